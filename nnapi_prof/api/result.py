@@ -12,14 +12,24 @@ from nnapi_prof.api import notebook
 from nnapi_prof.api import options as arguments
 from nnapi_prof.api.devices import reached
 from nnapi_prof.api.events import SILENT, Listener, Progress, to_log
+from nnapi_prof.api.model import Model, read_model
 from nnapi_prof.api.plan import Planned
+from nnapi_prof.api.plan_search import at_sizes
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.results import describe, device_fingerprint
-from nnapi_prof.errors import InputSpecError, MismatchError, SerializationError, UsageError, option
+from nnapi_prof.errors import (
+    InputSpecError,
+    MismatchError,
+    SerializationError,
+    UsageError,
+    option,
+    spelled,
+)
 from nnapi_prof.execution.options import RunOptions
+from nnapi_prof.execution.profile.cached_units import CachedUnits
 from nnapi_prof.execution.report import RunReport
 from nnapi_prof.graph.plan import AUTO, Plan
 from nnapi_prof.reports.data import ReportData
@@ -248,6 +258,8 @@ def run(
     memory_mb: int | None = None,
     seed: int | None = None,
     progress: Callable[[Progress], None] | None = None,
+    sizes: Sequence[str] = (),
+    listener: Listener | None = None,
 ) -> Result:
     """Runs a plan on a device, as ``nnapi-prof run`` does, and compares its outputs.
 
@@ -256,16 +268,15 @@ def run(
     the shapes that it was made for; None the model's bundled ones, else random ones, of ``seed``.
     ``runs`` of each plan are recorded, of the ``baselines``, too. ``tolerance`` is the largest
     difference of an output relative to its largest value; None 1e-4, in less than float32 2e-2.
-    ``cpus``, ``cooldown_s`` and ``memory_mb`` are those of :func:`nnapi_prof.profile`.
+    ``cpus``, ``cooldown_s`` and ``memory_mb`` are those of :func:`nnapi_prof.profile`. ``sizes``
+    are shapes for inputs whose sizes the plan leaves open, as ``"1x3x256x256"``. A ``listener``
+    hears notes, too, in place of ``progress``.
 
     Outputs that differ are told in the result (``Result.agrees``), not raised.
     Raises AgentError where the plan does not run, DeviceError where the device fails, UsageError.
     """
-    from nnapi_prof.api.plan import read_plan
-
     arguments.repeats(runs, cooldown_s, memory_mb)
     arguments.number("tolerance", tolerance, 0)
-    planned = plan if isinstance(plan, Planned) else read_plan(plan)
     options = RunOptions(
         runs=runs,
         baselines=baselines,
@@ -275,17 +286,64 @@ def run(
         memory_mb=memory_mb,
         seed=seed,
     )
-    listener = to_log(progress)
-    program = planned.model.program
-    if inputs is None:
-        examples, references = expected(program, planned.model.eager, options)
+    listener = listener or to_log(progress)
+    ready: Planned | Bundle
+    if isinstance(plan, Planned):
+        ready = plan
+        name, device = "the plan", device or plan.device_spec
     else:
-        examples, references = _checked(planned, inputs)
-    with reached(device or planned.device_spec, listener) as client:
-        check_device(planned.plan, planned.device, client, "the plan")
-        bundle = planned.bundle_for(client.info())
+        ready, name = _stored(Path(plan)), str(plan)
+    with reached(device, listener) as client:
+        info = client.info()
+        title = spelled(name, "the plan")
+        check_device(ready.plan, ready.device, client, title)  # before the model is read
+        if isinstance(ready, Bundle):
+            if device_fingerprint(info) != ready.fingerprint:
+                listener.note(f"{name} was made for {ready.device}, and this is another device")
+            planned = _with_model(ready, Path(name) / ready.model_file, sizes, listener)
+        elif sizes:
+            planned = _with_model(ready.bundle, ready.model.path, sizes, listener)
+        else:
+            planned = ready
+        with listener.working("running eager PyTorch"):
+            program = planned.model.program
+            if inputs is None:
+                examples, references = expected(program, planned.model.eager, options)
+            else:
+                examples, references = _checked(planned, inputs)
+        bundle = planned.bundle_for(info)
         report = run_on(bundle, program, examples, references, client, options, listener)
     return Result(replace(planned, converted=bundle), report)
+
+
+def _stored(folder: Path) -> Bundle:
+    """A plan's folder, read before its model is: what is wrong with the path is said at once."""
+    bundle = read_bundle(folder)
+    model = folder / bundle.model_file
+    if not model.exists():
+        raise SerializationError(
+            f"{folder}: the bundle is damaged ({model.name} is missing): make it again with "
+            "`nnapi-prof partition`"
+        )
+    return bundle
+
+
+def _with_model(bundle: Bundle, path: Path, sizes: Sequence[str], listener: Listener) -> Planned:
+    """A bundle's plan with its model, for ``sizes`` where some are stated."""
+    with listener.working(f"reading {path.name}"):
+        if sizes:
+            bundle, program = at_sizes(bundle, path, sizes)
+        else:
+            program = read_model(path, bundle.inputs)
+            listener.notes(*program.notes)
+    outline = replace(CachedUnits.of(program), name=bundle.model)
+    return Planned(
+        model=Model(path, tuple(sizes) or bundle.inputs, outline),
+        plans=bundle.plans,
+        device=bundle.device,
+        conditions=bundle.conditions,
+        converted=bundle,
+    )
 
 
 def _checked(
@@ -309,37 +367,6 @@ def _checked(
     return tensors, planned.model.eager(*(value.clone() for value in tensors))
 
 
-def run_file(
-    bundle: Path,
-    *,
-    device: str | None = None,
-    inputs: Sequence[str] = (),
-    options: RunOptions | None = None,
-    listener: Listener = SILENT,
-) -> RunReport:
-    """``nnapi-prof run``: runs a bundle. :func:`keep_result` keeps what it returns in the bundle.
-
-    ``inputs`` are sizes for those that the bundle leaves open. Outputs that differ too much are in
-    the report (:func:`mismatch`).
-
-    Raises NnapiProfError: of the bundle, the model, the device, and AgentError where the plan does
-    not run.
-    """
-    loaded = read_bundle(bundle)  # before torch is: a wrong path should be told at once
-
-    model = bundle / loaded.model_file
-    if not model.exists():
-        raise SerializationError(
-            f"{bundle}: the bundle is damaged ({model.name} is missing): make it again with "
-            "`nnapi-prof partition`"
-        )
-    with reached(device, listener) as client:
-        check_device(loaded.plan, loaded.device, client, str(bundle))  # as a wrong device should
-        if device_fingerprint(client.info()) != loaded.fingerprint:
-            listener.note(f"{bundle} was made for {loaded.device}, and this is another device")
-        return _run_loaded(loaded, model, client, inputs, options, listener)
-
-
 def check_device(plan: Plan, made_for: str, client: AgentClient, name: str) -> None:
     """Raises UsageError where the device lacks an accelerator that a plan made for another one
     runs on. ``name`` is the plan's for people."""
@@ -354,29 +381,6 @@ def check_device(plan: Plan, made_for: str, client: AgentClient, name: str) -> N
             f" device with {option('device')}, or make a bundle for this one with `nnapi-prof"
             " profile` and `nnapi-prof partition`"
         )
-
-
-def _run_loaded(
-    loaded: Bundle,
-    model: Path,
-    client: AgentClient,
-    inputs: Sequence[str],
-    options: RunOptions | None,
-    listener: Listener,
-) -> RunReport:
-    with listener.working(f"reading {model.name}"):
-        from nnapi_prof.api.model import read_model
-        from nnapi_prof.api.plan_search import at_sizes
-        from nnapi_prof.frontend import reference
-
-        if inputs:
-            loaded, program = at_sizes(loaded, model, inputs)
-        else:
-            program = read_model(model, loaded.inputs)
-            listener.notes(*program.notes)
-    with listener.working("running eager PyTorch"):
-        examples, references = expected(program, reference(model), options)
-    return run_on(loaded, program, examples, references, client, options, listener)
 
 
 def expected(
@@ -400,8 +404,9 @@ def run_on(
     options: RunOptions | None = None,
     listener: Listener = SILENT,
 ) -> RunReport:
-    """:func:`run_file` where all is open already: runs a bundle under the conditions it was planned
-    for, and compares its outputs with ``wanted``. Raises AgentError where the plan does not run."""
+    """:func:`run` where all is open already: runs a bundle under the conditions it was planned
+    for, and compares its outputs with ``references``. Raises AgentError where the plan does not
+    run."""
     from nnapi_prof.execution.run import run_bundle
 
     options = (options or RunOptions()).under(bundle.conditions)

@@ -95,21 +95,23 @@ def command(
     baselines are timed in turns; predicted and measured latency stand side by side. The result is
     kept in the bundle, where `nnapi-prof report` finds it.
     """
-    from nnapi_prof.api.result import keep_result, mismatch, run_file
+    from nnapi_prof.api.result import keep_result, run
 
-    options = RunOptions(
-        runs=runs,
-        baselines=not no_baselines,
-        tolerance=tolerance,
-        cpus=cpus,
-        cooldown_s=cooldown_s,
-        memory_mb=memory_mb,
-        seed=seed,
-    )
     with listening() as listener:
-        report = run_file(
-            bundle, device=device_spec, inputs=stated, options=options, listener=listener
+        result = run(
+            bundle,
+            device_spec,
+            runs=runs,
+            baselines=not no_baselines,
+            tolerance=tolerance,
+            cpus=cpus,
+            cooldown_s=cooldown_s,
+            memory_mb=memory_mb,
+            seed=seed,
+            sizes=stated,
+            listener=listener,
         )
+    report = result.run
     if as_json():
         from nnapi_prof.documents.plans import of_run
         from nnapi_prof.execution.report import RESULT_FILE
@@ -118,8 +120,7 @@ def command(
     else:
         _show(report)
     say(f"result in {keep_result(bundle, report)}")  # at last: what was measured is shown anyhow
-    if wrong := mismatch(report):
-        raise wrong
+    result.raise_for_mismatch()
 
 
 def _show(report: RunReport) -> None:
