@@ -40,9 +40,9 @@ _INNER = "a name of ours that is no part of the public interface: the docstring 
 NOT_ON_THESE_PAGES = {
     r"(torch|pandas|pd|np|numpy|os|pathlib|collections|typing)\..*": _OTHERS,
     r"(Tensor|ExportedProgram|Path|DataFrame|Callable|Sequence|Mapping|Iterable|Any)": _OTHERS,
-    r"(AUTO|PricedUnits|Program|RunReport|Bundle|ReportData)": _INNER,
-    r"nnapi_prof\.(bundle|convert|costs|device|frontend|graph)\..*": _INNER,
-    r"nnapi_prof\.(api|measure|partition|reports|run)\..*": _INNER,
+    r"(AUTO|Listener|PricedUnits|Program|RunReport|Bundle|ReportData)": _INNER,
+    r"nnapi_prof\.(bundle|convert|costs|device|frontend|graph|passes)\..*": _INNER,
+    r"nnapi_prof\.(api|execution|partition|reports)\..*": _INNER,
 }
 nitpicky = True
 nitpick_ignore_regex = [("py:.*", pattern) for pattern in NOT_ON_THESE_PAGES]

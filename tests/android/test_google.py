@@ -81,7 +81,7 @@ NOT_HERE = (
     "closes_every_file",  # among them what Android's runtime computes with
 )
 SINCE_API_29 = (
-    *("real_time", "unknown_accelerator", "channel_scales", "orders and 1-1"),
+    *("real_time", "unknown_accelerator", "channel_scales", "two_segments and 1-1"),
     # computations at once, which faulty.c stands before
     *("never_returns and execute", "leaks and execute", "prints_get_into", "take_turns"),
     *("single_run", "costs_its_line", "crash_midway", "library_that_prints"),
