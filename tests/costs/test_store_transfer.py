@@ -365,7 +365,7 @@ def test_other_files_and_places(tmp_path: Path, exported: Callable[[str], Path])
         with pytest.raises(UsageError, match=r"cannot write .*No such file"):
             export(store, tmp_path / "no" / "out.csv")
         (tmp_path / "folder.csv").mkdir()
-        with pytest.raises(CostError, match=r"cannot read .*Is a directory"):
+        with pytest.raises(UsageError, match=r"folder.csv is a folder: name a file"):
             import_(store, tmp_path / "folder.csv")
 
 
