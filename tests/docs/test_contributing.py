@@ -21,12 +21,16 @@ ADDED = re.findall(
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory):
     """The files of the repository, its links as links, with everything added."""
-    copy = tmp_path_factory.mktemp("tree")
-    files = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT, text=True)
-    for name in filter(None, files.split("\0")):
-        if (ROOT / name).exists():
-            (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, copy / name, follow_symlinks=False)
+    copy = tmp_path_factory.mktemp("tree") / "copy"
+    ignored = shutil.ignore_patterns(".*_cache", "__pycache__", "*.egg-info")
+    copy.mkdir()
+    for path in ROOT.iterdir():
+        if path.name in {".git", ".venv", "build", "dist", "out", ".hypothesis"}:
+            continue
+        if path.is_dir():
+            shutil.copytree(path, copy / path.name, symlinks=True, ignore=ignored)
+        else:
+            shutil.copy(path, copy / path.name)
     for what, diff, _ in ADDED:
         applied = subprocess.run(
             ["git", "apply", "--unidiff-zero", "-"],
