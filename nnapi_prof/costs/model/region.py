@@ -11,6 +11,7 @@ units showed nothing to be had from the others: it is inferred there, by the sam
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -152,14 +153,15 @@ class Price:
 FREE = Price()
 
 
-class PricedTargets:
+class PricedTargets(ABC):
     """What cost models of regions have in common: a price for each target."""
 
     graph: UnitGraph
     targets: tuple[Target, ...]
 
+    @abstractmethod
     def price(self, target: Target) -> Price:
-        raise NotImplementedError
+        """What ``target`` charges beside its operations; FREE where it charges nothing."""
 
     def overhead(self, target: Target) -> float:
         """What one invocation costs in ns, whatever it computes."""
