@@ -13,7 +13,7 @@ from nnapi_prof.api.events import SILENT, Listener, Progress
 from nnapi_prof.api.model import read_model
 from nnapi_prof.api.options import PlanOptions
 from nnapi_prof.api.program_costs import filled_costs, fitted_costs
-from nnapi_prof.bundle.bundle import Bundle, RegionKey, halves, needed_regions
+from nnapi_prof.bundle.bundle import Bundle, RegionKey, halves, needed_regions, region_key
 from nnapi_prof.bundle.storage import write_bundle
 from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region
@@ -171,19 +171,20 @@ def bundle_of(
     be converted for it.
     """
     levels = {spec.target.key: spec.level for spec in device_targets(info)}
-    half = [engine for engine in (Engine.CPU, Engine.NNAPI) if halves(conditions, engine)]
-    full = [engine for engine in (Engine.CPU, Engine.NNAPI) if engine not in half]
     targets = {s.target for plan in plans for s in plan.segments if s.target.engine != Engine.HOST}
     for target in sorted(targets):
-        if target.key not in levels:
+        if target.base.key not in levels:
             raise UsageError(
                 f"the plan needs {target}, which {describe(info)} does not offer: make one for this"
                 " device, from costs that were measured on it"
             )
-    regions = {key: convert_region(program, *key) for key in needed_regions(plans, levels, full)}
+    regions = {
+        key: convert_region(program, *key)
+        for key in needed_regions(plans, levels, lambda target: not halves(conditions, target))
+    }
     halved = {
         key: to_float16(convert_region(program, *key))
-        for key in needed_regions(plans, levels, half)
+        for key in needed_regions(plans, levels, lambda target: halves(conditions, target))
     }
     return Bundle(
         model=program.name,
@@ -215,7 +216,7 @@ def _grown(
 ) -> list[str]:
     """What to tell of a plan's regions on NNAPI that became far larger."""
     sizes = [
-        (s.units, len(regions[tuple(sorted(s.units)), levels[s.target.key]].operations))
+        (s.units, len(regions[region_key(s.units, s.target, levels)].operations))
         for s in plan.segments
         if s.target.engine is Engine.NNAPI
     ]

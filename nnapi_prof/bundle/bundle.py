@@ -16,7 +16,7 @@ On disk a bundle is a folder::
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -202,12 +202,12 @@ class Bundle:
     graph: UnitGraph
     plans: tuple[Plan, ...]
     levels: Mapping[str, int]
-    """Target key -> feature level its regions were lowered for."""
+    """Key of a target's base -> feature level its regions were lowered for."""
     regions: Mapping[RegionKey, Region] = field(repr=False)
     conditions: Conditions = Conditions()
     """Under which the plan's costs were measured, and it is to be run."""
     halved: Mapping[RegionKey, Region] = field(default_factory=dict, repr=False)
-    """The regions on NNAPI where these conditions want models in float16."""
+    """The regions on NNAPI whose models are in float16, by the conditions or by their targets."""
     notes: tuple[str, ...] = ()
     costs: str = ""
     """Where the cost table is that it was planned with, for people: a path or a URL without its
@@ -234,8 +234,8 @@ class Bundle:
 
     def region(self, units: tuple[int, ...], target: Target) -> Region:
         """The NNAPI model of a segment that the agent runs."""
-        key = (tuple(sorted(units)), self.levels[target.key])
-        return self.halved[key] if halves(self.conditions, target.engine) else self.regions[key]
+        key = region_key(units, target, self.levels)
+        return self.halved[key] if halves(self.conditions, target) else self.regions[key]
 
     def permutes(self, plan: Plan) -> Permutes:
         """What the segments of a plan that the agent runs permute, together."""
@@ -251,20 +251,26 @@ class Bundle:
         )
 
 
-def halves(conditions: Conditions, engine: Engine) -> bool:
-    """Whether an engine's models are to be in float16."""
-    return conditions.on(engine).precision is Precision.FLOAT16
+def halves(conditions: Conditions, target: Target) -> bool:
+    """Whether a target's models are to be in float16."""
+    return conditions.precision_of(target) is Precision.FLOAT16
+
+
+def region_key(units: Iterable[int], target: Target, levels: Mapping[str, int]) -> RegionKey:
+    """The key of a segment's region."""
+    return tuple(sorted(units)), levels[target.base.key]
 
 
 def needed_regions(
     plans: tuple[Plan, ...],
     levels: Mapping[str, int],
-    engines: Collection[Engine] = (Engine.CPU, Engine.NNAPI),
+    needs: Callable[[Target], bool] = lambda target: True,
 ) -> tuple[RegionKey, ...]:
-    """The regions that some plans need on the agent's engines, each once, in order of first use."""
+    """The regions that some plans need on the agent's targets of which ``needs`` is true, each
+    once, in order of first use."""
     keys: dict[RegionKey, None] = {}
     for plan in plans:
         for segment in plan.segments:
-            if segment.target.engine in engines:
-                keys[(tuple(sorted(segment.units)), levels[segment.target.key])] = None
+            if segment.target.engine is not Engine.HOST and needs(segment.target):
+                keys[region_key(segment.units, segment.target, levels)] = None
     return tuple(keys)

@@ -107,7 +107,7 @@ def planned_parts(program: Program, bundle: Bundle) -> tuple[Plan, Parts]:
             continue
         preference = segment.target.preference
         assert preference is not None
-        level = bundle.levels[segment.target.key]
+        level = bundle.levels[segment.target.base.key]
         parts += _settled(program, segment.units, level, preference, reasons, 0)
     return plan, Parts(tuple(parts), reasons)
 

@@ -119,7 +119,7 @@ class _Writer:
                     code,
                     self._string(target.accelerator or "") if has_name else NONE,
                     NONE if target.preference is None else target.preference.value,
-                    int(conditions.on(target.engine).precision is Precision.RELAXED),
+                    int(conditions.precision_of(target) is Precision.RELAXED),
                     self._model(region.serialized, region.buffers),
                 )
                 + self._ports(region.inputs)

@@ -410,7 +410,7 @@ def bundle_regions(bundle: Bundle) -> Iterator[tuple[int, Description]]:
                 bundle.region(segment.units, target),
                 target.preference,
                 device=None if target.accelerator == AUTO else target.accelerator,
-                relaxed=bundle.conditions.precision is Precision.RELAXED,
+                relaxed=bundle.conditions.precision_of(target) is Precision.RELAXED,
             ),
         )
 

@@ -7,7 +7,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from nnapi_prof.graph.plan import TARGET_KINDS, Engine
+from nnapi_prof.graph.plan import TARGET_KINDS, Engine, Target
+from nnapi_prof.graph.plan import Precision as Precision
 
 BIG = "big"
 """``cpus``: the cores of the highest clock rate, found on the device."""
@@ -25,14 +26,8 @@ class Mode(enum.Enum):
     """Started, then its event is waited for."""
 
 
-class Precision(enum.Enum):
-    """What NNAPI may do with float32."""
-
-    FLOAT32 = "float32"
-    RELAXED = "relaxed"
-    """Float32 may be computed as float16."""
-    FLOAT16 = "float16"
-    """The models are float16 but for their inputs and outputs."""
+CONDITIONAL = (Precision.FLOAT32, Precision.RELAXED, Precision.FLOAT16)
+"""What a whole float model may be computed in; 8 bits are chosen region by region."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +40,20 @@ class Conditions:
     threads: int = 1
     cpus: str = BIG
 
+    def __post_init__(self) -> None:
+        if self.precision not in CONDITIONAL:
+            raise ValueError(f"{self.precision.value} is no condition of a whole model")
+
     def on(self, engine: Engine) -> Conditions:
         """What of these concerns an engine; the rest stands at its default, so that the CPU is
         not measured again because NNAPI is to be relaxed."""
         concern = TARGET_KINDS[engine].conditions
         return Conditions(**{name: getattr(self, name) for name in concern})
+
+    def precision_of(self, target: Target) -> Precision:
+        """What a region on a target computes in: the target's own precision, else this one."""
+        own = target.precision
+        return own if own is not Precision.FLOAT32 else self.on(target.engine).precision
 
     @property
     def options(self) -> str:

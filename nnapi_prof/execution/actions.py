@@ -104,7 +104,7 @@ def build_action(
                 request.add_region(region),
                 tuple(index[name] for name in region.inputs),
                 tuple(index[name] for name in region.outputs),
-                options.conditions.on(target.engine).precision is Precision.RELAXED,
+                options.conditions.precision_of(target) is Precision.RELAXED,
             )
         )
     flags = MODE_FLAGS[options.conditions.mode]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import json
 import math
 import re
@@ -32,6 +33,18 @@ class Preference(enum.Enum):
     def short(self) -> str:
         """The word used in keys and tables."""
         return {0: "low_power", 1: "fast", 2: "sustained"}[self.value]
+
+
+class Precision(enum.Enum):
+    """What a region computes in."""
+
+    FLOAT32 = "float32"
+    RELAXED = "relaxed"
+    """Float32 that NNAPI may compute as float16."""
+    FLOAT16 = "float16"
+    """Models in float16 but for their inputs and outputs."""
+    INT8 = "int8"
+    """Quantised to 8 bits, inputs and outputs too."""
 
 
 class Engine(enum.Enum):
@@ -74,13 +87,30 @@ TARGET_SPELLINGS = tuple(kind.spelling for kind in TARGET_KINDS.values())
 
 
 def is_target(key: str) -> bool:
-    """Whether ``key`` names a target of some kind."""
+    """Whether ``key`` names a target of some kind, in no precision of its own: what cost tables
+    have."""
     return any(kind.pattern.fullmatch(key) for kind in TARGET_KINDS.values())
+
+
+_SUFFIX = re.compile(rf"@({'|'.join(p.value for p in Precision if p is not Precision.FLOAT32)})")
+
+
+@functools.lru_cache(maxsize=4096)
+def _parts(key: str) -> tuple[str, Precision]:
+    """A target's key without its suffix, and the precision that this says."""
+    base, mark, word = key.rpartition("@")
+    if mark and _SUFFIX.fullmatch(mark + word) and is_target(base):
+        return base, Precision(word)
+    return key, Precision.FLOAT32
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Target:
-    """Where a segment may run: ``cpu``, ``host`` or ``nnapi:ACCELERATOR/PREFERENCE``."""
+    """Where a segment may run: ``cpu``, ``host`` or ``nnapi:ACCELERATOR/PREFERENCE``.
+
+    Where precision is chosen region by region, ``@relaxed``, ``@float16`` or ``@int8`` follows;
+    without, the conditions of the plan say it for all.
+    """
 
     key: str
 
@@ -92,28 +122,43 @@ class Target:
     @classmethod
     def parse(cls, key: str) -> Target:
         """Raises ValueError where no kind of target has such a key."""
-        if not is_target(key):
+        if not is_target(_parts(key)[0]):
             raise ValueError(f"{key!r} is none of {', '.join(TARGET_SPELLINGS)}")
         return cls(key)
 
     @property
+    def base(self) -> Target:
+        """The same in no precision of its own."""
+        return Target(_parts(self.key)[0])
+
+    @property
+    def precision(self) -> Precision:
+        """Its own; FLOAT32 where the conditions of the plan may say another."""
+        return _parts(self.key)[1]
+
+    def at(self, precision: Precision) -> Target:
+        """The same in a precision; float32 is what needs no saying."""
+        base = _parts(self.key)[0]
+        return Target(base if precision is Precision.FLOAT32 else f"{base}@{precision.value}")
+
+    @property
     def engine(self) -> Engine:
         """Who executes what stands there."""
-        return Engine(self.key.partition(":")[0])
+        return Engine(_parts(self.key)[0].partition(":")[0])
 
     @property
     def accelerator(self) -> str | None:
         """Name of the NNAPI device, ``auto``, or None off NNAPI."""
         if self.engine is not Engine.NNAPI:
             return None
-        return self.key.partition(":")[2].rpartition("/")[0]
+        return _parts(self.key)[0].partition(":")[2].rpartition("/")[0]
 
     @property
     def preference(self) -> Preference | None:
         """The preference it is compiled under, None off NNAPI."""
         if self.engine is not Engine.NNAPI:
             return None
-        word = self.key.rpartition("/")[2]
+        word = _parts(self.key)[0].rpartition("/")[2]
         return next(p for p in Preference if p.short == word)
 
     def __str__(self) -> str:

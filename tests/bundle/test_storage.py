@@ -115,7 +115,7 @@ def test_a_region_is_found_by_units_and_target(bundle: Bundle) -> None:
 
 def test_float16_is_for_nnapi_only(bundle: Bundle, tmp_path: Path) -> None:
     levels = {"cpu": 30, NPU.key: 30}  # what tells the two apart is not the level
-    (key,) = needed_regions(bundle.plans, levels, [Engine.NNAPI])
+    (key,) = needed_regions(bundle.plans, levels, lambda target: target.engine is Engine.NNAPI)
     assert needed_regions(bundle.plans, levels) == (key,)
     units, _ = key
     whole = bundle.region(units, CPU)

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nnapi_prof.api.options import conditions_of
-from nnapi_prof.costs.conditions import ALL, BIG, Conditions, Mode, Precision, parse_cpus
+from nnapi_prof.costs.conditions import ALL, BIG, CONDITIONAL, Conditions, Mode, parse_cpus
 from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import Engine
 
 CONDITIONS = st.builds(
     Conditions,
-    st.sampled_from(Precision),
+    st.sampled_from(CONDITIONAL),
     st.sampled_from(Mode),
     st.integers(1, 64),
     st.sampled_from([BIG, ALL]) | st.integers(1, 2**64 - 1).map(hex),

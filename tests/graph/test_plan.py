@@ -8,7 +8,17 @@ import math
 import pytest
 
 from nnapi_prof.errors import SerializationError
-from nnapi_prof.graph.plan import CPU, Plan, Proof, ProofKind, Segment
+from nnapi_prof.graph.plan import (
+    CPU,
+    Plan,
+    Precision,
+    Preference,
+    Proof,
+    ProofKind,
+    Segment,
+    Target,
+    is_target,
+)
 
 SEGMENTS = (Segment((0, 1), CPU, 2e6, "fastest", interval_ns=(1.9e6, 2.1e6)),)
 
@@ -46,3 +56,24 @@ def test_a_proof_that_is_none_is_refused(proof: dict[str, object]) -> None:
 def test_the_gap_is_relative_to_the_bound(proof: Proof, gap: float) -> None:
     assert proof.gap == pytest.approx(gap)
     assert proof.is_optimal == (gap == 0.0)
+
+
+@pytest.mark.parametrize("base", [CPU, Target.nnapi("an@int8/odd name", Preference.LOW_POWER)])
+@pytest.mark.parametrize("precision", Precision)
+def test_a_target_in_a_precision_is_the_same_target(base: Target, precision: Precision) -> None:
+    target = base.at(precision)
+    assert target.precision is precision
+    assert target.base == base and target.at(Precision.FLOAT32) == base
+    assert (target.engine, target.accelerator, target.preference) == (
+        base.engine,
+        base.accelerator,
+        base.preference,
+    )
+    assert Target.parse(target.key) == target
+    assert is_target(target.key) == (precision is Precision.FLOAT32)
+
+
+@pytest.mark.parametrize("key", ["cpu@int4", "cpu@", "@int8", "nnapi:npu@int8", "cpu@int8@int8"])
+def test_a_suffix_that_is_no_precision_is_refused(key: str) -> None:
+    with pytest.raises(ValueError, match="is none of cpu, host"):
+        Target.parse(key)

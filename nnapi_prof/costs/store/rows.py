@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Boolean, Integer, String
 
-from nnapi_prof.costs.conditions import Conditions, Mode, Precision, parse_cpus
+from nnapi_prof.costs.conditions import CONDITIONAL, Conditions, Mode, parse_cpus
 from nnapi_prof.costs.measurement import Kind, Measurement, Round, Status
 from nnapi_prof.costs.store.schema import MEASUREMENTS
 from nnapi_prof.errors import visible
@@ -330,7 +330,7 @@ def _filled(text: str) -> str:
 _SPECIAL: Mapping[str, Callable[[str], str]] = {
     "kind": _one_of(*(kind.value for kind in Kind)),
     "status": _one_of(*(status.value for status in Status)),
-    "precision": _one_of(*(precision.value for precision in Precision)),
+    "precision": _one_of(*(precision.value for precision in CONDITIONAL)),
     "mode": _one_of(*(mode.value for mode in Mode)),
     "target": _target,
     "cpus": parse_cpus,
