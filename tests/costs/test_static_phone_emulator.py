@@ -24,6 +24,8 @@ from nnapi_prof.execution.profile.options import ProfileOptions
 from nnapi_prof.execution.profile.regions import unit_regions
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import AUTO, Engine
+from nnapi_prof.graph.program import Program
+from tests.convert.quantised_models import ExportedNet
 
 
 class Operations(nn.Module):
@@ -94,8 +96,25 @@ def quiet(phone: str, folder: Path) -> tuple[Path, dict[str, Any]]:
 def test_every_operation_takes_on_the_phone_what_it_is_estimated_at(
     phone: str, conditions: Conditions, tmp_path: Path
 ) -> None:
-    path, description = quiet(phone, tmp_path)
     program = prepare(Operations().eval(), (torch.rand(1, 8, 12, 10),), "operations")
+    compared = compare(program, phone, conditions, tmp_path)
+    assert compared[Engine.CPU] > 25 and compared[Engine.NNAPI] > 25
+
+
+@pytest.mark.parametrize("channels", [False, True], ids=["per-tensor", "per-channel"])
+@pytest.mark.parametrize("phone", list_phones())
+def test_in_8_bits_as_well(phone: str, channels: bool, tmp_path: Path) -> None:
+    network = ExportedNet(channels).eval()
+    program = prepare(network, (torch.rand(1, 3, 16, 16),), "quantised")
+    compared = compare(program, phone, Conditions(), tmp_path)
+    assert compared[Engine.CPU] > 5 and compared[Engine.NNAPI] > 5
+
+
+def compare(
+    program: Program, phone: str, conditions: Conditions, folder: Path
+) -> dict[Engine, int]:
+    """Every unit estimated and measured, which must agree; how many ran."""
+    path, description = quiet(phone, folder)
     graph = program.units
     costs = estimated_costs(
         program,
@@ -105,7 +124,7 @@ def test_every_operation_takes_on_the_phone_what_it_is_estimated_at(
         relaxed=conditions.precision is Precision.RELAXED,
     )
     options = ProfileOptions(conditions=conditions, max_runs=1)
-    with open_simulated(str(path)) as client, CostStore(tmp_path / "costs.sqlite") as store:
+    with open_simulated(str(path)) as client, CostStore(folder / "costs.sqlite") as store:
         measurer = Measurer(CachedUnits.of(program), client, store, options, None)
         specs = [
             spec
@@ -122,4 +141,4 @@ def test_every_operation_takes_on_the_phone_what_it_is_estimated_at(
         if cost is not None:
             assert row.summary.median_ns == pytest.approx(cost.ns, abs=1.5), row.label
             compared[job.spec.target.engine] += 1
-    assert compared[Engine.CPU] > 25 and compared[Engine.NNAPI] > 25
+    return compared

@@ -110,7 +110,7 @@ def mobilenet_v2(quantised):
 
 NETWORKS = {"v1": mobilenet_v1, "v2": mobilenet_v2}
 FIGURES = [  # phone, device (None: the CPU engine), network, quantised, ms, factor, whose
-    ("npu-phone", "sim-npu", "v1", True, 5.554, 1.25, "Galaxy S20, NNAPI"),
+    ("npu-phone", "sim-npu", "v1", True, 3.2, 1.25, "Pixel 4, NNAPI"),
     ("npu-phone", "sim-gpu", "v2", False, 14.95, 1.25, "Mi 8 SE, GPU"),
     ("npu-phone", None, "v1", False, 39.54, 1.25, "Pixel 4, one large core"),
     ("npu-phone", None, "v2", False, 28.52, 1.25, "Pixel 4, one large core"),
