@@ -80,6 +80,23 @@ def cold_bytes(graph: UnitGraph, units: Iterable[int]) -> int:
 
 
 @dataclass(frozen=True, eq=False)
+class Conversions:
+    """Formats of values on t targets, and what converting values between them costs, in ns.
+
+    A value is converted at most once each way: to 8-bit integers where a float target makes it (or
+    it is an input of the graph) and some reader runs in 8 bits; to floats where it is made in 8
+    bits, and some reader runs in floats or it is an output of the graph.
+    """
+
+    format: NDArray[np.int64]
+    """[t]: 0 where values are floats, 1 where they are 8-bit integers"""
+    to_int8_ns: Mapping[str, float]
+    """Value -> ns to convert it from floats; what is not named costs nothing"""
+    to_float_ns: Mapping[str, float]
+    """Value -> ns to convert it back"""
+
+
+@dataclass(frozen=True, eq=False)
 class CostArrays:
     """Costs of n units on t targets, in ns."""
 
@@ -96,6 +113,8 @@ class CostArrays:
     """Regions that were measured whole; inf where one did not run."""
     estimated: NDArray[np.bool_]
     """[n, t]: costs that rest on the static model"""
+    conversions: Conversions | None = None
+    """None where values are in the same format everywhere"""
 
 
 @dataclass(frozen=True)
