@@ -21,7 +21,6 @@ from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.region import Region
 from nnapi_prof.errors import FrontendError, InputSpecError, NnapiProfError, UnsupportedOp
-from nnapi_prof.execution.host import constant_outputs
 from nnapi_prof.frontend import prepare
 from nnapi_prof.frontend.export import eager
 from nnapi_prof.frontend.flexible import FlexibleModel
@@ -29,6 +28,7 @@ from nnapi_prof.frontend.inputs import InputSpec, example_tensors, parse_input_s
 from nnapi_prof.frontend.loader import ModelKind, eval_mode, model_kind, read_exported, read_nested
 from nnapi_prof.frontend.structure import flat_inputs, structure_of
 from nnapi_prof.frontend.torch_logging import essential_line, quiet_torch, run_once
+from nnapi_prof.graph.eager import constant_outputs
 from nnapi_prof.graph.plan import Preference
 from nnapi_prof.nnapi.codes import FeatureLevel
 

@@ -457,7 +457,7 @@ def write_stock(
     from nnapi_prof.bundle.flexible import flexible_stock_module
     from nnapi_prof.bundle.torchscript import stock_module
     from nnapi_prof.convert.dynamic_shapes import Template
-    from nnapi_prof.execution.host import constant_outputs
+    from nnapi_prof.graph.eager import constant_outputs
 
     rest = (constant_outputs(program), preference, relaxed, structure)
     if isinstance(source, Template):
@@ -497,7 +497,7 @@ def write_parts(
 ) -> None:
     """Writes a model that runs in parts, and says what stays on the CPU."""
     from nnapi_prof.bundle.mixed import mixed_module
-    from nnapi_prof.execution.host import constant_outputs
+    from nnapi_prof.graph.eager import constant_outputs
 
     show_kept(program, parts.cpu_reasons)
     show_in_floats(written, program, parts.regions)

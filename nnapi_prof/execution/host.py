@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch import fx
 
 from nnapi_prof.bundle.torchscript import stock_module
 from nnapi_prof.convert.float16 import to_float16
@@ -22,90 +21,15 @@ from nnapi_prof.device.find import open_device
 from nnapi_prof.device.protocol.actions import Source, Timing
 from nnapi_prof.device.protocol.request import RequestBuilder
 from nnapi_prof.device.protocol.results import ActionResult
-from nnapi_prof.errors import ConversionError, NnapiProfError, UnsupportedOp
+from nnapi_prof.errors import ConversionError, UnsupportedOp
 from nnapi_prof.execution.actions import build_action
 from nnapi_prof.execution.compare import compare
 from nnapi_prof.execution.options import ActionOptions
 from nnapi_prof.execution.report import OutputCheck
 from nnapi_prof.frontend.torch_logging import quiet_torch
-from nnapi_prof.graph.node import constant_value, is_constant, torch_dtype
+from nnapi_prof.graph.eager import all_values, constant_outputs, from_memory, to_memory
 from nnapi_prof.graph.plan import Preference, Target
 from nnapi_prof.graph.program import Program
-from nnapi_prof.graph.types import DimOrder, TensorType
-
-
-def to_memory(value: torch.Tensor, tensor_type: TensorType) -> bytes:
-    """The bytes of a logical tensor as the device holds it, in its dim order and element type.
-
-    Raises NnapiProfError where a value does not fit the device's type.
-    """
-    dtype = torch_dtype(tensor_type.device_dtype)
-    narrow = value.detach().to(dtype)
-    if narrow.dtype != value.dtype and not torch.equal(narrow.to(value.dtype), value):
-        raise NnapiProfError(
-            f"a {tensor_type} has values beyond {tensor_type.device_dtype}, which is what the "
-            "device holds"
-        )
-    value = narrow
-    if tensor_type.dim_order is DimOrder.CHANNELS_LAST:
-        value = value.permute(0, 2, 3, 1)
-    return value.contiguous().numpy().tobytes()
-
-
-def from_memory(data: bytes, tensor_type: TensorType) -> torch.Tensor:
-    """The logical tensor of some bytes from the device; the opposite of :func:`to_memory`."""
-    dtype = torch_dtype(tensor_type.device_dtype)
-    value = torch.frombuffer(bytearray(data), dtype=dtype).to(torch_dtype(tensor_type.dtype))
-    if tensor_type.dim_order is DimOrder.CHANNELS_LAST:
-        return value.reshape(tensor_type.memory_shape).permute(0, 3, 1, 2)
-    return value.reshape(tensor_type.shape)
-
-
-def constant_outputs(program: Program) -> dict[str, torch.Tensor]:
-    """The outputs of the graph that are constants: no unit makes them, they are known at once."""
-    outputs = set(program.units.outputs)
-    return {
-        node.name: constant_value(node).detach()
-        for node in program.module.graph.nodes
-        if node.name in outputs and is_constant(node)
-    }
-
-
-def all_values(program: Program, inputs: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Every value between units for these inputs, from the normalised graph in eager PyTorch."""
-
-    class Collect(fx.Interpreter):
-        def run_node(self, n: fx.Node) -> object:
-            result = super().run_node(n)
-            if n.name in program.units.values and isinstance(result, torch.Tensor):
-                values[n.name] = result
-            return result
-
-    values: dict[str, torch.Tensor] = {}
-    with torch.inference_mode():
-        Collect(program.module).run(*inputs)
-    return values
-
-
-def run_units(
-    program: Program, units: Iterable[int], values: Mapping[str, torch.Tensor]
-) -> dict[str, torch.Tensor]:
-    """Runs units in eager PyTorch from the values they read; returns the values they make."""
-    interpreter = fx.Interpreter(program.module)
-    nodes = {node.name: node for node in program.module.graph.nodes}
-    interpreter.env = {nodes[name]: value for name, value in values.items()}
-    results: dict[str, torch.Tensor] = {}
-    with torch.inference_mode():
-        for index in sorted(units):
-            unit = program.units.units[index]
-            for name in unit.nodes:
-                for argument in nodes[name].all_input_nodes:
-                    if argument.op == "get_attr":
-                        interpreter.env[argument] = interpreter.run_node(argument)
-                interpreter.env[nodes[name]] = interpreter.run_node(nodes[name])
-            for name in unit.outputs:
-                results[name] = interpreter.env[nodes[name]]
-    return results
 
 
 def choose_inputs(program: Program, seed: int | None) -> tuple[torch.Tensor, ...]:

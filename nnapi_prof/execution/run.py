@@ -26,12 +26,7 @@ from nnapi_prof.execution.compare import (
     notes_on,
     usual_tolerance,
 )
-from nnapi_prof.execution.host import (
-    allow_unsteady,
-    constant_outputs,
-    from_memory,
-    run_units,
-)
+from nnapi_prof.execution.host import allow_unsteady
 from nnapi_prof.execution.options import RunOptions
 from nnapi_prof.execution.report import OutputCheck, PlanRun, RunReport, SegmentTiming
 from nnapi_prof.execution.timing import (
@@ -42,6 +37,7 @@ from nnapi_prof.execution.timing import (
     time_plans,
     why_failed,
 )
+from nnapi_prof.graph.eager import constant_outputs, from_memory, run_units
 from nnapi_prof.graph.program import Program
 
 

@@ -32,8 +32,8 @@ from nnapi_prof.device.protocol.actions import Groups, Source, Timing
 from nnapi_prof.device.protocol.request import RequestBuilder
 from nnapi_prof.device.protocol.results import ActionResult
 from nnapi_prof.execution.actions import Feed, PlanStage, build_action, stages_of
-from nnapi_prof.execution.host import all_values, to_memory
 from nnapi_prof.execution.options import RunOptions
+from nnapi_prof.graph.eager import all_values, to_memory
 from nnapi_prof.graph.plan import Engine, Plan
 from nnapi_prof.graph.program import Program
 

@@ -7,11 +7,11 @@ import torch
 
 from nnapi_prof.bundle.flexible import flexible_stock_module
 from nnapi_prof.convert.dynamic_shapes import flexible_region
-from nnapi_prof.execution.host import constant_outputs
 from nnapi_prof.frontend.flexible import FlexibleModel
 from nnapi_prof.frontend.inputs import parse_input_spec
 from nnapi_prof.frontend.loader import model_structure
 from nnapi_prof.frontend.torch_logging import quiet_torch
+from nnapi_prof.graph.eager import constant_outputs
 from tests.convert.dynamic_shapes import networks
 
 
