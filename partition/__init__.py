@@ -115,7 +115,8 @@ def _milp_plan(problem: Problem, simulated: bool, best: Plan, constraints: Const
     note = SolverNote(judged.slots, judged.ns, judged.bound_ns, judged.proven, best.predicted_ns)
     kind = ProofKind.EXACT if judged.proven else ProofKind.GAP
     proof = Proof(kind, judged.ns, judged.bound_ns, "milp", "milp", bool(constraints.words))
-    return Plan("milp", segments, simulated, (note,), proof)
+    converting_ns = problem.conversions_ns(judged.placements)
+    return Plan("milp", segments, simulated, (note,), proof, converting_ns)
 
 
 def is_optimum(plan: Plan) -> bool:
@@ -146,5 +147,6 @@ def baselines_of(
         )
         whole = baseline.favoured is not None and len(segments) == 1
         notes = ("the whole model on one target",) if whole else ()
-        plans.append(Plan(baseline.name, segments, simulated, notes))
+        converting_ns = problem.conversions_ns(baseline.placements)
+        plans.append(Plan(baseline.name, segments, simulated, notes, conversions_ns=converting_ns))
     return tuple(plans)

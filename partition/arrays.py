@@ -25,6 +25,10 @@ GRAPH_INPUT = -1
 """The producer of a value that no unit makes."""
 
 
+AS_FLOAT, AS_INT8 = 1, 2
+"""Formats of a value, as bits: ``1 << format`` of the target that makes or reads it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Value:
     """A tensor between units. ``producer`` is a unit or GRAPH_INPUT; ``readers`` are distinct."""
@@ -33,6 +37,12 @@ class Value:
     readers: tuple[int, ...]
     n_bytes: int
     is_output: bool = False
+    to_int8_ns: float = 0.0
+    """Of converting it from floats to 8-bit integers, where targets differ in format, ..."""
+    to_float_ns: float = 0.0
+    """... and back"""
+    formats: int = AS_FLOAT
+    """Of an input of the graph: in which it comes. Of an output: in which it is needed. Bits."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +77,36 @@ class Arrays:
     make_at: Ints
     makes: Ints
     """Of each unit: values."""
+    format: Ints
+    """[t] of values: 0 floats, 1 8-bit integers"""
+    formats_in: Ints
+    """[m] bits of the formats in which an input of the graph comes; else 0"""
+    formats_out: Ints
+    """[m] bits of the formats in which an output of the graph is needed; else 0"""
+    to_int8_ns: Floats
+    """[m] of converting the value once, ..."""
+    to_float_ns: Floats
+    """... and back; all 0 where the targets have one format"""
+
+    @cached_property
+    def converts(self) -> bool:
+        """Whether some value may have to be converted at a price."""
+        return bool(self.to_int8_ns.any() or self.to_float_ns.any())
+
+    def conversions_ns(self, target: Ints) -> float:
+        """What the conversions of a plan cost, each value converted at most once each way.
+        ``target`` is [n], of each unit."""
+        if not self.converts:
+            return 0.0
+        bit = 1 << self.format[target]
+        there = self.formats_in.copy()
+        of_unit = self.producer >= 0
+        there[of_unit] = bit[self.producer[of_unit]]
+        needed = self.formats_out.copy()
+        np.bitwise_or.at(needed, self.reader_value, bit[self.readers])
+        lacking = needed & ~there
+        to_int8 = self.to_int8_ns[lacking & AS_INT8 != 0].sum()
+        return float(to_int8 + self.to_float_ns[lacking & AS_FLOAT != 0].sum())
 
     def shared(self, table: type[NamedTuple], but: Collection[str] = ()) -> dict[str, Any]:
         """The arrays that a table for loops in C has under the same names."""
@@ -96,8 +136,10 @@ def flat_arrays(
     unit_ns: Floats,
     overhead_ns: Floats,
     ns_per_byte: tuple[Floats, Floats],
+    formats: Ints | None = None,
 ) -> Arrays:
-    """The arrays of a problem; ``ns_per_byte`` are [t], into segments and out of them."""
+    """The arrays of a problem; ``ns_per_byte`` are [t], into segments and out of them, and so are
+    ``formats`` of targets, where they differ."""
     n, t = unit_ns.shape
     predecessor_at, predecessors = offsets(predecessors_of)
     successor_at, successors = offsets(successors_of)
@@ -107,6 +149,12 @@ def flat_arrays(
     reader_value = np.repeat(np.arange(len(values)), np.diff(reader_at))
     read_at, reads = grouped(readers, n)
     with_maker = np.flatnonzero(producer >= 0)
+    is_output = np.fromiter((v.is_output for v in values), np.bool_, len(values))
+    outside = np.fromiter((v.formats for v in values), np.int64, len(values))
+    prices = np.zeros((2, len(values)))
+    if formats is not None and formats.any():
+        prices[0] = [v.to_int8_ns for v in values]
+        prices[1] = [v.to_float_ns for v in values]
     make_at, order = grouped(producer[with_maker], n)
     return Arrays(
         n=n,
@@ -118,7 +166,7 @@ def flat_arrays(
         successor_at=successor_at,
         successors=successors,
         producer=producer,
-        is_output=np.fromiter((v.is_output for v in values), np.bool_, len(values)),
+        is_output=is_output,
         in_ns=np.outer(n_bytes, ns_per_byte[0]),
         out_ns=np.outer(n_bytes, ns_per_byte[1]),
         reader_at=reader_at,
@@ -128,6 +176,11 @@ def flat_arrays(
         reads=reads,
         make_at=make_at,
         makes=with_maker[order].astype(np.int64),
+        format=np.zeros(t, np.int64) if formats is None else np.asarray(formats, dtype=np.int64),
+        formats_in=np.where(producer < 0, outside, 0),
+        formats_out=np.where(is_output, outside, 0),
+        to_int8_ns=prices[0],
+        to_float_ns=prices[1],
     )
 
 

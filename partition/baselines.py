@@ -73,7 +73,12 @@ def merge_by_target(problem: Problem, assignment: Sequence[int]) -> tuple[Placem
 
 
 def total_ns(problem: Problem, placements: Sequence[Placement]) -> float:
-    """Latency of placements in ns; inf where one cannot run."""
+    """Latency of a plan in ns, conversions included; inf where a segment cannot run."""
+    return segments_ns(problem, placements) + problem.conversions_ns(placements)
+
+
+def segments_ns(problem: Problem, placements: Sequence[Placement]) -> float:
+    """Latency of segments in ns; inf where one cannot run."""
     if len(placements) < FEW_SEGMENTS or sum(len(u) for u, _ in placements) < problem.n:
         return sum(problem.segment_ns(units, k) for units, k in placements)
     return _total_at_once(problem, placements)
@@ -155,7 +160,7 @@ def _best_single(problem: Problem) -> list[Baseline]:
     """The whole model on one target, the fastest; none where no target runs all of it."""
     whole = tuple(range(problem.n))
     singles = [
-        _placed(problem, Rule.BEST_SINGLE, ((whole, k),), problem.segment_ns(whole, k), k)
+        _placed(problem, Rule.BEST_SINGLE, ((whole, k),), total_ns(problem, ((whole, k),)), k)
         for k in range(len(problem.targets))
     ]
     best = min(singles, key=lambda b: b.predicted_ns)

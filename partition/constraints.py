@@ -157,6 +157,11 @@ class Budget:
             limit,
         )
 
+    @property
+    def is_sum_over_units(self) -> bool:
+        """Whether it does not matter how units form segments."""
+        return not self.open_use.any() and not self.region_use
+
     def additive(self, units: Iterable[int], k: int) -> float:
         """Use of a region on target ``k`` by its parts."""
         return float(self.open_use[k] + self.unit_use[sorted(units), k].sum())

@@ -17,6 +17,7 @@ from scipy.sparse import csr_array
 
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import Engine
+from nnapi_prof.partition.baselines import total_ns
 from nnapi_prof.partition.problem import GRAPH_INPUT, Placement, Problem
 from nnapi_prof.partition.search.minimum_cut import minimum_cut
 from nnapi_prof.partition.search.relaxation import lower_bound
@@ -144,6 +145,7 @@ def solve_milp(
             for p in problem.predecessors[u]:  # p stands in a slot up to s wherever u does
                 model.row({up_to[u, s]: 1, up_to[p, s]: -1}, -math.inf, 0)
     _add_transfers(model, problem, here, n_slots)
+    _add_conversions(model, problem, here, n_slots)
     _add_measured(model, problem, here, n_slots)
     x, bound, proven = model.solve(time_limit_s)
     segments: dict[tuple[int, int], list[int]] = {}
@@ -151,7 +153,7 @@ def solve_milp(
         if x[column] > 0.5:
             segments.setdefault((s, k), []).append(u)
     placements = tuple((tuple(units), k) for (_, k), units in sorted(segments.items()))
-    ns = sum(problem.segment_ns(units, k) for units, k in placements)
+    ns = total_ns(problem, placements)
     return MilpResult(placements, ns, min(bound, ns), proven, n_slots)
 
 
@@ -177,6 +179,30 @@ def _add_transfers(
                     model.row({out: 1, **minus}, 0, math.inf)
                 for reader in value.readers:
                     model.row({out: 1, here[reader, s, k]: 1, **minus}, 0, math.inf)
+
+
+def _add_conversions(
+    model: _Model, problem: Problem, here: dict[tuple[int, int, int], int], n_slots: int
+) -> None:
+    """A value is converted to a format that it is not made in and that a reader needs it in."""
+    if problem.formats is None:
+        return
+
+    def of_format(unit: int, fmt: int, factor: float) -> dict[int, float]:
+        own = np.flatnonzero(problem.formats == fmt).tolist()
+        return {here[unit, s, k]: factor for s in range(n_slots) for k in own}
+
+    for value in problem.values:
+        for fmt, ns in ((0, value.to_float_ns), (1, value.to_int8_ns)):
+            is_input = value.producer == GRAPH_INPUT
+            if ns == 0 or (is_input and value.formats >> fmt & 1):
+                continue
+            converted = model.column(ns, binary=False)
+            maker = {} if is_input else of_format(value.producer, fmt, 1.0)
+            for reader in value.readers:
+                model.row({converted: 1, **of_format(reader, fmt, -1.0), **maker}, 0, math.inf)
+            if value.is_output and value.formats >> fmt & 1:
+                model.row({converted: 1, **maker}, 1, math.inf)
 
 
 def _add_measured(

@@ -112,7 +112,8 @@ class Problem:
 
     A segment (convex set of units) on a target costs its entry in ``region_ns`` where that region
     was measured whole, else overhead + transfer of the values that cross its boundary (each once;
-    graph inputs and outputs cross) + the sum of its units' marginal costs.
+    graph inputs and outputs cross) + the sum of its units' marginal costs. A plan costs what its
+    segments do, and what converting values between formats does (each once each way).
     """
 
     labels: tuple[str, ...]
@@ -133,6 +134,8 @@ class Problem:
     """(unit, target index) -> why the target cannot run it."""
     ruled_out: Mapping[tuple[int, int], str] = field(default_factory=dict)
     """(unit, target index) -> which constraint keeps it off a target."""
+    formats: NDArray[np.int64] | None = None
+    """[t] of values: 0 where they are floats, 1 where 8-bit integers; None where all are alike."""
 
     def __post_init__(self) -> None:
         n, t = len(self.labels), len(self.targets)
@@ -149,12 +152,27 @@ class Problem:
                 f"{self.labels[u]} on {self.targets[k]} costs {self.unit_ns[u, k]} ns; wanted at "
                 "least 0, or inf where it cannot run: measure it again"
             )
+        if self.formats is not None and (
+            self.formats.shape != (t,) or not np.isin(self.formats, (0, 1)).all()
+        ):
+            raise PartitionError(f"formats are {self.formats}, wanted {t} of 0 or 1")
+        for value in self.values:
+            if not (0 <= value.to_int8_ns < math.inf and 0 <= value.to_float_ns < math.inf):
+                raise PartitionError(
+                    f"converting a value that {self._maker(value)} costs {value.to_int8_ns} ns to "
+                    f"8 bits and {value.to_float_ns} ns back; wanted finite costs of at least 0"
+                )
         for (region, k), ns in self.region_ns.items():
             if math.isnan(ns) or ns < 0 or not region:
                 raise PartitionError(f"region {sorted(region)} on {self.targets[k]} costs {ns} ns")
         for u, preds in enumerate(self.predecessors):
             if any(p >= u for p in preds):
                 raise PartitionError(f"{self.labels[u]} stands before a unit that it reads from")
+
+    def _maker(self, value: Value) -> str:
+        if value.producer == GRAPH_INPUT:
+            return "enters the graph"
+        return f"{self.labels[value.producer]} makes"
 
     @property
     def n(self) -> int:
@@ -170,6 +188,7 @@ class Problem:
             self.unit_ns,
             self.overhead_ns,
             (self.in_ns_per_byte, self.out_ns_per_byte),
+            self.formats,
         )
 
     @cached_property
@@ -250,6 +269,15 @@ class Problem:
         measured = self.region_ns.get(key)
         return self.additive_ns(key[0], k) if measured is None else measured
 
+    def conversions_ns(self, placements: Sequence[Placement]) -> float:
+        """What the values of a plan that are converted between formats cost beside its segments."""
+        if not self.arrays.converts:
+            return 0.0
+        target = np.zeros(self.n, dtype=np.int64)
+        for units, k in placements:
+            target[list(units)] = k
+        return self.arrays.conversions_ns(target)
+
     def is_estimated(self, units: Iterable[int], k: int) -> bool:
         """Whether the cost of a region rests on the static model."""
         region = frozenset(units)
@@ -266,6 +294,9 @@ def make_problem(graph: UnitGraph, costs: Costs) -> Problem:
     arrays = arrays_of(graph, costs)
     index = {target: k for k, target in enumerate(arrays.targets)}
     outputs = set(graph.outputs)
+    conversions = arrays.conversions
+    to_int8_ns = {} if conversions is None else conversions.to_int8_ns
+    to_float_ns = {} if conversions is None else conversions.to_float_ns
     return Problem(
         labels=tuple(f"{unit.label} (unit {unit.index})" for unit in graph.units),
         predecessors=tuple(graph.predecessors(u) for u in range(len(graph.units))),
@@ -275,6 +306,8 @@ def make_problem(graph: UnitGraph, costs: Costs) -> Problem:
                 readers=tuple(sorted(set(graph.readers[name]))),
                 n_bytes=tensor.n_bytes,
                 is_output=name in outputs,
+                to_int8_ns=to_int8_ns.get(name, 0.0),
+                to_float_ns=to_float_ns.get(name, 0.0),
             )
             for name, tensor in graph.values.items()
             if graph.readers[name] or name in graph.producer
@@ -291,6 +324,7 @@ def make_problem(graph: UnitGraph, costs: Costs) -> Problem:
         },
         estimated=arrays.estimated,
         refusals={(u, index[t]): why for (u, t), why in costs.refusals.items() if t in index},
+        formats=None if conversions is None else conversions.format,
     )
 
 
@@ -317,6 +351,7 @@ def evaluate(problem: Problem, segments: Sequence[Segment]) -> float:
     Raises PartitionError where they are no plan: a unit missing or twice, or read before made.
     """
     done: set[int] = set()
+    placements: list[Placement] = []
     total = 0.0
     for segment in segments:
         inside = set(segment.units)
@@ -331,11 +366,12 @@ def evaluate(problem: Problem, segments: Sequence[Segment]) -> float:
                     f"{problem.labels[u]} runs before {problem.labels[early[0]]}, which it reads"
                 )
         done |= inside
-        total += problem.segment_ns(inside, problem.target_index(segment.target))
+        placements.append((segment.units, problem.target_index(segment.target)))
+        total += problem.segment_ns(*placements[-1])
     if len(done) != problem.n:
         missing = sorted(set(range(problem.n)) - done)
         raise PartitionError(f"units {missing} are in no segment")
-    return total
+    return total + problem.conversions_ns(placements)
 
 
 def fallback_target(problem: Problem, unit: int) -> int:

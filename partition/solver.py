@@ -191,7 +191,8 @@ def _plan(
         for budget in budgets
         if budget.name == COMPILE_TIME
     ]
-    return Plan("dp", segments, simulated, (note, *compiling), proof)
+    converting_ns = problem.conversions_ns(placements)
+    return Plan("dp", segments, simulated, (note, *compiling), proof, converting_ns)
 
 
 def _shipped_note(

@@ -259,7 +259,8 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Ordered segments that together run every unit once, with the sum of their predictions."""
+    """Ordered segments that together run every unit once, with the sum of their predictions and of
+    conversions between them."""
 
     name: str
     """``dp`` or the name of a baseline."""
@@ -269,6 +270,8 @@ class Plan:
     """What there is to say of it, beside its proof; of a plan that was read, sentences."""
     proof: Proof | None = None
     """None for baselines, and for plans of earlier versions."""
+    conversions_ns: float = 0.0
+    """What values take that are converted between floats and 8 bits, beside the segments."""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -281,7 +284,7 @@ class Plan:
 
     @property
     def predicted_ns(self) -> float:
-        return sum(segment.predicted_ns for segment in self.segments)
+        return sum(segment.predicted_ns for segment in self.segments) + self.conversions_ns
 
     def to_json(self) -> str:
         return json.dumps(
@@ -289,6 +292,7 @@ class Plan:
                 "name": self.name,
                 "simulated": self.simulated,
                 "predicted_ns": self.predicted_ns,
+                **({"conversions_ns": self.conversions_ns} if self.conversions_ns else {}),
                 "notes": list(self.notes),
                 "proof": None if self.proof is None else _proof_fields(self.proof),
                 "segments": [
@@ -324,8 +328,14 @@ class Plan:
                 )
                 for s in data["segments"]
             )
-            proof = _proof(data.get("proof"))
-            return cls(data["name"], segments, data["simulated"], tuple(data["notes"]), proof)
+            return cls(
+                data["name"],
+                segments,
+                data["simulated"],
+                tuple(data["notes"]),
+                _proof(data.get("proof")),
+                float(data.get("conversions_ns", 0.0)),
+            )
         except (ValueError, KeyError, TypeError) as error:
             raise SerializationError(f"this is no plan: {error!r}") from error
 

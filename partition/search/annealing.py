@@ -59,6 +59,11 @@ class Tables(NamedTuple):
     """[2^x] keys of regions measured whole, with their target; 0 where there is none"""
     region_ns: Floats
     """[2^x] what they cost more than their parts, in ns"""
+    format: Ints
+    formats_in: Ints
+    formats_out: Ints
+    to_int8_ns: Floats
+    to_float_ns: Floats
 
 
 class Labelling(NamedTuple):
@@ -73,6 +78,8 @@ class Labelling(NamedTuple):
     """[phases]"""
     n_readers: Ints
     """[counted values, phases]"""
+    n_int8: Ints
+    """[values] readers that run in 8 bits; none where nothing is converted"""
     random: Ints
     """[n + 1] state of the random numbers, then room for the units of one segment"""
     cost: Floats
@@ -112,7 +119,6 @@ class Annealer:
         to ``cold_ns``; fewer where the limits end it."""
         a = self._arrays
         phase, phase_target = labelling_of_plan(placements, a.n, self._targets)
-        n_phases = len(phase_target)
         tables = Tables(
             unit_ns=self._unit_ns,
             **a.shared(Tables, but=("unit_ns",)),
@@ -122,7 +128,7 @@ class Annealer:
             region_key=self._region_key,
             region_ns=self._region_ns,
         )
-        labelling = self._labelling(phase, n_phases)
+        labelling = self._labelling(phase, phase_target)
         labelling.random[0] = _random_state(seed)
         stretches = max(1, moves // STRETCH)
         factor = (cold_ns / hot_ns) ** (1 / stretches)
@@ -136,8 +142,8 @@ class Annealer:
             watch.spend(now)
         return plan_of_labelling(labelling.best, phase_target)
 
-    def _labelling(self, phase: np.ndarray, n_phases: int) -> Labelling:
-        a = self._arrays
+    def _labelling(self, phase: Ints, phase_target: Ints) -> Labelling:
+        a, n_phases = self._arrays, len(phase_target)
         key = np.zeros(n_phases, dtype=np.int64)
         np.bitwise_xor.at(key, phase, self._unit_key)
         n_readers = np.zeros((int(self._counted.max(initial=-1)) + 1, n_phases), dtype=np.int64)
@@ -150,9 +156,18 @@ class Annealer:
             n_units=np.bincount(phase, minlength=n_phases).astype(np.int64),
             key=key,
             n_readers=n_readers,
+            n_int8=self._int8_readers(phase_target[phase]),
             random=np.zeros(a.n + 1, dtype=np.int64),
             cost=np.zeros(2),
         )
+
+    def _int8_readers(self, target: Ints) -> Ints:
+        """``target`` is [n], of each unit."""
+        a = self._arrays
+        if not a.converts:
+            return np.zeros(0, dtype=np.int64)
+        count = np.bincount(a.reader_value, a.format[target[a.readers]], len(a.producer))
+        return count.astype(np.int64)
 
     def _regions(self) -> tuple[np.ndarray, np.ndarray]:
         """Regions measured whole as a hash table of what they cost more than their parts."""
@@ -184,7 +199,12 @@ class Annealer:
 def anneal(tables: Tables, labelling: Labelling, moves: int, hot_ns: float, factor: float) -> None:
     """Tries so many moves of a unit, and now and then of a segment, at a temperature that begins
     with ``hot_ns`` and falls by ``factor`` every :data:`STRETCH` moves."""
-    sizes = native.integers(*tables.unit_ns.shape, len(tables.phase_target), len(tables.region_key))
+    sizes = native.integers(
+        *tables.unit_ns.shape,
+        len(tables.phase_target),
+        len(tables.region_key),
+        len(labelling.n_int8) > 0,
+    )
     native.library().np_anneal(
         ctypes.byref(sizes),
         ctypes.byref(native.pointers(tables)),

@@ -23,7 +23,7 @@ from collections.abc import Collection, Iterable
 import numpy as np
 
 from nnapi_prof.graph.plan import ProofKind
-from nnapi_prof.partition.baselines import find_baselines, merge_by_target, total_ns
+from nnapi_prof.partition.baselines import find_baselines, merge_by_target, segments_ns
 from nnapi_prof.partition.problem import Problem, Region
 from nnapi_prof.partition.search.annealing import Annealer
 from nnapi_prof.partition.search.exact import ExactResult, search_ideals
@@ -362,9 +362,11 @@ class _Search:
                 continue
             stretch = plan[first:last]
             units = sorted(u for segment, _ in stretch for u in segment)
-            small = subproblem(self._problem, units)
+            small = subproblem(self._problem, units, plan)
             place = {u: i for i, u in enumerate(units)}
-            now = total_ns(self._problem, stretch)
+            now = segments_ns(self._problem, stretch) + small.conversions_ns(
+                [(tuple(place[u] for u in segment), k) for segment, k in stretch]
+            )
             relaxation = relax(small, self._watch.seconds_left)
             if relaxation is None or relaxation.bound_ns >= now * (1 - 1e-7):
                 continue
@@ -389,12 +391,15 @@ class _Search:
             changed = [
                 (tuple(sorted(units[i] for i in segment)), k) for segment, k in result.placements
             ]
-            if total_ns(self._problem, changed) < now:
+            converting_ns = small.conversions_ns(result.placements)
+            if segments_ns(self._problem, changed) + converting_ns < now:
                 self._offer((*plan[:first], *changed, *plan[last:]), "windows")
                 plan = list(self._best)
 
     def _typical_move(self) -> float:
         """ns: what a move of one unit changes about; temperatures are shares of it."""
-        ns = np.where(np.isfinite(self._problem.unit_ns), self._problem.unit_ns, np.nan)
-        spread = np.nanmedian(np.nanmax(ns, axis=1) - np.nanmin(ns, axis=1))
-        return max(float(spread), self.pool.best_ns / max(1, self._problem.n), 1e-9)
+        runs = np.isfinite(self._problem.unit_ns)
+        ns = self._problem.unit_ns[runs.any(axis=1)]
+        spreads = np.where(np.isfinite(ns), ns, 0.0).max(axis=1) - ns.min(axis=1)
+        spread = float(np.median(spreads)) if len(spreads) else 0.0
+        return max(spread, self.pool.best_ns / max(1, self._problem.n), 1e-9)

@@ -41,7 +41,7 @@ from typing import Any
 
 import numpy as np
 
-from nnapi_prof.partition.arrays import WORD, Floats, Ints
+from nnapi_prof.partition.arrays import AS_FLOAT, AS_INT8, WORD, Floats, Ints
 from nnapi_prof.partition.constraints import Budget
 from nnapi_prof.partition.problem import GRAPH_INPUT, Placement, Problem, Region
 from nnapi_prof.partition.search import native
@@ -164,10 +164,16 @@ class _Run:
     def _grow(self, code: int, memory_bytes: float) -> bool:
         """Doubles what is full; False where that takes too much memory."""
         grown = {
-            GROW_LABELS: ("labels", "use", "present", "owed"),
+            GROW_LABELS: ("labels", "use", "present", "owed", "as_float", "as_int8"),
             GROW_IDEALS: ("ideals", "bits", "joining", "slot_value", "head", "table"),
             GROW_READY: ("ready",),
-            GROW_JUMPS: ("landings", "landing_bits", "landing_use"),
+            GROW_JUMPS: (
+                "landings",
+                "landing_bits",
+                "landing_use",
+                "landing_float",
+                "landing_int8",
+            ),
             GROW_RECORDS: ("records",),
         }[code]
         used = sum(array.nbytes for array in self._search)
@@ -278,6 +284,7 @@ def _sizes(tables: Tables, search: Search) -> Any:
         len(tables.slot),
         search.slot_value.shape[2],
         search.present.shape[2],
+        search.as_float.shape[2],
         search.bits.shape[2],
         len(tables.budget),
         len(tables.jump_ns),
@@ -297,6 +304,8 @@ def _initial_search(tables: Tables, upper_ns: float, width: int) -> Search:
     r = len(tables.budget)
     n_slots = max(1, int(tables.slot.max(initial=-1)) + 1)
     slot_words = -(-n_slots // WORD)
+    converts = bool(tables.to_int8_ns.any() or tables.to_float_ns.any())
+    format_words = slot_words if converts else 0
     words = max(1, -(-n // WORD))
     labels, ideals, ready, jumps, records = 4096, 512, max(4096, 8 * n), 1024, 16_384
 
@@ -323,11 +332,15 @@ def _initial_search(tables: Tables, upper_ns: float, width: int) -> Search:
         use=floats(2, labels, r),
         present=ints(2, labels, slot_words),
         owed=ints(2, labels, slot_words),
+        as_float=ints(2, labels, format_words),
+        as_int8=ints(2, labels, format_words),
         records=np.recarray(records, dtype=RECORD),
         landing_head=np.full(n + 1, -1, dtype=np.int64),
         landings=np.recarray(jumps, dtype=LANDING),
         landing_bits=ints(jumps, words),
         landing_use=floats(jumps, r),
+        landing_float=ints(jumps, format_words),
+        landing_int8=ints(jumps, format_words),
     )
     search.at[WIDTH] = width
     search.at[STAGE] = CLOSE
@@ -343,13 +356,26 @@ def _initial_search(tables: Tables, upper_ns: float, width: int) -> Search:
     search.ready[0, : len(first)] = first
     start.ready_begin, start.ready_end = 0, len(first)
     search.n_ready[0] = len(first)
-    for value, slot in enumerate(tables.slot.tolist()):
-        if slot >= 0 and tables.producer[value] == GRAPH_INPUT:
-            search.slot_value[0, 0, slot] = value
     label = search.labels[0, 0]
+    label.formats = 0.0
+    for value, slot in enumerate(tables.slot.tolist()):
+        if slot < 0 or tables.producer[value] != GRAPH_INPUT:
+            continue
+        search.slot_value[0, 0, slot] = value
+        if not converts:
+            continue
+        own = slice(tables.reader_at[value], tables.reader_at[value + 1])
+        word, bit = slot // WORD, np.int64(1 << (slot % WORD))
+        for there, price, of_format in (
+            (search.as_float, tables.float_price, AS_FLOAT),
+            (search.as_int8, tables.int8_price, AS_INT8),
+        ):
+            if tables.formats_in[value] & of_format:
+                there[0, 0, word] |= bit
+                label.formats -= float(price[own].sum())
     label.ideal, label.target, label.n_units, label.watch = 0, t, 0, 0
     label.cost = label.saved = 0.0
-    label.reach = start.rest
+    label.reach = start.rest + label.formats
     label.record = label.following = -1
     label.alive = 1
     search.head[0, 0, t] = 0

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nnapi_prof.partition.arrays import Ints
+from nnapi_prof.partition.arrays import AS_FLOAT, AS_INT8, Arrays, Bools, Floats, Ints
 from nnapi_prof.partition.baselines import total_ns
 from nnapi_prof.partition.problem import Placement, Problem
 from nnapi_prof.partition.search.minimum_cut import Network
@@ -228,6 +228,8 @@ def _best_move(problem: Problem, phase: Ints, phase_target: Ints, g: int) -> Int
         net.forbid(np.repeat(begun, a.n), unit)
     _bring_in(net, problem, phase, phase_target, g, home)
     _hand_over(net, problem, own, k, hands_over & ~is_far, hands_over, there)
+    if a.converts:
+        _convert(net, a, a.format[own], int(a.format[k]))
     moves = net.sink_side()
     if moves is None:
         return None
@@ -292,3 +294,56 @@ def _hand_over(
     hub = net.nodes(len(values))
     net.forbid(reader[chosen], hub[which])
     net.arc(hub, a.producer[values], a.out_ns[values, k])
+
+
+def _convert(net: Network, a: Arrays, own: Ints, moving: int) -> None:
+    """Values converted: ``own`` is [n], the format of each unit where it stays, ``moving`` that of
+    those that move. Units of that format already keep it either way."""
+    keeps = own == moving
+    sides = ((a.to_int8_ns, AS_INT8, 1), (a.to_float_ns, AS_FLOAT, 0))
+    for ns, bit, fmt in sides:
+        there = np.where(a.producer >= 0, own[np.maximum(a.producer, 0)] == fmt, False)
+        there |= a.formats_in & bit != 0
+        is_read = a.formats_out & bit != 0
+        if fmt == moving:
+            # Read by those of that format already, or outside: paid where the maker stays.
+            is_read[a.reader_value[keeps[a.readers]]] = True
+            _convert_for_movers(net, a, np.where(there, 0.0, ns), is_read, ~keeps[a.readers])
+        else:
+            is_maker_fixed = (a.producer < 0) | keeps[np.maximum(a.producer, 0)]
+            is_free = is_maker_fixed & (is_read | (a.formats_in & bit != 0))
+            paid = np.where(is_free, 0.0, ns)
+            _convert_for_stayers(net, a, paid, is_read, is_maker_fixed, ~keeps[a.readers])
+
+
+def _convert_for_movers(
+    net: Network, a: Arrays, ns: Floats, is_read: Bools, may_read: Bools
+) -> None:
+    """To the format of those that move: paid where the maker stays, and the value is read there
+    anyhow, or one of its readers (``may_read``, [readings]) moves."""
+    has_maker = a.producer >= 0
+    always = np.flatnonzero(is_read & has_maker & (ns > 0))
+    net.sink_arc(a.producer[always], ns[always])
+    chosen = may_read & ((ns > 0) & ~is_read)[a.reader_value]
+    values, which = np.unique(a.reader_value[chosen], return_inverse=True)
+    hub = net.nodes(len(values))
+    net.forbid(hub[which], a.readers[chosen])
+    of_unit = has_maker[values]
+    net.arc(a.producer[values[of_unit]], hub[of_unit], ns[values[of_unit]])
+    net.source_arc(hub[~of_unit], ns[values[~of_unit]])
+
+
+def _convert_for_stayers(
+    net: Network, a: Arrays, ns: Floats, is_read: Bools, is_maker_fixed: Bools, may_read: Bools
+) -> None:
+    """To the other format: paid where the maker has that of those that move, and the value is read
+    outside, or one of its readers (``may_read``, [readings]) stays."""
+    always = np.flatnonzero(is_read & ~is_maker_fixed & (ns > 0))
+    net.source_arc(a.producer[always], ns[always])
+    chosen = may_read & ((ns > 0) & ~is_read)[a.reader_value]
+    values, which = np.unique(a.reader_value[chosen], return_inverse=True)
+    hub = net.nodes(len(values))
+    net.forbid(a.readers[chosen], hub[which])
+    fixed = is_maker_fixed[values]
+    net.sink_arc(hub[fixed], ns[values[fixed]])
+    net.arc(hub[~fixed], a.producer[values[~fixed]], ns[values[~fixed]])

@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from nnapi_prof.partition.arrays import AS_FLOAT, AS_INT8
 from nnapi_prof.partition.problem import GRAPH_INPUT, Placement, Problem, Value
 
 _SLACK = 1e-12
@@ -148,12 +149,23 @@ class _State:
         ) <= {other}:
             return None
         into, out = self._problem.in_ns_per_byte, self._problem.out_ns_per_byte
-        leaving = out * float(sum(value.n_bytes for value in outputs))
+        leaving = out * float(sum(value.n_bytes for value in outputs)) + self._converted(outputs)
         # Where another unit outside reads the value as well, it may be there already.
         outside = {self._of[reader] for reader in read[0].readers} - {u, other}
         brought = 0.0 if outside else into * read[0].n_bytes
         elsewhere = (self._ns[u] + leaving + brought).min()
         return self._if_no_costlier(u, other, self._ns[u] + leaving, elsewhere)
+
+    def _converted(self, outputs: Sequence[Value]) -> NDArray[np.float64]:
+        """[t], ns: what outputs cost to be had in the formats that they are needed in."""
+        arrays = self._problem.arrays
+        ns = np.zeros(arrays.t)
+        if arrays.converts:
+            for value in outputs:
+                ns += np.where(arrays.format, value.to_float_ns * (value.formats & AS_FLOAT), 0.0)
+                is_needed = value.formats & AS_INT8 != 0
+                ns += np.where(arrays.format, 0.0, value.to_int8_ns * is_needed)
+        return ns
 
     def _outside(self, u: int, near: Sequence[Sequence[int]]) -> set[int]:
         """Groups that the predecessors, or the successors, of a group belong to."""
@@ -206,6 +218,7 @@ class _State:
                 (frozenset(place[u] for u in units), k): ns
                 for (units, k), ns in problem.region_ns.items()
             },
+            formats=problem.formats,
         )
         return Reduced(smaller, groups, tuple(place))
 
@@ -257,11 +270,13 @@ def windows(problem: Problem, plan: Sequence[Placement], turn: int) -> Iterator[
         first += max(1, (last - first) // 2)
 
 
-def subproblem(problem: Problem, units: Sequence[int]) -> Problem:
+def subproblem(problem: Problem, units: Sequence[int], plan: Sequence[Placement] = ()) -> Problem:
     """The problem of some units alone (ascending): what others make are inputs, what others read
     are outputs. Its best plan, put in the place of these segments, is the best with the others
-    held fixed, if the units are those of consecutive segments."""
+    held fixed where ``plan`` has them, if the units are those of consecutive segments."""
     place = {u: i for i, u in enumerate(units)}
+    bits = 1 << problem.arrays.format
+    bit_of = {u: int(bits[k]) for others, k in plan for u in others}
     touched = sorted({v for u in units for v in problem.values_of[u]})
     values = []
     for index in touched:
@@ -271,12 +286,19 @@ def subproblem(problem: Problem, units: Sequence[int]) -> Problem:
         if not is_inner and not readers:
             continue
         leaves = value.is_output or len(readers) < len(value.readers)
+        outside = value.formats if value.is_output else 0
+        for reader in value.readers:
+            if reader not in place:
+                outside |= bit_of.get(reader, AS_FLOAT)
+        if not is_inner:  # in the format it is made in, and in those that others have it in anyhow
+            outside |= bit_of.get(value.producer, value.formats)
         values.append(
-            Value(
-                place[value.producer] if is_inner else GRAPH_INPUT,
-                readers,
-                value.n_bytes,
-                is_inner and leaves,
+            replace(
+                value,
+                producer=place[value.producer] if is_inner else GRAPH_INPUT,
+                readers=readers,
+                is_output=is_inner and leaves,
+                formats=outside,
             )
         )
     inside = set(units)

@@ -14,11 +14,17 @@ Variables, each between 0 and 1 unless said otherwise:
   the regions that hold a unit on a target, at most ``x[u, k]`` are. A unit that a target runs only
   inside such regions needs one of them there. What crosses the border of such a segment enters,
   leaves or turns there, even where the same target runs on beyond it.
+* ``converts[v, f]``: value v is converted to format f: at least ``x[r, f] - x[p, f]`` for each
+  reader r, where ``x[u, f]`` is the sum over the targets of that format.
+
+Budgets that are sums over units are rows: their use is at most the limit.
 
 Every plan is a solution, so none costs less than the least one. The bound is taken from the dual
-side: with prices y >= 0 on the rows (all of the form ``a x >= 0``), no solution costs less than
+side: with prices y >= 0 on the rows (``a x >= b``, and b is 0 but for budgets), no solution costs
+less than
 
     sum over u of min over k of (c - y A)[u, k]  +  sum over other columns of min(0, c - yA) x limit
+    + y b
 
 whatever the prices are, so that rounding in the solver cannot raise it above the truth (Neumaier
 and Shcherbina, "Safe bounds in linear and mixed-integer linear programming", Math. Program. 99,
@@ -28,6 +34,7 @@ and Shcherbina, "Safe bounds in linear and mixed-integer linear programming", Ma
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +43,8 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 from scipy.sparse import csr_array
 
-from nnapi_prof.partition.arrays import Arrays, Bools, Floats, Ints, Regions
+from nnapi_prof.partition.arrays import AS_FLOAT, AS_INT8, Arrays, Bools, Floats, Ints, Regions
+from nnapi_prof.partition.constraints import Budget
 from nnapi_prof.partition.problem import Problem
 
 TOTAL = 1e4
@@ -56,7 +64,9 @@ class Prices:
     of ``least`` over the units that remain, plus ``switch_begin[k]`` and ``switch[u, k]`` of all
     units that have run, minus ``enters[e, k]`` of each remaining reading e of a value that is
     present, plus ``leaves[e, k]`` of each remaining reading of a value still to be handed over.
-    With no segment open it is the first sum alone.
+    With no segment open it is the first sum alone. Of each remaining reading of a value that is
+    there as 8-bit integers, ``to_int8[e]`` goes off as well, and ``to_float[e]`` where it is there
+    in floats.
     """
 
     least: Floats
@@ -68,6 +78,9 @@ class Prices:
     """[n, t]"""
     switch_begin: Floats
     """[t]"""
+    to_int8: Floats
+    """[readings]"""
+    to_float: Floats
     slack: float = 0.0
     """At most 0: added once to every bound."""
 
@@ -83,25 +96,35 @@ class Relaxation:
     """[n, t] what a plan costs at least with a unit on a target is ``bound_ns + cost_ns[u, k] -
     cost_ns[u].min()``; inf where it cannot run"""
     prices: Prices
+    rates: Floats
+    """[budgets] ns that a step of each is worth; 0 where the programme does not know it. Prices,
+    ``cost_ns`` and the bound are of plans within the budgets, and prices and ``cost_ns`` have what
+    their use is worth in them."""
 
 
 def free_prices(problem: Problem, least: Floats) -> Prices:
     """Prices that know nothing of transfers and overheads; ``least`` is [n], ns."""
     arrays = problem.arrays
     nothing = np.zeros((len(arrays.readers), arrays.t))
-    return Prices(least, nothing, nothing, np.zeros((arrays.n, arrays.t)), np.zeros(arrays.t))
+    free = np.zeros(len(arrays.readers))
+    switch = np.zeros((arrays.n, arrays.t))
+    return Prices(least, nothing, nothing, switch, np.zeros(arrays.t), free, free)
 
 
-def relax(problem: Problem, seconds: float = math.inf) -> Relaxation | None:
-    """Solves the relaxation; None where it is too large, or not solved within ``seconds``."""
-    return _Programme(problem).solve(seconds)
+def relax(
+    problem: Problem, seconds: float = math.inf, budgets: Sequence[Budget] = ()
+) -> Relaxation | None:
+    """Solves the relaxation; None where it is too large, not solved within ``seconds``, or where no
+    plan keeps to the budgets."""
+    return _Programme(problem, budgets).solve(seconds)
 
 
 class _Programme:
     """The programme under construction: columns with costs, rows ``a x >= 0`` as triples."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, budgets: Sequence[Budget]) -> None:
         self._problem = problem
+        self._budgets = budgets
         self._arrays: Arrays = problem.arrays
         self._cost: list[Floats] = []
         self._limit: list[Floats] = []
@@ -145,6 +168,8 @@ class _Programme:
         np.add.at(cost, a.readers[entry_single], a.in_ns[a.reader_value[entry_single]])
         output = a.is_output & (a.producer >= 0)
         np.add.at(cost, a.producer[output], a.out_ns[output])
+        if a.converts:
+            self._output_conversions(cost)
         self._x = self._columns(cost)
         self._regions = regions
         own = a.unit_ns[regions.units, regions.target[regions.region]]
@@ -155,9 +180,12 @@ class _Programme:
         leaving = self._transfers(a.out_ns, handed[a.reader_value], allowed, into=False)
         turning = self._overheads(allowed)
         self._whole(inside & ~runs)
+        none = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+        converting = self._conversions(allowed) if a.converts else (none, none)
+        limits = self._limits()
         if sum(map(len, self._row)) > MOST_ENTRIES:
             return None
-        return self._solved(allowed, entering, leaving, turning, seconds)
+        return self._solved(allowed, entering, leaving, turning, converting, limits, seconds)
 
     def _transfers(
         self, ns: Floats, entries: Bools, allowed: Bools, *, into: bool
@@ -251,6 +279,49 @@ class _Programme:
         self._add(end, path[last], -1.0)
         return rows, dependency, target, begin, first
 
+    def _output_conversions(self, cost: Floats) -> None:
+        """Outputs that are needed in another format than their maker's cost it that much more."""
+        a = self._arrays
+        for ns, bit, fmt in ((a.to_int8_ns, AS_INT8, 1), (a.to_float_ns, AS_FLOAT, 0)):
+            output = np.flatnonzero((a.producer >= 0) & (a.formats_out & bit != 0))
+            at = a.producer[output][:, None], np.flatnonzero(a.format != fmt)[None, :]
+            np.add.at(cost, at, ns[output][:, None])
+
+    def _conversions(self, allowed: Bools) -> tuple[tuple[Ints, Ints], tuple[Ints, Ints]]:
+        """Rows of conversions to 8-bit integers and to floats, and the reading of each."""
+        a = self._arrays
+        maker = a.producer[a.reader_value]
+        sides = []
+        for ns, bit, fmt in ((a.to_int8_ns, AS_INT8, 1), (a.to_float_ns, AS_FLOAT, 0)):
+            free = (a.formats_in | a.formats_out) & bit != 0
+            of_format = a.format == fmt
+            able = (allowed & of_format).any(axis=1)
+            reading = np.flatnonzero((ns > 0)[a.reader_value] & ~free[a.reader_value])
+            reading = reading[able[a.readers[reading]]]
+            values, which = np.unique(a.reader_value[reading], return_inverse=True)
+            columns = self._columns(ns[values])
+            rows = self._rows(len(reading))
+            self._add(rows, columns[which], 1.0)
+            own = np.flatnonzero(of_format)
+            self._add(rows[:, None], self._x[a.readers[reading]][:, own], -1.0)
+            of_unit = maker[reading] >= 0
+            self._add(rows[of_unit][:, None], self._x[maker[reading[of_unit]]][:, own], 1.0)
+            sides.append((rows, reading))
+        return sides[0], sides[1]
+
+    def _limits(self) -> tuple[Ints, Floats]:
+        """Rows of the budgets that are sums over units, each -1 where it is none, and limits."""
+        rows, limits = np.full(len(self._budgets), -1), np.zeros(len(self._budgets))
+        for i, budget in enumerate(self._budgets):
+            if not budget.is_sum_over_units or not math.isfinite(budget.limit):
+                continue
+            rows[i] = self._rows(1)[0]
+            limits[i] = budget.limit * (1 + 1e-9)
+            units, targets = np.nonzero(budget.unit_use)
+            factor = -budget.unit_use[units, targets]
+            self._add(np.full(len(units), rows[i]), self._x[units, targets], factor)
+        return rows, limits
+
     def _whole(self, only_inside: Bools) -> None:
         """Regions that share a unit on a target exclude each other."""
         a, regions = self._arrays, self._regions
@@ -275,6 +346,8 @@ class _Programme:
         entering: tuple[Ints, Ints, Ints],
         leaving: tuple[Ints, Ints, Ints],
         turning: tuple[Ints, Ints, Ints, Ints, Ints],
+        converting: tuple[tuple[Ints, Ints], tuple[Ints, Ints]],
+        limits: tuple[Ints, Floats],
         seconds: float,
     ) -> Relaxation | None:
         a = self._arrays
@@ -302,11 +375,14 @@ class _Programme:
             (np.ones(a.n * a.t), (np.repeat(np.arange(a.n), a.t), np.arange(a.n * a.t))),
             shape=(a.n, self.n_columns),
         )
+        least_of_row = np.zeros(self.n_rows)
+        budgeted = limits[0] >= 0
+        least_of_row[limits[0][budgeted]] = -limits[1][budgeted]
         solve: Any = linprog  # its stubs know no time limit beside a method
         result = solve(
             cost * units * scale,
             A_ub=-rows if self.n_rows else None,
-            b_ub=np.zeros(self.n_rows) if self.n_rows else None,
+            b_ub=-least_of_row / largest if self.n_rows else None,
             A_eq=one,
             b_eq=np.ones(a.n),
             bounds=np.stack([np.zeros(self.n_columns), upper], axis=1),
@@ -326,9 +402,13 @@ class _Programme:
         least = own.min(axis=1)
         size = float(np.abs(least).sum()) - slack
         bound = float(least.sum()) + slack - size * _ROUNDING
+        rates = np.zeros(len(self._budgets))
+        if budgeted.any():
+            rates[budgeted] = price[limits[0][budgeted]]
+            bound -= float(rates @ limits[1]) * (1 + _ROUNDING)
         share = np.clip(result.x[x].reshape(a.n, a.t), 0.0, 1.0)
-        prices = self._prices(price, least, slack, entering, leaving, turning)
-        return Relaxation(max(0.0, bound), share, own, prices)
+        prices = self._prices(price, least, slack, entering, leaving, turning, converting)
+        return Relaxation(max(0.0, bound), share, own, prices, rates)
 
     def _prices(
         self,
@@ -338,6 +418,7 @@ class _Programme:
         entering: tuple[Ints, Ints, Ints],
         leaving: tuple[Ints, Ints, Ints],
         turning: tuple[Ints, Ints, Ints, Ints, Ints],
+        converting: tuple[tuple[Ints, Ints], tuple[Ints, Ints]],
     ) -> Prices:
         a = self._arrays
         by_reading = np.zeros((2, len(a.readers), a.t))
@@ -353,7 +434,12 @@ class _Programme:
             begun = price[begin][:, None] * a.overhead_ns[None, :]
             switch[first] += begun
             switch_begin = -begun.sum(axis=0)
-        return Prices(least, by_reading[0], by_reading[1], switch, switch_begin, slack)
+        by_format = np.zeros((2, len(a.readers)))
+        for side, (rows, reading) in enumerate(converting):
+            by_format[side, reading] = price[rows]
+        enters, leaves = by_reading
+        to_int8, to_float = by_format
+        return Prices(least, enters, leaves, switch, switch_begin, to_int8, to_float, slack)
 
 
 def _typical_total(cost: Floats, allowed: Bools) -> float:

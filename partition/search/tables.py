@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nnapi_prof.partition.arrays import WORD, Bools, Floats, Ints, bit_rows, grouped
+from nnapi_prof.partition.arrays import WORD, Bools, Floats, Ints, bit_rows, grouped, offsets
 from nnapi_prof.partition.constraints import Budget
 from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, Region
 from nnapi_prof.partition.search.relaxation import Prices
@@ -67,6 +67,15 @@ class Tables(NamedTuple):
     leaves: Floats
     switch: Floats
     switch_begin: Floats
+    format: Ints
+    """[t]"""
+    formats_in: Ints
+    formats_out: Ints
+    to_int8_ns: Floats
+    to_float_ns: Floats
+    int8_price: Floats
+    """[readings] of Prices again"""
+    float_price: Floats
     slack: Floats
     """[1]"""
     unit_use: Floats
@@ -86,6 +95,12 @@ class Tables(NamedTuple):
     jump_use: Floats
     jump_size: Ints
     jump_least: Floats
+    jump_read_at: Ints
+    """[j + 1]; of each jump: values that it brings in, in ``jump_reads``, ..."""
+    jump_reads: Ints
+    jump_make_at: Ints
+    """... and those of its own that are read outside, or outputs"""
+    jump_makes: Ints
     watch_bits: Ints
     watch_target: Ints
     watch_size: Ints
@@ -108,6 +123,7 @@ LABEL = np.dtype(
         ("watch", np.int64),  # bits of the watched regions that the open segment may become
         ("cost", np.float64),  # ns
         ("saved", np.float64),  # ns on the bound of the rest, by values present and owed
+        ("formats", np.float64),  # the same, by the formats in which values are there
         ("reach", np.float64),  # ns, bound of all plans that go on from here, budgets priced
         ("record", np.int64),  # its own; where nothing runs in its segment yet, the one before
         ("before", np.int64),  # record of the label that it came from
@@ -133,7 +149,13 @@ RECORD = np.dtype(
     ]
 )
 LANDING = np.dtype(
-    [("following", np.int64), ("cost", np.float64), ("reach", np.float64), ("record", np.int64)]
+    [
+        ("following", np.int64),
+        ("cost", np.float64),
+        ("formats", np.float64),
+        ("reach", np.float64),
+        ("record", np.int64),
+    ]
 )
 
 
@@ -167,6 +189,10 @@ class Search(NamedTuple):
     """[2, labels, words of slots]"""
     owed: Ints
     """Values made in the open segment that are handed over if it ends before their last reader."""
+    as_float: Ints
+    """[2, labels, words of slots, or 0 where nothing is converted] Values there in floats, ..."""
+    as_int8: Ints
+    """... and as 8-bit integers"""
     records: Any
     """The way back."""
     landing_head: Ints
@@ -174,6 +200,8 @@ class Search(NamedTuple):
     landings: Any
     landing_bits: Ints
     landing_use: Floats
+    landing_float: Ints
+    landing_int8: Ints
 
 
 def value_slots(problem: Problem) -> Ints | None:
@@ -238,6 +266,7 @@ def make_tables(
     member = np.zeros(n, dtype=np.int64)
     for q, (units, _) in enumerate(own):
         member[list(units)] |= np.int64(1 << q)
+    crossing = _crossing(problem, [units for units, _ in regions if problem.arrays.converts])
     chance = np.random.default_rng(1)
     tables = Tables(
         **a.shared(Tables),
@@ -247,6 +276,8 @@ def make_tables(
         leaves=prices.leaves,
         switch=prices.switch,
         switch_begin=prices.switch_begin,
+        int8_price=prices.to_int8,
+        float_price=prices.to_float,
         slack=np.array([prices.slack - NEGLIGIBLE * 1e-3 * float(np.abs(prices.least).sum())]),
         unit_use=np.stack([b.unit_use for b in budgets], axis=2) if r else np.zeros((n, t, 0)),
         open_use=np.stack([b.open_use for b in budgets], axis=1) if r else np.zeros((t, 0)),
@@ -262,6 +293,10 @@ def make_tables(
         jump_least=np.array(
             [prices.least[sorted(units)].sum() for units, _ in regions], dtype=np.float64
         ),
+        jump_read_at=crossing[0],
+        jump_reads=crossing[1],
+        jump_make_at=crossing[2],
+        jump_makes=crossing[3],
         watch_bits=bit_rows([units for units, _ in own], n),
         watch_target=np.array([k for _, k in own], dtype=np.int64),
         watch_size=np.array([len(units) for units, _ in own], dtype=np.int64),
@@ -271,6 +306,22 @@ def make_tables(
         most_alone_ns=alone_ns.max(axis=0, initial=0.0),
     )
     return tables, regions
+
+
+def _crossing(problem: Problem, regions: Sequence[frozenset[int]]) -> tuple[Ints, Ints, Ints, Ints]:
+    """Values that regions bring in, and those that they make for others, each as offsets and
+    entries; none where nothing is converted."""
+    values = problem.values
+    reads: list[list[int]] = []
+    makes: list[list[int]] = []
+    for units in regions:
+        touched = {v for u in units for v in problem.values_of[u]}
+        own = {v for v in touched if values[v].producer in units}
+        reads.append(sorted(touched - own))
+        makes.append(
+            sorted(v for v in own if values[v].is_output or set(values[v].readers) - units)
+        )
+    return *offsets(reads), *offsets(makes)
 
 
 def is_underpriced(problem: Problem, units: Sequence[int], k: int) -> bool:

@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 
+from nnapi_prof.partition.arrays import AS_FLOAT, AS_INT8
 from nnapi_prof.partition.search.annealing import STRETCH, Labelling, Tables
 
 NOW, BEST = 0, 1
@@ -48,6 +49,42 @@ def region_extra(tb: Tables, key: int, k: int) -> float:
     return 0.0
 
 
+def converting_ns(tb: Tables, value: int, there: int, n_int8: int) -> float:
+    """What converting a value costs that is made in some format and that so many readers read as
+    8-bit integers, in ns."""
+    needed = int(tb.formats_out[value])
+    if n_int8 > 0:
+        needed |= AS_INT8
+    if n_int8 < tb.reader_at[value + 1] - tb.reader_at[value]:
+        needed |= AS_FLOAT
+    lacking = needed & ~there
+    ns = float(tb.to_int8_ns[value]) if lacking & AS_INT8 else 0.0
+    return ns + float(tb.to_float_ns[value]) if lacking & AS_FLOAT else ns
+
+
+def formats_made(tb: Tables, lb: Labelling, value: int) -> int:
+    """Formats that a value is made in, as bits."""
+    maker = tb.producer[value]
+    if maker < 0:
+        return int(tb.formats_in[value])
+    return 1 << int(tb.format[tb.phase_target[lb.phase[maker]]])
+
+
+def reformat(tb: Tables, lb: Labelling, u: int, fmt: int) -> float:
+    """What conversions change by where unit u runs in a format instead of the other, in ns."""
+    ns, more = 0.0, 1 if fmt else -1
+    for e in tb.reads[tb.read_at[u] : tb.read_at[u + 1]]:
+        value = tb.reader_value[e]
+        there, n_int8 = formats_made(tb, lb, value), int(lb.n_int8[value])
+        ns -= converting_ns(tb, value, there, n_int8)
+        ns += converting_ns(tb, value, there, n_int8 + more)
+    for value in tb.makes[tb.make_at[u] : tb.make_at[u + 1]]:
+        n_int8 = int(lb.n_int8[value])
+        ns -= converting_ns(tb, value, 1 << (1 - fmt), n_int8)
+        ns += converting_ns(tb, value, 1 << fmt, n_int8)
+    return ns
+
+
 def change(tb: Tables, lb: Labelling, u: int, a: int, b: int) -> float:
     """What moving unit u from phase a to phase b changes, in ns."""
     ka, kb = int(tb.phase_target[a]), int(tb.phase_target[b])
@@ -83,6 +120,8 @@ def change(tb: Tables, lb: Labelling, u: int, a: int, b: int) -> float:
             ns -= float(tb.out_ns[value, ka])
         if tb.is_output[value] or in_b < total:
             ns += float(tb.out_ns[value, kb])
+    if len(lb.n_int8) and tb.format[ka] != tb.format[kb]:
+        ns += reformat(tb, lb, u, int(tb.format[kb]))
     if len(tb.region_key) > 1:
         own = int(tb.unit_key[u])
         ns -= region_extra(tb, int(lb.key[a]), ka)
@@ -99,6 +138,9 @@ def move(tb: Tables, lb: Labelling, u: int, a: int, b: int) -> None:
     lb.n_units[b] += 1
     lb.key[a] ^= tb.unit_key[u]
     lb.key[b] ^= tb.unit_key[u]
+    if len(lb.n_int8):
+        more = tb.format[tb.phase_target[b]] - tb.format[tb.phase_target[a]]
+        lb.n_int8[tb.reader_value[tb.reads[tb.read_at[u] : tb.read_at[u + 1]]]] += more
     for e in tb.reads[tb.read_at[u] : tb.read_at[u + 1]]:
         row = tb.counted[tb.reader_value[e]]
         if row >= 0:

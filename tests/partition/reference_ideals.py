@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnapi_prof.partition.arrays import WORD, Ints
+from nnapi_prof.partition.arrays import AS_FLOAT, AS_INT8, WORD, Ints
 from nnapi_prof.partition.search.tables import (
     BEGIN,
     CLOSE,
@@ -37,6 +37,22 @@ def has(bits: Ints, number: int) -> bool:
     return bool((bits[number // WORD] >> (number % WORD)) & 1)
 
 
+def formats_lacking(tb: Tables, st: Search, c: int, a: int, b: int) -> float:
+    """ns after which label a has every value in all formats in which b has it."""
+    cost = 0.0
+    slot_value = st.slot_value[c, st.labels[c, a].ideal]
+    for word in range(st.as_float.shape[2]):
+        floats = int(st.as_float[c, b, word] & ~st.as_float[c, a, word])
+        int8s = int(st.as_int8[c, b, word] & ~st.as_int8[c, a, word])
+        first = word * WORD
+        for slot in range(first, min(len(slot_value), first + WORD)):
+            if (floats >> (slot - first)) & 1:
+                cost += float(tb.to_float_ns[slot_value[slot]])
+            if (int8s >> (slot - first)) & 1:
+                cost += float(tb.to_int8_ns[slot_value[slot]])
+    return cost
+
+
 def dominates(tb: Tables, st: Search, c: int, a: int, b: int) -> bool:
     """Whether label a makes b superfluous: it costs no more, even after bringing in what only b has
     present, handing over what only a owes, and ending with a single unit where b does not. Both
@@ -50,6 +66,10 @@ def dominates(tb: Tables, st: Search, c: int, a: int, b: int) -> bool:
             return False
     if (st.labels[c, a].watch & ~st.labels[c, b].watch) != 0:
         return False
+    if st.as_float.shape[2]:
+        cost += formats_lacking(tb, st, c, a, b)
+        if cost > most:
+            return False
     k = st.labels[c, a].target
     if k == tb.overhead_ns.shape[0]:
         return True
@@ -85,7 +105,7 @@ def settle(tb: Tables, st: Search, c: int) -> bool:
     labels that stand alike. Labels that it makes superfluous go."""
     new = st.n_labels[c]
     ideal, k = st.labels[c, new].ideal, st.labels[c, new].target
-    ahead = st.ideals[c, ideal].rest + st.labels[c, new].saved
+    ahead = st.ideals[c, ideal].rest + st.labels[c, new].saved + st.labels[c, new].formats
     if k < tb.overhead_ns.shape[0]:
         ahead += st.joining[c, ideal, k]
     reach = st.labels[c, new].cost + max(0.0, ahead)
@@ -191,12 +211,82 @@ def land(tb: Tables, st: Search, c: int, landing: int) -> None:
     st.labels[c, new].watch = 0
     st.labels[c, new].cost = st.landings[landing].cost
     st.labels[c, new].saved = 0.0
+    st.labels[c, new].formats = st.landings[landing].formats
     st.use[c, new] = st.landing_use[landing]
+    st.as_float[c, new] = st.landing_float[landing]
+    st.as_int8[c, new] = st.landing_int8[landing]
     st.present[c, new] = 0
     st.owed[c, new] = 0
     st.labels[c, new].record = st.landings[landing].record
     settle(tb, st, c)
     st.landings[landing].reach = np.inf  # it is under way no more
+
+
+def inherit(st: Search, c: int, label: int, d: int, new: int) -> None:
+    """A label has values in the formats in which another has them."""
+    st.labels[d, new].formats = st.labels[c, label].formats
+    st.as_float[d, new] = st.as_float[c, label]
+    st.as_int8[d, new] = st.as_int8[c, label]
+
+
+def formats_ahead(
+    tb: Tables, value: int, done: Ints, is_float: bool, is_int8: bool
+) -> tuple[float, bool]:
+    """What the formats that a value is there in add to the bound of the rest; whether there is
+    any."""
+    ns, is_read_later = 0.0, False
+    for e in range(tb.reader_at[value], tb.reader_at[value + 1]):
+        if has(done, tb.readers[e]):
+            continue
+        is_read_later = True
+        if is_float:
+            ns -= float(tb.float_price[e])
+        if is_int8:
+            ns -= float(tb.int8_price[e])
+    return ns, is_read_later
+
+
+def note(bits: Ints, slot: int, is_there: bool) -> None:
+    """Whether a value is there."""
+    word, bit = slot // WORD, np.int64(1 << (slot % WORD))
+    bits[word] = bits[word] | bit if is_there else bits[word] & ~bit
+
+
+def read_in_format(
+    tb: Tables, value: int, k: int, before: Ints, after: Ints, as_float: Ints, as_int8: Ints
+) -> tuple[float, float]:
+    """Reads a value in the format of target k: what it costs, and what it adds to the bound of the
+    rest."""
+    slot = int(tb.slot[value])
+    is_float, is_int8 = has(as_float, slot), has(as_int8, slot)
+    cost = 0.0
+    earlier, _ = formats_ahead(tb, value, before, is_float, is_int8)
+    if tb.format[k] and not is_int8:
+        cost, is_int8 = float(tb.to_int8_ns[value]), True
+    elif not tb.format[k] and not is_float:
+        cost, is_float = float(tb.to_float_ns[value]), True
+    ahead, is_read_later = formats_ahead(tb, value, after, is_float, is_int8)
+    note(as_float, slot, is_float and is_read_later)
+    note(as_int8, slot, is_int8 and is_read_later)
+    return cost, ahead - earlier
+
+
+def make_in_format(
+    tb: Tables, value: int, k: int, after: Ints, as_float: Ints, as_int8: Ints
+) -> tuple[float, float, float]:
+    """Makes a value in the format of target k, and in those that it is needed in as an output: what
+    that costs, to floats and to 8-bit integers, and what it adds to the bound of the rest."""
+    own = AS_INT8 if tb.format[k] else AS_FLOAT
+    lacking, there = int(tb.formats_out[value]) & ~own, own | int(tb.formats_out[value])
+    to_float = float(tb.to_float_ns[value]) if lacking & AS_FLOAT else 0.0
+    to_int8 = float(tb.to_int8_ns[value]) if lacking & AS_INT8 else 0.0
+    slot = int(tb.slot[value])
+    if slot < 0:
+        return to_float, to_int8, 0.0
+    ahead, _ = formats_ahead(tb, value, after, bool(there & AS_FLOAT), bool(there & AS_INT8))
+    note(as_float, slot, bool(there & AS_FLOAT))
+    note(as_int8, slot, bool(there & AS_INT8))
+    return to_float, to_int8, ahead
 
 
 def close(tb: Tables, st: Search, c: int, label: int) -> None:
@@ -227,6 +317,7 @@ def close(tb: Tables, st: Search, c: int, label: int) -> None:
     st.labels[c, new].watch = 0
     st.labels[c, new].cost = cost
     st.labels[c, new].saved = 0.0
+    inherit(st, c, label, c, new)
     st.use[c, new] = st.use[c, label]
     st.present[c, new] = 0
     st.owed[c, new] = 0
@@ -255,6 +346,7 @@ def open_segment(tb: Tables, st: Search, c: int, label: int, k: int) -> None:
     st.labels[c, new].watch = watch
     st.labels[c, new].cost = st.labels[c, label].cost + tb.overhead_ns[k]
     st.labels[c, new].saved = 0.0
+    inherit(st, c, label, c, new)
     for r in range(tb.budget.shape[0]):
         st.use[c, new, r] = st.use[c, label, r] + tb.open_use[k, r]
     st.present[c, new] = 0
@@ -355,6 +447,18 @@ def execute(tb: Tables, st: Search, c: int, label: int, u: int, child: int) -> N
                 saved -= tb.enters[e, k]
             if owes:
                 saved += tb.leaves[e, k]
+    inherit(st, c, label, d, new)
+    formats = float(st.labels[c, label].formats)
+    if st.as_float.shape[2]:
+        after, floats, int8s = st.bits[d, child], st.as_float[d, new], st.as_int8[d, new]
+        for i in range(tb.read_at[u], tb.read_at[u + 1]):
+            value = tb.reader_value[tb.reads[i]]
+            ns, more = read_in_format(tb, value, k, bits, after, floats, int8s)
+            cost, formats = cost + ns, formats + more
+        for i in range(tb.make_at[u], tb.make_at[u + 1]):
+            to_float, to_int8, more = make_in_format(tb, tb.makes[i], k, after, floats, int8s)
+            cost, formats = cost + to_float + to_int8, formats + more
+    st.labels[d, new].formats = formats
     st.labels[d, new].ideal = child
     st.labels[d, new].target = k
     st.labels[d, new].n_units = st.labels[c, label].n_units + 1
@@ -376,8 +480,22 @@ def jump(tb: Tables, st: Search, c: int, label: int, j: int) -> None:
         if (tb.jump_bits[j, word] & done) != 0 or (tb.jump_needs[j, word] & ~done) != 0:
             return
     landing = st.at[LANDINGS]
-    ahead = st.ideals[c, ideal].rest - tb.jump_least[j]
-    reach = st.labels[c, label].cost + tb.jump_ns[j] + max(0.0, ahead)
+    before, after = st.bits[c, ideal], st.landing_bits[landing]
+    for word in range(tb.jump_bits.shape[1]):
+        after[word] = before[word] | tb.jump_bits[j, word]
+    k = int(tb.jump_target[j])
+    cost, formats = st.labels[c, label].cost + tb.jump_ns[j], float(st.labels[c, label].formats)
+    floats, int8s = st.landing_float[landing], st.landing_int8[landing]
+    floats[:], int8s[:] = st.as_float[c, label], st.as_int8[c, label]
+    if st.as_float.shape[2]:
+        for value in tb.jump_reads[tb.jump_read_at[j] : tb.jump_read_at[j + 1]]:
+            ns, more = read_in_format(tb, value, k, before, after, floats, int8s)
+            cost, formats = cost + ns, formats + more
+        for value in tb.jump_makes[tb.jump_make_at[j] : tb.jump_make_at[j + 1]]:
+            to_float, to_int8, more = make_in_format(tb, value, k, after, floats, int8s)
+            cost, formats = cost + to_float + to_int8, formats + more
+    ahead = st.ideals[c, ideal].rest - tb.jump_least[j] + formats
+    reach = cost + max(0.0, ahead)
     for r in range(tb.budget.shape[0]):
         use = st.use[c, label, r] + tb.jump_use[j, r]
         if use > tb.budget[r]:
@@ -386,10 +504,9 @@ def jump(tb: Tables, st: Search, c: int, label: int, j: int) -> None:
         st.landing_use[landing, r] = use
     if reach > st.bounds[UPPER]:
         return
-    for word in range(tb.jump_bits.shape[1]):
-        st.landing_bits[landing, word] = st.bits[c, ideal, word] | tb.jump_bits[j, word]
     level = st.at[LEVEL] + tb.jump_size[j]
-    st.landings[landing].cost = st.labels[c, label].cost + tb.jump_ns[j]
+    st.landings[landing].cost = cost
+    st.landings[landing].formats = formats
     st.landings[landing].reach = reach
     st.landings[landing].following = st.landing_head[level]
     st.landing_head[level] = landing

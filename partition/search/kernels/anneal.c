@@ -6,7 +6,8 @@
 /* Moves between two temperatures. */
 #define STRETCH 1024
 
-enum { NOW, BEST }; /* places in `cost` */
+enum { NOW, BEST };                 /* places in `cost` */
+enum { AS_FLOAT = 1, AS_INT8 = 2 }; /* formats of a value, as bits */
 
 struct run {
   const struct np_anneal_sizes *sz;
@@ -47,6 +48,56 @@ static double region_ns(const struct run *r, int64_t key, int64_t k) {
     }
   }
   return 0;
+}
+
+/* What converting a value costs that is made in some format and that so many readers read as 8-bit
+ * integers, in ns. */
+static double converting_ns(const struct run *r, int64_t value, int64_t there, int64_t n_int8) {
+  const struct np_anneal_tables *tb = r->tb;
+  const int64_t total = tb->reader_at[value + 1] - tb->reader_at[value];
+  int64_t needed = tb->formats_out[value];
+  if (n_int8 > 0) {
+    needed |= AS_INT8;
+  }
+  if (n_int8 < total) {
+    needed |= AS_FLOAT;
+  }
+  const int64_t lacking = needed & ~there;
+  double ns = 0;
+  if (lacking & AS_INT8) {
+    ns += tb->to_int8_ns[value];
+  }
+  if (lacking & AS_FLOAT) {
+    ns += tb->to_float_ns[value];
+  }
+  return ns;
+}
+
+/* Formats that a value is made in, as bits. */
+static int64_t formats_made(const struct run *r, int64_t value) {
+  const int64_t maker = r->tb->producer[value];
+  if (maker < 0) {
+    return r->tb->formats_in[value];
+  }
+  return (int64_t)1 << r->tb->format[r->tb->phase_target[r->st->phase[maker]]];
+}
+
+/* What conversions change by where unit u runs in a format instead of the other, in ns. */
+static double reformat(const struct run *r, int64_t u, int64_t format) {
+  const struct np_anneal_tables *tb = r->tb;
+  const int64_t *n_int8 = r->st->n_int8, more = format ? 1 : -1;
+  double ns = 0;
+  for (int64_t j = tb->read_at[u]; j < tb->read_at[u + 1]; j++) {
+    const int64_t value = tb->reader_value[tb->reads[j]], there = formats_made(r, value);
+    ns -= converting_ns(r, value, there, n_int8[value]);
+    ns += converting_ns(r, value, there, n_int8[value] + more);
+  }
+  for (int64_t j = tb->make_at[u]; j < tb->make_at[u + 1]; j++) {
+    const int64_t value = tb->makes[j];
+    ns -= converting_ns(r, value, (int64_t)1 << (1 - format), n_int8[value]);
+    ns += converting_ns(r, value, (int64_t)1 << format, n_int8[value]);
+  }
+  return ns;
 }
 
 /* What moving unit u from phase a to phase b changes, in ns. */
@@ -99,6 +150,9 @@ static double change(const struct run *r, int64_t u, int64_t a, int64_t b) {
       ns += tb->out_ns[value * t + kb];
     }
   }
+  if (r->sz->converts && tb->format[ka] != tb->format[kb]) {
+    ns += reformat(r, u, tb->format[kb]);
+  }
   if (r->sz->table > 1) {
     const int64_t own = tb->unit_key[u];
     ns -= region_ns(r, st->key[a], ka);
@@ -117,6 +171,12 @@ static void move(const struct run *r, int64_t u, int64_t a, int64_t b) {
   st->n_units[b]++;
   st->key[a] ^= tb->unit_key[u];
   st->key[b] ^= tb->unit_key[u];
+  if (r->sz->converts) {
+    const int64_t more = tb->format[tb->phase_target[b]] - tb->format[tb->phase_target[a]];
+    for (int64_t j = tb->read_at[u]; j < tb->read_at[u + 1]; j++) {
+      st->n_int8[tb->reader_value[tb->reads[j]]] += more;
+    }
+  }
   for (int64_t j = tb->read_at[u]; j < tb->read_at[u + 1]; j++) {
     const int64_t row = tb->counted[tb->reader_value[tb->reads[j]]];
     if (row < 0) {

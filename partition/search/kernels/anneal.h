@@ -9,7 +9,8 @@ struct np_anneal_sizes {
   int64_t n; /* units */
   int64_t t; /* targets */
   int64_t phases;
-  int64_t table; /* of regions: a power of two */
+  int64_t table;    /* of regions: a power of two */
+  int64_t converts; /* whether values are converted at a price */
 };
 
 struct np_anneal_tables {
@@ -20,10 +21,12 @@ struct np_anneal_tables {
   const int64_t *reader_at, *readers, *reader_value, *read_at, *reads, *make_at, *makes;
   const int64_t *phase_target, *counted, *unit_key, *region_key;
   const double *region_ns;
+  const int64_t *format, *formats_in, *formats_out;
+  const double *to_int8_ns, *to_float_ns;
 };
 
 struct np_anneal_state {
-  int64_t *phase, *best, *n_units, *key, *n_readers, *random;
+  int64_t *phase, *best, *n_units, *key, *n_readers, *n_int8, *random;
   double *cost;
 };
 

@@ -1,11 +1,10 @@
 #include "ideals.h"
+#include "formats.h"
 
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define WORD 62 /* bits of an int64_t in use, as in partition/arrays.py */
 
 enum { DONE, PAUSED, GROW_LABELS, GROW_IDEALS, GROW_READY, GROW_JUMPS, GROW_RECORDS };
 enum { LEVEL, STAGE, IDEAL, WORK, WIDTH, RECORDS, LANDINGS };
@@ -24,7 +23,7 @@ struct level {
   int64_t *slot_value, *ready, *head, *table;
   struct np_label *labels;
   double *use;
-  int64_t *present, *owed;
+  int64_t *present, *owed, *as_float, *as_int8;
 };
 
 static struct level level_of(const struct np_ideal_sizes *sz, const struct np_ideal_tables *tb,
@@ -47,16 +46,39 @@ static struct level level_of(const struct np_ideal_sizes *sz, const struct np_id
       .use = st->use + parity * sz->most_labels * sz->budgets,
       .present = st->present + parity * sz->most_labels * sz->slot_words,
       .owed = st->owed + parity * sz->most_labels * sz->slot_words,
+      .as_float = st->as_float + parity * sz->most_labels * sz->format_words,
+      .as_int8 = st->as_int8 + parity * sz->most_labels * sz->format_words,
   };
-}
-
-static bool has(const int64_t *bits, int64_t number) {
-  return (bits[number / WORD] >> (number % WORD)) & 1;
 }
 
 static double max(double a, double b) { return a > b ? a : b; }
 
 static int64_t min_int(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* ns after which label a has every value in all formats in which b has it. */
+static double formats_lacking(const struct level *lv, int64_t a, int64_t b) {
+  const int64_t words = lv->sz->format_words;
+  const int64_t *slot_value = lv->slot_value + lv->labels[a].ideal * lv->sz->slots;
+  double cost = 0;
+  for (int64_t word = 0; word < words; word++) {
+    const int64_t i = a * words + word, j = b * words + word;
+    const int64_t floats = lv->as_float[j] & ~lv->as_float[i];
+    const int64_t int8s = lv->as_int8[j] & ~lv->as_int8[i];
+    if (!(floats | int8s)) {
+      continue;
+    }
+    const int64_t first = word * WORD, end = min_int(lv->sz->slots, first + WORD);
+    for (int64_t slot = first; slot < end; slot++) {
+      if ((floats >> (slot - first)) & 1) {
+        cost += lv->tb->to_float_ns[slot_value[slot]];
+      }
+      if ((int8s >> (slot - first)) & 1) {
+        cost += lv->tb->to_int8_ns[slot_value[slot]];
+      }
+    }
+  }
+  return cost;
+}
 
 /* Whether label a makes b superfluous; both stand at one ideal, with one target open. */
 static bool dominates(const struct level *lv, int64_t a, int64_t b) {
@@ -72,6 +94,12 @@ static bool dominates(const struct level *lv, int64_t a, int64_t b) {
   }
   if (la->watch & ~lb->watch) {
     return false;
+  }
+  if (lv->sz->format_words) {
+    cost += formats_lacking(lv, a, b);
+    if (cost > lb->cost) {
+      return false;
+    }
   }
   const int64_t k = la->target, t = lv->sz->t;
   if (k == t) {
@@ -115,7 +143,7 @@ static bool settle(const struct level *lv) {
   const int64_t new = *lv->n_labels;
   struct np_label *label = &lv->labels[new];
   const int64_t ideal = label->ideal, k = label->target;
-  double ahead = lv->ideals[ideal].rest + label->saved;
+  double ahead = lv->ideals[ideal].rest + label->saved + label->formats;
   if (k < lv->sz->t) {
     ahead += lv->joining[ideal * lv->sz->t + k];
   }
@@ -189,20 +217,46 @@ static bool is_able(const struct np_ideal_tables *tb, const int64_t *bits, int64
   return true;
 }
 
-/* A label with no segment open and nothing of its own, but for cost, use and record. */
-static struct np_label *closed_label(const struct level *lv, int64_t ideal, double cost,
-                                     const double *use, int64_t record) {
+/* What a label has with no segment open. */
+struct closed {
+  double cost;
+  int64_t record;
+  const double *use;
+  double formats;
+  const int64_t *as_float, *as_int8;
+};
+
+static struct closed closed_of(const struct level *lv, int64_t i, double cost) {
+  return (struct closed){
+      .cost = cost,
+      .record = lv->labels[i].record,
+      .use = lv->use + i * lv->sz->budgets,
+      .formats = lv->labels[i].formats,
+      .as_float = lv->as_float + i * lv->sz->format_words,
+      .as_int8 = lv->as_int8 + i * lv->sz->format_words,
+  };
+}
+
+/* A label with no segment open and nothing of its own but that. */
+static struct np_label *closed_label(const struct level *lv, int64_t ideal, struct closed own) {
   const int64_t new = *lv->n_labels, r = lv->sz->budgets, words = lv->sz->slot_words;
   struct np_label *label = &lv->labels[new];
   label->ideal = ideal;
   label->target = lv->sz->t;
   label->n_units = 0;
   label->watch = 0;
-  label->cost = cost;
+  label->cost = own.cost;
   label->saved = 0;
-  label->record = record;
+  label->formats = own.formats;
+  label->record = own.record;
   if (r) {
-    memcpy(lv->use + new * r, use, (size_t)r * sizeof *use);
+    memcpy(lv->use + new * r, own.use, (size_t)r * sizeof *own.use);
+  }
+  const int64_t format_words = lv->sz->format_words;
+  if (format_words) {
+    const size_t size = (size_t)format_words * sizeof *own.as_float;
+    memcpy(lv->as_float + new * format_words, own.as_float, size);
+    memcpy(lv->as_int8 + new * format_words, own.as_int8, size);
   }
   memset(lv->present + new * words, 0, (size_t)words * sizeof *lv->present);
   memset(lv->owed + new * words, 0, (size_t)words * sizeof *lv->owed);
@@ -257,8 +311,15 @@ static void land(const struct level *lv, int64_t landing) {
     }
   }
   struct np_landing *ended = &lv->st->landings[landing];
-  closed_label(lv, ideal, ended->cost, lv->st->landing_use + landing * lv->sz->budgets,
-               ended->record);
+  closed_label(lv, ideal,
+               (struct closed){
+                   .cost = ended->cost,
+                   .record = ended->record,
+                   .use = lv->st->landing_use + landing * lv->sz->budgets,
+                   .formats = ended->formats,
+                   .as_float = lv->st->landing_float + landing * lv->sz->format_words,
+                   .as_int8 = lv->st->landing_int8 + landing * lv->sz->format_words,
+               });
   settle(lv);
   ended->reach = INFINITY; /* it is under way no more */
 }
@@ -294,7 +355,7 @@ static void close_segment(const struct level *lv, int64_t i) {
       cost += tb->out_ns[value * lv->sz->t + label->target];
     }
   }
-  closed_label(lv, label->ideal, cost, lv->use + i * lv->sz->budgets, label->record);
+  closed_label(lv, label->ideal, closed_of(lv, i, cost));
   settle(lv);
 }
 
@@ -316,8 +377,8 @@ static void open_segment(const struct level *lv, int64_t i, int64_t k) {
       watch |= (int64_t)1 << q;
     }
   }
-  struct np_label *begun = closed_label(lv, label->ideal, label->cost + tb->overhead_ns[k],
-                                        lv->use + i * r, label->record);
+  struct np_label *begun =
+      closed_label(lv, label->ideal, closed_of(lv, i, label->cost + tb->overhead_ns[k]));
   begun->target = k;
   begun->watch = watch;
   for (int64_t b = 0; b < r; b++) {
@@ -437,6 +498,29 @@ static void execute(const struct level *lv, const struct level *next, int64_t i,
       }
     }
   }
+  double formats = label->formats;
+  const int64_t format_words = lv->sz->format_words;
+  if (format_words) {
+    struct np_step step = {
+        .tb = tb,
+        .before = done,
+        .after = next->bits + child * lv->sz->words,
+        .as_float = next->as_float + new * format_words,
+        .as_int8 = next->as_int8 + new * format_words,
+        .cost = cost,
+        .formats = formats,
+    };
+    memcpy(step.as_float, lv->as_float + i * format_words, (size_t)format_words * sizeof *done);
+    memcpy(step.as_int8, lv->as_int8 + i * format_words, (size_t)format_words * sizeof *done);
+    for (int64_t j = tb->read_at[u]; j < tb->read_at[u + 1]; j++) {
+      np_read_in_format(&step, tb->reader_value[tb->reads[j]], k);
+    }
+    for (int64_t j = tb->make_at[u]; j < tb->make_at[u + 1]; j++) {
+      np_make_in_format(&step, tb->makes[j], k);
+    }
+    cost = step.cost;
+    formats = step.formats;
+  }
   struct np_label *ran = &next->labels[new];
   ran->ideal = child;
   ran->target = k;
@@ -444,6 +528,7 @@ static void execute(const struct level *lv, const struct level *next, int64_t i,
   ran->watch = label->watch & tb->watch_member[u];
   ran->cost = cost;
   ran->saved = saved;
+  ran->formats = formats;
   const int64_t r = lv->sz->budgets;
   for (int64_t b = 0; b < r; b++) {
     next->use[new * r + b] = lv->use[i * r + b] + tb->unit_use[(u * t + k) * r + b];
@@ -466,9 +551,36 @@ static void jump(const struct level *lv, int64_t i, int64_t j) {
       return;
     }
   }
-  const int64_t landing = st->at[LANDINGS];
-  const double ahead = lv->ideals[label->ideal].rest - tb->jump_least[j];
-  double reach = label->cost + tb->jump_ns[j] + max(0.0, ahead);
+  const int64_t landing = st->at[LANDINGS], k = tb->jump_target[j];
+  int64_t *after = st->landing_bits + landing * words;
+  for (int64_t word = 0; word < words; word++) {
+    after[word] = done[word] | region[word];
+  }
+  double cost = label->cost + tb->jump_ns[j], formats = label->formats;
+  const int64_t format_words = lv->sz->format_words;
+  if (format_words) {
+    struct np_step step = {
+        .tb = tb,
+        .before = done,
+        .after = after,
+        .as_float = st->landing_float + landing * format_words,
+        .as_int8 = st->landing_int8 + landing * format_words,
+        .cost = cost,
+        .formats = formats,
+    };
+    memcpy(step.as_float, lv->as_float + i * format_words, (size_t)format_words * sizeof *done);
+    memcpy(step.as_int8, lv->as_int8 + i * format_words, (size_t)format_words * sizeof *done);
+    for (int64_t e = tb->jump_read_at[j]; e < tb->jump_read_at[j + 1]; e++) {
+      np_read_in_format(&step, tb->jump_reads[e], k);
+    }
+    for (int64_t e = tb->jump_make_at[j]; e < tb->jump_make_at[j + 1]; e++) {
+      np_make_in_format(&step, tb->jump_makes[e], k);
+    }
+    cost = step.cost;
+    formats = step.formats;
+  }
+  const double ahead = lv->ideals[label->ideal].rest - tb->jump_least[j] + formats;
+  double reach = cost + max(0.0, ahead);
   for (int64_t b = 0; b < r; b++) {
     const double use = lv->use[i * r + b] + tb->jump_use[j * r + b];
     if (use > tb->budget[b]) {
@@ -480,18 +592,16 @@ static void jump(const struct level *lv, int64_t i, int64_t j) {
   if (!(reach <= st->bounds[UPPER])) {
     return;
   }
-  for (int64_t word = 0; word < words; word++) {
-    st->landing_bits[landing * words + word] = done[word] | region[word];
-  }
   const int64_t level = st->at[LEVEL] + tb->jump_size[j], record = st->at[RECORDS];
   st->landings[landing] = (struct np_landing){
       .following = st->landing_head[level],
-      .cost = label->cost + tb->jump_ns[j],
+      .cost = cost,
+      .formats = formats,
       .reach = reach,
       .record = record,
   };
   st->landing_head[level] = landing;
-  st->records[record] = (struct np_record){label->record, -1 - j, tb->jump_target[j], 1};
+  st->records[record] = (struct np_record){label->record, -1 - j, k, 1};
   st->at[RECORDS]++;
   st->at[LANDINGS]++;
 }

@@ -13,7 +13,8 @@ struct np_ideal_sizes {
   int64_t values;
   int64_t slots;
   int64_t slot_words;
-  int64_t words; /* of a set of units */
+  int64_t format_words; /* as many, or 0 where nothing is converted */
+  int64_t words;        /* of a set of units */
   int64_t budgets;
   int64_t jumps;
   int64_t watched;
@@ -31,19 +32,22 @@ struct np_ideal_tables {
   const uint8_t *is_output;
   const double *in_ns, *out_ns;
   const int64_t *reader_at, *readers, *reader_value, *read_at, *reads, *make_at, *makes, *slot;
-  const double *least, *enters, *leaves, *switching, *switch_begin, *slack;
+  const double *least, *enters, *leaves, *switching, *switch_begin;
+  const int64_t *format, *formats_in, *formats_out;
+  const double *to_int8_ns, *to_float_ns, *int8_price, *float_price, *slack;
   const double *unit_use, *open_use, *budget, *rate;
   const int64_t *jump_at, *jump_bits, *jump_needs, *jump_target;
   const double *jump_ns, *jump_use;
   const int64_t *jump_size;
   const double *jump_least;
+  const int64_t *jump_read_at, *jump_reads, *jump_make_at, *jump_makes;
   const int64_t *watch_bits, *watch_target, *watch_size, *watch_member, *unit_key;
   const double *alone_ns, *most_alone_ns;
 };
 
 struct np_label {
   int64_t ideal, target, n_units, watch;
-  double cost, saved, reach;
+  double cost, saved, formats, reach;
   int64_t record, before, unit, following, alive;
 };
 
@@ -59,7 +63,7 @@ struct np_record {
 
 struct np_landing {
   int64_t following;
-  double cost, reach;
+  double cost, formats, reach;
   int64_t record;
 };
 
@@ -73,12 +77,13 @@ struct np_ideal_search {
   int64_t *slot_value, *ready, *head, *table;
   struct np_label *labels;
   double *use;
-  int64_t *present, *owed;
+  int64_t *present, *owed, *as_float, *as_int8;
   struct np_record *records;
   int64_t *landing_head;
   struct np_landing *landings;
   int64_t *landing_bits;
   double *landing_use;
+  int64_t *landing_float, *landing_int8;
 };
 
 /* Goes on with a search for about `steps` steps; search/tables.py names what it returns. */

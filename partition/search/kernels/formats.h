@@ -1,0 +1,33 @@
+/* Formats of values: floats and 8-bit integers, and what converting them costs. */
+#ifndef NP_FORMATS_H
+#define NP_FORMATS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "ideals.h"
+
+#define WORD 62 /* bits of an int64_t in use, as in partition/arrays.py */
+
+enum { AS_FLOAT = 1, AS_INT8 = 2 }; /* formats of a value, as bits */
+
+static inline bool has(const int64_t *bits, int64_t number) {
+  return (bits[number / WORD] >> (number % WORD)) & 1;
+}
+
+/* A step of a plan from one set of units to a larger one: the slots whose values are there in
+ * either format, what conversions cost, and what formats add to the bound of the rest, in ns. */
+struct np_step {
+  const struct np_ideal_tables *tb;
+  const int64_t *before, *after;
+  int64_t *as_float, *as_int8;
+  double cost, formats;
+};
+
+/* Reads a value in the format of target k. */
+void np_read_in_format(struct np_step *step, int64_t value, int64_t k);
+
+/* Makes a value in the format of target k, and in those that it is needed in as an output. */
+void np_make_in_format(struct np_step *step, int64_t value, int64_t k);
+
+#endif

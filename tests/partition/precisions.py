@@ -1,0 +1,146 @@
+"""Random problems whose targets differ in format, and the truth about them: every plan's latency
+against its noise, by brute force over formats, segments and targets.
+
+It goes by the definition in the docstring of :class:`Problem`: for every way of giving the units
+formats, what conversions cost is a number; the rest are chains of ideals.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from nnapi_prof.partition.problem import GRAPH_INPUT, Problem
+from tests.partition.judge import _ideals, mask_of, region_costs
+
+Noise = NDArray[np.float64]
+
+
+def with_formats(problem: Problem, seed: int) -> Problem:
+    """The problem with targets of 8-bit integers among others, and conversions at random costs:
+    none, ties, or as much as a unit costs."""
+    chance = random.Random(("formats", seed).__repr__())
+    t = len(problem.targets)
+    formats = np.array([0, *(chance.choice((0, 1, 1)) for _ in range(t - 1))])
+    if chance.random() < 0.1:
+        formats[:] = 1
+    finite = problem.unit_ns[np.isfinite(problem.unit_ns)]
+    typical = float(np.median(finite)) if len(finite) else 1.0
+    scale = chance.choice((0.0, 0.05, 0.3, 0.3, 1.0, 3.0)) * typical
+
+    def cost() -> float:
+        kind = chance.random()
+        return 0.0 if kind < 0.1 else scale if kind < 0.3 else scale * chance.random()
+
+    values = tuple(
+        replace(value, to_int8_ns=cost(), to_float_ns=cost()) for value in problem.values
+    )
+    return replace(problem, values=values, formats=formats)
+
+
+def draw_noise(problem: Problem, seed: int) -> Noise:
+    """[n, t]: nothing on most float targets, and more on those of 8 bits; ties among them."""
+    chance = random.Random(("noise", seed).__repr__())
+    formats = np.zeros(len(problem.targets)) if problem.formats is None else problem.formats
+    scale = chance.choice((1e-6, 1.0, 1e3))
+    noise = np.zeros(problem.unit_ns.shape)
+    for u in range(problem.n):
+        own = chance.choice((0.0, 1.0, 1.0, 5.0)) * chance.choice((1.0, chance.random()))
+        for k, fmt in enumerate(formats):
+            rough = chance.choice((0.0, 0.0, 0.1)) if fmt == 0 else chance.choice((1.0, 1.0, 1.5))
+            noise[u, k] = own * rough * scale
+    return noise
+
+
+def converting_ns(problem: Problem, eight: int) -> float:
+    """What a plan's conversions cost in which the units of a set of bits run in 8 bits."""
+    total = 0.0
+    for value in problem.values:
+        makes_int8 = value.producer != GRAPH_INPUT and bool(eight >> value.producer & 1)
+        reads_int8 = any(eight >> r & 1 for r in value.readers)
+        reads_float = any(not eight >> r & 1 for r in value.readers)
+        if not makes_int8 and reads_int8:
+            total += value.to_int8_ns
+        if makes_int8 and (reads_float or value.is_output):
+            total += value.to_float_ns
+    return total
+
+
+def true_front(problem: Problem, noise: Noise) -> list[tuple[float, float]]:
+    """(ns, noise) of all plans that none betters in both, fastest first."""
+    n = problem.n
+    formats = np.zeros(len(problem.targets), dtype=np.int64)
+    if problem.formats is not None:
+        formats = problem.formats
+    needs = np.array([mask_of(preds) for preds in problem.predecessors], dtype=np.int64)
+    member = (np.arange(1 << n)[:, None] >> np.arange(n) & 1).astype(np.float64)
+    is_mixed = formats.any() and not formats.all()
+    masks = range(1 << n) if is_mixed else [(1 << n) - 1 if formats.any() else 0]
+    ns, power = _fronts(
+        _ideals(n, needs),
+        region_costs(problem),
+        member @ np.where(np.isfinite(noise), noise, 0.0),
+        formats,
+        np.array(list(masks), dtype=np.int64),
+        np.array([converting_ns(problem, eight) for eight in masks]),
+    )
+    front: list[tuple[float, float]] = []
+    for i in np.lexsort((power, ns)):
+        if math.isfinite(ns[i]) and (not front or power[i] < front[-1][1] * (1 - 1e-12)):
+            front.append((float(ns[i]), float(power[i])))
+    return front
+
+
+def least_ns(front: list[tuple[float, float]], limit: float = math.inf) -> float:
+    """Of plans whose noise is at most the limit."""
+    within = (ns for ns, power in front if power <= limit * (1 + 1e-9) + 1e-300)
+    return min(within, default=math.inf)
+
+
+def optimum_with_formats(problem: Problem) -> float:
+    """Least latency in ns of all plans; inf where there is none."""
+    return least_ns(true_front(problem, np.zeros(problem.unit_ns.shape)))
+
+
+@numba.njit(cache=True)
+def _fronts(ideals, costs, noise, formats, masks, converting):
+    """Latency and noise of plans, for each way of giving the units formats a front."""
+    all_ns, all_power = [0.0], [0.0]
+    all_ns.clear()
+    all_power.clear()
+    n_ideals = len(ideals)
+    begin, end = np.zeros(n_ideals, np.int64), np.zeros(n_ideals, np.int64)
+    for m in range(len(masks)):
+        eight = masks[m]
+        ns, power = [converting[m]], [0.0]
+        begin[0], end[0] = 0, 1
+        for j in range(1, n_ideals):
+            many, spent = [np.inf], [np.inf]
+            for i in range(j):
+                if ideals[i] & ~ideals[j] or begin[i] == end[i]:
+                    continue
+                region = ideals[j] ^ ideals[i]
+                for k in range(costs.shape[1]):
+                    wrong = region & ~eight if formats[k] else region & eight
+                    if wrong or costs[region, k] == np.inf:
+                        continue
+                    for label in range(begin[i], end[i]):
+                        many.append(ns[label] + costs[region, k])
+                        spent.append(power[label] + noise[region, k])
+            begin[j] = len(ns)
+            fastest = np.inf
+            for label in np.argsort(np.array(spent), kind="mergesort"):
+                if many[label] < fastest:
+                    fastest = many[label]
+                    ns.append(fastest)
+                    power.append(spent[label])
+            end[j] = len(ns)
+        for label in range(begin[n_ideals - 1], end[n_ideals - 1]):
+            all_ns.append(ns[label])
+            all_power.append(power[label])
+    return np.array(all_ns), np.array(all_power)
