@@ -1,0 +1,164 @@
+"""torchao's PT2E flow on a program's graph: which values and weights are observed, and by what.
+
+Importing this module imports torchao, which takes seconds: it is imported where it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torchao.quantization.pt2e.quantize_pt2e import prepare_pt2e
+from torchao.quantization.pt2e.quantizer import (
+    DerivedQuantizationSpec,
+    FixedQParamsQuantizationSpec,
+    QuantizationAnnotation,
+    QuantizationSpec,
+    Quantizer,
+    SharedQuantizationSpec,
+)
+from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY
+
+from nnapi_prof.graph.node import is_constant, makes_tensor, torch_dtype, type_of
+from nnapi_prof.graph.program import Program
+from nnapi_prof.graph.quantisation import RANGES
+from nnapi_prof.graph.types import Quantisation
+from nnapi_prof.precision.demands import Demand, Formats, Sharing, WeightKind
+from nnapi_prof.precision.observers import CHOICES, Extremes, PerChannelWeights, Weights
+from nnapi_prof.precision.program import WEIGHT_RANGES, copied
+
+
+class NnapiQuantizer(Quantizer):  # type: ignore[misc]
+    """Annotates units of a program for torchao, as NNAPI computes them in 8 bits.
+
+    Values are asymmetric and have one scale; those of a group share theirs (pools, moves, joins
+    below API 29), and some groups have the scale that NNAPI fixes. Weights of layers are symmetric,
+    with a scale for each output channel or one; a bias is 32-bit integers in steps of the input's
+    scale times the weight's; other constants are quantised as values are.
+    """
+
+    def __init__(
+        self, program: Program, demands: Mapping[int, Demand], formats: Formats, observer: str
+    ) -> None:
+        super().__init__()
+        self._program = program
+        self._demands = demands
+        self._formats = formats
+        self._observer = CHOICES[observer]
+        self._sharing = Sharing(demands.values())
+        self._roots: dict[str, Any] = {}
+        """Group of values -> the edge or node whose observer it has."""
+
+    def annotate(self, model: fx.GraphModule) -> fx.GraphModule:
+        nodes = {node.name: node for node in model.graph.nodes}
+        demand_of = {
+            name: demand
+            for demand in self._demands.values()
+            for name in self._program.units.units[demand.unit].nodes
+        }
+        for node in model.graph.nodes:  # in the order in which torchao makes observers
+            demand = demand_of.get(node.name)
+            if demand is None:
+                continue
+            specs: dict[fx.Node, Any] = {}
+            for source in node.all_input_nodes:
+                if source.name in demand.inputs:
+                    specs[source] = self._shared(source.name, (source, node))
+                elif is_constant(source) and source.name in demand.constants:
+                    specs[source] = self._constant(source, node, demand, nodes)
+            output = self._shared(node.name, node) if node.name == demand.output else None
+            node.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation(
+                specs, output, allow_implicit_sharing=False, _annotated=True
+            )
+        return model
+
+    def validate(self, model: fx.GraphModule) -> None:
+        """Nothing: what is annotated was asked of the converter before."""
+
+    def _shared(self, value: str, place: Any) -> Any:
+        group = self._sharing.group(value)
+        if group in self._roots:
+            return SharedQuantizationSpec(self._roots[group])
+        self._roots[group] = place
+        fixed = self._sharing.fixed(value)
+        return self._values() if fixed is None else self._fixed(fixed)
+
+    def _values(self) -> QuantizationSpec:
+        low, high = RANGES[self._formats.dtype]
+        return QuantizationSpec(
+            torch_dtype(self._formats.dtype),
+            self._observer,
+            quant_min=low,
+            quant_max=high,
+            qscheme=torch.per_tensor_affine,
+        )
+
+    def _fixed(self, quant: Quantisation) -> FixedQParamsQuantizationSpec:
+        low, high = RANGES[self._formats.dtype]
+        return FixedQParamsQuantizationSpec(
+            torch_dtype(self._formats.dtype),
+            quant.scale,
+            quant.zero_point,
+            low,
+            high,
+            torch.per_tensor_affine,
+        )
+
+    def _constant(
+        self, constant: fx.Node, reader: fx.Node, demand: Demand, nodes: Mapping[str, fx.Node]
+    ) -> Any:
+        kind = demand.constants[constant.name]
+        if kind is WeightKind.DATA:
+            low, high = RANGES[self._formats.dtype]
+            return QuantizationSpec(
+                torch_dtype(self._formats.dtype),
+                Extremes,
+                low,
+                high,
+                torch.per_tensor_affine,
+            )
+        if kind is WeightKind.BIAS:
+            weight = next(n for n, k in demand.constants.items() if k is not WeightKind.BIAS)
+            data = self._roots[self._sharing.group(demand.inputs[0])]
+            per_channel = demand.constants[weight] is WeightKind.CHANNELS
+            return DerivedQuantizationSpec(
+                [data, (nodes[weight], reader)],
+                _product,
+                torch.int32,
+                -(2**31),
+                2**31 - 1,
+                torch.per_channel_symmetric if per_channel else torch.per_tensor_symmetric,
+                0 if per_channel else None,
+            )
+        per_channel = kind is WeightKind.CHANNELS
+        dtype = "int8" if per_channel else self._formats.dtype
+        return QuantizationSpec(
+            torch_dtype(dtype),
+            PerChannelWeights if per_channel else Weights,
+            *WEIGHT_RANGES[dtype],
+            torch.per_channel_symmetric if per_channel else torch.per_tensor_symmetric,
+            demand.axis if per_channel else None,
+        )
+
+
+def _product(observers: list[Any]) -> tuple[Tensor, Tensor]:
+    """Scale and zero point of a bias from the observers of the input and the weight."""
+    (data, _), (weight, _) = (observer.calculate_qparams() for observer in observers)
+    scales = data * weight
+    return scales, torch.zeros_like(scales, dtype=torch.int64)
+
+
+def observed_copy(program: Program, quantizer: NnapiQuantizer) -> fx.GraphModule:
+    """A copy of the program's module with observers, by torchao."""
+    module = copied(program.module)
+    with FakeTensorMode():
+        for node in module.graph.nodes:
+            if makes_tensor(node):  # torchao asks for it before it observes a result
+                type_ = type_of(node)
+                node.meta["val"] = torch.empty(type_.shape, dtype=torch_dtype(type_.dtype))
+    observed = prepare_pt2e(module, quantizer)
+    assert isinstance(observed, fx.GraphModule)
+    return observed

@@ -1,0 +1,105 @@
+"""Small float programs to quantise, and what samples of theirs look like."""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+import torch
+from torch import Tensor, nn
+
+from nnapi_prof.frontend import prepare
+from nnapi_prof.frontend.torch_logging import quiet_torch
+from nnapi_prof.graph.program import Program
+from nnapi_prof.precision.calibrate import calibrate
+from nnapi_prof.precision.recipe import Recipe
+
+SIZE = 64
+LEVELS = (28, 29, 30)
+
+
+@cache
+def examples() -> ModuleType:
+    """The module examples/models.py."""
+    path = Path(__file__).parents[2] / "examples" / "models.py"
+    spec = importlib.util.spec_from_file_location("nnapi_prof_examples_for_precision", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Encoder(nn.Module):
+    """A transformer's encoder and a head. [1, 12, 16] -> [1, 5]"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, activation="gelu")
+        self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.head = nn.Linear(16, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.head(self.layers(x).mean(1))
+        return y
+
+
+class Mixture(nn.Module):
+    """What the example models lack: gates, scales that NNAPI fixes, branches that share values,
+    operands that are constants, weights used twice. [1, 3, 16, 16] -> [1, 6], [1, 8, 8, 8]"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, 2, 1)
+        self.twice = nn.Conv2d(8, 8, 3, 1, 1)
+        self.up = nn.ConvTranspose2d(8, 8, 2, 2)
+        self.slope = nn.PReLU(8)
+        self.gate = nn.Conv2d(8, 8, 1)
+        self.head = nn.Linear(24, 6)
+        self.register_buffer("shift", torch.linspace(-1, 1, 8).view(1, 8, 1, 1))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        x = nn.functional.hardswish(self.stem(x))
+        y = self.twice(self.twice(x))
+        z = torch.sigmoid(self.gate(y)) * (x + self.shift)
+        wide = nn.functional.max_pool2d(self.slope(self.up(z)), 3, 2, 1)
+        joined = torch.cat([wide, z, torch.tanh(y)], 1).mean((2, 3))
+        return torch.softmax(self.head(joined * 0.5), 1), torch.minimum(y, z) - 1.5
+
+
+FACTORIES = {
+    "mobilenet_v2": (lambda: examples().mobilenet_v2(), (1, 3, SIZE, SIZE)),
+    "resnet18": (lambda: examples().resnet18(), (1, 3, SIZE, SIZE)),
+    "squeezenet1_1": (lambda: examples().squeezenet1_1(), (1, 3, SIZE, SIZE)),
+    "unet": (lambda: examples().unet(), (1, 3, SIZE, SIZE)),
+    "encoder": (Encoder, (1, 12, 16)),
+    "mixture": (Mixture, (1, 3, 16, 16)),
+}
+MODELS = tuple(FACTORIES)
+
+
+def sample(name: str, seed: int) -> tuple[Tensor, ...]:
+    """One sample of a model's inputs."""
+    shape = FACTORIES[name][1]
+    return (torch.randn(shape, generator=torch.Generator().manual_seed(seed)),)
+
+
+@cache
+def program(name: str) -> Program:
+    """A float program."""
+    with torch.random.fork_rng(), quiet_torch():
+        torch.manual_seed(0)
+        return prepare(FACTORIES[name][0]().eval(), sample(name, 0), name)
+
+
+@cache
+def recipe(name: str, level: int, observer: str = "minmax") -> Recipe:
+    """Its recipe, from four samples."""
+    return calibrate(program(name), [sample(name, i) for i in range(4)], level, observer=observer)
+
+
+def relative_error(actual: Tensor, expected: Tensor) -> float:
+    """The root of the mean square of differences, relative to that of the values."""
+    apart = (actual.double() - expected.double()).square().mean()
+    return float((apart / expected.double().square().mean()).sqrt())

@@ -1,0 +1,165 @@
+"""Quantised programs: what becomes of each unit, torchao's result, partial sets, names."""
+
+import itertools
+from collections import Counter
+
+import pytest
+import torch
+
+from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.errors import ConversionError
+from nnapi_prof.frontend.torch_logging import quiet_torch
+from nnapi_prof.graph.unit import graph_to_json
+from nnapi_prof.graph.verify import verify
+from nnapi_prof.precision.demands import Formats, demands_of
+from nnapi_prof.precision.program import quantise
+from nnapi_prof.precision.recipe import Recipe
+from tests.precision.common import LEVELS, MODELS, program, recipe, relative_error, sample
+
+ALL = [
+    (name, level)
+    for name, level in itertools.product(MODELS, LEVELS)
+    if level == 30 or name not in ("mobilenet_v2", "resnet18")
+]
+LARGEST_ERROR = {"encoder": 0.15, "mobilenet_v2": 0.15}
+"""Of the outputs in 8 bits, relative to their root mean square."""
+NORMS = {"layer_norm": 4, "gelu": 2, "scaled_dot_product_attention": 2}
+REFUSED = {
+    ("encoder", 28): NORMS,
+    ("encoder", 29): NORMS,
+    ("encoder", 30): NORMS,
+    ("mixture", 28): dict.fromkeys(
+        ["hardswish", "conv_transpose2d", "prelu", "tanh", "cat", "minimum", "sub"], 1
+    ),
+    ("mixture", 29): {"hardswish": 1},
+    ("unet", 28): {"upsample_bilinear2d": 1},
+    ("unet", 29): {"upsample_bilinear2d": 1},
+}
+"""Units that cannot be had in 8 bits at a level."""
+
+
+@pytest.mark.parametrize(("name", "level"), ALL)
+def test_every_unit_is_one_quantised_unit_or_what_it_was(name, level):
+    floats, stated = program(name), recipe(name, level)
+    refused = Counter(floats.units.units[unit].operation for unit in stated.refusals)
+    assert refused == REFUSED.get((name, level), {})
+    result = quantise(floats, stated)
+    units, quantised = floats.units, result.program.units
+    verify(result.program.module.graph, types=True)
+    assert set(result.unit_of) == stated.units
+    assert set(result.unit_of) | set(result.float_unit_of) == set(range(len(units.units)))
+    counted = [*result.unit_of.values(), *result.float_unit_of.values(), *result.conversions]
+    assert sorted(counted) == list(range(len(quantised.units)))
+    for unit, index in result.unit_of.items():
+        region = convert_region(result.program, (index,), level)
+        assert not region.in_floats
+        types = [*region.input_types, *region.output_types]
+        assert {type_.dtype for type_ in types} == {stated.dtype}
+        assert quantised.units[index].outputs == (result.integers[units.units[unit].outputs[0]],)
+    for unit, index in result.float_unit_of.items():
+        assert units.units[unit].signature == quantised.units[index].signature
+    for index, (value, to_integers) in result.conversions.items():
+        (read,), (made,) = quantised.units[index].inputs, quantised.units[index].outputs
+        assert (made if to_integers else read) == result.integers[value]
+        assert units.values[value].shape == quantised.values[made].shape
+        assert to_integers == (units.producer.get(value) not in stated.units)
+    assert len({*result.conversions.values()}) == len(result.conversions)
+    assert quantised.inputs == units.inputs
+    assert [quantised.values[v] for v in quantised.outputs] == [
+        units.values[v] for v in units.outputs
+    ]
+    for actual, expected in zip(
+        result.program.module(*sample(name, 9)), floats.module(*sample(name, 9)), strict=True
+    ):
+        assert relative_error(actual, expected) <= LARGEST_ERROR.get(name, 0.04)
+
+
+@pytest.mark.parametrize(("name", "level"), ALL)
+def test_all_units_give_what_torchao_converts(name, level):
+    """Its module computes in floats between quantize and dequantize nodes, everywhere."""
+    floats, stated = program(name), recipe(name, level)
+    formats = Formats.at(level)
+    with quiet_torch(), torch.no_grad():
+        from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e
+
+        from nnapi_prof.precision.quantizer import NnapiQuantizer, observed_copy
+        from nnapi_prof.precision.widen import widen
+
+        demands, _ = demands_of(floats, formats)
+        demands = {unit: d for unit, d in demands.items() if unit in stated.units}
+        observed = observed_copy(floats, NnapiQuantizer(floats, demands, formats, "minmax"))
+        for seed in range(4):
+            observed(*sample(name, seed))
+        widen(floats, demands, formats, observed)
+        converted = convert_pt2e(observed)
+        expected = converted(*sample(name, 9))
+    actual = quantise(floats, stated).program.module(*sample(name, 9))
+    for ours, theirs in zip(actual, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["mobilenet_v2", "mixture", "encoder"])
+def test_some_units_give_what_the_float_units_give_beside_them(name):
+    floats, stated = program(name), recipe(name, 30)
+    x, units = sample(name, 9), sorted(stated.units)
+    expected = floats.module(*x)
+    none = quantise(floats, stated, ())
+    assert none.program.units == floats.units
+    assert all(map(torch.equal, none.program.module(*x), expected))
+    for chosen in (units[::2], units[1::2], units[:3], units[-1:], units[2:5]):
+        result = quantise(floats, stated, chosen)
+        assert set(result.unit_of) == set(chosen)
+        for index in result.unit_of.values():
+            assert not convert_region(result.program, (index,), 30).in_floats
+        for unit, index in result.float_unit_of.items():
+            signature = result.program.units.units[index].signature
+            assert signature == floats.units.units[unit].signature
+        verify(result.program.module.graph, types=True)
+        for actual, wanted in zip(result.program.module(*x), expected, strict=True):
+            assert relative_error(actual, wanted) <= 0.15
+
+
+def test_a_segment_in_8_bits_is_a_region_of_the_program_that_is_all_in_8_bits():
+    floats, stated = program("squeezenet1_1"), recipe("squeezenet1_1", 30)
+    whole, chosen = quantise(floats, stated), [5, 6, 7, 8]
+    part = quantise(floats, stated, chosen)
+    first, second = (
+        convert_region(q.program, [q.unit_of[unit] for unit in chosen], 30) for q in (whole, part)
+    )
+    assert first.serialized == second.serialized
+    assert (first.inputs, first.outputs) == (second.inputs, second.outputs)
+
+
+def test_equal_recipes_make_equal_programs():
+    floats, stated = program("mixture"), recipe("mixture", 29)
+    again = Recipe.from_json(stated.to_json())
+    first, second = quantise(floats, stated), quantise(floats, again)
+    assert graph_to_json(first.program.units) == graph_to_json(second.program.units)
+    assert (first.unit_of, first.conversions) == (second.unit_of, second.conversions)
+
+
+def test_weights_are_shared_between_programs():
+    floats, stated = program("mobilenet_v2"), recipe("mobilenet_v2", 30)
+    modules = [quantise(floats, stated, units).program.module for units in (None, [1, 2])]
+    for module in modules:
+        own = dict(module.named_buffers())
+        assert any(name.endswith("_int8") for name in own)
+    first, second = (dict(module.named_buffers()) for module in modules)
+    shared = [name for name in first if name in second and name.endswith("_int8")]
+    assert shared
+    assert all(first[name].data_ptr() == second[name].data_ptr() for name in shared)
+
+
+def test_a_recipe_of_another_model_is_refused():
+    stated = recipe("unet", 30)
+    with pytest.raises(ConversionError, match="made for another model"):
+        quantise(program("resnet18"), stated)
+    with pytest.raises(ConversionError, match=r"has 20 units, the recipe is for more"):
+        quantise(program("unet"), recipe("resnet18", 30))
+
+
+def test_a_unit_that_is_refused_says_why():
+    stated = recipe("encoder", 30)
+    unit = min(stated.refusals)
+    with pytest.raises(ConversionError, match=rf"unit {unit} of encoder cannot be had in 8 bits: "):
+        quantise(program("encoder"), stated, [unit])
