@@ -2,35 +2,17 @@
 
 A row tells of a region of the graph where its units stand to each other as they did in the model
 that was measured (:class:`Locator`).
-
-Preferences of one accelerator run the same operations over the same transfers; what differs is a
-clock, or nothing. So a unit that was measured under one preference only is inferred for another:
-
-    latency(other) = a + b * latency(known),    a, b >= 0
-
-fitted to the regions measured under both, relative errors weighing alike. It holds for regions as
-for units, where b is the factor of their operations and a the share of the overhead that it spares;
-so regions of the known preference tell the other's overhead from its units, too.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-import numpy as np
-
-from nnapi_prof.costs.measurement import Kind, Measurement
-from nnapi_prof.costs.model.region import (
-    CACHE_BYTES,
-    PHONE_CPU,
-    CompileModel,
-    CostModel,
-    Roofline,
-    cold_bytes,
-)
-from nnapi_prof.costs.model.regression import FEW_REGIONS, FitCache, RegionSample, TargetFit
+from nnapi_prof.costs.measurement import Measurement
+from nnapi_prof.costs.model.infer import infer_preferences, region_samples, share_spreads
+from nnapi_prof.costs.model.region import PHONE_CPU, CompileModel, CostModel, Roofline
+from nnapi_prof.costs.model.regression import FitCache, RegionSample, TargetFit
 from nnapi_prof.errors import CostError
 from nnapi_prof.graph.plan import AUTO, CPU, HOST, Engine, Target
 from nnapi_prof.graph.signature import region_signature
@@ -122,8 +104,6 @@ class Locator:
         return tuple(self._graph.units[index].signature for index in region)
 
 
-INFERRED_WEIGHT = 0.05
-"""Of an inferred sample's squared error beside a measured one's."""
 CLOSE = 0.01
 """Latencies of one region that differ by less are told apart by noise only."""
 
@@ -137,6 +117,8 @@ def fit(
     host: Roofline = PHONE_CPU,
     refit: FitCache | None = None,
     fits: Mapping[Target, TargetFit] | None = None,
+    also: Mapping[Target, Sequence[RegionSample]] | None = None,
+    among: Collection[int] | None = None,
 ) -> CostModel:
     """Fits the cost model of ``graph`` from the measurements of one device.
 
@@ -145,29 +127,21 @@ def fit(
     out. ``regions`` are sets of units that may have been measured whole, beyond those that
     ``locator`` finds itself (of this graph; one that was used before is faster, as is ``refit``).
     ``host`` prices units that no engine of the agent can run. ``fits`` are those of an earlier
-    fit, which are taken as they are: what a bundle was planned with.
-    Raises CostError where a unit of the graph has no row at all: it was never tried.
+    fit, which are taken as they are: what a bundle was planned with. ``also`` are samples that were
+    inferred from something else; they count where nothing was measured. ``among`` are the units
+    that the costs are asked of; None for all.
+    Raises CostError where one of these has no row at all: it was never tried.
     """
-    signatures = {unit.signature for unit in graph.units}
+    asked = range(len(graph.units)) if among is None else among
+    signatures = {graph.units[unit].signature for unit in asked}
     last = {(row.signature, row.target): row for row in rows if signatures.issuperset(row.members)}
-    _check_complete(graph, {signature for signature, _ in last})
+    _check_complete(graph, asked, {signature for signature, _ in last})
 
-    unit_bytes = {unit.signature: cold_bytes(graph, (unit.index,)) for unit in graph.units}
-    samples: dict[Target, list[RegionSample]] = defaultdict(list)
-    for (signature, target), row in last.items():
-        if row.usable and row.summary.median_ns > 0 and row.kind is not Kind.PLAN:
-            through = sum(unit_bytes[member] for member in row.members)
-            samples[target].append(
-                RegionSample(
-                    row.members,
-                    signature,
-                    target.key,
-                    row.input_bytes,
-                    row.output_bytes,
-                    row.summary.median_ns,
-                    through if through > CACHE_BYTES else 0,
-                )
-            )
+    samples = region_samples(graph, last.values())
+    for target, more in (also or {}).items():
+        tried = {signature for signature, place in last if place == target}
+        own = [sample for sample in more if sample.signature not in tried]
+        samples[target] = [*samples.get(target, []), *own]
     last |= infer_preferences(samples, last)
     if fits is None:
         cache = refit or FitCache()
@@ -176,7 +150,7 @@ def fit(
     refusals = _refusals(graph, last)
     host_ns = {
         unit.index: host.unit_ns(graph, unit)
-        for unit in graph.units
+        for unit in (graph.units[index] for index in asked)
         if not any(
             unit.signature in fitted.unit_ns and (unit.index, target) not in refusals
             for target, fitted in fits.items()
@@ -233,99 +207,15 @@ def _partial(
     )
 
 
-def _check_complete(graph: UnitGraph, tried: set[str]) -> None:
-    missing = [unit for unit in graph.units if unit.signature not in tried]
+def _check_complete(graph: UnitGraph, asked: Collection[int], tried: set[str]) -> None:
+    units = [graph.units[index] for index in asked]
+    missing = [unit for unit in units if unit.signature not in tried]
     if missing:
         raise CostError(
-            f"{len(missing)} of the model's {len(graph.units)} units were never measured on this "
+            f"{len(missing)} of the model's {len(units)} units were never measured on this "
             f"device (the first is {missing[0].name}, {missing[0].label}); run nnapi-prof profile "
             f"with the same model, inputs and device"
         )
-
-
-def infer_preferences(
-    samples: dict[Target, list[RegionSample]], rows: Mapping[tuple[str, Target], Measurement]
-) -> dict[tuple[str, Target], Measurement]:
-    """Adds to ``samples`` what was measured under another preference only; returns refusals.
-
-    The preference with most units is the known one. A unit that it refuses, and that was not tried
-    under another, counts as refused there, too: the returned rows say so.
-    """
-    refusals: dict[tuple[str, Target], Measurement] = {}
-    targets = {target for _, target in rows if target.engine is Engine.NNAPI}
-    for accelerator in sorted({target.accelerator or "" for target in targets}):
-        own = sorted((t for t in targets if t.accelerator == accelerator), key=lambda t: t.key)
-        if len(own) < 2:
-            continue
-        alone = {
-            target: {row.signature: row for row in rows.values() if row.target == target}
-            for target in own
-        }
-        leader = max(own, key=lambda target: len(alone[target]))
-        for other in own:
-            if other == leader:
-                continue
-            refusals |= {
-                (signature, other): replace(row, target=other)
-                for signature, row in alone[leader].items()
-                if row.n_units == 1 and not row.usable and signature not in alone[other]
-            }
-            tried = set(alone[other])
-            inferred = _inferred(samples.get(leader, []), samples.get(other, []), tried, other)
-            if inferred:
-                samples[other] = [*samples.get(other, []), *inferred]
-    return refusals
-
-
-def share_spreads(
-    fits: Mapping[Target, TargetFit], samples: Mapping[Target, list[RegionSample]]
-) -> dict[Target, TargetFit]:
-    """The fits, where a preference without regions of its own takes the spread of sums that the
-    accelerator shows under the one with most regions: what a driver joins, it joins under each."""
-    regions = {
-        target: sum(len(s.members) > 1 and s.weight == 1 for s in own)
-        for target, own in samples.items()
-    }
-    shared = dict(fits)
-    for target, fitted in fits.items():
-        if target.engine is not Engine.NNAPI or regions[target] >= FEW_REGIONS:
-            continue
-        others = [t for t in fits if t.accelerator == target.accelerator]
-        leader = max(others, key=lambda t: regions[t])
-        spread = min(fitted.spread, fits[leader].spread)
-        gain = min(fitted.gain, fits[leader].gain)
-        longest = max(fitted.longest, fits[leader].longest)
-        shared[target] = replace(fitted, spread=spread, gain=gain, longest=longest)
-    return shared
-
-
-def _inferred(
-    leading: list[RegionSample], measured: list[RegionSample], tried: set[str], target: Target
-) -> list[RegionSample]:
-    by_signature = {sample.signature: sample for sample in measured}
-    pairs = [
-        (s.median_ns, by_signature[s.signature].median_ns)
-        for s in leading
-        if s.signature in by_signature
-    ]
-    if not pairs:
-        return []
-    from scipy.optimize import nnls  # who reads a fit does without
-
-    before, after = np.array(pairs).T
-    system = np.stack([1 / after, before / after], axis=1)
-    size = np.sqrt((system**2).sum(axis=0))
-    (a, b), _norm = nnls(system / size, np.ones(len(pairs)))
-    return [
-        replace(
-            sample,
-            target=target.key,
-            median_ns=float(a / size[0] + b / size[1] * sample.median_ns),
-            weight=INFERRED_WEIGHT,
-        )
-        for sample in leading
-        if sample.signature not in tried
-    ]
 
 
 # ---- compile times ------------------------------------------------------------------------------

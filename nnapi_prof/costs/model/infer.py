@@ -1,0 +1,300 @@
+"""What was measured under one preference or precision -> what another would take.
+
+Preferences of one accelerator run the same operations over the same transfers; what differs is a
+clock, or nothing. So a unit that was measured under one preference only is inferred for another:
+
+    latency(other) = a + b * latency(known),    a, b >= 0
+
+fitted to the regions measured under both, relative errors weighing alike. It holds for regions as
+for units, where b is the factor of their operations and a the share of the overhead that it spares;
+so regions of the known preference tell the other's overhead from its units, too.
+
+Precisions of one float model on one target differ in their arithmetic alone: invocation and
+transfers are the same, for values stay floats at the border of a region. So of what a unit takes
+within a region, another precision takes a share which differs from kind to kind of unit:
+
+    latency(precision) = latency(float32) + a - sum over units of (1 - share of its kind) * unit
+
+fitted to the few units that were measured in both. a is what conversions at the border add where
+models are float16 inside.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnapi_prof.costs.measurement import Kind, Measurement
+from nnapi_prof.costs.model.region import CACHE_BYTES, cold_bytes
+from nnapi_prof.costs.model.regression import FEW_REGIONS, RegionSample, TargetFit
+from nnapi_prof.graph.plan import Engine, Target
+from nnapi_prof.graph.unit import UnitGraph
+
+INFERRED_WEIGHT = 0.05
+"""Of an inferred sample's squared error beside a measured one's."""
+
+
+def region_samples(
+    graph: UnitGraph, rows: Iterable[Measurement]
+) -> dict[Target, list[RegionSample]]:
+    """What rows of units and regions of ``graph`` measured, target by target; of equal signatures
+    and targets there may be one."""
+    unit_bytes = {unit.signature: cold_bytes(graph, (unit.index,)) for unit in graph.units}
+    samples: dict[Target, list[RegionSample]] = defaultdict(list)
+    for row in rows:
+        if row.usable and row.summary.median_ns > 0 and row.kind is not Kind.PLAN:
+            through = sum(unit_bytes[member] for member in row.members)
+            samples[row.target].append(
+                RegionSample(
+                    row.members,
+                    row.signature,
+                    row.target.key,
+                    row.input_bytes,
+                    row.output_bytes,
+                    row.summary.median_ns,
+                    through if through > CACHE_BYTES else 0,
+                )
+            )
+    return samples
+
+
+def infer_preferences(
+    samples: dict[Target, list[RegionSample]], rows: Mapping[tuple[str, Target], Measurement]
+) -> dict[tuple[str, Target], Measurement]:
+    """Adds to ``samples`` what was measured under another preference only; returns refusals.
+
+    The preference with most units is the known one. A unit that it refuses, and that was not tried
+    under another, counts as refused there, too: the returned rows say so.
+    """
+    refusals: dict[tuple[str, Target], Measurement] = {}
+    targets = {target for _, target in rows if target.engine is Engine.NNAPI}
+    for accelerator in sorted({target.accelerator or "" for target in targets}):
+        own = sorted((t for t in targets if t.accelerator == accelerator), key=lambda t: t.key)
+        if len(own) < 2:
+            continue
+        alone = {
+            target: {row.signature: row for row in rows.values() if row.target == target}
+            for target in own
+        }
+        leader = max(own, key=lambda target: len(alone[target]))
+        for other in own:
+            if other == leader:
+                continue
+            refusals |= {
+                (signature, other): replace(row, target=other)
+                for signature, row in alone[leader].items()
+                if row.n_units == 1 and not row.usable and signature not in alone[other]
+            }
+            tried = set(alone[other])
+            inferred = _inferred(samples.get(leader, []), samples.get(other, []), tried, other)
+            if inferred:
+                samples[other] = [*samples.get(other, []), *inferred]
+    return refusals
+
+
+def share_spreads(
+    fits: Mapping[Target, TargetFit], samples: Mapping[Target, list[RegionSample]]
+) -> dict[Target, TargetFit]:
+    """The fits, where a preference without regions of its own takes the spread of sums that the
+    accelerator shows under the one with most regions: what a driver joins, it joins under each."""
+    regions = {
+        target: sum(len(s.members) > 1 and s.weight == 1 for s in own)
+        for target, own in samples.items()
+    }
+    shared = dict(fits)
+    for target, fitted in fits.items():
+        if target.engine is not Engine.NNAPI or regions[target] >= FEW_REGIONS:
+            continue
+        others = [t for t in fits if t.accelerator == target.accelerator]
+        leader = max(others, key=lambda t: regions[t])
+        spread = min(fitted.spread, fits[leader].spread)
+        gain = min(fitted.gain, fits[leader].gain)
+        longest = max(fitted.longest, fits[leader].longest)
+        shared[target] = replace(fitted, spread=spread, gain=gain, longest=longest)
+    return shared
+
+
+def _inferred(
+    leading: list[RegionSample], measured: list[RegionSample], tried: set[str], target: Target
+) -> list[RegionSample]:
+    by_signature = {sample.signature: sample for sample in measured}
+    pairs = [
+        (s.median_ns, by_signature[s.signature].median_ns)
+        for s in leading
+        if s.signature in by_signature
+    ]
+    if not pairs:
+        return []
+    from scipy.optimize import nnls  # who reads a fit does without
+
+    before, after = np.array(pairs).T
+    system = np.stack([1 / after, before / after], axis=1)
+    size = np.sqrt((system**2).sum(axis=0))
+    (a, b), _norm = nnls(system / size, np.ones(len(pairs)))
+    return [
+        replace(
+            sample,
+            target=target.key,
+            median_ns=float(a / size[0] + b / size[1] * sample.median_ns),
+            weight=INFERRED_WEIGHT,
+        )
+        for sample in leading
+        if sample.signature not in tried
+    ]
+
+
+# ---- precisions ---------------------------------------------------------------------------------
+
+
+MOST_SHARE = 2.0
+"""Of what a unit takes in float32: more than that is noise of a unit that drowns in its call."""
+EXTRA_SHRINKAGE = 1e-2
+"""Weight of "conversions at the border cost nothing" against a measured unit's weight of 1."""
+LEAST_ERROR = 0.03
+"""Relative: what is inferred from another precision is off by at least that (assumed)."""
+
+
+@dataclass(frozen=True)
+class Inference:
+    """What one precision takes, inferred from measurements in float32."""
+
+    samples: Mapping[Target, list[RegionSample]]
+    refused: tuple[Measurement, ...]
+    """Rows of float32 which stand for this precision too: what it tried of them refused as well."""
+    errors: Mapping[Target, float]
+    """Relative error of what was measured in both, as inferred."""
+
+    def share_spreads(
+        self, fits: Mapping[Target, TargetFit], leading: Mapping[Target, TargetFit]
+    ) -> dict[Target, TargetFit]:
+        """The precision's fits, with the spread of float32's sums where few regions of its own
+        were measured: what a driver joins, it joins in each."""
+        shared = dict(fits)
+        for target, fitted in fits.items():
+            if target not in self.errors or fitted.n_regions >= FEW_REGIONS:
+                continue
+            lead, error = leading[target], self.errors[target]
+            shared[target] = replace(
+                fitted,
+                spread=min(fitted.spread, math.hypot(lead.spread, error)),
+                gain=min(fitted.gain, math.hypot(lead.gain, error)),
+                longest=max(fitted.longest, lead.longest),
+            )
+        return shared
+
+
+def infer_precision(
+    graph: UnitGraph,
+    leading: Iterable[Measurement],
+    rows: Iterable[Measurement],
+    fits: Mapping[Target, TargetFit],
+) -> Inference:
+    """What the units and regions measured in float32 (``leading``, with their ``fits``) take in the
+    precision of ``rows``, on NNAPI's targets where a unit ran in both."""
+    operations = {unit.signature: unit.operation for unit in graph.units}
+    ours = operations.keys()
+    before = {(r.signature, r.target): r for r in leading if ours >= set(r.members)}
+    after = {(r.signature, r.target): r for r in rows if ours >= set(r.members)}
+    lead = region_samples(graph, before.values())
+    other = region_samples(graph, after.values())
+    samples: dict[Target, list[RegionSample]] = {}
+    errors: dict[Target, float] = {}
+    for target, own in other.items():
+        if target.engine is not Engine.NNAPI or target not in fits:
+            continue
+        unit_ns = fits[target].unit_ns
+        of_unit = {s.signature: s for s in own if len(s.members) == 1}
+        pairs = [
+            (
+                operations[s.signature],
+                s.median_ns,
+                of_unit[s.signature].median_ns,
+                unit_ns[s.signature],
+            )
+            for s in lead.get(target, ())
+            if s.signature in of_unit and s.signature in unit_ns
+        ]
+        if not pairs:
+            continue
+        shares = _shares(pairs)
+        errors[target] = shares.error
+        samples[target] = [
+            replace(sample, median_ns=ns, weight=INFERRED_WEIGHT)
+            for sample in lead[target]
+            if (ns := shares.infer(sample, operations, unit_ns)) > 0
+        ]
+    return Inference(samples, tuple(_same_refusals(before, after)), errors)
+
+
+@dataclass(frozen=True)
+class _Shares:
+    extra_ns: float
+    of_kind: Mapping[str, float]
+    of_others: float
+    """Kinds that were not measured in both."""
+    error: float
+
+    def infer(
+        self, sample: RegionSample, operations: Mapping[str, str], unit_ns: Mapping[str, float]
+    ) -> float:
+        spared = sum(
+            (1 - self.of_kind.get(operations[member], self.of_others)) * unit_ns.get(member, 0.0)
+            for member in sample.members
+        )
+        return max(sample.median_ns + self.extra_ns - spared, 0.05 * sample.median_ns)
+
+
+def _shares(pairs: Sequence[tuple[str, float, float, float]]) -> _Shares:
+    """Of (kind, ns in float32, ns in the other precision, ns of the unit itself in float32)."""
+    from scipy.optimize import nnls  # who reads a fit does without
+
+    kinds = sorted({kind for kind, *_ in pairs})
+
+    def solved(columns: Sequence[str | None]) -> NDArray[np.float64]:
+        """Extra ns by the mean latency, and the share of each column's kind; None is all."""
+        mean = float(np.mean([after for *_, after, _ in pairs]))
+        rows, right = [[EXTRA_SHRINKAGE, *(0.0 for _ in columns)]], [0.0]
+        for kind, before, after, unit in pairs:
+            own = [unit / after if column in (None, kind) else 0.0 for column in columns]
+            rows.append([mean / after, *own])
+            right.append(max(0.0, (after - before + unit) / after))
+        rows += [
+            [0.0, *(EXTRA_SHRINKAGE * (i == j) for j in range(len(columns)))]
+            for i in range(len(columns))
+        ]
+        right += [EXTRA_SHRINKAGE] * len(columns)  # where nothing says otherwise: as float32
+        solution, _norm = nnls(np.array(rows), np.array(right))
+        return np.array([solution[0] * mean, *np.minimum(solution[1:], MOST_SHARE)])
+
+    extra, *shares = solved(kinds)
+    of_kind = dict(zip(kinds, map(float, shares), strict=True))
+    _, of_others = solved([None])
+    residuals = [
+        (before + extra - (1 - of_kind[kind]) * unit) / after - 1
+        for kind, before, after, unit in pairs
+    ]
+    error = math.hypot(LEAST_ERROR, float(np.sqrt(np.mean(np.square(residuals)))))
+    return _Shares(float(extra), of_kind, float(of_others), error)
+
+
+def _same_refusals(
+    before: Mapping[tuple[str, Target], Measurement],
+    after: Mapping[tuple[str, Target], Measurement],
+) -> Iterator[Measurement]:
+    """Refusals in float32 of units that the other precision did not try, on targets where none of
+    those that it tried ran."""
+    refused = {place: row for place, row in before.items() if row.n_units == 1 and not row.usable}
+    runs = {target for name, target in refused if _ran(after.get((name, target)))}
+    tried = {target for _, target in after}
+    for (name, target), row in refused.items():
+        if target in tried and target not in runs and (name, target) not in after:
+            yield row
+
+
+def _ran(row: Measurement | None) -> bool:
+    return row is not None and row.usable
