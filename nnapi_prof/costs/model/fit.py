@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.model.infer import infer_preferences, region_samples, share_spreads

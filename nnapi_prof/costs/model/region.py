@@ -351,6 +351,12 @@ class CostModel(PricedTargets):
             if target.accelerator == name
         }
 
+    def unit_error(self, unit_index: int, target: Target) -> float:
+        """Standard error of :meth:`unit_cost` in ns; 0 where none is known."""
+        fitted = self.fits.get(target)
+        signature = self.graph.units[unit_index].signature
+        return 0.0 if fitted is None else fitted.errors.get(signature, 0.0)
+
     def inferred(self, unit_index: int, target: Target) -> bool:
         """Whether the unit was not measured alone on ``target``, but on another preference."""
         return (frozenset((unit_index,)), target) not in self._whole and (

@@ -11,12 +11,13 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
+from nnapi_prof.costs.model.precision import PrecisionCosts
 from nnapi_prof.costs.model.region import CostArrays, CostModel, RegionCost
-from nnapi_prof.graph.plan import AUTO, Engine, Plan, Preference, Segment, Target
+from nnapi_prof.graph.plan import AUTO, Engine, Plan, Precision, Preference, Segment, Target
 from nnapi_prof.graph.unit import UnitGraph
 
 Z = 1.96
@@ -24,12 +25,16 @@ Z = 1.96
 MOST_OPTIMISM = 0.7
 """No sum is too high by more than this, whatever its spread."""
 
+FittedCosts = CostModel | PrecisionCosts
+"""What was fitted to measurements, of one precision or of several."""
+_Fitted = TypeVar("_Fitted", CostModel, PrecisionCosts)
+
 
 @dataclass(frozen=True)
 class OptimisticCosts:
     """A cost model (as :mod:`nnapi_prof.partition` asks for one) that hopes for the best."""
 
-    costs: CostModel
+    costs: FittedCosts
 
     @property
     def targets(self) -> tuple[Target, ...]:
@@ -84,7 +89,7 @@ class OptimisticCosts:
         return self.costs.measured_regions()
 
 
-def with_intervals(plan: Plan, costs: CostModel) -> Plan:
+def with_intervals(plan: Plan, costs: FittedCosts) -> Plan:
     """The plan with the interval of each segment's latency, and a note with its own.
 
     Measured segments err independently of each other; sums rest on the same terms, so that their
@@ -113,7 +118,7 @@ def with_intervals(plan: Plan, costs: CostModel) -> Plan:
     return replace(plan, segments=segments).with_note(words)
 
 
-def _with_interval(segment: Segment, costs: CostModel) -> Segment:
+def _with_interval(segment: Segment, costs: FittedCosts) -> Segment:
     cost = costs.region_cost(segment.units, segment.target)
     if cost is None or segment.estimated:
         return segment
@@ -129,7 +134,7 @@ def _ms(ns: float) -> str:
 # ---- dominated targets --------------------------------------------------------------------------
 
 
-def drop_dominated_targets(costs: CostModel, *, auto: bool = False) -> CostModel:
+def drop_dominated_targets(costs: _Fitted, *, auto: bool = False) -> _Fitted:
     """The costs without preferences under which no region was faster beyond noise than under
     another of the same accelerator, and without "auto" where a named accelerator is as fast.
 
@@ -139,7 +144,9 @@ def drop_dominated_targets(costs: CostModel, *, auto: bool = False) -> CostModel
     luckiest, region by region, and measuring never comes to rest.
 
     Of equals the preference for fast answers stays. What was measured on the others is left out of
-    plans, not of the fits. With ``auto`` NNAPI's own choice stays, whatever it equals.
+    plans, not of the fits. With ``auto`` NNAPI's own choice stays, whatever it equals. Relaxed or
+    in float16 an accelerator is left out where it is no faster than in float32; any other two
+    precisions are alternatives, of error if not of latency.
     """
     targets: list[Target] = []
     for target in sorted(costs.targets, key=_dominance_rank):
@@ -149,19 +156,22 @@ def drop_dominated_targets(costs: CostModel, *, auto: bool = False) -> CostModel
     return replace(costs, targets=tuple(target for target in costs.targets if target in targets))
 
 
-def _dominance_rank(target: Target) -> tuple[bool, bool]:
+def _dominance_rank(target: Target) -> tuple[bool, bool, bool]:
     """Those that stay where they are equal first."""
     leading = target.preference in (None, Preference.FAST_SINGLE_ANSWER)
-    return target.accelerator == AUTO, not leading
+    return target.accelerator == AUTO, target.precision is not Precision.FLOAT32, not leading
 
 
 def _comparable(target: Target, rival: Target, auto: bool) -> bool:
     if rival.engine is not Engine.NNAPI:
         return False
+    if target.precision is not rival.precision:
+        in_float32 = rival.precision is Precision.FLOAT32
+        return in_float32 and target.precision is not Precision.INT8 and target.base == rival
     return target.accelerator == rival.accelerator or (target.accelerator == AUTO and not auto)
 
 
-def _adds_nothing(costs: CostModel, target: Target, rival: Target) -> bool:
+def _adds_nothing(costs: FittedCosts, target: Target, rival: Target) -> bool:
     """Whether ``rival`` runs all that ``target`` runs, as fast but for noise.
 
     Compared are all regions measured on both: what choosing the faster of the two for each of them
@@ -239,27 +249,28 @@ def marginal(costs: UnitCosts, graph: UnitGraph, unit: int, target: Target) -> M
     ns = costs.unit_cost(unit, target)
     if ns is None:
         return None
-    if not isinstance(costs, CostModel) or target not in costs.fits:
+    if not isinstance(costs, CostModel | PrecisionCosts) or target not in costs.fits:
         return Marginal(ns)
     whole = costs.whole((unit,), target)
     alone_ns = whole.summary.median_ns if whole is not None and whole.usable else None
-    sigma_ns = costs.fits[target].errors.get(graph.units[unit].signature, 0.0)
+    sigma_ns = costs.unit_error(unit, target)
     return Marginal(ns, sigma_ns, alone_ns, costs.inferred(unit, target))
 
 
 def shown_targets(costs: UnitCosts, graph: UnitGraph) -> dict[str, Target]:
-    """Accelerator (or ``cpu``, ``host``) -> the one target that stands for it, that under which
-    most units were measured alone: the least of several preferences would be that of noise. Of
-    equals ``fast``, then the first. Those that :func:`left_at_trial` has are not among them."""
+    """Accelerator (or ``cpu``, ``host``), in each precision -> the one target that stands for it,
+    that under which most units were measured alone: the least of several preferences would be that
+    of noise. Of equals ``fast``, then the first. Those that :func:`left_at_trial` has are not among
+    them."""
     measured: Counter[Target] = Counter()
     left = left_at_trial(costs)
-    if isinstance(costs, CostModel):
+    if isinstance(costs, CostModel | PrecisionCosts):
         for target in costs.targets:
             tried = (costs.whole((unit.index,), target) for unit in graph.units)
             measured[target] = sum(row is not None and row.usable for row in tried)
     shown: dict[str, Target] = {}
     for target in costs.targets:
-        name = target.accelerator or target.key
+        name = _shown_name(target)
         if name in left:
             continue
         if name not in shown or _measured_rank(measured, target) > _measured_rank(
@@ -270,11 +281,19 @@ def shown_targets(costs: UnitCosts, graph: UnitGraph) -> dict[str, Target]:
 
 
 def left_at_trial(costs: UnitCosts) -> tuple[str, ...]:
-    """Accelerators of which a few units were measured only, for these lay far behind."""
-    partial = costs.partial if isinstance(costs, CostModel) else frozenset()
-    whole = {t.accelerator for t in costs.targets if t not in partial}
-    names = dict.fromkeys(t.accelerator for t in costs.targets if t in partial)
-    return tuple(name for name in names if name is not None and name not in whole)
+    """Accelerators, in each precision, of which a few units were measured only, for these lay far
+    behind."""
+    partial = costs.partial if isinstance(costs, CostModel | PrecisionCosts) else frozenset()
+    whole = {_shown_name(t) for t in costs.targets if t not in partial}
+    names = dict.fromkeys(_shown_name(t) for t in costs.targets if t in partial)
+    return tuple(name for name in names if name not in whole)
+
+
+def _shown_name(target: Target) -> str:
+    """``npu`` of ``nnapi:npu/fast``, ``npu@int8`` of ``nnapi:npu/fast@int8``."""
+    name = target.accelerator or target.base.key
+    in_float32 = target.precision is Precision.FLOAT32
+    return name if in_float32 else f"{name}@{target.precision.value}"
 
 
 def _measured_rank(measured: Counter[Target], target: Target) -> tuple[int, bool]:

@@ -1,0 +1,313 @@
+"""What regions of a float model cost on targets in several precisions.
+
+Of one device there are as many cost models as precisions: of the float graph in float32, relaxed
+and float16, and of the graph in which everything that can be is in 8 bits. :class:`PrecisionCosts`
+puts them together over the float graph's units: a target more for each precision of it, named with
+a suffix, and what it costs to convert each value between floats and 8 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnapi_prof.costs.measurement import Measurement
+from nnapi_prof.costs.model.quantised import ConversionCosts, EightBits
+from nnapi_prof.costs.model.region import (
+    FREE,
+    Conversions,
+    CostArrays,
+    CostModel,
+    Price,
+    PricedTargets,
+    RegionCost,
+)
+from nnapi_prof.costs.model.regression import TargetFit
+from nnapi_prof.graph.plan import Engine, Precision, Target
+from nnapi_prof.graph.types import DTYPE_BYTES
+from nnapi_prof.graph.unit import UnitGraph
+
+FLOAT_BYTES = DTYPE_BYTES["float32"]
+"""Of an element in floats, for one in 8 bits."""
+NO_8_BITS = "it cannot be in 8 bits"
+
+
+@dataclass
+class PrecisionCosts(PricedTargets):
+    """Answers what regions of ``graph``, a float model's, cost on targets in precisions of their
+    own (``nnapi:ACC/fast@int8``; without a suffix in float32).
+
+    Latencies of regions in 8 bits are with integers at their borders; what turns floats into these
+    and back is a cost of values, on the CPU: :meth:`arrays` has it.
+    """
+
+    graph: UnitGraph
+    models: Mapping[Precision, CostModel] = field(repr=False)
+    """FLOAT32 always; of INT8 over ``eight_bits.alike``, of the others over ``graph``."""
+    eight_bits: EightBits | None = field(default=None, repr=False)
+    converting: ConversionCosts | None = None
+    targets: tuple[Target, ...] = ()
+    """Those of float32 as its model has them, then those of the other precisions."""
+
+    def __post_init__(self) -> None:
+        if not self.targets:
+            self.targets = tuple(
+                target.at(precision)
+                for precision, model in self.models.items()
+                for target in model.targets
+                if _has_precision(target, precision)
+            )
+
+    @property
+    def precisions(self) -> tuple[Precision, ...]:
+        """Those that something is known of, float32 first."""
+        return tuple(dict.fromkeys(target.precision for target in self.targets))
+
+    @property
+    def floats(self) -> CostModel:
+        """In float32."""
+        return self.models[Precision.FLOAT32]
+
+    @property
+    def simulated(self) -> bool:
+        return any(model.simulated for model in self.models.values())
+
+    @property
+    def noise(self) -> float:
+        """As :attr:`CostModel.noise`: repeats of one measurement vary alike in each precision."""
+        return self.floats.noise
+
+    @cached_property
+    def fits(self) -> Mapping[Target, TargetFit]:
+        """Terms of every target; units of one in 8 bits under signatures of
+        ``eight_bits.alike``."""
+        return {
+            target.at(precision): fitted
+            for precision, model in self.models.items()
+            for target, fitted in model.fits.items()
+            if _has_precision(target, precision)
+        }
+
+    @cached_property
+    def partial(self) -> frozenset[Target]:
+        """As :attr:`CostModel.partial`."""
+        return frozenset(
+            target.at(precision)
+            for precision, model in self.models.items()
+            for target in model.partial
+            if _has_precision(target, precision)
+        )
+
+    @cached_property
+    def refusals(self) -> Mapping[tuple[int, Target], str]:
+        """(unit, target) -> why it cannot run there; of what has no 8 bits on all of those."""
+        refusals: dict[tuple[int, Target], str] = {}
+        for precision, model in self.models.items():
+            for (unit, target), why in model.refusals.items():
+                here = self._unit_here(unit, precision)
+                if here is not None and _has_precision(target, precision):
+                    refusals[here, target.at(precision)] = why
+        if self.eight_bits is not None:
+            for target in self.targets:
+                if target.precision is Precision.INT8:
+                    for unit in range(len(self.graph.units)):
+                        if unit not in self.eight_bits.unit_of:
+                            why = self.eight_bits.refusals.get(unit, NO_8_BITS)
+                            refusals[unit, target] = why
+        return refusals
+
+    # ---- costs --------------------------------------------------------------------------------
+
+    def unit_cost(self, unit_index: int, target: Target) -> float | None:
+        """As :meth:`CostModel.unit_cost`."""
+        model = self._model(target)
+        unit = self._unit_there(unit_index, target)
+        return None if model is None or unit is None else model.unit_cost(unit, target.base)
+
+    def price(self, target: Target) -> Price:
+        """Bytes are those of values in floats, whatever crosses there."""
+        model = self._model(target)
+        price = FREE if model is None else model.price(target.base)
+        if target.precision is not Precision.INT8:
+            return price
+        return Price(
+            price.invocation_ns,
+            price.ns_per_in_byte / FLOAT_BYTES,
+            price.ns_per_out_byte / FLOAT_BYTES,
+        )
+
+    def region_cost(self, units: Iterable[int], target: Target) -> RegionCost | None:
+        """As :meth:`CostModel.region_cost`, without conversions."""
+        region = frozenset(units)
+        model = self._model(target)
+        if model is None:
+            return None
+        if target.precision is not Precision.INT8:
+            return model.region_cost(region, target.base)
+        there = self._region_there(region, target)
+        if there is None:
+            return None
+        if (region, target) in self._whole_ns:
+            return model.region_cost(there, target.base)
+        total = self.overhead(target) + self.boundary_ns(region, target)
+        for unit in there:
+            ns = model.unit_cost(unit, target.base)
+            if ns is None:
+                return None
+            total += ns
+        return RegionCost(total, sigma_ns=total * model.fits[target.base].spread_of(len(there)))
+
+    @cached_property
+    def _whole_ns(self) -> Mapping[tuple[frozenset[int], Target], float]:
+        whole: dict[tuple[frozenset[int], Target], float] = {}
+        for precision, model in self.models.items():
+            for (units, target), ns in model.measured_regions().items():
+                here = self._region_here(units, precision)
+                if here is not None and _has_precision(target, precision):
+                    whole[here, target.at(precision)] = ns
+        return whole
+
+    def measured_regions(self) -> dict[tuple[frozenset[int], Target], float]:
+        """(units, target) -> ns of every region measured whole; infinity where it did not run."""
+        return dict(self._whole_ns)
+
+    def arrays(self) -> CostArrays:
+        """All of it as arrays: what the partitioner asks for."""
+        n, t = len(self.graph.units), len(self.targets)
+        unit_ns = np.full((n, t), np.inf)
+        estimated = np.zeros((n, t), dtype=np.bool_)
+        tables = {precision: model.arrays() for precision, model in self.models.items()}
+        for k, target in enumerate(self.targets):
+            table = tables[target.precision]
+            column = table.targets.index(target.base)
+            rows = [self._unit_there(unit, target) for unit in range(n)]
+            has = np.array([row is not None for row in rows], dtype=np.bool_)
+            there = [row for row in rows if row is not None]
+            unit_ns[has, k] = table.unit_ns[there, column]
+            estimated[has, k] = table.estimated[there, column]
+        arrays = self.with_prices(unit_ns, self._whole_ns, estimated)
+        return CostArrays(
+            arrays.targets,
+            arrays.unit_ns,
+            arrays.overhead_ns,
+            arrays.in_ns_per_byte,
+            arrays.out_ns_per_byte,
+            arrays.region_ns,
+            arrays.estimated,
+            self.conversions,
+        )
+
+    @property
+    def conversions(self) -> Conversions | None:
+        """Which targets compute in 8 bits, and what converting each value costs; None where none
+        does."""
+        formats = [int(target.precision is Precision.INT8) for target in self.targets]
+        if self.converting is None or not any(formats):
+            return None
+        sizes = {
+            name: type_.n_bytes
+            for name, type_ in self.graph.values.items()
+            if type_.dtype == "float32" and type_.quant is None
+        }
+        format_: NDArray[np.int64] = np.array(formats, dtype=np.int64)
+        return Conversions(
+            format_,
+            {name: self.converting.to_int8.ns(n_bytes) for name, n_bytes in sizes.items()},
+            {name: self.converting.to_float.ns(n_bytes) for name, n_bytes in sizes.items()},
+        )
+
+    # ---- what was measured --------------------------------------------------------------------
+
+    def whole(self, units: Iterable[int], target: Target) -> Measurement | None:
+        """The measurement of this very region, if there is one, whatever its status; of one in
+        8 bits perhaps at other scales."""
+        model = self._model(target)
+        there = self._region_there(frozenset(units), target)
+        return None if model is None or there is None else model.whole(there, target.base)
+
+    def inferred(self, unit_index: int, target: Target) -> bool:
+        """Whether the unit was not measured alone on ``target``, but under another preference or in
+        float32."""
+        model = self._model(target)
+        unit = self._unit_there(unit_index, target)
+        return model is not None and unit is not None and model.inferred(unit, target.base)
+
+    def unit_error(self, unit_index: int, target: Target) -> float:
+        """As :meth:`CostModel.unit_error`."""
+        model = self._model(target)
+        unit = self._unit_there(unit_index, target)
+        return 0.0 if model is None or unit is None else model.unit_error(unit, target.base)
+
+    # ---- compiling ----------------------------------------------------------------------------
+
+    def _compiling(self, target: Target) -> CostModel:
+        """The model with the compile times of a target: in less than float32 few units were
+        compiled, and the same operations take as long."""
+        is_float = target.precision is not Precision.INT8
+        return self.floats if is_float else self.models[Precision.INT8]
+
+    def compile_overhead(self, target: Target) -> float:
+        """As :meth:`CostModel.compile_overhead`."""
+        return self._compiling(target).compile_overhead(target.base)
+
+    def compile_cost(self, unit_index: int, target: Target) -> float:
+        """As :meth:`CostModel.compile_cost`."""
+        unit = self._unit_there(unit_index, target)
+        return 0.0 if unit is None else self._compiling(target).compile_cost(unit, target.base)
+
+    def compiled_regions(self) -> dict[tuple[frozenset[int], Target], float]:
+        """As :meth:`CostModel.compiled_regions`."""
+        names = {
+            target.base: [t for t in self.targets if t.base == target.base]
+            for target in self.targets
+        }
+        compiled: dict[tuple[frozenset[int], Target], float] = {}
+        for precision, model in self.models.items():
+            for (units, base), ns in model.compiled_regions().items():
+                here = self._region_here(units, precision)
+                for target in names.get(base, ()):
+                    if here is not None and target.precision is precision:
+                        compiled[here, target] = ns
+        return compiled
+
+    # ---- which unit is which ------------------------------------------------------------------
+
+    def _model(self, target: Target) -> CostModel | None:
+        """The model of a target's precision."""
+        precision = target.precision
+        return self.models.get(precision) if _has_precision(target.base, precision) else None
+
+    def _unit_there(self, unit: int, target: Target) -> int | None:
+        """A unit of ``graph`` in the graph of a target's precision."""
+        if target.precision is not Precision.INT8:
+            return unit
+        return None if self.eight_bits is None else self.eight_bits.unit_of.get(unit)
+
+    def _unit_here(self, unit: int, precision: Precision) -> int | None:
+        if precision is not Precision.INT8:
+            return unit
+        return None if self.eight_bits is None else self.eight_bits.float_of.get(unit)
+
+    def _region_there(self, region: frozenset[int], target: Target) -> frozenset[int] | None:
+        if target.precision is not Precision.INT8:
+            return region
+        return None if self.eight_bits is None else self.eight_bits.region(region)
+
+    def _region_here(self, region: frozenset[int], precision: Precision) -> frozenset[int] | None:
+        if precision is not Precision.INT8:
+            return region
+        return None if self.eight_bits is None else self.eight_bits.float_region(region)
+
+
+def _has_precision(target: Target, precision: Precision) -> bool:
+    """Whether a target of a precision's own model stands for that precision: the CPU engine
+    computes floats in float32 only, and the host likewise."""
+    if precision is Precision.FLOAT32:
+        return True
+    if precision is Precision.INT8:
+        return target.engine is not Engine.HOST
+    return target.engine is Engine.NNAPI

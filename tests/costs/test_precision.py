@@ -1,0 +1,303 @@
+"""Costs of several precisions put together: which units and regions are which, and conversions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nnapi_prof.costs.measurement import Measurement, Status
+from nnapi_prof.costs.model.fit import chains, fit
+from nnapi_prof.costs.model.fit_precision import fit_conditional, fit_precisions
+from nnapi_prof.costs.model.precision import NO_8_BITS, PrecisionCosts
+from nnapi_prof.costs.model.quantised import (
+    CONVERSION_SIZES,
+    ConversionLine,
+    EightBits,
+    conversions_of,
+    converting_units,
+)
+from nnapi_prof.costs.model.views import (
+    OptimisticCosts,
+    drop_dominated_targets,
+    marginal,
+    shown_targets,
+)
+from nnapi_prof.errors import CostError
+from nnapi_prof.graph.plan import CPU, HOST, Precision, Preference, Target
+from nnapi_prof.graph.types import Quantisation, TensorType
+from nnapi_prof.graph.unit import Unit, UnitGraph
+from nnapi_prof.partition import make_problem
+from nnapi_prof.partition.problem import arrays_by_asking, arrays_of
+from tests.costs.graphs import chain_graph, row
+
+NPU = Target.nnapi("npu", Preference.FAST_SINGLE_ANSWER)
+SIZES = [400_000, 900_000, 700_000, 100_000, 60_000, 60_000]
+FLOATS = chain_graph(SIZES, ["conv", "conv2", "pool", "softmax", "relu"])
+"""Unit 3 has no 8 bits."""
+INT8, RELAXED = Precision.INT8, Precision.RELAXED
+FLOAT_NS = {CPU: [2e6, 4e6, 3e5, 2e5, 1e5], NPU: [4e5, 8e5, 6e4, math.inf, 2e4]}
+INT8_NS = {CPU: [7e5, 1.3e6, 1e5, math.inf, 4e4], NPU: [1e5, 2e5, 2e4, math.inf, 1e4]}
+OVERHEAD, RATE = 4e5, 0.5
+
+
+@dataclass(frozen=True)
+class Program:
+    units: UnitGraph
+
+
+@dataclass(frozen=True)
+class Quantised:
+    program: Program
+    unit_of: Mapping[int, int]
+    conversions: Mapping[int, tuple[str, bool]]
+
+
+def quantised(scale: float = 0.1) -> Quantised:
+    """FLOATS with units 0, 1, 2 and 4 in 8 bits, as the quantiser writes it."""
+    values = dict(FLOATS.values)
+    for n in (0, 1, 2, 3, 4, 5):
+        quant = Quantisation(scale * (n + 1), 3)
+        values[f"q{n}"] = TensorType((1, SIZES[n]), "uint8", quant=quant)
+    steps = [
+        ("quantize", "v0", "q0"),
+        ("conv", "q0", "q1"),
+        ("conv2", "q1", "q2"),
+        ("pool", "q2", "q3"),
+        ("dequantize", "q3", "v3"),
+        ("softmax", "v3", "v4"),
+        ("quantize", "v4", "q4"),
+        ("relu", "q4", "q5"),
+        ("dequantize", "q5", "v5"),
+    ]
+    units = tuple(
+        Unit(i, f"u{i}", f"{kind} 8", (f"n{i}",), (into,), (out,), f"{kind} {scale} {into}")
+        for i, (kind, into, out) in enumerate(steps)
+    )
+    units = (*units[:5], replace(units[5], signature="softmax"), *units[6:])
+    conversions = {0: ("v0", True), 4: ("v3", False), 6: ("v4", True), 8: ("v5", False)}
+    unit_of = {0: 1, 1: 2, 2: 3, 4: 7}
+    return Quantised(Program(UnitGraph(units, values, ("v0",), ("v5",))), unit_of, conversions)
+
+
+def regions(units: Sequence[int]) -> list[tuple[int, ...]]:
+    return [tuple(units[i:j]) for i in range(len(units)) for j in range(i + 1, len(units) + 1)]
+
+
+def float_rows(share: float = 1.0) -> list[Measurement]:
+    """Chains of FLOATS on both targets; on the NPU arithmetic takes ``share`` of float32's."""
+    rows = []
+    for region in [chain for n in (1, 2, 3) for chain in chains(FLOATS, n)]:
+        boundary = 4 * (SIZES[region[0]] + SIZES[region[-1] + 1])
+        rows.append(row(FLOATS, region, CPU, sum(FLOAT_NS[CPU][u] for u in region)))
+        ns = OVERHEAD + RATE * boundary + share * sum(FLOAT_NS[NPU][u] for u in region)
+        if math.isfinite(ns):
+            rows.append(row(FLOATS, region, NPU, ns))
+        elif len(region) == 1:
+            rows.append(row(FLOATS, region, NPU, None, status=Status.REFUSED, message="softmax"))
+    return rows
+
+
+def int8_rows(there: Quantised) -> list[Measurement]:
+    graph = there.program.units
+    rows = [row(graph, (unit,), CPU, 1000 + graph_bytes(graph, unit)) for unit in there.conversions]
+    for region in (*regions((0, 1, 2)), (4,)):
+        units = [there.unit_of[u] for u in region]
+        boundary = SIZES[region[0]] + SIZES[region[-1] + 1]
+        rows.append(row(graph, units, CPU, sum(INT8_NS[CPU][u] for u in region)))
+        ns = OVERHEAD + RATE * boundary + sum(INT8_NS[NPU][u] for u in region)
+        rows.append(row(graph, units, NPU, ns))
+    return rows
+
+
+def graph_bytes(graph: UnitGraph, unit: int) -> int:
+    own = graph.units[unit]
+    return sum(graph.values[name].n_bytes for name in (*own.inputs, *own.outputs))
+
+
+def all_precisions() -> PrecisionCosts:
+    there = quantised()
+    eight_bits = EightBits.of(FLOATS, there, {3: "no softmax in 8 bits"})
+    rows = [*float_rows(), *int8_rows(there)]
+    relaxed = [r for r in float_rows(0.5) if r.n_units == 1]
+    return fit_precisions(
+        FLOATS,
+        {Precision.FLOAT32: rows, RELAXED: relaxed},
+        eight_bits,
+        conversions_of(FLOATS, there),
+    )
+
+
+def test_targets_of_all_precisions() -> None:
+    costs = all_precisions()
+    assert costs.targets == (CPU, NPU, NPU.at(RELAXED), CPU.at(INT8), NPU.at(INT8))
+    assert costs.precisions == (Precision.FLOAT32, RELAXED, INT8) and costs.simulated
+    floats = fit(FLOATS, float_rows())
+    for unit in range(5):
+        for target in (CPU, NPU):
+            assert costs.unit_cost(unit, target) == floats.unit_cost(unit, target)
+    assert costs.unit_cost(1, NPU.at(INT8)) == pytest.approx(2e5, rel=0.05)
+    assert costs.unit_cost(1, NPU.at(RELAXED)) == pytest.approx(4e5, rel=0.15)
+    assert costs.unit_cost(1, CPU.at(RELAXED)) is None
+    assert costs.unit_cost(3, CPU.at(INT8)) is None
+    assert costs.refusals[3, CPU.at(INT8)] == "no softmax in 8 bits"
+    assert "softmax" in costs.refusals[3, NPU] and "softmax" in costs.refusals[3, NPU.at(RELAXED)]
+    bare = replace(costs, eight_bits=replace(costs.eight_bits, refusals={}))  # type: ignore[type-var]
+    assert bare.refusals[3, NPU.at(INT8)] == NO_8_BITS
+
+
+def test_regions_in_8_bits_are_those_of_the_float_units() -> None:
+    costs = all_precisions()
+    there = costs.region_cost((0, 1, 2), NPU.at(INT8))
+    assert there is not None and there.measured
+    assert there.ns == pytest.approx(OVERHEAD + RATE * (SIZES[0] + SIZES[3]) + 3.2e5, abs=1)
+    assert costs.region_cost((2, 3), CPU.at(INT8)) is None
+    assert costs.measured_regions()[frozenset((0, 1)), CPU.at(INT8)] == 2e6
+    one = costs.whole((1,), NPU.at(INT8))
+    assert one is not None and one.usable and one.target == NPU
+    assert not costs.inferred(1, NPU.at(INT8))
+
+
+def test_bytes_are_those_of_floats() -> None:
+    costs = all_precisions()
+    here, there = costs.price(NPU), costs.price(NPU.at(INT8))
+    assert 0 < there.ns_per_in_byte < 0.3 * here.ns_per_in_byte
+    moved = 4 * SIZES[0], 4 * SIZES[3]
+    both = RATE * (SIZES[0] + SIZES[3])
+    assert costs.transfer(NPU.at(INT8), *moved) == pytest.approx(both, rel=0.1)
+
+
+def test_arrays_say_what_functions_do_and_what_conversions_cost() -> None:
+    costs = all_precisions()
+    told, expected = arrays_of(FLOATS, costs), arrays_by_asking(FLOATS, costs)
+    assert told.targets == expected.targets
+    for name in ("unit_ns", "overhead_ns", "in_ns_per_byte", "out_ns_per_byte"):
+        assert getattr(told, name) == pytest.approx(getattr(expected, name), rel=1e-9), name
+    assert told.region_ns == expected.region_ns and (told.estimated == expected.estimated).all()
+    conversions = told.conversions
+    assert conversions is not None and conversions.format.tolist() == [0, 0, 0, 1, 1]
+    assert conversions.to_int8_ns["v0"] == 1000 + 5 * SIZES[0]
+    assert conversions.to_int8_ns["v1"] == pytest.approx(1000 + 5 * SIZES[1])  # by the line
+    assert conversions.to_float_ns["v5"] == 1000 + 5 * SIZES[5]
+    assert drop_dominated_targets(fit(FLOATS, float_rows())).arrays().conversions is None
+
+
+def test_every_region_costs_the_solver_the_same() -> None:
+    costs = all_precisions()
+    problem = make_problem(FLOATS, costs)
+    for region in regions(range(5)):
+        for k, target in enumerate(problem.targets):
+            told = costs.region_cost(region, target)
+            expected = math.inf if told is None else told.ns
+            assert problem.segment_ns(region, k) == pytest.approx(expected, rel=1e-6)
+    hopeful = make_problem(FLOATS, OptimisticCosts(costs))
+    assert (hopeful.unit_ns <= problem.unit_ns).all()
+
+
+def test_another_precision_is_inferred_from_a_few_units() -> None:
+    floats = fit(FLOATS, float_rows())
+    few = [
+        r
+        for r in float_rows(0.5)
+        if r.target == CPU or r.members in (("conv2",), ("pool",), ("softmax",))
+    ]
+    relaxed = fit_conditional(floats, float_rows(), few)
+    assert relaxed.unit_cost(1, NPU) == pytest.approx(4e5, rel=0.15)
+    whole = relaxed.region_cost((0, 1, 2), NPU)
+    expected = OVERHEAD + 4 * RATE * (SIZES[0] + SIZES[3]) + 0.5 * 1.26e6
+    assert whole is not None and not whole.measured and whole.ns == pytest.approx(expected, rel=0.1)
+    assert relaxed.inferred(0, NPU) and not relaxed.inferred(1, NPU)
+    assert not relaxed.partial and (3, NPU) in relaxed.refusals
+
+
+def test_equal_units_at_other_scales_are_measured_once() -> None:
+    eight_bits = EightBits.of(FLOATS, quantised())
+    again = EightBits.of(FLOATS, quantised(0.7))
+    assert eight_bits.graph.units[1].signature != again.graph.units[1].signature
+    assert [u.signature for u in eight_bits.alike.units] == [u.signature for u in again.alike.units]
+    assert eight_bits.stretches == ((1, 2, 3), (7,))
+    rows = eight_bits.shared_rows([*float_rows(), *int8_rows(quantised())])
+    assert {r.members for r in rows} == {
+        tuple(eight_bits.alike.units[u].signature for u in region)
+        for region in (*regions((1, 2, 3)), (7,))
+    }
+    assert eight_bits.region((0, 2)) == {1, 3} and eight_bits.region((2, 3)) is None
+    assert eight_bits.float_region((7,)) == {4} and eight_bits.float_region((0, 1)) is None
+
+
+def test_what_was_never_measured_is_named() -> None:
+    there = quantised()
+    eight_bits = EightBits.of(FLOATS, there)
+    rows = {Precision.FLOAT32: float_rows()}
+    with pytest.raises(CostError, match="4 of the model's 4 units were never measured"):
+        fit_precisions(FLOATS, rows, eight_bits, conversions_of(FLOATS, there))
+    more = [r for r in int8_rows(there) if r.n_units == 1 and "quantize" not in r.members[0]]
+    with pytest.raises(CostError, match="converting values between floats and 8 bits"):
+        fit_precisions(
+            FLOATS,
+            {Precision.FLOAT32: [*float_rows(), *more]},
+            eight_bits,
+            conversions_of(FLOATS, there),
+        )
+
+
+def test_an_accelerator_that_relaxing_does_not_speed_up_is_one_target() -> None:
+    there = quantised()
+    eight_bits = EightBits.of(FLOATS, there)
+    rows = [*float_rows(), *int8_rows(there)]
+    costs = fit_precisions(
+        FLOATS,
+        {Precision.FLOAT32: rows, RELAXED: float_rows()},
+        eight_bits,
+        conversions_of(FLOATS, there),
+    )
+    assert drop_dominated_targets(costs).targets == (CPU, NPU, CPU.at(INT8), NPU.at(INT8))
+    assert set(drop_dominated_targets(all_precisions()).targets) == set(all_precisions().targets)
+
+
+def test_what_reports_ask() -> None:
+    costs = all_precisions()
+    one = marginal(costs, FLOATS, 1, NPU.at(INT8))
+    assert one is not None and one.alone_ns is not None and one.alone_ns > one.ns
+    assert shown_targets(costs, FLOATS) == {
+        "cpu": CPU,
+        "npu": NPU,
+        "npu@relaxed": NPU.at(RELAXED),
+        "cpu@int8": CPU.at(INT8),
+        "npu@int8": NPU.at(INT8),
+    }
+    assert HOST not in costs.fits and costs.fits.keys() == set(costs.targets)
+    assert costs.compile_overhead(NPU.at(INT8)) == 0 == costs.compile_cost(3, NPU.at(INT8))
+
+
+def test_conversions_to_measure_are_few_and_of_several_sizes() -> None:
+    graph = chain_graph([2**n for n in range(20)])
+    units = converting_units(graph, range(19))
+    assert len(units) == CONVERSION_SIZES
+    assert all(abs(a - b) > 1 for a in units for b in units if a != b)
+    sizes = [graph.values[graph.units[u].inputs[0]].n_bytes for u in sorted(units)]
+    assert sizes[0] == 4 and sizes[-1] == 4 << 18
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 1 << 24), st.floats(1, 1e9)),
+        min_size=1,
+        max_size=6,
+        unique_by=lambda point: point[0],
+    ),
+    st.integers(1, 1 << 25),
+)
+def test_lines_between_measured_sizes(points: list[tuple[int, float]], n_bytes: int) -> None:
+    line = ConversionLine.of(points)
+    for size, ns in points:
+        assert line.ns(size) == pytest.approx(ns)
+    sizes = sorted(size for size, _ in points)
+    if sizes[0] <= n_bytes <= sizes[-1]:
+        costs = [ns for _, ns in points]
+        assert min(costs) * (1 - 1e-9) <= line.ns(n_bytes) <= max(costs) * (1 + 1e-9)
+    assert line.ns(n_bytes) >= 0
