@@ -6,11 +6,13 @@ READY := $(VENV)/.ready
 DEVICE ?= sim:npu-phone
 PHONE ?= npu-phone
 FUZZ_SECONDS ?= 60
+FRAMES ?= 100000
 JOBS ?= logical
 # Each test process keeps to one core: threads of OpenMP that wait would take it from the others.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-.PHONY: demo phone check test lint format docs generate agents wheel xnnpack judge bench sanitize fuzz clean
+.PHONY: demo phone check test lint format docs generate agents wheel xnnpack judge bench sanitize soak fuzz \
+  clean
 
 demo: $(READY)  ## profile, partition, run and report MobileNetV2 on DEVICE, a simulated phone
 	PATH="$(abspath $(BIN)):$$PATH" bash examples/demo.sh $(DEVICE)
@@ -60,9 +62,14 @@ judge: $(READY)  ## the partitioner against a brute force, on 20,000 random grap
 bench: $(READY)  ## ratios against a baseline in the same run
 	for f in benchmarks/bench_*.py; do $(BIN)/python $$f || exit 1; done
 
-sanitize: $(READY)  ## the C tests under address and undefined-behaviour sanitizers (needs a system compiler)
-	cd device_agent && export PATH="$(abspath $(BIN)):$$PATH" && cmake --preset host-sanitize \
-	  && cmake --build --preset host-sanitize && ctest --preset host-sanitize
+sanitize: $(READY)  ## the C tests under address and undefined-behaviour sanitizers, those of threads under TSan
+	cd device_agent && export PATH="$(abspath $(BIN)):$$PATH" && for p in host-sanitize host-threads; do \
+	  cmake --preset $$p && cmake --build --preset $$p && ctest --preset $$p || exit 1; done
+
+soak: $(READY)  ## FRAMES through the runtime library under the thread and address sanitizers, drivers failing
+	cd device_agent && export PATH="$(abspath $(BIN)):$$PATH" && for p in host-threads host-sanitize; do \
+	  cmake --preset $$p && cmake --build --preset $$p --target test_queue \
+	  && ../build/$$p/test_queue $(FRAMES) || exit 1; done
 
 fuzz: $(READY)  ## what reads others' bytes under libFuzzer, FUZZ_SECONDS each (needs clang)
 	cd device_agent && export PATH="$(abspath $(BIN)):$$PATH" && cmake --preset host-fuzz \

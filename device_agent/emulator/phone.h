@@ -135,6 +135,7 @@ struct np_fault {
   int32_t code;      /* operation */
   uint32_t nth;      /* from 1, in the order of execution */
   uint64_t from_run; /* from 1: the execution of a compilation from which on it happens */
+  uint64_t every;    /* of those, the first and every so many-th; 1: each */
   const struct np_accelerator *accelerator; /* whose fault it is; NULL: any but CPUs */
 };
 

@@ -35,12 +35,12 @@ static int read_choice(const struct np_field *parent, const char *name, const ch
 }
 
 static int read_fault(const struct np_field *field, struct np_fault *fault) {
-  static const char *const names[] = {"kind",     "stage",  "operation", "nth",
-                                      "from_run", "origin", NULL};
+  static const char *const names[] = {"kind",     "stage", "operation", "nth",
+                                      "from_run", "every", "origin",    NULL};
   struct np_field nth, run;
   const char *name = NULL, *origin = NULL;
   int kind, stage;
-  int64_t number = 1, from_run = 1;
+  int64_t number = 1, from_run = 1, every = 1;
   if (!np_field_object(field, names) || !read_choice(field, "kind", kinds, N_KINDS, &kind) ||
       !read_choice(field, "stage", stages, 2, &stage) ||
       !np_field_member_text(field, "operation", &name) ||
@@ -54,13 +54,18 @@ static int read_fault(const struct np_field *field, struct np_fault *fault) {
        !np_field_integer(&run, 1, INT32_MAX, &from_run))) {
     return 0;
   }
-  if (stage == NP_FAULT_COMPILE && from_run != 1) {
+  if (np_json_member(field->value, "every") &&
+      (!np_field_member(field, "every", &run) || !np_field_integer(&run, 1, INT32_MAX, &every))) {
+    return 0;
+  }
+  if (stage == NP_FAULT_COMPILE && (from_run != 1 || every != 1)) {
     return np_field_refuse(&run, "a run", "none, as a compilation comes once");
   }
   fault->kind = (enum np_fault_kind)kind;
   fault->stage = (enum np_fault_stage)stage;
   fault->nth = (uint32_t)number;
   fault->from_run = (uint64_t)from_run;
+  fault->every = (uint64_t)every;
   return 1;
 }
 
@@ -119,11 +124,24 @@ static const struct np_accelerator *named(const struct np_phone *phone, const ch
   return NULL;
 }
 
-/* KIND:STAGE:OPERATION[:NTH[:RUN]][@ACCELERATOR]; what is wrong with it, or NULL. */
+/* RUN[/EVERY] of a fault's text: 0 where it is none. */
+static int read_runs(const char *text, size_t length, struct np_fault *fault) {
+  uint32_t run = 1, every = 1;
+  const char *slash = memchr(text, '/', length);
+  const size_t n = slash ? (size_t)(slash - text) : length;
+  if (!read_number(text, n, &run) || (slash && !read_number(slash + 1, length - n - 1, &every))) {
+    return 0;
+  }
+  fault->from_run = run;
+  fault->every = every;
+  return 1;
+}
+
+/* KIND:STAGE:OPERATION[:NTH[:RUN[/EVERY]]][@ACCELERATOR]; what is wrong with it, or NULL. */
 static const char *parse(const struct np_phone *phone, const char *text, size_t length,
                          struct np_fault *fault) {
   const char *at = text, *end = text + length, *part;
-  *fault = (struct np_fault){.nth = 1, .from_run = 1};
+  *fault = (struct np_fault){.nth = 1, .from_run = 1, .every = 1};
   const char *sign = memchr(text, '@', length);
   if (sign) {
     fault->accelerator = named(phone, sign + 1, (size_t)(end - sign - 1));
@@ -148,22 +166,20 @@ static const char *parse(const struct np_phone *phone, const char *text, size_t 
   if (fault->code < 0 || fault->code >= NP_OPERATION_CODES) {
     return "no NNAPI operation has this name";
   }
-  uint32_t run = 1;
   if (at < end && (n = next_part(&at, end, &part), !read_number(part, n, &fault->nth))) {
     return "wanted a number from 1 behind the operation";
   }
-  if (at < end && (n = next_part(&at, end, &part), !read_number(part, n, &run))) {
-    return "wanted the number of a run from 1";
+  if (at < end && (n = next_part(&at, end, &part), !read_runs(part, n, fault))) {
+    return "wanted the number of a run from 1, or that, a slash and another number";
   }
   if (at < end || end[-1] == ':') {
     return "too many parts";
   }
-  if (stage == NP_FAULT_COMPILE && run != 1) {
+  if (stage == NP_FAULT_COMPILE && (fault->from_run != 1 || fault->every != 1)) {
     return "a compilation comes once: no run can be told";
   }
   fault->kind = (enum np_fault_kind)kind;
   fault->stage = (enum np_fault_stage)stage;
-  fault->from_run = run;
   return NULL;
 }
 

@@ -122,8 +122,10 @@ static uint32_t faults_of(const struct np_graph *graph, const struct candidates 
 static const struct np_fault *first_fault(uint32_t met, uint64_t run) {
   const struct np_phone *phone = np_device_table()->phone;
   for (uint32_t i = 0; i < phone->n_faults; i++) {
-    if ((met >> i & 1) != 0 && run >= phone->faults[i].from_run) {
-      return &phone->faults[i];
+    const struct np_fault *fault = &phone->faults[i];
+    if ((met >> i & 1) != 0 && run >= fault->from_run &&
+        (run - fault->from_run) % fault->every == 0) {
+      return fault;
     }
   }
   return NULL;
@@ -180,8 +182,7 @@ static int compile_assigned(ANeuralNetworksCompilation *compilation, const struc
   if (np_make_steps(graph, &c->choices, assignment, &s->steps, &s->n_steps) != NP_OK) {
     return NP_REFUSE(OUT_OF_MEMORY, "no memory for a plan");
   }
-  const struct np_fault *fault =
-      first_fault(faults_of(graph, c, assignment, NP_FAULT_COMPILE), UINT64_MAX);
+  const struct np_fault *fault = first_fault(faults_of(graph, c, assignment, NP_FAULT_COMPILE), 1);
   if (fault && fault->kind >= NP_FAULT_HANG) {
     break_down(fault->kind, __func__);
   }

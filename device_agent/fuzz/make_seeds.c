@@ -128,6 +128,9 @@ int main(int argc, char **argv) {
     np_build_bundle_sections(&sections);
     np_build_bundle_container(&sections, &container);
     write_seed(argv[2], 0, &container);
+    np_build_mixture_sections(&sections);
+    np_build_bundle_container(&sections, &container);
+    write_seed(argv[2], 1, &container);
     return 0;
   }
   (void)fprintf(stderr, "usage: make_seeds request|model|api|bundle FOLDER\n");

@@ -247,6 +247,9 @@ enum np_status np_bundle_read(const void *bytes, size_t size, struct np_bundle *
     status = np_bundle_read_ends(&container, bundle, why);
   }
   if (status == NP_OK) {
+    status = np_bundle_read_mixture(&container, bundle, why);
+  }
+  if (status == NP_OK) {
     status = np_bundle_check_flow(bundle, why);
   }
   return status;
@@ -268,5 +271,6 @@ void np_bundle_free(struct np_bundle *bundle) {
   free(bundle->plans);
   free(bundle->inputs);
   free(bundle->outputs);
+  free(bundle->shares);
   *bundle = (struct np_bundle){.n_strings = 0};
 }

@@ -50,6 +50,12 @@ struct np_bundle_end {
   uint32_t tensor;
 };
 
+/* Of all frames, how many run by a plan. */
+struct np_bundle_share {
+  uint32_t plan;
+  double share; /* above 0, 1 in all */
+};
+
 /* Arrays and strings are owned; models and ports point into the bytes. */
 struct np_bundle {
   uint32_t mode;    /* of NNAPI's executions, as the plans were measured */
@@ -66,6 +72,8 @@ struct np_bundle {
   struct np_bundle_end *inputs;
   uint32_t n_outputs;
   struct np_bundle_end *outputs;
+  uint32_t n_shares; /* 0: no mixture, frames run by plan 0 */
+  struct np_bundle_share *shares;
 };
 
 /* Reads a bundle from bytes[size], which must be aligned to 8 and outlive it. Everything that

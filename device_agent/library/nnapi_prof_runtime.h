@@ -8,9 +8,13 @@
  *   if (nnp_model_compile(bundle, NULL, &model, &error) != NNP_OK) ...
  *   if (nnp_model_run(model, inputs, outputs, &error) != NNP_OK) ...
  *
+ * A queue runs several frames at once instead, each processor on its own thread: nnp_queue_open,
+ * nnp_queue_submit, nnp_queue_wait.
+ *
  * Everything that can fail returns a status and, where `error` is not NULL, says more there.
  * Nothing is global, prints, or ends the process. A bundle may be used by several threads at once;
- * a model by one at a time. */
+ * a model by one at a time; a queue by one that submits and one that waits, which may be the same.
+ */
 #ifndef NNAPI_PROF_RUNTIME_H
 #define NNAPI_PROF_RUNTIME_H
 
@@ -37,7 +41,8 @@ typedef enum nnp_status {
   NNP_NO_MEMORY = 4,
   NNP_IO = 5,      /* the file cannot be opened or read */
   NNP_MISSING = 6, /* no NNAPI, or no accelerator of that name, on this phone */
-  NNP_FAILED = 7   /* NNAPI or its driver failed */
+  NNP_FAILED = 7,  /* NNAPI or its driver failed */
+  NNP_BUSY = 8     /* no room for a frame, or none is done, in the time that was given */
 } nnp_status;
 
 typedef struct nnp_error {
@@ -85,6 +90,14 @@ NNP_API const nnp_tensor *nnp_bundle_output(const nnp_bundle *bundle, uint32_t i
 
 /* Plan 0 is the one that was found to be best; the others are for comparison, such as "cpu". */
 NNP_API const char *nnp_bundle_plan(const nnp_bundle *bundle, uint32_t index);
+
+/* How many of all frames, from 0 to 1, are meant to run by this plan, where the bundle is a mixture
+ * of plans; 0 where it is none. */
+NNP_API double nnp_bundle_share(const nnp_bundle *bundle, uint32_t plan);
+
+/* The plan that frame `frame`, from 0, is to run by: plan 0 where the bundle is no mixture. Any
+ * stretch of frames has each plan nearly as often as its share says. */
+NNP_API uint32_t nnp_bundle_select(const nnp_bundle *bundle, uint64_t frame);
 
 /* ---- Models ---- */
 
@@ -157,6 +170,124 @@ NNP_API nnp_status nnp_model_segment(const nnp_model *model, uint32_t index, nnp
 /* Of whole runs, copies from and to the caller's buffers included; NNP_UNKNOWN_NS before one. */
 NNP_API uint64_t nnp_model_first_ns(const nnp_model *model);
 NNP_API uint64_t nnp_model_last_ns(const nnp_model *model);
+
+/* ---- Frames at once ----
+ *
+ * Segments run on lanes: the CPU is one, each accelerator that a plan names is one, and NNAPI's own
+ * choice is one; each has a thread. A frame goes through its plan's segments in order, each on its
+ * lane; different frames are on different lanes at the same time. A lane takes the oldest frame
+ * that waits for it. Each plan is compiled once, whatever the number of frames in flight, and a
+ * segment that two plans have is compiled once for both. Outputs are those of nnp_model_run, bit by
+ * bit.
+ *
+ * Once warm, the library allocates nothing for a frame, and takes no lock: threads that wait sleep
+ * in the kernel, those that need not wait do not call it. NNAPI itself makes an execution for each
+ * run.
+ *
+ *   nnp_queue *queue;
+ *   if (nnp_queue_open(bundle, NULL, &queue, &error) != NNP_OK) ...
+ *   for (;;) {
+ *     while (nnp_queue_submit(queue, inputs, outputs, 0, &error) == NNP_OK) ... the next frame's
+ * buffers if (nnp_queue_wait(queue, NNP_FOREVER, &frame, &error) == NNP_OK) ... the oldest frame is
+ * done
+ *   }
+ *
+ * Threads: _submit, _room and _input are for one thread at a time, the submitter; _wait, _output
+ * and _span for one thread at a time, the receiver. Both may be one thread, which then submits with
+ * a timeout, for nobody else makes room. _open and _close are for one thread while no other uses
+ * the queue; what remains may be called at any time by any. What a thread wrote into a frame's
+ * inputs before _submit is seen by the lanes, and what they wrote by the receiver after _wait. */
+
+typedef struct nnp_queue nnp_queue;
+
+#define NNP_MIXTURE UINT32_MAX /* as options.model.plan: by the bundle's shares, else plan 0 */
+#define NNP_MAX_FRAMES 63u
+#define NNP_FOREVER UINT64_MAX /* as a timeout; 0 does not wait at all */
+#define NNP_NO_FRAME UINT64_MAX
+
+/* Begin with nnp_queue_options_default(). */
+typedef struct nnp_queue_options {
+  nnp_options model;   /* cpu_mask: CPUs that the lane "cpu" and its threads keep to; 0: any */
+  uint32_t frames;     /* in flight at most, 1 to NNP_MAX_FRAMES; 0: four for each lane */
+  uint64_t nnapi_mask; /* CPUs that the other lanes' threads keep to; 0: any */
+} nnp_queue_options;
+
+/* As nnp_options_default(), with plan NNP_MIXTURE. */
+NNP_API nnp_queue_options nnp_queue_options_default(void);
+
+/* Compiles the plan, or all of the mixture, makes all buffers, and starts the lanes. `options` may
+ * be NULL. The bundle must outlive the queue. */
+NNP_API nnp_status nnp_queue_open(const nnp_bundle *bundle, const nnp_queue_options *options,
+                                  nnp_queue **queue, nnp_error *error);
+
+/* Ends the lanes as soon as the segments that run now are done; frames that were not waited for are
+ * lost. NULL does nothing. */
+NNP_API void nnp_queue_close(nnp_queue *queue);
+
+/* Hands in the next frame; its number is how many there were before. Buffers are as those of
+ * nnp_model_run; inputs must stay as they are, and outputs are not to be touched, until the frame
+ * is handed out. While as many frames as the options say are in flight, it waits, for timeout_ns at
+ * most: NNP_BUSY. NNP_BAD_ARGUMENT as nnp_model_run; no frame was handed in then. */
+NNP_API nnp_status nnp_queue_submit(nnp_queue *queue, const void *const *inputs,
+                                    void *const *outputs, uint64_t timeout_ns, nnp_error *error);
+
+/* Waits until there is room for a frame, for timeout_ns at most: 1, or 0 where there is none. */
+NNP_API int nnp_queue_room(nnp_queue *queue, uint64_t timeout_ns);
+
+/* The queue's own buffer for an input of the frame that is handed in next, which holds anything.
+ * NULL where there is no room for a frame now, or no input of this index. */
+NNP_API void *nnp_queue_input(nnp_queue *queue, uint32_t index);
+
+/* A frame that is handed out. */
+typedef struct nnp_frame {
+  uint64_t number;     /* from 0, in order of submission */
+  uint32_t plan;       /* that it ran by */
+  uint64_t latency_ns; /* from its submission until its last segment was done, or failed */
+} nnp_frame;
+
+/* Hands out the oldest frame that was not yet, once it is done: always in order of submission.
+ * Returns the frame's own status: a segment that fails ends its frame with its error, and the
+ * frames behind go on. *frame is written where a frame was handed out, whatever its status; else
+ * its number is NNP_NO_FRAME: after NNP_BUSY, where none was done within timeout_ns. Lets go of the
+ * frame that was handed out before. */
+NNP_API nnp_status nnp_queue_wait(nnp_queue *queue, uint64_t timeout_ns, nnp_frame *frame,
+                                  nnp_error *error);
+
+/* The queue's own buffer of an output of the frame that was handed out last, until the next _wait;
+ * where the frame had a buffer of the caller's for it, or failed, it holds anything. NULL where
+ * there is none. */
+NNP_API const void *nnp_queue_output(const nnp_queue *queue, uint32_t index);
+
+/* When a segment of that frame ran, in ns of CLOCK_MONOTONIC, and where. */
+typedef struct nnp_span {
+  uint32_t lane;
+  uint64_t begin_ns; /* NNP_UNKNOWN_NS: it did not, for one before it failed */
+  uint64_t end_ns;
+  uint64_t hardware_ns; /* NNP_UNKNOWN_NS where NNAPI does not tell */
+  uint64_t driver_ns;
+} nnp_span;
+
+NNP_API nnp_status nnp_queue_span(const nnp_queue *queue, uint32_t segment, nnp_span *span);
+
+/* A lane, and what it has done since the queue was opened. */
+typedef struct nnp_lane {
+  const char *name;    /* "cpu", the accelerator's, or "nnapi" for NNAPI's choice */
+  const char *engine;  /* "cpu" or "nnapi" */
+  uint64_t n_segments; /* that it ran */
+  uint64_t busy_ns;    /* while it ran them */
+} nnp_lane;
+
+NNP_API uint32_t nnp_queue_n_lanes(const nnp_queue *queue);
+NNP_API nnp_status nnp_queue_lane(const nnp_queue *queue, uint32_t index, nnp_lane *lane);
+
+/* How many frames may be in flight. */
+NNP_API uint32_t nnp_queue_n_frames(const nnp_queue *queue);
+
+/* What became of a segment of a plan when it was compiled; times of runs are unknown, and
+ * compile_ns is 0 where another plan's is used. NNP_BAD_ARGUMENT where the queue has no such plan
+ * or segment. */
+NNP_API nnp_status nnp_queue_segment(const nnp_queue *queue, uint32_t plan, uint32_t index,
+                                     nnp_segment *segment);
 
 /* The library's version, "0.1.0", and a status as a phrase. */
 NNP_API const char *nnp_version(void);

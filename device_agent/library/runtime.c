@@ -13,6 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "mixture.h"
+
 const char *nnp_version(void) { return NP_AGENT_VERSION; }
 
 const char *nnp_status_text(nnp_status status) {
@@ -23,7 +25,8 @@ const char *nnp_status_text(nnp_status status) {
                                       "no memory",
                                       "the file cannot be read",
                                       "no such library or accelerator",
-                                      "NNAPI or its driver failed"};
+                                      "NNAPI or its driver failed",
+                                      "not within the time that was given"};
   const size_t index = (size_t)status;
   return index < sizeof texts / sizeof *texts ? texts[index] : "an unknown status";
 }
@@ -167,4 +170,20 @@ const nnp_tensor *nnp_bundle_output(const nnp_bundle *bundle, uint32_t index) {
 
 const char *nnp_bundle_plan(const nnp_bundle *bundle, uint32_t index) {
   return index < bundle->bundle.n_plans ? bundle->bundle.plans[index].name : NULL;
+}
+
+double nnp_bundle_share(const nnp_bundle *bundle, uint32_t plan) {
+  for (uint32_t i = 0; i < bundle->bundle.n_shares; i++) {
+    if (bundle->bundle.shares[i].plan == plan) {
+      return bundle->bundle.shares[i].share;
+    }
+  }
+  return 0;
+}
+
+uint32_t nnp_bundle_select(const nnp_bundle *bundle, uint64_t frame) {
+  const struct np_bundle *self = &bundle->bundle;
+  return self->n_shares == 0
+             ? 0
+             : self->shares[np_mixture_select(self->shares, self->n_shares, frame)].plan;
 }

@@ -14,6 +14,7 @@
 struct segment_run {
   struct np_engine engine;
   struct np_compiled *compiled; /* NULL until compiled */
+  int is_borrowed;              /* it is another pipeline's */
   uint32_t n_inputs;
   uint32_t n_outputs;
   struct np_io *inputs;
@@ -281,7 +282,7 @@ enum np_status np_pipeline_make(const struct np_pipeline_plan *plan, struct np_f
 static void free_runs(struct np_pipeline *self) {
   for (uint32_t s = 0; self->runs && s < self->plan->n_segments; s++) {
     struct segment_run *run = &self->runs[s];
-    if (run->compiled) {
+    if (run->compiled && !run->is_borrowed) {
       run->engine.free(run->compiled);
     }
     free(run->inputs);
@@ -319,6 +320,16 @@ void np_pipeline_replace(struct np_pipeline *self, uint32_t segment, struct np_e
   run->engine = engine;
   run->shared = 0;
   self->steps[segment].settle = engine.settle ? settle_segment : NULL;
+}
+
+void np_pipeline_borrow(struct np_pipeline *self, uint32_t segment,
+                        const struct np_pipeline *lender, uint32_t lent) {
+  const struct segment_run *from = &lender->runs[lent];
+  if (self->runs[segment].engine.run != from->engine.run) {
+    np_pipeline_replace(self, segment, from->engine);
+  }
+  self->runs[segment].compiled = from->compiled;
+  self->runs[segment].is_borrowed = 1;
 }
 
 void np_pipeline_describe(const struct np_pipeline *self, uint32_t segment,

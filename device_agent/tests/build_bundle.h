@@ -7,30 +7,32 @@
 /* The sections of a bundle, each still without its container. */
 struct np_build_bundle {
   struct np_build head, strs, tens, modl, plan, inpt, outp, data, wght;
+  struct np_build mixt; /* empty: the file has none */
 };
 
 /* A container of kind 3 around the sections, sealed; sections begin at multiples of 64. */
 static inline void np_build_bundle_container(const struct np_build_bundle *bundle,
                                              struct np_build *container) {
-  const struct np_build *sections[9] = {&bundle->head, &bundle->strs, &bundle->tens,
-                                        &bundle->modl, &bundle->plan, &bundle->inpt,
-                                        &bundle->outp, &bundle->data, &bundle->wght};
-  static const char tags[9][5] = {"HEAD", "STRS", "TENS", "MODL", "PLAN",
-                                  "INPT", "OUTP", "DATA", "WGHT"};
+  const struct np_build *sections[10] = {&bundle->head, &bundle->strs, &bundle->tens, &bundle->modl,
+                                         &bundle->plan, &bundle->inpt, &bundle->outp, &bundle->data,
+                                         &bundle->wght, &bundle->mixt};
+  static const char tags[10][5] = {"HEAD", "STRS", "TENS", "MODL", "PLAN",
+                                   "INPT", "OUTP", "DATA", "WGHT", "MIXT"};
   static const uint8_t zeros[64] = {0};
+  const uint32_t n = bundle->mixt.n > 0 ? 10 : 9;
   container->n = 0;
   np_put(container, "NNPF\1\0\3\0", 8);
-  np_put_u32(container, 9);
+  np_put_u32(container, n);
   np_put_u32(container, 0);
-  uint64_t offset = (16 + 24 * 9 + 63) / 64 * 64;
-  for (size_t i = 0; i < 9; i++) {
+  uint64_t offset = (16 + 24 * (uint64_t)n + 63) / 64 * 64;
+  for (size_t i = 0; i < n; i++) {
     np_put(container, tags[i], 4);
     np_put_u32(container, 0);
     np_put_u64(container, offset);
     np_put_u64(container, sections[i]->n);
     offset += (sections[i]->n + 63) / 64 * 64;
   }
-  for (size_t i = 0; i < 9; i++) {
+  for (size_t i = 0; i < n; i++) {
     np_put(container, zeros, (64 - container->n % 64) % 64);
     np_put(container, sections[i]->bytes, sections[i]->n);
   }
@@ -51,6 +53,15 @@ static inline void np_put_segment(struct np_build *plan, uint32_t engine, uint32
   np_put_words(plan, 5, (const uint32_t[]){engine, accelerator, UINT32_MAX, 0, 0});
   np_put_words(plan, 3, (const uint32_t[]){1, number, 0});
   np_put_words(plan, 3, (const uint32_t[]){1, number + 1, 0});
+}
+
+/* The shares [n] of plans 0, 1, ... */
+static inline void np_put_mixture(struct np_build *mixt, uint32_t n, const double *shares) {
+  np_put_words(mixt, 2, (const uint32_t[]){1, n});
+  for (uint32_t i = 0; i < n; i++) {
+    np_put_u32(mixt, i);
+    np_put(mixt, &shares[i], sizeof shares[i]);
+  }
 }
 
 /* Two segments of one model with the weights 1, 2, 3, 4: x is [1, 4], and so is the output, of
@@ -91,6 +102,40 @@ static inline void np_build_bundle_sections(struct np_build_bundle *bundle) {
   np_put_segment(&bundle->plan, 0, UINT32_MAX, 1);
   np_put_words(&bundle->inpt, 4, (const uint32_t[]){1, 4, 0, 0});
   np_put_words(&bundle->outp, 4, (const uint32_t[]){1, 5, 2, 1});
+}
+
+/* Three segments of that model, and a mixture of plans with half, three tenths and a fifth of the
+ * frames: "three" on "sim-npu", the CPU and "sim-gpu"; "two" on "sim-gpu" twice and the CPU; "cpu".
+ */
+static inline void np_build_mixture_sections(struct np_build_bundle *bundle) {
+  static const double shares[3] = {0.5, 0.3, 0.2};
+  static const uint32_t engines[3][3] = {{1, 0, 1}, {1, 1, 0}, {0, 0, 0}};
+  static const uint32_t none = UINT32_MAX;
+  const uint32_t accelerators[3][3] = {{3, none, 4}, {4, 4, none}, {none, none, none}};
+  np_build_bundle_sections(bundle);
+  bundle->strs.n = bundle->tens.n = bundle->plan.n = bundle->inpt.n = bundle->outp.n = 0;
+  np_put_u32(&bundle->strs, 7);
+  np_put_text(&bundle->strs, "three");
+  np_put_text(&bundle->strs, "two");
+  np_put_text(&bundle->strs, "cpu");
+  np_put_text(&bundle->strs, "sim-npu");
+  np_put_text(&bundle->strs, "sim-gpu");
+  np_put_text(&bundle->strs, "x");
+  np_put_text(&bundle->strs, "y");
+  np_put_u32(&bundle->tens, 4);
+  for (int i = 0; i < 4; i++) {
+    np_put_words(&bundle->tens, 6, (const uint32_t[]){NP_TYPE_TENSOR_FLOAT32, 2, 1, 4, 0, 0});
+  }
+  np_put_u32(&bundle->plan, 3);
+  for (uint32_t p = 0; p < 3; p++) {
+    np_put_words(&bundle->plan, 2, (const uint32_t[]){p, 3});
+    for (uint32_t s = 0; s < 3; s++) {
+      np_put_segment(&bundle->plan, engines[p][s], accelerators[p][s], s);
+    }
+  }
+  np_put_words(&bundle->inpt, 4, (const uint32_t[]){1, 5, 0, 0});
+  np_put_words(&bundle->outp, 4, (const uint32_t[]){1, 6, 3, 0});
+  np_put_mixture(&bundle->mixt, 3, shares);
 }
 
 #endif

@@ -34,6 +34,7 @@ static void check_runs(const nnp_bundle *bundle) {
   CHECK(nnp_bundle_n_inputs(bundle) == 1 && nnp_bundle_n_outputs(bundle) == 1);
   CHECK(!nnp_bundle_input(bundle, 1) && !nnp_bundle_output(bundle, 1));
   CHECK(nnp_bundle_n_plans(bundle) == 3 && !nnp_bundle_plan(bundle, 3));
+  CHECK(nnp_bundle_share(bundle, 0) == 0 && nnp_bundle_select(bundle, 7) == 0);
   CHECK(strcmp(x->name, "x") == 0 && strcmp(y->name, "y") == 0);
   CHECK(y->rank == 2 && y->dims[0] == 1 && y->dims[1] == 4 && y->n_bytes == 16);
   CHECK(y->dim_order[0] == 1 && y->dim_order[1] == 0 && x->dim_order[0] == 0);
@@ -92,7 +93,7 @@ static void check_refusals(const nnp_bundle *bundle) {
   CHECK(nnp_bundle_open(NULL, &other, &error) == NNP_BAD_ARGUMENT);
   nnp_bundle_close(NULL);
   nnp_model_free(NULL);
-  for (int status = NNP_OK; status <= NNP_FAILED + 1; status++) {
+  for (int status = NNP_OK; status <= NNP_BUSY + 1; status++) {
     CHECK(nnp_status_text((nnp_status)status)[0] != 0);
   }
 }
@@ -183,11 +184,46 @@ static void check_words(void) {
   check_word(OUTP, 2, 0, "OUTP: item 0");
 }
 
+/* One word of the mixture's section is changed. */
+static void check_mixture_word(size_t word, uint32_t value, const char *wanted) {
+  struct np_build_bundle sections;
+  struct np_build container;
+  nnp_error error;
+  np_build_mixture_sections(&sections);
+  memcpy(sections.mixt.bytes + 4 * word, &value, 4);
+  nnp_bundle *bundle = open_sections(&sections, &container, &error);
+  CHECK(bundle == NULL && error.status == NNP_BAD_BUNDLE);
+  CHECK_TEXT(error.message, wanted);
+  nnp_bundle_close(bundle);
+}
+
+static void check_mixture(void) {
+  struct np_build_bundle sections;
+  struct np_build container;
+  nnp_error error;
+  np_build_mixture_sections(&sections);
+  nnp_bundle *bundle = open_sections(&sections, &container, &error);
+  CHECK(bundle != NULL && nnp_bundle_share(bundle, 1) == 0.3);
+  nnp_bundle_close(bundle);
+  check_mixture_word(0, 2, "MIXT: version 2, this library reads 1");
+  check_mixture_word(1, 0, "MIXT: 0 shares do not fit");
+  check_mixture_word(1, 4, "MIXT: 4 shares do not fit");
+  check_mixture_word(1, 2, "MIXT: the shares are 0.8 in all, not 1");
+  check_mixture_word(2, 3, "MIXT: share 0 is of plan 3 of 3");
+  check_mixture_word(2, 1, "MIXT: plan 1 has two shares");
+  check_mixture_word(4, 0xffffffff, "MIXT: share 0 is of plan 0 of 3, or is not above 0");
+  check_mixture_word(4, 0x3ff00000, "MIXT: the shares are 1.5 in all, not 1");
+  np_put_u32(&sections.mixt, 7);
+  bundle = open_sections(&sections, &container, &error);
+  CHECK(bundle == NULL);
+  CHECK_TEXT(error.message, "MIXT: 4 bytes stand after its last item");
+}
+
 /* Thousands of broken files: none may crash, read out of bounds, leak, or be refused in silence. */
 static void check_mutations(void) {
   struct np_build_bundle sections;
   struct np_build container;
-  np_build_bundle_sections(&sections);
+  np_build_mixture_sections(&sections);
   np_build_bundle_container(&sections, &container);
   uint64_t state = 11;
   uint32_t n_valid = 0;
@@ -232,6 +268,7 @@ int main(void) {
   }
   nnp_bundle_close(bundle);
   check_words();
+  check_mixture();
   check_mutations();
   return np_test_exit();
 }

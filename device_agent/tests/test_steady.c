@@ -1,12 +1,15 @@
 /* Once warm, a run allocates nothing, frees nothing and takes no lock, on either back end, also
- * when the caller's buffers change. The linker sends the calls below of all that is linked into
- * this test through here (see CMakeLists.txt). */
+ * when the caller's buffers change; nor does a frame of a queue. The linker sends the calls below
+ * of all that is linked into this test through here (see CMakeLists.txt). */
 #define _DEFAULT_SOURCE
 #include <pthread.h>
+#include <stdatomic.h>
 
+#include "build_bundle.h"
+#include "nnapi_prof_runtime.h"
 #include "np_test_backends.h"
 
-static long n_calls;
+static _Atomic long n_calls;
 
 /* The emulator's library, which tests are linked with, asks for them, too. */
 #pragma GCC visibility push(default)
@@ -87,7 +90,37 @@ static void test_of(const char *backend) {
   bench_free(&bench);
 }
 
+/* The plan "cpu": an NNAPI library makes an execution of its own for each run. */
+static void test_of_queue(void) {
+  static struct np_build container;
+  struct np_build_bundle sections;
+  nnp_bundle *bundle = NULL;
+  nnp_queue *queue = NULL;
+  nnp_queue_options options = nnp_queue_options_default();
+  nnp_frame frame = {.number = 0};
+  options.model.plan = 2;
+  options.frames = 5;
+  np_build_mixture_sections(&sections);
+  np_build_bundle_container(&sections, &container);
+  if (CHECK(nnp_bundle_open_memory(container.bytes, container.n, &bundle, NULL) == NNP_OK) &&
+      CHECK(nnp_queue_open(bundle, &options, &queue, NULL) == NNP_OK)) {
+    for (int i = 0; i < 500; i++) {
+      while (nnp_queue_submit(queue, NULL, NULL, 0, NULL) == NNP_OK) {
+      }
+      CHECK(nnp_queue_wait(queue, NNP_FOREVER, &frame, NULL) == NNP_OK);
+      if (i == 20) { /* each frame's context has run */
+        n_calls = 0;
+      }
+    }
+    CHECK(n_calls == 0);
+  }
+  nnp_queue_close(queue);
+  nnp_bundle_close(bundle);
+  CHECK(n_calls > 0);
+}
+
 int main(void) {
+  test_of_queue();
   test_of("reference");
   if (np_backend_named("fast") != NULL) {
     test_of("fast");

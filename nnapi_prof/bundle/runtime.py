@@ -5,15 +5,16 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from nnapi_prof.bundle.bundle import Bundle
+from nnapi_prof.bundle.bundle import Bundle, Choice, SelectionRule
 from nnapi_prof.convert.region import operand_of
 from nnapi_prof.costs.conditions import Mode, Precision
 from nnapi_prof.errors import UsageError
-from nnapi_prof.graph.plan import AUTO, TARGET_KINDS, Engine, Plan
+from nnapi_prof.graph.plan import AUTO, TARGET_KINDS, Engine, Plan, Target
 from nnapi_prof.graph.types import DimOrder
 from nnapi_prof.nnapi.container import ContainerKind, write_container
 
 VERSION = 1
+MIXTURE_VERSION = 1
 ALIGNMENT = 64
 NONE = 0xFFFFFFFF
 CHANNELS_LAST = 0x1320
@@ -27,23 +28,43 @@ def needs_host(plan: Plan) -> bool:
 
 
 def runtime_plans(bundle: Bundle) -> tuple[Plan, ...]:
-    """The plans that an app can run, the bundle's own first, one of several with the same segments.
+    """The plans that an app can run, the bundle's own first, one of several with the same segments;
+    of a mixture all.
 
-    Raises UsageError where the bundle's own has a segment that only eager PyTorch runs, with the
-    operations that make it so.
+    Raises UsageError where the bundle's own, or one of a mixture, has a segment that only eager
+    PyTorch runs, with the operations that make it so.
     """
-    for segment in bundle.plan.segments:
-        if segment.target.engine is Engine.HOST:
-            labels = sorted({bundle.graph.units[unit].label for unit in segment.units})
-            raise UsageError(
-                "an app has no PyTorch, and neither NNAPI nor the CPU engine can run "
-                f"{', '.join(labels)}: {segment.cause}"
-            )
-    plans: dict[tuple[object, ...], Plan] = {}
-    for plan in bundle.plans:
-        if not needs_host(plan):
-            plans.setdefault(tuple((s.units, s.target) for s in plan.segments), plan)
-    return tuple(plans.values())
+    return tuple(bundle.plans[index] for index in _runtime_indices(bundle))
+
+
+def _runtime_indices(bundle: Bundle) -> tuple[int, ...]:
+    """Of :func:`runtime_plans` among the bundle's."""
+    mixture = dict.fromkeys(choice.plan for choice in _mixture_choices(bundle))
+    for plan in [bundle.plans[index] for index in mixture] or [bundle.plan]:
+        for segment in plan.segments:
+            if segment.target.engine is Engine.HOST:
+                labels = sorted({bundle.graph.units[unit].label for unit in segment.units})
+                raise UsageError(
+                    "an app has no PyTorch, and neither NNAPI nor the CPU engine can run "
+                    f"{', '.join(labels)}: {segment.cause}"
+                )
+    placements = {_placement(bundle.plans[index]) for index in mixture}
+    indices = list(mixture)
+    for index, plan in enumerate(bundle.plans):
+        if not needs_host(plan) and _placement(plan) not in placements:
+            placements.add(_placement(plan))
+            indices.append(index)
+    return tuple(sorted(indices))
+
+
+def _mixture_choices(bundle: Bundle) -> tuple[Choice, ...]:
+    plan_set = bundle.plan_set
+    is_mixture = plan_set is not None and plan_set.rule is SelectionRule.MIXTURE
+    return plan_set.choices if plan_set is not None and is_mixture else ()
+
+
+def _placement(plan: Plan) -> tuple[tuple[tuple[int, ...], Target], ...]:
+    return tuple((segment.units, segment.target) for segment in plan.segments)
 
 
 def runtime_bundle(bundle: Bundle) -> bytes:
@@ -91,8 +112,18 @@ class _Writer:
             "OUTP": ends,
             "DATA": bytes(self.data),
             "WGHT": bytes(self.weights),
+            **self._mixture(),
         }
         return write_container(ContainerKind.BUNDLE, sections, ALIGNMENT)
+
+    def _mixture(self) -> dict[str, bytes]:
+        """The section of shares, where the bundle is a mixture."""
+        indices = _runtime_indices(self.bundle)
+        rows = [
+            struct.pack("<Id", indices.index(choice.plan), choice.share)
+            for choice in _mixture_choices(self.bundle)
+        ]
+        return {"MIXT": _words(MIXTURE_VERSION) + _list(rows)} if rows else {}
 
     def _is_read(self, name: str) -> bool:
         graph = self.bundle.graph

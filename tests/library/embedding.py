@@ -17,7 +17,9 @@ from nnapi_prof.graph.plan import Plan
 from nnapi_prof.graph.program import Program
 
 BURST, ASYNC, POINTERS, CPU_FALLBACK, DURATIONS, AS_MEASURED = 1, 2, 4, 8, 16, 32
-UNKNOWN_NS = 2**64 - 1
+UNKNOWN_NS = FOREVER = NO_FRAME = 2**64 - 1
+MIXTURE = 2**32 - 1
+BUSY = 8
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,37 @@ class SegmentFacts(ctypes.Structure):
     ]
 
 
+class QueueOptions(ctypes.Structure):
+    _fields_ = [("model", Options), ("frames", ctypes.c_uint32), ("nnapi_mask", ctypes.c_uint64)]
+
+
+class Frame(ctypes.Structure):
+    _fields_ = [
+        ("number", ctypes.c_uint64),
+        ("plan", ctypes.c_uint32),
+        ("latency_ns", ctypes.c_uint64),
+    ]
+
+
+class Span(ctypes.Structure):
+    _fields_ = [
+        ("lane", ctypes.c_uint32),
+        ("begin_ns", ctypes.c_uint64),
+        ("end_ns", ctypes.c_uint64),
+        ("hardware_ns", ctypes.c_uint64),
+        ("driver_ns", ctypes.c_uint64),
+    ]
+
+
+class Lane(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("engine", ctypes.c_char_p),
+        ("n_segments", ctypes.c_uint64),
+        ("busy_ns", ctypes.c_uint64),
+    ]
+
+
 class RuntimeFailure(Exception):
     def __init__(self, error: Error) -> None:
         super().__init__(error.message.decode())
@@ -169,6 +202,15 @@ class Runtime:
         )
         return Model(self, options)
 
+    def select(self, frame: int) -> int:
+        return int(self.library.nnp_bundle_select(self.bundle, ctypes.c_uint64(frame)))
+
+    def queue(
+        self, plan: int = MIXTURE, flags: int = 0, frames: int = 0, cpu_mask: int = 0
+    ) -> Queue:
+        emulator = str(self.emulator).encode()
+        return Queue(self, QueueOptions(Options(plan, flags, 0, cpu_mask, emulator, None), frames))
+
 
 class Model:
     def __init__(self, runtime: Runtime, options: Options) -> None:
@@ -219,6 +261,61 @@ class Model:
         self.library.nnp_model_free(self.handle)
 
 
+class Queue:
+    """One thread submits and waits."""
+
+    def __init__(self, runtime: Runtime, options: QueueOptions) -> None:
+        self.runtime = runtime
+        self.library = runtime.library
+        self.handle = ctypes.c_void_p()
+        runtime.check(
+            "nnp_queue_open", runtime.bundle, ctypes.byref(options), ctypes.byref(self.handle)
+        )
+
+    def submit(
+        self,
+        inputs: Sequence[NDArray[np.generic]] | None,
+        outputs: Sequence[NDArray[np.generic]] | None = None,
+        timeout_ns: int = 0,
+    ) -> None:
+        """The arrays must live until the frame is handed out."""
+        self.runtime.check(
+            "nnp_queue_submit",
+            self.handle,
+            None if inputs is None else _pointers([a.ctypes.data for a in inputs]),
+            None if outputs is None else _pointers([a.ctypes.data for a in outputs]),
+            ctypes.c_uint64(timeout_ns),
+        )
+
+    def write_input(self, index: int, data: bytes) -> None:
+        ctypes.memmove(self.library.nnp_queue_input(self.handle, index), data, len(data))
+
+    def wait(self, timeout_ns: int = FOREVER) -> Frame:
+        frame = Frame()
+        self.runtime.check(
+            "nnp_queue_wait", self.handle, ctypes.c_uint64(timeout_ns), ctypes.byref(frame)
+        )
+        return frame
+
+    def output(self, index: int, n_bytes: int) -> bytes:
+        return ctypes.string_at(self.library.nnp_queue_output(self.handle, index), n_bytes)
+
+    def spans(self, n_segments: int) -> list[Span]:
+        spans = [Span() for _ in range(n_segments)]
+        for index, span in enumerate(spans):
+            assert self.library.nnp_queue_span(self.handle, index, ctypes.byref(span)) == 0
+        return spans
+
+    def lanes(self) -> list[Lane]:
+        lanes = [Lane() for _ in range(self.library.nnp_queue_n_lanes(self.handle))]
+        for index, lane in enumerate(lanes):
+            assert self.library.nnp_queue_lane(self.handle, index, ctypes.byref(lane)) == 0
+        return lanes
+
+    def close(self) -> None:
+        self.library.nnp_queue_close(self.handle)
+
+
 def load(path: Path) -> ctypes.CDLL:
     library = ctypes.CDLL(str(path))
     tensor = ctypes.POINTER(Tensor)
@@ -233,6 +330,10 @@ def load(path: Path) -> ctypes.CDLL:
         "nnp_version": ctypes.c_char_p,
         "nnp_bundle_close": None,
         "nnp_model_free": None,
+        "nnp_bundle_share": ctypes.c_double,
+        "nnp_queue_input": ctypes.c_void_p,
+        "nnp_queue_output": ctypes.c_void_p,
+        "nnp_queue_close": None,
     }.items():
         getattr(library, name).restype = result
     return library

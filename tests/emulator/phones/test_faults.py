@@ -46,6 +46,7 @@ for stage in ("compile", "execute"):
     faults = f"fail:{stage}:RELU:2"
     jobs(f"no way out of {stage}", description, CHOSEN, env={"NNAPI_EMULATOR_FAULTS": faults})
 inject("from the third run", "fail:execute:RELU:1:3", NAMED, CHOSEN)
+inject("every second run", "fail:execute:RELU:1:2/2", on(ROW, repeat=6))
 inject("fourth of three", "fail:execute:RELU:4,refuse:compile:RELU:4", NAMED)
 inject("the CPU path", "fail:execute:RELU@nnapi-reference", CPU)
 inject("not the CPU path", "fail:execute:RELU", CPU)
@@ -53,6 +54,8 @@ inject("another operation", "fail:execute:TANH", NAMED)
 inject("another accelerator", "fail:execute:RELU:2@sim-gpu", NAMED, on(ROW, "sim-gpu"))
 inject("two", "fail:execute:TANH,fail:execute:RELU", NAMED)
 jobs("described", phone(npu(faults=[{**FAULT, "from_run": 2}]), accelerators=3), NAMED)
+EVERY = {**FAULT, "from_run": 1, "every": 3}
+jobs("described, every third", phone(npu(faults=[EVERY]), accelerators=3), on(ROW, repeat=6))
 jobs("of the other", phone(npu(faults=[FAULT]), accelerators=3), on(ROW, "sim-gpu"))
 BAD = {
     "explode:execute:RELU": "wanted refuse, fail, hang, abort, crash or exhaust",
@@ -64,6 +67,10 @@ BAD = {
     "fail:execute:RELU:": "too many parts",
     "fail:execute:RELU:1:2:3": "too many parts",
     "fail:compile:RELU:1:2": "a compilation comes once",
+    "fail:compile:RELU:1:1/2": "a compilation comes once",
+    "fail:execute:RELU:1:2/": "wanted the number of a run from 1, or that, a slash",
+    "fail:execute:RELU:1:/2": "wanted the number of a run from 1, or that, a slash",
+    "fail:execute:RELU:1:2/0": "wanted the number of a run from 1, or that, a slash",
     "fail:execute:RELU@sim-xpu": "no accelerator of this name",
     "fail:execute:RELU,": "nothing behind the last comma",
     ",": "wanted a fault",
@@ -118,6 +125,13 @@ def test_from_a_run_on(answers):
     assert chosen["codes"] == ["NO_ERROR"] * 3 and chosen["wall"][2] > chosen["wall"][1]
     (described,) = answers["described"]["runs"]
     assert described["codes"] == ["NO_ERROR", "OP_FAILED", "OP_FAILED"]
+
+
+def test_every_so_many_runs(answers):
+    (run,) = answers["every second run"]["runs"]
+    assert run["codes"] == ["NO_ERROR", "OP_FAILED"] * 3
+    (run,) = answers["described, every third"]["runs"]
+    assert run["codes"] == ["OP_FAILED", "NO_ERROR", "NO_ERROR"] * 2
 
 
 def test_only_what_is_named_fails(answers):

@@ -1,0 +1,321 @@
+/* A plan of a bundle as a pipeline, compiled. */
+#define _POSIX_C_SOURCE 200809L
+
+#include "executable.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "affinity.h"
+#include "cpu.h"
+
+uint64_t np_executable_now(void) {
+  struct timespec now = {0, 0};
+  (void)clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+nnp_options nnp_options_default(void) {
+  return (nnp_options){.flags = NNP_CPU_FALLBACK | NNP_AS_MEASURED};
+}
+
+static nnp_status no_memory(nnp_error *error) {
+  return np_runtime_fail(error, NNP_NO_MEMORY, -1, 0, "no memory for the model");
+}
+
+nnp_status np_executable_failed(const struct np_fault *fault, enum np_status status,
+                                int32_t segment, nnp_error *error) {
+  /* Models are checked by the engines only: a bad one says nothing of the bundle's bytes. */
+  const nnp_status ours = status == NP_BAD_MODEL ? NNP_UNSUPPORTED : np_runtime_status(status);
+  return np_runtime_fail(error, ours, segment, fault->has_code ? fault->code : 0, "%s",
+                         fault->why.text);
+}
+
+nnp_status np_executable_options(const struct np_bundle *bundle, const nnp_options *given,
+                                 nnp_options *options, nnp_error *error) {
+  const uint32_t flags =
+      NNP_BURST | NNP_ASYNC | NNP_POINTERS | NNP_CPU_FALLBACK | NNP_DURATIONS | NNP_AS_MEASURED;
+  *options = given ? *given : nnp_options_default();
+  if ((options->flags & ~flags) != 0 ||
+      ((options->flags & NNP_BURST) != 0 && (options->flags & NNP_ASYNC) != 0)) {
+    return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0,
+                           "flags 0x%x: unknown ones, or burst and async together", options->flags);
+  }
+  if ((options->flags & NNP_AS_MEASURED) != 0 && (options->flags & (NNP_BURST | NNP_ASYNC)) == 0) {
+    options->flags |= bundle->mode == NP_BUNDLE_BURST   ? NNP_BURST
+                      : bundle->mode == NP_BUNDLE_ASYNC ? NNP_ASYNC
+                                                        : 0u;
+  }
+  if (options->threads == 0) {
+    options->threads = bundle->threads ? bundle->threads : 1;
+  }
+  return NNP_OK;
+}
+
+nnp_status np_executable_open(const struct np_bundle_plan *plan, const nnp_options *options,
+                              struct np_nnapi_library *library, nnp_error *error) {
+  int needed = 0;
+  for (uint32_t s = 0; s < plan->n_segments; s++) {
+    needed |= plan->segments[s].engine == NP_BUNDLE_NNAPI;
+  }
+  if (!needed || library->nnapi || library->why.text[0] != 0) {
+    return NNP_OK;
+  }
+  struct np_fault fault = {.has_code = 0};
+  const enum np_status status = np_nnapi_open(options->nnapi_library, &library->nnapi, &fault.why);
+  library->why = fault.why;
+  if (status == NP_OK || (options->flags & NNP_CPU_FALLBACK) != 0) {
+    return NNP_OK;
+  }
+  return np_executable_failed(&fault, status, -1, error);
+}
+
+/* ---- Compiling ---- */
+
+static void describe_segment(struct np_executable *self, uint32_t s, const nnp_options *options,
+                             const struct np_nnapi_library *library) {
+  const struct np_bundle_segment *segment = &self->chosen->segments[s];
+  struct np_pipeline_segment *described = &self->plan.segments[s];
+  const uint32_t flags = options->flags;
+  const int on_nnapi = segment->engine == NP_BUNDLE_NNAPI && library->nnapi != NULL;
+  described->engine = on_nnapi ? np_nnapi_engine(library->nnapi) : np_cpu_engine(NULL);
+  described->model = &self->bundle->models[segment->model];
+  described->options = (struct np_options){.accelerator = segment->accelerator,
+                                           .preference = segment->preference,
+                                           .relaxed = (segment->flags & NP_BUNDLE_RELAXED) != 0,
+                                           .burst = (flags & NNP_BURST) != 0,
+                                           .async = (flags & NNP_ASYNC) != 0,
+                                           .pointers = (flags & NNP_POINTERS) != 0,
+                                           .measure_timing = (flags & NNP_DURATIONS) != 0,
+                                           .threads = options->threads};
+  memcpy(described->inputs, segment->inputs, segment->n_inputs * sizeof *segment->inputs);
+  memcpy(described->outputs, segment->outputs, segment->n_outputs * sizeof *segment->outputs);
+  if (segment->engine == NP_BUNDLE_NNAPI && !library->nnapi) {
+    self->facts[s].fell_back = 1;
+    self->facts[s].why = library->why;
+  }
+}
+
+static nnp_status describe(struct np_executable *self, const nnp_options *options,
+                           const struct np_nnapi_library *library, nnp_error *error) {
+  const uint32_t n = self->chosen->n_segments;
+  self->facts = calloc(n, sizeof *self->facts);
+  if (!self->facts || np_pipeline_plan_make(self->bundle->n_tensors, n, &self->plan) != NP_OK) {
+    return no_memory(error);
+  }
+  for (uint32_t t = 0; t < self->bundle->n_tensors; t++) {
+    const struct np_bundle_tensor *tensor = &self->bundle->tensors[t];
+    self->plan.tensors[t] = (struct np_pipeline_tensor){.type = tensor->type,
+                                                        .rank = tensor->rank,
+                                                        .dims = tensor->dims,
+                                                        .n_bytes = tensor->n_bytes};
+  }
+  for (uint32_t s = 0; s < n; s++) {
+    const struct np_bundle_segment *segment = &self->chosen->segments[s];
+    if (np_pipeline_plan_bindings(&self->plan.segments[s], segment->n_inputs, segment->n_outputs) !=
+        NP_OK) {
+      return no_memory(error);
+    }
+    describe_segment(self, s, options, library);
+  }
+  return NNP_OK;
+}
+
+/* Makes the contexts' pipelines, as many as the executable has. */
+static nnp_status make_contexts(struct np_executable *self, uint32_t n, const char *folder,
+                                nnp_error *error) {
+  enum np_status status = NP_OK;
+  self->contexts = calloc(n, sizeof *self->contexts);
+  if (!self->contexts) {
+    return no_memory(error);
+  }
+  self->n_contexts = n;
+  if (folder) {
+    self->plan.folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  }
+  uint32_t i = 0;
+  for (; i < n && status == NP_OK; i++) {
+    struct np_context *context = &self->contexts[i];
+    status = np_pipeline_make(&self->plan, &context->fault, &context->pipeline);
+  }
+  if (self->plan.folder_fd >= 0) {
+    (void)close(self->plan.folder_fd);
+  }
+  self->plan.folder_fd = -1;
+  return status == NP_OK ? NNP_OK
+                         : np_executable_failed(&self->contexts[i - 1].fault, status, -1, error);
+}
+
+/* Lets a segment run what another plan's is compiled to, where one is of the same model and
+ * options.
+ */
+static int borrow(struct np_executable *self, uint32_t s, const struct np_executable *others,
+                  uint32_t n_others) {
+  const struct np_bundle_segment *wanted = &self->chosen->segments[s];
+  for (uint32_t i = 0; i < n_others; i++) {
+    for (uint32_t o = 0; o < others[i].chosen->n_segments; o++) {
+      const struct np_bundle_segment *offered = &others[i].chosen->segments[o];
+      if (wanted->model == offered->model && wanted->engine == offered->engine &&
+          wanted->accelerator == offered->accelerator && /* strings are stored once */
+          wanted->preference == offered->preference && wanted->flags == offered->flags) {
+        np_pipeline_borrow(self->contexts->pipeline, s, others[i].contexts->pipeline, o);
+        self->facts[s] = others[i].facts[o];
+        self->facts[s].compile_ns = 0;
+        return 1;
+      }
+    }
+  }
+  return 0;
+}
+
+static nnp_status compile_segment(struct np_executable *self, uint32_t s, uint32_t flags,
+                                  nnp_error *error) {
+  struct np_segment_facts *facts = &self->facts[s];
+  struct np_pipeline *pipeline = self->contexts->pipeline;
+  struct np_fault *fault = &self->contexts->fault;
+  const uint64_t before = np_executable_now();
+  enum np_status status = np_pipeline_compile(pipeline, s);
+  const int may_fall_back = (flags & NNP_CPU_FALLBACK) != 0 && !facts->fell_back &&
+                            self->chosen->segments[s].engine == NP_BUNDLE_NNAPI;
+  if (status != NP_OK && may_fall_back) {
+    facts->fell_back = 1;
+    facts->why = fault->why;
+    *fault = (struct np_fault){.has_code = 0};
+    np_pipeline_replace(pipeline, s, np_cpu_engine(NULL));
+    status = np_pipeline_compile(pipeline, s);
+  }
+  facts->compile_ns = np_executable_now() - before;
+  if (status != NP_OK) {
+    return np_executable_failed(fault, status, (int32_t)s, error);
+  }
+  np_pipeline_describe(pipeline, s, &facts->engine);
+  return NNP_OK;
+}
+
+/* Compiles each segment in the first context, on the CPUs of the options' mask. */
+static nnp_status compile(struct np_executable *self, const nnp_options *options,
+                          const struct np_executable *others, uint32_t n_others, nnp_error *error) {
+  struct np_affinity affinity;
+  const int cause = np_affinity_enter(options->cpu_mask, &affinity);
+  if (cause != 0) {
+    return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0, "no CPU of mask 0x%llx may be used: %s",
+                           (unsigned long long)options->cpu_mask, strerror(cause));
+  }
+  nnp_status status = NNP_OK;
+  for (uint32_t s = 0; s < self->chosen->n_segments && status == NNP_OK; s++) {
+    if (!borrow(self, s, others, n_others)) {
+      status = compile_segment(self, s, options->flags, error);
+    }
+  }
+  np_affinity_leave(&affinity);
+  return status;
+}
+
+nnp_status np_executable_make(const struct np_bundle *bundle, uint32_t plan, uint32_t n_contexts,
+                              const nnp_options *options, const struct np_nnapi_library *library,
+                              const struct np_executable *others, uint32_t n_others,
+                              struct np_executable *self, nnp_error *error) {
+  *self = (struct np_executable){.bundle = bundle, .chosen = &bundle->plans[plan]};
+  nnp_status status = describe(self, options, library, error);
+  if (status == NNP_OK) {
+    status = make_contexts(self, n_contexts, options->folder, error);
+  }
+  if (status == NNP_OK) {
+    status = compile(self, options, others, n_others, error);
+  }
+  for (uint32_t i = 1; i < n_contexts && status == NNP_OK; i++) {
+    for (uint32_t s = 0; s < self->chosen->n_segments; s++) {
+      np_pipeline_borrow(self->contexts[i].pipeline, s, self->contexts->pipeline, s);
+    }
+  }
+  return status;
+}
+
+void np_executable_free(struct np_executable *self) {
+  /* The first one's segments are the others'. */
+  for (uint32_t i = 0; i < self->n_contexts; i++) {
+    np_pipeline_free(self->contexts[i].pipeline);
+  }
+  free(self->contexts);
+  np_pipeline_plan_free(&self->plan);
+  free(self->facts);
+  *self = (struct np_executable){.bundle = NULL};
+}
+
+/* ---- The caller's buffers ---- */
+
+static nnp_status check(uint32_t n, const struct np_bundle_end *ends, const void *const *buffers,
+                        const char *what, nnp_error *error) {
+  for (uint32_t i = 0; buffers && i < n; i++) {
+    const size_t element_bytes = np_type_bytes(ends[i].known.type);
+    if ((uintptr_t)buffers[i] % element_bytes != 0) {
+      return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0,
+                             "%s %u (%s) must stand at a multiple of %zu bytes", what, i,
+                             ends[i].known.name, element_bytes);
+    }
+  }
+  return NNP_OK;
+}
+
+nnp_status np_executable_check(const struct np_bundle *bundle, const void *const *inputs,
+                               void *const *outputs, nnp_error *error) {
+  const nnp_status status = check(bundle->n_inputs, bundle->inputs, inputs, "input", error);
+  return status == NNP_OK ? check(bundle->n_outputs, bundle->outputs, (const void *const *)outputs,
+                                  "output", error)
+                          : status;
+}
+
+void np_executable_take(const struct np_bundle *bundle, struct np_pipeline *pipeline,
+                        const void *const *inputs) {
+  for (uint32_t i = 0; i < bundle->n_inputs; i++) {
+    const struct np_bundle_end *end = &bundle->inputs[i];
+    const void *from = inputs ? inputs[i] : NULL;
+    if (!np_pipeline_bind(pipeline, end->tensor, (void *)(uintptr_t)from)) {
+      memcpy(np_pipeline_data(pipeline, end->tensor), from, end->known.n_bytes);
+    }
+  }
+}
+
+void np_executable_place(const struct np_bundle *bundle, struct np_pipeline *pipeline,
+                         void *const *outputs) {
+  for (uint32_t i = 0; i < bundle->n_outputs; i++) {
+    (void)np_pipeline_bind(pipeline, bundle->outputs[i].tensor, outputs ? outputs[i] : NULL);
+  }
+}
+
+void np_executable_give(const struct np_bundle *bundle, const struct np_pipeline *pipeline,
+                        void *const *outputs) {
+  for (uint32_t i = 0; outputs && i < bundle->n_outputs; i++) {
+    const struct np_bundle_end *end = &bundle->outputs[i];
+    if (outputs[i] && np_pipeline_is_shared(pipeline, end->tensor)) {
+      memcpy(outputs[i], np_pipeline_data(pipeline, end->tensor), end->known.n_bytes);
+    }
+  }
+}
+
+/* ---- What became of it ---- */
+
+int np_executable_on_nnapi(const struct np_executable *self, uint32_t s) {
+  return self->chosen->segments[s].engine == NP_BUNDLE_NNAPI && !self->facts[s].fell_back;
+}
+
+nnp_segment np_executable_segment(const struct np_executable *self, uint32_t s) {
+  const struct np_bundle_segment *described = &self->chosen->segments[s];
+  const struct np_segment_facts *facts = &self->facts[s];
+  return (nnp_segment){.engine = np_executable_on_nnapi(self, s) ? "nnapi" : "cpu",
+                       .accelerator = described->accelerator,
+                       .preference = described->preference,
+                       .fell_back = facts->fell_back,
+                       .why = facts->why.text,
+                       .shared_memory = facts->engine.shared,
+                       .n_xnnpack = facts->engine.n_xnnpack,
+                       .n_portable = facts->engine.n_portable,
+                       .compile_ns = facts->compile_ns,
+                       .first_ns = NNP_UNKNOWN_NS,
+                       .last_ns = NNP_UNKNOWN_NS,
+                       .hardware_ns = NNP_UNKNOWN_NS,
+                       .driver_ns = NNP_UNKNOWN_NS};
+}

@@ -1,0 +1,213 @@
+/* Frames into a queue and out of it. */
+#include "queue.h"
+
+#include <string.h>
+
+#include "mixture.h"
+
+/* When a timeout is over, for the parkers. */
+static uint64_t until(uint64_t timeout_ns) {
+  const uint64_t now = np_executable_now();
+  return timeout_ns > UINT64_MAX - now ? NP_PARKER_FOREVER : now + timeout_ns;
+}
+
+/* ---- The submitter ---- */
+
+/* The plan of the next frame. */
+static struct np_queue_plan *next_plan(const struct nnp_queue *self) {
+  const uint32_t i = self->n_plans == 1
+                         ? 0
+                         : np_mixture_select(self->bundle->shares, self->n_plans, self->submitted);
+  return &self->plans[i];
+}
+
+/* The next frame's context, NULL where there is no room for a frame. */
+static struct np_queue_context *next_context(const struct nnp_queue *self) {
+  if (self->submitted - atomic_load(&self->handed) >= self->n_frames) {
+    return NULL;
+  }
+  const struct np_queue_plan *plan = next_plan(self);
+  struct np_queue_context *context = &plan->contexts[plan->n_submitted % plan->n_contexts];
+  return atomic_load(&context->busy) ? NULL : context;
+}
+
+void *nnp_queue_input(nnp_queue *self, uint32_t index) {
+  const struct np_queue_context *context = next_context(self);
+  if (!context || index >= self->bundle->n_inputs) {
+    return NULL;
+  }
+  return np_pipeline_data(context->context->pipeline, self->bundle->inputs[index].tensor);
+}
+
+/* Waits for room; NULL where the time is over. */
+static struct np_queue_context *wait_for_room(struct nnp_queue *self, uint64_t timeout_ns) {
+  struct np_queue_context *context = next_context(self);
+  if (context || timeout_ns == 0) {
+    return context;
+  }
+  const uint64_t until_ns = until(timeout_ns);
+  for (int in_time = 1;;) {
+    np_parker_begin(&self->submitter);
+    context = next_context(self);
+    if (context || !in_time) {
+      np_parker_end(&self->submitter);
+      return context;
+    }
+    in_time = np_parker_sleep(&self->submitter, until_ns);
+  }
+}
+
+int nnp_queue_room(nnp_queue *self, uint64_t timeout_ns) {
+  return wait_for_room(self, timeout_ns) != NULL;
+}
+
+nnp_status nnp_queue_submit(nnp_queue *self, const void *const *inputs, void *const *outputs,
+                            uint64_t timeout_ns, nnp_error *error) {
+  np_runtime_clear(error);
+  if (!self) {
+    return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0, "queue is NULL");
+  }
+  const nnp_status refusal = np_executable_check(self->bundle, inputs, outputs, error);
+  if (refusal != NNP_OK) {
+    return refusal;
+  }
+  const uint64_t submitted_ns = np_executable_now();
+  struct np_queue_context *context = wait_for_room(self, timeout_ns);
+  if (!context) {
+    return np_runtime_fail(error, NNP_BUSY, -1, 0, "%u frames are in flight", self->n_frames);
+  }
+  struct np_queue_plan *plan = next_plan(self);
+  struct np_queue_frame *frame = &self->frames[self->submitted % NP_QUEUE_PLACES];
+  atomic_store_explicit(&context->busy, 1, memory_order_relaxed);
+  context->context->fault = (struct np_fault){.has_code = 0};
+  for (uint32_t s = 0; s < plan->executable.chosen->n_segments; s++) {
+    context->spans[s] =
+        (nnp_span){plan->lanes[s], NNP_UNKNOWN_NS, NNP_UNKNOWN_NS, NNP_UNKNOWN_NS, NNP_UNKNOWN_NS};
+  }
+  frame->number = self->submitted++;
+  frame->plan = plan;
+  frame->context = context;
+  frame->segment = 0;
+  frame->status = NP_OK;
+  frame->submitted_ns = submitted_ns;
+  for (uint32_t i = 0; i < self->bundle->n_outputs; i++) {
+    frame->outputs[i] = outputs ? outputs[i] : NULL;
+  }
+  plan->n_submitted++;
+  np_executable_take(self->bundle, context->context->pipeline, inputs);
+  np_executable_place(self->bundle, context->context->pipeline, outputs);
+  np_queue_hand(self, frame);
+  return NNP_OK;
+}
+
+/* ---- The receiver ---- */
+
+/* Lets go of the frame that was handed out last. */
+static void release(struct nnp_queue *self) {
+  if (self->last) {
+    atomic_store(&self->last->context->busy, 0);
+    self->last = NULL;
+    np_parker_wake(&self->submitter);
+  }
+}
+
+/* Waits for the oldest frame; NULL where the time is over. */
+static struct np_queue_frame *wait_for_frame(struct nnp_queue *self, uint64_t timeout_ns) {
+  struct np_queue_frame *frame =
+      &self->frames[atomic_load_explicit(&self->handed, memory_order_relaxed) % NP_QUEUE_PLACES];
+  if (atomic_load(&frame->ended)) {
+    return frame;
+  }
+  if (timeout_ns == 0) {
+    return NULL;
+  }
+  const uint64_t until_ns = until(timeout_ns);
+  for (int in_time = 1;;) {
+    np_parker_begin(&self->receiver);
+    const uint32_t ended = atomic_load(&frame->ended);
+    if (ended || !in_time) {
+      np_parker_end(&self->receiver);
+      return ended ? frame : NULL;
+    }
+    in_time = np_parker_sleep(&self->receiver, until_ns);
+  }
+}
+
+nnp_status nnp_queue_wait(nnp_queue *self, uint64_t timeout_ns, nnp_frame *frame,
+                          nnp_error *error) {
+  np_runtime_clear(error);
+  if (frame) {
+    *frame = (nnp_frame){.number = NNP_NO_FRAME};
+  }
+  if (!self) {
+    return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0, "queue is NULL");
+  }
+  release(self);
+  struct np_queue_frame *oldest = wait_for_frame(self, timeout_ns);
+  if (!oldest) {
+    return np_runtime_fail(error, NNP_BUSY, -1, 0, "no frame is done");
+  }
+  struct np_context *context = oldest->context->context;
+  if (oldest->status == NP_OK) {
+    np_executable_give(self->bundle, context->pipeline, oldest->outputs);
+  }
+  if (frame) {
+    *frame = (nnp_frame){.number = oldest->number,
+                         .plan = oldest->plan->plan,
+                         .latency_ns = oldest->ended_ns - oldest->submitted_ns};
+  }
+  self->last = oldest;
+  atomic_store_explicit(&oldest->ended, 0, memory_order_relaxed);
+  atomic_fetch_add(&self->handed, 1);
+  np_parker_wake(&self->submitter);
+  return oldest->status == NP_OK ? NNP_OK
+                                 : np_executable_failed(&context->fault, oldest->status,
+                                                        (int32_t)oldest->segment, error);
+}
+
+const void *nnp_queue_output(const nnp_queue *self, uint32_t index) {
+  if (!self->last || index >= self->bundle->n_outputs) {
+    return NULL;
+  }
+  return np_pipeline_data(self->last->context->context->pipeline,
+                          self->bundle->outputs[index].tensor);
+}
+
+nnp_status nnp_queue_span(const nnp_queue *self, uint32_t segment, nnp_span *span) {
+  if (!self || !span || !self->last || segment >= self->last->plan->executable.chosen->n_segments) {
+    return NNP_BAD_ARGUMENT;
+  }
+  *span = self->last->context->spans[segment];
+  return NNP_OK;
+}
+
+/* ---- What it is ---- */
+
+uint32_t nnp_queue_n_lanes(const nnp_queue *self) { return self->n_lanes; }
+
+nnp_status nnp_queue_lane(const nnp_queue *self, uint32_t index, nnp_lane *lane) {
+  if (!self || !lane || index >= self->n_lanes) {
+    return NNP_BAD_ARGUMENT;
+  }
+  const struct np_lane *of = &self->lanes[index];
+  const char *engine = of->on_nnapi ? "nnapi" : "cpu";
+  *lane = (nnp_lane){.name = of->accelerator ? of->accelerator : engine,
+                     .engine = engine,
+                     .n_segments = atomic_load_explicit(&of->n_segments, memory_order_relaxed),
+                     .busy_ns = atomic_load_explicit(&of->busy_ns, memory_order_relaxed)};
+  return NNP_OK;
+}
+
+uint32_t nnp_queue_n_frames(const nnp_queue *self) { return self->n_frames; }
+
+nnp_status nnp_queue_segment(const nnp_queue *self, uint32_t plan, uint32_t index,
+                             nnp_segment *segment) {
+  for (uint32_t i = 0; self && segment && i < self->n_plans; i++) {
+    const struct np_executable *executable = &self->plans[i].executable;
+    if (self->plans[i].plan == plan && index < executable->chosen->n_segments) {
+      *segment = np_executable_segment(executable, index);
+      return NNP_OK;
+    }
+  }
+  return NNP_BAD_ARGUMENT;
+}

@@ -1,0 +1,89 @@
+/* A queue of frames: for queue*.c only.
+ *
+ * Frames, lanes and contexts are made when the queue is opened. A frame's place is its number
+ * modulo 64, and a lane's frames that wait for it are the bits of one word: handing a frame over
+ * sets a bit and wakes the lane if it sleeps, taking one clears it. Whoever has taken a frame owns
+ * it. */
+#ifndef NP_QUEUE_H
+#define NP_QUEUE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "executable.h"
+#include "parker.h"
+
+#define NP_QUEUE_PLACES 64u
+
+/* A context of a plan, and the times of the frame that it runs. */
+struct np_queue_context {
+  struct np_context *context;
+  nnp_span *spans;       /* [n_segments] */
+  _Atomic uint32_t busy; /* a frame has it: set by the submitter, cleared by the receiver */
+};
+
+struct np_queue_plan {
+  uint32_t plan; /* of the bundle */
+  struct np_executable executable;
+  uint32_t *lanes; /* [n_segments] */
+  uint32_t n_contexts;
+  struct np_queue_context *contexts; /* frames take them in turn */
+  uint64_t n_submitted;
+};
+
+struct np_queue_frame {
+  uint64_t number;
+  struct np_queue_plan *plan;
+  struct np_queue_context *context;
+  uint32_t segment; /* that runs next, or failed */
+  enum np_status status;
+  uint64_t submitted_ns;
+  uint64_t ended_ns;
+  void **outputs; /* [n_outputs], the caller's */
+  _Atomic uint32_t ended;
+};
+
+struct np_lane {
+  struct nnp_queue *queue;
+  int on_nnapi;
+  const char *accelerator; /* NULL: the CPU, or NNAPI's choice */
+  uint64_t cpu_mask;
+  pthread_t thread;
+  int is_running;
+  _Atomic uint64_t ready; /* places of the frames that wait for it */
+  struct np_parker parker;
+  _Atomic uint64_t n_segments;
+  _Atomic uint64_t busy_ns;
+};
+
+struct nnp_queue {
+  const struct np_bundle *bundle;
+  nnp_options options;
+  struct np_nnapi_library library;
+  uint32_t n_plans;
+  struct np_queue_plan *plans; /* in the order of the bundle's shares */
+  uint32_t n_lanes;
+  struct np_lane *lanes;
+  uint32_t n_frames; /* in flight at most */
+  struct np_queue_frame frames[NP_QUEUE_PLACES];
+
+  uint64_t submitted;           /* by the submitter: how many frames */
+  _Atomic uint64_t handed;      /* by the receiver: how many frames were handed out */
+  struct np_queue_frame *last;  /* by the receiver: handed out and not let go of; NULL: none */
+  struct np_parker submitter;   /* waits for room */
+  struct np_parker receiver;    /* waits for the oldest frame */
+  _Atomic uint32_t is_stopping; /* frames end without a run */
+  _Atomic uint32_t is_over;     /* lanes end */
+};
+
+/* Gives a frame to the lane of its next segment. It is no longer the caller's. */
+void np_queue_hand(struct nnp_queue *queue, struct np_queue_frame *frame);
+
+/* Starts the lanes' threads; NNP_NO_MEMORY where the system has none left, NNP_BAD_ARGUMENT where
+ * their CPUs may not be used. */
+nnp_status np_lanes_start(struct nnp_queue *queue, nnp_error *error);
+
+/* Ends those that were started. No frame may be in flight. */
+void np_lanes_stop(struct nnp_queue *queue);
+
+#endif

@@ -1,0 +1,108 @@
+/* The lanes of a queue: a thread each, which runs segments of frames. */
+#include <string.h>
+
+#include "affinity.h"
+#include "queue.h"
+
+/* The oldest of the frames that wait for the lane, which is now the caller's; NULL for none. */
+static struct np_queue_frame *take(struct np_lane *lane) {
+  const uint64_t ready = atomic_load_explicit(&lane->ready, memory_order_acquire);
+  if (ready == 0) {
+    return NULL;
+  }
+  const uint64_t handed = atomic_load_explicit(&lane->queue->handed, memory_order_relaxed);
+  const unsigned turn = (unsigned)(handed % NP_QUEUE_PLACES);
+  const uint64_t by_age = turn == 0 ? ready : ready >> turn | ready << (NP_QUEUE_PLACES - turn);
+  const unsigned place = ((unsigned)__builtin_ctzll(by_age) + turn) % NP_QUEUE_PLACES;
+  atomic_fetch_and_explicit(&lane->ready, ~(UINT64_C(1) << place), memory_order_acquire);
+  return &lane->queue->frames[place];
+}
+
+void np_queue_hand(struct nnp_queue *queue, struct np_queue_frame *frame) {
+  struct np_lane *lane = &queue->lanes[frame->plan->lanes[frame->segment]];
+  atomic_fetch_or(&lane->ready, UINT64_C(1) << frame->number % NP_QUEUE_PLACES);
+  np_parker_wake(&lane->parker);
+}
+
+/* Runs the segment that the frame is at, and hands it on or ends it. */
+static void advance(struct np_lane *lane, struct np_queue_frame *frame) {
+  struct nnp_queue *queue = lane->queue;
+  struct np_queue_context *context = frame->context;
+  const struct np_step *step = &np_pipeline_steps(context->context->pipeline)[frame->segment];
+  nnp_span *span = &context->spans[frame->segment];
+  if (atomic_load_explicit(&queue->is_stopping, memory_order_relaxed)) {
+    frame->status = NP_RUN_FAILED;
+  } else {
+    struct np_durations durations = {NP_NO_DURATION, NP_NO_DURATION};
+    span->begin_ns = np_executable_now();
+    frame->status = step->run(step->ctx);
+    span->end_ns = np_executable_now();
+    if (step->settle) {
+      step->settle(step->ctx, &durations);
+    }
+    span->hardware_ns = durations.hardware_ns;
+    span->driver_ns = durations.driver_ns;
+    atomic_fetch_add_explicit(&lane->n_segments, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&lane->busy_ns, span->end_ns - span->begin_ns, memory_order_relaxed);
+  }
+  if (frame->status == NP_OK && frame->segment + 1 < frame->plan->executable.chosen->n_segments) {
+    frame->segment++;
+    np_queue_hand(queue, frame);
+    return;
+  }
+  frame->ended_ns = np_executable_now();
+  atomic_store(&frame->ended, 1);
+  np_parker_wake(&queue->receiver);
+}
+
+static void *run_lane(void *argument) {
+  struct np_lane *lane = argument;
+  struct np_affinity affinity;
+  (void)np_affinity_enter(lane->cpu_mask, &affinity); /* it was tried before */
+  for (;;) {
+    struct np_queue_frame *frame = take(lane);
+    if (frame) {
+      advance(lane, frame);
+      continue;
+    }
+    np_parker_begin(&lane->parker);
+    if (atomic_load(&lane->ready) != 0) {
+      np_parker_end(&lane->parker);
+      continue;
+    }
+    if (atomic_load(&lane->queue->is_over)) {
+      return NULL;
+    }
+    (void)np_parker_sleep(&lane->parker, NP_PARKER_FOREVER);
+  }
+}
+
+nnp_status np_lanes_start(struct nnp_queue *queue, nnp_error *error) {
+  for (uint32_t i = 0; i < queue->n_lanes; i++) {
+    struct np_lane *lane = &queue->lanes[i];
+    struct np_affinity affinity;
+    const int cause = np_affinity_enter(lane->cpu_mask, &affinity);
+    np_affinity_leave(&affinity);
+    if (cause != 0) {
+      return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0,
+                             "no CPU of mask 0x%llx may be used: %s",
+                             (unsigned long long)lane->cpu_mask, strerror(cause));
+    }
+    if (pthread_create(&lane->thread, NULL, run_lane, lane) != 0) {
+      return np_runtime_fail(error, NNP_NO_MEMORY, -1, 0, "no thread for lane %u of %u", i,
+                             queue->n_lanes);
+    }
+    lane->is_running = 1;
+  }
+  return NNP_OK;
+}
+
+void np_lanes_stop(struct nnp_queue *queue) {
+  atomic_store(&queue->is_over, 1);
+  for (uint32_t i = 0; i < queue->n_lanes; i++) {
+    if (queue->lanes[i].is_running) {
+      np_parker_wake(&queue->lanes[i].parker);
+      (void)pthread_join(queue->lanes[i].thread, NULL);
+    }
+  }
+}
