@@ -20,6 +20,7 @@ from nnapi_prof.partition.problem import Costs, Problem, check_runnable, evaluat
 from nnapi_prof.partition.search.result import Report, SearchLimits, Watch
 from nnapi_prof.partition.search.tradeoff import CurvePoint
 from nnapi_prof.partition.solver import TOLERANCE, Partitioning, WarmStart, plan_problem, segment_of
+from nnapi_prof.partition.throughput import ThroughputPlan, plan_throughput
 
 __all__ = [
     "TOLERANCE",
@@ -31,6 +32,7 @@ __all__ = [
     "Problem",
     "Report",
     "SearchLimits",
+    "ThroughputPlan",
     "WarmStart",
     "Watch",
     "baselines",
@@ -40,6 +42,7 @@ __all__ = [
     "make_problem",
     "plan_graph",
     "plan_problem",
+    "plan_throughput",
     "solve",
 ]
 

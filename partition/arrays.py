@@ -96,8 +96,10 @@ class Arrays:
     def conversions_ns(self, target: Ints) -> float:
         """What the conversions of a plan cost, each value converted at most once each way.
         ``target`` is [n], of each unit."""
-        if not self.converts:
-            return 0.0
+        return float(self.converting_ns(target).sum()) if self.converts else 0.0
+
+    def converting_ns(self, target: Ints) -> Floats:
+        """[m]: what each value's conversions cost in a plan; ``target`` is [n], of each unit."""
         bit = 1 << self.format[target]
         there = self.formats_in.copy()
         of_unit = self.producer >= 0
@@ -105,8 +107,8 @@ class Arrays:
         needed = self.formats_out.copy()
         np.bitwise_or.at(needed, self.reader_value, bit[self.readers])
         lacking = needed & ~there
-        to_int8 = self.to_int8_ns[lacking & AS_INT8 != 0].sum()
-        return float(to_int8 + self.to_float_ns[lacking & AS_FLOAT != 0].sum())
+        to_int8 = np.where(lacking & AS_INT8 != 0, self.to_int8_ns, 0.0)
+        return np.asarray(to_int8 + np.where(lacking & AS_FLOAT != 0, self.to_float_ns, 0.0))
 
     def shared(self, table: type[NamedTuple], but: Collection[str] = ()) -> dict[str, Any]:
         """The arrays that a table for loops in C has under the same names."""

@@ -1,0 +1,283 @@
+"""Processors that work at once: what a plan loads each with, and how they slow each other down.
+
+A *lane* is a processor: the CPU, or one accelerator under all its preferences. ``auto`` and the
+host belong to none, and nothing is placed there. A plan's *load* of a lane is the time that the
+lane works on one frame, with the others idle:
+
+* a segment loads the lane that it runs on with its whole latency;
+* what an accelerator's segment transfers, in and out, loads the CPU as well: NNAPI hands values
+  over through the host's memory, wherever they come from and go to, so that one from an accelerator
+  to another loads both accelerators, and the CPU twice. Of a region measured whole, the transfers
+  are those that its parts say, and no more than it took;
+* values are converted between formats on the CPU, where there is one.
+
+So a lane's load is a sum over segments, as the latency is, and with a price on each lane's time the
+load of all together is the latency of a problem of the same kind (:func:`priced`).
+
+While lanes of a set are busy, lane i is slower by ``1 + sum over the others j of (c_ij - 1)``. The
+least time in which the lanes get loads L done, ``busy_ns``, is the linear programme
+
+    minimise sum over sets S of time_S
+    so that  for each lane i: sum over S with i in it of time_S / slowdown_i(S) >= L_i
+
+and no dispatch of frames does better. Of two lanes with ``c_12 = c_21 = c`` it is the larger load
+and ``c - 1`` times the smaller one; with one c for all pairs, the largest and ``c - 1`` times the
+sum of the others, as long as that is worth it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy.optimize import linprog
+
+from nnapi_prof.errors import PartitionError
+from nnapi_prof.graph.plan import AUTO, Engine, Target
+from nnapi_prof.partition.arrays import Floats, Ints
+from nnapi_prof.partition.problem import Placement, Problem, Value, check_runnable
+
+CPU_LANE = "cpu"
+NO_LANE = -1
+MOST_LANES = 8
+"""Sets of lanes are listed: 255 of eight."""
+
+Contention = float | Mapping[tuple[str, str], float]
+"""How many times as long a lane takes while another one is busy: one number, at least 1, for every
+pair, or (lane, the other one) -> number, 1 for pairs that it does not name."""
+
+
+@dataclass(frozen=True, eq=False)
+class Lanes:
+    """The lanes of a problem's targets."""
+
+    names: tuple[str, ...]
+    """``cpu``, or an accelerator's."""
+    of_target: Ints
+    """[t] index of a target's lane; :data:`NO_LANE` of a target that has none."""
+    slowdown: Floats
+    """[lanes, lanes]: of the first, while the second is busy; 1 with itself."""
+
+    @property
+    def count(self) -> int:
+        return len(self.names)
+
+    @property
+    def mover(self) -> int:
+        """The lane that bears transfers of accelerators, too; :data:`NO_LANE` without a CPU."""
+        return self.names.index(CPU_LANE) if CPU_LANE in self.names else NO_LANE
+
+    @property
+    def converter(self) -> int:
+        """The lane that converts values between formats: the CPU, or the first one without."""
+        return max(0, self.mover)
+
+    @cached_property
+    def rates(self) -> Floats:
+        """[sets, lanes]: ns of work that each lane does in a ns while a set of lanes is busy; sets
+        in the order of their bits, from the first lane alone."""
+        numbers = np.arange(1, 1 << self.count)
+        member = (numbers[:, None] >> np.arange(self.count) & 1).astype(np.float64)
+        slower = 1.0 + member @ (self.slowdown - 1.0).T
+        return np.asarray(member / slower, dtype=np.float64)
+
+    def rates_of(self, busy: Sequence[bool]) -> Floats:
+        """[lanes]: :attr:`rates` of one set of busy lanes, of which there is at least one."""
+        return np.asarray(self.rates[sum(1 << i for i, is_busy in enumerate(busy) if is_busy) - 1])
+
+    def busy_ns(self, loads: Floats) -> float:
+        """The least time, in ns, in which the lanes get loads ([lanes], ns) done."""
+        loads = np.asarray(loads, dtype=np.float64)
+        largest = float(loads.max(initial=0.0))
+        if largest == 0.0 or not math.isfinite(largest) or np.count_nonzero(loads) == 1:
+            return largest
+        solve: Any = linprog
+        answer = solve(
+            np.ones(len(self.rates)), A_ub=-self.rates.T, b_ub=-loads / largest, method="highs-ds"
+        )
+        return max(largest, float(answer.fun) * largest)
+
+
+def make_lanes(targets: Sequence[Target], contention: Contention) -> Lanes:
+    """The lanes of some targets, the CPU's first.
+
+    Raises PartitionError where the contention is none: below 1, or of lanes that are not there.
+    """
+    keys = [_lane_name(target) for target in targets]
+    names = tuple(sorted({key for key in keys if key}, key=lambda name: (name != CPU_LANE, name)))
+    if not names:
+        raise PartitionError("no target is a processor of the device: measure the CPU, too")
+    if len(names) > MOST_LANES:
+        raise PartitionError(
+            f"there are {len(names)} processors, {MOST_LANES} can be planned for at once: name "
+            "the accelerators that count"
+        )
+    of_target = np.array([names.index(key) if key else NO_LANE for key in keys], dtype=np.int64)
+    return Lanes(names, of_target, _slowdown(names, contention))
+
+
+def _lane_name(target: Target) -> str:
+    """Of the lane that a target belongs to; empty where it belongs to none."""
+    if target.engine is Engine.CPU:
+        return CPU_LANE
+    accelerator = target.accelerator
+    return "" if accelerator in (None, AUTO) else accelerator or ""
+
+
+def _slowdown(names: Sequence[str], contention: Contention) -> Floats:
+    slowdown = np.ones((len(names), len(names)))
+    pairs = (
+        contention
+        if isinstance(contention, Mapping)
+        else dict.fromkeys(itertools.permutations(names, 2), float(contention))
+    )
+    for (lane, other), factor in pairs.items():
+        for name in (lane, other):
+            if name not in names:
+                raise PartitionError(
+                    f"contention is given for {name}, but the processors are {', '.join(names)}"
+                )
+        if lane == other or not 1.0 <= factor < math.inf:
+            raise PartitionError(
+                f"contention of {lane} beside {other} is {factor:g}: it says how many times as "
+                "long a processor takes while another one is busy, at least 1"
+            )
+        slowdown[names.index(lane), names.index(other)] = factor
+    if not isinstance(contention, Mapping) and not 1.0 <= float(contention) < math.inf:
+        raise PartitionError(f"contention is {contention:g}; wanted a factor of at least 1")
+    return slowdown
+
+
+# ---- loads ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a frame does on one lane before it goes on to the next one."""
+
+    lane: int
+    ns: float
+    """With the other lanes idle."""
+
+
+def on_lanes(problem: Problem, lanes: Lanes) -> Problem:
+    """The problem without targets that belong to no lane.
+
+    Raises PartitionError where that leaves a unit nowhere to run.
+    """
+    off = np.zeros(problem.unit_ns.shape, dtype=np.bool_)
+    off[:, lanes.of_target == NO_LANE] = True
+    on = problem.without(off)
+    on = replace(
+        on,
+        region_ns={
+            (units, k): ns
+            for (units, k), ns in on.region_ns.items()
+            if lanes.of_target[k] != NO_LANE
+        },
+    )
+    check_runnable(on)
+    return on
+
+
+def moved_ns(problem: Problem, lanes: Lanes, placement: Placement) -> tuple[float, float]:
+    """What one segment's transfers, in and out, load the CPU with beside its own lane, in ns."""
+    units, k = placement
+    if lanes.mover == NO_LANE or lanes.of_target[k] == lanes.mover:
+        return 0.0, 0.0
+    if not problem.in_ns_per_byte[k] and not problem.out_ns_per_byte[k]:
+        return 0.0, 0.0
+    entering, leaving = problem.boundary_bytes(units)
+    into = float(entering * problem.in_ns_per_byte[k])
+    out = float(leaving * problem.out_ns_per_byte[k])
+    measured = problem.region_ns.get((frozenset(units), k))
+    if measured is not None and into + out > measured:
+        share = measured / (into + out)
+        return into * share, out * share
+    return into, out
+
+
+def steps_of(problem: Problem, lanes: Lanes, placements: Sequence[Placement]) -> tuple[Step, ...]:
+    """A frame's way through the lanes under a plan, neighbours on one lane as one step."""
+    converting = _converting_ns(problem, placements)
+    ways = [Step(lanes.converter, converting[0])]
+    for (units, k), converted_ns in zip(placements, converting[1:], strict=True):
+        into, out = moved_ns(problem, lanes, (units, k))
+        ways.append(Step(lanes.mover, into))
+        ways.append(Step(int(lanes.of_target[k]), problem.segment_ns(units, k)))
+        ways.append(Step(lanes.mover, out))
+        ways.append(Step(lanes.converter, converted_ns))
+    joined: list[Step] = []
+    for step in ways:
+        if step.ns == 0.0:
+            continue
+        if joined and joined[-1].lane == step.lane:
+            joined[-1] = Step(step.lane, joined[-1].ns + step.ns)
+        else:
+            joined.append(step)
+    return tuple(joined)
+
+
+def _converting_ns(problem: Problem, placements: Sequence[Placement]) -> list[float]:
+    """What converting values takes before the first segment of a plan, and after each."""
+    arrays = problem.arrays
+    if not arrays.converts:
+        return [0.0] * (len(placements) + 1)
+    target, place = np.zeros((2, problem.n), dtype=np.int64)
+    for number, (units, k) in enumerate(placements, 1):
+        target[list(units)], place[list(units)] = k, number
+    made = np.where(arrays.producer >= 0, place[np.maximum(arrays.producer, 0)], 0)
+    ns = np.bincount(made, arrays.converting_ns(target), len(placements) + 1)
+    return [float(each) for each in ns]
+
+
+def loads_of(problem: Problem, lanes: Lanes, placements: Sequence[Placement]) -> Floats:
+    """[lanes], ns: what one frame under a plan loads each lane with; inf where it cannot run."""
+    loads = np.zeros(lanes.count)
+    for step in steps_of(problem, lanes, placements):
+        loads[step.lane] += step.ns
+    return loads
+
+
+def priced(problem: Problem, lanes: Lanes, prices: Floats) -> Problem:
+    """The problem in which a plan costs its loads times the prices ([lanes]) of the lanes."""
+    on = lanes.of_target != NO_LANE
+    own = np.where(on, prices[lanes.of_target], 0.0)
+    moving = 0.0 if lanes.mover == NO_LANE else float(prices[lanes.mover])
+    beside = np.where(on & (lanes.of_target != lanes.mover), moving, 0.0)
+    regions = problem.regions
+    moved = np.minimum(regions.border_ns - problem.overhead_ns[regions.target], regions.ns)
+    region_ns = np.full(regions.count, np.inf)
+    ran = np.isfinite(regions.ns)
+    target = regions.target[ran]
+    region_ns[ran] = own[target] * regions.ns[ran] + beside[target] * moved[ran]
+    return replace(
+        problem,
+        unit_ns=_times(own, problem.unit_ns),
+        overhead_ns=own * problem.overhead_ns,
+        in_ns_per_byte=(own + beside) * problem.in_ns_per_byte,
+        out_ns_per_byte=(own + beside) * problem.out_ns_per_byte,
+        region_ns=dict(zip(problem.region_ns, region_ns.tolist(), strict=True)),
+        values=_converted_for(problem, float(prices[lanes.converter])),
+    )
+
+
+def _converted_for(problem: Problem, price: float) -> tuple[Value, ...]:
+    """The problem's values, with the conversions at a price."""
+    if not problem.arrays.converts:
+        return problem.values
+    return tuple(
+        replace(value, to_int8_ns=price * value.to_int8_ns, to_float_ns=price * value.to_float_ns)
+        for value in problem.values
+    )
+
+
+def _times(prices: Floats, unit_ns: Floats) -> Floats:
+    """[n, t]: costs times their targets' prices; what cannot run cannot for nothing either."""
+    runs = np.isfinite(unit_ns)
+    return np.where(runs, prices * np.where(runs, unit_ns, 0.0), np.inf)

@@ -1,0 +1,218 @@
+"""The most frames per second: a mixture of plans, by column generation, with its proof.
+
+With many frames in flight, frames need not share one plan. Of plans j with loads L_ij of the lanes,
+the best mixture is the linear programme
+
+    minimise sum over sets S of lanes of time_S
+    so that  sum over S with i in it of time_S / slowdown_i(S) >= sum_j share_j L_ij  (each lane i)
+             sum_j share_j = 1
+
+whose columns, the plans, are generated: given the prices of the lanes that its solution comes with,
+the plan of least priced load is the answer of the serial search to :func:`.lanes.priced`. Whatever
+the prices, as long as no set of lanes earns more than 1 in a ns, no mixture of any plans takes less
+than the least priced load of a plan; of the search's *bounds* of that, over all rounds, the largest
+is the proof (P. C. Gilmore, R. E. Gomory, Oper. Res. 9, 1961; A. A. Farley, Oper. Res. 38, 1990).
+A mixture needs no more plans than there are lanes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.optimize import linprog
+
+from nnapi_prof.partition.arrays import Floats
+from nnapi_prof.partition.lanes import Lanes, loads_of, priced
+from nnapi_prof.partition.problem import Placement, Problem
+from nnapi_prof.partition.search.anytime import PATIENCE, search
+from nnapi_prof.partition.search.result import Plan, SearchLimits, SearchResult, Watch
+
+MOST_ROUNDS = 60
+MET = 3e-6
+"""Relative: a mixture this close to its bound counts as proven; the search's own is 1e-6."""
+LEAST_SHARE = 1e-9
+"""Smaller shares are rounding."""
+MOST_STARTS = 6
+"""Plans that a round's search begins with."""
+SHARE_OF_TIME = 0.5
+"""Of what is left, for one round's search."""
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """A plan and what it loads the lanes with."""
+
+    placements: Plan
+    loads: Floats
+    """[lanes], ns"""
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """Plans with shares; frames take them in these proportions."""
+
+    columns: tuple[Column, ...]
+    shares: tuple[float, ...]
+    """Of each; above 0, 1 in all."""
+    busy_ns: float
+    """The least time of the busiest lanes for one frame, with many in flight."""
+
+    @property
+    def loads(self) -> Floats:
+        """[lanes], ns of one frame on average."""
+        rows = np.array([column.loads for column in self.columns])
+        return np.asarray(np.array(self.shares) @ rows, dtype=np.float64)
+
+
+class Columns:
+    """The plans that a search for mixtures has met, without those that load every lane at least as
+    much as another one does."""
+
+    def __init__(self, problem: Problem, lanes: Lanes) -> None:
+        self._problem = problem
+        self._lanes = lanes
+        self._met: set[Plan] = set()
+        self.columns: list[Column] = []
+
+    def offer(self, placements: Sequence[Placement]) -> Column | None:
+        """Notes a plan; None where it is no news, or cannot run."""
+        plan = tuple((tuple(units), k) for units, k in placements)
+        if plan in self._met:
+            return None
+        self._met.add(plan)
+        loads = loads_of(self._problem, self._lanes, plan)
+        if not np.isfinite(loads).all():
+            return None
+        if any((known.loads <= loads).all() for known in self.columns):
+            return None
+        self.columns = [known for known in self.columns if not (loads <= known.loads).all()]
+        column = Column(plan, loads)
+        self.columns.append(column)
+        return column
+
+    def best_single(self) -> Column:
+        """The plan that does most with every frame alike."""
+        best, best_ns = self.columns[0], math.inf
+        for column in sorted(self.columns, key=lambda column: float(column.loads.max())):
+            if column.loads.max() >= best_ns:
+                break
+            ns = self._lanes.busy_ns(column.loads)
+            if ns < best_ns:
+                best, best_ns = column, ns
+        return best
+
+
+def mix(lanes: Lanes, columns: Sequence[Column]) -> tuple[Mixture, Floats]:
+    """The best mixture of some plans, and the prices ([lanes]) of the lanes that prove it: of the
+    plans, none has a priced load below ``busy_ns``."""
+    loads = np.array([column.loads for column in columns])
+    scale = float(loads.max(initial=0.0)) or 1.0
+    rates = lanes.rates
+    n_sets = len(rates)
+    solve: Any = linprog
+    answer = solve(
+        np.concatenate([np.ones(n_sets), np.zeros(len(columns))]),
+        A_ub=np.concatenate([-rates.T, loads.T / scale], axis=1),
+        b_ub=np.zeros(lanes.count),
+        A_eq=np.concatenate([np.zeros(n_sets), np.ones(len(columns))])[None, :],
+        b_eq=np.ones(1),
+        method="highs-ds",
+    )
+    shares = np.where(answer.x[n_sets:] > LEAST_SHARE, answer.x[n_sets:], 0.0)
+    shares /= shares.sum()
+    chosen = sorted(np.flatnonzero(shares).tolist(), key=lambda j: -shares[j])
+    prices = np.maximum(0.0, -answer.ineqlin.marginals)
+    earned = float((rates @ prices).max())
+    prices = prices / earned if earned > 0 else np.full(lanes.count, 1.0 / lanes.count)
+    mixture = Mixture(
+        tuple(columns[j] for j in chosen),
+        tuple(float(shares[j]) for j in chosen),
+        lanes.busy_ns(shares @ loads),
+    )
+    return mixture, prices
+
+
+@dataclass(frozen=True, eq=False)
+class MixtureResult:
+    """The best mixture found, and what is known about it."""
+
+    mixture: Mixture
+    bound_ns: float
+    """No mixture of any plans takes less for a frame."""
+    columns: Columns
+    """All plans met that may be of use."""
+    rounds: int
+
+    @property
+    def is_optimal(self) -> bool:
+        return self.mixture.busy_ns <= self.bound_ns * (1 + MET)
+
+
+def best_mixture(
+    problem: Problem, lanes: Lanes, watch: Watch, starts: Iterable[Sequence[Placement]]
+) -> MixtureResult:
+    """The mixture of plans of most frames per second.
+
+    The problem has none but targets of lanes (:func:`.lanes.on_lanes`); ``starts`` are plans that
+    are known, at least one of which can run. Searches until the proof is there, no round finds a
+    better plan, or the limits end it.
+    """
+    columns = Columns(problem, lanes)
+    for placements in starts:
+        columns.offer(placements)
+    bound_ns, patience, rounds = 0.0, 0, 0
+    mixture, prices = mix(lanes, columns.columns)
+    while rounds < MOST_ROUNDS and not (watch.is_over and rounds):
+        rounds += 1
+        watch.stage = "mixture"
+        result = _cheapest(problem, lanes, prices, columns, patience, watch)
+        if result is None:
+            break
+        bound_ns = max(bound_ns, result.bound_ns)
+        least = result.ns
+        for plan in result.plans:
+            columns.offer(plan)
+        before = mixture.busy_ns
+        mixture, prices = mix(lanes, columns.columns)
+        watch.best_ns, watch.bound_ns = mixture.busy_ns, bound_ns
+        watch.spend(result.steps)
+        if mixture.busy_ns <= bound_ns * (1 + MET):
+            break
+        if least >= before * (1 - MET) and mixture.busy_ns >= before * (1 - MET):
+            if patience or result.is_optimal:
+                break
+            patience = PATIENCE
+    return MixtureResult(mixture, min(bound_ns, mixture.busy_ns), columns, rounds)
+
+
+def _cheapest(
+    problem: Problem,
+    lanes: Lanes,
+    prices: Floats,
+    columns: Columns,
+    patience: int,
+    watch: Watch,
+) -> SearchResult | None:
+    """The plan of least priced load; it begins with those known that come next to it."""
+    ordered = sorted(columns.columns, key=lambda column: float(prices @ column.loads))
+    limits = watch.limits
+    own = Watch(
+        SearchLimits(
+            seconds=watch.seconds_left * SHARE_OF_TIME,
+            memory_bytes=limits.memory_bytes,
+            effort=max(0.0, limits.effort - watch.steps) * SHARE_OF_TIME,
+            gap=limits.gap,
+        )
+    )
+    result = search(
+        priced(problem, lanes, prices),
+        own,
+        starts=[("known", column.placements) for column in ordered[:MOST_STARTS]],
+        patience=patience,
+    )
+    watch.interrupted |= own.interrupted
+    return result

@@ -1,0 +1,237 @@
+"""Frames per second: which mixture of plans, how many frames in flight, and how good that is.
+
+Processors work at once on different frames. :mod:`.mixture` finds what no dispatch of any plans
+betters, with its proof; :mod:`.queues` says what becomes of it with so many frames in flight, and
+chooses among it, mixtures of plans that change lanes less often, frames in turn on whole devices,
+one plan for all frames, and one frame at a time. All figures are predictions from costs that were
+measured one at a time, and from a contention that the caller gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from nnapi_prof.errors import PartitionError
+from nnapi_prof.graph.causes import amount
+from nnapi_prof.graph.plan import Plan, Proof, ProofKind
+from nnapi_prof.graph.unit import UnitGraph
+from nnapi_prof.partition.baselines import Baseline, find_baselines
+from nnapi_prof.partition.explain import cause_of_optimum
+from nnapi_prof.partition.flights import (
+    Flights,
+    InFlight,
+    Rate,
+    RateRule,
+    baseline_rates,
+    candidates_of,
+    choose,
+    per_second,
+    whole_plans,
+)
+from nnapi_prof.partition.lanes import Contention, loads_of, make_lanes, on_lanes
+from nnapi_prof.partition.mixture import MET, best_mixture
+from nnapi_prof.partition.problem import Costs, Placement, Problem, make_problem
+from nnapi_prof.partition.queues import Dispatch
+from nnapi_prof.partition.search.anytime import search
+from nnapi_prof.partition.search.result import Report, SearchLimits, Watch
+from nnapi_prof.partition.solver import segment_of
+
+SERIAL_SHARE = 0.2
+"""Of the time: for the fastest plan of a single frame."""
+OBJECTIVE = "time a frame in ms"
+
+
+@dataclass(frozen=True)
+class ThroughputPlan:
+    """Plans with shares, and what they are predicted to do."""
+
+    plans: tuple[Plan, ...]
+    shares: tuple[float, ...]
+    """Of each plan; 1 in all."""
+    rule: RateRule
+    lanes: tuple[str, ...]
+    loads_ns: tuple[float, ...]
+    """Of each lane, by one frame on average, with the others idle."""
+    period_ns: float
+    """Between two frames, with as many in flight as were asked for."""
+    proof: Proof
+    """Of the least time a frame can take, with however many in flight."""
+    baselines: tuple[Rate, ...]
+    """What else one could do; with any number of frames in flight."""
+    curve: tuple[InFlight, ...]
+    """By frames in flight, ascending; all within the limits of latency and memory."""
+    chosen: InFlight | None
+    """How the plans run; None where the number of frames in flight is not limited."""
+
+    @property
+    def frames_per_second(self) -> float:
+        return per_second(self.period_ns)
+
+    @property
+    def most_per_second(self) -> float:
+        """No plans and no dispatch do more frames in a second, by these costs."""
+        return per_second(self.proof.bound_ns)
+
+    def baseline(self, rule: RateRule) -> Rate | None:
+        """The baseline of a rule; None where it cannot run."""
+        return next((rate for rate in self.baselines if rate.rule is rule), None)
+
+
+def plan_throughput(
+    graph: UnitGraph,
+    costs: Costs,
+    *,
+    contention: Contention,
+    frames_in_flight: int | None = None,
+    max_latency_ns: float | None = None,
+    max_memory_bytes: int | None = None,
+    dispatches: Collection[Dispatch] = tuple(Dispatch),
+    limits: SearchLimits | None = None,
+    report: Report | None = None,
+) -> ThroughputPlan:
+    """Plans of most frames per second for a graph under a cost model: see :func:`throughput_of`."""
+    return throughput_of(
+        make_problem(graph, costs),
+        costs.simulated,
+        contention=contention,
+        frames_in_flight=frames_in_flight,
+        max_latency_ns=max_latency_ns,
+        max_memory_bytes=max_memory_bytes,
+        constant_bytes=[unit.constant_bytes for unit in graph.units],
+        dispatches=dispatches,
+        limits=limits,
+        report=report,
+    )
+
+
+def throughput_of(
+    problem: Problem,
+    simulated: bool = False,
+    *,
+    contention: Contention,
+    frames_in_flight: int | None = None,
+    max_latency_ns: float | None = None,
+    max_memory_bytes: int | None = None,
+    constant_bytes: Sequence[int] = (),
+    dispatches: Collection[Dispatch] = tuple(Dispatch),
+    limits: SearchLimits | None = None,
+    report: Report | None = None,
+) -> ThroughputPlan:
+    """Plans of most frames per second.
+
+    ``contention`` is how many times as long a processor takes while another one is busy.
+    ``frames_in_flight`` limits frames that were submitted and whose results were not handed over;
+    without it, and without a limit of latency or memory, it is what queues without end make.
+    ``max_latency_ns`` is kept by 95 % of frames; ``max_memory_bytes`` by weights
+    (``constant_bytes`` [n]) and values in flight. ``dispatches`` are those that whoever runs the
+    frames knows. ``limits`` are of the whole call but its simulations (a second or two).
+
+    Raises PartitionError where a unit runs on no processor of the device, where the contention or
+    a number is none, or nothing keeps to the limits.
+    """
+    if frames_in_flight is not None and frames_in_flight < 1:
+        raise PartitionError(f"{frames_in_flight} frames in flight are none: allow 1 at least")
+    if not dispatches:
+        raise PartitionError("frames need a dispatch: name one")
+    lanes = make_lanes(problem.targets, contention)
+    problem = on_lanes(problem, lanes)
+    watch = Watch(limits or SearchLimits(), report)
+    rivals = find_baselines(problem)
+    serial, met = _serial(problem, rivals, watch)
+    by_lane = tuple(whole_plans(problem, lanes, rivals))
+    starts = [*by_lane, *(rival.placements for rival in rivals), *met]
+    result = best_mixture(problem, lanes, watch, starts)
+    candidates = candidates_of(problem, lanes, result, by_lane, rivals, serial)
+    watch.stage = "queues"
+    flights = Flights(
+        problem,
+        lanes,
+        candidates,
+        constant_bytes,
+        tuple(dispatches),
+        max_latency_ns,
+        max_memory_bytes,
+    )
+    curve = flights.curve(frames_in_flight)
+    limited = (frames_in_flight, max_latency_ns, max_memory_bytes) != (None, None, None)
+    chosen = choose(curve, frames_in_flight) if limited else None
+    if limited and chosen is None:
+        raise PartitionError(_nothing_keeps(candidates, max_latency_ns, max_memory_bytes))
+    best = min(candidates, key=lambda rate: rate.period_ns)
+    rate = best if chosen is None else chosen.rate
+    loads = np.array(rate.shares) @ np.array(
+        [loads_of(problem, lanes, plan) for plan in rate.plans]
+    )
+    bound_ns = min(result.bound_ns, best.period_ns)
+    is_met = best.period_ns <= bound_ns * (1 + MET)
+    return ThroughputPlan(
+        plans=tuple(
+            _plan(problem, simulated, number, plan) for number, plan in enumerate(rate.plans, 1)
+        ),
+        shares=rate.shares,
+        rule=rate.rule,
+        lanes=lanes.names,
+        loads_ns=tuple(loads.tolist()),
+        period_ns=rate.period_ns if chosen is None else chosen.period_ns,
+        proof=Proof(
+            ProofKind.BOUND_MET if is_met else ProofKind.GAP,
+            best.period_ns,
+            bound_ns,
+            "mixture",
+            "mixture",
+            limited,
+            OBJECTIVE,
+        ),
+        baselines=baseline_rates(candidates),
+        curve=curve,
+        chosen=chosen,
+    )
+
+
+def _nothing_keeps(
+    candidates: Sequence[Rate], max_latency_ns: float | None, max_memory_bytes: int | None
+) -> str:
+    least = next(rate.period_ns for rate in candidates if rate.rule is RateRule.SERIAL)
+    asked = [] if max_latency_ns is None else [f"within {amount(max_latency_ns)}"]
+    asked += [] if max_memory_bytes is None else [f"in {max_memory_bytes:,} bytes"]
+    return (
+        f"no frame is through {' and '.join(asked)}: one alone takes {amount(least)} at "
+        "least; allow more time, or more memory"
+    )
+
+
+def _serial(
+    problem: Problem, rivals: Sequence[Baseline], watch: Watch
+) -> tuple[tuple[Placement, ...], Iterable[tuple[Placement, ...]]]:
+    """The plan of least latency, and all plans met on the way to it.
+
+    Raises PartitionError where none was found.
+    """
+    limits = watch.limits
+    own = Watch(
+        SearchLimits(
+            watch.seconds_left * SERIAL_SHARE,
+            limits.memory_bytes,
+            limits.effort * SERIAL_SHARE,
+            limits.gap,
+        )
+    )
+    watch.stage = "serial"
+    result = search(problem, own, starts=[("baseline", rival.placements) for rival in rivals])
+    watch.interrupted |= own.interrupted
+    watch.spend(own.steps)
+    if result is None:
+        raise PartitionError(
+            "no chain of segments on the device's processors was found: allow more time, or more "
+            "targets"
+        )
+    return result.placements, (result.placements, *result.plans)
+
+
+def _plan(problem: Problem, simulated: bool, number: int, placements: Sequence[Placement]) -> Plan:
+    segments = tuple(segment_of(problem, p, cause_of_optimum(problem, p)) for p in placements)
+    converting_ns = problem.conversions_ns(placements)
+    return Plan(f"mixture-{number}", segments, simulated, conversions_ns=converting_ns)
