@@ -55,10 +55,10 @@ class Archive:
             )
 
 
-def look_into(path: Path) -> Archive:
+def look_into(path: Path, advice: str = AGAIN) -> Archive:
     """The archive at ``path``. Raises ModelFileError where its names leave it or occur twice, or
-    where it unpacks to more than a model's archive does."""
-    sizes = _sizes(path, path, path.stat().st_size)
+    where it unpacks to more than a model's archive does; ``advice`` is how its message ends."""
+    sizes = _sizes(path, path, path.stat().st_size, advice)
     roots = {name.partition("/")[0] for name in sizes}
     if len(roots) == 1 and all("/" in name for name in sizes):
         return Archive(path, {name.partition("/")[2]: size for name, size in sizes.items()})
@@ -72,7 +72,9 @@ def check_inner(path: Path, name: str, data: bytes) -> None:
         _sizes(BytesIO(data), f"{path} ({visible(name)})", len(data))
 
 
-def _sizes(file: Path | BytesIO, shown: Path | str, n_bytes: int) -> dict[str, int]:
+def _sizes(
+    file: Path | BytesIO, shown: Path | str, n_bytes: int, advice: str = AGAIN
+) -> dict[str, int]:
     try:
         with zipfile.ZipFile(file) as archive:
             infos = archive.infolist()
@@ -82,7 +84,7 @@ def _sizes(file: Path | BytesIO, shown: Path | str, n_bytes: int) -> dict[str, i
         ) from error
     if len(infos) > MAX_RECORDS:
         raise ModelFileError(
-            f"{shown} holds {len(infos)} records, {MAX_RECORDS} at most are read: {AGAIN}"
+            f"{shown} holds {len(infos)} records, {MAX_RECORDS} at most are read: {advice}"
         )
     seen: set[str] = set()
     for info in infos:
@@ -90,19 +92,19 @@ def _sizes(file: Path | BytesIO, shown: Path | str, n_bytes: int) -> dict[str, i
         if _leaves(name):
             raise ModelFileError(
                 f"{shown} holds the name {visible(name, 100)}, which leads out of the archive: "
-                f"{AGAIN}"
+                f"{advice}"
             )
         if name.lower() in seen:  # PyTorch's reader does not heed case
             raise ModelFileError(
                 f"{shown} holds {visible(name, 100)} twice, so that readers differ on what it is: "
-                f"{AGAIN}"
+                f"{advice}"
             )
         seen.add(name.lower())
     total = sum(info.file_size for info in infos)
     if total > FREE_BYTES and total > MAX_RATIO * n_bytes:
         raise ModelFileError(
             f"{shown} has {_size(n_bytes)} and would unpack to {_size(total)}, as no model does: "
-            f"{AGAIN}"
+            f"{advice}"
         )
     return {info.filename: info.file_size for info in infos if not info.is_dir()}
 
@@ -246,7 +248,7 @@ class _Walker(pickle._Unpickler):  # the reference implementation
         if module == "torch" and storage and storage[1] in _ITEM_BYTES:
             return _Name(full, _ITEM_BYTES[storage[1]])
         if name not in _KNOWN.get(module, ()):
-            raise BadPickle(f"it names {shown}, which models in TorchScript do not")
+            raise BadPickle(f"it names {shown}, which tensors and TorchScript do not")
         return _Name(full)
 
     def persistent_load(self, pid: Any) -> Any:

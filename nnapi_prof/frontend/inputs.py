@@ -201,12 +201,17 @@ def try_model(name: str, model: torch.jit.ScriptModule, examples: Sequence[Tenso
         ) from error
 
 
-def first_bundled(model: torch.jit.ScriptModule) -> Sequence[object] | None:
-    """The first example that torch.utils.bundled_inputs stored with the model."""
+def bundled_examples(model: torch.jit.ScriptModule) -> list[Sequence[object]]:
+    """All examples that torch.utils.bundled_inputs stored with the model."""
     if not hasattr(model, "get_all_bundled_inputs"):
-        return None
+        return []
     with quiet_torch():
-        examples = model.get_all_bundled_inputs()
+        return list(model.get_all_bundled_inputs())
+
+
+def first_bundled(model: torch.jit.ScriptModule) -> Sequence[object] | None:
+    """The first of them."""
+    examples = bundled_examples(model)
     return examples[0] if examples else None
 
 

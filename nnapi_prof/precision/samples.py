@@ -1,0 +1,305 @@
+"""Samples of a model's inputs: what it is calibrated with, and what is held out to judge it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from nnapi_prof.errors import InputSpecError, option
+from nnapi_prof.frontend.inputs import bundled_examples
+from nnapi_prof.frontend.loader import ModelKind, model_kind, read_exported, read_torchscript
+from nnapi_prof.frontend.quant import plain
+from nnapi_prof.graph.node import describe, torch_dtype
+from nnapi_prof.graph.program import Program
+from nnapi_prof.graph.types import TensorType
+from nnapi_prof.precision.sample_files import KINDS, elements_of, is_function, user_function
+
+LIMIT = 128
+"""Samples that are used unless told otherwise."""
+HELD_OUT = 0.25
+"""The share of them that is held out."""
+N_RANDOM = 32
+"""Samples that are made up where there are none."""
+TARGETS = ("target", "targets", "label", "labels")
+"""Names of arrays that are not inputs but what the model should say."""
+
+Source = str | os.PathLike[str] | Iterable[Any] | Callable[[], Iterable[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """One run's inputs, of the program's shapes and element types, and what should come out."""
+
+    inputs: tuple[Tensor, ...]
+    target: Tensor | None = None
+    """Labels, if the data has any; its first dimension is the batch's."""
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """All samples, in two parts; :func:`load_samples` makes them."""
+
+    calibration: tuple[Sample, ...]
+    held_out: tuple[Sample, ...]
+    notes: tuple[str, ...] = ()
+    """What the user should know of them."""
+    made_up: bool = False
+    """Whether they are random numbers: what they say of accuracy means little."""
+
+
+def load_samples(
+    program: Program,
+    source: Source | None = None,
+    *,
+    model: Path | None = None,
+    transform: str | Callable[[Any], Any] | None = None,
+    limit: int = LIMIT,
+    held_out: float = HELD_OUT,
+    seed: int = 0,
+) -> Samples:
+    """Samples of the inputs of ``program``, in two parts that ``seed`` chooses.
+
+    ``source`` is a path (``.pt``, ``.npz``, ``.npy``, a folder of these or of images), a
+    ``module:function`` or function that returns an iterable, or an iterable, a DataLoader for one.
+    What it gives one by one is a sample or a batch: a tensor, a tuple of the model's inputs, that
+    with a target behind, or a mapping by the names of inputs. ``transform``, a function or
+    ``module:function``, makes such of what files hold: a PIL image, a tensor, an array. Batches
+    larger than the model's are split.
+
+    Without a source, examples that ``model``, the model's file, has are used, and else random
+    inputs; ``notes`` say so. Raises InputSpecError where samples do not fit the program or there
+    are none, UsageError where a function cannot be found.
+    """
+    notes: list[str] = []
+    made_up = False
+    if source is not None:
+        function = user_function(transform) if isinstance(transform, str) else transform
+        elements = _elements(program, source, function, limit, seed)
+        samples = list(itertools.islice(_fitted(program, elements), limit))
+        if not samples:
+            raise InputSpecError(
+                f"{option('calibration')} has no samples: {KINDS} is what they are read from"
+            )
+    else:
+        samples = list(itertools.islice(stored_samples(program, model), limit))
+        made_up = not samples
+        if made_up:
+            samples = random_samples(program, N_RANDOM, seed)
+            notes.append(
+                f"no calibration data: {N_RANDOM} random inputs stand for it, so that ranges and "
+                f"errors may be far from those of real ones; give {option('calibration')}"
+            )
+        else:
+            notes.append(
+                f"no calibration data: what is stored with the model stands for it "
+                f"({len(samples)} of its inputs); give {option('calibration')} for more"
+            )
+    order = list(range(len(samples)))
+    random.Random(seed).shuffle(order)
+    n_held_out = min(max(round(len(samples) * held_out), 1), len(samples) - 1)
+    if n_held_out == 0:
+        notes.append("there is one sample only: what is calibrated with it is judged by it, too")
+        return Samples(tuple(samples), tuple(samples), tuple(notes), made_up)
+    held_out_part = sorted(order[:n_held_out])
+    return Samples(
+        tuple(samples[i] for i in sorted(order[n_held_out:])),
+        tuple(samples[i] for i in held_out_part),
+        tuple(notes),
+        made_up,
+    )
+
+
+def _elements(
+    program: Program,
+    source: Source,
+    transform: Callable[[Any], Any] | None,
+    limit: int,
+    seed: int,
+) -> Iterable[Any]:
+    if isinstance(source, str) and is_function(source) and not Path(source).exists():
+        source = user_function(source)
+    if isinstance(source, str | os.PathLike):
+        return elements_of(Path(source), transform, limit, seed)
+    elements: Any = source
+    if callable(source) and not isinstance(source, Tensor):
+        elements = source()
+    if isinstance(elements, Tensor | np.ndarray | Mapping) or _is_one(elements, program):
+        elements = [elements]
+    if not isinstance(elements, Iterable):
+        raise InputSpecError(
+            f"samples are {type(elements).__name__}: an iterable of tensors, tuples or mappings is "
+            "wanted"
+        )
+    return elements if transform is None else map(transform, elements)
+
+
+def _is_one(elements: object, program: Program) -> bool:
+    """Whether a tuple is all inputs of one sample, and not several samples."""
+    n = len(program.example_inputs)
+    alone = isinstance(elements, tuple) and len(elements) in (n, n + 1) and n > 1
+    return alone and all(isinstance(value, Tensor | np.ndarray) for value in elements)  # type: ignore[attr-defined]
+
+
+# Without data
+
+
+def stored_samples(program: Program, model: Path | None) -> Iterator[Sample]:
+    """The examples in a model's file that fit the program: bundled inputs of TorchScript, or what
+    an ExportedProgram was exported with."""
+    if model is None:
+        return
+    stored: list[Sequence[Any]]
+    if model_kind(model) is ModelKind.EXPORTED:
+        leaves = pytree.tree_leaves(read_exported(model).example_inputs)
+        stored = [[leaf for leaf in leaves if isinstance(leaf, Tensor)]]
+    else:
+        stored = bundled_examples(read_torchscript(model))
+    expected = [describe(value) for value in program.example_inputs]
+    for example in stored:
+        values = [plain(value) for value in example if isinstance(value, Tensor)]
+        if [describe(value) for value in values] == expected:
+            yield Sample(tuple(value.detach() for value in values))
+
+
+def random_samples(program: Program, n: int, seed: int) -> list[Sample]:
+    """Normal floats; integers and truth values are those of the program's example."""
+    generator = torch.Generator().manual_seed(seed)
+    return [
+        Sample(
+            tuple(
+                torch.randn(value.shape, generator=generator).to(value.dtype)
+                if value.dtype.is_floating_point
+                else value
+                for value in program.example_inputs
+            )
+        )
+        for _ in range(n)
+    ]
+
+
+# Samples and batches as the program takes them
+
+
+def _fitted(program: Program, elements: Iterable[Any]) -> Iterator[Sample]:
+    types = [describe(value) for value in program.example_inputs]
+    for element in elements:
+        if isinstance(element, Sample):
+            element = (*element.inputs, *([] if element.target is None else [element.target]))
+        inputs, target = _parts(element, program.units.inputs)
+        yield from _split(inputs, target, types, program.name)
+
+
+def _parts(element: Any, names: Sequence[str]) -> tuple[list[Tensor], Tensor | None]:
+    """Inputs and target of a sample or batch."""
+    if isinstance(element, Mapping):
+        return _named_parts(element, names)
+    if not isinstance(element, list | tuple):
+        element = [element]
+    if len(element) == 2 and isinstance(element[0], list | tuple | Mapping):
+        inputs, _ = _parts(element[0], names)
+        return inputs, _tensor(element[1])
+    if len(element) not in (len(names), len(names) + 1):
+        raise InputSpecError(
+            f"a sample has {len(element)} values, the model takes {len(names)} inputs: give these, "
+            "and behind them at most a target"
+        )
+    values = [_tensor(value) for value in element]
+    return values[: len(names)], values[len(names)] if len(values) > len(names) else None
+
+
+def _named_parts(
+    element: Mapping[str, Any], names: Sequence[str]
+) -> tuple[list[Tensor], Tensor | None]:
+    target_name = next((name for name in TARGETS if name in element and name not in names), None)
+    target = None if target_name is None else _tensor(element[target_name])
+    rest = [name for name in element if name != target_name]
+    by_name = all(name in element for name in names)
+    if not by_name and len(rest) != len(names):
+        raise InputSpecError(
+            f"a sample has {', '.join(map(str, rest)) or 'nothing'}, the model takes "
+            f"{', '.join(names)}: name the arrays so, and labels {TARGETS[1]}"
+        )
+    return [_tensor(element[name]) for name in (names if by_name else rest)], target
+
+
+def _tensor(value: Any) -> Tensor:
+    if isinstance(value, Tensor):
+        integers = plain(value.detach().cpu())
+        assert isinstance(integers, Tensor)
+        return integers
+    try:
+        array = np.asarray(value)
+        return torch.from_numpy(array if array.flags.writeable else array.copy())
+    except (TypeError, ValueError) as error:
+        raise InputSpecError(
+            f"a sample has {type(value).__name__} in it, tensors and arrays are wanted"
+        ) from error
+
+
+def _split(
+    inputs: list[Tensor], target: Tensor | None, types: Sequence[TensorType], name: str
+) -> Iterator[Sample]:
+    """A sample as it is, without the dimension of a batch of one, or a batch cut into the program's
+    own."""
+    shapes = [tuple(value.shape) for value in inputs]
+    wanted = [type_.shape for type_ in types]
+    if shapes == wanted:
+        yield Sample(_converted(inputs, types, name), target)
+        return
+    if all(w[:1] == (1,) and s == w[1:] for s, w in zip(shapes, wanted, strict=True)):
+        values = [value.unsqueeze(0) for value in inputs]
+        yield Sample(_converted(values, types, name), target)
+        return
+    sizes = {shape[:1] for shape in shapes}
+    batches = {shape[:1] for shape in wanted}
+    rests = all(s[1:] == w[1:] for s, w in zip(shapes, wanted, strict=True))
+    if len(sizes) != 1 or len(batches) != 1 or not rests or () in sizes | batches:
+        raise InputSpecError(
+            f"a sample has the shapes {_listed(shapes)}, {name} takes {_listed(wanted)}: give "
+            "samples of these, or batches of them"
+        )
+    (n,), (batch,) = sizes.pop(), batches.pop()
+    if n < batch:
+        raise InputSpecError(f"a batch has {n} samples, {name} takes {batch} at once: give as many")
+    for start in range(0, n - batch + 1, batch):
+        values = [value[start : start + batch] for value in inputs]
+        own = target
+        if target is not None and target.ndim and len(target) == n:
+            own = target[start : start + batch]
+        yield Sample(_converted(values, types, name), own)
+
+
+def _converted(
+    values: Sequence[Tensor], types: Sequence[TensorType], name: str
+) -> tuple[Tensor, ...]:
+    """Copies of the values in the program's element types, where that changes what none of them
+    says: an array may be a file's, and a batch its owner's."""
+    converted = []
+    for value, type_ in zip(values, types, strict=True):
+        dtype = torch_dtype(type_.dtype)
+        same_kind = value.is_floating_point() == dtype.is_floating_point
+        result = value.to(dtype) if same_kind else value
+        exact = dtype.is_floating_point or torch.equal(result.to(value.dtype), value)
+        if not same_kind or not exact:
+            raise InputSpecError(
+                f"a sample is {str(value.dtype).removeprefix('torch.')}, {name} takes "
+                f"{type_.dtype}: convert it, as the model's own preparation does"
+            )
+        if dtype.is_floating_point and not bool(torch.isfinite(result).all()):
+            raise InputSpecError(f"a sample for {name} has values that are not finite numbers")
+        converted.append(result.clone(memory_format=torch.contiguous_format))
+    return tuple(converted)
+
+
+def _listed(shapes: Sequence[tuple[int, ...]]) -> str:
+    return ", ".join("x".join(map(str, shape)) or "scalar" for shape in shapes)
