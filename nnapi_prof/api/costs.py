@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from nnapi_prof.api import notebook
 from nnapi_prof.api import options as arguments
 from nnapi_prof.api.devices import reached
-from nnapi_prof.api.events import SILENT, Listener, Progress, to_log
+from nnapi_prof.api.events import Listener, Progress, to_log
 from nnapi_prof.api.model import Model, loaded
 from nnapi_prof.api.objective import AdjustedCosts, Objective, UnitCost, Weight
 from nnapi_prof.api.program_costs import filled_costs, fitted_costs
@@ -24,12 +25,10 @@ from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.devices import find_one, measured
 from nnapi_prof.costs.store.selection import Selection, instant
 from nnapi_prof.device.agent import AgentClient
-from nnapi_prof.device.protocol.results import AgentInfo, describe
+from nnapi_prof.device.protocol.results import AgentInfo, describe, device_fingerprint
 from nnapi_prof.errors import UsageError
-from nnapi_prof.execution.profile.cached_units import CachedUnits
 from nnapi_prof.execution.profile.options import ProfileOptions, ProfileOutcome
 from nnapi_prof.execution.profile.session import profile as measure_model
-from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition import Costs as PricedUnits
 from nnapi_prof.reports.words import (
     MARGINAL_MARKS,
@@ -250,17 +249,34 @@ def _in_ms(ns: float | None) -> float:
     return float("nan") if ns is None else ns / 1e6
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C while :func:`profile` measured; what was measured until then is in the cost table."""
+
+    def __init__(self, device: str, location: str, outcome: ProfileOutcome) -> None:
+        super().__init__(
+            f"{outcome.n_measured} measurements are kept in {location}; the same call goes on from"
+            " there"
+        )
+        self.device = device
+        """For people, as :attr:`Costs.device`."""
+        self.location = location
+        """The cost table, as :attr:`Costs.location`."""
+        self.outcome = outcome
+        """How much was measured, and the plan of the last round."""
+
+
 def profile(
     model: Model | str | os.PathLike[str],
-    device: str | None = None,
+    device: str | AgentClient | None = None,
     *,
-    costs: str | os.PathLike[str] | None = None,
-    threads: int = 1,
-    cpus: str = "big",
-    mode: str = "sync",
+    costs: str | os.PathLike[str] | CostStore | None = None,
+    threads: int = USUAL.conditions.threads,
+    cpus: str = USUAL.conditions.cpus,
+    mode: str = USUAL.conditions.mode.value,
     relaxed: bool = False,
     float16: bool = False,
     accelerators: Sequence[str] | None = None,
+    preferences: Sequence[str] | None = None,
     refine: bool = USUAL.refine,
     every_preference: bool = False,
     fresh: bool = False,
@@ -272,27 +288,31 @@ def profile(
     memory_mb: int | None = None,
     timeout_s: float = USUAL.timeout_s,
     progress: Callable[[Progress], None] | None = None,
+    listener: Listener | None = None,
 ) -> Costs:
     """Measures a model's units and regions on a device, as ``nnapi-prof profile`` does.
 
     ``device`` is a serial, ``HOST:PORT``, ``local`` or ``sim:NAME``; None the only phone, else a
-    simulated one. ``costs`` is the cost table, an SQLite file or a PostgreSQL URL; None
-    ``$NNAPI_PROF_COSTS``, else a file in the user's data folder. What it has for this device and
-    these conditions is not measured again, unless ``fresh``.
+    simulated one; or one that is open already. ``costs`` is the cost table, an SQLite file, a
+    PostgreSQL URL or a table that is open; None ``$NNAPI_PROF_COSTS``, else a file in the user's
+    data folder. What it has for this device and these conditions is not measured again, unless
+    ``fresh``.
 
     The conditions: ``threads`` of the CPU engine; ``cpus`` is ``big``, ``all`` or a mask in hex;
     ``mode`` is ``sync``, ``burst`` or ``async``; ``relaxed`` lets NNAPI compute float32 as float16,
     ``float16`` gives it models in float16.
 
-    ``accelerators`` limits to those names; ``refine`` measures the regions of the plan whole until
-    it stands; ``every_preference`` measures every unit under all three. ``runs`` are recorded of
-    each region at most, in ``rounds`` turns of the alternatives, for ``budget_ms`` ms, after up to
-    ``warmup_ms`` ms. A hot phone is waited for ``cooldown_s`` s; ``memory_mb`` limits the process
-    of a measurement, ``timeout_s`` (s) each of its steps. ``progress`` is called with a
-    :class:`nnapi_prof.Progress` after each.
+    ``accelerators`` and ``preferences`` (``low_power``, ``fast``, ``sustained``) limit to those
+    names; ``refine`` measures the regions of the plan whole until it stands; ``every_preference``
+    measures every unit under all three. ``runs`` are recorded of each region at most, in ``rounds``
+    turns of the alternatives, for ``budget_ms`` ms, after up to ``warmup_ms`` ms. A hot phone is
+    waited for ``cooldown_s`` s; ``memory_mb`` limits the process of a measurement, ``timeout_s``
+    (s) each of its steps. ``progress`` is called with a :class:`nnapi_prof.Progress` after each; a
+    ``listener`` hears notes, too, in place of it.
 
     Raises NnapiProfError: DeviceError where the device fails (what was measured is kept),
-    UsageError, CostError. Ctrl-C raises KeyboardInterrupt; what was measured is kept, too.
+    UsageError, CostError. Ctrl-C raises :class:`Interrupted`, a KeyboardInterrupt; what was
+    measured is kept, too.
     """
     arguments.repeats(runs, cooldown_s, memory_mb)
     arguments.number("rounds", rounds, 1, arguments.MOST_ROUNDS)
@@ -310,42 +330,38 @@ def profile(
         timeout_s=timeout_s,
         fresh=fresh,
         conditions=arguments.conditions_of(threads, cpus, mode, relaxed, float16),
+        preferences=arguments.preferences_of(preferences),
         accelerators=named,
         refine=refine,
         every_preference=every_preference,
     )
-    listener = to_log(progress)
+    listener = listener or to_log(progress)
     chosen = loaded(model)
-    with (
-        CostStore(arguments.table(costs)) as store,
-        reached(device, listener) as client,
-    ):
-        return profiled_costs(chosen, device or client.serial, client, store, options, listener)
+    with open_table(costs) as store, reached(device, listener) as client:
+        return profile_on(chosen, client, store, options, listener)
 
 
-def profiled_costs(
+def profile_on(
     model: Model,
-    device_spec: str,
     client: AgentClient,
     store: CostStore,
     options: ProfileOptions,
     listener: Listener,
 ) -> Costs:
-    """:func:`profile` where device and table are open; ``device_spec`` is what names the device."""
-    profiled = profile_on(model.outline, client, store, options, listener)
-    outcome = profiled.outcome
+    """:func:`profile` where device and table are open already."""
+    device, location = describe(client.info()), str(store.location)
+    listener.busy(f"{model.name} on {device}")
+    outcome = measure_model(model.outline, client, store, options, listener.progress)
     if outcome.interrupted or outcome.costs is None:
-        rows_kept = f"{outcome.n_measured} measurements are kept in {profiled.location}"
-        listener.note(f"interrupted: {rows_kept}; the same call goes on from there")
-        raise KeyboardInterrupt(rows_kept)
+        raise Interrupted(device, location, outcome)
     return Costs(
         model=model,
-        device=profiled.device,
+        device=device,
         conditions=options.conditions,
         priced=outcome.costs,
-        device_spec=device_spec,
+        device_spec=client.serial,
         fingerprint=outcome.fingerprint,
-        location=profiled.location,
+        location=location,
         measurements=tuple(store.measurements(outcome.fingerprint, conditions=options.conditions)),
         device_info=_device_info(store, outcome.fingerprint),
         agent_info=outcome.info,
@@ -354,14 +370,27 @@ def profiled_costs(
     )
 
 
+@contextmanager
+def open_table(costs: str | os.PathLike[str] | CostStore | None) -> Iterator[CostStore]:
+    """Opens what ``costs`` names for the time of a block; a table that is open already stays so.
+
+    Raises UsageError where it names nothing, CostError where that cannot be opened.
+    """
+    if isinstance(costs, CostStore):
+        yield costs
+        return
+    with CostStore(arguments.table(costs)) as store:
+        yield store
+
+
 def read_costs(
     model: Model | str | os.PathLike[str],
-    costs: str | os.PathLike[str] | None = None,
-    device: str | None = None,
+    costs: str | os.PathLike[str] | CostStore | None = None,
+    device: str | AgentClient | None = None,
     *,
-    threads: int = 1,
-    cpus: str = "big",
-    mode: str = "sync",
+    threads: int = USUAL.conditions.threads,
+    cpus: str = USUAL.conditions.cpus,
+    mode: str = USUAL.conditions.mode.value,
     relaxed: bool = False,
     float16: bool = False,
     fill: bool = False,
@@ -369,44 +398,49 @@ def read_costs(
 ) -> Costs:
     """Reads what was measured of a model's units from a cost table; no device is needed.
 
-    ``costs`` is that of :func:`profile`. ``device`` is a device of the table: its fingerprint, the
-    beginning of it, or its name as `nnapi-prof costs list` shows it, with * and ?; None where there
-    is only one. The conditions ``threads``, ``cpus``, ``mode``, ``relaxed`` and ``float16`` are
-    those that it was measured under. ``fill`` estimates units that were never measured from what
-    else was measured on the device. ``until``, a date or time in UTC, leaves out what was measured
-    later.
+    ``costs`` is that of :func:`profile`, or a table that is open already. ``device`` is a device of
+    the table: its fingerprint, the beginning of it, or its name as `nnapi-prof costs list` shows
+    it, with * and ?; None where there is only one; or a device that is open. The conditions
+    ``threads``, ``cpus``, ``mode``, ``relaxed`` and ``float16`` are those that it was measured
+    under. ``fill`` estimates units that were never measured from what else was measured on the
+    device. ``until``, a date or time in UTC, leaves out what was measured later.
 
     Raises CostError where the model was not measured there, UsageError where the table or the
     device is not found.
     """
     chosen = loaded(model)
     conditions = arguments.conditions_of(threads, cpus, mode, relaxed, float16)
-    where = arguments.table(costs) or default_location()
-    if "://" not in where and not Path(where).expanduser().exists():
-        raise UsageError(f"cost table {where} does not exist: profile() makes one")
-    with CostStore(where) as store:
-        devices = measured(store)
-        row = find_one(devices, device if device is not None else "*")
-        selection = Selection(
-            (row.fingerprint,), conditions=conditions, until=_until(until), newest=True
+    if not isinstance(costs, CostStore):
+        costs = arguments.table(costs) or default_location()
+        if "://" not in costs and not Path(costs).expanduser().exists():
+            raise UsageError(f"cost table {costs} does not exist: profile() makes one")
+    with open_table(costs) as store:
+        if isinstance(device, AgentClient):
+            fingerprint, name = device_fingerprint(device.info()), describe(device.info())
+        else:
+            row = find_one(measured(store), "*" if device is None else device)
+            fingerprint, name = row.fingerprint, row.name
+        rows = store.select(
+            Selection((fingerprint,), conditions=conditions, until=_until(until), newest=True)
         )
-        rows = store.select(selection)
         notes: tuple[str, ...] = chosen.notes
         priced: CostModel
         if fill:
-            priced, note = filled_costs(chosen.program, store, row.fingerprint, conditions)
+            priced, note = filled_costs(chosen.program, rows, fingerprint)
             notes = (*notes, note) if note else notes
         else:
             priced = fitted_costs(chosen.graph, rows, conditions)
         return Costs(
             model=chosen,
-            device=row.name,
+            device=name,
             conditions=conditions,
             priced=priced,
-            fingerprint=row.fingerprint,
+            device_spec=device.serial if isinstance(device, AgentClient) else None,
+            fingerprint=fingerprint,
             location=str(store.location),
             measurements=tuple(rows),
-            device_info=_device_info(store, row.fingerprint),
+            device_info=_device_info(store, fingerprint),
+            agent_info=device.info() if isinstance(device, AgentClient) else None,
             notes=notes,
         )
 
@@ -425,55 +459,3 @@ def _until(text: str | None) -> str | None:
 def _device_info(store: CostStore, fingerprint: str) -> Mapping[str, Any]:
     descriptions = {row.fingerprint: row.description for row in store.devices()}
     return descriptions.get(fingerprint, {})
-
-
-@dataclass(frozen=True)
-class Profiled:
-    """What a profile measured, of what, and where it is kept."""
-
-    model: str
-    """Its name, for people."""
-    units: UnitGraph
-    device: str
-    """For people: ``Pixel 6 (...)``."""
-    location: str
-    """The cost table: a file's path, or a URL without its password."""
-    outcome: ProfileOutcome
-
-
-def profile_file(
-    model: Path,
-    inputs: Sequence[str] = (),
-    *,
-    device: str | None = None,
-    costs: str | None = None,
-    options: ProfileOptions | None = None,
-    listener: Listener = SILENT,
-) -> Profiled:
-    """``nnapi-prof profile``: measures a model's units and regions into the cost table.
-
-    ``inputs``, ``device`` and ``costs`` are what ``--input``, ``--device`` and ``--costs`` take.
-    Ctrl-C ends it with an outcome marked ``interrupted``; what was measured is in the table.
-
-    Raises NnapiProfError: of the model, the device or the table.
-    """
-    from nnapi_prof.api.model import outline_of
-
-    units = outline_of(model, inputs, listener)
-    listener.notes(*units.notes)  # of a model that is remembered, too
-    with CostStore(costs) as store, reached(device, listener) as client:
-        return profile_on(units, client, store, options, listener)
-
-
-def profile_on(
-    model: CachedUnits,
-    client: AgentClient,
-    store: CostStore,
-    options: ProfileOptions | None = None,
-    listener: Listener = SILENT,
-) -> Profiled:
-    """:func:`profile_file` where model, device and table are open already."""
-    described = describe(client.info())
-    listener.busy(f"{model.name} on {described}")
-    outcome = measure_model(model, client, store, options, listener.progress)
-    return Profiled(model.name, model.units, described, str(store.location), outcome)

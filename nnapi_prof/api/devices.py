@@ -45,12 +45,15 @@ def devices() -> Devices:
 
 
 @contextmanager
-def reached(device: str | None, listener: Listener = SILENT) -> Iterator[AgentClient]:
+def reached(device: str | AgentClient | None, listener: Listener = SILENT) -> Iterator[AgentClient]:
     """Opens what ``--device`` names for the time of a block; ``listener`` hears what takes time,
-    and which device it is where nobody named one.
+    and which device it is where nobody named one. A device that is open already stays so.
 
     Raises what :func:`nnapi_prof.device.find.open_device` raises.
     """
+    if isinstance(device, AgentClient):
+        yield device
+        return
     device_name(device)
     with open_device(device, listener.busy) as opened:
         if opened.note:

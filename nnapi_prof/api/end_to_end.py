@@ -13,18 +13,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nnapi_prof.api import options as arguments
-from nnapi_prof.api.costs import Costs, profiled_costs
+from nnapi_prof.api.costs import Costs, open_table, profile_on
 from nnapi_prof.api.devices import reached
 from nnapi_prof.api.events import SILENT, Listener, Progress, to_log
-from nnapi_prof.api.model import Model, loaded
+from nnapi_prof.api.model import Model, load, loaded
 from nnapi_prof.api.result import expected, keep_result, run_on
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.errors import NnapiProfError
-from nnapi_prof.execution.options import RunOptions
+from nnapi_prof.execution.options import QUICK, RunOptions
 from nnapi_prof.execution.profile.options import ProfileOptions, ProfileOutcome
 from nnapi_prof.graph.plan import Engine
 
@@ -34,27 +34,8 @@ if TYPE_CHECKING:
     from nnapi_prof.bundle.bundle import Bundle
 
 
-PLAN_MS = 600
-"""Each plan is timed for about this long, in ``runs`` runs at most."""
-WARMUP_MS = 60
-"""A governor raises the clock within about 20 ms."""
-RUNS = 20
 VERIFYING_RUNS = 30
 """Of each plan before one is chosen, which happens once."""
-
-
-def quick(
-    runs: int, *, cooldown_s: float = RunOptions().cooldown_s, memory_mb: int | None = None
-) -> RunOptions:
-    """How plans run: shorter than in ``nnapi-prof run``, and in one process each."""
-    return RunOptions(
-        runs=runs,
-        repeats=1,
-        warmup_ms=WARMUP_MS,
-        budget_ms=PLAN_MS,
-        cooldown_s=cooldown_s,
-        memory_mb=memory_mb,
-    )
 
 
 @dataclass
@@ -90,27 +71,35 @@ def run_all(
     model: Model,
     *,
     report: Path,
-    device: str | None = None,
-    costs: str | None = None,
-    options: ProfileOptions | None = None,
-    settings: RunOptions | None = None,
+    device: str | AgentClient | None = None,
+    costs: str | os.PathLike[str] | None = None,
+    fresh: bool = False,
+    runs: int = QUICK.runs,
+    cooldown_s: float = QUICK.cooldown_s,
+    memory_mb: int | None = None,
     listener: Listener = SILENT,
+    **conditions: Any,
 ) -> PipelineResult:
-    """Profiles, plans, verifies and runs a model, and writes bundle and report.
+    """:func:`go`, which tells what it reached where a step failed, too: it takes the same.
 
     The bundle stands beside ``report``, under its name with ``.nnprof``. Refinement is left out
     where the cost table has all that a profile measures, and the plan's regions measured whole. A
     fault ends it with what was reached, in ``PipelineResult.fault``; Ctrl-C raises
     KeyboardInterrupt.
     """
+    arguments.repeats(runs, cooldown_s, memory_mb)
+    options = ProfileOptions(
+        conditions=arguments.conditions_of(**conditions),
+        fresh=fresh,
+        cooldown_s=cooldown_s,
+        memory_mb=memory_mb,
+    )
+    settings = replace(QUICK, runs=runs, cooldown_s=cooldown_s, memory_mb=memory_mb)
     pipeline = PipelineResult(model, report)
-    options = options or ProfileOptions()
-    settings = settings or quick(RUNS)
     try:
-        with CostStore(costs) as store, reached(device, listener) as client:
+        with open_table(costs) as store, reached(device, listener) as client:
             with pipeline.step("profile"):
-                device_spec = device or client.serial
-                pipeline.costs = _measured(model, device_spec, client, store, options, listener)
+                pipeline.costs = _measured(model, client, store, options, listener)
             _load(pipeline, listener)
             _plan(pipeline, client, settings, listener)
             _run(pipeline, client, settings, listener)
@@ -125,7 +114,6 @@ def run_all(
 
 def _measured(
     model: Model,
-    device_spec: str,
     client: AgentClient,
     store: CostStore,
     options: ProfileOptions,
@@ -133,16 +121,12 @@ def _measured(
 ) -> Costs:
     """The costs. Refines them unless a profile before has: then all was known, and the plan that
     follows from it is of regions that were measured whole."""
-    unit_costs = profiled_costs(
-        model, device_spec, client, store, replace(options, refine=False), listener
-    )
+    unit_costs = profile_on(model, client, store, replace(options, refine=False), listener)
     outcome = unit_costs.outcome
     if not options.refine or (outcome and not outcome.n_measured and _stands(unit_costs)):
         return unit_costs
     again = replace(options, fresh=False)
-    final = profiled_costs(
-        model, device_spec, client, store, again, replace(listener, busy=_unheard)
-    )
+    final = profile_on(model, client, store, again, replace(listener, busy=_unheard))
     return replace(final, outcome=_together(outcome, final.outcome))
 
 
@@ -214,9 +198,7 @@ def _plan(
             memory_mb=settings.memory_mb,
         )
         try:
-            bundle = verified(
-                planned.bundle, pipeline.model.program, client, options, None, listener
-            )
+            bundle = verified(planned.bundle, pipeline.model.program, client, options, listener)
             pipeline.planned = replace(planned, plans=bundle.plans, converted=bundle)
         finally:  # a plan that was not run whole is a plan
             pipeline.bundle = pipeline.planned.save(folder)
@@ -277,19 +259,19 @@ def _report(pipeline: PipelineResult, listener: Listener) -> None:
 
 def go(
     model: Model | str | os.PathLike[str],
-    device: str | None = None,
+    device: str | AgentClient | None = None,
     *,
     inputs: str | Sequence[str] | None = None,
     report: str | os.PathLike[str] | None = None,
     costs: str | os.PathLike[str] | None = None,
-    threads: int = 1,
-    cpus: str = "big",
-    mode: str = "sync",
+    threads: int = arguments.USUAL.threads,
+    cpus: str = arguments.USUAL.cpus,
+    mode: str = arguments.USUAL.mode.value,
     relaxed: bool = False,
     float16: bool = False,
     fresh: bool = False,
-    runs: int = RUNS,
-    cooldown_s: float = RunOptions().cooldown_s,
+    runs: int = QUICK.runs,
+    cooldown_s: float = QUICK.cooldown_s,
     memory_mb: int | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Result:
@@ -305,22 +287,21 @@ def go(
 
     Raises NnapiProfError where a step fails; what was reached until then is kept and written.
     """
-    from nnapi_prof.api.model import load
-
-    arguments.repeats(runs, cooldown_s, memory_mb)
     chosen = loaded(model) if inputs is None or isinstance(model, Model) else load(model, inputs)
     pipeline = run_all(
         chosen,
         report=Path(report) if report is not None else chosen.path.with_suffix(".html"),
         device=device,
-        costs=arguments.table(costs),
-        options=ProfileOptions(
-            conditions=arguments.conditions_of(threads, cpus, mode, relaxed, float16),
-            fresh=fresh,
-            cooldown_s=cooldown_s,
-            memory_mb=memory_mb,
-        ),
-        settings=quick(runs, cooldown_s=cooldown_s, memory_mb=memory_mb),
+        costs=costs,
+        threads=threads,
+        cpus=cpus,
+        mode=mode,
+        relaxed=relaxed,
+        float16=float16,
+        fresh=fresh,
+        runs=runs,
+        cooldown_s=cooldown_s,
+        memory_mb=memory_mb,
         listener=to_log(progress),
     )
     if pipeline.fault is not None or pipeline.result is None:

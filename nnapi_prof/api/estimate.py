@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from nnapi_prof.api import notebook
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.model import Model, loaded
-from nnapi_prof.api.options import conditions_of, table
+from nnapi_prof.api.options import USUAL, conditions_of, table
 from nnapi_prof.api.program_costs import estimated_costs, read_phone
 from nnapi_prof.costs.estimate.calibration import TargetReport
 from nnapi_prof.costs.estimate.calibration import calibrate as fit_description
@@ -125,7 +125,7 @@ def estimate(
     description = phone.description if isinstance(phone, Phone) else read_phone(str(phone))
     chosen = loaded(model)
     mode = "burst" if burst else "sync"
-    conditions = conditions_of(threads or 1, "big", mode, relaxed, False)
+    conditions = conditions_of(threads or USUAL.threads, mode=mode, relaxed=relaxed)
     priced = estimated_costs(
         chosen.program, description, threads=threads, burst=burst, relaxed=relaxed
     )
@@ -144,9 +144,9 @@ def calibrate(
     device: str | None = None,
     *,
     name: str | None = None,
-    threads: int = 1,
-    cpus: str = "big",
-    mode: str = "sync",
+    threads: int = USUAL.threads,
+    cpus: str = USUAL.cpus,
+    mode: str = USUAL.mode.value,
     relaxed: bool = False,
     float16: bool = False,
     folds: int = 5,

@@ -34,17 +34,6 @@ if TYPE_CHECKING:
     Input = str | Sequence[int] | Tensor
 
 
-def outline_of(model: Path, inputs: Sequence[str], listener: Listener = SILENT) -> CachedUnits:
-    """A model's units, remembered or read from its file now; see
-    :func:`nnapi_prof.execution.profile.cached_units.cached_units`."""
-
-    def load() -> Program:
-        with listener.working(f"reading {model.name}"):
-            return read_model(model, inputs)
-
-    return cached_units(model, inputs, load)
-
-
 class _OwnFolder:
     """A folder that goes with the last model whose file is in it."""
 
@@ -147,6 +136,7 @@ def load(
     inputs: str | Sequence[int] | Tensor | Sequence[str | Sequence[int] | Tensor] | None = None,
     *,
     name: str | None = None,
+    listener: Listener = SILENT,
 ) -> Model:
     """Loads a model from a file (TorchScript, ExportedProgram) or from memory.
 
@@ -154,15 +144,19 @@ def load(
     left open ``"1x3x?x?"``), as tuples of sizes (``(1, 3, 224, 224)``) or as example tensors.
     TorchScript stores none: without them, bundled ones are used, or a guess that ``Model.notes``
     tells. A module in memory that is neither scripted nor traced is exported with
-    ``torch.export``, and needs them. ``name`` is that of a model in memory, for people.
+    ``torch.export``, and needs them. ``name`` is that of a model in memory, for people. A
+    ``listener`` hears the notes, and when the file is read: a model that was read before is
+    remembered by its units, and read again only for what needs more.
 
     Raises ModelFileError where the file is missing or no model, InputSpecError where the inputs do
     not fit, FrontendError where the model cannot become a graph.
     """
     if isinstance(model, str | os.PathLike):
-        path, texts = Path(model), _texts(inputs)
-        return Model(path, texts, outline_of(path, texts))
-    return _from_memory(model, inputs, name)
+        result = _from_file(Path(model), _texts(inputs), listener)
+    else:
+        result = _from_memory(model, inputs, name)
+    listener.notes(*result.notes)
+    return result
 
 
 def loaded(model: Model | str | os.PathLike[str]) -> Model:
@@ -214,6 +208,14 @@ def _texts(inputs: Input | Sequence[Input] | None) -> tuple[str, ...]:
                 f"the input {value!r} is neither a shape nor a tensor: write '1x3x224x224'"
             )
     return tuple(v if isinstance(v, str) else str(InputSpec.of(v)) for v in listed)
+
+
+def _from_file(path: Path, inputs: tuple[str, ...], listener: Listener) -> Model:
+    def read() -> Program:
+        with listener.working(f"reading {path.name}"):
+            return read_model(path, inputs)
+
+    return Model(path, inputs, cached_units(path, inputs, read))
 
 
 def _from_memory(

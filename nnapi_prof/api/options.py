@@ -69,6 +69,16 @@ def table(costs: str | os.PathLike[str] | None) -> str | None:
     )
 
 
+def preferences_of(preferences: Sequence[str] | None) -> tuple[Preference, ...]:
+    """Of these names, all for None. Raises UsageError where one is none."""
+    if preferences is None:
+        return tuple(Preference)
+    chosen = names("preferences", preferences)
+    for name in chosen:
+        one_of("preferences", name, [each.short for each in Preference])
+    return tuple(each for each in Preference if each.short in chosen)
+
+
 def device_name(device: str | None) -> None:
     """Raises UsageError where a device is not named by text."""
     if device is not None and not isinstance(device, str):
@@ -84,7 +94,17 @@ def repeats(runs: int | None, cooldown_s: float, memory_mb: int | None) -> None:
     number("memory_mb", memory_mb, 1, MOST_MEMORY_MB)
 
 
-def conditions_of(threads: int, cpus: str, mode: str, relaxed: bool, float16: bool) -> Conditions:
+USUAL = Conditions()
+"""Whose fields are the defaults of ``threads``, ``cpus`` and ``mode`` everywhere."""
+
+
+def conditions_of(
+    threads: int = USUAL.threads,
+    cpus: str = USUAL.cpus,
+    mode: str = USUAL.mode.value,
+    relaxed: bool = False,
+    float16: bool = False,
+) -> Conditions:
     """Raises UsageError where one of them is none, or two exclude each other."""
     if relaxed and float16:
         raise UsageError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -13,15 +13,17 @@ from nnapi_prof.api import notebook
 from nnapi_prof.api import options as arguments
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.devices import reached
-from nnapi_prof.api.events import Progress, to_log
+from nnapi_prof.api.events import Listener, Progress, to_log
 from nnapi_prof.api.model import Model, load, loaded
 from nnapi_prof.api.objective import AdjustedCosts, Objective, as_latency
 from nnapi_prof.api.options import PlanOptions
 from nnapi_prof.api.plan_search import (
+    Guard,
+    Search,
     bundle_of,
     find_plans,
+    guarded,
     save_bundle,
-    unit_guard,
     verified,
     with_open_sizes,
 )
@@ -30,9 +32,10 @@ from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.costs import absolute
 from nnapi_prof.costs.conditions import Conditions
-from nnapi_prof.costs.estimate.costs import EstimatedCosts
+from nnapi_prof.costs.estimate.costs import EstimatedCosts, FilledCosts
 from nnapi_prof.costs.model.views import with_intervals
 from nnapi_prof.costs.store import CostStore
+from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.results import AgentInfo
 from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.options import RunOptions
@@ -46,6 +49,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from nnapi_prof.execution.report import RunReport
+
+
+KEPT = "the plan keeps to what was asked: no baseline that runs faster replaces it"
 
 
 @dataclass(frozen=True)
@@ -75,12 +81,20 @@ class Planned:
     """What was made least, where that is not the latency."""
     objective_values: tuple[float, ...] = ()
     """Of each plan, in the objective's unit."""
-    best: Plan | None = field(default=None, repr=False)
-    """The plan of least latency, however many segments it takes; ``best.proof`` says how far from
-    the optimum it can be. None where this was read from a folder."""
-    curve: tuple[CurvePoint, ...] = field(default=(), repr=False)
-    """The least latency (of another objective, a million times its value) for each number of
-    segments up to the best plan's, with a bound; empty where this was read from a folder."""
+    search: Search | None = field(default=None, repr=False)
+    """What the search for it came to; None where this was read from a folder."""
+
+    @property
+    def best(self) -> Plan | None:
+        """The plan of least latency, however many segments it takes; ``best.proof`` says how far
+        from the optimum it can be. None where this was read from a folder."""
+        return None if self.search is None else self.search.best
+
+    @property
+    def curve(self) -> tuple[CurvePoint, ...]:
+        """The least latency (of another objective, a million times its value) for each number of
+        segments up to the best plan's, with a bound; empty where this was read from a folder."""
+        return () if self.search is None else self.search.curve
 
     @property
     def plan(self) -> Plan:
@@ -183,14 +197,24 @@ class Planned:
                 "this plan was made without a device: run() it on one, or partition() costs that"
                 " profile() measured"
             )
-        return _bundle(self.model, self.plans, info, self.conditions, self.costs)
+        return self._bundle(info)
 
     def bundle_for(self, info: AgentInfo) -> Bundle:
         """The plan with its regions converted for a device: its own, if it has one already, else
         that of ``info``. Raises what :func:`nnapi_prof.api.plan_search.bundle_of` raises."""
         if self.converted is not None or (self.costs and self.costs.agent_info):
             return self.bundle
-        return _bundle(self.model, self.plans, info, self.conditions, self.costs)
+        return self._bundle(info)
+
+    def _bundle(self, info: AgentInfo) -> Bundle:
+        program, file = self.model.program, f"model{self.model.path.suffix}"
+        fits, notes = None, self.model.notes
+        if self.costs is not None:
+            measured, notes = self.costs.measured, self.costs.notes
+            if measured is not None and not isinstance(measured, FilledCosts):
+                fits = measured.fits
+        bundle = bundle_of(program, file, info, self.plans, self.conditions, notes, fits)
+        return with_open_sizes(bundle, self.model.inputs)
 
     def report(
         self,
@@ -294,11 +318,12 @@ def partition(
     solver: Literal["search", "milp"] = "search",
     best: bool = False,
     seconds: float | None = None,
-    device: str | None = None,
+    device: str | AgentClient | None = None,
     verify: bool | None = None,
     cooldown_s: float = RunOptions().cooldown_s,
     memory_mb: int | None = None,
     progress: Callable[[Progress], None] | None = None,
+    listener: Listener | None = None,
 ) -> Planned:
     """Chooses what runs where: the exact optimum under the costs, and its baselines.
 
@@ -318,12 +343,14 @@ def partition(
 
     With ``verify`` plan and baselines run whole on ``device`` (the one that was profiled, if not
     said), and the one that is fastest end to end becomes the plan, as ``nnapi-prof partition`` does
-    it; None does so where a device was profiled and latency alone is asked for. ``cooldown_s`` and
-    ``memory_mb`` are those of :func:`nnapi_prof.profile`.
+    it; None does so where a device was profiled and latency alone is asked for. ``cooldown_s``,
+    ``memory_mb``, ``progress`` and ``listener`` are those of :func:`nnapi_prof.profile`. For a
+    ``device`` that is open already the plan's regions are converted at once.
 
     Raises UsageError where an argument names what is not there, PartitionError where no plan keeps
     to what is asked, DeviceError where the device fails.
     """
+    listener = listener or to_log(progress)
     chosen = loaded(model)
     own_costs = costs if isinstance(costs, Costs) else None
     priced: PricedUnits = costs.priced if isinstance(costs, Costs) else costs
@@ -345,16 +372,11 @@ def partition(
     if own_costs is not None and own_costs.model.graph != chosen.graph:
         raise UsageError(f"these costs are of {own_costs.model!r}, not of {chosen!r}: profile it")
     measured = own_costs.measured if own_costs else None
-    guard = None
+    guard: Guard | None = None
     if max_error is not None:
-        guard = unit_guard(chosen.program, priced, conditions, plan_options)
-    plan_set = find_plans(
-        chosen.graph,
-        priced,
-        plan_options,
-        guard=guard,
-        listener=to_log(progress),
-    )
+        guard = partial(guarded, chosen.program, priced, conditions, max_error)
+    with listener.working("planning"):
+        search = find_plans(chosen.graph, priced, plan_options, guard=guard, listener=listener)
     values: tuple[float, ...] = ()
     if (
         own_costs is not None
@@ -362,63 +384,45 @@ def partition(
         and isinstance(priced, AdjustedCosts)
     ):
         base, objective = priced.base, own_costs.objective
-        values = tuple(plan.predicted_ns / 1e6 for plan in plan_set.plans)
-        plan_set = plan_set.each(lambda plan: as_latency(plan, base, objective))
+        values = tuple(plan.predicted_ns / 1e6 for plan in search.plans)
+        search = search.each(lambda plan: as_latency(plan, base, objective))
     if measured is not None:
         known_costs = measured
-        plan_set = plan_set.each(lambda plan: with_intervals(plan, known_costs))
+        search = search.each(lambda plan: with_intervals(plan, known_costs))
     planned = Planned(
         model=chosen,
-        plans=plan_set.plans,
+        plans=search.plans,
         device=own_costs.device if own_costs else "costs of one's own",
         conditions=conditions,
         estimated=own_costs is not None and own_costs.estimated,
-        device_spec=device or (own_costs.device_spec if own_costs else None),
+        device_spec=device.serial
+        if isinstance(device, AgentClient)
+        else device or (own_costs.device_spec if own_costs else None),
         costs=own_costs,
         objective=own_costs.objective if own_costs else None,
         objective_values=values,
-        best=plan_set.best,
-        curve=plan_set.curve,
+        search=search,
     )
     plain = measured is not None and not values and not plan_options.constrain
-    if verify or (verify is None and plain and planned.device_spec is not None):
-        if not plain:
-            raise UsageError(
-                "verify picks the fastest plan as it runs: it is for measured costs, without"
-                " constraints and with latency as the objective"
-            )
-        return _verified(planned, cooldown_s, memory_mb, progress)
-    return planned
-
-
-def _verified(
-    planned: Planned,
-    cooldown_s: float,
-    memory_mb: int | None,
-    progress: Callable[[Progress], None] | None,
-) -> Planned:
-    listener = to_log(progress)
-    options = RunOptions(cooldown_s=cooldown_s, conditions=planned.conditions, memory_mb=memory_mb)
-    with reached(planned.device_spec, listener) as client:
-        bundle = _bundle(
-            planned.model, planned.plans, client.info(), planned.conditions, planned.costs
+    if verify and not plain:
+        raise UsageError(
+            "verify picks the fastest plan as it runs: it is for measured costs, without"
+            " constraints and with latency as the objective"
         )
-        bundle = verified(bundle, planned.model.program, client, options, None, listener)
+    if verify is None and planned.device_spec is not None:
+        verify = plain
+        if plan_options.constrain:
+            listener.busy(KEPT)
+    if not verify and not isinstance(device, AgentClient):
+        return planned
+    with reached(device or planned.device_spec, listener) as client:
+        with listener.working("converting what the plan gives to the device"):
+            bundle = planned._bundle(client.info())
+        listener.notes(*(note for note in bundle.notes if note not in chosen.notes))
+        if verify:
+            options = RunOptions(cooldown_s=cooldown_s, conditions=conditions, memory_mb=memory_mb)
+            bundle = verified(bundle, chosen.program, client, options, listener)
     return replace(planned, plans=bundle.plans, converted=bundle)
-
-
-def _bundle(
-    model: Model,
-    plans: tuple[Plan, ...],
-    info: AgentInfo,
-    conditions: Conditions,
-    costs: Costs | None,
-) -> Bundle:
-    file = f"model{model.path.suffix}"
-    measured = None if costs is None or costs.estimated else costs.measured
-    fits = None if measured is None else measured.fits
-    bundle = bundle_of(model.program, file, info, plans, conditions, model.notes, fits)
-    return with_open_sizes(bundle, model.inputs)
 
 
 def read_plan(path: str | os.PathLike[str]) -> Planned:

@@ -8,22 +8,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
-from nnapi_prof.api.devices import reached
 from nnapi_prof.api.events import SILENT, Listener, Progress
 from nnapi_prof.api.model import read_model
 from nnapi_prof.api.options import PlanOptions
-from nnapi_prof.api.program_costs import filled_costs, fitted_costs
 from nnapi_prof.bundle.bundle import Bundle, RegionKey, halves, needed_regions, region_key
 from nnapi_prof.bundle.storage import write_bundle
 from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.region import Region, growth_note, units_in_floats
-from nnapi_prof.costs import absolute
 from nnapi_prof.costs.conditions import Conditions, Precision
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.regression import TargetFit
-from nnapi_prof.costs.model.views import drop_dominated_targets, with_intervals
-from nnapi_prof.costs.store import CostStore
+from nnapi_prof.costs.model.views import drop_dominated_targets
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.results import AgentInfo, describe, device_fingerprint
 from nnapi_prof.errors import InputSpecError, UsageError, option, spelled
@@ -52,56 +48,8 @@ PLANNING = "finding the best plan"
 """The phase in which the partitioner searches: seconds of those it may take."""
 
 
-def make_bundle(
-    program: Program,
-    model: Path,
-    client: AgentClient,
-    store: CostStore,
-    conditions: Conditions,
-    plan_options: PlanOptions | None = None,
-    estimate: bool = False,
-    listener: Listener = SILENT,
-) -> tuple[Bundle, PlanSet]:
-    """Partitions a model for a device and converts every region of the plan and its baselines.
-
-    ``estimate`` lets the static model price what was never measured. Ctrl-C ends the search for the
-    plan, with the best one until then.
-    """
-    plan_options = plan_options or PlanOptions()
-    info = client.info()
-    fingerprint = device_fingerprint(info)
-    notes = program.notes
-    costs: CostModel
-    if estimate:
-        costs, note = filled_costs(program, store, fingerprint, conditions)
-        notes = (*notes, note) if note else notes
-    else:
-        rows = store.measurements(fingerprint, conditions=conditions)
-        costs = fitted_costs(program.units, rows, conditions)
-    guard = unit_guard(program, costs, conditions, plan_options)
-    plan_set = find_plans(
-        program.units,
-        costs,
-        plan_options,
-        guard=guard,
-        listener=listener,
-    ).each(lambda plan: with_intervals(plan, costs))
-    file, fits = f"model{model.suffix}", None if estimate else costs.fits
-    return bundle_of(program, file, info, plan_set.plans, conditions, notes, fits), plan_set
-
-
 Guard = Callable[[Constraints], Constraints]
 """Adds to constraints what accuracy asks for."""
-
-
-def unit_guard(
-    program: Program, costs: Costs, conditions: Conditions, plan_options: PlanOptions
-) -> Guard:
-    """:func:`guarded`, where the options limit errors."""
-    limit = plan_options.max_error
-    if limit is None:
-        return lambda constraints: constraints
-    return lambda constraints: guarded(program, costs, constraints, conditions, limit)
 
 
 def find_plans(
@@ -112,7 +60,7 @@ def find_plans(
     tolerance: float = TOLERANCE,
     guard: Guard | None = None,
     listener: Listener = SILENT,
-) -> PlanSet:
+) -> Search:
     """The plans that keep to the options, and their baselines, which need not.
 
     Ctrl-C ends the search: a note of the plans says so. Raises UsageError where a wish names what
@@ -133,7 +81,7 @@ def find_plans(
     )
     if plan_options.solver == "milp":
         plan = solve(graph, costs, constraints=constraints, solver="milp", limits=limits)
-        return PlanSet(plan, baselines(graph, rivals, kept_off), plan, plan)
+        return Search(plan, baselines(graph, rivals, kept_off), plan, plan)
     answer = plan_graph(
         graph,
         costs,
@@ -142,7 +90,7 @@ def find_plans(
         limits=limits,
         report=tell_planning(lambda *told: listener.progress(Progress(*told)), PLANNING),
     )
-    plan_set = PlanSet(
+    search = Search(
         plan=answer.best if plan_options.best else answer.default,
         baselines=baselines(graph, rivals, kept_off),
         default=answer.default,
@@ -151,8 +99,8 @@ def find_plans(
         start_ups=start_ups(graph, costs, answer.curve),
     )
     if not answer.interrupted:
-        return plan_set
-    return plan_set.each(lambda plan: plan if plan.proof is None else plan.with_note(INTERRUPTED))
+        return search
+    return search.each(lambda plan: plan if plan.proof is None else plan.with_note(INTERRUPTED))
 
 
 def bundle_of(
@@ -239,9 +187,9 @@ def _floats(program: Program, regions: Iterable[Region]) -> list[str]:
 def guarded(
     program: Program,
     costs: Costs,
-    constraints: Constraints,
     conditions: Conditions,
     max_error: float,
+    constraints: Constraints,
 ) -> Constraints:
     """The constraints, and no accelerator for units that less than float32 moves by more than
     ``max_error``; computed on this host. Raises UsageError where NNAPI is to compute in float32."""
@@ -329,8 +277,8 @@ INTERRUPTED = "planning was interrupted: the best plan until then"
 
 
 @dataclass(frozen=True)
-class PlanSet:
-    """Plans of one model under some costs."""
+class Search:
+    """What a search for plans of one model under some costs came to."""
 
     plan: Plan
     """What was asked for: :attr:`default`, or :attr:`best`."""
@@ -350,7 +298,7 @@ class PlanSet:
         """The plan, then its baselines."""
         return (self.plan, *self.baselines)
 
-    def each(self, changed: Callable[[Plan], Plan]) -> PlanSet:
+    def each(self, changed: Callable[[Plan], Plan]) -> Search:
         """With every plan changed."""
         return replace(
             self,
@@ -412,57 +360,6 @@ def _first_ns(costs: Costs, units: Sequence[int], target: Target, ns: float) -> 
 
 VERIFYING = "running plan and baselines whole"
 """The phase in which plans run end to end before one is chosen."""
-KEPT = "the plan keeps to what was asked: no baseline that runs faster replaces it"
-
-
-@dataclass(frozen=True)
-class Partitioned:
-    """A bundle, and what planning found beside its plans."""
-
-    bundle: Bundle
-    plan_set: PlanSet
-
-
-def partition_file(
-    model: Path,
-    inputs: Sequence[str] = (),
-    *,
-    output: Path,
-    device: str | None = None,
-    costs: str | None = None,
-    conditions: Conditions | None = None,
-    plan_options: PlanOptions | None = None,
-    estimate: bool = False,
-    verify: bool = True,
-    cooldown_s: float = RunOptions().cooldown_s,
-    memory_mb: int | None = None,
-    listener: Listener = SILENT,
-) -> Partitioned:
-    """``nnapi-prof partition``: plans a model for a device, and writes the bundle to ``output``.
-
-    ``verify`` runs plan and baselines whole first, unless ``plan_options`` constrain the plan.
-    Waits ``cooldown_s`` seconds at most for a hot phone; ``memory_mb`` limits each plan's process.
-    Ctrl-C while it searches for the plan keeps the best one until then.
-
-    Raises NnapiProfError: CostError where the table lacks costs, UsageError where ``output`` cannot
-    be written, and what reading the model and reaching the device raise.
-    """
-    conditions = conditions or Conditions()
-    with listener.working(f"reading {model.name}"):
-        program = read_model(model, inputs)
-    listener.notes(*program.notes)
-    options = RunOptions(cooldown_s=cooldown_s, conditions=conditions, memory_mb=memory_mb)
-    with CostStore(costs) as store, reached(device, listener) as client:
-        with listener.working("planning"):
-            bundle, plan_set = make_bundle(
-                program, model, client, store, conditions, plan_options, estimate, listener
-            )
-        listener.notes(*(note for note in bundle.notes if note not in program.notes))
-        bundle = replace(with_open_sizes(bundle, inputs), costs=absolute(store.location))
-        if verify:
-            bundle = verified(bundle, program, client, options, plan_options, listener)
-    save_bundle(output, bundle, model)
-    return Partitioned(bundle, plan_set)
 
 
 def with_open_sizes(bundle: Bundle, inputs: Sequence[str]) -> Bundle:
@@ -477,14 +374,9 @@ def verified(
     program: Program,
     client: AgentClient,
     options: RunOptions,
-    plan_options: PlanOptions | None = None,
     listener: Listener = SILENT,
 ) -> Bundle:
-    """The bundle with the plan that is fastest end to end (:mod:`nnapi_prof.execution.timing`); the
-    same one where ``plan_options`` constrain its plan."""
-    if plan_options is not None and plan_options.constrain:
-        listener.busy(KEPT)
-        return bundle
+    """The bundle with the plan that is fastest end to end (:mod:`nnapi_prof.execution.timing`)."""
 
     def heard(plan: str, done: int, total: int) -> None:
         listener.progress(Progress(VERIFYING, done, total, plan))

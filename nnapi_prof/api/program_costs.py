@@ -28,13 +28,12 @@ from nnapi_prof.costs.model.region import PHONE_CPU, CostModel, Price
 from nnapi_prof.device.find import SIMULATED, list_phones, phone_file
 from nnapi_prof.errors import CostError, UnsupportedOp, UsageError, did_you_mean, option
 from nnapi_prof.graph.plan import CPU, HOST, Engine, Target
-from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.unit import Unit, UnitGraph
 
 if TYPE_CHECKING:
     from nnapi_prof.convert.model import NnapiModel, Operand
     from nnapi_prof.costs.estimate.costs import FilledCosts
-    from nnapi_prof.costs.store import CostStore
+    from nnapi_prof.graph.program import Program
 
 
 _WRITTEN = "name a JSON file that `nnapi-prof calibrate` wrote"
@@ -301,17 +300,16 @@ def _eased(works: list[tuple[Work, ...] | str]) -> list[tuple[Work, ...] | str]:
 
 
 def filled_costs(
-    program: Program, store: CostStore, fingerprint: str, conditions: Conditions
+    program: Program, rows: Sequence[Measurement], fingerprint: str
 ) -> tuple[FilledCosts, str | None]:
     """The costs of a model of which not all was measured on a device, and a note that says so.
 
-    Units that were never measured are estimated by a description fitted to all that the table has
-    of the device, of whatever model. Raises CostError where that is nothing.
+    Units that were never measured are estimated by a description fitted to ``rows``, all that the
+    table has of the device, of whatever model. Raises CostError where that is nothing.
     """
     from nnapi_prof.costs.estimate.calibration import calibrate
     from nnapi_prof.costs.estimate.costs import fill
 
-    rows = store.measurements(fingerprint, conditions=conditions)
     described, _ = calibrate(rows, "device", f"cost table, device {fingerprint}")
     costs = fill(program.units, rows, described_costs(program, described))
     guessed = len({unit for unit, _ in costs.filled})

@@ -120,7 +120,7 @@ def data_of(
     )
     if not rows:
         raise CostError(_nothing_of(bundle, store, until))
-    costs = _costs(bundle, store, rows, model, None if until else bundle.fits)
+    costs = _costs(bundle, rows, model, None if until else bundle.fits)
     descriptions = {row.fingerprint: row.description for row in store.devices()}
     plans = bundle.plans
     if until is not None:
@@ -186,7 +186,6 @@ def _short(bundle: Bundle) -> str:
 
 def _costs(
     bundle: Bundle,
-    store: CostStore,
     rows: Sequence[Measurement],
     model: Path | None,
     fits: Mapping[Target, TargetFit] | None,
@@ -204,7 +203,7 @@ def _costs(
     from nnapi_prof.api.program_costs import filled_costs
 
     program = read_model(model, bundle.inputs)
-    return filled_costs(program, store, bundle.fingerprint, bundle.conditions)[0]
+    return filled_costs(program, rows, bundle.fingerprint)[0]
 
 
 def _priced(plan: Plan, graph: UnitGraph, costs: CostModel, until: str) -> Plan:

@@ -247,7 +247,7 @@ class Result:
 
 def run(
     plan: Planned | str | os.PathLike[str],
-    device: str | None = None,
+    device: str | AgentClient | None = None,
     *,
     inputs: Sequence[Tensor] | None = None,
     runs: int = USUAL.runs,

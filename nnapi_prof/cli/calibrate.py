@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,7 +22,6 @@ from nnapi_prof.cli.output import as_json, plain, print_document, say, stdout
 from nnapi_prof.cli.progress import working
 
 if TYPE_CHECKING:
-    from nnapi_prof.costs.conditions import Conditions
     from nnapi_prof.costs.estimate.calibration import TargetReport
     from nnapi_prof.costs.store import CostStore
 
@@ -74,12 +73,12 @@ if TYPE_CHECKING:
 def command(
     costs: str | None,
     fingerprint: str | None,
-    conditions: Conditions,
     name: str | None,
     folds: int,
     seed: int,
     sister: str | None,
     output: Path | None,
+    **conditions: Any,
 ) -> None:
     """Fit a phone's description to what a cost table has of it.
 
@@ -87,6 +86,7 @@ def command(
     was fitted to the other folds. The same table gives the same description every time.
     """
     from nnapi_prof.api.estimate import fitted_phone
+    from nnapi_prof.api.options import conditions_of
     from nnapi_prof.cli.costs import existing
     from nnapi_prof.costs.estimate.calibration import calibrate
     from nnapi_prof.costs.store import CostStore
@@ -94,7 +94,7 @@ def command(
     with CostStore(existing(costs)) as store:
         devices = {row.fingerprint: row for row in store.devices()}
         chosen = _device(store, fingerprint)
-        rows = store.measurements(chosen, conditions=conditions)
+        rows = store.measurements(chosen, conditions=conditions_of(**conditions))
     description = devices[chosen].description
     label = name or str(description.get("model") or description.get("product") or chosen)
     with working("fitting"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,10 +21,10 @@ from nnapi_prof.cli.options import (
 )
 from nnapi_prof.cli.output import as_json, current, print_document, say, stderr, stdout
 from nnapi_prof.cli.progress import listening
+from nnapi_prof.execution.options import QUICK
 
 if TYPE_CHECKING:
     from nnapi_prof.api.end_to_end import PipelineResult
-    from nnapi_prof.costs.conditions import Conditions
 
 FORMS = ("html", "md")
 """Of reports that are one file to read."""
@@ -57,7 +57,7 @@ FORMS = ("html", "md")
 @click.option(
     "--runs",
     type=click.IntRange(1, 100_000),
-    default=20,
+    default=QUICK.runs,
     show_default=True,
     help="Recorded runs of the plan and of each baseline, at most: about half a second of each.",
 )
@@ -67,15 +67,10 @@ FORMS = ("html", "md")
 def command(
     device_spec: str | None,
     inputs: tuple[str, ...],
-    costs: str | None,
-    conditions: Conditions,
     output: Path | None,
     open_it: bool,
-    fresh: bool,
-    runs: int,
-    cooldown_s: float,
-    memory_mb: int | None,
     model: Path,
+    **options: Any,
 ) -> None:
     """Profile MODEL, plan what runs where, run the plan, and write a report.
 
@@ -88,23 +83,18 @@ def command(
     _check(report)
     with listening() as listener:
         with listener.working(f"reading {model.name}"):
-            from nnapi_prof.api.end_to_end import quick, run_all
+            from nnapi_prof.api.costs import Interrupted
+            from nnapi_prof.api.end_to_end import run_all
             from nnapi_prof.api.model import load
-            from nnapi_prof.execution.profile.options import ProfileOptions
 
-            loaded = load(model, inputs)
-        listener.notes(*loaded.notes)
-        result = run_all(
-            loaded,
-            report=report,
-            device=device_spec,
-            costs=costs,
-            options=ProfileOptions(
-                conditions=conditions, fresh=fresh, cooldown_s=cooldown_s, memory_mb=memory_mb
-            ),
-            settings=quick(runs, cooldown_s=cooldown_s, memory_mb=memory_mb),
-            listener=listener,
-        )
+        loaded = load(model, inputs, listener=listener)
+        try:
+            result = run_all(
+                loaded, report=report, device=device_spec, listener=listener, **options
+            )
+        except Interrupted as interrupted:
+            listener.note(f"interrupted: {interrupted}")
+            raise
     if as_json():
         from nnapi_prof.documents.plans import of_go
 

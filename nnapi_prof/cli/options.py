@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 from click.shell_completion import CompletionItem
 
+from nnapi_prof.cli.command import CONDITIONS
 from nnapi_prof.cli.output import LOGGER, Output, say
 from nnapi_prof.cli.progress import listening, working
 from nnapi_prof.costs.conditions import Conditions, Mode, parse_cpus
@@ -237,8 +238,9 @@ def cpus_option(default: str | None) -> Callable[[F], F]:
 
 
 def conditions_options(function: F) -> F:
-    """``--threads``, ``--cpus``, ``--mode``, ``--relaxed``, ``--float16``: the command's
-    ``conditions``. Raises UsageError where they exclude each other."""
+    """``--threads``, ``--cpus``, ``--mode``, ``--relaxed``, ``--float16``, which the Python
+    interface takes under the same names. Raises UsageError where they exclude each other, before
+    the command does anything."""
     usual = Conditions()
     options = (
         click.option(
@@ -270,13 +272,11 @@ def conditions_options(function: F) -> F:
     )
 
     @functools.wraps(function)
-    def with_conditions(
-        threads: int, cpus: str, mode: str, relaxed: bool, float16: bool, **others: Any
-    ) -> Any:
+    def with_conditions(**arguments: Any) -> Any:
         from nnapi_prof.api.options import conditions_of
 
-        conditions = conditions_of(threads, cpus, mode, relaxed, float16)
-        return function(conditions=conditions, **others)
+        conditions_of(**{name: arguments[name] for name in CONDITIONS})
+        return function(**arguments)
 
     for option in reversed(options):
         with_conditions = option(with_conditions)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from nnapi_prof.cli.command import Command
+from nnapi_prof.cli.command import CONDITIONS, Command
 from nnapi_prof.cli.options import (
     HELP,
     MODEL,
@@ -40,9 +40,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from nnapi_prof.api.plan_search import PlanSet, StartUp
+    from nnapi_prof.api.plan_search import Search, StartUp
     from nnapi_prof.bundle.bundle import Bundle
-    from nnapi_prof.costs.conditions import Conditions
     from nnapi_prof.graph.plan import Plan, Segment, Target
     from nnapi_prof.partition import CurvePoint
 
@@ -160,23 +159,11 @@ def command(
     device_spec: str | None,
     inputs: tuple[str, ...],
     costs: str | None,
-    conditions: Conditions,
-    cooldown_s: float,
-    memory_mb: int | None,
-    forbid: tuple[str, ...],
-    pin: tuple[str, ...],
-    preference: str | None,
-    max_regions: int | None,
-    listed: tuple[str, ...],
-    solver: Literal["search", "milp"],
-    max_compile_ms: float | None,
-    max_error: float | None,
-    best: bool,
-    seconds: float | None,
     output: Path | None,
     estimate: bool,
     no_verify: bool,
     model: Path,
+    **options: Any,
 ) -> None:
     """Choose what runs where from measured costs, and write a bundle.
 
@@ -187,46 +174,37 @@ def command(
     plan and baselines run whole on the device, a few times each: where a baseline is faster end to
     end, it becomes the plan.
     """
-    from nnapi_prof.api.options import PlanOptions
-
     path = output or model.with_suffix(".nnprof")
+    conditions = {name: options.pop(name) for name in CONDITIONS}
     with listening() as listener:
         with listener.working("loading PyTorch"):
-            from nnapi_prof.api.plan_search import partition_file
+            from nnapi_prof.api.costs import open_table, read_costs
+            from nnapi_prof.api.devices import reached
+            from nnapi_prof.api.model import load
+            from nnapi_prof.api.plan import partition
 
-        partitioned = partition_file(
-            model,
-            inputs,
-            output=path,
-            device=device_spec,
-            costs=costs,
-            conditions=conditions,
-            plan_options=PlanOptions(
-                forbid,
-                pin,
-                preference,
-                max_regions,
-                listed,
-                solver,
-                max_compile_ms,
-                max_error,
-                best,
-                seconds,
-            ),
-            estimate=estimate,
-            verify=not no_verify,
-            cooldown_s=cooldown_s,
-            memory_mb=memory_mb,
-            listener=listener,
-        )
+        loaded = load(model, inputs, listener=listener)
+        with open_table(costs) as store, reached(device_spec, listener) as client:
+            unit_costs = read_costs(loaded, store, client, fill=estimate, **conditions)
+            planned = partition(
+                loaded,
+                unit_costs,
+                device=client,
+                verify=False if no_verify else None,
+                listener=listener,
+                **options,
+            )
+        planned.save(path)
+    bundle = planned.bundle
     if as_json():
         from nnapi_prof.documents.plans import of_partition
 
-        print_document(of_partition(path, partitioned.bundle, partitioned.plan_set.curve))
+        print_document(of_partition(path, bundle, planned.curve))
     else:
-        _show(partitioned.bundle)
-        unit = unit_of(partitioned.bundle.simulated)
-        show_curve(stdout(), partitioned.plan_set, partitioned.bundle.plan, best, unit)
+        _show(bundle)
+        assert planned.search is not None
+        unit = unit_of(bundle.simulated)
+        show_curve(stdout(), planned.search, bundle.plan, options["best"], unit)
     say(f"bundle in {path}")
 
 
@@ -261,26 +239,26 @@ WORTH_A_LINE = 0.001
 """Of the latency: what the fastest plan saves at least where it is spoken of."""
 
 
-def show_curve(console: Console, plan_set: PlanSet, plan: Plan, best: bool, unit: str) -> None:
+def show_curve(console: Console, search: Search, plan: Plan, best: bool, unit: str) -> None:
     """Nothing where plans of fewer segments are as fast, and none of more is faster.
 
     ``plan`` is the bundle's: chosen as it ran whole, it need not be the one that ``best`` asked
     for.
     """
-    few, many = plan_set.default, plan_set.best
-    if not plan_set.curve or few.predicted_ns <= 0:
+    few, many = search.default, search.best
+    if not search.curve or few.predicted_ns <= 0:
         return
     gain = 1 - many.predicted_ns / few.predicted_ns
-    is_wide = plan_set.curve[0].ns > few.predicted_ns * (1 + WORTH_A_ROW)
+    is_wide = search.curve[0].ns > few.predicted_ns * (1 + WORTH_A_ROW)
     if not is_wide and gain < WORTH_A_LINE:
         return
     title = f"Latency by number of segments, predicted, in {unit}"
     heads = ["segments", "latency", "against the best", "compile", "first run", "shared MB"]
     table = boxed(title, [], heads, "")
-    for point in worth_showing(plan_set.curve, len(few.segments)):
+    for point in worth_showing(search.curve, len(few.segments)):
         more = point.ns / many.predicted_ns - 1 if many.predicted_ns > 0 else 0.0
         cells = (str(point.n_segments), ms(point.ns), f"{more:+.1%}")
-        table.add_row(*cells, *_start_up(plan_set.start_ups.get(point.n_segments)), proven(point))
+        table.add_row(*cells, *_start_up(search.start_ups.get(point.n_segments)), proven(point))
     console.print(table)
     if gain < WORTH_A_LINE:
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -35,7 +35,6 @@ from nnapi_prof.cli.progress import listening
 from nnapi_prof.execution.profile.options import ProfileOptions
 
 if TYPE_CHECKING:
-    from nnapi_prof.costs.conditions import Conditions
     from nnapi_prof.execution.profile.options import ProfileOutcome
     from nnapi_prof.graph.unit import UnitGraph
 
@@ -125,21 +124,10 @@ USUAL = ProfileOptions()
 def command(
     device_spec: str | None,
     inputs: tuple[str, ...],
-    costs: str | None,
-    conditions: Conditions,
-    fresh: bool,
     accelerators: tuple[str, ...],
     preferences: tuple[str, ...],
-    every_preference: bool,
-    refine: bool,
-    runs: int | None,
-    rounds: int,
-    budget_ms: float,
-    warmup_ms: float,
-    cooldown_s: float,
-    memory_mb: int | None,
-    timeout_s: float,
     model: Path,
+    **options: Any,
 ) -> int:
     """Measure MODEL's units and regions on a device into the cost table.
 
@@ -149,37 +137,33 @@ def command(
     The alternatives of a region take turns, so that what disturbs one disturbs the others. What the
     table has for this device is not measured again. Ctrl-C keeps what was measured.
     """
-    from nnapi_prof.api.costs import profile_file
-    from nnapi_prof.graph.plan import Preference
+    from nnapi_prof.api.costs import Costs, Interrupted, profile
+    from nnapi_prof.api.model import load
 
-    options = ProfileOptions(
-        warmup_ms=warmup_ms,
-        rounds=rounds,
-        max_runs=runs,
-        budget_ms=budget_ms,
-        cooldown_s=cooldown_s,
-        memory_mb=memory_mb,
-        timeout_s=timeout_s,
-        fresh=fresh,
-        conditions=conditions,
-        preferences=tuple(p for p in Preference if p.short in preferences) or tuple(Preference),
-        accelerators=accelerators or None,
-        refine=refine,
-        every_preference=every_preference,
-    )
+    result: Costs | Interrupted
     with listening() as listener:
-        profiled = profile_file(
-            model, inputs, device=device_spec, costs=costs, options=options, listener=listener
-        )
-    outcome = profiled.outcome
+        loaded = load(model, inputs, listener=listener)
+        try:
+            result = profile(
+                loaded,
+                device_spec,
+                accelerators=accelerators or None,
+                preferences=preferences or None,
+                listener=listener,
+                **options,
+            )
+        except Interrupted as interrupted:
+            result = interrupted
+    outcome = result.outcome
+    assert outcome is not None and result.location is not None
     if as_json():
         from nnapi_prof.documents.model_costs import of_profile
 
-        names = (profiled.model, profiled.device, profiled.location)
-        print_document(of_profile(*names, profiled.units, outcome))
+        names = (loaded.name, result.device, result.location)
+        print_document(of_profile(*names, loaded.graph, outcome))
     else:
-        _summarise(profiled.units, outcome, profiled.location)
-    _say_doubts(outcome, refine)
+        _summarise(loaded.graph, outcome, result.location)
+    _say_doubts(outcome, options["refine"])
     return INTERRUPTED if outcome.interrupted else 0
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -79,15 +79,10 @@ if TYPE_CHECKING:
 @BUNDLE
 def command(
     device_spec: str | None,
-    runs: int,
     no_baselines: bool,
-    tolerance: float | None,
-    cpus: str | None,
-    cooldown_s: float,
-    memory_mb: int | None,
-    seed: int | None,
     stated: tuple[str, ...],
     bundle: Path,
+    **options: Any,
 ) -> None:
     """Run BUNDLE on a device and compare its outputs with eager PyTorch.
 
@@ -101,15 +96,10 @@ def command(
         result = run(
             bundle,
             device_spec,
-            runs=runs,
             baselines=not no_baselines,
-            tolerance=tolerance,
-            cpus=cpus,
-            cooldown_s=cooldown_s,
-            memory_mb=memory_mb,
-            seed=seed,
             sizes=stated,
             listener=listener,
+            **options,
         )
     report = result.run
     if as_json():

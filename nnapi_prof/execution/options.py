@@ -84,3 +84,8 @@ class RunOptions:
 
     def action(self, group: int = 0) -> ActionOptions:
         return ActionOptions(self.conditions, (self.memory_mb or 0) << 10, group)
+
+
+QUICK = RunOptions(runs=20, repeats=1, warmup_ms=60, budget_ms=600)
+"""How plans run in ``nnapi-prof go``: in one process each, for about this long, and ``runs`` times
+at most. A governor raises the clock within about 20 ms."""

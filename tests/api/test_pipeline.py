@@ -1,0 +1,84 @@
+"""The steps as commands call them: a device and a table that are open, a listener, Ctrl-C."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import nnapi_prof as np_
+from nnapi_prof.api.costs import Interrupted
+from nnapi_prof.api.devices import reached
+from nnapi_prof.api.events import Listener
+from nnapi_prof.bundle.storage import read_bundle
+from nnapi_prof.costs.store import CostStore
+from nnapi_prof.errors import UsageError
+from tests.api.conftest import PHONE, Way
+from tests.cli.common import TinyNet, trace
+
+
+def test_a_device_and_a_table_that_are_open(way: Way, tmp_path: Path) -> None:
+    notes: list[str] = []
+    listener = Listener(note=notes.append, busy=notes.append)
+    with CostStore(way.table) as store, reached(PHONE) as client:
+        costs = np_.read_costs(way.model, store, client)
+        assert costs.device_spec == PHONE and costs.agent_info == client.info()
+        assert costs.device == way.costs.device and costs.location == str(way.table)
+        again = np_.profile(way.model, client, costs=store, refine=False, listener=listener)
+        assert again.outcome is not None and again.outcome.n_measured == 0
+        assert notes == [f"tiny on {costs.device}"]
+        planned = np_.partition(way.model, costs, device=client, verify=False)
+        assert planned.converted is not None and planned.device_spec == PHONE
+        assert np_.run(planned, client, runs=2, baselines=False).agrees
+        assert store.devices(), "both stay open"
+        pinned = np_.partition(way.model, costs, pin={"*": "cpu"}, device=client, listener=listener)
+        assert "no baseline that runs faster replaces it" in notes[-1]
+        assert {segment.target.key for segment in pinned.plan.segments} == {"cpu"}
+    bundle = read_bundle(planned.save(tmp_path / "tiny.nnprof"))
+    assert bundle.plans == planned.plans and bundle.costs == str(way.table)
+    assert bundle.fits is not None and costs.measured is not None
+    assert bundle.fits.keys() == costs.measured.fits.keys()
+
+
+def test_ctrl_c_while_it_measures_says_what_is_kept(way: Way, tmp_path: Path) -> None:
+    table = tmp_path / "costs.sqlite"
+
+    def stop(progress: np_.Progress) -> None:
+        if progress.done == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted, match=r"4 measurements are kept in .*; the same call goes on"):
+        np_.profile(way.model, PHONE, costs=table, progress=stop)
+    rest = np_.profile(way.model, PHONE, costs=table, refine=False)
+    assert rest.outcome is not None and rest.outcome.n_reused >= 4
+    assert issubclass(Interrupted, KeyboardInterrupt), "what catches errors lets it through"
+
+
+def test_preferences(way: Way, tmp_path: Path) -> None:
+    costs = np_.profile(
+        way.model, PHONE, costs=tmp_path / "c.sqlite", preferences="fast", refine=False, runs=2
+    )
+    assert {target.preference.short for target in costs.priced.targets if target.preference} == {
+        "fast"
+    }
+    with pytest.raises(UsageError, match="preferences is 'warp': one of low_power, fast,"):
+        np_.profile(way.model, PHONE, costs=way.table, preferences=["warp"])
+
+
+def test_a_listener_hears_the_notes_of_a_model_and_when_it_is_read(tmp_path: Path) -> None:
+    told: list[str] = []
+
+    @contextlib.contextmanager
+    def working(what: str) -> Iterator[None]:
+        told.append(what)
+        yield
+
+    file = trace(TinyNet(), tmp_path / "unread.pt")
+    model = np_.load(file, listener=Listener(note=told.append, working=working))
+    assert told == ["reading unread.pt", *model.notes] and "guessed" in model.notes[0]
+    told.clear()
+    again = np_.load(file, listener=Listener(note=told.append, working=working))
+    assert told == [*model.notes] and again.graph == model.graph, "its units are remembered"
+    assert again.program.units == model.graph and told[-1] == "reading unread.pt"

@@ -1,0 +1,66 @@
+"""A command's options are the arguments of the functions that it calls, with the same defaults."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import subprocess
+import sys
+from collections.abc import Callable
+
+import click
+import pytest
+
+import nnapi_prof as np_
+from tests.cli.common import INPUT, Profiled
+
+OWN = {
+    "profile": set[str](),
+    "partition": {"output", "no_verify", "estimate"},
+    "go": {"output", "open_it"},
+    "run": {"no_baselines"},
+}
+"""Options that are none: where a file goes, what is shown, a flag that takes an argument back."""
+RENAMED = {"device_spec": "device", "stated": "sizes"}
+"""Where the option's own name means another thing in Python."""
+
+
+@pytest.mark.parametrize(
+    "name, functions",
+    [
+        ("profile", (np_.load, np_.profile)),
+        ("partition", (np_.load, np_.read_costs, np_.partition)),
+        ("go", (np_.load, np_.go)),
+        ("run", (np_.run,)),
+    ],
+)
+def test_options_are_arguments(name: str, functions: tuple[Callable[..., object], ...]) -> None:
+    defaults = {
+        argument.name: argument.default
+        for function in reversed(functions)
+        for argument in inspect.signature(function).parameters.values()
+    }
+    command: click.Command = importlib.import_module(f"nnapi_prof.cli.{name}").command
+    for option in command.params:
+        assert option.name is not None
+        if isinstance(option, click.Argument) or option.name in OWN[name]:
+            continue
+        if not option.expose_value:
+            continue
+        argument = RENAMED.get(option.name, option.name)
+        assert argument in defaults, f"{name} takes {option.opts}"
+        assert (option.to_info_dict()["default"] or None) == (defaults[argument] or None), argument
+
+
+def test_what_is_known_is_told_without_pytorch(profiled: Profiled) -> None:
+    named = ["--device", "sim:npu-phone", "--input", INPUT, "--costs", str(profiled.costs)]
+    words = ["profile", *named, "--preference", "fast", "--no-refine", str(profiled.model)]
+    code = (
+        "import sys\nfrom nnapi_prof.cli import main\n"
+        f"try:\n    main({words!r})\n"
+        "except SystemExit as ended:\n    print(ended.code, 'torch' in sys.modules)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert result.stdout.splitlines()[-1] == "0 False"
