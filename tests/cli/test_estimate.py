@@ -16,7 +16,6 @@ from torch import nn
 from nnapi_prof.api.program_costs import estimated_costs, filled_costs, read_phone
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.cli.options import load_model
-from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.estimate.phones import shipped
 from nnapi_prof.costs.model.fit import fit
 from nnapi_prof.costs.store import CostStore
@@ -292,8 +291,9 @@ def test_what_was_measured_stays_as_measured(profiled: Profiled) -> None:
     program = load_model(profiled.model, [INPUT], silent=True)
     with CostStore(profiled.costs) as store:
         fingerprint = store.devices()[0].fingerprint
-        filled, note = filled_costs(program, store, fingerprint, Conditions())
-        plain = fit(program.units, store.measurements(fingerprint))
+        rows = store.measurements(fingerprint)
+    filled, note = filled_costs(program, rows, fingerprint)
+    plain = fit(program.units, rows)
     assert note is None and not filled.filled
     assert filled.targets == plain.targets
     for target in plain.targets:
