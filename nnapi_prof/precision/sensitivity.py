@@ -1,0 +1,145 @@
+"""The error that each unit alone causes in a model's outputs, in each precision.
+
+Errors of single units are taken as noise that adds up in power: the square of a relative error. The
+sum is an approximation, so a plan is run whole, and the powers of its units are scaled to meet what
+that shows (:func:`corrected`).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from torch import Tensor
+
+from nnapi_prof.errors import InputSpecError
+from nnapi_prof.graph.plan import Precision
+from nnapi_prof.precision.metrics import Floats, Reference, stacked
+from nnapi_prof.precision.simulation import Assignment, Simulation
+
+N_SAMPLES = 16
+"""Of the calibration data. Trained nets' powers from 16 samples are within a third of those from
+400, for nine units of ten."""
+ENOUGH = 2
+"""Samples that a limit of time leaves at least."""
+
+Progress = Callable[[int, int], None]
+"""Is told how many of how many steps are done."""
+
+
+@dataclass(frozen=True)
+class UnitNoise:
+    """Noise powers: squares of relative errors (:mod:`nnapi_prof.precision.metrics`)."""
+
+    precisions: tuple[Precision, ...]
+    power: Floats
+    """[units, precisions, outputs]; infinite where a unit cannot be in a precision."""
+    refusals: Mapping[tuple[int, Precision], str]
+    """Why not, in a sentence."""
+    n_samples: int
+
+    def of(self, unit: int, precision: Precision) -> Floats:
+        """[outputs]; 0 in float32."""
+        if precision is Precision.FLOAT32:
+            return np.zeros(self.power.shape[2])
+        return np.asarray(self.power[unit, self.precisions.index(precision)])
+
+    def predicted(self, assignment: Assignment) -> Floats:
+        """[outputs]: the sum over units."""
+        total = np.zeros(self.power.shape[2])
+        for unit, precision in assignment.items():
+            total += self.of(unit, precision)
+        return total
+
+
+def unit_noise(
+    simulation: Simulation,
+    samples: Sequence[Sequence[Tensor]],
+    reference: Reference,
+    precisions: Sequence[Precision] = (Precision.RELAXED, Precision.INT8),
+    *,
+    n_samples: int = N_SAMPLES,
+    limit_s: float = math.inf,
+    progress: Progress | None = None,
+) -> UnitNoise:
+    """The noise of each unit of the program alone, in each of ``precisions``.
+
+    ``reference`` has the float32 outputs of ``samples``, in their order; ``n_samples`` of them,
+    evenly spaced, are used, and fewer (but two) where that takes longer than ``limit_s`` seconds.
+    Raises InputSpecError where there is no sample.
+    """
+    if not samples:
+        raise InputSpecError("no samples to measure errors with: give one at least")
+    chosen = np.unique(np.linspace(0, len(samples) - 1, max(1, n_samples)).round().astype(int))
+    # Coarse to fine, so that those before a limit of time are spread over all, too.
+    chosen = chosen[np.argsort([_reversed_bits(i) for i in range(len(chosen))], kind="stable")]
+    graph = simulation.program.units
+    n_units, n_outputs = len(graph.units), len(graph.outputs)
+    power = np.zeros((n_units, len(precisions), n_outputs))
+    size = np.zeros(n_outputs)
+    pairs = [(unit, p) for unit in range(n_units) for p in range(len(precisions))]
+    refusals: dict[tuple[int, Precision], str] = {}
+    begin, n_done = time.monotonic(), 0
+    for index in chosen.tolist():
+        if n_done >= ENOUGH and time.monotonic() - begin > limit_s * n_done / (n_done + 1):
+            break
+        values = simulation.values(samples[index])
+        theirs = [output[index] for output in reference.outputs]
+        size += [
+            _square(np.where(np.isfinite(t), t - m, 0.0))
+            for t, m in zip(theirs, reference.means, strict=True)
+        ]
+        for step, (unit, p) in enumerate(pairs):
+            if progress is not None and step % 16 == 0:
+                progress(n_done * len(pairs) + step, len(chosen) * len(pairs))
+            if not np.isfinite(power[unit, p]).any():
+                continue
+            refusal = simulation.refusal(unit, precisions[p])
+            if refusal is not None:
+                refusals[unit, precisions[p]] = refusal
+                power[unit, p] = math.inf
+                continue
+            mine = stacked([simulation.alone(unit, precisions[p], values)])
+            power[unit, p] += [_apart(m[0], t) for m, t in zip(mine, theirs, strict=True)]
+        n_done += 1
+    if progress is not None:
+        progress(len(chosen) * len(pairs), len(chosen) * len(pairs))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        relative = np.where(power == 0, 0.0, power / size)
+    return UnitNoise(tuple(precisions), relative, refusals, n_done)
+
+
+def _reversed_bits(index: int) -> int:
+    return int(f"{index:016b}"[::-1], 2)
+
+
+def _square(values: Floats) -> float:
+    return float(np.square(values).sum())
+
+
+def _apart(mine: Floats, theirs: Floats) -> float:
+    """The squared difference; infinite where only one of two is finite."""
+    with np.errstate(invalid="ignore"):
+        same = (mine == theirs) | (np.isnan(mine) & np.isnan(theirs))
+        apart = np.where(same, 0.0, mine - theirs)
+    return _square(apart) if np.isfinite(apart).all() else math.inf
+
+
+def corrected(noise: UnitNoise, assignment: Assignment, measured: Sequence[float]) -> UnitNoise:
+    """The noise with that of the units of a plan scaled so that they add up to what it showed.
+
+    ``measured`` are the relative errors of the whole plan, one for each output. Units where the
+    plan leaves them in float32 keep theirs, as do all where nothing finite was measured.
+    """
+    predicted, actual = noise.predicted(assignment), np.square(measured)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = actual / predicted
+    ratio = np.where(np.isfinite(ratio) & (ratio > 0), ratio, 1.0)
+    power = noise.power.copy()
+    for unit, precision in assignment.items():
+        if precision is not Precision.FLOAT32:
+            power[unit, noise.precisions.index(precision)] *= ratio
+    return replace(noise, power=power)

@@ -1,0 +1,238 @@
+"""Plans on this host, with NNAPI's own arithmetic: what each precision makes of a model's outputs.
+
+Units in float32 are eager PyTorch's. Those in 8 bits, float16 or relaxed run as NNAPI models, one
+each, on whatever compiles regions here; float16, which rounds after every operation, stands for
+relaxed. Between units of one precision nothing is lost: in 8 bits integers pass, and a float16 is
+the same as a float32. So a unit on its own computes what it does inside any larger region.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Protocol
+
+import torch
+from torch import Tensor, fx
+
+from nnapi_prof.convert.float16 import to_float16
+from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.convert.region import Region
+from nnapi_prof.errors import ConversionError, DeviceError, UnsupportedOp
+from nnapi_prof.graph.eager import all_values, constant_outputs
+from nnapi_prof.graph.node import torch_dtype
+from nnapi_prof.graph.plan import Precision
+from nnapi_prof.graph.program import Program
+from nnapi_prof.graph.quantisation import DEQUANTIZE, QUANTIZE, RANGES
+from nnapi_prof.precision.program import QuantisedProgram, quantise
+from nnapi_prof.precision.recipe import Recipe
+
+HOST_LEVEL = 30
+"""What the host's library has, as devices report it: float16 is lowered for this."""
+
+Assignment = Mapping[int, Precision]
+"""Unit -> its precision; float32 where a unit is absent."""
+
+
+class CompiledRegion(Protocol):
+    """A region that runs here."""
+
+    def run(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Logical tensors in the order of the region's inputs -> its outputs."""
+        ...
+
+
+class Nnapi(Protocol):
+    """What compiles regions here: :class:`nnapi_prof.device.host_nnapi.HostNnapi`."""
+
+    def compile(self, region: Region) -> CompiledRegion: ...
+
+
+class EagerUnits:
+    """Units of a program in eager PyTorch, from values that are at hand."""
+
+    def __init__(self, program: Program) -> None:
+        self._interpreter = fx.Interpreter(program.module)
+        nodes = program.nodes
+        self._nodes = nodes
+        self._constants = {
+            node: self._interpreter.run_node(node)
+            for node in program.module.graph.nodes
+            if node.op == "get_attr"
+        }
+        self._units = [[nodes[name] for name in unit.nodes] for unit in program.units.units]
+        self._program = program
+
+    def run(self, units: Sequence[int], values: dict[str, Tensor]) -> None:
+        """Computes units, in this order, from ``values``, which gain their outputs."""
+        interpreter, graph = self._interpreter, self._program.units
+        interpreter.env = dict(self._constants)
+        with torch.inference_mode():
+            for index in units:
+                for name in graph.units[index].inputs:
+                    interpreter.env[self._nodes[name]] = values[name]
+                for node in self._units[index]:
+                    if node not in self._constants:
+                        interpreter.env[node] = interpreter.run_node(node)
+                for name in graph.units[index].outputs:
+                    values[name] = interpreter.env[self._nodes[name]]
+
+
+class Simulation:
+    """A float program, its units in any precision.
+
+    ``level`` is what 8-bit units are lowered for, as devices report it: at an older one, some
+    compute in float32 between integers. Without a recipe there is no int8.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        nnapi: Nnapi,
+        recipe: Recipe | None = None,
+        level: int = HOST_LEVEL,
+    ) -> None:
+        self.program = program
+        self.recipe = recipe
+        self._nnapi = nnapi
+        self._level = level
+        self._eager = EagerUnits(program)
+        self._constants = constant_outputs(program)
+        self._compiled: dict[tuple[int, Precision], tuple[Region, CompiledRegion]] = {}
+        self._refusals: dict[tuple[int, Precision], str] = {}
+
+    @cached_property
+    def _quantised(self) -> QuantisedProgram:
+        assert self.recipe is not None
+        return quantise(self.program, self.recipe)
+
+    @cached_property
+    def _float_names(self) -> Mapping[str, str]:
+        """Value in 8 bits -> the value of the float program that it stands for."""
+        return {integers: name for name, integers in self._quantised.integers.items()}
+
+    @cached_property
+    def dependents(self) -> tuple[tuple[int, ...], ...]:
+        """Of each unit, the units that hang on its outputs, in order; without itself."""
+        graph = self.program.units
+        rows: list[tuple[int, ...]] = []
+        for unit in graph.units:
+            after = {unit.index}
+            for other in graph.units[unit.index + 1 :]:
+                if not after.isdisjoint(graph.predecessors(other.index)):
+                    after.add(other.index)
+            rows.append(tuple(sorted(after - {unit.index})))
+        return tuple(rows)
+
+    def refusal(self, unit: int, precision: Precision) -> str | None:
+        """Why a unit cannot be in a precision, in a sentence; None where it can."""
+        self._prepare(unit, precision)
+        return self._refusals.get((unit, precision))
+
+    def values(self, inputs: Sequence[Tensor]) -> dict[str, Tensor]:
+        """Every value between units in float32."""
+        return all_values(self.program, inputs)
+
+    def reference(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The outputs in float32."""
+        return self._outputs(self.values(inputs))
+
+    def alone(
+        self, unit: int, precision: Precision, values: Mapping[str, Tensor]
+    ) -> tuple[Tensor, ...]:
+        """The program's outputs where this unit alone is in a precision; ``values`` are those of
+        :meth:`values`."""
+        current = dict(values)
+        self._run(unit, precision, current, {})
+        self._eager.run(self.dependents[unit], current)
+        return self._outputs(current)
+
+    def outputs(self, assignment: Assignment, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The program's outputs with each unit in its precision."""
+        graph = self.program.units
+        values: dict[str, Tensor] = dict(zip(graph.inputs, inputs, strict=True))
+        integers: dict[str, Tensor] = {}
+        waiting: list[int] = []
+        for unit in graph.units:
+            precision = assignment.get(unit.index, Precision.FLOAT32)
+            if precision is Precision.FLOAT32:
+                waiting.append(unit.index)
+                continue
+            self._eager.run(waiting, values)
+            waiting = []
+            self._run(unit.index, precision, values, integers)
+        self._eager.run(waiting, values)
+        return self._outputs(values)
+
+    def _outputs(self, values: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+        return tuple(
+            self._constants[name] if name in self._constants else values[name]
+            for name in self.program.units.outputs
+        )
+
+    def _run(
+        self,
+        unit: int,
+        precision: Precision,
+        values: dict[str, Tensor],
+        integers: dict[str, Tensor],
+    ) -> None:
+        """Runs a unit from float values; ``values`` gain its outputs as floats, ``integers`` what
+        there is in 8 bits."""
+        self._prepare(unit, precision)
+        if (unit, precision) in self._refusals:
+            raise ConversionError(
+                f"unit {unit} of {self.program.name} ({self.program.units.units[unit].label}) "
+                f"cannot be in {precision.value}: {self._refusals[unit, precision]}"
+            )
+        region, compiled = self._compiled[unit, precision]
+        if precision is not Precision.INT8:
+            results = compiled.run([values[name] for name in region.inputs])
+            values.update(zip(region.outputs, results, strict=True))
+            return
+        inputs = [self._integers(name, values, integers) for name in region.inputs]
+        for name, result in zip(region.outputs, compiled.run(inputs), strict=True):
+            float_name = self._float_names.get(name, name)
+            if float_name == name:
+                values[name] = result
+                continue
+            integers[float_name] = result
+            values[float_name] = DEQUANTIZE(result, *self._numbers(float_name))
+
+    def _integers(
+        self, name: str, values: Mapping[str, Tensor], integers: dict[str, Tensor]
+    ) -> Tensor:
+        """The value that a unit in 8 bits reads under this name."""
+        float_name = self._float_names.get(name, name)
+        if float_name == name:  # indices and the like, which stay as they are
+            return values[name]
+        if float_name not in integers:
+            integers[float_name] = QUANTIZE(values[float_name], *self._numbers(float_name))
+        return integers[float_name]
+
+    def _numbers(self, name: str) -> tuple[float, int, int, int, torch.dtype]:
+        assert self.recipe is not None
+        quant, dtype = self.recipe.values[name], self.recipe.dtype
+        return quant.scale, quant.zero_point, *RANGES[dtype], torch_dtype(dtype)
+
+    def _prepare(self, unit: int, precision: Precision) -> None:
+        """Compiles a unit, or remembers why it cannot be had."""
+        key = (unit, precision)
+        if key in self._compiled or key in self._refusals:
+            return
+        try:
+            region = self._region(unit, precision)
+            self._compiled[key] = region, self._nnapi.compile(region)
+        except (UnsupportedOp, ConversionError, DeviceError) as error:
+            self._refusals[key] = str(error)
+
+    def _region(self, unit: int, precision: Precision) -> Region:
+        """Raises UnsupportedOp, ConversionError."""
+        if precision is not Precision.INT8:
+            return to_float16(convert_region(self.program, [unit], HOST_LEVEL))
+        if self.recipe is None:
+            raise ConversionError("nothing was calibrated for 8 bits")
+        if unit not in self.recipe.units:
+            raise ConversionError(self.recipe.refusals.get(unit, "the recipe for 8 bits lacks it"))
+        index = self._quantised.unit_of[unit]
+        return convert_region(self._quantised.program, [index], self._level)
