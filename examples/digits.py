@@ -21,6 +21,7 @@ from torch import Tensor, nn
 SIZE = 16
 N_TRAIN, N_CALIBRATION = 1000, 200
 """Of 1,797 images; the rest, 597, are held out."""
+EPOCHS = 14
 
 
 @dataclass(frozen=True)
@@ -178,7 +179,7 @@ class Mobile(nn.Module):
 NETS: dict[str, type[nn.Module]] = {"plain": Plain, "residual": Residual, "mobile": Mobile}
 
 
-def train(name: str, data: Images, seed: int = 0, epochs: int = 14) -> nn.Module:
+def train(name: str, data: Images, seed: int = 0, epochs: int = EPOCHS) -> nn.Module:
     """A network of :data:`NETS` that has learnt ``data``, in eval mode; the same for the same
     arguments."""
     before = torch.get_rng_state()
@@ -223,9 +224,10 @@ def main() -> None:
     parser.add_argument("path", type=Path)
     parser.add_argument("--data", type=Path, metavar="FOLDER")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--epochs", type=int, default=EPOCHS)
     options = parser.parse_args()
     digits = read_digits()
-    model = train(options.name, digits.train, options.seed)
+    model = train(options.name, digits.train, options.seed, options.epochs)
     print(f"{options.name}: {accuracy(model, digits.held_out):.1%} of held-out images are right")
     torch.jit.save(torch.jit.trace(model, digits.held_out.images[:1]), str(options.path))
     if options.data is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, fx
@@ -26,6 +26,8 @@ from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.quantisation import DEQUANTIZE, QUANTIZE, RANGES
 from nnapi_prof.precision.program import QuantisedProgram, quantise
 from nnapi_prof.precision.recipe import Recipe
+
+aten = torch.ops.aten
 
 HOST_LEVEL = 30
 """What the host's library has, as devices report it: float16 is lowered for this."""
@@ -48,11 +50,19 @@ class Nnapi(Protocol):
     def compile(self, region: Region) -> CompiledRegion: ...
 
 
+class _Interpreter(fx.Interpreter):
+    """Views of values that lie otherwise than in eager PyTorch, as NNAPI's may, are copies."""
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        plain = aten.reshape.default if target is aten.view.default else target
+        return super().call_function(plain, args, kwargs)
+
+
 class EagerUnits:
     """Units of a program in eager PyTorch, from values that are at hand."""
 
     def __init__(self, program: Program) -> None:
-        self._interpreter = fx.Interpreter(program.module)
+        self._interpreter = _Interpreter(program.module)
         nodes = program.nodes
         self._nodes = nodes
         self._constants = {

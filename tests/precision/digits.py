@@ -1,0 +1,58 @@
+"""Nets trained on the digits of scikit-learn, and what NNAPI on this host makes of them."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from torch import nn
+
+from nnapi_prof.device.build import build_host
+from nnapi_prof.device.host_nnapi import HostNnapi
+from nnapi_prof.frontend import prepare
+from nnapi_prof.graph.program import Program
+from nnapi_prof.precision.accuracy import Data
+from nnapi_prof.precision.calibrate import calibrate
+from nnapi_prof.precision.simulation import Simulation
+
+
+@cache
+def script() -> ModuleType:
+    """The module examples/digits.py."""
+    pytest.importorskip("sklearn")
+    path = Path(__file__).parents[2] / "examples" / "digits.py"
+    spec = importlib.util.spec_from_file_location("nnapi_prof_example_digits", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look for their module
+    spec.loader.exec_module(module)
+    return module
+
+
+@cache
+def net() -> nn.Module:
+    """A net with residual blocks, after some epochs."""
+    model: nn.Module = script().train("residual", script().read_digits().train, epochs=5)
+    return model
+
+
+@cache
+def program() -> Program:
+    return prepare(net(), script().read_digits().calibration.samples[0], "digits")
+
+
+@cache
+def simulation() -> Simulation:
+    """The net in any precision."""
+    recipe = calibrate(program(), script().read_digits().calibration.samples, 30)
+    return Simulation(program(), HostNnapi(build_host().library), recipe)
+
+
+def data(part: str, count: int, seed: int = 0) -> Data:
+    """Some images of ``calibration`` or ``held_out``, with their labels."""
+    images = getattr(script().read_digits(seed), part)
+    return Data(images.samples[:count], images.targets[:count])

@@ -1,0 +1,150 @@
+"""The noise of single units on a trained net: it adds up, and a whole run corrects it."""
+
+from __future__ import annotations
+
+import math
+import random
+from functools import cache
+
+import numpy as np
+import pytest
+
+from nnapi_prof.errors import InputSpecError
+from nnapi_prof.graph.plan import Precision
+from nnapi_prof.precision.accuracy import Data, Judge
+from nnapi_prof.precision.metrics import BuiltInMetric, Kind, UserMetric
+from nnapi_prof.precision.sensitivity import UnitNoise, corrected, unit_noise
+from nnapi_prof.precision.simulation import Simulation
+from tests.precision import digits
+
+INT8, RELAXED, FLOAT32 = Precision.INT8, Precision.RELAXED, Precision.FLOAT32
+
+
+@cache
+def judge() -> Judge:
+    return Judge(digits.simulation(), digits.data("calibration", 60), digits.data("held_out", 200))
+
+
+@cache
+def noise() -> UnitNoise:
+    return unit_noise(digits.simulation(), judge().calibration.samples, judge().reference)
+
+
+def n_units() -> int:
+    return len(digits.program().units.units)
+
+
+def test_noise_has_a_row_for_each_unit() -> None:
+    power = noise().power
+    assert power.shape == (n_units(), 2, 1) and noise().n_samples == 32
+    assert np.isfinite(power).all() and not noise().refusals
+    error = np.sqrt(power)
+    assert (error[:, 1] < 0.05).all() and error[:, 1].max() > 0.003
+    assert error[:, 0].max() < 0.002  # float16 is far better than 8 bits
+    assert noise().of(3, FLOAT32) == 0
+    assert noise().of(3, INT8) == power[3, 1]
+
+
+def test_errors_of_random_halves_are_the_root_of_the_sum_of_powers() -> None:
+    choice, ratios = random.Random(1), []
+    whole = Judge(judge().simulation, judge().calibration)
+    for _ in range(12):
+        plan = {unit: INT8 for unit in range(n_units()) if choice.random() < 0.5}
+        measured = whole.error(plan).calibrated.error
+        ratios.append(measured / math.sqrt(noise().predicted(plan)[0]))
+    assert 0.75 < np.median(ratios) < 1.25
+    assert min(ratios) > 0.5 and max(ratios) < 1.8
+
+
+def test_a_whole_run_corrects_what_adds_up() -> None:
+    plan = dict.fromkeys(range(n_units() // 2), INT8) | {n_units() - 1: RELAXED}
+    measured = judge().error(plan).relative
+    better = corrected(noise(), plan, measured)
+    np.testing.assert_allclose(np.sqrt(better.predicted(plan)), measured)
+    last = n_units() - 2
+    assert better.of(last, INT8) == noise().of(last, INT8)  # not in use
+    assert corrected(noise(), {}, [0.0]).power.tolist() == noise().power.tolist()
+    assert corrected(noise(), plan, [math.inf]).power.tolist() == noise().power.tolist()
+
+
+def test_what_cannot_be_is_infinite_and_says_why() -> None:
+    without = Simulation(digits.program(), digits.simulation()._nnapi)
+    samples = judge().calibration.samples
+    result = unit_noise(without, samples, judge().reference, [INT8, RELAXED], n_samples=2)
+    assert np.isinf(result.power[:, 0]).all() and np.isfinite(result.power[:, 1]).all()
+    assert result.refusals[4, INT8] == "nothing was calibrated for 8 bits"
+    assert math.isinf(result.predicted({4: INT8})[0])
+
+
+def test_a_limit_of_time_leaves_two_samples_and_progress_reaches_its_end() -> None:
+    steps: list[tuple[int, int]] = []
+    samples = judge().calibration.samples
+    short = unit_noise(
+        digits.simulation(),
+        samples,
+        judge().reference,
+        limit_s=0,
+        progress=lambda done, total: steps.append((done, total)),
+    )
+    assert short.n_samples == 2
+    assert steps[0][0] == 0 and steps[-1][0] == steps[-1][1] == 32 * n_units() * 2
+    # Two samples say the size of it already.
+    ratio = short.power[:, 1] / noise().power[:, 1]
+    assert 0.3 < np.median(ratio) < 2
+    with pytest.raises(InputSpecError, match="no samples to measure errors with"):
+        unit_noise(digits.simulation(), [], judge().reference)
+
+
+def test_who_interrupts_is_heard() -> None:
+    def interrupt(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        unit_noise(
+            digits.simulation(),
+            judge().calibration.samples,
+            judge().reference,
+            progress=interrupt,
+        )
+
+
+# Whole plans
+
+
+def test_8_bits_cost_a_trained_net_next_to_nothing() -> None:
+    plan = dict.fromkeys(range(n_units()), INT8)
+    error = judge().error(plan)
+    assert error.held_out is not None and error.honest is error.held_out
+    assert 0.003 < error.calibrated.error < 0.04
+    assert error.relative == error.calibrated.by_output
+    assert error.held_out.n_samples == 200
+    wrong = Judge(
+        judge().simulation,
+        judge().calibration,
+        judge().held_out,
+        UserMetric("digits:wrong", digits.script().wrong),
+    ).error(plan)
+    assert wrong.held_out is not None and abs(wrong.held_out.error) <= 0.01
+    assert wrong.relative == error.relative
+
+
+def test_the_error_on_other_images_lies_in_the_interval() -> None:
+    """benchmarks/bench_precision.py tries 50 seeds."""
+    plan = dict.fromkeys(range(n_units()), INT8)
+    inside = 0
+    for seed in range(5):
+        parts = digits.data("held_out", 400, seed)
+        first, other = Data(parts.samples[:200]), Data(parts.samples[200:])
+        result = Judge(judge().simulation, judge().calibration, first).error(plan).held_out
+        theirs = Judge(judge().simulation, judge().calibration, other).error(plan).held_out
+        assert result is not None and theirs is not None
+        inside += result.low <= theirs.error <= result.high
+    assert inside >= 4
+
+
+def test_without_held_out_data_the_calibration_data_decides() -> None:
+    whole = Judge(judge().simulation, judge().calibration, None, BuiltInMetric(Kind.TOP1))
+    error = whole.error({0: INT8})
+    assert error.held_out is None and error.honest is error.calibrated
+    with pytest.raises(InputSpecError, match="give one at least"):
+        Judge(judge().simulation, Data([]))
