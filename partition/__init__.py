@@ -14,7 +14,13 @@ from nnapi_prof.graph.causes import SolverNote
 from nnapi_prof.graph.plan import Plan, Proof, ProofKind
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition.baselines import find_baselines
-from nnapi_prof.partition.constraints import CompileCosts, CompileTimes, Constraints, constrain
+from nnapi_prof.partition.constraints import (
+    CompileCosts,
+    CompileTimes,
+    Constraints,
+    ErrorLimit,
+    constrain,
+)
 from nnapi_prof.partition.explain import cause_of_baseline, cause_of_optimum
 from nnapi_prof.partition.problem import Costs, Problem, check_runnable, evaluate, make_problem
 from nnapi_prof.partition.search.result import Report, SearchLimits, Watch
@@ -28,6 +34,7 @@ __all__ = [
     "CostArrays",
     "Costs",
     "CurvePoint",
+    "ErrorLimit",
     "Partitioning",
     "Problem",
     "Report",
@@ -93,6 +100,11 @@ def solve(
             "the mixed-integer programme has no compile times in it, so that it cannot limit "
             f"them: leave {option('solver', 'milp')} out, the search keeps to "
             f"{option('max-compile-ms')}"
+        )
+    if solver == "milp" and constraints.errors:
+        raise PartitionError(
+            "the mixed-integer programme has no errors in it, so that it cannot limit them: leave "
+            f"{option('solver', 'milp')} out, the search keeps to {option('accuracy-budget')}"
         )
     options["with_curve"] = False
     answer = plan_graph(graph, costs, **options)

@@ -1,10 +1,10 @@
 """What a plan must keep to beside being fast: targets ruled out, and budgets.
 
-A budget (segments on accelerators, compile time) is the sum over a plan's segments of a fixed part
-by target and a part by unit and target, or what is known of that very region. Like the latency it
-adds up, so a price on it, in ns for each step of it, leaves a problem of the same kind (Lagrange's
-relaxation; H. Everett, "Generalized Lagrange Multiplier Method for Solving Problems of Optimum
-Allocation of Resources", Oper. Res. 11, 1963).
+A budget (segments on accelerators, compile time, error) is the sum over a plan's segments of a
+fixed part by target and a part by unit and target, or what is known of that very region. Like the
+latency it adds up, so a price on it, in ns for each step of it, leaves a problem of the same kind
+(Lagrange's relaxation; H. Everett, "Generalized Lagrange Multiplier Method for Solving Problems of
+Optimum Allocation of Resources", Oper. Res. 11, 1963).
 """
 
 from __future__ import annotations
@@ -22,6 +22,43 @@ from nnapi_prof.graph.plan import Engine, Preference, Target
 from nnapi_prof.partition.problem import Placement, Problem, Region
 
 
+@dataclass(frozen=True, eq=False)
+class ErrorLimit:
+    """A limit of the error in one output of the model: the square root of noise powers that add up
+    over units, as those of independent errors do."""
+
+    noise: NDArray[np.float64]
+    """[n, t] noise power of each unit on each target; inf where nobody knows it"""
+    limit: float
+    """Of the error, relative: 0.02 for 2 %"""
+    output: str = ""
+    """Whose error it is, where a model has several"""
+
+    def error(self, placements: Sequence[Placement]) -> float:
+        """Of a plan."""
+        powers = (float(self.noise[list(units), k].sum()) for units, k in placements)
+        return math.sqrt(sum(powers))
+
+    def least(self, problem: Problem) -> float:
+        """No plan of a problem has less."""
+        runs = np.isfinite(problem.unit_ns)
+        for (units, k), ns in problem.region_ns.items():
+            if math.isfinite(ns):
+                runs[list(units), k] = True
+        return math.sqrt(float(np.where(runs, self.noise, np.inf).min(axis=1).sum()))
+
+    @property
+    def words(self) -> str:
+        """For people: ``an error of at most 2 %``."""
+        where = f" in {self.output}" if self.output else ""
+        return f"an error of at most {percent(self.limit)}{where}"
+
+
+def percent(error: float) -> str:
+    """An error for people: ``2 %``."""
+    return f"{100 * error:.3g} %"
+
+
 @dataclass(frozen=True)
 class Constraints:
     """Limits of a plan; the default is none."""
@@ -36,6 +73,8 @@ class Constraints:
     """Most segments on accelerators."""
     max_compile_ns: float | None = None
     """Most compile time of all segments on accelerators together; needs costs that tell it."""
+    errors: tuple[ErrorLimit, ...] = ()
+    """Most error, of each output of the model that matters."""
     reasons: Mapping[int, str] = field(default_factory=dict)
     """Unit -> why it is forbidden where it is, for causes and messages."""
 
@@ -57,6 +96,7 @@ class Constraints:
             parts.append(f"at most {self.max_regions} on accelerators")
         if self.max_compile_ns is not None:
             parts.append(f"at most {self.max_compile_ns / 1e6:.4g} ms of compilation")
+        parts += [limit.words for limit in self.errors]
         return ", ".join(parts)
 
 
@@ -92,6 +132,14 @@ def constrain(problem: Problem, constraints: Constraints) -> Problem:
         for k in range(len(problem.targets)):
             if k != problem.target_index(target):
                 rule_out(unit, k, f"pinned to {target}")
+    for limit in constraints.errors:
+        if limit.noise.shape != allowed.shape or np.isnan(limit.noise).any():
+            raise PartitionError(
+                f"noise powers have the shape {limit.noise.shape}, wanted {allowed.shape}, each a "
+                "number or inf"
+            )
+        for unit, k in np.argwhere(np.isinf(limit.noise)).tolist():
+            rule_out(unit, k, "its error there is not known")
     unit_ns = np.where(allowed, problem.unit_ns, np.inf)
     regions = {
         (units, k): ns
@@ -126,6 +174,7 @@ def _check_unit(problem: Problem, unit: int) -> None:
 
 
 COMPILE_TIME = "compile time"
+ERROR = "error"
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,6 +205,13 @@ class Budget:
             np.zeros_like(problem.unit_ns),
             limit,
         )
+
+    @classmethod
+    def error(cls, noise: NDArray[np.float64], limit: float = math.inf) -> Budget:
+        """A limit of an error, as noise powers ([n, t]) that add up; ``limit`` is one of these
+        powers, the square of the error. What is not known counts as nothing: rule it out."""
+        use = np.where(np.isfinite(noise), noise, 0.0)
+        return cls(ERROR, np.zeros(noise.shape[1]), use, limit)
 
     @property
     def is_sum_over_units(self) -> bool:

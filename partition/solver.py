@@ -16,6 +16,7 @@ from nnapi_prof.partition.constraints import (
     CompileTimes,
     Constraints,
     constrain,
+    percent,
 )
 from nnapi_prof.partition.explain import cause_of_optimum
 from nnapi_prof.partition.problem import Placement, Problem, check_runnable
@@ -88,7 +89,7 @@ def plan_problem(
     starts += [("baseline", r.placements) for r in rivals]
     result = search_within(problem, budgets, watch, starts=starts, costlier=costlier)
     if result is None:
-        raise PartitionError(_nothing_found(constraints, watch))
+        raise PartitionError(_nothing_found(problem, constraints, watch))
     allowed = [r for r in rivals if total_ns(problem, r.placements) <= r.predicted_ns * (1 + 1e-9)]
     trade = TradeOff(problem, result, allowed, budgets, watch)
     shipped, best_before = trade.fewest(tolerance), trade.best
@@ -137,6 +138,7 @@ def _budgets(
         if compiling is None:
             raise PartitionError("a limit of compile time needs costs that tell compile times")
         budgets.append(compiling.budget(constraints.max_compile_ns))
+    budgets += [Budget.error(error.noise, error.limit**2) for error in constraints.errors]
     return budgets
 
 
@@ -161,14 +163,23 @@ def _warm_starts(
     return starts, costlier
 
 
-def _nothing_found(constraints: Constraints, watch: Watch) -> str:
-    if constraints.max_compile_ns is not None:
+def _nothing_found(problem: Problem, constraints: Constraints, watch: Watch) -> str:
+    for error in constraints.errors:
+        least = error.least(problem)
+        if least > error.limit * (1 + 1e-9):
+            return (
+                f"no plan has {error.words}: with each unit where its error is least it is "
+                f"{percent(least)}; allow more, or more targets and precisions"
+            )
+    if constraints.max_compile_ns is not None and not constraints.errors:
         return (
             f"no chain of segments compiles within {amount(constraints.max_compile_ns)}: allow "
             "more time, or the CPU for more units"
         )
     most = constraints.max_regions
-    limit = "" if most is None else f" with at most {most} on accelerators"
+    limits = [] if most is None else [f"at most {most} on accelerators"]
+    limits += [error.words for error in constraints.errors]
+    limit = f" with {' and '.join(limits)}" if limits else ""
     if watch.is_over:
         return (
             f"no chain of segments{limit} was found within {watch.limits.seconds:g} s: allow more "

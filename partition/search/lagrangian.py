@@ -1,12 +1,13 @@
-"""Plans within budgets: at most so many segments, so much compile time.
+"""Plans within budgets: at most so many segments, so much compile time, so much error.
 
 For every price p >= 0 on the steps of a budget,
 
     min over plans (latency + p * (use - limit))
 
 is no more than the latency of any plan within the limit. The price is raised until plans keep to
-the limit and halved in between; then the exact programme, with budgets carried by its labels and
-pruned by the best price, closes what is left, where the graph allows it.
+the limit and halved in between. Budgets that are sums over units (an error) are rows of the
+relaxation, which prices them all at once. Then the exact programme, with budgets carried by its
+labels and pruned by the best price, closes what is left, where the graph allows it.
 """
 
 from __future__ import annotations
@@ -20,8 +21,15 @@ from nnapi_prof.partition.baselines import find_baselines, total_ns
 from nnapi_prof.partition.constraints import Budget, add_prices
 from nnapi_prof.partition.problem import Problem, Region
 from nnapi_prof.partition.search.anytime import BOUND_MET, search
+from nnapi_prof.partition.search.dominated import undominated
 from nnapi_prof.partition.search.exact import search_ideals
-from nnapi_prof.partition.search.relaxation import free_prices, relax, unit_shares
+from nnapi_prof.partition.search.relaxation import (
+    Prices,
+    Relaxation,
+    free_prices,
+    relax,
+    unit_shares,
+)
 from nnapi_prof.partition.search.result import Plan, SearchResult, Watch
 from nnapi_prof.partition.search.tables import MOST_WATCHED, NEGLIGIBLE, is_underpriced
 
@@ -29,6 +37,12 @@ RAISES = 12
 """Of the price, tenfold each, before the limit counts as out of a price's reach."""
 HALVINGS = 10
 EXACT_STEPS = 10_000_000
+FACTORS = (1.0, 1.02, 1.1, 1.3, 2.0, 5.0, 20.0, 1e3)
+"""Of the relaxation's rates, until a plan keeps to the budgets."""
+WIDTHS = (300, 3_000, 1 << 40)
+"""Labels of a level in the exact programmes of budgets that the relaxation knows."""
+SUM_STEPS = 2e9
+"""Of each of them; some 20 seconds."""
 
 
 @dataclass
@@ -85,10 +99,10 @@ def search_within(
         best.offer(baseline.placements, "baseline")
     for step, plan in (*known_plans, *(("search", plan) for plan in free.plans)):
         best.offer(plan, step)
-    costlier = free.costlier
+    lagrange = _Lagrange(problem, budgets, watch, best, free)
     try:
-        rates = _price(problem, budgets, watch, best, free)
-        costlier = frozenset(_finish(problem, budgets, watch, best, rates, free.costlier))
+        lagrange.price()
+        lagrange.finish()
     except KeyboardInterrupt:
         if best.plan is None:
             raise
@@ -106,102 +120,186 @@ def search_within(
         best.found_by,
         best.bounded_by,
         best.plans,
-        frozenset(costlier),
+        frozenset(lagrange.costlier),
         watch.steps,
+        rates=tuple(lagrange.rates),
     )
 
 
-def _price(
-    problem: Problem, budgets: Sequence[Budget], watch: Watch, best: _Best, free: SearchResult
-) -> list[float]:
-    """The rates, one after the other, at which priced plans just keep to the budgets."""
-    rates = [0.0] * len(budgets)
-    for i, budget in enumerate(budgets):
-        use = budget.of(free.placements)
+class _Lagrange:
+    """Prices of budgets, and the exact programme that they prune."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        budgets: Sequence[Budget],
+        watch: Watch,
+        best: _Best,
+        free: SearchResult,
+    ) -> None:
+        self._sums = [i for i, budget in enumerate(budgets) if budget.is_sum_over_units]
+        self._problem = undominated(problem, budgets) if self._sums else problem
+        self._budgets = budgets
+        self._watch = watch
+        self._best = best
+        self._free = free
+        self.rates = [0.0] * len(budgets)
+        """ns that a step of each budget is worth"""
+        self.costlier: set[Region] = set(free.costlier)
+        self._relaxation: Relaxation | None = None
+        """Of the problem in which what is no sum over units has its price."""
+
+    # ---- prices --------------------------------------------------------------------------
+
+    def price(self) -> None:
+        """The rates at which priced plans just keep to the budgets: one after the other, but for
+        those that are rows of the relaxation."""
+        for i, budget in enumerate(self._budgets):
+            if i not in self._sums and not budget.keeps(self._free.placements):
+                self._raise_and_halve(i)
+        if not self._sums or self._watch.is_over:
+            return
+        self._relaxation = relax(
+            add_prices(self._problem, self._budgets, self.rates),
+            self._watch.seconds_left * 0.5,
+            [self._budgets[i] for i in self._sums],
+        )
+        if self._relaxation is None:
+            for i in self._sums:
+                self._raise_and_halve(i)
+            return
+        self._best.raise_bound(self._relaxation.bound_ns - self._worth(), "price, relaxation")
+        for i, rate in zip(self._sums, self._relaxation.rates, strict=True):
+            self.rates[i] = float(rate)
+        self._raise_together()
+
+    def _raise_and_halve(self, i: int) -> None:
+        budget, watch = self._budgets[i], self._watch
+        use = budget.of(self._free.placements)
         if use <= budget.limit:
-            continue
-        low, high = 0.0, free.ns / max(use, 1e-300)
+            return
+        low, high = 0.0, self._free.ns / max(use, 1e-300)
         for _ in range(RAISES):
-            rates[i] = high
-            if _at(problem, budgets, rates, watch, best) or watch.is_over:
+            self.rates[i] = high
+            if self._keeps_at(self.rates) or watch.is_over:
                 break
             low, high = high, 10 * high
         for _ in range(HALVINGS):
             if watch.is_over or high - low <= 0.02 * high:
                 break
-            rates[i] = (low + high) / 2
-            if _at(problem, budgets, rates, watch, best):
-                high = rates[i]
+            self.rates[i] = (low + high) / 2
+            if self._keeps_at(self.rates):
+                high = self.rates[i]
             else:
-                low = rates[i]
-        rates[i] = high
-    return rates
+                low = self.rates[i]
+        self.rates[i] = high
 
+    def _raise_together(self) -> None:
+        """Solves at the relaxation's rates, and at higher ones until a plan keeps to the budgets:
+        what the exact programme has to beat."""
+        for factor in FACTORS:
+            rates = list(self.rates)
+            for i in self._sums:
+                rates[i] *= factor
+            if self._watch.is_over or self._keeps_at(rates):
+                return
 
-def _at(
-    problem: Problem, budgets: Sequence[Budget], rates: list[float], watch: Watch, best: _Best
-) -> bool:
-    """Solves at some rates; whether that plan keeps to the budgets."""
-    rival = add_prices(problem, budgets, rates)
-    starts = [("search", best.plan)] if best.plan is not None else []
-    result = search(rival, watch, starts=starts, patience=0)
-    if result is None:
-        return True
-    limits = sum(rate * budget.limit for rate, budget in zip(rates, budgets, strict=True) if rate)
-    best.raise_bound(result.bound_ns - limits, f"price, {result.bounded_by}")
-    for plan in result.plans:
-        best.offer(plan, "price")
-    return all(budget.keeps(result.placements) for budget in budgets)
-
-
-def _finish(
-    problem: Problem,
-    budgets: Sequence[Budget],
-    watch: Watch,
-    best: _Best,
-    rates: Sequence[float],
-    costlier: Collection[Region],
-) -> set[Region]:
-    """The exact programme with budgets; the costlier regions it ran into."""
-    rival = add_prices(problem, budgets, rates)
-    relaxation = relax(rival, watch.seconds_left * 0.5) if any(rates) or problem.n > 12 else None
-    prices = relaxation.prices if relaxation is not None else free_prices(rival, unit_shares(rival))
-    if relaxation is not None:
-        limits = sum(r * b.limit for r, b in zip(rates, budgets, strict=True) if r)
-        best.raise_bound(relaxation.bound_ns - limits, "price, relaxation")
-    watched = set(costlier)
-    spent = 0.0
-    while spent < EXACT_STEPS and not (watch.is_over and best.plan is not None):
-        result = search_ideals(
-            problem,
-            prices,
-            best.ns * (1 - NEGLIGIBLE / 2),
-            watch,
-            budgets=budgets,
-            rates=rates,
-            watched=watched,
-            steps=EXACT_STEPS - spent,
-            memory_bytes=watch.limits.memory_bytes * 0.5,
-            insist=best.plan is None,
-        )
+    def _keeps_at(self, rates: Sequence[float]) -> bool:
+        """Solves at some rates; whether that plan keeps to the budgets."""
+        rival = add_prices(self._problem, self._budgets, rates)
+        starts = [("search", self._best.plan)] if self._best.plan is not None else []
+        result = search(rival, self._watch, starts=starts, patience=0)
         if result is None:
-            break
-        spent += result.steps
-        if math.isfinite(result.bound_ns):
-            best.raise_bound(min(result.bound_ns, best.ns) * (1 - 1e-12), "exact")
-        if result.placements:
-            best.offer(result.placements, "exact")
-        new = {
-            (frozenset(units), k)
-            for units, k in result.placements
-            if _is_costlier(problem, budgets, units, k) and (frozenset(units), k) not in watched
-        }
-        if not new or (not result.complete and watch.is_over):
-            if result.complete and best.plan is not None:
-                best.bound_ns, best.bounded_by = best.ns, "exact"
-            break
-        watched = new if len(watched | new) > MOST_WATCHED else watched | new
-    return watched
+            return True
+        self._best.raise_bound(result.bound_ns - self._worth(rates), f"price, {result.bounded_by}")
+        for plan in result.plans:
+            self._best.offer(plan, "price")
+        return all(budget.keeps(result.placements) for budget in self._budgets)
+
+    def _worth(self, rates: Sequence[float] | None = None) -> float:
+        """ns that the limits are worth."""
+        pairs = zip(rates or self.rates, self._budgets, strict=True)
+        return sum(rate * budget.limit for rate, budget in pairs if rate)
+
+    # ---- the exact programme -------------------------------------------------------------
+
+    def finish(self) -> None:
+        """The exact programme with budgets: where the relaxation knows them, of limited width
+        first, so that the best plan rules out more of the rest."""
+        if self._relaxation is None:
+            self._finish_priced()
+            return
+        for width in WIDTHS:
+            if self._watch.is_over and self._best.plan is not None:
+                return
+            if self._exact(self._relaxation, self._relaxation.prices, SUM_STEPS, width):
+                return
+
+    def _finish_priced(self) -> None:
+        rival = add_prices(self._problem, self._budgets, self.rates)
+        relaxation = None
+        if any(self.rates) or self._problem.n > 12:
+            relaxation = relax(rival, self._watch.seconds_left * 0.5)
+        if relaxation is None:
+            self._exact(None, free_prices(rival, unit_shares(rival)), EXACT_STEPS)
+            return
+        self._best.raise_bound(relaxation.bound_ns - self._worth(), "price, relaxation")
+        self._exact(None, relaxation.prices, EXACT_STEPS)
+
+    def _exact(
+        self, relaxation: Relaxation | None, prices: Prices, steps: float, width: int = 1 << 40
+    ) -> bool:
+        """The exact programme; whether it left nothing out. What no plan better than the best one
+        has, by reduced costs, it does not look at."""
+        best, watch = self._best, self._watch
+        spent = 0.0
+        while spent < steps and not (watch.is_over and best.plan is not None):
+            problem = self._problem
+            if relaxation is not None and best.plan is not None:
+                room = best.ns * (1 + NEGLIGIBLE) - relaxation.bound_ns + self._worth_of_others()
+                least = relaxation.cost_ns.min(axis=1, keepdims=True)
+                problem = problem.without(relaxation.cost_ns - least > room)
+            result = search_ideals(
+                problem,
+                prices,
+                best.ns * (1 - NEGLIGIBLE / 2),
+                watch,
+                budgets=self._budgets,
+                rates=self.rates,
+                watched=[region for region in self.costlier if region in problem.region_ns],
+                width=width,
+                steps=steps - spent,
+                memory_bytes=watch.limits.memory_bytes * 0.5,
+                insist=best.plan is None,
+            )
+            if result is None:
+                return False
+            spent += result.steps
+            if math.isfinite(result.bound_ns):
+                best.raise_bound(min(result.bound_ns, best.ns) * (1 - 1e-12), "exact")
+            if result.placements:
+                best.offer(result.placements, "exact")
+            new = {
+                (frozenset(units), k)
+                for units, k in result.placements
+                if _is_costlier(problem, self._budgets, units, k)
+                and (frozenset(units), k) not in self.costlier
+            }
+            if not new or (not result.complete and watch.is_over):
+                if result.complete and best.plan is not None:
+                    best.bound_ns, best.bounded_by = best.ns, "exact"
+                return result.complete
+            is_too_many = len(self.costlier | new) > MOST_WATCHED
+            self.costlier = new if is_too_many else self.costlier | new
+        return False
+
+    def _worth_of_others(self) -> float:
+        """ns that the limits of budgets are worth that the relaxation does not know."""
+        return sum(
+            rate * budget.limit
+            for i, (rate, budget) in enumerate(zip(self.rates, self._budgets, strict=True))
+            if rate and i not in self._sums
+        )
 
 
 def _is_costlier(

@@ -125,6 +125,8 @@ class SearchResult:
     """The problem that was searched, and ..."""
     relaxation: Relaxation | None = field(default=None, repr=False)
     """... its relaxation, where it was solved."""
+    rates: tuple[float, ...] = ()
+    """Where plans keep to budgets: ns that a step of each is worth."""
 
     @property
     def is_optimal(self) -> bool:

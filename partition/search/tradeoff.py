@@ -74,6 +74,13 @@ class TradeOff:
         self._rivals = [r for r in rivals if all(b.keeps(r.placements) for b in budgets)]
         self._budgets = list(budgets)
         self._watch = watch
+        self._priced = [
+            (budget, rate)
+            for budget, rate in zip(budgets, best.rates, strict=False)
+            if budget.is_sum_over_units
+        ]
+        """Budgets with what a step of each is worth, in ns; none where the best plan of all keeps to
+        them"""
         self._reduced = best.reduced or identity_reduction(problem)
         self._plans: dict[Plan, float] = {}
         self._prices: list[tuple[float, float]] = []
@@ -234,7 +241,11 @@ class TradeOff:
                 in_ns_per_byte=small.in_ns_per_byte * (1 + caution),
                 out_ns_per_byte=small.out_ns_per_byte * (1 + caution),
             )
-        rival = add_prices(small, [Budget.segments(small)], [price])
+        budgets, rates = [Budget.segments(small)], [price]
+        for budget, rate in self._priced:
+            budgets.append(budget)
+            rates.append(rate)
+        rival = add_prices(small, budgets, rates)
         nearest = sorted(self._plans, key=lambda plan: self._plans[plan] + price * len(plan))
         shrunk = [self._reduced.shrunk(plan) for plan in nearest[:MOST_STARTS]]
         starts = [("known", plan) for plan in shrunk if plan is not None]
@@ -250,7 +261,8 @@ class TradeOff:
         if result is None:
             return 0
         if not caution:
-            self._prices.append((price, result.bound_ns))
+            worth_ns = sum(rate * budget.limit for budget, rate in self._priced if rate)
+            self._prices.append((price, result.bound_ns - worth_ns))
         for plan in result.plans:
             self._offer(self._reduced.expanded(plan))
         return len(result.placements)
@@ -271,13 +283,16 @@ class TradeOff:
         reduced, relaxation = self._reduced, self._best.relaxation
         if self._budgets:
             reduced, relaxation = identity_reduction(self._problem), None
+        sums = [budget for budget in self._budgets if budget.is_sum_over_units]
         if relaxation is None and reduced.problem.n <= LONG:
-            relaxation = relax(reduced.problem, self._watch.seconds_left * 0.3)
+            relaxation = relax(reduced.problem, self._watch.seconds_left * 0.3, sums)
         if relaxation is None:
             return False
         small = dict(zip(self._problem.region_ns, reduced.problem.region_ns, strict=True))
         large = {region: own for own, region in small.items()}
         spent = 0.0
+        prices = iter(relaxation.rates.tolist() if self._budgets else ())
+        rates = [next(prices) if budget.is_sum_over_units else 0.0 for budget in self._budgets]
         while spent < steps and not self._watch.is_over:
             result = search_ideals(
                 reduced.problem,
@@ -285,6 +300,7 @@ class TradeOff:
                 upper_ns * (1 + NEGLIGIBLE),
                 self._watch,
                 budgets=[Budget.segments(reduced.problem), *self._budgets],
+                rates=[0.0, *rates],
                 watched={small[region] for region in self._costlier if region in small},
                 steps=steps - spent,
                 memory_bytes=self._watch.limits.memory_bytes * 0.3,

@@ -52,7 +52,9 @@ def draw_noise(problem: Problem, seed: int) -> Noise:
     for u in range(problem.n):
         own = chance.choice((0.0, 1.0, 1.0, 5.0)) * chance.choice((1.0, chance.random()))
         for k, fmt in enumerate(formats):
-            rough = chance.choice((0.0, 0.0, 0.1)) if fmt == 0 else chance.choice((1.0, 1.0, 1.5))
+            rough = (
+                chance.choice((0.0,) * 9 + (0.1,)) if fmt == 0 else chance.choice((1.0, 1.0, 1.5))
+            )
             noise[u, k] = own * rough * scale
     return noise
 

@@ -11,14 +11,23 @@ import pytest
 
 from nnapi_prof.costs.model.region import Conversions, CostArrays
 from nnapi_prof.errors import PartitionError
-from nnapi_prof.graph.plan import CPU, Plan, Precision, ProofKind
-from nnapi_prof.partition import SearchLimits, evaluate, make_problem, plan_problem
+from nnapi_prof.graph.plan import CPU, Engine, Plan, Precision, Preference, ProofKind, Target
+from nnapi_prof.partition import (
+    Constraints,
+    ErrorLimit,
+    SearchLimits,
+    evaluate,
+    make_problem,
+    plan_problem,
+)
 from nnapi_prof.partition.baselines import total_ns
+from nnapi_prof.partition.constraints import Budget
 from nnapi_prof.partition.milp import solve_milp
 from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, Value
 from nnapi_prof.partition.search import annealing, anytime, exact
 from nnapi_prof.partition.search.annealing import Annealer, Labelling, Tables
 from nnapi_prof.partition.search.anytime import search
+from nnapi_prof.partition.search.dominated import undominated
 from nnapi_prof.partition.search.exact import search_ideals
 from nnapi_prof.partition.search.expansion import (
     _best_move,
@@ -30,8 +39,15 @@ from nnapi_prof.partition.search.relaxation import free_prices, relax, unit_shar
 from nnapi_prof.partition.search.result import Watch
 from tests.partition import reference_annealing, reference_ideals
 from tests.partition.cases import Table, build_graph
-from tests.partition.precisions import converting_ns, optimum_with_formats, with_formats
-from tests.partition.problems import check_plan, draw_plan, draw_problem
+from tests.partition.precisions import (
+    converting_ns,
+    draw_noise,
+    least_ns,
+    optimum_with_formats,
+    true_front,
+    with_formats,
+)
+from tests.partition.problems import check_plan, draw_plan, draw_problem, every_plan
 from tests.partition.test_exact import costlier, prices_of, unhurried
 from tests.partition.test_expansion import best_of_all
 
@@ -280,3 +296,121 @@ def test_the_loops_in_c_do_what_those_in_python_do(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(exact, "rehash", reference_ideals.rehash)
     monkeypatch.setattr(annealing, "anneal", reference_annealing.anneal)
     assert answers() == compiled
+
+
+# ---- error as a budget ---------------------------------------------------------------------------
+
+
+def test_the_fastest_plan_within_an_error() -> None:
+    plans = 0
+    for seed in range(120):
+        problem = mixed(seed)
+        noise = draw_noise(problem, seed)
+        front = true_front(problem, noise)
+        if not front:
+            continue
+        chance = random.Random(seed)
+        powers = [power for _, power in front]
+        limits = {0.0, chance.uniform(min(powers), max(powers)), chance.choice(powers)}
+        for power in sorted(limits):
+            least = least_ns(front, power)
+            limit = ErrorLimit(noise, math.sqrt(power))
+            constraints = Constraints(errors=(limit,))
+            if math.isinf(least):
+                with pytest.raises(PartitionError, match="an error of at most"):
+                    plan_problem(problem, True, constraints=constraints, tolerance=0.0)
+                continue
+            answer = plan_problem(problem, True, constraints=constraints, tolerance=0.0)
+            assert answer.best.proof is not None and answer.best.proof.is_optimal, seed
+            assert answer.best.predicted_ns == pytest.approx(least, rel=2e-6), (seed, power)
+            for plan in (answer.best, answer.default):
+                index = problem.target_index
+                own = [(segment.units, index(segment.target)) for segment in plan.segments]
+                assert limit.error(own) <= limit.limit * (1 + 1e-9), seed
+            plans += 1
+    assert plans > 150
+
+
+def test_several_outputs_each_have_a_limit() -> None:
+    for seed in range(40):
+        problem = mixed(seed, 5)
+        noises = [draw_noise(problem, seed), draw_noise(problem, -1 - seed)]
+        chance = random.Random(seed)
+        limits = [chance.choice((0.3, 0.6, 1.0)) * math.sqrt(n.max(axis=1).sum()) for n in noises]
+        errors = tuple(map(ErrorLimit, noises, limits, ("logits", "boxes")))
+        plans = [
+            total_ns(problem, plan)
+            for plan in every_plan(problem)
+            if all(error.error(plan) <= error.limit * (1 + 1e-10) for error in errors)
+        ]
+        if not plans:
+            with pytest.raises(PartitionError, match="an error of at most"):
+                plan_problem(problem, True, constraints=Constraints(errors=errors))
+            continue
+        answer = plan_problem(problem, True, constraints=Constraints(errors=errors), tolerance=0.0)
+        assert answer.best.predicted_ns == pytest.approx(min(plans), rel=2e-6), seed
+
+
+def test_an_error_beside_other_limits() -> None:
+    """With a number of regions, which is no row of the relaxation."""
+    for seed in range(40):
+        problem = mixed(seed, 5)
+        noise = draw_noise(problem, seed)
+        limit = ErrorLimit(noise, 0.5 * math.sqrt(noise.max(axis=1).sum()))
+        plans = [
+            total_ns(problem, plan)
+            for plan in every_plan(problem)
+            if limit.error(plan) <= limit.limit * (1 + 1e-10)
+            and sum(problem.targets[k].engine is Engine.NNAPI for _, k in plan) <= 1
+        ]
+        constraints = Constraints(max_regions=1, errors=(limit,))
+        if not plans:
+            with pytest.raises(PartitionError, match="at most"):
+                plan_problem(problem, True, constraints=constraints)
+            continue
+        best = plan_problem(problem, True, constraints=constraints, tolerance=0.0).best
+        assert best.predicted_ns == pytest.approx(min(plans), rel=2e-6), seed
+
+
+def test_what_is_said_of_errors() -> None:
+    problem, noise = chain(), np.array([[0.0, 1e-4], [0.0, 1e-4], [1e-4, 4e-4]])
+    within = plan_problem(problem, True, constraints=Constraints(errors=(ErrorLimit(noise, 0.02),)))
+    assert "(an error of at most 2 %)" in within.best.notes[0]
+    assert within.best.predicted_ns == 20 + 1 + 20 + 8
+    with pytest.raises(
+        PartitionError, match=r"no plan has an error of at most 0\.5 % in x.* is 1 %"
+    ):
+        limit = ErrorLimit(noise, 0.005, "x")
+        plan_problem(problem, True, constraints=Constraints(errors=(limit,)))
+    with pytest.raises(PartitionError, match="shape"):
+        plan_problem(problem, True, constraints=Constraints(errors=(ErrorLimit(noise[:2], 1),)))
+    unknown = np.where(np.arange(2) == 1, np.inf, noise)
+    alone = plan_problem(problem, True, constraints=Constraints(errors=(ErrorLimit(unknown, 1),)))
+    assert {segment.target for segment in alone.best.segments} == {CPU}
+
+
+def test_targets_that_another_betters_are_left_out() -> None:
+    gone = 0
+    for seed in range(150):
+        problem, chance = mixed(seed, 7), np.random.default_rng(seed)
+        assert problem.formats is not None
+        copy = int(chance.integers(len(problem.targets)))
+        order = [*range(len(problem.targets)), copy]
+        dearer = 1.0 + 0.2 * chance.random((problem.n, 1)) * (seed % 3 > 0)
+        unit_ns = np.hstack([problem.unit_ns, problem.unit_ns[:, [copy]] * dearer])
+        noise = draw_noise(problem, seed)
+        larger = replace(
+            problem,
+            targets=(*problem.targets, Target.nnapi("copy", Preference.LOW_POWER)),
+            unit_ns=unit_ns,
+            overhead_ns=problem.overhead_ns[order],
+            in_ns_per_byte=problem.in_ns_per_byte[order],
+            out_ns_per_byte=problem.out_ns_per_byte[order],
+            formats=problem.formats[order],
+        )
+        budget = Budget.error(np.hstack([noise, noise[:, [copy]]]))
+        small = undominated(larger, [budget])
+        assert problem.region_ns or np.isinf(small.unit_ns[:, -1]).all(), seed
+        assert true_front(small, budget.unit_use) == true_front(larger, budget.unit_use), seed
+        gone += int(np.isinf(small.unit_ns).all(axis=0).sum())
+    assert gone > 100
