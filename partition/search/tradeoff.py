@@ -79,8 +79,8 @@ class TradeOff:
             for budget, rate in zip(budgets, best.rates, strict=False)
             if budget.is_sum_over_units
         ]
-        """Budgets with what a step of each is worth, in ns; none where the best plan of all keeps to
-        them"""
+        """Budgets with what a step of each is worth, in ns; none where the best plan keeps to all
+        anyhow"""
         self._reduced = best.reduced or identity_reduction(problem)
         self._plans: dict[Plan, float] = {}
         self._prices: list[tuple[float, float]] = []
