@@ -18,6 +18,10 @@ EXPORT np_emulator_idle_fn np_emulator_idle;
 EXPORT np_emulator_temperature_fn np_emulator_temperature;
 EXPORT np_emulator_cpu_khz_fn np_emulator_cpu_khz;
 EXPORT np_emulator_throttled_fn np_emulator_throttled;
+EXPORT np_emulator_lanes_fn np_emulator_lanes;
+EXPORT np_emulator_enter_fn np_emulator_enter;
+EXPORT np_emulator_leave_fn np_emulator_leave;
+EXPORT np_emulator_driver_ns_fn np_emulator_driver_ns;
 
 uint64_t np_clock_now(void) {
   struct np_device_table *table = np_device_table();
@@ -70,23 +74,39 @@ void np_emulator_cpu_run(const int32_t *codes, const struct np_work *works, uint
   }
   const double speed_up = np_thread_speed_up(phone->thread_scaling, threads);
   uint64_t hash = np_hash_u64(NP_HASH_START, phone->noise_seed);
-  double total = 0;
+  double total = 0, memory = 0, bytes = 0;
   for (uint32_t i = 0; i < n; i++) {
     const struct np_cost cost = np_cost_of(&phone->cpu, codes[i], &works[i], false, speed_up);
     total += np_cost_ns(&phone->cpu, &cost);
+    memory += np_cost_memory_ns(&phone->cpu, &cost);
+    bytes += cost.bytes;
     hash = np_hash_u32(hash, (uint32_t)codes[i]);
     hash = np_hash_u64(hash, works[i].macs);
     hash = np_hash_u64(hash, works[i].output_bytes);
   }
   hash = np_hash_u32(hash, threads);
   hash = np_hash_u64(hash, atomic_fetch_add(&table->cpu_runs, 1));
-  total *= np_noise_factor(hash, phone->noise_spread) * np_phone_throttle(phone);
-  np_clock_busy((uint64_t)(total + 0.5), phone->cpu.heat);
+  const double factor = np_noise_factor(hash, phone->noise_spread) * np_phone_throttle(phone);
+  const struct np_load load = {.ns = total * factor,
+                               .heat = phone->cpu.heat,
+                               .memory_ns = memory * factor,
+                               .bytes = bytes,
+                               .on_cpu = true};
+  (void)np_clock_spend(np_lanes_mine(), &load);
 }
+
+int32_t np_emulator_lanes(uint32_t n) { return np_lanes_begin(n); }
+
+void np_emulator_enter(uint32_t lane) { np_lanes_enter(lane); }
+
+void np_emulator_leave(void) { np_lanes_leave(); }
+
+uint64_t np_emulator_driver_ns(void) { return np_lanes_driver_ns(); }
 
 void np_emulator_idle(uint64_t ns) {
   if (np_device_table()->phone) {
-    np_clock_advance(ns);
+    const struct np_load idle = {.ns = (double)ns};
+    (void)np_clock_spend(-1, &idle);
   }
 }
 

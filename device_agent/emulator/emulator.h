@@ -7,7 +7,7 @@
  * slots.c    the executors of a compilation
  * run.c      one execution from its arguments to its results
  * simulate.c what a compilation or execution takes on a simulated phone
- * phone.c, latency.c, partition.c, clock.c   simulated phones
+ * phone.c, latency.c, partition.c, clock.c, lanes.c   simulated phones
  *
  * Nothing is reference-counted: as NNAPI's headers demand, a model outlives its compilations, a
  * compilation its executions, and a memory whatever reads or writes it. */
@@ -88,6 +88,21 @@ uint64_t np_clock_now(void);
 
 /* Advances the simulated clock. */
 void np_clock_advance(uint64_t ns);
+
+/* ---- lanes: threads that are processors of a simulated phone, see np_emulator.h
+ * ----------------*/
+
+#define NP_MAX_LANES 8u
+
+int32_t np_lanes_begin(uint32_t n);
+void np_lanes_enter(uint32_t lane);
+void np_lanes_leave(void);
+
+/* The lane that the calling thread is, -1 for none. */
+int np_lanes_mine(void);
+
+/* CPU time that drivers took so far. */
+uint64_t np_lanes_driver_ns(void);
 
 /* ---- model -----------------------------------------------------------------------------------*/
 
@@ -255,6 +270,7 @@ struct ANeuralNetworksExecution {
   int result;               /* once completed */
   uint64_t hardware_ns, driver_ns;
   uint64_t waited_ns;                 /* for dependencies, before driver_ns */
+  int lane;                           /* that began it, -1 for none */
   struct ANeuralNetworksEvent *event; /* of an asynchronous run, shared */
 };
 

@@ -19,6 +19,11 @@ double np_cost_ns(const struct np_unit_model *unit, const struct np_cost *cost) 
   return fmax(cost->compute, cost->bytes / unit->bandwidth) + unit->operation_overhead;
 }
 
+double np_cost_memory_ns(const struct np_unit_model *unit, const struct np_cost *cost) {
+  const double memory = cost->bytes / unit->bandwidth;
+  return memory > cost->compute ? memory : 0;
+}
+
 double np_thread_speed_up(double scaling, uint32_t threads) {
   if (threads <= 1) {
     return 1;
@@ -39,7 +44,7 @@ static double transfer_ns(const struct np_step *step) {
 
 struct np_latency np_steps_latency(const struct np_step *steps, uint32_t n_steps,
                                    int32_t preference, bool burst, double throttle) {
-  struct np_latency total = {0, 0, 0, 0};
+  struct np_latency total = {0};
   for (uint32_t i = 0; i < n_steps; i++) {
     const struct np_accelerator *a = steps[i].accelerator;
     const double hardware = steps[i].operations_ns * a->preference[preference] * throttle;
@@ -49,9 +54,14 @@ struct np_latency np_steps_latency(const struct np_step *steps, uint32_t n_steps
     total.driver += driver;
     total.wall += wall;
     total.heat += wall * a->unit.heat;
+    total.memory +=
+        steps[i].memory_ns * a->preference[preference] * throttle + transfer_ns(&steps[i]);
+    total.bytes += steps[i].bytes + (double)steps[i].boundary_bytes;
+    total.drivers += wall * a->driver_share;
   }
   if (total.wall > 0) {
     total.heat /= total.wall;
+    total.drivers /= total.wall;
   }
   return total;
 }

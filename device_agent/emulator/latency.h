@@ -19,6 +19,9 @@ struct np_cost np_cost_of(const struct np_unit_model *unit, int32_t code,
 /* max(compute, bytes / bandwidth) + operation_overhead. */
 double np_cost_ns(const struct np_unit_model *unit, const struct np_cost *cost);
 
+/* Of that, what it waits for memory: bytes / bandwidth where that is the longer, else 0. */
+double np_cost_memory_ns(const struct np_unit_model *unit, const struct np_cost *cost);
+
 /* How much faster `threads` threads compute than one: 1 + s + s^2 + ..., each further thread
  * adding the fraction `scaling` of what the one before it added. 0 threads count as 1. */
 double np_thread_speed_up(double scaling, uint32_t threads);
@@ -27,6 +30,8 @@ double np_thread_speed_up(double scaling, uint32_t threads);
 struct np_step {
   const struct np_accelerator *accelerator;
   double operations_ns;    /* sum over its operations, before the preference */
+  double memory_ns;        /* of that, waiting for memory */
+  double bytes;            /* that its operations move */
   uint64_t boundary_bytes; /* activations that enter or leave the step */
   uint64_t constant_bytes;
   uint32_t n_operations;
@@ -38,6 +43,9 @@ struct np_latency {
   double driver;   /* + transfer of inputs and outputs */
   double wall;     /* + invocation */
   double heat;     /* degrees above the ambient towards which it warms, by share of the wall */
+  double memory;   /* of the wall, waiting for memory: transfers included */
+  double bytes;    /* moved, transfers included */
+  double drivers;  /* of the CPU engine's cores, by share of the wall */
 };
 
 /* Adds the execution time of the steps in turn. `preference` is ANEURALNETWORKS_PREFER_*,

@@ -195,6 +195,8 @@ static void add_time(struct cutter *c, struct np_step *step, uint32_t k) {
     c->timed[one] = true;
   }
   step->operations_ns += np_cost_ns(&a->unit, &fused);
+  step->memory_ns += np_cost_memory_ns(&a->unit, &fused);
+  step->bytes += fused.bytes;
 }
 
 static uint32_t cut(struct cutter *c, struct np_step *steps) {

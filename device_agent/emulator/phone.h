@@ -88,6 +88,7 @@ struct np_accelerator {
   double invocation;         /* ns per execution */
   double burst_invocation;   /* ns per execution under a burst */
   double preference[3];      /* factor of time, by ANEURALNETWORKS_PREFER_* */
+  double driver_share;       /* of the CPU engine's cores that its driver takes while it runs */
   double compile_fixed;      /* ns */
   double compile_operation;  /* ns per operation */
   double compile_byte;       /* ns per byte of constants */
@@ -151,6 +152,7 @@ struct np_phone {
   uint32_t n_properties;
   struct np_unit_model cpu; /* the agent's CPU engine, one thread */
   double thread_scaling;    /* what the second thread adds, of one thread's speed */
+  double memory_bandwidth;  /* bytes/ns that all processors share; 0: each has its own alone */
   double cpu_khz;           /* clock of the CPU where nothing throttles; 0: not described */
   struct np_accelerator accelerators[NP_MAX_ACCELERATORS];
   uint32_t n_accelerators;

@@ -164,6 +164,7 @@ int np_execution_begin(ANeuralNetworksExecution *execution, const char *function
     return np_refuse(ANEURALNETWORKS_BAD_STATE, function, "the execution was started before");
   }
   execution->deadline_ns = np_deadline_after(execution->timeout_ns);
+  execution->lane = np_device_table()->phone ? np_lanes_mine() : -1;
   return ANEURALNETWORKS_NO_ERROR;
 }
 

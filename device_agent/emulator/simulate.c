@@ -154,15 +154,19 @@ static int place_on_cpu(const ANeuralNetworksCompilation *compilation, const str
              : NP_REFUSE(OUT_OF_MEMORY, "no memory for a plan");
 }
 
-/* Advances the clock by `ns`, or as far as the deadline where that comes first. */
-static int spend(double ns, double heat, uint64_t deadline_ns, const char *function) {
-  const uint64_t now = np_clock_now(), whole = (uint64_t)(ns + 0.5);
+/* Advances the clock by a run of a lane, or as far as the deadline where that comes first; *took is
+ * how long it was. What other lanes add to a run does not count against its deadline. */
+static int spend(int lane, const struct np_load *load, uint64_t deadline_ns, double *took,
+                 const char *function) {
+  const uint64_t now = np_clock_now(), whole = (uint64_t)(load->ns + 0.5);
   if (deadline_ns == NP_NEVER || (now <= deadline_ns && whole <= deadline_ns - now)) {
-    np_clock_busy(whole, heat);
+    *took = np_clock_spend(lane, load);
     return ANEURALNETWORKS_NO_ERROR;
   }
   if (deadline_ns > now) {
-    np_clock_busy(deadline_ns - now, heat);
+    struct np_load part = *load;
+    part.ns = (double)(deadline_ns - now);
+    *took = np_clock_spend(lane, &part);
   }
   return np_refuse(ANEURALNETWORKS_MISSED_DEADLINE_PERSISTENT, function,
                    "%llu ns do not fit in front of the deadline", (unsigned long long)whole);
@@ -170,8 +174,10 @@ static int spend(double ns, double heat, uint64_t deadline_ns, const char *funct
 
 /* Time of compiling the steps; drivers compile on the CPU, which warms the phone. */
 static int spend_compiling(const struct np_simulation *s, bool from_cache, uint64_t deadline_ns) {
-  return spend(np_steps_compile_ns(s->steps, s->n_steps, from_cache),
-               np_device_table()->phone->cpu.heat, deadline_ns, __func__);
+  const struct np_load load = {.ns = np_steps_compile_ns(s->steps, s->n_steps, from_cache),
+                               .heat = np_device_table()->phone->cpu.heat};
+  double took;
+  return spend(np_lanes_mine(), &load, deadline_ns, &took, __func__);
 }
 
 /* Compiles what `assignment` says, and again for the CPU where a fault fails and NNAPI chose. */
@@ -252,11 +258,20 @@ int np_simulate_execute(ANeuralNetworksExecution *execution,
     const struct np_latency again = np_steps_latency(
         s->fallback, s->n_fallback, compilation->preference, options->burst, throttle);
     latency.wall += again.wall;
+    latency.memory += again.memory;
+    latency.bytes += again.bytes;
   }
   const double noise = np_noise_factor(np_hash_u64(s->noise_hash, run), phone->noise_spread);
-  execution->hardware_ns = whole_microseconds(latency.hardware * noise);
-  execution->driver_ns = whole_microseconds(latency.driver * noise);
-  const int code = spend(latency.wall * noise, latency.heat, options->deadline_ns, __func__);
+  const struct np_load load = {.ns = latency.wall * noise,
+                               .heat = latency.heat,
+                               .memory_ns = latency.memory * noise,
+                               .bytes = latency.bytes,
+                               .driver_share = latency.drivers};
+  double took = load.ns;
+  const int code = spend(execution->lane, &load, options->deadline_ns, &took, __func__);
+  const double company = execution->lane < 0 || load.ns <= 0 ? 1 : took / load.ns;
+  execution->hardware_ns = whole_microseconds(latency.hardware * noise * company);
+  execution->driver_ns = whole_microseconds(latency.driver * noise * company);
   if (code != ANEURALNETWORKS_NO_ERROR || !fault || s->fallback) {
     return code;
   }

@@ -72,6 +72,20 @@ void np_keep_last_run(struct np_last_run *last, const struct np_graph *graph,
  * ambient; 0 is idle. */
 void np_clock_busy(uint64_t ns, double heat);
 
+/* What a run takes of a simulated phone. */
+struct np_load {
+  double ns;           /* alone, noise included */
+  double heat;         /* degrees above the ambient towards which it warms */
+  double memory_ns;    /* of ns, as long as memory is what it waits for */
+  double bytes;        /* that it moves */
+  double driver_share; /* of the CPU engine's cores, while it runs */
+  bool on_cpu;         /* it is the CPU engine's */
+};
+
+/* Advances the clock by a run; of a lane (-1: of none), beside those of the other lanes. Returns
+ * how long it took, ns. */
+double np_clock_spend(int lane, const struct np_load *load);
+
 void np_simulation_free(struct np_simulation *simulation);
 
 #endif

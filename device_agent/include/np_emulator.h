@@ -51,9 +51,22 @@ typedef int64_t np_emulator_cpu_khz_fn(void);
 /* Whether the simulated phone's temperature slows its operations now: 1 or 0; -1 as above. */
 typedef int32_t np_emulator_throttled_fn(void);
 
+/* Lets n threads be processors that work at once, at most 8: from now on the clock is shared by the
+ * lanes 0 to n - 1. Each thread enters one, and leaves it; the clock stands until all lanes have a
+ * run, or left, and what each run takes depends on those beside it (PHONES.md, "Lanes"). Ends when
+ * the last one leaves. Lanes may not share a compilation. 0, or -1 in real time and where there are
+ * lanes already. */
+typedef int32_t np_emulator_lanes_fn(uint32_t n);
+typedef void np_emulator_enter_fn(uint32_t lane);
+typedef void np_emulator_leave_fn(void);
+
+/* CPU time that the simulated drivers took so far, in ns. */
+typedef uint64_t np_emulator_driver_ns_fn(void);
+
 /* The library exports them under these names: np_emulator_phone, np_emulator_error,
  * np_emulator_property, np_emulator_now, np_emulator_cpu_run, np_emulator_identity,
  * np_emulator_idle, np_emulator_temperature, np_emulator_cpu_khz,
- * np_emulator_throttled. */
+ * np_emulator_throttled, np_emulator_lanes, np_emulator_enter, np_emulator_leave,
+ * np_emulator_driver_ns. */
 
 #endif

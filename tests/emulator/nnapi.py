@@ -173,6 +173,10 @@ class Nnapi:
             ("idle", None, [_Q]),
             ("temperature", C.c_int64, []),
             ("cpu_khz", C.c_int64, []),
+            ("lanes", C.c_int32, [_U]),
+            ("enter", None, [_U]),
+            ("leave", None, []),
+            ("driver_ns", _Q, []),
         ):
             function = getattr(self.library, "np_emulator_" + name)
             function.restype, function.argtypes = result, types

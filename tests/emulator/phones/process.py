@@ -8,7 +8,8 @@ before it}. MODEL is {"operations": [codes], "width": n}, a row of element-wise 
 {"convolution": True}; or any graph: {"tensors": [[type, dims, scale, zero point, value]...],
 "steps": [[code, inputs, outputs]...], "inputs": [one], "outputs": [...]}, where a value is None, 0
 for zeros, or a list. CPU is {"codes": [...], "works": [[macs, input, output, constant bytes,
-type]...], "threads": n}. The answer has the devices, what np_emulator_* tells, and for each RUN its
+type]...], "threads": n}. "lanes" is a list of RUNs and CPUs, each with "repeat", that run at once,
+a thread each. The answer has the devices, what np_emulator_* tells, and for each RUN its
 result codes, times in ns, and temperature and clock of the CPU after it.
 """
 
@@ -18,6 +19,7 @@ import os
 import subprocess
 import sys
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -179,6 +181,54 @@ def measure(nn, devices, run):
     return {**answer, "temperature": nn.emulator_temperature(), "khz": nn.emulator_cpu_khz()}
 
 
+def lane(nn, devices, index, one):
+    """What a lane does, made ready: a function that returns its times."""
+
+    def timed(run):
+        walls, hardware = [], []
+        nn.emulator_enter(index)
+        for _ in range(one["repeat"]):
+            before = nn.emulator_now()
+            hardware.append(run())
+            walls.append(nn.emulator_now() - before)
+        nn.emulator_leave()
+        return {"wall": walls, "hardware": hardware}
+
+    if "codes" in one:
+        n = len(one["codes"])
+        codes, works = (C.c_int32 * n)(*one["codes"]), [Work(*work) for work in one["works"]]
+        return lambda: timed(
+            lambda: nn.emulator_cpu_run(codes, (Work * n)(*works), n, one["threads"])
+        )
+    model, data, outputs, _ = build(nn, one)
+    named = [devices[name] for name in one["devices"]]
+    compilation, code = compile_model(nn, model, named, one)
+    assert code == OK
+
+    def run():
+        execution = prepared(nn, compilation, [data], outputs)
+        nn.Execution_setMeasureTiming(execution, True)
+        result = execute(nn, compilation, execution, one.get("mode", "sync"))
+        told = duration(nn, execution, 0) if result == OK else Result(result).name
+        nn.Execution_free(execution)
+        return told
+
+    return lambda: timed(run)
+
+
+def together(nn, devices, lanes):
+    """The times of lanes that run at once, and the process's clock and drivers."""
+    ready = [lane(nn, devices, index, one) for index, one in enumerate(lanes)]
+    before, drivers = nn.emulator_now(), nn.emulator_driver_ns()
+    warm = nn.emulator_temperature()
+    answer = {"begun": nn.emulator_lanes(len(lanes)), "again": nn.emulator_lanes(len(lanes))}
+    with ThreadPoolExecutor(len(lanes)) as pool:
+        answer["lanes"] = [one.result() for one in [pool.submit(run) for run in ready]]
+    answer["whole"] = nn.emulator_now() - before
+    answer["drivers"] = nn.emulator_driver_ns() - drivers
+    return {**answer, "temperatures": [warm, nn.emulator_temperature()]}
+
+
 def perform(library, job):
     os.environ["NNAPI_EMULATOR_PHONE"] = str(job["phone"])
     os.environ.update(job.get("env", {}))
@@ -202,6 +252,8 @@ def perform(library, job):
         works = (Work * n)(*[Work(*work) for work in call["works"]])
         nn.emulator_cpu_run((C.c_int32 * n)(*call["codes"]), works, n, call["threads"])
         answer["cpu"].append(nn.emulator_now() - before)
+    if "lanes" in job:
+        answer["together"] = together(nn, devices, job["lanes"])
     return answer
 
 

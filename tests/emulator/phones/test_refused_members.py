@@ -49,6 +49,8 @@ REFUSED = {
     "peak": refused("peak.default: found nothing", npu(peak={"quant8": constant(1, "GMAC/s")})),
     "power": refused("power.value: found 0", npu(power=ratio(0))),
     "floor": refused("transfer_floor.unit", npu(transfer_floor=constant(1, "ms"))),
+    "driver share": refused("driver_share.value: found 1.5", npu(driver_share=ratio(1.5))),
+    "memory": refused("memory_bandwidth.unit", root(memory_bandwidth=ratio(1))),
     "pattern": refused('found "RELU 6"', rules("CONV_2D + RELU 6")),
     "short": refused("found one place", rules("CONV_2D")),
     "long": refused("found a longer pattern", rules("ADD + ADD + ADD + ADD + ADD")),

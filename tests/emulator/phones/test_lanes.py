@@ -1,0 +1,229 @@
+"""Lanes: processors of a simulated phone that work at once, and what they cost each other."""
+
+import math
+from dataclasses import dataclass
+
+import pytest
+
+from tests.emulator.nnapi import CONV_2D, RELU
+from tests.emulator.phones.descriptions import (
+    AMBIENT,
+    Jobs,
+    N,
+    cpu,
+    npu,
+    on,
+    phone,
+    ratio,
+    root,
+    thermal,
+)
+from tests.emulator.phones.test_clock import constant, operation_ns, transfer_ns, whole_us
+
+jobs = Jobs()
+BIG = 64 * N
+"""Elements of a row so long that memory decides."""
+
+
+@pytest.fixture(scope="module")
+def answers(emulator_library, tmp_path_factory):
+    """All jobs of this module."""
+    return jobs.answers(emulator_library, tmp_path_factory.mktemp("phones"))
+
+
+def cpu_lane(repeat, macs=50_000_000, n_bytes=1_000_000):
+    works = [[macs, n_bytes // 2, n_bytes - n_bytes // 2, 0, 3]]
+    return {"codes": [CONV_2D], "works": works, "threads": 1, "repeat": repeat}
+
+
+def npu_lane(repeat, width=BIG, operations=4, **more):
+    return on({"operations": [RELU] * operations, "width": width}, repeat=repeat, **more)
+
+
+@dataclass
+class Run:
+    """What one run of a lane is alone."""
+
+    ns: float
+    memory: float
+    """Share of its time that waits for memory."""
+    demand: float
+    """Bytes/ns that it wants."""
+    drivers: float = 0.0
+    on_cpu: bool = False
+
+
+def cpu_run(description, lane):
+    unit = description["cpu"]
+    macs, n_bytes = lane["works"][0][0], sum(lane["works"][0][1:4])
+    ns = operation_ns(unit, "CONV_2D", macs, n_bytes)
+    memory = n_bytes / unit["bandwidth"]["value"]
+    waits = memory > ns - unit["operation_overhead"]["value"] * 1e3 - 1e-6
+    return Run(ns, memory * waits / ns, n_bytes / ns, on_cpu=True)
+
+
+def npu_run(description, lane):
+    unit = description["accelerators"][0]
+    operations, width = lane["model"]["operations"], lane["model"]["width"]
+    whole = sum(operation_ns(unit, "RELU", width, 8 * width) for _ in operations)
+    whole *= unit["preference"]["fast"]["value"]
+    memory = len(operations) * 8 * width / unit["bandwidth"]["value"]
+    memory *= unit["preference"]["fast"]["value"]
+    moved = transfer_ns(unit, 8 * width)
+    ns = whole + moved + unit["invocation"]["value"] * 1e3
+    n_bytes = len(operations) * 8 * width + 8 * width
+    share = unit.get("driver_share", {"value": 0})["value"]
+    return Run(ns, (memory + moved) / ns, n_bytes / ns, share)
+
+
+def expected(description, lanes):
+    """Times of each lane's runs, by PHONES.md."""
+    limit = description.get("memory_bandwidth", {"value": 0})["value"]
+    runs = [(cpu_run if "codes" in lane else npu_run)(description, lane) for lane in lanes]
+    repeats, walls = [lane["repeat"] for lane in lanes], [[] for _ in lanes]
+    left, begun, now = [run.ns for run in runs], [0.0] * len(lanes), 0.0
+    while any(len(w) < n for w, n in zip(walls, repeats, strict=True)):
+        busy = [i for i in range(len(lanes)) if len(walls[i]) < repeats[i]]
+        demand = sum(runs[i].demand for i in busy)
+        crowd = max(1.0, demand / limit) if limit and len(busy) > 1 else 1.0
+        factors = {}
+        for i in busy:
+            drivers = sum(runs[j].drivers for j in busy if j != i) * runs[i].on_cpu
+            factors[i] = (1 + runs[i].memory * (crowd - 1)) / (1 - min(drivers, 0.9))
+        step = min(left[i] * factors[i] for i in busy)
+        now += step
+        for i in busy:
+            left[i] -= step / factors[i]
+            if left[i] < 1e-6:
+                walls[i].append(now - begun[i])
+                begun[i], left[i] = now, runs[i].ns
+    return walls, now
+
+
+def described(memory=None, share=None, *edits):
+    """The flagship with these members, or none."""
+    members = {"memory_bandwidth": constant(memory, "GB/s")} if memory else {}
+    made = phone(npu(driver_share=None if share is None else ratio(share)), *edits)
+    made.pop("memory_bandwidth", None)
+    return {**made, **members}
+
+
+CASES = {
+    "alone": (described(), [npu_lane(4)]),
+    "free": (described(), [npu_lane(5), cpu_lane(3)]),
+    "drivers": (described(None, 0.3), [npu_lane(9), cpu_lane(2)]),
+    "a short stay": (described(None, 0.5), [npu_lane(1), cpu_lane(2)]),
+    "memory": (described(8), [npu_lane(6), cpu_lane(3, 1000, 40_000_000)]),
+    "both": (described(6, 0.2), [npu_lane(7), cpu_lane(3, 1000, 30_000_000)]),
+    "enough memory": (described(1000), [npu_lane(6), cpu_lane(3, 1000, 40_000_000)]),
+    "async": (described(8, 0.2), [npu_lane(4, mode="async"), cpu_lane(3)]),
+    "burst": (
+        described(8, 0.2, lambda made: made["accelerators"][0].update(
+            burst_invocation=made["accelerators"][0]["invocation"])),
+        [npu_lane(4, mode="burst"), cpu_lane(3)],
+    ),
+}  # fmt: skip
+for name, (made, lanes) in CASES.items():
+    jobs(name, made, lanes=lanes)
+    jobs(f"{name} again", made, lanes=lanes)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_runs_take_what_the_formula_says(answers, name):
+    made, lanes = CASES[name]
+    walls, whole = expected(made, lanes)
+    answer = answers[name]["together"]
+    for lane, of_formula in zip(answer["lanes"], walls, strict=True):
+        assert lane["wall"] == pytest.approx(of_formula, abs=2)
+    assert answer["whole"] == pytest.approx(whole, abs=2)
+    assert (answer["begun"], answer["again"]) == (0, -1)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_host_has_no_say(answers, name):
+    assert answers[f"{name} again"]["together"] == answers[name]["together"]
+
+
+def test_company_costs(answers):
+    """The cases above are about something."""
+    for name in ("drivers", "memory", "both"):
+        made, lanes = CASES[name]
+        run = cpu_run(made, lanes[1])
+        assert answers[name]["together"]["lanes"][1]["wall"][0] > 1.2 * run.ns
+    made, lanes = CASES["memory"]
+    assert answers["memory"]["together"]["lanes"][0]["wall"][0] > 1.2 * npu_run(made, lanes[0]).ns
+
+
+def test_durations_are_those_of_the_company(answers):
+    made, lanes = CASES["memory"]
+    alone = npu_run(made, lanes[0])
+    unit = made["accelerators"][0]
+    hardware = alone.ns - transfer_ns(unit, 8 * BIG) - unit["invocation"]["value"] * 1e3
+    lane = answers["memory"]["together"]["lanes"][0]
+    longer = lane["wall"][0] / alone.ns
+    assert lane["hardware"][0] == pytest.approx(whole_us(hardware * longer), abs=1000)
+
+
+def test_time_of_drivers(answers):
+    made, lanes = CASES["drivers"]
+    alone = npu_run(made, lanes[0])
+    assert answers["drivers"]["together"]["drivers"] == pytest.approx(0.3 * 9 * alone.ns, abs=20)
+
+
+THREE = phone(accelerators=2)
+WARM = phone(
+    npu(heat=constant(10, "degC")),
+    cpu(heat=constant(6, "degC")),
+    root(thermal={**thermal(), "time_constant": constant(0.05, "s")}),
+)
+SERIAL = {"cpu": [{**cpu_lane(1), "repeat": 1}] * 2}
+for name, made in (("serial", described(1, 0.9)), ("serial without", described())):
+    jobs(name, made, npu_lane(2), **SERIAL)
+jobs(
+    "three", THREE, lanes=[npu_lane(3), on(npu_lane(2)["model"], "sim-gpu", repeat=2), cpu_lane(2)]
+)
+jobs("too many", phone(), lanes=[cpu_lane(1) for _ in range(9)])
+jobs("heat", WARM, lanes=[npu_lane(50), cpu_lane(50)])
+jobs("failing", phone(), lanes=[npu_lane(4), cpu_lane(2)],
+     env={"NNAPI_EMULATOR_FAULTS": "fail:execute:RELU:1:2/2@sim-npu"})  # fmt: skip
+
+
+def test_three_lanes(answers):
+    lanes = answers["three"]["together"]["lanes"]
+    assert [len(lane["wall"]) for lane in lanes] == [3, 2, 2]
+    assert answers["three"]["together"]["whole"] == pytest.approx(
+        max(sum(lane["wall"]) for lane in lanes), abs=4
+    )
+
+
+def test_more_lanes_than_there_may_be_take_turns(answers):
+    answer = answers["too many"]["together"]
+    assert answer["begun"] == -1
+    assert answer["whole"] == pytest.approx(9 * cpu_run(phone(), cpu_lane(1)).ns, abs=9)
+
+
+def test_a_run_that_fails_is_over(answers):
+    lane = answers["failing"]["together"]["lanes"][0]
+    assert [isinstance(told, str) for told in lane["hardware"]] == [False, True, False, True]
+    assert lane["hardware"][1] == "OP_FAILED" and lane["wall"][1] == pytest.approx(
+        lane["wall"][0], rel=0.05
+    )
+
+
+def test_heat_adds_up(answers):
+    """Towards 16 degrees more while both are busy, then towards the longer one's."""
+    walls, whole = expected(WARM, [npu_lane(50), cpu_lane(50)])
+    ends = [sum(wall) for wall in walls]
+    before, after = [t / 1e3 for t in answers["heat"]["together"]["temperatures"]]
+    rise, tau = before - AMBIENT, 1e9 * WARM["thermal"]["time_constant"]["value"]
+    for target, ns in ((16, min(ends)), ((10, 6)[ends.index(whole)], whole - min(ends))):
+        rise = target + (rise - target) * math.exp(-ns / tau)
+    assert rise > 1
+    assert after == pytest.approx(AMBIENT + rise, abs=0.01)
+
+
+def test_alone_nothing_has_changed(answers):
+    """A phone with the members of lanes, and one without, one run after the other."""
+    with_them, without = answers["serial"], answers["serial without"]
+    for key in ("runs", "cpu"):
+        assert with_them[key] == without[key]
