@@ -76,7 +76,13 @@ FACTORIES = {
     "encoder": (Encoder, (1, 12, 16)),
     "mixture": (Mixture, (1, 3, 16, 16)),
 }
-MODELS = tuple(FACTORIES)
+CASES = [
+    (name, level)
+    for name in FACTORIES
+    for level in LEVELS
+    if level == 30 or name not in ("mobilenet_v2", "resnet18")
+]
+"""Models and levels; the large ones are at the lower levels as the small ones are."""
 
 
 def sample(name: str, seed: int) -> tuple[Tensor, ...]:

@@ -1,6 +1,5 @@
 """Quantised programs: what becomes of each unit, torchao's result, partial sets, names."""
 
-import itertools
 from collections import Counter
 
 import pytest
@@ -14,13 +13,8 @@ from nnapi_prof.graph.verify import verify
 from nnapi_prof.precision.demands import Formats, demands_of
 from nnapi_prof.precision.program import quantise
 from nnapi_prof.precision.recipe import Recipe
-from tests.precision.common import LEVELS, MODELS, program, recipe, relative_error, sample
+from tests.precision.common import CASES, program, recipe, relative_error, sample
 
-ALL = [
-    (name, level)
-    for name, level in itertools.product(MODELS, LEVELS)
-    if level == 30 or name not in ("mobilenet_v2", "resnet18")
-]
 LARGEST_ERROR = {"encoder": 0.15, "mobilenet_v2": 0.15}
 """Of the outputs in 8 bits, relative to their root mean square."""
 NORMS = {"layer_norm": 4, "gelu": 2, "scaled_dot_product_attention": 2}
@@ -38,7 +32,7 @@ REFUSED = {
 """Units that cannot be had in 8 bits at a level."""
 
 
-@pytest.mark.parametrize(("name", "level"), ALL)
+@pytest.mark.parametrize(("name", "level"), CASES)
 def test_every_unit_is_one_quantised_unit_or_what_it_was(name, level):
     floats, stated = program(name), recipe(name, level)
     refused = Counter(floats.units.units[unit].operation for unit in stated.refusals)
@@ -74,7 +68,7 @@ def test_every_unit_is_one_quantised_unit_or_what_it_was(name, level):
         assert relative_error(actual, expected) <= LARGEST_ERROR.get(name, 0.04)
 
 
-@pytest.mark.parametrize(("name", "level"), ALL)
+@pytest.mark.parametrize(("name", "level"), CASES)
 def test_all_units_give_what_torchao_converts(name, level):
     """Its module computes in floats between quantize and dequantize nodes, everywhere."""
     floats, stated = program(name), recipe(name, level)

@@ -1,0 +1,136 @@
+"""Every unit in 8 bits, on the kernels of the host: within one step of torchao's integers."""
+
+import contextlib
+import os
+from functools import cache
+
+import pytest
+import torch
+
+from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.costs.conditions import ALL, Conditions
+from nnapi_prof.device.build import build_host
+from nnapi_prof.device.find import open_device
+from nnapi_prof.device.host_nnapi import HostNnapi
+from nnapi_prof.device.protocol.actions import Source, Timing
+from nnapi_prof.device.protocol.request import RequestBuilder
+from nnapi_prof.device.protocol.results import ActionResult
+from nnapi_prof.execution.actions import build_action
+from nnapi_prof.execution.host import from_memory, to_memory
+from nnapi_prof.execution.options import ActionOptions
+from nnapi_prof.graph.eager import all_values
+from nnapi_prof.graph.plan import CPU, Preference, Target
+from nnapi_prof.precision.program import quantise
+from tests.precision.common import CASES, program, recipe, sample
+
+FAST, REFERENCE = "nnapi-fast", "nnapi-reference"
+
+
+@pytest.fixture(scope="module", params=[REFERENCE, FAST])
+def nnapi(request):
+    if request.param not in accelerators():
+        if os.environ.get("NNAPI_PROF_REQUIRE_ALL") == "1":
+            pytest.fail("the library has no XNNPACK: python -m nnapi_prof.device.xnnpack")
+        pytest.skip("the library has no XNNPACK")
+    return HostNnapi(build_host().library, request.param)
+
+
+@cache
+def accelerators():
+    """Those of device ``local``."""
+    with open_device("local") as opened:
+        return [accelerator.name for accelerator in opened.client.info().nnapi.accelerators]
+
+
+def converted(name, level):
+    """Each unit's region, the values that reach it in eager PyTorch, and those it should give."""
+    result = quantise(program(name), recipe(name, level))
+    values = all_values(result.program, sample(name, 7))
+    regions = {
+        f"{index} {result.program.units.units[index].label}": convert_region(
+            result.program, (index,), level
+        )
+        for index in result.unit_of.values()
+    }
+    return regions, values
+
+
+def apart(actual, expected):
+    """The largest difference, in steps, and how many of the values differ."""
+    difference = (actual.int() - expected.int()).abs()
+    return int(difference.max()), float((difference > 0).float().mean())
+
+
+@pytest.mark.parametrize(("name", "level"), CASES)
+def test_units_agree_within_a_step(nnapi, name, level):
+    regions, values = converted(name, level)
+    for label, region in regions.items():
+        inputs = [values[value] for value in region.inputs]
+        (actual,) = nnapi.compile(region).run(inputs)
+        steps, share = apart(actual, values[region.outputs[0]])
+        assert steps <= 1, label
+        assert share <= (0.6 if "mean" in label else 0.3), label  # MEAN cuts the fraction off
+
+
+@pytest.mark.parametrize("name", ["mixture", "squeezenet1_1"])
+def test_units_agree_on_the_cpu_engine_and_the_accelerators_of_the_device(name):
+    regions, values = converted(name, 30)
+    on_nnapi = [Target.nnapi(a, Preference.FAST_SINGLE_ANSWER) for a in accelerators()]
+    targets = [CPU, *on_nnapi]
+    jobs = [(label, region, target) for label, region in regions.items() for target in targets]
+    request = RequestBuilder()
+
+    def feed(name):
+        type_ = types[name]
+        return Source.BLOB, request.add_blob(to_memory(values[name], type_))
+
+    for number, (_, region, target) in enumerate(jobs):
+        types = dict(zip(region.inputs, region.input_types, strict=True))
+        options = ActionOptions(Conditions(cpus=ALL), untimed=True)
+        action = build_action(
+            number, [(target, region)], feed, request, Timing.once(), options, region.outputs
+        )
+        request.add_action(action.spec)
+    n_results = 0
+    with (
+        open_device("local") as opened,
+        contextlib.closing(opened.client.run(request.request())) as events,
+    ):
+        for event in events:
+            if not isinstance(event, ActionResult):
+                continue
+            label, region, target = jobs[event.action]
+            assert event.ok, (label, target.key, event.message)
+            (output,) = event.outputs
+            actual = from_memory(opened.client.pull_output(output), region.output_types[0])
+            assert apart(actual, values[region.outputs[0]])[0] <= 1, (label, target.key)
+            n_results += 1
+    assert n_results == len(jobs)
+
+
+def test_a_whole_model_in_integers_is_near_its_simulation(nnapi):
+    result = quantise(program("squeezenet1_1"), recipe("squeezenet1_1", 30))
+    region = convert_region(result.program, range(len(result.program.units.units)), 30)
+    assert region.operations.count("QUANTIZE") == region.operations.count("DEQUANTIZE") == 1
+    x = sample("squeezenet1_1", 7)
+    (actual,) = nnapi.compile(region).run(x)
+    (expected,) = result.program.module(*x)
+    output = program("squeezenet1_1").units.outputs[0]
+    step = recipe("squeezenet1_1", 30).values[output].scale
+    assert float((actual - expected).abs().max()) <= 3.01 * step
+    assert float((actual - expected).abs().mean()) <= 0.6 * step
+
+
+def test_conversions_are_exact(nnapi):
+    floats, stated = program("mixture"), recipe("mixture", 30)
+    result = quantise(floats, stated, sorted(stated.units)[::2])
+    values = all_values(result.program, sample("mixture", 7))
+    assert {to_integers for _, to_integers in result.conversions.values()} == {True, False}
+    for index in result.conversions:
+        region = convert_region(result.program, (index,), 30)
+        (actual,) = nnapi.compile(region).run([values[value] for value in region.inputs])
+        expected = values[region.outputs[0]]
+        if expected.dtype == torch.float32:
+            torch.testing.assert_close(actual, expected, rtol=1e-6, atol=1e-7)
+        else:
+            assert apart(actual, expected)[0] == 0
