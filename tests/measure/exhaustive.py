@@ -11,7 +11,7 @@ from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.profile.cached_units import CachedUnits
 from nnapi_prof.execution.profile.measurer import Client
 from nnapi_prof.execution.profile.options import ProfileOptions, ProgressCallback
-from nnapi_prof.execution.profile.regions import MOST_CONVEX
+from nnapi_prof.execution.profile.refine import MOST_CONVEX
 from nnapi_prof.execution.profile.session import Session
 from nnapi_prof.graph.plan import Plan
 from nnapi_prof.partition import solve

@@ -15,8 +15,8 @@ within a region, another precision takes a share which differs from kind to kind
 
     latency(precision) = latency(float32) + a - sum over units of (1 - share of its kind) * unit
 
-fitted to the few units that were measured in both. a is what conversions at the border add where
-models are float16 inside.
+fitted to the few units and regions that were measured in both. a is what conversions at the border
+add where models are float16 inside.
 """
 
 from __future__ import annotations
@@ -208,20 +208,15 @@ def infer_precision(
         if target.engine is not Engine.NNAPI or target not in fits:
             continue
         unit_ns = fits[target].unit_ns
-        of_unit = {s.signature: s for s in own if len(s.members) == 1}
+        by_name = {sample.signature: sample for sample in own}
         pairs = [
-            (
-                operations[s.signature],
-                s.median_ns,
-                of_unit[s.signature].median_ns,
-                unit_ns[s.signature],
-            )
-            for s in lead.get(target, ())
-            if s.signature in of_unit and s.signature in unit_ns
+            (sample, by_name[sample.signature].median_ns)
+            for sample in lead.get(target, ())
+            if sample.signature in by_name and unit_ns.keys() >= set(sample.members)
         ]
         if not pairs:
             continue
-        shares = _shares(pairs)
+        shares = _shares(pairs, operations, unit_ns)
         errors[target] = shares.error
         samples[target] = [
             replace(sample, median_ns=ns, weight=INFERRED_WEIGHT)
@@ -242,44 +237,59 @@ class _Shares:
     def infer(
         self, sample: RegionSample, operations: Mapping[str, str], unit_ns: Mapping[str, float]
     ) -> float:
+        parts = _parts(sample, operations, unit_ns)
         spared = sum(
-            (1 - self.of_kind.get(operations[member], self.of_others)) * unit_ns.get(member, 0.0)
-            for member in sample.members
+            (1 - self.of_kind.get(kind, self.of_others)) * ns for kind, ns in parts.items()
         )
         return max(sample.median_ns + self.extra_ns - spared, 0.05 * sample.median_ns)
 
 
-def _shares(pairs: Sequence[tuple[str, float, float, float]]) -> _Shares:
-    """Of (kind, ns in float32, ns in the other precision, ns of the unit itself in float32)."""
+def _shares(
+    pairs: Sequence[tuple[RegionSample, float]],
+    operations: Mapping[str, str],
+    unit_ns: Mapping[str, float],
+) -> _Shares:
+    """Of samples in float32, and the ns that each takes in the other precision."""
     from scipy.optimize import nnls  # who reads a fit does without
 
-    kinds = sorted({kind for kind, *_ in pairs})
+    parts = [_parts(sample, operations, unit_ns) for sample, _ in pairs]
+    kinds = sorted({kind for own in parts for kind in own})
+    before = np.array([sample.median_ns for sample, _ in pairs])
+    after = np.array([ns for _, ns in pairs])
+    rest = after - before + np.array([sum(own.values()) for own in parts])
+    mean = float(after.mean())
 
-    def solved(columns: Sequence[str | None]) -> NDArray[np.float64]:
-        """Extra ns by the mean latency, and the share of each column's kind; None is all."""
-        mean = float(np.mean([after for *_, after, _ in pairs]))
-        rows, right = [[EXTRA_SHRINKAGE, *(0.0 for _ in columns)]], [0.0]
-        for kind, before, after, unit in pairs:
-            own = [unit / after if column in (None, kind) else 0.0 for column in columns]
-            rows.append([mean / after, *own])
-            right.append(max(0.0, (after - before + unit) / after))
-        rows += [
-            [0.0, *(EXTRA_SHRINKAGE * (i == j) for j in range(len(columns)))]
-            for i in range(len(columns))
-        ]
-        right += [EXTRA_SHRINKAGE] * len(columns)  # where nothing says otherwise: as float32
-        solution, _norm = nnls(np.array(rows), np.array(right))
-        return np.array([solution[0] * mean, *np.minimum(solution[1:], MOST_SHARE)])
+    def solved(columns: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Extra ns, and the share of each column: ns in float32. [regions, c] -> [1 + c]"""
+        n = columns.shape[1]
+        rows = np.column_stack([np.full(len(after), mean), columns]) / after[:, None]
+        prior = EXTRA_SHRINKAGE * np.eye(n + 1)  # where nothing says otherwise: as float32
+        right = np.concatenate([np.maximum(rest, 0) / after, prior @ np.r_[0.0, np.ones(n)]])
+        solution, _norm = nnls(np.vstack([rows, prior]), right)
+        result: NDArray[np.float64] = np.minimum(solution, MOST_SHARE)
+        result[0] = solution[0] * mean
+        return result
 
-    extra, *shares = solved(kinds)
-    of_kind = dict(zip(kinds, map(float, shares), strict=True))
-    _, of_others = solved([None])
-    residuals = [
-        (before + extra - (1 - of_kind[kind]) * unit) / after - 1
-        for kind, before, after, unit in pairs
-    ]
-    error = math.hypot(LEAST_ERROR, float(np.sqrt(np.mean(np.square(residuals)))))
-    return _Shares(float(extra), of_kind, float(of_others), error)
+    table = np.array([[own.get(kind, 0.0) for kind in kinds] for own in parts])
+    extra, *by_kind = solved(table)
+    _, of_others = solved(table.sum(axis=1, keepdims=True))
+    residuals = (table @ np.array(by_kind) - rest + extra) / after
+    return _Shares(
+        float(extra),
+        dict(zip(kinds, map(float, by_kind), strict=True)),
+        float(of_others),
+        math.hypot(LEAST_ERROR, float(np.sqrt(np.mean(np.square(residuals))))),
+    )
+
+
+def _parts(
+    sample: RegionSample, operations: Mapping[str, str], unit_ns: Mapping[str, float]
+) -> dict[str, float]:
+    """Kind of unit -> what its units take within a region, in ns in float32."""
+    parts: dict[str, float] = defaultdict(float)
+    for member in sample.members:
+        parts[operations[member]] += unit_ns.get(member, 0.0)
+    return parts
 
 
 def _same_refusals(

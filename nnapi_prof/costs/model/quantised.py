@@ -101,16 +101,18 @@ class EightBits:
         return UnitGraph(units, values, self.graph.inputs, self.graph.outputs)
 
     def _shared_signature(self, unit: Unit) -> str:
-        """Of what its lowering rests on beside the numbers of scales: which of them are equal."""
+        """Of what its lowering rests on beside the numbers of scales: which of them are equal.
+        Where there are weights their scale comes between, and it makes no difference."""
         of_float = self.float_of.get(unit.index)
         types = [self.graph.values[name] for name in (*unit.inputs, *unit.outputs)]
+        compared = () if unit.constant_bytes else types
         numbers: dict[object, int] = {}
         return digest(
             {
                 "8 bits of": None if of_float is None else self.floats.units[of_float].signature,
                 "label": unit.label,
                 "values": [_plain(type_) for type_ in types],
-                "scales": [numbers.setdefault(type_.quant, len(numbers)) for type_ in types],
+                "scales": [numbers.setdefault(type_.quant, len(numbers)) for type_ in compared],
                 "constants": unit.constant_bytes,
                 "work": None if unit.work is None else dataclasses.asdict(unit.work),
             }

@@ -27,7 +27,7 @@ MOST_OPTIMISM = 0.7
 
 FittedCosts = CostModel | PrecisionCosts
 """What was fitted to measurements, of one precision or of several."""
-_Fitted = TypeVar("_Fitted", CostModel, PrecisionCosts)
+_Fitted = TypeVar("_Fitted", bound=FittedCosts)
 
 
 @dataclass(frozen=True)

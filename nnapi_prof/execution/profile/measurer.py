@@ -10,12 +10,13 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import TYPE_CHECKING, Protocol
 
 from nnapi_prof.convert.region import Region
 from nnapi_prof.costs.measurement import Key, Measurement
+from nnapi_prof.costs.model.quantised import EightBits
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.protocol.actions import Groups, Source, Timing
 from nnapi_prof.device.protocol.request import Request, RequestBuilder
@@ -148,7 +149,11 @@ class Client(Protocol):
 
 
 class Measurer:
-    """Measures jobs on one device, and knows what is in the store under a profile's conditions."""
+    """Measures jobs on one device, and knows what is in the store under a profile's conditions.
+
+    With ``eight_bits`` the outline is of its quantised graph, and jobs, keys and rows are in terms
+    of ``eight_bits.alike``; those in the store are in terms of the graph itself.
+    """
 
     def __init__(
         self,
@@ -157,8 +162,10 @@ class Measurer:
         store: CostStore,
         options: ProfileOptions,
         progress: ProgressCallback | None,
+        eight_bits: EightBits | None = None,
     ) -> None:
         self._graph = outline.units
+        self._eight_bits = eight_bits
         self._client = client
         self._store = store
         self._options = options
@@ -167,15 +174,20 @@ class Measurer:
         self._converter = Converter(self._load)
         self.info = client.info()
         self.fingerprint = device_fingerprint(self.info)
-        self.have: set[Key] = set() if options.fresh else store.have(self.fingerprint)
-        """What need not be measured any more."""
-        self._before = frozenset(self.have)
         # Read once.
+        rows = store.measurements(self.fingerprint, conditions=options.conditions)
+        if eight_bits is not None:
+            rows = eight_bits.shared_rows(rows)
         self.rows: dict[tuple[str, Target], Measurement] = {
-            (row.signature, row.target): row
-            for row in store.measurements(self.fingerprint, conditions=options.conditions)
+            (row.signature, row.target): row for row in rows
         }
         """The last row of each region and target."""
+        self.have: set[Key] = set()
+        """What need not be measured any more."""
+        if not options.fresh:
+            shared = eight_bits is not None
+            self.have = {row.key for row in rows} if shared else store.have(self.fingerprint)
+        self._before = frozenset(self.have)
         self.n_measured = 0
         self.n_failed = 0
         self.n_refused = 0
@@ -213,9 +225,10 @@ class Measurer:
 
     def _measure_batch(self, batch: Sequence[Job], stored: Callable[[Job], None]) -> None:
         """Converts, sends and stores one request's jobs; calls ``stored`` after each."""
+        asked = {self._stored_key(job): job for job in batch}
         with self.spending("convert"):
             prepared = prepare(
-                batch,
+                [replace(job, key=key) for key, job in asked.items()],
                 self._graph,
                 self._converter,
                 self._options.timing(self.info.simulated),
@@ -224,10 +237,10 @@ class Measurer:
                 self.info.simulated,
             )
         with self.spending("store"):
-            self._add(*(row for _, row in prepared.refusals))
+            self._add(*((asked[job.key], row) for job, row in prepared.refusals))
         for job, _ in prepared.refusals:
             self.n_refused += 1
-            stored(job)
+            stored(asked[job.key])
         if not prepared.sent:
             return
         with self.spending("convert"):
@@ -238,8 +251,8 @@ class Measurer:
                 if isinstance(event, ActionResult) and event.action in prepared.sent:
                     job, converted = prepared.sent.pop(event.action)
                     with self.spending("store"), defer_sigint():
-                        self._keep(job, converted, event)
-                    stored(job)
+                        self._keep(job, asked[job.key], converted, event)
+                    stored(asked[job.key])
 
     def _waited_for(self, events: Iterator[Event]) -> Iterator[Event]:
         """The events, and the time it takes to wait for them."""
@@ -252,17 +265,26 @@ class Measurer:
             began = began or isinstance(event, Start)
             yield event
 
-    def _add(self, *rows: Measurement) -> None:
-        self._store.add(*rows)
-        for row in rows:
+    def _stored_key(self, job: Job) -> Key:
+        """The key of a job's row in the store."""
+        if self._eight_bits is None:
+            return job.key
+        return job.key._replace(signature=self._eight_bits.locator.signature(job.region))
+
+    def _add(self, *results: tuple[Job, Measurement]) -> None:
+        self._store.add(*(row for _, row in results))
+        for job, result in results:
+            own = self._eight_bits
+            row = result if own is None else own.shared(result, job.region)
             # Again as the last: readers of the store find it there, too.
             self.rows.pop((row.signature, row.target), None)
             self.rows[row.signature, row.target] = row
 
-    def _keep(self, job: Job, converted: Region, result: ActionResult) -> None:
+    def _keep(self, job: Job, asked: Job, converted: Region, result: ActionResult) -> None:
+        """Stores what ``job`` measured, which ``asked`` wanted."""
         simulated = self.info.simulated
         row = measured(job, self._graph, self.fingerprint, simulated, converted, result)
-        self._add(row)
+        self._add((asked, row))
         self.n_measured += 1
         if row.usable:
             self.doubts.update(row.flags)

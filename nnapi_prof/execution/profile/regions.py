@@ -1,4 +1,4 @@
-"""Which regions are measured: units, chains and runs before there is a plan, then what plans need.
+"""Which regions are measured before there is a plan: a trial, units, chains and runs.
 
 A trial comes first: a few units, the heaviest of their kinds among them, on every accelerator under
 one preference. An accelerator that lies far behind the CPU there (NNAPI's reference kernels do),
@@ -8,7 +8,7 @@ preferences a sample of units does, and the rest only where the sample says that
 to be had. Regions of several units tell what joining saves (overheads, transfers, what a driver
 fuses) or costs (cold caches): a chain of two for each pair of kinds, and runs of 4, 8, 16, ...
 units up to the whole model. They run where the costs of units alone leave a chance that a plan uses
-the target. Then it is measure, partition, measure: regions that a plan still needs whole.
+the target. Then it is measure, partition, measure: :mod:`nnapi_prof.execution.profile.refine`.
 """
 
 from __future__ import annotations
@@ -16,31 +16,16 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 from scipy.optimize import linprog
 
 from nnapi_prof.costs.measurement import Kind, Measurement, log_ratios, medians
 from nnapi_prof.costs.model.fit import CLOSE, UnitSet, chains
-from nnapi_prof.costs.model.region import CostModel
-from nnapi_prof.costs.model.regression import UNKNOWN_SPREAD
-from nnapi_prof.costs.model.views import OptimisticCosts, drop_dominated_targets, with_intervals
 from nnapi_prof.execution.profile.jobs import TargetSpec
-from nnapi_prof.graph.plan import AUTO, Engine, Plan, Preference, Segment, Target
-from nnapi_prof.graph.unit import UnitGraph
-from nnapi_prof.partition import (
-    TOLERANCE,
-    Costs,
-    Partitioning,
-    Report,
-    SearchLimits,
-    WarmStart,
-    baselines,
-    plan_graph,
-)
-from nnapi_prof.partition.search.ideals import all_ideals, convex_sets
+from nnapi_prof.graph.plan import AUTO, Engine, Preference, Target
+from nnapi_prof.graph.unit import Unit, UnitGraph
 
 SAMPLE = 3
 """UnitSet that show how two preferences compare: two tell a factor, the third whether it holds."""
@@ -58,43 +43,55 @@ MUCH = 0.1
 """Relative: that a preference is so much faster for one unit is worth a look at all of them."""
 SURE = 2.0
 """Standard errors."""
-WORTH = 0.01
-"""A target that cannot shorten the plan by this much needs no chains."""
 
 
-def unit_regions(graph: UnitGraph) -> Iterator[tuple[Kind, UnitSet]]:
-    """Every unit alone."""
-    for unit in graph.units:
-        yield Kind.UNIT, (unit.index,)
+def unit_regions(
+    graph: UnitGraph, among: Iterable[int] | None = None
+) -> Iterator[tuple[Kind, UnitSet]]:
+    """Every unit (of ``among``) alone."""
+    for unit in range(len(graph.units)) if among is None else among:
+        yield Kind.UNIT, (unit,)
 
 
-def chain_regions(graph: UnitGraph) -> Iterator[tuple[Kind, UnitSet]]:
+def chain_regions(
+    graph: UnitGraph, stretches: Sequence[UnitSet] | None = None
+) -> Iterator[tuple[Kind, UnitSet]]:
     """One chain of two for each pair of kinds of units (the heaviest), and runs of 4, 8, 16, ...
-    units, from the graph's begin and its end in turn, up to all of it; by their first unit."""
+    units, from the graph's begin and its end in turn, up to all of it; by their first unit.
+
+    With ``stretches`` of units that may stand together, runs are of the first of them, and chains
+    within each."""
+    if stretches is None:
+        stretches = (tuple(range(len(graph.units))),)
+    stretch_of = {unit: number for number, own in enumerate(stretches) for unit in own}
     heaviest: dict[tuple[str, ...], UnitSet] = {}
     for chain in chains(graph, 2):
+        if len({stretch_of.get(unit, -1) for unit in chain}) > 1 or chain[0] not in stretch_of:
+            continue
         kinds = tuple(graph.units[u].operation for u in chain)
         if kinds not in heaviest or _macs(graph, chain) > _macs(graph, heaviest[kinds]):
             heaviest[kinds] = chain
-    n = len(graph.units)
+    units = stretches[0] if stretches else ()
+    n = len(units)
     regions = set(heaviest.values())
     length, at_end = SHORTEST_RUN, False
     while length < n:
-        regions.add(tuple(range(n - length, n) if at_end else range(length)))
+        regions.add(units[n - length :] if at_end else units[:length])
         length, at_end = 2 * length, not at_end
     if n > 1:
-        regions.add(tuple(range(n)))
+        regions.add(units)
     for region in sorted(regions):
-        yield Kind.CHAIN if len(region) < n else Kind.REGION, region
+        yield Kind.CHAIN if region != units else Kind.REGION, region
 
 
 def _macs(graph: UnitGraph, region: UnitSet) -> int:
     return sum(graph.units[u].macs for u in region)
 
 
-def sample_units(graph: UnitGraph) -> tuple[int, ...]:
-    """:data:`SAMPLE` different units from the lightest to the heaviest by their arithmetic."""
-    first = {unit.signature: unit for unit in reversed(graph.units)}
+def sample_units(graph: UnitGraph, among: Collection[int] | None = None) -> tuple[int, ...]:
+    """:data:`SAMPLE` different units (of ``among``) from the lightest to the heaviest by their
+    arithmetic."""
+    first = {unit.signature: unit for unit in reversed(_units(graph, among))}
     ordered = sorted(first.values(), key=lambda unit: (unit.macs, unit.constant_bytes, unit.index))
     if len(ordered) <= SAMPLE:
         return tuple(unit.index for unit in ordered)
@@ -102,12 +99,12 @@ def sample_units(graph: UnitGraph) -> tuple[int, ...]:
     return tuple(ordered[round(i * last / (SAMPLE - 1))].index for i in range(SAMPLE))
 
 
-def trial_units(graph: UnitGraph) -> tuple[int, ...]:
-    """The sample, the heaviest units of the kinds that have most arithmetic, and those that move
-    most without any, ascending."""
-    chosen = list(sample_units(graph))
+def trial_units(graph: UnitGraph, among: Collection[int] | None = None) -> tuple[int, ...]:
+    """The sample (of ``among``), the heaviest units of the kinds that have most arithmetic, and
+    those that move most without any, ascending."""
+    chosen = list(sample_units(graph, among))
     kinds: dict[str, list[int]] = defaultdict(list)
-    for unit in graph.units:
+    for unit in _units(graph, among):
         kinds[unit.operation].append(unit.index)
     weight = [(unit.macs, _moved(graph, unit.index), -unit.index) for unit in graph.units]
     working = [kind for kind, units in kinds.items() if any(weight[u][0] for u in units)]
@@ -121,16 +118,23 @@ def trial_units(graph: UnitGraph) -> tuple[int, ...]:
     return tuple(sorted(chosen))
 
 
+def _units(graph: UnitGraph, among: Collection[int] | None) -> list[Unit]:
+    return [unit for unit in graph.units if among is None or unit.index in among]
+
+
 def _moved(graph: UnitGraph, unit: int) -> int:
     """Bytes that a unit reads and makes."""
     own = graph.units[unit]
     return sum(graph.values[name].n_bytes for name in (*own.inputs, *own.outputs))
 
 
-def behind(leaders: Iterable[Target], rows: Iterable[Measurement]) -> frozenset[Target]:
+def behind(
+    leaders: Iterable[Target], rows: Iterable[Measurement], doubted: Collection[Target] = ()
+) -> frozenset[Target]:
     """The leading targets that the rows of a trial show to lie far behind: accelerators against the
     CPU, which runs whatever they do; NNAPI's own choice against the accelerators that it may choose
-    from."""
+    from. ``doubted`` are those that lay behind in another precision: of these the heaviest unit
+    tells, invocation and all."""
     alone: dict[Target, dict[str, Measurement]] = {target: {} for target in leaders}
     for row in rows:
         if row.n_units == 1 and row.usable and row.target in alone:
@@ -146,7 +150,7 @@ def behind(leaders: Iterable[Target], rows: Iterable[Measurement]) -> frozenset[
         if target.engine is not Engine.NNAPI or not own:
             continue
         is_behind = _follows(own, named) if target.accelerator == AUTO else _is_slow(own, on_cpu)
-        if is_behind:
+        if is_behind or (target in doubted and _is_slow_at_most(own, on_cpu)):
             targets.add(target)
     return frozenset(targets)
 
@@ -163,6 +167,13 @@ def _is_slow(own: Mapping[str, Measurement], on_cpu: Mapping[str, Measurement]) 
         ns >= rival or whole >= FAR * rival
         for ns, rival, whole in zip(least, rivals, alone, strict=True)
     )
+
+
+def _is_slow_at_most(own: Mapping[str, Measurement], on_cpu: Mapping[str, Measurement]) -> bool:
+    """Whether the unit with most arithmetic is far slower than on the CPU."""
+    heaviest = max(own.values(), key=lambda row: (row.macs or 0, row.signature))
+    rival = on_cpu.get(heaviest.signature)
+    return rival is not None and heaviest.summary.median_ns >= FAR * rival.summary.median_ns
 
 
 def _least_by_itself(alone: Sequence[float], rows: Sequence[Measurement]) -> list[float]:
@@ -237,143 +248,3 @@ def _ratio(leading: Measurement, other: Measurement) -> tuple[float, float]:
         return math.log(other.summary.median_ns / leading.summary.median_ns), 0.0
     spread = statistics.stdev(rounds) if len(rounds) > 1 else 0.0
     return statistics.median(rounds), spread / math.sqrt(len(rounds))
-
-
-def worthwhile(costs: CostModel, plan: Plan, candidates: Iterable[Target]) -> frozenset[Target]:
-    """Targets that could shorten ``plan`` by :data:`WORTH`, were each unit (and the overhead) as
-    much cheaper there as sums of units are unknown; the plan's own among them.
-
-    A unit's share of the plan is its part of its segment's latency.
-    """
-    share: dict[int, float] = {}
-    for segment in plan.segments:
-        parts = {u: costs.unit_cost(u, segment.target) or 0.0 for u in segment.units}
-        whole = sum(parts.values())
-        for u, part in parts.items():
-            share[u] = segment.predicted_ns * (part / whole if whole else 1 / len(parts))
-    hope = 1 - UNKNOWN_SPREAD
-    targets = {s.target for s in plan.segments if s.target.engine is not Engine.HOST}
-    for target in candidates:
-        saved = -hope * costs.overhead(target)
-        for u, ns in share.items():
-            own = costs.unit_cost(u, target)
-            if own is not None:
-                saved += max(0.0, ns - hope * own)
-        if saved > WORTH * plan.predicted_ns:
-            targets.add(target)
-    return frozenset(targets)
-
-
-# ---- refining a plan ----------------------------------------------------------------------------
-
-
-MOST_CONVEX = 200_000
-"""More convex regions are not counted, ..."""
-MOST_IDEALS = 1_000
-"""... nor those of wider graphs: every two ideals are looked at."""
-
-SETTLED = TOLERANCE / 2
-"""Of the plan's latency: where measuring more cannot save more, or no more than noise, it ends."""
-LIMITS = SearchLimits(seconds=2.0, effort=4e6, gap=1e-3)
-"""Of one plan between two rounds of measuring; a later round goes on from it."""
-
-
-@dataclass
-class Chosen:
-    """Plans under some costs, and the segments of theirs that are to be measured."""
-
-    plan: Plan
-    to_measure: list[Segment] = field(default_factory=list)
-    potential: float = 0.0
-    """Of the plan's latency, what a plan of regions that were not measured may save at most."""
-    warm: Warm = field(default_factory=lambda: Warm())
-    interrupted: bool = False
-    """Ctrl-C ended the search for the plan: it is the best until then."""
-
-
-@dataclass(frozen=True)
-class Warm:
-    """What one round's planning leaves to the next one's."""
-
-    plan: WarmStart = field(default_factory=WarmStart)
-    hopeful: WarmStart = field(default_factory=WarmStart)
-
-
-def choose(
-    graph: UnitGraph,
-    costs: CostModel,
-    warm: Warm | None = None,
-    limits: SearchLimits = LIMITS,
-    report: Report | None = None,
-) -> Chosen:
-    """The plan, and which regions must be measured before it stands: its own, and those of the
-    plan that would be the best, were everything unmeasured at the lower end of its interval. The
-    latter only where that plan would be faster by more than noise."""
-    warm = warm or Warm()
-    costs = drop_dominated_targets(costs)
-
-    def planned(which: Costs, tolerance: float, start: WarmStart) -> Partitioning:
-        return plan_graph(
-            graph,
-            which,
-            tolerance=tolerance,
-            limits=limits,
-            report=report,
-            warm=start,
-            with_curve=False,
-        )
-
-    now = planned(costs, TOLERANCE, warm.plan)
-    plan = with_intervals(now.default, costs)
-    if now.interrupted:
-        return Chosen(plan, warm=Warm(now.warm, warm.hopeful), interrupted=True)
-    hopeful = planned(OptimisticCosts(costs), 0.0, warm.hopeful)
-    ns = plan.predicted_ns
-    potential = max(0.0, 1 - hopeful.best.predicted_ns / ns) if ns > 0 else 0.0
-    segments = list(unmeasured(plan))
-    if potential > max(SETTLED, costs.noise):
-        segments += unmeasured(hopeful.best)
-    return Chosen(plan, segments, potential, Warm(now.warm, hopeful.warm), hopeful.interrupted)
-
-
-def rivals(graph: UnitGraph, costs: CostModel) -> tuple[Plan, ...]:
-    """The baselines."""
-    own = drop_dominated_targets(costs, auto=True)
-    return tuple(with_intervals(plan, costs) for plan in baselines(graph, own))
-
-
-def unknown(plan: Plan, costs: CostModel) -> list[Segment]:
-    """Segments of a baseline that are to be measured: those that were not, where they make its
-    latency uncertain by more than plans are told apart. Errors of sums add up."""
-    segments = list(unmeasured(plan))
-    low_high = [s.interval_ns or (s.predicted_ns, s.predicted_ns) for s in segments]
-    half = sum(high - low for low, high in low_high) / 2
-    return segments if half > TOLERANCE * plan.predicted_ns else []
-
-
-def unmeasured(plan: Plan) -> Iterator[Segment]:
-    """Segments on the device that were not measured whole."""
-    for segment in plan.segments:
-        if not segment.measured and segment.target.engine is not Engine.HOST:
-            yield segment
-
-
-def count_exhaustive(graph: UnitGraph, costs: CostModel) -> int | None:
-    """Measurements of every convex region on every target that runs its units; None where there
-    are more than :data:`MOST_CONVEX` regions."""
-    predecessors = [graph.predecessors(u) for u in range(len(graph.units))]
-    if all_ideals(predecessors, MOST_IDEALS) is None:
-        return None
-    sets = convex_sets(predecessors, MOST_CONVEX)
-    if sets is None:
-        return None
-    count = 0
-    for target in costs.targets:
-        if target.engine is Engine.HOST:
-            continue
-        unable = 0
-        for unit in range(len(graph.units)):
-            if costs.unit_cost(unit, target) is None:
-                unable |= 1 << unit
-        count += sum(not region & unable for region in sets) if unable else len(sets)
-    return count

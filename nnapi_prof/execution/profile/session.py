@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from nnapi_prof.costs.measurement import Key, Kind, Measurement
 from nnapi_prof.costs.model.fit import Locator, UnitSet, fit
+from nnapi_prof.costs.model.fit_precision import fit_eight_bits
+from nnapi_prof.costs.model.quantised import EightBits
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.regression import FitCache
 from nnapi_prof.costs.store import CostStore
@@ -22,22 +24,24 @@ from nnapi_prof.execution.profile.options import (
     ProgressCallback,
     tell_planning,
 )
-from nnapi_prof.execution.profile.regions import (
+from nnapi_prof.execution.profile.refine import (
     LIMITS,
     Chosen,
     Warm,
-    behind,
-    chain_regions,
     choose,
     count_exhaustive,
+    rivals,
+    unknown,
+    worthwhile,
+)
+from nnapi_prof.execution.profile.regions import (
+    behind,
+    chain_regions,
     leading,
     promising,
-    rivals,
     sample_units,
     trial_units,
     unit_regions,
-    unknown,
-    worthwhile,
 )
 from nnapi_prof.graph.plan import AUTO, Plan, Segment, Target
 from nnapi_prof.partition import SearchLimits, solve
@@ -102,7 +106,12 @@ def profile(
 
 
 class Session:
-    """State of one profile; :func:`profile` is how to use one."""
+    """State of one profile; :func:`profile` is how to use one.
+
+    With ``eight_bits`` it measures the units that are in 8 bits, in terms of ``eight_bits.alike``;
+    ``outline`` is of their graph then. ``targets`` limits it to some of the device's; ``doubted``
+    are those that lay behind in another precision.
+    """
 
     def __init__(
         self,
@@ -111,17 +120,34 @@ class Session:
         store: CostStore,
         options: ProfileOptions,
         progress: ProgressCallback | None,
+        *,
+        eight_bits: EightBits | None = None,
+        targets: Collection[Target] | None = None,
+        doubted: Collection[Target] = (),
     ) -> None:
         self._began = time.monotonic()
-        self._graph = outline.units
+        self._eight_bits = eight_bits
+        self._graph = outline.units if eight_bits is None else eight_bits.alike
+        self._stretches: Sequence[UnitSet] = (tuple(range(len(self._graph.units))),)
+        if eight_bits is not None:
+            self._stretches = eight_bits.stretches
+        self._among = sorted(unit for stretch in self._stretches for unit in stretch)
         self._options = options
-        self.measurer = Measurer(outline, client, store, options, progress)
-        self._specs = device_targets(self.measurer.info, options.preferences, options.accelerators)
-        self._locator = Locator(outline.units)
+        self.measurer = Measurer(outline, client, store, options, progress, eight_bits)
+        self.specs = tuple(
+            spec
+            for spec in device_targets(
+                self.measurer.info, options.preferences, options.accelerators
+            )
+            if targets is None or spec.target in targets
+        )
+        self._locator = Locator(self._graph) if eight_bits is None else eight_bits.alike_locator
         self._unusable: set[tuple[str, Target]] = set()
-        self._signatures = {unit.signature for unit in outline.units.units}
-        self._worth_trying: frozenset[Target] = frozenset()
-        self._behind: frozenset[Target] = frozenset()
+        self._signatures = {self._graph.units[unit].signature for unit in self._among}
+        self._doubted = frozenset(doubted)
+        self.worth_trying: frozenset[Target] = frozenset()
+        """Targets that every unit was measured on."""
+        self.behind: frozenset[Target] = frozenset()
         """Targets that a trial was enough for, ..."""
         self._reopened: frozenset[Target] = frozenset()
         """... and those of them that were measured after all."""
@@ -141,33 +167,31 @@ class Session:
     def run(self) -> ProfileOutcome:
         self.measure_units()
         with self.measurer.spending("plan"):
-            # By what is always measured, so that the same command chooses the same again.
-            alone = [row for row in self._chosen_rows() if row.key in self._alone]
-            costs = self._fit(alone)
+            costs = self.fit_alone()
             plan = solve(self._graph, costs, limits=LIMITS)
-            self._useful = worthwhile(costs, plan, self._worth_trying)
+            self._useful = worthwhile(costs, plan, self.worth_trying)
         self.measure_chains(self._useful)
         return self._refine()
 
     def measure_units(self) -> None:
         """A trial on the leading targets; every unit on those that stand it, and a sample under
         their other preferences; then all units on those that promise more."""
-        jobs = self.jobs(unit_regions(self._graph))
-        leaders, tried = leading(self._specs), list[Job]()
+        jobs = self.jobs(unit_regions(self._graph, self._among))
+        leaders, tried = leading(self.specs), list[Job]()
         if self._options.every_preference:
-            leaders = frozenset(spec.target for spec in self._specs)
+            leaders = frozenset(spec.target for spec in self.specs)
         elif self._options.accelerators is None:
-            of_trial = self._signatures_of(trial_units(self._graph))
+            of_trial = self._signatures_of(trial_units(self._graph, self._among))
             tried = [
                 job for job in jobs if job.spec.target in leaders and job.key.signature in of_trial
             ]
             self._expect(jobs, leaders)
             self.measurer.measure("trial", tried)
             rows = [row for row in self.measurer.rows.values() if row.signature in of_trial]
-            self._behind = behind(leaders, rows) - self._reopened
-            leaders -= self._behind
+            self.behind = behind(leaders, rows, self._doubted) - self._reopened
+            leaders -= self.behind
         self._expect(jobs, leaders)
-        of_sample = self._signatures_of(sample_units(self._graph))
+        of_sample = self._signatures_of(sample_units(self._graph, self._among))
         open_to = {target.accelerator for target in leaders}
         first = [
             job
@@ -177,8 +201,8 @@ class Session:
         ]
         self.measurer.measure("units", first)
         sampled = [row for row in self.measurer.rows.values() if row.signature in of_sample]
-        more = promising(self._specs, leaders, sampled)
-        self._worth_trying = leaders | more
+        more = promising(self.specs, leaders, sampled)
+        self.worth_trying = leaders | more
         second = [job for job in jobs if job.spec.target in more]
         self.measurer.measure("preferences", second)
         self._alone = frozenset(job.key for job in (*tried, *first, *second))
@@ -189,11 +213,11 @@ class Session:
     def measure_chains(self, useful: Collection[Target]) -> None:
         """Chains and runs on targets that a plan may use, and the whole model where NNAPI itself
         chooses, for that is what one gets without a plan."""
-        whole = tuple(range(len(self._graph.units)))
-        own_choice = {target for target in self._behind if target.accelerator == AUTO}
+        whole = self._stretches[0]
+        own_choice = {target for target in self.behind if target.accelerator == AUTO}
         chains = [
             job
-            for job in self.jobs(chain_regions(self._graph))
+            for job in self.jobs(chain_regions(self._graph, self._stretches))
             if (
                 job.spec.target in useful or (job.spec.target in own_choice and job.region == whole)
             )
@@ -204,7 +228,7 @@ class Session:
     def _reopen(self, plan: Plan) -> bool:
         """Measures targets left at a trial after all where the plan runs on one of them: parts of
         what runs well there may run better still. Whether there was one."""
-        targets = frozenset(segment.target for segment in plan.segments) & self._behind
+        targets = frozenset(segment.target for segment in plan.segments) & self.behind
         if not targets:
             return False
         self._reopened |= targets
@@ -214,7 +238,7 @@ class Session:
 
     def _expect(self, jobs: Sequence[Job], leaders: Collection[Target]) -> None:
         """Notes how much is to come, for the time left."""
-        chains = self.jobs(chain_regions(self._graph))
+        chains = self.jobs(chain_regions(self._graph, self._stretches))
         self.measurer.later = expected_later(
             jobs, chains, leaders, self.measurer.have, self._options.refine
         )
@@ -258,9 +282,9 @@ class Session:
         self._potential = chosen.potential
         return self.outcome(costs=costs, plan=chosen.plan, rivals=others)
 
-    def _chosen_rows(self) -> list[Measurement]:
+    def chosen_rows(self) -> list[Measurement]:
         """Rows of the targets that were asked for."""
-        targets = {spec.target for spec in self._specs}
+        targets = {spec.target for spec in self.specs}
         return [row for row in self.measurer.rows.values() if row.target in targets]
 
     def _choose(self, costs: CostModel) -> Chosen:
@@ -299,7 +323,7 @@ class Session:
             rounds=self._rounds,
             stable=self._stable,
             seconds=time.monotonic() - self._began,
-            n_rows=sum(self._signatures.issuperset(row.members) for row in self._chosen_rows()),
+            n_rows=sum(self._signatures.issuperset(row.members) for row in self.chosen_rows()),
             n_regions=self._n_regions,
             n_exhaustive=self._n_exhaustive,
             potential=self._potential,
@@ -315,7 +339,7 @@ class Session:
 
     def jobs(self, regions: Iterable[tuple[Kind, UnitSet]]) -> list[Job]:
         return grid(
-            self._locator, regions, self._specs, self._options.conditions, self.measurer.info.agent
+            self._locator, regions, self.specs, self._options.conditions, self.measurer.info.agent
         )
 
     def all_units_run(self, job: Job) -> bool:
@@ -327,10 +351,14 @@ class Session:
 
     def _segment_jobs(self, segments: Iterable[Segment]) -> list[Job]:
         """Segments that run on the device, each once."""
-        specs = {spec.target: spec for spec in self._specs}
+        return self.region_jobs((segment.units, segment.target) for segment in segments)
+
+    def region_jobs(self, regions: Iterable[tuple[Iterable[int], Target]]) -> list[Job]:
+        """Regions on targets of the device, each once."""
+        specs = {spec.target: spec for spec in self.specs}
         jobs: dict[Key, Job] = {}
-        for segment in segments:
-            job = self._segment_job(tuple(sorted(segment.units)), specs[segment.target])
+        for units, target in regions:
+            job = self._segment_job(tuple(sorted(units)), specs[target])
             jobs.setdefault(job.key, job)
         # Alternatives of one region stand together here, too.
         return sorted(jobs.values(), key=lambda job: job.region)
@@ -342,9 +370,15 @@ class Session:
 
     def fit(self, named: Iterable[UnitSet] = ()) -> CostModel:
         with self.measurer.spending("plan"):
-            return self._fit(self._chosen_rows(), named)
+            return self._fit(self.chosen_rows(), named)
+
+    def fit_alone(self) -> CostModel:
+        """Costs by what is always measured, so that the same command chooses the same again."""
+        return self._fit([row for row in self.chosen_rows() if row.key in self._alone])
 
     def _fit(self, rows: Iterable[Measurement], named: Iterable[UnitSet] = ()) -> CostModel:
+        if self._eight_bits is not None:
+            return fit_eight_bits(self._eight_bits, rows, regions=named, refit=self._refit)
         return fit(self._graph, rows, regions=named, locator=self._locator, refit=self._refit)
 
 

@@ -1,0 +1,230 @@
+"""Profiles in several precisions, on the real agent and simulated phones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs.measurement import Kind
+from nnapi_prof.costs.store import CostStore
+from nnapi_prof.device.agent import AgentClient
+from nnapi_prof.device.build import HostBuild
+from nnapi_prof.device.find import open_device
+from nnapi_prof.errors import CostError
+from nnapi_prof.execution.profile import precisions as module
+from nnapi_prof.execution.profile.forms import read_precision_costs
+from nnapi_prof.execution.profile.options import ProfileOptions, Progress
+from nnapi_prof.execution.profile.precisions import PrecisionOutcome, profile_precisions
+from nnapi_prof.execution.profile.session import profile
+from nnapi_prof.frontend import prepare
+from nnapi_prof.graph.plan import CPU, Engine, Plan, Precision
+from nnapi_prof.graph.program import Program
+from nnapi_prof.partition import solve
+from nnapi_prof.partition.search.ideals import convex_sets, members
+from nnapi_prof.precision.calibrate import calibrate
+from nnapi_prof.precision.recipe import Recipe
+
+ALL = (Precision.FLOAT32, Precision.RELAXED, Precision.INT8)
+LEVELS = {"dsp-phone": 29, "npu-phone": 30, "gpu-phone": 30, "slow-nnapi-phone": 28}
+FASTEST = ProfileOptions(max_runs=5)
+NEAR = 0.01
+"""Relative: so near is a plan to that of measuring everything."""
+
+
+class Net(nn.Module):
+    """Two blocks with equal layers between a stem and a head, and a function without 8 bits.
+    [1, 3, 64, 64] -> [1, 10]"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 32, 3, 2, 1)
+        self.first, self.second = (nn.Conv2d(32, 32, 3, padding=1) for _ in range(2))
+        self.last = nn.Linear(32, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.stem(x))
+        x = torch.relu(self.second(torch.relu(self.first(x))))
+        x = torch.exp(-x) + x
+        return self.last(x.mean((2, 3)))
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    torch.manual_seed(0)
+    return prepare(Net().eval(), (torch.randn(1, 3, 64, 64),), "net")
+
+
+@pytest.fixture(scope="module")
+def recipes(program: Program) -> dict[str, Recipe]:
+    random = torch.Generator().manual_seed(1)
+    samples = [(torch.randn(1, 3, 64, 64, generator=random),) for _ in range(2)]
+    by_level = {level: calibrate(program, samples, level) for level in sorted(set(LEVELS.values()))}
+    return {phone: by_level[level] for phone, level in LEVELS.items()}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[CostStore]:
+    with CostStore(tmp_path / "costs.sqlite") as opened:
+        yield opened
+
+
+@contextmanager
+def opened(phone: str) -> Iterator[AgentClient]:
+    with open_device(f"sim:{phone}") as device:
+        yield device.client
+
+
+def check(outcome: PrecisionOutcome, program: Program, recipe: Recipe) -> None:
+    """What holds of every finished profile."""
+    costs = outcome.costs
+    assert costs is not None and outcome.total.stable and not outcome.total.interrupted
+    assert set(outcome.plans) == {"fastest", "floats", "int8"}
+    for plan in outcome.plans.values():
+        placed = sorted(unit for segment in plan.segments for unit in segment.units)
+        assert placed == list(range(len(program.units.units)))
+        assert all(s.measured for s in plan.segments if s.target.engine is not Engine.HOST)
+    fastest, floats, in_8_bits = (outcome.plans[name] for name in ("fastest", "floats", "int8"))
+    assert fastest.predicted_ns <= 1.01 * min(floats.predicted_ns, in_8_bits.predicted_ns)
+    assert all(s.target.precision is not Precision.INT8 for s in floats.segments)
+    for segment in in_8_bits.segments:
+        is_int8 = segment.target.precision is Precision.INT8
+        assert set(segment.units) <= recipe.units if is_int8 else True
+    assert costs.conversions is not None and costs.conversions.to_int8_ns["x"] > 0
+
+
+@pytest.mark.parametrize("phone", LEVELS)
+def test_three_precisions_cost_little_more_than_two_profiles(
+    built_host: HostBuild,
+    program: Program,
+    recipes: dict[str, Recipe],
+    store: CostStore,
+    phone: str,
+) -> None:
+    recipe = recipes[phone]
+    with opened(phone) as client:
+        outcome = profile_precisions(program, client, store, FASTEST, precisions=ALL, recipe=recipe)
+        check(outcome, program, recipe)
+        assert outcome.total.n_measured <= 2.5 * outcome.floats.n_measured
+        again = profile_precisions(program, client, store, FASTEST, precisions=ALL, recipe=recipe)
+    assert again.total.n_measured == again.total.n_refused == 0
+    assert {name: places(plan) for name, plan in again.plans.items()} == {
+        name: places(plan) for name, plan in outcome.plans.items()
+    }
+    if phone == "dsp-phone":
+        targets = {s.target.accelerator for s in outcome.plans["fastest"].segments}
+        assert "sim-dsp" in targets
+        assert outcome.plans["fastest"].predicted_ns < 0.7 * outcome.plans["floats"].predicted_ns
+
+
+def places(plan: Plan) -> list[tuple[tuple[int, ...], str]]:
+    return [(segment.units, segment.target.key) for segment in plan.segments]
+
+
+@pytest.mark.parametrize("phone", ["dsp-phone", "npu-phone"])
+def test_its_plans_are_those_of_measuring_everything(
+    built_host: HostBuild,
+    program: Program,
+    recipes: dict[str, Recipe],
+    store: CostStore,
+    tmp_path: Path,
+    phone: str,
+) -> None:
+    recipe = recipes[phone]
+    graph = program.units
+    sets = convex_sets([graph.predecessors(u) for u in range(len(graph.units))], 10_000)
+    assert sets is not None
+    regions = sorted(members(region) for region in sets)
+    with opened(phone) as client:
+        sampled = profile_precisions(program, client, store, FASTEST, precisions=ALL, recipe=recipe)
+        forms = module.EightBitForms.of(program, recipe)
+        with CostStore(tmp_path / "everything.sqlite") as everything:
+            whole = replace(FASTEST, every_preference=True)
+            session = module._Session(program, forms, client, everything, whole, None)
+            session.run(ALL)
+            session._named.update(regions)
+            for precision, lane in session.sessions.items():
+                there = [regions] if precision is not Precision.INT8 else []
+                if precision is Precision.INT8 and forms is not None:
+                    own = [forms.eight_bits.region(region) for region in regions]
+                    there = [[tuple(sorted(region)) for region in own if region is not None]]
+                several = [(Kind.REGION, region) for each in there for region in each]
+                jobs = [job for job in lane.jobs(several) if lane.all_units_run(job)]
+                lane.measurer.measure("regions", jobs)
+            costs = session._fit()
+    assert sampled.total.n_measured < 0.5 * session.n_measured
+    best = solve(graph, costs, tolerance=0.0)
+    assert sampled.plans["fastest"].predicted_ns <= (1 + NEAR) * best.predicted_ns
+    floats = replace(
+        costs, targets=tuple(t for t in costs.targets if t.precision is not Precision.INT8)
+    )
+    best = solve(graph, floats, tolerance=0.0)
+    assert sampled.plans["floats"].predicted_ns <= (1 + NEAR) * best.predicted_ns
+
+
+def test_costs_are_read_from_the_table(
+    built_host: HostBuild, program: Program, recipes: dict[str, Recipe], store: CostStore
+) -> None:
+    recipe = recipes["npu-phone"]
+    with opened("npu-phone") as client:
+        outcome = profile_precisions(program, client, store, FASTEST, precisions=ALL, recipe=recipe)
+    rows = {
+        precision: store.measurements(outcome.total.fingerprint, conditions=Conditions(precision))
+        for precision in (Precision.FLOAT32, Precision.RELAXED)
+    }
+    costs = read_precision_costs(program, recipe, rows)
+    assert outcome.costs is not None and costs.targets == outcome.costs.targets
+    plan = solve(program.units, costs)
+    assert plan.predicted_ns == pytest.approx(outcome.plans["fastest"].predicted_ns, rel=0.01)
+    floats = read_precision_costs(program, None, rows)
+    assert Precision.INT8 not in floats.precisions and floats.conversions is None
+    with pytest.raises(CostError, match="never measured"):
+        read_precision_costs(program, recipe, {Precision.FLOAT32: []})
+
+
+def test_floats_alone_are_profiled_as_ever(
+    built_host: HostBuild, program: Program, store: CostStore, tmp_path: Path
+) -> None:
+    with opened("gpu-phone") as client:
+        alone = profile(program, client, store, FASTEST)
+        with CostStore(tmp_path / "other.sqlite") as other:
+            outcome = profile_precisions(
+                program, client, other, FASTEST, precisions=(Precision.FLOAT32,)
+            )
+    assert outcome.total.n_measured == outcome.floats.n_measured == alone.n_measured
+    assert set(outcome.plans) == {"fastest"} and alone.plan is not None
+    assert places(outcome.plans["fastest"]) == places(alone.plan)
+
+
+def test_an_interrupt_keeps_what_there_is(
+    built_host: HostBuild, program: Program, recipes: dict[str, Recipe], store: CostStore
+) -> None:
+    def stop(progress: Progress) -> None:
+        if progress.phase == "units, int8" and progress.done == 3:
+            raise KeyboardInterrupt
+
+    recipe = recipes["dsp-phone"]
+    with opened("dsp-phone") as client:
+        outcome = profile_precisions(
+            program, client, store, FASTEST, stop, precisions=ALL, recipe=recipe
+        )
+        assert outcome.total.interrupted and outcome.costs is None
+        assert outcome.floats.stable and outcome.total.n_measured > outcome.floats.n_measured
+        again = profile_precisions(program, client, store, FASTEST, precisions=ALL, recipe=recipe)
+    assert again.floats.n_measured == 0
+    check(again, program, recipe)
+
+
+def test_float16_has_its_level(built_host: HostBuild, program: Program, store: CostStore) -> None:
+    both = (Precision.FLOAT32, Precision.RELAXED, Precision.FLOAT16)
+    with opened("slow-nnapi-phone") as client:
+        outcome = profile_precisions(program, client, store, FASTEST, precisions=both)
+    assert outcome.costs is not None
+    assert Precision.FLOAT16 not in outcome.costs.precisions  # its API is 28
+    assert CPU in outcome.costs.targets
