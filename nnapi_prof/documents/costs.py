@@ -27,6 +27,7 @@ from nnapi_prof.documents.schema import (
     document,
     mapping,
     obj,
+    properties,
 )
 
 if TYPE_CHECKING:
@@ -63,44 +64,45 @@ def of_devices(costs: str, devices: Iterable[Measured]) -> Document:
     return {"costs": costs, "devices": [dataclasses.asdict(each) for each in devices]}
 
 
+_MEASUREMENT = obj(
+    fingerprint=TEXT,
+    device=described(TEXT, "its name"),
+    signature=TEXT,
+    label=TEXT,
+    kind=_KIND,
+    members=described(array(TEXT), "signatures of the units that it consists of"),
+    target=TARGET,
+    conditions=CONDITIONS,
+    status=_STATUS,
+    message=described(TEXT_OR_NULL, "why it is not ok"),
+    flags=described(array(TEXT), "reasons to doubt it"),
+    simulated=TRUTH,
+    clock=TEXT,
+    median_ns=described(
+        NUMBER_OR_NULL,
+        "like spread_ns, minimum_ns and n_samples without rounds that were throttled, where there"
+        " are others",
+    ),
+    spread_ns=NUMBER_OR_NULL,
+    minimum_ns=NUMBER_OR_NULL,
+    n_samples=COUNT,
+    samples_ns=described(array(COUNT), "every run, in the order they ran"),
+    compile_ns=COUNT_OR_NULL,
+    input_bytes=COUNT,
+    output_bytes=COUNT,
+    driver_version=TEXT,
+    agent_version=TEXT,
+    measured_at=TEXT,
+)
+
+
 @document(
     "costs-show",
     1,
     "Measurements of a cost table",
     costs=_COSTS,
     n_fitting=described(COUNT, "measurements that fit; --limit may show fewer"),
-    measurements=array(
-        obj(
-            fingerprint=TEXT,
-            device=described(TEXT, "its name"),
-            signature=TEXT,
-            label=TEXT,
-            kind=_KIND,
-            members=described(array(TEXT), "signatures of the units that it consists of"),
-            target=TARGET,
-            conditions=CONDITIONS,
-            status=_STATUS,
-            message=described(TEXT_OR_NULL, "why it is not ok"),
-            flags=described(array(TEXT), "reasons to doubt it"),
-            simulated=TRUTH,
-            clock=TEXT,
-            median_ns=described(
-                NUMBER_OR_NULL,
-                "like spread_ns, minimum_ns and n_samples without rounds that were throttled,"
-                " where there are others",
-            ),
-            spread_ns=NUMBER_OR_NULL,
-            minimum_ns=NUMBER_OR_NULL,
-            n_samples=COUNT,
-            samples_ns=described(array(COUNT), "every run, in the order they ran"),
-            compile_ns=COUNT_OR_NULL,
-            input_bytes=COUNT,
-            output_bytes=COUNT,
-            driver_version=TEXT,
-            agent_version=TEXT,
-            measured_at=TEXT,
-        )
-    ),
+    measurements=array(_MEASUREMENT),
 )
 def of_measurements(
     costs: str, rows: Iterable[Measurement], names: Mapping[str, str], n_fitting: int
@@ -112,32 +114,33 @@ def of_measurements(
 
 def _measurement(m: Measurement, name: str) -> Document:
     summary = m.summary if m.samples_ns else None
-    return {
-        "fingerprint": m.fingerprint,
-        "device": name,
-        "signature": m.signature,
-        "label": m.label,
-        "kind": m.kind.value,
-        "members": list(m.members),
-        "target": m.target.key,
-        "conditions": m.conditions.to_json(),
-        "status": m.status.value,
-        "message": m.message,
-        "flags": list(m.flags),
-        "simulated": m.simulated,
-        "clock": m.clock,
-        "median_ns": summary and summary.median_ns,
-        "spread_ns": summary and summary.spread_ns,
-        "minimum_ns": summary and summary.minimum_ns,
-        "n_samples": summary.n if summary else 0,
-        "samples_ns": list(m.samples_ns),
-        "compile_ns": m.compile_ns,
-        "input_bytes": m.input_bytes,
-        "output_bytes": m.output_bytes,
-        "driver_version": m.driver_version,
-        "agent_version": m.agent_version,
-        "measured_at": m.measured_at,
-    }
+    return properties(
+        _MEASUREMENT,
+        m,
+        device=name,
+        median_ns=summary and summary.median_ns,
+        spread_ns=summary and summary.spread_ns,
+        minimum_ns=summary and summary.minimum_ns,
+        n_samples=summary.n if summary else 0,
+    )
+
+
+_DIFFERENCE = obj(
+    signature=TEXT,
+    label=TEXT,
+    kind=_KIND,
+    target=TARGET,
+    conditions=CONDITIONS,
+    verdict=choice(*(verdict.value for verdict in Verdict)),
+    ratio=described(NUMBER_OR_NULL, "second by first"),
+    low=described(NUMBER_OR_NULL, "of the interval of the ratio"),
+    high=NUMBER_OR_NULL,
+    first_ns=NUMBER_OR_NULL,
+    second_ns=NUMBER_OR_NULL,
+    first_status=_STATUS,
+    second_status=_STATUS,
+    simulated=TRUTH,
+)
 
 
 @document(
@@ -154,60 +157,38 @@ def _measurement(m: Measurement, name: str) -> Document:
     only_first=COUNT,
     only_second=COUNT,
     same_row=described(COUNT, "not measured again in between"),
-    differences=array(
-        obj(
-            signature=TEXT,
-            label=TEXT,
-            kind=_KIND,
-            target=TARGET,
-            conditions=CONDITIONS,
-            verdict=choice(*(verdict.value for verdict in Verdict)),
-            ratio=described(NUMBER_OR_NULL, "second by first"),
-            low=described(NUMBER_OR_NULL, "of the interval of the ratio"),
-            high=NUMBER_OR_NULL,
-            first_ns=NUMBER_OR_NULL,
-            second_ns=NUMBER_OR_NULL,
-            first_status=_STATUS,
-            second_status=_STATUS,
-            simulated=TRUTH,
-        )
-    ),
+    differences=array(_DIFFERENCE),
 )
 def of_comparison(costs: str, comparison: Comparison, first: str, second: str) -> Document:
     differences = [_difference(each) for each in comparison.differences]
-    return {
-        "costs": costs,
-        "first": first,
-        "second": second,
-        "simulated": any(each["simulated"] for each in differences),
-        "confidence": CONFIDENCE,
-        "changed": len(comparison.changed),
-        "median_ratio": comparison.median_ratio,
-        "only_first": comparison.only_first,
-        "only_second": comparison.only_second,
-        "same_row": comparison.same_row,
-        "differences": differences,
-    }
+    return properties(
+        "costs-diff",
+        comparison,
+        costs=costs,
+        first=first,
+        second=second,
+        simulated=any(each["simulated"] for each in differences),
+        confidence=CONFIDENCE,
+        changed=len(comparison.changed),
+        differences=differences,
+    )
 
 
 def _difference(each: Difference) -> Document:
     one, two = each.first, each.second
-    return {
-        "signature": one.signature,
-        "label": one.label,
-        "kind": one.kind.value,
-        "target": one.target.key,
-        "conditions": one.conditions.to_json(),
-        "verdict": each.verdict.value,
-        "ratio": each.ratio,
-        "low": each.low,
-        "high": each.high,
-        "first_ns": one.summary.median_ns if one.usable else None,
-        "second_ns": two.summary.median_ns if two.usable else None,
-        "first_status": one.status.value,
-        "second_status": two.status.value,
-        "simulated": one.simulated or two.simulated,
-    }
+    return properties(
+        _DIFFERENCE,
+        one,
+        verdict=each.verdict.value,
+        ratio=each.ratio,
+        low=each.low,
+        high=each.high,
+        first_ns=one.summary.median_ns if one.usable else None,
+        second_ns=two.summary.median_ns if two.usable else None,
+        first_status=one.status.value,
+        second_status=two.status.value,
+        simulated=one.simulated or two.simulated,
+    )
 
 
 @document(
@@ -252,11 +233,4 @@ def of_import(costs: str, files: Sequence[Document]) -> Document:
     forgotten=described(array(TEXT), "fingerprints of devices that no row is left of"),
 )
 def of_prune(costs: str, pruned: Pruned) -> Document:
-    return {
-        "costs": costs,
-        "deleted": pruned.deleted,
-        "rows": pruned.rows,
-        "kept": pruned.kept,
-        "devices": dict(pruned.devices),
-        "forgotten": list(pruned.forgotten),
-    }
+    return properties("costs-prune", pruned, costs=costs)

@@ -23,6 +23,7 @@ from nnapi_prof.documents.schema import (
     mapping,
     nullable,
     obj,
+    properties,
 )
 
 if TYPE_CHECKING:
@@ -31,6 +32,18 @@ if TYPE_CHECKING:
     from nnapi_prof.execution.profile.options import ProfileOutcome
     from nnapi_prof.graph.plan import Plan
     from nnapi_prof.graph.unit import Unit, UnitGraph
+
+
+EFFORT = obj(
+    rounds=described(COUNT, "of measuring regions whole and planning again"),
+    stable=described(TRUTH, "the last round had nothing new to measure"),
+    n_rows=described(COUNT, "measurements that costs and plan rest on"),
+    n_regions=described(COUNT, "of these, made in rounds of refinement"),
+    n_exhaustive=described(COUNT_OR_NULL, "of every convex region on every target"),
+    potential=described(
+        NUMBER, "share of the plan's latency that further measurements could save at most"
+    ),
+)
 
 
 @document(
@@ -50,19 +63,7 @@ if TYPE_CHECKING:
     n_refused=described(COUNT, "rows added because the converter refuses"),
     n_reused=described(COUNT, "measurements wanted that the table had"),
     doubts=described(mapping(COUNT), "reason to doubt measurements -> how many"),
-    effort=described(
-        obj(
-            rounds=described(COUNT, "of measuring regions whole and planning again"),
-            stable=described(TRUTH, "the last round had nothing new to measure"),
-            n_rows=described(COUNT, "measurements that costs and plan rest on"),
-            n_regions=described(COUNT, "of these, made in rounds of refinement"),
-            n_exhaustive=described(COUNT_OR_NULL, "of every convex region on every target"),
-            potential=described(
-                NUMBER, "share of the plan's latency that further measurements could save at most"
-            ),
-        ),
-        "what the plan took to find",
-    ),
+    effort=described(EFFORT, "what the plan took to find"),
     units=array(
         extended(
             UNIT,
@@ -86,32 +87,18 @@ def of_profile(
         )
         return {"costs_ns": {t.key: ns for t, ns in by_target.items() if ns is not None}}
 
-    return {
-        "model": model,
-        "device": device,
-        "fingerprint": outcome.fingerprint,
-        "simulated": outcome.info.simulated,
-        "costs": costs,
-        "interrupted": outcome.interrupted,
-        "seconds": outcome.seconds,
-        "spent_s": dict(outcome.spent_s),
-        "n_measured": outcome.n_measured,
-        "n_failed": outcome.n_failed,
-        "n_refused": outcome.n_refused,
-        "n_reused": outcome.n_reused,
-        "doubts": dict(outcome.doubts),
-        "effort": {
-            "rounds": outcome.rounds,
-            "stable": outcome.stable,
-            "n_rows": outcome.n_rows,
-            "n_regions": outcome.n_regions,
-            "n_exhaustive": outcome.n_exhaustive,
-            "potential": outcome.potential,
-        },
-        "units": of_units(graph, of_unit) if fitted is not None else [],
-        "plan": None if outcome.plan is None else of_plan(outcome.plan),
-        "baselines": of_plans(outcome.baselines),
-    }
+    return properties(
+        "profile",
+        outcome,
+        model=model,
+        device=device,
+        simulated=outcome.info.simulated,
+        costs=costs,
+        effort=properties(EFFORT, outcome),
+        units=of_units(graph, of_unit) if fitted is not None else [],
+        plan=None if outcome.plan is None else of_plan(outcome.plan),
+        baselines=of_plans(outcome.baselines),
+    )
 
 
 _ERROR = described(
@@ -120,9 +107,14 @@ _ERROR = described(
 )
 
 
-_NEVER = described(
-    TEXT_OR_NULL, "type of operation, where the target was never measured to run one"
+_ESTIMATE = obj(
+    ns=NUMBER,
+    error=_ERROR,
+    never_measured=described(
+        TEXT_OR_NULL, "type of operation, where the target was never measured to run one"
+    ),
 )
+_PRICE = obj(invocation_ns=NUMBER, ns_per_in_byte=NUMBER, ns_per_out_byte=NUMBER)
 _SHARES = described(
     mapping(NUMBER), "type that was never measured -> its share of the plan's latency"
 )
@@ -137,16 +129,11 @@ _SHARES = described(
     origin=described(TEXT, "where the phone's description comes from"),
     estimated={"const": True},
     simulated=described(TRUTH, "whether the description is of a simulated phone"),
-    targets=described(
-        mapping(obj(invocation_ns=NUMBER, ns_per_in_byte=NUMBER, ns_per_out_byte=NUMBER)),
-        "target -> what each invocation costs",
-    ),
+    targets=described(mapping(_PRICE), "target -> what each invocation costs"),
     units=array(
         extended(
             UNIT,
-            costs=described(
-                mapping(obj(ns=NUMBER, error=_ERROR, never_measured=_NEVER)), "by target"
-            ),
+            costs=described(mapping(_ESTIMATE), "by target"),
             refusals=described(mapping(TEXT), "target -> why it cannot run there"),
         )
     ),
@@ -160,11 +147,7 @@ def of_estimate(
 
     def of_unit(unit: Unit) -> Document:
         estimates = {
-            target.key: {
-                "ns": estimate.ns,
-                "error": estimate.error,
-                "never_measured": estimate.never_measured,
-            }
+            target.key: properties(_ESTIMATE, estimate)
             for target in costs.targets
             if (estimate := costs.estimates.get((unit.index, target))) is not None
         }
@@ -183,14 +166,7 @@ def of_estimate(
         }
         for plan in plans
     )
-    prices = {
-        target.key: {
-            "invocation_ns": price.invocation_ns,
-            "ns_per_in_byte": price.ns_per_in_byte,
-            "ns_per_out_byte": price.ns_per_out_byte,
-        }
-        for target, price in costs.prices.items()
-    }
+    prices = {target.key: properties(_PRICE, price) for target, price in costs.prices.items()}
     return {
         "model": model,
         "phone": phone,

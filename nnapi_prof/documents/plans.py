@@ -19,10 +19,10 @@ from nnapi_prof.documents.schema import (
     choice,
     described,
     document,
-    finite,
     mapping,
     nullable,
     obj,
+    properties,
     registered,
 )
 from nnapi_prof.graph.plan import TARGET_SPELLINGS
@@ -30,8 +30,8 @@ from nnapi_prof.graph.plan import TARGET_SPELLINGS
 if TYPE_CHECKING:
     from nnapi_prof.api.end_to_end import PipelineResult
     from nnapi_prof.bundle.bundle import Bundle
-    from nnapi_prof.execution.report import OutputCheck, PlanRun, RunReport, SegmentTiming
-    from nnapi_prof.graph.plan import Plan, Proof
+    from nnapi_prof.execution.report import OutputCheck, RunReport
+    from nnapi_prof.graph.plan import Plan
     from nnapi_prof.graph.unit import Unit, UnitGraph
     from nnapi_prof.partition import CurvePoint
 
@@ -96,39 +96,13 @@ PLAN = obj(
 
 
 def of_plan(plan: Plan) -> Document:
-    return {
-        "name": plan.name,
-        "predicted_ns": plan.predicted_ns,
-        "simulated": plan.simulated,
-        "estimated": any(segment.estimated for segment in plan.segments),
-        "proof": None if plan.proof is None else _proof(plan.proof),
-        "notes": list(plan.notes),
-        "segments": [
-            {
-                "units": list(segment.units),
-                "target": segment.target.key,
-                "predicted_ns": segment.predicted_ns,
-                "interval_ns": segment.interval_ns and list(segment.interval_ns),
-                "measured": segment.measured,
-                "estimated": segment.estimated,
-                "cause": segment.cause,
-            }
-            for segment in plan.segments
-        ],
-    }
-
-
-def _proof(proof: Proof) -> Document:
-    return {
-        "kind": proof.kind.value,
-        "least_ns": proof.least_ns,
-        "bound_ns": proof.bound_ns,
-        "gap": finite(proof.gap),
-        "found_by": proof.found_by,
-        "bounded_by": proof.bounded_by,
-        "constrained": proof.constrained,
-        "objective": proof.objective or None,
-    }
+    proof = plan.proof
+    return properties(
+        PLAN,
+        plan,
+        estimated=any(segment.estimated for segment in plan.segments),
+        proof=proof and properties(PROOF["anyOf"][0], proof, objective=proof.objective or None),
+    )
 
 
 def of_plans(plans: Iterable[Plan]) -> list[Document]:
@@ -137,16 +111,7 @@ def of_plans(plans: Iterable[Plan]) -> list[Document]:
 
 def of_units(graph: UnitGraph, more: Callable[[Unit], Document] = lambda _: {}) -> list[Document]:
     """``more`` gives what a document says of a unit besides."""
-    return [
-        {
-            "index": unit.index,
-            "name": unit.name,
-            "label": unit.label,
-            "signature": unit.signature,
-            **more(unit),
-        }
-        for unit in graph.units
-    ]
+    return [{**properties(UNIT, unit), **more(unit)} for unit in graph.units]
 
 
 _BUNDLE = described(TEXT, "the bundle's folder")
@@ -193,24 +158,39 @@ CURVE_POINT = obj(
     notes=NOTES,
 )
 def of_partition(path: Path, bundle: Bundle, curve: Iterable[CurvePoint] = ()) -> Document:
-    return {
-        "bundle": str(path),
-        "model": bundle.model,
-        "inputs": list(bundle.inputs),
-        "device": bundle.device,
-        "fingerprint": bundle.fingerprint,
-        "simulated": bundle.simulated,
-        "estimated": any(segment.estimated for segment in bundle.plan.segments),
-        "conditions": bundle.conditions.to_json(),
-        "units": of_units(bundle.graph),
-        "plan": of_plan(bundle.plan),
-        "baselines": of_plans(bundle.plans[1:]),
-        "curve": [
-            {"segments": p.n_segments, "ns": p.ns, "bound_ns": p.bound_ns, "exact": p.exact}
-            for p in curve
-        ],
-        "notes": list(bundle.notes),
-    }
+    return properties(
+        "partition",
+        bundle,
+        bundle=str(path),
+        estimated=any(segment.estimated for segment in bundle.plan.segments),
+        units=of_units(bundle.graph),
+        plan=of_plan(bundle.plan),
+        baselines=of_plans(bundle.plans[1:]),
+        curve=[properties(CURVE_POINT, point, segments=point.n_segments) for point in curve],
+    )
+
+
+RUN = obj(
+    plan=PLAN,
+    predicted_ns=described(NUMBER, "of what was timed: without segments on the host"),
+    median_ns=described(NUMBER_OR_NULL, "null where it did not run to its end"),
+    first_ns=described(COUNT_OR_NULL, "of the first, cold run"),
+    total_ns=described(array(COUNT), "every recorded run, in the order they ran"),
+    error=described(TEXT_OR_NULL, "why it did not run to its end"),
+    flags=described(array(TEXT), "reasons to doubt the times"),
+    segments=array(
+        obj(
+            segment=COUNT,
+            target=TARGET,
+            label=TEXT,
+            predicted_ns=NUMBER,
+            median_ns=NUMBER_OR_NULL,
+            first_ns=COUNT_OR_NULL,
+            compile_ns=COUNT_OR_NULL,
+            samples_ns=array(COUNT),
+        )
+    ),
+)
 
 
 @document(
@@ -226,90 +206,31 @@ def of_partition(path: Path, bundle: Bundle, curve: Iterable[CurvePoint] = ()) -
     created_at=TEXT,
     conditions=described(TEXT, "the options that asked for other than the usual conditions"),
     agrees=described(TRUTH, "every output does; else the exit code is 1"),
-    plans=described(
-        array(
-            obj(
-                plan=PLAN,
-                predicted_ns=described(NUMBER, "of what was timed: without segments on the host"),
-                median_ns=described(NUMBER_OR_NULL, "null where it did not run to its end"),
-                first_ns=described(COUNT_OR_NULL, "of the first, cold run"),
-                total_ns=described(array(COUNT), "every recorded run, in the order they ran"),
-                error=described(TEXT_OR_NULL, "why it did not run to its end"),
-                flags=described(array(TEXT), "reasons to doubt the times"),
-                segments=array(
-                    obj(
-                        segment=COUNT,
-                        target=TARGET,
-                        label=TEXT,
-                        predicted_ns=NUMBER,
-                        median_ns=NUMBER_OR_NULL,
-                        first_ns=COUNT_OR_NULL,
-                        compile_ns=COUNT_OR_NULL,
-                        samples_ns=array(COUNT),
-                    )
-                ),
-            )
-        ),
-        "the plan first, then the baselines that were timed",
-    ),
+    plans=described(array(RUN), "the plan first, then the baselines that were timed"),
     outputs=array(OUTPUT),
     notes=NOTES,
 )
 def of_run(bundle: Path, result: Path, report: RunReport) -> Document:
-    return {
-        "bundle": str(bundle),
-        "result": str(result),
-        "model": report.model,
-        "device": report.device,
-        "fingerprint": report.fingerprint,
-        "simulated": report.simulated,
-        "created_at": report.created_at,
-        "conditions": report.conditions,
-        "agrees": all(check.ok for check in report.checks),
-        "plans": [_run(run) for run in report.runs],
-        "outputs": [of_check(check) for check in report.checks],
-        "notes": list(report.notes),
-    }
+    return properties(
+        "run",
+        report,
+        bundle=str(bundle),
+        result=str(result),
+        agrees=all(check.ok for check in report.checks),
+        plans=[properties(RUN, run, plan=of_plan(run.plan)) for run in report.runs],
+        outputs=of_checks(report.checks),
+    )
 
 
-def _run(run: PlanRun) -> Document:
-    return {
-        "plan": of_plan(run.plan),
-        "predicted_ns": run.predicted_ns,
-        "median_ns": run.median_ns,
-        "first_ns": run.first_ns,
-        "total_ns": list(run.total_ns),
-        "error": run.error,
-        "flags": list(run.flags),
-        "segments": [_segment(segment) for segment in run.segments],
-    }
+def of_checks(checks: Iterable[OutputCheck]) -> list[Document]:
+    return [properties(OUTPUT, check) for check in checks]
 
 
-def _segment(segment: SegmentTiming) -> Document:
-    return {
-        "segment": segment.segment,
-        "target": segment.target,
-        "label": segment.label,
-        "predicted_ns": segment.predicted_ns,
-        "median_ns": segment.median_ns,
-        "first_ns": segment.first_ns,
-        "compile_ns": segment.compile_ns,
-        "samples_ns": list(segment.samples_ns),
-    }
-
-
-def of_check(check: OutputCheck) -> Document:
-    return {
-        "name": check.name,
-        "shape": list(check.shape),
-        "max_abs": finite(check.max_abs),
-        "relative": finite(check.relative),
-        "tolerance": check.tolerance,
-        "ok": check.ok,
-        "evidence": check.evidence.value,
-    }
-
-
+MEASURED = obj(
+    n_measured=described(COUNT, "measurements of the last profile"),
+    n_reused=described(COUNT, "that the table had"),
+    rounds=described(COUNT, "of refinement; 0 where the plan stood already"),
+)
 _RUN_SCHEMA = {name: part for name, part in registered()["run"].items() if not name.startswith("$")}
 
 
@@ -322,13 +243,7 @@ _RUN_SCHEMA = {name: part for name, part in registered()["run"].items() if not n
     simulated=described(TRUTH, "of the device"),
     conditions=nullable(CONDITIONS),
     costs=described(TEXT_OR_NULL, "the cost table: a file or a URL, without a password"),
-    measured=nullable(
-        obj(
-            n_measured=described(COUNT, "measurements of the last profile"),
-            n_reused=described(COUNT, "that the table had"),
-            rounds=described(COUNT, "of refinement; 0 where the plan stood already"),
-        )
-    ),
+    measured=nullable(MEASURED),
     bundle=described(TEXT_OR_NULL, "its folder; null where there is no plan"),
     report=described(TEXT_OR_NULL, "its file; null where it was not written"),
     plan=nullable(PLAN),
@@ -349,13 +264,7 @@ def of_go(result: PipelineResult) -> Document:
         "simulated": costs is not None and costs.simulated,
         "conditions": None if costs is None else costs.conditions.to_json(),
         "costs": None if costs is None else costs.location,
-        "measured": None
-        if outcome is None
-        else {
-            "n_measured": outcome.n_measured,
-            "n_reused": outcome.n_reused,
-            "rounds": outcome.rounds,
-        },
+        "measured": outcome and properties(MEASURED, outcome),
         "bundle": None if result.bundle is None else str(result.bundle),
         "report": None if result.report is None else str(result.report),
         "plan": None if planned is None else of_plan(planned.plan),

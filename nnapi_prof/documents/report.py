@@ -12,7 +12,7 @@ from nnapi_prof.documents.plans import (
     PLAN,
     TARGET,
     UNIT,
-    of_check,
+    of_checks,
     of_plan,
     of_plans,
     of_units,
@@ -34,10 +34,10 @@ from nnapi_prof.documents.schema import (
     mapping,
     nullable,
     obj,
+    properties,
 )
 
 if TYPE_CHECKING:
-    from nnapi_prof.execution.report import PlanRun
     from nnapi_prof.graph.unit import Unit
     from nnapi_prof.reports.data import ReportData
 
@@ -65,25 +65,21 @@ _FIT = obj(
     median_error=described(NUMBER_OR_NULL, "of sums against measurements, relative"),
     p90_error=NUMBER_OR_NULL,
 )
+_RUN = obj(
+    name=TEXT,
+    predicted_ns=described(NUMBER, "of what was timed"),
+    median_ns=NUMBER_OR_NULL,
+    first_ns=COUNT_OR_NULL,
+    total_ns=described(array(COUNT), "every recorded run, in the order they ran"),
+    error=TEXT_OR_NULL,
+)
 _RAN = obj(
     device=described(TEXT, "for people"),
     fingerprint=TEXT,
     simulated=TRUTH,
     created_at=TEXT,
     conditions=described(TEXT, "the options that asked for other than the usual conditions"),
-    plans=described(
-        array(
-            obj(
-                name=TEXT,
-                predicted_ns=described(NUMBER, "of what was timed"),
-                median_ns=NUMBER_OR_NULL,
-                first_ns=COUNT_OR_NULL,
-                total_ns=described(array(COUNT), "every recorded run, in the order they ran"),
-                error=TEXT_OR_NULL,
-            )
-        ),
-        "the plan first",
-    ),
+    plans=described(array(_RUN), "the plan first"),
     outputs=array(OUTPUT),
 )
 
@@ -155,26 +151,8 @@ def _run(data: ReportData) -> Document | None:
     run = data.run
     if run is None:
         return None
-    return {
-        "device": run.device,
-        "fingerprint": run.fingerprint,
-        "simulated": run.simulated,
-        "created_at": run.created_at,
-        "conditions": run.conditions,
-        "plans": [_ran(row) for row in run.runs],
-        "outputs": [of_check(check) for check in run.checks],
-    }
-
-
-def _ran(row: PlanRun) -> Document:
-    return {
-        "name": row.plan.name,
-        "predicted_ns": row.predicted_ns,
-        "median_ns": row.median_ns,
-        "first_ns": row.first_ns,
-        "total_ns": list(row.total_ns),
-        "error": row.error,
-    }
+    plans = [properties(_RUN, row, name=row.plan.name) for row in run.runs]
+    return properties(_RAN, run, plans=plans, outputs=of_checks(run.checks))
 
 
 def _fits(data: ReportData) -> list[Document]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping
+from enum import Enum
 from typing import Any, TypeVar
 
 Schema = dict[str, Any]
@@ -58,6 +59,38 @@ def finite(number: float) -> float | None:
 
 def choice(*values: str) -> Schema:
     return {"enum": list(values)}
+
+
+def properties(schema: Schema | str, source: object, **computed: Any) -> Document:
+    """What an object's schema, or the document of that name, asks for: what is computed, else the
+    attribute of ``source`` that is called so, as JSON has it.
+
+    An enumeration becomes its value, a target or a path text, a number that is not finite null; a
+    data class where the schema has an object becomes that object's properties.
+    """
+    if isinstance(schema, str):
+        schema = _schemas[schema]
+    return {
+        name: computed[name] if name in computed else _plain(getattr(source, name), part)
+        for name, part in schema["properties"].items()
+        if name != "schema"
+    }
+
+
+def _plain(value: Any, schema: Schema) -> Any:
+    schema = schema.get("anyOf", [schema])[0]  # of what may be null
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        values = schema.get("additionalProperties", {})
+        return {name: _plain(each, values) for name, each in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(each, schema["items"]) for each in value]
+    if isinstance(value, float):
+        return finite(value)
+    if value is None or isinstance(value, str | int):
+        return value
+    return properties(schema, value) if "properties" in schema else str(value)
 
 
 def document(name: str, version: int, title: str, /, **properties: Schema) -> Callable[[F], F]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nnapi_prof.documents.plans import NOTES, OUTPUT, of_check
+from nnapi_prof.documents.plans import NOTES, OUTPUT, of_checks
 from nnapi_prof.documents.schema import (
     COUNT,
     COUNT_OR_NULL,
@@ -22,6 +22,7 @@ from nnapi_prof.documents.schema import (
     document,
     mapping,
     obj,
+    properties,
 )
 
 if TYPE_CHECKING:
@@ -106,37 +107,29 @@ def of_devices(rows: Iterable[ListedDevice]) -> Document:
     return {"devices": devices}
 
 
+_FINDING = obj(
+    family=described(TEXT, "what the check belongs to: Python, ADB, Phone, ..."),
+    check=described(TEXT, "what was looked at"),
+    level=choice("ok", "warning", "problem"),
+    found=TEXT,
+    fix=described(TEXT_OR_NULL, "how to mend it, where there is something to mend"),
+)
+
+
 @document(
     "doctor",
     1,
     "What stands in the way of measuring",
     problems=described(COUNT, "findings of level problem; the exit code is 1 where there are any"),
     warnings=described(COUNT, "findings of level warning"),
-    findings=array(
-        obj(
-            family=described(TEXT, "what the check belongs to: Python, ADB, Phone, ..."),
-            check=described(TEXT, "what was looked at"),
-            level=choice("ok", "warning", "problem"),
-            found=TEXT,
-            fix=described(TEXT_OR_NULL, "how to mend it, where there is something to mend"),
-        )
-    ),
+    findings=array(_FINDING),
 )
 def of_findings(findings: Sequence[Finding]) -> Document:
     levels = [each.level.value for each in findings]
     return {
         "problems": levels.count("problem"),
         "warnings": levels.count("warning"),
-        "findings": [
-            {
-                "family": each.family,
-                "check": each.check,
-                "level": each.level.value,
-                "found": each.found,
-                "fix": each.fix,
-            }
-            for each in findings
-        ],
+        "findings": [properties(_FINDING, each) for each in findings],
     }
 
 
@@ -197,40 +190,14 @@ def of_push(serial: str, path: str) -> Document:
 def of_info(serial: str, path: str, info: AgentInfo) -> Document:
     from nnapi_prof.device.protocol.results import describe, device_fingerprint
 
-    return {
-        "serial": serial,
-        "device": describe(info),
-        "fingerprint": device_fingerprint(info),
-        "simulated": info.simulated,
-        "phone": info.phone,
-        "path": path,
-        "agent": info.agent,
-        "protocol": info.protocol,
-        "abi": info.abi,
-        "os": info.os,
-        "api_level": info.api_level,
-        "properties": dict(info.properties),
-        "cpus": info.cpus,
-        "cpu_max_khz": list(info.cpu_max_khz),
-        "big_cores": info.big_cores,
-        "threads_max": info.threads_max,
-        "memory_kb": info.memory_kb,
-        "engines": {name: list(kernels) for name, kernels in info.engines.items()},
-        "nnapi": {
-            "library": info.nnapi.library,
-            "error": info.nnapi.error,
-            "missing": list(info.nnapi.missing),
-            "accelerators": [
-                {
-                    "name": each.name,
-                    "type": each.type,
-                    "version": each.version,
-                    "feature_level": each.feature_level,
-                }
-                for each in info.nnapi.accelerators
-            ],
-        },
-    }
+    return properties(
+        "agent-info",
+        info,
+        serial=serial,
+        device=describe(info),
+        fingerprint=device_fingerprint(info),
+        path=path,
+    )
 
 
 @document(
@@ -244,15 +211,17 @@ def of_info(serial: str, path: str, info: AgentInfo) -> Document:
     kept_bytes=COUNT,
 )
 def of_clean(serial: str, gone: Removed) -> Document:
-    return {
-        "serial": serial,
-        "n_agents": gone.n_agents,
-        "n_files": gone.n_files,
-        "n_bytes": gone.n_bytes,
-        "kept_bytes": gone.kept_bytes,
-    }
+    return properties("agent-clean", gone, serial=serial)
 
 
+_OPEN_SIZE = obj(
+    input=COUNT,
+    dim=COUNT,
+    least=COUNT,
+    most=COUNT,
+    step=COUNT,
+    equal=described(array(obj(input=COUNT, dim=COUNT)), "dimensions of the same size"),
+)
 _FORMAT = choice("stock", "json", "cpp", "runtime")
 
 
@@ -281,16 +250,7 @@ _FORMAT = choice("stock", "json", "cpp", "runtime")
     precision=described(
         array(OUTPUT), "how far --float16 or --relaxed moves the outputs, where that is known"
     ),
-    open_sizes=array(
-        obj(
-            input=COUNT,
-            dim=COUNT,
-            least=COUNT,
-            most=COUNT,
-            step=COUNT,
-            equal=described(array(obj(input=COUNT, dim=COUNT)), "dimensions of the same size"),
-        )
-    ),
+    open_sizes=array(_OPEN_SIZE),
     notes=NOTES,
 )
 def of_conversion(
@@ -317,16 +277,9 @@ def of_conversion(
         "cpu_units": cpu_units,
         "kept": _reasons(cpu_reasons),
         "in_floats": _reasons(in_floats),
-        "precision": [of_check(check) for check in checks],
+        "precision": of_checks(checks),
         "open_sizes": [
-            {
-                "input": each.input,
-                "dim": each.dim,
-                "least": each.least,
-                "most": each.most,
-                "step": each.step,
-                "equal": [{"input": i, "dim": dim} for i, dim in each.equal],
-            }
+            properties(_OPEN_SIZE, each, equal=[{"input": i, "dim": dim} for i, dim in each.equal])
             for each in opens
         ],
         "notes": list(notes),
