@@ -22,6 +22,7 @@ from nnapi_prof.partition.constraints import (
     constrain,
 )
 from nnapi_prof.partition.explain import cause_of_baseline, cause_of_optimum
+from nnapi_prof.partition.parallel import ParallelPlan, plan_parallel
 from nnapi_prof.partition.problem import Costs, Problem, check_runnable, evaluate, make_problem
 from nnapi_prof.partition.search.result import Report, SearchLimits, Watch
 from nnapi_prof.partition.search.tradeoff import CurvePoint
@@ -35,6 +36,7 @@ __all__ = [
     "Costs",
     "CurvePoint",
     "ErrorLimit",
+    "ParallelPlan",
     "Partitioning",
     "Problem",
     "Report",
@@ -48,6 +50,7 @@ __all__ = [
     "is_optimum",
     "make_problem",
     "plan_graph",
+    "plan_parallel",
     "plan_problem",
     "plan_throughput",
     "solve",

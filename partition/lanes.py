@@ -204,7 +204,7 @@ def moved_ns(problem: Problem, lanes: Lanes, placement: Placement) -> tuple[floa
 
 def steps_of(problem: Problem, lanes: Lanes, placements: Sequence[Placement]) -> tuple[Step, ...]:
     """A frame's way through the lanes under a plan, neighbours on one lane as one step."""
-    converting = _converting_ns(problem, placements)
+    converting = conversions_after(problem, placements)
     ways = [Step(lanes.converter, converting[0])]
     for (units, k), converted_ns in zip(placements, converting[1:], strict=True):
         into, out = moved_ns(problem, lanes, (units, k))
@@ -223,7 +223,7 @@ def steps_of(problem: Problem, lanes: Lanes, placements: Sequence[Placement]) ->
     return tuple(joined)
 
 
-def _converting_ns(problem: Problem, placements: Sequence[Placement]) -> list[float]:
+def conversions_after(problem: Problem, placements: Sequence[Placement]) -> list[float]:
     """What converting values takes before the first segment of a plan, and after each."""
     arrays = problem.arrays
     if not arrays.converts:

@@ -95,12 +95,7 @@ class Annealer:
         self._targets = tuple(targets)
         arrays = problem.arrays
         self._arrays = arrays
-        self._unit_key = np.random.default_rng(3).integers(
-            1 << 40, 1 << WORD, problem.n, dtype=np.int64
-        )
-        self._penalty = 10.0 * _largest_total(problem)
-        self._unit_ns = _unit_costs(problem, self._penalty)
-        self._region_key, self._region_ns = self._regions()
+        self._hashed = hashed_regions(problem)
         sizes = np.diff(arrays.reader_at)
         self._counted = np.full(len(sizes), -1, dtype=np.int64)
         many = np.flatnonzero(sizes > MANY_READERS)
@@ -120,13 +115,10 @@ class Annealer:
         a = self._arrays
         phase, phase_target = labelling_of_plan(placements, a.n, self._targets)
         tables = Tables(
-            unit_ns=self._unit_ns,
             **a.shared(Tables, but=("unit_ns",)),
             phase_target=phase_target,
             counted=self._counted,
-            unit_key=self._unit_key,
-            region_key=self._region_key,
-            region_ns=self._region_ns,
+            **self._hashed._asdict(),
         )
         labelling = self._labelling(phase, phase_target)
         labelling.random[0] = _random_state(seed)
@@ -145,7 +137,7 @@ class Annealer:
     def _labelling(self, phase: Ints, phase_target: Ints) -> Labelling:
         a, n_phases = self._arrays, len(phase_target)
         key = np.zeros(n_phases, dtype=np.int64)
-        np.bitwise_xor.at(key, phase, self._unit_key)
+        np.bitwise_xor.at(key, phase, self._hashed.unit_key)
         n_readers = np.zeros((int(self._counted.max(initial=-1)) + 1, n_phases), dtype=np.int64)
         row = self._counted[a.reader_value]
         counted = row >= 0
@@ -169,31 +161,44 @@ class Annealer:
         count = np.bincount(a.reader_value, a.format[target[a.readers]], len(a.producer))
         return count.astype(np.int64)
 
-    def _regions(self) -> tuple[np.ndarray, np.ndarray]:
-        """Regions measured whole as a hash table of what they cost more than their parts."""
-        problem = self._problem
-        size = 1
-        while size < 3 * len(problem.region_ns):
-            size *= 2
-        keys, extra = np.zeros(size, dtype=np.int64), np.zeros(size)
-        for (units, k), ns in problem.region_ns.items():
-            rows = sorted(units)
-            entering, leaving = problem.boundary_bytes(units)
-            parts = float(
-                problem.overhead_ns[k]
-                + entering * problem.in_ns_per_byte[k]
-                + leaving * problem.out_ns_per_byte[k]
-                + self._unit_ns[rows, k].sum()
-            )
-            if not math.isfinite(parts):
-                continue  # the constraints rule it out
-            key = int(np.bitwise_xor.reduce(self._unit_key[rows])) ^ (k + 1)
-            place = key & (size - 1)
-            while keys[place] != 0:
-                place = (place + 1) & (size - 1)
-            keys[place] = key
-            extra[place] = (ns if math.isfinite(ns) else self._penalty * len(rows)) - parts
-        return keys, extra
+
+class HashedRegions(NamedTuple):
+    """Regions measured whole as a hash table of what they cost more than their parts."""
+
+    unit_ns: Floats
+    """[n, t]: where a unit runs only inside such regions, a price that they give back"""
+    unit_key: Ints
+    region_key: Ints
+    region_ns: Floats
+
+
+def hashed_regions(problem: Problem) -> HashedRegions:
+    """The regions of a problem as moves look them up (:class:`Tables`)."""
+    unit_key = np.random.default_rng(3).integers(1 << 40, 1 << WORD, problem.n, dtype=np.int64)
+    penalty_ns = 10.0 * _largest_total(problem)
+    unit_ns = _unit_costs(problem, penalty_ns)
+    size = 1
+    while size < 3 * len(problem.region_ns):
+        size *= 2
+    keys, extra = np.zeros(size, dtype=np.int64), np.zeros(size)
+    for (units, k), ns in problem.region_ns.items():
+        rows = sorted(units)
+        entering, leaving = problem.boundary_bytes(units)
+        parts = float(
+            problem.overhead_ns[k]
+            + entering * problem.in_ns_per_byte[k]
+            + leaving * problem.out_ns_per_byte[k]
+            + unit_ns[rows, k].sum()
+        )
+        if not math.isfinite(parts):
+            continue  # the constraints rule it out
+        key = int(np.bitwise_xor.reduce(unit_key[rows])) ^ (k + 1)
+        place = key & (size - 1)
+        while keys[place] != 0:
+            place = (place + 1) & (size - 1)
+        keys[place] = key
+        extra[place] = (ns if math.isfinite(ns) else penalty_ns * len(rows)) - parts
+    return HashedRegions(unit_ns, unit_key, keys, extra)
 
 
 def anneal(tables: Tables, labelling: Labelling, moves: int, hot_ns: float, factor: float) -> None:

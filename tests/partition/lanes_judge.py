@@ -11,6 +11,7 @@ import itertools
 import math
 from collections.abc import Sequence
 
+import numba
 import numpy as np
 from scipy.optimize import linprog
 
@@ -150,3 +151,78 @@ def least_bottleneck(loads: Sequence[Loads], slow: np.ndarray) -> float:
         method="highs",
     )
     return float(answer.fun) * scale
+
+
+# ---- schedules -----------------------------------------------------------------------------------
+
+
+def least_makespan(problem: Problem, slow: np.ndarray) -> float:
+    """When the best schedule ends, over all plans and all orders of their segments; inf where there
+    is none. Each lane takes its segments in order, as soon as their inputs are there."""
+    names, costs = lane_names(problem), region_costs(problem)
+    by_lane = np.full((1 << problem.n, len(names)), np.inf)
+    for k in range(len(problem.targets)):
+        if name := _lane(problem, k):
+            lane = names.index(name)
+            by_lane[:, lane] = np.minimum(by_lane[:, lane], costs[:, k])
+    needs = np.array([mask_of(preds) for preds in problem.predecessors], dtype=np.int64)
+    n, m = problem.n, len(names)
+    chosen = np.zeros((n, 3), dtype=np.int64)
+    return float(_least(n, m, by_lane, needs, slow, 0, 0, chosen, np.inf))
+
+
+@numba.njit(cache=True)
+def _least(n, m, costs, needs, slow, done, depth, chosen, best):
+    everything = (1 << n) - 1
+    if done == everything:
+        return min(best, _ends(n, m, costs, slow, chosen[:depth]))
+    for units in range(1, everything + 1):
+        if units & done:
+            continue
+        reads = 0
+        for u in range(n):
+            if units >> u & 1:
+                reads |= needs[u]
+        if reads & ~(done | units):
+            continue
+        for lane in range(m):
+            if costs[units, lane] < np.inf:
+                chosen[depth] = units, lane, reads
+                best = _least(n, m, costs, needs, slow, done | units, depth + 1, chosen, best)
+    return best
+
+
+@numba.njit(cache=True)
+def _ends(n, m, costs, slow, chosen):
+    """When the segments (units, lane, what they read) are done."""
+    count = len(chosen)
+    left = np.array([costs[c[0], c[1]] for c in chosen])
+    state = np.zeros(count)  # 0 waiting, 1 running, 2 done
+    now, done = 0.0, 0
+    while True:
+        for i in range(count):
+            ready = state[i] == 0 and chosen[i, 2] & ~(done | chosen[i, 0]) == 0
+            for j in range(count):  # the lane is free, and its earlier segments are done
+                if chosen[j, 1] == chosen[i, 1] and (state[j] == 1 or (j < i and state[j] < 2)):
+                    ready = False
+            if ready:
+                state[i] = 1
+        passing = np.inf
+        speed = np.zeros(count)
+        for i in range(count):
+            if state[i] == 1:
+                slower = 1.0
+                for j in range(count):
+                    if state[j] == 1 and chosen[j, 1] != chosen[i, 1]:
+                        slower += slow[chosen[i, 1], chosen[j, 1]] - 1.0
+                speed[i] = 1.0 / slower
+                passing = min(passing, left[i] * slower)
+        if passing == np.inf:
+            return now
+        now += passing
+        for i in range(count):
+            if state[i] == 1:
+                left[i] -= passing * speed[i]
+                if left[i] <= 1e-12 * costs[chosen[i, 0], chosen[i, 1]]:
+                    state[i] = 2
+                    done |= chosen[i, 0]

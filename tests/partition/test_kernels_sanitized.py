@@ -17,8 +17,10 @@ SCRIPT = """
 import random, sys
 from pathlib import Path
 from nnapi_prof.partition import SearchLimits, plan_problem
+from nnapi_prof.partition.parallel import parallel_of
 from nnapi_prof.partition.search import native
 from tests.partition.families import heads_problem, wide_problem
+from tests.partition.problems import draw_problem
 
 native.FLAGS = (*native.FLAGS, "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 assert native.library() is not None
@@ -26,6 +28,8 @@ limits = SearchLimits(seconds=20.0, effort=2e6)
 blocks, stem = wide_problem("blocks", 60, 3, 0), wide_problem("stem", 80, 2, 0)
 for problem in (heads_problem(2, 1), blocks, stem):
     print(plan_problem(problem, True, limits=limits).best.proof.kind.value)
+for problem in (blocks, draw_problem(1, 7)):
+    print(parallel_of(problem, contention=1.1, promising=0.0, limits=limits).proof.kind.value)
 """
 
 
@@ -77,5 +81,5 @@ def test_sanitizers_find_nothing(gcc: str, tmp_path: Path) -> None:
         check=False,
     )
     assert ran.returncode == 0, ran.stderr[-3000:]
-    assert len(ran.stdout.split()) == 3
+    assert len(ran.stdout.split()) == 5
     assert "runtime error" not in ran.stderr and "AddressSanitizer" not in ran.stderr

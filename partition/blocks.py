@@ -1,0 +1,150 @@
+"""Stretches of a graph that run one after the other, and plans cut up at them and elsewhere.
+
+A serial plan has segments as large as can be, which lanes that work at once wait for. A search for
+schedules begins with the same targets cut up at the graph's blocks, or into runs of units that
+nothing else reads from, in the order of the longest paths that depend on them (list scheduling:
+T. C. Hu, Oper. Res. 9, 1961).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from nnapi_prof.partition.arrays import Floats
+from nnapi_prof.partition.baselines import find_baselines, merge_by_target
+from nnapi_prof.partition.lanes import Lanes
+from nnapi_prof.partition.problem import Placement, Problem
+from nnapi_prof.partition.search.result import Plan
+
+STRAY_SHARE = 0.02
+"""Of the least work of all units: those beside cuts may have so much of it together."""
+MOST_RUNS = 450
+"""More segments make a labelling in which each move takes long."""
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """The graph in stretches that run one after the other."""
+
+    block: tuple[int, ...]
+    """Of each unit; -1 of units that stand beside cuts."""
+    cuts: tuple[int, ...]
+    """The last unit of each block but the last."""
+
+    @property
+    def count(self) -> int:
+        return len(self.cuts) + 1
+
+
+def find_blocks(problem: Problem) -> Blocks:
+    """Cuts that all units but cheap strays precede or follow."""
+    n = problem.n
+    before, behind = [0] * n, [0] * n
+    for u, preds in enumerate(problem.predecessors):
+        for p in preds:
+            before[u] |= before[p] | 1 << p
+    for u in reversed(range(n)):
+        for s in problem.successors[u]:
+            behind[u] |= behind[s] | 1 << s
+    cheapest = problem.unit_ns.min(axis=1)
+    least = np.where(np.isfinite(cheapest), cheapest, 0.0)
+    every = (1 << n) - 1
+    beside = [every & ~(before[u] | behind[u] | 1 << u) for u in range(n)]
+    weight = [math.fsum(least[v] for v in _members(bits)) for bits in beside]
+    stray, room = 0, STRAY_SHARE * float(least.sum())
+    cuts: list[int] = []
+    for u in sorted(range(n), key=lambda u: (weight[u], u)):
+        more = beside[u] & ~stray
+        cost = math.fsum(least[v] for v in _members(more))
+        if cost <= room and not stray >> u & 1 and not any(more >> c & 1 for c in cuts):
+            stray |= more
+            room -= cost
+            cuts.append(u)
+    cuts.sort()
+    ends = [c for c in cuts if behind[c] & ~stray]
+    block = [-1 if stray >> u & 1 else sum(1 for c in ends if before[u] >> c & 1) for u in range(n)]
+    return Blocks(tuple(block), tuple(ends))
+
+
+def _members(bits: int) -> list[int]:
+    units = []
+    while bits:
+        units.append((bits & -bits).bit_length() - 1)
+        bits &= bits - 1
+    return units
+
+
+def starts_of(problem: Problem, plan: Sequence[Placement], share: Floats | None) -> Iterator[Plan]:
+    """Plans to begin with: a serial one, the baselines and a relaxation's solution ([n, t])
+    rounded, as they are and cut up."""
+    yield tuple(plan)
+    for baseline in find_baselines(problem):
+        yield baseline.placements
+    runs = np.isfinite(problem.unit_ns)
+    if not runs.any(axis=1).all():
+        return
+    assignments = [_targets_of(problem, plan)]
+    if share is not None:
+        assignments.append(np.where(runs, share, -1.0).argmax(axis=1).tolist())
+    for assignment in assignments:
+        if all(runs[u, k] for u, k in enumerate(assignment)):
+            yield merge_by_target(problem, assignment)
+            yield _by_block(problem, assignment)
+            yield from _by_run(problem, assignment)
+
+
+def best_targets(problem: Problem, lanes: Lanes) -> list[int]:
+    """Of each lane the target that runs most units, and these fastest."""
+    best: dict[int, tuple[int, float, int]] = {}
+    for k, lane in enumerate(lanes.of_target.tolist()):
+        runs = np.isfinite(problem.unit_ns[:, k])
+        rank = (-int(runs.sum()), float(problem.unit_ns[runs, k].sum()), k)
+        if lane >= 0 and rank[0] < 0 and (lane not in best or rank < best[lane]):
+            best[lane] = rank
+    return sorted(k for _, _, k in best.values())
+
+
+def _targets_of(problem: Problem, plan: Sequence[Placement]) -> list[int]:
+    target = [0] * problem.n
+    for units, k in plan:
+        for u in units:
+            target[u] = k
+    return target
+
+
+def _by_block(problem: Problem, assignment: Sequence[int]) -> Plan:
+    """Segments as large as can be within each block of the graph."""
+    blocks = find_blocks(problem)
+    block = [0] * problem.n
+    for u, preds in enumerate(problem.predecessors):
+        block[u] = max([0, blocks.block[u], *(block[p] for p in preds)])
+    # Targets of different blocks count as different ones, so that none are merged.
+    t = len(problem.targets)
+    merged = merge_by_target(problem, [block[u] * t + k for u, k in enumerate(assignment)])
+    return tuple((units, k % t) for units, k in merged)
+
+
+def _by_run(problem: Problem, assignment: Sequence[int]) -> Iterator[Plan]:
+    """Chains of units on one target that read from nothing else and are read by nothing else, those
+    first on which the longest paths depend; nothing where there are too many."""
+    n = problem.n
+    ns = [float(problem.unit_ns[u, k]) for u, k in enumerate(assignment)]
+    rank = [0.0] * n
+    for u in reversed(range(n)):
+        rank[u] = ns[u] + max((rank[s] for s in problem.successors[u]), default=0.0)
+    head = list(range(n))
+    for u in range(n):
+        preds = problem.predecessors[u]
+        if len(preds) == 1 and assignment[preds[0]] == assignment[u]:
+            if len(problem.successors[preds[0]]) == 1:
+                head[u] = head[preds[0]]
+    chains: dict[int, list[int]] = {}
+    for u in range(n):
+        chains.setdefault(head[u], []).append(u)
+    if len(chains) <= MOST_RUNS:
+        order = sorted(chains, key=lambda first: (-rank[first], first))
+        yield tuple((tuple(chains[first]), assignment[first]) for first in order)

@@ -1,0 +1,24 @@
+/* Every schedule of a few units: partition/schedule.py says what a schedule is. */
+#ifndef NP_SCHEDULES_H
+#define NP_SCHEDULES_H
+
+#include <stdint.h>
+
+#define NP_MOST_UNITS 10
+
+struct np_schedules_tables {
+  const double *segment_ns; /* [2^units, lanes] of a set of units as one segment; inf: cannot */
+  const double *least_ns;   /* [units] */
+  const double *rates;      /* [sets of lanes, the empty one first; lanes] */
+  const int64_t *needs;     /* [units] those that each reads from, as bits */
+};
+
+/* Looks at every schedule of `units` units on `lanes` lanes that may end before `upper` ns, in at
+ * most `steps` steps. The best one's segments are left in best_units (as bits) and best_lane, in
+ * their order, and their number in *n_best; 0 where none ends before. Returns when it ends, or
+ * `upper`; *steps is what remains of them, below 0 where they were too few. */
+double np_schedules(int64_t units, int64_t lanes, const struct np_schedules_tables *tables,
+                    double upper, int64_t *best_units, int64_t *best_lane, int64_t *n_best,
+                    int64_t *steps);
+
+#endif
