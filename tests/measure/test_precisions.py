@@ -148,8 +148,8 @@ def test_its_plans_are_those_of_measuring_everything(
             whole = replace(FASTEST, every_preference=True)
             session = module._Session(program, forms, client, everything, whole, None)
             session.run(ALL)
-            session._named.update(regions)
-            for precision, lane in session.sessions.items():
+            session.sessions.named.update(regions)
+            for precision, lane in session.sessions.by_precision.items():
                 there = [regions] if precision is not Precision.INT8 else []
                 if precision is Precision.INT8 and forms is not None:
                     own = [forms.eight_bits.region(region) for region in regions]
@@ -157,7 +157,7 @@ def test_its_plans_are_those_of_measuring_everything(
                 several = [(Kind.REGION, region) for each in there for region in each]
                 jobs = [job for job in lane.jobs(several) if lane.all_units_run(job)]
                 lane.measurer.measure("regions", jobs)
-            costs = session._fit()
+            costs = session.sessions.fit()
     assert sampled.total.n_measured < 0.5 * session.n_measured
     best = solve(graph, costs, tolerance=0.0)
     assert sampled.plans["fastest"].predicted_ns <= (1 + NEAR) * best.predicted_ns

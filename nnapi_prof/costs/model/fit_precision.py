@@ -86,11 +86,12 @@ def fit_precisions(
     if eight_bits is None or not eight_bits.unit_of:
         return PrecisionCosts(graph, models)
     models[Precision.INT8] = fit_eight_bits(eight_bits, eight_bits.shared_rows(leading))
-    converting = ConversionCosts.of(conversions, leading)
-    if not converting.complete:
+    tried = {row.signature for row in leading}
+    if any(conversion.signature not in tried for conversion in conversions):
         raise CostError(
             "converting values between floats and 8 bits was never measured on this device: run "
             "nnapi-prof profile --precisions float32,int8 with the same model, inputs, calibration "
             "and device"
         )
+    converting = ConversionCosts.of(conversions, leading)
     return PrecisionCosts(graph, models, eight_bits, converting)

@@ -92,6 +92,11 @@ class PrecisionCosts(PricedTargets):
             if _has_precision(target, precision)
         }
 
+    @property
+    def residuals(self) -> dict[Target, tuple[float, ...]]:
+        """As :attr:`CostModel.residuals`."""
+        return {target: fitted.residuals for target, fitted in self.fits.items()}
+
     @cached_property
     def partial(self) -> frozenset[Target]:
         """As :attr:`CostModel.partial`."""

@@ -254,8 +254,3 @@ class ConversionCosts:
                 ns = on_cpu[one.signature].summary.median_ns
                 points[one.to_int8].append((one.n_bytes, ns))
         return cls(ConversionLine.of(points[True]), ConversionLine.of(points[False]))
-
-    @property
-    def complete(self) -> bool:
-        """Whether something is known of both ways."""
-        return bool(self.to_int8.points and self.to_float.points)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,13 @@ from nnapi_prof.costs.model.regression import FitCache
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.errors import DeviceError
 from nnapi_prof.execution.profile.cached_units import CachedUnits
-from nnapi_prof.execution.profile.jobs import Job, TargetSpec, device_targets, grid
+from nnapi_prof.execution.profile.jobs import (
+    Job,
+    TargetSpec,
+    device_targets,
+    expected_later,
+    grid,
+)
 from nnapi_prof.execution.profile.measurer import Client, Measurer
 from nnapi_prof.execution.profile.options import (
     ProfileOptions,
@@ -380,36 +386,3 @@ class Session:
         if self._eight_bits is not None:
             return fit_eight_bits(self._eight_bits, rows, regions=named, refit=self._refit)
         return fit(self._graph, rows, regions=named, locator=self._locator, refit=self._refit)
-
-
-REFINING = 0.2
-"""Measurements of refining by those before it: 0.19 (47 to 247) and 0.42 (74 to 175) in profiles of
-MobileNetV2 on two simulated phones."""
-
-
-def expected_later(
-    units: Sequence[Job],
-    chains: Sequence[Job],
-    leaders: Collection[Target],
-    have: Collection[Key],
-    refine: bool,
-) -> Mapping[str, int]:
-    """Phase -> measurements that are expected after it.
-
-    Chains are measured on targets that a plan may use, of which ``leaders`` are the most; refining
-    follows where anything before it was new. Under other preferences and in refining nobody can
-    know.
-    """
-
-    def new(jobs: Sequence[Job]) -> int:
-        return sum(job.key not in have and job.spec.target in leaders for job in jobs)
-
-    n_chains = new(chains)
-    last = round(REFINING * (new(units) + n_chains)) if refine else 0
-    n_units = new(units)
-    return {
-        "trial": n_units + n_chains + last,
-        "units": n_chains + last,
-        "preferences": n_chains + last,
-        "chains": last,
-    }
