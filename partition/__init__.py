@@ -22,7 +22,14 @@ from nnapi_prof.partition.constraints import (
     constrain,
 )
 from nnapi_prof.partition.explain import cause_of_baseline, cause_of_optimum
+from nnapi_prof.partition.front import FrontPoint, best_within, front
 from nnapi_prof.partition.parallel import ParallelPlan, plan_parallel
+from nnapi_prof.partition.precision_rules import (
+    GreedyOrder,
+    RulePlan,
+    greedy_orders,
+    uniform,
+)
 from nnapi_prof.partition.problem import Costs, Problem, check_runnable, evaluate, make_problem
 from nnapi_prof.partition.search.result import Report, SearchLimits, Watch
 from nnapi_prof.partition.search.tradeoff import CurvePoint
@@ -36,17 +43,23 @@ __all__ = [
     "Costs",
     "CurvePoint",
     "ErrorLimit",
+    "FrontPoint",
+    "GreedyOrder",
     "ParallelPlan",
     "Partitioning",
     "Problem",
     "Report",
+    "RulePlan",
     "SearchLimits",
     "ThroughputPlan",
     "WarmStart",
     "Watch",
     "baselines",
     "baselines_of",
+    "best_within",
     "evaluate",
+    "front",
+    "greedy_orders",
     "is_optimum",
     "make_problem",
     "plan_graph",
@@ -54,6 +67,7 @@ __all__ = [
     "plan_problem",
     "plan_throughput",
     "solve",
+    "uniform",
 ]
 
 MILP_SECONDS = 60.0

@@ -40,7 +40,20 @@ def with_formats(problem: Problem, seed: int) -> Problem:
     values = tuple(
         replace(value, to_int8_ns=cost(), to_float_ns=cost()) for value in problem.values
     )
-    return replace(problem, values=values, formats=formats)
+    faster = np.where(formats == 1, chance.choice((1.0, 0.5, 0.3)), 1.0)
+    light = np.where(formats == 1, chance.choice((1.0, 0.25, 0.0)), 1.0)
+    return replace(
+        problem,
+        values=values,
+        formats=formats,
+        unit_ns=problem.unit_ns * faster,
+        overhead_ns=problem.overhead_ns * light,
+        in_ns_per_byte=problem.in_ns_per_byte * light,
+        out_ns_per_byte=problem.out_ns_per_byte * light,
+        region_ns={
+            (units, k): ns * float(faster[k]) for (units, k), ns in problem.region_ns.items()
+        },
+    )
 
 
 def draw_noise(problem: Problem, seed: int) -> Noise:

@@ -1,0 +1,188 @@
+"""Placements in several precisions on trial: plans within errors, and whole fronts, of many random
+graphs of up to 8 units against a brute force over formats, segments and targets.
+
+    python -m tests.partition.precision_trial          (make judge)
+
+judges NNAPI_PROF_PRECISION_EXAMPLES graphs in two processes, and prints what is wrong with which.
+NNAPI_PROF_JUDGE_SEED draws other graphs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import random
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+from nnapi_prof.errors import PartitionError
+from nnapi_prof.graph.plan import ProofKind
+from nnapi_prof.partition import (
+    Constraints,
+    ErrorLimit,
+    SearchLimits,
+    best_within,
+    front,
+    plan_problem,
+)
+from nnapi_prof.partition.problem import Placement, Problem
+from tests.partition.drawing import draw_case
+from tests.partition.precisions import (
+    Noise,
+    converting_ns,
+    draw_noise,
+    least_ns,
+    true_front,
+    with_formats,
+)
+from tests.partition.problems import check_plan, draw_problem
+
+SEED = int(os.environ.get("NNAPI_PROF_JUDGE_SEED", "1"))
+EXAMPLES = int(os.environ.get("NNAPI_PROF_PRECISION_EXAMPLES", "2000"))
+MOST_UNITS = 8
+PROCESSES = 2
+EXACT = 1e-9
+"""Relative: how far apart two sums of the same costs can be."""
+MET = 2e-6
+"""Relative: how far above the optimum a plan may be that is said to meet its bound."""
+
+
+def drawn(seed: int) -> tuple[Problem, Noise]:
+    """A problem with formats, and its noise; every other one as the judge of plans draws it."""
+    if seed % 2:
+        attempt = 0
+        while (problem := draw_case(f"precision/{seed}/{attempt}").problem).n > MOST_UNITS:
+            attempt += 1
+    else:
+        problem = draw_problem(seed, MOST_UNITS)
+    problem = with_formats(problem, seed)
+    return problem, draw_noise(problem, seed)
+
+
+def complaints(seed: int) -> Iterator[str]:
+    """What is wrong with the answers about one graph."""
+    problem, noise = drawn(seed)
+    truth = true_front(problem, noise)
+    chance = random.Random(seed)
+    powers = [power for _, power in truth] or [0.0]
+    budgets = [0.0, chance.uniform(min(powers), max(powers)), chance.choice(powers)]
+    yield from _about_plan(problem, noise, truth, chance.choice(budgets))
+    yield from _about_front(problem, noise, truth, budgets, chance.choice((4, 16)))
+
+
+def _about_plan(
+    problem: Problem, noise: Noise, truth: list[tuple[float, float]], budget: float
+) -> Iterator[str]:
+    """The fastest plan within one error."""
+    limit = ErrorLimit(noise, math.sqrt(budget))
+    least = least_ns(truth, limit.limit**2)
+    try:
+        answer = plan_problem(
+            problem,
+            True,
+            tolerance=0.0,
+            constraints=Constraints(errors=(limit,)),
+            limits=SearchLimits(seconds=60.0),
+            with_curve=False,
+        )
+    except PartitionError as error:
+        if math.isfinite(least):
+            yield f"refused: there is a plan of {least}, but: {error}"
+        return
+    if math.isinf(least):
+        yield f"impossible: no plan is within {budget}"
+        return
+    index = problem.target_index
+    placements = [(s.units, index(s.target)) for s in answer.best.segments]
+    yield from _about_placements(problem, noise, placements, answer.best.predicted_ns, None)
+    if limit.error(placements) > limit.limit * (1 + EXACT):
+        yield f"limit: an error of {limit.error(placements)}, {limit.limit} allowed"
+    if not math.isclose(answer.best.predicted_ns, least, rel_tol=MET, abs_tol=1e-12):
+        yield f"optimum: {answer.best.predicted_ns}, but {least} is within {budget}"
+
+
+def _about_front(
+    problem: Problem,
+    noise: Noise,
+    truth: list[tuple[float, float]],
+    budgets: list[float],
+    most: int,
+) -> Iterator[str]:
+    try:
+        points = front(problem, noise, budgets=budgets, most=most)
+    except PartitionError as error:
+        if truth:
+            yield f"refused: there is a front, but: {error}"
+        return
+    if not truth:
+        yield f"impossible: no plan exists, but {points}"
+        return
+    for faster, slower in itertools.pairwise(points):
+        if faster.ns > slower.ns or faster.noise <= slower.noise:
+            yield f"order: {faster} before {slower}"
+    for point in points:
+        yield from _about_placements(problem, noise, point.placements, point.ns, point.noise)
+        least = least_ns(truth, point.budget)
+        if point.proof.bound_ns > least * (1 + EXACT):
+            yield f"bound: {point.proof.bound_ns} within {point.budget}, but {least} is possible"
+        if point.proof.kind is not ProofKind.GAP and point.ns > least * (1 + MET):
+            yield f"proof: {point.ns} within {point.budget}, but {least} is possible"
+    for budget in (*budgets, math.inf):
+        best = best_within(points, budget)
+        ns = math.inf if best is None else best.ns
+        if not math.isclose(ns, least_ns(truth, budget), rel_tol=MET, abs_tol=1e-12):
+            yield f"budget: {ns} within {budget}, but the least is {least_ns(truth, budget)}"
+
+
+def _about_placements(
+    problem: Problem,
+    noise: Noise,
+    placements: list[Placement] | tuple[Placement, ...],
+    said_ns: float,
+    said_noise: float | None,
+) -> Iterator[str]:
+    """Whether they are a plan at all, and cost and err what is said of them."""
+    try:
+        check_plan(problem, placements)
+    except AssertionError:
+        yield f"invalid: {placements} is no plan"
+        return
+    formats = problem.formats
+    assert formats is not None
+    eight = sum(1 << u for units, k in placements for u in units if formats[k])
+    ns = sum(problem.segment_ns(units, k) for units, k in placements)
+    ns += converting_ns(problem, eight)
+    if not math.isclose(ns, said_ns, rel_tol=EXACT, abs_tol=1e-12):
+        yield f"invalid: {placements} takes {ns}, it says {said_ns}"
+    power = sum(float(noise[list(units), k].sum()) for units, k in placements)
+    if said_noise is not None and not math.isclose(power, said_noise, rel_tol=EXACT):
+        yield f"invalid: {placements} has a noise of {power}, it says {said_noise}"
+
+
+def judged(seeds: list[int]) -> list[str]:
+    """All complaints about some graphs."""
+    return [f"{seed}: {complaint}" for seed in seeds for complaint in complaints(seed)]
+
+
+def main() -> None:
+    begin = time.monotonic()
+    seeds = range(SEED * 1_000_000, SEED * 1_000_000 + EXAMPLES)
+    batches = [list(seeds[i : i + 25]) for i in range(0, len(seeds), 25)]
+    failures: list[str] = []
+    with ProcessPoolExecutor(PROCESSES, get_context("spawn")) as pool:
+        for part in pool.map(judged, batches):
+            failures += part
+    print(
+        f"{EXAMPLES:,} graphs in several precisions in {time.monotonic() - begin:.0f} s: "
+        f"{len(failures)} complaints"
+    )
+    print("\n".join(failures[:40]))
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()
