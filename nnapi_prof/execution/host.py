@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,21 +13,13 @@ from nnapi_prof.bundle.torchscript import stock_module
 from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.region import Region
-from nnapi_prof.costs.conditions import ALL, Conditions
-from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.build import build_host
-from nnapi_prof.device.find import open_device
-from nnapi_prof.device.protocol.actions import Source, Timing
-from nnapi_prof.device.protocol.request import RequestBuilder
-from nnapi_prof.device.protocol.results import ActionResult
-from nnapi_prof.errors import ConversionError, UnsupportedOp
-from nnapi_prof.execution.actions import build_action
+from nnapi_prof.device.host_nnapi import HostNnapi
+from nnapi_prof.errors import ConversionError, DeviceError, UnsupportedOp
 from nnapi_prof.execution.compare import compare
-from nnapi_prof.execution.options import ActionOptions
 from nnapi_prof.execution.report import OutputCheck
 from nnapi_prof.frontend.torch_logging import quiet_torch
-from nnapi_prof.graph.eager import all_values, constant_outputs, from_memory, to_memory
-from nnapi_prof.graph.plan import Preference, Target
+from nnapi_prof.graph.eager import all_values, constant_outputs
 from nnapi_prof.graph.program import Program
 
 
@@ -127,10 +118,8 @@ def float16_checks(program: Program, region: Region) -> tuple[OutputCheck, ...]:
     )
 
 
-REFERENCE = Target.nnapi("nnapi-reference", Preference.FAST_SINGLE_ANSWER)
 LEVEL = 30
-MAX_BYTES = 256 << 20
-"""Of values in one request."""
+"""What the host's library has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,78 +134,34 @@ class UnitError:
 def unit_errors(program: Program, units: Iterable[int]) -> dict[int, UnitError]:
     """The error of each unit that NNAPI can have; units that no lowering takes are left out.
 
-    Raises BuildError where the emulator cannot be built, DeviceError where it cannot run.
+    Raises BuildError where the emulator cannot be built, DeviceError where it cannot be loaded.
     """
     values = all_values(program, program.example_inputs)
+    nnapi = HostNnapi(build_host().library)
     errors: dict[int, UnitError] = {}
-    with open_device("local") as opened:
-        batch: list[tuple[int, Region]] = []
-        n_bytes = 0
-        for unit in units:
-            try:
-                region = to_float16(convert_region(program, (unit,), LEVEL))
-            except UnsupportedOp:
-                continue
-            except ConversionError as error:
-                errors[unit] = UnitError(float("inf"), str(error))
-                continue
-            batch.append((unit, region))
-            n_bytes += sum(map(len, region.buffers))
-            n_bytes += sum(values[name].nbytes for name in (*region.inputs, *region.outputs))
-            if n_bytes > MAX_BYTES:
-                errors |= _run(program, batch, values, opened.client)
-                batch, n_bytes = [], 0
-        if batch:
-            errors |= _run(program, batch, values, opened.client)
-    return errors
-
-
-def _run(
-    program: Program,
-    batch: list[tuple[int, Region]],
-    values: Mapping[str, torch.Tensor],
-    client: AgentClient,
-) -> dict[int, UnitError]:
-    request = RequestBuilder()
-    for number, (_, region) in enumerate(batch):
-        action = build_action(
-            number,
-            [(REFERENCE, region)],
-            lambda name: (
-                Source.BLOB,
-                request.add_blob(to_memory(values[name], program.units.values[name])),
-            ),
-            request,
-            Timing.once(),
-            ActionOptions(Conditions(cpus=ALL), untimed=True),
-            region.outputs,
-        )
-        request.add_action(action.spec)
-    errors: dict[int, UnitError] = {}
-    with contextlib.closing(client.run(request.request())) as events:
-        for event in events:
-            if isinstance(event, ActionResult):
-                unit, region = batch[event.action]
-                errors[unit] = _error(program, region, values, event, client)
+    for unit in units:
+        try:
+            region = to_float16(convert_region(program, (unit,), LEVEL))
+        except UnsupportedOp:
+            continue
+        except ConversionError as error:
+            errors[unit] = UnitError(float("inf"), str(error))
+            continue
+        try:
+            outputs = nnapi.compile(region).run([values[name] for name in region.inputs])
+        except DeviceError as error:
+            errors[unit] = UnitError(float("inf"), f"in float16 it failed: {error}")
+            continue
+        errors[unit] = _error(region, values, outputs)
     return errors
 
 
 def _error(
-    program: Program,
-    region: Region,
-    values: Mapping[str, torch.Tensor],
-    result: ActionResult,
-    client: AgentClient,
+    region: Region, values: Mapping[str, torch.Tensor], outputs: Sequence[torch.Tensor]
 ) -> UnitError:
-    if not result.ok:
-        return UnitError(float("inf"), f"in float16 it {result.status.value}: {result.message}")
-    outputs = {output.tensor - len(region.inputs): output for output in result.outputs}
     checks = compare(
         region.outputs,
-        [
-            from_memory(client.pull_output(outputs[i]), program.units.values[name]).numpy()
-            for i, name in enumerate(region.outputs)
-        ],
+        [output.numpy() for output in outputs],
         [values[name].detach().numpy() for name in region.outputs],
     )
     worst = max((check.relative for check in checks), default=0.0)

@@ -238,7 +238,8 @@ class BuiltInMetric:
             ends = _ends(other - first, n)
             return max(0.0, error + ends[0]), min(1.0, error + ends[1])
         pairs = []
-        for counts in _drawn(n, np.full(n, 1 / n), n, 2 * DRAWS, random):
+        rows = [_with_beyond(row) for row in rows]
+        for counts in _drawn(n + 1, np.full(n + 1, 1 / (n + 1)), n, 2 * DRAWS, random):
             sums = [counts @ row for row in rows]
             pairs.append(np.max([_formed(self.kind, s, s, n) for s in sums], axis=0))
         drawn = np.concatenate(pairs)
@@ -321,6 +322,12 @@ def _drawn(
     for start in range(0, draws, block):
         count = min(block, draws - start)
         yield random.multinomial(size, weights, size=count).astype(np.float64)
+
+
+def _with_beyond(row: Floats) -> Floats:
+    """[samples, 2] and one more: a new sample differs by more than all ``n`` at hand once in n + 1
+    times. It is taken to differ by twice as much as they do."""
+    return np.concatenate([row, [[2 * row[:, 0].max(), row[:, 1].mean()]]])
 
 
 def _means_drawn(

@@ -21,8 +21,8 @@ from nnapi_prof.precision.metrics import Floats, Reference, stacked
 from nnapi_prof.precision.simulation import Assignment, Simulation
 
 N_SAMPLES = 32
-"""Of the calibration data. On trained nets the powers of nine units of ten are within a quarter of
-those from 200 samples (benchmarks/bench_precision.py)."""
+"""Of the calibration data. On trained nets the powers of nine units of ten are within 30 % of those
+from 200 samples, and the roots of their sums within 3 % (benchmarks/bench_precision.py)."""
 ENOUGH = 2
 """Samples that a limit of time leaves at least."""
 
@@ -67,8 +67,8 @@ def unit_noise(
 ) -> UnitNoise:
     """The noise of each unit of the program alone, in each of ``precisions``.
 
-    ``reference`` has the float32 outputs of ``samples``, in their order; ``n_samples`` of them,
-    evenly spaced, are used, and fewer (but two) where that takes longer than ``limit_s`` seconds.
+    ``reference`` has the float32 outputs of all ``samples``, in their order; ``n_samples`` of them,
+    evenly spaced, are run, and fewer (but two) where that takes longer than ``limit_s`` seconds.
     Raises InputSpecError where there is no sample.
     """
     if not samples:
@@ -79,7 +79,12 @@ def unit_noise(
     graph = simulation.program.units
     n_units, n_outputs = len(graph.units), len(graph.outputs)
     power = np.zeros((n_units, len(precisions), n_outputs))
-    size = np.zeros(n_outputs)
+    size = np.array(
+        [
+            _square(np.where(np.isfinite(output), output - mean, 0.0)) / len(samples)
+            for output, mean in zip(reference.outputs, reference.means, strict=True)
+        ]
+    )
     pairs = [(unit, p) for unit in range(n_units) for p in range(len(precisions))]
     refusals: dict[tuple[int, Precision], str] = {}
     begin, n_done = time.monotonic(), 0
@@ -88,10 +93,6 @@ def unit_noise(
             break
         values = simulation.values(samples[index])
         theirs = [output[index] for output in reference.outputs]
-        size += [
-            _square(np.where(np.isfinite(t), t - m, 0.0))
-            for t, m in zip(theirs, reference.means, strict=True)
-        ]
         for step, (unit, p) in enumerate(pairs):
             if progress is not None and step % 16 == 0:
                 progress(n_done * len(pairs) + step, len(chosen) * len(pairs))
@@ -108,7 +109,7 @@ def unit_noise(
     if progress is not None:
         progress(len(chosen) * len(pairs), len(chosen) * len(pairs))
     with np.errstate(divide="ignore", invalid="ignore"):
-        relative = np.where(power == 0, 0.0, power / size)
+        relative = np.where(power == 0, 0.0, power / n_done / size)
     return UnitNoise(tuple(precisions), relative, refusals, n_done)
 
 
