@@ -14,11 +14,12 @@ from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.diff import Comparison, Verdict, compare
 from nnapi_prof.costs.diff import Difference as LatencyDifference
 from nnapi_prof.costs.measurement import Measurement
+from nnapi_prof.device.protocol.results import description_parts
 from nnapi_prof.graph.plan import AUTO, CPU, Segment
 from nnapi_prof.reports.compare_sides import Column, Side
 from nnapi_prof.reports.facts import device_facts
 from nnapi_prof.reports.frames import all_targets
-from nnapi_prof.reports.words import device_parts, targets_words
+from nnapi_prof.reports.words import targets_words
 
 THRESHOLD = 0.05
 """A latency that changed by less is left out: clock rates drift by some from one session to the
@@ -242,7 +243,7 @@ def _conditions(side: Side, shared: set[str]) -> dict[str, str]:
         "targets only here": targets_words([key for key in keys if key not in shared], keys),
         "last measured": max((m.measured_at for m in rows), default="")[:19].replace("T", " "),
         "run at": run.created_at[:19].replace("T", " ") if run else "not run",
-        "run on another device": device_parts(run.device)[0] if run and foreign else "",
+        "run on another device": description_parts(run.device)[0] if run and foreign else "",
         "run with": run.conditions if run else "",
     }
     return {name: value for name, value in conditions.items() if value}

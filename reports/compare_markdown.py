@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from nnapi_prof.costs.diff import CONFIDENCE
 from nnapi_prof.costs.diff import Difference as LatencyDifference
+from nnapi_prof.device.protocol.results import description_parts
 from nnapi_prof.graph.plan import Rule
 from nnapi_prof.reports.compare_changes import THRESHOLD, by_target
 from nnapi_prof.reports.compare_sides import NOISE, Latency, Ratio, Rival, Side
@@ -20,7 +21,6 @@ from nnapi_prof.reports.markdown import table, text
 from nnapi_prof.reports.words import (
     DASH,
     count,
-    device_parts,
     format_change,
     format_ms,
     plan_words,
@@ -90,7 +90,7 @@ def _ms(latency: Latency) -> str:
 
 
 def _device(side: Side) -> Cell:
-    return Cell(*device_parts(side.data.device_name))
+    return Cell(*description_parts(side.data.device_name))
 
 
 def _measured(side: Side) -> Cell:

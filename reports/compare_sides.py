@@ -15,10 +15,10 @@ from difflib import SequenceMatcher
 import numpy as np
 
 from nnapi_prof.costs.diff import ratio_interval
+from nnapi_prof.device.protocol.results import description_parts
 from nnapi_prof.graph.plan import Engine, Plan, Rule, baseline_of
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.reports.data import ReportData
-from nnapi_prof.reports.words import device_parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ class Side:
     @property
     def device(self) -> str:
         """Its name, without system and drivers."""
-        return device_parts(self.data.device_name)[0]
+        return description_parts(self.data.device_name)[0]
 
     @property
     def simulated(self) -> bool:

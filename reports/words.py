@@ -116,12 +116,6 @@ def format_time(utc: str) -> str:
     return f"{time:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def device_parts(name: str) -> tuple[str, str]:
-    """A device's name, and what follows it in brackets: system and drivers."""
-    name, _, details = name.partition(" (")
-    return name, details.removesuffix(")")
-
-
 def count(number: int, singular: str, plural: str = "") -> str:
     """``1 segment``, ``3 segments``."""
     return f"{number} {singular if number == 1 else plural or singular + 's'}"

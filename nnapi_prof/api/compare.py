@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from nnapi_prof.api import notebook
 from nnapi_prof.api.plan import Planned, read_plan
 from nnapi_prof.api.result import Result
+from nnapi_prof.device.protocol.results import description_parts
 from nnapi_prof.errors import UsageError
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def compare(
     else:
         named = {}
         for side in map(_read, sides):
-            name = f"{_planned(side).model.name} on {side.device.partition(' (')[0]}"
+            name = f"{_planned(side).model.name} on {description_parts(side.device)[0]}"
             alike = sum(earlier_name.partition(", no. ")[0] == name for earlier_name in named)
             named[f"{name}, no. {alike + 1}" if alike else name] = side
     if len(named) < 2:

@@ -16,6 +16,7 @@ from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.regression import TargetFit
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.selection import Selection, instant
+from nnapi_prof.device.protocol.results import description_parts
 from nnapi_prof.errors import CostError, UsageError, option
 from nnapi_prof.execution.report import RunReport, choose, every, last
 from nnapi_prof.graph.plan import Engine, Plan, Segment, Target
@@ -84,8 +85,7 @@ def _with_run(data: ReportData, run: RunReport, bundle: Path) -> ReportData:
 
 
 def _name_of(run: RunReport) -> str:
-    device = run.device.partition(" (")[0]
-    return f"{device}, {run.created_at[:19].replace('T', ' ')}"
+    return f"{description_parts(run.device)[0]}, {run.created_at[:19].replace('T', ' ')}"
 
 
 def _instant(date: str) -> str:
@@ -148,15 +148,16 @@ def data_of(
 
 
 def _nothing_of(bundle: Bundle, store: CostStore, until: str | None) -> str:
+    device = description_parts(bundle.device)[0]
     ever = store.select(Selection((bundle.fingerprint,), conditions=bundle.conditions))
     if ever:
         return (
-            f"cost table {store.location}: nothing was measured on {_short(bundle)} until {until}"
+            f"cost table {store.location}: nothing was measured on {device} until {until}"
             f" (the first is of {min(row.measured_at for row in ever)[:19]}): choose a"
             f" later {option('at')}"
         )
     return (
-        f"cost table {store.location} has nothing of {_short(bundle)} ({bundle.fingerprint}), which"
+        f"cost table {store.location} has nothing of {device} ({bundle.fingerprint}), which"
         f" the bundle was made for: name that table with {option('costs')}, or fill this one with"
         " `nnapi-prof profile`"
     )
@@ -177,11 +178,6 @@ def naming_table(bundle: Bundle, costs: str | None) -> Iterator[None]:
             f"{error}; the bundle was planned with another table: add"
             f" {option('costs', bundle.costs)}"
         ) from error
-
-
-def _short(bundle: Bundle) -> str:
-    """The device's name without its system and drivers."""
-    return bundle.device.partition(" (")[0]
 
 
 def _costs(

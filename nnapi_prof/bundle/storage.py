@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from nnapi_prof.bundle.bundle import VERSION as PLAN_SET_VERSION
 from nnapi_prof.bundle.bundle import Bundle, PlanSet, RegionKey
 from nnapi_prof.convert.deserialize import deserialize
 from nnapi_prof.convert.pool import Blob
@@ -186,28 +187,32 @@ def check_bundle(path: Path) -> Path:
         raise UsageError(f"bundle {path} does not exist: `nnapi-prof partition` makes one")
     if not manifest_file.is_file():
         raise UsageError(f"{path} is no bundle: `nnapi-prof partition` makes one")
-    version = _version(manifest_file)
-    if version is not None and version != VERSION:
-        remedy_text = "make it again with `nnapi-prof partition`"
-        who, remedy = ("an older", remedy_text)
-        if version > VERSION:
-            who, remedy = ("a newer", f"update nnapi-prof, or {remedy_text}")
+    manifest = _unchecked(manifest_file)
+    plan_set = manifest.get("plan_set")
+    set_version = plan_set.get("version") if isinstance(plan_set, dict) else None
+    for whose, version, ours in (
+        ("its", manifest.get("version"), VERSION),
+        ("its set of plans'", set_version, PLAN_SET_VERSION),
+    ):
+        if not isinstance(version, int) or version == ours:
+            continue
+        who, remedy = "an older", "make it again with `nnapi-prof partition`"
+        if version > ours:
+            who, remedy = "a newer", f"update nnapi-prof, or {remedy}"
         raise SerializationError(
-            f"{path}: the bundle was made by {who} nnapi-prof (its version is {version}, {VERSION}"
+            f"{path}: the bundle was made by {who} nnapi-prof ({whose} version is {version}, {ours}"
             f" is read): {remedy}"
         )
     return manifest_file
 
 
-def _version(manifest_file: Path) -> int | None:
-    """As the manifest says it; None where it says none, which reading it finds out."""
+def _unchecked(manifest_file: Path) -> dict[str, Any]:
+    """What a manifest says; nothing where it is none, which reading it finds out."""
     try:
         data = json.loads(read_file(manifest_file, MOST_MANIFEST))
     except (ValueError, OSError, RecursionError, SerializationError):
-        return None
-    ours = isinstance(data, dict) and data.get("format") == FORMAT
-    version = data.get("version") if ours else None
-    return version if isinstance(version, int) else None
+        return {}
+    return data if isinstance(data, dict) and data.get("format") == FORMAT else {}
 
 
 def read_bundle(path: Path) -> Bundle:

@@ -18,6 +18,7 @@ from typing import Any
 
 from nnapi_prof.bundle.storage import read_file
 from nnapi_prof.costs.store.selection import instant
+from nnapi_prof.device.protocol.results import description_parts
 from nnapi_prof.errors import SerializationError, UsageError, visible
 from nnapi_prof.graph.plan import Engine, Plan
 
@@ -278,6 +279,6 @@ def choose(runs: Sequence[RunReport], words: str) -> RunReport:
 
 def _is_on(run: RunReport, device: str) -> bool:
     pattern = device.lower()
-    name = run.device.partition(" (")[0].lower()  # without system and drivers
+    name = description_parts(run.device)[0].lower()
     named = fnmatch.fnmatchcase(name, f"*{pattern}*")
     return run.fingerprint.startswith(pattern) or named

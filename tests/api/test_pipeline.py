@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from nnapi_prof.api.devices import reached
 from nnapi_prof.api.events import Listener
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.errors import UsageError
+from nnapi_prof.errors import CostError, UsageError
 from tests.api.conftest import PHONE, Way
 from tests.cli.common import TinyNet, trace
 
@@ -82,3 +84,20 @@ def test_a_listener_hears_the_notes_of_a_model_and_when_it_is_read(tmp_path: Pat
     again = np_.load(file, listener=Listener(note=told.append, working=working))
     assert told == [*model.notes] and again.graph == model.graph, "its units are remembered"
     assert again.program.units == model.graph and told[-1] == "reading unread.pt"
+
+
+def test_costs_of_a_table_that_lacks_a_unit_on_the_cpu(way: Way, tmp_path: Path) -> None:
+    table = Path(shutil.copyfile(way.table, tmp_path / "costs.sqlite"))
+    unit = way.model.graph.units[1]
+    with contextlib.closing(sqlite3.connect(table)) as link, link:
+        link.execute(
+            "delete from measurements where target = 'cpu' and signature = ?", [unit.signature]
+        )
+    with pytest.raises(CostError, match=r"1 of the model's .* never measured on this device's CPU"):
+        np_.read_costs(way.model, table)
+    filled = np_.read_costs(way.model, table, fill=True)
+    assert filled.measured is not None and "estimated" in filled.notes[-1]
+    with reached(PHONE) as client, CostStore(table) as store:
+        filled = np_.read_costs(way.model, store, client, fill=True)
+        planned = np_.partition(way.model, filled, device=client, verify=False)
+    assert planned.bundle.fits is None and filled.notes[-1] in planned.bundle.notes

@@ -184,7 +184,7 @@ def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_folder_and_an_unknown_url_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(CostError, match="cannot open"):
+    with pytest.raises(CostError, match="is a folder: name a file"):
         CostStore(tmp_path)
     with pytest.raises(CostError, match="database URL"):
         CostStore("no-such-database://host/name")

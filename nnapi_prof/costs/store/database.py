@@ -71,8 +71,10 @@ class Database:
         self.location = url.database or str(url) if self.is_sqlite else str(url)
         self._open = False
         what = irregular(Path(self.location)) if self.is_sqlite else None
-        if what not in (None, "a folder"):  # which SQLite refuses
-            raise CostError(f"cost table {url}: it is {what}: name a file, or a PostgreSQL URL")
+        if what is not None:
+            raise CostError(
+                f"cost table {self.location}: it is {what}: name a file, or a PostgreSQL URL"
+            )
         try:
             # A server may have ended connections that lay idle for a night.
             self._engine: Engine = create_engine(

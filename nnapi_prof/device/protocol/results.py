@@ -389,3 +389,10 @@ def describe(info: AgentInfo) -> str:
     else:
         nnapi = f"no NNAPI ({info.nnapi.error or 'no library'})"
     return f"{name} ({kind}{system}, {info.abi}; {nnapi})"
+
+
+def description_parts(described: str) -> tuple[str, str]:
+    """What :func:`describe` put together: the device's name, and what stood behind it in brackets,
+    its system and drivers."""
+    name, _, details = described.partition(" (")
+    return name, details.removesuffix(")")

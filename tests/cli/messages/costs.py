@@ -31,6 +31,11 @@ def a_cost_table_that_is_no_database(at: Place) -> Arguments:
     return profile_into(at, at.file("junk.sqlite", "hello " * 200))
 
 
+@provoked(1, "cost table {tmp}: it is a folder: name a file, or a PostgreSQL URL")
+def a_folder_for_a_cost_table(at: Place) -> Arguments:
+    return profile_into(at, at.tmp)
+
+
 @provoked(
     1,
     "cost table {tmp}/songs.sqlite: this database belongs to something else (it has the table "

@@ -149,6 +149,11 @@ def a_bundle_of_a_newer_version(at: Place) -> Arguments:
     return ["run", *SIM, edited(at, version=VERSION + 1)]
 
 
+@provoked(1, facts=("{tmp}/profiled/tiny.nnprof", "newer", "its set of plans' version is 2"))
+def a_set_of_plans_of_a_newer_version(at: Place) -> Arguments:
+    return ["run", *SIM, edited(at, plan_set={"version": 2, "rule": "weather"})]
+
+
 @provoked(1, facts=("{tmp}/profiled/tiny.nnprof", "older", "its version is 1"))
 def a_bundle_of_an_older_version(at: Place) -> Arguments:
     return ["report", edited(at, version=1)]
