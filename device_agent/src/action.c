@@ -74,12 +74,15 @@ static void fill_segments(const struct np_action *action, const struct np_record
   for (uint32_t s = 0; s < action->n_segments; s++) {
     const size_t column = (size_t)s * view->room;
     const int compiled = view->compile_ns[s] != 0;
-    segments[s] = (struct np_segment_result){.compiled = compiled,
-                                             .compile_ns = compiled ? view->compile_ns[s] - 1 : 0,
-                                             .samples_ns = view->samples_ns + column,
-                                             .hardware_ns = view->hardware_ns + column,
-                                             .driver_ns = view->driver_ns + column,
-                                             .facts = &view->facts[s]};
+    segments[s] =
+        (struct np_segment_result){.compiled = compiled,
+                                   .compile_ns = compiled ? view->compile_ns[s] - 1 : 0,
+                                   .samples_ns = view->samples_ns + column,
+                                   .hardware_ns = view->hardware_ns + column,
+                                   .driver_ns = view->driver_ns + column,
+                                   .alone_ns = view->alone_ns ? view->alone_ns + column : NULL,
+                                   .cpu_ns = view->cpu_ns ? view->cpu_ns + column : NULL,
+                                   .facts = &view->facts[s]};
   }
 }
 

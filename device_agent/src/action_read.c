@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "beside.h"
+
 #define LEAST_TENSOR_WORDS 5u /* type, rank, source, value, keep */
 #define LEAST_SEGMENT_WORDS 7u
 
@@ -31,9 +33,10 @@ static enum np_status check_runs(const struct np_action *action, struct np_messa
 }
 
 static enum np_status check_flags(const struct np_action *action, struct np_message *why) {
-  const uint32_t known = NP_ACTION_BURST | NP_ACTION_UNTIMED | NP_ACTION_ASYNC | NP_ACTION_POINTERS;
+  const uint32_t known =
+      NP_ACTION_BURST | NP_ACTION_UNTIMED | NP_ACTION_ASYNC | NP_ACTION_POINTERS | NP_ACTION_BESIDE;
   if ((action->flags & ~known) != 0) {
-    np_message_set(why, "flags 0x%x, known are bits 0 to 3", action->flags);
+    np_message_set(why, "flags 0x%x, known are bits 0 to 4", action->flags);
     return NP_BAD_REQUEST;
   }
   if ((action->flags & NP_ACTION_BURST) != 0 && (action->flags & NP_ACTION_ASYNC) != 0) {
@@ -42,6 +45,14 @@ static enum np_status check_flags(const struct np_action *action, struct np_mess
   if ((action->flags & NP_ACTION_UNTIMED) != 0 && (action->max_runs != 1 || action->rounds != 1)) {
     np_message_set(why, "max_runs %u and rounds %u, want 1 and 1 without timing (flag bit 1)",
                    action->max_runs, action->rounds);
+    return NP_BAD_REQUEST;
+  }
+  if ((action->flags & NP_ACTION_BESIDE) != 0 &&
+      ((action->flags & NP_ACTION_UNTIMED) != 0 || action->min_runs != action->max_runs)) {
+    np_message_set(why,
+                   "min_runs %u and max_runs %u, want the same, and timing, side by side (flag "
+                   "bit 4)",
+                   action->min_runs, action->max_runs);
     return NP_BAD_REQUEST;
   }
   return NP_OK;
@@ -279,6 +290,46 @@ static enum np_status check_flow(const struct np_request *request, const struct 
   return status;
 }
 
+/* Whether two segments would be on one processor. */
+static int same_processor(const struct np_segment *a, const struct np_segment *b) {
+  if (a->engine != b->engine) {
+    return 0;
+  }
+  return a->engine == NP_ENGINE_CPU || a->accelerator == b->accelerator;
+}
+
+/* The rules of segments that run at once. */
+static enum np_status check_beside(const struct np_action *action, struct np_message *why) {
+  const uint32_t n = action->n_segments;
+  if (n < 2 || n > NP_MAX_BESIDE) {
+    np_message_set(why, "%u segments, want 2 to %u side by side (flag bit 4)", n, NP_MAX_BESIDE);
+    return NP_BAD_REQUEST;
+  }
+  for (uint32_t s = 0; s < n; s++) {
+    const struct np_segment *segment = &action->segments[s];
+    if (segment->engine == NP_ENGINE_NNAPI && segment->accelerator == NP_NONE) {
+      np_message_set(why, "segment %u: NNAPI's own choice is no processor to run side by side on",
+                     s);
+      return NP_BAD_REQUEST;
+    }
+    for (uint32_t o = 0; o < s; o++) {
+      if (same_processor(segment, &action->segments[o])) {
+        np_message_set(why, "segment %u: it runs side by side with segment %u, on its processor", s,
+                       o);
+        return NP_BAD_REQUEST;
+      }
+    }
+    for (uint32_t i = 0; i < segment->n_inputs; i++) {
+      if (action->tensors[segment->inputs[i].tensor].source == NP_FROM_SEGMENT) {
+        np_message_set(why, "segment %u: it reads tensor %u of a segment that runs side by side", s,
+                       segment->inputs[i].tensor);
+        return NP_BAD_REQUEST;
+      }
+    }
+  }
+  return NP_OK;
+}
+
 enum np_status np_action_read(struct np_cursor *cursor, const struct np_request *request,
                               struct np_action *action, struct np_message *why) {
   enum np_status status = read_head(cursor, action, why);
@@ -324,5 +375,7 @@ enum np_status np_action_read(struct np_cursor *cursor, const struct np_request 
       return status;
     }
   }
-  return check_flow(request, action, why);
+  status = check_flow(request, action, why);
+  return status == NP_OK && (action->flags & NP_ACTION_BESIDE) != 0 ? check_beside(action, why)
+                                                                    : status;
 }

@@ -24,9 +24,11 @@ struct performance {
   struct np_nnapi *nnapi; /* NULL where no segment and no simulation needs it */
   struct np_simulator simulator;
   struct np_clock clock;
+  uint64_t cpus;       /* that the process may use, 0 unknown */
   char **accelerators; /* [n_segments], names as C strings, NULL where none is named */
   struct np_pipeline_plan plan;
   struct np_pipeline *pipeline;
+  struct np_beside_lane *lanes; /* [n_segments] of segments side by side, else NULL */
 };
 
 static void enter(const struct performance *self, enum np_stage stage, uint32_t segment) {
@@ -127,6 +129,7 @@ static enum np_status keep_to_cpus(struct performance *self) {
   }
   const uint64_t wanted = self->action->cpu_mask;
   uint64_t mask = wanted;
+  self->cpus = np_affinity();
   if (wanted == 0) { /* the big ones among those that we may use */
     mask = np_sysfs_big_cores(self->session->sysfs, self->action->threads) & np_affinity();
     mask = mask == 0 || mask == np_affinity() ? NP_ALL_CPUS : mask;
@@ -139,6 +142,31 @@ static enum np_status keep_to_cpus(struct performance *self) {
   np_message_set(&self->record->fault.why, "cannot keep to the CPUs of mask 0x%llx: %s",
                  (unsigned long long)mask, strerror(cause));
   return NP_BAD_ARGUMENT;
+}
+
+/* Segments side by side: the CPU's threads keep to the action's CPUs, the others to those that are
+ * left, where there are any. */
+static enum np_status make_lanes(struct performance *self) {
+  const struct np_action *action = self->action;
+  if ((action->flags & NP_ACTION_BESIDE) == 0) {
+    return NP_OK;
+  }
+  self->lanes = calloc(action->n_segments, sizeof *self->lanes);
+  if (!self->lanes) {
+    return no_memory(self, "the lanes");
+  }
+  const uint64_t others = self->cpus & ~self->record->cpu_mask;
+  for (uint32_t s = 0; s < action->n_segments; s++) {
+    struct np_beside_lane *lane = &self->lanes[s];
+    lane->step = &np_pipeline_steps(self->pipeline)[s];
+    lane->on_cpu = action->segments[s].engine == NP_ENGINE_CPU;
+    lane->threads = action->threads;
+    lane->cpu_mask = lane->on_cpu ? self->record->cpu_mask : others ? others : self->cpus;
+    if (self->session->simulated) {
+      lane->cpu_mask = 0;
+    }
+  }
+  return NP_OK;
 }
 
 static enum np_status set_up(struct performance *self) {
@@ -166,6 +194,7 @@ static enum np_status set_up(struct performance *self) {
   }
   if (status == NP_OK) {
     np_tensors_fill(action, self->pipeline);
+    status = make_lanes(self);
   }
   return status;
 }
@@ -179,6 +208,9 @@ static void read_phone(const struct performance *self, struct np_readings *readi
 
 static enum np_status compile_segment(struct performance *self, uint32_t s) {
   enter(self, NP_STAGE_COMPILE, s);
+  if (self->lanes && self->lanes[s].cpu_mask != 0) {
+    (void)np_set_affinity(self->lanes[s].cpu_mask); /* which the engine's own threads inherit */
+  }
   const uint64_t before = self->clock.now_ns(self->clock.ctx);
   const enum np_status status = np_pipeline_compile(self->pipeline, s);
   const uint64_t after = self->clock.now_ns(self->clock.ctx);
@@ -214,8 +246,31 @@ static enum np_status prepare(struct performance *self) {
   return status;
 }
 
+/* A round of segments side by side. */
+static enum np_status run_beside(struct performance *self) {
+  const struct np_action *action = self->action;
+  const struct np_beside_samples samples = np_record_beside(self->view);
+  struct np_record *record = self->record;
+  for (uint32_t s = 0; s < action->n_segments; s++) {
+    np_pipeline_tell(self->pipeline, s, &self->lanes[s].fault);
+  }
+  const enum np_status status =
+      np_beside_round(self->lanes, action->n_segments, self->clock, &self->simulator,
+                      (uint32_t)np_share(action, action->max_runs), &samples);
+  if (status != NP_OK) {
+    record->fault = self->lanes[record->segment].fault;
+  }
+  return status;
+}
+
 static enum np_status run_round(struct performance *self) {
   const struct np_action *action = self->action;
+  if (self->lanes) {
+    read_phone(self, &self->record->readings[0]);
+    const enum np_status beside = run_beside(self);
+    read_phone(self, &self->record->readings[1]);
+    return beside;
+  }
   const struct np_timing_plan plan = {.min_runs = (uint32_t)np_share(action, action->min_runs),
                                       .max_runs = (uint32_t)np_share(action, action->max_runs),
                                       .budget_ns = np_share(action, action->budget_ns)};
@@ -294,6 +349,7 @@ static void release(struct performance *self) {
     free(self->accelerators[s]);
   }
   free(self->accelerators);
+  free(self->lanes);
   np_nnapi_close(self->nnapi);
 }
 

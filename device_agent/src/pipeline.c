@@ -332,6 +332,10 @@ void np_pipeline_borrow(struct np_pipeline *self, uint32_t segment,
   self->runs[segment].is_borrowed = 1;
 }
 
+void np_pipeline_tell(struct np_pipeline *self, uint32_t segment, struct np_fault *fault) {
+  self->runs[segment].fault = fault;
+}
+
 void np_pipeline_describe(const struct np_pipeline *self, uint32_t segment,
                           struct np_engine_facts *facts) {
   const struct segment_run *run = &self->runs[segment];

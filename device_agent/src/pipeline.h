@@ -81,6 +81,10 @@ void np_pipeline_replace(struct np_pipeline *pipeline, uint32_t segment, struct 
 void np_pipeline_borrow(struct np_pipeline *pipeline, uint32_t segment,
                         const struct np_pipeline *lender, uint32_t lent);
 
+/* Tells a segment's failures of now on in *fault, which must outlive the pipeline: for segments
+ * that run at once. */
+void np_pipeline_tell(struct np_pipeline *pipeline, uint32_t segment, struct np_fault *fault);
+
 /* What became of a segment that is compiled. */
 void np_pipeline_describe(const struct np_pipeline *pipeline, uint32_t segment,
                           struct np_engine_facts *facts);

@@ -32,6 +32,9 @@ enum np_status np_record_make(const struct np_action *action, struct np_record_v
   const size_t samples = reserve(&total, (size_t)all_runs, sizeof(uint64_t));
   const size_t hardware = reserve(&total, (size_t)all_runs, sizeof(uint64_t));
   const size_t driver = reserve(&total, (size_t)all_runs, sizeof(uint64_t));
+  const int beside = (action->flags & NP_ACTION_BESIDE) != 0;
+  const size_t alone = reserve(&total, beside ? (size_t)all_runs : 0, sizeof(uint64_t));
+  const size_t cpu = reserve(&total, beside ? (size_t)all_runs : 0, sizeof(uint64_t));
   const size_t kept = reserve(&total, action->n_tensors, sizeof *view->kept);
   if (total == SIZE_MAX) {
     return NP_NO_MEMORY;
@@ -49,6 +52,8 @@ enum np_status np_record_make(const struct np_action *action, struct np_record_v
   view->samples_ns = (uint64_t *)(void *)(memory + samples);
   view->hardware_ns = (uint64_t *)(void *)(memory + hardware);
   view->driver_ns = (uint64_t *)(void *)(memory + driver);
+  view->alone_ns = beside ? (uint64_t *)(void *)(memory + alone) : NULL;
+  view->cpu_ns = beside ? (uint64_t *)(void *)(memory + cpu) : NULL;
   view->kept = (struct np_kept_output *)(void *)(memory + kept);
   const struct np_readings unknown = {-1, -1, -1};
   view->record->first_reading = view->record->readings[0] = view->record->readings[1] = unknown;
@@ -70,6 +75,19 @@ struct np_samples np_record_samples(const struct np_record_view *view) {
                              .step_ns = view->samples_ns,
                              .hardware_ns = view->hardware_ns,
                              .driver_ns = view->driver_ns};
+}
+
+struct np_beside_samples np_record_beside(const struct np_record_view *view) {
+  return (struct np_beside_samples){.room = view->room,
+                                    .n_runs = &view->record->n_runs,
+                                    .started_runs = &view->record->started_runs,
+                                    .lane = &view->record->segment,
+                                    .total_ns = view->total_ns,
+                                    .alone_ns = view->alone_ns,
+                                    .cpu_ns = view->cpu_ns,
+                                    .beside_ns = view->samples_ns,
+                                    .hardware_ns = view->hardware_ns,
+                                    .driver_ns = view->driver_ns};
 }
 
 void np_record_sanitize(const struct np_record_view *view, const struct np_action *action) {

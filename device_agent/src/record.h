@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "beside.h"
 #include "child.h"
 #include "engine.h"
 #include "request.h"
@@ -48,6 +49,9 @@ struct np_record_view {
   uint64_t *samples_ns;          /* [n_segments][room] */
   uint64_t *hardware_ns;
   uint64_t *driver_ns;
+  /* [n_segments][room] of segments side by side, else NULL. */
+  uint64_t *alone_ns;
+  uint64_t *cpu_ns;
   struct np_kept_output *kept; /* [n_tensors] */
 };
 
@@ -67,6 +71,9 @@ void np_record_free(struct np_record_view *view);
 
 /* The record as the place where runs put their samples. */
 struct np_samples np_record_samples(const struct np_record_view *view);
+
+/* The same of segments that run side by side. */
+struct np_beside_samples np_record_beside(const struct np_record_view *view);
 
 /* Makes a child's record safe to read: counts and indices within the action's, texts ended. */
 void np_record_sanitize(const struct np_record_view *view, const struct np_action *action);

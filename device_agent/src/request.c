@@ -51,9 +51,10 @@ static enum np_status read_head(const struct np_container *container, struct np_
     np_message_set(why, "HEAD: %zu bytes, want 8", section.length);
     return NP_BAD_REQUEST;
   }
-  if (version != NP_PROTOCOL_VERSION || flags != 0) {
-    np_message_set(why, "HEAD: protocol version %u and flags 0x%x, this agent speaks %u and 0",
-                   version, flags, NP_PROTOCOL_VERSION);
+  if (version < NP_OLDEST_PROTOCOL || version > NP_PROTOCOL_VERSION || flags != 0) {
+    np_message_set(why,
+                   "HEAD: protocol version %u and flags 0x%x, this agent speaks %u to %u and 0",
+                   version, flags, NP_OLDEST_PROTOCOL, NP_PROTOCOL_VERSION);
     return NP_BAD_REQUEST;
   }
   return NP_OK;

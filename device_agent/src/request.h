@@ -9,7 +9,8 @@
 #include "np_status.h"
 #include "port.h"
 
-#define NP_PROTOCOL_VERSION 2u
+#define NP_PROTOCOL_VERSION 3u
+#define NP_OLDEST_PROTOCOL 2u /* whose requests are read, too */
 #define NP_NONE UINT32_MAX
 #define NP_MAX_RUNS 100000u
 #define NP_MAX_ROUNDS 1000u
@@ -22,6 +23,7 @@ enum np_action_flags {
   NP_ACTION_UNTIMED = 2,
   NP_ACTION_ASYNC = 4,
   NP_ACTION_POINTERS = 8,
+  NP_ACTION_BESIDE = 16, /* segments run at once: np_beside_round */
 };
 enum np_segment_flags { NP_SEGMENT_RELAXED = 1 };
 enum np_engine_kind { NP_ENGINE_CPU = 0, NP_ENGINE_NNAPI = 1 };

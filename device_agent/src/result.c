@@ -161,6 +161,10 @@ static void add_segment(struct np_answers *answers, const struct np_segment_resu
   add_samples(answers, "samples_ns", segment->samples_ns, n_runs);
   add_durations(answers, "hardware_ns", segment->hardware_ns, n_runs);
   add_durations(answers, "driver_ns", segment->driver_ns, n_runs);
+  if (segment->alone_ns) {
+    add_samples(answers, "alone_ns", segment->alone_ns, n_runs);
+    add_samples(answers, "cpu_ns", segment->cpu_ns, n_runs);
+  }
   if (segment->compiled && segment->facts->has_kernels) {
     np_json_open(answers, "kernels", '{');
     np_json_unsigned(answers, "xnnpack", segment->facts->n_xnnpack);

@@ -37,6 +37,8 @@ struct np_segment_result {
   const uint64_t *samples_ns;  /* [n_runs] */
   const uint64_t *hardware_ns; /* [n_runs], NP_NO_DURATION within: the list stays empty */
   const uint64_t *driver_ns;
+  const uint64_t *alone_ns; /* [n_runs] of segments side by side, else NULL, as is cpu_ns */
+  const uint64_t *cpu_ns;
   const struct np_engine_facts *facts; /* where compiled */
 };
 

@@ -24,6 +24,10 @@ struct np_simulator np_simulator_of(const struct np_nnapi *nnapi) {
   LOOK_UP(cpu_khz, "np_emulator_cpu_khz");
   LOOK_UP(throttled, "np_emulator_throttled");
   LOOK_UP(idle, "np_emulator_idle");
+  LOOK_UP(lanes, "np_emulator_lanes");
+  LOOK_UP(enter, "np_emulator_enter");
+  LOOK_UP(leave, "np_emulator_leave");
+  LOOK_UP(driver_ns, "np_emulator_driver_ns");
   return simulator;
 }
 

@@ -19,6 +19,10 @@ struct np_simulator {
   np_emulator_cpu_khz_fn *cpu_khz;
   np_emulator_throttled_fn *throttled;
   np_emulator_idle_fn *idle;
+  np_emulator_lanes_fn *lanes;
+  np_emulator_enter_fn *enter;
+  np_emulator_leave_fn *leave;
+  np_emulator_driver_ns_fn *driver_ns;
 };
 
 struct np_simulator np_simulator_of(const struct np_nnapi *nnapi);

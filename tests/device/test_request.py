@@ -234,6 +234,30 @@ SEGMENT = SegmentSpec(Engine.CPU, 0, (0,), (1,))
 BOTH = ActionFlag.BURST | ActionFlag.ASYNC
 
 
+SIX, ONCE = Timing(min_runs=6, max_runs=6), Timing(min_runs=1, max_runs=1)
+ON_CPU = SegmentSpec(Engine.CPU, 0, (0,), (2,))
+
+
+def on_nnapi(accelerator):
+    return SegmentSpec(Engine.NNAPI, 0, (0,), (2,), accelerator)
+
+
+def beside(*segments, flags=ActionFlag.BESIDE, timing=SIX):
+    """Segments side by side."""
+    return ActionSpec(1, (IN, OUT, OUT), segments, timing, flags | ActionFlag.BESIDE)
+
+
+def test_only_what_is_new_is_of_the_new_version():
+    for action, version in (
+        (ActionSpec(1, (IN, OUT), (SEGMENT,)), 2),
+        (beside(SEGMENT, on_nnapi("npu")), 3),
+    ):
+        builder = one_model()
+        builder.add_action(action)
+        head = read_container(builder.build(), 1)["HEAD"]
+        assert struct.unpack("<II", head) == (version, 0)
+
+
 @pytest.mark.parametrize(
     ("action", "rule"),
     [
@@ -251,6 +275,13 @@ BOTH = ActionFlag.BURST | ActionFlag.ASYNC
         (ActionSpec(1, (IN, OUT), (SEGMENT, SEGMENT)), "a second time"),
         (ActionSpec(1, (IN, OUT), (SegmentSpec(Engine.HOST, 0, (0,), (1,)),)), "runs on host"),
         (ActionSpec(1, (TensorSpec(FLOAT, (), Source.BLOB, 5), OUT), (SEGMENT,)), "blob 5"),
+        (beside(SEGMENT), "1 segments side by side, 2 to 8"),
+        (beside(SEGMENT, ON_CPU), "on one processor"),
+        (beside(SEGMENT, on_nnapi("auto")), "own choice is no processor"),
+        (beside(SEGMENT, on_nnapi(None)), "own choice is no processor"),
+        (beside(SEGMENT, on_nnapi("npu"), timing=Timing(min_runs=2, max_runs=3)), "one number"),
+        (beside(SEGMENT, SegmentSpec(Engine.NNAPI, 0, (1,), (2,), "npu")), "writes"),
+        (beside(SEGMENT, on_nnapi("npu"), flags=ActionFlag.UNTIMED, timing=ONCE), "are timed"),
     ],
 )
 def test_a_broken_rule_is_named(action, rule):

@@ -187,6 +187,13 @@ def test_results_round_trip_and_unknown_fields_pass(
     assert result.ok == (status is Status.OK)
 
 
+def test_slowdowns_are_of_medians_of_rounds():
+    rounds = (Round(3), Round(2, throttled=True), Round(1))
+    segment = SegmentSamples(samples_ns=(20, 21, 90, 1, 1, 45), alone_ns=(14, 9, 14, 7, 7, 30))
+    assert segment.slowdowns(rounds) == pytest.approx((21 / 14, 45 / 30))
+    assert SegmentSamples(samples_ns=(20, 21)).slowdowns(rounds) == ()
+
+
 @given(st.text().filter(lambda t: not t.strip().startswith('{"type":')))
 def test_noise_is_passed_over(text):
     assert parse_line(text) is None

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 
 from nnapi_prof.costs.conditions import ALL, BIG, Mode
 from nnapi_prof.errors import SerializationError
-from nnapi_prof.graph.plan import TARGET_KINDS, Engine, Preference, Target
+from nnapi_prof.graph.plan import AUTO, TARGET_KINDS, Engine, Preference, Target
 
 MAX_RUNS = 100_000
+MAX_BESIDE = 8
+"""Segments that may run at once."""
 MAX_GROUP = 32
 """Actions that may run interleaved."""
 BIG_CORES = 0
@@ -42,6 +44,8 @@ class ActionFlag(enum.IntFlag):
     """Started, then waited for; not together with BURST."""
     POINTERS = 8
     """No shared memory for NNAPI."""
+    BESIDE = 16
+    """Segments run alone and then all at once, each on a processor of its own."""
 
 
 MODE_FLAGS = {
@@ -166,6 +170,8 @@ def check_action(action: ActionSpec, n_blobs: int, n_models: int) -> None:
         "a burst is not asynchronous",
     )
     require(bool(action.segments), "no segments")
+    if ActionFlag.BESIDE in action.flags:
+        _check_beside(action, require)
 
     for index, tensor in enumerate(action.tensors):
         what = f"tensor {index}"
@@ -195,6 +201,27 @@ def check_action(action: ActionSpec, n_blobs: int, n_models: int) -> None:
         for tensor_index in segment.outputs:
             require(tensor_index not in ready, f"{what} writes tensor {tensor_index} a second time")
             ready.add(tensor_index)
+
+
+def _check_beside(action: ActionSpec, require: Callable[[bool, str], None]) -> None:
+    timing, n = action.timing, len(action.segments)
+    require(2 <= n <= MAX_BESIDE, f"{n} segments side by side, 2 to {MAX_BESIDE} wanted")
+    require(ActionFlag.UNTIMED not in action.flags, "segments side by side are timed")
+    require(
+        timing.min_runs == timing.max_runs,
+        f"runs from {timing.min_runs} to {timing.max_runs}, one number wanted side by side",
+    )
+    processors = [(s.engine, s.accelerator) for s in action.segments]
+    require(len(set(processors)) == n, "two segments side by side are on one processor")
+    own_choice = any(
+        s.engine is Engine.NNAPI and s.accelerator in (None, AUTO) for s in action.segments
+    )
+    require(not own_choice, "NNAPI's own choice is no processor to run side by side on")
+    between = {t for s in action.segments for t in s.outputs}
+    require(
+        not any(between.intersection(s.inputs) for s in action.segments),
+        "a segment reads what one that runs side by side with it writes",
+    )
 
 
 def _check_timing(action: ActionSpec, require: Callable[[bool, str], None]) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from nnapi_prof.convert.pool import Blob
 from nnapi_prof.convert.region import Region
 from nnapi_prof.device.protocol.actions import (
+    ActionFlag,
     ActionSpec,
     check_action,
     check_group,
@@ -17,7 +18,9 @@ from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph.plan import AUTO, TARGET_KINDS
 from nnapi_prof.nnapi.container import ContainerKind, write_container
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
+OLDEST_VERSION = 2
+"""What a request has that needs nothing newer: agents of then read it."""
 NONE = 0xFFFFFFFF
 """No accelerator named, no preference set."""
 MODEL_ALIGNMENT = 8
@@ -91,6 +94,12 @@ class RequestBuilder:
                 groups[action.group] = silence_ms + timing.timeout_ms
         return max(alone, *groups.values(), 0)
 
+    def _version(self) -> int:
+        flags = (action.flags for action in self._actions.values())
+        return (
+            PROTOCOL_VERSION if any(ActionFlag.BESIDE in each for each in flags) else OLDEST_VERSION
+        )
+
     def build(self) -> bytes:
         """The request's bytes. The same additions in the same order give the same bytes."""
         strings = _Strings()
@@ -109,7 +118,7 @@ class RequestBuilder:
         return write_container(
             ContainerKind.REQUEST,
             {
-                "HEAD": struct.pack("<II", PROTOCOL_VERSION, 0),
+                "HEAD": struct.pack("<II", self._version(), 0),
                 "BLOB": blobs,
                 "STRS": strings.section(),
                 "DATA": bytes(data),

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from nnapi_prof.costs.measurement import Round, Status
+from nnapi_prof.costs.measurement import Round, Status, log_ratios, medians
 from nnapi_prof.device.protocol.fields import HEAT_MC, MAX_INT32, MAX_KHZ, MAX_NS, Fields
 from nnapi_prof.errors import SerializationError, visible
 
@@ -66,6 +67,18 @@ class SegmentSamples:
     """None on NNAPI."""
     memory: str | None = None
     """How its tensors reach the engine: ``shared`` or ``pointers``."""
+    alone_ns: tuple[int, ...] = ()
+    """Of segments side by side: the runs of one alone, while ``samples_ns`` are those beside the
+    others; empty of others, as is ``cpu_ns``."""
+    cpu_ns: tuple[int, ...] = ()
+    """CPU time that the action's process took for each run alone: what a driver does in other
+    processes is not in it."""
+
+    def slowdowns(self, rounds: Sequence[Round]) -> tuple[float, ...]:
+        """How many times as long runs took beside the others as alone, by the medians of each round
+        that was not throttled; none of a segment that ran side by side with no one."""
+        alone, beside = medians(self.alone_ns, rounds), medians(self.samples_ns, rounds)
+        return tuple(math.exp(each) for each in log_ratios(alone, beside))
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +250,8 @@ def _segment(line: Fields) -> SegmentSamples:
         line.times("driver_ns"),
         _kernels(line),
         line.optional("memory", str),
+        line.times("alone_ns"),
+        line.times("cpu_ns"),
     )
 
 

@@ -1,0 +1,127 @@
+/* Segments side by side, as threads: who runs when, what is recorded, what a failure ends. */
+#define _POSIX_C_SOURCE 200809L
+
+#include "beside.h"
+
+#include <stdatomic.h>
+#include <time.h>
+
+#include "np_test.h"
+
+enum { ROOM = 40, N = 3 };
+
+/* A step that takes some real time, and fails at its run `fails_at`. */
+struct work {
+  long ns;
+  uint32_t n_runs;
+  uint32_t fails_at; /* 0: never */
+  uint32_t n_settled;
+  _Atomic uint32_t *n_busy;
+  uint32_t most_busy; /* that it saw, itself included */
+};
+
+static enum np_status run(void *ctx) {
+  struct work *work = ctx;
+  const uint32_t n_busy = atomic_fetch_add(work->n_busy, 1) + 1;
+  work->most_busy = n_busy > work->most_busy ? n_busy : work->most_busy;
+  const struct timespec time = {0, work->ns};
+  (void)nanosleep(&time, NULL);
+  atomic_fetch_sub(work->n_busy, 1);
+  return ++work->n_runs == work->fails_at ? NP_RUN_FAILED : NP_OK;
+}
+
+static void settle(void *ctx, struct np_durations *durations) {
+  struct work *work = ctx;
+  work->n_settled++;
+  *durations = (struct np_durations){7, 8};
+}
+
+struct bench {
+  _Atomic uint32_t n_busy;
+  struct work works[N];
+  struct np_step steps[N];
+  struct np_beside_lane lanes[N];
+  uint32_t n_runs, started_runs, lane;
+  uint64_t total_ns[ROOM];
+  uint64_t columns[5][N * ROOM];
+};
+
+static struct np_beside_samples set_up(struct bench *bench) {
+  static const long ns[N] = {200000, 1000000, 50000};
+  *bench = (struct bench){.lane = 99};
+  for (uint32_t i = 0; i < N; i++) {
+    bench->works[i] = (struct work){.ns = ns[i], .n_busy = &bench->n_busy};
+    bench->steps[i] = (struct np_step){run, i == 2 ? NULL : settle, &bench->works[i]};
+    bench->lanes[i] =
+        (struct np_beside_lane){.step = &bench->steps[i], .on_cpu = i == 0, .threads = 1};
+  }
+  return (struct np_beside_samples){.room = ROOM,
+                                    .n_runs = &bench->n_runs,
+                                    .started_runs = &bench->started_runs,
+                                    .lane = &bench->lane,
+                                    .total_ns = bench->total_ns,
+                                    .alone_ns = bench->columns[0],
+                                    .cpu_ns = bench->columns[1],
+                                    .beside_ns = bench->columns[2],
+                                    .hardware_ns = bench->columns[3],
+                                    .driver_ns = bench->columns[4]};
+}
+
+static void test_rounds(const struct np_simulator *none) {
+  static struct bench bench;
+  const struct np_beside_samples samples = set_up(&bench);
+  for (int round = 0; round < 2; round++) {
+    CHECK(np_beside_round(bench.lanes, N, np_monotonic_clock(), none, 6, &samples) == NP_OK);
+  }
+  CHECK(bench.n_runs == 12 && bench.lane == 1); /* the first that is not the CPU's */
+  uint32_t n_started = 0;
+  for (uint32_t i = 0; i < N; i++) {
+    const struct work *work = &bench.works[i];
+    CHECK(work->n_runs >= 2 * (7 + 7)); /* one before each phase's six */
+    CHECK(work->n_settled == (i == 2 ? 0 : work->n_runs));
+    n_started += work->n_runs;
+    for (uint32_t r = 0; r < ROOM; r++) {
+      const int recorded = r < 12;
+      const uint64_t least = recorded ? (uint64_t)work->ns : 0;
+      CHECK(bench.columns[0][i * ROOM + r] >= least && bench.columns[2][i * ROOM + r] >= least);
+      CHECK(recorded || bench.columns[0][i * ROOM + r] + bench.columns[2][i * ROOM + r] == 0);
+      CHECK(bench.columns[3][i * ROOM + r] == (!recorded ? 0 : i == 2 ? NP_NO_DURATION : 7));
+      CHECK(!recorded || bench.total_ns[r] >= bench.columns[2][i * ROOM + r]);
+    }
+  }
+  CHECK(bench.started_runs == n_started);
+  /* The slow one has company in all of its runs; the quick one went on meanwhile. */
+  CHECK(bench.works[1].most_busy >= 2);
+  CHECK(bench.works[2].n_runs > bench.works[1].n_runs);
+}
+
+static void test_failures(const struct np_simulator *none) {
+  for (uint32_t at = 1; at < 14; at++) {
+    static struct bench bench;
+    const struct np_beside_samples samples = set_up(&bench);
+    bench.works[1].fails_at = at;
+    CHECK(np_beside_round(bench.lanes, N, np_monotonic_clock(), none, 6, &samples) ==
+          NP_RUN_FAILED);
+    CHECK(bench.n_runs == 0 && bench.lane == 1 && bench.works[1].n_runs == at);
+    CHECK(bench.works[2].n_runs == 0 || at > 7);
+  }
+}
+
+static void test_misuse(const struct np_simulator *none) {
+  static struct bench bench;
+  const struct np_beside_samples samples = set_up(&bench);
+  const struct np_clock clock = np_monotonic_clock();
+  CHECK(np_beside_round(bench.lanes, 0, clock, none, 1, &samples) == NP_BAD_ARGUMENT);
+  CHECK(np_beside_round(bench.lanes, 9, clock, none, 1, &samples) == NP_BAD_ARGUMENT);
+  CHECK(np_beside_round(bench.lanes, N, clock, none, 0, &samples) == NP_BAD_ARGUMENT);
+  CHECK(np_beside_round(bench.lanes, N, clock, none, ROOM + 1, &samples) == NP_BAD_ARGUMENT);
+  CHECK(bench.started_runs == 0);
+}
+
+int main(void) {
+  const struct np_simulator none = {.phone = NULL};
+  test_rounds(&none);
+  test_failures(&none);
+  test_misuse(&none);
+  return np_test_exit();
+}

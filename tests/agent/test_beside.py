@@ -1,0 +1,171 @@
+"""Segments side by side: alone, then all at once, each on a processor of its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from agent_packer import (
+    BESIDE,
+    BURST,
+    CPU,
+    NNAPI,
+    RANDOM,
+    RELU,
+    SEGMENT,
+    UNTIMED,
+    Agent,
+    Request,
+    pseudo_random,
+    tensor,
+    unary,
+)
+
+PHONE = Path(__file__).parents[2] / "device_agent/emulator/phones/npu-phone.json"
+REFERENCE, NPU, GPU = "nnapi-reference", "sim-npu", "sim-gpu"
+SHARE = 0.3
+WIDTH = 4096
+
+
+def request_of(*accelerators: str | None, flags: int = 0, **options: Any) -> Request:
+    """A segment on the CPU and one on each accelerator, or only those where the first is None."""
+    request, tensors, segments = Request(), [], []
+    model = request.model(unary(RELU, WIDTH))
+    named = list(accelerators[1:] if accelerators[:1] == (None,) else (CPU, *accelerators))
+    for index, name in enumerate(named):
+        tensors += [tensor(RANDOM, WIDTH, value=index), tensor(SEGMENT, WIDTH, keep=True)]
+        engine, accelerator = (CPU, None) if name == CPU else (NNAPI, name)
+        ends = [2 * index], [2 * index + 1]
+        segments.append(request.segment(engine, model, *ends, accelerator))
+    timing = {"runs": (6, 6), "rounds": 2, **options}
+    request.action(tensors, segments, flags=BESIDE | flags, **timing)
+    return request
+
+
+@pytest.fixture
+def phone(agent: Agent, tmp_path: Path) -> Agent:
+    """The agent on npu-phone without noise, whose NPU's driver takes much of the CPU."""
+    description = json.loads(PHONE.read_text())
+    description["noise"]["spread"]["value"] = 0
+    description["accelerators"][0]["driver_share"]["value"] = SHARE
+    del description["thermal"]
+    (tmp_path / "phone.json").write_text(json.dumps(description))
+    agent.simulate(tmp_path / "phone.json")
+    return agent
+
+
+def check(result: dict[str, Any], n_segments: int, runs: int) -> None:
+    assert result["status"] == "ok", result
+    assert [each["runs"] for each in result["rounds"]] == [runs // 2] * 2
+    assert len(result["total_ns"]) == runs
+    assert len(result["segments"]) == n_segments
+    for segment in result["segments"]:
+        for key in ("samples_ns", "alone_ns", "cpu_ns"):
+            assert len(segment[key]) == runs, key
+        assert min(segment["samples_ns"]) > 0 < min(segment["alone_ns"])
+    columns = [segment["samples_ns"] for segment in result["segments"]]
+    assert result["total_ns"] == [max(runs) for runs in zip(*columns, strict=True)]
+
+
+@pytest.mark.parametrize("flags", [0, BURST])
+def test_in_real_time(agent: Agent, flags: int) -> None:
+    answer = agent.run(request_of(REFERENCE, flags=flags))
+    (result,) = answer.results
+    check(result, 2, 6)
+    assert result["clock"] == "monotonic"
+    for index in range(2):
+        expected = np.maximum(pseudo_random(index, WIDTH), 0)
+        assert (answer.output(result, index, WIDTH) == expected).all()
+    assert sum(sum(segment["cpu_ns"]) for segment in result["segments"]) > 0
+
+
+def test_one_slows_the_other_down(phone: Agent) -> None:
+    (result,) = phone.run(request_of(NPU)).results
+    check(result, 2, 6)
+    cpu, npu = result["segments"]
+    assert result["clock"] == "simulated"
+    assert len(set(cpu["alone_ns"])) <= 2 and len(set(npu["alone_ns"])) <= 2  # rounding
+    for alone, beside in zip(cpu["alone_ns"], cpu["samples_ns"], strict=True):
+        assert beside == pytest.approx(alone / (1 - SHARE), abs=3)
+    assert npu["samples_ns"] == pytest.approx(npu["alone_ns"], abs=3)
+    # What the simulated driver takes of the CPU, and the CPU engine itself.
+    for alone, cpu_ns in zip(npu["alone_ns"], npu["cpu_ns"], strict=True):
+        assert cpu_ns == pytest.approx(SHARE * alone, abs=3)
+    assert cpu["cpu_ns"] == cpu["alone_ns"]
+    assert npu["hardware_ns"] and not cpu["hardware_ns"]
+
+
+def test_the_same_again(phone: Agent) -> None:
+    first, second = (phone.run(request_of(NPU, GPU)).results[0] for _ in range(2))
+    check(first, 3, 6)
+    for key in ("segments", "total_ns", "rounds"):
+        assert first[key] == second[key]
+
+
+def test_accelerators_alone(phone: Agent) -> None:
+    (result,) = phone.run(request_of(None, NPU, GPU)).results
+    check(result, 2, 6)
+
+
+def test_beside_others_in_a_group(phone: Agent) -> None:
+    request = request_of(NPU, group=1)
+    request.actions += request_of(NPU, group=1, id=5).actions
+    for result in phone.run(request).results:
+        check(result, 2, 6)
+
+
+@pytest.mark.parametrize("run", [1, 2, 4, 9, 14])
+def test_a_failure_ends_it(phone: Agent, run: int) -> None:
+    phone.env["NNAPI_EMULATOR_FAULTS"] = f"fail:execute:RELU:1:{run}@{NPU}"
+    (result,) = phone.run(request_of(NPU)).results
+    assert (result["status"], result["stage"], result["code"]) == ("failed", "execute", 5)
+    assert result["message"].startswith("run of segment 1 (nnapi, sim-npu): ")
+    kept = result["segments"][0]["samples_ns"]
+    assert len(kept) == (0 if run <= 9 else 3)  # whole rounds
+
+
+def test_a_crash_is_one_result(phone: Agent) -> None:
+    phone.env["NNAPI_EMULATOR_FAULTS"] = f"crash:execute:RELU:1:6@{NPU}"
+    (result,) = phone.run(request_of(NPU)).results
+    assert (result["status"], result["signal"]) == ("crashed", "SIGSEGV")
+
+
+def test_a_hang_is_a_timeout(phone: Agent) -> None:
+    phone.env["NNAPI_EMULATOR_FAULTS"] = f"hang:execute:RELU:1:6@{NPU}"
+    (result,) = phone.run(request_of(NPU, timeout_ms=300)).results
+    assert result["status"] == "timeout"
+
+
+def two_in_a_row() -> Request:
+    request = Request()
+    model = request.model(unary(RELU, 4))
+    request.action(
+        [tensor(RANDOM, 4), tensor(SEGMENT, 4), tensor(SEGMENT, 4)],
+        [
+            request.segment(CPU, model, [0], [1]),
+            request.segment(NNAPI, model, [1], [2], REFERENCE),
+        ],
+        flags=BESIDE,
+    )
+    return request
+
+
+REFUSED = {
+    "1 segments, want 2 to 8 side by side": lambda: request_of(),
+    "segment 2: it runs side by side with segment 1": lambda: request_of(NPU, NPU),
+    "NNAPI's own choice is no processor": lambda: request_of(None, NPU, None),
+    "segment 1: it reads tensor 1 of a segment": two_in_a_row,
+    "min_runs 2 and max_runs 3, want the same": lambda: request_of(NPU, runs=(2, 3)),
+    "min_runs 1 and max_runs 1, want the same, and timing": lambda: request_of(
+        NPU, runs=(1, 1), rounds=1, flags=UNTIMED
+    ),
+}
+
+
+@pytest.mark.parametrize("rule", REFUSED)
+def test_rules(phone: Agent, rule: str) -> None:
+    answer = phone.run(REFUSED[rule]())
+    assert answer.exit_code == 1 and rule in answer.error
