@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <time.h>
 
+#include "np_nnapi.h"
 #include "np_test.h"
 
 enum { ROOM = 40, N = 3 };
@@ -118,8 +119,62 @@ static void test_misuse(const struct np_simulator *none) {
   CHECK(bench.started_runs == 0);
 }
 
+/* ---- On a simulated phone, whose clock overlaps lanes ---- */
+
+struct simulated {
+  const struct np_simulator *simulator;
+  uint64_t macs;
+  uint32_t n_runs;
+};
+
+static enum np_status simulate(void *ctx) {
+  struct simulated *work = ctx;
+  const int32_t code = ANEURALNETWORKS_CONV_2D;
+  const struct np_work of = {.macs = work->macs, .type = NP_TYPE_TENSOR_FLOAT32};
+  work->simulator->cpu_run(&code, &of, 1, 1);
+  work->n_runs++;
+  return NP_OK;
+}
+
+static void test_simulated(const struct np_nnapi *nnapi) {
+  struct np_simulator simulator = np_simulator_of(nnapi);
+  static struct bench bench;
+  const struct np_beside_samples samples = set_up(&bench);
+  struct simulated works[2] = {{&simulator, 10000000, 0}, {&simulator, 50000000, 0}};
+  for (uint32_t i = 0; i < 2; i++) {
+    bench.steps[i] = (struct np_step){simulate, NULL, &works[i]};
+    bench.lanes[i].on_cpu = 1;
+  }
+  const struct np_clock clock = np_simulator_clock(&simulator);
+  const uint64_t begin = clock.now_ns(clock.ctx);
+  CHECK(np_beside_round(bench.lanes, 2, clock, &simulator, 6, &samples) == NP_OK);
+  const uint64_t took = clock.now_ns(clock.ctx) - begin;
+  uint64_t alone = 0, least = UINT64_MAX;
+  for (uint32_t r = 0; r < 6; r++) {
+    for (uint32_t i = 0; i < 2; i++) {
+      const uint64_t ns = bench.columns[0][i * ROOM + r];
+      CHECK(ns > 0 && bench.columns[1][i * ROOM + r] == ns); /* one thread's */
+      alone += ns;
+    }
+    const uint64_t slow = bench.columns[0][ROOM + r];
+    least = slow < least ? slow : least;
+    /* Noise apart, runs beside each other take no longer: memory is enough for both. */
+    CHECK(bench.columns[2][ROOM + r] < slow + slow / 4);
+  }
+  CHECK(works[1].n_runs == 14 && works[0].n_runs > 40); /* five for each of the other's */
+  CHECK(took < alone * 7 / 6 + 9 * least);              /* and not the sum of all runs */
+}
+
 int main(void) {
   const struct np_simulator none = {.phone = NULL};
+  struct np_nnapi *nnapi = NULL;
+  struct np_message why;
+  if (setenv("NNAPI_EMULATOR_PHONE", NP_PHONES "/npu-phone.json", 1) != 0 ||
+      !CHECK(np_nnapi_open(NULL, &nnapi, &why) == NP_OK)) {
+    return 1;
+  }
+  test_simulated(nnapi);
+  np_nnapi_close(nnapi);
   test_rounds(&none);
   test_failures(&none);
   test_misuse(&none);
