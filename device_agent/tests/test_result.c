@@ -39,12 +39,13 @@ static void check_result(void) {
   const uint64_t samples[2] = {11, 12};
   const uint64_t hardware[2] = {5, 6};
   const uint64_t driver[2] = {7, NP_NO_DURATION};
+  const uint64_t alone[2] = {21, 22};
   const struct np_engine_facts facts[2] = {{.shared = 1},
                                            {.has_kernels = 1, .n_xnnpack = 3, .n_portable = 4}};
   const struct np_segment_result segments[3] = {
-      {1, 3, samples, hardware, driver, &facts[0]},
-      {1, 4, samples, hardware, driver, &facts[1]},
-      {0, 0, samples, hardware, driver, &facts[1]},
+      {1, 3, samples, hardware, driver, NULL, NULL, &facts[0]},
+      {1, 4, samples, hardware, driver, alone, hardware, &facts[1]},
+      {0, 0, samples, hardware, driver, NULL, NULL, &facts[1]},
   };
   const struct np_round rounds[2] = {
       {.runs = 1, {1, 2, 0}, {3, 4, 1}, .throttled = 1, .repeats = NP_NONE},
@@ -80,6 +81,7 @@ static void check_result(void) {
                    "\"message\":\"m\",\"code\":5,\"signal\":\"SIGSEGV\",\"clock\":\"simulated\"");
   CHECK_TEXT(line, "{\"compile_ns\":3,\"samples_ns\":[11,12],\"hardware_ns\":[5,6],"
                    "\"driver_ns\":[],\"kernels\":null,\"memory\":\"shared\"}");
+  CHECK_TEXT(line, "\"driver_ns\":[],\"alone_ns\":[21,22],\"cpu_ns\":[5,6],\"kernels\":{");
   CHECK_TEXT(line, "\"kernels\":{\"xnnpack\":3,\"portable\":4},\"memory\":\"pointers\"},"
                    "{\"compile_ns\":null,");
   CHECK_TEXT(line, "\"kernels\":null,\"memory\":\"pointers\"}],\"total_ns\":[11,12],");
