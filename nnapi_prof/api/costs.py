@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnapi_prof.api import notebook
@@ -16,14 +15,14 @@ from nnapi_prof.api.events import Listener, Progress, to_log
 from nnapi_prof.api.model import Model, loaded
 from nnapi_prof.api.objective import AdjustedCosts, Objective, UnitCost, Weight
 from nnapi_prof.api.program_costs import filled_costs, fitted_costs
-from nnapi_prof.costs import default_location
+from nnapi_prof.costs import existing
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.views import left_at_trial, marginal, shown_targets
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.devices import find_one, measured
-from nnapi_prof.costs.store.selection import Selection, instant
+from nnapi_prof.costs.store.selection import Selection, stated_instant
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.results import AgentInfo, describe, device_fingerprint
 from nnapi_prof.errors import UsageError
@@ -371,15 +370,19 @@ def profile_on(
 
 
 @contextmanager
-def open_table(costs: str | os.PathLike[str] | CostStore | None) -> Iterator[CostStore]:
+def open_table(
+    costs: str | os.PathLike[str] | CostStore | None, *, to_read: bool = False
+) -> Iterator[CostStore]:
     """Opens what ``costs`` names for the time of a block; a table that is open already stays so.
+    With ``to_read`` it is not made where it does not exist.
 
     Raises UsageError where it names nothing, CostError where that cannot be opened.
     """
     if isinstance(costs, CostStore):
         yield costs
         return
-    with CostStore(arguments.table(costs)) as store:
+    where = arguments.table(costs)
+    with CostStore(existing(where) if to_read else where) as store:
         yield store
 
 
@@ -410,18 +413,15 @@ def read_costs(
     """
     chosen = loaded(model)
     conditions = arguments.conditions_of(threads, cpus, mode, relaxed, float16)
-    if not isinstance(costs, CostStore):
-        costs = arguments.table(costs) or default_location()
-        if "://" not in costs and not Path(costs).expanduser().exists():
-            raise UsageError(f"cost table {costs} does not exist: profile() makes one")
-    with open_table(costs) as store:
+    until = None if until is None else stated_instant("until", until, end=True)
+    with open_table(costs, to_read=True) as store:
         if isinstance(device, AgentClient):
             fingerprint, name = device_fingerprint(device.info()), describe(device.info())
         else:
             row = find_one(measured(store), "*" if device is None else device)
             fingerprint, name = row.fingerprint, row.name
         rows = store.select(
-            Selection((fingerprint,), conditions=conditions, until=_until(until), newest=True)
+            Selection((fingerprint,), conditions=conditions, until=until, newest=True)
         )
         notes: tuple[str, ...] = chosen.notes
         priced: CostModel
@@ -443,17 +443,6 @@ def read_costs(
             agent_info=device.info() if isinstance(device, AgentClient) else None,
             notes=notes,
         )
-
-
-def _until(text: str | None) -> str | None:
-    if text is None:
-        return None
-    try:
-        return instant(text, end=True)
-    except ValueError as error:
-        raise UsageError(
-            f"until {text!r} is no date: write 2026-01-31 or 2026-01-31T12:30"
-        ) from error
 
 
 def _device_info(store: CostStore, fingerprint: str) -> Mapping[str, Any]:

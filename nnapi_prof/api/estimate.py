@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnapi_prof.api import notebook
-from nnapi_prof.api.costs import Costs
+from nnapi_prof.api.costs import Costs, open_table
 from nnapi_prof.api.model import Model, loaded
-from nnapi_prof.api.options import USUAL, conditions_of, table
+from nnapi_prof.api.options import USUAL, conditions_of
 from nnapi_prof.api.program_costs import estimated_costs, read_phone
 from nnapi_prof.costs.estimate.calibration import TargetReport
 from nnapi_prof.costs.estimate.calibration import calibrate as fit_description
@@ -39,6 +39,11 @@ class Phone:
     def name(self) -> str:
         """The phone's name, for people."""
         return str(self.description["name"])
+
+    @property
+    def origin(self) -> str:
+        """Where the description comes from: a table of measurements, or ``simulated``."""
+        return str(self.description.get("origin") or "simulated")
 
     @property
     def simulated(self) -> bool:
@@ -93,14 +98,11 @@ class Phone:
             shares = (f"{value:.1%}" for value in report.summary(report.errors))
             rows.append([report.target.key, str(report.rows), *shares])
         if not rows:
-            return notebook.facts(f"Phone {self.name}{kind}", [("origin", str(self._origin()))])
+            return notebook.facts(f"Phone {self.name}{kind}", [("origin", self.origin)])
         heads = ("target", "measurements", "median error", "9 of 10 below", "within 10 %")
         return notebook.table(
             f"Phone {self.name}{kind}: cross-validated errors", heads, rows, numbers=(1, 2, 3, 4)
         )
-
-    def _origin(self) -> object:
-        return self.description.get("origin") or "simulated"
 
 
 def estimate(
@@ -140,7 +142,7 @@ def estimate(
 
 
 def calibrate(
-    costs: str | os.PathLike[str] | None = None,
+    costs: str | os.PathLike[str] | CostStore | None = None,
     device: str | None = None,
     *,
     name: str | None = None,
@@ -164,7 +166,7 @@ def calibrate(
     Raises CostError where there is too little to fit, UsageError where the device is not found.
     """
     conditions = conditions_of(threads, cpus, mode, relaxed, float16)
-    with CostStore(table(costs)) as store:
+    with open_table(costs, to_read=True) as store:
         phone = find_one(measured(store), device if device is not None else "*")
         rows = store.measurements(phone.fingerprint, conditions=conditions)
     described, reports = fit_description(

@@ -15,7 +15,7 @@ from nnapi_prof.costs.model.fit import fit
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.regression import TargetFit
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.costs.store.selection import Selection, instant
+from nnapi_prof.costs.store.selection import Selection, instant, stated_instant
 from nnapi_prof.device.protocol.results import description_parts
 from nnapi_prof.errors import CostError, UsageError, option
 from nnapi_prof.execution.report import RunReport, choose, every, last
@@ -66,7 +66,7 @@ def report_sides(
         data = report_data(bundles[0], costs)
         return [(_name_of(run), _with_run(data, run, bundles[0])) for run in chosen]
     if dates:
-        when = [_instant(date) for date in dates]
+        when = [stated_instant("at", date, end=True) for date in dates]
         return [
             (f"{bundles[0].stem} as known on {date}", report_data(bundles[0], costs, until=until))
             for date, until in zip(dates, when, strict=True)
@@ -86,15 +86,6 @@ def _with_run(data: ReportData, run: RunReport, bundle: Path) -> ReportData:
 
 def _name_of(run: RunReport) -> str:
     return f"{description_parts(run.device)[0]}, {run.created_at[:19].replace('T', ' ')}"
-
-
-def _instant(date: str) -> str:
-    try:
-        return instant(date, end=True)
-    except ValueError:
-        raise UsageError(
-            f"{option('at')} {date!r} is no date: write 2026-01-31 or 2026-01-31T12:30"
-        ) from None
 
 
 def _last_until(bundle: Path, until: str) -> RunReport | None:

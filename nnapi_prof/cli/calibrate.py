@@ -3,6 +3,7 @@ it."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -85,39 +86,29 @@ def command(
     Prints how far predictions are off in cross-validation: each row is predicted by a model that
     was fitted to the other folds. The same table gives the same description every time.
     """
-    from nnapi_prof.api.estimate import fitted_phone
-    from nnapi_prof.api.options import conditions_of
-    from nnapi_prof.cli.costs import existing
-    from nnapi_prof.costs.estimate.calibration import calibrate
-    from nnapi_prof.costs.store import CostStore
+    from nnapi_prof.api.costs import open_table
+    from nnapi_prof.api.estimate import calibrate
 
-    with CostStore(existing(costs)) as store:
-        devices = {row.fingerprint: row for row in store.devices()}
+    with open_table(costs, to_read=True) as store:
         chosen = _device(store, fingerprint)
-        rows = store.measurements(chosen, conditions=conditions_of(**conditions))
-    description = devices[chosen].description
-    label = name or str(description.get("model") or description.get("product") or chosen)
-    with working("fitting"):
-        described, reports = calibrate(
-            rows,
-            label,
-            f"cost table, device {chosen}",
-            folds=folds,
-            seed=seed,
-            sister=None if sister is None else fitted_phone(sister),
-        )
+        about = {row.fingerprint: row.description for row in store.devices()}[chosen]
+        label = name or str(about.get("model") or about.get("product") or chosen)
+        with working("fitting"):
+            phone = calibrate(
+                store, chosen, name=label, folds=folds, seed=seed, sister=sister, **conditions
+            )
     if output is not None:
         with writing(output):
-            output.write_text(described.to_json(), encoding="utf-8")
+            output.write_text(json.dumps(phone.description) + "\n", encoding="utf-8")
     if as_json():
         from nnapi_prof.documents.model_costs import of_calibration
 
         print_document(
-            of_calibration(label, chosen, described.simulated, reports, folds, seed, output)
+            of_calibration(label, chosen, phone.simulated, phone.reports, folds, seed, output)
         )
     else:
-        simulated = ", simulated" if described.simulated else ""
-        _show(reports, f"Cross-validated errors, {folds} folds, seed {seed}{simulated}")
+        simulated = ", simulated" if phone.simulated else ""
+        _show(phone.reports, f"Cross-validated errors, {folds} folds, seed {seed}{simulated}")
     if output is not None:
         say(f"description in {output}: `nnapi-prof estimate MODEL --phone {output}`")
 

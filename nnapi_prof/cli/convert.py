@@ -19,11 +19,10 @@ from nnapi_prof.cli.options import (
     PREFERENCES,
     common_options,
     input_option,
-    load_model,
     writing,
 )
 from nnapi_prof.cli.output import as_json, boxed, print_document, say, stderr, stdout
-from nnapi_prof.cli.progress import working
+from nnapi_prof.cli.progress import listening, working
 from nnapi_prof.errors import InputSpecError, NnapiProfError, UnsupportedOp, UsageError
 from nnapi_prof.nnapi.codes import FeatureLevel
 
@@ -225,7 +224,7 @@ def _convert_model(
     if is_open and set(formats) != {"stock"}:
         raise UsageError("--format json and cpp are for fixed sizes: state them instead of ?")
     whole_needed = whole or is_open or set(formats) != {"stock"}
-    program = load_model(model, [str(spec.closed) for spec in specs], keep=not whole_needed)
+    program = load_program(model, [str(spec.closed) for spec in specs], keep=not whole_needed)
     chosen = next(p for p in Preference if p.short == preference)
     path = output or model.with_suffix(".nnapi.pt")
     if len(formats) > 1:
@@ -394,6 +393,18 @@ def write_region(
     say(f"{len(described.region.operations)} NNAPI operations in {', '.join(names)}")
 
 
+def load_program(path: Path, inputs: Sequence[str], keep: bool = False) -> Program:
+    """A model's program; says its notes. ``keep`` and errors are those of
+    :func:`nnapi_prof.api.model.read_model`."""
+    with listening() as listener:
+        with listener.working(f"reading {path.name}"):
+            from nnapi_prof.api.model import read_model
+
+            program = read_model(path, inputs, keep)
+        listener.notes(*program.notes)
+    return program
+
+
 def bundle_regions(bundle: Bundle) -> Iterator[tuple[int, Description]]:
     """The segments of a bundle's plan that NNAPI runs: the number of each and what it is."""
     from nnapi_prof.convert.export.json import Description
@@ -522,7 +533,7 @@ def write_plan(written: OutputFiles, path: Path, bundle: Bundle, relaxed: bool) 
     from nnapi_prof.frontend.loader import model_structure
 
     model = written.source / bundle.model_file
-    program = load_model(model, bundle.inputs)
+    program = load_program(model, bundle.inputs)
     planned_units = [(unit.nodes, unit.inputs, unit.outputs) for unit in bundle.graph.units]
     if planned_units != [(unit.nodes, unit.inputs, unit.outputs) for unit in program.units.units]:
         raise InputSpecError(

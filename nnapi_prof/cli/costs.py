@@ -11,6 +11,8 @@ import click
 from nnapi_prof.cli.command import Command, Group
 from nnapi_prof.cli.options import HELP, common_options, costs_option
 from nnapi_prof.cli.output import as_json, is_wide, ms, plain, print_document, say, stdout, unit_of
+from nnapi_prof.cli.progress import listening
+from nnapi_prof.costs import existing
 
 if TYPE_CHECKING:
     from nnapi_prof.costs.diff import Comparison, Difference
@@ -98,7 +100,7 @@ def selection_of(
     """The newest rows that fit, and the devices that were named (all, where none was)."""
     from nnapi_prof.costs.measurement import Kind, Status
     from nnapi_prof.costs.store.devices import find, measured
-    from nnapi_prof.costs.store.selection import Selection
+    from nnapi_prof.costs.store.selection import Selection, stated_instant
 
     devices = measured(store)
     if device_words is not None:
@@ -109,8 +111,8 @@ def selection_of(
         labels=labels,
         kinds=tuple(map(Kind, kinds)),
         statuses=tuple(map(Status, statuses)),
-        since=None if since is None else _instant("--since", since, end=False),
-        until=None if until is None else _instant("--until", until, end=True),
+        since=None if since is None else stated_instant("since", since),
+        until=None if until is None else stated_instant("until", until, end=True),
         newest=True,
     )
     if model is not None:
@@ -124,43 +126,15 @@ def selection_of(
     return selection, devices
 
 
-def existing(costs: str | None) -> str:
-    """The cost table of ``--costs``, which to read from: a mistyped path makes no new file."""
-    from nnapi_prof.costs import default_location
-    from nnapi_prof.errors import UsageError
-
-    where = costs if costs is not None else default_location()
-    if "://" not in where and not Path(where).expanduser().exists():
-        raise UsageError(f"cost table {where} does not exist: `nnapi-prof profile` makes one")
-    return where
-
-
-def time_of(text: str, end: bool) -> str | None:
-    """:func:`nnapi_prof.costs.store.selection.instant`, None where ``text`` is no date."""
-    from nnapi_prof.costs.store.selection import instant
-
-    try:
-        return instant(text, end)
-    except ValueError:
-        return None
-
-
-def _instant(option: str, text: str, end: bool) -> str:
-    from nnapi_prof.errors import UsageError
-
-    time = time_of(text, end)
-    if time is None:
-        raise UsageError(f"{option} {text!r} is no date: write 2026-01-31 or 2026-01-31T12:30")
-    return time
-
-
 def _signatures(
     store: CostStore, selection: Selection, model: Path, inputs: tuple[str, ...]
 ) -> set[str]:
     """Of rows whose every member is a unit of the model."""
-    from nnapi_prof.cli.options import load_model
+    from nnapi_prof.api.model import load
 
-    units = {unit.signature for unit in load_model(model, inputs).units.units}
+    with listening() as listener:
+        graph = load(model, inputs, listener=listener).graph
+    units = {unit.signature for unit in graph.units}
     return {m.signature for m in store.select(selection) if units.issuperset(m.members)}
 
 
@@ -413,12 +387,15 @@ def _side(
     store: CostStore, selection: Selection, devices: list[Measured], words: str
 ) -> list[Measurement]:
     from nnapi_prof.costs.store.devices import find_one
+    from nnapi_prof.costs.store.selection import instant
     from nnapi_prof.errors import UsageError
 
     device, _, date = words.rpartition("@")
-    until = time_of(date, end=True)
-    if until is None:
-        device, date = words, ""
+    until = None
+    try:
+        until = instant(date, end=True)
+    except ValueError:
+        device = words
     if device:
         chosen = find_one(devices, device)
     elif len(devices) == 1:

@@ -14,7 +14,6 @@ from nnapi_prof.cli.options import (
     MODEL,
     common_options,
     input_option,
-    load_model,
     phones,
 )
 from nnapi_prof.cli.output import (
@@ -27,9 +26,10 @@ from nnapi_prof.cli.output import (
     show_segments,
     stdout,
 )
-from nnapi_prof.cli.progress import working
+from nnapi_prof.cli.progress import listening
 
 if TYPE_CHECKING:
+    from nnapi_prof.api.estimate import Phone
     from nnapi_prof.costs.estimate.costs import EstimatedCosts
     from nnapi_prof.graph.plan import Plan, Segment, Target
 
@@ -67,40 +67,41 @@ _ERROR = "± (9 of 10)"
 def command(
     phone: str,
     inputs: tuple[str, ...],
-    threads: int | None,
-    burst: bool,
-    relaxed: bool,
     model: Path,
+    **options: Any,
 ) -> None:
     """Estimate a model's latency and its plan on a phone that is not there.
 
     Needs no device and no network, and says the same every time. All of it is estimated, from the
     phone's description: this model was not measured, which is what `nnapi-prof profile` does.
     """
-    with working("loading PyTorch"):
-        from nnapi_prof.api.program_costs import estimated_costs, read_phone
-        from nnapi_prof.partition import baselines, solve
+    with listening() as listener:
+        with listener.working("loading PyTorch"):
+            from nnapi_prof.api.estimate import Phone, estimate
+            from nnapi_prof.api.model import load
+            from nnapi_prof.costs.estimate.costs import EstimatedCosts
+            from nnapi_prof.partition import baselines, solve
 
-    described = read_phone(phone)
-    program = load_model(model, inputs)
-    with working("planning"):
-        costs = estimated_costs(program, described, threads=threads, burst=burst, relaxed=relaxed)
-        plans = (solve(program.units, costs), *baselines(program.units, costs))
+        described = Phone.load(phone)
+        loaded = load(model, inputs, listener=listener)
+        with listener.working("planning"):
+            costs = estimate(loaded, described, **options).priced
+            plans = (solve(loaded.graph, costs), *baselines(loaded.graph, costs))
+    assert isinstance(costs, EstimatedCosts)
     if as_json():
         from nnapi_prof.documents.model_costs import of_estimate
 
-        origin = str(described.get("origin") or "simulated")
-        print_document(of_estimate(program.name, described["name"], origin, costs, plans))
+        print_document(of_estimate(loaded.name, described.name, described.origin, costs, plans))
         return
     _show(described, costs, plans)
 
 
-def _show(described: Any, costs: EstimatedCosts, plans: tuple[Plan, ...]) -> None:
+def _show(described: Phone, costs: EstimatedCosts, plans: tuple[Plan, ...]) -> None:
     console = stdout()
     label = "ms, estimated" + (", simulated phone" if costs.simulated else "")
     shown = [t for t in costs.targets if t.preference is None or t.preference.short == "fast"]
     heads = [target.key for target in shown]
-    units = boxed(f"Units on {described['name']}, {label}", ["#", "unit"], heads)
+    units = boxed(f"Units on {described.name}, {label}", ["#", "unit"], heads)
     for unit in costs.graph.units:
         cells = [_cell(costs, unit.index, target) for target in shown]
         units.add_row(str(unit.index), unit.label, *cells)
@@ -124,13 +125,12 @@ def _show(described: Any, costs: EstimatedCosts, plans: tuple[Plan, ...]) -> Non
             f"? no {kind} was ever measured there: {_share(share)} of this plan's latency rests on"
             " nothing but what the others of its size take, and how far it is off is unknown.",
         )
-    origin = described.get("origin") or "simulated"
-    if not costs.simulated and described.get("description"):
-        line(console, f"{described['name']}: {described['description']}.")
+    if not costs.simulated and described.description.get("description"):
+        line(console, f"{described.name}: {described.description['description']}.")
     line(
         console,
-        f"All of this is estimated from a description ({origin}); nothing was measured for this"
-        " model. `nnapi-prof profile` measures.",
+        f"All of this is estimated from a description ({described.origin}); nothing was measured"
+        " for this model. `nnapi-prof profile` measures.",
     )
 
 

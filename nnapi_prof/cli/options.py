@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -18,8 +18,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from nnapi_prof.cli.command import CONDITIONS
-from nnapi_prof.cli.output import LOGGER, Output, say
-from nnapi_prof.cli.progress import listening, working
+from nnapi_prof.cli.output import LOGGER, Output
+from nnapi_prof.cli.progress import listening
 from nnapi_prof.costs.conditions import Conditions, Mode, parse_cpus
 from nnapi_prof.execution.options import RunOptions
 from nnapi_prof.graph.plan import Preference
@@ -27,7 +27,6 @@ from nnapi_prof.graph.plan import Preference
 if TYPE_CHECKING:
     Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem[str]]]
     from nnapi_prof.device.find import OpenDevice
-    from nnapi_prof.graph.program import Program
 
 
 ADB_SERVER_S = 0.3
@@ -301,28 +300,6 @@ def memory_option(function: F) -> F:
         help="Memory that one measurement's process may use. Default: three quarters of what is"
         " available on the device.",
     )(function)
-
-
-def say_notes(notes: Iterable[str]) -> None:
-    """What a user should know of a model (a guessed input shape), on standard error."""
-    for note in notes:
-        say(f"note: {note}")
-
-
-def load_model(
-    path: Path, inputs: Sequence[str], silent: bool = False, keep: bool = False
-) -> Program:
-    """Loads a model and, unless ``silent``, says its notes; ``keep`` is that of frontend.load.
-
-    Raises what :func:`nnapi_prof.api.model.read_model` raises.
-    """
-    with working(f"reading {path.name}"):
-        from nnapi_prof.api.model import read_model
-
-        program = read_model(path, inputs, keep)
-    if not silent:
-        say_notes(program.notes)
-    return program
 
 
 @contextmanager

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import click
 
 from nnapi_prof.cli.command import Command
-from nnapi_prof.cli.costs import existing
 from nnapi_prof.cli.options import HELP, common_options, costs_option
 from nnapi_prof.cli.output import as_json, print_document, say
 from nnapi_prof.cli.progress import working
+from nnapi_prof.costs import existing
 
 if TYPE_CHECKING:
     from nnapi_prof.documents.schema import Document

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from nnapi_prof.errors import UsageError, spelled
+
 VARIABLE = "NNAPI_PROF_COSTS"
 
 
@@ -19,6 +21,18 @@ def default_location() -> str:
         return named
     data = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
     return str(Path(data) / "nnapi-prof" / "costs.sqlite")
+
+
+def existing(costs: str | None) -> str:
+    """The table to read from, of ``--costs``: a mistyped path makes no new file.
+
+    Raises UsageError where it is a file that does not exist.
+    """
+    where = default_location() if costs is None else costs
+    if "://" not in where and not Path(where).expanduser().exists():
+        makes = spelled("`nnapi-prof profile`", "profile()")
+        raise UsageError(f"cost table {where} does not exist: {makes} makes one")
+    return where
 
 
 def absolute(location: str) -> str:

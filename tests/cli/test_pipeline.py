@@ -19,9 +19,11 @@ OWN = {
     "partition": {"output", "no_verify", "estimate"},
     "go": {"output", "open_it"},
     "run": {"no_baselines"},
+    "estimate": set[str](),
+    "calibrate": {"output"},
 }
 """Options that are none: where a file goes, what is shown, a flag that takes an argument back."""
-RENAMED = {"device_spec": "device", "stated": "sizes"}
+RENAMED = {"device_spec": "device", "stated": "sizes", "fingerprint": "device"}
 """Where the option's own name means another thing in Python."""
 
 
@@ -32,11 +34,13 @@ RENAMED = {"device_spec": "device", "stated": "sizes"}
         ("partition", (np_.load, np_.read_costs, np_.partition)),
         ("go", (np_.load, np_.go)),
         ("run", (np_.run,)),
+        ("estimate", (np_.load, np_.estimate)),
+        ("calibrate", (np_.calibrate,)),
     ],
 )
 def test_options_are_arguments(name: str, functions: tuple[Callable[..., object], ...]) -> None:
     defaults = {
-        argument.name: argument.default
+        argument.name: None if argument.default is argument.empty else argument.default
         for function in reversed(functions)
         for argument in inspect.signature(function).parameters.values()
     }

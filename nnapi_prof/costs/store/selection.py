@@ -26,6 +26,7 @@ from sqlalchemy.sql.functions import FunctionElement
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.measurement import Kind, Status
 from nnapi_prof.costs.store.schema import MEASUREMENTS
+from nnapi_prof.errors import UsageError, option
 from nnapi_prof.graph.plan import CPU, Engine
 
 SAME = ("fingerprint", "signature", "target", "precision", "mode", "threads", "cpus")
@@ -135,6 +136,16 @@ def instant(text: str, end: bool = False) -> str:
     # As short as it can be: the table has 12:00:00+00:00, 12:00:00.5+00:00 and so on, and all of
     # them come after 12:00:00, byte by byte.
     return moment.isoformat(timespec="microseconds").removesuffix("+00:00").rstrip("0").rstrip(".")
+
+
+def stated_instant(name: str, text: str, end: bool = False) -> str:
+    """:func:`instant` of what a user stated in the option of this name. Raises UsageError."""
+    try:
+        return instant(text, end)
+    except ValueError:
+        raise UsageError(
+            f"{option(name)} {text!r} is no date: write 2026-01-31 or 2026-01-31T12:30"
+        ) from None
 
 
 def _is_date(text: str) -> bool:
