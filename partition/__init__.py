@@ -21,7 +21,7 @@ from nnapi_prof.partition.constraints import (
     ErrorLimit,
     constrain,
 )
-from nnapi_prof.partition.explain import cause_of_baseline, cause_of_optimum
+from nnapi_prof.partition.explain import cause_of_baseline
 from nnapi_prof.partition.front import FrontPoint, best_within, front
 from nnapi_prof.partition.parallel import ParallelPlan, plan_parallel
 from nnapi_prof.partition.precision_rules import (
@@ -33,7 +33,14 @@ from nnapi_prof.partition.precision_rules import (
 from nnapi_prof.partition.problem import Costs, Problem, check_runnable, evaluate, make_problem
 from nnapi_prof.partition.search.result import Report, SearchLimits, Watch
 from nnapi_prof.partition.search.tradeoff import CurvePoint
-from nnapi_prof.partition.solver import TOLERANCE, Partitioning, WarmStart, plan_problem, segment_of
+from nnapi_prof.partition.solver import (
+    TOLERANCE,
+    Partitioning,
+    WarmStart,
+    plan_of_placements,
+    plan_problem,
+    segment_of,
+)
 from nnapi_prof.partition.throughput import ThroughputPlan, plan_throughput
 
 __all__ = [
@@ -63,6 +70,7 @@ __all__ = [
     "is_optimum",
     "make_problem",
     "plan_graph",
+    "plan_of_placements",
     "plan_parallel",
     "plan_problem",
     "plan_throughput",
@@ -141,14 +149,10 @@ def _milp_plan(problem: Problem, simulated: bool, best: Plan, constraints: Const
         time_limit_s=MILP_SECONDS,
         max_regions=constraints.max_regions,
     )
-    segments = tuple(
-        segment_of(problem, p, cause_of_optimum(problem, p)) for p in judged.placements
-    )
     note = SolverNote(judged.slots, judged.ns, judged.bound_ns, judged.proven, best.predicted_ns)
     kind = ProofKind.EXACT if judged.proven else ProofKind.GAP
     proof = Proof(kind, judged.ns, judged.bound_ns, "milp", "milp", bool(constraints.words))
-    converting_ns = problem.conversions_ns(judged.placements)
-    return Plan("milp", segments, simulated, (note,), proof, converting_ns)
+    return plan_of_placements(problem, simulated, judged.placements, proof, (note,), "milp")
 
 
 def is_optimum(plan: Plan) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,22 +18,38 @@ _MANY = 3
 
 
 def cause_of_optimum(problem: Problem, placement: Placement) -> Cause:
-    """The cause of a segment of the optimal plan."""
+    """The cause of a segment of the optimal plan, against other targets of its format: what another
+    format costs depends on its neighbours, and on what error is allowed."""
     units, k = placement
     target = problem.targets[k]
     here_ns = problem.segment_ns(units, k)
     if target.engine is Engine.HOST:
         return _on_host(problem, units)
-    if target == CPU and (refusals := tuple(_refusals(problem, units))):
+    problem = _in_format(problem, k)
+    is_cpu, cpu = target.base == CPU, CPU
+    if problem.formats is not None and problem.formats[k]:
+        cpu = CPU.at(target.precision)
+    if is_cpu and (refusals := tuple(_refusals(problem, units))):
         because = (*refusals, *_and_elsewhere(problem, units, k))
         return Cause(CauseKind.STAYS_ON_CPU, because=because)
-    if target == CPU and (small := _too_small(problem, units, k)):
+    if is_cpu and (small := _too_small(problem, units, k)):
         return small
     rivals = _rivals(problem, units, k)
     if not rivals:
-        because = () if target == CPU else _reasons(problem, units, CPU)
+        because = () if is_cpu else _reasons(problem, units, cpu)
         return Cause(CauseKind.ONLY_TARGET, target.key, here_ns, because=because)
     return Cause(CauseKind.FASTEST, target.key, here_ns, _by_key(rivals))
+
+
+def _in_format(problem: Problem, k: int) -> Problem:
+    """The problem with targets of one target's format alone."""
+    if problem.formats is None:
+        return problem
+    others = problem.formats != problem.formats[k]
+    why = "it runs in floats only" if problem.formats[k] else "it runs in 8 bits only"
+    ruled_out = {(u, j): why for u in range(problem.n) for j in np.flatnonzero(others).tolist()}
+    alike = problem.without(np.broadcast_to(others, problem.unit_ns.shape))
+    return replace(alike, ruled_out={**ruled_out, **problem.ruled_out})
 
 
 _NOT_FAVOURED = {

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from nnapi_prof.errors import PartitionError
-from nnapi_prof.graph.causes import Cause, CompileNote, ProvenNote, amount
+from nnapi_prof.graph.causes import Cause, CompileNote, Fact, ProvenNote, amount
 from nnapi_prof.graph.plan import Plan, Proof, Segment, Target
 from nnapi_prof.partition.baselines import find_baselines, total_ns
 from nnapi_prof.partition.constraints import (
@@ -196,14 +196,26 @@ def _plan(
     proof: Proof,
     note: ProvenNote,
 ) -> Plan:
-    segments = tuple(segment_of(problem, p, cause_of_optimum(problem, p)) for p in placements)
     compiling = [
         CompileNote(budget.of(placements), budget.limit)
         for budget in budgets
         if budget.name == COMPILE_TIME
     ]
+    return plan_of_placements(problem, simulated, placements, proof, (note, *compiling))
+
+
+def plan_of_placements(
+    problem: Problem,
+    simulated: bool,
+    placements: Sequence[Placement],
+    proof: Proof | None = None,
+    remarks: Sequence[Fact | str] = (),
+    name: str = "dp",
+) -> Plan:
+    """Placements as a plan, each segment with its cause."""
+    segments = tuple(segment_of(problem, p, cause_of_optimum(problem, p)) for p in placements)
     converting_ns = problem.conversions_ns(placements)
-    return Plan("dp", segments, simulated, (note, *compiling), proof, converting_ns)
+    return Plan(name, segments, simulated, tuple(remarks), proof, converting_ns)
 
 
 def _shipped_note(

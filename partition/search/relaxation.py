@@ -53,6 +53,8 @@ MOST_ENTRIES = 3_000_000
 """Non-zeros; a larger programme would take minutes and gigabytes."""
 MANY_COLUMNS = 15_000
 """From here on HiGHS's interior points are faster than its simplex."""
+MANY_WITH_FORMATS = 60_000
+"""The same where targets differ in format: networks of many targets rather than wide ones."""
 _ROUNDING = 1e-12
 
 
@@ -378,6 +380,7 @@ class _Programme:
         least_of_row = np.zeros(self.n_rows)
         budgeted = limits[0] >= 0
         least_of_row[limits[0][budgeted]] = -limits[1][budgeted]
+        many = MANY_WITH_FORMATS if a.converts else MANY_COLUMNS
         solve: Any = linprog  # its stubs know no time limit beside a method
         result = solve(
             cost * units * scale,
@@ -386,7 +389,7 @@ class _Programme:
             A_eq=one,
             b_eq=np.ones(a.n),
             bounds=np.stack([np.zeros(self.n_columns), upper], axis=1),
-            method="highs-ds" if self.n_columns < MANY_COLUMNS else "highs-ipm",
+            method="highs-ds" if self.n_columns < many else "highs-ipm",
             options={"presolve": True, "time_limit": max(0.05, min(seconds, 1e6))},
         )
         if result.status != 0:

@@ -6,14 +6,23 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 
 from nnapi_prof.graph.causes import Reason, amount
-from nnapi_prof.graph.plan import AUTO, CPU, HOST, Preference, Target
+from nnapi_prof.graph.plan import AUTO, CPU, HOST, Engine, Precision, Preference, Target
 from nnapi_prof.graph.unit import UnitGraph
-from nnapi_prof.partition import baselines, solve
+from nnapi_prof.partition import (
+    Constraints,
+    ErrorLimit,
+    SearchLimits,
+    baselines,
+    plan_problem,
+    solve,
+)
 from tests.partition.cases import GPU, NPU, NPU_LOW, SETTINGS, Table, cases, chain
+from tests.partition.mixed import mixed_network
 
 
 @pytest.mark.parametrize(
@@ -175,3 +184,20 @@ def test_import_loads_neither_torch_nor_adb() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_causes_compare_targets_of_one_format() -> None:
+    """What another format costs depends on its neighbours, and on what error is allowed."""
+    problem, noise = mixed_network(16, 2, 3, preferences=1)
+    mixed = plan_problem(problem, True, limits=SearchLimits(seconds=1e4)).best
+    in_8_bits = [s for s in mixed.segments if s.target.precision is Precision.INT8]
+    assert in_8_bits and in_8_bits[0].cause.endswith("here, 14.3 ms on cpu@int8")
+    assert all("int8" not in s.cause for s in mixed.segments if s not in in_8_bits)
+    on_npu = [target.engine is Engine.NNAPI for target in problem.targets]
+    in_floats = [target.precision is not Precision.INT8 for target in problem.targets]
+    left = problem.without(
+        np.broadcast_to(np.logical_and(on_npu, in_floats), problem.unit_ns.shape)
+    )
+    limit = Constraints(errors=(ErrorLimit(noise, 0.0),))
+    (floats,) = plan_problem(left, True, constraints=limit).best.segments
+    assert "kept off npu-1: it runs in 8 bits only" in floats.cause
