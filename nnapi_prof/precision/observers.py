@@ -16,11 +16,17 @@ from torchao.quantization.pt2e.observer import (
     UniformQuantizationObserverBase,
 )
 
+SMALLEST_SCALE = 2.0**-40
+"""Of ranges of nothing. The product of two is a normal number of float32 yet."""
+
 
 class Settled(UniformQuantizationObserverBase):  # type: ignore[misc]
     """An observer whose scales may be replaced once all samples were seen."""
 
     _choice: tuple[Tensor, Tensor] | None = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, eps=SMALLEST_SCALE, **kwargs)
 
     def settle(self, scales: Tensor, zero_points: Tensor) -> None:
         """Says what :meth:`calculate_qparams` gives from now on: float32 and int64, of rank 1."""

@@ -245,18 +245,25 @@ class _Builder:
         return own
 
     def _round_bias(self, node: fx.Node, data: str) -> None:
+        """Gives a layer the bias that it has in 8 bits: corrected, and rounded as NNAPI's is."""
         args = bound_args(node)
-        bias = args["bias"]
-        if not is_constant(bias):
+        bias, correction = args["bias"], self._recipe.corrections.get(node.name)
+        if bias is None and correction is None:
+            return
+        if bias is not None and not is_constant(bias):
             return
         scheme = self._recipe.weights[args["weight"].name]
         step = self._recipe.values[data].scale
-        rounded = _kept(
-            self._program, (bias.name, step, scheme), lambda: round_bias(bias, step, scheme)
-        )
+
+        def rounded() -> Tensor:
+            value = torch.zeros(len(correction or ())) if bias is None else constant_value(bias)
+            return round_bias(value.detach() + torch.tensor(correction or 0.0), step, scheme)
+
+        value = _kept(self._program, (node.name, step, scheme, correction), rounded)
         with self._graph.inserting_before(node):
-            constant = add_constant(self._graph, rounded, f"{bias.name}_rounded")
-        node.replace_input_with(bias, constant)
+            constant = add_constant(self._graph, value, f"{node.name}_bias")
+        position = [argument.name for argument in node.target._schema.arguments].index("bias")  # type: ignore[union-attr]
+        node.args = (*node.args[:position], constant, *node.args[position + 1 :])
 
     def _quantised(self, source: fx.Node, scheme: Scheme, weighted: bool) -> fx.Node:
         low, high = (WEIGHT_RANGES if weighted else RANGES)[scheme.dtype]
@@ -298,10 +305,10 @@ def round_weight(constant: fx.Node, scheme: Scheme, low: int, high: int) -> Tens
     return integers
 
 
-def round_bias(bias: fx.Node, step: float, scheme: Scheme) -> Tensor:
+def round_bias(bias: Tensor, step: float, scheme: Scheme) -> Tensor:
     """A bias as whole steps of the input's scale, ``step``, times the weight's, in floats."""
     scales = torch.tensor(scheme.scales) * step
-    steps = (constant_value(bias).detach() / scales).round()
+    steps = (bias / scales).round()
     return steps.clamp(-(2.0**31), 2.0**31) * scales
 
 
@@ -338,11 +345,20 @@ def _check(program: Program, recipe: Recipe, units: frozenset[int]) -> None:
             sound = sound and isinstance(node.target, torch._ops.OpOverload)
             for constant in filter(is_constant, node.all_input_nodes if sound else ()):
                 sound = sound and _fits(constant, recipe, node)
+            if sound and node.name in recipe.corrections:
+                sound = len(recipe.corrections[node.name]) == _channels(node)
         if not sound:
             raise ConversionError(
                 f"the recipe does not fit unit {index} of {program.name}, {unit.label}: it was "
                 "made for another model or another version of it: calibrate this one"
             )
+
+
+def _channels(node: fx.Node) -> int:
+    """Output channels of a layer; 0 of anything else."""
+    if node.target not in WEIGHTED:
+        return 0
+    return type_of(node).shape[1 if node.target is aten.convolution.default else -1]
 
 
 def _fits(constant: fx.Node, recipe: Recipe, reader: fx.Node) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from nnapi_prof.errors import SerializationError
@@ -34,6 +34,9 @@ class Recipe:
     """Why each of the other units cannot."""
     dtype: str
     """Element type of quantised values: ``int8`` from feature level 30 on, ``uint8`` below."""
+    corrections: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Node of a layer -> what is added to its bias in 8 bits, one number for each output channel:
+    what its rounded weights take from its results in the mean."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; :meth:`from_json` gives an equal recipe."""
@@ -43,6 +46,7 @@ class Recipe:
             "values": {name: [q.scale, q.zero_point] for name, q in sorted(self.values.items())},
             "weights": {name: _scheme_json(s) for name, s in sorted(self.weights.items())},
             "units": sorted(self.units),
+            "corrections": {name: list(c) for name, c in sorted(self.corrections.items())},
             "refusals": [[unit, why] for unit, why in sorted(self.refusals.items())],
         }
 
@@ -75,9 +79,12 @@ def _recipe(data: Any) -> Recipe:
     weights = {_name(name): _scheme(scheme) for name, scheme in data["weights"].items()}
     units = frozenset(map(_index, data["units"]))
     refusals = {_index(unit): _name(why) for unit, why in data["refusals"]}
+    corrections = {
+        _name(name): tuple(map(_number, numbers)) for name, numbers in data["corrections"].items()
+    }
     if units & set(refusals):
         raise ValueError(f"units both quantised and refused: {sorted(units & set(refusals))}")
-    return Recipe(values, weights, units, refusals, dtype)
+    return Recipe(values, weights, units, refusals, dtype, corrections)
 
 
 def _scheme(data: Any) -> Scheme:
@@ -99,12 +106,19 @@ def _dtype(value: Any) -> str:
 
 
 def _scale(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, float | int):
-        raise TypeError(f"scale {value!r}")
-    scale = float(value)
-    if not (math.isfinite(scale) and scale > 0):
+    scale = _number(value)
+    if scale <= 0:
         raise ValueError(f"scale {scale}")
     return scale
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, float | int):
+        raise TypeError(f"number {value!r}")
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"number {number}")
+    return number
 
 
 def _zero_point(value: Any, dtype: str) -> int:

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -16,7 +17,7 @@ from nnapi_prof.graph.program import Program
 from nnapi_prof.precision.calibrate import calibrate
 from nnapi_prof.precision.recipe import Recipe
 
-SIZE = 64
+SIZE = 32
 LEVELS = (28, 29, 30)
 
 
@@ -76,11 +77,12 @@ FACTORIES = {
     "encoder": (Encoder, (1, 12, 16)),
     "mixture": (Mixture, (1, 3, 16, 16)),
 }
+LARGE = ("mobilenet_v2", "resnet18")
 CASES = [
-    (name, level)
+    pytest.param(name, level, marks=[pytest.mark.slow] if name in LARGE else [])
     for name in FACTORIES
     for level in LEVELS
-    if level == 30 or name not in ("mobilenet_v2", "resnet18")
+    if level == 30 or name not in LARGE
 ]
 """Models and levels; the large ones are at the lower levels as the small ones are."""
 
@@ -100,9 +102,9 @@ def program(name: str) -> Program:
 
 
 @cache
-def recipe(name: str, level: int, observer: str = "minmax") -> Recipe:
+def recipe(name: str, level: int) -> Recipe:
     """Its recipe, from four samples."""
-    return calibrate(program(name), [sample(name, i) for i in range(4)], level, observer=observer)
+    return calibrate(program(name), [sample(name, i) for i in range(4)], level)
 
 
 def relative_error(actual: Tensor, expected: Tensor) -> float:

@@ -1,15 +1,19 @@
 """Quantised programs: what becomes of each unit, torchao's result, partial sets, names."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.errors import ConversionError
+from nnapi_prof.frontend import prepare
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.unit import graph_to_json
 from nnapi_prof.graph.verify import verify
+from nnapi_prof.precision.calibrate import calibrate
 from nnapi_prof.precision.demands import Formats, demands_of
 from nnapi_prof.precision.program import quantise
 from nnapi_prof.precision.recipe import Recipe
@@ -81,18 +85,19 @@ def test_all_units_give_what_torchao_converts(name, level):
 
         demands, _ = demands_of(floats, formats)
         demands = {unit: d for unit, d in demands.items() if unit in stated.units}
-        observed = observed_copy(floats, NnapiQuantizer(floats, demands, formats, "minmax"))
+        observed = observed_copy(floats, NnapiQuantizer(floats, demands, formats, "histogram"))
         for seed in range(4):
             observed(*sample(name, seed))
         widen(floats, demands, formats, observed)
         converted = convert_pt2e(observed)
         expected = converted(*sample(name, 9))
-    actual = quantise(floats, stated).program.module(*sample(name, 9))
+    plain = replace(stated, corrections={})  # of biases, which it has not
+    actual = quantise(floats, plain).program.module(*sample(name, 9))
     for ours, theirs in zip(actual, expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["mobilenet_v2", "mixture", "encoder"])
+@pytest.mark.parametrize("name", ["unet", "mixture", "encoder"])
 def test_some_units_give_what_the_float_units_give_beside_them(name):
     floats, stated = program(name), recipe(name, 30)
     x, units = sample(name, 9), sorted(stated.units)
@@ -124,6 +129,53 @@ def test_a_segment_in_8_bits_is_a_region_of_the_program_that_is_all_in_8_bits():
     assert (first.inputs, first.outputs) == (second.inputs, second.outputs)
 
 
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (lambda: nn.Conv2d(16, 8, 3, padding=1), (1, 16, 8, 8)),
+        (lambda: nn.Conv2d(16, 16, 3, 2, groups=16), (1, 16, 8, 8)),
+        (lambda: nn.ConvTranspose2d(16, 8, 3, 2), (1, 16, 6, 6)),
+        (lambda: nn.Sequential(nn.ZeroPad2d((0, 1, 0, 1)), nn.Conv2d(16, 8, 2)), (1, 16, 8, 8)),
+        (lambda: nn.Linear(64, 8), (1, 64)),
+        (lambda: nn.Linear(64, 8), (2, 5, 64)),
+    ],
+)
+@pytest.mark.parametrize("level", [28, 30])
+def test_biases_give_back_what_rounded_weights_take_in_the_mean(layer, shape, level):
+    with quiet_torch(), torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = layer().eval()
+        x = torch.rand(30, *shape) + 1  # as behind a ReLU
+        floats = prepare(model, (x[0],), "layer")
+    stated = calibrate(floats, [(value,) for value in x], level)
+    if level == 28 and stated.refusals:
+        return  # a transposed convolution
+    expected = torch.stack([floats.module(value)[0] for value in x])
+    channel = 2 if "Conv" in repr(model) else expected.ndim - 1
+    shifts = []
+    for using in (stated, replace(stated, corrections={})):
+        module = quantise(floats, using).program.module
+        apart = torch.stack([module(value)[0] for value in x]) - expected
+        shifts.append(float(apart.transpose(channel, -1).flatten(0, -2).mean(0).abs().mean()))
+    assert shifts[0] < 0.4 * shifts[1]
+
+
+def test_a_layer_without_a_bias_gains_one():
+    with quiet_torch(), torch.random.fork_rng():
+        torch.manual_seed(0)
+        x = torch.rand(4, 1, 8)
+        floats = prepare(nn.Linear(8, 6, bias=False).eval(), (x[:1, 0],), "no bias")
+    stated = calibrate(floats, [(value,) for value in x], 30)
+    assert [len(gains) for gains in stated.corrections.values()] == [6]
+    result = quantise(floats, stated)
+    node = result.program.nodes[next(iter(stated.corrections))]
+    assert node.args[2] is not None
+    assert not convert_region(result.program, (result.unit_of[0],), 30).in_floats
+    longer = {name: (*gains, 0.0) for name, gains in stated.corrections.items()}
+    with pytest.raises(ConversionError, match="made for another model"):
+        quantise(floats, replace(stated, corrections=longer))
+
+
 def test_equal_recipes_make_equal_programs():
     floats, stated = program("mixture"), recipe("mixture", 29)
     again = Recipe.from_json(stated.to_json())
@@ -133,7 +185,7 @@ def test_equal_recipes_make_equal_programs():
 
 
 def test_weights_are_shared_between_programs():
-    floats, stated = program("mobilenet_v2"), recipe("mobilenet_v2", 30)
+    floats, stated = program("squeezenet1_1"), recipe("squeezenet1_1", 30)
     modules = [quantise(floats, stated, units).program.module for units in (None, [1, 2])]
     for module in modules:
         own = dict(module.named_buffers())
@@ -147,9 +199,9 @@ def test_weights_are_shared_between_programs():
 def test_a_recipe_of_another_model_is_refused():
     stated = recipe("unet", 30)
     with pytest.raises(ConversionError, match="made for another model"):
-        quantise(program("resnet18"), stated)
+        quantise(program("squeezenet1_1"), stated)
     with pytest.raises(ConversionError, match=r"has 20 units, the recipe is for more"):
-        quantise(program("unet"), recipe("resnet18", 30))
+        quantise(program("unet"), recipe("squeezenet1_1", 30))
 
 
 def test_a_unit_that_is_refused_says_why():

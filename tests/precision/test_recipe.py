@@ -20,6 +20,7 @@ RECIPE = Recipe(
     units=frozenset({0, 2}),
     refusals={1: "LSTM has no quant8 form that is used here"},
     dtype="int8",
+    corrections={"convolution": (0.5, -0.25)},
 )
 
 
@@ -72,6 +73,9 @@ def changed(*path_and_value):
         changed("units", [0, 1]),
         changed("refusals", [[1, 2]]),
         changed("refusals", {"1": "why"}),
+        changed("corrections", "convolution", [math.inf]),
+        changed("corrections", "convolution", 0.5),
+        changed("corrections", [0.5]),
     ],
 )
 def test_anything_else_is_refused(data):

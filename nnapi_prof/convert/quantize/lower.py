@@ -330,9 +330,9 @@ class QuantisedLowering(Lowering):
 
     def _scalar(self, code: OperationCode, like: Operand, value: bool | int | float) -> OperandId:
         if code is OperationCode.PAD_V2:  # an INT32 in the data's quantisation
-            number = round(float(value) / like.scale) + like.zero_point
+            number = float(value) / like.scale + like.zero_point  # before a maximum, -inf
             low, high = limits(like.type)
-            return self.model.scalar(min(max(number, low), high))
+            return self.model.scalar(round(min(max(number, low), high)))
         return self.model.scalar(value)
 
     def _require_constants(self, code: OperationCode, tensor_ids: Sequence[OperandId]) -> None:
