@@ -7,12 +7,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.measurement import Kind
+from nnapi_prof.costs.model.views import drop_dominated_targets
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.build import HostBuild
@@ -26,10 +28,12 @@ from nnapi_prof.execution.profile.session import profile
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import CPU, Engine, Plan, Precision
 from nnapi_prof.graph.program import Program
-from nnapi_prof.partition import solve
+from nnapi_prof.partition import make_problem, solve
+from nnapi_prof.partition.front import front
 from nnapi_prof.partition.search.ideals import convex_sets, members
 from nnapi_prof.precision.calibrate import calibrate
 from nnapi_prof.precision.recipe import Recipe
+from nnapi_prof.precision.sensitivity import UnitNoise
 
 ALL = (Precision.FLOAT32, Precision.RELAXED, Precision.INT8)
 LEVELS = {"dsp-phone": 29, "npu-phone": 30, "gpu-phone": 30, "slow-nnapi-phone": 28}
@@ -89,8 +93,9 @@ def check(outcome: PrecisionOutcome, program: Program, recipe: Recipe) -> None:
     for plan in outcome.plans.values():
         placed = sorted(unit for segment in plan.segments for unit in segment.units)
         assert placed == list(range(len(program.units.units)))
-        assert all(s.measured for s in plan.segments if s.target.engine is not Engine.HOST)
     fastest, floats, in_8_bits = (outcome.plans[name] for name in ("fastest", "floats", "int8"))
+    for plan in (fastest, floats):
+        assert all(s.measured for s in plan.segments if s.target.engine is not Engine.HOST)
     assert fastest.predicted_ns <= 1.01 * min(floats.predicted_ns, in_8_bits.predicted_ns)
     assert all(s.target.precision is not Precision.INT8 for s in floats.segments)
     for segment in in_8_bits.segments:
@@ -166,6 +171,34 @@ def test_its_plans_are_those_of_measuring_everything(
     )
     best = solve(graph, floats, tolerance=0.0)
     assert sampled.plans["floats"].predicted_ns <= (1 + NEAR) * best.predicted_ns
+
+
+def test_with_noise_plans_between_are_measured_too(
+    built_host: HostBuild, program: Program, recipes: dict[str, Recipe], store: CostStore
+) -> None:
+    recipe = recipes["dsp-phone"]
+    n = len(program.units.units)
+    power = np.zeros((n, 2, 1))
+    power[:, 1, 0] = np.random.default_rng(3).uniform(1e-4, 1e-3, n)
+    power[[unit for unit in range(n) if unit not in recipe.units], 1] = np.inf
+    noise = UnitNoise((Precision.RELAXED, Precision.INT8), power, {}, 32)
+    with opened("dsp-phone") as client:
+        outcome = profile_precisions(
+            program, client, store, FASTEST, precisions=ALL, recipe=recipe, noise=noise
+        )
+    costs = outcome.costs
+    assert costs is not None
+    problem = make_problem(program.units, drop_dominated_targets(costs))
+    array = np.array(
+        [[noise.of(u, t.precision)[0] for t in problem.targets] for u in range(problem.n)]
+    )
+    problem = problem.without(~np.isfinite(array))
+    points = front(problem, array, most=module.FRONT_POINTS)
+    assert len(points) > 2
+    assert points[0].ns == pytest.approx(outcome.plans["fastest"].predicted_ns, rel=NEAR)
+    for point in points:
+        whole = [(frozenset(units), k) in problem.region_ns for units, k in point.placements]
+        assert sum(whole) >= len(whole) - 1  # the last round's plan may differ in one
 
 
 def test_costs_are_read_from_the_table(

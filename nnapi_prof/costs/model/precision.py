@@ -241,6 +241,13 @@ class PrecisionCosts(PricedTargets):
         unit = self._unit_there(unit_index, target)
         return model is not None and unit is not None and model.inferred(unit, target.base)
 
+    def most_units(self, target: Target) -> int:
+        """Units that a region on ``target`` may have: in 8 bits, of the longest run of neighbours
+        that can be."""
+        if target.precision is not Precision.INT8 or self.eight_bits is None:
+            return len(self.graph.units)
+        return max(map(len, self.eight_bits.stretches), default=1)
+
     def unit_error(self, unit_index: int, target: Target) -> float:
         """As :meth:`CostModel.unit_error`."""
         model = self._model(target)

@@ -351,6 +351,10 @@ class CostModel(PricedTargets):
             if target.accelerator == name
         }
 
+    def most_units(self, target: Target) -> int:
+        """Units that a region on ``target`` may have."""
+        return len(self.graph.units)
+
     def unit_error(self, unit_index: int, target: Target) -> float:
         """Standard error of :meth:`unit_cost` in ns; 0 where none is known."""
         fitted = self.fits.get(target)

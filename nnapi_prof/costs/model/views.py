@@ -52,7 +52,7 @@ class OptimisticCosts:
         fitted = self.costs.fits.get(target)
         if fitted is None:
             return 1.0
-        gain = fitted.gain_of(len(self.costs.graph.units))
+        gain = fitted.gain_of(self.costs.most_units(target))
         # What noise adds to it can never be had.
         of_model = math.sqrt(max(0.0, gain**2 - self.costs.noise**2))
         return 1 - min(MOST_OPTIMISM, Z * of_model)

@@ -17,6 +17,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from nnapi_prof.costs.model.precision import PrecisionCosts
 from nnapi_prof.costs.model.views import drop_dominated_targets
 from nnapi_prof.costs.store import CostStore
@@ -30,19 +32,35 @@ from nnapi_prof.execution.profile.options import (
     ProgressCallback,
     tell_planning,
 )
-from nnapi_prof.execution.profile.refine import LIMITS, Chosen, Warm, choose, worthwhile
+from nnapi_prof.execution.profile.refine import (
+    LIMITS,
+    SETTLED,
+    Chosen,
+    Warm,
+    choose,
+    repriced,
+    worthwhile,
+)
 from nnapi_prof.execution.profile.session import MAX_ROUNDS
-from nnapi_prof.graph.plan import Plan, Precision, Target
-from nnapi_prof.partition import SearchLimits, solve
+from nnapi_prof.graph.plan import HOST, Plan, Precision, Target
+from nnapi_prof.partition import TOLERANCE, SearchLimits, make_problem, solve
+from nnapi_prof.partition.front import front
 
 if TYPE_CHECKING:
     from nnapi_prof.graph.program import Program
     from nnapi_prof.precision.recipe import Recipe
+    from nnapi_prof.precision.sensitivity import UnitNoise
 
 PLANNING_SHARE = 0.1
 PLANNING_S = 5.0
 """Planning between rounds takes that share of measuring, or that long, whichever is more."""
 LEAST_SECONDS = 0.1
+NEAR = 0.1
+"""Relative: a plan in 8 bits alone that is slower than the best one by more is not refined."""
+FRONT_ROUNDS = 3
+FRONT_POINTS = 6
+FRONT_S = 4.0
+"""Rounds in which plans for budgets of error are refined, how many, and the time to find them."""
 
 
 @dataclass(frozen=True)
@@ -70,17 +88,19 @@ def profile_precisions(
     *,
     precisions: Collection[Precision],
     recipe: Recipe | None = None,
+    noise: UnitNoise | None = None,
 ) -> PrecisionOutcome:
     """Measures a float program in some precisions on a device, as far as plans need it.
 
     Float32 is always among them, INT8 where there is a ``recipe``. The precision of
-    ``options.conditions`` is not looked at. Results, interrupts and errors are as in
+    ``options.conditions`` is not looked at. With the ``noise`` of its units in these precisions,
+    plans for a few budgets of error are measured as well. Results, interrupts and errors are as in
     :func:`~nnapi_prof.execution.profile.session.profile`.
     """
     forms = None
     if Precision.INT8 in precisions and recipe is not None:
         forms = EightBitForms.of(program, recipe)
-    session = _Session(program, forms, client, store, options or ProfileOptions(), progress)
+    session = _Session(program, forms, client, store, options or ProfileOptions(), progress, noise)
     try:
         return session.run(precisions)
     except KeyboardInterrupt:
@@ -107,7 +127,9 @@ class _Session:
         store: CostStore,
         options: ProfileOptions,
         progress: ProgressCallback | None,
+        noise: UnitNoise | None = None,
     ) -> None:
+        self._noise = noise
         self._began = time.monotonic()
         self._graph = program.units
         self._forms = forms
@@ -154,11 +176,11 @@ class _Session:
             costs = self._costs = self.sessions.fit()
             points = self._points(costs)
             self._plans = {name: chosen.plan for name, chosen in points.items()}
-            self._potential = max(chosen.potential for chosen in points.values())
+            self._potential = max(points[name].potential for name in points if name != "int8")
             if any(chosen.interrupted for chosen in points.values()):
                 raise KeyboardInterrupt
-            segments = [segment for chosen in points.values() for segment in chosen.to_measure]
-            jobs = self.sessions.jobs([(segment.units, segment.target) for segment in segments])
+            regions = [*_needed(points), *self._needed_by_front(costs)]
+            jobs = self.sessions.jobs(regions)
             new = {
                 session: [job for job in own if job.key not in session.measurer.have]
                 for session, own in jobs.items()
@@ -171,7 +193,7 @@ class _Session:
             if not self._options.refine or self._rounds == MAX_ROUNDS:
                 return
             self._rounds += 1
-            self.sessions.named.update(tuple(sorted(segment.units)) for segment in segments)
+            self.sessions.named.update(tuple(sorted(units)) for units, _ in regions)
             for session, own in new.items():
                 self._n_regions += len(own)
                 session.measurer.measure(f"regions of all, round {self._rounds}", own)
@@ -196,11 +218,49 @@ class _Session:
                         self.sessions.floats.measurer.report, f"planning, round {self._rounds}"
                     ),
                     forbidden,
+                    TOLERANCE,
                 )
                 for name, (own, forbidden) in cases.items()
             }
-        self._warm = {name: chosen.warm for name, chosen in points.items()}
-        return points
+            self._warm = {name: chosen.warm for name, chosen in points.items()}
+            return {name: self._held(name, chosen, costs) for name, chosen in points.items()}
+
+    def _held(self, name: str, chosen: Chosen, costs: PrecisionCosts) -> Chosen:
+        """The plan of the round before in place of a new one that is hardly faster: of many plans
+        that are as fast, each would have to be measured otherwise."""
+        before = self._plans.get(name)
+        plan = None if before is None else repriced(before, costs)
+        if plan is None or chosen.plan.predicted_ns < (1 - SETTLED) * plan.predicted_ns:
+            return chosen
+        return replace(chosen, plan=replace(plan, proof=chosen.plan.proof))
+
+    def _needed_by_front(self, costs: PrecisionCosts) -> list[tuple[tuple[int, ...], Target]]:
+        """Regions that plans for a few budgets of error have, and that were not measured whole; for
+        some rounds, for each may have others."""
+        noise = self._noise
+        if noise is None or self._rounds >= FRONT_ROUNDS:
+            return []
+        with self._planning():
+            problem = make_problem(self._graph, drop_dominated_targets(costs))
+            arrays = [
+                np.array(
+                    [
+                        [noise.of(u, t.precision)[o] for t in problem.targets]
+                        for u in range(problem.n)
+                    ]
+                )
+                for o in range(noise.power.shape[2])
+            ]
+            for array in arrays:
+                problem = problem.without(~np.isfinite(array))
+            limits = replace(LIMITS, seconds=FRONT_S)
+            points = front(problem, arrays, limits=limits, most=FRONT_POINTS)
+        return [
+            (units, problem.targets[k])
+            for point in points
+            for units, k in point.placements
+            if problem.targets[k] != HOST and (frozenset(units), k) not in problem.region_ns
+        ]
 
     def _limits(self, n_cases: int) -> SearchLimits:
         """Of one plan: planning takes its share of what measuring does."""
@@ -251,6 +311,18 @@ class _Session:
             plan=self._plans.get("fastest", floats.plan),
         )
         return PrecisionOutcome(total, floats, self._costs, self._plans)
+
+
+def _needed(points: Mapping[str, Chosen]) -> list[tuple[tuple[int, ...], Target]]:
+    """Regions to measure. The best plan in 8 bits alone is of interest where it is about as fast as
+    the best of all: where it is not, this has less error, too."""
+    fastest = points["fastest"].plan
+    return [
+        (segment.units, segment.target)
+        for name, chosen in points.items()
+        if name != "int8" or chosen.plan.predicted_ns <= (1 + NEAR) * fastest.predicted_ns
+        for segment in chosen.to_measure
+    ]
 
 
 def _kept_in_floats(costs: PrecisionCosts) -> Callable[[int, Target], bool]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.regression import UNKNOWN_SPREAD
@@ -24,6 +24,7 @@ from nnapi_prof.partition import (
     SearchLimits,
     WarmStart,
     baselines,
+    make_problem,
     plan_graph,
 )
 from nnapi_prof.partition.search.ideals import all_ideals, convex_sets
@@ -73,12 +74,18 @@ class Chosen:
     """Plans under some costs, and the segments of theirs that are to be measured."""
 
     plan: Plan
-    to_measure: list[Segment] = field(default_factory=list)
+    hoped: list[Segment] = field(default_factory=list)
+    """Unmeasured, of the plan that would be the best at the lower ends of all intervals."""
     potential: float = 0.0
     """Of the plan's latency, what a plan of regions that were not measured may save at most."""
     warm: Warm = field(default_factory=lambda: Warm())
     interrupted: bool = False
     """Ctrl-C ended the search for the plan: it is the best until then."""
+
+    @property
+    def to_measure(self) -> list[Segment]:
+        """What must be measured before the plan stands."""
+        return [] if self.interrupted else [*unmeasured(self.plan), *self.hoped]
 
 
 @dataclass(frozen=True)
@@ -96,11 +103,12 @@ def choose(
     limits: SearchLimits = LIMITS,
     report: Report | None = None,
     forbidden: Callable[[int, Target], bool] | None = None,
+    settled: float = SETTLED,
 ) -> Chosen:
     """The plan, and which regions must be measured before it stands: its own, and those of the
     plan that would be the best, were everything unmeasured at the lower end of its interval. The
-    latter only where that plan would be faster by more than noise. ``forbidden`` says which units
-    are kept off which targets, in both."""
+    latter only where that plan would be faster by more than noise and ``settled``, a share.
+    ``forbidden`` says which units are kept off which targets, in both."""
     warm = warm or Warm()
     costs = drop_dominated_targets(costs)
     constraints = None if forbidden is None else _constraints(graph, costs.targets, forbidden)
@@ -124,10 +132,31 @@ def choose(
     hopeful = planned(OptimisticCosts(costs), 0.0, warm.hopeful)
     ns = plan.predicted_ns
     potential = max(0.0, 1 - hopeful.best.predicted_ns / ns) if ns > 0 else 0.0
-    segments = list(unmeasured(plan))
-    if potential > max(SETTLED, costs.noise):
-        segments += unmeasured(hopeful.best)
-    return Chosen(plan, segments, potential, Warm(now.warm, hopeful.warm), hopeful.interrupted)
+    worth_it = potential > max(settled, costs.noise)
+    hoped = list(unmeasured(hopeful.best)) if worth_it else []
+    return Chosen(plan, hoped, potential, Warm(now.warm, hopeful.warm), hopeful.interrupted)
+
+
+def repriced(plan: Plan, costs: FittedCosts) -> Plan | None:
+    """A plan of an earlier round at the costs of now; None unless all of it was measured whole."""
+    segments = []
+    for segment in plan.segments:
+        cost = costs.region_cost(segment.units, segment.target)
+        if cost is None or not (cost.measured or segment.target.engine is Engine.HOST):
+            return None
+        segments.append(
+            replace(segment, predicted_ns=cost.ns, measured=cost.measured, estimated=cost.estimated)
+        )
+    problem = make_problem(costs.graph, costs)
+    placements = [(s.units, problem.target_index(s.target)) for s in segments]
+    priced = replace(
+        plan,
+        segments=tuple(segments),
+        remarks=(),
+        proof=None,
+        conversions_ns=problem.conversions_ns(placements),
+    )
+    return with_intervals(priced, costs)
 
 
 def _constraints(
