@@ -1,14 +1,19 @@
 /* Runs a bundle of nnapi-prof on one raw input, as an app would:
  *
  *   classify BUNDLE.nnprt INPUT.raw [OUTPUT.raw] [--runs N] [--plan N] [--threads N]
- *            [--nnapi-library PATH] [--no-fallback]
+ *            [--nnapi-library PATH] [--no-fallback] [--frames N]
  *
  * INPUT.raw has the first input's bytes as they lie in memory. Prints where each segment runs, its
- * cold and warm times, and the five largest values of the first output. */
+ * cold and warm times, and the five largest values of the first output. With --frames it then runs
+ * N frames through a queue, by the bundle's mixture where it is one and no plan was asked for, and
+ * prints how many a second that gives and how busy each processor was. */
+#define _POSIX_C_SOURCE 199309L /* clock_gettime */
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "nnapi_prof_runtime.h"
 
@@ -20,12 +25,14 @@
 struct arguments {
   const char *paths[3]; /* bundle, input, output or NULL */
   uint32_t runs;
+  uint32_t frames; /* 0: none */
+  int has_plan;
   nnp_options options;
 };
 
 static int usage(void) {
   (void)fprintf(stderr, "usage: classify BUNDLE.nnprt INPUT.raw [OUTPUT.raw] [--runs N] [--plan N] "
-                        "[--threads N] [--nnapi-library PATH] [--no-fallback]\n");
+                        "[--threads N] [--nnapi-library PATH] [--no-fallback] [--frames N]\n");
   return 2;
 }
 
@@ -45,8 +52,12 @@ static int parse(int argc, char **argv, struct arguments *arguments) {
     } else {
       if (strcmp(argv[i], "--runs") == 0)
         arguments->runs = (uint32_t)strtoul(value, NULL, 10);
-      else if (strcmp(argv[i], "--plan") == 0)
+      else if (strcmp(argv[i], "--frames") == 0)
+        arguments->frames = (uint32_t)strtoul(value, NULL, 10);
+      else if (strcmp(argv[i], "--plan") == 0) {
         arguments->options.plan = (uint32_t)strtoul(value, NULL, 10);
+        arguments->has_plan = 1;
+      }
       else if (strcmp(argv[i], "--threads") == 0)
         arguments->options.threads = (uint32_t)strtoul(value, NULL, 10);
       else if (strcmp(argv[i], "--nnapi-library") == 0)
@@ -184,6 +195,54 @@ static int run(const nnp_bundle *bundle, nnp_model *model, const struct argument
   return 0;
 }
 
+static double now_s(void) {
+  struct timespec now;
+  (void)clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* Every frame has the same input; an app would fill nnp_queue_input from its camera. */
+static int pump(nnp_queue *queue, const nnp_tensor *input, const void *image, uint32_t n) {
+  nnp_error error;
+  nnp_frame frame = {.number = 0};
+  double latency = 0;
+  const double begin = now_s();
+  uint32_t submitted = 0;
+  for (uint32_t i = 0; i < n; i++) {
+    for (; submitted < n && nnp_queue_room(queue, 0); submitted++) {
+      memcpy(nnp_queue_input(queue, 0), image, input->n_bytes);
+      if (nnp_queue_submit(queue, NULL, NULL, NNP_FOREVER, &error) != NNP_OK)
+        return say(&error);
+    }
+    if (nnp_queue_wait(queue, NNP_FOREVER, &frame, &error) != NNP_OK)
+      return say(&error);
+    latency += ms(frame.latency_ns) / n;
+  }
+  const double seconds = now_s() - begin;
+  (void)printf("%u frames, %u in flight: %.1f a second, each takes %.3f ms\n", (unsigned)n,
+               (unsigned)nnp_queue_n_frames(queue), n / seconds, latency);
+  nnp_lane lane;
+  for (uint32_t i = 0; nnp_queue_lane(queue, i, &lane) == NNP_OK; i++)
+    (void)printf("lane %s: %" PRIu64 " segments, busy for %.0f %%\n", lane.name, lane.n_segments,
+                 (double)lane.busy_ns / 1e7 / seconds);
+  return 0;
+}
+
+static int run_frames(const nnp_bundle *bundle, const void *image,
+                      const struct arguments *arguments) {
+  nnp_queue_options options = nnp_queue_options_default();
+  nnp_queue *queue;
+  nnp_error error;
+  const uint32_t plan = arguments->has_plan ? arguments->options.plan : options.model.plan;
+  options.model = arguments->options;
+  options.model.plan = plan;
+  if (nnp_queue_open(bundle, &options, &queue, &error) != NNP_OK)
+    return say(&error);
+  const int code = pump(queue, nnp_bundle_input(bundle, 0), image, arguments->frames);
+  nnp_queue_close(queue);
+  return code;
+}
+
 int main(int argc, char **argv) {
   struct arguments arguments;
   if (parse(argc, argv, &arguments) != 0)
@@ -198,7 +257,9 @@ int main(int argc, char **argv) {
     return say(&error);
   }
   (void)printf("plan %s\n", nnp_bundle_plan(bundle, arguments.options.plan));
-  const int code = run(bundle, model, &arguments);
+  int code = run(bundle, model, &arguments);
+  if (code == 0 && arguments.frames > 0)
+    code = run_frames(bundle, nnp_model_input(model, 0), &arguments);
   nnp_model_free(model);
   nnp_bundle_close(bundle);
   return code;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import subprocess
 from pathlib import Path
 
@@ -257,6 +258,20 @@ def test_the_example(
     assert "segment 0: nnapi nnapi-reference, compiled in " in ran.stdout
     assert "segment 1: cpu, compiled in " in ran.stdout
     assert "whole: first run " in ran.stdout
+    assert "frames" not in ran.stdout
+    frames = subprocess.run(
+        [
+            *(str(program), "small.nnprt", "image.raw", "--runs", "1", "--frames", "40"),
+            *("--nnapi-library", str(emulator_library)),
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert re.search(r"^40 frames, 12 in flight: \d+\.\d a second, each takes ", frames, re.M)
+    for lane in ("nnapi-reference", "cpu", "nnapi"):
+        assert re.search(rf"^lane {lane}: 40 segments, busy for \d+ %$", frames, re.M)
     failed = subprocess.run(
         [str(program), "small.nnprt", "small.nnprt"], cwd=tmp_path, capture_output=True, text=True
     )
