@@ -15,6 +15,8 @@ from nnapi_prof.api.estimate import estimate as estimate
 from nnapi_prof.api.events import Progress as Progress
 from nnapi_prof.api.model import Model as Model
 from nnapi_prof.api.model import load as load
+from nnapi_prof.api.pareto import Pareto as Pareto
+from nnapi_prof.api.pareto import pareto as pareto
 from nnapi_prof.api.plan import Planned as Planned
 from nnapi_prof.api.plan import partition as partition
 from nnapi_prof.api.plan import read_plan as read_plan

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from nnapi_prof import __version__
+from nnapi_prof.bundle.precision import MixedPrecision
 from nnapi_prof.convert.region import Permutes
 from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.model.region import CostModel
@@ -46,6 +47,8 @@ class ReportData:
     """The device that the plan and its costs are of, where it ran on another one."""
     environment: Environment | None = None
     """Where and how the report was written."""
+    mixed: MixedPrecision | None = None
+    """Where regions differ in precision: what the plan was chosen from."""
 
     @property
     def simulated(self) -> bool:

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from nnapi_prof.api import notebook
 from nnapi_prof.api import options as arguments
+from nnapi_prof.api.calibration import Calibration, CalibrationOptions, calibrate_model
 from nnapi_prof.api.devices import reached
-from nnapi_prof.api.events import Listener, Progress, to_log
+from nnapi_prof.api.events import SILENT, Listener, Progress, to_log
 from nnapi_prof.api.model import Model, loaded
 from nnapi_prof.api.objective import AdjustedCosts, Objective, UnitCost, Weight
 from nnapi_prof.api.program_costs import filled_costs, fitted_costs
 from nnapi_prof.costs import existing
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.measurement import Measurement
+from nnapi_prof.costs.model.precision import PrecisionCosts
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.views import left_at_trial, marginal, shown_targets
 from nnapi_prof.costs.store import CostStore
@@ -28,6 +30,7 @@ from nnapi_prof.device.protocol.results import AgentInfo, describe, device_finge
 from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.profile.options import ProfileOptions, ProfileOutcome
 from nnapi_prof.execution.profile.session import profile as measure_model
+from nnapi_prof.graph.plan import Precision
 from nnapi_prof.partition import Costs as PricedUnits
 from nnapi_prof.reports.words import (
     MARGINAL_MARKS,
@@ -39,6 +42,8 @@ from nnapi_prof.reports.words import (
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from nnapi_prof.precision.samples import Source
 
 
 USUAL = ProfileOptions()
@@ -80,6 +85,8 @@ class Costs:
     notes: tuple[str, ...] = ()
     objective: Objective | None = None
     """Of :meth:`adjusted` costs: what they are in place of ns."""
+    calibration: Calibration | None = field(default=None, repr=False)
+    """Of costs in several precisions: what 8 bits were fitted to, and errors are measured on."""
 
     @property
     def simulated(self) -> bool:
@@ -101,6 +108,15 @@ class Costs:
         """The fitted cost model; None where they are estimated, or of one's own making."""
         priced = self.as_they_are
         return priced if isinstance(priced, CostModel) else None
+
+    @property
+    def precisions(self) -> tuple[Precision, ...]:
+        """Those that regions may compute in; float32 alone (or what the conditions say in its
+        place), where no others were asked for."""
+        priced = self.as_they_are
+        if isinstance(priced, PrecisionCosts):
+            return priced.precisions
+        return (self.conditions.precision,)
 
     def adjusted(
         self,
@@ -286,6 +302,10 @@ def profile(
     cooldown_s: float = USUAL.cooldown_s,
     memory_mb: int | None = None,
     timeout_s: float = USUAL.timeout_s,
+    precisions: Sequence[str] | None = None,
+    calibration: Source | None = None,
+    transform: str | Callable[[Any], Any] | None = None,
+    samples: int | None = None,
     progress: Callable[[Progress], None] | None = None,
     listener: Listener | None = None,
 ) -> Costs:
@@ -309,6 +329,13 @@ def profile(
     (s) each of its steps. ``progress`` is called with a :class:`nnapi_prof.Progress` after each; a
     ``listener`` hears notes, too, in place of it.
 
+    ``precisions`` (``float32``, ``relaxed``, ``float16``, ``int8``) measures a float model in each,
+    for :func:`nnapi_prof.pareto` and for plans within an ``accuracy_budget``; float32 is always
+    among them. For 8 bits the model is calibrated with ``calibration``: a ``.pt``, ``.npz`` or
+    ``.npy``, a folder of these or (with ``transform``, a function or ``"module:function"``) of
+    images, a ``"module:function"``, or any iterable or DataLoader; of at most ``samples`` (None:
+    128) a quarter is held out. None takes the inputs bundled with the model, else random ones.
+
     Raises NnapiProfError: DeviceError where the device fails (what was measured is kept),
     UsageError, CostError. Ctrl-C raises :class:`Interrupted`, a KeyboardInterrupt; what was
     measured is kept, too.
@@ -319,6 +346,7 @@ def profile(
     arguments.number("budget_ms", budget_ms, 0)
     arguments.number("timeout_s", timeout_s, 0.001)
     named = None if accelerators is None else arguments.names("accelerators", accelerators)
+    chosen_precisions = arguments.precisions_of(precisions, relaxed, float16)
     options = ProfileOptions(
         warmup_ms=warmup_ms,
         rounds=rounds,
@@ -336,8 +364,13 @@ def profile(
     )
     listener = listener or to_log(progress)
     chosen = loaded(model)
+    data = CalibrationOptions(calibration, transform, samples)
     with open_table(costs) as store, reached(device, listener) as client:
-        return profile_on(chosen, client, store, options, listener)
+        if chosen_precisions is None:
+            return profile_on(chosen, client, store, options, listener)
+        return _profile_precisions(
+            chosen, client, store, options, listener, chosen_precisions, data
+        )
 
 
 def profile_on(
@@ -366,6 +399,50 @@ def profile_on(
         agent_info=outcome.info,
         outcome=outcome,
         notes=model.notes,
+    )
+
+
+def _profile_precisions(
+    model: Model,
+    client: AgentClient,
+    store: CostStore,
+    options: ProfileOptions,
+    listener: Listener,
+    precisions: tuple[Precision, ...],
+    data: CalibrationOptions,
+) -> Costs:
+    """:func:`profile_on` in several precisions."""
+    from nnapi_prof.execution.profile.precisions import profile_precisions
+
+    device, location = describe(client.info()), str(store.location)
+    calibration = calibrate_model(model, client.info(), precisions, data, listener)
+    listener.busy(f"{model.name} on {device}")
+    profiled = profile_precisions(
+        model.program,
+        client,
+        store,
+        options,
+        listener.progress,
+        precisions=precisions,
+        recipe=calibration.recipe,
+    )
+    outcome = profiled.total
+    if outcome.interrupted or profiled.costs is None:
+        raise Interrupted(device, location, outcome)
+    return Costs(
+        model=model,
+        device=device,
+        conditions=options.conditions,
+        priced=profiled.costs,
+        device_spec=client.serial,
+        fingerprint=outcome.fingerprint,
+        location=location,
+        measurements=tuple(store.measurements(outcome.fingerprint, conditions=options.conditions)),
+        device_info=_device_info(store, outcome.fingerprint),
+        agent_info=outcome.info,
+        outcome=outcome,
+        notes=model.notes,
+        calibration=calibration,
     )
 
 
@@ -398,6 +475,11 @@ def read_costs(
     float16: bool = False,
     fill: bool = False,
     until: str | None = None,
+    precisions: Sequence[str] | None = None,
+    calibration: Source | None = None,
+    transform: str | Callable[[Any], Any] | None = None,
+    samples: int | None = None,
+    listener: Listener = SILENT,
 ) -> Costs:
     """Reads what was measured of a model's units from a cost table; no device is needed.
 
@@ -406,13 +488,16 @@ def read_costs(
     it, with * and ?; None where there is only one; or a device that is open. The conditions
     ``threads``, ``cpus``, ``mode``, ``relaxed`` and ``float16`` are those that it was measured
     under. ``fill`` estimates units that were never measured from what else was measured on the
-    device. ``until``, a date or time in UTC, leaves out what was measured later.
+    device. ``until``, a date or time in UTC, leaves out what was measured later. ``precisions``,
+    ``calibration``, ``transform`` and ``samples`` are those of :func:`profile`, and need a device
+    that is open. A ``listener`` hears notes.
 
     Raises CostError where the model was not measured there, UsageError where the table or the
     device is not found.
     """
     chosen = loaded(model)
     conditions = arguments.conditions_of(threads, cpus, mode, relaxed, float16)
+    chosen_precisions = arguments.precisions_of(precisions, relaxed, float16)
     until = None if until is None else stated_instant("until", until, end=True)
     with open_table(costs, to_read=True) as store:
         if isinstance(device, AgentClient):
@@ -424,8 +509,19 @@ def read_costs(
             Selection((fingerprint,), conditions=conditions, until=until, newest=True)
         )
         notes: tuple[str, ...] = chosen.notes
-        priced: CostModel
-        if fill:
+        priced: CostModel | PrecisionCosts
+        calibrated = None
+        if chosen_precisions is not None:
+            if not isinstance(device, AgentClient):
+                raise UsageError(
+                    "costs in several precisions are calibrated for a device: pass one that is open"
+                )
+            data = CalibrationOptions(calibration, transform, samples)
+            calibrated = calibrate_model(chosen, device.info(), chosen_precisions, data, listener)
+            priced = _read_precisions(
+                chosen, calibrated, store, fingerprint, conditions, chosen_precisions
+            )
+        elif fill:
             priced, note = filled_costs(chosen.program, rows, fingerprint)
             notes = (*notes, note) if note else notes
         else:
@@ -442,7 +538,30 @@ def read_costs(
             device_info=_device_info(store, fingerprint),
             agent_info=device.info() if isinstance(device, AgentClient) else None,
             notes=notes,
+            calibration=calibrated,
         )
+
+
+def _read_precisions(
+    model: Model,
+    calibration: Calibration,
+    store: CostStore,
+    fingerprint: str,
+    conditions: Conditions,
+    precisions: Sequence[Precision],
+) -> PrecisionCosts:
+    from nnapi_prof.execution.profile.forms import read_precision_costs
+
+    rows: dict[Precision, Sequence[Measurement]] = {
+        precision: store.select(
+            Selection(
+                (fingerprint,), conditions=replace(conditions, precision=precision), newest=True
+            )
+        )
+        for precision in precisions
+        if precision is not Precision.INT8
+    }
+    return read_precision_costs(model.program, calibration.recipe, rows)
 
 
 def _device_info(store: CostStore, fingerprint: str) -> Mapping[str, Any]:

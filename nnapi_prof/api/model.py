@@ -11,13 +11,14 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnapi_prof.api import notebook
 from nnapi_prof.api.events import SILENT, Listener
+from nnapi_prof.bundle.precision import MixedPrecision
 from nnapi_prof.errors import FrontendError, InputSpecError
 from nnapi_prof.execution.profile.cached_units import CachedUnits, cached_units
 from nnapi_prof.graph.unit import UnitGraph
@@ -56,6 +57,8 @@ class Model:
     outline: CachedUnits = field(repr=False)
     """Its units, and how to get the rest of it."""
     _folder: _OwnFolder | None = field(default=None, repr=False, compare=False)
+    mixed: MixedPrecision | None = field(default=None, repr=False)
+    """Where some of its units are in 8 bits: which, and how; its file has the float model."""
 
     @property
     def name(self) -> str:
@@ -87,6 +90,11 @@ class Model:
         from nnapi_prof.frontend import reference
 
         return reference(self.path)
+
+    def in_precision(self, mixed: MixedPrecision) -> Model:
+        """The model with some of its units in 8 bits. Raises ConversionError."""
+        outline = replace(CachedUnits.of(mixed.applied(self.program)), name=self.name)
+        return replace(self, outline=outline, mixed=mixed)
 
     def frame(self) -> pd.DataFrame:
         """One row for each unit, in order: ``unit`` (its number), ``name``, ``label``, ``macs``
@@ -277,8 +285,11 @@ def _name_of(model: Any) -> str:
 LOGGER = logging.getLogger(__name__)
 
 
-def read_model(path: Path, inputs: Sequence[str], keep: bool = False) -> Program:
-    """Loads a model; ``keep`` is that of frontend.load.
+def read_model(
+    path: Path, inputs: Sequence[str], keep: bool = False, mixed: MixedPrecision | None = None
+) -> Program:
+    """Loads a model; ``keep`` is that of frontend.load. With ``mixed`` some of its units are in 8
+    bits.
 
     Raises what :func:`nnapi_prof.frontend.load` raises, and FrontendError where nothing is left to
     place on a device.
@@ -293,4 +304,4 @@ def read_model(path: Path, inputs: Sequence[str], keep: bool = False) -> Program
             f"{path} computes nothing: its outputs are constants or its inputs as they are; give a"
             " model with operations to measure and to place"
         )
-    return program
+    return program if mixed is None else mixed.applied(program)

@@ -126,6 +126,30 @@ def conditions_of(
     return Conditions(precision, Mode(mode), threads, cores)
 
 
+def precisions_of(
+    words: Sequence[str | Precision] | None, relaxed: bool = False, float16: bool = False
+) -> tuple[Precision, ...] | None:
+    """The precisions that regions may compute in, float32 always first; None where none are asked
+    for. Raises UsageError where one is none, or the conditions say one for all."""
+    if words is None:
+        return None
+    if relaxed or float16:
+        raise UsageError(
+            spelled(
+                "--relaxed and --float16 are for the whole model: name them in --precisions",
+                "relaxed and float16 are for the whole model: name them in precisions",
+            )
+        )
+    chosen = [Precision.FLOAT32]
+    for word in [words] if isinstance(words, str) else words:
+        try:
+            chosen.append(Precision(word))
+        except ValueError as error:
+            names = ", ".join(precision.value for precision in Precision)
+            raise UsageError(f"precision {word!r} is none of {names}") from error
+    return tuple(dict.fromkeys(chosen))
+
+
 LEAST_SECONDS, MOST_SECONDS = 0.1, 86_400
 """Of planning."""
 

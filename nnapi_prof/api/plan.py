@@ -37,7 +37,7 @@ from nnapi_prof.costs.model.views import with_intervals
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.results import AgentInfo
-from nnapi_prof.errors import UsageError
+from nnapi_prof.errors import UsageError, spelled
 from nnapi_prof.execution.options import RunOptions
 from nnapi_prof.graph.plan import Plan
 from nnapi_prof.partition import Costs as PricedUnits
@@ -214,6 +214,7 @@ class Planned:
             if measured is not None and not isinstance(measured, FilledCosts):
                 fits = measured.fits
         bundle = bundle_of(program, file, info, self.plans, self.conditions, notes, fits)
+        bundle = replace(bundle, mixed=self.model.mixed)
         return with_open_sizes(bundle, self.model.inputs)
 
     def report(
@@ -264,6 +265,7 @@ class Planned:
             device_info=self.costs.device_info,
             notes=bundle.notes,
             permutes={plan.name: bundle.permutes(plan) for plan in bundle.plans},
+            mixed=bundle.mixed,
         )
 
     def __repr__(self) -> str:
@@ -318,6 +320,8 @@ def partition(
     solver: Literal["search", "milp"] = "search",
     best: bool = False,
     seconds: float | None = None,
+    accuracy_budget: float | None = None,
+    metric: str = "relative",
     device: str | AgentClient | None = None,
     verify: bool | None = None,
     cooldown_s: float = RunOptions().cooldown_s,
@@ -347,6 +351,11 @@ def partition(
     ``memory_mb``, ``progress`` and ``listener`` are those of :func:`nnapi_prof.profile`. For a
     ``device`` that is open already the plan's regions are converted at once.
 
+    Costs in several precisions (:func:`nnapi_prof.profile` with ``precisions``) want an
+    ``accuracy_budget``: the largest error of the plan (0.02: 2 %), by ``metric`` as
+    :func:`nnapi_prof.pareto` takes it. The fastest plan on the front that keeps to it, on held-out
+    data, too, says which units are in 8 bits; the model so is measured and planned on the device.
+
     Raises UsageError where an argument names what is not there, PartitionError where no plan keeps
     to what is asked, DeviceError where the device fails.
     """
@@ -367,6 +376,42 @@ def partition(
         best,
         seconds,
     )
+    if accuracy_budget is not None:
+        arguments.number("accuracy_budget", accuracy_budget, 0)
+        if own_costs is None or plan_options.constrain:
+            raise UsageError(
+                "an accuracy budget is for costs that profile() measured in several precisions, and"
+                " for plans without other constraints"
+            )
+        from nnapi_prof.api.mixed import planned_within
+        from nnapi_prof.api.pareto import pareto
+
+        front = pareto(
+            chosen,
+            own_costs,
+            metric=metric,
+            budgets=(accuracy_budget,),
+            seconds=seconds,
+            listener=listener,
+        )
+        return planned_within(
+            front,
+            accuracy_budget,
+            device=device,
+            verify=verify,
+            best=best,
+            seconds=seconds,
+            cooldown_s=cooldown_s,
+            memory_mb=memory_mb,
+            listener=listener,
+        )
+    if own_costs is not None and own_costs.calibration is not None:
+        raise UsageError(
+            spelled(
+                "costs in several precisions want --accuracy-budget, as 2%",
+                "costs in several precisions want an accuracy_budget, as 0.02",
+            )
+        )
     if not hasattr(priced, "unit_cost"):
         raise UsageError(f"costs are a {type(costs).__name__}: those of profile() are wanted")
     if own_costs is not None and own_costs.model.graph != chosen.graph:
@@ -434,8 +479,9 @@ def read_plan(path: str | os.PathLike[str]) -> Planned:
     folder = Path(path)
     bundle = read_bundle(folder)
     model = load(folder / bundle.model_file, bundle.inputs)
+    model = replace(model, outline=replace(model.outline, name=bundle.model))
     return Planned(
-        model=replace(model, outline=replace(model.outline, name=bundle.model)),
+        model=model if bundle.mixed is None else model.in_precision(bundle.mixed),
         plans=bundle.plans,
         device=bundle.device,
         conditions=bundle.conditions,

@@ -231,7 +231,7 @@ def at_sizes(bundle: Bundle, model: Path, stated: Sequence[str]) -> tuple[Bundle
             f"the bundle is for the input {listed(made_for)}, {listed(specs)} was stated: sizes"
             ' that may change must be left open in `nnapi-prof partition --input "1x3x?x?"`'
         )
-    program = read_model(model, stated)
+    program = read_model(model, stated, mixed=bundle.mixed)
     for before, now in zip(bundle.graph.units, program.units.units, strict=False):
         if (before.nodes, before.inputs, before.outputs) != (now.nodes, now.inputs, now.outputs):
             break

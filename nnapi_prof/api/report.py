@@ -135,6 +135,7 @@ def data_of(
         segment_permutes=bundle.segment_permutes(plans[0]),
         planned_for=bundle.device if run and run.fingerprint != bundle.fingerprint else "",
         environment=this_environment(),
+        mixed=bundle.mixed,
     )
 
 
@@ -189,7 +190,7 @@ def _costs(
     from nnapi_prof.api.model import read_model
     from nnapi_prof.api.program_costs import filled_costs
 
-    program = read_model(model, bundle.inputs)
+    program = read_model(model, bundle.inputs, mixed=bundle.mixed)
     return filled_costs(program, rows, bundle.fingerprint)[0]
 
 

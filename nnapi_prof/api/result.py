@@ -311,8 +311,11 @@ def run(
                 examples, references = expected(program, planned.model.eager, options)
             else:
                 examples, references = _checked(planned, inputs)
+        floats = None
+        if planned.model.mixed is not None:  # what is compared is the same arithmetic
+            floats, references = references, program.module(*examples)
         bundle = planned.bundle_for(info)
-        report = run_on(bundle, program, examples, references, client, options, listener)
+        report = run_on(bundle, program, examples, references, client, options, listener, floats)
     return Result(replace(planned, converted=bundle), report)
 
 
@@ -334,11 +337,11 @@ def _with_model(bundle: Bundle, path: Path, sizes: Sequence[str], listener: List
         if sizes:
             bundle, program = at_sizes(bundle, path, sizes)
         else:
-            program = read_model(path, bundle.inputs)
+            program = read_model(path, bundle.inputs, mixed=bundle.mixed)
             listener.notes(*program.notes)
     outline = replace(CachedUnits.of(program), name=bundle.model)
     return Planned(
-        model=Model(path, tuple(sizes) or bundle.inputs, outline),
+        model=Model(path, tuple(sizes) or bundle.inputs, outline, mixed=bundle.mixed),
         plans=bundle.plans,
         device=bundle.device,
         conditions=bundle.conditions,
@@ -403,10 +406,12 @@ def run_on(
     client: AgentClient,
     options: RunOptions | None = None,
     listener: Listener = SILENT,
+    floats: Sequence[Tensor] | None = None,
 ) -> RunReport:
     """:func:`run` where all is open already: runs a bundle under the conditions it was planned
-    for, and compares its outputs with ``references``. Raises AgentError where the plan does not
-    run."""
+    for, and compares its outputs with ``references``. Of a bundle with units in 8 bits these are
+    of the quantised model in eager PyTorch, and ``floats`` those of the float one. Raises
+    AgentError where the plan does not run."""
     from nnapi_prof.execution.run import run_bundle
 
     options = (options or RunOptions()).under(bundle.conditions)
@@ -415,7 +420,7 @@ def run_on(
         listener.progress(Progress("running", done, total, plan))
 
     listener.progress(Progress("running", 0, len(bundle.plans) if options.baselines else 1, ""))
-    return run_bundle(bundle, program, inputs, references, client, options, heard)
+    return run_bundle(bundle, program, inputs, references, client, options, heard, floats)
 
 
 def keep_result(bundle: Path, report: RunReport) -> Path:

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from nnapi_prof.bundle.precision import MixedPrecision
 from nnapi_prof.convert.region import Permutes, Region, permutes
 from nnapi_prof.costs.conditions import Conditions, Precision
 from nnapi_prof.costs.model.regression import TargetFit
@@ -218,6 +219,10 @@ class Bundle:
 
     plan_set: PlanSet | None = None
     """Which of ``plans`` are the partitioner's own, where there are several; None: the first."""
+
+    mixed: MixedPrecision | None = None
+    """Where regions differ in precision: how the model is quantised, for ``graph`` is the quantised
+    one then, and what its plan was chosen from."""
 
     @property
     def plan(self) -> Plan:

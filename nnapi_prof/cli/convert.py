@@ -27,6 +27,7 @@ from nnapi_prof.errors import InputSpecError, NnapiProfError, UnsupportedOp, Usa
 from nnapi_prof.nnapi.codes import FeatureLevel
 
 if TYPE_CHECKING:
+    from nnapi_prof.bundle.precision import MixedPrecision
     import torch
     from rich.console import Console
 
@@ -393,14 +394,16 @@ def write_region(
     say(f"{len(described.region.operations)} NNAPI operations in {', '.join(names)}")
 
 
-def load_program(path: Path, inputs: Sequence[str], keep: bool = False) -> Program:
-    """A model's program; says its notes. ``keep`` and errors are those of
+def load_program(
+    path: Path, inputs: Sequence[str], keep: bool = False, mixed: MixedPrecision | None = None
+) -> Program:
+    """A model's program; says its notes. ``keep``, ``mixed`` and errors are those of
     :func:`nnapi_prof.api.model.read_model`."""
     with listening() as listener:
         with listener.working(f"reading {path.name}"):
             from nnapi_prof.api.model import read_model
 
-            program = read_model(path, inputs, keep)
+            program = read_model(path, inputs, keep, mixed)
         listener.notes(*program.notes)
     return program
 
@@ -533,7 +536,7 @@ def write_plan(written: OutputFiles, path: Path, bundle: Bundle, relaxed: bool) 
     from nnapi_prof.frontend.loader import model_structure
 
     model = written.source / bundle.model_file
-    program = load_program(model, bundle.inputs)
+    program = load_program(model, bundle.inputs, mixed=bundle.mixed)
     planned_units = [(unit.nodes, unit.inputs, unit.outputs) for unit in bundle.graph.units]
     if planned_units != [(unit.nodes, unit.inputs, unit.outputs) for unit in program.units.units]:
         raise InputSpecError(

@@ -33,6 +33,7 @@ from nnapi_prof.cli.output import (
     stdout,
     unit_of,
 )
+from nnapi_prof.cli.precisions import CALIBRATION, METRIC, ErrorBudget, precision_options
 from nnapi_prof.cli.progress import listening
 
 if TYPE_CHECKING:
@@ -154,6 +155,15 @@ def plan_options(function: F) -> F:
     is_flag=True,
     help="Do not run plan and baselines whole before choosing.",
 )
+@precision_options(None)
+@click.option(
+    "--accuracy-budget",
+    type=ErrorBudget(),
+    metavar="ERROR",
+    help="With --precisions: the largest error of the plan (2%, 0.02, 34dB), on held-out data,"
+    " too.",
+)
+@METRIC
 @MODEL
 def command(
     device_spec: str | None,
@@ -173,9 +183,13 @@ def command(
     latency); Ctrl-C while it is searched for keeps the best one until then. Before it is written,
     plan and baselines run whole on the device, a few times each: where a baseline is faster end to
     end, it becomes the plan.
+
+    With --precisions and --accuracy-budget, targets and precisions of all regions are chosen
+    together: the fastest plan whose error keeps to the budget (`nnapi-prof pareto` shows them all).
     """
     path = output or model.with_suffix(".nnprof")
     conditions = {name: options.pop(name) for name in CONDITIONS}
+    data = {name: options.pop(name) for name in CALIBRATION}
     with listening() as listener:
         with listener.working("loading PyTorch"):
             from nnapi_prof.api.costs import open_table, read_costs
@@ -185,7 +199,9 @@ def command(
 
         loaded = load(model, inputs, listener=listener)
         with open_table(costs) as store, reached(device_spec, listener) as client:
-            unit_costs = read_costs(loaded, store, client, fill=estimate, **conditions)
+            unit_costs = read_costs(
+                loaded, store, client, fill=estimate, listener=listener, **conditions, **data
+            )
             planned = partition(
                 loaded,
                 unit_costs,

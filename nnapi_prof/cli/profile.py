@@ -31,6 +31,7 @@ from nnapi_prof.cli.output import (
     stdout,
     unit_of,
 )
+from nnapi_prof.cli.precisions import precision_options
 from nnapi_prof.cli.progress import listening
 from nnapi_prof.execution.profile.options import ProfileOptions
 
@@ -120,6 +121,7 @@ USUAL = ProfileOptions()
     show_default=True,
     help="Watchdog over a region's compilation and warm-up, and over each of its rounds.",
 )
+@precision_options(None)
 @MODEL
 def command(
     device_spec: str | None,

@@ -49,12 +49,14 @@ def run_bundle(
     client: AgentClient,
     options: RunOptions,
     progress: Progress | None = None,
+    floats: Sequence[torch.Tensor] | None = None,
 ) -> RunReport:
     """Runs a bundle's plan and, if asked, its baselines.
 
     ``inputs`` are logical tensors in the order of the graph's inputs, ``expected`` the outputs of
-    eager PyTorch for them, flattened. Raises AgentError where the plan itself fails; a baseline
-    that fails is reported as such.
+    eager PyTorch for them, flattened; where the bundle has units in 8 bits, of the quantised model,
+    and ``floats`` are those of the float one. Raises AgentError where the plan itself fails; a
+    baseline that fails is reported as such.
     """
     info = client.info()
     notes = list(bundle.notes)
@@ -110,6 +112,16 @@ def run_bundle(
     notes += _faster_rivals(runs)
     if options.conditions.precision is not Precision.FLOAT32:
         notes.append(_moved(options.conditions.precision, checks))
+    if floats is not None and bundle.mixed is not None:
+        off = compare(names, mine, [value.detach().numpy() for value in floats])
+        worst = max((check.relative for check in off), default=0.0)
+        n_int8, point = len(bundle.mixed.int8_units), bundle.mixed.chosen_row
+        expected_error = "" if point is None else f"; on held-out data {point.held_out_error:.2%}"
+        notes.append(
+            f"outputs are compared with the same arithmetic in eager PyTorch ({n_int8} units in 8"
+            f" bits); from those of the float model they are off by {worst:.1e} of their largest"
+            f" value for these inputs{expected_error} ({bundle.mixed.metric})"
+        )
     notes += [f"{run.plan.name}: {flag}" for run in runs for flag in run.flags]
     if runs[0].error is not None:
         raise AgentError(f"{client.serial}: the plan ran once, then failed: {runs[0].error}")

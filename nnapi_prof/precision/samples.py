@@ -261,6 +261,12 @@ def _split(
         yield Sample(_converted(values, types, name), target)
         return
     sizes = {shape[:1] for shape in shapes}
+    if len(sizes) == 1 and all(s[1:] == w for s, w in zip(shapes, wanted, strict=True)):
+        for index in range(shapes[0][0]):  # whole samples in a row
+            values = [value[index] for value in inputs]
+            own = target[index] if target is not None and target.ndim else target
+            yield Sample(_converted(values, types, name), own)
+        return
     batches = {shape[:1] for shape in wanted}
     rests = all(s[1:] == w[1:] for s, w in zip(shapes, wanted, strict=True))
     if len(sizes) != 1 or len(batches) != 1 or not rests or () in sizes | batches:

@@ -28,6 +28,7 @@ def test_the_names_are_these() -> None:
         "estimate",
         "go",
         "load",
+        "pareto",
         "partition",
         "profile",
         "read_costs",

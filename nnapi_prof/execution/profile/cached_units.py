@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from nnapi_prof.graph.program import Program
 
 
-CUTTING_CODE = ("frontend", "graph")
+CUTTING_CODE = ("frontend", "graph", "passes")
 """Packages of nnapi_prof that decide what the units of a model are."""
 
 

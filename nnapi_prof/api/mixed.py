@@ -1,0 +1,132 @@
+"""From a point of the front to a plan that runs: the model in the point's precisions, measured and
+planned as any model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nnapi_prof.api.costs import Costs, open_table, profile
+from nnapi_prof.api.devices import reached
+from nnapi_prof.api.events import Listener
+from nnapi_prof.api.model import Model
+from nnapi_prof.api.pareto import FrontPoint, Pareto
+from nnapi_prof.api.plan import Planned, partition
+from nnapi_prof.bundle.precision import FrontRow, MixedPrecision, Sensitivity
+from nnapi_prof.device.agent import AgentClient
+from nnapi_prof.graph.plan import Engine, Precision
+
+
+def planned_within(
+    front: Pareto,
+    budget: float,
+    *,
+    device: str | AgentClient | None = None,
+    verify: bool | None = None,
+    best: bool = False,
+    seconds: float | None = None,
+    cooldown_s: float,
+    memory_mb: int | None,
+    listener: Listener,
+) -> Planned:
+    """The fastest plan of a front that keeps to a budget, on held-out data, too.
+
+    The model with the plan's units in 8 bits is measured on the accelerators that the plan uses,
+    conversions at borders among its units, and planned again: its precisions stand, what runs where
+    may still become better. Raises PartitionError where no plan keeps to the budget.
+    """
+    point = front.within(budget)
+    for other in front.passed_over(budget):
+        listener.note(
+            f"{other.name} would be faster ({other.latency_ns / 1e6:.3f} ms), but its error on"
+            f" held-out data is {other.held_out.error:.2%}, above the budget of {budget:.2%}"
+        )
+    costs = front.costs
+    model = mixed_model(front, point, budget)
+    precision = _float_precision(point)
+    targets = {segment.target for segment in point.plan.segments}
+    accelerators = sorted({t.accelerator for t in targets if t.accelerator is not None})
+    preferences = sorted({t.preference.short for t in targets if t.preference is not None})
+    with (
+        open_table(costs.location) as store,
+        reached(device or costs.device_spec, listener) as client,
+    ):
+        own = profile(
+            model,
+            client,
+            costs=store,
+            threads=costs.conditions.threads,
+            cpus=costs.conditions.cpus,
+            mode=costs.conditions.mode.value,
+            relaxed=precision is Precision.RELAXED,
+            float16=precision is Precision.FLOAT16,
+            accelerators=accelerators,
+            preferences=preferences or None,
+            cooldown_s=cooldown_s,
+            memory_mb=memory_mb,
+            listener=listener,
+        )
+        return partition(
+            model,
+            own,
+            device=client,
+            verify=verify,
+            best=best,
+            seconds=seconds,
+            cooldown_s=cooldown_s,
+            memory_mb=memory_mb,
+            listener=listener,
+        )
+
+
+def mixed_model(front: Pareto, point: FrontPoint, budget: float | None) -> Model:
+    """The model with a point's units in 8 bits, and all that a report says of the choice."""
+    model = front.costs.model
+    precisions = point.precisions(len(model.graph.units))
+    calibration = front.costs.calibration
+    recipe = None if calibration is None else calibration.recipe
+    mixed = MixedPrecision(
+        recipe={} if recipe is None else recipe.to_json(),
+        int8_units=frozenset(u for u, p in enumerate(precisions) if p is Precision.INT8),
+        metric=front.metric,
+        budget=budget,
+        chosen=point.name,
+        front=tuple(
+            _row(front.costs, each, is_baseline)
+            for is_baseline, group in ((False, front.points), (True, front.baselines))
+            for each in group
+        ),
+        sensitivity=tuple(
+            Sensitivity(unit.label, _finite(front.precisions, errors))
+            for unit, errors in zip(model.graph.units, front.sensitivity, strict=True)
+        ),
+    )
+    return model.in_precision(mixed)
+
+
+def _row(costs: Costs, point: FrontPoint, is_baseline: bool) -> FrontRow:
+    precisions = point.precisions(len(costs.model.graph.units))
+    return FrontRow(
+        name=point.name,
+        is_baseline=is_baseline,
+        latency_ns=point.latency_ns,
+        error=point.error,
+        held_out_error=point.held_out.error,
+        held_out_low=point.held_out.low,
+        held_out_high=point.held_out.high,
+        n_segments=len(point.plan.segments),
+        n_units={p: precisions.count(p) for p in dict.fromkeys(precisions)},
+    )
+
+
+def _finite(precisions: Sequence[Precision], errors: Sequence[float]) -> dict[Precision, float]:
+    return {p: e for p, e in zip(precisions, errors, strict=True) if e < float("inf")}
+
+
+def _float_precision(point: FrontPoint) -> Precision:
+    """What NNAPI computes floats in: the most exact precision that the plan has there."""
+    used = {
+        segment.target.precision
+        for segment in point.plan.segments
+        if segment.target.engine is Engine.NNAPI and segment.target.precision is not Precision.INT8
+    }
+    return next((precision for precision in Precision if precision in used), Precision.FLOAT32)

@@ -1,0 +1,164 @@
+"""``nnapi-prof pareto``: Show latency against accuracy: targets and precisions chosen together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nnapi_prof.cli.command import Command
+from nnapi_prof.cli.options import (
+    HELP,
+    MODEL,
+    common_options,
+    cooldown_option,
+    costs_option,
+    cpus_option,
+    device_option,
+    input_option,
+    memory_option,
+)
+from nnapi_prof.cli.output import as_json, boxed, line, ms, print_document, say, stdout, unit_of
+from nnapi_prof.cli.precisions import METRIC, ErrorBudget, precision_options
+from nnapi_prof.cli.progress import listening
+from nnapi_prof.costs.conditions import Conditions, Mode
+
+if TYPE_CHECKING:
+    from nnapi_prof.api.pareto import FrontPoint, Pareto
+
+USUAL = Conditions()
+
+
+@click.command(
+    "pareto",
+    cls=Command,
+    context_settings=HELP,
+    examples=[
+        "nnapi-prof pareto --device sim:dsp-phone --calibration images.npz model.pt",
+        "nnapi-prof pareto --budget 1% --budget 40dB --json model.pt > front.json",
+    ],
+)
+@common_options
+@device_option
+@input_option
+@costs_option
+@precision_options("float32,relaxed,int8")
+@METRIC
+@click.option(
+    "--budget",
+    "budgets",
+    type=ErrorBudget(),
+    multiple=True,
+    metavar="ERROR",
+    help="An error (2%, 0.02, 34dB) that a plan is searched for within, beside the usual ones.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0.1, 86_400),
+    help="Most that the search for each plan may take. Default: 10.",
+)
+@click.option(
+    "--accuracy-s",
+    type=click.FloatRange(0),
+    default=120.0,
+    show_default=True,
+    help="Measuring errors may take about this long.",
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(1, 64),
+    default=USUAL.threads,
+    show_default=True,
+    help="Threads of the device's CPU engine.",
+)
+@cpus_option(USUAL.cpus)
+@click.option(
+    "--mode",
+    type=click.Choice([mode.value for mode in Mode]),
+    default=USUAL.mode.value,
+    show_default=True,
+    help="How NNAPI is asked to compute.",
+)
+@cooldown_option
+@memory_option
+@MODEL
+def command(
+    device_spec: str | None,
+    inputs: tuple[str, ...],
+    metric: str,
+    budgets: tuple[float, ...],
+    seconds: float | None,
+    accuracy_s: float,
+    model: Path,
+    **options: Any,
+) -> None:
+    """Show latency against accuracy: for every budget of error the fastest plan, the targets and
+    precisions of its regions chosen together.
+
+    What the cost table lacks is measured first, in every precision. The error of each unit, and of
+    each plan whole, is measured on this host in NNAPI's own arithmetic, on the calibration data; a
+    quarter of that is held out and judges the plans. Beside the front stand one precision for all,
+    and the orders that lower unit after unit. `nnapi-prof partition --precisions ...
+    --accuracy-budget 2%` takes a plan of it.
+    """
+    with listening() as listener:
+        with listener.working("loading PyTorch"):
+            from nnapi_prof.api.costs import profile
+            from nnapi_prof.api.model import load
+            from nnapi_prof.api.pareto import pareto
+
+        loaded = load(model, inputs, listener=listener)
+        costs = profile(loaded, device_spec, listener=listener, **options)
+        front = pareto(
+            loaded,
+            costs,
+            metric=metric,
+            budgets=budgets,
+            seconds=seconds,
+            accuracy_s=accuracy_s,
+            listener=listener,
+        )
+    if as_json():
+        from nnapi_prof.documents.pareto import of_pareto
+
+        print_document(of_pareto(front))
+        return
+    show_front(front)
+    for note in front.notes:
+        say(f"note: {note}")
+
+
+def show_front(front: Pareto) -> None:
+    """The points, the baselines, and what the best of these costs more at its own error."""
+    console = stdout()
+    unit = unit_of(front.simulated)
+    heads = ["latency", "error", "held out", "95 %", "segments"]
+    title = f"{front.costs.model.name}: latency in {unit} against error ({front.metric})"
+    table = boxed(title, ["plan"], heads, "units")
+    for point in (*front.points, *front.baselines):
+        table.add_row(point.name, *_cells(point), _units(front, point))
+    console.print(table)
+    floats = [p for p in front.baselines if p.name == "uniform float32"]
+    if floats and front.points[0].latency_ns > 0:
+        gain = floats[0].latency_ns / front.points[0].latency_ns
+        line(
+            console,
+            f"(the fastest is {gain:.2f} times as fast as the best plan in float32, with an error"
+            f" of {front.points[0].held_out.error:.2%} on held-out data)",
+        )
+
+
+def _cells(point: FrontPoint) -> list[str]:
+    return [
+        ms(point.latency_ns),
+        f"{point.error:.2%}",
+        f"{point.held_out.error:.2%}",
+        f"{point.held_out.low:.2%} … {point.held_out.high:.2%}",
+        str(len(point.plan.segments)),
+    ]
+
+
+def _units(front: Pareto, point: FrontPoint) -> str:
+    chosen = point.precisions(len(front.costs.model.graph.units))
+    return ", ".join(f"{chosen.count(p)} {p.value}" for p in dict.fromkeys(chosen))

@@ -1,0 +1,98 @@
+"""Options of commands that choose precisions: which ones, what is calibrated with, what an error
+is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from nnapi_prof.graph.plan import Precision
+
+CALIBRATION = ("precisions", "calibration", "transform", "samples")
+"""What :func:`precision_options` gives to a command."""
+F = TypeVar("F", bound=Callable[..., Any])
+WORDS = ",".join(precision.value for precision in Precision)
+_BUDGET = re.compile(r"([0-9.]+(?:e-?[0-9]+)?) *(%|dB)?", re.IGNORECASE)
+
+
+class ErrorBudget(click.ParamType[float]):
+    """An error as a share: ``2%``, ``0.02``, or as its distance, ``34dB``."""
+
+    name = "error"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        match = _BUDGET.fullmatch(str(value).strip())
+        try:
+            number = float(match[1]) if match else -1.0
+        except ValueError:
+            number = -1.0
+        unit = (match[2] or "").lower() if match else ""
+        if number < 0 or (unit == "db" and number == 0):
+            self.fail(f"{value!r} is no error: write 2%, 0.02 or 34dB", param, ctx)
+        return 10 ** (-number / 20) if unit == "db" else number / 100 if unit else number
+
+
+def _precisions(
+    _context: click.Context, _parameter: click.Parameter, value: str | None
+) -> tuple[Precision, ...] | None:
+    if value is None:
+        return None
+    try:
+        words = [word.strip() for word in value.split(",")]
+        return tuple(dict.fromkeys(Precision(word) for word in words))
+    except ValueError as error:
+        raise click.BadParameter(f"{value!r}: some of {WORDS} are wanted") from error
+
+
+def precision_options(default: str | None) -> Callable[[F], F]:
+    """``--precisions`` (None where none are asked for), ``--calibration``, ``--transform``,
+    ``--samples``: arguments of :func:`nnapi_prof.profile`."""
+    options = (
+        click.option(
+            "--precisions",
+            metavar=WORDS,
+            default=default,
+            show_default=default is not None,
+            callback=_precisions,
+            help="Precisions that regions may compute in; each is measured.",
+        ),
+        click.option(
+            "--calibration",
+            metavar="DATA",
+            help="Inputs that 8 bits are fitted to and errors measured on: a .pt, .npz or .npy, a"
+            " folder of these or of images, or module:function. Default: the file's own inputs,"
+            " else random ones.",
+        ),
+        click.option(
+            "--transform",
+            metavar="MODULE:FUNCTION",
+            help="Makes an input of an image of --calibration.",
+        ),
+        click.option(
+            "--samples",
+            type=click.IntRange(2, 100_000),
+            help="Most samples to use; a quarter of them chooses nothing and judges. Default: 128.",
+        ),
+    )
+
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+METRIC = click.option(
+    "--metric",
+    metavar="NAME|MODULE:FUNCTION",
+    default="relative",
+    show_default=True,
+    help="What an error is: relative (root mean square of the outputs less their mean), mean,"
+    " largest, cosine, top1, or a function of (outputs, targets).",
+)

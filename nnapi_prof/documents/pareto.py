@@ -1,0 +1,97 @@
+"""What ``pareto`` prints with ``--json``: plans by latency and error, baselines beside them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nnapi_prof.documents.plans import CONDITIONS, NOTES, PLAN, UNIT, of_plan, of_units
+from nnapi_prof.documents.schema import (
+    COUNT,
+    NUMBER,
+    NUMBER_OR_NULL,
+    TEXT,
+    TRUTH,
+    Document,
+    array,
+    described,
+    document,
+    finite,
+    mapping,
+    obj,
+)
+
+if TYPE_CHECKING:
+    from nnapi_prof.api.pareto import FrontPoint, Pareto
+
+POINT = obj(
+    name=TEXT,
+    latency_ns=described(NUMBER, "as predicted, conversions between precisions included"),
+    error=described(NUMBER, "of the whole plan on the calibration data: 0.02 is 2 %"),
+    predicted_error=described(NUMBER, "what its units' own errors add up to"),
+    held_out_error=obj(
+        error=described(NUMBER, "of the whole plan, on data that chose nothing"),
+        low=described(NUMBER, "on other data of the same kind it lies between this ..."),
+        high=described(NUMBER, "... and this, nineteen times out of twenty"),
+    ),
+    segments=described(COUNT, "how many"),
+    plan=described(PLAN, "of the float model's units; targets say their precisions"),
+)
+
+
+@document(
+    "pareto",
+    1,
+    "Latency against accuracy: plans of which none is both faster and more accurate than another",
+    model=TEXT,
+    device=described(TEXT, "for people"),
+    simulated=TRUTH,
+    conditions=CONDITIONS,
+    precisions=described(array(TEXT), "that plans chose from"),
+    metric=described(TEXT, "what the errors are, for people"),
+    units=array(UNIT),
+    sensitivity=described(
+        array(mapping(NUMBER_OR_NULL)),
+        "of each unit: precision -> the error that it alone causes; null where it cannot run so",
+    ),
+    points=described(array(POINT), "the fastest first"),
+    baselines=described(
+        array(POINT), "one precision for all, and the orders that lower unit after unit"
+    ),
+    notes=NOTES,
+)
+def of_pareto(front: Pareto) -> Document:
+    return {
+        "model": front.costs.model.name,
+        "device": front.costs.device,
+        "simulated": front.simulated,
+        "conditions": front.costs.conditions.to_json(),
+        "precisions": [precision.value for precision in front.precisions],
+        "metric": front.metric,
+        "units": of_units(front.costs.model.graph),
+        "sensitivity": [
+            {
+                precision.value: finite(error)
+                for precision, error in zip(front.precisions, errors, strict=True)
+            }
+            for errors in front.sensitivity
+        ],
+        "points": [_point(point) for point in front.points],
+        "baselines": [_point(point) for point in front.baselines],
+        "notes": list(front.notes),
+    }
+
+
+def _point(point: FrontPoint) -> Document:
+    return {
+        "name": point.name,
+        "latency_ns": point.latency_ns,
+        "error": point.error,
+        "predicted_error": point.predicted_error,
+        "held_out_error": {
+            "error": point.held_out.error,
+            "low": point.held_out.low,
+            "high": point.held_out.high,
+        },
+        "segments": len(point.plan.segments),
+        "plan": of_plan(point.plan),
+    }

@@ -1,0 +1,123 @@
+"""A float model on a phone whose DSP takes 8 bits only: the front, a plan within a budget, its run."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+import nnapi_prof as np_
+from nnapi_prof.api.pareto import Pareto
+from nnapi_prof.bundle.storage import read_bundle
+from nnapi_prof.documents.pareto import of_pareto
+from nnapi_prof.errors import PartitionError, UsageError
+from nnapi_prof.graph.plan import Precision
+from tests.documents.common import check
+
+PHONE = "sim:dsp-phone"
+PRECISIONS = ("float32", "relaxed", "int8")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One small network in three precisions."""
+
+    table: Path
+    model: np_.Model
+    costs: np_.Costs
+    front: Pareto
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
+    table = tmp_path_factory.mktemp("pareto") / "costs.sqlite"
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(
+        *(torch.nn.Conv2d(3, 32, 3, padding=1), torch.nn.ReLU()),
+        *(torch.nn.Conv2d(32, 96, 3, stride=2, padding=1), torch.nn.ReLU6()),
+        *(torch.nn.Conv2d(96, 96, 3, padding=1), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1)),
+        *(torch.nn.Flatten(), torch.nn.Linear(96, 10)),
+    ).eval()
+    model = np_.load(net, [(1, 3, 32, 32)], name="small")
+    costs = np_.profile(
+        model, PHONE, costs=table, precisions=PRECISIONS, calibration=torch.randn(16, 3, 32, 32)
+    )
+    return Measured(table, model, costs, np_.pareto(model, costs, budgets=[0.004]))
+
+
+def test_costs_know_each_precision(measured: Measured) -> None:
+    costs = measured.costs
+    assert set(costs.precisions) >= {Precision.FLOAT32, Precision.INT8}
+    assert costs.calibration is not None and costs.calibration.recipe is not None
+    assert costs.calibration.recipe.dtype == "uint8", "the phone's level is 29"
+    assert len(costs.calibration.samples.calibration) == 12
+    assert len(costs.calibration.samples.held_out) == 4
+    assert "nnapi:sim-dsp/fast@int8" in costs.targets and "cpu@int8" in costs.targets
+
+
+def test_no_point_of_the_front_is_bettered(measured: Measured) -> None:
+    front = measured.front
+    latencies = [point.latency_ns for point in front.points]
+    errors = [point.error for point in front.points]
+    assert latencies == sorted(latencies) and errors == sorted(errors, reverse=True)
+    assert errors[-1] == 0, "float32 loses nothing"
+    for rule in front.baselines:
+        assert any(
+            point.latency_ns <= rule.latency_ns * (1 + 1e-9) and point.error <= rule.error
+            for point in front.points
+        ), rule.name
+    names = {rule.name.partition(",")[0] for rule in front.baselines}
+    assert {"uniform float32", "uniform int8", "by error"} <= names
+
+
+def test_the_front_as_document_and_table(measured: Measured) -> None:
+    document = of_pareto(measured.front)
+    check(json.loads(json.dumps(document)), "pareto")
+    assert len(document["points"]) == len(measured.front.points)
+    table = measured.front.frame()
+    assert list(table["is_baseline"]).count(False) == len(measured.front.points)
+    assert table["int8"].max() > 0 and "front 1" in measured.front._repr_html_()
+
+
+def test_a_plan_within_a_budget_runs(measured: Measured, tmp_path: Path) -> None:
+    budget = measured.front.points[0].held_out.error * 1.01
+    planned = np_.partition(measured.model, measured.costs, accuracy_budget=budget, verify=False)
+    mixed = planned.model.mixed
+    assert mixed is not None and mixed.int8_units and mixed.budget == budget
+    assert any("sim-dsp" in segment.target.key for segment in planned.plan.segments)
+    floats = next(rule for rule in measured.front.baselines if rule.name == "uniform float32")
+    assert planned.latency_ms * 1e6 < floats.latency_ns
+    folder = planned.save(tmp_path / "small.nnprof")
+    assert read_bundle(folder).mixed == mixed
+    read = np_.read_plan(folder)
+    assert read.model.graph == planned.model.graph
+    result = np_.run(folder, PHONE, runs=2, baselines=False)
+    assert result.agrees
+    assert any("the float model they are off by" in note for note in result.run.notes)
+    page = result.report(tmp_path / "report.html", costs=measured.table).read_text()
+    assert "Latency against accuracy" in page and "What each unit loses" in page
+
+
+def test_float32_alone_keeps_a_budget_of_nothing(measured: Measured) -> None:
+    planned = np_.partition(measured.model, measured.costs, accuracy_budget=0.0, verify=False)
+    assert planned.model.mixed is not None and not planned.model.mixed.int8_units
+    assert planned.model.graph == measured.model.graph
+
+
+def test_what_is_missing_is_said(measured: Measured) -> None:
+    with pytest.raises(UsageError, match="want an accuracy_budget"):
+        np_.partition(measured.model, measured.costs)
+    with pytest.raises(UsageError, match="accuracy_budget is -1"):
+        np_.partition(measured.model, measured.costs, accuracy_budget=-1)
+    with pytest.raises(UsageError, match="no metric 'relativ'"):
+        np_.pareto(measured.model, measured.costs, metric="relativ")
+    with pytest.raises(UsageError, match="precision 'int4' is none of"):
+        np_.profile(measured.model, PHONE, precisions=["int4"])
+    plain = np_.read_costs(measured.model, measured.table)
+    with pytest.raises(UsageError, match="one precision only"):
+        np_.pareto(measured.model, plain)
+    with pytest.raises(PartitionError, match="no plan keeps an error"):
+        measured.front.within(-0.1)

@@ -1,0 +1,57 @@
+"""``nnapi-prof pareto``, and plans within an accuracy budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.cli.common import INPUT, Result, TinyNet, trace
+
+Cli = Callable[..., Result]
+SIM = ("--device", "sim:dsp-phone", "--input", INPUT, "--precisions", "float32,int8")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "samples.npy"
+    np.save(path, np.random.default_rng(0).normal(size=(8, 3, 16, 16)).astype(np.float32))
+    return path
+
+
+def test_the_front_then_a_plan_of_it(cli: Cli, data: Path, tmp_path: Path) -> None:
+    model = trace(TinyNet(), tmp_path / "tiny.pt")
+    asked = (*SIM, "--costs", tmp_path / "costs.sqlite", "--calibration", data)
+    result = cli("pareto", *asked, "--budget", "34dB", "--json", model)
+    assert result.code == 0
+    document = result.document("pareto")
+    assert document["precisions"] == ["int8"] and document["metric"] == "relative"
+    assert document["points"][-1]["error"] == 0
+    names = [rule["name"] for rule in document["baselines"]]
+    assert names[:2] == ["uniform float32", "uniform int8"]
+    bundle = tmp_path / "tiny.nnprof"
+    result = cli("partition", *asked, "--accuracy-budget", "5%", "-o", bundle, "--json", model)
+    assert result.code == 0, result.err
+    planned = result.document("partition")
+    assert cli("run", "--runs", "2", "--no-baselines", bundle).code == 0
+    shown = cli("report", "--costs", tmp_path / "costs.sqlite", "--format", "md", "-o", "-", bundle)
+    assert "Latency against accuracy" in shown.out and planned["plan"]["segments"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--budget", "much"), "'much' is no error: write 2%, 0.02 or 34dB"),
+        (("--precisions", "int3"), "some of float32,relaxed,float16,int8 are wanted"),
+        (("--precisions", "float32"), "name them with --precisions"),
+    ],
+)
+def test_what_is_not_understood(
+    cli: Cli, tmp_path: Path, options: tuple[str, ...], words: str
+) -> None:
+    model = trace(TinyNet(), tmp_path / "tiny.pt")
+    asked = ("--device", "sim:dsp-phone", "--input", INPUT, "--costs", tmp_path / "costs.sqlite")
+    result = cli("pareto", *asked, *options, model)
+    assert result.code == 2 and words in result.error
