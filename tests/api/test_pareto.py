@@ -1,4 +1,4 @@
-"""A float model on a phone whose DSP takes 8 bits only: the front, a plan within a budget, its run."""
+"""A float model on a phone whose DSP takes 8 bits only: the front, and a plan of it that runs."""
 
 from __future__ import annotations
 
