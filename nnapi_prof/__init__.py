@@ -32,7 +32,7 @@ _WHERE = {
     "Model": "api.model",
     "NnapiProfError": "errors",
     "Phone": "api.estimate",
-    "Pareto": "api.pareto",
+    "Pareto": "api.front",
     "Planned": "api.plan",
     "Progress": "api.events",
     "Result": "api.result",

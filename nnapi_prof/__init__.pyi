@@ -13,9 +13,9 @@ from nnapi_prof.api.estimate import Phone as Phone
 from nnapi_prof.api.estimate import calibrate as calibrate
 from nnapi_prof.api.estimate import estimate as estimate
 from nnapi_prof.api.events import Progress as Progress
+from nnapi_prof.api.front import Pareto as Pareto
 from nnapi_prof.api.model import Model as Model
 from nnapi_prof.api.model import load as load
-from nnapi_prof.api.pareto import Pareto as Pareto
 from nnapi_prof.api.pareto import pareto as pareto
 from nnapi_prof.api.plan import Planned as Planned
 from nnapi_prof.api.plan import partition as partition

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.events import Listener, Progress
-from nnapi_prof.api.pareto import FrontPoint, Pareto, nondominated
+from nnapi_prof.api.front import FrontPoint, Pareto, nondominated
 from nnapi_prof.device.build import build_host
 from nnapi_prof.device.host_nnapi import HostNnapi
 from nnapi_prof.errors import PartitionError

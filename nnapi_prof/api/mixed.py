@@ -1,38 +1,34 @@
-"""From a point of the front to a plan that runs: the model in the point's precisions, measured and
-planned as any model."""
+"""From a point of the front to costs that one can plan with: the model in the point's precisions,
+measured as any model."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from nnapi_prof.api.costs import Costs, open_table, profile
-from nnapi_prof.api.devices import reached
 from nnapi_prof.api.events import Listener
+from nnapi_prof.api.front import FrontPoint, Pareto
 from nnapi_prof.api.model import Model
-from nnapi_prof.api.pareto import FrontPoint, Pareto
-from nnapi_prof.api.plan import Planned, partition
 from nnapi_prof.bundle.precision import FrontRow, MixedPrecision, Sensitivity
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.graph.plan import Engine, Precision
 
 
-def planned_within(
+def costs_within(
     front: Pareto,
     budget: float,
+    client: AgentClient,
     *,
-    device: str | AgentClient | None = None,
-    verify: bool | None = None,
-    best: bool = False,
-    seconds: float | None = None,
     cooldown_s: float,
     memory_mb: int | None,
     listener: Listener,
-) -> Planned:
-    """The fastest plan of a front that keeps to a budget, on held-out data, too.
+) -> Costs:
+    """Costs of the model in the precisions of the fastest plan of a front that keeps to a budget,
+    on held-out data, too.
 
-    The model with the plan's units in 8 bits is measured on the accelerators that the plan uses,
-    conversions at borders among its units, and planned again: its precisions stand, what runs where
-    may still become better. Raises PartitionError where no plan keeps to the budget.
+    It is measured on the accelerators that this plan uses, conversions at borders among its units:
+    its precisions stand, what runs where may still become better. Raises PartitionError where no
+    plan keeps to the budget.
     """
     point = front.within(budget)
     for other in front.passed_over(budget):
@@ -41,17 +37,13 @@ def planned_within(
             f" held-out data is {other.held_out.error:.2%}, above the budget of {budget:.2%}"
         )
     costs = front.costs
-    model = mixed_model(front, point, budget)
     precision = _float_precision(point)
     targets = {segment.target for segment in point.plan.segments}
     accelerators = sorted({t.accelerator for t in targets if t.accelerator is not None})
     preferences = sorted({t.preference.short for t in targets if t.preference is not None})
-    with (
-        open_table(costs.location) as store,
-        reached(device or costs.device_spec, listener) as client,
-    ):
-        own = profile(
-            model,
+    with open_table(costs.location) as store:
+        return profile(
+            mixed_model(front, point, budget),
             client,
             costs=store,
             threads=costs.conditions.threads,
@@ -61,17 +53,6 @@ def planned_within(
             float16=precision is Precision.FLOAT16,
             accelerators=accelerators,
             preferences=preferences or None,
-            cooldown_s=cooldown_s,
-            memory_mb=memory_mb,
-            listener=listener,
-        )
-        return partition(
-            model,
-            own,
-            device=client,
-            verify=verify,
-            best=best,
-            seconds=seconds,
             cooldown_s=cooldown_s,
             memory_mb=memory_mb,
             listener=listener,

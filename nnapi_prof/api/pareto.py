@@ -2,164 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
-from nnapi_prof.api import notebook
 from nnapi_prof.api import options as arguments
+from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.events import Listener, Progress, to_log
+from nnapi_prof.api.front import Pareto
 from nnapi_prof.api.model import Model, loaded
-from nnapi_prof.errors import PartitionError, UsageError, spelled
-from nnapi_prof.graph.plan import Plan, Precision
+from nnapi_prof.errors import UsageError, spelled
 from nnapi_prof.partition import SearchLimits
-from nnapi_prof.reports.words import count
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from nnapi_prof.api.costs import Costs
-    from nnapi_prof.precision.accuracy import PlanError
-    from nnapi_prof.precision.metrics import Estimate
 
 ACCURACY_S = 120.0
 """Measuring errors may take so many seconds, about."""
-
-
-@dataclass(frozen=True)
-class FrontPoint:
-    """One plan: every region on a target, in a precision."""
-
-    name: str
-    """``front 3``, or the rule of a baseline."""
-    plan: Plan
-    """Of the float model's units; targets say their precisions."""
-    measured: PlanError = field(repr=False)
-    """Of the whole plan, on calibration and on held-out data."""
-    predicted_error: float
-    """What its units' own errors add up to, as :attr:`PlanError.relative`."""
-
-    @property
-    def latency_ns(self) -> float:
-        return self.plan.predicted_ns
-
-    @property
-    def error(self) -> float:
-        """On the calibration data."""
-        return self.measured.calibrated.error
-
-    @property
-    def held_out(self) -> Estimate:
-        """On data that chose nothing; on the calibration data where there is no other."""
-        return self.measured.honest
-
-    def precisions(self, n_units: int) -> tuple[Precision, ...]:
-        """[n_units]: what each unit computes in."""
-        chosen = [Precision.FLOAT32] * n_units
-        for segment in self.plan.segments:
-            for unit in segment.units:
-                chosen[unit] = segment.target.precision
-        return tuple(chosen)
-
-
-@dataclass(frozen=True)
-class Pareto:
-    """Plans of which none is both faster and more accurate than another, the fastest first.
-
-    :func:`nnapi_prof.pareto` makes one. Beside them stand the baselines: one precision for all, and
-    the orders that lower units one after the other.
-    """
-
-    costs: Costs = field(repr=False)
-    metric: str
-    """The error's name, for people."""
-    points: tuple[FrontPoint, ...]
-    baselines: tuple[FrontPoint, ...]
-    sensitivity: tuple[tuple[float, ...], ...] = field(repr=False, default=())
-    """[unit][precision]: the error that a unit alone causes; inf where it cannot run so."""
-    precisions: tuple[Precision, ...] = ()
-    """Of :attr:`sensitivity`'s columns."""
-    notes: tuple[str, ...] = ()
-
-    @property
-    def simulated(self) -> bool:
-        """Its latencies are those of a simulated phone."""
-        return self.costs.simulated
-
-    def within(self, budget: float) -> FrontPoint:
-        """The fastest plan whose error keeps to a budget (0.02: 2 %), on the calibration data and
-        on held-out data, too.
-
-        Raises PartitionError where none does.
-        """
-        for point in self.points:
-            if point.error <= budget and point.held_out.error <= budget:
-                return point
-        least = min(self.points, key=lambda point: max(point.error, point.held_out.error))
-        raise PartitionError(
-            f"no plan keeps an error of {budget:.3g}: the most accurate one has"
-            f" {max(least.error, least.held_out.error):.3g} ({self.metric}); allow more, or"
-            " float32 among the precisions"
-        )
-
-    def passed_over(self, budget: float) -> tuple[FrontPoint, ...]:
-        """Faster plans that keep to a budget on the calibration data, but not on held-out data."""
-        return tuple(point for point in self.points if point.error <= budget < point.held_out.error)
-
-    def frame(self) -> pd.DataFrame:
-        """One row for each point, then each baseline: ``plan``, ``is_baseline``, ``latency_ms``,
-        ``error``, ``held_out_error``, ``held_out_low``, ``held_out_high``, ``sqnr_db``,
-        ``segments`` (how many), and the share of units in each precision."""
-        import pandas as pd
-
-        return pd.DataFrame(self._rows())
-
-    def _rows(self) -> Iterator[dict[str, object]]:
-        n_units = len(self.costs.model.graph.units)
-        for is_baseline, group in ((False, self.points), (True, self.baselines)):
-            for point in group:
-                chosen = point.precisions(n_units)
-                yield {
-                    "plan": point.name,
-                    "is_baseline": is_baseline,
-                    "latency_ms": point.latency_ns / 1e6,
-                    "error": point.error,
-                    "held_out_error": point.held_out.error,
-                    "held_out_low": point.held_out.low,
-                    "held_out_high": point.held_out.high,
-                    "sqnr_db": -20 * math.log10(point.error) if point.error > 0 else math.inf,
-                    "segments": len(point.plan.segments),
-                    **{p.value: chosen.count(p) / n_units for p in self.precisions},
-                }
-
-    def __repr__(self) -> str:
-        return (
-            f"Pareto({self.costs.model.name!r} on {self.costs.device!r},"
-            f" {count(len(self.points), 'plan')}, {self.metric})"
-        )
-
-    def _repr_html_(self) -> str:
-        kind = notebook.kind_of(self.simulated, self.costs.estimated)
-        rows = [
-            [
-                str(row["plan"]),
-                f"{row['latency_ms']:.3f}",
-                f"{row['error']:.2%}",
-                f"{row['held_out_error']:.2%}"
-                f" ({row['held_out_low']:.2%} … {row['held_out_high']:.2%})",
-                str(row["segments"]),
-            ]
-            for row in self._rows()
-        ]
-        heads = ["plan", f"latency, {kind}", "error", "held out", "segments"]
-        return notebook.table(
-            f"{self.costs.model.name} on {self.costs.device}: latency against {self.metric}",
-            heads,
-            rows,
-            numbers=(1, 2, 3, 4),
-        ) + notebook.notes(self.notes)
 
 
 def pareto(
@@ -205,14 +60,3 @@ def pareto(
         )
     limits = SearchLimits() if seconds is None else SearchLimits(seconds=seconds)
     return search_front(costs, metric, budgets, limits, accuracy_s, listener or to_log(progress))
-
-
-def nondominated(points: Sequence[FrontPoint]) -> tuple[FrontPoint, ...]:
-    """The points of which none is both as fast and as accurate as another, the fastest first; of
-    equals the one of fewer segments."""
-    ordered = sorted(points, key=lambda p: (p.latency_ns, p.error, len(p.plan.segments)))
-    front: list[FrontPoint] = []
-    for point in ordered:
-        if not front or point.error < front[-1].error:
-            front.append(point)
-    return tuple(front)

@@ -383,7 +383,7 @@ def partition(
                 "an accuracy budget is for costs that profile() measured in several precisions, and"
                 " for plans without other constraints"
             )
-        from nnapi_prof.api.mixed import planned_within
+        from nnapi_prof.api.mixed import costs_within
         from nnapi_prof.api.pareto import pareto
 
         front = pareto(
@@ -394,17 +394,28 @@ def partition(
             seconds=seconds,
             listener=listener,
         )
-        return planned_within(
-            front,
-            accuracy_budget,
-            device=device,
-            verify=verify,
-            best=best,
-            seconds=seconds,
-            cooldown_s=cooldown_s,
-            memory_mb=memory_mb,
-            listener=listener,
-        )
+        with reached(device or own_costs.device_spec, listener) as client:
+            own = costs_within(
+                front,
+                accuracy_budget,
+                client,
+                cooldown_s=cooldown_s,
+                memory_mb=memory_mb,
+                listener=listener,
+            )
+            return partition(
+                own.model,
+                own,
+                listed=listed,
+                solver=solver,
+                best=best,
+                seconds=seconds,
+                device=client,
+                verify=verify,
+                cooldown_s=cooldown_s,
+                memory_mb=memory_mb,
+                listener=listener,
+            )
     if own_costs is not None and own_costs.calibration is not None:
         raise UsageError(
             spelled(

@@ -25,7 +25,7 @@ from nnapi_prof.cli.progress import listening
 from nnapi_prof.costs.conditions import Conditions, Mode
 
 if TYPE_CHECKING:
-    from nnapi_prof.api.pareto import FrontPoint, Pareto
+    from nnapi_prof.api.front import FrontPoint, Pareto
 
 USUAL = Conditions()
 
@@ -93,9 +93,9 @@ def command(
     model: Path,
     **options: Any,
 ) -> None:
-    """Show latency against accuracy: for every budget of error the fastest plan, the targets and
-    precisions of its regions chosen together.
+    """Show latency against accuracy: for every budget of error the fastest plan.
 
+    Targets and precisions of all regions are chosen together.
     What the cost table lacks is measured first, in every precision. The error of each unit, and of
     each plan whole, is measured on this host in NNAPI's own arithmetic, on the calibration data; a
     quarter of that is held out and judges the plans. Beside the front stand one precision for all,

@@ -21,7 +21,7 @@ from nnapi_prof.documents.schema import (
 )
 
 if TYPE_CHECKING:
-    from nnapi_prof.api.pareto import FrontPoint, Pareto
+    from nnapi_prof.api.front import FrontPoint, Pareto
 
 POINT = obj(
     name=TEXT,
