@@ -27,12 +27,12 @@ from nnapi_prof.errors import InputSpecError, NnapiProfError, UnsupportedOp, Usa
 from nnapi_prof.nnapi.codes import FeatureLevel
 
 if TYPE_CHECKING:
-    from nnapi_prof.bundle.precision import MixedPrecision
     import torch
     from rich.console import Console
 
     from nnapi_prof.bundle.bundle import Bundle
     from nnapi_prof.bundle.parts import Parts
+    from nnapi_prof.bundle.precision import MixedPrecision
     from nnapi_prof.convert.dynamic_shapes import Template
     from nnapi_prof.convert.dynamic_shapes.template import OpenSize
     from nnapi_prof.convert.export.json import Description
