@@ -337,8 +337,8 @@ def profile(
     128) a quarter is held out. None takes the inputs bundled with the model, else random ones.
 
     Raises NnapiProfError: DeviceError where the device fails (what was measured is kept),
-    UsageError, CostError. Ctrl-C raises :class:`Interrupted`, a KeyboardInterrupt; what was
-    measured is kept, too.
+    UsageError, CostError. Ctrl-C raises :class:`nnapi_prof.api.costs.Interrupted`, a
+    KeyboardInterrupt; what was measured is kept, too.
     """
     arguments.repeats(runs, cooldown_s, memory_mb)
     arguments.number("rounds", rounds, 1, arguments.MOST_ROUNDS)

@@ -90,8 +90,8 @@ def fit_precisions(
     if any(conversion.signature not in tried for conversion in conversions):
         raise CostError(
             "converting values between floats and 8 bits was never measured on this device: run "
-            "nnapi-prof profile --precisions float32,int8 with the same model, inputs, calibration "
-            "and device"
+            "`nnapi-prof profile --precisions float32,int8` with the same model, inputs,"
+            " calibration and device"
         )
     converting = ConversionCosts.of(conversions, leading)
     return PrecisionCosts(graph, models, eight_bits, converting)
