@@ -2,16 +2,13 @@
 
 #include "perform.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cpu.h"
+#include "kept.h"
 #include "nnapi.h"
 #include "pipeline.h"
-#include "sha256.h"
 #include "simulator.h"
 #include "sysinfo.h"
 #include "tensors.h"
@@ -283,65 +280,6 @@ static enum np_status run_round(struct performance *self) {
   return status;
 }
 
-/* Writes a whole file that only its owner may read. What has its name already goes first: it may be
- * a pipe, another name of somebody's file, or one that everybody may read. Sets errno. */
-static int write_file(int folder_fd, const char *name, const uint8_t *bytes, size_t n_bytes) {
-  if (unlinkat(folder_fd, name, 0) != 0 && errno != ENOENT) {
-    return -1;
-  }
-  const int fd = openat(folder_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (fd < 0) {
-    return -1;
-  }
-  size_t written = 0;
-  while (written < n_bytes) {
-    const ssize_t n = write(fd, bytes + written, n_bytes - written);
-    if (n < 0 && errno == EINTR) {
-      continue;
-    }
-    if (n < 0) {
-      break;
-    }
-    written += (size_t)n;
-  }
-  const int cause = errno;
-  const int closed = close(fd);
-  if (written == n_bytes && closed == 0) {
-    return 0;
-  }
-  if (written != n_bytes) {
-    errno = cause;
-  }
-  const int last = errno;
-  (void)unlinkat(folder_fd, name, 0); /* half a tensor is worse than none */
-  errno = last;
-  return -1;
-}
-
-static enum np_status write_outputs(struct performance *self) {
-  const struct np_action *action = self->action;
-  for (uint32_t t = 0; t < action->n_tensors; t++) {
-    const struct np_tensor *tensor = &action->tensors[t];
-    if (!tensor->keep) {
-      continue;
-    }
-    char name[32];
-    np_kept_name(action->id, t, name);
-    const void *data = np_pipeline_data(self->pipeline, t);
-    if (write_file(self->session->work_fd, name, data, tensor->n_bytes) != 0) {
-      np_message_set(&self->record->fault.why, "cannot write %s, %zu bytes: %s", name,
-                     tensor->n_bytes, strerror(errno));
-      return NP_IO;
-    }
-    struct np_kept_output *output = &self->view->kept[self->record->n_kept];
-    output->tensor = t;
-    output->n_bytes = tensor->n_bytes;
-    np_sha256(data, tensor->n_bytes, output->sha256);
-    self->record->n_kept++;
-  }
-  return NP_OK;
-}
-
 static void release(struct performance *self) {
   np_pipeline_free(self->pipeline);
   np_pipeline_plan_free(&self->plan);
@@ -371,7 +309,7 @@ static enum np_status handle_command(struct performance *self, int *last) {
   for (uint32_t s = 0; s < self->action->n_segments; s++) {
     np_pipeline_describe(self->pipeline, s, &self->view->facts[s]);
   }
-  return write_outputs(self);
+  return np_kept_write(self->session->work_fd, self->action, self->pipeline, self->view);
 }
 
 static void conclude(const struct performance *self, enum np_status status) {
