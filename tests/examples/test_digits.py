@@ -17,11 +17,12 @@ from tests.precision import digits
 def test_data_is_cut_in_three() -> None:
     data = digits.script().read_digits()
     assert [len(part) for part in (data.train, data.calibration, data.held_out)] == [1000, 200, 597]
-    assert data.train.images.shape == (1000, 1, 16, 16)
+    size = digits.script().SIZE
+    assert data.train.images.shape == (1000, 1, size, size)
     other = digits.script().read_digits(seed=1)
     assert torch.equal(other.train.images, data.train.images)
     assert not torch.equal(other.held_out.images, data.held_out.images)
-    assert data.calibration.samples[3][0].shape == (1, 1, 16, 16)
+    assert data.calibration.samples[3][0].shape == (1, 1, size, size)
 
 
 @pytest.mark.parametrize("name", ["plain", "residual", "mobile"])
@@ -50,7 +51,10 @@ def test_command_line(tmp_path: Path) -> None:
     command = [sys.executable, script, "plain", path, "--data", tmp_path / "data", "--epochs", "1"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "of held-out images are right" in done.stdout
-    with quiet_torch():
-        assert torch.jit.load(str(path))(torch.zeros(1, 1, 16, 16)).shape == (1, 10)
     with np.load(tmp_path / "data" / "held_out.npz") as arrays:
-        assert arrays["images"].shape == (597, 1, 1, 16, 16) and arrays["labels"].shape == (597,)
+        images, labels = arrays["images"], arrays["labels"]
+    size = digits.script().SIZE
+    assert images.shape == (597, 1, 1, size, size) and labels.shape == (597,)
+    with quiet_torch():
+        model = torch.jit.load(str(path))
+    assert model(torch.from_numpy(images[0])).shape == (1, 10)
