@@ -26,6 +26,7 @@ import numpy as np
 from scipy.optimize import linprog
 
 from nnapi_prof.partition.arrays import Floats
+from nnapi_prof.partition.lane_prices import relaxed_prices
 from nnapi_prof.partition.lanes import Lanes, loads_of, priced
 from nnapi_prof.partition.problem import Placement, Problem
 from nnapi_prof.partition.search.anytime import PATIENCE, search
@@ -34,10 +35,16 @@ from nnapi_prof.partition.search.result import Plan, SearchLimits, SearchResult,
 MOST_ROUNDS = 60
 MET = 3e-6
 """Relative: a mixture this close to its bound counts as proven; the search's own is 1e-6."""
+WORTH_GOING_ON = 2e-4
+"""Relative gain of a round whose search left a gap: less is less than any measurement can tell."""
 LEAST_SHARE = 1e-9
 """Smaller shares are rounding."""
 MOST_STARTS = 6
 """Plans that a round's search begins with."""
+AT_CENTRE = 0.7
+"""How near the relaxation's prices those of later searches are."""
+FIRST_SHARE = 0.15
+"""Of the time, for the first search, which shows whether all will be easy."""
 SHARE_OF_TIME = 0.5
 """Of what is left, for one round's search."""
 
@@ -166,27 +173,53 @@ def best_mixture(
         columns.offer(placements)
     bound_ns, patience, rounds = 0.0, 0, 0
     mixture, prices = mix(lanes, columns.columns)
+    centre: Floats | None = None
     while rounds < MOST_ROUNDS and not (watch.is_over and rounds):
         rounds += 1
         watch.stage = "mixture"
-        result = _cheapest(problem, lanes, prices, columns, patience, watch)
+        share = SHARE_OF_TIME if centre is not None or rounds > 1 else FIRST_SHARE
+        result = _cheapest(problem, lanes, prices, columns, patience, share, watch)
         if result is None:
             break
         bound_ns = max(bound_ns, result.bound_ns)
-        least = result.ns
+        before = mixture.busy_ns
         for plan in result.plans:
             columns.offer(plan)
-        before = mixture.busy_ns
         mixture, prices = mix(lanes, columns.columns)
         watch.best_ns, watch.bound_ns = mixture.busy_ns, bound_ns
         watch.spend(result.steps)
         if mixture.busy_ns <= bound_ns * (1 + MET):
             break
-        if least >= before * (1 - MET) and mixture.busy_ns >= before * (1 - MET):
-            if patience or result.is_optimal:
-                break
+        if not result.is_optimal and centre is None:
+            centre = prices
+            found = _relaxed(problem, lanes, columns, watch)
+            if found is not None:
+                centre, bound_ns = found[0], max(bound_ns, found[1])
+                prices = centre
             patience = PATIENCE
+            continue
+        least = MET if result.is_optimal else WORTH_GOING_ON
+        gains = min(mixture.busy_ns, result.ns) < before * (1 - least)
+        if not gains and (patience or result.is_optimal):
+            break
+        patience = 0 if result.is_optimal else PATIENCE
+        if centre is not None:
+            prices = AT_CENTRE * centre + (1 - AT_CENTRE) * prices
     return MixtureResult(mixture, min(bound_ns, mixture.busy_ns), columns, rounds)
+
+
+def _relaxed(
+    problem: Problem, lanes: Lanes, columns: Columns, watch: Watch
+) -> tuple[Floats, float] | None:
+    """Prices that are best for the relaxation, and its bound."""
+    watch.stage = "relaxation"
+
+    def mixed(loads: Sequence[Floats]) -> tuple[float, Floats]:
+        mixture, prices = mix(lanes, [Column((), each) for each in loads])
+        return mixture.busy_ns, prices
+
+    loads = [column.loads for column in columns.columns]
+    return relaxed_prices(problem, lanes, loads, mixed, columns.offer, watch)
 
 
 def _cheapest(
@@ -195,6 +228,7 @@ def _cheapest(
     prices: Floats,
     columns: Columns,
     patience: int,
+    share_of_time: float,
     watch: Watch,
 ) -> SearchResult | None:
     """The plan of least priced load; it begins with those known that come next to it."""
@@ -202,7 +236,7 @@ def _cheapest(
     limits = watch.limits
     own = Watch(
         SearchLimits(
-            seconds=watch.seconds_left * SHARE_OF_TIME,
+            seconds=watch.seconds_left * share_of_time,
             memory_bytes=limits.memory_bytes,
             effort=max(0.0, limits.effort - watch.steps) * SHARE_OF_TIME,
             gap=limits.gap,

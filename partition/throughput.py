@@ -39,6 +39,8 @@ from nnapi_prof.partition.search.anytime import search
 from nnapi_prof.partition.search.result import Report, SearchLimits, Watch
 from nnapi_prof.partition.solver import segment_of
 
+SECONDS = 30.0
+"""Of a call without limits: several searches, each of which may take some."""
 SERIAL_SHARE = 0.2
 """Of the time: for the fastest plan of a single frame."""
 OBJECTIVE = "time a frame in ms"
@@ -138,7 +140,7 @@ def throughput_of(
         raise PartitionError("frames need a dispatch: name one")
     lanes = make_lanes(problem.targets, contention)
     problem = on_lanes(problem, lanes)
-    watch = Watch(limits or SearchLimits(), report)
+    watch = Watch(limits or SearchLimits(SECONDS), report)
     rivals = find_baselines(problem)
     serial, met = _serial(problem, rivals, watch)
     by_lane = tuple(whole_plans(problem, lanes, rivals))
