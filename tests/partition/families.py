@@ -3,6 +3,7 @@
 wide      graphs that get wide, with costs uniform at random: no network, but hard
 heads     a backbone with detection heads on its last taps, 13 targets
 cells     NASNet-A and PNASNet, CPU and GPU, with transfers that hardly depend on size
+branches  inception-like, CPU and GPU, with transfers that hardly depend on size
 decoder   a language model's layers, 13 targets that each refuse a third of the operations
 """
 
@@ -251,6 +252,43 @@ def _pnasnet_cell(network: Network, before: int, last: int, elements: int) -> in
         add(_separable(network, p, 3, elements), h),
     ]
     return network.add("concat", *ends, elements=elements)
+
+
+# ---- branches ----------------------------------------------------------------------------------
+
+
+def branches_problem(seed: int, n_blocks: int = 9) -> Problem:
+    """An inception-like network of ``n_blocks`` blocks of four branches, on the CPU and GPU of a
+    phone drawn by the seed (Szegedy et al., "Rethinking the Inception Architecture for Computer
+    Vision", CVPR 2016, figures 5 to 7)."""
+    chance = random.Random(f"branches/{seed}")
+    network = Network()
+
+    def conv(value: int | None, elements: float, channels: float, kernel: float) -> int:
+        macs = elements * channels * kernel
+        reads = () if value is None else (value,)
+        return network.add("conv", *reads, elements=int(elements), macs=macs)
+
+    last = conv(None, 149 * 149 * 32, 3, 9)
+    last = conv(last, 147 * 147 * 64, 32, 9)
+    last = network.add("pool", last, elements=73 * 73 * 64)
+    last = conv(last, 35 * 35 * 192, 80, 9)
+    for block in range(n_blocks):
+        stage = min(2, block * 3 // n_blocks)
+        channels, kernel = (256, 768, 1280)[stage], (9, 7, 7)[stage]
+        size = (35, 17, 8)[stage] ** 2 * channels
+        ends = [conv(last, 0.25 * size, channels, 1)]
+        end = conv(last, 0.2 * size, channels, 1)
+        ends.append(conv(end, 0.25 * size, 0.2 * channels, 25 if stage == 0 else kernel))
+        end = conv(last, 0.25 * size, channels, 1)
+        end = conv(end, 0.35 * size, 0.25 * channels, kernel)
+        ends.append(conv(end, 0.35 * size, 0.35 * channels, kernel))
+        end = network.add("pool", last, elements=size, macs=9.0 * size)
+        ends.append(conv(end, 0.12 * size, channels, 1))
+        last = network.add("concat", *ends, elements=size)
+    pooled = network.add("pool", last, elements=2048)
+    network.add("dense", pooled, elements=1000, macs=2e6)
+    return on_cpu_and_gpu(network, chance)
 
 
 # ---- decoder -----------------------------------------------------------------------------------
