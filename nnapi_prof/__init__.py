@@ -37,6 +37,7 @@ _WHERE = {
     "Progress": "api.events",
     "Result": "api.result",
     "Target": "graph.plan",
+    "Throughput": "api.throughput",
     "Unit": "graph.unit",
     "calibrate": "api.estimate",
     "compare": "api.compare",
@@ -51,6 +52,7 @@ _WHERE = {
     "read_costs": "api.costs",
     "read_plan": "api.plan",
     "run": "api.result",
+    "throughput": "api.throughput",
 }
 """Public name -> the module that defines it. ``__init__.pyi`` has the same for type checkers and
 editors (here, imports under TYPE_CHECKING would run against the layers)."""
