@@ -78,8 +78,10 @@ def _members(bits: int) -> list[int]:
     return units
 
 
-def starts_of(problem: Problem, plan: Sequence[Placement], share: Floats | None) -> Iterator[Plan]:
-    """Plans to begin with: a serial one, the baselines and a relaxation's solution ([n, t])
+def starts_of(
+    problem: Problem, plan: Sequence[Placement], shares: Sequence[Floats]
+) -> Iterator[Plan]:
+    """Plans to begin with: a serial one, the baselines and solutions of relaxations ([n, t])
     rounded, as they are and cut up."""
     yield tuple(plan)
     for baseline in find_baselines(problem):
@@ -88,7 +90,7 @@ def starts_of(problem: Problem, plan: Sequence[Placement], share: Floats | None)
     if not runs.any(axis=1).all():
         return
     assignments = [_targets_of(problem, plan)]
-    if share is not None:
+    for share in shares:
         assignments.append(np.where(runs, share, -1.0).argmax(axis=1).tolist())
     for assignment in assignments:
         if all(runs[u, k] for u, k in enumerate(assignment)):

@@ -1,23 +1,8 @@
-"""A lower bound of every schedule: what branches on lanes that work at once can gain at most.
+"""A lower bound of every schedule, from the programme of :mod:`.overlap_rows`.
 
-Units that every other unit precedes or follows (*cuts*) part the graph into blocks that run one
-after the other, whatever the schedule. In the time of a block, each lane does at least its load of
-it, and every path through it is gone. As a linear programme, with the relaxation's variables
-(:mod:`.search.relaxation`):
-
-* ``x[u, k]``: unit u runs on target k; they sum to 1 over k.
-* ``enters[v, k, b]``: value v is brought into a segment on k, for a reader in block b; of the
-  readers on one target, the first one's block bears it. A segment moves all inputs in its own
-  call, so that a transfer may be thought of as done right before the first unit that needs it.
-* ``leaves[v, k]``, in the block of its maker, or behind a cut; along a dependency, a segment on k
-  begins where ``x[u, k] - x[p, k]`` is 1, and one ends where it is -1.
-* ``time[b, S]``: how long the lanes of set S, and no others, are busy in block b.
-
-In a block's time each lane gets its load done, overheads along a path among it, at the rates that
-contention leaves; a path goes on no faster than the fastest lane that is busy. A few cheap units
-that stand beside everything else would leave hardly a cut: they count for the whole graph only.
-Regions measured whole that take less than their parts make their units that much cheaper. The bound
-is taken from the dual side, so that rounding in the solver cannot raise it above the truth.
+Of its linear relaxation the bound is taken from the dual side, so that rounding in the solver
+cannot raise it above the truth (as in :mod:`.search.relaxation`); with every unit on one target,
+HiGHS branches for a while and says what it has proven.
 """
 
 from __future__ import annotations
@@ -27,20 +12,23 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.optimize import linprog
-from scipy.sparse import csr_array
+from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 
 from nnapi_prof.partition.arrays import Floats
-from nnapi_prof.partition.blocks import find_blocks
 from nnapi_prof.partition.lanes import Lanes
+from nnapi_prof.partition.overlap_rows import Programme, System
 from nnapi_prof.partition.problem import Problem
 
-TOTAL = 1e4
-"""What costs are scaled to sum up to: HiGHS works to an absolute 1e-7."""
 MOST_ENTRIES = 2_000_000
 """Non-zeros; a larger programme would take minutes."""
 MANY_COLUMNS = 15_000
 """From here on HiGHS's interior points are faster than its simplex."""
+
+
+MOST_WHOLE = 800
+"""Units and targets together, of which some seconds of branching raise the bound."""
+TOLERANCE = 1e-5
+"""Relative; HiGHS's own is 1e-6."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +43,59 @@ class Bound:
 def lower_bound(problem: Problem, lanes: Lanes, seconds: float = math.inf) -> Bound | None:
     """The bound for a problem whose targets all belong to lanes; None where the programme is too
     large, or not solved within ``seconds``."""
-    return _Programme(_discounted(problem), lanes).solve(seconds)
+    programme = Programme(_discounted(problem), lanes)
+    if programme.n_entries > MOST_ENTRIES:
+        return None
+    system = programme.system()
+    n, n_columns = problem.n, len(system.cost)
+    solve: Any = linprog  # its stubs know no time limit beside a method
+    answer = solve(
+        system.cost,
+        A_ub=-system.rows,
+        b_ub=np.zeros(programme.n_rows),
+        A_eq=system.one,
+        b_eq=np.ones(n),
+        bounds=np.stack([np.zeros(n_columns), system.limit], axis=1),
+        method="highs-ds" if n_columns < MANY_COLUMNS else "highs-ipm",
+        options={"presolve": True, "time_limit": max(0.05, min(seconds, 1e6))},
+    )
+    if answer.status != 0:
+        return None
+    price = np.maximum(0.0, -answer.ineqlin.marginals)
+    reduced = system.cost - system.rows.T @ price
+    least = np.full(problem.unit_ns.shape, np.inf)
+    least[system.place] = reduced[system.columns]
+    rest = np.ones(n_columns, dtype=np.bool_)
+    rest[system.columns] = False
+    bound = float(least.min(axis=1).sum() + np.minimum(reduced[rest], 0.0) @ system.limit[rest])
+    return Bound(max(0.0, bound * (1 - 1e-12)) / programme.scale, _share(problem, system, answer.x))
+
+
+def integral_bound(problem: Problem, lanes: Lanes, seconds: float) -> Bound | None:
+    """:func:`lower_bound` with no unit shared out among targets, as far as HiGHS proves it within
+    ``seconds``, and the best targets that it found; None where it found none, or they are too many
+    to try. For what it proves, its own tolerance is taken off."""
+    if np.isfinite(problem.unit_ns).sum() > MOST_WHOLE:
+        return None
+    programme = Programme(_discounted(problem), lanes)
+    system = programme.system()
+    whole = np.zeros(len(system.cost), dtype=np.int8)
+    whole[system.columns] = 1
+    answer = milp(
+        system.cost,
+        integrality=whole,
+        bounds=Bounds(0.0, system.limit),
+        constraints=[
+            LinearConstraint(system.rows, 0.0, np.inf),
+            LinearConstraint(system.one, 1.0, 1.0),
+        ],
+        options={"time_limit": seconds},
+    )
+    told = getattr(answer, "mip_dual_bound", None)
+    if answer.x is None or told is None or not math.isfinite(told):
+        return None
+    bound = max(0.0, float(told) * (1 - TOLERANCE)) / programme.scale
+    return Bound(bound, _share(problem, system, answer.x))
 
 
 def _discounted(problem: Problem) -> Problem:
@@ -90,239 +130,8 @@ def _discounted(problem: Problem) -> Problem:
     )
 
 
-class _Programme:
-    """The programme under construction: rows ``a z >= 0`` as triples, columns with limits."""
-
-    def __init__(self, problem: Problem, lanes: Lanes) -> None:
-        self._problem = problem
-        self._lanes = lanes
-        self._blocks = find_blocks(problem)
-        allowed = np.isfinite(problem.unit_ns)
-        worst = np.where(allowed, problem.unit_ns, 0.0).max(axis=1).sum()
-        worst += problem.overhead_ns.max() * problem.n
-        arrays = problem.arrays
-        worst += arrays.in_ns.max(axis=1, initial=0.0).sum() * 2
-        worst += arrays.out_ns.max(axis=1, initial=0.0).sum()
-        self._scale = TOTAL / worst if worst > 0 else 1.0
-        self._limit: list[float] = []
-        self._triples: tuple[list[float], ...] = ([], [], [])
-        """Rows, columns and factors."""
-        self._n_rows = 0
-        self._x: dict[tuple[int, int], int] = {
-            (u, k): self._column(1.0)
-            for u in range(problem.n)
-            for k in np.flatnonzero(allowed[u]).tolist()
-        }
-        self._moves: dict[tuple[int, int, int], int] = {}
-        m, count = lanes.count, self._blocks.count
-        self._time = [[self._column(2 * TOTAL) for _ in lanes.rates] for _ in range(count)]
-        self._load = [[self._row() for _ in range(m)] for _ in range(count)]
-        for b in range(count):
-            for i in range(m):
-                for s, rates in enumerate(lanes.rates):
-                    self._add(self._load[b][i], self._time[b][s], rates[i])
-        self._every = [self._row() for _ in range(m)] if -1 in self._blocks.block else []
-        for i, row in enumerate(self._every):
-            for times in self._time:
-                for s, rates in enumerate(lanes.rates):
-                    self._add(row, times[s], rates[i])
-
-    def _column(self, limit: float) -> int:
-        self._limit.append(limit)
-        return len(self._limit) - 1
-
-    def _row(self, *terms: tuple[int, float]) -> int:
-        self._n_rows += 1
-        for column, factor in terms:
-            self._add(self._n_rows - 1, column, factor)
-        return self._n_rows - 1
-
-    def _add(self, row: int, column: int, factor: float) -> None:
-        if factor:
-            for entries, entry in zip(self._triples, (row, column, factor), strict=True):
-                entries.append(entry)
-
-    def _loads(self, block: int, k: int, column: int, ns: float) -> None:
-        """A column that takes so much of target k's lane in a block; -1 for no block."""
-        lane = int(self._lanes.of_target[k])
-        if block >= 0:
-            self._add(self._load[block][lane], column, -ns * self._scale)
-        if self._every:
-            self._add(self._every[lane], column, -ns * self._scale)
-
-    def _differs(self, u: int, other: int, k: int) -> int:
-        """The column that is at least ``x[u, k] - x[other, k]``."""
-        key = (u, other, k)
-        if key not in self._moves:
-            self._moves[key] = self._column(1.0)
-            terms = [(self._moves[key], 1.0), (self._x[u, k], -1.0)]
-            if (other, k) in self._x:
-                terms.append((self._x[other, k], 1.0))
-            self._row(*terms)
-        return self._moves[key]
-
-    def solve(self, seconds: float) -> Bound | None:
-        p, arrays = self._problem, self._problem.arrays
-        block = self._blocks.block
-        for (u, k), column in self._x.items():
-            self._loads(block[u], k, column, float(p.unit_ns[u, k]))
-        for v, value in enumerate(p.values):
-            for k in range(arrays.t):
-                if arrays.in_ns[v, k] > 0:
-                    self._enters(v, k, float(arrays.in_ns[v, k]))
-                if value.producer >= 0 and (value.producer, k) in self._x:
-                    self._leaves(v, k, float(arrays.out_ns[v, k]))
-        self._paths()
-        if len(self._triples[0]) > MOST_ENTRIES:
-            return None
-        return self._solved(seconds)
-
-    def _enters(self, v: int, k: int, ns: float) -> None:
-        value, block = self._problem.values[v], self._blocks.block
-        readers = [r for r in value.readers if (r, k) in self._x]
-        columns: dict[int, int] = {}
-        for r in sorted(readers, key=lambda r: block[r] if block[r] >= 0 else math.inf):
-            b = block[r]
-            if b not in columns:
-                columns[b] = self._column(1.0)
-                self._loads(b, k, columns[b], ns)
-            terms = [(self._x[r, k], -1.0), *((column, 1.0) for column in columns.values())]
-            if (value.producer, k) in self._x:
-                terms.append((self._x[value.producer, k], 1.0))
-            self._row(*terms)
-
-    def _leaves(self, v: int, k: int, ns: float) -> None:
-        value = self._problem.values[v]
-        p = value.producer
-        if ns <= 0 or not (value.is_output or value.readers):
-            return
-        # What a cut hands over goes after the cut: into the next block, as on paths.
-        b = self._blocks.block[p] + (p in self._blocks.cuts)
-        if value.is_output:
-            self._loads(b, k, self._x[p, k], ns)
-            return
-        leaves = self._column(1.0)
-        self._loads(b, k, leaves, ns)
-        for r in value.readers:
-            terms = [(leaves, 1.0), (self._x[p, k], -1.0)]
-            if (r, k) in self._x:
-                terms.append((self._x[r, k], 1.0))
-            self._row(*terms)
-
-    def _edge_ns(self, p: int, u: int) -> tuple[Floats, Floats]:
-        """[t], of what one unit makes for another: bringing it in, and handing it over."""
-        arrays = self._problem.arrays
-        shared = [v for v in self._problem.values_of[u] if self._problem.values[v].producer == p]
-        shared = [v for v in shared if u in self._problem.values[v].readers]
-        return arrays.in_ns[shared].sum(axis=0), arrays.out_ns[shared].sum(axis=0)
-
-    def _paths(self) -> None:
-        """Rows of paths through each block, and of overheads along them on each lane."""
-        p, blocks, lanes = self._problem, self._blocks, self._lanes
-        block, scale = blocks.block, self._scale
-        overhead = p.overhead_ns
-        targets = range(len(p.targets))
-        end: dict[int, int] = {}
-        paid: dict[tuple[int, int], int] = {}
-        counted = sorted({int(lanes.of_target[k]) for k in targets if overhead[k] > 0})
-        for u in range(p.n):
-            b = block[u]
-            if b < 0:
-                continue
-            end[u] = self._column(2 * TOTAL)
-            for i in counted:
-                paid[u, i] = self._column(2 * TOTAL)
-            own = [
-                (self._x[u, k], -float(p.unit_ns[u, k]) * scale)
-                for k in targets
-                if (u, k) in self._x
-            ]
-            known = [q for q in p.predecessors[u] if block[q] == b or q in blocks.cuts]
-            known = [q for q in known if block[q] == b or (b and q == blocks.cuts[b - 1])]
-            if not known:
-                begin = overhead if not p.predecessors[u] else np.zeros(len(targets))
-                self._row(
-                    (end[u], 1.0),
-                    *own,
-                    *((self._x[u, k], -begin[k] * scale) for k in targets if (u, k) in self._x),
-                )
-                for i in counted:
-                    self._row(
-                        (paid[u, i], 1.0),
-                        *(
-                            (self._x[u, k], -begin[k] * scale)
-                            for k in targets
-                            if (u, k) in self._x and lanes.of_target[k] == i
-                        ),
-                    )
-            for q in known:
-                into, out = self._edge_ns(q, u)
-                row = self._row((end[u], 1.0), *own)
-                rows = {i: self._row((paid[u, i], 1.0)) for i in counted}
-                if block[q] == b:
-                    self._add(row, end[q], -1.0)
-                    for i in counted:
-                        self._add(rows[i], paid[q, i], -1.0)
-                for k in targets:
-                    if (u, k) in self._x and overhead[k] + into[k] > 0:
-                        turns = self._differs(u, q, k)
-                        self._add(row, turns, -(overhead[k] + into[k]) * scale)
-                        if overhead[k] > 0:
-                            self._add(rows[int(lanes.of_target[k])], turns, -overhead[k] * scale)
-                    if (q, k) in self._x and out[k] > 0:
-                        self._add(row, self._differs(q, u, k), -out[k] * scale)
-        fastest = lanes.rates.max(axis=1)
-        for u, column in end.items():
-            if any(block[s] == block[u] for s in p.successors[u]):
-                continue
-            times = self._time[block[u]]
-            self._row((column, -1.0), *((t, float(f)) for t, f in zip(times, fastest, strict=True)))
-            for i in counted:
-                self._add_overhead(block[u], i, paid[u, i])
-
-    def _add_overhead(self, b: int, lane: int, paid: int) -> None:
-        """A lane pays at least the overheads along any path through a block."""
-        key = (-1 - b, lane, -1)
-        if key not in self._moves:
-            self._moves[key] = self._column(2 * TOTAL)
-            self._add(self._load[b][lane], self._moves[key], -1.0)
-            if self._every:
-                self._add(self._every[lane], self._moves[key], -1.0)
-        self._row((self._moves[key], 1.0), (paid, -1.0))
-
-    def _solved(self, seconds: float) -> Bound | None:
-        n, t = self._problem.unit_ns.shape
-        n_columns = len(self._limit)
-        row, column, factor = (np.array(entries) for entries in self._triples)
-        where = (row.astype(np.int64), column.astype(np.int64))
-        matrix = csr_array((factor, where), shape=(self._n_rows, n_columns))
-        cost = np.zeros(n_columns)
-        for times in self._time:
-            cost[times] = 1.0
-        units, targets = np.array(list(self._x), dtype=np.int64).T
-        columns = np.array(list(self._x.values()))
-        one = csr_array((np.ones(len(units)), (units, columns)), shape=(n, n_columns))
-        limit = np.array(self._limit)
-        solve: Any = linprog  # its stubs know no time limit beside a method
-        answer = solve(
-            cost,
-            A_ub=-matrix,
-            b_ub=np.zeros(self._n_rows),
-            A_eq=one,
-            b_eq=np.ones(n),
-            bounds=np.stack([np.zeros(n_columns), limit], axis=1),
-            method="highs-ds" if n_columns < MANY_COLUMNS else "highs-ipm",
-            options={"presolve": True, "time_limit": max(0.05, min(seconds, 1e6))},
-        )
-        if answer.status != 0:
-            return None
-        price = np.maximum(0.0, -answer.ineqlin.marginals)
-        reduced = cost - matrix.T @ price
-        least = np.full((n, t), np.inf)
-        least[units, targets] = reduced[columns]
-        rest = np.ones(n_columns, dtype=np.bool_)
-        rest[columns] = False
-        bound = float(least.min(axis=1).sum() + np.minimum(reduced[rest], 0.0) @ limit[rest])
-        share = np.zeros((n, t))
-        share[units, targets] = np.clip(answer.x[columns], 0.0, 1.0)
-        return Bound(max(0.0, bound * (1 - 1e-12)) / self._scale, share)
+def _share(problem: Problem, system: System, solution: Floats) -> Floats:
+    """[n, t]: where a solution runs what."""
+    share = np.zeros(problem.unit_ns.shape)
+    share[system.place] = np.clip(solution[system.columns], 0.0, 1.0)
+    return share

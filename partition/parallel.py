@@ -19,7 +19,7 @@ from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition.blocks import best_targets, starts_of
 from nnapi_prof.partition.explain import cause_of_optimum
 from nnapi_prof.partition.lanes import Contention, Lanes, make_lanes, on_lanes
-from nnapi_prof.partition.overlap import lower_bound
+from nnapi_prof.partition.overlap import integral_bound, lower_bound
 from nnapi_prof.partition.problem import Costs, Placement, Problem, make_problem
 from nnapi_prof.partition.schedule import (
     Scheduler,
@@ -40,6 +40,8 @@ SERIAL_SHARE = 0.25
 """Of the time: for the serial plan."""
 BOUND_SHARE = 0.4
 """Of what is left then, at most: for the bound."""
+INTEGRAL_SHARE = 0.2
+"""Of what is left, at most: for raising it."""
 MET = 1e-6
 """Relative: a schedule this close to the bound counts as proven."""
 CLOSE = 2e-3
@@ -121,12 +123,17 @@ def parallel_of(
     serial = _serial(problem, watch)
     watch.stage = "bound"
     bound = lower_bound(problem, lanes, watch.seconds_left * BOUND_SHARE)
-    floor_ns = max(0.0, 0.0 if bound is None else bound.ns)
+    floor_ns = 0.0 if bound is None else bound.ns
+    shares = [] if bound is None else [bound.share]
+    if serial.ns > promising * floor_ns:
+        sharper = integral_bound(problem, lanes, watch.seconds_left * INTEGRAL_SHARE)
+        if sharper is not None:
+            floor_ns = max(floor_ns, sharper.ns)
+            shares.append(sharper.share)
     search_for = _Search(problem, lanes, serial, floor_ns, watch)
     tried = serial.ns > promising * floor_ns
     if tried:
-        share = None if bound is None else bound.share
-        search_for.run(starts_of(problem, serial.placements, share))
+        search_for.run(starts_of(problem, serial.placements, shares))
     placements, latency_ns = search_for.best, search_for.best_ns
     bound_ns = min(floor_ns, latency_ns)
     kind = ProofKind.BOUND_MET if latency_ns <= bound_ns * (1 + MET) else ProofKind.GAP

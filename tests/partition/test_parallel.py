@@ -15,7 +15,7 @@ from nnapi_prof.partition import SearchLimits, Watch, evaluate, plan_parallel
 from nnapi_prof.partition.baselines import total_ns
 from nnapi_prof.partition.blocks import best_targets, find_blocks, starts_of
 from nnapi_prof.partition.lanes import make_lanes, on_lanes
-from nnapi_prof.partition.overlap import lower_bound
+from nnapi_prof.partition.overlap import integral_bound, lower_bound
 from nnapi_prof.partition.parallel import parallel_of
 from nnapi_prof.partition.problem import Problem
 from nnapi_prof.partition.schedule import Scheduler, makespan, timeline
@@ -58,6 +58,8 @@ def test_schedules_are_the_best_of_all_and_bounds_are_below(part: int) -> None:
         assert answer.proof.is_optimal, seed
         bound = lower_bound(on_lanes(problem, lanes), lanes)
         assert bound is not None and bound.ns <= best * (1 + 1e-7), seed
+        sharper = integral_bound(on_lanes(problem, lanes), lanes, 1.0)
+        assert sharper is None or sharper.ns <= best * (1 + 1e-7), seed
     assert judged > EXAMPLES // 60
 
 
@@ -109,7 +111,7 @@ def test_starts_are_plans() -> None:
         plan = draw_plan(problem, random.Random(0))
         bound = lower_bound(problem, lanes)
         assert bound is not None
-        for start in starts_of(problem, plan, bound.share):
+        for start in starts_of(problem, plan, [bound.share]):
             check_plan(problem, start)
 
 
