@@ -19,7 +19,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -147,12 +147,9 @@ def _placed(
 ) -> RulePlan | None:
     """The fastest plan of units on the targets that are allowed, [n, t]."""
     unknown = np.any([np.isinf(array) for array in noise], axis=0)
-    left = watch.limits.effort - watch.steps
-    seconds = min(SECONDS, watch.seconds_left)
-    own = Watch(replace(watch.limits, seconds=seconds, effort=max(0.0, left)), watch.report)
+    own = watch.part(min(1.0, SECONDS / max(watch.seconds_left, 1e-9)))
     result = search(problem.without(~allowed | unknown), own)
-    watch.steps += own.steps
-    watch.interrupted |= own.interrupted
+    watch.absorb(own)
     if result is None:
         return None
     power = max(Budget.error(array).of(result.placements) for array in noise)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -149,24 +149,13 @@ class Bicriteria:
         within = [p for p, (_, noise) in self.plans.items() if noise <= limit * (1 + CLOSE)]
         return [("front", plan) for plan in sorted(within, key=priced)[:STARTS]]
 
-    def _timed(self, share: float) -> Watch:
-        """A watch for one search."""
-        left = self.watch.limits.effort - self.watch.steps
-        seconds = self.watch.seconds_left * share
-        limits = replace(self.watch.limits, seconds=seconds, effort=max(0.0, left))
-        return Watch(limits, self.watch.report)
-
-    def _spend(self, own: Watch) -> None:
-        self.watch.steps += own.steps
-        self.watch.interrupted |= own.interrupted
-
     def _at(self, price: float) -> None:
         """Solves with a price on noise, the same for all outputs."""
-        own = self._timed(SHARE)
+        own = self.watch.part(SHARE)
         rates = [price / len(self.noise)] * len(self.noise)
         rival = add_prices(self._small, self._budgets(math.inf), rates)
         result = search(rival, own, starts=self._starts(price), patience=0)
-        self._spend(own)
+        self.watch.absorb(own)
         if result is not None:
             by = f"price, {result.bounded_by}"
             self.bounds.append(Bound(result.bound_ns, by, price))
@@ -174,10 +163,10 @@ class Bicriteria:
 
     def _within(self, limit: float, share: float) -> None:
         """Solves within a limit of noise."""
-        own = self._timed(share)
+        own = self.watch.part(share)
         starts = self._starts(0.0, limit)
         result = search_within(self._small, self._budgets(limit), own, starts=starts)
-        self._spend(own)
+        self.watch.absorb(own)
         if result is not None:
             is_exact = result.kind is ProofKind.EXACT
             bound = Bound(result.bound_ns, result.bounded_by, 0.0, limit, is_exact)
@@ -186,9 +175,9 @@ class Bicriteria:
 
     def ends(self) -> None:
         """The fastest plan, and the quietest."""
-        own = self._timed(SHARE)
+        own = self.watch.part(SHARE)
         result = search(self.problem, own, starts=self._starts(0.0), with_baselines=True)
-        self._spend(own)
+        self.watch.absorb(own)
         if result is None:
             return
         is_exact = result.kind is ProofKind.EXACT
@@ -196,9 +185,9 @@ class Bicriteria:
         self._answer(result, math.inf)
         quiet = np.sum([np.where(np.isfinite(a), a, 0.0) for a in self.noise], axis=0)
         runs = np.where(np.isfinite(self._small.unit_ns), quiet, np.inf)
-        own = self._timed(SHARE)
+        own = self.watch.part(SHARE)
         result = search(self._small.without(quiet > runs.min(axis=1, keepdims=True)), own)
-        self._spend(own)
+        self.watch.absorb(own)
         if result is None:  # units run only inside regions that are noisier
             ns, noise = min(self.plans.values())
             self._at(1e3 * ns / noise if noise > 0 else 0.0)
@@ -220,8 +209,9 @@ class Bicriteria:
                 upper = ns * (1 + CLOSE)  # who is slower is no quieter
         prices = free_prices(self._small, unit_shares(self._small))
         watched: set[Region] = set()
-        own = self._timed(SHARE)
-        while own.steps < WHOLE_STEPS and len(watched) <= MOST_WATCHED:
+        own = self.watch.part(SHARE)
+        spent = 0
+        while spent < WHOLE_STEPS and len(watched) <= MOST_WATCHED:
             result = search_ideals(
                 self._small,
                 prices,
@@ -229,11 +219,12 @@ class Bicriteria:
                 own,
                 budgets=self._budgets(math.inf),
                 watched=watched,
-                steps=WHOLE_STEPS,
+                steps=WHOLE_STEPS - spent,
                 memory_bytes=own.limits.memory_bytes / 2,
             )
             if result is None or not result.complete:
                 break
+            spent += result.steps
             new: set[Region] = set()
             for _, _, plan in result.fronts:
                 self.offer(plan)
@@ -244,7 +235,7 @@ class Bicriteria:
                 self.answers.update({plan: self.plans[plan][1] for plan in self.hull()})
                 break
             watched |= new
-        self._spend(own)
+        self.watch.absorb(own)
         return self.is_whole
 
     def prices(self, most: int) -> None:

@@ -20,7 +20,7 @@ from nnapi_prof.graph.plan import ProofKind
 from nnapi_prof.partition.baselines import find_baselines, total_ns
 from nnapi_prof.partition.constraints import Budget, add_prices
 from nnapi_prof.partition.problem import Problem, Region
-from nnapi_prof.partition.search.anytime import BOUND_MET, search
+from nnapi_prof.partition.search.anytime import BOUND_MET, CLOSE, PATIENCE, search
 from nnapi_prof.partition.search.dominated import undominated
 from nnapi_prof.partition.search.exact import search_ideals
 from nnapi_prof.partition.search.relaxation import (
@@ -39,8 +39,12 @@ HALVINGS = 10
 EXACT_STEPS = 10_000_000
 FACTORS = (1.0, 1.02, 1.1, 1.3, 2.0, 5.0, 20.0, 1e3)
 """Of the relaxation's rates, until a plan keeps to the budgets."""
-WIDTHS = (300, 3_000, 1 << 40)
+WIDTHS = (300, 3_000)
 """Labels of a level in the exact programmes of budgets that the relaxation knows."""
+LOOK = 0.2
+"""Share of the time for the best plan without budgets, where the relaxation knows some."""
+IMPROVED, IMPROVING = 3, 0.3
+"""Of the factors, how many are worth the whole search, and each one's share of the time left."""
 SUM_STEPS = 2e9
 """Of each of them; some 20 seconds."""
 
@@ -88,10 +92,18 @@ def search_within(
     plan (None) only where the programme proved that there is none.
     """
     known_plans = list(starts)
-    free = search(problem, watch, starts=known_plans, costlier=costlier)
-    if free is None or not budgets:
-        return free
-    if all(budget.keeps(free.placements) for budget in budgets):
+
+    def keeps(plan: Plan) -> bool:
+        return all(budget.keeps(plan) for budget in budgets)
+
+    free = None
+    if any(budget.is_sum_over_units for budget in budgets):
+        free = _look(problem, watch, known_plans, costlier)
+        if free is not None:
+            known_plans.insert(0, (free.found_by, free.placements))
+    if free is None or (keeps(free.placements) and not free.is_optimal):
+        free = search(problem, watch, starts=known_plans, costlier=costlier)
+    if free is None or keeps(free.placements):
         return free
     best = _Best(problem, budgets)
     best.raise_bound(free.bound_ns, free.bounded_by)
@@ -124,6 +136,20 @@ def search_within(
         watch.steps,
         rates=tuple(lagrange.rates),
     )
+
+
+def _look(
+    problem: Problem,
+    watch: Watch,
+    starts: Sequence[tuple[str, Plan]],
+    costlier: Collection[Region],
+) -> SearchResult | None:
+    """The best plan without budgets as far as little time tells: most of it is for those that keep
+    to them."""
+    own = watch.part(LOOK)
+    result = search(problem, own, starts=starts, costlier=costlier, patience=0)
+    watch.absorb(own)
+    return result
 
 
 class _Lagrange:
@@ -204,11 +230,13 @@ class _Lagrange:
             if self._watch.is_over or self._keeps_at(rates):
                 return
 
-    def _keeps_at(self, rates: Sequence[float]) -> bool:
+    def _keeps_at(
+        self, rates: Sequence[float], watch: Watch | None = None, patience: int = 0
+    ) -> bool:
         """Solves at some rates; whether that plan keeps to the budgets."""
         rival = add_prices(self._problem, self._budgets, rates)
         starts = [("search", self._best.plan)] if self._best.plan is not None else []
-        result = search(rival, self._watch, starts=starts, patience=0)
+        result = search(rival, watch or self._watch, starts=starts, patience=patience)
         if result is None:
             return True
         self._best.raise_bound(result.bound_ns - self._worth(rates), f"price, {result.bounded_by}")
@@ -234,6 +262,26 @@ class _Lagrange:
                 return
             if self._exact(self._relaxation, self._relaxation.prices, SUM_STEPS, width):
                 return
+        self._improve()
+
+    def _improve(self) -> None:
+        """Of wide graphs the exact programme leaves plans out: the whole search at prices, then all
+        that the exact programme can do."""
+        for factor in FACTORS[:IMPROVED]:
+            if self._watch.is_over or self._is_close:
+                return
+            rates = list(self.rates)
+            for i in self._sums:
+                rates[i] *= factor
+            own = self._watch.part(IMPROVING)
+            self._keeps_at(rates, own, PATIENCE)
+            self._watch.absorb(own)
+        if self._relaxation is not None and not self._watch.is_over:
+            self._exact(self._relaxation, self._relaxation.prices, SUM_STEPS)
+
+    @property
+    def _is_close(self) -> bool:
+        return self._best.ns <= self._best.bound_ns * (1 + CLOSE)
 
     def _finish_priced(self) -> None:
         rival = add_prices(self._problem, self._budgets, self.rates)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from nnapi_prof.graph.plan import ProofKind
 from nnapi_prof.partition.baselines import total_ns
@@ -68,6 +68,17 @@ class Watch:
             or self.steps >= self.limits.effort
             or self.elapsed_s >= self.limits.seconds
         )
+
+    def part(self, share: float) -> Watch:
+        """A watch of one step that may take a share of the time that is left; what it has spent is
+        known here once it is :meth:`absorbed <absorb>`."""
+        seconds = self.elapsed_s + share * self.seconds_left
+        return replace(self, limits=replace(self.limits, seconds=seconds))
+
+    def absorb(self, part: Watch) -> None:
+        """Counts what a part has spent."""
+        self.steps = part.steps
+        self.interrupted |= part.interrupted
 
     def spend(self, steps: float) -> None:
         """Counts steps of work, and reports the progress."""

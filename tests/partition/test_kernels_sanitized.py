@@ -14,12 +14,15 @@ from nnapi_prof.partition.search import native
 WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror")
 
 SCRIPT = """
-import random, sys
-from pathlib import Path
-from nnapi_prof.partition import SearchLimits, plan_problem
+import math
+from nnapi_prof.partition import Constraints, ErrorLimit, SearchLimits, Watch, plan_problem
 from nnapi_prof.partition.parallel import parallel_of
 from nnapi_prof.partition.search import native
+from nnapi_prof.partition.search.exact import search_ideals
+from nnapi_prof.partition.search.relaxation import free_prices, unit_shares
 from tests.partition.families import heads_problem, wide_problem
+from tests.partition.mixed import mixed_network
+from tests.partition.precisions import with_formats
 from tests.partition.problems import draw_problem
 
 native.FLAGS = (*native.FLAGS, "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
@@ -30,6 +33,15 @@ for problem in (heads_problem(2, 1), blocks, stem):
     print(plan_problem(problem, True, limits=limits).best.proof.kind.value)
 for problem in (blocks, draw_problem(1, 7)):
     print(parallel_of(problem, contention=1.1, promising=0.0, limits=limits).proof.kind.value)
+mixed, noise = mixed_network(30, 2, 1, preferences=1)
+within = Constraints(errors=(ErrorLimit(noise, 0.01),))
+print(plan_problem(mixed, True, limits=limits, constraints=within).best.proof.kind.value)
+wide = with_formats(wide_problem("blocks", 40, 3, 1), 1)
+print(plan_problem(wide, True, limits=limits).best.proof.kind.value)
+for seed in range(20):  # with regions that were measured whole
+    problem = with_formats(draw_problem(seed, 8), seed)
+    prices = free_prices(problem, unit_shares(problem))
+    search_ideals(problem, prices, math.inf, Watch(limits), watched=list(problem.region_ns))
 """
 
 
@@ -81,5 +93,5 @@ def test_sanitizers_find_nothing(gcc: str, tmp_path: Path) -> None:
         check=False,
     )
     assert ran.returncode == 0, ran.stderr[-3000:]
-    assert len(ran.stdout.split()) == 5
+    assert len(ran.stdout.split()) == 7
     assert "runtime error" not in ran.stderr and "AddressSanitizer" not in ran.stderr
