@@ -20,7 +20,7 @@ import nbformat
 from nbclient import NotebookClient
 
 HERE = Path(__file__).resolve().parent
-TIMEOUT_S = 300
+TIMEOUT_S = 600
 
 
 def executed(path: Path, folder: Path) -> nbformat.NotebookNode:

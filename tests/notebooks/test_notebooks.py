@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,8 @@ import pytest
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 LARGEST = 400_000
+TRAINS = "06"
+"""Trains a network: on another kind of CPU its weights, and all that follows, are others."""
 
 
 def code_cells(path: Path) -> list[Any]:
@@ -27,23 +30,33 @@ def said(cell: Any) -> list[tuple[str, list[str], str]]:
     ]
 
 
+def roughly(cell: Any) -> list[tuple[str, list[str], str]]:
+    """The same but for tables, which may have other rows, and numbers."""
+    words = []
+    for kind, data, text in said(cell):
+        table = "<table" in text
+        words.append((kind, data, "a table" if table else re.sub(r"[\d.]+", "#", text)))
+    return words
+
+
 def text_of(output: Any) -> str:
     data = output.get("data", {})
     return str(output.get("text", "") + data.get("text/plain", "") + data.get("text/html", ""))
 
 
-def test_there_are_five() -> None:
-    assert [path.name[:2] for path in NOTEBOOKS] == ["01", "02", "03", "04", "05"]
+def test_there_are_six() -> None:
+    assert [path.name[:2] for path in NOTEBOOKS] == ["01", "02", "03", "04", "05", "06"]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_they_run_and_say_the_same(path: Path, tmp_path: Path) -> None:
     command = [sys.executable, str(FOLDER / "execute.py"), "--to", str(tmp_path), path.name]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-4000:]
     fresh, committed = code_cells(tmp_path / path.name), code_cells(path)
+    heard = roughly if path.name.startswith(TRAINS) else said
     for new, old in zip(fresh, committed, strict=True):
-        assert said(new) == said(old), f"{path.name}, {old.source}: `python notebooks/execute.py`"
+        assert heard(new) == heard(old), f"{path.name}, {old.source}: `python notebooks/execute.py`"
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

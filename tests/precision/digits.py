@@ -7,6 +7,7 @@ import sys
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from torch import nn
@@ -33,26 +34,36 @@ def script() -> ModuleType:
     return module
 
 
+SIZE = 16
+"""Of the images here: small ones are learnt in less time."""
+
+
+def images(part: str, seed: int = 0) -> Any:
+    """Those of ``train``, ``calibration`` or ``held_out``."""
+    large = getattr(script().read_digits(seed), part)
+    return script().Images(nn.functional.adaptive_avg_pool2d(large.images, SIZE), large.labels)
+
+
 @cache
 def net() -> nn.Module:
     """A net with residual blocks, after some epochs."""
-    model: nn.Module = script().train("residual", script().read_digits().train, epochs=5)
+    model: nn.Module = script().train("residual", images("train"), epochs=5)
     return model
 
 
 @cache
 def program() -> Program:
-    return prepare(net(), script().read_digits().calibration.samples[0], "digits")
+    return prepare(net(), images("calibration").samples[0], "digits")
 
 
 @cache
 def simulation() -> Simulation:
     """The net in any precision."""
-    recipe = calibrate(program(), script().read_digits().calibration.samples, 30)
+    recipe = calibrate(program(), images("calibration").samples, 30)
     return Simulation(program(), HostNnapi(build_host().library), recipe)
 
 
 def data(part: str, count: int, seed: int = 0) -> Data:
     """Some images of ``calibration`` or ``held_out``, with their labels."""
-    images = getattr(script().read_digits(seed), part)
-    return Data(images.samples[:count], images.targets[:count])
+    some = images(part, seed)
+    return Data(some.samples[:count], some.targets[:count])
