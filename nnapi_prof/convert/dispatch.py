@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Callable
+from typing import TypeVar, cast
 
 import torch
 from torch import fx
@@ -18,6 +19,8 @@ from nnapi_prof.graph.types import MAX_RANK, TensorType
 from nnapi_prof.nnapi.codes import FuseCode, OperationCode
 
 aten = torch.ops.aten
+
+AnyLowering = TypeVar("AnyLowering", bound=Lowering)
 
 
 def lowerer_of(node: fx.Node) -> Lowerer:
@@ -46,8 +49,11 @@ def lower_node(op: Lowering) -> OperandId:
     return result
 
 
-def run_lowering(op: Lowering) -> OperandId:
-    """Runs the lowering of ``op``'s node, which makes one tensor, and gives its operand.
+def run_lowering(
+    op: AnyLowering, instead: Callable[[AnyLowering], OperandId] | None = None
+) -> OperandId:
+    """Runs the lowering of ``op``'s node, which makes one tensor, or another one ``instead``, and
+    gives its operand.
 
     An activation that the lowering did not fuse follows as an operation of its own; a lowering
     that had nothing to do (a view of the same shape) becomes a copy, since a value of the graph
@@ -56,7 +62,7 @@ def run_lowering(op: Lowering) -> OperandId:
     lowerer = lowerer_of(op.node)
     _require_ranks(op)
     try:
-        result = lowerer(op)
+        result = instead(op) if instead is not None else lowerer(op)
         assert not isinstance(result, tuple), f"{op.target} makes one tensor"
         if op.is_argument(result):
             result = op.copy(result)

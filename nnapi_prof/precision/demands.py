@@ -15,6 +15,7 @@ import torch
 from torch import fx
 
 from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.convert.quantize.composed import composition
 from nnapi_prof.convert.quantize.rules import FIXED, FREE, SAME_AS_INPUT
 from nnapi_prof.convert.region import Region
 from nnapi_prof.errors import UnsupportedOp
@@ -151,7 +152,7 @@ def _demand(program: Program, unit: Unit, formats: Formats) -> Demand:
         region = convert_region(program, (unit.index,), formats.level)
     except UnsupportedOp as refusal:
         raise _Refused(refusal.reason) from refusal
-    shared, fixed = _scales(region, formats)
+    shared, fixed = _scales(region, formats) if composition(core.target) is None else (False, None)
     weighted = core.target in WEIGHTED
     axis = int(weighted and bool(bound_args(core).get("transposed")))
     return Demand(

@@ -8,13 +8,16 @@ nothing. So are those of weights that are nearly nothing, whose bias would not f
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, fx
 
+from nnapi_prof.convert.quantize.composed import composition, error_on_the_way
 from nnapi_prof.graph.node import bound_args, constant_value, is_constant
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.quantisation import RANGES
+from nnapi_prof.nnapi.facts import level_number
 from nnapi_prof.precision.demands import CHANNELS_LEVEL, Demand, Formats, Sharing
 from nnapi_prof.precision.observers import Settled, observers_of
 from nnapi_prof.precision.program import WEIGHTED
@@ -85,14 +88,21 @@ class _Ranges:
         if core.target is aten.mul.Tensor:
             first, second = core.args[:2]
             return self._scale_of(first) * self._scale_of(second)
-        return 0.0
+        if composition(core.target) is None:
+            return 0.0
+        scale, zero_point = map(float, self._observers[demand.inputs[0]][0].calculate_qparams())
+        low, high = ((end - zero_point) * scale for end in RANGES[self._formats.dtype])
+        error = error_on_the_way(core.target, level_number(self._formats.level), low, high)
+        factor = 1.0
+        if core.target is aten.div.Tensor:
+            factor = 1 / abs(_number(core.args[1])) if _number(core.args[1]) else 1.0
+        return max(error, scale * factor / 255)
 
     def _scale_of(self, factor: object) -> float:
         """The scale that a factor has for the converter."""
         if isinstance(factor, fx.Node) and factor.name in self._observers:
             return self._scale(factor.name)
-        number = constant_value(factor).flatten()[0] if is_constant(factor) else factor  # type: ignore[arg-type]
-        return abs(float(number)) / 255 or 1.0  # type: ignore[arg-type]
+        return abs(_number(factor)) / 255 or 1.0
 
     def _scale(self, name: str) -> float:
         return float(self._scales(name))
@@ -120,3 +130,8 @@ class _Ranges:
                 assert isinstance(observer, Settled)
                 zero_points = observer.calculate_qparams()[1]
                 observer.settle(torch.maximum(scales, least), zero_points)
+
+
+def _number(factor: Any) -> float:
+    """A number, or the first of a constant."""
+    return float(constant_value(factor).flatten()[0] if is_constant(factor) else factor)

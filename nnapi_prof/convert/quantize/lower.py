@@ -17,6 +17,7 @@ from torch import fx
 
 from nnapi_prof.convert.dispatch import lower_node, run_lowering
 from nnapi_prof.convert.model import EmissionError, ModelBuilder, Operand, OperandId
+from nnapi_prof.convert.quantize.composed import composition
 from nnapi_prof.convert.quantize.rules import (
     CHOOSES,
     FIXED,
@@ -43,7 +44,7 @@ from nnapi_prof.graph.quantisation import (
     stated_quantisation,
     value_type,
 )
-from nnapi_prof.graph.types import DimOrder
+from nnapi_prof.graph.types import DimOrder, Quantisation
 from nnapi_prof.nnapi.codes import FuseCode, OperandCode, OperationCode
 from nnapi_prof.nnapi.facts import level_name
 
@@ -70,7 +71,7 @@ def lower_quantised(
         if unit.core is unit.dequantize[-1]:
             raise EmissionError("NNAPI has no requantising")
         op = QuantisedLowering(unit, model, values, activation, pad)
-        result = run_lowering(op)
+        result = run_lowering(op, composition(unit.core.target))
         op.require_target(result)
         return result
     except (UnsupportedOp, EmissionError) as refusal:
@@ -150,6 +151,7 @@ class QuantisedLowering(Lowering):
         self.target_type = type_of(unit.quantize)
         self.weights = [scheme for w in unit.weights if (scheme := scheme_of(w)) is not None]
         self.rounded: set[OperandId] = set()
+        self._between: Quantisation | None = None
         self._numbers = Integers(model, self.weights, self.refuse)
         if self.target_type.quant is None:
             self.refuse(_narrow(unit.quantize))
@@ -227,6 +229,33 @@ class QuantisedLowering(Lowering):
             self.refuse(f"{code.name} gives no quantised values")
         return self._emit(code, tensors, scalars, [type_.memory_shape for type_ in types])
 
+    def emit_between(
+        self, code: OperationCode, tensors: Tensors, scalars: Scalars, quant: Quantisation
+    ) -> OperandId:
+        """Adds an operation whose result, of the first tensor's shape, has this scale and zero
+        point for unsigned integers, and may be rounded again: the caller has asked
+        :meth:`require_within_step`."""
+        first = tensors[0]
+        assert not isinstance(first, np.ndarray)
+        signed = self.model.operand(first).type is not OperandCode.TENSOR_QUANT8_ASYMM
+        self._between = replace(quant, zero_point=quant.zero_point - 128 * signed)
+        try:
+            result = self.emit(code, tensors, scalars, dims=self.dims(first))
+        finally:
+            self._between = None
+        self.rounded.discard(result)
+        return result
+
+    def require_within_step(self, error: float) -> None:
+        """That roundings on the way move no result by a step or more."""
+        assert self.target_type.quant is not None
+        step = self.target_type.quant.scale
+        self.require(
+            error < step,
+            f"roundings on the way would move results by {error / step:.2g} steps, less than one "
+            "is allowed",
+        )
+
     def _emit(
         self,
         code: OperationCode,
@@ -296,8 +325,9 @@ class QuantisedLowering(Lowering):
             return quantised_operand(
                 like.type, (), replace(fixed, zero_point=fixed.zero_point - shift)
             )
-        assert self.target_type.quant is not None
-        result = quantised_operand(like.type, (), self.target_type.quant)
+        quant = self._between or self.target_type.quant
+        assert quant is not None
+        result = quantised_operand(like.type, (), quant)
         if code is OperationCode.CONCATENATION and self.level < 3:
             for operand in data:
                 if not alike(operand, result):

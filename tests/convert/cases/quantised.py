@@ -9,7 +9,6 @@ from tests.convert.cases.quantised_common import (
     I8,
     IMAGE,
     IN,
-    IN_FLOATS,
     OTHER,
     OUT,
     ROWS,
@@ -211,9 +210,18 @@ QUANTISED = {
     "hardswish": quantised(
         aten.hardswish.default,
         IMAGE,
-        refused=dict.fromkeys(BELOW_3, "would round what was rounded before"),
-        operations={29: IN_FLOATS.format("ADD MUL MUL"), 30: "HARD_SWISH"},
+        operations={27: "ADD MUL MUL", 30: "HARD_SWISH"},
     ),
+    "silu": quantised(aten.silu.default, IMAGE, operations={27: "LOGISTIC MUL"}),
+    "gelu": quantised(aten.gelu.default, IMAGE, operations={27: "MUL MUL ADD MUL LOGISTIC MUL"}),
+    "gelu of finer steps than the way": quantised(
+        aten.gelu.default,
+        IMAGE,
+        out=(0.01, 100),
+        refused=dict.fromkeys(BELOW_3, "would move results by 2.6 steps, less than one is"),
+    ),
+    "neg": quantised(aten.neg.default, IMAGE, operations={27: "MUL"}),
+    "div by a number": quantised(lambda x: aten.div.Tensor(x, 0.7), IMAGE, operations={27: "MUL"}),
     "leaky_relu": quantised(
         lambda x: aten.leaky_relu.default(x, 0.1),
         IMAGE,
