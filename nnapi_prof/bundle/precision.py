@@ -92,8 +92,12 @@ class MixedPrecision:
                     "name": row.name,
                     "is_baseline": row.is_baseline,
                     "latency_ns": row.latency_ns,
-                    "error": row.error,
-                    "held_out": [row.held_out_error, row.held_out_low, row.held_out_high],
+                    "error": _stated(row.error),
+                    "held_out": [
+                        _stated(row.held_out_error),
+                        _stated(row.held_out_low),
+                        _stated(row.held_out_high),
+                    ],
                     "n_segments": row.n_segments,
                     "n_units": _by_word(row.n_units),
                 }
@@ -132,12 +136,13 @@ class MixedPrecision:
 
 
 def _row(data: Any) -> FrontRow:
-    held_out, low, high = map(_number, data["held_out"])
+    held_out, low, high = map(_error, data["held_out"])
+    low = -low if low == math.inf else low
     return FrontRow(
         name=str(data["name"]),
         is_baseline=bool(data["is_baseline"]),
         latency_ns=_number(data["latency_ns"]),
-        error=_number(data["error"]),
+        error=_error(data["error"]),
         held_out_error=held_out,
         held_out_low=low,
         held_out_high=high,
@@ -148,6 +153,15 @@ def _row(data: Any) -> FrontRow:
 
 def _by_word(by_precision: Mapping[Precision, float]) -> dict[str, float]:
     return {precision.value: number for precision, number in by_precision.items()}
+
+
+def _stated(error: float) -> float | None:
+    """JSON has no word for an error that nothing bounds."""
+    return error if math.isfinite(error) else None
+
+
+def _error(value: Any) -> float:
+    return math.inf if value is None else _number(value)
 
 
 def _number(value: Any) -> float:

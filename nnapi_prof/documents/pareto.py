@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from nnapi_prof.documents.plans import CONDITIONS, NOTES, PLAN, UNIT, of_plan, of_units
 from nnapi_prof.documents.schema import (
-    COUNT,
     NUMBER,
     NUMBER_OR_NULL,
     TEXT,
@@ -28,13 +27,18 @@ POINT = obj(
     latency_ns=described(NUMBER, "as predicted, conversions between precisions included"),
     error=described(NUMBER, "of the whole plan on the calibration data: 0.02 is 2 %"),
     predicted_error=described(NUMBER, "what its units' own errors add up to"),
-    held_out_error=obj(
-        error=described(NUMBER, "of the whole plan, on data that chose nothing"),
-        low=described(NUMBER, "on other data of the same kind it lies between this ..."),
-        high=described(NUMBER, "... and this, nineteen times out of twenty"),
+    held_out_error=described(NUMBER, "of the whole plan, on data that chose nothing"),
+    held_out_interval=described(
+        {"type": "array", "items": NUMBER_OR_NULL, "minItems": 2, "maxItems": 2},
+        "on other data of the same kind the error lies between these, nineteen times out of twenty;"
+        " null where nothing is known",
     ),
-    segments=described(COUNT, "how many"),
-    plan=described(PLAN, "of the float model's units; targets say their precisions"),
+    conversions_ns=described(NUMBER, "of latency_ns: what converting values takes"),
+    proof=PLAN["properties"]["proof"],
+    segments=described(
+        PLAN["properties"]["segments"],
+        "of the float model's units, in order; targets say their precisions",
+    ),
 )
 
 
@@ -82,16 +86,15 @@ def of_pareto(front: Pareto) -> Document:
 
 
 def _point(point: FrontPoint) -> Document:
+    plan = of_plan(point.plan)
     return {
         "name": point.name,
         "latency_ns": point.latency_ns,
         "error": point.error,
         "predicted_error": point.predicted_error,
-        "held_out_error": {
-            "error": point.held_out.error,
-            "low": point.held_out.low,
-            "high": point.held_out.high,
-        },
-        "segments": len(point.plan.segments),
-        "plan": of_plan(point.plan),
+        "held_out_error": point.held_out.error,
+        "held_out_interval": [finite(point.held_out.low), finite(point.held_out.high)],
+        "conversions_ns": point.plan.conversions_ns,
+        "proof": plan["proof"],
+        "segments": plan["segments"],
     }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -32,6 +34,13 @@ MIXED = MixedPrecision(
     ),
     sensitivity=(Sensitivity("conv2d 3x3", {Precision.INT8: 0.01}),),
 )
+
+
+def test_what_one_sample_cannot_say_survives_json() -> None:
+    row = replace(MIXED.front[0], held_out_low=-math.inf, held_out_high=math.inf)
+    unknown = replace(MIXED, front=(row,))
+    text = json.dumps(unknown.to_json(), allow_nan=False)
+    assert MixedPrecision.from_json(json.loads(text)) == unknown
 
 
 def test_it_survives_json() -> None:
