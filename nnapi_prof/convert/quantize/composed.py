@@ -9,9 +9,9 @@ refused as others are.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -19,15 +19,30 @@ from torch._ops import OpOverload
 
 from nnapi_prof.convert.model import OperandId
 from nnapi_prof.convert.quantize.rules import FIXED, limits
+from nnapi_prof.convert.registry import Lowering, Scalars, Tensors
 from nnapi_prof.graph.types import Quantisation
 from nnapi_prof.nnapi.codes import FuseCode, OperationCode
 
-if TYPE_CHECKING:
-    from nnapi_prof.convert.quantize.lower import QuantisedLowering
-
 aten = torch.ops.aten
 
-Composition = Callable[["QuantisedLowering"], OperandId]
+
+class ComposingLowering(Lowering, ABC):
+    """What a composition asks of a lowering to quant8 operations."""
+
+    @abstractmethod
+    def emit_between(
+        self, code: OperationCode, tensors: Tensors, scalars: Scalars, quant: Quantisation
+    ) -> OperandId:
+        """Adds an operation whose result, of the first tensor's shape, has this scale and zero
+        point for unsigned integers, and may be rounded again: the caller has asked
+        :meth:`require_within_step`."""
+
+    @abstractmethod
+    def require_within_step(self, error: float) -> None:
+        """That roundings on the way move no result by a step or more."""
+
+
+Composition = Callable[[ComposingLowering], OperandId]
 
 
 def composition(target: object) -> Composition | None:
@@ -37,7 +52,7 @@ def composition(target: object) -> Composition | None:
     if compose is None:
         return None
 
-    def run(op: QuantisedLowering) -> OperandId:
+    def run(op: ComposingLowering) -> OperandId:
         if op.target in _INEXACT:
             operand = op.model.operand(op.tensor("self"))
             least, most = (end - operand.zero_point for end in limits(operand.type))
@@ -69,14 +84,14 @@ def error_on_the_way(target: object, level: int, low: float, high: float) -> flo
     return 0.0
 
 
-def _silu(op: QuantisedLowering) -> OperandId:
+def _silu(op: ComposingLowering) -> OperandId:
     """``x * sigmoid(x)``."""
     x = op.tensor("self")
     gate = op.emit_between(OperationCode.LOGISTIC, [x], (), FIXED[OperationCode.LOGISTIC])
     return op.emit(OperationCode.MUL, [x, gate], [op.fuse()])
 
 
-def _gelu(op: QuantisedLowering) -> OperandId:
+def _gelu(op: ComposingLowering) -> OperandId:
     """``x * sigmoid(x * (1.5958 + 0.07135 * x * x))``, PyTorch's own with tanh; the other is within
     0.0005 of it (Hendrycks and Gimpel, arXiv 1606.08415)."""
     x, scalars = op.tensor("self"), [int(FuseCode.NONE)]
@@ -101,12 +116,12 @@ def _above_product(quant: Quantisation, product: float) -> Quantisation:
     return replace(quant, scale=max(quant.scale, product * 1.001))
 
 
-def _hardsigmoid(op: QuantisedLowering) -> OperandId:
+def _hardsigmoid(op: ComposingLowering) -> OperandId:
     """``relu6(x + 3) / 6``: the sum in steps of 6/255, the quotient exact but for its own scale."""
     return op.emit(OperationCode.MUL, [_above(op), np.array([1 / 6], np.float32)], [op.fuse()])
 
 
-def _hardswish(op: QuantisedLowering) -> OperandId:
+def _hardswish(op: ComposingLowering) -> OperandId:
     """One operation from level 4 on; before, ``x * (relu6(x + 3) / 6)``."""
     x = op.tensor("self")
     if op.level >= 4:
@@ -117,20 +132,20 @@ def _hardswish(op: QuantisedLowering) -> OperandId:
     return op.emit(OperationCode.MUL, [x, gate], [op.fuse()])
 
 
-def _above(op: QuantisedLowering) -> OperandId:
+def _above(op: ComposingLowering) -> OperandId:
     """``relu6(x + 3)`` of a node's input."""
     three = np.array([3], np.float32)
     scalars = [int(FuseCode.RELU6)]
     return op.emit_between(OperationCode.ADD, [op.tensor("self"), three], scalars, _SIX)
 
 
-def _neg(op: QuantisedLowering) -> OperandId:
+def _neg(op: ComposingLowering) -> OperandId:
     """``x * -1``."""
     minus = np.array([-1], np.float32)
     return op.emit(OperationCode.MUL, [op.tensor("self"), minus], [op.fuse()])
 
 
-def _div(op: QuantisedLowering) -> OperandId:
+def _div(op: ComposingLowering) -> OperandId:
     """``x * (1 / number)``: NNAPI divides no 8 bits."""
     x, divisor = op.tensor("self"), op.broadcast_array("other")
     op.require(divisor is not None, "DIV by a computed value has no quant8 form")

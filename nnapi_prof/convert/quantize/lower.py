@@ -17,7 +17,7 @@ from torch import fx
 
 from nnapi_prof.convert.dispatch import lower_node, run_lowering
 from nnapi_prof.convert.model import EmissionError, ModelBuilder, Operand, OperandId
-from nnapi_prof.convert.quantize.composed import composition
+from nnapi_prof.convert.quantize.composed import ComposingLowering, composition
 from nnapi_prof.convert.quantize.rules import (
     CHOOSES,
     FIXED,
@@ -132,7 +132,7 @@ def moves_integers(node: fx.Node) -> bool:
     return node.target in MOVES and makes_tensor(node) and type_of(node).quant is not None
 
 
-class QuantisedLowering(Lowering):
+class QuantisedLowering(ComposingLowering):
     """A Lowering of a float operation whose tensors are the integers behind dequantize nodes.
 
     Float constants have no operand before an operation reads them: they are known by negative ids.
@@ -232,9 +232,6 @@ class QuantisedLowering(Lowering):
     def emit_between(
         self, code: OperationCode, tensors: Tensors, scalars: Scalars, quant: Quantisation
     ) -> OperandId:
-        """Adds an operation whose result, of the first tensor's shape, has this scale and zero
-        point for unsigned integers, and may be rounded again: the caller has asked
-        :meth:`require_within_step`."""
         first = tensors[0]
         assert not isinstance(first, np.ndarray)
         signed = self.model.operand(first).type is not OperandCode.TENSOR_QUANT8_ASYMM
@@ -247,7 +244,6 @@ class QuantisedLowering(Lowering):
         return result
 
     def require_within_step(self, error: float) -> None:
-        """That roundings on the way move no result by a step or more."""
         assert self.target_type.quant is not None
         step = self.target_type.quant.scale
         self.require(
