@@ -49,11 +49,16 @@ class FrontPoint:
 
     def precisions(self, n_units: int) -> tuple[Precision, ...]:
         """[n_units]: what each unit computes in."""
-        chosen = [Precision.FLOAT32] * n_units
-        for segment in self.plan.segments:
-            for unit in segment.units:
-                chosen[unit] = segment.target.precision
-        return tuple(chosen)
+        return precisions_of(n_units, self.plan)
+
+
+def precisions_of(n: int, plan: Plan) -> tuple[Precision, ...]:
+    """[n]: what each unit computes in."""
+    chosen = [Precision.FLOAT32] * n
+    for segment in plan.segments:
+        for unit in segment.units:
+            chosen[unit] = segment.target.precision
+    return tuple(chosen)
 
 
 @dataclass(frozen=True)

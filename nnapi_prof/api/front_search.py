@@ -19,18 +19,17 @@ from numpy.typing import NDArray
 
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.events import Listener, Progress
-from nnapi_prof.api.front import FrontPoint, Pareto, nondominated
+from nnapi_prof.api.front import FrontPoint, Pareto, nondominated, precisions_of
 from nnapi_prof.device.build import build_host
 from nnapi_prof.device.host_nnapi import HostNnapi
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import Plan, Precision, Proof
 from nnapi_prof.partition import Constraints, Problem, SearchLimits, make_problem, plan_problem
 from nnapi_prof.partition.constraints import ErrorLimit, percent
-from nnapi_prof.partition.explain import cause_of_optimum
 from nnapi_prof.partition.front import best_within, front
 from nnapi_prof.partition.precision_rules import greedy_orders, uniform
 from nnapi_prof.partition.problem import Placement
-from nnapi_prof.partition.solver import segment_of
+from nnapi_prof.partition.solver import plan_of_placements
 from nnapi_prof.precision.accuracy import Data, Judge, PlanError
 from nnapi_prof.precision.metrics import metric_of
 from nnapi_prof.precision.samples import Sample
@@ -162,21 +161,7 @@ class FrontSearch:
     def _plan_of(
         self, name: str, placements: Sequence[Placement], proof: Proof | None = None
     ) -> Plan:
-        segments = tuple(
-            segment_of(self.problem, place, cause_of_optimum(self.problem, place))
-            for place in placements
-        )
-        converting_ns = self.problem.conversions_ns(placements)
-        return Plan(name, segments, self.simulated, (), proof, conversions_ns=converting_ns)
-
-
-def precisions_of(n: int, plan: Plan) -> tuple[Precision, ...]:
-    """[n]: what each unit computes in."""
-    chosen = [Precision.FLOAT32] * n
-    for segment in plan.segments:
-        for unit in segment.units:
-            chosen[unit] = segment.target.precision
-    return tuple(chosen)
+        return plan_of_placements(self.problem, self.simulated, placements, proof, name=name)
 
 
 def noise_on_targets(problem: Problem, noise: UnitNoise, output: int) -> NDArray[np.float64]:
@@ -224,7 +209,8 @@ def search_front(
     samples, others = calibration.samples.calibration, calibration.samples.held_out
     with listener.working("running the model in float32"):
         n = _affordable(simulation, samples, accuracy_s)
-        judge = Judge(simulation, _data(samples, n), _data(others, max(2, n // 2)), judged_by)
+        apart = None if samples == others else _data(others, max(2, n // 2))
+        judge = Judge(simulation, _data(samples, n), apart, judged_by)
     notes = list(calibration.samples.notes)
     if len(judge.calibration) < len(samples):
         notes.append(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -125,8 +126,10 @@ def command(
         print_document(of_pareto(front))
         return
     show_front(front)
+    data_notes = () if costs.calibration is None else costs.calibration.samples.notes
     for note in front.notes:
-        say(f"note: {note}")
+        if note not in data_notes:  # when the data was read
+            say(f"note: {note}")
 
 
 def show_front(front: Pareto) -> None:
@@ -142,10 +145,12 @@ def show_front(front: Pareto) -> None:
     floats = [p for p in front.baselines if p.name == "uniform float32"]
     if floats and front.points[0].latency_ns > 0:
         gain = floats[0].latency_ns / front.points[0].latency_ns
+        first = front.points[0]
+        data = "calibration" if first.measured.held_out is None else "held-out"
         line(
             console,
             f"(the fastest is {gain:.2f} times as fast as the best plan in float32, with an error"
-            f" of {front.points[0].held_out.error:.2%} on held-out data)",
+            f" of {first.held_out.error:.2%} on {data} data)",
         )
 
 
@@ -154,7 +159,9 @@ def _cells(point: FrontPoint) -> list[str]:
         ms(point.latency_ns),
         f"{point.error:.2%}",
         f"{point.held_out.error:.2%}",
-        f"{point.held_out.low:.2%} … {point.held_out.high:.2%}",
+        f"{point.held_out.low:.2%} … {point.held_out.high:.2%}"
+        if math.isfinite(point.held_out.high)
+        else "unknown",
         str(len(point.plan.segments)),
     ]
 

@@ -55,3 +55,18 @@ def test_what_is_not_understood(
     asked = ("--device", "sim:dsp-phone", "--input", INPUT, "--costs", tmp_path / "costs.sqlite")
     result = cli("pareto", *asked, *options, model)
     assert result.code == 2 and words in result.error
+
+
+def test_a_single_sample_judges_nothing(cli: Cli, tmp_path: Path) -> None:
+    model = trace(TinyNet(), tmp_path / "tiny.pt")
+    np.save(tmp_path / "one.npy", np.ones((1, 3, 16, 16), np.float32))
+    asked = (*SIM, "--costs", tmp_path / "costs.sqlite", "--calibration", tmp_path / "one.npy")
+    result = cli("pareto", *asked, model)
+    assert result.code == 0 and "held-out data" not in result.out and "unknown" in result.out
+    assert result.err.count("there is one sample only") == 1
+    bundle = tmp_path / "tiny.nnprof"
+    result = cli(
+        "partition", *asked, "--accuracy-budget", "50%", "--no-verify", "-o", bundle, model
+    )
+    assert result.code == 0, result.err
+    assert cli("run", "--runs", "2", "--no-baselines", bundle).code == 0
