@@ -1,13 +1,13 @@
 # Sourced by the scripts that take packages from Debian's archive without installing them.
 #
-#   private_apt FOLDER ARCHITECTURES
+#   private_apt FOLDER ARCHITECTURE [SUITE ...]
 #
-# Makes FOLDER an apt state of its own for trixie and these architectures (a,b,c), up to date, and
-# exports APT_CONFIG: apt-get then knows that state only, in which no package counts as installed.
-# The mirror is the system's own with the suite replaced by trixie, checked against Debian's keys
+# Makes FOLDER an apt state of its own for the architecture and the first of the suites (trixie where
+# none is named) whose index is whole on a mirror: now and then a mirror is between two states of one
+# architecture. Exports APT_CONFIG: apt-get then knows that state only, in which no package counts as
+# installed. The mirror is the system's own with the suite replaced, checked against Debian's keys
 # like any other apt source. The system's apt state is not touched. Ends the script where it fails.
 
-readonly SUITE=trixie
 readonly KEYRING=/usr/share/keyrings/debian-archive-keyring.gpg
 
 fail() {
@@ -25,7 +25,10 @@ begin() {
 }
 
 private_apt() {
-  local apt=$1 architectures=$2 tool mirror found=
+  local apt=$1 architecture=$2 suite tool mirror
+  shift 2
+  local -a suites=("${@:-trixie}")
+  unset APT_CONFIG  # of a call before this one
   for tool in apt-get dpkg-deb; do
     command -v "$tool" >/dev/null || fail "$tool is missing: packages come from Debian's archive"
   done
@@ -46,7 +49,8 @@ Dir::Etc::preferences "/dev/null";
 Dir::Etc::preferencesparts "/dev/null";
 Debug::NoLocking "true";
 APT::Sandbox::User "";
-APT::Architectures "$architectures";
+APT::Architecture "$architecture";
+APT::Architectures "$architecture";
 APT::Install-Recommends "false";
 Acquire::Languages "none";
 Acquire::Retries "3";
@@ -62,14 +66,15 @@ EOF
   [ ${#mirrors[@]} -gt 0 ] || fail "the system's apt configuration names no repository"
 
   export APT_CONFIG=$apt/apt.conf
-  for mirror in "${mirrors[@]}"; do
-    echo "deb [signed-by=$KEYRING] $mirror $SUITE main" >"$apt/sources.list"
-    if apt-get update -qq --error-on=any >"$apt/log" 2>&1; then
-      found=yes
-      break
-    fi
-    cat "$apt/log" >>"$apt/refused"
+  for suite in "${suites[@]}"; do
+    for mirror in "${mirrors[@]}"; do
+      echo "deb [signed-by=$KEYRING] $mirror $suite main" >"$apt/sources.list"
+      if apt-get update -qq --error-on=any >"$apt/log" 2>&1; then
+        return
+      fi
+      { echo "$suite of $mirror:"; cat "$apt/log"; } >>"$apt/refused"
+    done
   done
-  [ -n "$found" ] || fail "no repository of the system's apt configuration has $SUITE:
-$(tail -n 5 "$apt/refused")"
+  fail "no repository of the system's apt configuration has ${suites[*]} for $architecture:
+$(cat "$apt/refused")"
 }

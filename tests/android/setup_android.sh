@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fetches what the phones of tests/android are made of, into a folder of its own: Debian trixie's
+# Fetches what the phones of tests/android are made of, into a folder of its own: Debian's
 # musl for Android's architectures (it stands in for bionic), mksh and toybox, which are Android's
 # own shell and tools, and QEMU where the machine has none.
 #
@@ -17,17 +17,28 @@ if [ -e "$done_mark" ]; then exit 0; fi
 apt=$prefix/apt
 rm -rf "$apt" "$prefix/root" "$prefix/qemu"
 mkdir -p "$prefix/root" "$prefix/qemu"
-private_apt "$apt" amd64,arm64,armel
+private_apt "$apt/amd64" amd64
 
 apt-get install -qq -y --download-only mksh toybox >"$apt/log" 2>&1 ||
   fail "mksh and toybox cannot be fetched: $(tail -n 5 "$apt/log")"
-cd "$apt/cache/archives"
-# armel's calls as armeabi-v7a does: floating-point values travel in integer registers.
-apt-get download -qq musl:amd64 musl:arm64 musl:armel >"$apt/log" 2>&1 ||
-  fail "musl cannot be fetched: $(tail -n 5 "$apt/log")"
-for package in ./*.deb; do
+for package in "$apt"/amd64/cache/archives/*.deb; do
   dpkg-deb -x "$package" "$prefix/root"
 done
+mkdir "$apt/single"
+cd "$apt/single"
+# armel calls as armeabi-v7a does: floating-point values travel in integer registers.
+for architecture in amd64 arm64 armel; do
+  private_apt "$apt/$architecture" "$architecture" trixie bookworm
+  apt-get download -qq musl >"$apt/log" 2>&1 ||
+    fail "musl for $architecture cannot be fetched: $(tail -n 5 "$apt/log")"
+done
+for package in ./musl_*.deb; do
+  dpkg-deb -x "$package" "$prefix/root"
+done
+if [ -d "$prefix/root/lib" ]; then  # bookworm's musl is of before the merge with /usr
+  cp -a "$prefix/root/lib/." "$prefix/root/usr/lib/"
+  rm -r "$prefix/root/lib"
+fi
 
 # A statically linked QEMU: inside the phone there are none of the machine's libraries.
 static_qemu() {
@@ -50,7 +61,8 @@ for machine in aarch64 arm; do
   fi
 done
 if [ -n "$missing" ]; then
-  apt-get download -qq qemu-user:amd64 >"$apt/log" 2>&1 ||
+  private_apt "$apt/amd64" amd64
+  apt-get download -qq qemu-user >"$apt/log" 2>&1 ||
     fail "qemu-user cannot be fetched: $(tail -n 5 "$apt/log")"
   # shellcheck disable=SC2086  # a list of names
   dpkg-deb --fsys-tarfile qemu-user_*.deb | tar -x -C "$prefix/qemu" --strip-components=3 $missing
