@@ -22,6 +22,7 @@ from nnapi_prof.partition.lanes import Contention, Lanes, make_lanes, on_lanes
 from nnapi_prof.partition.overlap import integral_bound, lower_bound
 from nnapi_prof.partition.problem import Costs, Placement, Problem, make_problem
 from nnapi_prof.partition.schedule import (
+    MOST_EXACT,
     Scheduler,
     Span,
     best_schedule,
@@ -125,7 +126,7 @@ def parallel_of(
     bound = lower_bound(problem, lanes, watch.seconds_left * BOUND_SHARE)
     floor_ns = 0.0 if bound is None else bound.ns
     shares = [] if bound is None else [bound.share]
-    if serial.ns > promising * floor_ns:
+    if serial.ns > promising * floor_ns and problem.n > MOST_EXACT:
         sharper = integral_bound(problem, lanes, watch.seconds_left * INTEGRAL_SHARE)
         if sharper is not None:
             floor_ns = max(floor_ns, sharper.ns)
@@ -208,15 +209,24 @@ class _Search:
         return self._watch.is_over or self.best_ns <= self._floor_ns * (1 + CLOSE)
 
     def run(self, starts: Iterator[Placements]) -> None:
-        """Annealing from the best starts, with growing effort; every schedule of small problems."""
-        problem, watch = self._problem, self._watch
-        watch.bound_ns = self._floor_ns
-        annealer = Scheduler(problem, self._lanes, best_targets(problem, self._lanes))
-        typical = max(self.best_ns / max(1, problem.n), 1e-9)
+        """Every schedule of small problems; else annealing from plans to begin with."""
+        self._watch.bound_ns = self._floor_ns
         begins = list(dict.fromkeys(starts))
         for plan in begins:
             self._offer(plan, "start")
-        plans, at_begin = begins, self.best_ns
+        self._watch.stage = "exact"
+        self.is_exact, best = best_schedule(self._problem, self._lanes, self.best_ns)
+        if best:
+            self._offer(best, "exact")
+        if not self.is_exact:
+            self._anneal(begins)
+
+    def _anneal(self, begins: Sequence[Placements]) -> None:
+        """Annealing with growing effort, while the better half of the schedules goes on."""
+        problem, watch = self._problem, self._watch
+        annealer = Scheduler(problem, self._lanes, best_targets(problem, self._lanes))
+        typical = max(self.best_ns / max(1, problem.n), 1e-9)
+        plans, at_begin = list(begins), self.best_ns
         moves, turn, idle, tries = float(MOVES * max(10, problem.n)), 0, 0, 0
         watch.stage = "annealing"
         while not self._is_done and tries < TRIES:
@@ -235,11 +245,6 @@ class _Search:
             if len(plans) == 1:
                 idle = 0 if self.best_ns < before * (1 - WORTH_GOING_ON) else idle + 1
             moves, turn = moves * GROWTH, turn + 1
-        if self.best_ns > self._floor_ns * (1 + MET):
-            watch.stage = "exact"
-            self.is_exact, plan = best_schedule(problem, self._lanes, self.best_ns)
-            if plan:
-                self._offer(plan, "exact")
 
 
 def _one_by_one(problem: Problem, lanes: Lanes, placements: Sequence[Placement]) -> Iterator[Span]:
