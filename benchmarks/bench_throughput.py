@@ -78,12 +78,12 @@ def families(options: argparse.Namespace) -> Iterator[Family]:
     def drawn(group: str, name: str, draw: Callable[[int], Problem], bar: Bar) -> Family:
         return Family(group, name, tuple(partial(draw, s) for s in range(options.seeds)), bar)
 
-    yield drawn("like", "inception", branches_problem, Bar(1.6, 1.45, 0.01, 0.9))
+    yield drawn("like", "inception", branches_problem, Bar(1.55, 1.45, 0.01, 0.9))
     for style in ("nasnet", "pnasnet"):
-        bar = Bar(1.6, 1.45, 0.05, 0.85)
+        bar = Bar(1.55, 1.45, 0.05, 0.85)
         yield drawn("like", style, partial(cells_problem, style), bar)
     yield drawn("unlike", "heads on 4 taps", partial(heads_problem, 4), Bar(gap=0.01))
-    yield drawn("unlike", "decoder", decoder_problem, Bar(gap=0.05))
+    yield drawn("unlike", "decoder", decoder_problem, Bar(gap=0.1))
     yield drawn("unlike", "blocks 400 x 3", partial(wide_problem, "blocks", 400, 3), Bar(gap=0.05))
     if options.data is not None:
         for phone in PHONES:
@@ -242,7 +242,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="folder with qed-usc's tables")
     parser.add_argument("--contention", type=float, default=1.1)
     parser.add_argument("--seconds", type=float, default=10.0, help="of each call")
-    parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--seeds", type=int, default=4, help="of each family")
     parser.add_argument("--family", help="only a group, or graphs whose name begins so")
     parser.add_argument("--branches", action=argparse.BooleanOptionalAction, default=True)
     options = parser.parse_args()

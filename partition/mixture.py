@@ -171,41 +171,62 @@ def best_mixture(
     columns = Columns(problem, lanes)
     for placements in starts:
         columns.offer(placements)
-    bound_ns, patience, rounds = 0.0, 0, 0
-    mixture, prices = mix(lanes, columns.columns)
-    centre: Floats | None = None
-    while rounds < MOST_ROUNDS and not (watch.is_over and rounds):
-        rounds += 1
-        watch.stage = "mixture"
-        share = SHARE_OF_TIME if centre is not None or rounds > 1 else FIRST_SHARE
-        result = _cheapest(problem, lanes, prices, columns, patience, share, watch)
-        if result is None:
-            break
-        bound_ns = max(bound_ns, result.bound_ns)
-        before = mixture.busy_ns
-        for plan in result.plans:
-            columns.offer(plan)
+    generation = _Generation(problem, lanes, columns, watch)
+    try:
+        generation.run()
+    except KeyboardInterrupt:
+        watch.interrupted = True
+    mixture, _ = mix(lanes, columns.columns)
+    bound_ns = min(generation.bound_ns, mixture.busy_ns)
+    return MixtureResult(mixture, bound_ns, columns, generation.rounds)
+
+
+class _Generation:
+    """Column generation, and how far it is."""
+
+    def __init__(self, problem: Problem, lanes: Lanes, columns: Columns, watch: Watch) -> None:
+        self._problem = problem
+        self._lanes = lanes
+        self._columns = columns
+        self._watch = watch
+        self.bound_ns = 0.0
+        self.rounds = 0
+
+    def run(self) -> None:
+        """Rounds until the proof is there, no round gains anything, or the limits end it."""
+        lanes, columns, watch = self._lanes, self._columns, self._watch
         mixture, prices = mix(lanes, columns.columns)
-        watch.best_ns, watch.bound_ns = mixture.busy_ns, bound_ns
-        watch.spend(result.steps)
-        if mixture.busy_ns <= bound_ns * (1 + MET):
-            break
-        if not result.is_optimal and centre is None:
-            centre = prices
-            found = _relaxed(problem, lanes, columns, watch)
-            if found is not None:
-                centre, bound_ns = found[0], max(bound_ns, found[1])
-                prices = centre
-            patience = PATIENCE
-            continue
-        least = MET if result.is_optimal else WORTH_GOING_ON
-        gains = min(mixture.busy_ns, result.ns) < before * (1 - least)
-        if not gains and (patience or result.is_optimal):
-            break
-        patience = 0 if result.is_optimal else PATIENCE
-        if centre is not None:
-            prices = AT_CENTRE * centre + (1 - AT_CENTRE) * prices
-    return MixtureResult(mixture, min(bound_ns, mixture.busy_ns), columns, rounds)
+        centre: Floats | None = None
+        patience = 0
+        while self.rounds < MOST_ROUNDS and not (watch.is_over and self.rounds):
+            self.rounds += 1
+            watch.stage = "mixture"
+            share = SHARE_OF_TIME if self.rounds > 1 else FIRST_SHARE
+            result = _cheapest(self._problem, lanes, prices, columns, patience, share, watch)
+            if result is None:
+                break
+            self.bound_ns = max(self.bound_ns, result.bound_ns)
+            before = mixture.busy_ns
+            for plan in result.plans:
+                columns.offer(plan)
+            mixture, prices = mix(lanes, columns.columns)
+            watch.best_ns, watch.bound_ns = mixture.busy_ns, self.bound_ns
+            watch.spend(result.steps)
+            if mixture.busy_ns <= self.bound_ns * (1 + MET):
+                break
+            if not result.is_optimal and centre is None:
+                relaxed = _relaxed(self._problem, lanes, columns, watch)
+                centre, bound_ns = (prices, 0.0) if relaxed is None else relaxed
+                prices, self.bound_ns = centre, max(self.bound_ns, bound_ns)
+                patience = PATIENCE
+                continue
+            least = MET if result.is_optimal else WORTH_GOING_ON
+            gains = min(mixture.busy_ns, result.ns) < before * (1 - least)
+            if not gains and (patience or result.is_optimal):
+                break
+            patience = 0 if result.is_optimal else PATIENCE
+            if centre is not None:
+                prices = AT_CENTRE * centre + (1 - AT_CENTRE) * prices
 
 
 def _relaxed(

@@ -134,7 +134,10 @@ def parallel_of(
     search_for = _Search(problem, lanes, serial, floor_ns, watch)
     tried = serial.ns > promising * floor_ns
     if tried:
-        search_for.run(starts_of(problem, serial.placements, shares))
+        try:
+            search_for.run(starts_of(problem, serial.placements, shares))
+        except KeyboardInterrupt:
+            watch.interrupted = True
     placements, latency_ns = search_for.best, search_for.best_ns
     bound_ns = min(floor_ns, latency_ns)
     kind = ProofKind.BOUND_MET if latency_ns <= bound_ns * (1 + MET) else ProofKind.GAP

@@ -134,3 +134,17 @@ def test_a_large_network_comes_with_a_gap() -> None:
     assert best is not None and plan.frames_per_second > 1.4 * best.frames_per_second
     assert plan.proof.gap < 0.1
     assert np.array(plan.loads_ns).max() <= plan.period_ns
+
+
+def test_ctrl_c_keeps_the_best_until_then() -> None:
+    problem = cells_problem("nasnet", 1)
+    told: list[str] = []
+
+    def interrupt(watch: Watch) -> None:
+        told.append(watch.stage)
+        if watch.stage == "mixture":
+            raise KeyboardInterrupt
+
+    plan = throughput_of(problem, contention=1.1, limits=SearchLimits(4.0), report=interrupt)
+    assert told.count("mixture") == 1
+    assert 0.0 < plan.proof.bound_ns <= plan.period_ns
