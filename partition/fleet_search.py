@@ -1,0 +1,301 @@
+"""Plans that are good on many phones: the candidates that :mod:`.fleet` chooses among.
+
+One model on several phones is one problem for each: the same units and values, other targets and
+costs. Candidates are each phone's own optimum, the CPU alone, and the optima of groups: the costs
+of several phones, each by its weight over its least latency, summed target by target, are a problem
+again, whose optimum is the plan of least mean regret of all that run on the whole group. Groups
+are all phones and, again and again, those that share a plan of the choice so far.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from nnapi_prof.errors import PartitionError
+from nnapi_prof.graph.plan import Target
+from nnapi_prof.partition.baselines import find_baselines, total_ns
+from nnapi_prof.partition.fleet import (
+    CLOSE,
+    FleetChoice,
+    Matrix,
+    Objective,
+    choose_plans,
+    regrets,
+)
+from nnapi_prof.partition.problem import Placement, Problem, check_runnable
+from nnapi_prof.partition.search.result import SearchLimits
+from nnapi_prof.partition.solver import plan_problem
+
+SECONDS = 120.0
+MOST_ROUNDS = 4
+"""Of choice and new candidates for its groups; the second one seldom brings anything."""
+
+FleetPlan = tuple[tuple[tuple[int, ...], Target], ...]
+"""Segments in order, each its units and its target."""
+Report = Callable[[str, int, int], None]
+"""Told what is done, of how many, in which step."""
+
+
+@dataclass(frozen=True)
+class FleetSearch:
+    """Candidates, what they take on every phone, and the best of each number of them."""
+
+    plans: tuple[FleetPlan, ...]
+    latency_ns: Matrix
+    """[plans, phones]; inf where a plan does not run."""
+    least_ns: Matrix
+    """[phones]: the least latency known of any plan."""
+    bound_ns: Matrix
+    """[phones]: no plan takes less there."""
+    choices: tuple[FleetChoice, ...]
+    """For 1, 2, ... plans; those of more plans than are of use are as the last that gained."""
+    least_mean_of_one: float
+    """No plan at all has a smaller mean regret on all phones that count, be it a candidate or
+    not."""
+    interrupted: bool = False
+    """Ctrl-C or the limit of time ended the search."""
+
+    @property
+    def regret(self) -> Matrix:
+        """[plans, phones]"""
+        return regrets(self.latency_ns, self.least_ns)
+
+
+def latency_of(problem: Problem, plan: FleetPlan) -> float:
+    """In ns; inf where the phone lacks a target, or a unit does not run there."""
+    index = {target: k for k, target in enumerate(problem.targets)}
+    if not all(target in index for _, target in plan):
+        return math.inf
+    return total_ns(problem, [(units, index[target]) for units, target in plan])
+
+
+def summed_problem(problems: Sequence[Problem], factors: Sequence[float]) -> Problem:
+    """The problem in which each plan costs the sum of what it costs in all of ``problems``, times
+    their ``factors``; of the targets that they have in common."""
+    first = problems[0]
+    targets = tuple(t for t in first.targets if all(t in p.targets for p in problems))
+    places = [[p.targets.index(target) for target in targets] for p in problems]
+
+    def total(name: str) -> Matrix:
+        parts = [
+            factor * getattr(problem, name)[..., at]
+            for problem, factor, at in zip(problems, factors, places, strict=True)
+        ]
+        return np.asarray(np.sum(parts, axis=0), dtype=np.float64)
+
+    measured: dict[tuple[frozenset[int], int], None] = {}
+    for problem in problems:
+        index = {k: targets.index(t) for k, t in enumerate(problem.targets) if t in targets}
+        measured |= {(units, index[k]): None for units, k in problem.region_ns if k in index}
+    region_ns = {
+        (units, k): sum(
+            factor * problem.segment_ns(units, at[k])
+            for problem, factor, at in zip(problems, factors, places, strict=True)
+        )
+        for units, k in measured
+    }
+    return replace(
+        first,
+        targets=targets,
+        unit_ns=total("unit_ns"),
+        overhead_ns=total("overhead_ns"),
+        in_ns_per_byte=total("in_ns_per_byte"),
+        out_ns_per_byte=total("out_ns_per_byte"),
+        region_ns=region_ns,
+        estimated=None,
+        refusals={},
+        ruled_out={},
+    )
+
+
+def plan_fleet(
+    problems: Sequence[Problem],
+    k: int,
+    *,
+    objective: Objective = Objective.MEAN,
+    weights: Sequence[float] | None = None,
+    limits: SearchLimits | None = None,
+    seconds: float = SECONDS,
+    report: Report | None = None,
+    without: Collection[FleetPlan] = (),
+) -> FleetSearch:
+    """The best choices of 1 to ``k`` plans for some phones, each the problem of one model there.
+
+    ``weights`` are of the phones (None: all alike). ``limits`` are of the search for each single
+    plan, ``seconds`` of the whole; Ctrl-C ends it with what it has. Plans ``without`` which the
+    choice must do are left out. Raises PartitionError where the problems are of different models or
+    in several precisions, a unit runs nowhere, or no plan serves all phones.
+    """
+    _check(problems, weights)
+    search = _Search(problems, weights, limits or SearchLimits(), seconds, report, set(without))
+    search.own()
+    search.whole()
+    choices = search.choices(k, objective)
+    for _ in range(MOST_ROUNDS):
+        if search.is_over or not search.groups(choices):
+            break
+        better = search.choices(k, objective)
+        gained = any(b.value < c.value - CLOSE for b, c in zip(better, choices, strict=True))
+        choices = better
+        if not gained:
+            break
+    return search.result(choices)
+
+
+def _check(problems: Sequence[Problem], weights: Sequence[float] | None) -> None:
+    if not problems:
+        raise PartitionError("a fleet has at least one phone")
+    if weights is not None and len(weights) != len(problems):
+        raise PartitionError(f"{len(weights)} weights for {len(problems)} phones")
+    first = problems[0]
+    for problem in problems:
+        check_runnable(problem)
+        if problem.predecessors != first.predecessors or problem.values != first.values:
+            raise PartitionError("the costs are of different models, which no plan can be for")
+        if problem.formats is not None:
+            raise PartitionError("plans for a fleet are in one precision: give costs in one")
+
+
+class _Search:
+    """Candidates and their latencies, as they come in."""
+
+    def __init__(
+        self,
+        problems: Sequence[Problem],
+        weights: Sequence[float] | None,
+        limits: SearchLimits,
+        seconds: float,
+        report: Report | None,
+        without: set[FleetPlan],
+    ) -> None:
+        self.problems = problems
+        self.weights = np.ones(len(problems)) if weights is None else np.asarray(weights, float)
+        self.limits = limits
+        self.deadline = time.monotonic() + seconds
+        self.report = report
+        self.without = without
+        self.latency: dict[FleetPlan, Matrix] = {}
+        self.least = np.full(len(problems), np.inf)
+        self.bound = np.zeros(len(problems))
+        self.least_mean_of_one = 0.0
+        self.tried: set[frozenset[int]] = set()
+        self.interrupted = False
+
+    @property
+    def is_over(self) -> bool:
+        return self.interrupted or time.monotonic() >= self.deadline
+
+    def own(self) -> None:
+        """Each phone's optimum, and the CPU alone."""
+        for number, problem in enumerate(self.problems):
+            self._tell("phones", number, len(self.problems))
+            for rival in find_baselines(problem)[:1]:
+                self._add(problem, rival.placements)
+            if self.is_over:
+                continue
+            best, bound = self._solve(problem)
+            self._add(problem, best)
+            self.bound[number] = bound
+        if not self.latency:
+            raise PartitionError(
+                "no plan was found for any phone: allow more time, or plans that were left out"
+            )
+
+    def whole(self) -> None:
+        """The plan of least mean regret of all that run on every phone, and what none is below."""
+        group = frozenset(np.flatnonzero(self.weights > 0).tolist())
+        if self.is_over or len(group) < 2:
+            return
+        bound = self._of_group(group)
+        self.least_mean_of_one = 0.0 if bound is None else max(0.0, bound - 1.0)
+
+    def groups(self, choices: Sequence[FleetChoice]) -> bool:
+        """The plans of those that share one by some choice; whether there was a new one."""
+        before = len(self.latency)
+        parts = {
+            frozenset(
+                q for q, own in enumerate(choice.plan_of) if own == plan and self.weights[q] > 0
+            )
+            for choice in choices
+            for plan in choice.plans
+        }
+        fresh = sorted((p for p in parts - self.tried if len(p) > 1), key=sorted)
+        for number, group in enumerate(fresh):
+            self._tell("groups", number, len(fresh))
+            if self.is_over:
+                break
+            self._of_group(group)
+        return len(self.latency) > before
+
+    def choices(self, k: int, objective: Objective) -> tuple[FleetChoice, ...]:
+        """The best choices of 1, 2, ..., k."""
+        plans = list(self.latency)
+        regret = regrets(np.array([self.latency[plan] for plan in plans]), self.least)
+        chosen: list[FleetChoice] = []
+        for number in range(1, k + 1):
+            self._tell("choices", number - 1, k)
+            if chosen and len(chosen[-1].plans) < number - 1:
+                chosen.append(chosen[-1])  # fewer do as well
+                continue
+            chosen.append(choose_plans(regret, number, objective=objective, weights=self.weights))
+        return tuple(chosen)
+
+    def result(self, choices: tuple[FleetChoice, ...]) -> FleetSearch:
+        return FleetSearch(
+            plans=tuple(self.latency),
+            latency_ns=np.array(list(self.latency.values())),
+            least_ns=self.least,
+            bound_ns=self.bound,
+            choices=choices,
+            least_mean_of_one=self.least_mean_of_one,
+            interrupted=self.is_over,
+        )
+
+    def _of_group(self, group: frozenset[int]) -> float | None:
+        """Adds the plan of least mean regret on a group; what its optimum is at least. None where
+        no target of all has every unit."""
+        self.tried.add(group)
+        phones = sorted(group)
+        factors = self.weights[phones] / self.weights[phones].sum() / self.least[phones]
+        problem = summed_problem([self.problems[q] for q in phones], factors.tolist())
+        try:
+            check_runnable(problem)
+        except PartitionError:
+            return None
+        best, bound = self._solve(problem)
+        self._add(problem, best)
+        return bound
+
+    def _solve(self, problem: Problem) -> tuple[tuple[Placement, ...], float]:
+        seconds = min(self.limits.seconds, max(0.1, self.deadline - time.monotonic()))
+        answer = plan_problem(
+            problem,
+            False,
+            limits=replace(self.limits, seconds=seconds),
+            with_curve=False,
+        )
+        self.interrupted |= answer.interrupted
+        proof = answer.best.proof
+        placements = tuple(
+            (segment.units, problem.target_index(segment.target))
+            for segment in answer.best.segments
+        )
+        return placements, 0.0 if proof is None else proof.bound_ns
+
+    def _add(self, problem: Problem, placements: Sequence[Placement]) -> None:
+        plan = tuple((tuple(units), problem.targets[k]) for units, k in placements)
+        if plan in self.latency:
+            return
+        latency = np.array([latency_of(each, plan) for each in self.problems])
+        self.least = np.minimum(self.least, latency)
+        if plan not in self.without:
+            self.latency[plan] = latency
+
+    def _tell(self, step: str, done: int, total: int) -> None:
+        if self.report is not None:
+            self.report(step, done, total)

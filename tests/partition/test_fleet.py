@@ -1,0 +1,160 @@
+"""Few plans for many phones: the choice against brute force, and candidates of groups."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from nnapi_prof.errors import PartitionError
+from nnapi_prof.partition.fleet import Objective, choose_plans, regrets
+from nnapi_prof.partition.fleet_search import latency_of, plan_fleet, summed_problem
+from nnapi_prof.partition.problem import Problem
+from tests.partition.cases import SETTINGS
+from tests.partition.problems import draw_problem, every_plan
+
+
+def brute_force(regret, k, objective, weights):
+    """The least objective of any k plans; inf where none serve all phones."""
+    share = np.asarray(weights) / np.sum(weights)
+    counted = share > 0
+    least = math.inf
+    for plans in itertools.combinations(range(len(regret)), min(k, len(regret))):
+        own = regret[list(plans)].min(axis=0)[counted]
+        mean = float((own * share[counted]).sum())
+        least = min(least, mean if objective is Objective.MEAN else float(own.max()))
+    return least
+
+
+@settings(SETTINGS, max_examples=80)
+@given(st.integers(0, 1 << 30), st.integers(1, 8), st.integers(1, 12), st.integers(1, 8))
+def test_equal_to_brute_force(seed: int, n: int, phones: int, k: int) -> None:
+    random = np.random.default_rng(seed)
+    regret = random.choice([0.0, 0.01, 0.5, 3.0], (n, phones)) * random.random((n, phones))
+    if seed % 3 == 0:  # some plans do not run on some phones
+        regret[random.random((n, phones)) < 0.3] = math.inf
+    weights = random.choice([0.0, 1.0, 2.5], phones)
+    weights[0] = 1.0
+    for objective in Objective:
+        least = brute_force(regret, k, objective, weights)
+        if math.isinf(least):
+            with pytest.raises(PartitionError, match="serve every phone"):
+                choose_plans(regret, k, objective=objective, weights=weights)
+            continue
+        choice = choose_plans(regret, k, objective=objective, weights=weights)
+        assert choice.value == pytest.approx(least, abs=1e-6)
+        assert choice.is_optimal and len(choice.plans) <= k
+        assert set(choice.plan_of) == set(choice.plans)
+        for phone, plan in enumerate(choice.plan_of):
+            assert (
+                choice.regrets[phone]
+                == regret[plan, phone]
+                == regret[list(choice.plans), phone].min()
+            )
+
+
+def test_more_plans_than_are_solved_exactly_have_a_bound() -> None:
+    regret = np.random.default_rng(1).random((60, 40))
+    for objective in Objective:
+        values = [choose_plans(regret, k, objective=objective, seconds=0.2) for k in (1, 2, 4)]
+        assert all(c.bound <= c.value + 1e-12 for c in values)
+        assert values[0].is_optimal  # one of 70 is soon found
+        assert values[0].value >= values[1].value >= values[2].value
+
+
+def test_regrets_are_of_the_least_latency() -> None:
+    latency = np.array([[2e6, 3e6], [1e6, math.inf]])
+    assert regrets(latency, [0.5e6, 3e6]).tolist() == [[3.0, 0.0], [1.0, math.inf]]
+    with pytest.raises(PartitionError, match="phone 1"):
+        regrets(latency[1:], [0.5e6, math.inf])
+    with pytest.raises(PartitionError, match="weights"):
+        choose_plans(regrets(latency, [1e6, 3e6]), 1, weights=[0, 0])
+    with pytest.raises(PartitionError, match="1 is the least"):
+        choose_plans(regrets(latency, [1e6, 3e6]), 0)
+
+
+def draw_fleet(seed: int, phones: int, most_units: int = 6) -> list[Problem]:
+    """One random model on several phones: other costs, and on some fewer targets and regions."""
+    chance = np.random.default_rng(seed)
+    first = draw_problem(seed, most_units)
+    whole = first.unit_ns + 1.0  # no unit is free: a latency of 0 has no regret
+    fleet = []
+    for _ in range(phones):
+        problem = dataclasses.replace(
+            first,
+            unit_ns=whole * chance.choice([0.5, 1.0, 3.0], whole.shape),
+            overhead_ns=first.overhead_ns * chance.random(first.overhead_ns.shape),
+            region_ns={
+                region: (ns + 1.0) * chance.choice([0.5, 2.0])
+                for region, ns in first.region_ns.items()
+                if chance.random() < 0.7 and np.isfinite(whole).any(axis=1).all()
+            },
+        )
+        if chance.random() < 0.3 and np.isfinite(whole[:, :-1]).any(axis=1).all():
+            last = len(problem.targets) - 1
+            problem = dataclasses.replace(
+                problem,
+                targets=problem.targets[:last],
+                unit_ns=problem.unit_ns[:, :last],
+                overhead_ns=problem.overhead_ns[:last],
+                in_ns_per_byte=problem.in_ns_per_byte[:last],
+                out_ns_per_byte=problem.out_ns_per_byte[:last],
+                region_ns={(u, k): ns for (u, k), ns in problem.region_ns.items() if k != last},
+            )
+        fleet.append(problem)
+    return fleet
+
+
+def runnable(fleet: list[Problem]) -> bool:
+    return all(np.isfinite(problem.unit_ns).any(axis=1).all() for problem in fleet)
+
+
+@settings(SETTINGS, max_examples=40)
+@given(st.integers(0, 100_000), st.integers(1, 4))
+def test_one_plan_for_all_is_the_best_of_all_plans(seed: int, phones: int) -> None:
+    fleet = draw_fleet(seed, phones)
+    assume(runnable(fleet))
+    weights = np.random.default_rng(seed).choice([0.5, 1.0, 4.0], phones)
+    search = plan_fleet(fleet, 3, weights=weights.tolist())
+    share = weights / weights.sum()
+    least = math.inf
+    for placements in every_plan(fleet[0]):
+        plan = tuple((units, fleet[0].targets[k]) for units, k in placements)
+        each = [latency_of(problem, plan) for problem in fleet]
+        mean = float((share * each / search.least_ns).sum()) - 1
+        least = min(least, mean)
+    assert search.choices[0].mean == pytest.approx(least, rel=1e-6, abs=1e-9)
+    assert search.least_mean_of_one <= search.choices[0].mean + 1e-9
+    values = [choice.value for choice in search.choices]
+    assert values == sorted(values, reverse=True)
+    if phones <= 3:
+        assert values[2] == pytest.approx(0, abs=1e-9)  # each has its own
+
+
+@settings(SETTINGS, max_examples=40)
+@given(st.integers(0, 100_000))
+def test_a_sum_of_problems_costs_the_sum(seed: int) -> None:
+    fleet = draw_fleet(seed, 3)
+    factors = [0.5, 2.0, 0.125]
+    summed = summed_problem(fleet, factors)
+    for placements in itertools.islice(every_plan(summed), 30):
+        plan = tuple((units, summed.targets[k]) for units, k in placements)
+        parts = [f * latency_of(p, plan) for p, f in zip(fleet, factors, strict=True)]
+        assert latency_of(summed, plan) == pytest.approx(sum(parts), rel=1e-9)
+
+
+def test_plans_that_must_not_be_are_left_out() -> None:
+    fleet = next(fleet for seed in range(50) if runnable(fleet := draw_fleet(seed, 3)))
+    search = plan_fleet(fleet, 1)
+    unwanted = search.plans[search.choices[0].plans[0]]
+    other = plan_fleet(fleet, 1, without=[unwanted])
+    assert unwanted not in other.plans
+    assert other.choices[0].mean > search.choices[0].mean
+    assert other.least_ns.tolist() == search.least_ns.tolist()
+    with pytest.raises(PartitionError, match="different models"):
+        plan_fleet([fleet[0], draw_fleet(4, 1)[0]], 1)
