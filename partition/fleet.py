@@ -113,9 +113,9 @@ def choose_plans(
     if objective is Objective.MEAN:
         chosen, bound = _least_mean(part, part_share, k, seconds)
     else:
-        limit, bound = _least_worst(part, k, seconds)
+        limit, bound, cover = _least_worst(part, k, seconds)
         within = np.where(part <= limit + CLOSE, part, np.inf)
-        chosen, _ = _least_mean(within, part_share, k, seconds)
+        chosen, _ = _least_mean(within, part_share, k, seconds, cover)
     return _choice(regret, share, [plans[i] for i in chosen], objective, bound)
 
 
@@ -158,11 +158,11 @@ def _choice(
 
 
 def _least_mean(
-    regret: Matrix, share: Matrix, k: int, seconds: float | None
+    regret: Matrix, share: Matrix, k: int, seconds: float | None, known: Sequence[int] = ()
 ) -> tuple[list[int], float]:
-    """Plans of the least mean, and a bound."""
+    """Plans of the least mean, and a bound; ``known`` are some that serve all."""
     n, phones = regret.shape
-    start = _swaps(regret, share, k) if k < n else list(range(n))
+    start = (_swaps(regret, share, k) if k < n else list(range(n))) or list(known)
     at_least = float((share * regret.min(axis=0)).sum())
     if math.isinf(at_least):
         raise PartitionError(_NONE.format(k=k))
@@ -237,30 +237,30 @@ def _swaps(regret: Matrix, share: Matrix, k: int) -> list[int]:
     return chosen if np.isfinite(regret[chosen].min(axis=0)).all() else []
 
 
-def _least_worst(regret: Matrix, k: int, seconds: float | None) -> tuple[float, float]:
-    """The least regret such that ``k`` plans cover every phone within it, and a bound."""
+def _least_worst(regret: Matrix, k: int, seconds: float | None) -> tuple[float, float, list[int]]:
+    """The least regret such that ``k`` plans cover every phone within it, a bound, and they."""
     levels = np.unique(regret[np.isfinite(regret)])
     levels = levels[levels >= regret.min(axis=0).max() - CLOSE]
     low, high = 0, len(levels)  # below `low` none is proven to suffice; at `high` one does
-    bound_at = 0
+    bound_at, cover = 0, list[int]()
     while low < high:
         middle = (low + high) // 2
-        most, least = _cover(regret <= levels[middle], seconds)
-        if most <= k:
-            high = middle
+        plans, least = _cover(regret <= levels[middle], seconds)
+        if 0 < len(plans) <= k:
+            high, cover = middle, plans
             continue
         if least > k:
             bound_at = middle + 1
         low = middle + 1
     if high == len(levels):
         raise PartitionError(_NONE.format(k=k))
-    return float(levels[high]), float(levels[min(bound_at, high)])
+    return float(levels[high]), float(levels[min(bound_at, high)]), cover
 
 
-def _cover(able: NDArray[np.bool_], seconds: float | None) -> tuple[float, float]:
-    """Of how many plans the smallest cover is: as found (inf: none), and at least."""
+def _cover(able: NDArray[np.bool_], seconds: float | None) -> tuple[list[int], float]:
+    """The smallest cover that was found (empty: none), and of how many plans one is at least."""
     if not able.any(axis=0).all():
-        return math.inf, math.inf
+        return [], math.inf
     result = milp(
         np.ones(len(able)),
         integrality=np.ones(len(able), dtype=np.int8),
@@ -269,4 +269,5 @@ def _cover(able: NDArray[np.bool_], seconds: float | None) -> tuple[float, float
         options={"mip_rel_gap": 0.0, "time_limit": math.inf if seconds is None else seconds},
     )
     least = float(getattr(result, "mip_dual_bound", None) or 0.0)
-    return (math.inf if result.x is None else float(result.x.round().sum())), least - 1e-6
+    plans = [] if result.x is None else np.flatnonzero(result.x > 0.5).tolist()
+    return plans, least - 1e-6
