@@ -13,6 +13,8 @@ from nnapi_prof.api.estimate import Phone as Phone
 from nnapi_prof.api.estimate import calibrate as calibrate
 from nnapi_prof.api.estimate import estimate as estimate
 from nnapi_prof.api.events import Progress as Progress
+from nnapi_prof.api.fleet import fleet as fleet
+from nnapi_prof.api.fleet_result import Fleet as Fleet
 from nnapi_prof.api.front import Pareto as Pareto
 from nnapi_prof.api.model import Model as Model
 from nnapi_prof.api.model import load as load

@@ -13,7 +13,7 @@ from nnapi_prof.api import notebook
 from nnapi_prof.api.costs import Costs, open_table
 from nnapi_prof.api.model import Model, loaded
 from nnapi_prof.api.options import USUAL, conditions_of
-from nnapi_prof.api.program_costs import estimated_costs, read_phone
+from nnapi_prof.api.program_costs import described_device, estimated_costs, read_phone
 from nnapi_prof.costs.estimate.calibration import TargetReport
 from nnapi_prof.costs.estimate.calibration import calibrate as fit_description
 from nnapi_prof.costs.estimate.phones import SIMULATED_FORMAT as SIMULATED
@@ -136,6 +136,7 @@ def estimate(
         device=str(description["name"]),
         conditions=conditions,
         priced=priced,
+        device_info=described_device(description),
         estimated=True,
         notes=chosen.notes,
     )

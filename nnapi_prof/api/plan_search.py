@@ -111,14 +111,17 @@ def bundle_of(
     conditions: Conditions,
     notes: tuple[str, ...],
     fits: Mapping[Target, TargetFit] | None = None,
+    levels: Mapping[str, int] | None = None,
 ) -> Bundle:
     """Some plans of a model for a device, with every region of theirs converted.
 
-    ``model_file`` is the original's name in the bundle, ``fits`` are what it was planned with.
+    ``model_file`` is the original's name in the bundle, ``fits`` are what it was planned with,
+    ``levels`` the feature levels of targets by their keys, where they are not the device's own.
     Raises UsageError where a plan needs what the device lacks, UnsupportedOp where a region cannot
     be converted for it.
     """
-    levels = {spec.target.key: spec.level for spec in device_targets(info)}
+    if levels is None:
+        levels = levels_of(info)
     targets = {s.target for plan in plans for s in plan.segments if s.target.engine != Engine.HOST}
     for target in sorted(targets):
         if target.base.key not in levels:
@@ -154,6 +157,11 @@ def bundle_of(
         ),
         fits=fits,
     )
+
+
+def levels_of(info: AgentInfo) -> dict[str, int]:
+    """Key of each of a device's targets -> the feature level to convert for."""
+    return {spec.target.key: spec.level for spec in device_targets(info)}
 
 
 def _grown(

@@ -110,6 +110,26 @@ def read_phone(name: str) -> dict[str, Any]:
     return data
 
 
+def described_device(phone: Mapping[str, Any]) -> dict[str, Any]:
+    """What a cost table would know of a phone whose description this is; nothing of a real one,
+    whose description has its latencies only."""
+    if phone.get("format") != SIMULATED_FORMAT:
+        return {}
+    properties = dict(phone.get("properties", {}))
+    return {
+        "phone": phone.get("name"),
+        "abi": properties.get("ro.product.cpu.abi", ""),
+        "os": "android",
+        "api_level": int(properties.get("ro.build.version.sdk", 30)),
+        "properties": properties,
+        "nnapi_library": None,  # what NNAPI itself would choose is not estimated
+        "accelerators": [
+            {name: one[name] for name in ("name", "type", "version", "feature_level")}
+            for one in phone["accelerators"]
+        ],
+    }
+
+
 def estimated_costs(
     program: Program,
     phone: Mapping[str, Any],

@@ -106,6 +106,8 @@ def data_of(
     ``model`` is the original's file, which a plan with estimated segments needs: its costs are
     estimated again.
     """
+    if run is not None:
+        bundle = bundle.of_run(run.runs[0].plan)
     rows = store.select(
         Selection((bundle.fingerprint,), conditions=bundle.conditions, until=until, newest=True)
     )

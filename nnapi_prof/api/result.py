@@ -12,6 +12,7 @@ from nnapi_prof.api import notebook
 from nnapi_prof.api import options as arguments
 from nnapi_prof.api.devices import reached
 from nnapi_prof.api.events import SILENT, Listener, Progress, to_log
+from nnapi_prof.api.fleet_choice import names_of
 from nnapi_prof.api.model import Model, read_model
 from nnapi_prof.api.plan import Planned
 from nnapi_prof.api.plan_search import at_sizes
@@ -19,7 +20,7 @@ from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.device.agent import AgentClient
-from nnapi_prof.device.protocol.results import describe, device_fingerprint
+from nnapi_prof.device.protocol.results import AgentInfo, describe, device_fingerprint
 from nnapi_prof.errors import (
     InputSpecError,
     MismatchError,
@@ -296,6 +297,7 @@ def run(
     with reached(device, listener) as client:
         info = client.info()
         title = spelled(name, "the plan")
+        ready = _for_phone(ready, info, title, listener)
         check_device(ready.plan, ready.device, client, title)  # before the model is read
         if isinstance(ready, Bundle):
             if device_fingerprint(info) != ready.fingerprint:
@@ -317,6 +319,31 @@ def run(
         bundle = planned.bundle_for(info)
         report = run_on(bundle, program, examples, references, client, options, listener, floats)
     return Result(replace(planned, converted=bundle), report)
+
+
+def _for_phone(
+    ready: Planned | Bundle, info: AgentInfo, title: str, listener: Listener
+) -> Planned | Bundle:
+    """Of a bundle for several phones the plan of this one, which a note tells."""
+    bundle = ready if isinstance(ready, Bundle) else ready.converted
+    if bundle is None or bundle.plan_set is None:
+        return ready
+    phone = names_of(info)
+    own = bundle.for_phone(phone)
+    if own is not bundle:
+        key = bundle.plan_set.for_phone(phone)[1]
+        words = _NAMES.get(key.partition(":")[0], "it has no name that the bundle knows")
+        listener.note(f"{title}: this phone's plan is {own.plan.name} ({words})")
+    if isinstance(ready, Bundle):
+        return own
+    return replace(ready, plans=own.plans, device=own.device, converted=own)
+
+
+_NAMES = {
+    "build": "by its build",
+    "soc": "by its SoC",
+    "nnapi": "by its accelerators and their feature levels",
+}
 
 
 def _stored(folder: Path) -> Bundle:

@@ -2,7 +2,7 @@
 
 A bundle's plans are a list: the partitioner's own, and baselines. A set says that several of them
 are the partitioner's own, and when each is meant: along a front of two criteria, as the shares of a
-mixture (or of a schedule, over many runs), or one for each of several phones.
+mixture (or of a schedule, over many runs), or each for some of many phones.
 
 On disk a bundle is a folder::
 
@@ -17,16 +17,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+from nnapi_prof.bundle.phones import OTHERS, Phone
 from nnapi_prof.bundle.precision import MixedPrecision
 from nnapi_prof.convert.region import Permutes, Region, permutes
 from nnapi_prof.costs.conditions import Conditions, Precision
 from nnapi_prof.costs.model.regression import TargetFit
 from nnapi_prof.errors import SerializationError, UsageError, visible
-from nnapi_prof.graph.plan import Engine, Plan, Target
+from nnapi_prof.graph.plan import AUTO, Engine, Plan, Target
 from nnapi_prof.graph.unit import UnitGraph
 
 VERSION = 1
@@ -43,8 +44,9 @@ class SelectionRule(StrEnum):
     """The first criterion's best of what keeps the limits that are asked for."""
     MIXTURE = "mixture"
     """By the number of the run, so that each plan gets its share of any stretch of runs."""
-    PHONES = "phones"
-    """By the phone's fingerprint."""
+    PHONES = "phone names"
+    """By the phone: the first of its names (:mod:`.phones`) that a plan has whose accelerators it
+    has; the plan of all others where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +59,17 @@ class Choice:
     """Of a front: criterion -> what the plan costs by it, the first one the most important."""
     share: float = 1.0
     """Of a mixture: above 0, 1 in all."""
-    phone: str = ""
-    """Of a set for phones: the fingerprint."""
+    keys: tuple[str, ...] = ()
+    """Of a set for phones: the names of those that it is for; :data:`.phones.OTHERS` of all that
+    have no plan else."""
+    accelerators: tuple[str, ...] = ()
+    """Of a set for phones: those that the plan needs."""
+    device: str = ""
+    """Of a set for phones: the one whose latencies the plan predicts, for people ..."""
+    fingerprint: str = ""
+    """... and in cost tables."""
+    all_cpu_ns: float = 0.0
+    """Of a set for phones: what the plan of all others takes on that one."""
 
 
 @dataclass(frozen=True)
@@ -83,25 +94,33 @@ class PlanSet:
             total = math.fsum(c.share for c in choices)
             _require(abs(total - 1) < 1e-6, f"the shares of a mixture are 1 in all, not {total:g}")
         if self.rule is SelectionRule.PHONES:
-            phones = {c.phone for c in choices}
+            keys = [key for c in choices for key in c.keys]
+            _require(len(set(keys)) == len(keys), "a phone's name stands in it twice")
+            others = [c for c in choices if OTHERS in c.keys]
             _require(
-                len(phones) == len(choices) and "" not in phones, "each plan has its own phone"
+                bool(others) and not others[0].accelerators,
+                "one plan is for all other phones, and needs no accelerator",
             )
 
     def select(
-        self, run: int = 0, phone: str = "", limits: Mapping[str, float] | None = None
+        self, run: int = 0, phone: Phone | None = None, limits: Mapping[str, float] | None = None
     ) -> int:
         """Index of the plan for the run of this number (from 0), on this phone, within ``limits``
         (criterion -> the most it may be). UsageError where the set has none."""
         if self.rule is SelectionRule.MIXTURE:
             return self._of_mixture(run)
         if self.rule is SelectionRule.PHONES:
-            plans = {c.phone: c.plan for c in self.choices}
-            if phone not in plans:
-                names = ", ".join(visible(name, 100) for name in plans)
-                raise UsageError(f"the bundle has plans for {names}, not for {phone}")
-            return plans[phone]
+            return self.for_phone(phone or Phone())[0].plan
         return self._of_front(limits or {})
+
+    def for_phone(self, phone: Phone) -> tuple[Choice, str]:
+        """Of a set for phones: the choice, and the phone's name that it is by."""
+        by_key = {key: choice for choice in self.choices for key in choice.keys}
+        for key in phone.keys:
+            choice = by_key.get(key)
+            if choice is not None and phone.accelerators.issuperset(choice.accelerators):
+                return choice, key
+        return by_key[OTHERS], OTHERS
 
     def _of_mixture(self, run: int) -> int:
         place = (run + 0.5) * GOLDEN % 1
@@ -154,7 +173,14 @@ class PlanSet:
 _FIELDS = {
     SelectionRule.FRONT: lambda c: {"plan": c.plan, "figures": dict(c.figures)},
     SelectionRule.MIXTURE: lambda c: {"plan": c.plan, "share": c.share},
-    SelectionRule.PHONES: lambda c: {"plan": c.plan, "phone": c.phone},
+    SelectionRule.PHONES: lambda c: {
+        "plan": c.plan,
+        "keys": list(c.keys),
+        "accelerators": list(c.accelerators),
+        "device": c.device,
+        "fingerprint": c.fingerprint,
+        "all_cpu_ns": c.all_cpu_ns,
+    },
 }
 
 
@@ -166,14 +192,27 @@ def _choice(row: Any, n_plans: int) -> Choice:
         f"it names plan {visible(repr(plan), 100)} of {n_plans}",
     )
     _require(isinstance(figures, dict), "the figures of a plan are not an object")
-    numbers = [*figures.values(), row.get("share", 1.0)]
+    numbers = [*figures.values(), row.get("share", 1.0), row.get("all_cpu_ns", 0.0)]
     _require(all(type(n) in (int, float) for n in numbers), "a figure or share is not a number")
-    _require(isinstance(row.get("phone", ""), str), "a phone is not a name")
+    _require(0 <= numbers[-1] < math.inf, "a latency is finite and at least 0")
+    names = {field: row.get(field, []) for field in ("keys", "accelerators")}
+    for listed in names.values():
+        _require(
+            isinstance(listed, list) and all(isinstance(name, str) for name in listed),
+            "names of phones or accelerators are not a list of texts",
+        )
+    device, fingerprint = row.get("device", ""), row.get("fingerprint", "")
+    is_named = isinstance(device, str) and isinstance(fingerprint, str)
+    _require(is_named, "a device is not a name")
     return Choice(
         plan,
         {name: float(number) for name, number in figures.items()},
         float(row.get("share", 1.0)),
-        row.get("phone", ""),
+        keys=tuple(names["keys"]),
+        accelerators=tuple(names["accelerators"]),
+        device=device,
+        fingerprint=fingerprint,
+        all_cpu_ns=float(numbers[-1]),
     )
 
 
@@ -230,12 +269,46 @@ class Bundle:
         return self.plans[0 if self.plan_set is None else self.plan_set.choices[0].plan]
 
     def selected_plan(
-        self, run: int = 0, phone: str = "", limits: Mapping[str, float] | None = None
+        self, run: int = 0, phone: Phone | None = None, limits: Mapping[str, float] | None = None
     ) -> Plan:
         """The plan that the set's rule selects (:meth:`PlanSet.select`); the only one without."""
         if self.plan_set is None:
             return self.plan
-        return self.plans[self.plan_set.select(run, phone or self.fingerprint, limits)]
+        return self.plans[self.plan_set.select(run, phone, limits)]
+
+    def for_phone(self, phone: Phone) -> Bundle:
+        """Of a set for phones the bundle of this one: its plan, and beside it that of all others.
+        Any other bundle as it is."""
+        if self.plan_set is None or self.plan_set.rule is not SelectionRule.PHONES:
+            return self
+        return self._led_by(self.plan_set.for_phone(phone)[0], self.plan_set)
+
+    def of_run(self, plan: Plan) -> Bundle:
+        """Of a set for phones the bundle of one that ran this plan. Any other as it is."""
+        if self.plan_set is None or self.plan_set.rule is not SelectionRule.PHONES:
+            return self
+        ran = [(s.units, s.target) for s in plan.segments]
+        for choice in self.plan_set.choices:
+            if [(s.units, s.target) for s in self.plans[choice.plan].segments] == ran:
+                return self._led_by(choice, self.plan_set)
+        return self
+
+    def _led_by(self, choice: Choice, plan_set: PlanSet) -> Bundle:
+        own = self.plans[choice.plan]
+        others = self.plans[next(c.plan for c in plan_set.choices if OTHERS in c.keys)]
+        factor = choice.all_cpu_ns / others.predicted_ns if others.predicted_ns > 0 else 1.0
+        there = tuple(
+            replace(segment, predicted_ns=segment.predicted_ns * factor, interval_ns=None)
+            for segment in others.segments
+        )
+        beside = [] if others is own else [replace(others, segments=there)]
+        return replace(
+            self,
+            plans=(own, *beside),
+            plan_set=None,
+            device=choice.device,
+            fingerprint=choice.fingerprint,
+        )
 
     def region(self, units: tuple[int, ...], target: Target) -> Region:
         """The NNAPI model of a segment that the agent runs."""
@@ -254,6 +327,12 @@ class Bundle:
             else permutes(self.region(segment.units, segment.target))
             for segment in plan.segments
         )
+
+
+def accelerators_of(plan: Plan) -> frozenset[str]:
+    """The NNAPI devices that a plan names."""
+    names = {segment.target.accelerator for segment in plan.segments}
+    return frozenset(name for name in names if name is not None and name != AUTO)
 
 
 def halves(conditions: Conditions, target: Target) -> bool:

@@ -26,6 +26,7 @@ def test_the_names_are_these() -> None:
         "convert_model",
         "devices",
         "estimate",
+        "fleet",
         "go",
         "load",
         "pareto",

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from nnapi_prof.bundle.bundle import Bundle, Choice, PlanSet, SelectionRule
+from nnapi_prof.bundle.phones import OTHERS, Phone, phone_of
 from nnapi_prof.bundle.storage import read_bundle, write_bundle
 from nnapi_prof.errors import SerializationError, UsageError
 from tests.bundle.test_storage import bundle  # noqa: F401
@@ -22,7 +23,16 @@ FRONT = PlanSet(
     ),
 )
 MIXTURE = PlanSet(SelectionRule.MIXTURE, (Choice(0, share=0.75), Choice(1, share=0.25)))
-PHONES = PlanSet(SelectionRule.PHONES, (Choice(0, phone="f00"), Choice(1, phone="ba5")))
+BUILD = "build:a/b:11"
+PHONES = PlanSet(
+    SelectionRule.PHONES,
+    (
+        Choice(
+            0, keys=("build:a/b:11", "soc:one"), accelerators=("npu",), device="b", all_cpu_ns=7e6
+        ),
+        Choice(1, keys=("soc:two", "nnapi:gpu/29,npu/30", "")),
+    ),
+)
 SETS = {"front": FRONT, "mixture": MIXTURE, "phones": PHONES}
 
 
@@ -38,7 +48,9 @@ def test_a_set_is_kept(bundle: Bundle, tmp_path: Path, name: str) -> None:  # no
 
 
 def test_one_plan_is_selected_whatever_is_asked_for(bundle: Bundle) -> None:  # noqa: F811
-    assert bundle.selected_plan(run=7, phone="ba5") is bundle.plan is bundle.plans[0]
+    phone = Phone(("soc:one",))
+    assert bundle.selected_plan(run=7, phone=phone) is bundle.plan is bundle.plans[0]
+    assert bundle.for_phone(phone) is bundle
 
 
 def test_a_front_gives_the_best_within_limits(bundle: Bundle) -> None:  # noqa: F811
@@ -60,15 +72,45 @@ def test_a_mixture_gives_each_plan_its_share_of_any_stretch() -> None:
             assert abs(runs[0] - 0.75 * length) < 2
 
 
-def test_each_phone_has_its_own(bundle: Bundle) -> None:  # noqa: F811
+@pytest.mark.parametrize(
+    ("properties", "levels", "plan", "key"),
+    [
+        ({"ro.build.fingerprint": "a/b:11", "ro.soc.model": "two"}, {"npu": 30}, 0, BUILD),
+        ({"ro.build.fingerprint": "new", "ro.soc.model": "one"}, {"npu": 30}, 0, "soc:one"),
+        ({"ro.board.platform": "one"}, {"npu": 27, "x": 27}, 0, "soc:one"),
+        ({"ro.soc.model": "one"}, {"npu": 30, "gpu": 29}, 0, "soc:one"),
+        ({"ro.soc.model": "one"}, {"gpu": 29}, 1, OTHERS),  # without the plan's accelerator
+        ({"ro.soc.model": "other"}, {"npu": 30, "gpu": 29}, 1, "nnapi:gpu/29,npu/30"),
+        ({}, {}, 1, OTHERS),
+    ],
+)
+def test_a_phone_is_known_by_its_most_telling_name(
+    bundle: Bundle,  # noqa: F811
+    properties: dict[str, str],
+    levels: dict[str, int],
+    plan: int,
+    key: str,
+) -> None:
+    phone = phone_of(properties, levels.items())
+    choice, name = PHONES.for_phone(phone)
+    assert (choice.plan, name) == (plan, key)
     several = dataclasses.replace(bundle, plan_set=PHONES)
-    assert several.selected_plan() is bundle.plans[0]  # planned for f00
-    assert several.selected_plan(phone="ba5") is bundle.plans[1]
-    with pytest.raises(UsageError, match="has plans for f00, ba5, not for other"):
-        PHONES.select(phone="other")
+    assert several.selected_plan(phone=phone) is several.plans[plan]
+    own = several.for_phone(phone)
+    assert own.plan is own.plans[0] is several.plans[plan] and own.plan_set is None
+    assert own.device == choice.device
+    if plan == 0:  # beside it stands that of all others, as fast as it is on that device
+        assert [each.name for each in own.plans] == [several.plans[n].name for n in (0, 1)]
+        assert own.plans[1].predicted_ns == pytest.approx(7e6)
+        assert several.of_run(own.plan) == own
 
 
 GOOD = MIXTURE.to_json()
+
+
+def phones(*choices: list) -> dict:
+    rows = [{"plan": plan, **rest} for plan, rest in choices]
+    return {"version": 1, "rule": "phone names", "choices": rows}
 
 
 @pytest.mark.parametrize(
@@ -87,13 +129,19 @@ GOOD = MIXTURE.to_json()
         (GOOD | {"choices": [{"plan": 0, "share": 0.5}]}, "are 1 in all, not 0.5"),
         (GOOD | {"choices": [{"plan": 0, "share": float("nan")}]}, "above 0"),
         (GOOD | {"choices": [{"plan": 0, "share": 0.5}] * 2}, "stands in it twice"),
-        (GOOD | {"rule": "phones"}, "each plan has its own phone"),
+        (GOOD | {"rule": "phones"}, "its rule is 'phones'"),
+        (GOOD | {"rule": "phone names"}, "one plan is for all other phones"),
         (GOOD | {"rule": "front"}, "have the same criteria"),
         (
             {"version": 1, "rule": "front", "choices": [{"plan": 0, "figures": {"a": 1e999}}]},
             "are finite",
         ),
-        ({"version": 1, "rule": "phones", "choices": [{"plan": 0, "phone": 3}]}, "not a name"),
+        (phones([0, {"keys": "soc:one"}]), "not a list of texts"),
+        (phones([0, {"keys": [3]}]), "not a list of texts"),
+        (phones([0, {"keys": [""], "device": 3}]), "a device is not a name"),
+        (phones([0, {"keys": [""], "all_cpu_ns": -1}]), "latency is finite"),
+        (phones([0, {"keys": ["a", ""]}], [1, {"keys": ["a"]}]), "name stands in it twice"),
+        (phones([0, {"keys": [""], "accelerators": ["npu"]}]), "needs no accelerator"),
     ],
 )
 def test_sets_of_strangers_are_refused(data: object, reason: str) -> None:

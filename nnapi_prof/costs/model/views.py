@@ -96,15 +96,7 @@ def with_intervals(plan: Plan, costs: FittedCosts) -> Plan:
     errors add up. What rests on the static model has no interval.
     """
     segments = tuple(_with_interval(segment, costs) for segment in plan.segments)
-    independent = together = 0.0
-    for segment in segments:
-        low, high = segment.interval_ns or (segment.predicted_ns,) * 2
-        half = (high - low) / 2
-        if segment.measured:
-            independent += half**2
-        else:
-            together += half
-    half = math.hypot(math.sqrt(independent), together)
+    half = _half_ns(segments)
     ns = plan.predicted_ns
     words = (
         f"predicted {_ms(ns)} ms, 95 % interval {_ms(max(0.0, ns - half))} to {_ms(ns + half)} ms"
@@ -116,6 +108,23 @@ def with_intervals(plan: Plan, costs: FittedCosts) -> Plan:
     if plan.simulated:
         words += "; these latencies are simulated"
     return replace(plan, segments=segments).with_note(words)
+
+
+def half_interval_ns(segments: Iterable[Segment], costs: FittedCosts) -> float:
+    """How far the latency of a plan may be off, as :func:`with_intervals` says it."""
+    return _half_ns(_with_interval(segment, costs) for segment in segments)
+
+
+def _half_ns(segments: Iterable[Segment]) -> float:
+    independent = together = 0.0
+    for segment in segments:
+        low, high = segment.interval_ns or (segment.predicted_ns,) * 2
+        half = (high - low) / 2
+        if segment.measured:
+            independent += half**2
+        else:
+            together += half
+    return math.hypot(math.sqrt(independent), together)
 
 
 def _with_interval(segment: Segment, costs: FittedCosts) -> Segment:

@@ -16,7 +16,7 @@ from typing import Any
 
 from nnapi_prof.costs.measurement import Round, Status, log_ratios, medians
 from nnapi_prof.device.protocol.fields import HEAT_MC, MAX_INT32, MAX_KHZ, MAX_NS, Fields
-from nnapi_prof.errors import SerializationError, visible
+from nnapi_prof.errors import CostError, SerializationError, visible
 
 PREFIX = '{"type":'
 
@@ -382,6 +382,70 @@ def device_fingerprint(info: AgentInfo) -> str:
         facts |= {"memory_kb": info.memory_kb, "cpu_max_khz": info.cpu_max_khz}
     text = json.dumps(facts, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:FINGERPRINT_LENGTH]
+
+
+def description_of(info: AgentInfo) -> dict[str, object]:
+    """What the table of devices keeps of an agent's info."""
+    return {
+        "phone": info.phone,
+        "abi": info.abi,
+        "os": info.os,
+        "api_level": info.api_level,
+        "cpus": info.cpus,
+        "cpu_max_khz": list(info.cpu_max_khz),
+        "memory_kb": info.memory_kb,
+        "properties": dict(info.properties),
+        "nnapi_library": info.nnapi.library,
+        "accelerators": [
+            {
+                "name": a.name,
+                "type": a.type,
+                "version": a.version,
+                "feature_level": a.feature_level,
+            }
+            for a in info.nnapi.accelerators
+        ],
+    }
+
+
+def described_info(description: Mapping[str, Any], simulated: bool) -> AgentInfo:
+    """The info of a device that a table describes (:func:`description_of`), as far as it says.
+
+    Raises CostError where the description is not one.
+    """
+    try:
+        library = description.get("nnapi_library")
+        level = description.get("api_level")
+        return AgentInfo(
+            protocol=0,
+            agent="",
+            abi=str(description["abi"]),
+            os=str(description["os"]),
+            properties={str(k): str(v) for k, v in description["properties"].items()},
+            api_level=None if level is None else int(level),
+            cpus=int(description.get("cpus") or 1),
+            cpu_max_khz=(),
+            memory_kb=None,
+            simulated=simulated,
+            phone=description.get("phone"),
+            identity="",
+            nnapi=NnapiInfo(
+                library=None if library is None else str(library),
+                error=None,
+                missing=(),
+                accelerators=tuple(
+                    Accelerator(
+                        str(a["name"]), str(a["type"]), str(a["version"]), int(a["feature_level"])
+                    )
+                    for a in description["accelerators"]
+                ),
+            ),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CostError(
+            f"the table's description of a device lacks {visible(str(error), 100)}: profile a"
+            " model on that device again"
+        ) from error
 
 
 def describe(info: AgentInfo) -> str:

@@ -25,6 +25,7 @@ from nnapi_prof.device.protocol.results import (
     AgentInfo,
     Event,
     Start,
+    description_of,
     device_fingerprint,
 )
 from nnapi_prof.execution.actions import build_action
@@ -199,7 +200,7 @@ class Measurer:
         """Asked for, and known before this run."""
         self.later: Mapping[str, int] = {}
         """Phase -> measurements that are expected behind it."""
-        store.add_device(self.fingerprint, _description(self.info), self.info.simulated)
+        store.add_device(self.fingerprint, description_of(self.info), self.info.simulated)
 
     def measure(self, phase: str, jobs: Sequence[Job]) -> None:
         """Measures the jobs that are not in the store; each row is committed as it arrives."""
@@ -311,27 +312,3 @@ class Measurer:
             yield
         finally:
             self.spent_s[what] += time.monotonic() - began
-
-
-def _description(info: AgentInfo) -> dict[str, object]:
-    """What the table of devices keeps of an agent's info."""
-    return {
-        "phone": info.phone,
-        "abi": info.abi,
-        "os": info.os,
-        "api_level": info.api_level,
-        "cpus": info.cpus,
-        "cpu_max_khz": list(info.cpu_max_khz),
-        "memory_kb": info.memory_kb,
-        "properties": dict(info.properties),
-        "nnapi_library": info.nnapi.library,
-        "accelerators": [
-            {
-                "name": a.name,
-                "type": a.type,
-                "version": a.version,
-                "feature_level": a.feature_level,
-            }
-            for a in info.nnapi.accelerators
-        ],
-    }

@@ -1,0 +1,210 @@
+"""Few plans for many phones: chosen by regret, in one bundle that knows which phone runs which."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from nnapi_prof.api import options as arguments
+from nnapi_prof.api.costs import Costs
+from nnapi_prof.api.events import Listener, Progress, to_log
+from nnapi_prof.api.fleet_choice import (
+    cannot_convert,
+    fleet_levels,
+    half_ns,
+    info_of,
+    names_of,
+    useful_targets,
+)
+from nnapi_prof.api.fleet_result import Fleet, FleetPhone, is_cpu, representative
+from nnapi_prof.api.model import Model, loaded
+from nnapi_prof.costs.model.views import with_intervals
+from nnapi_prof.device.protocol.results import description_parts
+from nnapi_prof.errors import UsageError
+from nnapi_prof.graph.plan import Plan
+from nnapi_prof.partition import SearchLimits, make_problem, plan_of_placements
+from nnapi_prof.partition.baselines import find_baselines
+from nnapi_prof.partition.fleet import Matrix, Objective
+from nnapi_prof.partition.fleet_search import SECONDS, FleetPlan, FleetSearch, plan_fleet
+from nnapi_prof.partition.problem import Problem
+from nnapi_prof.reports.words import count
+
+MOST_PLANS = 16
+"""More plans than that are no longer few."""
+_STEPS = {
+    "phones": "finding each phone's own plan",
+    "groups": "finding plans for groups of phones",
+    "choices": "choosing plans",
+}
+
+
+def fleet(
+    model: Model | str | os.PathLike[str],
+    costs: Sequence[Costs] | Mapping[str, Costs],
+    *,
+    k: int = 3,
+    objective: Literal["mean", "worst"] = "mean",
+    weights: Sequence[float] | Mapping[str, float] | None = None,
+    seconds: float | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    listener: Listener | None = None,
+) -> Fleet:
+    """Chooses at most ``k`` plans of a model that are good on many phones.
+
+    ``costs`` are the model's on each phone, under the same conditions and in one precision:
+    :func:`nnapi_prof.profile`, :func:`nnapi_prof.read_costs` or :func:`nnapi_prof.estimate` give
+    them; a mapping names the phones. The regret of a plan on a phone is its latency over the least
+    one known there, less one; ``objective`` says whether its mean is made least or its worst.
+    ``weights`` are of the phones (None: all alike), in order or by name, in any unit. The search
+    may take ``seconds`` (None: 120); Ctrl-C ends it with the best choice until then. ``progress``
+    and ``listener`` are those of :func:`nnapi_prof.profile`.
+
+    Raises UsageError where an argument is none, PartitionError where no ``k`` plans serve all.
+    """
+    listener = listener or to_log(progress)
+    chosen = loaded(model)
+    arguments.number("k", k, 1, MOST_PLANS)
+    arguments.one_of("objective", objective, [each.value for each in Objective])
+    arguments.number("seconds", seconds, arguments.LEAST_SECONDS, arguments.MOST_SECONDS)
+    named = _named(costs)
+    _check(chosen, list(named.values()))
+    every = list(named.values())
+    share = _shares(named, weights)
+    full = [make_problem(chosen.graph, each.priced) for each in every]
+    problems = useful_targets(every, full)
+    infos = [info_of(each) for each in every]
+    levels = fleet_levels(infos)
+
+    def told(step: str, done: int, total: int) -> None:
+        listener.progress(Progress(_STEPS[step], done, total, ""))
+
+    search, unfit = None, set[FleetPlan]()
+    while search is None or any(p in unfit for p in _chosen(search)):
+        search = plan_fleet(
+            problems,
+            int(k),
+            objective=Objective(objective),
+            weights=share.tolist(),
+            limits=SearchLimits(),
+            seconds=SECONDS if seconds is None else seconds,
+            report=told,
+            without=unfit,
+        )
+        unfit |= {
+            plan
+            for plan in _chosen(search)
+            if cannot_convert(lambda: chosen.program, plan, levels, infos)
+        }
+    return _fleet(chosen, named, problems, share, Objective(objective), search, len(unfit))
+
+
+def _chosen(search: FleetSearch) -> list[FleetPlan]:
+    return [search.plans[plan] for plan in search.choices[-1].plans]
+
+
+def _fleet(
+    model: Model,
+    named: Mapping[str, Costs],
+    problems: Sequence[Problem],
+    share: Matrix,
+    objective: Objective,
+    search: FleetSearch,
+    n_unfit: int,
+) -> Fleet:
+    """What the search came to, for people."""
+    choice, every = search.choices[-1], list(named.values())
+    rank = {plan: number for number, plan in enumerate(choice.plans)}
+    plan_of = [rank[plan] for plan in choice.plan_of]
+    phones, plans = [], []
+    for number, (name, costs) in enumerate(named.items()):
+        own = search.plans[choice.plan_of[number]]
+        cpu = find_baselines(problems[number])[0]
+        phones.append(
+            FleetPhone(
+                name=name,
+                device=costs.device,
+                fingerprint=costs.fingerprint or "",
+                weight=float(share[number]),
+                plan=plan_of[number],
+                predicted_ns=float(search.latency_ns[choice.plan_of[number], number]),
+                half_ns=half_ns(costs, problems[number], own),
+                least_ns=float(search.least_ns[number]),
+                all_cpu_ns=cpu.predicted_ns,
+                names=names_of(info_of(costs)),
+                simulated=costs.simulated,
+                estimated=costs.estimated,
+            )
+        )
+    for number, index in enumerate(choice.plans):
+        place = representative(plan_of, share.tolist(), number)
+        plans.append(_plan(search.plans[index], problems[place], every[place], number))
+    notes = []
+    if search.interrupted:
+        notes.append("the search was ended early: these are the best plans until then")
+    if n_unfit:
+        notes.append(
+            f"{count(n_unfit, 'plan')} that would have been chosen cannot be converted for the"
+            " lowest feature level of the phones with its accelerators, and was left out"
+        )
+    return Fleet(model, tuple(phones), tuple(plans), objective, search, tuple(every), tuple(notes))
+
+
+def _plan(segments: FleetPlan, problem: Problem, costs: Costs, number: int) -> Plan:
+    """One of the plans, with the latencies of one phone."""
+    placements = [(units, problem.target_index(target)) for units, target in segments]
+    plan = plan_of_placements(problem, costs.simulated, placements, name=f"plan-{number + 1}")
+    if is_cpu(plan):
+        plan = replace(plan, name="all-cpu")
+    plan = plan.with_note(f"latencies are predicted for {description_parts(costs.device)[0]}")
+    return plan if costs.measured is None else with_intervals(plan, costs.measured)
+
+
+def _named(costs: Sequence[Costs] | Mapping[str, Costs]) -> dict[str, Costs]:
+    """The costs with names of which no two are alike."""
+    if isinstance(costs, Mapping):
+        return dict(costs)
+    named: dict[str, Costs] = {}
+    for each in costs:
+        if not isinstance(each, Costs):
+            raise UsageError(f"costs are a {type(each).__name__}: those of profile() are wanted")
+        name = description_parts(each.device)[0]
+        alike = sum(other.partition(", no. ")[0] == name for other in named)
+        named[f"{name}, no. {alike + 1}" if alike else name] = each
+    return named
+
+
+def _check(model: Model, costs: Sequence[Costs]) -> None:
+    if not costs:
+        raise UsageError("a fleet has at least one phone: pass costs of some")
+    for each in costs:
+        if not isinstance(each, Costs):
+            raise UsageError(f"costs are a {type(each).__name__}: those of profile() are wanted")
+        if each.model.graph != model.graph:
+            raise UsageError(f"these costs are of {each.model!r}, not of {model!r}: profile it")
+        if each.objective is not None or each.calibration is not None:
+            raise UsageError("plans for a fleet are chosen by latency in one precision")
+        if each.conditions != costs[0].conditions:
+            raise UsageError(
+                f"the costs are under different conditions ({costs[0].conditions.options!r} and"
+                f" {each.conditions.options!r}): a bundle runs under one"
+            )
+
+
+def _shares(
+    named: Mapping[str, Costs], weights: Sequence[float] | Mapping[str, float] | None
+) -> Matrix:
+    if isinstance(weights, Mapping):
+        unknown = sorted(set(weights) - set(named))
+        if unknown:
+            raise UsageError(f"a weight is for {unknown[0]!r}: there are {', '.join(named)}")
+        weights = [weights.get(name, 0.0) for name in named]
+    share = np.ones(len(named)) if weights is None else np.asarray(list(weights), dtype=np.float64)
+    if len(share) != len(named) or not np.isfinite(share).all() or (share < 0).any():
+        raise UsageError(f"weights are {len(named)} numbers of at least 0")
+    if not share.any():
+        raise UsageError("the weight of some phone is above 0")
+    return np.asarray(share / share.sum(), dtype=np.float64)
