@@ -271,6 +271,7 @@ struct ANeuralNetworksExecution {
   uint64_t hardware_ns, driver_ns;
   uint64_t waited_ns;                 /* for dependencies, before driver_ns */
   int lane;                           /* that began it, -1 for none */
+  bool reshaped;                      /* an injected fault tells other shapes of the outputs */
   struct ANeuralNetworksEvent *event; /* of an asynchronous run, shared */
 };
 

@@ -126,6 +126,7 @@ enum np_fault_kind {
   NP_FAULT_ABORT,
   NP_FAULT_CRASH,
   NP_FAULT_EXHAUST,
+  NP_FAULT_RESHAPE, /* of executions only: no failure, but the outputs' shapes are others */
 };
 enum np_fault_stage { NP_FAULT_COMPILE, NP_FAULT_EXECUTE };
 

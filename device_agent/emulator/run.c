@@ -132,7 +132,11 @@ static int settle(ANeuralNetworksExecution *execution, int code) {
     }
   }
   for (uint32_t i = 0; i < model->graph.n_outputs; i++) {
-    if (execution->outputs[i].memory) {
+    const struct np_argument *output = &execution->outputs[i];
+    if (execution->reshaped && output->rank > 0) {
+      execution->outputs[i].dims[output->rank - 1]++;
+    }
+    if (output->memory) {
       atomic_store(&execution->outputs[i].memory->initialized, code == ANEURALNETWORKS_NO_ERROR);
     }
   }

@@ -74,6 +74,8 @@ struct np_bundle {
   struct np_bundle_end *outputs;
   uint32_t n_shares; /* 0: no mixture, frames run by plan 0 */
   struct np_bundle_share *shares;
+  _Atomic uint32_t
+      *n_left; /* calls of NNAPI that may read it still, though nobody waits for them */
 };
 
 /* Reads a bundle from bytes[size], which must be aligned to 8 and outlive it. Everything that

@@ -11,6 +11,7 @@
 
 #include "affinity.h"
 #include "cpu.h"
+#include "trial.h"
 
 uint64_t np_executable_now(void) {
   struct timespec now = {0, 0};
@@ -36,8 +37,8 @@ nnp_status np_executable_failed(const struct np_fault *fault, enum np_status sta
 
 nnp_status np_executable_options(const struct np_bundle *bundle, const nnp_options *given,
                                  nnp_options *options, nnp_error *error) {
-  const uint32_t flags =
-      NNP_BURST | NNP_ASYNC | NNP_POINTERS | NNP_CPU_FALLBACK | NNP_DURATIONS | NNP_AS_MEASURED;
+  const uint32_t flags = NNP_BURST | NNP_ASYNC | NNP_POINTERS | NNP_CPU_FALLBACK | NNP_DURATIONS |
+                         NNP_AS_MEASURED | NNP_TRIAL;
   *options = given ? *given : nnp_options_default();
   if ((options->flags & ~flags) != 0 ||
       ((options->flags & NNP_BURST) != 0 && (options->flags & NNP_ASYNC) != 0)) {
@@ -55,6 +56,14 @@ nnp_status np_executable_options(const struct np_bundle *bundle, const nnp_optio
   return NNP_OK;
 }
 
+/* What a trial may take. */
+static uint64_t trial_limit(const nnp_options *options) {
+  const uint64_t compile_ns = options->compile_limit_ns;
+  const uint64_t run_ns = options->run_limit_ns;
+  const int has_both = compile_ns != 0 && run_ns != 0 && compile_ns <= UINT64_MAX - run_ns;
+  return has_both ? compile_ns + run_ns : 0;
+}
+
 nnp_status np_executable_open(const struct np_bundle_plan *plan, const nnp_options *options,
                               struct np_nnapi_library *library, nnp_error *error) {
   int needed = 0;
@@ -64,9 +73,16 @@ nnp_status np_executable_open(const struct np_bundle_plan *plan, const nnp_optio
   if (!needed || library->nnapi || library->why.text[0] != 0) {
     return NNP_OK;
   }
-  struct np_fault fault = {.has_code = 0};
-  const enum np_status status = np_nnapi_open(options->nnapi_library, &library->nnapi, &fault.why);
+  struct np_verdict trial = {.status = NP_OK};
+  if ((options->flags & NNP_TRIAL) != 0) {
+    np_trial_open(options->nnapi_library, trial_limit(options), &trial);
+  }
+  struct np_fault fault = trial.fault;
+  const enum np_status status =
+      trial.status == NP_OK ? np_nnapi_open(options->nnapi_library, &library->nnapi, &fault.why)
+                            : trial.status;
   library->why = fault.why;
+  library->cause = trial.status == NP_OK ? NNP_NO_LIBRARY : trial.cause;
   if (status == NP_OK || (options->flags & NNP_CPU_FALLBACK) != 0) {
     return NNP_OK;
   }
@@ -75,13 +91,12 @@ nnp_status np_executable_open(const struct np_bundle_plan *plan, const nnp_optio
 
 /* ---- Compiling ---- */
 
-static void describe_segment(struct np_executable *self, uint32_t s, const nnp_options *options,
-                             const struct np_nnapi_library *library) {
+static void describe_segment(struct np_executable *self, uint32_t s, const nnp_options *options) {
   const struct np_bundle_segment *segment = &self->chosen->segments[s];
   struct np_pipeline_segment *described = &self->plan.segments[s];
   const uint32_t flags = options->flags;
-  const int on_nnapi = segment->engine == NP_BUNDLE_NNAPI && library->nnapi != NULL;
-  described->engine = on_nnapi ? np_nnapi_engine(library->nnapi) : np_cpu_engine(NULL);
+  described->engine = segment->engine == NP_BUNDLE_NNAPI ? np_fallback_engine(&self->fallback)
+                                                         : np_cpu_engine(NULL);
   described->model = &self->bundle->models[segment->model];
   described->options = (struct np_options){.accelerator = segment->accelerator,
                                            .preference = segment->preference,
@@ -90,17 +105,14 @@ static void describe_segment(struct np_executable *self, uint32_t s, const nnp_o
                                            .async = (flags & NNP_ASYNC) != 0,
                                            .pointers = (flags & NNP_POINTERS) != 0,
                                            .measure_timing = (flags & NNP_DURATIONS) != 0,
-                                           .threads = options->threads};
+                                           .threads = options->threads,
+                                           .number = s};
   memcpy(described->inputs, segment->inputs, segment->n_inputs * sizeof *segment->inputs);
   memcpy(described->outputs, segment->outputs, segment->n_outputs * sizeof *segment->outputs);
-  if (segment->engine == NP_BUNDLE_NNAPI && !library->nnapi) {
-    self->facts[s].fell_back = 1;
-    self->facts[s].why = library->why;
-  }
 }
 
 static nnp_status describe(struct np_executable *self, const nnp_options *options,
-                           const struct np_nnapi_library *library, nnp_error *error) {
+                           nnp_error *error) {
   const uint32_t n = self->chosen->n_segments;
   self->facts = calloc(n, sizeof *self->facts);
   if (!self->facts || np_pipeline_plan_make(self->bundle->n_tensors, n, &self->plan) != NP_OK) {
@@ -119,7 +131,7 @@ static nnp_status describe(struct np_executable *self, const nnp_options *option
         NP_OK) {
       return no_memory(error);
     }
-    describe_segment(self, s, options, library);
+    describe_segment(self, s, options);
   }
   return NNP_OK;
 }
@@ -152,8 +164,8 @@ static nnp_status make_contexts(struct np_executable *self, uint32_t n, const ch
 /* Lets a segment run what another plan's is compiled to, where one is of the same model and
  * options.
  */
-static int borrow(struct np_executable *self, uint32_t s, const struct np_executable *others,
-                  uint32_t n_others) {
+static void borrow(struct np_executable *self, uint32_t s, const struct np_executable *others,
+                   uint32_t n_others) {
   const struct np_bundle_segment *wanted = &self->chosen->segments[s];
   for (uint32_t i = 0; i < n_others; i++) {
     for (uint32_t o = 0; o < others[i].chosen->n_segments; o++) {
@@ -164,29 +176,38 @@ static int borrow(struct np_executable *self, uint32_t s, const struct np_execut
         np_pipeline_borrow(self->contexts->pipeline, s, others[i].contexts->pipeline, o);
         self->facts[s] = others[i].facts[o];
         self->facts[s].compile_ns = 0;
-        return 1;
+        self->facts[s].is_borrowed = 1;
+        return;
       }
     }
   }
-  return 0;
 }
 
-static nnp_status compile_segment(struct np_executable *self, uint32_t s, uint32_t flags,
-                                  nnp_error *error) {
+/* Tries NNAPI's segments before any of them is compiled here. */
+static nnp_status try_segments(struct np_executable *self, const nnp_options *options,
+                               nnp_error *error) {
+  const uint32_t n = self->chosen->n_segments;
+  self->verdicts = calloc(n, sizeof *self->verdicts);
+  if (!self->verdicts) {
+    return no_memory(error);
+  }
+  self->fallback.verdicts = self->verdicts;
+  for (uint32_t s = 0; s < n; s++) {
+    const struct np_pipeline_segment *described = &self->plan.segments[s];
+    if (self->chosen->segments[s].engine == NP_BUNDLE_NNAPI && !self->facts[s].is_borrowed) {
+      np_trial_run(self->fallback.nnapi, described->model, &described->options,
+                   trial_limit(options), &self->verdicts[s]);
+    }
+  }
+  return NNP_OK;
+}
+
+static nnp_status compile_segment(struct np_executable *self, uint32_t s, nnp_error *error) {
   struct np_segment_facts *facts = &self->facts[s];
   struct np_pipeline *pipeline = self->contexts->pipeline;
   struct np_fault *fault = &self->contexts->fault;
   const uint64_t before = np_executable_now();
-  enum np_status status = np_pipeline_compile(pipeline, s);
-  const int may_fall_back = (flags & NNP_CPU_FALLBACK) != 0 && !facts->fell_back &&
-                            self->chosen->segments[s].engine == NP_BUNDLE_NNAPI;
-  if (status != NP_OK && may_fall_back) {
-    facts->fell_back = 1;
-    facts->why = fault->why;
-    *fault = (struct np_fault){.has_code = 0};
-    np_pipeline_replace(pipeline, s, np_cpu_engine(NULL));
-    status = np_pipeline_compile(pipeline, s);
-  }
+  const enum np_status status = np_pipeline_compile(pipeline, s);
   facts->compile_ns = np_executable_now() - before;
   if (status != NP_OK) {
     return np_executable_failed(fault, status, (int32_t)s, error);
@@ -205,9 +226,15 @@ static nnp_status compile(struct np_executable *self, const nnp_options *options
                            (unsigned long long)options->cpu_mask, strerror(cause));
   }
   nnp_status status = NNP_OK;
+  for (uint32_t s = 0; s < self->chosen->n_segments; s++) {
+    borrow(self, s, others, n_others);
+  }
+  if ((options->flags & NNP_TRIAL) != 0 && self->fallback.nnapi) {
+    status = try_segments(self, options, error);
+  }
   for (uint32_t s = 0; s < self->chosen->n_segments && status == NNP_OK; s++) {
-    if (!borrow(self, s, others, n_others)) {
-      status = compile_segment(self, s, options->flags, error);
+    if (!self->facts[s].is_borrowed) {
+      status = compile_segment(self, s, error);
     }
   }
   np_affinity_leave(&affinity);
@@ -218,8 +245,20 @@ nnp_status np_executable_make(const struct np_bundle *bundle, uint32_t plan, uin
                               const nnp_options *options, const struct np_nnapi_library *library,
                               const struct np_executable *others, uint32_t n_others,
                               struct np_executable *self, nnp_error *error) {
-  *self = (struct np_executable){.bundle = bundle, .chosen = &bundle->plans[plan]};
-  nnp_status status = describe(self, options, library, error);
+  *self =
+      (struct np_executable){.bundle = bundle,
+                             .chosen = &bundle->plans[plan],
+                             .fallback = {.nnapi = library->nnapi,
+                                          .missing_cause = library->cause,
+                                          .missing = library->why,
+                                          .is_allowed = (options->flags & NNP_CPU_FALLBACK) != 0,
+                                          .compile_limit_ns = options->compile_limit_ns,
+                                          .run_limit_ns = options->run_limit_ns,
+                                          .log = options->log,
+                                          .log_context = options->log_context,
+                                          .plan = plan,
+                                          .n_left = bundle->n_left}};
+  nnp_status status = describe(self, options, error);
   if (status == NNP_OK) {
     status = make_contexts(self, n_contexts, options->folder, error);
   }
@@ -242,6 +281,7 @@ void np_executable_free(struct np_executable *self) {
   free(self->contexts);
   np_pipeline_plan_free(&self->plan);
   free(self->facts);
+  free(self->verdicts);
   *self = (struct np_executable){.bundle = NULL};
 }
 
@@ -298,21 +338,31 @@ void np_executable_give(const struct np_bundle *bundle, const struct np_pipeline
 
 /* ---- What became of it ---- */
 
+/* Who runs a segment in NNAPI's stead, NULL: nobody. */
+static const struct np_stand_in *stand_in(const struct np_executable *self, uint32_t s) {
+  const struct np_stand_in *stand_in = self->facts[s].engine.stand_in;
+  const int is_cpu = stand_in && atomic_load_explicit(&stand_in->is_cpu, memory_order_acquire) != 0;
+  return is_cpu ? stand_in : NULL;
+}
+
 int np_executable_on_nnapi(const struct np_executable *self, uint32_t s) {
-  return self->chosen->segments[s].engine == NP_BUNDLE_NNAPI && !self->facts[s].fell_back;
+  return self->chosen->segments[s].engine == NP_BUNDLE_NNAPI && !stand_in(self, s);
 }
 
 nnp_segment np_executable_segment(const struct np_executable *self, uint32_t s) {
   const struct np_bundle_segment *described = &self->chosen->segments[s];
   const struct np_segment_facts *facts = &self->facts[s];
+  const struct np_stand_in *cpu = stand_in(self, s);
+  const struct np_engine_facts *engine = cpu ? &cpu->engine : &facts->engine;
   return (nnp_segment){.engine = np_executable_on_nnapi(self, s) ? "nnapi" : "cpu",
                        .accelerator = described->accelerator,
                        .preference = described->preference,
-                       .fell_back = facts->fell_back,
-                       .why = facts->why.text,
-                       .shared_memory = facts->engine.shared,
-                       .n_xnnpack = facts->engine.n_xnnpack,
-                       .n_portable = facts->engine.n_portable,
+                       .fell_back = cpu != NULL,
+                       .cause = cpu ? cpu->cause : NNP_NO_CAUSE,
+                       .why = cpu ? cpu->why.text : "",
+                       .shared_memory = engine->shared,
+                       .n_xnnpack = engine->n_xnnpack,
+                       .n_portable = engine->n_portable,
                        .compile_ns = facts->compile_ns,
                        .first_ns = NNP_UNKNOWN_NS,
                        .last_ns = NNP_UNKNOWN_NS,

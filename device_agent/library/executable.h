@@ -2,6 +2,7 @@
 #ifndef NP_EXECUTABLE_H
 #define NP_EXECUTABLE_H
 
+#include "fallback.h"
 #include "nnapi.h"
 #include "pipeline.h"
 #include "runtime.h"
@@ -9,8 +10,7 @@
 /* What became of a segment when it was compiled. */
 struct np_segment_facts {
   struct np_engine_facts engine;
-  int fell_back;
-  struct np_message why; /* it did */
+  int is_borrowed;
   uint64_t compile_ns;
 };
 
@@ -29,6 +29,8 @@ struct np_executable {
   uint32_t n_contexts;
   struct np_context *contexts;
   struct np_segment_facts *facts; /* [n_segments] */
+  struct np_verdict *verdicts;    /* [n_segments] of trials, NULL: there was none */
+  struct np_fallback fallback;    /* the engine of NNAPI's segments; it stays where it is */
 };
 
 /* The options with what they leave open filled in: those in *given, or the defaults where it is
@@ -40,6 +42,7 @@ nnp_status np_executable_options(const struct np_bundle *bundle, const nnp_optio
 /* NNAPI's library as several plans share it; NULL and why where it is not open. */
 struct np_nnapi_library {
   struct np_nnapi *nnapi;
+  nnp_cause cause;
   struct np_message why;
 };
 

@@ -42,7 +42,8 @@ typedef enum nnp_status {
   NNP_IO = 5,      /* the file cannot be opened or read */
   NNP_MISSING = 6, /* no NNAPI, or no accelerator of that name, on this phone */
   NNP_FAILED = 7,  /* NNAPI or its driver failed */
-  NNP_BUSY = 8     /* no room for a frame, or none is done, in the time that was given */
+  NNP_BUSY = 8,    /* no room for a frame, or none is done, in the time that was given */
+  NNP_LATE = 9     /* NNAPI took longer than the options let it */
 } nnp_status;
 
 typedef struct nnp_error {
@@ -107,10 +108,59 @@ enum {
   NNP_BURST = 1,        /* NNAPI burst executions: for many runs in a row (API 29) */
   NNP_ASYNC = 2,        /* startCompute and a wait, where compute is not wanted; not with burst */
   NNP_POINTERS = 4,     /* hand NNAPI addresses instead of shared memory */
-  NNP_CPU_FALLBACK = 8, /* a segment that NNAPI cannot run on this phone runs on the CPU */
+  NNP_CPU_FALLBACK = 8, /* a segment that NNAPI cannot run runs on the CPU: see "Fallback" */
   NNP_DURATIONS = 16,   /* ask NNAPI what a run took on the hardware and in the driver */
-  NNP_AS_MEASURED = 32  /* burst or asynchronous, if the plans were measured so */
+  NNP_AS_MEASURED = 32, /* burst or asynchronous, if the plans were measured so */
+  NNP_TRIAL = 64        /* try NNAPI's segments in a process of their own first: see "Fallback" */
 };
+
+/* ---- Fallback ----
+ *
+ * With NNP_CPU_FALLBACK a segment of NNAPI's runs on the CPU from the moment on that NNAPI is
+ * missing, refuses it, or fails it; the run in which that happens goes on, and its outputs are
+ * right. Each such segment is told once, and nnp_model_segment says the same at any time. Without
+ * the flag, the call fails in which it happens.
+ *
+ * A driver that crashes takes the process along, unless NNP_TRIAL finds it out before: each segment
+ * is compiled and run once on zeros in a forked child. That takes as long again as compiling, and
+ * Android lets no child talk to its drivers whose parent did so before (every app's main process
+ * has): it is for programs of one's own, such as a runner on the command line, which compile one
+ * model. A driver that takes too long is found out by the limits in nnp_options, with which
+ * NNAPI is called on threads of the library's own (about 20 us a run, and a copy of inputs and
+ * outputs that are not in shared memory). NNAPI cannot take a call back: one that was given up
+ * lasts until its driver returns, and reads the bundle's weights until then. nnp_bundle_close
+ * leaves them mapped then; bytes of nnp_bundle_open_memory must stay where they are while a segment
+ * of cause NNP_TOO_LATE's driver may still run, and the library must stay loaded. */
+
+typedef enum nnp_cause {
+  NNP_NO_CAUSE = 0,       /* it did not fall back */
+  NNP_NO_LIBRARY = 1,     /* NNAPI's library is missing, or cannot be opened */
+  NNP_NO_ACCELERATOR = 2, /* no accelerator has the plan's name */
+  NNP_REFUSED = 3,        /* it does not support an operation, or NNAPI lacks a function */
+  NNP_COMPILE_FAILED = 4, /* NNAPI failed to compile */
+  NNP_RUN_FAILED = 5,     /* a run failed */
+  NNP_CRASHED = 6,        /* the trial's process crashed, ended, or wanted all memory */
+  NNP_TOO_LATE = 7,       /* compiling, a run, or the trial took longer than it may */
+  NNP_WRONG_SHAPE = 8,    /* an output came with another shape or size than the model's */
+  NNP_NO_TRIAL = 9        /* no process could be made for the trial */
+} nnp_cause;
+
+/* A segment that fell back. Texts but the accelerator's live as long as the call. */
+typedef struct nnp_event {
+  uint32_t plan;
+  uint32_t segment;
+  const char *accelerator; /* that the plan names, NULL: NNAPI's choice */
+  nnp_cause cause;
+  int32_t nnapi_code;  /* NNAPI's ResultCode, 0 where it is not NNAPI's failure */
+  const char *message; /* a line without its end */
+} nnp_event;
+
+/* Called while a model is compiled or a queue is opened, and while a frame runs, by the thread that
+ * does so: a queue's lanes may call it at the same time. It may not call the library. */
+typedef void nnp_log(void *context, const nnp_event *event);
+
+/* A cause as a phrase. */
+NNP_API const char *nnp_cause_text(nnp_cause cause);
 
 /* Begin with nnp_options_default(). */
 typedef struct nnp_options {
@@ -120,6 +170,10 @@ typedef struct nnp_options {
   uint64_t cpu_mask;         /* CPUs that its threads keep to, the caller's during calls; 0: any */
   const char *nnapi_library; /* NULL: libneuralnetworks.so */
   const char *folder;        /* writable, for phones without other shared memory; NULL: none */
+  uint64_t compile_limit_ns; /* of a segment, on NNAPI; 0: as long as it takes */
+  uint64_t run_limit_ns;     /* the same of a run of a segment */
+  nnp_log *log;              /* is told what falls back; NULL: nobody */
+  void *log_context;         /* handed to it */
 } nnp_options;
 
 /* Plan 0, as many threads as it was measured with, NNP_CPU_FALLBACK and NNP_AS_MEASURED. */
@@ -153,7 +207,8 @@ typedef struct nnp_segment {
   const char *accelerator; /* that the plan names, NULL: none or NNAPI's choice */
   int32_t preference;      /* NNAPI's PreferenceCode, -1: none */
   int32_t fell_back;       /* the plan says NNAPI, and the CPU runs it */
-  const char *why;         /* ... because of this; "" where it did not fall back */
+  nnp_cause cause;         /* ... because of this */
+  const char *why;         /* ... in words; "" where it did not fall back */
   int32_t shared_memory;   /* inputs and outputs reach the driver in shared memory */
   uint32_t n_xnnpack;      /* operations that XNNPACK computes, and our own kernels; 0 on NNAPI */
   uint32_t n_portable;

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,9 +27,25 @@ const char *nnp_status_text(nnp_status status) {
                                       "the file cannot be read",
                                       "no such library or accelerator",
                                       "NNAPI or its driver failed",
-                                      "not within the time that was given"};
+                                      "not within the time that was given",
+                                      "NNAPI took too long"};
   const size_t index = (size_t)status;
   return index < sizeof texts / sizeof *texts ? texts[index] : "an unknown status";
+}
+
+const char *nnp_cause_text(nnp_cause cause) {
+  static const char *const texts[] = {"it did not fall back",
+                                      "there is no NNAPI library",
+                                      "there is no such accelerator",
+                                      "NNAPI refused it",
+                                      "NNAPI failed to compile it",
+                                      "NNAPI failed to run it",
+                                      "a trial crashed",
+                                      "NNAPI took too long",
+                                      "an output had another shape",
+                                      "there was no process for a trial"};
+  const size_t index = (size_t)cause;
+  return index < sizeof texts / sizeof *texts ? texts[index] : "an unknown cause";
 }
 
 nnp_status np_runtime_status(enum np_status status) {
@@ -48,8 +65,9 @@ nnp_status np_runtime_status(enum np_status status) {
     return NNP_IO;
   case NP_MISSING:
     return NNP_MISSING;
-  case NP_RUN_FAILED:
   case NP_DEADLINE:
+    return NNP_LATE;
+  case NP_RUN_FAILED:
     break;
   }
   return NNP_FAILED;
@@ -94,6 +112,8 @@ nnp_status nnp_bundle_open_memory(const void *bytes, size_t n_bytes, nnp_bundle 
     nnp_bundle_close(opened);
     return np_runtime_fail(error, np_runtime_status(status), -1, 0, "%s", why.text);
   }
+  atomic_init(&opened->n_left, 0);
+  opened->bundle.n_left = &opened->n_left;
   *bundle = opened;
   return NNP_OK;
 }
@@ -144,7 +164,7 @@ nnp_status nnp_bundle_open(const char *path, nnp_bundle **bundle, nnp_error *err
 }
 
 void nnp_bundle_close(nnp_bundle *bundle) {
-  if (!bundle) {
+  if (!bundle || atomic_load(&bundle->n_left) != 0) { /* a driver has it for ever */
     return;
   }
   np_bundle_free(&bundle->bundle);

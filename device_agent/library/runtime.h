@@ -10,6 +10,7 @@ struct nnp_bundle {
   struct np_bundle bundle;
   void *mapped; /* NULL: the bytes are the caller's */
   size_t n_mapped;
+  _Atomic uint32_t n_left; /* the bundle's */
 };
 
 /* Our own status as the library's. */

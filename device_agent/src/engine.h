@@ -18,6 +18,7 @@ struct np_options {
   int pointers;       /* hand NNAPI addresses, no shared memory */
   int measure_timing; /* ask the driver for durations where it can tell them */
   uint32_t threads;   /* at least 1 */
+  uint32_t number;    /* of the segment, in what is told of it */
 };
 
 /* Memory that an engine was given by `share`. */
@@ -45,15 +46,20 @@ struct np_durations {
 struct np_fault {
   int has_code;
   int code;
+  int wrong_shape; /* an output came with another shape than the model's */
   struct np_message why;
 };
 
+/* Of an engine that may let another one run the model: what became of that (library/fallback.h). */
+struct np_stand_in;
+
 /* What became of a model: zero where an engine has nothing to tell. */
 struct np_engine_facts {
-  int shared;          /* inputs and outputs are handed over in shared memory */
-  int has_kernels;     /* the two counts are known */
-  uint32_t n_xnnpack;  /* operations of the lowered graph that XNNPACK computes */
-  uint32_t n_portable; /* those of our portable kernels */
+  int shared;                         /* inputs and outputs are handed over in shared memory */
+  int has_kernels;                    /* the two counts are known */
+  uint32_t n_xnnpack;                 /* operations of the lowered graph that XNNPACK computes */
+  uint32_t n_portable;                /* those of our portable kernels */
+  const struct np_stand_in *stand_in; /* of the compiled model, NULL: there can be none */
 };
 
 /* A compiled model of some engine. */
@@ -71,7 +77,11 @@ struct np_engine {
                             struct np_fault *fault);
 
   /* Runs once; inputs and outputs are in the order of the model's. This is what is timed. NP_OK, or
-   * any other status with the cause in *fault. */
+   * any other status with the cause in *fault. An engine that `lingers` says NP_DEADLINE of a run
+   * that was given up, but may read and write the shared memory that it was told of still, and
+   * nothing that was handed over by its address alone; it is asked once more, without shared
+   * memory. */
+  int lingers;
   enum np_status (*run)(struct np_compiled *compiled, const struct np_io *inputs,
                         const struct np_io *outputs, struct np_fault *fault);
 

@@ -48,6 +48,7 @@ enum np_status np_nnapi_open(const char *library, struct np_nnapi **nnapi, struc
     np_message_set(why, "no memory for the table of NNAPI's functions");
     return NP_NO_MEMORY;
   }
+  atomic_init(&opened->n_holders, 1);
   opened->handle = handle;
   for (uint32_t i = 0; i < N_FUNCTIONS; i++) {
     void *function = dlsym(handle, function_names[i]);
@@ -62,12 +63,14 @@ enum np_status np_nnapi_open(const char *library, struct np_nnapi **nnapi, struc
 }
 
 void np_nnapi_close(struct np_nnapi *nnapi) {
-  if (!nnapi) {
+  if (!nnapi || atomic_fetch_sub(&nnapi->n_holders, 1) != 1) {
     return;
   }
   (void)dlclose(nnapi->handle);
   free(nnapi);
 }
+
+void np_nnapi_hold(struct np_nnapi *nnapi) { (void)atomic_fetch_add(&nnapi->n_holders, 1); }
 
 const char *np_nnapi_path(const struct np_nnapi *nnapi) { return nnapi->path; }
 

@@ -16,7 +16,11 @@ struct np_nnapi;
  * absent: the API grew. NP_MISSING with the linker's words in *why, NP_NO_MEMORY. */
 enum np_status np_nnapi_open(const char *library, struct np_nnapi **nnapi, struct np_message *why);
 
+/* Lets go of a library: the last of those who opened or hold it closes it. NULL does nothing. */
 void np_nnapi_close(struct np_nnapi *nnapi);
+
+/* Keeps a library open until one more np_nnapi_close. */
+void np_nnapi_hold(struct np_nnapi *nnapi);
 
 /* The library's file as the linker found it, "" where it does not tell. Valid while open. */
 const char *np_nnapi_path(const struct np_nnapi *nnapi);

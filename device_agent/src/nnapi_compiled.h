@@ -14,6 +14,7 @@ struct np_compiled {
   ANeuralNetworksCompilation *compilation;
   ANeuralNetworksBurst *burst;         /* NULL without burst */
   ANeuralNetworksExecution *execution; /* of the last run, until it is settled */
+  int has_run;                         /* ... and its outputs had the model's shapes */
   int measure_timing;
   int async;
 };

@@ -1,5 +1,6 @@
 /* The engine `nnapi`: one model through NNAPI's C API, on one accelerator or on NNAPI's choice. */
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include "nnapi_compiled.h"
@@ -199,6 +200,38 @@ static int compute(const struct np_compiled *self) {
   return code;
 }
 
+/* Whether the driver says of the outputs what the model says of them: asked once, for shapes that
+ * are the same in every run. */
+static enum np_status check_shapes(const struct np_compiled *self, const struct np_io *outputs,
+                                   struct np_fault *fault) {
+  const struct np_nnapi_table *table = self->table;
+  const uint32_t n = self->source->graph.n_outputs;
+  if (!table->ANeuralNetworksExecution_getOutputOperandRank ||
+      !table->ANeuralNetworksExecution_getOutputOperandDimensions) {
+    return NP_OK;
+  }
+  for (uint32_t i = 0; i < n; i++) {
+    uint32_t rank = 0;
+    uint32_t dims[NP_MAX_RANK] = {0};
+    int code =
+        table->ANeuralNetworksExecution_getOutputOperandRank(self->execution, (int32_t)i, &rank);
+    if (code == ANEURALNETWORKS_NO_ERROR && rank != 0 && rank == outputs[i].rank) {
+      code = table->ANeuralNetworksExecution_getOutputOperandDimensions(self->execution, (int32_t)i,
+                                                                        dims);
+    }
+    if (code != ANEURALNETWORKS_NO_ERROR && code != ANEURALNETWORKS_OUTPUT_INSUFFICIENT_SIZE) {
+      return NP_OK; /* it does not tell */
+    }
+    if (rank != outputs[i].rank || memcmp(dims, outputs[i].dims, rank * sizeof *dims) != 0) {
+      fault->wrong_shape = 1;
+      np_message_set(&fault->why, "the driver gave output %u of %u another shape than the model's",
+                     i, n);
+      return NP_RUN_FAILED;
+    }
+  }
+  return NP_OK;
+}
+
 static enum np_status nnapi_run(struct np_compiled *self, const struct np_io *inputs,
                                 const struct np_io *outputs, struct np_fault *fault) {
   const struct np_nnapi_table *table = self->table;
@@ -230,7 +263,15 @@ static enum np_status nnapi_run(struct np_compiled *self, const struct np_io *in
     }
   }
   code = compute(self);
-  return code == ANEURALNETWORKS_NO_ERROR ? NP_OK : np_nnapi_failed(fault, "compute", code);
+  if (code != ANEURALNETWORKS_NO_ERROR) {
+    return np_nnapi_failed(fault, "compute", code);
+  }
+  if (!self->has_run) {
+    const enum np_status status = check_shapes(self, outputs, fault);
+    self->has_run = status == NP_OK;
+    return status;
+  }
+  return NP_OK;
 }
 
 static enum np_status nnapi_share(void *ctx, int fd, size_t size,

@@ -2,6 +2,8 @@
 #ifndef NP_NNAPI_TABLE_H
 #define NP_NNAPI_TABLE_H
 
+#include <stdatomic.h>
+
 #include "nnapi.h"
 #include "np_nnapi.h"
 
@@ -13,6 +15,7 @@ struct np_nnapi_table {
 };
 
 struct np_nnapi {
+  _Atomic uint32_t n_holders;
   void *handle;
   char path[512];
   struct np_nnapi_table table;

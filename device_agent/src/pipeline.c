@@ -12,6 +12,7 @@
 
 /* One segment as it runs. */
 struct segment_run {
+  struct np_pipeline *pipeline;
   struct np_engine engine;
   struct np_compiled *compiled; /* NULL until compiled */
   int is_borrowed;              /* it is another pipeline's */
@@ -150,27 +151,49 @@ static struct np_io *make_ios(const struct np_pipeline *self, struct segment_run
   return ios;
 }
 
-/* Android's runtime says only when it uses memory that it cannot map it: from then on addresses do.
- */
-static int cannot_map(struct segment_run *run) {
-  if (!run->shared || !run->fault->has_code || run->fault->code != ANEURALNETWORKS_UNMAPPABLE) {
-    return 0;
-  }
+/* Lets a segment hand over addresses from now on. */
+static void use_addresses(struct segment_run *run) {
   for (uint32_t i = 0; i < run->n_inputs; i++) {
     run->inputs[i].memory = NULL;
   }
   for (uint32_t i = 0; i < run->n_outputs; i++) {
     run->outputs[i].memory = NULL;
   }
-  *run->fault = (struct np_fault){.has_code = 0};
   run->shared = 0;
+}
+
+/* Android's runtime says only when it uses memory that it cannot map it: from then on addresses do.
+ */
+static int cannot_map(struct segment_run *run) {
+  if (!run->shared || !run->fault->has_code || run->fault->code != ANEURALNETWORKS_UNMAPPABLE) {
+    return 0;
+  }
+  use_addresses(run);
+  return 1;
+}
+
+/* Takes all tensors out of the shared memory, to which a run that was given up has access still: it
+ * is left to that run, and what lies in it goes on at the same addresses elsewhere. 0 where there
+ * is no memory for that. */
+static int leave_shared(struct np_pipeline *self) {
+  if (self->handle && np_shm_leave(&self->memory) != 0) {
+    return 0;
+  }
+  self->handle = NULL;
+  for (uint32_t s = 0; s < self->plan->n_segments; s++) {
+    use_addresses(&self->runs[s]);
+  }
   return 1;
 }
 
 static enum np_status run_segment(void *ctx) {
   struct segment_run *run = ctx;
   enum np_status status = run->engine.run(run->compiled, run->inputs, run->outputs, run->fault);
-  if (status != NP_OK && cannot_map(run)) {
+  const int again = status != NP_OK &&
+                    (cannot_map(run) ||
+                     (status == NP_DEADLINE && run->engine.lingers && leave_shared(run->pipeline)));
+  if (again) {
+    *run->fault = (struct np_fault){.has_code = 0};
     status = run->engine.run(run->compiled, run->inputs, run->outputs, run->fault);
   }
   return status;
@@ -186,6 +209,7 @@ static enum np_status begin_runs(struct np_pipeline *self) {
   for (uint32_t s = 0; s < self->plan->n_segments; s++) {
     const struct np_pipeline_segment *segment = &self->plan->segments[s];
     struct segment_run *run = &self->runs[s];
+    run->pipeline = self;
     run->fault = self->fault;
     run->engine = segment->engine;
     run->n_inputs = segment->n_inputs;
@@ -315,19 +339,9 @@ enum np_status np_pipeline_compile(struct np_pipeline *self, uint32_t segment) {
                              run->fault);
 }
 
-void np_pipeline_replace(struct np_pipeline *self, uint32_t segment, struct np_engine engine) {
-  struct segment_run *run = &self->runs[segment];
-  run->engine = engine;
-  run->shared = 0;
-  self->steps[segment].settle = engine.settle ? settle_segment : NULL;
-}
-
 void np_pipeline_borrow(struct np_pipeline *self, uint32_t segment,
                         const struct np_pipeline *lender, uint32_t lent) {
   const struct segment_run *from = &lender->runs[lent];
-  if (self->runs[segment].engine.run != from->engine.run) {
-    np_pipeline_replace(self, segment, from->engine);
-  }
   self->runs[segment].compiled = from->compiled;
   self->runs[segment].is_borrowed = 1;
 }

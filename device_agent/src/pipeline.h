@@ -71,9 +71,6 @@ int np_pipeline_is_shared(const struct np_pipeline *pipeline, uint32_t tensor);
 /* Compiles one segment; the engine's status. */
 enum np_status np_pipeline_compile(struct np_pipeline *pipeline, uint32_t segment);
 
-/* Gives a segment that is not compiled another engine, for one that refused it. */
-void np_pipeline_replace(struct np_pipeline *pipeline, uint32_t segment, struct np_engine engine);
-
 /* Lets a segment that is not compiled run what segment `lent` of another pipeline is compiled to:
  * the same model, with options and shapes alike. The two may not run at the same time, and neither
  * after the lender was freed; the lender is to be freed first, as its engine's `unshare` wants it.

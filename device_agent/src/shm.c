@@ -104,6 +104,20 @@ int np_shm_make(size_t size, int folder_fd, struct np_shm *shared) {
   return 0;
 }
 
+int np_shm_leave(struct np_shm *shared) {
+  void *copy = mmap(NULL, shared->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (copy == MAP_FAILED) {
+    return -1;
+  }
+  memcpy(copy, shared->data, shared->size);
+  if (mremap(copy, shared->size, shared->size, MREMAP_MAYMOVE | MREMAP_FIXED, shared->data) ==
+      MAP_FAILED) {
+    (void)munmap(copy, shared->size);
+    return -1;
+  }
+  return 0;
+}
+
 void np_shm_free(struct np_shm *shared) {
   if (!shared->data) {
     return;

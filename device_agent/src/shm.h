@@ -15,6 +15,10 @@ struct np_shm {
  * a name in the folder folder_fd (-1: none). 0, or -1 where there is no way or no memory. */
 int np_shm_make(size_t size, int folder_fd, struct np_shm *shared);
 
+/* Leaves the memory to those who have mapped its file, and goes on with a copy that is nobody
+ * else's, at the same address. 0, or -1 where there is no memory for it. */
+int np_shm_leave(struct np_shm *shared);
+
 void np_shm_free(struct np_shm *shared);
 
 #endif

@@ -32,17 +32,27 @@ struct arguments {
 
 static int usage(void) {
   (void)fprintf(stderr, "usage: classify BUNDLE.nnprt INPUT.raw [OUTPUT.raw] [--runs N] [--plan N] "
-                        "[--threads N] [--nnapi-library PATH] [--no-fallback] [--frames N]\n");
+                        "[--threads N] [--nnapi-library PATH] [--no-fallback] [--trial] "
+                        "[--limit MS] [--frames N]\n");
   return 2;
+}
+
+/* A segment that the CPU runs in NNAPI's stead. */
+static void note(void *context, const nnp_event *event) {
+  (void)context;
+  (void)fprintf(stderr, "classify: %s\n", event->message);
 }
 
 static int parse(int argc, char **argv, struct arguments *arguments) {
   int n_paths = 0;
   *arguments = (struct arguments){.runs = 20, .options = nnp_options_default()};
+  arguments->options.log = note;
   for (int i = 1; i < argc; i++) {
     const char *value = i + 1 < argc ? argv[i + 1] : NULL;
     if (strcmp(argv[i], "--no-fallback") == 0) {
       arguments->options.flags &= ~(uint32_t)NNP_CPU_FALLBACK;
+    } else if (strcmp(argv[i], "--trial") == 0) {
+      arguments->options.flags |= NNP_TRIAL;
     } else if (strncmp(argv[i], "--", 2) != 0) {
       if (n_paths == 3)
         return -1;
@@ -52,6 +62,8 @@ static int parse(int argc, char **argv, struct arguments *arguments) {
     } else {
       if (strcmp(argv[i], "--runs") == 0)
         arguments->runs = (uint32_t)strtoul(value, NULL, 10);
+      else if (strcmp(argv[i], "--limit") == 0)
+        arguments->options.run_limit_ns = strtoull(value, NULL, 10) * 1000000u;
       else if (strcmp(argv[i], "--frames") == 0)
         arguments->frames = (uint32_t)strtoul(value, NULL, 10);
       else if (strcmp(argv[i], "--plan") == 0) {
@@ -156,8 +168,6 @@ static void print_segments(const nnp_model *model) {
                  segment.accelerator ? segment.accelerator : "", ms(segment.compile_ns),
                  ms(segment.first_ns), ms(segment.last_ns),
                  segment.shared_memory ? ", shared memory" : "");
-    if (segment.fell_back)
-      (void)printf("segment %u: on the CPU, for %s\n", (unsigned)s, segment.why);
   }
   (void)printf("whole: first run %.3f ms, last run %.3f ms\n", ms(nnp_model_first_ns(model)),
                ms(nnp_model_last_ns(model)));

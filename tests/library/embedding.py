@@ -16,7 +16,7 @@ from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.graph.plan import Plan
 from nnapi_prof.graph.program import Program
 
-BURST, ASYNC, POINTERS, CPU_FALLBACK, DURATIONS, AS_MEASURED = 1, 2, 4, 8, 16, 32
+BURST, ASYNC, POINTERS, CPU_FALLBACK, DURATIONS, AS_MEASURED, TRIAL = 1, 2, 4, 8, 16, 32, 64
 UNKNOWN_NS = FOREVER = NO_FRAME = 2**64 - 1
 MIXTURE = 2**32 - 1
 BUSY = 8
@@ -85,6 +85,20 @@ class Tensor(ctypes.Structure):
     ]
 
 
+class Event(ctypes.Structure):
+    _fields_ = [
+        ("plan", ctypes.c_uint32),
+        ("segment", ctypes.c_uint32),
+        ("accelerator", ctypes.c_char_p),
+        ("cause", ctypes.c_int),
+        ("nnapi_code", ctypes.c_int32),
+        ("message", ctypes.c_char_p),
+    ]
+
+
+LOG = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(Event))
+
+
 class Options(ctypes.Structure):
     _fields_ = [
         ("plan", ctypes.c_uint32),
@@ -93,6 +107,10 @@ class Options(ctypes.Structure):
         ("cpu_mask", ctypes.c_uint64),
         ("nnapi_library", ctypes.c_char_p),
         ("folder", ctypes.c_char_p),
+        ("compile_limit_ns", ctypes.c_uint64),
+        ("run_limit_ns", ctypes.c_uint64),
+        ("log", LOG),
+        ("log_context", ctypes.c_void_p),
     ]
 
 
@@ -102,6 +120,7 @@ class SegmentFacts(ctypes.Structure):
         ("accelerator", ctypes.c_char_p),
         ("preference", ctypes.c_int32),
         ("fell_back", ctypes.c_int32),
+        ("cause", ctypes.c_int),
         ("why", ctypes.c_char_p),
         ("shared_memory", ctypes.c_int32),
         ("n_xnnpack", ctypes.c_uint32),
@@ -196,10 +215,13 @@ class Runtime:
         threads: int = 0,
         cpu_mask: int = 0,
         library: str | None = None,
+        **further: object,
     ) -> Model:
         options = Options(
             plan, flags, threads, cpu_mask, (library or str(self.emulator)).encode(), None
         )
+        for name, value in further.items():
+            setattr(options, name, value)
         return Model(self, options)
 
     def select(self, frame: int) -> int:

@@ -16,9 +16,12 @@ from runtime_embedding import (
     BURST,
     CPU_FALLBACK,
     DURATIONS,
+    LOG,
     POINTERS,
+    TRIAL,
     UNKNOWN_NS,
     Built,
+    Event,
     Runtime,
     RuntimeFailure,
     Sample,
@@ -34,6 +37,7 @@ from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import CPU, HOST, Plan, Segment
 
 BAD_ARGUMENT, BAD_BUNDLE, MISSING = 1, 2, 6
+NO_LIBRARY, NO_ACCELERATOR = 1, 2
 
 
 @pytest.fixture(scope="session")
@@ -61,12 +65,13 @@ def test_what_is_in_it(runtime: Runtime) -> None:
     assert (list(scores.dims[: scores.rank]), scores.n_bytes) == ([1, 10], 40)
 
 
-@pytest.mark.parametrize("flags", [0, BURST, ASYNC, POINTERS, POINTERS | ASYNC, DURATIONS])
+@pytest.mark.parametrize("limit_ns", [0, 60_000_000_000])
+@pytest.mark.parametrize("flags", [0, BURST, ASYNC, POINTERS, POINTERS | ASYNC, DURATIONS, TRIAL])
 @pytest.mark.parametrize("plan", [0, 1, 2])
 def test_outputs_are_those_of_eager_pytorch(
-    runtime: Runtime, sample: Sample, plan: int, flags: int
+    runtime: Runtime, sample: Sample, plan: int, flags: int, limit_ns: int
 ) -> None:
-    model = runtime.model(plan, flags)
+    model = runtime.model(plan, flags, compile_limit_ns=limit_ns, run_limit_ns=limit_ns)
     for turn in range(3):
         image = sample.image.numpy() if turn != 1 else np.zeros((1, 3, 12, 10), np.float32)
         (result,) = model.run([image], [40])
@@ -104,10 +109,19 @@ def test_an_accelerator_that_is_not_there(runtime: Runtime, sample: Sample) -> N
     ) as failure:
         runtime.model(3)
     assert (failure.value.status, failure.value.segment) == (MISSING, 0)
-    model = runtime.model(3, CPU_FALLBACK)
+    events: list[tuple[int, int, bytes, int, bytes]] = []
+
+    @LOG
+    def note(_context: int | None, event: ctypes._Pointer[Event]) -> None:
+        it = event.contents
+        events.append((it.plan, it.segment, it.accelerator, it.cause, it.message))
+
+    model = runtime.model(3, CPU_FALLBACK, log=note)
     (segment,) = model.segments()
-    assert (segment.engine, segment.fell_back) == (b"cpu", 1)
+    assert (segment.engine, segment.fell_back, segment.cause) == (b"cpu", 1, NO_ACCELERATOR)
     assert b"some-other-npu" in segment.why
+    line = b"segment 0 of plan 3 runs on the CPU instead of some-other-npu: " + segment.why
+    assert events == [(3, 0, b"some-other-npu", NO_ACCELERATOR, line)]
     assert close(model.run([sample.image.numpy()], [40])[0], sample.expected)
     model.free()
 
@@ -118,13 +132,14 @@ def test_a_phone_without_nnapi(runtime: Runtime, sample: Sample) -> None:
     assert failure.value.status == MISSING
     model = runtime.model(0, CPU_FALLBACK, library="libno-such-library.so")
     assert [s.fell_back for s in model.segments()] == [1, 0, 1]
+    assert [s.cause for s in model.segments()] == [NO_LIBRARY, 0, NO_LIBRARY]
     assert close(model.run([sample.image.numpy()], [40])[0], sample.expected)
     model.free()
     runtime.model(2, 0, library="libno-such-library.so").free()  # the CPU's plan asks for none
 
 
 def test_misuse_is_told(runtime: Runtime, sample: Sample) -> None:
-    for arguments in ((9, 0), (0, 64), (0, BURST | ASYNC)):
+    for arguments in ((9, 0), (0, 128), (0, BURST | ASYNC)):
         with pytest.raises(RuntimeFailure) as failure:
             runtime.model(*arguments)
         assert failure.value.status == BAD_ARGUMENT
@@ -275,7 +290,10 @@ def test_the_example(
     failed = subprocess.run(
         [str(program), "small.nnprt", "small.nnprt"], cwd=tmp_path, capture_output=True, text=True
     )
-    assert (failed.returncode, failed.stderr) == (1, "small.nnprt must have 1440 bytes\n")
+    first, second, last = failed.stderr.splitlines()
+    assert (failed.returncode, last) == (1, "small.nnprt must have 1440 bytes")
+    assert first.startswith("classify: segment 0 of plan 0 runs on the CPU instead of nnapi-ref")
+    assert second.startswith("classify: segment 2 of plan 0 runs on the CPU instead of NNAPI's cho")
 
 
 def test_only_the_api_is_exported(built: Built) -> None:
