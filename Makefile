@@ -33,11 +33,11 @@ lint: $(READY)  ## ruff, mypy --strict, names, import layers, generated files, c
 	$(BIN)/python .ci/names.py
 	$(BIN)/lint-imports
 	$(BIN)/python -m nnapi_prof.nnapi.generate --check
-	find device_agent partition -name '*.[ch]' | xargs $(BIN)/clang-format --dry-run --Werror
+	find device_agent partition -name '*.[ch]' -o -name '*.cpp' | xargs $(BIN)/clang-format --dry-run --Werror
 
 format: $(READY)
 	$(BIN)/ruff check --fix . && $(BIN)/ruff format .
-	find device_agent partition -name '*.[ch]' | xargs $(BIN)/clang-format -i
+	find device_agent partition -name '*.[ch]' -o -name '*.cpp' | xargs $(BIN)/clang-format -i
 
 docs: $(READY)  ## build/docs/index.html; warnings are errors
 	$(BIN)/python -m sphinx -W --keep-going -n -q -b html docs build/docs
@@ -89,7 +89,7 @@ $(READY): pyproject.toml constraints.txt
 	  $(PYTHON) -m pip install -q --target build/virtualenv virtualenv && \
 	  PYTHONPATH=build/virtualenv $(PYTHON) -m virtualenv -q $(VENV); }
 	$(BIN)/python -m pip install -q -c constraints.txt torch==2.13.0
-	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev,executorch]'
 	touch $@
 
 clean:

@@ -138,6 +138,19 @@ def find_clang(cache: Path) -> Compiler:
     return _zig(cache)
 
 
+def find_cxx_compiler() -> Compiler:
+    """A compiler of this system for C and C++, whose C++ library is that of Python's wheels: what
+    is loaded beside one shares its types. Raises BuildError where there is none."""
+    for c_name, cxx_name in (("gcc", "g++"), ("clang", "clang++")):
+        c_path, cxx_path = shutil.which(c_name), shutil.which(cxx_name)
+        if c_path and cxx_path and _works(c_path) and _has_cxx_headers(cxx_path):
+            return replace(_system_compiler(c_path), cxx=Path(cxx_path))
+    raise BuildError(
+        "there is no C++ compiler: install g++ (Debian: g++), which builds what is loaded beside a"
+        " Python wheel"
+    )
+
+
 def cross_compiler(abi: str, os_name: str, cache: Path) -> Compiler:
     """The compiler for another machine than this, or for Android. Raises BuildError."""
     if not (

@@ -153,8 +153,23 @@ static const uint8_t *part(struct np_section section, uint64_t offset, uint64_t 
   return section.bytes ? section.bytes + offset : NULL;
 }
 
+/* A buffer's bytes in the part of the weights that holds it whole; NULL where none does. */
+static const uint8_t *weight(struct np_weights weights, uint64_t offset, uint64_t length) {
+  for (uint32_t i = 0; i < weights.n; i++) {
+    const nnp_weights *each = &weights.parts[i];
+    const struct np_section section = {each->bytes, each->n_bytes, 1};
+    const uint8_t *bytes = offset < each->offset
+                               ? NULL
+                               : part(section, offset - each->offset, length, WEIGHT_ALIGNMENT);
+    if (bytes) {
+      return bytes;
+    }
+  }
+  return NULL;
+}
+
 /* Reads one model's buffers and binds it to them. */
-static enum np_status bind_model(struct np_cursor *cursor, struct np_section weights,
+static enum np_status bind_model(struct np_cursor *cursor, struct np_weights weights,
                                  uint32_t n_buffers, struct np_model *model,
                                  struct np_message *why) {
   if (n_buffers > np_cursor_left(cursor) / BUFFER_WORDS) {
@@ -169,11 +184,11 @@ static enum np_status bind_model(struct np_cursor *cursor, struct np_section wei
   for (uint32_t i = 0; i < n_buffers && status == NP_OK; i++) {
     const uint64_t offset = np_take_u64(cursor);
     const uint64_t length = np_take_u64(cursor);
-    buffers[i].data = part(weights, offset, length, WEIGHT_ALIGNMENT);
+    buffers[i].data = weight(weights, offset, length);
     buffers[i].length = (size_t)length;
     if (!buffers[i].data) {
-      np_message_set(why, "buffer %u: bytes %llu + %llu of WGHT, which has %zu", i,
-                     (unsigned long long)offset, (unsigned long long)length, weights.length);
+      np_message_set(why, "buffer %u: bytes %llu + %llu lie in no part of the weights", i,
+                     (unsigned long long)offset, (unsigned long long)length);
       status = NP_BAD_REQUEST;
     }
   }
@@ -184,8 +199,8 @@ static enum np_status bind_model(struct np_cursor *cursor, struct np_section wei
   return status;
 }
 
-static enum np_status read_models(const struct np_container *container, struct np_bundle *bundle,
-                                  struct np_message *why) {
+static enum np_status read_models(const struct np_container *container, struct np_weights weights,
+                                  struct np_bundle *bundle, struct np_message *why) {
   struct np_cursor cursor;
   uint32_t n;
   enum np_status status = np_bundle_list(container, "MODL", LEAST_MODEL_WORDS, &cursor, &n, why);
@@ -198,7 +213,11 @@ static enum np_status read_models(const struct np_container *container, struct n
   }
   bundle->n_models = n;
   const struct np_section data = np_container_find(container, "DATA");
-  const struct np_section weights = np_container_find(container, "WGHT");
+  const struct np_section own = np_container_find(container, "WGHT");
+  const nnp_weights whole = {.offset = 0, .bytes = own.bytes, .n_bytes = own.length};
+  if (!weights.parts) {
+    weights = (struct np_weights){&whole, own.present ? 1 : 0};
+  }
   for (uint32_t i = 0; i < n && status == NP_OK; i++) {
     struct np_model *model = &bundle->models[i];
     struct np_message inner = {""};
@@ -223,8 +242,8 @@ static enum np_status read_models(const struct np_container *container, struct n
   return status == NP_OK ? np_bundle_list_end(&cursor, "MODL", why) : status;
 }
 
-enum np_status np_bundle_read(const void *bytes, size_t size, struct np_bundle *bundle,
-                              struct np_message *why) {
+enum np_status np_bundle_read(const void *bytes, size_t size, struct np_weights weights,
+                              struct np_bundle *bundle, struct np_message *why) {
   *bundle = (struct np_bundle){.n_strings = 0};
   struct np_container container;
   enum np_status status = np_container_open(bytes, size, NP_CONTAINER_BUNDLE, &container, why);
@@ -238,7 +257,7 @@ enum np_status np_bundle_read(const void *bytes, size_t size, struct np_bundle *
     status = read_tensors(&container, bundle, why);
   }
   if (status == NP_OK) {
-    status = read_models(&container, bundle, why);
+    status = read_models(&container, weights, bundle, why);
   }
   if (status == NP_OK) {
     status = np_bundle_read_plans(&container, bundle, why);

@@ -78,12 +78,18 @@ struct np_bundle {
       *n_left; /* calls of NNAPI that may read it still, though nobody waits for them */
 };
 
-/* Reads a bundle from bytes[size], which must be aligned to 8 and outlive it. Everything that
- * FORMAT.md says is checked, so that whoever runs a plan may index without looking. The caller
- * frees with np_bundle_free also after a failure. NP_BAD_REQUEST with section, item and field in
- * *why; NP_BAD_ARGUMENT, NP_NO_MEMORY. */
-enum np_status np_bundle_read(const void *bytes, size_t size, struct np_bundle *bundle,
-                              struct np_message *why);
+/* Weights that lie outside the bundle's bytes; parts is NULL where they are its section WGHT. */
+struct np_weights {
+  const nnp_weights *parts;
+  uint32_t n;
+};
+
+/* Reads a bundle from bytes[size], which must be aligned to 8 and, with the weights, outlive it.
+ * Everything that FORMAT.md says is checked, so that whoever runs a plan may index without looking.
+ * The caller frees with np_bundle_free also after a failure. NP_BAD_REQUEST with section, item and
+ * field in *why; NP_BAD_ARGUMENT, NP_NO_MEMORY. */
+enum np_status np_bundle_read(const void *bytes, size_t size, struct np_weights weights,
+                              struct np_bundle *bundle, struct np_message *why);
 
 void np_bundle_free(struct np_bundle *bundle);
 

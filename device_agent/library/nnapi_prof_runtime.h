@@ -78,6 +78,20 @@ NNP_API nnp_status nnp_bundle_open(const char *path, nnp_bundle **bundle, nnp_er
 NNP_API nnp_status nnp_bundle_open_memory(const void *bytes, size_t n_bytes, nnp_bundle **bundle,
                                           nnp_error *error);
 
+/* Some of a bundle's weights: bytes[n_bytes] stand at `offset` of its section WGHT. */
+typedef struct nnp_weights {
+  uint64_t offset; /* a multiple of 64 */
+  const void *bytes;
+  size_t n_bytes;
+} nnp_weights;
+
+/* The same of a bundle in memory whose weights lie elsewhere, as in a file that shares them: its
+ * section WGHT is absent or not looked at, and each buffer of a model lies whole in one part. Parts
+ * are aligned to 8 (64 is best), and read in place: they must outlive the bundle. */
+NNP_API nnp_status nnp_bundle_open_parts(const void *bytes, size_t n_bytes,
+                                         const nnp_weights *weights, uint32_t n_weights,
+                                         nnp_bundle **bundle, nnp_error *error);
+
 /* After all models of it are freed; NULL does nothing. */
 NNP_API void nnp_bundle_close(nnp_bundle *bundle);
 

@@ -95,8 +95,8 @@ void np_runtime_clear(nnp_error *error) {
   }
 }
 
-nnp_status nnp_bundle_open_memory(const void *bytes, size_t n_bytes, nnp_bundle **bundle,
-                                  nnp_error *error) {
+static nnp_status open_parts(const void *bytes, size_t n_bytes, struct np_weights weights,
+                             nnp_bundle **bundle, nnp_error *error) {
   np_runtime_clear(error);
   if (!bundle || !bytes) {
     return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0, "bytes or bundle is NULL");
@@ -107,7 +107,7 @@ nnp_status nnp_bundle_open_memory(const void *bytes, size_t n_bytes, nnp_bundle 
     return np_runtime_fail(error, NNP_NO_MEMORY, -1, 0, "no memory for the bundle");
   }
   struct np_message why = {""};
-  const enum np_status status = np_bundle_read(bytes, n_bytes, &opened->bundle, &why);
+  const enum np_status status = np_bundle_read(bytes, n_bytes, weights, &opened->bundle, &why);
   if (status != NP_OK) {
     nnp_bundle_close(opened);
     return np_runtime_fail(error, np_runtime_status(status), -1, 0, "%s", why.text);
@@ -116,6 +116,22 @@ nnp_status nnp_bundle_open_memory(const void *bytes, size_t n_bytes, nnp_bundle 
   opened->bundle.n_left = &opened->n_left;
   *bundle = opened;
   return NNP_OK;
+}
+
+nnp_status nnp_bundle_open_memory(const void *bytes, size_t n_bytes, nnp_bundle **bundle,
+                                  nnp_error *error) {
+  return open_parts(bytes, n_bytes, (struct np_weights){NULL, 0}, bundle, error);
+}
+
+nnp_status nnp_bundle_open_parts(const void *bytes, size_t n_bytes, const nnp_weights *weights,
+                                 uint32_t n_weights, nnp_bundle **bundle, nnp_error *error) {
+  for (uint32_t i = 0; weights && i < n_weights; i++) {
+    if (!weights[i].bytes || (uintptr_t)weights[i].bytes % 8 != 0) {
+      return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0,
+                             "weights %u are NULL or not aligned to 8 bytes", i);
+    }
+  }
+  return open_parts(bytes, n_bytes, (struct np_weights){weights, n_weights}, bundle, error);
 }
 
 /* Maps a whole regular file; 0, or errno. */

@@ -28,6 +28,36 @@ static int is_right(const float *y, const float *x) {
   return right;
 }
 
+static void check_runs(const nnp_bundle *bundle);
+
+/* Weights that lie beside the bundle, where they are right, and where they are not. */
+static void check_parts(void) {
+  static const _Alignas(8) float weights[4] = {1, 2, 3, 4};
+  struct np_build_bundle sections;
+  struct np_build container;
+  nnp_bundle *bundle = NULL;
+  nnp_error error;
+  np_build_bundle_sections(&sections);
+  sections.wght.n = 0;
+  np_build_bundle_container(&sections, &container);
+  CHECK(nnp_bundle_open_memory(container.bytes, container.n, &bundle, &error) == NNP_BAD_BUNDLE);
+  nnp_weights part = {0, weights, sizeof weights};
+  if (CHECK(nnp_bundle_open_parts(container.bytes, container.n, &part, 1, &bundle, &error) ==
+            NNP_OK)) {
+    check_runs(bundle);
+    nnp_bundle_close(bundle);
+  }
+  part.n_bytes = sizeof weights - 1;
+  CHECK(nnp_bundle_open_parts(container.bytes, container.n, &part, 1, &bundle, &error) ==
+        NNP_BAD_BUNDLE);
+  part = (nnp_weights){64, weights, sizeof weights};
+  CHECK(nnp_bundle_open_parts(container.bytes, container.n, &part, 1, &bundle, &error) ==
+        NNP_BAD_BUNDLE);
+  part = (nnp_weights){0, (const char *)weights + 1, 8};
+  CHECK(nnp_bundle_open_parts(container.bytes, container.n, &part, 1, &bundle, &error) ==
+        NNP_BAD_ARGUMENT);
+}
+
 static void check_runs(const nnp_bundle *bundle) {
   const nnp_tensor *x = nnp_bundle_input(bundle, 0);
   const nnp_tensor *y = nnp_bundle_output(bundle, 0);
@@ -256,6 +286,7 @@ static void check_mutations(void) {
 }
 
 int main(void) {
+  check_parts();
   struct np_build_bundle sections;
   struct np_build container;
   nnp_error error;

@@ -129,6 +129,39 @@ def bundle_of(
                 f"the plan needs {target}, which {describe(info)} does not offer: make one for this"
                 " device, from costs that were measured on it"
             )
+    return bundle_at(
+        program,
+        model_file,
+        DescribedDevice(levels, describe(info), device_fingerprint(info), info.simulated),
+        plans,
+        conditions,
+        notes,
+        fits,
+    )
+
+
+@dataclass(frozen=True)
+class DescribedDevice:
+    """What a bundle says of its device."""
+
+    levels: Mapping[str, int]
+    """Key of a target -> feature level."""
+    words: str
+    fingerprint: str
+    simulated: bool
+
+
+def bundle_at(
+    program: Program,
+    model_file: str,
+    device: DescribedDevice,
+    plans: tuple[Plan, ...],
+    conditions: Conditions,
+    notes: tuple[str, ...],
+    fits: Mapping[Target, TargetFit] | None = None,
+) -> Bundle:
+    """:func:`bundle_of` for a device that need not be there. Raises UnsupportedOp."""
+    levels = device.levels
     regions = {
         key: convert_region(program, *key)
         for key in needed_regions(plans, levels, lambda target: not halves(conditions, target))
@@ -141,9 +174,9 @@ def bundle_of(
         model=program.name,
         model_file=model_file,
         inputs=input_specs(program),
-        device=describe(info),
-        fingerprint=device_fingerprint(info),
-        simulated=info.simulated,
+        device=device.words,
+        fingerprint=device.fingerprint,
+        simulated=device.simulated,
         graph=program.units,
         plans=plans,
         levels=levels,

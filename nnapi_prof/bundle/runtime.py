@@ -70,7 +70,20 @@ def _placement(plan: Plan) -> tuple[tuple[tuple[int, ...], Target], ...]:
 def runtime_bundle(bundle: Bundle) -> bytes:
     """The file that ``libnnapi_prof_runtime`` opens. Raises UsageError where an app cannot run the
     bundle: segments that need PyTorch, outputs that no segment computes."""
-    return _Writer(bundle, runtime_plans(bundle)).write()
+    writer = _Writer(bundle, runtime_plans(bundle))
+    sections = writer.sections()
+    weights = bytearray()
+    for offset, buffer in writer.weights():
+        weights += bytes(offset - len(weights)) + buffer
+    return write_container(ContainerKind.BUNDLE, {**sections, "WGHT": bytes(weights)}, ALIGNMENT)
+
+
+def runtime_parts(bundle: Bundle) -> tuple[bytes, tuple[tuple[int, bytes], ...]]:
+    """The same for ``nnp_bundle_open_parts``: the file without weights, and these, each with its
+    offset in the section that it would stand in."""
+    writer = _Writer(bundle, runtime_plans(bundle))
+    sections = writer.sections()
+    return write_container(ContainerKind.BUNDLE, sections, ALIGNMENT), writer.weights()
 
 
 class _Writer:
@@ -84,10 +97,15 @@ class _Writer:
         self.models: dict[tuple[bytes, tuple[int, ...]], int] = {}
         self.buffers: dict[bytes, int] = {}
         self.data = bytearray()
-        self.weights = bytearray()
+        self.n_weight_bytes = 0
         self.model_rows: list[bytes] = []
 
-    def write(self) -> bytes:
+    def weights(self) -> tuple[tuple[int, bytes], ...]:
+        """Each buffer that the sections name, with its offset, ascending."""
+        return tuple((offset, buffer) for buffer, offset in self.buffers.items())
+
+    def sections(self) -> dict[str, bytes]:
+        """All but the weights."""
         graph, conditions = self.bundle.graph, self.bundle.conditions
         outputs_computed = {
             name for segment in self.plans[0].segments for name in graph.boundary(segment.units)[1]
@@ -102,7 +120,7 @@ class _Writer:
         inputs = self._ends([name for name in dict.fromkeys(graph.inputs) if self._is_read(name)])
         plans = [self._plan(plan) for plan in self.plans]
         ends = self._ends(outputs)
-        sections = {
+        return {
             "HEAD": _words(VERSION, _MODES[conditions.mode], conditions.threads),
             "STRS": _list([_text(text) for text in self.strings]),
             "TENS": _list([self._tensor_row(name) for name in self.tensors]),
@@ -111,10 +129,8 @@ class _Writer:
             "INPT": inputs,
             "OUTP": ends,
             "DATA": bytes(self.data),
-            "WGHT": bytes(self.weights),
             **self._mixture(),
         }
-        return write_container(ContainerKind.BUNDLE, sections, ALIGNMENT)
 
     def _mixture(self) -> dict[str, bytes]:
         """The section of shares, where the bundle is a mixture."""
@@ -193,9 +209,9 @@ class _Writer:
 
     def _buffer(self, buffer: bytes) -> int:
         if buffer not in self.buffers:
-            self.weights += bytes(-len(self.weights) % ALIGNMENT)
-            self.buffers[buffer] = len(self.weights)
-            self.weights += buffer
+            self.n_weight_bytes += -self.n_weight_bytes % ALIGNMENT
+            self.buffers[buffer] = self.n_weight_bytes
+            self.n_weight_bytes += len(buffer)
         return self.buffers[buffer]
 
 

@@ -75,6 +75,7 @@ def known_levels() -> list[int]:
         "nnapi-prof convert --input 1x3x224x224 model.pt",
         "nnapi-prof convert --format json --format cpp -o out/net model.pt",
         "nnapi-prof convert --format runtime model.nnprof",
+        "nnapi-prof convert --to executorch -o model.pte model.nnprof",
     ],
 )
 @common_options
@@ -109,7 +110,8 @@ def known_levels() -> list[int]:
 @click.option(
     "--whole",
     is_flag=True,
-    help="Refuse a model that NNAPI cannot run whole, instead of leaving the rest to the CPU.",
+    help="Refuse a model that NNAPI cannot run whole, instead of leaving the rest to the CPU. With"
+    " --to executorch, of a bundle: one delegated call runs all segments.",
 )
 @click.option(
     "--min-region",
@@ -120,8 +122,9 @@ def known_levels() -> list[int]:
 )
 @click.option(
     "--format",
+    "--to",
     "formats",
-    type=click.Choice(["stock", "json", "cpp", "runtime"]),
+    type=click.Choice(["stock", "json", "cpp", "runtime", "executorch"]),
     multiple=True,
     default=("stock",),
     show_default=True,
@@ -170,6 +173,9 @@ def command(
     runtime: of a bundle only, one file for apps that embed libnnapi_prof_runtime: its plans, models
     and weights (device_agent/library/README.md).
 
+    executorch: of a bundle only, a .pte: segments on NNAPI go to the delegate of this project, the
+    rest to XNNPACK's and to portable kernels (docs/executorch.md).
+
     Sizes may be left open for stock where NNAPI can run the model whole: --input "1x3x?x?". The
     module takes them from its inputs whenever these change, and compiles then.
     """
@@ -177,9 +183,10 @@ def command(
     with working("converting"):
         if (model / "manifest.json").is_file():
             _convert_bundle(context, written, output, formats)
-        elif "runtime" in formats:
+        elif of_bundles := {"runtime", "executorch"} & set(formats):
             raise UsageError(
-                f"--format runtime is for bundles: `nnapi-prof partition` makes one of {model}"
+                f"--format {min(of_bundles)} is for bundles: `nnapi-prof partition` makes one of"
+                f" {model}"
             )
         else:
             chosen = _ConvertOptions(
@@ -325,7 +332,9 @@ def _convert_bundle(
     """Writes what a bundle's plan gives to NNAPI, and the whole plan for stock PyTorch."""
     from nnapi_prof.bundle.storage import read_bundle
 
-    refused = ["inputs", "level", "preference", "float16", "whole", "min_region"]
+    refused = ["inputs", "level", "preference", "float16", "min_region"]
+    if "executorch" not in formats:
+        refused.append("whole")
     if "stock" not in formats:
         refused.append("relaxed")
     for name in refused:
@@ -340,8 +349,15 @@ def _convert_bundle(
     if "runtime" in formats:
         path = output if output and len(formats) == 1 else base
         write_runtime(written, path, bundle)
+    if "executorch" in formats:
+        from nnapi_prof.cli.executorch import write_pte
+
+        path = output if output and len(formats) == 1 else base
+        path, sizes = write_pte(written.source, path, context.params["whole"])
+        written.files.append((path, "executorch"))
+        written.regions += sizes
     regions = list(bundle_regions(bundle))
-    if "stock" not in formats:
+    if not {"stock", "executorch"} & set(formats):
         written.regions = [len(described.region.operations) for _, described in regions]
     if not {"json", "cpp"} & set(formats):
         return
@@ -354,7 +370,7 @@ def _convert_bundle(
 # Regions as files: JSON descriptions and C++ classes, for ``nnapi-prof convert``.
 
 
-_ENDINGS = (".nnapi.pt", ".pt", ".pt2", ".json", ".h", ".cpp", ".weights", ".nnprof")
+_ENDINGS = (".nnapi.pt", ".pt", ".pt2", ".json", ".h", ".cpp", ".weights", ".nnprof", ".pte")
 
 
 def base_path(path: Path) -> Path:

@@ -30,6 +30,7 @@ from nnapi_prof.cli.output import (
     unit_of,
 )
 from nnapi_prof.cli.progress import listening
+from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.options import RunOptions
 
 if TYPE_CHECKING:
@@ -76,11 +77,18 @@ if TYPE_CHECKING:
     metavar="1x3x256x256",
     help="Sizes for those that the bundle leaves open; repeat it for each input.",
 )
+@click.option(
+    "--against",
+    type=click.Path(path_type=Path),
+    metavar="MODEL",
+    help="Of a .pte: the model that it was made of, to compare its outputs with.",
+)
 @BUNDLE
 def command(
     device_spec: str | None,
     no_baselines: bool,
     stated: tuple[str, ...],
+    against: Path | None,
     bundle: Path,
     **options: Any,
 ) -> None:
@@ -89,7 +97,17 @@ def command(
     It runs under the conditions it was planned for (precision, mode, threads, cores). Plan and
     baselines are timed in turns; predicted and measured latency stand side by side. The result is
     kept in the bundle, where `nnapi-prof report` finds it.
+
+    A .pte that `nnapi-prof convert --to executorch` wrote, or any other, may stand for BUNDLE: it
+    runs in ExecuTorch on this host, with `local`'s NNAPI or a simulated phone's.
     """
+    if bundle.suffix == ".pte":
+        from nnapi_prof.cli.executorch import run_command
+
+        run_command(click.get_current_context(), bundle)
+        return
+    if against is not None:
+        raise UsageError("--against is for a .pte: a bundle has its model")
     from nnapi_prof.api.result import keep_result, run
 
     with listening() as listener:

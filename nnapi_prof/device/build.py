@@ -216,11 +216,16 @@ def sources_key() -> str:
 
 
 def _key(compiler: Compiler, prefix: Path | None) -> str:
-    """Names a build: hash over the compiler, XNNPACK and every source file."""
+    patterns = SOURCES if compiler.toolchain is None else (*SOURCES, *ANDROID_SOURCES)
+    return build_key(compiler, prefix, patterns)
+
+
+def build_key(compiler: Compiler, prefix: Path | None, patterns: tuple[str, ...]) -> str:
+    """Names a build: hash over the compiler, XNNPACK and every source file of these patterns."""
     digest = hashlib.sha256(compiler.identity.encode())
     if prefix is not None:
         digest.update(f"\0{xnnpack.identity(prefix)}".encode())
-    _add_sources(digest, SOURCES if compiler.toolchain is None else (*SOURCES, *ANDROID_SOURCES))
+    _add_sources(digest, patterns)
     return digest.hexdigest()[:16]
 
 

@@ -222,7 +222,7 @@ _OPEN_SIZE = obj(
     step=COUNT,
     equal=described(array(obj(input=COUNT, dim=COUNT)), "dimensions of the same size"),
 )
-_FORMAT = choice("stock", "json", "cpp", "runtime")
+_FORMATS = ("stock", "json", "cpp", "runtime", "executorch")
 
 
 @document(
@@ -230,11 +230,11 @@ _FORMAT = choice("stock", "json", "cpp", "runtime")
     1,
     "What was converted, and the files that were written",
     source=described(TEXT, "the model or the bundle"),
-    formats=array(_FORMAT),
+    formats=array(choice(*_FORMATS)),
     files=array(
         obj(
             file=TEXT,
-            format=choice("stock", "json", "cpp", "runtime", "weights"),
+            format=choice(*_FORMATS, "weights"),
             n_bytes=COUNT,
         )
     ),

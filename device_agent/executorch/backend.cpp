@@ -1,0 +1,369 @@
+// ExecuTorch's back end NnapiBackend: runs the bundles that nnapi_prof.executorch puts into a .pte
+// by libnnapi_prof_runtime, which falls back to the CPU segment by segment.
+//
+// What it is handed ("processed"), little-endian, aligned to 8 or copied:
+//
+//   u32  magic "NPET", version 1, inputs, outputs, weights, offset of the bundle (a multiple of 64)
+//   u64  bytes of the bundle, which has no section WGHT
+//   of each of the weights: u64 offset in WGHT, u64 bytes, 64 characters: their SHA-256 in
+//        hexadecimal; they are in the named data, by that name after "nnapi_prof/"
+//   u32 of each input of the bundle, then of each output: its place among the call's arguments
+#include <executorch/runtime/backend/interface.h>
+#include <executorch/runtime/core/event_tracer_hooks_delegate.h>
+#include <executorch/runtime/platform/log.h>
+#include <executorch/runtime/platform/platform.h>
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "layout.h"
+#include "nnapi_prof_runtime.h"
+
+namespace nnapi_prof {
+namespace {
+
+using executorch::aten::Tensor;
+using namespace executorch::runtime; // its interface, class by class
+
+constexpr char backend_name[] = "NnapiBackend";
+constexpr uint32_t magic = 0x5445504e; // "NPET"
+constexpr uint32_t version = 1;
+constexpr size_t hash_length = 64;
+constexpr size_t bundle_alignment = 8;
+
+struct Head {
+  uint32_t magic, version, n_inputs, n_outputs, n_weights, bundle_offset;
+  uint64_t bundle_bytes;
+};
+static_assert(sizeof(Head) == 32);
+
+struct WeightRow {
+  uint64_t offset, n_bytes;
+  char hash[hash_length];
+};
+static_assert(sizeof(WeightRow) == 80);
+
+// One delegated call, ready to run.
+struct Call {
+  std::vector<FreeableBuffer> weights;
+  std::vector<uint64_t> aligned; // the bundle, where its place was not
+  std::vector<uint32_t> places;  // of inputs, then outputs
+  nnp_bundle *bundle = nullptr;
+  std::vector<nnp_model *> models; // by plan; nullptr where no frame runs by it
+  uint64_t frame = 0;
+
+  Call() = default;
+  Call(const Call &) = delete;
+  Call &operator=(const Call &) = delete;
+  ~Call() {
+    for (nnp_model *model : models) {
+      nnp_model_free(model);
+    }
+    nnp_bundle_close(bundle);
+  }
+};
+
+// What an app sets for all models that it loads from then on.
+struct Settings {
+  std::mutex lock;
+  std::string nnapi_library;
+  std::string folder;
+  bool fallback = true;
+};
+
+Settings &settings() {
+  static Settings instance;
+  return instance;
+}
+
+Error to_error(nnp_status status) {
+  switch (status) {
+  case NNP_OK:
+    return Error::Ok;
+  case NNP_BAD_ARGUMENT:
+    return Error::InvalidArgument;
+  case NNP_BAD_BUNDLE:
+    return Error::DelegateInvalidCompatibility;
+  case NNP_NO_MEMORY:
+    return Error::MemoryAllocationFailed;
+  case NNP_MISSING:
+  case NNP_UNSUPPORTED:
+    return Error::NotSupported;
+  default:
+    return Error::Internal;
+  }
+}
+
+// Reads rows and places, and opens the bundle over the weights, which stay where they are.
+Error open(Call &call, const NamedDataMap *named, const uint8_t *bytes, size_t n_bytes) {
+  Head head;
+  if (n_bytes < sizeof head) {
+    ET_LOG(Error, "NnapiBackend: %zu bytes are no call", n_bytes);
+    return Error::DelegateInvalidCompatibility;
+  }
+  std::memcpy(&head, bytes, sizeof head);
+  if (head.magic != magic || head.version != version) {
+    ET_LOG(Error, "NnapiBackend: a call of version %u, this delegate reads %u: make the .pte anew",
+           static_cast<unsigned>(head.version), static_cast<unsigned>(version));
+    return Error::DelegateInvalidCompatibility;
+  }
+  const uint64_t n_places = uint64_t{head.n_inputs} + head.n_outputs;
+  const uint64_t tables = sizeof head + head.n_weights * uint64_t{sizeof(WeightRow)} + 4 * n_places;
+  if (tables > head.bundle_offset || head.bundle_offset > n_bytes ||
+      head.bundle_bytes > n_bytes - head.bundle_offset) {
+    ET_LOG(Error, "NnapiBackend: the call is cut off after %zu bytes", n_bytes);
+    return Error::DelegateInvalidCompatibility;
+  }
+  const uint8_t *row_at = bytes + sizeof head;
+  std::vector<nnp_weights> parts(head.n_weights);
+  call.weights.reserve(head.n_weights);
+  for (nnp_weights &part : parts) {
+    WeightRow row;
+    std::memcpy(&row, row_at, sizeof row);
+    row_at += sizeof row;
+    const std::string key = "nnapi_prof/" + std::string(row.hash, hash_length);
+    if (!named) {
+      ET_LOG(Error, "NnapiBackend: the program has no named data, where its weights are");
+      return Error::DelegateInvalidCompatibility;
+    }
+    Result<FreeableBuffer> data = named->get_data(key);
+    if (!data.ok() || data->size() < row.n_bytes) {
+      ET_LOG(Error, "NnapiBackend: the weights %s are missing or cut off", key.c_str());
+      return Error::DelegateInvalidCompatibility;
+    }
+    part = {row.offset, data->data(), static_cast<size_t>(row.n_bytes)};
+    call.weights.push_back(std::move(*data));
+  }
+  call.places.resize(static_cast<size_t>(n_places));
+  if (n_places) {
+    std::memcpy(call.places.data(), row_at, 4 * static_cast<size_t>(n_places));
+  }
+  const uint8_t *bundle = bytes + head.bundle_offset;
+  const size_t bundle_bytes = static_cast<size_t>(head.bundle_bytes);
+  if (reinterpret_cast<uintptr_t>(bundle) % bundle_alignment != 0) {
+    call.aligned.resize(bundle_bytes / 8 + 1);
+    std::memcpy(call.aligned.data(), bundle, bundle_bytes);
+    bundle = reinterpret_cast<const uint8_t *>(call.aligned.data());
+  }
+  nnp_error error;
+  static const nnp_weights none = {0, nullptr, 0};
+  const nnp_status status =
+      nnp_bundle_open_parts(bundle, bundle_bytes, parts.empty() ? &none : parts.data(),
+                            head.n_weights, &call.bundle, &error);
+  if (status != NNP_OK) {
+    ET_LOG(Error, "NnapiBackend: %s", error.message);
+    return to_error(status);
+  }
+  if (nnp_bundle_n_inputs(call.bundle) != head.n_inputs ||
+      nnp_bundle_n_outputs(call.bundle) != head.n_outputs) {
+    ET_LOG(Error, "NnapiBackend: the call and its bundle differ in their inputs or outputs");
+    return Error::DelegateInvalidCompatibility;
+  }
+  return Error::Ok;
+}
+
+// Says which segments fell back, in one line.
+void tell_fallbacks(const nnp_model *model) {
+  uint32_t n = 0;
+  std::string reasons;
+  for (uint32_t i = 0; i < nnp_model_n_segments(model); i++) {
+    nnp_segment segment;
+    if (nnp_model_segment(model, i, &segment) == NNP_OK && segment.fell_back) {
+      if (n++ == 0) {
+        reasons = segment.why;
+      }
+    }
+  }
+  if (n) {
+    ET_LOG(Error, "NnapiBackend: %u of %u segments run on the CPU: %s", static_cast<unsigned>(n),
+           static_cast<unsigned>(nnp_model_n_segments(model)), reasons.c_str());
+  }
+}
+
+// Compiles each plan that frames run by.
+Error compile(Call &call) {
+  nnp_options options = nnp_options_default();
+  std::string library, folder;
+  {
+    const std::lock_guard<std::mutex> held(settings().lock);
+    library = settings().nnapi_library;
+    folder = settings().folder;
+    if (!settings().fallback) {
+      options.flags &= ~static_cast<uint32_t>(NNP_CPU_FALLBACK);
+    }
+  }
+  options.nnapi_library = library.empty() ? nullptr : library.c_str();
+  options.folder = folder.empty() ? nullptr : folder.c_str();
+  call.models.resize(nnp_bundle_n_plans(call.bundle), nullptr);
+  const uint32_t first = nnp_bundle_select(call.bundle, 0);
+  for (uint32_t plan = 0; plan < call.models.size(); plan++) {
+    if (plan != first && nnp_bundle_share(call.bundle, plan) <= 0) {
+      continue;
+    }
+    options.plan = plan;
+    nnp_error error;
+    const nnp_status status = nnp_model_compile(call.bundle, &options, &call.models[plan], &error);
+    if (status != NNP_OK) {
+      ET_LOG(Error, "NnapiBackend: %s", error.message);
+      return to_error(status);
+    }
+    tell_fallbacks(call.models[plan]);
+  }
+  return Error::Ok;
+}
+
+// The tensor at a place among the arguments that can be `end`; nullptr, and a line, where none is.
+Tensor *argument(Span<EValue *> args, uint32_t place, const nnp_tensor &end) {
+  if (place >= args.size() || !args[place]->isTensor()) {
+    ET_LOG(Error, "NnapiBackend: argument %u is no tensor", static_cast<unsigned>(place));
+    return nullptr;
+  }
+  Tensor &tensor = args[place]->toTensor();
+  if (!fits(tensor, end)) {
+    ET_LOG(Error, "NnapiBackend: argument %u has not the type and sizes of %s",
+           static_cast<unsigned>(place), end.name);
+    return nullptr;
+  }
+  return &tensor;
+}
+
+// One event for each segment, named by number, engine and accelerator.
+void trace(EventTracer *tracer, const nnp_model *model, et_timestamp_t start) {
+  const et_tick_ratio_t ratio = et_pal_ticks_to_ns_multiplier();
+  for (uint32_t i = 0; i < nnp_model_n_segments(model); i++) {
+    nnp_segment segment;
+    if (nnp_model_segment(model, i, &segment) != NNP_OK || segment.last_ns == NNP_UNKNOWN_NS) {
+      continue;
+    }
+    std::string name = "segment " + std::to_string(i) + " " + segment.engine;
+    if (segment.accelerator) {
+      name += std::string(":") + segment.accelerator;
+    }
+    if (segment.fell_back) {
+      name += " fell back";
+    }
+    const et_timestamp_t end = start + segment.last_ns * ratio.denominator / ratio.numerator;
+    event_tracer_log_profiling_delegate(tracer, name.c_str(), kUnsetDelegateDebugIntId, start, end);
+    start = end;
+  }
+}
+
+class NnapiBackend final : public BackendInterface {
+public:
+  bool is_available() const override { return true; }
+
+  Result<DelegateHandle *> init(BackendInitContext &context, FreeableBuffer *processed,
+                                ArrayRef<CompileSpec> /*compile_specs*/) const override {
+    std::unique_ptr<Call> call(new (std::nothrow) Call);
+    if (!call) {
+      return Error::MemoryAllocationFailed;
+    }
+    // The bundle points into `processed`, which ExecuTorch keeps until the method is destroyed.
+    Error error = open(*call, context.get_named_data_map(),
+                       static_cast<const uint8_t *>(processed->data()), processed->size());
+    if (error == Error::Ok) {
+      error = compile(*call);
+    }
+    if (error != Error::Ok) {
+      return error;
+    }
+    return static_cast<DelegateHandle *>(call.release());
+  }
+
+  Error execute(BackendExecutionContext &context, DelegateHandle *handle,
+                Span<EValue *> args) const override {
+    Call &call = *static_cast<Call *>(handle);
+    nnp_model *model = call.models[nnp_bundle_select(call.bundle, call.frame++)];
+    const uint32_t n_inputs = nnp_bundle_n_inputs(call.bundle);
+    const uint32_t n_outputs = nnp_bundle_n_outputs(call.bundle);
+    std::vector<const void *> inputs(n_inputs, nullptr);
+    std::vector<void *> outputs(n_outputs, nullptr);
+    for (uint32_t i = 0; i < n_inputs; i++) {
+      const nnp_tensor &end = *nnp_bundle_input(call.bundle, i);
+      const Tensor *tensor = argument(args, call.places[i], end);
+      if (!tensor) {
+        return Error::InvalidArgument;
+      }
+      if (lies_alike(*tensor, end)) {
+        inputs[i] = tensor->const_data_ptr();
+      } else if (!lay_out(*tensor, end, nnp_model_input(model, i))) {
+        ET_LOG(Error, "NnapiBackend: %s has integers beyond 32 bits, which NNAPI lacks", end.name);
+        return Error::InvalidArgument;
+      }
+    }
+    for (uint32_t i = 0; i < n_outputs; i++) {
+      const nnp_tensor &end = *nnp_bundle_output(call.bundle, i);
+      Tensor *tensor = argument(args, call.places[n_inputs + i], end);
+      if (!tensor) {
+        return Error::InvalidArgument;
+      }
+      if (lies_alike(*tensor, end)) {
+        outputs[i] = tensor->mutable_data_ptr();
+      }
+    }
+    const et_timestamp_t start = pal_current_ticks();
+    nnp_error error;
+    const nnp_status status = nnp_model_run(model, inputs.data(), outputs.data(), &error);
+    if (status != NNP_OK) {
+      ET_LOG(Error, "NnapiBackend: segment %d: %s", static_cast<int>(error.segment), error.message);
+      return to_error(status);
+    }
+    for (uint32_t i = 0; i < n_outputs; i++) {
+      if (!outputs[i]) {
+        take_in(nnp_model_output(model, i), *nnp_bundle_output(call.bundle, i),
+                args[call.places[n_inputs + i]]->toTensor());
+      }
+    }
+    if (context.event_tracer()) {
+      trace(context.event_tracer(), model, start);
+    }
+    return Error::Ok;
+  }
+
+  void destroy(DelegateHandle *handle) const override { delete static_cast<Call *>(handle); }
+
+  // "nnapi_library" and "folder" (texts), "fallback" (bool): of what is loaded from then on.
+  Error set_option(BackendOptionContext & /*context*/,
+                   const Span<BackendOption> &options) override {
+    const std::lock_guard<std::mutex> held(settings().lock);
+    for (const BackendOption &option : options) {
+      const auto *text = std::get_if<std::array<char, kMaxOptionValueLength>>(&option.value);
+      const bool *flag = std::get_if<bool>(&option.value);
+      if (text && std::strcmp(option.key, "nnapi_library") == 0) {
+        settings().nnapi_library = text->data();
+      } else if (text && std::strcmp(option.key, "folder") == 0) {
+        settings().folder = text->data();
+      } else if (flag && std::strcmp(option.key, "fallback") == 0) {
+        settings().fallback = *flag;
+      } else {
+        ET_LOG(Error, "NnapiBackend: no option %s of this type", option.key);
+        return Error::InvalidArgument;
+      }
+    }
+    return Error::Ok;
+  }
+};
+
+NnapiBackend backend;
+const Error registered = register_backend({backend_name, &backend});
+
+} // namespace
+} // namespace nnapi_prof
+
+// For hosts that load this library and cannot call set_option, as Python: NNAPI's library (longer
+// names fit here), NULL for the system's, and whether segments may fall back to the CPU. 0, or
+// ExecuTorch's error where the back end could not be registered.
+extern "C" __attribute__((visibility("default"))) int
+nnapi_prof_executorch_configure(const char *nnapi_library, int fallback) {
+  nnapi_prof::Settings &settings = nnapi_prof::settings();
+  const std::lock_guard<std::mutex> held(settings.lock);
+  settings.nnapi_library = nnapi_library ? nnapi_library : "";
+  settings.fallback = fallback != 0;
+  return static_cast<int>(nnapi_prof::registered);
+}

@@ -1,0 +1,38 @@
+"""ExecuTorch: plans of ours as ``.pte`` files, and the delegate that runs them.
+
+    from nnapi_prof import executorch as np_et
+
+    np_et.lower(model, costs).save("model.pte")     # the whole file, by our plan
+    to_edge_transform_and_lower(program, partitioner=[np_et.NnapiPartitioner(costs), ...])
+    np_et.load("sim:npu-phone")                     # before executorch.runtime.Runtime.get()
+
+Needs the extra: ``pip install 'nnapi-prof[executorch]'``. Importing this package loads nothing of
+ExecuTorch's; the first name that is used does, and raises UsageError where it is missing or of
+another version than :data:`nnapi_prof.executorch.version.VERSION`.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+_WHERE = {
+    "Lowered": "pte",
+    "NnapiBackend": "backend",
+    "NnapiPartitioner": "partitioner",
+    "load": "host",
+    "lower": "pte",
+    "run_file": "runner",
+}
+"""Public name -> the module that defines it."""
+
+__all__ = sorted(_WHERE)
+
+
+def __getattr__(name: str) -> object:
+    """A public name, loaded now."""
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from nnapi_prof.executorch.version import require
+
+    require()
+    return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)

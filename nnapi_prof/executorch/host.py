@@ -1,0 +1,125 @@
+"""The delegate on this host: built against the wheel of ExecuTorch, loaded into this process."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import importlib
+import os
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+from nnapi_prof.device import xnnpack
+from nnapi_prof.device.build import CMAKE_SOURCES, SOURCES, build_host, build_key
+from nnapi_prof.device.find import LOCAL, SIMULATED, has_system_nnapi, phone_file
+from nnapi_prof.device_agent import SOURCE_DIR
+from nnapi_prof.errors import BuildError, UsageError
+from nnapi_prof.executorch.version import VERSION, require
+from nnapi_prof.frontend.torch_logging import quiet_torch
+from nnapi_prof.toolchain import (
+    Progress,
+    cache_dir,
+    find_cxx_compiler,
+    locked,
+    python_tool,
+    run_tool,
+)
+
+LIBRARY = "libnnapi_prof_executorch.so"
+DELEGATE_SOURCES = ("executorch/CMakeLists.txt", "executorch/*.cpp", "executorch/*.h")
+_loaded: dict[str, ctypes.CDLL] = {}
+"""By device: one at most, for the host's NNAPI is what it is from its first use on."""
+
+
+def build_delegate(
+    cache: Path | None = None, progress: Progress | None = None, *, fast: bool = True
+) -> Path:
+    """The delegate's library for this host, built unless the cache has it (seconds; with ``fast``
+    XNNPACK is built first for its CPU engine, which takes minutes, once).
+
+    Raises UsageError without this ExecuTorch, BuildError where there is no C++ compiler, or with
+    the compiler's words.
+    """
+    require()
+    base = cache or cache_dir()
+    compiler = find_cxx_compiler()
+    prefix = xnnpack.first_use(base, progress) if fast else xnnpack.built_prefix(base)
+    patterns = (*SOURCES, *CMAKE_SOURCES, *DELEGATE_SOURCES)
+    key = hashlib.sha256(f"{VERSION} {build_key(compiler, prefix, patterns)}".encode())
+    folder = base / "executorch" / key.hexdigest()[:16]
+    library = folder / LIBRARY
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with locked(folder.with_name(f"{folder.name}.lock")):
+            if library.exists():
+                return library
+            if progress is not None:
+                progress(f"building ExecuTorch's delegate with {compiler.path.name}")
+            with tempfile.TemporaryDirectory(prefix="build-", dir=folder.parent) as work:
+                _build(Path(work), compiler.configure_options, prefix)
+                folder.mkdir(exist_ok=True)
+                (Path(work) / LIBRARY).replace(library)
+    except OSError as error:
+        raise BuildError(
+            f"ExecuTorch's delegate cannot be built in {base}: {error.strerror or error}: name a"
+            " folder that is writable and has room in NNAPI_PROF_CACHE_DIR"
+        ) from error
+    return library
+
+
+def _build(work: Path, options: tuple[str, ...], prefix: Path | None) -> None:
+    cmake, ninja = python_tool("cmake", "CMAKE_BIN_DIR"), python_tool("ninja", "BIN_DIR")
+    spec = find_spec("executorch")
+    assert spec is not None and spec.submodule_search_locations is not None
+    configure = [
+        *(cmake, "-S", str(SOURCE_DIR / "executorch"), "-B", str(work), "-G", "Ninja"),
+        f"-DCMAKE_MAKE_PROGRAM={ninja}",
+        f"-DCMAKE_PREFIX_PATH={next(iter(spec.submodule_search_locations))}",
+        "-DNP_WERROR=OFF",
+        f"-DNP_XNNPACK={prefix or ''}",
+        *options,
+    ]
+    run_tool(configure, "ExecuTorch's delegate could not be configured")
+    target = ("--target", "nnapi_prof_executorch_host")
+    run_tool([cmake, "--build", str(work), *target], "ExecuTorch's delegate could not be compiled")
+
+
+def load(device: str = LOCAL, *, fallback: bool = True, progress: Progress | None = None) -> Path:
+    """Makes ExecuTorch in this process know ``NnapiBackend``; call it before
+    ``executorch.runtime.Runtime.get()``. Returns the library that was loaded.
+
+    ``device`` says what its NNAPI is: ``local``, this host's accelerators, or a simulated phone,
+    ``sim:npu-phone``. A process has one. Without ``fallback`` a program whose segments NNAPI cannot
+    run does not load. The delegate is built at first use. Raises UsageError, BuildError,
+    DeviceNotFound.
+    """
+    if _loaded and device not in _loaded:
+        raise UsageError(
+            f"this process's NNAPI is that of {next(iter(_loaded))}, and stays so: load {device} in"
+            " another process"
+        )
+    nnapi: Path | None = None
+    if device == LOCAL:
+        os.environ.pop("NNAPI_EMULATOR_PHONE", None)
+        nnapi = None if has_system_nnapi() else build_host(progress=progress, fast=True).library
+    elif device.startswith(SIMULATED):
+        os.environ["NNAPI_EMULATOR_PHONE"] = str(phone_file(device.removeprefix(SIMULATED)))
+        nnapi = build_host(progress=progress).library
+    else:
+        raise UsageError(
+            f"the delegate runs on this host, {device} is none of its devices: {LOCAL} or"
+            f" {SIMULATED}NAME; on a phone the app's runner has it (docs/executorch.md)"
+        )
+    path = build_delegate(progress=progress, fast=device == LOCAL)
+    if device not in _loaded:
+        with quiet_torch():
+            importlib.import_module("executorch.runtime")  # which loads libexecutorch.so
+        _loaded[device] = ctypes.CDLL(str(path))
+    configure = _loaded[device].nnapi_prof_executorch_configure
+    configure.argtypes = (ctypes.c_char_p, ctypes.c_int)
+    if configure(str(nnapi).encode() if nnapi else None, fallback) != 0:
+        raise UsageError(
+            "ExecuTorch has a back end NnapiBackend already: load this one alone, in a new process"
+        )
+    return path

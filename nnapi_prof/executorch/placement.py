@@ -1,0 +1,179 @@
+"""A plan put into a program: its segments on NNAPI become delegated calls, the rest stays ATen."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import fx
+
+from nnapi_prof.api.plan import Planned
+from nnapi_prof.api.plan_search import DescribedDevice, bundle_at
+from nnapi_prof.bundle.bundle import Bundle
+from nnapi_prof.errors import UsageError
+from nnapi_prof.executorch.calls import DelegatedCall, lies_last, remember
+from nnapi_prof.graph.node import ScriptCall, constant_value, is_constant
+from nnapi_prof.graph.plan import Engine, Plan, Segment
+from nnapi_prof.graph.program import Program
+
+aten = torch.ops.aten
+
+
+LEVEL = 30
+"""Feature level that a plan is lowered for where its phone was not there: Android 11's."""
+
+
+def bundle_for(planned: Planned, level: int = LEVEL) -> Bundle:
+    """A plan with its regions converted: for its device, or at ``level`` where there was none."""
+    if planned.converted is not None or (planned.costs and planned.costs.agent_info):
+        return planned.bundle
+    targets = {s.target for plan in planned.plans for s in plan.segments}
+    levels = {target.base.key: level for target in targets}
+    device = DescribedDevice(levels, planned.device, "", planned.simulated)
+    file = f"model{planned.model.path.suffix}"
+    bundle = bundle_at(
+        planned.model.program, file, device, planned.plans, planned.conditions, planned.model.notes
+    )
+    return replace(bundle, mixed=planned.model.mixed)
+
+
+def check_units(program: Program, bundle: Bundle) -> None:
+    """Raises UsageError where a bundle's units are not those of the program."""
+    ours = [(unit.nodes, unit.inputs, unit.outputs) for unit in bundle.graph.units]
+    if ours != [(unit.nodes, unit.inputs, unit.outputs) for unit in program.units.units]:
+        raise UsageError(
+            f"the plan is of another model than {program.name}, or was made by another version:"
+            " make it again"
+        )
+
+
+def placed_module(
+    program: Program, bundle: Bundle, whole: bool = False
+) -> tuple[fx.GraphModule, tuple[DelegatedCall, ...]]:
+    """The program with a delegated call in the place of each segment that the bundle's plan has on
+    NNAPI, and the calls. With ``whole`` the bundle is one call, all its plans with it.
+
+    The module takes and returns what ``program.module`` does. Changes of dim order, which are no
+    change of values, are gone. Raises UsageError where the rest has no form for ExecuTorch.
+    """
+    check_units(program, bundle)
+    placing = _Placing(program, bundle)
+    if whole:
+        placing.call(_whole_call(bundle))
+        return placing.finish()
+    calls = {segment: _segment_call(bundle, segment) for segment in _on_nnapi(bundle.plan)}
+    readers = _readers(program, bundle.plan, calls.values())
+    for segment in bundle.plan.segments:
+        if segment in calls:
+            call = calls[segment]
+            last = frozenset(
+                name
+                for name, type_ in zip(call.outputs, call.types(call.outputs), strict=True)
+                if lies_last(type_) and name not in readers
+            )
+            placing.call(replace(call, last=last))
+        else:
+            placing.units(segment.units)
+    return placing.finish()
+
+
+def _on_nnapi(plan: Plan) -> list[Segment]:
+    return [s for s in plan.segments if s.target.engine is Engine.NNAPI]
+
+
+def _readers(program: Program, plan: Plan, calls: Iterable[DelegatedCall]) -> set[str]:
+    """Values that something else than a delegated call reads."""
+    graph = program.units
+    return set(graph.outputs).union(
+        *(
+            graph.units[unit].inputs
+            for segment in plan.segments
+            if segment.target.engine is not Engine.NNAPI
+            for unit in segment.units
+        )
+    )
+
+
+def _segment_call(bundle: Bundle, segment: Segment) -> DelegatedCall:
+    """One segment as a bundle of its own."""
+    region = bundle.region(segment.units, segment.target)
+    plan = Plan("segment", (segment,), bundle.simulated)
+    own = replace(
+        bundle,
+        graph=replace(bundle.graph, inputs=region.inputs, outputs=region.outputs),
+        plans=(plan,),
+        plan_set=None,
+    )
+    return DelegatedCall(own, region.inputs, region.outputs)
+
+
+def _whole_call(bundle: Bundle) -> DelegatedCall:
+    inside = {name for s in bundle.plan.segments for name in bundle.graph.boundary(s.units)[0]}
+    inputs = tuple(name for name in dict.fromkeys(bundle.graph.inputs) if name in inside)
+    return DelegatedCall(bundle, inputs, tuple(dict.fromkeys(bundle.graph.outputs)))
+
+
+class _Placing:
+    """The new graph as it grows, segment by segment."""
+
+    def __init__(self, program: Program, bundle: Bundle) -> None:
+        self._program = program
+        self._module = fx.GraphModule(torch.nn.Module(), fx.Graph())
+        self._calls: list[DelegatedCall] = []
+        self._nodes: dict[str, fx.Node] = {}
+        for node in program.module.graph.nodes:
+            if node.op == "placeholder":
+                self._nodes[node.name] = self._module.graph.placeholder(node.name)
+
+    def units(self, units: Iterable[int]) -> None:
+        """Units as they are."""
+        for unit in sorted(units):
+            for name in self._program.units.units[unit].nodes:
+                self._copy(self._program.nodes[name])
+
+    def call(self, call: DelegatedCall) -> None:
+        graph = self._module.graph
+        arguments = [self._node(name) for name in call.inputs]
+        target = torch.ops.nnapi_prof.call.default
+        result = graph.call_function(target, (arguments, remember(call)))
+        for index, name in enumerate(call.outputs):
+            self._nodes[name] = graph.call_function(operator.getitem, (result, index))
+        self._calls.append(call)
+
+    def finish(self) -> tuple[fx.GraphModule, tuple[DelegatedCall, ...]]:
+        output = self._program.module.graph.output_node()
+        values = fx.node.map_arg(output.args[0], lambda node: self._node(node.name))
+        self._module.graph.output(values)
+        self._module.recompile()
+        return self._module, tuple(self._calls)
+
+    def _node(self, name: str) -> fx.Node:
+        if name not in self._nodes:
+            node = self._program.nodes[name]
+            assert is_constant(node), f"{name} is read before it is computed"
+            attribute = f"constant_{len(self._nodes)}"
+            self._module.register_buffer(attribute, constant_value(node).detach())
+            self._nodes[name] = self._module.graph.get_attr(attribute)
+        return self._nodes[name]
+
+    def _copy(self, node: fx.Node) -> None:
+        if node.name in self._nodes:
+            return
+        if isinstance(node.target, ScriptCall):
+            raise UsageError(
+                f"{node.target.construct} on data at {node.target.where} stays TorchScript, which"
+                " ExecuTorch has not: export the model with torch.export instead"
+            )
+        if node.target is aten.clone.default:  # a change of dim order
+            self._nodes[node.name] = self._node(node.all_input_nodes[0].name)
+            return
+        copy = self._module.graph.node_copy(node, lambda n: self._node(n.name))
+        copy.target = _RESHAPED.get(node.target, node.target)
+        self._nodes[node.name] = copy
+
+
+_RESHAPED: dict[Any, Any] = {aten.view.default: aten.reshape.default}
+"""Strides are other than eager's where a value comes from a call."""

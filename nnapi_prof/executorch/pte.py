@@ -1,0 +1,123 @@
+"""A model's whole ``.pte``, by our plan."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from nnapi_prof.errors import UsageError
+from nnapi_prof.executorch.aot import (
+    ExecutorchProgramManager,
+    XnnpackPartitioner,
+    to_edge_transform_and_lower,
+)
+from nnapi_prof.executorch.calls import DelegatedCall
+from nnapi_prof.executorch.partitioner import NnapiPartitioner
+from nnapi_prof.executorch.placement import LEVEL, bundle_for, placed_module
+from nnapi_prof.frontend.loader import ModelKind, model_kind, read_exported
+from nnapi_prof.frontend.torch_logging import quiet_torch
+from nnapi_prof.graph.plan import Engine
+
+if TYPE_CHECKING:
+    from nnapi_prof.api.costs import Costs
+    from nnapi_prof.api.model import Model
+    from nnapi_prof.api.plan import Planned
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A program for ExecuTorch, and the plan that it follows."""
+
+    plan: Planned
+    calls: tuple[DelegatedCall, ...] = field(repr=False)
+    """What NNAPI's delegate runs, in order."""
+    manager: ExecutorchProgramManager = field(repr=False)
+    """ExecuTorch's own."""
+
+    @property
+    def buffer(self) -> bytes:
+        """The bytes of the file."""
+        return bytes(self.manager.buffer)
+
+    def backends(self) -> dict[str, int]:
+        """Name of each back end -> calls of it in ``forward``."""
+        counts: dict[str, int] = {}
+        program = self.manager.exported_program()
+        for name in program.graph_module._modules:
+            backend = getattr(getattr(program.graph_module, name), "backend_id", None)
+            if backend is not None:
+                counts[backend] = counts.get(backend, 0) + 1
+        return counts
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Writes the ``.pte``."""
+        file = Path(path)
+        with file.open("wb") as stream:
+            self.manager.write_to_file(stream)
+        return file
+
+
+def lower(
+    model: Model | Planned | str | os.PathLike[str],
+    costs: Costs | None = None,
+    *,
+    whole: bool = False,
+    level: int = LEVEL,
+    **options: Any,
+) -> Lowered:
+    """A model for ExecuTorch: NNAPI's segments of its plan go to our delegate, the CPU's to
+    XNNPACK's, what neither runs to ExecuTorch's portable kernels.
+
+    ``model`` is a plan (of :func:`nnapi_prof.partition`, or a bundle's folder), or a model, of
+    which ``costs`` make one with ``options`` as :func:`nnapi_prof.partition` takes them; where they
+    are estimated, ``level`` is the phone's feature level. With
+    ``whole`` the plan is one delegated call, its segments on the CPU run by our own engine, and the
+    file has all plans of a mixture. A plan that has nothing on NNAPI gives what ExecuTorch gives
+    with XNNPACK alone.
+
+    Raises NnapiProfError where there is no such plan, UsageError where ExecuTorch cannot have it.
+    """
+    planned = _planned(model, costs, options)
+    program = planned.model.program
+    on_nnapi = any(s.target.engine is Engine.NNAPI for s in planned.plan.segments)
+    calls: tuple[DelegatedCall, ...] = ()
+    with quiet_torch():
+        if on_nnapi or whole:
+            module, calls = placed_module(program, bundle_for(planned, level), whole)
+            exported = torch.export.export(module, program.example_inputs, strict=False)
+        elif planned.model.mixed is None and model_kind(planned.model.path) is ModelKind.EXPORTED:
+            exported = read_exported(planned.model.path)
+        else:
+            exported = torch.export.export(program.module, program.example_inputs, strict=False)
+        return Lowered(planned, calls, to_pte(exported, planned, calls))
+
+
+def to_pte(
+    exported: torch.export.ExportedProgram, planned: Planned, calls: tuple[DelegatedCall, ...]
+) -> ExecutorchProgramManager:
+    """A program with these delegated calls, XNNPACK's delegate for the rest."""
+    ours = [NnapiPartitioner.of_calls(planned, calls)] if calls else []
+    edge = to_edge_transform_and_lower(exported, partitioner=[*ours, XnnpackPartitioner()])
+    return edge.to_executorch()
+
+
+def _planned(
+    model: Model | Planned | str | os.PathLike[str], costs: Costs | None, options: dict[str, Any]
+) -> Planned:
+    from nnapi_prof.api.model import loaded
+    from nnapi_prof.api.plan import Planned, partition, read_plan
+
+    if isinstance(model, Planned):
+        return model
+    if costs is not None:
+        return partition(loaded(model), costs, **options)
+    if isinstance(model, str | os.PathLike) and (Path(model) / "manifest.json").is_file():
+        return read_plan(model)
+    raise UsageError(
+        "what runs where is not said: give costs (profile() measures, estimate() needs no phone),"
+        " or a plan in the place of the model"
+    )

@@ -1,0 +1,232 @@
+"""A ``.pte`` run on this host: its times, segment by segment, and its outputs."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from nnapi_prof.device.find import LOCAL, SIMULATED
+from nnapi_prof.errors import InputSpecError, ModelFileError, NnapiProfError, irregular
+from nnapi_prof.execution.compare import compare, last_step
+from nnapi_prof.execution.host import allow_unsteady, choose_inputs
+from nnapi_prof.execution.report import OutputCheck
+from nnapi_prof.executorch.host import load
+from nnapi_prof.frontend.inputs import InputSpec, example_tensors, listed
+from nnapi_prof.frontend.torch_logging import quiet_torch
+from nnapi_prof.graph.node import dtype_name
+from nnapi_prof.toolchain import Progress
+
+if TYPE_CHECKING:
+    from nnapi_prof.api.model import Model
+
+MAGIC = b"ET12"
+"""At byte 4 of a program."""
+SCALAR_TYPES = {
+    0: torch.uint8,
+    1: torch.int8,
+    2: torch.int16,
+    3: torch.int32,
+    4: torch.int64,
+    5: torch.float16,
+    6: torch.float32,
+    7: torch.float64,
+    11: torch.bool,
+}
+"""ExecuTorch's numbers of them (runtime/core/portable_type/scalar_type.h)."""
+RUNS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class PartTime:
+    """What a delegate or a kernel of the program took."""
+
+    name: str
+    """``segment 0 nnapi:sim-npu``, XNNPACK's own names, or ``native_call_...`` of a kernel."""
+    delegated: bool
+    median_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class FileRun:
+    """What came of a program."""
+
+    path: Path
+    device: str
+    simulated: bool
+    n_bytes: int
+    load_ns: int
+    first_ns: int
+    samples_ns: tuple[int, ...]
+    parts: tuple[PartTime, ...]
+    outputs: tuple[Tensor, ...]
+    checks: tuple[OutputCheck, ...] = ()
+    """Against eager PyTorch, where a model was named."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def median_ns(self) -> float:
+        return statistics.median(self.samples_ns)
+
+    @property
+    def agrees(self) -> bool:
+        return all(check.ok for check in self.checks)
+
+
+def is_program(path: Path) -> bool:
+    """Whether a file is a program of ExecuTorch's."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(8)[4:] == MAGIC
+
+
+def run_file(
+    path: str | os.PathLike[str],
+    device: str = LOCAL,
+    *,
+    against: Model | str | os.PathLike[str] | None = None,
+    inputs: Sequence[Tensor] | None = None,
+    runs: int = RUNS,
+    seed: int | None = None,
+    tolerance: float | None = None,
+    fallback: bool = True,
+    progress: Progress | None = None,
+) -> FileRun:
+    """Runs a ``.pte`` in this process, with our delegate and all others of the wheel.
+
+    ``device`` and ``fallback`` are :func:`nnapi_prof.executorch.load`'s. ``against`` is the model
+    that it was made of, for its inputs and outputs in eager PyTorch; without it, and without
+    ``inputs``, they are random (of ``seed``). Raises ModelFileError where the file is no program,
+    InputSpecError where inputs do not fit it, NnapiProfError with ExecuTorch's error where it does
+    not run.
+    """
+    file = Path(path)
+    if what := irregular(file):
+        raise ModelFileError(f"{file} is {what}: give the path of a .pte")
+    if not is_program(file):
+        raise ModelFileError(f"{file} is no program of ExecuTorch's (.pte)")
+    model = _model(against)
+    load(device, fallback=fallback, progress=progress)
+    from executorch.runtime import Runtime
+
+    runtime = Runtime.get()
+    start = time.perf_counter_ns()
+    with _told(f"{file} cannot be loaded"):
+        method = runtime.load_program(file).load_method("forward")
+    load_ns = time.perf_counter_ns() - start
+    values = _inputs(file, method, model, inputs, seed)
+    samples = []
+    with _told(f"{file} does not run"):
+        for _ in range(runs + 1):
+            start = time.perf_counter_ns()
+            outputs = method.execute(values)
+            samples.append(time.perf_counter_ns() - start)
+        parts = _part_times(runtime, file, values, min(runs, RUNS))
+    checks, notes = (
+        _checks(model, values, outputs, tolerance)
+        if model is not None and inputs is None
+        else ((), [])
+    )
+    return FileRun(
+        *(file, device, device.startswith(SIMULATED), file.stat().st_size, load_ns, samples[0]),
+        *(tuple(samples[1:]), parts, tuple(outputs), checks, tuple(notes)),
+    )
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    """Turns ExecuTorch's RuntimeError into one of ours."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise NnapiProfError(
+            f"{what}: {str(error).splitlines()[0]}; ExecuTorch's log, above, says why"
+        ) from error
+
+
+def _model(against: Model | str | os.PathLike[str] | None) -> Model | None:
+    if against is None:
+        return None
+    from nnapi_prof.api.model import loaded
+
+    return loaded(against)
+
+
+def _inputs(
+    file: Path,
+    method: Any,
+    model: Model | None,
+    inputs: Sequence[Tensor] | None,
+    seed: int | None,
+) -> tuple[Tensor, ...]:
+    """What to run with, of the types and sizes that the program says."""
+    meta = method.metadata
+    infos = [meta.input_tensor_meta(index) for index in range(meta.num_inputs())]
+    specs = [InputSpec(tuple(i.sizes()), dtype_name(SCALAR_TYPES[i.dtype()])) for i in infos]
+    if inputs is not None:
+        values = tuple(inputs)
+    elif model is not None:
+        values = choose_inputs(model.program, seed)
+    else:
+        torch.manual_seed(seed or 0)
+        values = example_tensors(specs)
+    shapes = [InputSpec(tuple(v.shape), dtype_name(v.dtype)) for v in values]
+    if shapes != specs:
+        raise InputSpecError(
+            f"{file} takes {listed(specs)}, and {listed(shapes)} is there: name the model that it"
+            " was made of"
+        )
+    return tuple(value.contiguous() for value in values)
+
+
+def _checks(
+    model: Model, inputs: Sequence[Tensor], outputs: Sequence[Tensor], tolerance: float | None
+) -> tuple[tuple[OutputCheck, ...], list[str]]:
+    program = model.program
+    references = model.eager(*(value.clone() for value in program.as_given(inputs)))
+    names = program.units.outputs
+    steps = [last_step(program.units, name) for name in names]
+    options = {} if tolerance is None else {"tolerance": tolerance}
+    checks = compare(
+        names,
+        [value.detach().numpy() for value in outputs],
+        [value.detach().numpy() for value in references],
+        steps=steps,
+        **options,
+    )
+    return allow_unsteady(checks, program, inputs, steps)
+
+
+def _part_times(
+    runtime: Any, file: Path, values: Sequence[Tensor], runs: int
+) -> tuple[PartTime, ...]:
+    """Medians of the program's delegates and kernels, in order, from ExecuTorch's event tracer."""
+    program = runtime.load_program(file, enable_etdump=True)
+    method = program.load_method("forward")
+    for _ in range(runs):
+        method.execute(values)
+    with tempfile.TemporaryDirectory(prefix="nnapi-prof-") as folder:
+        dump = Path(folder) / "run.etdp"
+        program.write_etdump_result_to_file(str(dump), str(Path(folder) / "run.bin"))
+        with quiet_torch():
+            from executorch.devtools import Inspector
+
+            blocks = Inspector(etdump_path=str(dump)).event_blocks
+    return tuple(
+        PartTime(event.name, event.is_delegated_op, event.perf_data.p50 * 1e6)
+        for block in blocks
+        if block.name == "Execute"
+        for event in block.events
+        if event.perf_data is not None
+        and (event.is_delegated_op or event.name.startswith("native_call_"))
+    )

@@ -1,0 +1,113 @@
+"""Plans as .pte files: what is in them, and that they compute what eager PyTorch does."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+import nnapi_prof
+from nnapi_prof.cli import cli
+from nnapi_prof.errors import UsageError
+from nnapi_prof.executorch import version
+from nnapi_prof.frontend.torch_logging import quiet_torch
+from nnapi_prof.graph.plan import Engine
+
+pytest.importorskip("executorch", reason="the extra executorch is not installed")
+
+
+@pytest.fixture(scope="session")
+def bundle(picture_plan, tmp_path_factory):
+    return picture_plan.save(tmp_path_factory.mktemp("bundle") / "pictures.nnprof")
+
+
+@pytest.mark.parametrize("options", [(), ("--whole",)])
+def test_convert_and_run_agree_with_eager(bundle, picture_model, run_pte, tmp_path, options):
+    path = tmp_path / "pictures.pte"
+    done = CliRunner().invoke(
+        cli, ["convert", "--to", "executorch", *options, "-o", str(path), str(bundle)]
+    )
+    assert done.exit_code == 0, done.output
+    document = run_pte(path, "--device", "sim:gpu-phone", "--against", str(picture_model))
+    assert document["agrees"] and document["outputs"]
+    names = [part["name"] for part in document["parts"]]
+    n_nnapi = sum("nnapi:sim-gpu" in name for name in names)
+    segments = nnapi_prof.read_plan(bundle).plan.segments
+    assert n_nnapi == sum(s.target.engine is Engine.NNAPI for s in segments)
+    assert not any("fell back" in name for name in names)
+    assert document["simulated"]
+
+
+def test_segments_fall_back_on_a_host_without_the_accelerator(
+    bundle, picture_model, run_pte, tmp_path
+):
+    from nnapi_prof.executorch import lower
+
+    path = lower(str(bundle)).save(tmp_path / "pictures.pte")
+    document = run_pte(path, "--device", "sim:dsp-phone", "--against", str(picture_model))
+    assert document["agrees"]
+    assert any("fell back" in part["name"] for part in document["parts"])
+    assert document["log"].count("run on the CPU") >= 1
+
+
+def test_weights_are_in_a_file_once(bundle):
+    from nnapi_prof.executorch import lower
+
+    lowered = lower(str(bundle))
+    hashes = [name for call in lowered.calls for name in call.weights]
+    assert len(set(hashes)) == 2  # two convolutions; biases are small and stand in the models
+    for call in lowered.calls:
+        for data in call.weights.values():
+            assert lowered.buffer.count(data) == 1
+
+
+class Nested(torch.nn.Module):
+    """Arguments and results in tuples and dicts, one of them an input as it is."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Conv2d(3, 8, 3)
+
+    def forward(self, pair, scale):
+        return {"sum": self.first(pair[0]) * scale, "image": pair[1]}
+
+
+def test_the_partitioner_rewrites_a_program_of_the_users():
+    from nnapi_prof.executorch import NnapiPartitioner
+    from nnapi_prof.executorch.aot import XnnpackPartitioner, to_edge_transform_and_lower
+
+    args = ((torch.rand(1, 3, 8, 8), torch.rand(2)), torch.rand(1))
+    exported = torch.export.export(Nested().eval(), args)
+    costs = nnapi_prof.estimate(nnapi_prof.load(exported), "npu-phone")
+    partitioner = NnapiPartitioner(costs, pin={"*": "nnapi:sim-npu/fast"})
+    with quiet_torch():
+        partitioners = [partitioner, XnnpackPartitioner()]
+        edge = to_edge_transform_and_lower(exported, partitioner=partitioners).to_executorch()
+    assert len(partitioner.calls) == 1
+    assert b"NnapiBackend" in edge.buffer
+
+
+def test_a_model_without_a_plan_is_refused(picture_model):
+    from nnapi_prof.executorch import lower
+
+    with pytest.raises(UsageError, match="give costs"):
+        lower(str(picture_model))
+    done = CliRunner().invoke(cli, ["convert", "--to", "executorch", str(picture_model)])
+    assert isinstance(done.exception, UsageError) and "is for bundles" in str(done.exception)
+
+
+def test_another_version_is_refused(monkeypatch):
+    monkeypatch.setattr(version, "VERSION", "0.0.1")
+    with pytest.raises(UsageError, match=r"executorch .* is installed, and 0\.0\.1"):
+        version.require()
+    done = CliRunner().invoke(cli, ["run", "--runs", "1", "absent.pte"])
+    assert isinstance(done.exception, UsageError) and "pip install" in str(done.exception)
+
+
+@pytest.mark.parametrize("content", [b"", b"no program at all"])
+def test_a_file_that_is_no_program_is_refused(tmp_path, content):
+    path = tmp_path / "model.pte"
+    path.write_bytes(content)
+    done = CliRunner().invoke(cli, ["run", str(path)])
+    assert isinstance(done.exception, UsageError)
+    assert "no program of ExecuTorch's" in str(done.exception)
