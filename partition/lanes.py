@@ -38,11 +38,11 @@ import numpy as np
 from scipy.optimize import linprog
 
 from nnapi_prof.errors import PartitionError
-from nnapi_prof.graph.plan import AUTO, Engine, Target
+from nnapi_prof.graph.plan import CPU, Target
 from nnapi_prof.partition.arrays import Floats, Ints
 from nnapi_prof.partition.problem import Placement, Problem, Value, check_runnable
 
-CPU_LANE = "cpu"
+CPU_LANE = CPU.key
 NO_LANE = -1
 MOST_LANES = 8
 """Sets of lanes are listed: 255 of eight."""
@@ -108,7 +108,7 @@ def make_lanes(targets: Sequence[Target], contention: Contention) -> Lanes:
 
     Raises PartitionError where the contention is none: below 1, or of lanes that are not there.
     """
-    keys = [_lane_name(target) for target in targets]
+    keys = [target.lane for target in targets]
     names = tuple(sorted({key for key in keys if key}, key=lambda name: (name != CPU_LANE, name)))
     if not names:
         raise PartitionError("no target is a processor of the device: measure the CPU, too")
@@ -119,14 +119,6 @@ def make_lanes(targets: Sequence[Target], contention: Contention) -> Lanes:
         )
     of_target = np.array([names.index(key) if key else NO_LANE for key in keys], dtype=np.int64)
     return Lanes(names, of_target, _slowdown(names, contention))
-
-
-def _lane_name(target: Target) -> str:
-    """Of the lane that a target belongs to; empty where it belongs to none."""
-    if target.engine is Engine.CPU:
-        return CPU_LANE
-    accelerator = target.accelerator
-    return "" if accelerator in (None, AUTO) else accelerator or ""
 
 
 def _slowdown(names: Sequence[str], contention: Contention) -> Floats:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from nnapi_prof.api import notebook
@@ -18,6 +19,7 @@ from nnapi_prof.api.objective import AdjustedCosts, Objective, UnitCost, Weight
 from nnapi_prof.api.program_costs import filled_costs, fitted_costs
 from nnapi_prof.costs import existing
 from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs.contention import Slowdowns, beside_rows, slowdowns
 from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.model.precision import PrecisionCosts
 from nnapi_prof.costs.model.region import CostModel
@@ -76,6 +78,8 @@ class Costs:
     """The cost table: a file's path or a URL without its password."""
     measurements: tuple[Measurement, ...] = field(default=(), repr=False)
     """The rows that they were fitted to, those of other models among them."""
+    beside: tuple[Measurement, ...] = field(default=(), repr=False)
+    """What ran side by side on the device, units of other models among them."""
     device_info: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """What the cost table knows of the device."""
     agent_info: AgentInfo | None = field(default=None, repr=False)
@@ -108,6 +112,12 @@ class Costs:
         """The fitted cost model; None where they are estimated, or of one's own making."""
         priced = self.as_they_are
         return priced if isinstance(priced, CostModel) else None
+
+    @cached_property
+    def contention(self) -> Slowdowns:
+        """How many times as long each processor takes while another one is busy, with this model's
+        mix of operations: measured where ``profile(beside=True)`` was asked, else assumed."""
+        return slowdowns(self.model.graph, self.as_they_are, self.beside)
 
     @property
     def precisions(self) -> tuple[Precision, ...]:
@@ -395,6 +405,7 @@ def profile_on(
         fingerprint=outcome.fingerprint,
         location=location,
         measurements=tuple(store.measurements(outcome.fingerprint, conditions=options.conditions)),
+        beside=beside_rows(store, outcome.fingerprint, options.conditions),
         device_info=_device_info(store, outcome.fingerprint),
         agent_info=outcome.info,
         outcome=outcome,
@@ -438,6 +449,7 @@ def _profile_precisions(
         fingerprint=outcome.fingerprint,
         location=location,
         measurements=tuple(store.measurements(outcome.fingerprint, conditions=options.conditions)),
+        beside=beside_rows(store, outcome.fingerprint, options.conditions),
         device_info=_device_info(store, outcome.fingerprint),
         agent_info=outcome.info,
         outcome=outcome,
@@ -535,6 +547,7 @@ def read_costs(
             fingerprint=fingerprint,
             location=str(store.location),
             measurements=tuple(rows),
+            beside=beside_rows(store, fingerprint, conditions),
             device_info=_device_info(store, fingerprint),
             agent_info=device.info() if isinstance(device, AgentClient) else None,
             notes=notes,

@@ -13,6 +13,7 @@ from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.events import Listener, Progress, to_log
 from nnapi_prof.api.model import Model, loaded
 from nnapi_prof.api.plan_search import PLANNING
+from nnapi_prof.costs.contention import ASSUMED, Basis, Slowdowns, given
 from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.profile.options import tell_planning
 from nnapi_prof.partition import SearchLimits, ThroughputPlan, plan_throughput
@@ -25,18 +26,23 @@ MOST_IN_FLIGHT = 63
 """The runtime library's queue has room for no more."""
 DISPATCHES = (Dispatch.OLDEST,)
 """What the runtime library's queue does."""
-PREDICTED = (
-    "predicted from costs that were measured one at a time; how processors slow each other down"
-    " is an argument"
-)
+PREDICTED: Mapping[Basis, str] = {
+    basis: f"predicted from costs that were measured one at a time; {words}"
+    for basis, words in {
+        Basis.MEASURED: "how processors slow each other down was measured",
+        Basis.PARTLY: "how some processors slow each other down was measured, of the others it is"
+        f" assumed: {ASSUMED:g} times",
+        Basis.ASSUMED: f"that processors slow each other down {ASSUMED:g} times is assumed",
+        Basis.GIVEN: "how processors slow each other down was given",
+    }.items()
+}
 
 
 @dataclass(frozen=True)
 class Throughput:
     """Plans of most frames per second, and their rivals; :func:`nnapi_prof.throughput` makes one.
 
-    All of it is predicted from costs that were measured one at a time, and from a contention that
-    was given: nothing of it was measured at once.
+    All of it is predicted from costs that were measured one at a time, and from a contention.
     """
 
     model: Model
@@ -44,7 +50,8 @@ class Throughput:
     """The device that it is for, for people."""
     plan: ThroughputPlan = field(repr=False)
     """The plans with their shares, what they load each processor with, and the curve."""
-    contention: float | Mapping[tuple[str, str], float]
+    contention: Slowdowns
+    """What it was planned with, and whether that was measured."""
     simulated: bool
     estimated: bool
     """Nothing of its costs was measured."""
@@ -95,14 +102,14 @@ class Throughput:
         ]
         return notebook.table(
             f"{self.model.name} on {self.device}", ["how", "frames/s"], rows, numbers=(1,)
-        ) + notebook.notes([PREDICTED])
+        ) + notebook.notes([PREDICTED[self.contention.basis]])
 
 
 def throughput(
     model: Model | str | os.PathLike[str],
     costs: Costs,
     *,
-    contention: float | Mapping[tuple[str, str], float],
+    contention: float | Mapping[tuple[str, str], float] | None = None,
     frames_in_flight: int | None = None,
     max_latency_ms: float | None = None,
     max_memory_mb: int | None = None,
@@ -115,7 +122,8 @@ def throughput(
     The plans are a mixture: each frame takes one of them. ``costs`` are those of
     :func:`nnapi_prof.profile` or :func:`nnapi_prof.read_costs`. ``contention`` says how many times
     as long a processor takes while another one is busy: one number for all, or (processor, the
-    other one) -> number, processors being ``"cpu"`` and the accelerators' names.
+    other one) -> number, processors being ``"cpu"`` and the accelerators' names; None: that of the
+    costs, which ``profile(beside=True)`` measured or which is assumed.
     ``frames_in_flight`` limits the frames that wait or run at once (None: any number),
     ``max_latency_ms`` what 95 % of frames take, ``max_memory_mb`` the weights on all processors and
     what frames in flight hand over. Planning takes ``seconds`` at most (None: 30) and a second or
@@ -142,11 +150,12 @@ def throughput(
             f"these costs are {costs.objective}: frames per second are of latencies, give the costs"
             " that they were adjusted from"
         )
+    slower = costs.contention if contention is None else given(costs.priced.targets, contention)
     with listener.working("planning"):
         plan = plan_throughput(
             chosen.graph,
             costs.priced,
-            contention=contention,
+            contention=slower.factors,
             frames_in_flight=frames_in_flight,
             max_latency_ns=None if max_latency_ms is None else max_latency_ms * 1e6,
             max_memory_bytes=None if max_memory_mb is None else max_memory_mb * 1_000_000,
@@ -154,4 +163,4 @@ def throughput(
             limits=None if seconds is None else SearchLimits(seconds),
             report=tell_planning(lambda *told: listener.progress(Progress(*told)), PLANNING),
         )
-    return Throughput(chosen, costs.device, plan, contention, costs.simulated, costs.estimated)
+    return Throughput(chosen, costs.device, plan, slower, costs.simulated, costs.estimated)

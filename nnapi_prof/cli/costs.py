@@ -53,7 +53,7 @@ def filter_options(function: F) -> F:
             "--kind",
             "kinds",
             multiple=True,
-            type=click.Choice(["unit", "chain", "region", "plan"]),
+            type=click.Choice(["unit", "chain", "region", "plan", "beside"]),
             help="What was measured; repeatable.",
         ),
         click.option(

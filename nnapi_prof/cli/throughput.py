@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     cls=Command,
     context_settings=HELP,
     examples=[
-        "nnapi-prof throughput --contention 1.1 model.pt",
-        "nnapi-prof throughput --contention 1.1 --frames-in-flight 4 --json model.pt",
+        "nnapi-prof throughput model.pt",
+        "nnapi-prof throughput --contention 1.2 --frames-in-flight 4 --json model.pt",
     ],
 )
 @common_options
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 @click.option(
     "--contention",
     type=click.FloatRange(min=1),
-    required=True,
-    help="How many times as long a processor takes while another one is busy.",
+    help="How many times as long a processor takes while another one is busy. Default: what"
+    " `profile --beside` measured, else 1.1.",
 )
 @click.option(
     "--frames-in-flight",
@@ -69,15 +69,15 @@ def command(
     device_spec: str | None,
     inputs: tuple[str, ...],
     costs: str | None,
-    contention: float,
+    contention: float | None,
     model: Path,
     **options: Any,
 ) -> None:
     """Predict frames per second of processors that work at once.
 
     Needs what `nnapi-prof profile` measured for the same model and device, under the same
-    conditions. Costs were measured one at a time, and the contention is an argument: nothing here
-    was measured at once. The best mixture of plans stands beside frames in turn on whole devices,
+    conditions; with --beside it measured how much processors slow each other down. All here is
+    predicted. The best mixture of plans stands beside frames in turn on whole devices,
     one plan as a pipeline, and the best single device, with a bound that no plans exceed; and what
     queues make of so many frames in flight.
     """
@@ -96,7 +96,7 @@ def command(
     if as_json():
         from nnapi_prof.documents.throughput import of_throughput
 
-        print_document(of_throughput(found, contention))
+        print_document(of_throughput(found))
     else:
         _show(found)
 
@@ -131,4 +131,6 @@ def _show(found: Throughput) -> None:
         line(console, f"({share:.0%} of frames: {len(each.segments)} segments on {targets})")
     more = found.most_per_second / found.frames_per_second - 1 if found.frames_per_second else 0.0
     limit = f"at most {more:.1%} more" if more > 1e-4 else "no more"
-    line(console, f"(no plans at all do {limit} by these costs: {PREDICTED})")
+    line(
+        console, f"(no plans at all do {limit} by these costs: {PREDICTED[found.contention.basis]})"
+    )

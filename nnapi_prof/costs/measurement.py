@@ -156,6 +156,8 @@ class Kind(enum.Enum):
     """A segment of some plan, measured whole."""
     PLAN = "plan"
     """All segments of a plan, one after the other."""
+    BESIDE = "beside"
+    """A unit while another processor was busy with the same one, and alone."""
 
 
 class Status(enum.Enum):
@@ -223,6 +225,12 @@ class Measurement:
     samples_ns: tuple[int, ...] = ()
     hardware_ns: tuple[int, ...] = ()
     driver_ns: tuple[int, ...] = ()
+    beside: Target | None = None
+    """Of :attr:`Kind.BESIDE`: who was busy meanwhile; ``samples_ns`` are those beside it."""
+    alone_ns: tuple[int, ...] = ()
+    """As many, in the same rounds: while nothing else ran."""
+    cpu_ns: tuple[int, ...] = ()
+    """CPU time of the agent in each of ``alone_ns``."""
     rounds: tuple[Round, ...] = ()
     """In the order of the samples; empty where nothing was told of them."""
     warmup_runs: int | None = None

@@ -26,6 +26,7 @@ from nnapi_prof.documents.schema import (
     described,
     document,
     mapping,
+    nullable,
     obj,
     properties,
 )
@@ -87,6 +88,9 @@ _MEASUREMENT = obj(
     minimum_ns=NUMBER_OR_NULL,
     n_samples=COUNT,
     samples_ns=described(array(COUNT), "every run, in the order they ran"),
+    beside=described(nullable(TARGET), "who was busy meanwhile, of kind beside"),
+    alone_ns=described(array(COUNT), "of kind beside: every run while nothing else ran"),
+    cpu_ns=described(array(COUNT), "of kind beside: CPU time of the agent in each of alone_ns"),
     compile_ns=COUNT_OR_NULL,
     input_bytes=COUNT,
     output_bytes=COUNT,

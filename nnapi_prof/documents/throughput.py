@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from nnapi_prof.documents.contention import CONTENTION
 from nnapi_prof.documents.plans import PLAN, PROOF, of_plan
 from nnapi_prof.documents.schema import (
     COUNT,
@@ -42,7 +43,7 @@ _HOW = choice(
     device=described(TEXT, "for people"),
     simulated=TRUTH,
     estimated=described(TRUTH, "whether it rests on estimated costs alone"),
-    contention=described(NUMBER, "given: how many times as long a processor takes beside another"),
+    contention=CONTENTION,
     how=_HOW,
     frames_per_second=_RATE,
     frames_in_flight=described(COUNT_OR_NULL, "null where their number is not limited"),
@@ -67,13 +68,12 @@ _HOW = choice(
         )
     ),
 )
-def of_throughput(found: Throughput, contention: float) -> Document:
+def of_throughput(found: Throughput) -> Document:
     plan = found.plan
     return properties(
         "throughput",
         found,
         model=found.model.name,
-        contention=contention,
         how=plan.rule.value,
         frames_per_second=finite(found.frames_per_second),
         most_per_second=finite(found.most_per_second),

@@ -154,6 +154,14 @@ class Target:
         return _parts(self.key)[0].partition(":")[2].rpartition("/")[0]
 
     @property
+    def lane(self) -> str | None:
+        """The processor that it belongs to, under whatever preference: ``cpu``, or the name of an
+        accelerator. None of :data:`AUTO`, which may be any, and of the host."""
+        if self.engine is Engine.CPU:
+            return _parts(self.key)[0]
+        return None if self.accelerator == AUTO else self.accelerator
+
+    @property
     def preference(self) -> Preference | None:
         """The preference it is compiled under, None off NNAPI."""
         if self.engine is not Engine.NNAPI:

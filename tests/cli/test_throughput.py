@@ -23,7 +23,10 @@ def test_frames_per_second_as_a_document(cli: Cli, profiled: Profiled) -> None:
         *("--json", profiled.model),
     )
     document = done.document("throughput")
-    assert document["contention"] == 1.1 and document["simulated"] and not document["estimated"]
+    contention = document["contention"]
+    assert contention["basis"] == "given"
+    assert {pair["factor"]["value"] for pair in contention["pairs"]} == {1.1}
+    assert document["simulated"] and not document["estimated"]
     assert document["frames_in_flight"] <= 4
     rates = {row["how"]: row["frames_per_second"] for row in document["baselines"]}
     assert document["frames_per_second"] >= rates["best single device"] * (1 - 1e-9)
@@ -35,13 +38,14 @@ def test_frames_per_second_as_a_document(cli: Cli, profiled: Profiled) -> None:
 
 
 def test_frames_per_second_for_people(cli: Cli, profiled: Profiled) -> None:
-    out = cli("throughput", *named(profiled), "--contention", 1.1, profiled.model).out
+    out = cli("throughput", *named(profiled), profiled.model).out
     assert "Frames per second, predicted, simulated" in out
     assert "best single device" in out and "measured one at a time" in out
+    assert "slow each other down 1.1 times is assumed" in " ".join(out.split())
 
 
 def test_what_is_asked_is_checked(cli: Cli, profiled: Profiled) -> None:
-    done = cli("throughput", *named(profiled), profiled.model)
+    done = cli("throughput", *named(profiled), "--contention", 0.9, profiled.model)
     assert done.code == 2 and "--contention" in done.error
     slow = ("--contention", 1.1, "--max-latency-ms", 0.001)
     done = cli("throughput", *named(profiled), *slow, profiled.model)
@@ -52,6 +56,8 @@ def test_from_python(profiled: Profiled) -> None:
     model = np_.load(profiled.model, inputs=[INPUT])
     costs = np_.read_costs(model, str(profiled.costs), "simulated npu*")
     found = np_.throughput(model, costs, contention={("cpu", "sim-npu"): 1.2}, frames_in_flight=3)
+    assert found.contention.factors == {("cpu", "sim-npu"): 1.2}
+    assert costs.contention.basis.value == "assumed"
     assert found.frames_per_second >= found.baselines["best single device"] * (1 - 1e-9)
     assert found.curve().frames_in_flight.tolist()[:3] == [1, 2, 3]
     assert "frames/s by" in repr(found) and "no plans do more than" in found._repr_html_()

@@ -77,6 +77,9 @@ MEASURED = st.builds(
     samples_ns=several(NS, max_size=9),
     hardware_ns=several(NS),
     driver_ns=several(NS),
+    beside=st.none() | TARGETS,
+    alone_ns=several(NS),
+    cpu_ns=several(NS),
     rounds=several(ROUNDS),
     warmup_runs=st.none() | INT32,
     warm=st.none() | st.booleans(),
@@ -262,7 +265,7 @@ def test_a_frame_has_its_columns_and_types_whatever_is_in_it(anywhere: str) -> N
 # ---- what is refused ---------------------------------------------------------------------------
 
 WRONG = [
-    ("kind", "block", "'block' is none of unit, chain, region, plan"),
+    ("kind", "block", "'block' is none of unit, chain, region, plan, beside"),
     ("status", "", "'' is none of ok, refused"),
     ("target", "gpu", "'gpu' is none of cpu, host, nnapi:ACCELERATOR/PREFERENCE"),
     ("target", "nnapi:x/slow", "is none of cpu"),

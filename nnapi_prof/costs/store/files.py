@@ -166,7 +166,7 @@ def _from_cell(name: str, text: str) -> Any:
     kind = MEASUREMENTS.c[name].type
     try:
         if name in _JSON:
-            return json.loads(text)
+            return json.loads(text) if text or not MEASUREMENTS.c[name].nullable else None
         if isinstance(kind, (Integer, Boolean)) and not text:
             return None
         if isinstance(kind, Boolean):

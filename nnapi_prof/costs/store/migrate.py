@@ -267,6 +267,12 @@ def labelled_work(label: str, in_bytes: int, out_bytes: int) -> dict[str, Any]:
     return dict.fromkeys(columns) if long or large else columns
 
 
+def _to_5(connection: Connection) -> None:
+    """What ran side by side: beside whom, and its times alone."""
+    for column in ("beside VARCHAR(128)", "alone_ns JSON", "cpu_ns JSON"):
+        connection.exec_driver_sql(f"ALTER TABLE measurements ADD COLUMN {column}")
+
+
 class Migration(NamedTuple):
     """What makes version ``to`` of version ``to - 1``."""
 
@@ -274,7 +280,12 @@ class Migration(NamedTuple):
     run: Callable[[Connection], None]
 
 
-MIGRATIONS = (Migration(2, _to_2), Migration(3, _to_3), Migration(4, _to_4))
+MIGRATIONS = (
+    Migration(2, _to_2),
+    Migration(3, _to_3),
+    Migration(4, _to_4),
+    Migration(5, _to_5),
+)
 """In order; the last leads to :data:`~nnapi_prof.costs.store.schema.SCHEMA_VERSION`."""
 
 

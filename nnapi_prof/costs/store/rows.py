@@ -19,7 +19,9 @@ from nnapi_prof.costs.store.schema import MEASUREMENTS
 from nnapi_prof.errors import visible
 from nnapi_prof.graph.plan import TARGET_SPELLINGS, Target, is_target
 
-LISTS = ("members", "offsets", "samples_ns", "hardware_ns", "driver_ns")
+LISTS = ("members", "offsets", "samples_ns", "hardware_ns", "driver_ns", "alone_ns", "cpu_ns")
+_MAYBE_LISTS = ("alone_ns", "cpu_ns")
+"""None where they are empty: those of what did not run side by side."""
 CONTENT = tuple(c.name for c in MEASUREMENTS.columns if c.name not in ("id", "digest"))
 """Columns that say something; the others are how the database finds a row."""
 _CONDITIONS = ("precision", "mode", "threads", "cpus")
@@ -33,6 +35,7 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("n_units", "n_operations", "threads", "input_bytes", "output_bytes"), int),
     "message": (str, type(None)),
     "memory": (str, type(None)),
+    "beside": (str, type(None)),
     "cpu_mask": (str, type(None)),
 }  # fmt: skip
 _SHOWN = ("label", "message", "driver_version", "agent_version", "memory", "cpu_mask", "clock")
@@ -58,9 +61,12 @@ def to_row(m: Measurement, now: str) -> dict[str, Any]:
     row["rounds"] = [each.to_json() for each in m.rounds]
     for name in LISTS:
         row[name] = list(row[name])
+    for name in _MAYBE_LISTS:
+        row[name] = row[name] or None
     row.update(
         kind=m.kind.value,
         target=m.target.key,
+        beside=None if m.beside is None else m.beside.key,
         status=m.status.value,
         message=_storable(m.message),
         n_units=m.n_units,
@@ -74,11 +80,12 @@ def from_row(row: Mapping[str, Any]) -> Measurement:
     """Raises ValueError, KeyError or TypeError where a row is none of ours."""
     fields: dict[str, Any] = {name: row[name] for name in _FIELDS}
     for name in LISTS:
-        fields[name] = tuple(fields[name])
+        fields[name] = tuple(fields[name] or ())
     fields["conditions"] = Conditions.from_json({name: row[name] for name in _CONDITIONS})
     fields["rounds"] = rounds_of(row)
     fields["kind"] = Kind(fields["kind"])
     fields["target"] = Target(fields["target"])
+    fields["beside"] = None if fields["beside"] is None else Target(fields["beside"])
     fields["status"] = Status(fields["status"])
     return Measurement(**fields)
 
@@ -104,12 +111,16 @@ def impossible(row: Mapping[str, Any]) -> str | None:
             return f"{name} is {_shown(row[name])}"
     if not is_target(row["target"]):
         return f"target is {_shown(row['target'])}"
+    if row["beside"] is not None and not is_target(row["beside"]):
+        return f"beside is {_shown(row['beside'])}"
     for name in _TIMES:
         value = row[name]
         if value is not None and not _is_number(value, 0, MAX_NS):
             return f"{name} is {_shown(value)}"
     for name in LISTS:
         values = row[name]
+        if values is None and name in _MAYBE_LISTS:
+            continue
         if not isinstance(values, list):
             return f"{name} is {_shown(values)}"
         if not values:
@@ -333,6 +344,7 @@ _SPECIAL: Mapping[str, Callable[[str], str]] = {
     "precision": _one_of(*(precision.value for precision in CONDITIONAL)),
     "mode": _one_of(*(mode.value for mode in Mode)),
     "target": _target,
+    "beside": _target,
     "cpus": parse_cpus,
     "measured_at": _time,
     "signature": _filled,

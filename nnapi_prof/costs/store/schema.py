@@ -22,7 +22,7 @@ from sqlalchemy import (
     Text,
 )
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 """Raised with every change that an older nnapi-prof could not read."""
 
 METADATA = MetaData()
@@ -32,6 +32,7 @@ def _column(name: str, kind: Any, comment: str, *, null: bool = False, key: bool
     return Column(name, kind, comment=comment, nullable=null, primary_key=key)
 
 
+_LIST = JSON(none_as_null=True)
 _ID = BigInteger().with_variant(Integer, "sqlite")  # SQLite counts up only INTEGER keys
 
 SCHEMA = Table(
@@ -46,7 +47,7 @@ MEASUREMENTS = Table(
     METADATA,
     _column("id", _ID, "order of arrival", key=True),
     _column("signature", String(96), "region_signature of what was run; of a unit, its own"),
-    _column("kind", String(8), "unit, chain, region or plan"),
+    _column("kind", String(8), "unit, chain, region, plan or beside"),
     _column("label", Text, "for people: operation and shapes"),
     _column("members", JSON, "signatures of the units, in topological order"),
     _column("offsets", JSON, "places of the members after the first, in the model measured"),
@@ -67,6 +68,11 @@ MEASUREMENTS = Table(
     _column("samples_ns", JSON, "ns of wall clock, one per recorded run, in order; raw"),
     _column("hardware_ns", JSON, "ns on the accelerator as the driver tells, or empty"),
     _column("driver_ns", JSON, "ns in the driver as it tells, or empty"),
+    _column("beside", String(128), "of kind beside: the target that was busy meanwhile", null=True),
+    _column("alone_ns", _LIST, "of kind beside: samples while nothing else ran", null=True),
+    _column(
+        "cpu_ns", _LIST, "of kind beside: CPU time of the agent in each of alone_ns", null=True
+    ),
     _column("rounds", JSON, "in the samples' order: runs, cpu_khz, thermal_mc, throttled, repeats"),
     _column("warmup_runs", Integer, "unrecorded runs before the first round", null=True),
     _column("warm", Boolean, "the runs' times were stable before the first round", null=True),

@@ -1,0 +1,254 @@
+"""How much longer processors take while another one is busy, and what working at once costs beside:
+from rows of units that ran alone and side by side.
+
+A lane's factor beside another is that of the model at hand: of each type of operation the mean of
+what was measured, weighted with the type's share of the lane's time. Of types that were not
+measured nothing is said. Intervals hold 95 %, by a bootstrap over rounds.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnapi_prof.costs.conditions import Conditions, Mode
+from nnapi_prof.costs.measurement import Kind, Measurement, log_ratios, medians
+from nnapi_prof.costs.store import CostStore
+from nnapi_prof.costs.store.selection import Selection
+from nnapi_prof.graph.plan import CPU, Target
+from nnapi_prof.graph.unit import UnitGraph
+
+ASSUMED = 1.1
+"""Of pairs that were not measured: HOPE's phones had 1.08 [1.03, 1.16] for the CPU beside the GPU
+and 1.11 [1.00, 1.32] for the GPU (quartiles)."""
+RESAMPLES = 500
+TAILS = (2.5, 97.5)
+"""Per cent of draws at the ends of an interval: as of other costs, 95 % lie between."""
+LASTING_NS = 3e9
+"""Samples beside that take this long together say how clocks do with both busy."""
+_END = 0.1
+"""Share of such samples that is their beginning, or their end."""
+
+Floats = NDArray[np.float64]
+
+
+class Basis(enum.Enum):
+    """Where a contention comes from."""
+
+    MEASURED = "measured"
+    PARTLY = "partly measured"
+    ASSUMED = "assumed"
+    GIVEN = "given"
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A value with the ends of its interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, value: float) -> Interval:
+        """One without spread."""
+        return cls(value, value, value)
+
+
+@dataclass(frozen=True, slots=True)
+class Slowdown:
+    """One lane beside another busy one."""
+
+    lane: str
+    beside: str
+    factor: Interval
+    """How many times as long the lane takes, at least 1."""
+    basis: Basis
+    n_units: int = 0
+    """Different units that it was measured with."""
+    cpu_share: Interval | None = None
+    """CPU time of the agent by the time of a run alone: of an accelerator what its driver takes of
+    a core in this process."""
+    wait_ns: Interval | None = None
+    """Of an accelerator: what starting an execution and waiting for its event takes more than
+    computing in one call."""
+    later: Interval | None = None
+    """Time of a run beside the other at the end of a long one, by that at its beginning."""
+
+
+@dataclass(frozen=True)
+class Slowdowns:
+    """Of all lanes beside all others."""
+
+    pairs: tuple[Slowdown, ...]
+
+    @property
+    def factors(self) -> Mapping[tuple[str, str], float]:
+        """(lane, the busy one) -> factor: what :data:`nnapi_prof.partition.Contention` takes."""
+        return {(pair.lane, pair.beside): pair.factor.value for pair in self.pairs}
+
+    @property
+    def basis(self) -> Basis:
+        bases = {pair.basis for pair in self.pairs}
+        return bases.pop() if len(bases) == 1 else Basis.PARTLY if bases else Basis.GIVEN
+
+
+class Priced(Protocol):
+    """What is asked of costs; :class:`nnapi_prof.partition.Costs` is more."""
+
+    @property
+    def targets(self) -> tuple[Target, ...]: ...
+    def unit_cost(self, unit_index: int, target: Target) -> float | None: ...
+
+
+def lanes_of(targets: Iterable[Target]) -> tuple[str, ...]:
+    """The processors of some targets, the CPU first."""
+    names = {lane for target in targets if (lane := target.lane) is not None}
+    return tuple(sorted(names, key=lambda name: (name != CPU.key, name)))
+
+
+def given(
+    targets: Iterable[Target], contention: float | Mapping[tuple[str, str], float]
+) -> Slowdowns:
+    """What a user said: one factor for all pairs, or some, 1 of the others."""
+    pairs = (
+        dict(contention)
+        if isinstance(contention, Mapping)
+        else dict.fromkeys(itertools.permutations(lanes_of(targets), 2), float(contention))
+    )
+    return Slowdowns(
+        tuple(Slowdown(*pair, Interval.of(c), Basis.GIVEN) for pair, c in pairs.items())
+    )
+
+
+def beside_rows(
+    store: CostStore, fingerprint: str, conditions: Conditions
+) -> tuple[Measurement, ...]:
+    """What ran side by side on a device under these conditions, however NNAPI was asked."""
+    rows = store.select(Selection((fingerprint,), kinds=(Kind.BESIDE,), newest=True))
+    return tuple(row for row in rows if _without_mode(row, conditions))
+
+
+def _without_mode(row: Measurement, conditions: Conditions) -> bool:
+    own, asked = row.conditions, conditions.on(row.target.engine)
+    return (own.precision, own.threads, own.cpus) == (asked.precision, asked.threads, asked.cpus)
+
+
+def slowdowns(graph: UnitGraph, priced: Priced, rows: Sequence[Measurement]) -> Slowdowns:
+    """How the lanes of ``priced`` slow each other down with the graph's mix of operations.
+
+    ``rows`` are :func:`beside_rows`, of whatever model; where they have none of its operations, the
+    mean of all counts. A pair without rows has :data:`ASSUMED`.
+    """
+    ran: dict[tuple[str, str], list[Measurement]] = defaultdict(list)
+    for row in rows:
+        if row.usable and row.alone_ns and row.beside is not None:
+            ran[row.target.lane or "", row.beside.lane or ""].append(row)
+    return Slowdowns(
+        tuple(
+            _slowdown(lane, other, ran[lane, other], _shares(graph, priced, lane))
+            if ran[lane, other]
+            else Slowdown(lane, other, Interval.of(ASSUMED), Basis.ASSUMED)
+            for lane, other in itertools.permutations(lanes_of(priced.targets), 2)
+        )
+    )
+
+
+def _shares(graph: UnitGraph, priced: Priced, lane: str) -> dict[str, float]:
+    """Type of operation -> ns that all its units take on a lane."""
+    targets = [target for target in priced.targets if target.lane == lane]
+    shares: dict[str, float] = defaultdict(float)
+    for unit in graph.units:
+        costs = [ns for t in targets if (ns := priced.unit_cost(unit.index, t)) is not None]
+        if costs and unit.work is not None:
+            shares[unit.work.kind] += min(costs)
+    return shares
+
+
+def _slowdown(
+    lane: str, other: str, rows: Sequence[Measurement], shares: Mapping[str, float]
+) -> Slowdown:
+    random = np.random.default_rng(0)
+    steady = [row for row in rows if row.conditions.mode is not Mode.ASYNC] or list(rows)
+    short = [row for row in steady if sum(row.samples_ns) < LASTING_NS] or steady
+    by_type: dict[str, list[Floats]] = defaultdict(list)
+    for row in short:
+        logs = log_ratios(medians(row.alone_ns, row.rounds), medians(row.samples_ns, row.rounds))
+        if logs:
+            by_type[row.operation or ""].append(_draws(np.array(logs), random))
+    weights = {kind: shares.get(kind, 0.0) for kind in by_type}
+    if not sum(weights.values()):
+        weights = dict.fromkeys(by_type, 1.0)
+    total = sum(weights.values())
+    factor = None
+    if by_type:
+        factor = np.zeros(RESAMPLES + 1)
+        for kind, draws in by_type.items():
+            factor += weights[kind] / total * np.mean(np.exp(draws), axis=0)
+    lasting = [row for row in steady if sum(row.samples_ns) >= LASTING_NS]
+    on_cpu = lane == CPU.key
+    return Slowdown(
+        lane,
+        other,
+        Interval.of(ASSUMED) if factor is None else _interval(np.maximum(factor, 1.0)),
+        Basis.ASSUMED if factor is None else Basis.MEASURED,
+        n_units=len({_what(row) for row in short}),
+        cpu_share=_mean([_cpu_shares(row) for row in steady], random),
+        wait_ns=None if on_cpu else _wait(rows, random),
+        later=_mean([_later(row) for row in lasting], random),
+    )
+
+
+def _draws(values: Floats, random: np.random.Generator) -> Floats:
+    """The median of some values, then medians of draws from them. [1 + RESAMPLES]"""
+    drawn = values[random.integers(len(values), size=(RESAMPLES, len(values)))]
+    return np.concatenate([[np.median(values)], np.median(drawn, axis=1)])
+
+
+def _interval(draws: Floats) -> Interval:
+    """Of a value and its draws. [1 + RESAMPLES]"""
+    low, high = np.percentile(draws[1:], TAILS)
+    return Interval(float(draws[0]), float(min(low, draws[0])), float(max(high, draws[0])))
+
+
+def _mean(values: Sequence[Sequence[float]], random: np.random.Generator) -> Interval | None:
+    """The mean of several medians, those of nothing left out."""
+    draws = [_draws(np.array(each, dtype=np.float64), random) for each in values if len(each)]
+    return _interval(np.mean(draws, axis=0)) if draws else None
+
+
+def _cpu_shares(row: Measurement) -> list[float]:
+    pairs = zip(row.cpu_ns, row.alone_ns, strict=False)
+    return [cpu / alone for cpu, alone in pairs if alone > 0]
+
+
+def _later(row: Measurement) -> list[float]:
+    n = max(1, math.ceil(_END * len(row.samples_ns)))
+    began = statistics.median(row.samples_ns[:n])
+    return [ns / began for ns in row.samples_ns[-n:]] if began else []
+
+
+def _wait(rows: Sequence[Measurement], random: np.random.Generator) -> Interval | None:
+    """Of units that ran in one call and by starting and waiting."""
+    in_call = {_what(row): row for row in rows if row.conditions.mode is Mode.SYNC}
+    more = [
+        _draws(np.array(row.alone_ns, dtype=np.float64), random)
+        - _draws(np.array(in_call[_what(row)].alone_ns, dtype=np.float64), random)
+        for row in rows
+        if row.conditions.mode is Mode.ASYNC and _what(row) in in_call
+    ]
+    return _interval(np.mean(more, axis=0)) if more else None
+
+
+def _what(row: Measurement) -> tuple[object, ...]:
+    """Equal of rows of one unit under whatever conditions."""
+    return row.operation, row.macs, row.input_bytes, row.output_bytes, row.target, row.n_operations

@@ -1,0 +1,149 @@
+"""Contention from rows of units that ran alone and side by side."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given as drawn
+from hypothesis import settings
+
+from nnapi_prof.costs.conditions import Conditions, Mode
+from nnapi_prof.costs.contention import (
+    ASSUMED,
+    Basis,
+    Slowdown,
+    beside_rows,
+    given,
+    lanes_of,
+    slowdowns,
+)
+from nnapi_prof.costs.measurement import Kind, Measurement, Round
+from nnapi_prof.costs.store import CostStore
+from nnapi_prof.costs.store.migrate import unit_work
+from nnapi_prof.graph.plan import AUTO, CPU, HOST, Preference, Target
+from nnapi_prof.graph.unit import UnitGraph
+from tests.costs.graphs import chain_graph
+from tests.costs.test_store import measurement
+
+GPU = Target.nnapi("gpu", Preference.SUSTAINED_SPEED)
+FAST = Target.nnapi("gpu", Preference.FAST_SINGLE_ANSWER)
+
+
+def of_operations(*kinds: str) -> UnitGraph:
+    graph = chain_graph([1, 1, 1])
+    works = [replace(unit_work("relu 1x8x8", 256, 256), kind=kind) for kind in kinds]
+    units = [replace(unit, work=work) for unit, work in zip(graph.units, works, strict=True)]
+    return replace(graph, units=tuple(units))
+
+
+class Prices:
+    """A unit of each operation on the CPU and the GPU."""
+
+    targets = (CPU, GPU, FAST, Target.nnapi(AUTO, Preference.LOW_POWER), HOST)
+
+    def __init__(self, ns: dict[int, float]) -> None:
+        self.ns = ns
+
+    def unit_cost(self, unit_index: int, target: Target) -> float | None:
+        return self.ns[unit_index] if target in (CPU, GPU) else None
+
+
+def row(
+    target: Target, beside: Target, operation: str, slower: float, **more: object
+) -> Measurement:
+    alone = (1000, 1010, 990) * 5
+    base = measurement(
+        signature=f"{operation} {target} {beside}",
+        kind=Kind.BESIDE,
+        target=target,
+        conditions=Conditions().on(target.engine),
+        operation=operation,
+        beside=beside,
+        alone_ns=alone,
+        samples_ns=tuple(round(ns * slower) for ns in alone),
+        cpu_ns=(250,) * 15,
+        rounds=(Round(3),) * 5,
+    )
+    return replace(base, **more)  # type: ignore[arg-type]
+
+
+def of_pair(graph: UnitGraph, rows: list[Measurement], ns: dict[int, float]) -> Slowdown:
+    found = slowdowns(graph, Prices(ns), rows)
+    return next(pair for pair in found.pairs if pair.lane == "cpu")
+
+
+@pytest.fixture
+def graph() -> UnitGraph:
+    return of_operations("CONV_2D", "DEPTHWISE_CONV_2D")
+
+
+def test_operations_count_by_their_share_of_the_time(graph: UnitGraph) -> None:
+    rows = [row(CPU, GPU, "CONV_2D", 1.0), row(CPU, GPU, "DEPTHWISE_CONV_2D", 1.5)]
+    assert of_pair(graph, rows, {0: 1.0, 1: 1.0}).factor.value == pytest.approx(1.25)
+    assert of_pair(graph, rows, {0: 4.0, 1: 1.0}).factor.value == pytest.approx(1.1)
+    assert of_pair(graph, rows[:1], {0: 4.0, 1: 1.0}).factor.value == pytest.approx(1.0)
+    others = [row(CPU, GPU, "ADD", 1.2), row(CPU, GPU, "MUL", 1.4)]
+    assert of_pair(graph, others, {0: 1.0, 1: 1.0}).factor.value == pytest.approx(1.3)
+
+
+def test_pairs_that_were_not_measured_are_assumed(graph: UnitGraph) -> None:
+    found = slowdowns(graph, Prices({0: 1.0, 1: 1.0}), [row(GPU, CPU, "CONV_2D", 1.3)])
+    assert found.basis is Basis.PARTLY
+    assert found.factors == {("cpu", "gpu"): ASSUMED, ("gpu", "cpu"): pytest.approx(1.3)}
+    pairs = {pair.lane: pair for pair in found.pairs}
+    assert (pairs["cpu"].basis, pairs["gpu"].basis) == (Basis.ASSUMED, Basis.MEASURED)
+    share = pairs["gpu"].cpu_share
+    assert share is not None and share.value == pytest.approx(0.25, rel=0.02)
+    assert slowdowns(graph, Prices({0: 1.0, 1: 1.0}), []).basis is Basis.ASSUMED
+    assert given(Prices.targets, 1.2).factors == {("cpu", "gpu"): 1.2, ("gpu", "cpu"): 1.2}
+    assert lanes_of(Prices.targets) == ("cpu", "gpu")
+
+
+def test_starting_and_waiting_is_told_by_the_same_unit_in_both_modes(graph: UnitGraph) -> None:
+    in_call = row(GPU, CPU, "CONV_2D", 1.0)
+    waits = replace(
+        in_call,
+        signature="waiting",
+        conditions=Conditions(mode=Mode.ASYNC).on(GPU.engine),
+        alone_ns=tuple(ns + 40 for ns in in_call.alone_ns),
+    )
+    (pair,) = (
+        p
+        for p in slowdowns(graph, Prices({0: 1.0, 1: 1.0}), [in_call, waits]).pairs
+        if p.lane == "gpu"
+    )
+    assert pair.wait_ns is not None and pair.wait_ns.value == pytest.approx(40)
+    assert pair.wait_ns.low <= 40 <= pair.wait_ns.high
+
+
+def test_long_runs_say_how_clocks_do_and_nothing_else(graph: UnitGraph) -> None:
+    ns = tuple(range(10**7, 2 * 10**7, 10**4))
+    long = row(CPU, GPU, "ADD", 1.0, samples_ns=ns, alone_ns=ns, rounds=(Round(1000),), cpu_ns=())
+    pair = of_pair(graph, [long, row(CPU, GPU, "CONV_2D", 1.2)], {0: 1.0, 1: 1.0})
+    assert pair.factor.value == pytest.approx(1.2)
+    assert pair.later is not None and pair.later.value == pytest.approx(1.95 / 1.05, rel=0.01)
+
+
+@settings(deadline=None, max_examples=30)
+@drawn(st.lists(st.floats(0.8, 3.0), min_size=5, max_size=5), st.floats(0.1, 10))
+def test_factors_are_slowdowns_inside_their_interval(ratios: list[float], share: float) -> None:
+    samples = tuple(round(1e6 * ratio) for ratio in ratios for _ in range(3))
+    graph = of_operations("CONV_2D", "DEPTHWISE_CONV_2D")
+    rows = [row(CPU, GPU, "CONV_2D", 1.0, alone_ns=(10**6,) * 15, samples_ns=samples)]
+    factor = of_pair(graph, rows, {0: share, 1: 1.0}).factor
+    assert 1.0 <= factor.low <= factor.value <= factor.high <= max(1.0, *ratios) + 1e-6
+
+
+def test_rows_come_back_under_their_conditions(tmp_path: Path) -> None:
+    one = row(CPU, GPU, "CONV_2D", 1.1)
+    two = replace(one, conditions=Conditions(threads=2))
+    waits = row(GPU, CPU, "CONV_2D", 1.1, conditions=Conditions(mode=Mode.ASYNC).on(GPU.engine))
+    with CostStore(tmp_path / "costs.sqlite") as store:
+        store.add(one, two, waits)
+        rows = beside_rows(store, one.fingerprint, Conditions())
+        assert [(r.target, r.beside, r.alone_ns) for r in rows] == [
+            (r.target, r.beside, r.alone_ns) for r in (one, waits)
+        ]
