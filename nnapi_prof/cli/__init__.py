@@ -26,8 +26,8 @@ from nnapi_prof.documents.schema import error_document
 from nnapi_prof.errors import NnapiProfError, command_line, visible
 
 _ORDER = ("go", "devices", "profile", "partition", "pareto", "throughput", "fleet", "run",
-          "estimate", "calibrate", "costs", "report", "agent", "doctor", "convert", "schema",
-          "completion")  # fmt: skip
+          "estimate", "calibrate", "costs", "report", "agent", "doctor", "convert", "ship",
+          "schema", "completion")  # fmt: skip
 """Of commands in ``--help``, as a model goes; others follow by name."""
 _HEAD = re.compile(r'"""``nnapi-prof (\w+)``: ([^"]+)"""')
 

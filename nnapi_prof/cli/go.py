@@ -150,6 +150,7 @@ def _show(result: PipelineResult) -> None:
         console.print(f"costs:  {result.costs.location} ({measured})", soft_wrap=True)
     if result.bundle is not None:
         console.print(f"bundle: {result.bundle}", soft_wrap=True)
+        console.print(f"app:    `nnapi-prof ship {result.bundle}`", soft_wrap=True)
     if result.report is not None:
         only = "" if result.result else " (predictions only: the plan was not run)"
         console.print(f"report: {result.report}{only}", soft_wrap=True)

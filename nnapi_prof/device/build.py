@@ -17,6 +17,7 @@ import hashlib
 import struct
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,7 +46,12 @@ SOURCES = (
     "emulator/*.map",
     "src/*.[ch]",
 )
-CMAKE_SOURCES = ("library/CMakeLists.txt", "library/*.[ch]", "library/*.map")
+CMAKE_SOURCES = (
+    "library/CMakeLists.txt",
+    "library/*.[ch]",
+    "library/*.map",
+    "library/java/*.[cm]*",
+)
 """Read by every build, and no part of an agent."""
 # What is kept of a build: an Android agent can be checked part by part.
 _PARTS = {
@@ -199,7 +205,9 @@ def _built(
             what = f"the agent for {device}" if device else "the agent and the emulator"
             progress(f"building {what} with {compiler.path.name}{hint}")
         with tempfile.TemporaryDirectory(prefix="build-", dir=directory.parent) as work:
-            _cmake_build(compiler, prefix, Path(work), device)
+            targets = ("agent",) if device else ("agent", "neuralnetworks")
+            options = ("-DCMAKE_EXE_LINKER_FLAGS=-s",) if device else ()
+            cmake_build(compiler, prefix, Path(work), targets, options)
             if device.startswith("android-"):
                 clear_pie_mark(Path(work) / "agent")
             directory.mkdir(exist_ok=True)
@@ -245,7 +253,15 @@ def _add_sources(digest: hashlib._Hash, patterns: tuple[str, ...]) -> None:
         digest.update(f"\0{path.relative_to(SOURCE_DIR)}\0{len(content)}\0".encode() + content)
 
 
-def _cmake_build(compiler: Compiler, prefix: Path | None, work: Path, device: str) -> None:
+def cmake_build(
+    compiler: Compiler,
+    prefix: Path | None,
+    work: Path,
+    targets: Sequence[str],
+    options: Sequence[str] = (),
+) -> None:
+    """Builds targets of our CMake project in a folder, with the XNNPACK of a prefix where there is
+    one. Raises BuildError with the end of what the tools said."""
     cmake = python_tool("cmake", "CMAKE_BIN_DIR")
     ninja = python_tool("ninja", "BIN_DIR")
     run_tool(
@@ -256,21 +272,14 @@ def _cmake_build(compiler: Compiler, prefix: Path | None, work: Path, device: st
             "-DCMAKE_BUILD_TYPE=Release",
             "-DNP_WERROR=OFF",
             f"-DNP_XNNPACK={prefix or ''}",
-            *(("-DCMAKE_EXE_LINKER_FLAGS=-s",) if device else ()),
+            *options,
             *compiler.configure_options,
         ],
-        f"the agent could not be configured from {SOURCE_DIR}",
+        f"the {targets[0]} could not be configured from {SOURCE_DIR}",
     )
     run_tool(
-        [
-            cmake,
-            "--build",
-            str(work),
-            "--target",
-            "agent",
-            *(() if device else ("neuralnetworks",)),
-        ],
-        f"the agent could not be compiled from {SOURCE_DIR}",
+        [cmake, "--build", str(work), "--target", *targets],
+        f"the {targets[0]} could not be compiled from {SOURCE_DIR}",
     )
 
 

@@ -1,0 +1,167 @@
+"""From a bundle to an app: an Android archive, and which commands lead to which runtime."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shlex
+import tempfile
+import zipfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from nnapi_prof.bundle.runtime import runtime_bundle
+from nnapi_prof.bundle.storage import read_bundle
+from nnapi_prof.device import java
+from nnapi_prof.errors import UsageError, option
+from nnapi_prof.graph.plan import Engine
+from nnapi_prof.toolchain import ANDROID_ABIS
+
+LOWEST_API = 27
+"""Android 8.1, whose libc the libraries are built for, and NNAPI's first."""
+DATE = (1980, 1, 1, 0, 0, 0)
+"""Of every file in an archive: the same bundle and sources give the same bytes."""
+MANIFEST = f"""\
+<?xml version="1.0" encoding="utf-8"?>
+<manifest xmlns:android="http://schemas.android.com/apk/res/android" package="dev.nnapiprof">
+  <uses-sdk android:minSdkVersion="{LOWEST_API}" />
+</manifest>
+"""
+RULES = "-keep class dev.nnapiprof.** { *; }\n"
+"""For the app's shrinker: C names the classes and their methods."""
+
+
+class Door(Enum):
+    """What runs a bundle in an app."""
+
+    AAR = "Android app (Java, Kotlin)"
+    LIBRARY = "C library"
+    EXECUTORCH = "ExecuTorch"
+    CPP = "C++ classes for NNAPI"
+    STOCK = "stock PyTorch"
+
+
+@dataclass(frozen=True)
+class Step:
+    """The command that leads to one of the doors."""
+
+    door: Door
+    command: str
+    refusal: str | None
+    """Why the bundle cannot go there; None where it can."""
+
+
+def steps(bundle: str | os.PathLike[str]) -> tuple[Step, ...]:
+    """What to type next, to have a bundle in an app: one step for each door.
+
+    Raises UsageError where ``bundle`` is no bundle.
+    """
+    path = Path(bundle)
+    read = read_bundle(path)
+    stem, named = path.with_suffix(""), _quoted(path)
+    try:
+        runtime_bundle(read)
+        refusal = None
+    except UsageError as error:
+        refusal = str(error)
+    on_nnapi = any(s.target.engine is Engine.NNAPI for plan in read.plans for s in plan.segments)
+    none = None if on_nnapi else "no plan in it gives anything to NNAPI"
+    return (
+        Step(Door.AAR, f"nnapi-prof ship --aar {named}", refusal),
+        Step(
+            Door.LIBRARY,
+            f"nnapi-prof convert --format runtime -o {_quoted(stem.with_suffix('.nnprt'))} {named}",
+            refusal,
+        ),
+        Step(
+            Door.EXECUTORCH,
+            f"nnapi-prof convert --to executorch -o {_quoted(stem.with_suffix('.pte'))} {named}",
+            refusal,
+        ),
+        Step(Door.CPP, f"nnapi-prof convert --format cpp -o {_quoted(stem)} {named}", none),
+        Step(Door.STOCK, f"nnapi-prof convert {named}", none),
+    )
+
+
+def _quoted(path: Path) -> str:
+    return shlex.quote(str(path))
+
+
+@dataclass(frozen=True)
+class Archive:
+    """An ``.aar`` that was written."""
+
+    path: Path
+    asset: str
+    """The bundle's name among the app's assets."""
+    abis: tuple[str, ...]
+    n_bytes: int
+
+
+def write_aar(
+    bundle: str | os.PathLike[str],
+    output: str | os.PathLike[str] | None = None,
+    *,
+    abis: Sequence[str] = ANDROID_ABIS,
+    progress: Callable[[str], None] | None = None,
+) -> Archive:
+    """Writes an Android archive with the runtime library for each ABI, the class
+    ``dev.nnapiprof.NnapiModel``, and the bundle as an asset; an app needs nothing else.
+
+    ``output`` is beside the bundle by default. It takes a JDK, and neither Android's SDK nor its
+    NDK; libraries are built once, by zig. Raises UsageError for a bundle that an app cannot run,
+    BuildError where something cannot be built.
+    """
+    path = Path(bundle)
+    if unknown := [abi for abi in abis if abi not in ANDROID_ABIS]:
+        raise UsageError(
+            f"{option('abis', unknown[0])} is no ABI that is built for: {', '.join(ANDROID_ABIS)}"
+        )
+    content = runtime_bundle(read_bundle(path))
+    target = path.with_suffix(".aar") if output is None else Path(output)
+    asset = f"{re.sub(r'[^A-Za-z0-9_.-]', '_', path.stem)}.nnprt"
+    files: dict[str, bytes] = {
+        "AndroidManifest.xml": MANIFEST.encode(),
+        "R.txt": b"",
+        "proguard.txt": RULES.encode(),
+        "classes.jar": _classes(),
+        f"assets/{asset}": content,
+    }
+    for abi in abis:
+        library = java.jni_library(abi, progress=progress)
+        files[f"jni/{abi}/{java.LIBRARY}"] = library.read_bytes()
+    archive = _archive(files)
+    draft = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        draft.write_bytes(archive)
+        draft.replace(target)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise UsageError(
+            f"cannot write {target}: {error.strerror or error}: name another {option('output')}"
+        ) from error
+    return Archive(target, asset, tuple(abis), len(archive))
+
+
+def _classes() -> bytes:
+    """``classes.jar``."""
+    with tempfile.TemporaryDirectory(prefix="nnapi-prof-") as folder:
+        root = Path(folder)
+        compiled = java.compile_classes(root)
+        files = {str(path.relative_to(root)): path.read_bytes() for path in compiled}
+    return _archive({"META-INF/MANIFEST.MF": b"Manifest-Version: 1.0\r\n\r\n", **files})
+
+
+def _archive(files: dict[str, bytes]) -> bytes:
+    """A zip file."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name, data in files.items():
+            entry = zipfile.ZipInfo(name, DATE)
+            entry.external_attr = 0o644 << 16
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, data)
+    return content.getvalue()

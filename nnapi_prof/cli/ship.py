@@ -1,0 +1,71 @@
+"""``nnapi-prof ship``: Show how a bundle gets into an app, or write an Android archive of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from nnapi_prof.cli.command import Command
+from nnapi_prof.cli.options import HELP, common_options
+from nnapi_prof.cli.output import as_json, listed, print_document, say, stdout
+from nnapi_prof.toolchain import ANDROID_ABIS
+
+
+@click.command(
+    "ship",
+    cls=Command,
+    context_settings=HELP,
+    examples=[
+        "nnapi-prof ship model.nnprof",
+        "nnapi-prof ship --aar model.nnprof",
+        "nnapi-prof ship --aar --abi arm64-v8a -o app/libs/model.aar model.nnprof",
+    ],
+)
+@common_options
+@click.option("--aar", is_flag=True, help="Write an Android archive (.aar).")
+@click.option(
+    "--abi",
+    "abis",
+    type=click.Choice(ANDROID_ABIS),
+    multiple=True,
+    help="Of the archive's libraries; repeat it for several. Default: all.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="The archive. Default: beside the bundle.",
+)
+@click.argument("bundle", metavar="BUNDLE", type=click.Path(path_type=Path))
+def command(aar: bool, abis: tuple[str, ...], output: Path | None, bundle: Path) -> None:
+    """Show which command gets BUNDLE into which kind of app.
+
+    With --aar, write an Android archive: the runtime library for each ABI, a Java class to call it
+    (dev.nnapiprof.NnapiModel, from Kotlin just as well), and the bundle as an asset. It takes a
+    JDK, but neither Android's SDK nor its NDK; the first time it compiles for minutes.
+    """
+    from nnapi_prof.errors import UsageError
+
+    if not aar and (abis or output is not None):
+        raise UsageError("--abi and --output are of the Android archive: add --aar")
+    from nnapi_prof.api.ship import steps, write_aar
+    from nnapi_prof.documents.ship import of_shipping
+    from nnapi_prof.toolchain import build_steps_said
+
+    ways = steps(bundle)
+    archive = None
+    if aar:
+        with build_steps_said(say):
+            archive = write_aar(bundle, output, abis=abis or ANDROID_ABIS, progress=say)
+    if as_json():
+        print_document(of_shipping(bundle, ways, archive))
+        return
+    if archive is None:
+        rows = [(step.door.value, step.refusal or step.command) for step in ways]
+        listed(stdout(), f"{bundle} in an app", rows)
+        return
+    say(
+        f"{archive.path}: {archive.n_bytes / 1e6:.2f} MB, for {', '.join(archive.abis)}; in the app"
+        f' NnapiModel.open(assets.open("{archive.asset}"))'
+    )

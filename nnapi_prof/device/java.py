@@ -1,0 +1,131 @@
+"""The runtime library for Java: ``libnnapi_prof_jni.so`` and the class that calls it.
+
+Both come from ``device_agent/library/java``. What is needed besides the tools of every build is a
+JDK, for ``javac`` and for ``jni.h``, which is the same for Android; neither its SDK nor its NDK is.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from nnapi_prof.device import xnnpack
+from nnapi_prof.device.build import ANDROID_SOURCES, CMAKE_SOURCES, SOURCES, build_key, cmake_build
+from nnapi_prof.device_agent import SOURCE_DIR
+from nnapi_prof.errors import BuildError
+from nnapi_prof.toolchain import (
+    Progress,
+    cache_dir,
+    cross_compiler,
+    find_compiler,
+    locked,
+    run_tool,
+)
+
+JAVA_DIR = SOURCE_DIR / "library" / "java"
+LIBRARY = "libnnapi_prof_jni.so"
+RELEASE = 8
+"""Of the class files: the oldest Java that Android's tools and today's javac both take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Jdk:
+    """A Java Development Kit."""
+
+    home: Path
+
+    @property
+    def javac(self) -> Path:
+        return self.home / "bin" / "javac"
+
+    @property
+    def java(self) -> Path:
+        return self.home / "bin" / "java"
+
+    @property
+    def includes(self) -> tuple[Path, ...]:
+        """Folders of ``jni.h`` and of what it includes."""
+        include = self.home / "include"
+        return (include, *sorted(path.parent for path in include.glob("*/jni_md.h")))
+
+
+def find_jdk() -> Jdk:
+    """$JAVA_HOME, else that of the ``javac`` on the PATH. Raises BuildError where there is none."""
+    named = os.environ.get("JAVA_HOME")
+    javac = shutil.which("javac")
+    if named:
+        home = Path(named)
+    elif javac is not None:
+        home = Path(javac).resolve().parents[1]
+    else:
+        raise BuildError(
+            "there is no Java compiler: install a JDK (Debian: default-jdk-headless), or name its"
+            " folder in JAVA_HOME"
+        )
+    jdk = Jdk(home)
+    for path in (jdk.javac, jdk.home / "include" / "jni.h"):
+        if not path.is_file():
+            whose = "JAVA_HOME" if named else f"that of {javac}"
+            raise BuildError(
+                f"{home} ({whose}) is not a whole JDK, it has no {path.relative_to(home)}: install"
+                " one (Debian: default-jdk-headless), or name another in JAVA_HOME"
+            )
+    return jdk
+
+
+def jni_library(
+    abi: str | None = None, cache: Path | None = None, progress: Progress | None = None
+) -> Path:
+    """The library for Android on an ABI, for this host where ``abi`` is None; built unless the
+    cache has it, which takes some minutes the first time where XNNPACK is built, too.
+
+    Raises BuildError.
+    """
+    jdk = find_jdk()
+    base = cache or cache_dir()
+    if abi is None:
+        compiler, device = find_compiler(base), "host"
+        prefix = xnnpack.built_prefix(base)
+    else:
+        compiler, device = cross_compiler(abi, "android", base), f"android-{abi}"
+        prefix = xnnpack.for_device(base, compiler, device, progress)
+    key = build_key(compiler, prefix, (*SOURCES, *ANDROID_SOURCES, *CMAKE_SOURCES))
+    folder = base / "java" / f"{device}-{key}"
+    built = folder / LIBRARY
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with locked(folder.with_name(f"{folder.name}.lock")):
+            if built.is_file():
+                return built
+            if progress is not None:
+                progress(f"building the runtime library for {abi or 'this host'}")
+            with tempfile.TemporaryDirectory(prefix="build-", dir=folder.parent) as work:
+                options = (
+                    "-DNP_LIBRARY=ON",
+                    f"-DNP_JNI={';'.join(map(str, jdk.includes))}",
+                    "-DCMAKE_SHARED_LINKER_FLAGS=-s",
+                )
+                cmake_build(compiler, prefix, Path(work), ("nnapi_prof_jni",), options)
+                (Path(work) / "library" / LIBRARY).replace(built)
+    except OSError as error:
+        raise BuildError(
+            f"the runtime library cannot be built in {base}: {error.strerror or error}: name a"
+            " folder that is writable and has room in NNAPI_PROF_CACHE_DIR"
+        ) from error
+    return built
+
+
+def compile_classes(folder: Path) -> list[Path]:
+    """Compiles the Java class into a folder; its class files, in order. Raises BuildError."""
+    sources = sorted(JAVA_DIR.rglob("*.java"))
+    run_tool(
+        [
+            *(str(find_jdk().javac), "--release", str(RELEASE), "-encoding", "UTF-8", "-g:none"),
+            *("-Xlint:all,-options", "-Werror", "-d", str(folder), *map(str, sources)),
+        ],
+        f"the Java class could not be compiled from {JAVA_DIR}",
+    )
+    return sorted(folder.rglob("*.class"))

@@ -1,0 +1,134 @@
+"""The Android archive: what is in it, and its class and bundle run by a host's JVM."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from nnapi_prof.api.ship import Door, steps, write_aar
+from nnapi_prof.bundle.storage import write_bundle
+from nnapi_prof.device import java
+from nnapi_prof.device.build import HostBuild
+from nnapi_prof.errors import BuildError, UsageError
+from nnapi_prof.frontend import prepare
+from nnapi_prof.graph.plan import CPU, HOST, Plan, Preference, Segment, Target
+from tests.device import android_elf
+from tests.library.embedding import make_bundle
+
+REFERENCE = Target.nnapi("nnapi-reference", Preference.FAST_SINGLE_ANSWER)
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def needs_a_jdk() -> None:
+    try:
+        java.find_jdk()
+    except BuildError as error:
+        if os.environ.get("NNAPI_PROF_REQUIRE_ALL") == "1":
+            pytest.fail(str(error))
+        pytest.skip(str(error))
+
+
+def small_bundle(folder: Path, first: Target = REFERENCE) -> tuple[Path, nn.Module, torch.Tensor]:
+    """A bundle of two segments: an image that lies channels last on NNAPI, scores of the CPU."""
+    torch.manual_seed(7)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU6(), nn.Flatten(), nn.Linear(8 * 36, 5))
+    image = torch.randn(1, 3, 8, 8)
+    program = prepare(model.eval(), (image,), "small")
+    units = tuple(range(len(program.units.units)))
+    segments = ((units[:1], first), (units[1:], CPU))
+    plan = Plan("mixed", tuple(Segment(u, t, 1e6, "a test") for u, t in segments), False)
+    file = folder / "model.pt"
+    file.write_bytes(b"is not read here")
+    path = folder / "my net.nnprof"
+    write_bundle(path, make_bundle(program, (plan,)), file)
+    return path, model, image
+
+
+@pytest.mark.android
+def test_an_app_on_this_host(tmp_path: Path, built_host: HostBuild) -> None:
+    """Of the archive all but the library, which is for a phone."""
+    bundle, model, image = small_bundle(tmp_path)
+    archive = write_aar(bundle, tmp_path / "net.aar", abis=["arm64-v8a"])
+    first = archive.path.read_bytes()
+    assert write_aar(bundle, abis=["arm64-v8a"]).path.read_bytes() == first  # reproducible
+    with zipfile.ZipFile(archive.path) as files:
+        assert set(files.namelist()) == {
+            *("AndroidManifest.xml", "R.txt", "proguard.txt", "classes.jar"),
+            *("assets/my_net.nnprt", "jni/arm64-v8a/libnnapi_prof_jni.so"),
+        }
+        files.extractall(tmp_path / "aar")
+    app = tmp_path / "app"
+    jdk, classes = java.find_jdk(), tmp_path / "aar/classes.jar"
+    subprocess.run(
+        [jdk.javac, "-cp", classes, "-d", app, HERE / "App.java"], check=True, capture_output=True
+    )
+    (tmp_path / "image.raw").write_bytes(image.numpy().tobytes())
+    ran = subprocess.run(
+        [
+            *(jdk.java, "-Xcheck:jni", f"-Djava.library.path={java.jni_library().parent}"),
+            *("-cp", f"{classes}:{app}", "App", tmp_path / f"aar/assets/{archive.asset}"),
+            *(built_host.library, tmp_path / "image.raw", tmp_path / "scores.raw"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    lines = ran.stdout.splitlines()
+    assert "WARNING" not in ran.stdout  # of -Xcheck:jni
+    assert lines[0].endswith(" [1, 3, 8, 8]")
+    assert lines[1:3] == ["again true", "bytes 20 true"]
+    assert lines[3].startswith("segment nnapi nnapi-reference, compiled in ")
+    assert lines[4].startswith("segment cpu, compiled in ")
+    assert "takes 192 values, of the shape [1, 3, 8, 8]: there are 1" in lines[5]
+    assert lines[6] == "refused this model is closed"
+    assert lines[7].startswith("failed 2 ")
+    scores = np.frombuffer((tmp_path / "scores.raw").read_bytes(), np.float32)
+    with torch.inference_mode():
+        expected = model(image).numpy().ravel()
+    np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.android
+def test_the_library_suits_a_phone() -> None:
+    """It exports what Java calls, and every phone has what it needs."""
+    elf = android_elf.read(java.jni_library("arm64-v8a"))
+    exported = android_elf.exported(elf)
+    natives = (java.JAVA_DIR / "dev/nnapiprof/NnapiModel.java").read_text().count(" native ")
+    assert len(exported) == natives
+    assert all(name.startswith("Java_dev_nnapiprof_NnapiModel_native") for name in exported)
+    tags = list(elf.get_section_by_name(".dynamic").iter_tags())
+    needed = {t.needed for t in tags if t.entry.d_tag == "DT_NEEDED"}
+    assert needed == {"libc.so", "libm.so", "libdl.so"}
+    assert {s["p_align"] for s in elf.iter_segments() if s["p_type"] == "PT_LOAD"} == {16384}
+
+
+def test_where_a_bundle_can_go(tmp_path: Path) -> None:
+    bundle, _, _ = small_bundle(tmp_path)
+    assert [(step.door, step.refusal) for step in steps(bundle)] == [(door, None) for door in Door]
+    on_host, _, _ = small_bundle(tmp_path, HOST)
+    by_door = {step.door: step.refusal for step in steps(on_host)}
+    assert "an app has no PyTorch" in str(by_door[Door.AAR])
+    assert "gives anything to NNAPI" in str(by_door[Door.STOCK])
+    with pytest.raises(UsageError, match="an app has no PyTorch"):
+        write_aar(on_host)
+    with pytest.raises(UsageError, match="is no ABI that is built for: arm64-v8a"):
+        write_aar(bundle, abis=["mips"])
+
+
+def test_a_jdk_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(BuildError, match=r"\(JAVA_HOME\) is not a whole JDK, it has no bin/javac"):
+        java.find_jdk()
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BuildError, match="there is no Java compiler: install a JDK"):
+        java.find_jdk()
