@@ -36,6 +36,7 @@ constexpr uint32_t magic = 0x5445504e; // "NPET"
 constexpr uint32_t version = 1;
 constexpr size_t hash_length = 64;
 constexpr size_t bundle_alignment = 8;
+constexpr uint64_t ns_per_ms = 1000000;
 
 struct Head {
   uint32_t magic, version, n_inputs, n_outputs, n_weights, bundle_offset;
@@ -75,6 +76,9 @@ struct Settings {
   std::string nnapi_library;
   std::string folder;
   bool fallback = true;
+  bool trial = false;
+  uint64_t compile_limit_ns = 0;
+  uint64_t run_limit_ns = 0;
 };
 
 Settings &settings() {
@@ -168,22 +172,22 @@ Error open(Call &call, const NamedDataMap *named, const uint8_t *bytes, size_t n
   return Error::Ok;
 }
 
-// Says which segments fell back, in one line.
-void tell_fallbacks(const nnp_model *model) {
-  uint32_t n = 0;
-  std::string reasons;
-  for (uint32_t i = 0; i < nnp_model_n_segments(model); i++) {
-    nnp_segment segment;
-    if (nnp_model_segment(model, i, &segment) == NNP_OK && segment.fell_back) {
-      if (n++ == 0) {
-        reasons = segment.why;
+// One line of ExecuTorch's log for each segment that falls back.
+void tell_fallback(void * /*context*/, const nnp_event *event) {
+  ET_LOG(Error, "NnapiBackend: %s", event->message);
+}
+
+// Whether a driver that was given up may still read the bundle's weights.
+bool may_still_run(const Call &call) {
+  for (const nnp_model *model : call.models) {
+    for (uint32_t i = 0; model && i < nnp_model_n_segments(model); i++) {
+      nnp_segment segment;
+      if (nnp_model_segment(model, i, &segment) == NNP_OK && segment.cause == NNP_TOO_LATE) {
+        return true;
       }
     }
   }
-  if (n) {
-    ET_LOG(Error, "NnapiBackend: %u of %u segments run on the CPU: %s", static_cast<unsigned>(n),
-           static_cast<unsigned>(nnp_model_n_segments(model)), reasons.c_str());
-  }
+  return false;
 }
 
 // Compiles each plan that frames run by.
@@ -197,9 +201,15 @@ Error compile(Call &call) {
     if (!settings().fallback) {
       options.flags &= ~static_cast<uint32_t>(NNP_CPU_FALLBACK);
     }
+    if (settings().trial) {
+      options.flags |= NNP_TRIAL;
+    }
+    options.compile_limit_ns = settings().compile_limit_ns;
+    options.run_limit_ns = settings().run_limit_ns;
   }
   options.nnapi_library = library.empty() ? nullptr : library.c_str();
   options.folder = folder.empty() ? nullptr : folder.c_str();
+  options.log = tell_fallback;
   call.models.resize(nnp_bundle_n_plans(call.bundle), nullptr);
   const uint32_t first = nnp_bundle_select(call.bundle, 0);
   for (uint32_t plan = 0; plan < call.models.size(); plan++) {
@@ -213,7 +223,6 @@ Error compile(Call &call) {
       ET_LOG(Error, "NnapiBackend: %s", error.message);
       return to_error(status);
     }
-    tell_fallbacks(call.models[plan]);
   }
   return Error::Ok;
 }
@@ -326,21 +335,37 @@ public:
     return Error::Ok;
   }
 
-  void destroy(DelegateHandle *handle) const override { delete static_cast<Call *>(handle); }
+  void destroy(DelegateHandle *handle) const override {
+    Call *call = static_cast<Call *>(handle);
+    if (may_still_run(*call)) { // the weights stay where they are
+      ET_LOG(Error,
+             "NnapiBackend: a driver that was given up may still run: its call is not freed");
+      return;
+    }
+    delete call;
+  }
 
-  // "nnapi_library" and "folder" (texts), "fallback" (bool): of what is loaded from then on.
+  // Of what is loaded from then on: "nnapi_library" and "folder" (texts), "fallback" and "trial"
+  // (truth values), "compile_limit_ms" and "run_limit_ms" (numbers, 0: none).
   Error set_option(BackendOptionContext & /*context*/,
                    const Span<BackendOption> &options) override {
     const std::lock_guard<std::mutex> held(settings().lock);
     for (const BackendOption &option : options) {
       const auto *text = std::get_if<std::array<char, kMaxOptionValueLength>>(&option.value);
       const bool *flag = std::get_if<bool>(&option.value);
+      const int *number = std::get_if<int>(&option.value);
       if (text && std::strcmp(option.key, "nnapi_library") == 0) {
         settings().nnapi_library = text->data();
       } else if (text && std::strcmp(option.key, "folder") == 0) {
         settings().folder = text->data();
       } else if (flag && std::strcmp(option.key, "fallback") == 0) {
         settings().fallback = *flag;
+      } else if (flag && std::strcmp(option.key, "trial") == 0) {
+        settings().trial = *flag;
+      } else if (number && *number >= 0 && std::strcmp(option.key, "compile_limit_ms") == 0) {
+        settings().compile_limit_ns = static_cast<uint64_t>(*number) * ns_per_ms;
+      } else if (number && *number >= 0 && std::strcmp(option.key, "run_limit_ms") == 0) {
+        settings().run_limit_ns = static_cast<uint64_t>(*number) * ns_per_ms;
       } else {
         ET_LOG(Error, "NnapiBackend: no option %s of this type", option.key);
         return Error::InvalidArgument;
@@ -356,14 +381,18 @@ const Error registered = register_backend({backend_name, &backend});
 } // namespace
 } // namespace nnapi_prof
 
-// For hosts that load this library and cannot call set_option, as Python: NNAPI's library (longer
-// names fit here), NULL for the system's, and whether segments may fall back to the CPU. 0, or
-// ExecuTorch's error where the back end could not be registered.
+// For hosts that load this library and cannot call set_option, as Python: the same options; NULL as
+// NNAPI's library (longer names fit here) is the system's. 0, or ExecuTorch's error where the back
+// end could not be registered.
 extern "C" __attribute__((visibility("default"))) int
-nnapi_prof_executorch_configure(const char *nnapi_library, int fallback) {
+nnapi_prof_executorch_configure(const char *nnapi_library, int fallback, int trial,
+                                uint64_t compile_limit_ns, uint64_t run_limit_ns) {
   nnapi_prof::Settings &settings = nnapi_prof::settings();
   const std::lock_guard<std::mutex> held(settings.lock);
   settings.nnapi_library = nnapi_library ? nnapi_library : "";
   settings.fallback = fallback != 0;
+  settings.trial = trial != 0;
+  settings.compile_limit_ns = compile_limit_ns;
+  settings.run_limit_ns = run_limit_ns;
   return static_cast<int>(nnapi_prof::registered);
 }

@@ -16,6 +16,7 @@ from __future__ import annotations
 import importlib
 
 _WHERE = {
+    "Caution": "host",
     "Lowered": "pte",
     "NnapiBackend": "backend",
     "NnapiPartitioner": "partitioner",

@@ -7,6 +7,7 @@ import hashlib
 import importlib
 import os
 import tempfile
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -85,14 +86,33 @@ def _build(work: Path, options: tuple[str, ...], prefix: Path | None) -> None:
     run_tool([cmake, "--build", str(work), *target], "ExecuTorch's delegate could not be compiled")
 
 
-def load(device: str = LOCAL, *, fallback: bool = True, progress: Progress | None = None) -> Path:
+@dataclass(frozen=True, slots=True)
+class Caution:
+    """What guards a process against its NNAPI."""
+
+    fallback: bool = True
+    """A segment that NNAPI lacks, refuses, fails or is late with runs on the CPU, and a line of
+    ExecuTorch's log says so; without, loading or running fails."""
+    trial: bool = False
+    """Each segment is compiled and run once in a process of its own first, which may crash."""
+    compile_limit_ms: float = 0
+    """The longest that NNAPI may compile a segment; 0: as long as it takes."""
+    run_limit_ms: float = 0
+    """The same of a run of a segment."""
+
+
+USUAL = Caution()
+
+
+def load(
+    device: str = LOCAL, *, caution: Caution = USUAL, progress: Progress | None = None
+) -> Path:
     """Makes ExecuTorch in this process know ``NnapiBackend``; call it before
     ``executorch.runtime.Runtime.get()``. Returns the library that was loaded.
 
     ``device`` says what its NNAPI is: ``local``, this host's accelerators, or a simulated phone,
-    ``sim:npu-phone``. A process has one. Without ``fallback`` a program whose segments NNAPI cannot
-    run does not load. The delegate is built at first use. Raises UsageError, BuildError,
-    DeviceNotFound.
+    ``sim:npu-phone``. A process has one. ``caution`` is that of programs loaded from then on. The
+    delegate is built at first use. Raises UsageError, BuildError, DeviceNotFound.
     """
     if _loaded and device not in _loaded:
         raise UsageError(
@@ -117,8 +137,13 @@ def load(device: str = LOCAL, *, fallback: bool = True, progress: Progress | Non
             importlib.import_module("executorch.runtime")  # which loads libexecutorch.so
         _loaded[device] = ctypes.CDLL(str(path))
     configure = _loaded[device].nnapi_prof_executorch_configure
-    configure.argtypes = (ctypes.c_char_p, ctypes.c_int)
-    if configure(str(nnapi).encode() if nnapi else None, fallback) != 0:
+    configure.argtypes = (
+        *(ctypes.c_char_p, ctypes.c_int, ctypes.c_int),
+        *(ctypes.c_uint64, ctypes.c_uint64),
+    )
+    limits = (int(ms * 1e6) for ms in (caution.compile_limit_ms, caution.run_limit_ms))
+    name = str(nnapi).encode() if nnapi else None
+    if configure(name, caution.fallback, caution.trial, *limits) != 0:
         raise UsageError(
             "ExecuTorch has a back end NnapiBackend already: load this one alone, in a new process"
         )

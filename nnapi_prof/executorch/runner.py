@@ -20,7 +20,7 @@ from nnapi_prof.errors import InputSpecError, ModelFileError, NnapiProfError, ir
 from nnapi_prof.execution.compare import compare, last_step
 from nnapi_prof.execution.host import allow_unsteady, choose_inputs
 from nnapi_prof.execution.report import OutputCheck
-from nnapi_prof.executorch.host import load
+from nnapi_prof.executorch.host import USUAL, Caution, load
 from nnapi_prof.frontend.inputs import InputSpec, example_tensors, listed
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.node import dtype_name
@@ -99,12 +99,12 @@ def run_file(
     runs: int = RUNS,
     seed: int | None = None,
     tolerance: float | None = None,
-    fallback: bool = True,
+    caution: Caution = USUAL,
     progress: Progress | None = None,
 ) -> FileRun:
     """Runs a ``.pte`` in this process, with our delegate and all others of the wheel.
 
-    ``device`` and ``fallback`` are :func:`nnapi_prof.executorch.load`'s. ``against`` is the model
+    ``device`` and ``caution`` are :func:`nnapi_prof.executorch.load`'s. ``against`` is the model
     that it was made of, for its inputs and outputs in eager PyTorch; without it, and without
     ``inputs``, they are random (of ``seed``). Raises ModelFileError where the file is no program,
     InputSpecError where inputs do not fit it, NnapiProfError with ExecuTorch's error where it does
@@ -116,7 +116,7 @@ def run_file(
     if not is_program(file):
         raise ModelFileError(f"{file} is no program of ExecuTorch's (.pte)")
     model = _model(against)
-    load(device, fallback=fallback, progress=progress)
+    load(device, caution=caution, progress=progress)
     from executorch.runtime import Runtime
 
     runtime = Runtime.get()

@@ -1,0 +1,57 @@
+"""A driver that crashes, hangs or fails: outputs are right, and the log says so in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("executorch", reason="the extra executorch is not installed")
+
+SCRIPT = Path(__file__).with_name("runs.py")
+TRIED = {"trial": True}
+LIMITED = {"compile_limit_ms": 20000, "run_limit_ms": 500}
+
+
+@pytest.fixture(scope="session")
+def pte(picture_plan, tmp_path_factory):
+    from nnapi_prof.executorch import lower
+
+    return lower(picture_plan).save(tmp_path_factory.mktemp("faults") / "pictures.pte")
+
+
+def run(pte, model, caution, loads=0, **variables):
+    done = subprocess.run(
+        [
+            *(sys.executable, str(SCRIPT), str(pte), str(model), "sim:gpu-phone"),
+            *(json.dumps(caution), str(loads)),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **variables},
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("fault", "caution"), [("crash:execute", TRIED), ("hang:execute", LIMITED)]
+)
+def test_faults_end_on_the_cpu_with_the_same_outputs(pte, picture_model, fault, caution):
+    faults = {"NNAPI_EMULATOR_FAULTS": f"{fault}:CONV_2D:1@sim-gpu"}
+    document, log = run(pte, picture_model, caution, **faults)
+    assert document["agrees"], log
+    assert any("fell back" in name for name in document["parts"])
+    assert "NnapiBackend: " in log
+
+
+def test_programs_that_are_loaded_and_freed_leave_nothing(pte, picture_model):
+    document, log = run(pte, picture_model, {}, loads=400)
+    assert document["agrees"]
+    assert document["grown_kb"] < 1500, log
