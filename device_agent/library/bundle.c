@@ -269,6 +269,9 @@ enum np_status np_bundle_read(const void *bytes, size_t size, struct np_weights 
     status = np_bundle_read_mixture(&container, bundle, why);
   }
   if (status == NP_OK) {
+    status = np_bundle_read_phones(&container, bundle, why);
+  }
+  if (status == NP_OK) {
     status = np_bundle_check_flow(bundle, why);
   }
   return status;
@@ -291,5 +294,6 @@ void np_bundle_free(struct np_bundle *bundle) {
   free(bundle->inputs);
   free(bundle->outputs);
   free(bundle->shares);
+  free(bundle->names);
   *bundle = (struct np_bundle){.n_strings = 0};
 }

@@ -56,6 +56,12 @@ struct np_bundle_share {
   double share; /* above 0, 1 in all */
 };
 
+/* What a phone is called, and the plan that it runs. */
+struct np_bundle_name {
+  const char *name;
+  uint32_t plan;
+};
+
 /* Arrays and strings are owned; models and ports point into the bytes. */
 struct np_bundle {
   uint32_t mode;    /* of NNAPI's executions, as the plans were measured */
@@ -75,7 +81,11 @@ struct np_bundle {
   uint32_t n_shares; /* 0: no mixture, frames run by plan 0 */
   struct np_bundle_share *shares;
   _Atomic uint32_t
-      *n_left; /* calls of NNAPI that may read it still, though nobody waits for them */
+      *n_left;       /* calls of NNAPI that may read it still, though nobody waits for them */
+  int is_for_phones; /* its plan follows from the phone's names */
+  uint32_t others;   /* the plan of phones without a name here */
+  uint32_t n_names;
+  struct np_bundle_name *names;
 };
 
 /* Weights that lie outside the bundle's bytes; parts is NULL where they are its section WGHT. */

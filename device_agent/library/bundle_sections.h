@@ -1,4 +1,4 @@
-/* Walks over a bundle's sections: for bundle.c, bundle_plans.c and mixture.c only. */
+/* Walks over a bundle's sections: for bundle.c, bundle_plans.c, mixture.c and phones.c only. */
 #ifndef NP_BUNDLE_SECTIONS_H
 #define NP_BUNDLE_SECTIONS_H
 
@@ -27,6 +27,10 @@ enum np_status np_bundle_read_ends(const struct np_container *container, struct 
 /* Reads MIXT, where there is one; the plans have been read. */
 enum np_status np_bundle_read_mixture(const struct np_container *container,
                                       struct np_bundle *bundle, struct np_message *why);
+
+/* Reads PHON, where there is one; the plans have been read. */
+enum np_status np_bundle_read_phones(const struct np_container *container, struct np_bundle *bundle,
+                                     struct np_message *why);
 
 /* Whether each plan writes the outputs and no input, and every tensor once, before it is read. */
 enum np_status np_bundle_check_flow(const struct np_bundle *bundle, struct np_message *why);

@@ -11,6 +11,7 @@
 
 #include "affinity.h"
 #include "cpu.h"
+#include "phones.h"
 #include "trial.h"
 
 uint64_t np_executable_now(void) {
@@ -20,7 +21,7 @@ uint64_t np_executable_now(void) {
 }
 
 nnp_options nnp_options_default(void) {
-  return (nnp_options){.flags = NNP_CPU_FALLBACK | NNP_AS_MEASURED};
+  return (nnp_options){.plan = NNP_BY_PHONE, .flags = NNP_CPU_FALLBACK | NNP_AS_MEASURED};
 }
 
 static nnp_status no_memory(nnp_error *error) {
@@ -49,6 +50,11 @@ nnp_status np_executable_options(const struct np_bundle *bundle, const nnp_optio
     options->flags |= bundle->mode == NP_BUNDLE_BURST   ? NNP_BURST
                       : bundle->mode == NP_BUNDLE_ASYNC ? NNP_ASYNC
                                                         : 0u;
+  }
+  if (options->plan == NNP_BY_PHONE ||
+      (options->plan == NNP_MIXTURE && bundle->n_shares == 0 && bundle->is_for_phones)) {
+    options->plan =
+        bundle->is_for_phones ? np_phones_select(bundle, NULL, options->nnapi_library) : 0;
   }
   if (options->threads == 0) {
     options->threads = bundle->threads ? bundle->threads : 1;

@@ -114,6 +114,21 @@ NNP_API double nnp_bundle_share(const nnp_bundle *bundle, uint32_t plan);
  * stretch of frames has each plan nearly as often as its share says. */
 NNP_API uint32_t nnp_bundle_select(const nnp_bundle *bundle, uint64_t frame);
 
+/* What a phone is called in bundles for several phones. NULL: not known. */
+typedef struct nnp_phone {
+  const char *build; /* ro.build.fingerprint */
+  const char *soc;   /* ro.soc.model, before Android 12 ro.board.platform */
+} nnp_phone;
+
+/* The plan of a phone, where the bundle was made for several: by its build, else its SoC, else its
+ * accelerators with their feature levels, if it has the accelerators that the plan names; else the
+ * plan of all other phones. Plan 0 where the bundle is not for several. `phone` NULL is this one,
+ * as Android tells; accelerators are always those of this process's NNAPI, of `nnapi_library` as in
+ * nnp_options. */
+NNP_API nnp_status nnp_bundle_plan_of_phone(const nnp_bundle *bundle, const nnp_phone *phone,
+                                            const char *nnapi_library, uint32_t *plan,
+                                            nnp_error *error);
+
 /* ---- Models ---- */
 
 typedef struct nnp_model nnp_model;
@@ -176,6 +191,8 @@ typedef void nnp_log(void *context, const nnp_event *event);
 /* A cause as a phrase. */
 NNP_API const char *nnp_cause_text(nnp_cause cause);
 
+#define NNP_BY_PHONE (UINT32_MAX - 1) /* as a plan: the one of nnp_bundle_plan_of_phone */
+
 /* Begin with nnp_options_default(). */
 typedef struct nnp_options {
   uint32_t plan;
@@ -190,7 +207,7 @@ typedef struct nnp_options {
   void *log_context;         /* handed to it */
 } nnp_options;
 
-/* Plan 0, as many threads as it was measured with, NNP_CPU_FALLBACK and NNP_AS_MEASURED. */
+/* Plan NNP_BY_PHONE, threads as measured, NNP_CPU_FALLBACK and NNP_AS_MEASURED. */
 NNP_API nnp_options nnp_options_default(void);
 
 /* Compiles a plan: opens NNAPI's library where it has a part, hands it the models, packs weights,
@@ -269,7 +286,8 @@ NNP_API uint64_t nnp_model_last_ns(const nnp_model *model);
 
 typedef struct nnp_queue nnp_queue;
 
-#define NNP_MIXTURE UINT32_MAX /* as options.model.plan: by the bundle's shares, else plan 0 */
+#define NNP_MIXTURE                                                                                \
+  UINT32_MAX /* as options.model.plan: by the bundle's shares, else NNP_BY_PHONE */
 #define NNP_MAX_FRAMES 63u
 #define NNP_FOREVER UINT64_MAX /* as a timeout; 0 does not wait at all */
 #define NNP_NO_FRAME UINT64_MAX

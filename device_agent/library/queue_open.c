@@ -138,7 +138,7 @@ static uint32_t count_lanes(const struct nnp_queue *self) {
 }
 
 static nnp_status make(struct nnp_queue *self, const nnp_queue_options *options, nnp_error *error) {
-  nnp_status status = list_plans(self, options->model.plan, error);
+  nnp_status status = list_plans(self, self->options.plan, error);
   if (status != NNP_OK) {
     return status;
   }

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "mixture.h"
+#include "phones.h"
 
 const char *nnp_version(void) { return NP_AGENT_VERSION; }
 
@@ -215,6 +216,17 @@ double nnp_bundle_share(const nnp_bundle *bundle, uint32_t plan) {
     }
   }
   return 0;
+}
+
+nnp_status nnp_bundle_plan_of_phone(const nnp_bundle *bundle, const nnp_phone *phone,
+                                    const char *nnapi_library, uint32_t *plan, nnp_error *error) {
+  np_runtime_clear(error);
+  if (!bundle || !plan) {
+    return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0, "bundle or plan is NULL");
+  }
+  const struct np_bundle *self = &bundle->bundle;
+  *plan = self->is_for_phones ? np_phones_select(self, phone, nnapi_library) : 0;
+  return NNP_OK;
 }
 
 uint32_t nnp_bundle_select(const nnp_bundle *bundle, uint64_t frame) {

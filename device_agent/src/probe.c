@@ -12,7 +12,7 @@
 const char *const np_property_names[NP_N_PROPERTIES] = {
     "ro.product.manufacturer", "ro.product.model", "ro.build.fingerprint",
     "ro.board.platform",       "ro.hardware",      "ro.build.version.release",
-    "ro.build.version.sdk",
+    "ro.build.version.sdk",    "ro.soc.model",
 };
 
 struct job {

@@ -10,7 +10,7 @@
 
 #define NP_PROBE_MAX_ACCELERATORS 32u
 #define NP_PROBE_MAX_FUNCTIONS 128u
-#define NP_N_PROPERTIES 7u
+#define NP_N_PROPERTIES 8u
 
 /* The Android properties that `agent info` reads; the last one is the API level. */
 extern const char *const np_property_names[NP_N_PROPERTIES];

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Sequence
 
 from nnapi_prof.bundle.bundle import Bundle, Choice, SelectionRule
+from nnapi_prof.bundle.phones import OTHERS
 from nnapi_prof.convert.region import operand_of
 from nnapi_prof.costs.conditions import Mode, Precision
 from nnapi_prof.errors import UsageError
@@ -15,6 +16,7 @@ from nnapi_prof.nnapi.container import ContainerKind, write_container
 
 VERSION = 1
 MIXTURE_VERSION = 1
+PHONES_VERSION = 1
 ALIGNMENT = 64
 NONE = 0xFFFFFFFF
 CHANNELS_LAST = 0x1320
@@ -29,18 +31,22 @@ def needs_host(plan: Plan) -> bool:
 
 def runtime_plans(bundle: Bundle) -> tuple[Plan, ...]:
     """The plans that an app can run, the bundle's own first, one of several with the same segments;
-    of a mixture all.
+    of a mixture, and of several phones, all.
 
-    Raises UsageError where the bundle's own, or one of a mixture, has a segment that only eager
-    PyTorch runs, with the operations that make it so.
+    Raises UsageError where the bundle's own, or one of these, has a segment that only eager PyTorch
+    runs, with the operations that make it so.
     """
     return tuple(bundle.plans[index] for index in _runtime_indices(bundle))
 
 
 def _runtime_indices(bundle: Bundle) -> tuple[int, ...]:
     """Of :func:`runtime_plans` among the bundle's."""
-    mixture = dict.fromkeys(choice.plan for choice in _mixture_choices(bundle))
-    for plan in [bundle.plans[index] for index in mixture] or [bundle.plan]:
+    several = dict.fromkeys(
+        choice.plan
+        for rule in (SelectionRule.MIXTURE, SelectionRule.PHONES)
+        for choice in _choices(bundle, rule)
+    )
+    for plan in [bundle.plans[index] for index in several] or [bundle.plan]:
         for segment in plan.segments:
             if segment.target.engine is Engine.HOST:
                 labels = sorted({bundle.graph.units[unit].label for unit in segment.units})
@@ -48,8 +54,8 @@ def _runtime_indices(bundle: Bundle) -> tuple[int, ...]:
                     "an app has no PyTorch, and neither NNAPI nor the CPU engine can run "
                     f"{', '.join(labels)}: {segment.cause}"
                 )
-    placements = {_placement(bundle.plans[index]) for index in mixture}
-    indices = list(mixture)
+    placements = {_placement(bundle.plans[index]) for index in several}
+    indices = list(several)
     for index, plan in enumerate(bundle.plans):
         if not needs_host(plan) and _placement(plan) not in placements:
             placements.add(_placement(plan))
@@ -57,10 +63,10 @@ def _runtime_indices(bundle: Bundle) -> tuple[int, ...]:
     return tuple(sorted(indices))
 
 
-def _mixture_choices(bundle: Bundle) -> tuple[Choice, ...]:
+def _choices(bundle: Bundle, rule: SelectionRule) -> tuple[Choice, ...]:
+    """Those of a set with this rule."""
     plan_set = bundle.plan_set
-    is_mixture = plan_set is not None and plan_set.rule is SelectionRule.MIXTURE
-    return plan_set.choices if plan_set is not None and is_mixture else ()
+    return plan_set.choices if plan_set is not None and plan_set.rule is rule else ()
 
 
 def _placement(plan: Plan) -> tuple[tuple[tuple[int, ...], Target], ...]:
@@ -120,6 +126,7 @@ class _Writer:
         inputs = self._ends([name for name in dict.fromkeys(graph.inputs) if self._is_read(name)])
         plans = [self._plan(plan) for plan in self.plans]
         ends = self._ends(outputs)
+        phones = self._phones()
         return {
             "HEAD": _words(VERSION, _MODES[conditions.mode], conditions.threads),
             "STRS": _list([_text(text) for text in self.strings]),
@@ -130,6 +137,7 @@ class _Writer:
             "OUTP": ends,
             "DATA": bytes(self.data),
             **self._mixture(),
+            **phones,
         }
 
     def _mixture(self) -> dict[str, bytes]:
@@ -137,9 +145,19 @@ class _Writer:
         indices = _runtime_indices(self.bundle)
         rows = [
             struct.pack("<Id", indices.index(choice.plan), choice.share)
-            for choice in _mixture_choices(self.bundle)
+            for choice in _choices(self.bundle, SelectionRule.MIXTURE)
         ]
         return {"MIXT": _words(MIXTURE_VERSION) + _list(rows)} if rows else {}
+
+    def _phones(self) -> dict[str, bytes]:
+        """The section of phones' names, where the bundle is for several."""
+        indices = _runtime_indices(self.bundle)
+        rows, others = [], None
+        for choice in _choices(self.bundle, SelectionRule.PHONES):
+            plan = indices.index(choice.plan)
+            rows += [_words(self._string(key), plan) for key in choice.keys if key != OTHERS]
+            others = plan if OTHERS in choice.keys else others
+        return {} if others is None else {"PHON": _words(PHONES_VERSION, others) + _list(rows)}
 
     def _is_read(self, name: str) -> bool:
         graph = self.bundle.graph

@@ -1,0 +1,208 @@
+/* Bundles for several phones: their section, and the rule that knows the phone at hand. */
+#define _POSIX_C_SOURCE 200809L
+
+#include "phones.h"
+
+#include <dlfcn.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bundle_sections.h"
+#include "nnapi.h"
+
+#define NAME_WORDS 2u         /* name, plan */
+#define MOST_ACCELERATORS 32u /* as the agent tells */
+#define MOST_PROPERTY 512u
+#define MOST_NAME 8192u /* each accelerator has up to 127 bytes, and a level */
+
+enum np_status np_bundle_read_phones(const struct np_container *container, struct np_bundle *bundle,
+                                     struct np_message *why) {
+  const struct np_section section = np_container_find(container, "PHON");
+  struct np_cursor cursor = np_cursor_over(section.bytes, section.length);
+  if (!section.present) {
+    return NP_OK;
+  }
+  const uint32_t version = np_take_u32(&cursor);
+  if (cursor.bad || version != NP_PHONES_VERSION) {
+    np_message_set(why, "PHON: version %u, this library reads %u", version, NP_PHONES_VERSION);
+    return NP_BAD_REQUEST;
+  }
+  bundle->others = np_take_u32(&cursor);
+  const uint32_t n = np_take_u32(&cursor);
+  if (cursor.bad || section.length % 4 != 0 || n > np_cursor_left(&cursor) / NAME_WORDS) {
+    np_message_set(why, "PHON: %u names do not fit its %zu bytes", n, section.length);
+    return NP_BAD_REQUEST;
+  }
+  if (bundle->others >= bundle->n_plans) {
+    np_message_set(why, "PHON: all others run plan %u of %u", bundle->others, bundle->n_plans);
+    return NP_BAD_REQUEST;
+  }
+  bundle->names = calloc(n + (size_t)1, sizeof *bundle->names);
+  if (!bundle->names) {
+    np_message_set(why, "no memory for the bundle");
+    return NP_NO_MEMORY;
+  }
+  bundle->is_for_phones = 1;
+  bundle->n_names = n;
+  for (uint32_t i = 0; i < n; i++) {
+    struct np_bundle_name *name = &bundle->names[i];
+    name->name = np_bundle_string(bundle, np_take_u32(&cursor));
+    name->plan = np_take_u32(&cursor);
+    if (!name->name || name->plan >= bundle->n_plans) {
+      np_message_set(why, "PHON: item %u has no name, or is of plan %u of %u", i, name->plan,
+                     bundle->n_plans);
+      return NP_BAD_REQUEST;
+    }
+  }
+  return np_bundle_list_end(&cursor, "PHON", why);
+}
+
+/* ---- What Android tells ---- */
+
+typedef void property_callback(void *text, const char *name, const char *value, uint32_t serial);
+typedef const void *property_find(const char *name);
+typedef void property_read(const void *property, property_callback *callback, void *text);
+
+/* Android's functions, from API 26 on; both NULL elsewhere. */
+struct properties {
+  property_find *find;
+  property_read *read;
+};
+
+static struct properties open_properties(void *handle) {
+  struct properties properties = {NULL, NULL};
+  if (handle) {
+    void *find = dlsym(handle, "__system_property_find");
+    void *read = dlsym(handle, "__system_property_read_callback");
+    if (find && read) {
+      memcpy(&properties.find, &find, sizeof find);
+      memcpy(&properties.read, &read, sizeof read);
+    }
+  }
+  return properties;
+}
+
+static void copy_property(void *text, const char *name, const char *value, uint32_t serial) {
+  (void)name;
+  (void)serial;
+  if (snprintf(text, MOST_PROPERTY, "%s", value) >= (int)MOST_PROPERTY) {
+    *(char *)text = 0; /* half of it is the name of nothing */
+  }
+}
+
+/* "" where it is unknown. */
+static void read_property(const struct properties *properties, const char *name,
+                          char text[MOST_PROPERTY]) {
+  text[0] = 0;
+  const void *property = properties->find ? properties->find(name) : NULL;
+  if (property) {
+    properties->read(property, copy_property, text);
+  }
+}
+
+static void read_names(char build[MOST_PROPERTY], char soc[MOST_PROPERTY]) {
+  void *self = dlopen(NULL, RTLD_NOW);
+  const struct properties properties = open_properties(self);
+  read_property(&properties, "ro.build.fingerprint", build);
+  read_property(&properties, "ro.soc.model", soc);
+  if (soc[0] == 0) {
+    read_property(&properties, "ro.board.platform", soc);
+  }
+  if (self) {
+    (void)dlclose(self);
+  }
+}
+
+/* ---- The rule ---- */
+
+static int by_name(const void *one, const void *other) {
+  return strcmp(((const struct np_accelerator *)one)->name,
+                ((const struct np_accelerator *)other)->name);
+}
+
+/* Sorted by name; how many there are, 0 where NNAPI cannot be asked. */
+static uint32_t list_accelerators(const char *library, struct np_accelerator *accelerators) {
+  struct np_nnapi *nnapi = NULL;
+  struct np_message why = {""};
+  uint32_t n = 0;
+  if (np_nnapi_open(library, &nnapi, &why) != NP_OK) {
+    return 0;
+  }
+  const enum np_status status =
+      np_nnapi_accelerators(nnapi, accelerators, MOST_ACCELERATORS, &n, &why);
+  np_nnapi_close(nnapi);
+  n = status != NP_OK ? 0 : n < MOST_ACCELERATORS ? n : MOST_ACCELERATORS;
+  qsort(accelerators, n, sizeof *accelerators, by_name);
+  return n;
+}
+
+/* "nnapi:NAME/LEVEL,NAME/LEVEL"; "" where there are none. */
+static void name_accelerators(const struct np_accelerator *accelerators, uint32_t n,
+                              char text[MOST_NAME]) {
+  size_t length = 0;
+  text[0] = 0;
+  for (uint32_t i = 0; i < n; i++) {
+    const int more =
+        snprintf(text + length, MOST_NAME - length, "%s%s/%" PRId64, i == 0 ? "nnapi:" : ",",
+                 accelerators[i].name, accelerators[i].feature_level);
+    if (more < 0 || (size_t)more >= MOST_NAME - length) {
+      text[0] = 0;
+      return;
+    }
+    length += (size_t)more;
+  }
+}
+
+static int has_accelerators(const struct np_bundle_plan *plan,
+                            const struct np_accelerator *accelerators, uint32_t n) {
+  for (uint32_t s = 0; s < plan->n_segments; s++) {
+    const char *name = plan->segments[s].accelerator;
+    int there = !name;
+    for (uint32_t i = 0; i < n && !there; i++) {
+      there = strcmp(name, accelerators[i].name) == 0;
+    }
+    if (!there) {
+      return 0;
+    }
+  }
+  return 1;
+}
+
+/* The plan that stands under kind and name together; NULL where there is none. */
+static const struct np_bundle_name *find_name(const struct np_bundle *bundle, const char *kind,
+                                              const char *name) {
+  const size_t n = strlen(kind);
+  for (uint32_t i = 0; name && name[0] != 0 && i < bundle->n_names; i++) {
+    const char *key = bundle->names[i].name;
+    if (strncmp(key, kind, n) == 0 && strcmp(key + n, name) == 0) {
+      return &bundle->names[i];
+    }
+  }
+  return NULL;
+}
+
+uint32_t np_phones_select(const struct np_bundle *bundle, const nnp_phone *phone,
+                          const char *nnapi_library) {
+  char build[MOST_PROPERTY] = "";
+  char soc[MOST_PROPERTY] = "";
+  char nnapi[MOST_NAME];
+  struct np_accelerator accelerators[MOST_ACCELERATORS];
+  const uint32_t n = list_accelerators(nnapi_library, accelerators);
+  name_accelerators(accelerators, n, nnapi);
+  if (!phone) {
+    read_names(build, soc);
+  }
+  const struct np_bundle_name *names[] = {
+      find_name(bundle, "build:", phone ? phone->build : build),
+      find_name(bundle, "soc:", phone ? phone->soc : soc),
+      find_name(bundle, "", nnapi),
+  };
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    if (names[i] && has_accelerators(&bundle->plans[names[i]->plan], accelerators, n)) {
+      return names[i]->plan;
+    }
+  }
+  return bundle->others;
+}

@@ -1,0 +1,18 @@
+/* Which plan of a bundle for several phones is that of the phone at hand. */
+#ifndef NP_PHONES_H
+#define NP_PHONES_H
+
+#include <stdint.h>
+
+#include "bundle.h"
+
+#define NP_PHONES_VERSION 1u
+
+/* The plan of the first of the phone's names that the bundle has, if the phone has the accelerators
+ * which the plan names, else that of all other phones. `phone` NULL: the names that Android tells;
+ * `nnapi_library` is asked for accelerators. The same as PlanSet.for_phone of
+ * nnapi_prof/bundle/bundle.py. */
+uint32_t np_phones_select(const struct np_bundle *bundle, const nnp_phone *phone,
+                          const char *nnapi_library);
+
+#endif
