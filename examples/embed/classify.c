@@ -262,11 +262,14 @@ int main(int argc, char **argv) {
   nnp_error error;
   if (nnp_bundle_open(arguments.paths[0], &bundle, &error) != NNP_OK)
     return say(&error);
-  if (nnp_model_compile(bundle, &arguments.options, &model, &error) != NNP_OK) {
+  nnp_options *options = &arguments.options;
+  if ((!arguments.has_plan && nnp_bundle_plan_of_phone(bundle, NULL, options->nnapi_library,
+                                                       &options->plan, &error) != NNP_OK) ||
+      nnp_model_compile(bundle, options, &model, &error) != NNP_OK) {
     nnp_bundle_close(bundle);
     return say(&error);
   }
-  (void)printf("plan %s\n", nnp_bundle_plan(bundle, arguments.options.plan));
+  (void)printf("plan %s\n", nnp_bundle_plan(bundle, options->plan));
   int code = run(bundle, model, &arguments);
   if (code == 0 && arguments.frames > 0)
     code = run_frames(bundle, nnp_model_input(model, 0), &arguments);
