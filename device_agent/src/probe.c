@@ -10,9 +10,14 @@
 #define PROBE_TIMEOUT_MS 20000u
 
 const char *const np_property_names[NP_N_PROPERTIES] = {
-    "ro.product.manufacturer", "ro.product.model", "ro.build.fingerprint",
-    "ro.board.platform",       "ro.hardware",      "ro.build.version.release",
-    "ro.build.version.sdk",    "ro.soc.model",
+    "ro.product.manufacturer",
+    "ro.product.model",
+    "ro.build.fingerprint",
+    "ro.board.platform",
+    "ro.hardware",
+    "ro.build.version.release",
+    "ro.soc.model",
+    "ro.build.version.sdk",
 };
 
 struct job {
