@@ -21,6 +21,9 @@ EXPORT np_emulator_throttled_fn np_emulator_throttled;
 EXPORT np_emulator_lanes_fn np_emulator_lanes;
 EXPORT np_emulator_enter_fn np_emulator_enter;
 EXPORT np_emulator_leave_fn np_emulator_leave;
+EXPORT np_emulator_rest_fn np_emulator_rest;
+EXPORT np_emulator_look_fn np_emulator_look;
+EXPORT np_emulator_call_fn np_emulator_call;
 EXPORT np_emulator_driver_ns_fn np_emulator_driver_ns;
 
 uint64_t np_clock_now(void) {
@@ -100,6 +103,12 @@ int32_t np_emulator_lanes(uint32_t n) { return np_lanes_begin(n); }
 void np_emulator_enter(uint32_t lane) { np_lanes_enter(lane); }
 
 void np_emulator_leave(void) { np_lanes_leave(); }
+
+void np_emulator_rest(void) { np_lanes_rest(); }
+
+void np_emulator_look(void) { np_lanes_look(); }
+
+void np_emulator_call(uint32_t lane) { np_lanes_call(lane); }
 
 uint64_t np_emulator_driver_ns(void) { return np_lanes_driver_ns(); }
 

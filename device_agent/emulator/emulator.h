@@ -97,6 +97,9 @@ void np_clock_advance(uint64_t ns);
 int32_t np_lanes_begin(uint32_t n);
 void np_lanes_enter(uint32_t lane);
 void np_lanes_leave(void);
+void np_lanes_rest(void);
+void np_lanes_look(void);
+void np_lanes_call(uint32_t lane);
 
 /* The lane that the calling thread is, -1 for none. */
 int np_lanes_mine(void);

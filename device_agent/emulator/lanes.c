@@ -1,18 +1,21 @@
 /* Processors that work at once on a simulated phone: PHONES.md, section "Lanes".
  *
  * Each lane is a thread and has one run at a time. The clock stands while any lane has none, for
- * its thread may begin one at this very moment; once all have, it goes on to the end of the run
- * that is over first. So what is simulated depends on what the lanes run alone, and not on how the
- * host's threads take turns. */
+ * its thread may begin one at this very moment, unless it says that it rests until another lane
+ * calls it; once all have a run or rest, the clock goes on to the end of the run that is over
+ * first. Of runs that are over at the same moment that of the first lane ends first, and the others
+ * once its thread has a run again, or rests. So what is simulated depends on what the lanes run
+ * alone, and not on how the host's threads take turns. */
 #include <pthread.h>
 
 #include "emulator.h"
 
-enum lane_state { ABSENT, IDLE, BUSY, GONE };
+enum lane_state { ABSENT, IDLE, RESTING, BUSY, GONE };
 
 struct lane {
   enum lane_state state;
-  pthread_t thread; /* while idle or busy */
+  bool called;      /* since it last looked for something to do: it does not rest */
+  pthread_t thread; /* while it is neither absent nor gone */
   struct np_load load;
   double left; /* BUSY: ns that the run would still take alone */
 };
@@ -66,21 +69,23 @@ static double slowdown(const struct np_phone *phone, const struct lane *lane) {
                            : 1;
   const double memory = 1 + lane->load.memory_ns / lane->load.ns * (crowd - 1);
   const double cores = lane->load.on_cpu ? 1 - (drivers < 0.9 ? drivers : 0.9) : 1;
-  return memory / cores;
+  return memory / cores * (phone->contention > 1 ? phone->contention : 1);
 }
 
-/* Lets the clock go on to the next end of a run, if all lanes have one. */
+/* Lets the clock go on to the next end of a run, if all lanes have one or rest. */
 static void advance(void) {
   struct np_device_table *table = np_device_table();
   double factors[NP_MAX_LANES] = {0}, step = -1, heat = 0;
+  uint32_t first = 0;
   for (uint32_t i = 0; i < board.n; i++) {
     struct lane *lane = &board.lanes[i];
-    if (lane->state == ABSENT || lane->state == IDLE) {
+    if (lane->state == ABSENT || lane->state == IDLE || (lane->state == RESTING && lane->called)) {
       return;
     }
     if (lane->state == BUSY) {
       factors[i] = slowdown(table->phone, lane);
       const double ns = lane->left * factors[i];
+      first = step < 0 || ns < step ? i : first;
       step = step < 0 || ns < step ? ns : step;
       heat += lane->load.heat;
     }
@@ -98,10 +103,9 @@ static void advance(void) {
     }
     board.driver_ns += step * lane->load.driver_share;
     lane->left -= step / factors[i];
-    if (lane->left <= 1e-6) { /* a millionth of a ns is rounding */
-      lane->state = IDLE;
-    }
+    lane->left = lane->left > 0 ? lane->left : 0;
   }
+  board.lanes[first].state = IDLE;
   pthread_cond_broadcast(&board.changed);
 }
 
@@ -119,7 +123,7 @@ int np_lanes_mine(void) {
   pthread_mutex_lock(&board.lock);
   for (uint32_t i = 0; i < board.n; i++) {
     const struct lane *lane = &board.lanes[i];
-    if ((lane->state == IDLE || lane->state == BUSY) &&
+    if (lane->state != ABSENT && lane->state != GONE &&
         pthread_equal(lane->thread, pthread_self())) {
       mine = (int)i;
     }
@@ -143,6 +147,34 @@ void np_lanes_leave(void) {
     board.n = 0;
   } else {
     advance();
+  }
+  pthread_mutex_unlock(&board.lock);
+}
+
+void np_lanes_rest(void) {
+  const int mine = np_lanes_mine();
+  if (mine >= 0) {
+    pthread_mutex_lock(&board.lock);
+    board.lanes[mine].state = RESTING;
+    advance();
+    pthread_mutex_unlock(&board.lock);
+  }
+}
+
+void np_lanes_look(void) {
+  const int mine = np_lanes_mine();
+  if (mine >= 0) {
+    pthread_mutex_lock(&board.lock);
+    board.lanes[mine].state = IDLE;
+    board.lanes[mine].called = false;
+    pthread_mutex_unlock(&board.lock);
+  }
+}
+
+void np_lanes_call(uint32_t index) {
+  pthread_mutex_lock(&board.lock);
+  if (index < board.n) {
+    board.lanes[index].called = true;
   }
   pthread_mutex_unlock(&board.lock);
 }

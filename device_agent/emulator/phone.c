@@ -85,7 +85,7 @@ static int read_properties(const struct np_field *root, struct np_phone *phone) 
 static int read_root(const struct np_field *root, struct np_phone *phone) {
   static const char *const names[] = {
       "format",       "version", "name",    "description",      "properties", "cpu",
-      "accelerators", "noise",   "thermal", "memory_bandwidth", NULL};
+      "accelerators", "noise",   "thermal", "memory_bandwidth", "contention", NULL};
   static const char *const noise_names[] = {"spread", "seed", NULL};
   struct np_field format, version, noise;
   const char *text = NULL;
@@ -106,7 +106,8 @@ static int read_root(const struct np_field *root, struct np_phone *phone) {
       !np_read_scaled(&noise, "spread", &np_rule_fraction, 1, &phone->noise_spread) ||
       !np_read_scaled(&noise, "seed", &seed_rule, 1, &seed) || !np_read_thermal(root, phone) ||
       !np_read_optional(root, "memory_bandwidth", &np_rule_bandwidth, 1,
-                        &phone->memory_bandwidth)) {
+                        &phone->memory_bandwidth) ||
+      !np_read_optional(root, "contention", &np_rule_factor, 1, &phone->contention)) {
     return 0;
   }
   phone->noise_seed = (uint64_t)seed;

@@ -53,12 +53,21 @@ typedef int32_t np_emulator_throttled_fn(void);
 
 /* Lets n threads be processors that work at once, at most 8: from now on the clock is shared by the
  * lanes 0 to n - 1. Each thread enters one, and leaves it; the clock stands until all lanes have a
- * run, or left, and what each run takes depends on those beside it (PHONES.md, "Lanes"). Ends when
+ * run, rest or left, and what each run takes depends on those beside it (PHONES.md, "Lanes"). Ends when
  * the last one leaves. Lanes may not share a compilation. 0, or -1 in real time and where there are
  * lanes already. */
 typedef int32_t np_emulator_lanes_fn(uint32_t n);
 typedef void np_emulator_enter_fn(uint32_t lane);
 typedef void np_emulator_leave_fn(void);
+
+/* For lanes that wait for each other. A lane that says `rest` has no run and begins none before
+ * another lane calls it: the clock need not stand for it. `call` is for what wakes a lane, once
+ * what the lane waits for is there and before its thread is woken; from then on the clock stands
+ * until the lane has a run, or rests again. `look` is for a lane that looks whether there is
+ * anything to do, before it does. */
+typedef void np_emulator_rest_fn(void);
+typedef void np_emulator_look_fn(void);
+typedef void np_emulator_call_fn(uint32_t lane);
 
 /* CPU time that the simulated drivers took so far, in ns. */
 typedef uint64_t np_emulator_driver_ns_fn(void);
@@ -67,6 +76,6 @@ typedef uint64_t np_emulator_driver_ns_fn(void);
  * np_emulator_property, np_emulator_now, np_emulator_cpu_run, np_emulator_identity,
  * np_emulator_idle, np_emulator_temperature, np_emulator_cpu_khz,
  * np_emulator_throttled, np_emulator_lanes, np_emulator_enter, np_emulator_leave,
- * np_emulator_driver_ns. */
+ * np_emulator_rest, np_emulator_look, np_emulator_call, np_emulator_driver_ns. */
 
 #endif

@@ -102,7 +102,7 @@ static void describe_segment(struct np_executable *self, uint32_t s, const nnp_o
   struct np_pipeline_segment *described = &self->plan.segments[s];
   const uint32_t flags = options->flags;
   described->engine = segment->engine == NP_BUNDLE_NNAPI ? np_fallback_engine(&self->fallback)
-                                                         : np_cpu_engine(NULL);
+                                                         : np_cpu_engine(self->simulator);
   described->model = &self->bundle->models[segment->model];
   described->options = (struct np_options){.accelerator = segment->accelerator,
                                            .preference = segment->preference,
@@ -254,6 +254,7 @@ nnp_status np_executable_make(const struct np_bundle *bundle, uint32_t plan, uin
   *self =
       (struct np_executable){.bundle = bundle,
                              .chosen = &bundle->plans[plan],
+                             .simulator = library->simulator,
                              .fallback = {.nnapi = library->nnapi,
                                           .missing_cause = library->cause,
                                           .missing = library->why,

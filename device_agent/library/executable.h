@@ -6,6 +6,7 @@
 #include "nnapi.h"
 #include "pipeline.h"
 #include "runtime.h"
+#include "simulator.h"
 
 /* What became of a segment when it was compiled. */
 struct np_segment_facts {
@@ -26,6 +27,7 @@ struct np_executable {
   const struct np_bundle *bundle;
   const struct np_bundle_plan *chosen;
   struct np_pipeline_plan plan;
+  struct np_simulator *simulator; /* of the CPU engine, NULL in real time */
   uint32_t n_contexts;
   struct np_context *contexts;
   struct np_segment_facts *facts; /* [n_segments] */
@@ -44,6 +46,7 @@ struct np_nnapi_library {
   struct np_nnapi *nnapi;
   nnp_cause cause;
   struct np_message why;
+  struct np_simulator *simulator; /* of the CPU engine, NULL in real time */
 };
 
 /* Opens NNAPI's library where the plan has a part for it and it is not open yet. Where there is

@@ -11,6 +11,30 @@ static uint64_t until(uint64_t timeout_ns) {
   return timeout_ns > UINT64_MAX - now ? NP_PARKER_FOREVER : now + timeout_ns;
 }
 
+/* ---- Simulated phones ---- */
+
+uint64_t np_queue_now(const struct nnp_queue *self) {
+  return self->simulator ? self->simulator->now() : np_executable_now();
+}
+
+void np_queue_look(const struct nnp_queue *self) {
+  if (self->simulator) {
+    self->simulator->look();
+  }
+}
+
+void np_queue_rest(const struct nnp_queue *self) {
+  if (self->simulator) {
+    self->simulator->rest();
+  }
+}
+
+void np_queue_call(const struct nnp_queue *self, uint32_t lane) {
+  if (self->simulator) {
+    self->simulator->call(lane);
+  }
+}
+
 /* ---- The submitter ---- */
 
 /* The plan of the next frame. */
@@ -71,7 +95,7 @@ nnp_status nnp_queue_submit(nnp_queue *self, const void *const *inputs, void *co
   if (refusal != NNP_OK) {
     return refusal;
   }
-  const uint64_t submitted_ns = np_executable_now();
+  const uint64_t submitted_ns = np_queue_now(self);
   struct np_queue_context *context = wait_for_room(self, timeout_ns);
   if (!context) {
     return np_runtime_fail(error, NNP_BUSY, -1, 0, "%u frames are in flight", self->n_frames);
@@ -123,12 +147,14 @@ static struct np_queue_frame *wait_for_frame(struct nnp_queue *self, uint64_t ti
   }
   const uint64_t until_ns = until(timeout_ns);
   for (int in_time = 1;;) {
+    np_queue_look(self);
     np_parker_begin(&self->receiver);
     const uint32_t ended = atomic_load(&frame->ended);
     if (ended || !in_time) {
       np_parker_end(&self->receiver);
       return ended ? frame : NULL;
     }
+    np_queue_rest(self);
     in_time = np_parker_sleep(&self->receiver, until_ns);
   }
 }

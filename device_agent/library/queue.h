@@ -3,7 +3,11 @@
  * Frames, lanes and contexts are made when the queue is opened. A frame's place is its number
  * modulo 64, and a lane's frames that wait for it are the bits of one word: handing a frame over
  * sets a bit and wakes the lane if it sleeps, taking one clears it. Whoever has taken a frame owns
- * it. */
+ * it.
+ *
+ * On a simulated phone, which only the agent has, the lanes are lanes of its clock, and so is the
+ * thread that opens the queue and alone submits and receives: each says when it rests and whom it
+ * calls (np_emulator.h), so that frames go their way in the order of simulated time. */
 #ifndef NP_QUEUE_H
 #define NP_QUEUE_H
 
@@ -64,7 +68,9 @@ struct nnp_queue {
   struct np_queue_plan *plans; /* in the order of the bundle's shares */
   uint32_t n_lanes;
   struct np_lane *lanes;
-  uint32_t n_frames; /* in flight at most */
+  const struct np_simulator *simulator; /* NULL in real time */
+  int has_entered;                      /* the thread that opened it is a lane of the simulator */
+  uint32_t n_frames;                    /* in flight at most */
   struct np_queue_frame frames[NP_QUEUE_PLACES];
 
   uint64_t submitted;           /* by the submitter: how many frames */
@@ -75,6 +81,24 @@ struct nnp_queue {
   _Atomic uint32_t is_stopping; /* frames end without a run */
   _Atomic uint32_t is_over;     /* lanes end */
 };
+
+/* nnp_queue_open for who has a bundle's data. With a simulator, whose phone is simulated and which
+ * must outlive the queue, its clock tells the time; NNP_FAILED where the phone has no such lanes. */
+nnp_status np_queue_make(const struct np_bundle *bundle, const nnp_queue_options *options,
+                         struct np_simulator *simulator, nnp_queue **queue, nnp_error *error);
+
+/* The time by the queue's clock, ns. */
+uint64_t np_queue_now(const struct nnp_queue *queue);
+
+/* The thread that submits and receives, as a lane of a simulated phone. */
+static inline uint32_t np_queue_owner(const struct nnp_queue *queue) { return queue->n_lanes; }
+
+/* Before the calling lane looks for something to do, and before it sleeps. */
+void np_queue_look(const struct nnp_queue *queue);
+void np_queue_rest(const struct nnp_queue *queue);
+
+/* After what a lane waits for is there, and before it is woken. */
+void np_queue_call(const struct nnp_queue *queue, uint32_t lane);
 
 /* Gives a frame to the lane of its next segment. It is no longer the caller's. */
 void np_queue_hand(struct nnp_queue *queue, struct np_queue_frame *frame);

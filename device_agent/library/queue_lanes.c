@@ -21,6 +21,7 @@ static struct np_queue_frame *take(struct np_lane *lane) {
 void np_queue_hand(struct nnp_queue *queue, struct np_queue_frame *frame) {
   struct np_lane *lane = &queue->lanes[frame->plan->lanes[frame->segment]];
   atomic_fetch_or(&lane->ready, UINT64_C(1) << frame->number % NP_QUEUE_PLACES);
+  np_queue_call(queue, (uint32_t)(lane - queue->lanes));
   np_parker_wake(&lane->parker);
 }
 
@@ -34,9 +35,9 @@ static void advance(struct np_lane *lane, struct np_queue_frame *frame) {
     frame->status = NP_RUN_FAILED;
   } else {
     struct np_durations durations = {NP_NO_DURATION, NP_NO_DURATION};
-    span->begin_ns = np_executable_now();
+    span->begin_ns = np_queue_now(queue);
     frame->status = step->run(step->ctx);
-    span->end_ns = np_executable_now();
+    span->end_ns = np_queue_now(queue);
     if (step->settle) {
       step->settle(step->ctx, &durations);
     }
@@ -50,16 +51,22 @@ static void advance(struct np_lane *lane, struct np_queue_frame *frame) {
     np_queue_hand(queue, frame);
     return;
   }
-  frame->ended_ns = np_executable_now();
+  frame->ended_ns = np_queue_now(queue);
   atomic_store(&frame->ended, 1);
+  np_queue_call(queue, np_queue_owner(queue));
   np_parker_wake(&queue->receiver);
 }
 
 static void *run_lane(void *argument) {
   struct np_lane *lane = argument;
+  const struct nnp_queue *queue = lane->queue;
   struct np_affinity affinity;
   (void)np_affinity_enter(lane->cpu_mask, &affinity); /* it was tried before */
+  if (queue->simulator) {
+    queue->simulator->enter((uint32_t)(lane - queue->lanes));
+  }
   for (;;) {
+    np_queue_look(queue);
     struct np_queue_frame *frame = take(lane);
     if (frame) {
       advance(lane, frame);
@@ -70,14 +77,27 @@ static void *run_lane(void *argument) {
       np_parker_end(&lane->parker);
       continue;
     }
-    if (atomic_load(&lane->queue->is_over)) {
+    if (atomic_load(&queue->is_over)) {
+      if (queue->simulator) {
+        queue->simulator->leave();
+      }
       return NULL;
     }
+    np_queue_rest(queue);
     (void)np_parker_sleep(&lane->parker, NP_PARKER_FOREVER);
   }
 }
 
 nnp_status np_lanes_start(struct nnp_queue *queue, nnp_error *error) {
+  if (queue->simulator) {
+    if (queue->simulator->lanes(queue->n_lanes + 1) != 0) {
+      return np_runtime_fail(error, NNP_FAILED, -1, 0,
+                             "the simulated phone has no clock for %u lanes at once",
+                             queue->n_lanes);
+    }
+    queue->simulator->enter(np_queue_owner(queue));
+    queue->has_entered = 1;
+  }
   for (uint32_t i = 0; i < queue->n_lanes; i++) {
     struct np_lane *lane = &queue->lanes[i];
     struct np_affinity affinity;

@@ -166,22 +166,18 @@ static nnp_status make(struct nnp_queue *self, const nnp_queue_options *options,
   return status == NNP_OK ? np_lanes_start(self, error) : status;
 }
 
-nnp_status nnp_queue_open(const nnp_bundle *bundle, const nnp_queue_options *options,
-                          nnp_queue **queue, nnp_error *error) {
-  np_runtime_clear(error);
-  if (!bundle || !queue) {
-    return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0, "bundle or queue is NULL");
-  }
+nnp_status np_queue_make(const struct np_bundle *bundle, const nnp_queue_options *options,
+                         struct np_simulator *simulator, nnp_queue **queue, nnp_error *error) {
   *queue = NULL;
-  const nnp_queue_options chosen = options ? *options : nnp_queue_options_default();
   struct nnp_queue *self = calloc(1, sizeof *self);
   if (!self) {
     return no_memory(error);
   }
-  self->bundle = &bundle->bundle;
-  nnp_status status = np_executable_options(&bundle->bundle, &chosen.model, &self->options, error);
+  self->bundle = bundle;
+  self->simulator = self->library.simulator = simulator;
+  nnp_status status = np_executable_options(bundle, &options->model, &self->options, error);
   if (status == NNP_OK) {
-    status = make(self, &chosen, error);
+    status = make(self, options, error);
   }
   if (status != NNP_OK) {
     nnp_queue_close(self);
@@ -191,16 +187,28 @@ nnp_status nnp_queue_open(const nnp_bundle *bundle, const nnp_queue_options *opt
   return NNP_OK;
 }
 
+nnp_status nnp_queue_open(const nnp_bundle *bundle, const nnp_queue_options *options,
+                          nnp_queue **queue, nnp_error *error) {
+  np_runtime_clear(error);
+  if (!bundle || !queue) {
+    return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0, "bundle or queue is NULL");
+  }
+  const nnp_queue_options chosen = options ? *options : nnp_queue_options_default();
+  return np_queue_make(&bundle->bundle, &chosen, NULL, queue, error);
+}
+
 /* Waits until every frame that was handed in has ended. */
 static void drain(struct nnp_queue *self) {
   atomic_store(&self->is_stopping, 1);
   for (uint64_t n = atomic_load(&self->handed); n < self->submitted; n++) {
     const struct np_queue_frame *frame = &self->frames[n % NP_QUEUE_PLACES];
     for (;;) {
+      np_queue_look(self);
       np_parker_begin(&self->receiver);
       if (atomic_load(&frame->ended)) {
         break;
       }
+      np_queue_rest(self);
       (void)np_parker_sleep(&self->receiver, NP_PARKER_FOREVER);
     }
     np_parker_end(&self->receiver);
@@ -222,6 +230,9 @@ void nnp_queue_close(nnp_queue *self) {
   }
   drain(self);
   np_lanes_stop(self);
+  if (self->has_entered) {
+    self->simulator->leave();
+  }
   for (uint32_t i = 0; self->plans && i < self->n_plans; i++) { /* lenders first */
     free_plan(&self->plans[i]);
   }

@@ -109,7 +109,14 @@ enum np_status np_action_answer(const struct np_session *session, const struct n
                              .simulated = session->simulated,
                              .n_segments = action->n_segments,
                              .segments = segments,
-                             .n_runs = record->n_runs,
+                             .frames = {.n_frames = record->n_runs,
+                                        .frames = end->view->frames,
+                                        .room = end->view->room,
+                                        .spans = end->view->spans,
+                                        .failure = record->frame_failure.text[0] != 0
+                                                       ? record->frame_failure.text
+                                                       : NULL},
+                             .n_runs = end->view->frames ? 0 : record->n_runs,
                              .total_ns = end->view->total_ns,
                              .first_ns = record->first_ns,
                              .warmth = record->warmth,

@@ -4,6 +4,8 @@
 
 #include "beside.h"
 
+#define SHARES 1e-6 /* of plans are 1 in all, but for rounding */
+
 /* Checks one list of a segment's tensors. written[n_tensors] tells which tensors have their bytes;
  * outputs set it. */
 static enum np_status check_list(const struct np_action *action, const struct np_graph *graph,
@@ -43,34 +45,80 @@ static enum np_status check_list(const struct np_action *action, const struct np
   return NP_OK;
 }
 
-/* Checks the flow of tensors through the segments. */
+/* Checks the flow of tensors through a plan's segments, the first of which is `first`; room of
+ * [n_tensors] is written. */
 static enum np_status check_flow(const struct np_request *request, const struct np_action *action,
+                                 uint32_t first, uint32_t n_segments, uint8_t *written,
                                  struct np_message *why) {
-  uint8_t *written = calloc(action->n_tensors + (size_t)1, 1);
-  if (!written) {
-    return NP_NO_MEMORY;
-  }
   for (uint32_t t = 0; t < action->n_tensors; t++) {
     written[t] = action->tensors[t].source != NP_FROM_SEGMENT;
   }
-  enum np_status status = NP_OK;
-  for (uint32_t s = 0; s < action->n_segments && status == NP_OK; s++) {
+  for (uint32_t s = first; s < first + n_segments; s++) {
     const struct np_segment *segment = &action->segments[s];
     const struct np_graph *graph = &request->models[segment->model].model.graph;
     struct np_message inner = {""};
-    status = check_list(action, graph, 0, segment->n_inputs, segment->inputs, written, &inner);
+    enum np_status status =
+        check_list(action, graph, 0, segment->n_inputs, segment->inputs, written, &inner);
     if (status == NP_OK) {
       status = check_list(action, graph, 1, segment->n_outputs, segment->outputs, written, &inner);
     }
     if (status != NP_OK) {
       np_message_set(why, "segment %u: %s", s, inner.text);
+      return status;
     }
   }
-  for (uint32_t t = 0; t < action->n_tensors && status == NP_OK; t++) {
-    if (!written[t]) {
+  for (uint32_t t = 0; t < action->n_tensors; t++) {
+    /* Of several plans each makes what is kept, and the rest as far as it needs it. */
+    if (!written[t] && (action->n_plans == 0 || action->tensors[t].keep)) {
       np_message_set(why, "tensor %u: source 0, but no segment writes it", t);
-      status = NP_BAD_REQUEST;
+      return NP_BAD_REQUEST;
     }
+  }
+  return NP_OK;
+}
+
+/* The rules of plans that run many frames at once, but for their flow. */
+static enum np_status check_plans(const struct np_action *action, struct np_message *why) {
+  uint64_t n_segments = 0;
+  double total = 0;
+  for (uint32_t p = 0; p < action->n_plans; p++) {
+    const struct np_action_plan *plan = &action->plans[p];
+    if (plan->n_segments == 0 || !(plan->share > 0 && plan->share <= 1)) {
+      np_message_set(why, "plan %u: %u segments and a share of %g, want some, and above 0 to 1", p,
+                     plan->n_segments, plan->share);
+      return NP_BAD_REQUEST;
+    }
+    n_segments += plan->n_segments;
+    total += plan->share;
+  }
+  if (n_segments != action->n_segments || !(total > 1 - SHARES && total < 1 + SHARES)) {
+    np_message_set(why, "plans of %llu segments and %g of the frames, want %u and 1",
+                   (unsigned long long)n_segments, total, action->n_segments);
+    return NP_BAD_REQUEST;
+  }
+  for (uint32_t t = 0; t < action->n_tensors; t++) {
+    if (action->tensors[t].keep && action->tensors[t].source != NP_FROM_SEGMENT) {
+      np_message_set(why, "tensor %u: frames at once keep what segments write", t);
+      return NP_BAD_REQUEST;
+    }
+  }
+  return NP_OK;
+}
+
+/* Checks the flow of tensors through the segments, of each plan for itself. */
+static enum np_status check_flows(const struct np_request *request, const struct np_action *action,
+                                  struct np_message *why) {
+  uint8_t *written = calloc(action->n_tensors + (size_t)1, 1);
+  if (!written) {
+    return NP_NO_MEMORY;
+  }
+  enum np_status status = NP_OK;
+  if (action->n_plans == 0) {
+    status = check_flow(request, action, 0, action->n_segments, written, why);
+  }
+  for (uint32_t p = 0, first = 0; p < action->n_plans && status == NP_OK; p++) {
+    status = check_flow(request, action, first, action->plans[p].n_segments, written, why);
+    first += action->plans[p].n_segments;
   }
   free(written);
   return status;
@@ -118,7 +166,10 @@ static enum np_status check_beside(const struct np_action *action, struct np_mes
 
 enum np_status np_action_check(const struct np_request *request, const struct np_action *action,
                                struct np_message *why) {
-  const enum np_status status = check_flow(request, action, why);
+  enum np_status status = action->n_plans == 0 ? NP_OK : check_plans(action, why);
+  if (status == NP_OK) {
+    status = check_flows(request, action, why);
+  }
   return status == NP_OK && (action->flags & NP_ACTION_BESIDE) != 0 ? check_beside(action, why)
                                                                     : status;
 }

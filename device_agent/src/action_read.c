@@ -7,6 +7,7 @@
 
 #define LEAST_TENSOR_WORDS 5u /* type, rank, source, value, keep */
 #define LEAST_SEGMENT_WORDS 7u
+#define PLAN_WORDS 3u /* segments, share */
 
 static enum np_status bad(struct np_message *why, const char *what) {
   np_message_set(why, "%s", what);
@@ -34,9 +35,10 @@ static enum np_status check_runs(const struct np_action *action, struct np_messa
 
 static enum np_status check_flags(const struct np_action *action, struct np_message *why) {
   const uint32_t known =
-      NP_ACTION_BURST | NP_ACTION_UNTIMED | NP_ACTION_ASYNC | NP_ACTION_POINTERS | NP_ACTION_BESIDE;
+      NP_ACTION_BURST | NP_ACTION_UNTIMED | NP_ACTION_ASYNC | NP_ACTION_POINTERS |
+      NP_ACTION_BESIDE | NP_ACTION_FRAMES;
   if ((action->flags & ~known) != 0) {
-    np_message_set(why, "flags 0x%x, known are bits 0 to 4", action->flags);
+    np_message_set(why, "flags 0x%x, known are bits 0 to 5", action->flags);
     return NP_BAD_REQUEST;
   }
   if ((action->flags & NP_ACTION_BURST) != 0 && (action->flags & NP_ACTION_ASYNC) != 0) {
@@ -54,6 +56,10 @@ static enum np_status check_flags(const struct np_action *action, struct np_mess
                    "bit 4)",
                    action->min_runs, action->max_runs);
     return NP_BAD_REQUEST;
+  }
+  if ((action->flags & NP_ACTION_FRAMES) != 0 &&
+      (action->flags & (NP_ACTION_UNTIMED | NP_ACTION_BESIDE)) != 0) {
+    return bad(why, "flags: frames at once (bit 5) excludes bits 1 and 4");
   }
   return NP_OK;
 }
@@ -218,6 +224,35 @@ static enum np_status read_segment(struct np_cursor *cursor, const struct np_req
   return NP_OK;
 }
 
+/* What stands behind the segments of an action that runs many frames at once. */
+static enum np_status read_plans(struct np_cursor *cursor, struct np_action *action,
+                                 struct np_message *why) {
+  action->in_flight = np_take_u32(cursor);
+  action->variants = np_take_u32(cursor);
+  const uint32_t n = np_take_u32(cursor);
+  if (cursor->bad || n == 0 || n > np_cursor_left(cursor) / PLAN_WORDS) {
+    np_message_set(why, "%u plans, want at least 1 and no more than fit the section", n);
+    return NP_BAD_REQUEST;
+  }
+  if (action->in_flight == 0 || action->in_flight > NP_MAX_IN_FLIGHT || action->variants == 0 ||
+      action->variants > NP_MAX_VARIANTS) {
+    np_message_set(why, "%u frames in flight and %u variants, want 1 to %u and 1 to %u",
+                   action->in_flight, action->variants, NP_MAX_IN_FLIGHT, NP_MAX_VARIANTS);
+    return NP_BAD_REQUEST;
+  }
+  action->plans = calloc(n, sizeof *action->plans);
+  if (!action->plans) {
+    return NP_NO_MEMORY;
+  }
+  action->n_plans = n;
+  for (uint32_t p = 0; p < n; p++) {
+    action->plans[p].n_segments = np_take_u32(cursor);
+    const uint64_t bits = np_take_u64(cursor);
+    memcpy(&action->plans[p].share, &bits, sizeof bits);
+  }
+  return NP_OK;
+}
+
 enum np_status np_action_read(struct np_cursor *cursor, const struct np_request *request,
                               struct np_action *action, struct np_message *why) {
   enum np_status status = read_head(cursor, action, why);
@@ -263,5 +298,8 @@ enum np_status np_action_read(struct np_cursor *cursor, const struct np_request 
       return status;
     }
   }
-  return np_action_check(request, action, why);
+  if ((action->flags & NP_ACTION_FRAMES) != 0) {
+    status = read_plans(cursor, action, why);
+  }
+  return status == NP_OK ? np_action_check(request, action, why) : status;
 }

@@ -17,7 +17,8 @@ struct np_compiled {
   uint32_t threads;
   int32_t *codes;        /* [n_operations], with a simulator */
   struct np_work *works; /* [n_operations], with a simulator */
-  uint8_t *last_inputs;  /* the inputs of the last run, one after the other */
+  uint8_t *last_inputs;  /* the inputs of the last run, one after the other; */
+  uint8_t *last_outputs; /* and its outputs. NULL: not kept */
 };
 
 static void cpu_free(struct np_compiled *self) {
@@ -30,6 +31,7 @@ static void cpu_free(struct np_compiled *self) {
   free(self->codes);
   free(self->works);
   free(self->last_inputs);
+  free(self->last_outputs);
   free(self);
 }
 
@@ -108,29 +110,56 @@ static struct np_buffer buffer_of(const struct np_io *io) {
   return buffer;
 }
 
-/* Whether the inputs are those of the last run; remembers them where they are not. */
-static int same_inputs(struct np_compiled *self, const struct np_io *inputs) {
-  size_t n = 0;
-  int same = self->last_inputs != NULL;
-  for (uint32_t i = 0; i < self->graph.n_inputs; i++) {
-    same = same && memcmp(self->last_inputs + n, inputs[i].data, inputs[i].n_bytes) == 0;
-    n += inputs[i].n_bytes; /* the shapes of an action's tensors never change between runs */
+static size_t total_bytes(const struct np_io *ios, uint32_t n) {
+  size_t total = 0; /* an action's tensors are in memory, all at once */
+  for (uint32_t i = 0; i < n; i++) {
+    total += ios[i].n_bytes; /* their shapes never change between runs */
   }
-  if (same) {
-    return 1;
+  return total;
+}
+
+/* Gives the outputs of the last run where the inputs are its inputs; 0 where they are others. */
+static int repeat_last_run(const struct np_compiled *self, const struct np_io *inputs,
+                           const struct np_io *outputs) {
+  const uint8_t *last = self->last_inputs;
+  for (uint32_t i = 0; last && i < self->graph.n_inputs; i++) {
+    last = memcmp(last, inputs[i].data, inputs[i].n_bytes) == 0 ? last + inputs[i].n_bytes : NULL;
   }
+  if (!last) {
+    return 0;
+  }
+  last = self->last_outputs;
+  for (uint32_t i = 0; i < self->graph.n_outputs; i++) {
+    memcpy(outputs[i].data, last, outputs[i].n_bytes);
+    last += outputs[i].n_bytes;
+  }
+  return 1;
+}
+
+/* Where memory is short nothing is kept, and every run computes. */
+static void keep_last_run(struct np_compiled *self, const struct np_io *inputs,
+                          const struct np_io *outputs) {
+  const uint32_t n_inputs = self->graph.n_inputs, n_outputs = self->graph.n_outputs;
   if (!self->last_inputs) {
-    self->last_inputs = malloc(n + 1);
+    self->last_inputs = malloc(total_bytes(inputs, n_inputs) + 1);
+    self->last_outputs = malloc(total_bytes(outputs, n_outputs) + 1);
   }
-  if (!self->last_inputs) {
-    return 0; /* then every run computes */
+  if (!self->last_inputs || !self->last_outputs) {
+    free(self->last_inputs);
+    free(self->last_outputs);
+    self->last_inputs = self->last_outputs = NULL;
+    return;
   }
-  n = 0;
-  for (uint32_t i = 0; i < self->graph.n_inputs; i++) {
-    memcpy(self->last_inputs + n, inputs[i].data, inputs[i].n_bytes);
-    n += inputs[i].n_bytes;
+  uint8_t *to = self->last_inputs;
+  for (uint32_t i = 0; i < n_inputs; i++) {
+    memcpy(to, inputs[i].data, inputs[i].n_bytes);
+    to += inputs[i].n_bytes;
   }
-  return 0;
+  to = self->last_outputs;
+  for (uint32_t i = 0; i < n_outputs; i++) {
+    memcpy(to, outputs[i].data, outputs[i].n_bytes);
+    to += outputs[i].n_bytes;
+  }
 }
 
 /* Whether an output came out in the shape that the action gave its tensor. */
@@ -168,11 +197,12 @@ static enum np_status cpu_run(struct np_compiled *self, const struct np_io *inpu
   if (!self->simulator) {
     return compute(self, inputs, outputs, fault);
   }
-  if (!same_inputs(self, inputs)) {
+  if (!repeat_last_run(self, inputs, outputs)) {
     const enum np_status status = compute(self, inputs, outputs, fault);
     if (status != NP_OK) {
       return status;
     }
+    keep_last_run(self, inputs, outputs);
   }
   self->simulator->cpu_run(self->codes, self->works, self->graph.n_operations, self->threads);
   return NP_OK;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cpu.h"
+#include "frames.h"
 #include "kept.h"
 #include "nnapi.h"
 #include "pipeline.h"
@@ -26,6 +27,7 @@ struct performance {
   struct np_pipeline_plan plan;
   struct np_pipeline *pipeline;
   struct np_beside_lane *lanes; /* [n_segments] of segments side by side, else NULL */
+  struct np_frames *frames;     /* of frames at once, which need no pipeline of ours, else NULL */
 };
 
 static void enter(const struct performance *self, enum np_stage stage, uint32_t segment) {
@@ -141,8 +143,18 @@ static enum np_status keep_to_cpus(struct performance *self) {
   return NP_BAD_ARGUMENT;
 }
 
-/* Segments side by side: the CPU's threads keep to the action's CPUs, the others to those that are
- * left, where there are any. */
+static int runs_frames(const struct performance *self) {
+  return (self->action->flags & NP_ACTION_FRAMES) != 0;
+}
+
+/* What threads that call NNAPI keep to beside the CPU's: the CPUs that those leave, where there are
+ * any. */
+static uint64_t nnapi_mask(const struct performance *self) {
+  const uint64_t others = self->cpus & ~self->record->cpu_mask;
+  return self->session->simulated ? 0 : others ? others : self->cpus;
+}
+
+/* Segments side by side: the CPU's threads keep to the action's CPUs. */
 static enum np_status make_lanes(struct performance *self) {
   const struct np_action *action = self->action;
   if ((action->flags & NP_ACTION_BESIDE) == 0) {
@@ -152,16 +164,12 @@ static enum np_status make_lanes(struct performance *self) {
   if (!self->lanes) {
     return no_memory(self, "the lanes");
   }
-  const uint64_t others = self->cpus & ~self->record->cpu_mask;
   for (uint32_t s = 0; s < action->n_segments; s++) {
     struct np_beside_lane *lane = &self->lanes[s];
     lane->step = &np_pipeline_steps(self->pipeline)[s];
     lane->on_cpu = action->segments[s].engine == NP_ENGINE_CPU;
     lane->threads = action->threads;
-    lane->cpu_mask = lane->on_cpu ? self->record->cpu_mask : others ? others : self->cpus;
-    if (self->session->simulated) {
-      lane->cpu_mask = 0;
-    }
+    lane->cpu_mask = lane->on_cpu ? self->record->cpu_mask : nnapi_mask(self);
   }
   return NP_OK;
 }
@@ -173,7 +181,7 @@ static enum np_status set_up(struct performance *self) {
     return NP_BAD_ARGUMENT;
   }
   enum np_status status = open_library(self);
-  if (status != NP_OK) {
+  if (status != NP_OK || runs_frames(self)) {
     return status;
   }
   self->accelerators = calloc(action->n_segments, sizeof *self->accelerators);
@@ -230,9 +238,20 @@ static enum np_status warm_up(struct performance *self) {
                     &samples, &self->record->warmth);
 }
 
+static enum np_status open_frames(struct performance *self) {
+  struct np_simulator *simulator = self->session->simulated ? &self->simulator : NULL;
+  const struct np_frames_cpus cpus = {self->record->cpu_mask, nnapi_mask(self)};
+  return np_frames_open(self->session, self->action, simulator, cpus, self->view, &self->frames);
+}
+
 static enum np_status prepare(struct performance *self) {
   enum np_status status = set_up(self);
   read_phone(self, &self->record->first_reading);
+  if (runs_frames(self)) {
+    status = status == NP_OK ? open_frames(self) : status;
+    read_phone(self, &self->record->readings[1]);
+    return status;
+  }
   for (uint32_t s = 0; s < self->action->n_segments && status == NP_OK; s++) {
     status = compile_segment(self, s);
   }
@@ -262,11 +281,12 @@ static enum np_status run_beside(struct performance *self) {
 
 static enum np_status run_round(struct performance *self) {
   const struct np_action *action = self->action;
-  if (self->lanes) {
+  if (self->lanes || self->frames) {
     read_phone(self, &self->record->readings[0]);
-    const enum np_status beside = run_beside(self);
+    const enum np_status status =
+        self->lanes ? run_beside(self) : np_frames_round(self->frames, self->clock, self->view);
     read_phone(self, &self->record->readings[1]);
-    return beside;
+    return status;
   }
   const struct np_timing_plan plan = {.min_runs = (uint32_t)np_share(action, action->min_runs),
                                       .max_runs = (uint32_t)np_share(action, action->max_runs),
@@ -281,6 +301,7 @@ static enum np_status run_round(struct performance *self) {
 }
 
 static void release(struct performance *self) {
+  np_frames_close(self->frames);
   np_pipeline_free(self->pipeline);
   np_pipeline_plan_free(&self->plan);
   for (uint32_t s = 0; self->accelerators && s < self->action->n_segments; s++) {
@@ -305,6 +326,9 @@ static enum np_status handle_command(struct performance *self, int *last) {
     break;
   }
   *last = 1;
+  if (self->frames) {
+    return NP_OK;
+  }
   /* A driver may have refused shared memory when it was to use it. */
   for (uint32_t s = 0; s < self->action->n_segments; s++) {
     np_pipeline_describe(self->pipeline, s, &self->view->facts[s]);

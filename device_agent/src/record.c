@@ -35,6 +35,9 @@ enum np_status np_record_make(const struct np_action *action, struct np_record_v
   const int beside = (action->flags & NP_ACTION_BESIDE) != 0;
   const size_t alone = reserve(&total, beside ? (size_t)all_runs : 0, sizeof(uint64_t));
   const size_t cpu = reserve(&total, beside ? (size_t)all_runs : 0, sizeof(uint64_t));
+  const int frames = (action->flags & NP_ACTION_FRAMES) != 0;
+  const size_t records = reserve(&total, frames ? runs : 0, sizeof *view->frames);
+  const size_t spans = reserve(&total, frames ? (size_t)all_runs : 0, sizeof *view->spans);
   const size_t kept = reserve(&total, action->n_tensors, sizeof *view->kept);
   if (total == SIZE_MAX) {
     return NP_NO_MEMORY;
@@ -54,6 +57,8 @@ enum np_status np_record_make(const struct np_action *action, struct np_record_v
   view->driver_ns = (uint64_t *)(void *)(memory + driver);
   view->alone_ns = beside ? (uint64_t *)(void *)(memory + alone) : NULL;
   view->cpu_ns = beside ? (uint64_t *)(void *)(memory + cpu) : NULL;
+  view->frames = frames ? (struct np_frame_record *)(void *)(memory + records) : NULL;
+  view->spans = frames ? (struct np_frame_span *)(void *)(memory + spans) : NULL;
   view->kept = (struct np_kept_output *)(void *)(memory + kept);
   const struct np_readings unknown = {-1, -1, -1};
   view->record->first_reading = view->record->readings[0] = view->record->readings[1] = unknown;
@@ -108,4 +113,10 @@ void np_record_sanitize(const struct np_record_view *view, const struct np_actio
     record->n_kept = 0;
   }
   record->fault.why.text[sizeof record->fault.why.text - 1] = 0;
+  record->frame_failure.text[sizeof record->frame_failure.text - 1] = 0;
+  for (uint32_t i = 0; view->frames && i < record->n_runs; i++) {
+    struct np_frame_record *frame = &view->frames[i];
+    frame->plan = frame->plan < action->n_plans ? frame->plan : 0;
+    frame->outcome = frame->outcome <= NP_FRAME_FAILED ? frame->outcome : NP_FRAME_FAILED;
+  }
 }

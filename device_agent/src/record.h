@@ -17,6 +17,25 @@
 /* What a turn of the child is for: see perform.h. */
 enum np_command { NP_COMMAND_ROUND, NP_COMMAND_COOL, NP_COMMAND_FINISH };
 
+/* What became of a frame, of many at once. */
+enum np_frame_outcome {
+  NP_FRAME_SAME,    /* its outputs are those of its plan alone, bit by bit */
+  NP_FRAME_DIFFERS, /* they are not */
+  NP_FRAME_FAILED
+};
+
+struct np_frame_record {
+  uint32_t plan;
+  uint32_t outcome;  /* enum np_frame_outcome */
+  uint64_t begin_ns; /* it was handed in, by the action's clock */
+  uint64_t end_ns;   /* its last segment was done, or failed */
+};
+
+struct np_frame_span {
+  uint64_t begin_ns;
+  uint64_t end_ns; /* 0: the segment did not run for the frame */
+};
+
 /* The child writes all but the command; the parent reads, and trusts no number in it. */
 struct np_record {
   struct np_turns turns;
@@ -31,6 +50,7 @@ struct np_record {
   uint32_t started_runs;
   uint32_t n_kept;
   struct np_warmth warmth;
+  struct np_message frame_failure; /* of the first frame that failed, "": none did */
   uint64_t first_ns;
   uint64_t cpu_mask; /* that the process keeps to, 0 unknown */
   /* Of a simulated phone: after set-up; before and after the last turn. */
@@ -53,6 +73,9 @@ struct np_record_view {
   uint64_t *alone_ns;
   uint64_t *cpu_ns;
   struct np_kept_output *kept; /* [n_tensors] */
+  /* Of frames at once [room] and [n_segments][room], else NULL; the times above are unused. */
+  struct np_frame_record *frames;
+  struct np_frame_span *spans;
 };
 
 /* A round's share of an action's runs or budget. */

@@ -322,6 +322,7 @@ void np_request_free(struct np_request *request) {
   for (uint32_t i = 0; i < request->n_actions; i++) {
     free(request->actions[i].tensors);
     free(request->actions[i].segments);
+    free(request->actions[i].plans);
   }
   free(request->blobs);
   free(request->strings);

@@ -15,6 +15,8 @@
 #define NP_MAX_RUNS 100000u
 #define NP_MAX_ROUNDS 1000u
 #define NP_MAX_GROUP 32u
+#define NP_MAX_IN_FLIGHT 63u
+#define NP_MAX_VARIANTS 64u
 #define NP_ALL_CPUS UINT64_MAX  /* of cpu_mask: leave the affinity as it is */
 #define NP_UNBOUNDED UINT32_MAX /* of memory_kb */
 
@@ -24,6 +26,7 @@ enum np_action_flags {
   NP_ACTION_ASYNC = 4,
   NP_ACTION_POINTERS = 8,
   NP_ACTION_BESIDE = 16, /* segments run at once: np_beside_round */
+  NP_ACTION_FRAMES = 32, /* plans run many frames at once: np_frames_round */
 };
 enum np_segment_flags { NP_SEGMENT_RELAXED = 1 };
 enum np_engine_kind { NP_ENGINE_CPU = 0, NP_ENGINE_NNAPI = 1 };
@@ -74,6 +77,12 @@ struct np_segment {
   const struct np_port *outputs;
 };
 
+/* Of an action whose plans run many frames at once: so many of its segments, in order. */
+struct np_action_plan {
+  uint32_t n_segments;
+  double share; /* of the frames: above 0, 1 in all */
+};
+
 struct np_action {
   uint32_t id;
   uint32_t timeout_ms; /* of set-up, compilation and warm-up together, and of each round */
@@ -94,6 +103,10 @@ struct np_action {
   struct np_tensor *tensors;
   uint32_t n_segments;
   struct np_segment *segments;
+  uint32_t n_plans; /* 0: one, of all segments, a run after the other; then the next two are 0 */
+  struct np_action_plan *plans;
+  uint32_t in_flight; /* frames at once, at most */
+  uint32_t variants;  /* of the inputs */
 };
 
 /* Arrays are owned; what has no count of its own points into the request's bytes. */

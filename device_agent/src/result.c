@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "json.h"
+#include "record.h"
 #include "request.h"
 
 struct np_answers np_answers_to(int fd) {
@@ -229,6 +230,48 @@ static void add_kept(struct np_answers *answers, uint32_t action,
   np_json_close(answers, '}');
 }
 
+static void add_frames(struct np_answers *answers, const struct np_result *result) {
+  static const char *const outcomes[] = {"same", "differs", "failed"};
+  const struct np_frames_result *all = &result->frames;
+  np_json_open(answers, "frames", '{');
+  np_json_open(answers, "plan", '[');
+  for (uint32_t i = 0; i < all->n_frames; i++) {
+    np_json_unsigned(answers, NULL, all->frames[i].plan);
+  }
+  np_json_close(answers, ']');
+  np_json_open(answers, "outcome", '[');
+  for (uint32_t i = 0; i < all->n_frames; i++) {
+    np_json_string(answers, NULL, outcomes[all->frames[i].outcome]);
+  }
+  np_json_close(answers, ']');
+  np_json_open(answers, "begin_ns", '[');
+  for (uint32_t i = 0; i < all->n_frames; i++) {
+    np_json_unsigned(answers, NULL, all->frames[i].begin_ns);
+  }
+  np_json_close(answers, ']');
+  np_json_open(answers, "end_ns", '[');
+  for (uint32_t i = 0; i < all->n_frames; i++) {
+    np_json_unsigned(answers, NULL, all->frames[i].end_ns);
+  }
+  np_json_close(answers, ']');
+  np_json_open(answers, "spans", '[');
+  for (uint32_t s = 0; s < result->n_segments; s++) {
+    np_json_open(answers, NULL, '[');
+    for (uint32_t i = 0; i < all->n_frames; i++) {
+      const struct np_frame_span *span = &all->spans[(size_t)s * all->room + i];
+      if (span->end_ns != 0) {
+        np_json_unsigned(answers, NULL, i);
+        np_json_unsigned(answers, NULL, span->begin_ns);
+        np_json_unsigned(answers, NULL, span->end_ns);
+      }
+    }
+    np_json_close(answers, ']');
+  }
+  np_json_close(answers, ']');
+  np_json_string(answers, "failure", all->failure);
+  np_json_close(answers, '}');
+}
+
 enum np_status np_answer_result(struct np_answers *answers, const struct np_result *result) {
   begin_line(answers, "result");
   np_json_unsigned(answers, "action", result->action);
@@ -249,6 +292,9 @@ enum np_status np_answer_result(struct np_answers *answers, const struct np_resu
     add_segment(answers, &result->segments[i], result->n_runs);
   }
   np_json_close(answers, ']');
+  if (result->frames.frames) {
+    add_frames(answers, result);
+  }
   add_samples(answers, "total_ns", result->total_ns, result->n_runs);
   if (result->first_ns != 0) {
     np_json_unsigned(answers, "first_ns", result->first_ns);

@@ -57,6 +57,18 @@ struct np_kept_output {
   uint8_t sha256[NP_SHA256_BYTES];
 };
 
+struct np_frame_record;
+struct np_frame_span;
+
+/* Frames at once. */
+struct np_frames_result {
+  uint32_t n_frames;
+  const struct np_frame_record *frames; /* [n_frames], in order; NULL: none were asked for */
+  uint32_t room;
+  const struct np_frame_span *spans; /* [n_segments][room] */
+  const char *failure;               /* of the first that failed, NULL: none did */
+};
+
 struct np_result {
   uint32_t action;
   enum np_verdict verdict;
@@ -68,6 +80,7 @@ struct np_result {
   int simulated;
   uint32_t n_segments;
   const struct np_segment_result *segments;
+  struct np_frames_result frames;
   uint32_t n_runs;
   const uint64_t *total_ns; /* [n_runs] */
   uint64_t first_ns;        /* 0: no run came to its end */

@@ -27,6 +27,9 @@ struct np_simulator np_simulator_of(const struct np_nnapi *nnapi) {
   LOOK_UP(lanes, "np_emulator_lanes");
   LOOK_UP(enter, "np_emulator_enter");
   LOOK_UP(leave, "np_emulator_leave");
+  LOOK_UP(rest, "np_emulator_rest");
+  LOOK_UP(look, "np_emulator_look");
+  LOOK_UP(call, "np_emulator_call");
   LOOK_UP(driver_ns, "np_emulator_driver_ns");
   return simulator;
 }

@@ -22,6 +22,9 @@ struct np_simulator {
   np_emulator_lanes_fn *lanes;
   np_emulator_enter_fn *enter;
   np_emulator_leave_fn *leave;
+  np_emulator_rest_fn *rest;
+  np_emulator_look_fn *look;
+  np_emulator_call_fn *call;
   np_emulator_driver_ns_fn *driver_ns;
 };
 

@@ -19,7 +19,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nnapi_prof.bundle.phones import OTHERS, Phone
 from nnapi_prof.bundle.precision import MixedPrecision
@@ -29,6 +29,9 @@ from nnapi_prof.costs.model.regression import TargetFit
 from nnapi_prof.errors import SerializationError, UsageError, visible
 from nnapi_prof.graph.plan import AUTO, Engine, Plan, Target
 from nnapi_prof.graph.unit import UnitGraph
+
+if TYPE_CHECKING:
+    from nnapi_prof.bundle.frames import FramePlan
 
 VERSION = 1
 """Of the rules: what a selection gives never changes under one version."""
@@ -262,6 +265,9 @@ class Bundle:
     mixed: MixedPrecision | None = None
     """Where regions differ in precision: how the model is quantised, for ``graph`` is the quantised
     one then, and what its plan was chosen from."""
+
+    frames: FramePlan | None = None
+    """How many frames at once run, where it is meant for that; ``plan_set`` is then its mixture."""
 
     @property
     def plan(self) -> Plan:

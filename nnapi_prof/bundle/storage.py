@@ -15,6 +15,7 @@ from typing import Any
 
 from nnapi_prof.bundle.bundle import VERSION as PLAN_SET_VERSION
 from nnapi_prof.bundle.bundle import Bundle, PlanSet, RegionKey
+from nnapi_prof.bundle.frames import FramePlan
 from nnapi_prof.bundle.precision import MixedPrecision
 from nnapi_prof.convert.deserialize import deserialize
 from nnapi_prof.convert.pool import Blob
@@ -156,6 +157,8 @@ def _write(folder: Path, bundle: Bundle, model: Path) -> None:
         manifest["plan_set"] = bundle.plan_set.to_json()
     if bundle.mixed is not None:
         manifest["mixed_precision"] = bundle.mixed.to_json()
+    if bundle.frames is not None:
+        manifest["frames"] = bundle.frames.to_json()
     manifest["sha256"] = _checksum(manifest)
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1))
 
@@ -257,6 +260,11 @@ def read_bundle(path: Path) -> Bundle:
             plan_set=(
                 PlanSet.from_json(data["plan_set"], len(data["plans"]))
                 if "plan_set" in data
+                else None
+            ),
+            frames=(
+                FramePlan.from_json(data["frames"], len(data["plans"]))
+                if "frames" in data
                 else None
             ),
             mixed=(

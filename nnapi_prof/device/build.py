@@ -45,13 +45,9 @@ SOURCES = (
     "emulator/*.[ch]",
     "emulator/*.map",
     "src/*.[ch]",
-)
-CMAKE_SOURCES = (
-    "library/CMakeLists.txt",
     "library/*.[ch]",
-    "library/*.map",
-    "library/java/*.[cm]*",
 )
+CMAKE_SOURCES = ("library/CMakeLists.txt", "library/*.map", "library/java/*.[cm]*")
 """Read by every build, and no part of an agent."""
 # What is kept of a build: an Android agent can be checked part by part.
 _PARTS = {

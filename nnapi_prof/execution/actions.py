@@ -12,6 +12,7 @@ from nnapi_prof.device.protocol.actions import (
     MODE_FLAGS,
     ActionFlag,
     ActionSpec,
+    FramesSpec,
     SegmentSpec,
     Source,
     TensorSpec,
@@ -76,11 +77,13 @@ def build_action(
     timing: Timing,
     options: ActionOptions,
     keep: Collection[str] = (),
+    frames: FramesSpec | None = None,
 ) -> PreparedAction:
     """The action that runs some models one after the other, each on its target.
 
     ``feed`` is asked for every value that none of them makes; the values in ``keep`` come home
-    after the last run. ``number`` is the action's id in ``request``.
+    after the last run. ``number`` is the action's id in ``request``. With ``frames`` the models are
+    those of several plans, and what is kept is compared and stays there.
     """
     tensors: list[TensorSpec] = []
     index: dict[str, int] = {}
@@ -97,7 +100,8 @@ def build_action(
             if name not in index:
                 add(name, tensor_type, *feed(name), False)
         for name, tensor_type in zip(region.outputs, region.output_types, strict=True):
-            add(name, tensor_type, Source.SEGMENT, 0, name in keep)
+            if frames is None or name not in index:
+                add(name, tensor_type, Source.SEGMENT, 0, name in keep)
         segments.append(
             SegmentSpec.on(
                 target,
@@ -118,5 +122,6 @@ def build_action(
         cpu_mask=cpu_mask(options.conditions.cpus),
         memory_kb=options.memory_kb,
         group=options.group,
+        frames=frames,
     )
     return PreparedAction(spec, index)

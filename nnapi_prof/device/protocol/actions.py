@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,10 @@ from nnapi_prof.graph.plan import AUTO, TARGET_KINDS, Engine, Preference, Target
 MAX_RUNS = 100_000
 MAX_BESIDE = 8
 """Segments that may run at once."""
+MAX_IN_FLIGHT = 63
+"""Frames that a queue takes at once."""
+MAX_VARIANTS = 64
+"""Of the inputs of frames."""
 MAX_GROUP = 32
 """Actions that may run interleaved."""
 BIG_CORES = 0
@@ -46,6 +51,8 @@ class ActionFlag(enum.IntFlag):
     """No shared memory for NNAPI."""
     BESIDE = 16
     """Segments run alone and then all at once, each on a processor of its own."""
+    FRAMES = 32
+    """Plans run many frames at once; set where an action has :class:`FramesSpec`."""
 
 
 MODE_FLAGS = {
@@ -132,6 +139,19 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
+class FramesSpec:
+    """An action whose segments are those of some plans, one plan after the other, and whose runs
+    are frames: each takes a plan, and several are on their way at once."""
+
+    plans: tuple[tuple[int, float], ...]
+    """Of each plan: how many segments, and its share of the frames, in all 1."""
+    in_flight: int
+    """Frames on their way at most, 1 to :data:`MAX_IN_FLIGHT`."""
+    variants: int = 1
+    """Inputs that frames take in turn: number n is the tensors' own, turned by n elements."""
+
+
+@dataclass(frozen=True, slots=True)
 class ActionSpec:
     """Segments that run in order, measured together. A unit is one segment, a plan several."""
 
@@ -146,6 +166,12 @@ class ActionSpec:
     """Resident memory its process may grow to; 0 leaves the limit to the agent."""
     group: int = 0
     """Consecutive actions of one number run interleaved; 0 runs alone."""
+    frames: FramesSpec | None = None
+
+    @property
+    def all_flags(self) -> ActionFlag:
+        """With what its frames say."""
+        return self.flags if self.frames is None else self.flags | ActionFlag.FRAMES
 
 
 def check_action(action: ActionSpec, n_blobs: int, n_models: int) -> None:
@@ -183,8 +209,23 @@ def check_action(action: ActionSpec, n_blobs: int, n_models: int) -> None:
             f"{what} is blob {tensor.value}, there are {n_blobs}",
         )
 
+    if action.frames is None:
+        _check_flow(action, range(len(action.segments)), n_models, require)
+        return
+    _check_frames(action, action.frames, require)
+    first = 0
+    for n_segments, _ in action.frames.plans:
+        _check_flow(action, range(first, first + n_segments), n_models, require)
+        first += n_segments
+
+
+def _check_flow(
+    action: ActionSpec, numbers: range, n_models: int, require: Callable[[bool, str], None]
+) -> None:
+    """Of the segments of one plan."""
     ready = {i for i, t in enumerate(action.tensors) if t.source is not Source.SEGMENT}
-    for index, segment in enumerate(action.segments):
+    for index in numbers:
+        segment = action.segments[index]
         what = f"segment {index}"
         agents = TARGET_KINDS[segment.engine].code is not None
         require(agents, f"{what} runs on {segment.engine.value}")
@@ -201,6 +242,21 @@ def check_action(action: ActionSpec, n_blobs: int, n_models: int) -> None:
         for tensor_index in segment.outputs:
             require(tensor_index not in ready, f"{what} writes tensor {tensor_index} a second time")
             ready.add(tensor_index)
+
+
+def _check_frames(
+    action: ActionSpec, frames: FramesSpec, require: Callable[[bool, str], None]
+) -> None:
+    alone = not action.flags & (ActionFlag.UNTIMED | ActionFlag.BESIDE)
+    require(alone, "frames at once are timed, and not side by side")
+    require(1 <= frames.in_flight <= MAX_IN_FLIGHT, f"{frames.in_flight} frames in flight")
+    require(1 <= frames.variants <= MAX_VARIANTS, f"{frames.variants} variants of the inputs")
+    n_segments = [n for n, _ in frames.plans]
+    whole = all(n > 0 for n in n_segments) and sum(n_segments) == len(action.segments)
+    require(whole, f"plans of {n_segments} segments, there are {len(action.segments)}")
+    shares = [share for _, share in frames.plans]
+    one = all(0 < share <= 1 for share in shares) and abs(math.fsum(shares) - 1) < 1e-6
+    require(one, f"shares of {shares}, above 0 and 1 in all wanted")
 
 
 def _check_beside(action: ActionSpec, require: Callable[[bool, str], None]) -> None:

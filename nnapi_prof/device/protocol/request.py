@@ -95,10 +95,9 @@ class RequestBuilder:
         return max(alone, *groups.values(), 0)
 
     def _version(self) -> int:
-        flags = (action.flags for action in self._actions.values())
-        return (
-            PROTOCOL_VERSION if any(ActionFlag.BESIDE in each for each in flags) else OLDEST_VERSION
-        )
+        newer = ActionFlag.BESIDE | ActionFlag.FRAMES
+        flags = (action.all_flags for action in self._actions.values())
+        return PROTOCOL_VERSION if any(each & newer for each in flags) else OLDEST_VERSION
 
     def build(self) -> bytes:
         """The request's bytes. The same additions in the same order give the same bytes."""
@@ -167,6 +166,10 @@ def _action(action: ActionSpec, strings: _Strings) -> bytes:
             segment.model,
         )
         out += _ports(segment.inputs) + _ports(segment.outputs)
+    if action.frames is not None:
+        frames = action.frames
+        out += struct.pack("<III", frames.in_flight, frames.variants, len(frames.plans))
+        out += b"".join(struct.pack("<Id", *plan) for plan in frames.plans)
     return bytes(out)
 
 
@@ -175,7 +178,7 @@ def _head(action: ActionSpec) -> bytes:
     return _HEAD.pack(
         action.id,
         timing.timeout_ms,
-        action.flags,
+        action.all_flags,
         action.threads,
         action.cpu_mask,
         action.memory_kb,

@@ -7,6 +7,7 @@ another kind, or a number that cannot be, is a SerializationError.
 
 from __future__ import annotations
 
+import enum
 import hashlib
 import json
 import math
@@ -91,6 +92,49 @@ class KeptOutput:
     sha256: str
 
 
+class Outcome(enum.Enum):
+    """What became of a frame."""
+
+    SAME = "same"
+    """Its outputs are those of its plan run alone, bit by bit."""
+    DIFFERS = "differs"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class FrameSample:
+    """One frame of many at once; times are ns of the action's clock."""
+
+    plan: int
+    """Of the action's."""
+    outcome: Outcome
+    begin_ns: int
+    """It was handed in."""
+    end_ns: int
+    """Its last segment was done, or failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpanSample:
+    """When a segment of an action ran for a frame."""
+
+    segment: int
+    frame: int
+    begin_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class FrameSamples:
+    """All frames of an action, in the order in which they were handed in."""
+
+    frames: tuple[FrameSample, ...]
+    spans: tuple[SpanSample, ...] = field(repr=False)
+    """By segment, and then by frame."""
+    failure: str | None
+    """Of the first frame that failed."""
+
+
 @dataclass(frozen=True, slots=True)
 class ActionResult:
     """What became of one action; where not ok it keeps the samples from before the fault."""
@@ -122,6 +166,9 @@ class ActionResult:
     """The runs' times had become stable before the recorded ones."""
     cpu_mask: str | None = None
     """The affinity kept to, as hex text."""
+    frames: FrameSamples | None = None
+    """Of an action that runs many at once: then its samples are these, and ``rounds`` tell how many
+    of them each has."""
 
     @property
     def ok(self) -> bool:
@@ -278,6 +325,33 @@ def _output(line: Fields) -> KeptOutput:
     )
 
 
+def _frames(line: Fields | None) -> FrameSamples | None:
+    if line is None:
+        return None
+    begins, ends = line.times("begin_ns"), line.times("end_ns")
+    plans, outcomes = line.times("plan"), line.many("outcome", str)
+    spans = line.many("spans", list)
+    words = {outcome.value: outcome for outcome in Outcome}
+    fits = len(begins) == len(ends) == len(plans) == len(outcomes) and words.keys() >= set(outcomes)
+    whole = all(
+        len(row) % 3 == 0 and all(type(n) is int and 0 <= n <= MAX_NS for n in row) for row in spans
+    )
+    if not fits or not whole or any(n >= len(begins) for row in spans for n in row[::3]):
+        raise SerializationError("the agent's result: its frames and spans do not fit together")
+    return FrameSamples(
+        tuple(
+            FrameSample(plan, words[outcome], begin, end)
+            for plan, outcome, begin, end in zip(plans, outcomes, begins, ends, strict=True)
+        ),
+        tuple(
+            SpanSample(segment, *row[i : i + 3])
+            for segment, row in enumerate(spans)
+            for i in range(0, len(row), 3)
+        ),
+        line.optional("failure", str),
+    )
+
+
 def _result(line: Fields) -> ActionResult:
     return ActionResult(
         action=line.number("action"),
@@ -298,6 +372,7 @@ def _result(line: Fields) -> ActionResult:
         warmup_runs=line.optional_number("warmup_runs", MAX_INT32),
         warm=line.optional("warm", bool),
         cpu_mask=line.optional("cpu_mask", str),
+        frames=_frames(line.optional_inner("frames")),
     )
 
 

@@ -1,0 +1,89 @@
+"""Ways of running many frames: which plans they take, and how many are on their way at once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from nnapi_prof.bundle.bundle import Choice, PlanSet, SelectionRule
+from nnapi_prof.errors import SerializationError, visible
+
+MOST_IN_FLIGHT = 63
+"""The runtime library's queue has room for no more."""
+MOST_WAYS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class FrameWay:
+    """One way of running many frames."""
+
+    name: str
+    """For people: ``mixture of plans``, ``all-cpu``."""
+    choices: tuple[Choice, ...]
+    """Plans of the bundle, with their shares of the frames."""
+    predicted_per_second: float | None = None
+    """Frames; None where nothing predicts it."""
+    threads: int | None = None
+    """Of the CPU engine, on any core; None: what the bundle's conditions say."""
+
+    def __post_init__(self) -> None:
+        PlanSet(SelectionRule.MIXTURE, self.choices)  # checks the shares
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "plans": [[choice.plan, choice.share] for choice in self.choices],
+            "predicted_per_second": self.predicted_per_second,
+            "threads": self.threads,
+        }
+
+    @classmethod
+    def from_json(cls, data: Any, n_plans: int) -> FrameWay:
+        """Raises SerializationError where it is no way of running these plans."""
+        rows = data["plans"]
+        if not all(type(plan) is int and 0 <= plan < n_plans for plan, _ in rows):
+            raise SerializationError(f"a way of running frames names plans beyond {n_plans}")
+        rate, threads = data["predicted_per_second"], data["threads"]
+        if not (rate is None or (type(rate) in (int, float) and math.isfinite(rate))):
+            raise SerializationError("a prediction of frames per second is no number")
+        if not (threads is None or (type(threads) is int and threads > 0)):
+            raise SerializationError("a way of running frames has no number of threads")
+        choices = tuple(Choice(plan, share=float(share)) for plan, share in rows)
+        return cls(visible(str(data["name"]), 100), choices, rate, threads)
+
+
+@dataclass(frozen=True, slots=True)
+class FramePlan:
+    """How a bundle runs many frames, and what else one could do."""
+
+    in_flight: int
+    """Frames that were handed in and are not out, at most."""
+    ways: tuple[FrameWay, ...]
+    """The one that is meant, then its rivals."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.in_flight <= MOST_IN_FLIGHT or not 1 <= len(self.ways) <= MOST_WAYS:
+            raise SerializationError(
+                f"{self.in_flight} frames in flight in {len(self.ways)} ways: 1 to {MOST_IN_FLIGHT}"
+                f" are possible, and 1 way to {MOST_WAYS}"
+            )
+
+    @property
+    def plan_set(self) -> PlanSet | None:
+        """What selects a frame's plan; None where all frames take the bundle's first."""
+        choices = self.ways[0].choices
+        is_first = [choice.plan for choice in choices] == [0]
+        return None if is_first else PlanSet(SelectionRule.MIXTURE, choices)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"in_flight": self.in_flight, "ways": [way.to_json() for way in self.ways]}
+
+    @classmethod
+    def from_json(cls, data: Any, n_plans: int) -> FramePlan:
+        """The inverse of :meth:`to_json`, for a bundle of so many plans. Raises
+        SerializationError."""
+        if type(data["in_flight"]) is not int:
+            raise SerializationError("the number of frames in flight is none")
+        ways = tuple(FrameWay.from_json(row, n_plans) for row in data["ways"])
+        return cls(data["in_flight"], ways)

@@ -1,0 +1,338 @@
+"""Runs many frames at once on a device, in one or several ways, and says how many a second it does.
+
+The agent runs each way through the runtime library's queue (PROTOCOL.md, "Frames at once"), in a
+process of its own; the ways take turns in rounds. Of each round the time counts in which as many
+frames as may be were on their way: from the first frame that came out once that many had been
+handed in, to the last one before the handing-in ended.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from nnapi_prof.bundle.bundle import Bundle, Choice
+from nnapi_prof.bundle.frames import MOST_IN_FLIGHT, FramePlan, FrameWay
+from nnapi_prof.costs.conditions import ALL, Conditions
+from nnapi_prof.device.agent import AgentClient
+from nnapi_prof.device.protocol.actions import FramesSpec, Groups, Timing
+from nnapi_prof.device.protocol.request import RequestBuilder
+from nnapi_prof.device.protocol.results import (
+    ActionResult,
+    FrameSample,
+    FrameSamples,
+    Outcome,
+)
+from nnapi_prof.errors import SerializationError, UsageError
+from nnapi_prof.execution.actions import build_action
+from nnapi_prof.execution.options import RunOptions
+from nnapi_prof.execution.timing import feed_of, plan_key, why_failed
+from nnapi_prof.graph.plan import Engine, Plan, Target
+
+CPU_LANE = "cpu"
+OWN_CHOICE = "nnapi"
+"""The lane of NNAPI's own choice."""
+FRAMES_A_LANE = 4
+"""In flight, where nobody says how many: as the runtime library does it."""
+VARIANTS = 4
+"""Of the inputs. One on a simulated phone, where each computes the whole model once more."""
+CLOSE = 0.01
+"""Relative difference of two rates below which the way of fewer plans is taken."""
+ALL_CORES = "all-cpu, every core"
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class LaneSpan:
+    """What a lane did for how long: one segment of a frame."""
+
+    lane: str
+    """``cpu``, an accelerator's name, or ``nnapi`` where NNAPI chose."""
+    plan: int
+    """Of the bundle's."""
+    segment: int
+    """Of the plan's."""
+    frame: int
+    begin_ns: int
+    """Of the agent's clock, as are the frames' times."""
+    end_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class WayRun:
+    """One way of running frames, as it ran."""
+
+    way: FrameWay
+    in_flight: int
+    frames: tuple[FrameSample, ...] = field(default=(), repr=False)
+    """In the order in which they were handed in; their plans are the way's, by index."""
+    spans: tuple[LaneSpan, ...] = field(default=(), repr=False)
+    """What ran on which lane, and when."""
+    rounds: tuple[int, ...] = ()
+    """How many frames each round had, in order."""
+    error: str | None = None
+    """Why it did not run to its end; the sentence of the first frame that failed, where some did.
+    """
+
+    @property
+    def lanes(self) -> tuple[str, ...]:
+        """The lanes that ran anything, the CPU first."""
+        names = {span.lane for span in self.spans}
+        return tuple(sorted(names, key=lambda name: (name != CPU_LANE, name)))
+
+    @property
+    def frames_per_second(self) -> float | None:
+        """None where no frame was measured."""
+        counted = [_steady(frames, self.in_flight) for frames in self._each_round()]
+        ns = sum(ns for _, ns in counted)
+        return 1e9 * sum(n for n, _ in counted) / ns if ns else None
+
+    @property
+    def predicted_per_second(self) -> float | None:
+        return self.way.predicted_per_second
+
+    def latency_ns(self, share: float) -> float | None:
+        """What that share of frames took at most, from being handed in to the end of their last
+        segment; None where none was measured. The first of each round are left out."""
+        times = [
+            frame.end_ns - frame.begin_ns
+            for frames in self._each_round()
+            for frame in (frames[self.in_flight :] or frames)
+            if frame.outcome is not Outcome.FAILED
+        ]
+        if len(times) < 2:
+            return float(times[0]) if times else None
+        return statistics.quantiles(times, n=100, method="inclusive")[round(100 * share) - 1]
+
+    @property
+    def outcomes(self) -> Counter[Outcome]:
+        """How many frames gave, bit by bit, what their plan gives alone, and how many did not."""
+        return Counter(frame.outcome for frame in self.frames)
+
+    def _each_round(self) -> Iterator[Sequence[FrameSample]]:
+        first = 0
+        for n in self.rounds:
+            yield self.frames[first : first + n]
+            first += n
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "way": self.way.to_json(),
+            "in_flight": self.in_flight,
+            "rounds": list(self.rounds),
+            "error": self.error,
+            "frames": [[f.plan, f.outcome.value, f.begin_ns, f.end_ns] for f in self.frames],
+            "lanes": list(self.lanes),
+            "spans": [
+                [self.lanes.index(s.lane), s.plan, s.segment, s.frame, s.begin_ns, s.end_ns]
+                for s in self.spans
+            ],
+        }
+
+    @classmethod
+    def from_json(cls, data: Any, n_plans: int) -> WayRun:
+        """The inverse of :meth:`to_json`. Raises ValueError, TypeError or KeyError, of which
+        SerializationError is none, where it is no such run."""
+        numbers = [n for row in data["spans"] for n in row]
+        numbers += [n for _, _, *times in data["frames"] for n in times]
+        if not all(type(n) is int and 0 <= n < 2**63 for n in (*numbers, *data["rounds"])):
+            raise SerializationError("the times of frames are no numbers of nanoseconds")
+        lanes = [str(name) for name in data["lanes"]]
+        return cls(
+            FrameWay.from_json(data["way"], n_plans),
+            int(data["in_flight"]),
+            tuple(FrameSample(p, Outcome(word), *times) for p, word, *times in data["frames"]),
+            tuple(LaneSpan(lanes[lane], *rest) for lane, *rest in data["spans"]),
+            tuple(data["rounds"]),
+            data["error"],
+        )
+
+
+def _steady(frames: Sequence[FrameSample], in_flight: int) -> tuple[int, int]:
+    """How many frames came out while as many as may be were on their way, and in how many ns; of a
+    few frames all of them."""
+    if not frames:
+        return 0, 0
+    ends = sorted(frame.end_ns for frame in frames)
+    last_begin = frames[-1].begin_ns
+    counted = [ns for ns in ends[min(in_flight, len(ends)) - 1 :] if ns <= last_begin]
+    if len(counted) < 3:
+        return len(frames), ends[-1] - frames[0].begin_ns
+    return len(counted) - 1, counted[-1] - counted[0]
+
+
+def lane_of(target: Target) -> str:
+    """The lane that a target's segments run on."""
+    if target.engine is Engine.CPU:
+        return CPU_LANE
+    name = target.accelerator
+    return OWN_CHOICE if name in (None, "auto") else str(name)
+
+
+def usual_in_flight(plans: Sequence[Plan]) -> int:
+    """As many as the runtime library takes where nobody says how many."""
+    lanes = {lane_of(segment.target) for plan in plans for segment in plan.segments}
+    return min(FRAMES_A_LANE * len(lanes), MOST_IN_FLIGHT)
+
+
+def ways_of(bundle: Bundle) -> FramePlan:
+    """How a bundle runs many frames; of one that was not made for it each plan, one by one."""
+    if bundle.frames is not None:
+        return bundle.frames
+    distinct = {plan_key(plan): index for index, plan in reversed([*enumerate(bundle.plans)])}
+    ways = [
+        FrameWay(bundle.plans[index].name, (Choice(index),))
+        for index in sorted(distinct.values())
+        if not _on_host(bundle.plans[index])
+    ]
+    if not ways:
+        raise UsageError(
+            "many frames at once run on the device, and every plan of this bundle has segments that"
+            " only eager PyTorch runs"
+        )
+    return FramePlan(usual_in_flight([bundle.plan]), tuple(ways))
+
+
+def _on_host(plan: Plan) -> bool:
+    return any(segment.target.engine is Engine.HOST for segment in plan.segments)
+
+
+def conditions_of(way: FrameWay, conditions: Conditions) -> Conditions:
+    """Those that a way runs under, in a bundle of some conditions."""
+    if way.threads is None:
+        return conditions
+    return replace(conditions, threads=way.threads, cpus=ALL)
+
+
+def time_frames(
+    bundle: Bundle,
+    plan: FramePlan,
+    inputs: Sequence[torch.Tensor],
+    client: AgentClient,
+    options: RunOptions,
+    n_frames: int,
+    progress: Progress | None = None,
+) -> tuple[WayRun, ...]:
+    """Runs ``n_frames`` frames in each way of ``plan``, as many at once as it says.
+
+    ``inputs`` are logical tensors, in the order of the graph's; frames take them and, on a real
+    device, some that are made of them by turning. A way that fails has its error; frames that fail
+    do not end it. Plans with segments on the host are not run: they have an error.
+    """
+    values = dict(zip(bundle.graph.inputs, inputs, strict=True))
+    simulated = client.info().simulated
+    timing = _timing(options, simulated, n_frames, plan.in_flight)
+    request, groups = RequestBuilder(), Groups()
+    runs = {
+        number: WayRun(way, plan.in_flight, error="segments that only eager PyTorch runs")
+        for number, way in enumerate(plan.ways)
+    }
+    for number, way in enumerate(plan.ways):
+        plans = [bundle.plans[choice.plan] for choice in way.choices]
+        if any(map(_on_host, plans)):
+            continue
+        models = [(s.target, bundle.region(s.units, s.target)) for p in plans for s in p.segments]
+        weights = {id(buffer): len(buffer) for _, region in models for buffer in region.buffers}
+        action = replace(
+            options.action(groups.number("frames", sum(weights.values()))),
+            conditions=conditions_of(way, options.conditions),
+        )
+        shares = [(len(p.segments), c.share) for p, c in zip(plans, way.choices, strict=True)]
+        frames = FramesSpec(tuple(shares), plan.in_flight, 1 if simulated else VARIANTS)
+        feed = feed_of(bundle, values, request)
+        request.add_action(
+            build_action(
+                number, models, feed, request, timing, action, bundle.graph.outputs, frames
+            ).spec
+        )
+    done = 0
+    for event in client.run(request.request()):
+        if isinstance(event, ActionResult):
+            way = plan.ways[event.action]
+            runs[event.action] = _way_run(bundle, way, plan.in_flight, event)
+            done += 1
+            if progress is not None:
+                progress(way.name, done, len(plan.ways))
+    return tuple(runs[number] for number in range(len(plan.ways)))
+
+
+def _timing(options: RunOptions, simulated: bool, n_frames: int, in_flight: int) -> Timing:
+    rounds = 1 if simulated else max(1, min(options.rounds, n_frames // (4 * in_flight)))
+    return Timing(
+        rounds=rounds,
+        min_runs=n_frames if simulated else min(n_frames, 3 * in_flight * rounds),
+        max_runs=n_frames,
+        budget_ns=options.budget_ms * 1_000_000,
+        cooldown_ms=round(options.cooldown_s * 1000),
+        timeout_ms=options.timeout_s * 1000,
+    )
+
+
+def _way_run(bundle: Bundle, way: FrameWay, in_flight: int, result: ActionResult) -> WayRun:
+    samples = result.frames or FrameSamples((), (), None)
+    places = [
+        (choice.plan, number, lane_of(segment.target))
+        for choice in way.choices
+        for number, segment in enumerate(bundle.plans[choice.plan].segments)
+    ]
+    if any(f.plan >= len(way.choices) for f in samples.frames) or any(
+        span.segment >= len(places) for span in samples.spans
+    ):
+        raise SerializationError("the agent's result: a frame has a plan or segment that is none")
+    spans = tuple(
+        LaneSpan(lane, plan, segment, span.frame, span.begin_ns, span.end_ns)
+        for span in samples.spans
+        for plan, segment, lane in [places[span.segment]]
+    )
+    return WayRun(
+        way,
+        in_flight,
+        samples.frames,
+        spans,
+        tuple(each.runs for each in result.rounds),
+        samples.failure if result.ok else why_failed(result),
+    )
+
+
+# ---- choosing -----------------------------------------------------------------------------------
+
+
+def fastest(runs: Sequence[WayRun]) -> int:
+    """Index of the way of most frames per second; of those as fast as the fastest but for
+    :data:`CLOSE` that of fewest plans, and of these the first. Only ways that ran without a failed
+    frame; the first where there is none."""
+    rates = {
+        number: run.frames_per_second or 0.0
+        for number, run in enumerate(runs)
+        if run.error is None and run.frames_per_second
+    }
+    best = max(rates.values(), default=0.0)
+    good = [number for number, rate in rates.items() if rate >= best * (1 - CLOSE)]
+    return min(good, key=lambda n: (len(runs[n].way.choices), n), default=0)
+
+
+def all_cores(bundle: Bundle, threads: int) -> FrameWay | None:
+    """The rule that gives the CPU engine every core of a device, where a plan of the bundle is all
+    on the CPU and the conditions leave it fewer."""
+    if threads <= bundle.conditions.threads:
+        return None
+    for index, plan in enumerate(bundle.plans):
+        if all(segment.target.engine is Engine.CPU for segment in plan.segments):
+            return FrameWay(ALL_CORES, (Choice(index),), threads=threads)
+    return None
+
+
+def with_way_first(bundle: Bundle, frames: FramePlan, first: int) -> Bundle:
+    """The bundle with that way as the one that is meant, and its conditions."""
+    way = frames.ways[first]
+    ways = (way, *(other for other in frames.ways if other is not way))
+    conditions = conditions_of(way, bundle.conditions)
+    frames = replace(frames, ways=ways)
+    return replace(bundle, frames=frames, plan_set=frames.plan_set, conditions=conditions)
+
