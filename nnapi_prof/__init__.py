@@ -54,7 +54,6 @@ _WHERE = {
     "read_costs": "api.costs",
     "read_plan": "api.plan",
     "run": "api.result",
-    "throughput": "api.throughput",
 }
 """Public name -> the module that defines it. ``__init__.pyi`` has the same for type checkers and
 editors (here, imports under TYPE_CHECKING would run against the layers)."""

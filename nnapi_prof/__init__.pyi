@@ -25,7 +25,6 @@ from nnapi_prof.api.plan import read_plan as read_plan
 from nnapi_prof.api.result import Result as Result
 from nnapi_prof.api.result import run as run
 from nnapi_prof.api.throughput import Throughput as Throughput
-from nnapi_prof.api.throughput import throughput as throughput
 from nnapi_prof.errors import NnapiProfError as NnapiProfError
 from nnapi_prof.graph.plan import Target as Target
 from nnapi_prof.graph.unit import Unit as Unit

@@ -189,6 +189,16 @@ class Flights:
         points = (self._best(number) for number in numbers)
         return tuple(point for point in points if point is not None)
 
+    def period_ns(self, rate: Rate, frames: int) -> float:
+        """Of a frame, where so many are in flight and run like this; whatever the limits are."""
+        if rate.rule in ONE_BY_ONE:
+            return rate.period_ns
+        periods = [
+            simulate(self._lanes, self._ways[id(rate)], rate.shares, frames, dispatch).period_ns
+            for dispatch in self._dispatches
+        ]
+        return max(rate.period_ns, min(periods))
+
     def _best(self, frames: int) -> InFlight | None:
         """The most frames per second with so many in flight; None where nothing keeps the limits"""
         best: InFlight | None = None

@@ -63,6 +63,10 @@ class ThroughputPlan:
     """Of the least time a frame can take, with however many in flight."""
     baselines: tuple[Rate, ...]
     """What else one could do; with any number of frames in flight."""
+    baseline_plans: tuple[tuple[Plan, ...], ...]
+    """Of each of them, in order of their shares."""
+    baseline_periods_ns: tuple[float, ...]
+    """Of each of them, with as many frames in flight as ``chosen`` has."""
     curve: tuple[InFlight, ...]
     """By frames in flight, ascending; all within the limits of latency and memory."""
     chosen: InFlight | None
@@ -168,10 +172,12 @@ def throughput_of(
         [loads_of(problem, lanes, plan) for plan in rate.plans]
     )
     bound_ns = min(result.bound_ns, best.period_ns)
+    rivals_rates = baseline_rates(candidates)
     is_met = best.period_ns <= bound_ns * (1 + MET)
     return ThroughputPlan(
         plans=tuple(
-            _plan(problem, simulated, number, plan) for number, plan in enumerate(rate.plans, 1)
+            _plan(problem, simulated, f"mixture-{number}", plan)
+            for number, plan in enumerate(rate.plans, 1)
         ),
         shares=rate.shares,
         rule=rate.rule,
@@ -187,7 +193,18 @@ def throughput_of(
             limited,
             OBJECTIVE,
         ),
-        baselines=baseline_rates(candidates),
+        baselines=rivals_rates,
+        baseline_plans=tuple(
+            tuple(
+                _plan(problem, simulated, f"{each.rule.value} {number}", plan)
+                for number, plan in enumerate(each.plans, 1)
+            )
+            for each in rivals_rates
+        ),
+        baseline_periods_ns=tuple(
+            each.period_ns if chosen is None else flights.period_ns(each, chosen.frames_in_flight)
+            for each in rivals_rates
+        ),
         curve=curve,
         chosen=chosen,
     )
@@ -233,7 +250,7 @@ def _serial(
     return result.placements, (result.placements, *result.plans)
 
 
-def _plan(problem: Problem, simulated: bool, number: int, placements: Sequence[Placement]) -> Plan:
+def _plan(problem: Problem, simulated: bool, name: str, placements: Sequence[Placement]) -> Plan:
     segments = tuple(segment_of(problem, p, cause_of_optimum(problem, p)) for p in placements)
     converting_ns = problem.conversions_ns(placements)
-    return Plan(f"mixture-{number}", segments, simulated, conversions_ns=converting_ns)
+    return Plan(name, segments, simulated, conversions_ns=converting_ns)

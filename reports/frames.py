@@ -18,6 +18,8 @@ from nnapi_prof.convert.region import Permutes
 from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.views import marginal
+from nnapi_prof.device.protocol.results import Outcome
+from nnapi_prof.execution.frames import WayRun
 from nnapi_prof.execution.report import PlanRun, RunReport
 from nnapi_prof.graph.plan import Plan, Target
 from nnapi_prof.graph.unit import UnitGraph
@@ -46,6 +48,10 @@ MEASUREMENT_COLUMNS = (
     "input_bytes", "output_bytes", "reason", "measured_at",
 )  # fmt: skip
 RESIDUAL_COLUMNS = ("target", "relative_error")
+RATE_COLUMNS = (
+    "way", "plans", "predicted_per_second", "frames_per_second", "error", "against_plan",
+    "latency_ms", "latency_95_ms", "frames", "same", "failure",
+)  # fmt: skip
 
 
 def frame_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
@@ -315,3 +321,29 @@ def _percentiles(samples_ns: Sequence[int]) -> tuple[float, float]:
         return math.nan, math.nan
     low, high = np.percentile(samples_ns, [10, 90]) / NS_PER_MS
     return float(low), float(high)
+
+
+def rate_frame(runs: Sequence[WayRun]) -> pd.DataFrame:
+    """A row for each way of running many frames at once, the one that is meant first."""
+    rows = []
+    for run in runs:
+        rate, first = run.frames_per_second, runs[0].frames_per_second
+        predicted = run.predicted_per_second
+        latencies = [run.latency_ns(0.5), run.latency_ns(0.95)]
+        median, most = (math.nan if ns is None else ns / NS_PER_MS for ns in latencies)
+        rows.append(
+            {
+                "way": run.way.name,
+                "plans": len(run.way.choices),
+                "predicted_per_second": math.nan if predicted is None else predicted,
+                "frames_per_second": math.nan if rate is None else rate,
+                "error": (predicted - rate) / rate if rate and predicted is not None else math.nan,
+                "against_plan": rate / first if rate and first else math.nan,
+                "latency_ms": median,
+                "latency_95_ms": most,
+                "frames": len(run.frames),
+                "same": run.outcomes[Outcome.SAME],
+                "failure": run.error or "",
+            }
+        )
+    return pd.DataFrame(rows, columns=list(RATE_COLUMNS))

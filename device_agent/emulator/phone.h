@@ -154,8 +154,8 @@ struct np_phone {
   struct np_unit_model cpu; /* the agent's CPU engine, one thread */
   double thread_scaling;    /* what the second thread adds, of one thread's speed */
   double contention; /* times as long while another processor is busy, beside all else; 0: 1 */
-  double memory_bandwidth;  /* bytes/ns that all processors share; 0: each has its own alone */
-  double cpu_khz;           /* clock of the CPU where nothing throttles; 0: not described */
+  double memory_bandwidth; /* bytes/ns that all processors share; 0: each has its own alone */
+  double cpu_khz;          /* clock of the CPU where nothing throttles; 0: not described */
   struct np_accelerator accelerators[NP_MAX_ACCELERATORS];
   uint32_t n_accelerators;
   double noise_spread; /* standard deviation of the logarithm of a run's time */

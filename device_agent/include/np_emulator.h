@@ -53,9 +53,9 @@ typedef int32_t np_emulator_throttled_fn(void);
 
 /* Lets n threads be processors that work at once, at most 8: from now on the clock is shared by the
  * lanes 0 to n - 1. Each thread enters one, and leaves it; the clock stands until all lanes have a
- * run, rest or left, and what each run takes depends on those beside it (PHONES.md, "Lanes"). Ends when
- * the last one leaves. Lanes may not share a compilation. 0, or -1 in real time and where there are
- * lanes already. */
+ * run, rest or left, and what each run takes depends on those beside it (PHONES.md, "Lanes"). Ends
+ * when the last one leaves. Lanes may not share a compilation. 0, or -1 in real time and where
+ * there are lanes already. */
 typedef int32_t np_emulator_lanes_fn(uint32_t n);
 typedef void np_emulator_enter_fn(uint32_t lane);
 typedef void np_emulator_leave_fn(void);

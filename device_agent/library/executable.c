@@ -79,7 +79,7 @@ nnp_status np_executable_open(const struct np_bundle_plan *plan, const nnp_optio
   if (!needed || library->nnapi || library->why.text[0] != 0) {
     return NNP_OK;
   }
-  struct np_verdict trial = {.status = NP_OK};
+  struct np_trial_verdict trial = {.status = NP_OK};
   if ((options->flags & NNP_TRIAL) != 0) {
     np_trial_open(options->nnapi_library, trial_limit(options), &trial);
   }

@@ -31,7 +31,7 @@ struct np_executable {
   uint32_t n_contexts;
   struct np_context *contexts;
   struct np_segment_facts *facts; /* [n_segments] */
-  struct np_verdict *verdicts;    /* [n_segments] of trials, NULL: there was none */
+  struct np_trial_verdict *verdicts;    /* [n_segments] of trials, NULL: there was none */
   struct np_fallback fallback;    /* the engine of NNAPI's segments; it stays where it is */
 };
 

@@ -14,7 +14,7 @@ struct np_compiled {
   struct np_engine engine;    /* who runs it */
   struct np_compiled *inner;  /* what that one compiled it to; NULL: the guard has it */
   struct np_guard *guard;     /* of NNAPI's calls, NULL: they are called without limits */
-  struct np_verdict too_late; /* of a run that was given up */
+  struct np_trial_verdict too_late; /* of a run that was given up */
   struct np_stand_in stand_in;
 };
 
@@ -154,7 +154,7 @@ static enum np_status fallback_compile(void *ctx, const struct np_model *model,
     status = NP_MISSING;
     cause = fallback->missing_cause;
   } else if (fallback->verdicts && fallback->verdicts[options->number].cause != NNP_NO_CAUSE) {
-    const struct np_verdict *verdict = &fallback->verdicts[options->number];
+    const struct np_trial_verdict *verdict = &fallback->verdicts[options->number];
     *fault = verdict->fault;
     status = verdict->status;
     cause = verdict->cause;
@@ -203,7 +203,7 @@ static enum np_status fallback_run(struct np_compiled *self, const struct np_io 
       return status;
     }
     if (status == NP_DEADLINE) { /* to be asked again, with memory that the driver has not */
-      self->too_late = (struct np_verdict){NNP_TOO_LATE, status, *fault};
+      self->too_late = (struct np_trial_verdict){NNP_TOO_LATE, status, *fault};
       return status;
     }
   } else {

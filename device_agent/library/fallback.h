@@ -18,7 +18,7 @@ struct np_stand_in {
 };
 
 /* What was found out about a segment in a process of its own. */
-struct np_verdict {
+struct np_trial_verdict {
   nnp_cause cause; /* NNP_NO_CAUSE: it ran, or was not tried */
   enum np_status status;
   struct np_fault fault;
@@ -35,7 +35,7 @@ struct np_fallback {
   nnp_log *log; /* NULL: nobody */
   void *log_context;
   uint32_t plan;
-  const struct np_verdict *verdicts; /* [n_segments], NULL: none was tried */
+  const struct np_trial_verdict *verdicts; /* [n_segments], NULL: none was tried */
   _Atomic uint32_t *n_left;          /* of the bundle */
 };
 

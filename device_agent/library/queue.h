@@ -83,7 +83,8 @@ struct nnp_queue {
 };
 
 /* nnp_queue_open for who has a bundle's data. With a simulator, whose phone is simulated and which
- * must outlive the queue, its clock tells the time; NNP_FAILED where the phone has no such lanes. */
+ * must outlive the queue, its clock tells the time; NNP_FAILED where the phone has no such lanes.
+ */
 nnp_status np_queue_make(const struct np_bundle *bundle, const nnp_queue_options *options,
                          struct np_simulator *simulator, nnp_queue **queue, nnp_error *error);
 

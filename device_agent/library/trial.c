@@ -17,7 +17,7 @@ struct trial {
   struct np_nnapi *nnapi;
   const struct np_model *model;
   const struct np_options *options;
-  struct np_verdict *verdict; /* shared with the parent */
+  struct np_trial_verdict *verdict; /* shared with the parent */
 };
 
 static struct np_io *make_ios(const struct np_graph *graph, uint32_t n, const uint32_t *operands) {
@@ -57,7 +57,7 @@ static enum np_status compile_and_run(const struct trial *trial, struct np_fault
 
 static int try(void *ctx) {
   const struct trial *trial = ctx;
-  struct np_verdict *verdict = trial->verdict;
+  struct np_trial_verdict *verdict = trial->verdict;
   struct np_fault fault = {.has_code = 0};
   int has_compiled = 0;
   if (trial->nnapi) {
@@ -75,29 +75,29 @@ static int try(void *ctx) {
 
 /* What became of the child that did not tell itself. */
 static void judge(enum np_event event, const struct np_outcome *outcome, uint32_t limit_ms,
-                  struct np_verdict *verdict) {
+                  struct np_trial_verdict *verdict) {
   struct np_message *why = &verdict->fault.why;
   char text[32];
   if (event == NP_EVENT_LATE) {
     np_message_set(why, "a trial in a process of its own took longer than %u ms", limit_ms);
-    *verdict = (struct np_verdict){NNP_TOO_LATE, NP_DEADLINE, {.why = *why}};
+    *verdict = (struct np_trial_verdict){NNP_TOO_LATE, NP_DEADLINE, {.why = *why}};
   } else if (event == NP_EVENT_TOO_BIG) {
     np_message_set(why, "a trial in a process of its own wanted more memory than there is");
-    *verdict = (struct np_verdict){NNP_CRASHED, NP_RUN_FAILED, {.why = *why}};
+    *verdict = (struct np_trial_verdict){NNP_CRASHED, NP_RUN_FAILED, {.why = *why}};
   } else if (outcome->signal != 0) {
     np_message_set(why, "a trial in a process of its own crashed: %s",
                    np_signal_name(outcome->signal, text, sizeof text));
-    *verdict = (struct np_verdict){NNP_CRASHED, NP_RUN_FAILED, {.why = *why}};
+    *verdict = (struct np_trial_verdict){NNP_CRASHED, NP_RUN_FAILED, {.why = *why}};
   } else if (outcome->exit_code != 0) {
     np_message_set(why, "a trial ended the process of its own with code %d", outcome->exit_code);
-    *verdict = (struct np_verdict){NNP_CRASHED, NP_RUN_FAILED, {.why = *why}};
+    *verdict = (struct np_trial_verdict){NNP_CRASHED, NP_RUN_FAILED, {.why = *why}};
   } else {
     why->text[sizeof why->text - 1] = 0; /* it is the child's */
   }
 }
 
-static void make_trial(struct trial *trial, uint64_t limit_ns, struct np_verdict *verdict) {
-  *verdict = (struct np_verdict){.cause = NNP_NO_TRIAL, .status = NP_NO_MEMORY};
+static void make_trial(struct trial *trial, uint64_t limit_ns, struct np_trial_verdict *verdict) {
+  *verdict = (struct np_trial_verdict){.cause = NNP_NO_TRIAL, .status = NP_NO_MEMORY};
   trial->verdict = np_shared_memory(sizeof *trial->verdict);
   if (!trial->verdict) {
     np_message_set(&verdict->fault.why, "no memory for a trial in a process of its own");
@@ -117,18 +117,18 @@ static void make_trial(struct trial *trial, uint64_t limit_ns, struct np_verdict
     *verdict = *trial->verdict;
     judge(event, &outcome, watch.timeout_ms, verdict);
   } else {
-    *verdict = (struct np_verdict){NNP_NO_TRIAL, status, {.why = why}};
+    *verdict = (struct np_trial_verdict){NNP_NO_TRIAL, status, {.why = why}};
   }
   np_shared_free(trial->verdict, sizeof *trial->verdict);
 }
 
-void np_trial_open(const char *library, uint64_t limit_ns, struct np_verdict *verdict) {
+void np_trial_open(const char *library, uint64_t limit_ns, struct np_trial_verdict *verdict) {
   struct trial trial = {.library = library};
   make_trial(&trial, limit_ns, verdict);
 }
 
 void np_trial_run(struct np_nnapi *nnapi, const struct np_model *model,
-                  const struct np_options *options, uint64_t limit_ns, struct np_verdict *verdict) {
+                  const struct np_options *options, uint64_t limit_ns, struct np_trial_verdict *verdict) {
   struct trial trial = {.nnapi = nnapi, .model = model, .options = options};
   make_trial(&trial, limit_ns, verdict);
 }

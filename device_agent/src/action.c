@@ -104,29 +104,28 @@ enum np_status np_action_answer(const struct np_session *session, const struct n
     return np_action_answer_unbegun(action, "no memory for its result", answers, why);
   }
   fill_segments(action, end->view, segments);
-  struct np_result result = {.action = action->id,
-                             .stage = (enum np_stage)record->stage,
-                             .simulated = session->simulated,
-                             .n_segments = action->n_segments,
-                             .segments = segments,
-                             .frames = {.n_frames = record->n_runs,
-                                        .frames = end->view->frames,
-                                        .room = end->view->room,
-                                        .spans = end->view->spans,
-                                        .failure = record->frame_failure.text[0] != 0
-                                                       ? record->frame_failure.text
-                                                       : NULL},
-                             .n_runs = end->view->frames ? 0 : record->n_runs,
-                             .total_ns = end->view->total_ns,
-                             .first_ns = record->first_ns,
-                             .warmth = record->warmth,
-                             .n_rounds = end->n_rounds,
-                             .rounds = end->rounds,
-                             .cpu_mask = record->cpu_mask,
-                             .rss_peak_kb = end->outcome.rss_peak_kb,
-                             .before = end->before,
-                             .after = end->after,
-                             .kept = end->view->kept};
+  struct np_result result = {
+      .action = action->id,
+      .stage = (enum np_stage)record->stage,
+      .simulated = session->simulated,
+      .n_segments = action->n_segments,
+      .segments = segments,
+      .frames = {.n_frames = record->n_runs,
+                 .frames = end->view->frames,
+                 .room = end->view->room,
+                 .spans = end->view->spans,
+                 .failure = record->frame_failure.text[0] != 0 ? record->frame_failure.text : NULL},
+      .n_runs = end->view->frames ? 0 : record->n_runs,
+      .total_ns = end->view->total_ns,
+      .first_ns = record->first_ns,
+      .warmth = record->warmth,
+      .n_rounds = end->n_rounds,
+      .rounds = end->rounds,
+      .cpu_mask = record->cpu_mask,
+      .rss_peak_kb = end->outcome.rss_peak_kb,
+      .before = end->before,
+      .after = end->after,
+      .kept = end->view->kept};
   struct np_message message;
   char signal[32];
   judge(session, end, &result, &message, signal);

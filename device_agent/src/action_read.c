@@ -34,9 +34,8 @@ static enum np_status check_runs(const struct np_action *action, struct np_messa
 }
 
 static enum np_status check_flags(const struct np_action *action, struct np_message *why) {
-  const uint32_t known =
-      NP_ACTION_BURST | NP_ACTION_UNTIMED | NP_ACTION_ASYNC | NP_ACTION_POINTERS |
-      NP_ACTION_BESIDE | NP_ACTION_FRAMES;
+  const uint32_t known = NP_ACTION_BURST | NP_ACTION_UNTIMED | NP_ACTION_ASYNC |
+                         NP_ACTION_POINTERS | NP_ACTION_BESIDE | NP_ACTION_FRAMES;
   if ((action->flags & ~known) != 0) {
     np_message_set(why, "flags 0x%x, known are bits 0 to 5", action->flags);
     return NP_BAD_REQUEST;

@@ -8,8 +8,8 @@
 
 /* The engine. With a simulator whose phone is simulated (else NULL) every run also advances the
  * simulated clock by what the phone's CPU would take, and a run whose inputs are byte for byte
- * those of the run before gives that one's outputs instead of computing them again: real time is not
- * what is measured. The simulator must outlive the engine.
+ * those of the run before gives that one's outputs instead of computing them again: real time is
+ * not what is measured. The simulator must outlive the engine.
  *
  * XNNPACK computes with options->threads threads, which keep to the CPUs of the thread that
  * compiles; the portable kernels use the caller's alone. A simulated phone computes with the

@@ -228,8 +228,7 @@ static enum np_status open_queue(struct np_frames *self, uint32_t plan, uint32_t
   options.frames = in_flight;
   __atomic_store_n(&record->stage, (uint32_t)NP_STAGE_COMPILE, __ATOMIC_RELEASE);
   const nnp_status status = np_queue_make(&self->bundle, &options, self->simulator, queue, &error);
-  return status == NNP_OK ? NP_OK
-                          : failed(self, plan == NNP_MIXTURE ? 0 : plan, &error, record);
+  return status == NNP_OK ? NP_OK : failed(self, plan == NNP_MIXTURE ? 0 : plan, &error, record);
 }
 
 static enum np_status open_all(struct np_frames *self, struct np_record *record) {
@@ -339,8 +338,7 @@ enum np_status np_frames_round(struct np_frames *self, struct np_clock clock,
   }
   for (;;) {
     const uint64_t n = self->n_submitted - before;
-    const int goes_on =
-        n < least || (n < most && clock.now_ns(clock.ctx) - began_ns < budget_ns);
+    const int goes_on = n < least || (n < most && clock.now_ns(clock.ctx) - began_ns < budget_ns);
     nnp_error error;
     const nnp_status status =
         goes_on ? submit(self, self->queue, self->n_submitted, &error) : NNP_BUSY;

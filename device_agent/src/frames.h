@@ -18,7 +18,8 @@ struct np_frames_cpus {
 
 /* Compiles the action's plans, and runs each alone, one frame after the other, for what its frames
  * are compared with. `simulator` is NULL in real time. Stage and segment are told in view->record,
- * and a failure in its fault; the status is the engine's. What is made is to be closed also then. */
+ * and a failure in its fault; the status is the engine's. What is made is to be closed also then.
+ */
 enum np_status np_frames_open(const struct np_session *session, const struct np_action *action,
                               struct np_simulator *simulator, struct np_frames_cpus cpus,
                               const struct np_record_view *view, struct np_frames **frames);

@@ -37,7 +37,7 @@ from nnapi_prof.costs.model.views import with_intervals
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.results import AgentInfo
-from nnapi_prof.errors import UsageError, spelled
+from nnapi_prof.errors import UsageError, option, spelled
 from nnapi_prof.execution.options import RunOptions
 from nnapi_prof.graph.plan import Plan
 from nnapi_prof.partition import Costs as PricedUnits
@@ -48,6 +48,8 @@ from nnapi_prof.reports.words import count
 if TYPE_CHECKING:
     import pandas as pd
 
+    from nnapi_prof.api.throughput import Throughput
+    from nnapi_prof.bundle.frames import FramePlan
     from nnapi_prof.execution.report import RunReport
 
 
@@ -82,7 +84,12 @@ class Planned:
     objective_values: tuple[float, ...] = ()
     """Of each plan, in the objective's unit."""
     search: Search | None = field(default=None, repr=False)
-    """What the search for it came to; None where this was read from a folder."""
+    """What the search for it came to; None where this was read from a folder, or is for frames."""
+    frames: FramePlan | None = None
+    """How many frames run at once, and by which of ``plans``; None where it is for one frame."""
+    throughput: Throughput | None = field(default=None, repr=False)
+    """What was predicted of frames at once; None where it is for one frame, or was read from a
+    folder."""
 
     @property
     def best(self) -> Plan | None:
@@ -214,7 +221,9 @@ class Planned:
             if measured is not None and not isinstance(measured, FilledCosts):
                 fits = measured.fits
         bundle = bundle_of(program, file, info, self.plans, self.conditions, notes, fits)
-        bundle = replace(bundle, mixed=self.model.mixed)
+        bundle = replace(bundle, mixed=self.model.mixed, frames=self.frames)
+        if self.frames is not None:
+            bundle = replace(bundle, plan_set=self.frames.plan_set)
         return with_open_sizes(bundle, self.model.inputs)
 
     def report(
@@ -322,6 +331,11 @@ def partition(
     seconds: float | None = None,
     accuracy_budget: float | None = None,
     metric: str = "relative",
+    objective: Literal["latency", "throughput"] = "latency",
+    contention: float | Mapping[tuple[str, str], float] | None = None,
+    frames_in_flight: int | None = None,
+    max_latency_ms: float | None = None,
+    max_memory_mb: int | None = None,
     device: str | AgentClient | None = None,
     verify: bool | None = None,
     cooldown_s: float = RunOptions().cooldown_s,
@@ -356,6 +370,17 @@ def partition(
     :func:`nnapi_prof.pareto` takes it. The fastest plan on the front that keeps to it, on held-out
     data, too, says which units are in 8 bits; the model so is measured and planned on the device.
 
+    With the ``objective`` ``"throughput"`` processors work at once, on different frames, and the
+    plan is a mixture: each frame takes one of several plans, so that most frames come out in a
+    second. ``frames_in_flight`` is how many are on their way at most (None: four for each
+    processor), ``max_latency_ms`` what 95 % of frames may take, ``max_memory_mb`` limits the
+    weights on all processors and what frames hand over. ``contention`` says how many times as long
+    a processor takes while another one is busy: one number for all, or (processor, the other one)
+    -> number, processors being ``"cpu"`` and the accelerators' names (None: that of the costs,
+    which ``profile(beside=True)`` measured or which is assumed). On a device the mixture, whole
+    frames in turn, one plan as a pipeline and the best single device run as they would, and the way
+    of most frames per second is taken. It has no other constraints than these.
+
     Raises UsageError where an argument names what is not there, PartitionError where no plan keeps
     to what is asked, DeviceError where the device fails.
     """
@@ -376,6 +401,37 @@ def partition(
         best,
         seconds,
     )
+    about_frames = (contention, frames_in_flight, max_latency_ms, max_memory_mb)
+    if objective != "throughput" and about_frames != (None,) * 4:
+        raise UsageError(
+            f"{option('contention')}, {option('frames-in-flight')}, {option('max-latency-ms')} and"
+            f" {option('max-memory-mb')} are for {option('objective')}"
+            + spelled(" throughput", '="throughput"')
+        )
+    if objective == "throughput":
+        from nnapi_prof.api.throughput import partition_frames
+
+        others = plan_options.constrain or solver != "search" or best or listed
+        if others or accuracy_budget is not None:
+            raise UsageError(
+                "frames at once keep to limits of latency, memory and frames in flight, and to no"
+                " other wishes: leave them out"
+            )
+        if own_costs is None or own_costs.model.graph != chosen.graph:
+            raise UsageError(f"frames per second need costs of {chosen!r} that profile() measured")
+        planned = partition_frames(
+            chosen,
+            own_costs,
+            contention=contention,
+            frames_in_flight=frames_in_flight,
+            max_latency_ms=max_latency_ms,
+            max_memory_mb=max_memory_mb,
+            seconds=seconds,
+            listener=listener,
+        )
+        return _on_device(planned, device, verify, cooldown_s, memory_mb, listener)
+    if objective != "latency":
+        raise UsageError(f"the objective is {objective!r}: latency and throughput can be asked for")
     if accuracy_budget is not None:
         arguments.number("accuracy_budget", accuracy_budget, 0)
         if own_costs is None or plan_options.constrain:
@@ -439,9 +495,9 @@ def partition(
         and own_costs.objective is not None
         and isinstance(priced, AdjustedCosts)
     ):
-        base, objective = priced.base, own_costs.objective
+        base, other = priced.base, own_costs.objective
         values = tuple(plan.predicted_ns / 1e6 for plan in search.plans)
-        search = search.each(lambda plan: as_latency(plan, base, objective))
+        search = search.each(lambda plan: as_latency(plan, base, other))
     if measured is not None:
         known_costs = measured
         search = search.each(lambda plan: with_intervals(plan, known_costs))
@@ -469,16 +525,44 @@ def partition(
         verify = plain
         if plan_options.constrain:
             listener.busy(KEPT)
+    return _on_device(planned, device, bool(verify), cooldown_s, memory_mb, listener)
+
+
+def _on_device(
+    planned: Planned,
+    device: str | AgentClient | None,
+    verify: bool | None,
+    cooldown_s: float,
+    memory_mb: int | None,
+    listener: Listener,
+) -> Planned:
+    """The plan converted for the device, where one is open or it is to run there; and what is
+    fastest there, where it is to (``verify`` None: where a device was profiled)."""
+    if verify is None:
+        verify = planned.device_spec is not None or isinstance(device, AgentClient)
     if not verify and not isinstance(device, AgentClient):
         return planned
+    program = planned.model.program
     with reached(device or planned.device_spec, listener) as client:
         with listener.working("converting what the plan gives to the device"):
             bundle = planned._bundle(client.info())
-        listener.notes(*(note for note in bundle.notes if note not in chosen.notes))
-        if verify:
-            options = RunOptions(cooldown_s=cooldown_s, conditions=conditions, memory_mb=memory_mb)
-            bundle = verified(bundle, chosen.program, client, options, listener)
-    return replace(planned, plans=bundle.plans, converted=bundle)
+        listener.notes(*(note for note in bundle.notes if note not in planned.model.notes))
+        options = RunOptions(
+            cooldown_s=cooldown_s, conditions=planned.conditions, memory_mb=memory_mb
+        )
+        if verify and bundle.frames is not None:
+            from nnapi_prof.api.throughput import verified_frames
+
+            bundle = verified_frames(bundle, program, client, options, listener)
+        elif verify:
+            bundle = verified(bundle, program, client, options, listener)
+    return replace(
+        planned,
+        plans=bundle.plans,
+        converted=bundle,
+        frames=bundle.frames,
+        conditions=bundle.conditions,
+    )
 
 
 def read_plan(path: str | os.PathLike[str]) -> Planned:
@@ -497,4 +581,5 @@ def read_plan(path: str | os.PathLike[str]) -> Planned:
         device=bundle.device,
         conditions=bundle.conditions,
         converted=bundle,
+        frames=bundle.frames,
     )

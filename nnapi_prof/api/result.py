@@ -20,6 +20,7 @@ from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.device.agent import AgentClient
+from nnapi_prof.device.protocol.actions import MAX_RUNS
 from nnapi_prof.device.protocol.results import AgentInfo, describe, device_fingerprint
 from nnapi_prof.errors import (
     InputSpecError,
@@ -127,6 +128,17 @@ class Result:
                 }
             )
         return pd.DataFrame(rows)
+
+    def frames(self) -> pd.DataFrame:
+        """One row for each way of running many frames at once: ``way``, ``plans`` (how many),
+        ``predicted_per_second`` and ``frames_per_second`` (NaN where unknown), ``error`` (relative,
+        of the prediction), ``against_plan`` (as a multiple of the first one's), ``latency_ms``
+        (median) and ``latency_95_ms`` of a frame, ``frames``, ``same`` (how many gave, bit by bit,
+        what their plan gives alone), ``failure``. Empty where :func:`nnapi_prof.run` was not asked
+        for ``frames``; ``run.frames`` has each frame's times, and the spans of each lane."""
+        from nnapi_prof.reports.frames import rate_frame
+
+        return rate_frame(self.run.frames)
 
     def segments(self) -> pd.DataFrame:
         """One row for each segment of each plan that ran, predicted beside measured (median)."""
@@ -252,6 +264,7 @@ def run(
     *,
     inputs: Sequence[Tensor] | None = None,
     runs: int = USUAL.runs,
+    frames: int = USUAL.frames,
     baselines: bool = USUAL.baselines,
     tolerance: float | None = None,
     cpus: str | None = None,
@@ -267,8 +280,11 @@ def run(
     ``plan`` is a :class:`nnapi_prof.Planned` or the folder of one. ``device`` is that of
     :func:`nnapi_prof.profile`; None the one that the plan was made on. ``inputs`` are tensors of
     the shapes that it was made for; None the model's bundled ones, else random ones, of ``seed``.
-    ``runs`` of each plan are recorded, of the ``baselines``, too. ``tolerance`` is the largest
-    difference of an output relative to its largest value; None 1e-4, in less than float32 2e-2.
+    ``runs`` of each plan are recorded, of the ``baselines``, too. ``frames`` are run besides, many
+    at once, in each way that the plan was made with (:meth:`Result.frames`); of a plan that was not
+    made for frames at once with its own lanes, and with each baseline's. ``tolerance`` is the
+    largest difference of an output relative to its largest value; None 1e-4, in less than float32
+    2e-2.
     ``cpus``, ``cooldown_s`` and ``memory_mb`` are those of :func:`nnapi_prof.profile`. ``sizes``
     are shapes for inputs whose sizes the plan leaves open, as ``"1x3x256x256"``. A ``listener``
     hears notes, too, in place of ``progress``.
@@ -278,8 +294,10 @@ def run(
     """
     arguments.repeats(runs, cooldown_s, memory_mb)
     arguments.number("tolerance", tolerance, 0)
+    arguments.number("frames", frames, 0, MAX_RUNS)
     options = RunOptions(
         runs=runs,
+        frames=frames,
         baselines=baselines,
         tolerance=tolerance,
         cpus=cpus,

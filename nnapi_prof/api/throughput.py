@@ -2,28 +2,46 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from nnapi_prof.api import notebook
 from nnapi_prof.api import options as arguments
 from nnapi_prof.api.costs import Costs
-from nnapi_prof.api.events import Listener, Progress, to_log
-from nnapi_prof.api.model import Model, loaded
+from nnapi_prof.api.events import SILENT, Listener, Progress
+from nnapi_prof.api.model import Model
+from nnapi_prof.api.plan import Planned
 from nnapi_prof.api.plan_search import PLANNING
+from nnapi_prof.bundle.bundle import Bundle, Choice
+from nnapi_prof.bundle.frames import MOST_IN_FLIGHT, FramePlan, FrameWay
 from nnapi_prof.costs.contention import ASSUMED, Basis, Slowdowns, given
+from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.errors import UsageError
+from nnapi_prof.execution.frames import (
+    OWN_CHOICE,
+    all_cores,
+    choose_way,
+    lane_of,
+    time_frames,
+    usual_in_flight,
+)
+from nnapi_prof.execution.options import RunOptions
 from nnapi_prof.execution.profile.options import tell_planning
-from nnapi_prof.partition import SearchLimits, ThroughputPlan, plan_throughput
+from nnapi_prof.execution.timing import PlanKey, plan_key
+from nnapi_prof.graph.plan import Engine, Plan
+from nnapi_prof.graph.program import Program
+from nnapi_prof.partition import SearchLimits, ThroughputPlan, baselines, plan_throughput
+from nnapi_prof.partition.flights import ONE_BY_ONE, RateRule
 from nnapi_prof.partition.queues import Dispatch
 
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST_IN_FLIGHT = 63
-"""The runtime library's queue has room for no more."""
+FRAMES_TO_CHOOSE = 12
+"""Times as many frames of each way as are in flight: by so many it is chosen."""
+VERIFYING_FRAMES = "running frames at once"
+"""The phase in which ways of running frames run before one is chosen."""
 DISPATCHES = (Dispatch.OLDEST,)
 """What the runtime library's queue does."""
 PREDICTED: Mapping[Basis, str] = {
@@ -40,9 +58,10 @@ PREDICTED: Mapping[Basis, str] = {
 
 @dataclass(frozen=True)
 class Throughput:
-    """Plans of most frames per second, and their rivals; :func:`nnapi_prof.throughput` makes one.
+    """What is predicted of plans of most frames per second, and of their rivals.
 
-    All of it is predicted from costs that were measured one at a time, and from a contention.
+    From costs that were measured one at a time, and from a contention: nothing of it was measured
+    at once. ``nnapi_prof.partition(..., objective="throughput").throughput`` is one.
     """
 
     model: Model
@@ -105,8 +124,8 @@ class Throughput:
         ) + notebook.notes([PREDICTED[self.contention.basis]])
 
 
-def throughput(
-    model: Model | str | os.PathLike[str],
+def partition_frames(
+    model: Model,
     costs: Costs,
     *,
     contention: float | Mapping[tuple[str, str], float] | None = None,
@@ -114,47 +133,37 @@ def throughput(
     max_latency_ms: float | None = None,
     max_memory_mb: int | None = None,
     seconds: float | None = None,
-    progress: Callable[[Progress], None] | None = None,
-    listener: Listener | None = None,
-) -> Throughput:
-    """Predicts how many frames a second a model's processors can do at once, and by which plans.
+    listener: Listener = SILENT,
+) -> Planned:
+    """:func:`nnapi_prof.partition` with the objective ``throughput``, before anything runs.
 
-    The plans are a mixture: each frame takes one of them. ``costs`` are those of
-    :func:`nnapi_prof.profile` or :func:`nnapi_prof.read_costs`. ``contention`` says how many times
-    as long a processor takes while another one is busy: one number for all, or (processor, the
-    other one) -> number, processors being ``"cpu"`` and the accelerators' names; None: that of the
-    costs, which ``profile(beside=True)`` measured or which is assumed.
-    ``frames_in_flight`` limits the frames that wait or run at once (None: any number),
-    ``max_latency_ms`` what 95 % of frames take, ``max_memory_mb`` the weights on all processors and
-    what frames in flight hand over. Planning takes ``seconds`` at most (None: 30) and a second or
-    two of simulated queues; Ctrl-C ends it with the best plans until then. ``progress`` and
-    ``listener`` are those of :func:`nnapi_prof.profile`.
+    The plan is a mixture: each frame takes one of its plans. Planning takes ``seconds`` at most
+    (None: 30) and a second or two of simulated queues; Ctrl-C ends it with the best plans until
+    then.
 
     Raises UsageError where an argument is none, PartitionError where a unit runs on no processor
     of the device, or nothing keeps to what is asked.
     """
-    listener = listener or to_log(progress)
-    chosen = loaded(model)
     arguments.number("frames_in_flight", frames_in_flight, 1, MOST_IN_FLIGHT)
     arguments.number("max_latency_ms", max_latency_ms, 0)
     arguments.number("max_memory_mb", max_memory_mb, 1)
     arguments.number("seconds", seconds, 0)
     if not isinstance(contention, Mapping):
         arguments.number("contention", contention, 1)
-    if not isinstance(costs, Costs):
-        raise UsageError(f"costs are a {type(costs).__name__}: those of profile() are wanted")
-    if costs.model.graph != chosen.graph:
-        raise UsageError(f"these costs are of {costs.model!r}, not of {chosen!r}: profile it")
     if costs.objective is not None:
         raise UsageError(
             f"these costs are {costs.objective}: frames per second are of latencies, give the costs"
             " that they were adjusted from"
         )
-    slower = costs.contention if contention is None else given(costs.priced.targets, contention)
+    priced = costs.priced
+    if frames_in_flight is None:
+        lanes = {lane_of(t) for t in priced.targets if t.engine is not Engine.HOST}
+        frames_in_flight = usual_in_flight(lanes - {OWN_CHOICE})
+    slower = costs.contention if contention is None else given(priced.targets, contention)
     with listener.working("planning"):
         plan = plan_throughput(
-            chosen.graph,
-            costs.priced,
+            model.graph,
+            priced,
             contention=slower.factors,
             frames_in_flight=frames_in_flight,
             max_latency_ns=None if max_latency_ms is None else max_latency_ms * 1e6,
@@ -163,4 +172,70 @@ def throughput(
             limits=None if seconds is None else SearchLimits(seconds),
             report=tell_planning(lambda *told: listener.progress(Progress(*told)), PLANNING),
         )
-    return Throughput(chosen, costs.device, plan, slower, costs.simulated, costs.estimated)
+        plans, frames = _listed(plan, baselines(model.graph, priced), frames_in_flight)
+    return Planned(
+        model=model,
+        plans=plans,
+        device=costs.device,
+        conditions=costs.conditions,
+        estimated=costs.estimated,
+        device_spec=costs.device_spec,
+        costs=costs,
+        frames=frames,
+        throughput=Throughput(model, costs.device, plan, slower, costs.simulated, costs.estimated),
+    )
+
+
+def _listed(
+    plan: ThroughputPlan, rivals: Sequence[Plan], frames_in_flight: int
+) -> tuple[tuple[Plan, ...], FramePlan]:
+    """All plans, each once and by its name among ``rivals`` where it is one of them, those of the
+    mixture first; and the ways that take them."""
+    plans: dict[PlanKey, tuple[int, Plan]] = {}
+    named = {plan_key(rival): rival for rival in reversed(rivals)}
+
+    def way(rule: RateRule, of: Sequence[Plan], shares: Sequence[float], ns: float) -> FrameWay:
+        keys = [(plan_key(each), each) for each in of]
+        numbers = [
+            plans.setdefault(key, (len(plans), named.get(key, each)))[0] for key, each in keys
+        ]
+        choices = tuple(Choice(n, share=share) for n, share in zip(numbers, shares, strict=True))
+        n = 1 if rule in ONE_BY_ONE else in_flight
+        return FrameWay(rule.value, choices, n, 1e9 / ns if ns > 0 else None)
+
+    in_flight = frames_in_flight if plan.chosen is None else plan.chosen.frames_in_flight
+    ways = [way(plan.rule, plan.plans, plan.shares, plan.period_ns)]
+    for key, rival in reversed(named.items()):
+        plans.setdefault(key, (len(plans), rival))
+    for rate, of, ns in zip(
+        plan.baselines, plan.baseline_plans, plan.baseline_periods_ns, strict=True
+    ):
+        ways.append(way(rate.rule, of, rate.shares, ns))
+    kinds = [(each.choices, each.in_flight) for each in ways]
+    distinct = tuple(each for n, each in enumerate(ways) if kinds[n] not in kinds[:n])
+    return tuple(each for _, each in plans.values()), FramePlan(distinct)
+
+
+def verified_frames(
+    bundle: Bundle,
+    program: Program,
+    client: AgentClient,
+    options: RunOptions,
+    listener: Listener = SILENT,
+) -> Bundle:
+    """The bundle with the way of running frames that is fastest on the device, the CPU engine on
+    every core among them."""
+    assert bundle.frames is not None
+    info = client.info()
+    frames = bundle.frames
+    rule = None if info.simulated else all_cores(bundle, info.cpus)
+    if rule is not None:
+        frames = replace(frames, ways=(*frames.ways, rule))
+
+    def heard(way: str, done: int, total: int) -> None:
+        listener.progress(Progress(VERIFYING_FRAMES, done, total, way))
+
+    listener.progress(Progress(VERIFYING_FRAMES, 0, len(frames.ways), ""))
+    n_frames = FRAMES_TO_CHOOSE * frames.in_flight
+    runs = time_frames(bundle, frames, program.example_inputs, client, options, n_frames, heard)
+    return choose_way(bundle, frames, runs)

@@ -22,6 +22,8 @@ class FrameWay:
     """For people: ``mixture of plans``, ``all-cpu``."""
     choices: tuple[Choice, ...]
     """Plans of the bundle, with their shares of the frames."""
+    in_flight: int
+    """Frames that were handed in and are not out, at most."""
     predicted_per_second: float | None = None
     """Frames; None where nothing predicts it."""
     threads: int | None = None
@@ -29,11 +31,16 @@ class FrameWay:
 
     def __post_init__(self) -> None:
         PlanSet(SelectionRule.MIXTURE, self.choices)  # checks the shares
+        if not 1 <= self.in_flight <= MOST_IN_FLIGHT:
+            raise SerializationError(
+                f"{self.in_flight} frames in flight: 1 to {MOST_IN_FLIGHT} are possible"
+            )
 
     def to_json(self) -> dict[str, Any]:
         return {
             "name": self.name,
             "plans": [[choice.plan, choice.share] for choice in self.choices],
+            "in_flight": self.in_flight,
             "predicted_per_second": self.predicted_per_second,
             "threads": self.threads,
         }
@@ -45,29 +52,34 @@ class FrameWay:
         if not all(type(plan) is int and 0 <= plan < n_plans for plan, _ in rows):
             raise SerializationError(f"a way of running frames names plans beyond {n_plans}")
         rate, threads = data["predicted_per_second"], data["threads"]
+        if type(data["in_flight"]) is not int:
+            raise SerializationError("the number of frames in flight is none")
         if not (rate is None or (type(rate) in (int, float) and math.isfinite(rate))):
             raise SerializationError("a prediction of frames per second is no number")
         if not (threads is None or (type(threads) is int and threads > 0)):
             raise SerializationError("a way of running frames has no number of threads")
         choices = tuple(Choice(plan, share=float(share)) for plan, share in rows)
-        return cls(visible(str(data["name"]), 100), choices, rate, threads)
+        name = visible(str(data["name"]), 100)
+        return cls(name, choices, data["in_flight"], rate, threads)
 
 
 @dataclass(frozen=True, slots=True)
 class FramePlan:
     """How a bundle runs many frames, and what else one could do."""
 
-    in_flight: int
-    """Frames that were handed in and are not out, at most."""
     ways: tuple[FrameWay, ...]
     """The one that is meant, then its rivals."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.in_flight <= MOST_IN_FLIGHT or not 1 <= len(self.ways) <= MOST_WAYS:
+        if not 1 <= len(self.ways) <= MOST_WAYS:
             raise SerializationError(
-                f"{self.in_flight} frames in flight in {len(self.ways)} ways: 1 to {MOST_IN_FLIGHT}"
-                f" are possible, and 1 way to {MOST_WAYS}"
+                f"frames run in {len(self.ways)} ways: 1 to {MOST_WAYS} are possible"
             )
+
+    @property
+    def in_flight(self) -> int:
+        """Frames on their way at most, as they are meant to run."""
+        return self.ways[0].in_flight
 
     @property
     def plan_set(self) -> PlanSet | None:
@@ -77,13 +89,10 @@ class FramePlan:
         return None if is_first else PlanSet(SelectionRule.MIXTURE, choices)
 
     def to_json(self) -> dict[str, Any]:
-        return {"in_flight": self.in_flight, "ways": [way.to_json() for way in self.ways]}
+        return {"ways": [way.to_json() for way in self.ways]}
 
     @classmethod
     def from_json(cls, data: Any, n_plans: int) -> FramePlan:
         """The inverse of :meth:`to_json`, for a bundle of so many plans. Raises
         SerializationError."""
-        if type(data["in_flight"]) is not int:
-            raise SerializationError("the number of frames in flight is none")
-        ways = tuple(FrameWay.from_json(row, n_plans) for row in data["ways"])
-        return cls(data["in_flight"], ways)
+        return cls(tuple(FrameWay.from_json(row, n_plans) for row in data["ways"]))

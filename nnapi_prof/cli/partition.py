@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from nnapi_prof.api.plan_search import Search, StartUp
+    from nnapi_prof.api.throughput import Throughput
     from nnapi_prof.bundle.bundle import Bundle
     from nnapi_prof.graph.plan import Plan, Segment, Target
     from nnapi_prof.partition import CurvePoint
@@ -151,6 +152,34 @@ def plan_options(function: F) -> F:
     help="Estimate units that were never measured from what else was measured on the device.",
 )
 @click.option(
+    "--objective",
+    type=click.Choice(["latency", "throughput"]),
+    default="latency",
+    show_default=True,
+    help="`throughput` is for most frames per second, with processors that work at once.",
+)
+@click.option(
+    "--contention",
+    type=click.FloatRange(min=1),
+    help="How many times as long a processor takes while another one is busy. Default: what"
+    " `profile --beside` measured, else 1.1.",
+)
+@click.option(
+    "--frames-in-flight",
+    type=click.IntRange(1, 63),
+    help="Most frames that wait or run at once. Default: 4 for each processor.",
+)
+@click.option(
+    "--max-latency-ms",
+    type=click.FloatRange(min=0),
+    help="Most that 95 % of frames may take, from submission to result.",
+)
+@click.option(
+    "--max-memory-mb",
+    type=click.IntRange(1),
+    help="Most for weights on all processors, and for what frames in flight hand over.",
+)
+@click.option(
     "--no-verify",
     is_flag=True,
     help="Do not run plan and baselines whole before choosing.",
@@ -184,6 +213,11 @@ def command(
     plan and baselines run whole on the device, a few times each: where a baseline is faster end to
     end, it becomes the plan.
 
+    With --objective throughput processors work at once on different frames, each of which takes one
+    of several plans. On the device that mixture, frames in turn on whole processors, one plan as a
+    pipeline and the best single device run as they would: what does most frames per second is
+    taken (`nnapi-prof run --frames` measures them again).
+
     With --precisions and --accuracy-budget, targets and precisions of all regions are chosen
     together: the fastest plan whose error keeps to the budget (`nnapi-prof pareto` shows them all).
     """
@@ -215,7 +249,9 @@ def command(
     if as_json():
         from nnapi_prof.documents.plans import of_partition
 
-        print_document(of_partition(path, bundle, planned.curve))
+        print_document(of_partition(path, bundle, planned.curve, planned.throughput))
+    elif planned.throughput is not None:
+        _show_throughput(bundle, planned.throughput)
     else:
         _show(bundle)
         assert planned.search is not None
@@ -224,19 +260,20 @@ def command(
     say(f"bundle in {path}")
 
 
+def _interval(segment: Segment) -> str:
+    low, high = segment.interval_ns or (None, None)
+    return "–" if low is None else f"{ms(low)} … {ms(high)}"
+
+
 def _show(bundle: Bundle) -> None:
     console = stdout()
     unit = unit_of(bundle.simulated)
-
-    def interval(segment: Segment) -> str:
-        low, high = segment.interval_ns or (None, None)
-        return "–" if low is None else f"{ms(low)} … {ms(high)}"
 
     def mark(segment: Segment) -> str:
         return "" if segment.measured else " est." if segment.estimated else " ≈"
 
     title = f"Plan, predicted latency in {unit}"
-    show_segments(console, title, bundle.graph, bundle.plan, ("95 %", interval), mark)
+    show_segments(console, title, bundle.graph, bundle.plan, ("95 %", _interval), mark)
     if not all(segment.measured for segment in bundle.plan.segments):
         line(
             console,
@@ -246,6 +283,43 @@ def _show(bundle: Bundle) -> None:
     for note in bundle.plan.notes:
         line(console, f"note: {note}")
     show_plans(console, f"Plan and baselines, predicted latency in {unit}", bundle.plans)
+
+
+def _show_throughput(bundle: Bundle, predicted: Throughput) -> None:
+    from nnapi_prof.api.throughput import PREDICTED
+
+    console, unit, frames = stdout(), unit_of(bundle.simulated), bundle.frames
+    assert frames is not None
+    for choice in frames.ways[0].choices:
+        title = f"{choice.share:.0%} of frames, predicted latency in {unit}"
+        show_segments(console, title, bundle.graph, bundle.plans[choice.plan], ("95 %", _interval))
+    simulated = ", simulated" if bundle.simulated else ""
+    title = f"Frames per second, predicted{simulated}"
+    table = boxed(title, ["how"], ["at once", "frames/s", "against the plan"])
+    own = frames.ways[0].predicted_per_second
+    for way in frames.ways:
+        rate = way.predicted_per_second
+        against = f"{rate / own:.2f}x" if rate and own else "–"
+        table.add_row(way.name, str(way.in_flight), "–" if rate is None else f"{rate:.4g}", against)
+    console.print(table)
+    heads = ["frames/s", "latency", "95 % within", "MB", "how"]
+    curve = boxed(f"By frames in flight, latency in {unit}", ["frames"], heads)
+    for point in predicted.plan.curve:
+        curve.add_row(
+            str(point.frames_in_flight),
+            f"{point.frames_per_second:.4g}",
+            *(ms(ns) for ns in point.latency_ns[:2]),
+            f"{point.memory_bytes / 1e6:.1f}",
+            point.rate.rule.value,
+        )
+    console.print(curve)
+    rate = predicted.frames_per_second
+    more = predicted.most_per_second / rate - 1 if rate else 0.0
+    limit = f"at most {more:.1%} more" if more > 1e-4 else "no more"
+    words = PREDICTED[predicted.contention.basis]
+    line(console, f"(no plans at all do {limit} by these costs: {words})")
+    for note in bundle.notes:
+        line(console, f"note: {note}")
 
 
 MOST_ROWS = 8

@@ -34,6 +34,8 @@ from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.options import RunOptions
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from nnapi_prof.execution.report import RunReport
 
 
@@ -54,6 +56,13 @@ if TYPE_CHECKING:
     default=RunOptions().runs,
     show_default=True,
     help="Recorded runs of each plan.",
+)
+@click.option(
+    "--frames",
+    type=click.IntRange(0, 100_000),
+    default=RunOptions().frames,
+    show_default=True,
+    help="Frames that run besides, many at once, in each way that the bundle has.",
 )
 @click.option("--no-baselines", is_flag=True, help="Time the plan only.")
 @click.option(
@@ -95,8 +104,10 @@ def command(
     """Run BUNDLE on a device and compare its outputs with eager PyTorch.
 
     It runs under the conditions it was planned for (precision, mode, threads, cores). Plan and
-    baselines are timed in turns; predicted and measured latency stand side by side. The result is
-    kept in the bundle, where `nnapi-prof report` finds it.
+    baselines are timed in turns; predicted and measured latency stand side by side. With --frames
+    many frames run at once besides, as the bundle is meant to run them and in other ways: frames
+    per second, and the latency of one. The result is kept in the bundle, where `nnapi-prof report`
+    finds it.
 
     A .pte that `nnapi-prof convert --to executorch` wrote, or any other, may stand for BUNDLE: it
     runs in ExecuTorch on this host, with `local`'s NNAPI or a simulated phone's.
@@ -170,6 +181,7 @@ def _show(report: RunReport) -> None:
         cells = [ms(run.predicted_ns), run.error or ms(median), error, ratio, ms(run.first_ns)]
         plans.add_row(run.plan.name, *cells[: len(times)])
     console.print(plans)
+    _show_frames(console, report)
     for check in report.checks:
         verdict = "agrees with" if check.ok else "DIFFERS from"
         little = little_to_compare(check) if check.ok else None
@@ -181,3 +193,31 @@ def _show(report: RunReport) -> None:
         )
     for note in report.notes:
         line(console, f"note: {note}")
+
+
+def _show_frames(console: Console, report: RunReport) -> None:
+    from nnapi_prof.device.protocol.results import Outcome
+
+    if not report.frames:
+        return
+    numbers = ["predicted", "measured", "error", "against the plan", "latency", "95 % within"]
+    title = f"Frames per second, latency in {unit_of(report.simulated)}"
+    table = boxed(title, ["how"], ["at once", *numbers])
+    first = report.frames[0].frames_per_second
+    for run in report.frames:
+        rate, predicted = run.frames_per_second, run.predicted_per_second
+        error = f"{(predicted - rate) / rate:+.1%}" if rate and predicted else "–"
+        table.add_row(
+            run.way.name,
+            str(run.way.in_flight),
+            "–" if predicted is None else f"{predicted:.4g}",
+            f"{rate:.4g}" if rate else run.error or "–",
+            error,
+            f"{rate / first:.2f}x" if rate and first else "–",
+            ms(run.latency_ns(0.5)),
+            ms(run.latency_ns(0.95)),
+        )
+    console.print(table)
+    n = sum(len(run.frames) for run in report.frames)
+    same = sum(run.outcomes[Outcome.SAME] for run in report.frames)
+    line(console, f"({same} of {n} frames gave, bit by bit, what their plan gives alone)")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nnapi_prof.documents.proofs import PROOF
 from nnapi_prof.documents.schema import (
     COUNT,
     COUNT_OR_NULL,
@@ -25,10 +26,19 @@ from nnapi_prof.documents.schema import (
     properties,
     registered,
 )
+from nnapi_prof.documents.throughput import (
+    FRAME_RUN,
+    FRAMES,
+    THROUGHPUT,
+    of_frame_runs,
+    of_frames,
+    of_throughput,
+)
 from nnapi_prof.graph.plan import TARGET_SPELLINGS
 
 if TYPE_CHECKING:
     from nnapi_prof.api.end_to_end import PipelineResult
+    from nnapi_prof.api.throughput import Throughput
     from nnapi_prof.bundle.bundle import Bundle
     from nnapi_prof.execution.report import OutputCheck, RunReport
     from nnapi_prof.graph.plan import Plan
@@ -48,31 +58,6 @@ UNIT = obj(
 INTERVAL = described(
     nullable({"type": "array", "items": NUMBER, "minItems": 2, "maxItems": 2}),
     "95 % of what predicted_ns may really be: least and most",
-)
-PROOF = described(
-    nullable(
-        obj(
-            kind=described(
-                choice("exact", "bound_met", "gap"),
-                "every plan was looked at or ruled out, a lower bound is met, or lies below",
-            ),
-            least_ns=described(NUMBER, "of the best plan found; this one may have fewer segments"),
-            bound_ns=described(NUMBER, "no plan takes less"),
-            gap=described(
-                NUMBER_OR_NULL,
-                "how far the best plan can be above the optimum, relative; 0 if proven, null where"
-                " nothing is known",
-            ),
-            found_by=described(TEXT, "the step of the search that found the best plan"),
-            bounded_by=described(TEXT, "the step that proved the bound"),
-            constrained=described(TRUTH, "it is about plans that keep to what was asked"),
-            objective=described(
-                TEXT_OR_NULL,
-                "what least_ns and bound_ns are millionths of, as `energy in mJ`; null for latency",
-            ),
-        )
-    ),
-    "what is proven about the least latency; null for baselines",
 )
 PLAN = obj(
     name=described(TEXT, "dp or the name of a baseline"),
@@ -155,9 +140,18 @@ CURVE_POINT = obj(
     plan=PLAN,
     baselines=array(PLAN),
     curve=described(array(CURVE_POINT), "up to the fastest plan's number; empty from HiGHS"),
+    frames=described(nullable(FRAMES), "many frames at once; null where it is for one"),
+    throughput=described(
+        nullable(THROUGHPUT), "what was predicted of frames at once, measured one at a time"
+    ),
     notes=NOTES,
 )
-def of_partition(path: Path, bundle: Bundle, curve: Iterable[CurvePoint] = ()) -> Document:
+def of_partition(
+    path: Path,
+    bundle: Bundle,
+    curve: Iterable[CurvePoint] = (),
+    throughput: Throughput | None = None,
+) -> Document:
     return properties(
         "partition",
         bundle,
@@ -167,6 +161,8 @@ def of_partition(path: Path, bundle: Bundle, curve: Iterable[CurvePoint] = ()) -
         plan=of_plan(bundle.plan),
         baselines=of_plans(bundle.plans[1:]),
         curve=[properties(CURVE_POINT, point, segments=point.n_segments) for point in curve],
+        frames=bundle.frames and of_frames(bundle.frames),
+        throughput=throughput and of_throughput(throughput),
     )
 
 
@@ -207,6 +203,9 @@ RUN = obj(
     conditions=described(TEXT, "the options that asked for other than the usual conditions"),
     agrees=described(TRUTH, "every output does; else the exit code is 1"),
     plans=described(array(RUN), "the plan first, then the baselines that were timed"),
+    frames=described(
+        array(FRAME_RUN), "many frames at once, where --frames asked for them: the plan first"
+    ),
     outputs=array(OUTPUT),
     notes=NOTES,
 )
@@ -218,6 +217,7 @@ def of_run(bundle: Path, result: Path, report: RunReport) -> Document:
         result=str(result),
         agrees=all(check.ok for check in report.checks),
         plans=[properties(RUN, run, plan=of_plan(run.plan)) for run in report.runs],
+        frames=of_frame_runs(report.frames),
         outputs=of_checks(report.checks),
     )
 

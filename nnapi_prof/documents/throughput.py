@@ -1,29 +1,34 @@
-"""What ``throughput`` prints with ``--json``."""
+"""Frames per second in documents: what ``partition`` predicts, and what ``run`` measured."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from nnapi_prof.device.protocol.results import Outcome
 from nnapi_prof.documents.contention import CONTENTION
-from nnapi_prof.documents.plans import PLAN, PROOF, of_plan
+from nnapi_prof.documents.proofs import PROOF
 from nnapi_prof.documents.schema import (
     COUNT,
     COUNT_OR_NULL,
     NUMBER,
+    NUMBER_OR_NULL,
     TEXT,
-    TRUTH,
+    TEXT_OR_NULL,
     Document,
     array,
     choice,
     described,
-    document,
     finite,
+    mapping,
     obj,
     properties,
 )
 
 if TYPE_CHECKING:
     from nnapi_prof.api.throughput import Throughput
+    from nnapi_prof.bundle.frames import FramePlan, FrameWay
+    from nnapi_prof.execution.frames import WayRun
 
 _RATE = described(NUMBER, "frames a second, predicted")
 _HOW = choice(
@@ -35,28 +40,21 @@ _HOW = choice(
 )
 
 
-@document(
-    "throughput",
-    1,
-    "Frames per second that processors at once are predicted to do",
-    model=TEXT,
-    device=described(TEXT, "for people"),
-    simulated=TRUTH,
-    estimated=described(TRUTH, "whether it rests on estimated costs alone"),
+THROUGHPUT = obj(
     contention=CONTENTION,
-    how=_HOW,
+    how=described(_HOW, "what was predicted to be best"),
     frames_per_second=_RATE,
-    frames_in_flight=described(COUNT_OR_NULL, "null where their number is not limited"),
     most_per_second=described(NUMBER, "no plans and no order of frames do more"),
     proof=described(PROOF, "of the least time of a frame, with any number in flight"),
-    plans=array(obj(share=described(NUMBER, "of frames; 1 in all"), plan=PLAN)),
     lanes=array(
         obj(
             name=described(TEXT, "cpu or an accelerator"),
             load_ns=described(NUMBER, "of a frame on average, the others idle"),
         )
     ),
-    baselines=array(obj(how=_HOW, frames_per_second=_RATE)),
+    baselines=described(
+        array(obj(how=_HOW, frames_per_second=_RATE)), "with any number of frames in flight"
+    ),
     curve=array(
         obj(
             frames_in_flight=COUNT,
@@ -68,30 +66,101 @@ _HOW = choice(
         )
     ),
 )
-def of_throughput(found: Throughput) -> Document:
-    plan = found.plan
-    return properties(
-        "throughput",
-        found,
-        model=found.model.name,
-        how=plan.rule.value,
-        frames_per_second=finite(found.frames_per_second),
-        most_per_second=finite(found.most_per_second),
-        frames_in_flight=plan.chosen and plan.chosen.frames_in_flight,
-        proof=properties(PROOF["anyOf"][0], plan.proof, objective=plan.proof.objective),
-        plans=[
-            {"share": share, "plan": of_plan(each)}
-            for share, each in zip(plan.shares, plan.plans, strict=True)
+SHARES = array(
+    obj(
+        plan=described(COUNT, "of the bundle's plans: 0 is `plan`, the others are `baselines`"),
+        share=described(NUMBER, "of frames; 1 in all"),
+    )
+)
+WAY = obj(
+    how=described(TEXT, "a way of running many frames at once"),
+    in_flight=described(COUNT, "frames on their way at most"),
+    frames_per_second=described(NUMBER_OR_NULL, "predicted; null where nothing predicts it"),
+    threads=described(COUNT_OR_NULL, "of the CPU engine; null: those of the conditions"),
+    plans=SHARES,
+)
+FRAMES = obj(
+    ways=described(array(WAY), "the one that is meant first, then its rivals"),
+)
+RATES = obj(
+    predicted=described(NUMBER_OR_NULL, "null where nothing predicts it"),
+    measured=described(NUMBER_OR_NULL, "null where it did not run"),
+)
+FRAME_RUN = obj(
+    how=described(TEXT, "a way of running many frames at once"),
+    in_flight=described(COUNT, "frames on their way at most"),
+    plans=SHARES,
+    frames_per_second=RATES,
+    latency_ns=described(NUMBER_OR_NULL, "of a frame: the median, measured"),
+    latency_95_ns=described(NUMBER_OR_NULL, "what 95 % of frames kept to"),
+    frames=described(COUNT, "that were measured"),
+    same=described(COUNT, "that gave, bit by bit, what their plan gives alone"),
+    differing=described(COUNT, "that gave anything else"),
+    failed=described(COUNT, "that came to no end"),
+    lanes=described(mapping(NUMBER), "processor -> how long it was busy, in ns, over all frames"),
+    error=described(TEXT_OR_NULL, "why it did not run to its end, or the first frame did not"),
+)
+
+
+def of_frames(frames: FramePlan) -> Document:
+    return {
+        "ways": [
+            {
+                "how": way.name,
+                "in_flight": way.in_flight,
+                "frames_per_second": way.predicted_per_second,
+                "threads": way.threads,
+                "plans": _shares(way),
+            }
+            for way in frames.ways
         ],
-        lanes=[
+    }
+
+
+def _shares(way: FrameWay) -> list[Document]:
+    return [{"plan": choice.plan, "share": choice.share} for choice in way.choices]
+
+
+def of_frame_runs(runs: Iterable[WayRun]) -> list[Document]:
+    return [
+        {
+            "how": run.way.name,
+            "in_flight": run.way.in_flight,
+            "plans": _shares(run.way),
+            "frames_per_second": {
+                "predicted": run.predicted_per_second,
+                "measured": run.frames_per_second,
+            },
+            "latency_ns": run.latency_ns(0.5),
+            "latency_95_ns": run.latency_ns(0.95),
+            "frames": len(run.frames),
+            "same": run.outcomes[Outcome.SAME],
+            "differing": run.outcomes[Outcome.DIFFERS],
+            "failed": run.outcomes[Outcome.FAILED],
+            "lanes": run.busy_ns,
+            "error": run.error,
+        }
+        for run in runs
+    ]
+
+
+def of_throughput(predicted: Throughput) -> Document:
+    plan = predicted.plan
+    return {
+        "contention": properties(CONTENTION, predicted.contention),
+        "how": plan.rule.value,
+        "frames_per_second": finite(predicted.frames_per_second),
+        "most_per_second": finite(predicted.most_per_second),
+        "proof": properties(PROOF["anyOf"][0], plan.proof, objective=plan.proof.objective),
+        "lanes": [
             {"name": name, "load_ns": load}
             for name, load in zip(plan.lanes, plan.loads_ns, strict=True)
         ],
-        baselines=[
+        "baselines": [
             {"how": rate.rule.value, "frames_per_second": finite(rate.frames_per_second)}
             for rate in plan.baselines
         ],
-        curve=[
+        "curve": [
             {
                 "frames_in_flight": point.frames_in_flight,
                 "frames_per_second": finite(point.frames_per_second),
@@ -102,4 +171,4 @@ def of_throughput(found: Throughput) -> Document:
             }
             for point in plan.curve
         ],
-    )
+    }

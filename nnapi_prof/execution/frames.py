@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -45,6 +45,8 @@ CLOSE = 0.01
 """Relative difference of two rates below which the way of fewer plans is taken."""
 ALL_CORES = "all-cpu, every core"
 
+MOST_PLANS = 10_000
+"""Of a bundle, whose runs are read without it."""
 Progress = Callable[[str, int, int], None]
 
 
@@ -69,7 +71,6 @@ class WayRun:
     """One way of running frames, as it ran."""
 
     way: FrameWay
-    in_flight: int
     frames: tuple[FrameSample, ...] = field(default=(), repr=False)
     """In the order in which they were handed in; their plans are the way's, by index."""
     spans: tuple[LaneSpan, ...] = field(default=(), repr=False)
@@ -87,9 +88,17 @@ class WayRun:
         return tuple(sorted(names, key=lambda name: (name != CPU_LANE, name)))
 
     @property
+    def busy_ns(self) -> dict[str, int]:
+        """Lane -> how long it worked, over all frames."""
+        busy = dict.fromkeys(self.lanes, 0)
+        for span in self.spans:
+            busy[span.lane] += span.end_ns - span.begin_ns
+        return busy
+
+    @property
     def frames_per_second(self) -> float | None:
         """None where no frame was measured."""
-        counted = [_steady(frames, self.in_flight) for frames in self._each_round()]
+        counted = [_steady(frames, self.way.in_flight) for frames in self._each_round()]
         ns = sum(ns for _, ns in counted)
         return 1e9 * sum(n for n, _ in counted) / ns if ns else None
 
@@ -103,7 +112,7 @@ class WayRun:
         times = [
             frame.end_ns - frame.begin_ns
             for frames in self._each_round()
-            for frame in (frames[self.in_flight :] or frames)
+            for frame in (frames[self.way.in_flight :] or frames)
             if frame.outcome is not Outcome.FAILED
         ]
         if len(times) < 2:
@@ -124,7 +133,6 @@ class WayRun:
     def to_json(self) -> dict[str, Any]:
         return {
             "way": self.way.to_json(),
-            "in_flight": self.in_flight,
             "rounds": list(self.rounds),
             "error": self.error,
             "frames": [[f.plan, f.outcome.value, f.begin_ns, f.end_ns] for f in self.frames],
@@ -136,17 +144,16 @@ class WayRun:
         }
 
     @classmethod
-    def from_json(cls, data: Any, n_plans: int) -> WayRun:
-        """The inverse of :meth:`to_json`. Raises ValueError, TypeError or KeyError, of which
-        SerializationError is none, where it is no such run."""
+    def from_json(cls, data: Any) -> WayRun:
+        """The inverse of :meth:`to_json`. Raises SerializationError, LookupError, ValueError or
+        TypeError where it is no such run."""
         numbers = [n for row in data["spans"] for n in row]
         numbers += [n for _, _, *times in data["frames"] for n in times]
         if not all(type(n) is int and 0 <= n < 2**63 for n in (*numbers, *data["rounds"])):
             raise SerializationError("the times of frames are no numbers of nanoseconds")
         lanes = [str(name) for name in data["lanes"]]
         return cls(
-            FrameWay.from_json(data["way"], n_plans),
-            int(data["in_flight"]),
+            FrameWay.from_json(data["way"], MOST_PLANS),
             tuple(FrameSample(p, Outcome(word), *times) for p, word, *times in data["frames"]),
             tuple(LaneSpan(lanes[lane], *rest) for lane, *rest in data["spans"]),
             tuple(data["rounds"]),
@@ -175,10 +182,10 @@ def lane_of(target: Target) -> str:
     return OWN_CHOICE if name in (None, "auto") else str(name)
 
 
-def usual_in_flight(plans: Sequence[Plan]) -> int:
-    """As many as the runtime library takes where nobody says how many."""
-    lanes = {lane_of(segment.target) for plan in plans for segment in plan.segments}
-    return min(FRAMES_A_LANE * len(lanes), MOST_IN_FLIGHT)
+def usual_in_flight(lanes: Collection[str]) -> int:
+    """As many as the runtime library takes on several lanes where nobody says how many; one on one
+    lane."""
+    return min(FRAMES_A_LANE * len(lanes), MOST_IN_FLIGHT) if len(lanes) > 1 else 1
 
 
 def ways_of(bundle: Bundle) -> FramePlan:
@@ -187,16 +194,18 @@ def ways_of(bundle: Bundle) -> FramePlan:
         return bundle.frames
     distinct = {plan_key(plan): index for index, plan in reversed([*enumerate(bundle.plans)])}
     ways = [
-        FrameWay(bundle.plans[index].name, (Choice(index),))
-        for index in sorted(distinct.values())
-        if not _on_host(bundle.plans[index])
+        FrameWay(
+            plan.name, (Choice(index),), usual_in_flight({lane_of(s.target) for s in plan.segments})
+        )
+        for index, plan in enumerate(bundle.plans)
+        if distinct[plan_key(plan)] == index and not _on_host(plan)
     ]
     if not ways:
         raise UsageError(
             "many frames at once run on the device, and every plan of this bundle has segments that"
             " only eager PyTorch runs"
         )
-    return FramePlan(usual_in_flight([bundle.plan]), tuple(ways))
+    return FramePlan(tuple(ways))
 
 
 def _on_host(plan: Plan) -> bool:
@@ -227,10 +236,10 @@ def time_frames(
     """
     values = dict(zip(bundle.graph.inputs, inputs, strict=True))
     simulated = client.info().simulated
-    timing = _timing(options, simulated, n_frames, plan.in_flight)
+    timing = _timing(options, simulated, n_frames, max(way.in_flight for way in plan.ways))
     request, groups = RequestBuilder(), Groups()
     runs = {
-        number: WayRun(way, plan.in_flight, error="segments that only eager PyTorch runs")
+        number: WayRun(way, error="segments that only eager PyTorch runs")
         for number, way in enumerate(plan.ways)
     }
     for number, way in enumerate(plan.ways):
@@ -244,7 +253,7 @@ def time_frames(
             conditions=conditions_of(way, options.conditions),
         )
         shares = [(len(p.segments), c.share) for p, c in zip(plans, way.choices, strict=True)]
-        frames = FramesSpec(tuple(shares), plan.in_flight, 1 if simulated else VARIANTS)
+        frames = FramesSpec(tuple(shares), way.in_flight, 1 if simulated else VARIANTS)
         feed = feed_of(bundle, values, request)
         request.add_action(
             build_action(
@@ -255,7 +264,7 @@ def time_frames(
     for event in client.run(request.request()):
         if isinstance(event, ActionResult):
             way = plan.ways[event.action]
-            runs[event.action] = _way_run(bundle, way, plan.in_flight, event)
+            runs[event.action] = _way_run(bundle, way, event)
             done += 1
             if progress is not None:
                 progress(way.name, done, len(plan.ways))
@@ -274,7 +283,7 @@ def _timing(options: RunOptions, simulated: bool, n_frames: int, in_flight: int)
     )
 
 
-def _way_run(bundle: Bundle, way: FrameWay, in_flight: int, result: ActionResult) -> WayRun:
+def _way_run(bundle: Bundle, way: FrameWay, result: ActionResult) -> WayRun:
     samples = result.frames or FrameSamples((), (), None)
     places = [
         (choice.plan, number, lane_of(segment.target))
@@ -292,12 +301,28 @@ def _way_run(bundle: Bundle, way: FrameWay, in_flight: int, result: ActionResult
     )
     return WayRun(
         way,
-        in_flight,
         samples.frames,
         spans,
         tuple(each.runs for each in result.rounds),
         samples.failure if result.ok else why_failed(result),
     )
+
+
+def frame_notes(runs: Sequence[WayRun]) -> list[str]:
+    """What a reader of frames' rates should know of them, in sentences."""
+    notes = []
+    for run in runs:
+        if differing := run.outcomes[Outcome.DIFFERS]:
+            notes.append(
+                f"{run.way.name}: {differing} of {len(run.frames)} frames at once gave other bits"
+                " than their plan gives alone"
+            )
+        if failed := run.outcomes[Outcome.FAILED]:
+            notes.append(
+                f"{run.way.name}: {failed} of {len(run.frames)} frames failed, the first with"
+                f" {run.error}"
+            )
+    return notes
 
 
 # ---- choosing -----------------------------------------------------------------------------------
@@ -324,15 +349,64 @@ def all_cores(bundle: Bundle, threads: int) -> FrameWay | None:
         return None
     for index, plan in enumerate(bundle.plans):
         if all(segment.target.engine is Engine.CPU for segment in plan.segments):
-            return FrameWay(ALL_CORES, (Choice(index),), threads=threads)
+            return FrameWay(ALL_CORES, (Choice(index),), 1, threads=threads)
     return None
 
 
-def with_way_first(bundle: Bundle, frames: FramePlan, first: int) -> Bundle:
-    """The bundle with that way as the one that is meant, and its conditions."""
-    way = frames.ways[first]
-    ways = (way, *(other for other in frames.ways if other is not way))
-    conditions = conditions_of(way, bundle.conditions)
-    frames = replace(frames, ways=ways)
-    return replace(bundle, frames=frames, plan_set=frames.plan_set, conditions=conditions)
+def choose_way(bundle: Bundle, frames: FramePlan, runs: Sequence[WayRun]) -> Bundle:
+    """The bundle with the fastest of ``frames``' ways as the one that is meant, its plans first. A
+    note says so where that is another one than was planned. On a real device what is predicted of
+    each way becomes what it did, and a note has both: costs are measured one at a time, and
+    processors are not alone then."""
+    chosen, planned = fastest(runs), runs[0]
+    way = frames.ways[chosen]
+    notes = list(bundle.notes)
+    unit = "frames/s (simulated)" if bundle.simulated else "frames/s"
+    rate, planned_rate = runs[chosen].frames_per_second, planned.frames_per_second
+    if chosen != 0:
+        did = f"did {planned_rate:.4g} {unit}" if planned_rate else "failed"
+        if planned.error is not None:
+            did = f"failed ({planned.error})"
+        notes.append(
+            f"run whole, {planned.way.name} {did}, {way.name} {rate or 0.0:.4g} {unit}: frames run"
+            f" as {way.name}"
+        )
+    if not bundle.simulated and rate:
+        if way.predicted_per_second:
+            notes.append(
+                f"predicted by a run of frames at once: {rate:.4g} {unit}, from costs measured one"
+                f" at a time {way.predicted_per_second:.4g}"
+            )
+        ways = (
+            replace(run.way, predicted_per_second=run.frames_per_second)
+            if run.frames_per_second
+            else run.way
+            for run in runs
+        )
+        frames = replace(frames, ways=tuple(ways))
+    return _with_way_first(replace(bundle, notes=tuple(notes)), frames, chosen)
 
+
+def _with_way_first(bundle: Bundle, frames: FramePlan, first: int) -> Bundle:
+    """The bundle with that way as the one that is meant, its plans first, and its conditions."""
+    way = frames.ways[first]
+    own = [choice.plan for choice in way.choices]
+    order = [*own, *(n for n in range(len(bundle.plans)) if n not in own)]
+    ways = [way, *(frames.ways[n] for n in range(len(frames.ways)) if n != first)]
+    frames = replace(
+        frames,
+        ways=tuple(
+            replace(
+                each,
+                choices=tuple(replace(c, plan=order.index(c.plan)) for c in each.choices),
+            )
+            for each in ways
+        ),
+    )
+    return replace(
+        bundle,
+        plans=tuple(bundle.plans[n] for n in order),
+        frames=frames,
+        plan_set=frames.plan_set,
+        conditions=conditions_of(way, bundle.conditions),
+    )

@@ -52,6 +52,8 @@ class RunOptions:
     conditions: Conditions = Conditions()
     memory_mb: int | None = None
     """What one plan's process may use; None leaves it to the agent."""
+    frames: int = 0
+    """Frames of each way of running many at once; 0 runs none."""
     seed: int | None = None
     """Of random inputs; None: the model's bundled inputs, else always the same."""
 

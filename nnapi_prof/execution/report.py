@@ -20,6 +20,7 @@ from nnapi_prof.bundle.storage import read_file
 from nnapi_prof.costs.store.selection import instant
 from nnapi_prof.device.protocol.results import description_parts
 from nnapi_prof.errors import SerializationError, UsageError, visible
+from nnapi_prof.execution.frames import WayRun
 from nnapi_prof.graph.plan import Engine, Plan
 
 
@@ -123,9 +124,13 @@ class RunReport:
     notes: tuple[str, ...] = ()
     conditions: str = ""
     """The options that asked for other than the usual conditions."""
+    frames: tuple[WayRun, ...] = ()
+    """Many frames at once, where they were asked for: as the bundle is meant to run them first,
+    then the rivals. Each has its frames' times and its lanes' spans."""
 
     def to_json(self) -> str:
-        data = dataclasses.asdict(self)
+        data = dataclasses.asdict(dataclasses.replace(self, frames=()))
+        data["frames"] = [run.to_json() for run in self.frames]
         for row, check in zip(data["checks"], self.checks, strict=True):
             row["evidence"] = check.evidence.value
         for row, run in zip(data["runs"], self.runs, strict=True):
@@ -152,9 +157,12 @@ class RunReport:
                 for r in data["runs"]
             )
             checks = tuple(_check(c) for c in data["checks"])
-            rest = {k: v for k, v in data.items() if k not in ("runs", "checks", "notes")}
-            return cls(**rest, runs=runs, checks=checks, notes=tuple(data["notes"]))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            frames = tuple(WayRun.from_json(row) for row in data.get("frames", ()))
+            parts = ("runs", "checks", "notes", "frames")
+            rest = {k: v for k, v in data.items() if k not in parts}
+            notes = tuple(data["notes"])
+            return cls(**rest, runs=runs, checks=checks, notes=notes, frames=frames)
+        except (LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:
             words = f"it lacks {error}" if isinstance(error, KeyError) else visible(str(error), 300)
             raise SerializationError(f"this is no run report ({words})") from error
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
@@ -26,6 +27,7 @@ from nnapi_prof.execution.compare import (
     notes_on,
     usual_tolerance,
 )
+from nnapi_prof.execution.frames import WayRun, frame_notes, time_frames, ways_of
 from nnapi_prof.execution.host import allow_unsteady
 from nnapi_prof.execution.options import RunOptions
 from nnapi_prof.execution.report import OutputCheck, PlanRun, RunReport, SegmentTiming
@@ -109,7 +111,8 @@ def run_bundle(
             for number, segment in enumerate(plan.segments)
         )
         runs.append(PlanRun(plan, row.total_ns(), segments, row.error, row.flags, row.first_ns()))
-    notes += _faster_rivals(runs)
+    if bundle.frames is None:
+        notes += _faster_rivals(runs)
     if options.conditions.precision is not Precision.FLOAT32:
         notes.append(_moved(options.conditions.precision, checks))
     if floats is not None and bundle.mixed is not None:
@@ -122,6 +125,13 @@ def run_bundle(
             f" bits); from those of the float model they are off by {worst:.1e} of their largest"
             f" value for these inputs{expected_error} ({bundle.mixed.metric})"
         )
+    frames: tuple[WayRun, ...] = ()
+    if options.frames:
+        ways = ways_of(bundle)
+        if not options.baselines:
+            ways = replace(ways, ways=ways.ways[:1])
+        frames = time_frames(bundle, ways, inputs, client, options, options.frames, progress)
+        notes += frame_notes(frames)
     notes += [f"{run.plan.name}: {flag}" for run in runs for flag in run.flags]
     if runs[0].error is not None:
         raise AgentError(f"{client.serial}: the plan ran once, then failed: {runs[0].error}")
@@ -135,6 +145,7 @@ def run_bundle(
         checks=checks,
         notes=tuple(notes),
         conditions=options.conditions.options,
+        frames=frames,
     )
 
 

@@ -21,7 +21,7 @@ TENSOR_FLOAT32, TENSOR_INT32 = 3, 4
 ADD, CONV_2D, MUL, RELU, TANH = 0, 3, 18, 19, 28  # NNAPI operation codes
 SEGMENT, BLOB, RANDOM, ZERO = 0, 1, 2, 3
 CPU, NNAPI = 0, 1
-BURST, UNTIMED, ASYNC, POINTERS, BESIDE = 1, 2, 4, 8, 16
+BURST, UNTIMED, ASYNC, POINTERS, BESIDE, FRAMES = 1, 2, 4, 8, 16, 32
 ALL_CPUS = (1 << 64) - 1
 UNBOUNDED = 0xFFFFFFFF
 
@@ -140,6 +140,7 @@ class Request:
         runs: tuple[int, int] = (3, 3),
         budget_ns: int = 0,
         cooldown_ms: int = 0,
+        frames: bytes = b"",
     ) -> int:
         number = len(self.actions) if id is None else id
         warm = (warmup, warmup) if isinstance(warmup, int) else warmup
@@ -154,8 +155,15 @@ class Request:
             + b"".join(tensors)
             + words(len(segments))
             + b"".join(segments)
+            + frames
         )
         return number
+
+    def frames(self, in_flight: int, variants: int, *plans: tuple[int, float]) -> bytes:
+        """What stands behind the segments of an action with :data:`FRAMES`."""
+        return words(in_flight, variants, len(plans)) + b"".join(
+            struct.pack("<Id", *plan) for plan in plans
+        )
 
     def segment(
         self,

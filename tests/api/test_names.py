@@ -35,7 +35,6 @@ def test_the_names_are_these() -> None:
         "read_costs",
         "read_plan",
         "run",
-        "throughput",
     ]
     assert {"Costs", "Model", "NnapiProfError", "Planned", "Result"} <= set(CLASSES)
     assert set(np_.__all__) <= set(dir(np_))

@@ -1,69 +1,216 @@
-"""``nnapi-prof throughput``, and the function behind it."""
+"""``partition --objective throughput`` and ``run --frames``, and the functions behind them."""
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
+import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+import torch
 
 import nnapi_prof as np_
-from nnapi_prof.errors import UsageError
+from nnapi_prof.bundle.bundle import Choice
+from nnapi_prof.bundle.frames import FramePlan, FrameWay
+from nnapi_prof.bundle.storage import read_bundle
+from nnapi_prof.device.protocol.results import FrameSample, Outcome
+from nnapi_prof.errors import SerializationError, UsageError
+from nnapi_prof.execution.frames import WayRun, all_cores, choose_way, fastest
+from nnapi_prof.execution.report import RunReport
 from tests.cli.common import INPUT, Profiled, Result
 
 Cli = Callable[..., Result]
+THROUGHPUT = ("--objective", "throughput", "--contention", 1.05)
 
 
 def named(profiled: Profiled) -> list[object]:
     return ["--device", "sim:npu-phone", "--input", INPUT, "--costs", profiled.costs]
 
 
-def test_frames_per_second_as_a_document(cli: Cli, profiled: Profiled) -> None:
+@pytest.fixture(scope="module")
+def planned(_profiled: Profiled) -> np_.Planned:
+    model = np_.load(_profiled.model, inputs=[INPUT])
+    costs = np_.read_costs(model, str(_profiled.costs), "simulated npu*")
+    return np_.partition(
+        model,
+        costs,
+        objective="throughput",
+        contention={("cpu", "sim-npu"): 1.2, ("sim-npu", "cpu"): 1.01},
+        frames_in_flight=6,
+        device="sim:npu-phone",
+        verify=True,
+    )
+
+
+def test_a_bundle_of_frames_and_its_run(cli: Cli, profiled: Profiled, tmp_path: Path) -> None:
+    folder = tmp_path / "frames.nnprof"
     done = cli(
-        *("throughput", *named(profiled), "--contention", 1.1, "--frames-in-flight", 4),
+        *("partition", *named(profiled), *THROUGHPUT, "--frames-in-flight", 4, "-o", folder),
         *("--json", profiled.model),
     )
-    document = done.document("throughput")
-    contention = document["contention"]
+    document = done.document("partition")
+    predicted, ways = document["throughput"], document["frames"]["ways"]
+    contention = predicted["contention"]
     assert contention["basis"] == "given"
-    assert {pair["factor"]["value"] for pair in contention["pairs"]} == {1.1}
-    assert document["simulated"] and not document["estimated"]
-    assert document["frames_in_flight"] <= 4
-    rates = {row["how"]: row["frames_per_second"] for row in document["baselines"]}
-    assert document["frames_per_second"] >= rates["best single device"] * (1 - 1e-9)
-    assert document["frames_per_second"] <= document["most_per_second"] * (1 + 1e-9)
-    assert document["proof"]["objective"] == "time a frame in ms"
-    assert sum(plan["share"] for plan in document["plans"]) == pytest.approx(1.0)
-    assert document["lanes"][0]["name"] == "cpu"
-    assert [row["frames_in_flight"] for row in document["curve"]][:3] == [1, 2, 3]
+    assert {pair["factor"]["value"] for pair in contention["pairs"]} == {1.05}
+    rates = {row["how"]: row["frames_per_second"] for row in predicted["baselines"]}
+    assert predicted["frames_per_second"] >= rates["best single device"] * (1 - 1e-9)
+    assert predicted["frames_per_second"] <= predicted["most_per_second"] * (1 + 1e-9)
+    assert predicted["proof"]["objective"] == "time a frame in ms"
+    assert predicted["lanes"][0]["name"] == "cpu"
+    assert [row["frames_in_flight"] for row in predicted["curve"]][:3] == [1, 2, 3]
+    assert ways[0]["in_flight"] <= 4
+    assert sum(plan["share"] for plan in ways[0]["plans"]) == pytest.approx(1.0)
+
+    document = cli("run", folder, "--frames", 30, "--json").document("run")
+    assert [row["how"] for row in document["frames"]] == [way["how"] for way in ways]
+    measured = {row["how"]: row["frames_per_second"]["measured"] for row in document["frames"]}
+    assert document["frames"][0]["frames_per_second"]["predicted"] == pytest.approx(
+        ways[0]["frames_per_second"]
+    )
+    assert max(measured.values()) <= measured[ways[0]["how"]] * 1.01
+    for row in document["frames"]:
+        assert (row["frames"], row["same"]) == (30, 30) and row["latency_95_ns"] > 0
+        assert row["differing"] == row["failed"] == 0 and row["error"] is None
+    assert read_bundle(folder).frames is not None
 
 
-def test_frames_per_second_for_people(cli: Cli, profiled: Profiled) -> None:
-    out = cli("throughput", *named(profiled), profiled.model).out
-    assert "Frames per second, predicted, simulated" in out
-    assert "best single device" in out and "measured one at a time" in out
+def test_frames_per_second_for_people(cli: Cli, profiled: Profiled, tmp_path: Path) -> None:
+    folder = tmp_path / "frames.nnprof"
+    frames = ("--objective", "throughput")
+    out = cli("partition", *named(profiled), *frames, "-o", folder, profiled.model).out
     assert "slow each other down 1.1 times is assumed" in " ".join(out.split())
+    assert "Frames per second, predicted, simulated" in out and "% of frames" in out
+    assert "best single device" in out and "measured one at a time" in out
+    out = cli("run", folder, "--frames", 20, "--no-baselines").out
+    assert "gave, bit by bit, what their plan gives alone" in out
+    out = cli("convert", folder, "--format", "runtime", "-o", tmp_path / "net.nnprt").out
+    assert (tmp_path / "net.nnprt").exists()
 
 
 def test_what_is_asked_is_checked(cli: Cli, profiled: Profiled) -> None:
-    done = cli("throughput", *named(profiled), "--contention", 0.9, profiled.model)
-    assert done.code == 2 and "--contention" in done.error
-    slow = ("--contention", 1.1, "--max-latency-ms", 0.001)
-    done = cli("throughput", *named(profiled), *slow, profiled.model)
+    done = cli("partition", *named(profiled), "--frames-in-flight", 2, profiled.model)
+    assert done.code == 2 and "are for --objective throughput" in done.error
+    slow = (*THROUGHPUT, "--max-latency-ms", 0.001)
+    done = cli("partition", *named(profiled), *slow, profiled.model)
     assert done.code == 1 and "one alone takes" in done.error
+    done = cli("partition", *named(profiled), *THROUGHPUT, "--pin", "conv2d*=cpu", profiled.model)
+    assert done.code == 2 and "no other wishes" in done.error
 
 
-def test_from_python(profiled: Profiled) -> None:
+def test_from_python(planned: np_.Planned) -> None:
+    predicted = planned.throughput
+    assert predicted is not None and planned.frames is not None
+    assert predicted.frames_per_second >= predicted.baselines["best single device"] * (1 - 1e-9)
+    assert predicted.curve().frames_in_flight.tolist()[:3] == [1, 2, 3]
+    assert "frames/s by" in repr(predicted) and "no plans do more than" in predicted._repr_html_()
+    result = np_.run(planned, frames=24)
+    frame = result.frames()
+    assert frame.way.tolist() == [way.name for way in planned.frames.ways]
+    assert (frame.same == 24).all() and frame.against_plan[0] == 1.0
+    first = result.run.frames[0]
+    assert {span.lane for span in first.spans} == set(first.lanes) <= {"cpu", "sim-npu", "sim-gpu"}
+    assert RunReport.from_json(result.run.to_json()) == result.run
+    # One lane does one thing after the other.
+    for lane in first.lanes:
+        times = sorted((s.begin_ns, s.end_ns) for s in first.spans if s.lane == lane)
+        assert all(a[1] <= b[0] for a, b in itertools.pairwise(times))
+
+
+def test_python_asks_for_what_can_be_had(planned: np_.Planned) -> None:
+    model, costs = planned.model, planned.costs
+    assert costs is not None
+    weighted = costs.adjusted(weight={"*": 2.0})
+    for options, reason in (
+        ({"costs": weighted}, "frames per second are of latencies"),
+        ({"contention": 0.5}, r"contention is 0\.5"),
+        ({"frames_in_flight": 64}, "frames_in_flight is 64"),
+        ({"max_regions": 1}, "no other wishes"),
+    ):
+        arguments: dict[str, object] = {"costs": costs, **options}
+        with pytest.raises(UsageError, match=reason):
+            np_.partition(model, objective="throughput", **arguments)  # type: ignore[arg-type]
+
+
+def test_any_bundle_runs_frames(profiled: Profiled) -> None:
     model = np_.load(profiled.model, inputs=[INPUT])
     costs = np_.read_costs(model, str(profiled.costs), "simulated npu*")
-    found = np_.throughput(model, costs, contention={("cpu", "sim-npu"): 1.2}, frames_in_flight=3)
-    assert found.contention.factors == {("cpu", "sim-npu"): 1.2}
-    assert costs.contention.basis.value == "assumed"
-    assert found.frames_per_second >= found.baselines["best single device"] * (1 - 1e-9)
-    assert found.curve().frames_in_flight.tolist()[:3] == [1, 2, 3]
-    assert "frames/s by" in repr(found) and "no plans do more than" in found._repr_html_()
-    with pytest.raises(UsageError, match="frames per second are of latencies"):
-        np_.throughput(model, costs.adjusted(weight={"*": 2.0}), contention=1.0)
-    with pytest.raises(UsageError, match=r"contention is 0\.5"):
-        np_.throughput(model, costs, contention=0.5)
-    with pytest.raises(UsageError, match="frames_in_flight is 64"):
-        np_.throughput(model, costs, contention=1.0, frames_in_flight=64)
+    result = np_.run(np_.partition(model, costs), "sim:npu-phone", frames=12)
+    assert result.frames().way[0] == "dp" and "greedy" in result.frames().way.tolist()
+    assert (result.frames().same == 12).all()
+
+
+def run_of(way: int, frames: FramePlan, ns: int, n: int = 20) -> WayRun:
+    samples = tuple(
+        FrameSample(0, Outcome.SAME, begin_ns=ns * max(0, i - 1), end_ns=ns * (i + 1))
+        for i in range(n)
+    )
+    return WayRun(frames.ways[way], samples, (), (n,))
+
+
+def test_the_fastest_as_it_ran_is_taken(planned: np_.Planned) -> None:
+    frames = FramePlan(
+        (
+            FrameWay("mixture", (Choice(0, share=0.7), Choice(1, share=0.3)), 8),
+            FrameWay("in turn", (Choice(1, share=0.5), Choice(2, share=0.5)), 8),
+            FrameWay("alone", (Choice(1),), 1),
+        )
+    )
+    bundle = dataclasses.replace(planned.bundle, frames=frames, plan_set=frames.plan_set)
+    runs = [run_of(n, frames, 1_000_000 + 100_000 * n) for n in range(len(frames.ways))]
+    assert runs[0].frames_per_second == pytest.approx(1000)
+    assert fastest(runs) == 0 and choose_way(bundle, frames, runs) == bundle
+    runs[0] = dataclasses.replace(runs[0], error="OP_FAILED")
+    chosen = choose_way(bundle, frames, runs)
+    assert chosen.frames is not None and chosen.frames.ways[0].name == frames.ways[1].name
+    assert "failed (OP_FAILED)" in chosen.notes[-1]
+    assert chosen.plan_set is not None and len(chosen.plan_set.choices) == 2
+    # Plans may have changed places, the ways still take the same ones.
+    for way in frames.ways:
+        (same,) = [each for each in chosen.frames.ways if each.name == way.name]
+        for before, after in zip(way.choices, same.choices, strict=True):
+            assert bundle.plans[before.plan] == chosen.plans[after.plan]
+    assert chosen.frames.ways[0].choices[0].plan == 0
+    # As fast but for noise: fewer plans.
+    single = next(n for n, way in enumerate(frames.ways) if len(way.choices) == 1)
+    runs = [run_of(n, frames, 1_000_000 + 5_000 * (n == single)) for n in range(len(frames.ways))]
+    assert len(frames.ways[fastest(runs)].choices) == 1
+
+
+def test_every_core_is_a_rule_of_its_own(planned: np_.Planned) -> None:
+    bundle = planned.bundle
+    rule = all_cores(bundle, bundle.conditions.threads + 2)
+    assert rule is not None and rule.threads == bundle.conditions.threads + 2
+    assert all_cores(bundle, bundle.conditions.threads) is None
+    frames = FramePlan((*planned.frames.ways, rule))  # type: ignore[union-attr]
+    runs = [run_of(n, frames, 2_000_000) for n in range(len(frames.ways) - 1)]
+    chosen = choose_way(bundle, frames, [*runs, run_of(len(frames.ways) - 1, frames, 1_000_000)])
+    assert chosen.conditions.threads == rule.threads and chosen.plan.name == "all-cpu"
+    assert chosen.plan_set is None
+
+
+def test_what_a_stranger_wrote(planned: np_.Planned) -> None:
+    assert planned.frames is not None
+    data = planned.frames.to_json()
+    n = len(planned.plans)
+    assert FramePlan.from_json(data, n) == planned.frames
+    for field, value in (("in_flight", 64), ("plans", [[n, 1.0]]), ("plans", [[0, 0.5]]),
+                         ("threads", 0), ("predicted_per_second", "many"),
+                         ("in_flight", 1.5)):  # fmt: skip
+        wrong = json.loads(json.dumps(data))
+        wrong["ways"][0][field] = value
+        with pytest.raises(SerializationError):
+            FramePlan.from_json(wrong, n)
+    with pytest.raises(SerializationError):
+        FramePlan.from_json({"ways": []}, n)
+
+
+def test_frames_turned_by_their_number_on_this_machine(profiled: Profiled) -> None:
+    torch.manual_seed(1)
+    model = np_.load(profiled.model, inputs=[INPUT])
+    cpu = np_.partition(model, np_.read_costs(model, str(profiled.costs), "simulated npu*"))
+    only_cpu = [plan for plan in cpu.plans if plan.name == "all-cpu"]
+    result = np_.run(dataclasses.replace(cpu, plans=tuple(only_cpu)), "local", frames=16, runs=3)
+    assert (result.frames().same == 16).all() and not result.run.frames[0].error

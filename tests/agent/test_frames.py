@@ -1,0 +1,164 @@
+"""Frames at once: plans that take turns, each processor on a frame of its own."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agent_packer import (
+    BURST,
+    CPU,
+    FRAMES,
+    NNAPI,
+    RANDOM,
+    RELU,
+    SEGMENT,
+    UNTIMED,
+    Agent,
+    Request,
+    tensor,
+    unary,
+)
+
+PHONE = Path(__file__).parents[2] / "device_agent/emulator/phones/gpu-phone.json"
+REFERENCE, GPU = "nnapi-reference", "sim-gpu"
+WIDTH = 1 << 16
+N = 40
+
+
+def request_of(
+    accelerator: str, *, share: float = 0.5, in_flight: int = 4, flags: int = 0, **options: Any
+) -> Request:
+    """Half of the frames by a relu on the CPU, half by one there and one on an accelerator: both
+    give the relu."""
+    request = Request()
+    model = request.model(unary(RELU, WIDTH))
+    tensors = [tensor(RANDOM, WIDTH, value=3), tensor(SEGMENT, WIDTH, keep=True)]
+    tensors.append(tensor(SEGMENT, WIDTH))
+    segments = [
+        request.segment(CPU, model, [0], [1]),
+        request.segment(CPU, model, [0], [2]),
+        request.segment(NNAPI, model, [2], [1], accelerator),
+    ]
+    frames = request.frames(in_flight, 3, (1, share), (2, 1 - share))
+    timing = {"runs": (N, N), "rounds": 2, **options}
+    request.action(tensors, segments, flags=FRAMES | flags, frames=frames, **timing)
+    return request
+
+
+@pytest.fixture
+def phone(agent: Agent, tmp_path: Path) -> Path:
+    """gpu-phone, whose processors slow each other down by nothing but what a test writes."""
+    description = json.loads(PHONE.read_text())
+    description["noise"]["spread"]["value"] = 0
+    description["accelerators"][0]["driver_share"]["value"] = 0
+    del description["memory_bandwidth"]
+    description.pop("thermal", None)
+    path = tmp_path / "phone.json"
+    path.write_text(json.dumps(description))
+    agent.simulate(path)
+    return path
+
+
+def check(result: dict[str, Any]) -> dict[str, Any]:
+    assert result["status"] == "ok", result
+    assert [each["runs"] for each in result["rounds"]] == [N // 2] * 2
+    assert result["total_ns"] == [] and all(s["samples_ns"] == [] for s in result["segments"])
+    frames: dict[str, Any] = result["frames"]
+    assert all(len(frames[key]) == N for key in ("plan", "outcome", "begin_ns", "end_ns"))
+    for segment, spans in enumerate(frames["spans"]):
+        own = [n for n in range(N) if frames["plan"][n] == (segment > 0)]
+        assert spans[::3] == own
+        for n, begin, end in zip(own, spans[1::3], spans[2::3], strict=True):
+            assert frames["begin_ns"][n] <= begin < end <= frames["end_ns"][n]
+    return frames
+
+
+@pytest.mark.parametrize("flags", [0, BURST])
+def test_in_real_time(agent: Agent, flags: int) -> None:
+    (result,) = agent.run(request_of(REFERENCE, flags=flags)).results
+    assert result["clock"] == "monotonic"
+    frames = check(result)
+    assert frames["outcome"] == ["same"] * N and frames["failure"] is None
+    assert 0.4 * N <= sum(frames["plan"]) <= 0.6 * N
+
+
+def test_processors_overlap_in_simulated_time_and_always_alike(agent: Agent, phone: Path) -> None:
+    first, second = (agent.run(request_of(GPU)).results[0] for _ in range(2))
+    assert first["clock"] == "simulated" and first["frames"] == second["frames"]
+    frames = check(first)
+    assert frames["outcome"] == ["same"] * N
+    cpu = [*frames["spans"][0], *frames["spans"][1]]
+    busy = sorted(zip(cpu[1::3], cpu[2::3], strict=True))
+    # One lane never does two things at once, and the two lanes together do more than one could.
+    assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(busy))
+    total = sum(end - begin for begin, end in busy)
+    gpu = frames["spans"][2]
+    total += sum(end - begin for begin, end in zip(gpu[1::3], gpu[2::3], strict=True))
+    assert total > 1.02 * (max(frames["end_ns"]) - min(frames["begin_ns"]))
+
+
+def test_contention_is_felt(agent: Agent, phone: Path) -> None:
+    def took() -> int:
+        frames = check(agent.run(request_of(GPU)).results[0])
+        return int(max(frames["end_ns"]) - min(frames["begin_ns"]))
+
+    before = took()
+    description = json.loads(phone.read_text())
+    description["contention"] = {"value": 1.5, "unit": "ratio", "origin": "a test"}
+    phone.write_text(json.dumps(description))
+    assert 1.01 * before < took() < 1.5 * before
+
+
+def test_one_at_a_time(agent: Agent, phone: Path) -> None:
+    frames = check(agent.run(request_of(GPU, in_flight=1)).results[0])
+    ends = frames["end_ns"]
+    assert all(a <= b for a, b in zip(ends, frames["begin_ns"][1:], strict=False))
+
+
+def test_a_lane_that_fails_ends_its_frame_alone(agent: Agent, phone: Path) -> None:
+    agent.env["NNAPI_EMULATOR_FAULTS"] = "fail:execute:RELU:1:5/7@sim-gpu"
+    (result,) = agent.run(request_of(GPU)).results
+    assert result["status"] == "ok"
+    outcomes = result["frames"]["outcome"]
+    assert 1 <= outcomes.count("failed") <= 5
+    assert outcomes.count("same") == N - outcomes.count("failed")
+    assert "RELU" in result["frames"]["failure"] or "OP_FAILED" in result["frames"]["failure"]
+
+
+def test_a_plan_that_is_refused(agent: Agent) -> None:
+    (result,) = agent.run(request_of("no-such-accelerator")).results
+    assert result["status"] in ("failed", "refused") and result["stage"] == "compile"
+    assert "no-such-accelerator" in result["message"] and result["frames"]["plan"] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"in_flight": 64}, "64 frames in flight and 3 variants, want 1 to 63 and 1 to 64"),
+        ({"share": 1.0}, "plan 1: 2 segments and a share of 0"),
+        ({"flags": UNTIMED, "runs": (1, 1), "rounds": 1}, "bit 5) excludes bits 1 and 4"),
+    ],
+)
+def test_refused(agent: Agent, options: dict[str, Any], reason: str) -> None:
+    answer = agent.run(request_of(REFERENCE, **options))
+    assert answer.exit_code == 1 and reason in answer.error
+
+
+def test_plans_that_do_not_fit(agent: Agent) -> None:
+    for plans, reason in (
+        (((1, 0.5), (1, 0.5)), "plans of 2 segments and 1 of the frames, want 1 and 1"),
+        (((1, 0.5),), "plans of 1 segments and 0.5 of the frames"),
+    ):
+        request = Request()
+        model = request.model(unary(RELU, 8))
+        request.action(
+            [tensor(RANDOM, 8), tensor(SEGMENT, 8, keep=True)],
+            [request.segment(CPU, model, [0], [1])],
+            flags=FRAMES,
+            frames=request.frames(2, 1, *plans),
+        )
+        assert reason in agent.run(request).error
