@@ -28,7 +28,8 @@ from pathlib import Path
 
 import torch
 
-from nnapi_prof.bundle.bundle import Bundle, Choice, PlanSet, SelectionRule, needed_regions
+from nnapi_prof.bundle.bundle import Bundle, needed_regions
+from nnapi_prof.bundle.plan_set import Choice, PlanSet, SelectionRule
 from nnapi_prof.bundle.runtime import runtime_bundle
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.device import xnnpack

@@ -69,7 +69,8 @@ static double slowdown(const struct np_phone *phone, const struct lane *lane) {
                            : 1;
   const double memory = 1 + lane->load.memory_ns / lane->load.ns * (crowd - 1);
   const double cores = lane->load.on_cpu ? 1 - (drivers < 0.9 ? drivers : 0.9) : 1;
-  return memory / cores * (phone->contention > 1 ? phone->contention : 1);
+  const double each = phone->contention > 1 ? phone->contention - 1 : 0;
+  return memory / cores * (1 + (n_busy - 1) * each);
 }
 
 /* Lets the clock go on to the next end of a run, if all lanes have one or rest. */

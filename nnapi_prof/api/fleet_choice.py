@@ -8,8 +8,9 @@ import numpy as np
 
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.plan_search import levels_of
-from nnapi_prof.bundle.bundle import Choice, PlanSet, SelectionRule, accelerators_of
+from nnapi_prof.bundle.bundle import accelerators_of
 from nnapi_prof.bundle.phones import OTHERS, Phone, phone_of
+from nnapi_prof.bundle.plan_set import Choice, PlanSet, SelectionRule
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.views import drop_dominated_targets, half_interval_ns

@@ -28,7 +28,9 @@ from nnapi_prof.api.plan_search import (
     with_open_sizes,
 )
 from nnapi_prof.api.report import data_of, naming_table
+from nnapi_prof.api.throughput import Throughput, partition_frames, verified_frames
 from nnapi_prof.bundle.bundle import Bundle
+from nnapi_prof.bundle.frames import FramePlan
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.costs import absolute
 from nnapi_prof.costs.conditions import Conditions
@@ -48,8 +50,6 @@ from nnapi_prof.reports.words import count
 if TYPE_CHECKING:
     import pandas as pd
 
-    from nnapi_prof.api.throughput import Throughput
-    from nnapi_prof.bundle.frames import FramePlan
     from nnapi_prof.execution.report import RunReport
 
 
@@ -409,8 +409,6 @@ def partition(
             + spelled(" throughput", '="throughput"')
         )
     if objective == "throughput":
-        from nnapi_prof.api.throughput import partition_frames
-
         others = plan_options.constrain or solver != "search" or best or listed
         if others or accuracy_budget is not None:
             raise UsageError(
@@ -419,7 +417,7 @@ def partition(
             )
         if own_costs is None or own_costs.model.graph != chosen.graph:
             raise UsageError(f"frames per second need costs of {chosen!r} that profile() measured")
-        planned = partition_frames(
+        plans, frames, predicted = partition_frames(
             chosen,
             own_costs,
             contention=contention,
@@ -428,6 +426,17 @@ def partition(
             max_memory_mb=max_memory_mb,
             seconds=seconds,
             listener=listener,
+        )
+        planned = Planned(
+            model=chosen,
+            plans=plans,
+            device=own_costs.device,
+            conditions=conditions,
+            estimated=own_costs.estimated,
+            device_spec=own_costs.device_spec,
+            costs=own_costs,
+            frames=frames,
+            throughput=predicted,
         )
         return _on_device(planned, device, verify, cooldown_s, memory_mb, listener)
     if objective != "latency":
@@ -551,8 +560,6 @@ def _on_device(
             cooldown_s=cooldown_s, conditions=planned.conditions, memory_mb=memory_mb
         )
         if verify and bundle.frames is not None:
-            from nnapi_prof.api.throughput import verified_frames
-
             bundle = verified_frames(bundle, program, client, options, listener)
         elif verify:
             bundle = verified(bundle, program, client, options, listener)

@@ -11,10 +11,10 @@ from nnapi_prof.api import options as arguments
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.events import SILENT, Listener, Progress
 from nnapi_prof.api.model import Model
-from nnapi_prof.api.plan import Planned
 from nnapi_prof.api.plan_search import PLANNING
-from nnapi_prof.bundle.bundle import Bundle, Choice
+from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.frames import MOST_IN_FLIGHT, FramePlan, FrameWay
+from nnapi_prof.bundle.plan_set import Choice
 from nnapi_prof.costs.contention import ASSUMED, Basis, Slowdowns, given
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.errors import UsageError
@@ -134,8 +134,9 @@ def partition_frames(
     max_memory_mb: int | None = None,
     seconds: float | None = None,
     listener: Listener = SILENT,
-) -> Planned:
-    """:func:`nnapi_prof.partition` with the objective ``throughput``, before anything runs.
+) -> tuple[tuple[Plan, ...], FramePlan, Throughput]:
+    """:func:`nnapi_prof.partition` with the objective ``throughput``, before anything runs: all
+    plans, how frames take them, and what is predicted.
 
     The plan is a mixture: each frame takes one of its plans. Planning takes ``seconds`` at most
     (None: 30) and a second or two of simulated queues; Ctrl-C ends it with the best plans until
@@ -173,17 +174,8 @@ def partition_frames(
             report=tell_planning(lambda *told: listener.progress(Progress(*told)), PLANNING),
         )
         plans, frames = _listed(plan, baselines(model.graph, priced), frames_in_flight)
-    return Planned(
-        model=model,
-        plans=plans,
-        device=costs.device,
-        conditions=costs.conditions,
-        estimated=costs.estimated,
-        device_spec=costs.device_spec,
-        costs=costs,
-        frames=frames,
-        throughput=Throughput(model, costs.device, plan, slower, costs.simulated, costs.estimated),
-    )
+    predicted = Throughput(model, costs.device, plan, slower, costs.simulated, costs.estimated)
+    return plans, frames, predicted
 
 
 def _listed(

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from nnapi_prof.bundle.bundle import Choice, PlanSet, SelectionRule
+from nnapi_prof.bundle.plan_set import Choice, PlanSet, SelectionRule
 from nnapi_prof.errors import SerializationError, visible
 
 MOST_IN_FLIGHT = 63

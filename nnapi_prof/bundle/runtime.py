@@ -5,8 +5,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from nnapi_prof.bundle.bundle import Bundle, Choice, SelectionRule
+from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.phones import OTHERS
+from nnapi_prof.bundle.plan_set import Choice, SelectionRule
 from nnapi_prof.convert.region import operand_of
 from nnapi_prof.costs.conditions import Mode, Precision
 from nnapi_prof.errors import UsageError

@@ -13,9 +13,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from nnapi_prof.bundle.bundle import VERSION as PLAN_SET_VERSION
-from nnapi_prof.bundle.bundle import Bundle, PlanSet, RegionKey
+from nnapi_prof.bundle.bundle import Bundle, RegionKey
 from nnapi_prof.bundle.frames import FramePlan
+from nnapi_prof.bundle.plan_set import VERSION as PLAN_SET_VERSION
+from nnapi_prof.bundle.plan_set import PlanSet
 from nnapi_prof.bundle.precision import MixedPrecision
 from nnapi_prof.convert.deserialize import deserialize
 from nnapi_prof.convert.pool import Blob

@@ -16,8 +16,9 @@ from typing import Any
 
 import torch
 
-from nnapi_prof.bundle.bundle import Bundle, Choice
+from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.frames import MOST_IN_FLIGHT, FramePlan, FrameWay
+from nnapi_prof.bundle.plan_set import Choice
 from nnapi_prof.costs.conditions import ALL, Conditions
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.actions import FramesSpec, Groups, Timing

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from nnapi_prof.bundle.bundle import Bundle, Choice, PlanSet, SelectionRule
+from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.phones import OTHERS, Phone, phone_of
+from nnapi_prof.bundle.plan_set import Choice, PlanSet, SelectionRule
 from nnapi_prof.bundle.storage import read_bundle, write_bundle
 from nnapi_prof.errors import SerializationError, UsageError
 from tests.bundle.test_storage import bundle  # noqa: F401

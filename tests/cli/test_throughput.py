@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import nnapi_prof as np_
-from nnapi_prof.bundle.bundle import Choice
 from nnapi_prof.bundle.frames import FramePlan, FrameWay
+from nnapi_prof.bundle.plan_set import Choice
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.device.protocol.results import FrameSample, Outcome
 from nnapi_prof.errors import SerializationError, UsageError

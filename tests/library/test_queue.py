@@ -25,7 +25,8 @@ from runtime_embedding import (
     Sample,
 )
 
-from nnapi_prof.bundle.bundle import Bundle, Choice, PlanSet, SelectionRule
+from nnapi_prof.bundle.bundle import Bundle
+from nnapi_prof.bundle.plan_set import Choice, PlanSet, SelectionRule
 from nnapi_prof.bundle.runtime import runtime_bundle, runtime_plans
 from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import HOST, Plan, Segment

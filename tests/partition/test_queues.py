@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from nnapi_prof.bundle.bundle import Choice, PlanSet, SelectionRule
+from nnapi_prof.bundle.plan_set import Choice, PlanSet, SelectionRule
 from nnapi_prof.graph.plan import CPU, Preference, Target
 from nnapi_prof.partition.lanes import Step, make_lanes
 from nnapi_prof.partition.queues import Dispatch, plan_of_frame, simulate

@@ -1,0 +1,202 @@
+"""Several plans of a bundle that are the partitioner's own, and when each is meant."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from nnapi_prof.bundle.phones import OTHERS, Phone
+from nnapi_prof.errors import SerializationError, UsageError, visible
+
+VERSION = 1
+"""Of the rules: what a selection gives never changes under one version."""
+
+GOLDEN = (math.sqrt(5) - 1) / 2
+"""Multiples of it, less their whole part, fill [0, 1) more evenly than any others."""
+
+
+class SelectionRule(StrEnum):
+    """How a set selects among its choices."""
+
+    FRONT = "front"
+    """The first criterion's best of what keeps the limits that are asked for."""
+    MIXTURE = "mixture"
+    """By the number of the run, so that each plan gets its share of any stretch of runs."""
+    PHONES = "phone names"
+    """By the phone: the first of its names (:mod:`.phones`) that a plan has whose accelerators it
+    has; the plan of all others where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One plan of a set; beside ``plan`` it has what the set's rule looks at."""
+
+    plan: int
+    """Index among the bundle's plans."""
+    figures: Mapping[str, float] = field(default_factory=dict)
+    """Of a front: criterion -> what the plan costs by it, the first one the most important."""
+    share: float = 1.0
+    """Of a mixture: above 0, 1 in all."""
+    keys: tuple[str, ...] = ()
+    """Of a set for phones: the names of those that it is for; :data:`.phones.OTHERS` of all that
+    have no plan else."""
+    accelerators: tuple[str, ...] = ()
+    """Of a set for phones: those that the plan needs."""
+    device: str = ""
+    """Of a set for phones: the one whose latencies the plan predicts, for people ..."""
+    fingerprint: str = ""
+    """... and in cost tables."""
+    all_cpu_ns: float = 0.0
+    """Of a set for phones: what the plan of all others takes on that one."""
+
+
+@dataclass(frozen=True)
+class PlanSet:
+    """The choices and their rule. SerializationError where they do not fit each other."""
+
+    rule: SelectionRule
+    choices: tuple[Choice, ...]
+
+    def __post_init__(self) -> None:
+        choices = self.choices
+        _require(bool(choices), "it has no plan")
+        _require(len({c.plan for c in choices}) == len(choices), "a plan stands in it twice")
+        if self.rule is SelectionRule.FRONT:
+            criteria = list(choices[0].figures)
+            alike = all(list(c.figures) == criteria for c in choices)
+            _require(bool(criteria) and alike, "the plans of a front have the same criteria")
+            finite = all(math.isfinite(n) for c in choices for n in c.figures.values())
+            _require(finite, "the figures of a front are finite")
+        if self.rule is SelectionRule.MIXTURE:
+            _require(all(0 < c.share <= 1 for c in choices), "shares are above 0, and 1 at most")
+            total = math.fsum(c.share for c in choices)
+            _require(abs(total - 1) < 1e-6, f"the shares of a mixture are 1 in all, not {total:g}")
+        if self.rule is SelectionRule.PHONES:
+            keys = [key for c in choices for key in c.keys]
+            _require(len(set(keys)) == len(keys), "a phone's name stands in it twice")
+            others = [c for c in choices if OTHERS in c.keys]
+            _require(
+                bool(others) and not others[0].accelerators,
+                "one plan is for all other phones, and needs no accelerator",
+            )
+
+    def select(
+        self, run: int = 0, phone: Phone | None = None, limits: Mapping[str, float] | None = None
+    ) -> int:
+        """Index of the plan for the run of this number (from 0), on this phone, within ``limits``
+        (criterion -> the most it may be). UsageError where the set has none."""
+        if self.rule is SelectionRule.MIXTURE:
+            return self._of_mixture(run)
+        if self.rule is SelectionRule.PHONES:
+            return self.for_phone(phone or Phone())[0].plan
+        return self._of_front(limits or {})
+
+    def for_phone(self, phone: Phone) -> tuple[Choice, str]:
+        """Of a set for phones: the choice, and the phone's name that it is by."""
+        by_key = {key: choice for choice in self.choices for key in choice.keys}
+        for key in phone.keys:
+            choice = by_key.get(key)
+            if choice is not None and phone.accelerators.issuperset(choice.accelerators):
+                return choice, key
+        return by_key[OTHERS], OTHERS
+
+    def _of_mixture(self, run: int) -> int:
+        place = (run + 0.5) * GOLDEN % 1
+        for choice in self.choices:
+            place -= choice.share
+            if place < 0:
+                return choice.plan
+        return self.choices[-1].plan
+
+    def _of_front(self, limits: Mapping[str, float]) -> int:
+        criteria = list(self.choices[0].figures)
+        for name in limits:
+            if name not in criteria:
+                names = ", ".join(visible(criterion, 100) for criterion in criteria)
+                raise UsageError(f"the bundle's plans know nothing of {name}, only of {names}")
+        within = [
+            c for c in self.choices if all(c.figures[name] <= most for name, most in limits.items())
+        ]
+        if not within:
+            terms = ", ".join(f"{name} of {most:g} at most" for name, most in limits.items())
+            raise UsageError(f"no plan of the bundle keeps {terms}")
+        return min(within, key=lambda c: c.figures[criteria[0]]).plan
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "version": VERSION,
+            "rule": self.rule.value,
+            "choices": [_FIELDS[self.rule](choice) for choice in self.choices],
+        }
+
+    @classmethod
+    def from_json(cls, data: Any, n_plans: int) -> PlanSet:
+        """The inverse of :meth:`to_json`, for a bundle of so many plans.
+
+        SerializationError where it is of another version, or not a set of these plans.
+        """
+        _require(isinstance(data, dict), "it is not an object")
+        if data.get("version") != VERSION:
+            raise SerializationError(
+                f"the set of plans is of version {visible(repr(data.get('version')), 100)}, "
+                f"{VERSION} is read"
+            )
+        rule = data.get("rule")
+        _require(rule in list(SelectionRule), f"its rule is {visible(repr(rule), 100)}")
+        rows = data.get("choices")
+        _require(isinstance(rows, list), "its choices are not a list")
+        return cls(SelectionRule(rule), tuple(_choice(row, n_plans) for row in rows))
+
+
+_FIELDS = {
+    SelectionRule.FRONT: lambda c: {"plan": c.plan, "figures": dict(c.figures)},
+    SelectionRule.MIXTURE: lambda c: {"plan": c.plan, "share": c.share},
+    SelectionRule.PHONES: lambda c: {
+        "plan": c.plan,
+        "keys": list(c.keys),
+        "accelerators": list(c.accelerators),
+        "device": c.device,
+        "fingerprint": c.fingerprint,
+        "all_cpu_ns": c.all_cpu_ns,
+    },
+}
+
+
+def _choice(row: Any, n_plans: int) -> Choice:
+    _require(isinstance(row, dict), "a choice is not an object")
+    plan, figures = row.get("plan"), row.get("figures", {})
+    _require(
+        type(plan) is int and 0 <= plan < n_plans,
+        f"it names plan {visible(repr(plan), 100)} of {n_plans}",
+    )
+    _require(isinstance(figures, dict), "the figures of a plan are not an object")
+    numbers = [*figures.values(), row.get("share", 1.0), row.get("all_cpu_ns", 0.0)]
+    _require(all(type(n) in (int, float) for n in numbers), "a figure or share is not a number")
+    _require(0 <= numbers[-1] < math.inf, "a latency is finite and at least 0")
+    names = {field: row.get(field, []) for field in ("keys", "accelerators")}
+    for listed in names.values():
+        _require(
+            isinstance(listed, list) and all(isinstance(name, str) for name in listed),
+            "names of phones or accelerators are not a list of texts",
+        )
+    device, fingerprint = row.get("device", ""), row.get("fingerprint", "")
+    is_named = isinstance(device, str) and isinstance(fingerprint, str)
+    _require(is_named, "a device is not a name")
+    return Choice(
+        plan,
+        {name: float(number) for name, number in figures.items()},
+        float(row.get("share", 1.0)),
+        keys=tuple(names["keys"]),
+        accelerators=tuple(names["accelerators"]),
+        device=device,
+        fingerprint=fingerprint,
+        all_cpu_ns=float(numbers[-1]),
+    )
+
+
+def _require(condition: bool, reason: str) -> None:
+    if not condition:
+        raise SerializationError(f"the set of plans: {reason}")
