@@ -8,9 +8,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from nnapi_prof.graph.plan import AUTO, Engine, Rule, Target, baseline_of
+from nnapi_prof.graph.plan import AUTO, CPU, Engine, Rule, Target, baseline_of
 
 if TYPE_CHECKING:
+    from nnapi_prof.costs.contention import Interval, Slowdown
     from nnapi_prof.costs.model.views import Marginal
 
 
@@ -70,6 +71,24 @@ MARGINAL_MARKS = (
 def trial_words(left: Collection[str]) -> str:
     """What follows a table without the accelerators that a trial left; empty where it left none."""
     return f"; left after a trial of a few units, far behind: {', '.join(left)}" if left else ""
+
+
+def contention_words(pair: Slowdown) -> str:
+    """A line on how a processor does while another one is busy, as it was measured."""
+    words = [f"{_interval(pair.factor)} times as long, {pair.n_units} units"]
+    if pair.cpu_share is not None and pair.lane != CPU.key:
+        words.append(f"{_interval(pair.cpu_share)} of a core in the agent")
+    if pair.wait_ns is not None:
+        words.append(f"starting and waiting {pair.wait_ns.value / 1e3:+.1f} us")
+    if pair.later is not None:
+        words.append(f"after long {_interval(pair.later)} times")
+    if pair.cpu_khz is not None and None not in pair.cpu_khz:
+        words.append(" to ".join(f"{(khz or 0) / 1e3:.0f}" for khz in pair.cpu_khz) + " MHz")
+    return f"({pair.lane} beside {pair.beside}: {', '.join(words)})"
+
+
+def _interval(value: Interval) -> str:
+    return f"{value.value:.2f} [{value.low:.2f}, {value.high:.2f}]"
 
 
 def format_percent(ratio: float | None) -> str:

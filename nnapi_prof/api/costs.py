@@ -30,7 +30,11 @@ from nnapi_prof.costs.store.selection import Selection, stated_instant
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.results import AgentInfo, describe, device_fingerprint
 from nnapi_prof.errors import UsageError
-from nnapi_prof.execution.profile.options import ProfileOptions, ProfileOutcome
+from nnapi_prof.execution.profile.options import (
+    MOST_BESIDE_S,
+    ProfileOptions,
+    ProfileOutcome,
+)
 from nnapi_prof.execution.profile.session import profile as measure_model
 from nnapi_prof.graph.plan import Precision
 from nnapi_prof.partition import Costs as PricedUnits
@@ -304,6 +308,8 @@ def profile(
     preferences: Sequence[str] | None = None,
     refine: bool = USUAL.refine,
     every_preference: bool = False,
+    beside: bool = False,
+    beside_s: float = USUAL.beside_s,
     fresh: bool = False,
     runs: int | None = None,
     rounds: int = USUAL.rounds,
@@ -333,7 +339,9 @@ def profile(
 
     ``accelerators`` and ``preferences`` (``low_power``, ``fast``, ``sustained``) limit to those
     names; ``refine`` measures the regions of the plan whole until it stands; ``every_preference``
-    measures every unit under all three. ``runs`` are recorded of each region at most, in ``rounds``
+    measures every unit under all three. ``beside`` measures how CPU and accelerators slow each
+    other down, too (:attr:`Costs.contention`), ``beside_s`` that with both busy for so many
+    seconds. ``runs`` are recorded of each region at most, in ``rounds``
     turns of the alternatives, for ``budget_ms`` ms, after up to ``warmup_ms`` ms. A hot phone is
     waited for ``cooldown_s`` s; ``memory_mb`` limits the process of a measurement, ``timeout_s``
     (s) each of its steps. ``progress`` is called with a :class:`nnapi_prof.Progress` after each; a
@@ -352,6 +360,7 @@ def profile(
     """
     arguments.repeats(runs, cooldown_s, memory_mb)
     arguments.number("rounds", rounds, 1, arguments.MOST_ROUNDS)
+    arguments.number("beside_s", beside_s, 0, MOST_BESIDE_S)
     arguments.number("warmup_ms", warmup_ms, 0)
     arguments.number("budget_ms", budget_ms, 0)
     arguments.number("timeout_s", timeout_s, 0.001)
@@ -371,6 +380,8 @@ def profile(
         accelerators=named,
         refine=refine,
         every_preference=every_preference,
+        beside=beside or beside_s > 0,
+        beside_s=beside_s,
     )
     listener = listener or to_log(progress)
     chosen = loaded(model)

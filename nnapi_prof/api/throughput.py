@@ -70,7 +70,8 @@ class Throughput:
     plan: ThroughputPlan = field(repr=False)
     """The plans with their shares, what they load each processor with, and the curve."""
     contention: Slowdowns
-    """What it was planned with, and whether that was measured."""
+    """What it was planned with, of the processors that the plans use, and whether that was
+    measured."""
     simulated: bool
     estimated: bool
     """Nothing of its costs was measured."""
@@ -174,6 +175,8 @@ def partition_frames(
             report=tell_planning(lambda *told: listener.progress(Progress(*told)), PLANNING),
         )
         plans, frames = _listed(plan, baselines(model.graph, priced), frames_in_flight)
+    busy = [lane for lane, load in zip(plan.lanes, plan.loads_ns, strict=True) if load > 0]
+    slower = slower.among(busy)
     predicted = Throughput(model, costs.device, plan, slower, costs.simulated, costs.estimated)
     return plans, frames, predicted
 

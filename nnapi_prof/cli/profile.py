@@ -33,7 +33,7 @@ from nnapi_prof.cli.output import (
 )
 from nnapi_prof.cli.precisions import precision_options
 from nnapi_prof.cli.progress import listening
-from nnapi_prof.execution.profile.options import ProfileOptions
+from nnapi_prof.execution.profile.options import MOST_BESIDE_S, ProfileOptions
 
 if TYPE_CHECKING:
     from nnapi_prof.execution.profile.options import ProfileOutcome
@@ -78,6 +78,19 @@ USUAL = ProfileOptions()
     is_flag=True,
     help="Measure every unit under every preference. Default: a sample under all, the rest where"
     " the sample shows that a preference is faster.",
+)
+@click.option(
+    "--beside",
+    is_flag=True,
+    help="Measure how CPU and accelerators slow each other down, too: some units of the model,"
+    " alone and side by side.",
+)
+@click.option(
+    "--beside-s",
+    type=click.FloatRange(0, MOST_BESIDE_S),
+    default=USUAL.beside_s,
+    show_default=True,
+    help="As --beside, and keep both sides busy with one unit for so long: how clocks do then.",
 )
 @click.option(
     "--refine/--no-refine",
@@ -201,6 +214,7 @@ def _summarise(graph: UnitGraph, outcome: ProfileOutcome, location: str) -> None
     from nnapi_prof.costs.model.views import left_at_trial, marginal, shown_targets
     from nnapi_prof.reports.words import (
         MARGINAL_MARKS,
+        contention_words,
         marginal_words,
         target_heads,
         trial_words,
@@ -229,6 +243,8 @@ def _summarise(graph: UnitGraph, outcome: ProfileOutcome, location: str) -> None
         cells = (marginal_words(cost, ms) for cost in rows[index])
         table.add_row(graph.units[index].label, *cells)
     console.print(table)
+    for pair in outcome.contention.measured if outcome.contention else ():
+        line(console, contention_words(pair))
     line(console, f"({MARGINAL_MARKS}; – cannot run there{trial_words(left_at_trial(costs))})")
     show_plans(console, f"Predicted latency in {unit}", (plan, *outcome.baselines))
     line(console, _effort(outcome))

@@ -13,7 +13,7 @@ import itertools
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -82,7 +82,10 @@ class Slowdown:
     """Of an accelerator: what starting an execution and waiting for its event takes more than
     computing in one call."""
     later: Interval | None = None
-    """Time of a run beside the other at the end of a long one, by that at its beginning."""
+    """Time of a run beside the other at the end of a long measurement, by that at its beginning,
+    ..."""
+    cpu_khz: tuple[int | None, int | None] | None = None
+    """... and the CPU's clock before and after it, where the device tells."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,15 @@ class Slowdowns:
     def factors(self) -> Mapping[tuple[str, str], float]:
         """(lane, the busy one) -> factor: what :data:`nnapi_prof.partition.Contention` takes."""
         return {(pair.lane, pair.beside): pair.factor.value for pair in self.pairs}
+
+    @property
+    def measured(self) -> tuple[Slowdown, ...]:
+        return tuple(pair for pair in self.pairs if pair.basis is Basis.MEASURED)
+
+    def among(self, lanes: Collection[str]) -> Slowdowns:
+        """Of these lanes alone; of all where that leaves no pair."""
+        pairs = tuple(p for p in self.pairs if p.lane in lanes and p.beside in lanes)
+        return Slowdowns(pairs) if pairs else self
 
     @property
     def basis(self) -> Basis:
@@ -205,6 +217,7 @@ def _slowdown(
         cpu_share=_mean([_cpu_shares(row) for row in steady], random),
         wait_ns=None if on_cpu else _wait(rows, random),
         later=_mean([_later(row) for row in lasting], random),
+        cpu_khz=next((row.rounds[0].cpu_khz for row in lasting if row.rounds), None),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nnapi_prof.documents.schema import (
     COUNT,
+    COUNT_OR_NULL,
     NUMBER,
     TEXT,
     array,
@@ -24,6 +25,9 @@ _PAIR = obj(
     cpu_share=described(nullable(_INTERVAL), "CPU time of the agent by the time of a run alone"),
     wait_ns=described(nullable(_INTERVAL), "what starting and waiting takes more than one call"),
     later=described(nullable(_INTERVAL), "a run's time at the end of a long measurement by before"),
+    cpu_khz=described(
+        nullable(array(COUNT_OR_NULL)), "the CPU's clock before and after a long measurement"
+    ),
 )
 CONTENTION = described(
     obj(basis=_BASIS, pairs=array(_PAIR)),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nnapi_prof.documents.contention import CONTENTION
 from nnapi_prof.documents.plans import PLAN, TARGET, UNIT, of_plan, of_plans, of_units
 from nnapi_prof.documents.schema import (
     COUNT,
@@ -72,6 +73,7 @@ EFFORT = obj(
             ),
         )
     ),
+    contention=nullable(CONTENTION),
     plan=nullable(PLAN),
     baselines=array(PLAN),
 )

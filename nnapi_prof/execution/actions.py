@@ -79,7 +79,7 @@ def build_action(
     keep: Collection[str] = (),
     frames: FramesSpec | None = None,
 ) -> PreparedAction:
-    """The action that runs some models one after the other, each on its target.
+    """The action that runs some models, each on its target: one after the other, or side by side.
 
     ``feed`` is asked for every value that none of them makes; the values in ``keep`` come home
     after the last run. ``number`` is the action's id in ``request``. With ``frames`` the models are
@@ -96,6 +96,8 @@ def build_action(
         tensors.append(TensorSpec(operand.type, operand.dims, source, value, keeps))
 
     for target, region in models:
+        if options.beside:
+            index.clear()
         for name, tensor_type in zip(region.inputs, region.input_types, strict=True):
             if name not in index:
                 add(name, tensor_type, *feed(name), False)
@@ -112,6 +114,8 @@ def build_action(
             )
         )
     flags = MODE_FLAGS[options.conditions.mode]
+    if options.beside:
+        flags |= ActionFlag.BESIDE
     spec = ActionSpec(
         id=number,
         tensors=tuple(tensors),

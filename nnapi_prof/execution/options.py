@@ -18,6 +18,8 @@ class ActionOptions:
     group: int = 0
     untimed: bool = False
     """Run for the outputs only."""
+    beside: bool = False
+    """Alone and then all at once, each with inputs of its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -230,9 +230,10 @@ def measured(
     simulated: bool,
     converted: Region,
     result: ActionResult,
+    number: int = 0,
 ) -> Measurement:
-    """The measurement that a result of the agent's is."""
-    segment = result.segments[0] if result.segments else SegmentSamples()
+    """The measurement that a result of the agent's is, of the segment of that number."""
+    segment = result.segments[number] if number < len(result.segments) else SegmentSamples()
     kernels = segment.kernels
     return _row(
         job,
@@ -244,6 +245,8 @@ def measured(
         samples_ns=segment.samples_ns,
         hardware_ns=segment.hardware_ns,
         driver_ns=segment.driver_ns,
+        alone_ns=segment.alone_ns,
+        cpu_ns=segment.cpu_ns,
         compile_ns=segment.compile_ns,
         first_ns=result.first_ns,
         rounds=result.rounds,

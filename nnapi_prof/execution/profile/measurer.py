@@ -15,6 +15,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Protocol
 
 from nnapi_prof.convert.region import Region
+from nnapi_prof.costs.contention import beside_rows
 from nnapi_prof.costs.measurement import Key, Measurement
 from nnapi_prof.costs.model.quantised import EightBits
 from nnapi_prof.costs.store import CostStore
@@ -246,14 +247,25 @@ class Measurer:
             return
         with self.spending("convert"):
             request = prepared.request.request()
+        for result in self.results(request):
+            if result.action in prepared.sent:
+                job, converted = prepared.sent.pop(result.action)
+                simulated = self.info.simulated
+                row = measured(job, self._graph, self.fingerprint, simulated, converted, result)
+                self.keep([(asked[job.key], row)])
+                stored(asked[job.key])
+
+    def results(self, request: Request) -> Iterator[ActionResult]:
+        """Those of the actions of a request, as they come."""
         # Closing stops the agent where something goes wrong here.
         with contextlib.closing(self._client.run(request)) as events:
             for event in self._waited_for(events):
-                if isinstance(event, ActionResult) and event.action in prepared.sent:
-                    job, converted = prepared.sent.pop(event.action)
-                    with self.spending("store"), defer_sigint():
-                        self._keep(job, asked[job.key], converted, event)
-                    stored(asked[job.key])
+                if isinstance(event, ActionResult):
+                    yield event
+
+    def convert(self, job: Job) -> Region | str:
+        """A job's model, or the sentence with which it is refused."""
+        return self._converter.convert(job.region, job.spec.level, job.halved)
 
     def _waited_for(self, events: Iterator[Event]) -> Iterator[Event]:
         """The events, and the time it takes to wait for them."""
@@ -281,16 +293,21 @@ class Measurer:
             self.rows.pop((row.signature, row.target), None)
             self.rows[row.signature, row.target] = row
 
-    def _keep(self, job: Job, asked: Job, converted: Region, result: ActionResult) -> None:
-        """Stores what ``job`` measured, which ``asked`` wanted."""
-        simulated = self.info.simulated
-        row = measured(job, self._graph, self.fingerprint, simulated, converted, result)
-        self._add((asked, row))
-        self.n_measured += 1
-        if row.usable:
-            self.doubts.update(row.flags)
-        else:
-            self.n_failed += 1
+    def keep(self, results: Sequence[tuple[Job, Measurement]]) -> None:
+        """Stores what was measured for some jobs, at once, whoever interrupts."""
+        with self.spending("store"), defer_sigint():
+            self._add(*results)
+            for job, row in results:
+                self.have.add(job.key)
+                self.n_measured += 1
+                if row.usable:
+                    self.doubts.update(row.flags)
+                else:
+                    self.n_failed += 1
+
+    def beside_rows(self) -> tuple[Measurement, ...]:
+        """What ran side by side on the device, units of other models among them."""
+        return beside_rows(self._store, self.fingerprint, self._options.conditions)
 
     def report(self, phase: str, done: int, total: int, label: str) -> None:
         if self._progress is not None:

@@ -13,6 +13,7 @@ from nnapi_prof.device.protocol.actions import Timing
 from nnapi_prof.graph.plan import Plan, Preference
 
 if TYPE_CHECKING:
+    from nnapi_prof.costs.contention import Slowdowns
     from nnapi_prof.costs.model.region import CostModel
     from nnapi_prof.device.protocol.results import AgentInfo
     from nnapi_prof.partition import Report, Watch
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 MANY_RUNS = 200
 SIMULATED_RUNS = 30
+MOST_BESIDE_S = 60.0
+"""Most seconds that both sides may be kept busy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,10 @@ class ProfileOptions:
     accelerators: tuple[str, ...] | None = None
     refine: bool = True
     """Measure the regions of the plan whole, and plan again, until the plan stands."""
+    beside: bool = False
+    """Measure how CPU and accelerators slow each other down, too."""
+    beside_s: float = 0.0
+    """And keep each pair busy for so long."""
     every_preference: bool = False
     """Measure every unit under every preference, even where a sample shows nothing to be had."""
 
@@ -135,6 +142,8 @@ class ProfileOutcome:
     interrupted: bool = False
     costs: CostModel | None = None
     plan: Plan | None = None
+    contention: Slowdowns | None = None
+    """How CPU and accelerators slow each other down; None where it was not asked."""
     baselines: tuple[Plan, ...] = ()
 
 

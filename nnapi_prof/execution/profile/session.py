@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from nnapi_prof.costs.contention import Slowdowns, slowdowns
 from nnapi_prof.costs.measurement import Key, Kind, Measurement
 from nnapi_prof.costs.model.fit import Locator, UnitSet, fit
 from nnapi_prof.costs.model.fit_precision import fit_eight_bits
@@ -15,6 +16,7 @@ from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.regression import FitCache
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.errors import DeviceError
+from nnapi_prof.execution.profile.beside import measure_pairs, pairs_to_measure
 from nnapi_prof.execution.profile.cached_units import CachedUnits
 from nnapi_prof.execution.profile.jobs import (
     Job,
@@ -88,6 +90,7 @@ def profile(
        the plan's regions whole, and those of the plan that would be best if everything unmeasured
        took the lower end of its interval, while that could still save anything; then, once the
        plan stands, those of the baselines.
+    4. Where ``options.beside``, units of the model side by side.
 
     Each result is in ``store`` when the next one is read. Ctrl-C ends it with an outcome marked
     ``interrupted``; DeviceError (AgentError among them) passes on, saying how many rows were kept.
@@ -165,6 +168,7 @@ class Session:
         self._n_exhaustive: int | None = None
         self._potential = 0.0
         self._stable = False
+        self._contention: Slowdowns | None = None
         self._refit = FitCache()
         self._warm = Warm()
         self.so_far: tuple[CostModel | None, Plan | None] = (None, None)
@@ -285,8 +289,18 @@ class Session:
         with self.measurer.spending("plan"):
             others = rivals(self._graph, costs)
             self._n_exhaustive = count_exhaustive(self._graph, costs)
+        if self._options.beside:
+            self._measure_beside(costs)
         self._potential = chosen.potential
         return self.outcome(costs=costs, plan=chosen.plan, rivals=others)
+
+    def _measure_beside(self, costs: CostModel) -> None:
+        """How CPU and accelerators slow each other down, on targets that a plan may use."""
+        agent, options = self.measurer.info.agent, self._options
+        behind = self.behind - self._reopened
+        pairs = pairs_to_measure(self._graph, costs, self.specs, behind, options, agent)
+        measure_pairs(self.measurer, self._graph, options, pairs)
+        self._contention = slowdowns(self._graph, costs, self.measurer.beside_rows())
 
     def chosen_rows(self) -> list[Measurement]:
         """Rows of the targets that were asked for."""
@@ -338,6 +352,7 @@ class Session:
             interrupted=interrupted,
             costs=costs,
             plan=plan,
+            contention=self._contention,
             baselines=rivals,
         )
 

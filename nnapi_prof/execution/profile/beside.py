@@ -1,0 +1,259 @@
+"""Units side by side: what a profile measures of contention.
+
+For each accelerator that plans may use, one unit of each of the types of operation that take most
+of the model's time runs on the CPU and on the accelerator, alone and then both at once. The
+lightest of them runs once more by starting and waiting. On request the one that takes both most
+nearly the same time keeps them busy for long.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from nnapi_prof.convert.region import Region
+from nnapi_prof.costs.conditions import Conditions, Mode
+from nnapi_prof.costs.measurement import Kind, Measurement
+from nnapi_prof.costs.model.fit import Locator
+from nnapi_prof.costs.model.region import CostModel
+from nnapi_prof.costs.model.views import shown_targets
+from nnapi_prof.device.protocol.actions import Source, Timing
+from nnapi_prof.device.protocol.request import RequestBuilder
+from nnapi_prof.device.protocol.results import ActionResult
+from nnapi_prof.execution.actions import build_action
+from nnapi_prof.execution.options import ActionOptions
+from nnapi_prof.execution.profile.jobs import Job, TargetSpec, measured, refused
+from nnapi_prof.execution.profile.measurer import INPUT_SEED, Measurer
+from nnapi_prof.execution.profile.options import SIMULATED_RUNS, ProfileOptions
+from nnapi_prof.graph.plan import AUTO, CPU, Engine, Target
+from nnapi_prof.graph.signature import digest
+from nnapi_prof.graph.unit import UnitGraph
+
+MOST_TYPES = 5
+"""Types of operations that are measured: those that take most of the time."""
+BUSY_MS = 60.0
+"""Both sides are busy with one unit for about this long, in all rounds, ..."""
+MOST_RUNS = 400
+"""... and no oftener than this."""
+MOST_LASTING_RUNS = 100_000
+SLACK_S = 30.0
+"""Of the watchdog, over what a round is expected to take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One unit, on the CPU and on an accelerator at once."""
+
+    sides: tuple[Job, Job]
+    """On the CPU, on the accelerator."""
+    conditions: Conditions
+    """Of the action."""
+    expected_ns: float
+    """What the slower side takes, by the costs."""
+    lasting_s: float = 0.0
+    """How long both are to be busy; 0: for some rounds."""
+
+    @property
+    def unit(self) -> int:
+        return self.sides[0].region[0]
+
+    def timing(self, options: ProfileOptions, simulated: bool) -> Timing:
+        """Of the action: as many runs on each side, in rounds; a lasting one has a single round."""
+        usual = options.timing(simulated)
+        alone_ns = max(self.expected_ns, 1.0)
+        if self.lasting_s:
+            runs = min(max(round(self.lasting_s * 1e9 / alone_ns), 1), MOST_LASTING_RUNS)
+            timeout_ms = round((3 * self.lasting_s + SLACK_S) * 1e3)
+            return replace(
+                usual, rounds=1, min_runs=runs, max_runs=runs, cooldown_ms=0, timeout_ms=timeout_ms
+            )
+        most = min(options.max_runs or MOST_RUNS, MOST_RUNS)
+        runs = min(max(round(BUSY_MS * 1e6 / alone_ns), 2 * options.rounds), most)
+        runs = min(SIMULATED_RUNS, most) if simulated else runs
+        return replace(usual, rounds=min(options.rounds, runs), min_runs=runs, max_runs=runs)
+
+
+def pairs_to_measure(
+    graph: UnitGraph,
+    costs: CostModel,
+    specs: Sequence[TargetSpec],
+    behind: Collection[Target],
+    options: ProfileOptions,
+    agent_version: str,
+) -> list[Pair]:
+    """What to run side by side on a device, of which these are the targets; ``behind`` are those
+    that plans do not use."""
+    by_target = {spec.target: spec for spec in specs}
+    locator = Locator(graph)
+    pairs: list[Pair] = []
+    for target in shown_targets(costs, graph).values():
+        if target.engine is not Engine.NNAPI or target.accelerator == AUTO or target in behind:
+            continue
+        both = _costs_of_both(graph, costs, target)
+        for unit, conditions, lasting_s in _asked(_of_types(graph, both), both, options):
+            sides = (by_target[CPU], by_target[target])
+            jobs = _sides(locator, unit, sides, conditions, agent_version, lasting_s)
+            pairs.append(Pair(jobs, conditions, max(both[unit]), lasting_s))
+    return pairs
+
+
+def _asked(
+    units: Sequence[int], both: Mapping[int, tuple[float, float]], options: ProfileOptions
+) -> Iterator[tuple[int, Conditions, float]]:
+    """Unit, conditions and how long both sides are busy, of each action of an accelerator."""
+    if not units:
+        return
+    own = options.conditions
+    for unit in units:
+        yield unit, own, 0.0
+    lightest = min(units, key=lambda unit: both[unit][1])
+    for mode in (Mode.SYNC, Mode.ASYNC):
+        if Mode.ASYNC is not own.mode is not mode:
+            yield lightest, replace(own, mode=mode), 0.0
+    if options.beside_s:
+        yield max(units, key=lambda unit: min(both[unit]) / max(both[unit])), own, options.beside_s
+
+
+def _costs_of_both(
+    graph: UnitGraph, costs: CostModel, target: Target
+) -> dict[int, tuple[float, float]]:
+    """Units that run on the CPU and on the target -> ns on each, invocations included."""
+    both = {}
+    for unit in graph.units:
+        ns = [costs.region_cost((unit.index,), place) for place in (CPU, target)]
+        if unit.work is not None and ns[0] is not None and ns[1] is not None:
+            both[unit.index] = ns[0].ns, ns[1].ns
+    return both
+
+
+def _of_types(graph: UnitGraph, both: Mapping[int, tuple[float, float]]) -> list[int]:
+    """One unit of each type of operation that takes most of the time: half of the type's time is in
+    units no heavier."""
+    by_type: dict[str, list[int]] = defaultdict(list)
+    for unit in both:
+        work = graph.units[unit].work
+        by_type[work.kind if work is not None else ""].append(unit)
+    totals = {kind: sum(sum(both[unit]) for unit in units) for kind, units in by_type.items()}
+    chosen = []
+    for kind in sorted(totals, key=lambda kind: (-totals[kind], kind))[:MOST_TYPES]:
+        passed = 0.0
+        for unit in sorted(by_type[kind], key=lambda unit: (sum(both[unit]), unit)):
+            passed += sum(both[unit])
+            if passed >= totals[kind] / 2:
+                chosen.append(unit)
+                break
+    return chosen
+
+
+def _sides(
+    locator: Locator,
+    unit: int,
+    specs: tuple[TargetSpec, TargetSpec],
+    conditions: Conditions,
+    agent_version: str,
+    lasting_s: float,
+) -> tuple[Job, Job]:
+    """Jobs of one action, on the CPU and on the accelerator. Each has the other side and its
+    conditions in its signature."""
+    first, second = (
+        Job.of(locator, (unit,), Kind.BESIDE, spec, conditions, agent_version) for spec in specs
+    )
+    driver = second.key.driver_version
+    signature = digest(
+        {
+            "beside": first.key.signature,
+            "accelerator": second.key.target,
+            "conditions": conditions.to_json(),
+            "lasting_s": lasting_s,
+        }
+    )
+    return (
+        replace(first, key=first.key._replace(signature=signature, driver_version=driver)),
+        replace(second, key=second.key._replace(signature=signature)),
+    )
+
+
+def measure_pairs(
+    measurer: Measurer, graph: UnitGraph, options: ProfileOptions, pairs: Sequence[Pair]
+) -> None:
+    """Measures the pairs that are not in the store; each one's rows are committed as they come."""
+    pending = [pair for pair in pairs if not _known(measurer, pair)]
+    measurer.note_reused(job for pair in pairs for job in pair.sides)
+    done = 0
+
+    def tell(label: str) -> None:
+        measurer.report("side by side", done, len(pending), label)
+
+    if pairs:
+        tell("")
+    for pair, rows in _measured(measurer, graph, options, pending):
+        measurer.keep(list(zip(pair.sides, rows, strict=True)))
+        done += 1
+        tell(rows[0].label)
+
+
+def _known(measurer: Measurer, pair: Pair) -> bool:
+    return all(job.key in measurer.have for job in pair.sides)
+
+
+def _measured(
+    measurer: Measurer, graph: UnitGraph, options: ProfileOptions, pairs: Sequence[Pair]
+) -> Iterator[tuple[Pair, list[Measurement]]]:
+    """The pairs in order, each with the rows of its sides."""
+    simulated = measurer.info.simulated
+    request = RequestBuilder()
+    sent: dict[int, tuple[Pair, list[Region]]] = {}
+    for number, pair in enumerate(pairs):
+        with measurer.spending("convert"):
+            models = [measurer.convert(job) for job in pair.sides]
+        regions = [model for model in models if not isinstance(model, str)]
+        if len(regions) < len(models):
+            why = next(model for model in models if isinstance(model, str))
+            rows = [refused(job, graph, measurer.fingerprint, simulated, why) for job in pair.sides]
+            yield pair, _as_pair(pair, rows)
+            continue
+        seed = INPUT_SEED + number
+        action = build_action(
+            number,
+            zip((job.spec.target for job in pair.sides), regions, strict=True),
+            lambda _: (Source.RANDOM, seed),  # noqa: B023  # asked here and now
+            request,
+            pair.timing(options, simulated),
+            ActionOptions(pair.conditions, options.memory_kb, beside=True),
+        )
+        request.add_action(action.spec)
+        sent[number] = pair, regions
+    if not sent:
+        return
+    for result in measurer.results(request.request()):
+        if result.action in sent:
+            pair, regions = sent.pop(result.action)
+            yield pair, _as_pair(pair, _rows(measurer, graph, pair, regions, result))
+
+
+def _rows(
+    measurer: Measurer,
+    graph: UnitGraph,
+    pair: Pair,
+    regions: Sequence[Region],
+    result: ActionResult,
+) -> list[Measurement]:
+    simulated = measurer.info.simulated
+    return [
+        measured(job, graph, measurer.fingerprint, simulated, region, result, segment)
+        for segment, (job, region) in enumerate(zip(pair.sides, regions, strict=True))
+    ]
+
+
+def _as_pair(pair: Pair, rows: Sequence[Measurement]) -> list[Measurement]:
+    """The rows as those of a kind of their own, which tell no region's latency."""
+    return [
+        replace(
+            row,
+            members=(row.signature,),
+            label=f"{row.label} beside {other.spec.target.lane}",
+            beside=other.spec.target,
+        )
+        for row, other in zip(rows, reversed(pair.sides), strict=True)
+    ]

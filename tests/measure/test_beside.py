@@ -1,0 +1,124 @@
+"""Contention measured by a profile, on the real agent and a simulated phone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from nnapi_prof.costs.contention import Basis
+from nnapi_prof.costs.measurement import Kind, Measurement
+from nnapi_prof.costs.store import CostStore
+from nnapi_prof.costs.store.files import export, import_
+from nnapi_prof.costs.store.selection import Selection
+from nnapi_prof.device.agent import AgentClient
+from nnapi_prof.device.build import HostBuild
+from nnapi_prof.device.find import open_device
+from nnapi_prof.execution.profile.options import ProfileOptions, Progress
+from nnapi_prof.execution.profile.session import profile
+from nnapi_prof.frontend import prepare
+from nnapi_prof.graph.plan import CPU, Preference, Target
+from nnapi_prof.graph.program import Program
+
+GPU = Target.nnapi("sim-gpu", Preference.FAST_SINGLE_ANSWER)
+ALONE = ProfileOptions(preferences=(Preference.FAST_SINGLE_ANSWER,), max_runs=10, refine=False)
+BESIDE = replace(ALONE, beside=True)
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1),
+        nn.Hardswish(),
+        nn.Conv2d(16, 16, 3, padding=1, groups=16),
+    )
+    return prepare(net.eval(), (torch.zeros(1, 3, 32, 32),), "small")
+
+
+@pytest.fixture(scope="module")
+def phone(built_host: HostBuild) -> Iterator[AgentClient]:
+    with open_device("sim:gpu-phone") as opened:
+        yield opened.client
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[CostStore]:
+    with CostStore(tmp_path / "costs.sqlite") as opened:
+        yield opened
+
+
+def beside(store: CostStore) -> list[Measurement]:
+    return store.select(Selection(kinds=(Kind.BESIDE,)))
+
+
+def test_units_of_each_type_run_side_by_side(
+    program: Program, phone: AgentClient, store: CostStore, tmp_path: Path
+) -> None:
+    outcome = profile(program, phone, store, BESIDE)
+    rows = beside(store)
+    on_cpu = [row for row in rows if row.target == CPU]
+    on_gpu = [row for row in rows if row.beside == CPU]
+    assert len(on_cpu) == len(on_gpu) == len(rows) / 2
+    assert {row.operation for row in on_cpu} >= {"CONV_2D", "DEPTHWISE_CONV_2D"}
+    for row in rows:
+        assert row.usable and len(row.alone_ns) == len(row.samples_ns) == len(row.cpu_ns) == 10
+        assert row.simulated and row.beside in (CPU, GPU)
+    assert outcome.contention is not None
+    pairs = {(pair.lane, pair.beside): pair for pair in outcome.contention.measured}
+    assert set(pairs) == {("cpu", "sim-gpu"), ("sim-gpu", "cpu")}
+    for pair in pairs.values():
+        assert 1.0 <= pair.factor.low <= pair.factor.value <= pair.factor.high < 1.5
+    gpu = pairs["sim-gpu", "cpu"]
+    assert gpu.wait_ns is not None and gpu.cpu_share is not None
+    assert 0 < gpu.cpu_share.value < 0.5
+
+    export(store, tmp_path / "costs.csv")
+    with CostStore(tmp_path / "again.sqlite") as other:
+        import_(other, tmp_path / "costs.csv")
+        assert beside(other) == rows
+        again = profile(program, phone, other, BESIDE)
+    assert again.n_measured == 0 and again.contention == outcome.contention
+
+
+def test_costs_are_as_without_it(program: Program, phone: AgentClient, store: CostStore) -> None:
+    plain = profile(program, phone, store, ALONE)
+    assert plain.contention is None and plain.costs is not None
+    with_rows = profile(program, phone, store, BESIDE)
+    assert with_rows.n_measured == len(beside(store)) and with_rows.costs is not None
+    for unit in program.units.units:
+        for target in plain.costs.targets:
+            assert with_rows.costs.unit_cost(unit.index, target) == plain.costs.unit_cost(
+                unit.index, target
+            )
+    assert with_rows.plan == plain.plan
+
+
+def test_an_interrupt_keeps_what_ran_side_by_side(
+    program: Program, phone: AgentClient, store: CostStore
+) -> None:
+    def interrupt(progress: Progress) -> None:
+        if progress.phase == "side by side" and progress.done == 2:
+            raise KeyboardInterrupt
+
+    outcome = profile(program, phone, store, BESIDE, interrupt)
+    assert outcome.interrupted and outcome.plan is not None and len(beside(store)) == 4
+    outcome = profile(program, phone, store, BESIDE)
+    assert outcome.contention is not None and outcome.contention.basis is not Basis.ASSUMED
+    assert len(beside(store)) == 4 + outcome.n_measured
+
+
+def test_a_long_run_says_how_clocks_do(
+    program: Program, phone: AgentClient, store: CostStore
+) -> None:
+    options = replace(BESIDE, beside_s=3.5)
+    outcome = profile(program, phone, store, options)
+    first, second = (row for row in beside(store) if len(row.rounds) == 1)
+    assert max(sum(first.samples_ns), sum(second.samples_ns)) > 3e9
+    assert outcome.contention is not None
+    assert any(pair.later and pair.later.value > 0.5 for pair in outcome.contention.pairs)
+    assert profile(program, phone, store, options).n_measured == 0
