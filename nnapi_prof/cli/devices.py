@@ -17,18 +17,21 @@ from nnapi_prof.cli.output import as_json, plain, print_document, stdout
     examples=[
         "nnapi-prof devices",
         "nnapi-prof devices --json",
+        'nnapi-prof devices "sim-fleet:12?seed=1"',
     ],
 )
 @common_options
-def command() -> None:
+@click.argument("fleet", required=False, metavar="[FLEET]")
+def command(fleet: str | None) -> None:
     """List the devices within reach.
 
     The first column is what --device takes. Phones are found on a running adb server and on USB; a
-    phone on the network is named HOST:PORT.
+    phone on the network is named HOST:PORT. With a FLEET, sim-fleet:N?seed=S, the N phones that are
+    drawn for it are listed instead.
     """
-    from nnapi_prof.device.find import list_devices
+    from nnapi_prof.device.find import fleet_devices, list_devices
 
-    rows = list_devices()
+    rows = list_devices() if fleet is None else fleet_devices(fleet)
     if as_json():
         from nnapi_prof.documents.tool import of_devices
 

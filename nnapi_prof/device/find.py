@@ -16,6 +16,8 @@ from pathlib import Path
 
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.build import build_host
+from nnapi_prof.device.fleet import PREFIX as FLEET
+from nnapi_prof.device.fleet import draw_phone, one_phone, parse_fleet, phone_path
 from nnapi_prof.device.install import InstalledAgent
 from nnapi_prof.device.transport import LocalTransport, Transport
 from nnapi_prof.device.transport.adb_server import AdbServer
@@ -67,7 +69,8 @@ class ListedDevice:
 
 
 def open_device(spec: str | None = None, progress: Progress | None = None) -> OpenDevice:
-    """Opens what ``--device`` names: a serial, HOST:PORT, ``local``, ``sim:NAME``.
+    """Opens what ``--device`` names: a serial, HOST:PORT, ``local``, ``sim:NAME``, or a phone of a
+    simulated fleet, ``sim-fleet:N?seed=S#I``.
 
     With None: $ANDROID_SERIAL, else the only connected phone, else the default simulated phone.
     ``progress`` hears what takes time: building, pushing, a phone that asks its owner.
@@ -107,6 +110,15 @@ def list_devices() -> list[ListedDevice]:
     return connected() + here
 
 
+def fleet_devices(fleet: str) -> list[ListedDevice]:
+    """The phones of ``sim-fleet:N?seed=S``. Raises what :func:`.fleet.parse_fleet` raises."""
+    spec = parse_fleet(fleet)
+    return [
+        ListedDevice(phone.serial, "simulated", "device", str(draw_phone(phone)["description"]))
+        for phone in (spec.phones() if spec.index is None else [spec])
+    ]
+
+
 def connected() -> list[ListedDevice]:
     """Phones on a running adb server and on USB, each once."""
     phones = [
@@ -128,6 +140,8 @@ def _open(spec: str, progress: Progress | None) -> AgentClient:
         return open_local(progress)
     if spec.startswith(SIMULATED):
         return open_simulated(spec.removeprefix(SIMULATED), progress)
+    if spec.startswith(FLEET):
+        return open_simulated(spec, progress)
     return AgentClient(_open_adb(spec, progress), progress=progress)
 
 
@@ -171,8 +185,10 @@ def phone_description(name: str) -> str:
 def phone_file(name: str) -> Path:
     """The description of a simulated phone: a name that comes along, or a path to a JSON file.
 
-    Raises DeviceNotFound, listing the names.
+    Raises DeviceNotFound, listing the names. ``sim-fleet:N?seed=S#I`` is a drawn one.
     """
+    if name.startswith(FLEET):
+        return phone_path(one_phone(name))
     own = Path(name)
     if own.suffix == ".json" and own.is_file():
         return own.absolute()
@@ -188,14 +204,14 @@ def phone_file(name: str) -> Path:
 
 
 def open_simulated(name: str, progress: Progress | None = None) -> AgentClient:
-    """The simulated phone ``sim:name``.
+    """The simulated phone ``sim:name``, or ``name`` of a simulated fleet.
 
     Raises DeviceNotFound, BuildError, and DeviceError where a description is damaged.
     """
     description = phone_file(name)
     built = build_host(progress=progress)
     transport = LocalTransport(
-        f"{SIMULATED}{name}",
+        name if name.startswith(FLEET) else f"{SIMULATED}{name}",
         "simulated phone on this host",
         {"NNAPI_EMULATOR_PHONE": str(description)},
     )

@@ -1,0 +1,114 @@
+"""The regret of few plans on a simulated fleet.
+
+    python benchmarks/bench_fleet.py [--phones 200] [--seed 1] [--models NAME,...] [--profiled 3]
+
+Costs are computed from the drawn phones' descriptions: profiling 200 phones would take hours. Of
+``--profiled`` phones the first model is really profiled, and what the chosen plan costs more there
+than the best plan is told by what was measured. Each model's result is kept in ``--folder`` as soon
+as it is there, and taken from there by the next call.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import nnapi_prof as np_
+from nnapi_prof.device.fleet import FleetSpec
+from nnapi_prof.partition import make_problem, plan_problem
+from nnapi_prof.partition.fleet_search import latency_of
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "examples"))
+MODELS = "mobilenet_v2,squeezenet1_1,unet,mobilenet_v3_large,ssdlite,yolo"
+MOST = 6
+"""Plans at most."""
+
+
+def saved(name: str, folder: Path) -> Path:
+    """The model as a file."""
+    import models
+    import zoo
+
+    path = folder / f"{name}.pt"
+    if not path.is_file():
+        if name in models.MODELS:
+            models.save(name, path)
+        else:
+            zoo.save(name, path)
+    return path
+
+
+def choose(name: str, fleet: FleetSpec, folder: Path, profiled: int) -> dict[str, Any]:
+    """The curve of one model, and what was measured."""
+    model = np_.load(saved(name, folder))
+    began = time.monotonic()
+    costs = {}
+    for phone in fleet.phones():
+        costs[phone.serial] = np_.estimate(model, phone.serial)
+        print(f"\r{name}: costs of {len(costs)} phones", end="", file=sys.stderr, flush=True)
+    priced_s, began = time.monotonic() - began, time.monotonic()
+    chosen = np_.fleet(model, costs, k=MOST, seconds=600)
+    print(f"; chosen in {time.monotonic() - began:.0f} s", file=sys.stderr)
+    row: dict[str, Any] = {
+        "model": name,
+        "phones": fleet.n,
+        "candidates": len(chosen.search.plans),
+        "curve": [
+            {"k": k, "mean": c.mean, "worst": c.worst, "optimal": c.is_optimal}
+            for k, c in enumerate(chosen.search.choices, 1)
+        ],
+        "all_cpu": float((chosen.frame().all_cpu_ms / chosen.frame().least_ms - 1).mean()),
+        "priced_s": priced_s,
+        "chosen_s": time.monotonic() - began,
+        "profiled": [],
+    }
+    three = chosen.search.choices[2]
+    for number in range(profiled):
+        index = number * fleet.n // profiled
+        serial = FleetSpec(fleet.n, fleet.seed, index).serial
+        measured = np_.profile(model, serial, costs=folder / "costs.sqlite", preferences=["fast"])
+        problem = make_problem(model.graph, measured.priced)
+        best = plan_problem(problem, True, with_curve=False).best.predicted_ns
+        ns = latency_of(problem, chosen.search.plans[three.plan_of[index]])
+        row["profiled"].append({"phone": serial, "regret": ns / best - 1})
+        print(f"{name} on {serial}: {ns / best - 1:.2%} by what was measured", file=sys.stderr)
+    return row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--phones", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--models", default=MODELS)
+    parser.add_argument("--profiled", type=int, default=3)
+    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "bench_fleet")
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    fleet = FleetSpec(options.phones, options.seed)
+    rows = []
+    for place, name in enumerate(options.models.split(",")):
+        kept_in = options.folder / f"{name}-{fleet.n}-{fleet.seed}.json"
+        if not kept_in.is_file():
+            row = choose(name, fleet, options.folder, 0 if place else options.profiled)
+            kept_in.write_text(json.dumps(row, indent=1) + "\n")
+        rows.append(json.loads(kept_in.read_text()))
+    heads = " | ".join(f"K = {k}" for k in range(1, MOST + 1))
+    print(f"| model | all on the CPU | {heads} | candidates |")
+    print("|---|--:|" + "--:|" * (MOST + 1))
+    for row in rows:
+        cells = " | ".join(f"{c['mean']:.1%} ({c['worst']:.0%})" for c in row["curve"])
+        print(f"| {row['model']} | {row['all_cpu']:.0%} | {cells} | {row['candidates']} |")
+    every = [sum(row["curve"][k]["mean"] for row in rows) / len(rows) for k in range(MOST)]
+    print("| mean | | " + " | ".join(f"{mean:.2%}" for mean in every) + " | |")
+    for row in rows:
+        for each in row["profiled"]:
+            print(f"{row['model']} on {each['phone']}, K = 3, measured: {each['regret']:.2%}")
+
+
+if __name__ == "__main__":
+    main()
