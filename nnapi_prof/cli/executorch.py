@@ -16,7 +16,6 @@ from nnapi_prof.cli.output import (
     print_document,
     say,
     stdout,
-    unit_of,
 )
 from nnapi_prof.cli.progress import listening
 from nnapi_prof.errors import MismatchError, UsageError
@@ -88,9 +87,8 @@ def run_command(context: click.Context, path: Path) -> None:
 
 def _show(run: FileRun) -> None:
     console = stdout()
-    unit = unit_of(run.simulated)
     line(console, f"{run.path.name} on {run.device}: {run.n_bytes / 1e6:.2f} MB")
-    table = boxed(f"Parts, latency in {unit}", ["part"], ["median"])
+    table = boxed("Parts, latency in ms on this host", ["part"], ["median"])
     for part in run.parts:
         table.add_row(part.name, ms(part.median_ns))
     table.add_row("all", ms(run.median_ns))

@@ -89,8 +89,8 @@ if TYPE_CHECKING:
 @click.option(
     "--against",
     type=click.Path(path_type=Path),
-    metavar="MODEL",
-    help="Of a .pte: the model that it was made of, to compare its outputs with.",
+    metavar="MODEL|BUNDLE",
+    help="Of a .pte: the model or the bundle that it was made of, to compare its outputs with.",
 )
 @BUNDLE
 def command(

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     "A program of ExecuTorch's, run on this host",
     path=TEXT,
     device=TEXT,
-    simulated=TRUTH,
+    simulated=described(TRUTH, "its NNAPI is a simulated phone's; times are this host's even so"),
     n_bytes=COUNT,
     load_ns=COUNT,
     first_ns=described(COUNT, "of the first run, the cold one"),

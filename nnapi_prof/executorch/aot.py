@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
+from collections.abc import Iterator
+
 from nnapi_prof.executorch.version import require
 from nnapi_prof.frontend.torch_logging import quiet_torch
 
+
+@contextlib.contextmanager
+def silence() -> Iterator[None]:
+    """Swallows what ExecuTorch warns and logs, which also sets up logging for the whole process."""
+    handlers, level = logging.root.handlers[:], logging.root.level
+    try:
+        with quiet_torch():
+            yield
+    finally:
+        logging.root.handlers[:] = handlers
+        logging.root.setLevel(level)
+
+
 require()
-with quiet_torch():
+with silence():
+    import executorch.kernels.quantized  # noqa: F401  (what quantised programs end in)
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
     from executorch.exir import ExecutorchProgramManager, to_edge_transform_and_lower
     from executorch.exir._serialize._named_data_store import NamedDataStore
     from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
     from executorch.exir.backend.compile_spec_schema import CompileSpec
     from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
-
 __all__ = [
     "BackendDetails",
     "CompileSpec",
@@ -24,5 +41,6 @@ __all__ = [
     "Partitioner",
     "PreprocessResult",
     "XnnpackPartitioner",
+    "silence",
     "to_edge_transform_and_lower",
 ]

@@ -135,6 +135,7 @@ def load(
     if device not in _loaded:
         with quiet_torch():
             importlib.import_module("executorch.runtime")  # which loads libexecutorch.so
+            importlib.import_module("executorch.kernels.quantized")  # registers kernels
         _loaded[device] = ctypes.CDLL(str(path))
     configure = _loaded[device].nnapi_prof_executorch_configure
     configure.argtypes = (

@@ -13,13 +13,13 @@ from nnapi_prof.errors import UsageError
 from nnapi_prof.executorch.aot import (
     ExecutorchProgramManager,
     XnnpackPartitioner,
+    silence,
     to_edge_transform_and_lower,
 )
 from nnapi_prof.executorch.calls import DelegatedCall
 from nnapi_prof.executorch.partitioner import NnapiPartitioner
 from nnapi_prof.executorch.placement import LEVEL, bundle_for, placed_module
 from nnapi_prof.frontend.loader import ModelKind, model_kind, read_exported
-from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.plan import Engine
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def lower(
     program = planned.model.program
     on_nnapi = any(s.target.engine is Engine.NNAPI for s in planned.plan.segments)
     calls: tuple[DelegatedCall, ...] = ()
-    with quiet_torch():
+    with silence():
         if on_nnapi or whole:
             module, calls = placed_module(program, bundle_for(planned, level), whole)
             exported = torch.export.export(module, program.example_inputs, strict=False)

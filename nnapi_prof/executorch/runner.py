@@ -6,7 +6,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,17 +17,19 @@ from torch import Tensor
 
 from nnapi_prof.device.find import LOCAL, SIMULATED
 from nnapi_prof.errors import InputSpecError, ModelFileError, NnapiProfError, irregular
-from nnapi_prof.execution.compare import compare, last_step
+from nnapi_prof.execution.compare import TOLERANCE, compare, last_step, usual_tolerance
 from nnapi_prof.execution.host import allow_unsteady, choose_inputs
 from nnapi_prof.execution.report import OutputCheck
 from nnapi_prof.executorch.host import USUAL, Caution, load
 from nnapi_prof.frontend.inputs import InputSpec, example_tensors, listed
+from nnapi_prof.frontend.loader import ModelKind, model_kind
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.node import dtype_name
 from nnapi_prof.toolchain import Progress
 
 if TYPE_CHECKING:
     from nnapi_prof.api.model import Model
+    from nnapi_prof.graph.program import Program as NormalisedProgram
 
 MAGIC = b"ET12"
 """At byte 4 of a program."""
@@ -44,6 +46,10 @@ SCALAR_TYPES = {
 }
 """ExecuTorch's numbers of them (runtime/core/portable_type/scalar_type.h)."""
 RUNS = 30
+HOST_TIMES = (
+    "times are this host's, which computes in the simulated phone's place and remembers what it"
+    " computed: they say nothing of any phone"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +69,7 @@ class FileRun:
     path: Path
     device: str
     simulated: bool
+    """Its NNAPI is a simulated phone's; times are this host's even so."""
     n_bytes: int
     load_ns: int
     first_ns: int
@@ -105,8 +112,9 @@ def run_file(
     """Runs a ``.pte`` in this process, with our delegate and all others of the wheel.
 
     ``device`` and ``caution`` are :func:`nnapi_prof.executorch.load`'s. ``against`` is the model
-    that it was made of, for its inputs and outputs in eager PyTorch; without it, and without
-    ``inputs``, they are random (of ``seed``). Raises ModelFileError where the file is no program,
+    that it was made of, or the bundle, which has the tolerance of its precision and is compared
+    with itself in eager PyTorch where it has units in 8 bits; without it, and without ``inputs``,
+    inputs are random (of ``seed``). Raises ModelFileError where the file is no program,
     InputSpecError where inputs do not fit it, NnapiProfError with ExecuTorch's error where it does
     not run.
     """
@@ -115,7 +123,6 @@ def run_file(
         raise ModelFileError(f"{file} is {what}: give the path of a .pte")
     if not is_program(file):
         raise ModelFileError(f"{file} is no program of ExecuTorch's (.pte)")
-    model = _model(against)
     load(device, caution=caution, progress=progress)
     from executorch.runtime import Runtime
 
@@ -124,7 +131,9 @@ def run_file(
     with _told(f"{file} cannot be loaded"):
         method = runtime.load_program(file).load_method("forward")
     load_ns = time.perf_counter_ns() - start
-    values = _inputs(file, method, model, inputs, seed)
+    specs = _specs(method)
+    reference = None if against is None else _reference(against, specs)
+    values = _inputs(file, specs, reference, inputs, seed)
     samples = []
     with _told(f"{file} does not run"):
         for _ in range(runs + 1):
@@ -132,11 +141,11 @@ def run_file(
             outputs = method.execute(values)
             samples.append(time.perf_counter_ns() - start)
         parts = _part_times(runtime, file, values, min(runs, RUNS))
-    checks, notes = (
-        _checks(model, values, outputs, tolerance)
-        if model is not None and inputs is None
-        else ((), [])
-    )
+    checks: tuple[OutputCheck, ...] = ()
+    notes = [] if device == LOCAL else [HOST_TIMES]
+    if reference is not None:
+        checks, more = _checks(reference, values, outputs, tolerance)
+        notes += more
     return FileRun(
         *(file, device, device.startswith(SIMULATED), file.stat().st_size, load_ns, samples[0]),
         *(tuple(samples[1:]), parts, tuple(outputs), checks, tuple(notes)),
@@ -154,34 +163,58 @@ def _told(what: str) -> Iterator[None]:
         ) from error
 
 
-def _model(against: Model | str | os.PathLike[str] | None) -> Model | None:
-    if against is None:
-        return None
-    from nnapi_prof.api.model import loaded
+@dataclass(frozen=True)
+class _Reference:
+    """What outputs are compared with."""
 
-    return loaded(against)
+    program: NormalisedProgram
+    eager: Callable[..., tuple[Tensor, ...]]
+    tolerance: float
+
+
+def _reference(against: Model | str | os.PathLike[str], specs: Sequence[InputSpec]) -> _Reference:
+    from nnapi_prof.api.model import Model
+    from nnapi_prof.api.model import load as load_model
+    from nnapi_prof.api.plan import read_plan
+
+    if isinstance(against, Model):
+        return _Reference(against.program, against.eager, TOLERANCE)
+    if (Path(against) / "manifest.json").is_file():
+        planned = read_plan(against)
+        program, mixed = planned.model.program, planned.model.mixed
+        targets = {segment.target for segment in planned.plan.segments}
+        tolerances = [usual_tolerance(planned.conditions.precision_of(t)) for t in targets]
+        eager = planned.model.eager if mixed is None else program.module
+        return _Reference(program, eager, max(tolerances))
+    stored = model_kind(Path(against)) is ModelKind.EXPORTED
+    model = load_model(against, None if stored else [str(spec) for spec in specs])
+    return _Reference(model.program, model.eager, TOLERANCE)
+
+
+def _specs(method: Any) -> list[InputSpec]:
+    """The inputs that the program says."""
+    meta = method.metadata
+    infos = [meta.input_tensor_meta(index) for index in range(meta.num_inputs())]
+    return [InputSpec(tuple(i.sizes()), dtype_name(SCALAR_TYPES[i.dtype()])) for i in infos]
 
 
 def _inputs(
     file: Path,
-    method: Any,
-    model: Model | None,
+    specs: Sequence[InputSpec],
+    reference: _Reference | None,
     inputs: Sequence[Tensor] | None,
     seed: int | None,
 ) -> tuple[Tensor, ...]:
     """What to run with, of the types and sizes that the program says."""
-    meta = method.metadata
-    infos = [meta.input_tensor_meta(index) for index in range(meta.num_inputs())]
-    specs = [InputSpec(tuple(i.sizes()), dtype_name(SCALAR_TYPES[i.dtype()])) for i in infos]
     if inputs is not None:
         values = tuple(inputs)
-    elif model is not None:
-        values = choose_inputs(model.program, seed)
+    elif reference is not None:
+        values = choose_inputs(reference.program, seed)
     else:
         torch.manual_seed(seed or 0)
         values = example_tensors(specs)
     shapes = [InputSpec(tuple(v.shape), dtype_name(v.dtype)) for v in values]
-    if shapes != specs:
+    if shapes != list(specs):
         raise InputSpecError(
             f"{file} takes {listed(specs)}, and {listed(shapes)} is there: name the model that it"
             " was made of"
@@ -190,19 +223,22 @@ def _inputs(
 
 
 def _checks(
-    model: Model, inputs: Sequence[Tensor], outputs: Sequence[Tensor], tolerance: float | None
+    reference: _Reference,
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    tolerance: float | None,
 ) -> tuple[tuple[OutputCheck, ...], list[str]]:
-    program = model.program
-    references = model.eager(*(value.clone() for value in program.as_given(inputs)))
+    program = reference.program
+    with torch.no_grad():
+        expected = reference.eager(*(value.clone() for value in program.as_given(inputs)))
     names = program.units.outputs
     steps = [last_step(program.units, name) for name in names]
-    options = {} if tolerance is None else {"tolerance": tolerance}
     checks = compare(
         names,
         [value.detach().numpy() for value in outputs],
-        [value.detach().numpy() for value in references],
-        steps=steps,
-        **options,
+        [value.detach().numpy() for value in expected],
+        reference.tolerance if tolerance is None else tolerance,
+        steps,
     )
     return allow_unsteady(checks, program, inputs, steps)
 

@@ -61,6 +61,43 @@ def test_weights_are_in_a_file_once(bundle):
             assert lowered.buffer.count(data) == 1
 
 
+def quantised_program(x):
+    """As ExecuTorch's users quantise: PT2E, by XNNPACK's quantizer."""
+    from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
+        XNNPACKQuantizer,
+        get_symmetric_quantization_config,
+    )
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+    torch.manual_seed(0)
+    layers = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Conv2d(8, 4, 3), torch.nn.Sigmoid()
+    )
+    quantizer = XNNPACKQuantizer().set_global(get_symmetric_quantization_config())
+    observed = prepare_pt2e(torch.export.export(layers.eval(), (x,)).module(), quantizer)
+    observed(x)
+    return torch.export.export(convert_pt2e(observed), (x,))
+
+
+def test_a_quantised_program_runs_in_8_bits(run_pte, tmp_path):
+    from nnapi_prof.executorch import lower
+    from nnapi_prof.executorch.aot import silence
+
+    with silence():
+        torch.export.save(quantised_program(torch.rand(1, 3, 12, 12)), tmp_path / "small.pt2")
+    model = nnapi_prof.load(tmp_path / "small.pt2")
+    pins = {"quantised conv2d*": "nnapi:sim-npu/fast", "sigmoid*": "cpu"}
+    planned = nnapi_prof.partition(model, nnapi_prof.estimate(model, "npu-phone"), pin=pins)
+    lowered = lower(planned)
+    assert "NnapiBackend" in lowered.backends()
+    assert any("QUANT8" in o.type.name for r in lowered.calls[0].regions for o in r.model.operands)
+    document = run_pte(
+        lowered.save(tmp_path / "small.pte"),
+        *("--device", "sim:npu-phone", "--against", str(tmp_path / "small.pt2")),
+    )
+    assert document["agrees"] and document["outputs"]
+
+
 class Nested(torch.nn.Module):
     """Arguments and results in tuples and dicts, one of them an input as it is."""
 
