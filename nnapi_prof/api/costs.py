@@ -25,7 +25,7 @@ from nnapi_prof.costs.model.precision import PrecisionCosts
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.views import left_at_trial, marginal, shown_targets
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.costs.store.devices import find_one, measured
+from nnapi_prof.costs.store.devices import find_one, named
 from nnapi_prof.costs.store.selection import Selection, stated_instant
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.results import AgentInfo, describe, device_fingerprint
@@ -526,7 +526,7 @@ def read_costs(
         if isinstance(device, AgentClient):
             fingerprint, name = device_fingerprint(device.info()), describe(device.info())
         else:
-            row = find_one(measured(store), "*" if device is None else device)
+            row = find_one(named(store), "*" if device is None else device)
             fingerprint, name = row.fingerprint, row.name
         rows = store.select(
             Selection((fingerprint,), conditions=conditions, until=until, newest=True)

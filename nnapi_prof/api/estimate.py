@@ -19,7 +19,7 @@ from nnapi_prof.costs.estimate.calibration import calibrate as fit_description
 from nnapi_prof.costs.estimate.phones import SIMULATED_FORMAT as SIMULATED
 from nnapi_prof.costs.estimate.phones import Description, parse_description, shipped
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.costs.store.devices import find_one, measured
+from nnapi_prof.costs.store.devices import find_one, named
 from nnapi_prof.errors import UsageError
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def calibrate(
     """
     conditions = conditions_of(threads, cpus, mode, relaxed, float16)
     with open_table(costs, to_read=True) as store:
-        phone = find_one(measured(store), device if device is not None else "*")
+        phone = find_one(named(store), device if device is not None else "*")
         rows = store.measurements(phone.fingerprint, conditions=conditions)
     described, reports = fit_description(
         rows,

@@ -1,8 +1,10 @@
-"""``nnapi-prof costs``: Look into the cost table: list, show, diff, export, import, prune."""
+"""``nnapi-prof costs``: Look into the cost table: list, show, diff, export, import, merge,
+prune."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,10 +17,11 @@ from nnapi_prof.cli.progress import listening
 from nnapi_prof.costs import existing
 
 if TYPE_CHECKING:
+    from nnapi_prof.api.events import ProgressCallback
     from nnapi_prof.costs.diff import Comparison, Difference
     from nnapi_prof.costs.measurement import Measurement
     from nnapi_prof.costs.store import CostStore, Pruned
-    from nnapi_prof.costs.store.devices import Measured
+    from nnapi_prof.costs.store.devices import Named
     from nnapi_prof.costs.store.selection import Selection
 
 
@@ -96,13 +99,13 @@ def selection_of(
     inputs: tuple[str, ...],
     since: str | None,
     until: str | None,
-) -> tuple[Selection, list[Measured]]:
+) -> tuple[Selection, list[Named]]:
     """The newest rows that fit, and the devices that were named (all, where none was)."""
     from nnapi_prof.costs.measurement import Kind, Status
-    from nnapi_prof.costs.store.devices import find, measured
+    from nnapi_prof.costs.store.devices import find, named
     from nnapi_prof.costs.store.selection import Selection, stated_instant
 
-    devices = measured(store)
+    devices = named(store)
     if device_words is not None:
         devices = find(devices, device_words)
     selection = Selection(
@@ -116,7 +119,7 @@ def selection_of(
         newest=True,
     )
     if model is not None:
-        selection = selection.with_(signatures=_signatures(store, selection, model, inputs))
+        selection = selection.with_(signatures=_signatures(store, model, inputs))
     elif inputs:
         from nnapi_prof.errors import UsageError
 
@@ -126,16 +129,14 @@ def selection_of(
     return selection, devices
 
 
-def _signatures(
-    store: CostStore, selection: Selection, model: Path, inputs: tuple[str, ...]
-) -> set[str]:
-    """Of rows whose every member is a unit of the model."""
+def _signatures(store: CostStore, model: Path, inputs: tuple[str, ...]) -> set[str]:
+    """Of regions whose every member is a unit of the model."""
     from nnapi_prof.api.model import load
 
     with listening() as listener:
         graph = load(model, inputs, listener=listener).graph
     units = {unit.signature for unit in graph.units}
-    return {m.signature for m in store.select(selection) if units.issuperset(m.members)}
+    return {name for name, members in store.members().items() if units.issuperset(members)}
 
 
 @click.command(
@@ -197,6 +198,8 @@ def _devices(n: int) -> str:
 
 _SORTS = ("time", "median", "spread", "label", "target")
 _ROWS_SHOWN = 40
+_MANY_ROWS = 100_000
+"""Of a table with more, those that fit are not counted where they are not shown."""
 
 
 @click.group("costs", cls=Group, context_settings=HELP)
@@ -269,10 +272,13 @@ def show(costs: str | None, sort: str, limit: int | None, **filters: Any) -> Non
 
     with CostStore(existing(costs)) as store:
         selection, devices = selection_of(store, **filters)
+        most = limit if limit is not None else 0 if as_json() else _ROWS_SHOWN
+        large = selection.fingerprints is None and store.most_rows() > _MANY_ROWS
+        if most and large and sort == "time":
+            selection = selection.with_(first=most + 1)
         rows = _sorted(store.select(selection), sort)
-    n_all = len(rows)
+    n_all = None if selection.first and len(rows) > most else len(rows)
     several = len({m.fingerprint for m in rows}) > 1
-    most = limit if limit is not None else 0 if as_json() else _ROWS_SHOWN
     rows = rows[:most] if most else rows
     names = {device.fingerprint: device.name for device in devices}
     if as_json():
@@ -281,7 +287,9 @@ def show(costs: str | None, sort: str, limit: int | None, **filters: Any) -> Non
         print_document(of_measurements(store.location, rows, names, n_all))
         return
     _show_table(rows, names, several)
-    if len(rows) < n_all:
+    if n_all is None:
+        say(f"note: the first {len(rows)} rows of many: --device or another filter limits them")
+    elif len(rows) < n_all:
         say(f"note: {len(rows)} of {n_all} rows: --limit 0 shows all")
 
 
@@ -384,9 +392,9 @@ def diff(
 
 
 def _side(
-    store: CostStore, selection: Selection, devices: list[Measured], words: str
+    store: CostStore, selection: Selection, devices: list[Named], words: str
 ) -> list[Measurement]:
-    from nnapi_prof.costs.store.devices import find_one
+    from nnapi_prof.costs.store.devices import find_one, listed
     from nnapi_prof.costs.store.selection import instant
     from nnapi_prof.errors import UsageError
 
@@ -401,7 +409,7 @@ def _side(
     elif len(devices) == 1:
         chosen = devices[0]
     else:
-        names = ", ".join(f"{each.fingerprint} ({each.name})" for each in devices) or "none"
+        names = listed(devices) or "none"
         raise UsageError(f"{words} of which device? Say DEVICE@{words} or --device: {names}")
     limit = min(filter(None, (until, selection.until)), default=None)
     of_side = selection.with_(fingerprints=(chosen.fingerprint,), until=limit, newest=True)
@@ -501,6 +509,48 @@ def import_command(costs: str | None, files: tuple[Path, ...]) -> None:
         from nnapi_prof.documents.costs import of_import
 
         print_document(of_import(store.location, done))
+
+
+@command.command(
+    "merge",
+    context_settings=HELP,
+    examples=["nnapi-prof costs merge --costs postgresql://lab@server/costs costs.sqlite"],
+)
+@costs_option
+@common_options
+@click.argument("sources", metavar="TABLE...", nargs=-1, required=True)
+def merge_command(costs: str | None, sources: tuple[str, ...]) -> None:
+    """Add all measurements of other cost tables, each an SQLite file or a PostgreSQL URL.
+
+    What the table has already is left as it is, so that the same command goes on where one stopped.
+    """
+    import dataclasses
+
+    from nnapi_prof.costs.store import CostStore
+    from nnapi_prof.costs.store.merge import merge
+
+    done = []
+    with CostStore(costs) as store, listening() as listener:
+        for source in sources:
+            with CostStore(existing(source)) as other:
+                told = partial(_told_merging, listener.progress, f"merging {other.location}")
+                merged = merge(store, other, told)
+            done.append({"table": other.location, **dataclasses.asdict(merged)})
+            if not as_json():
+                of = f"of {_count(merged.rows, 'row')} of {_count(merged.devices, 'device')}"
+                click.echo(f"{other.location}: {merged.added} new {of}")
+                if merged.left_out:
+                    say(f"note: {_count(merged.left_out, 'row')} cannot be and stayed behind")
+    if as_json():
+        from nnapi_prof.documents.costs import of_merge
+
+        print_document(of_merge(store.location, done))
+
+
+def _told_merging(tell: ProgressCallback, phase: str, done: int, total: int) -> None:
+    from nnapi_prof.execution.profile.options import Progress
+
+    tell(Progress(phase, done, total, ""))
 
 
 def _count(n: int, what: str) -> str:

@@ -43,8 +43,8 @@ class Round:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Round:
-        pairs = {name: tuple(data[name]) for name in ("cpu_khz", "thermal_mc")}
-        return cls(data["runs"], **pairs, throttled=data["throttled"], repeats=data["repeats"])
+        clocks, heat = tuple(data["cpu_khz"]), tuple(data["thermal_mc"])
+        return cls(data["runs"], clocks, heat, data["throttled"], data["repeats"])
 
 
 def quality_flags(rounds: Sequence[Round], warm: bool | None) -> tuple[str, ...]:

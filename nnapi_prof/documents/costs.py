@@ -105,11 +105,15 @@ _MEASUREMENT = obj(
     1,
     "Measurements of a cost table",
     costs=_COSTS,
-    n_fitting=described(COUNT, "measurements that fit; --limit may show fewer"),
+    n_fitting=described(
+        COUNT_OR_NULL,
+        "measurements that fit; --limit may show fewer; null where a large table has more than"
+        " those shown, which are not counted",
+    ),
     measurements=array(_MEASUREMENT),
 )
 def of_measurements(
-    costs: str, rows: Iterable[Measurement], names: Mapping[str, str], n_fitting: int
+    costs: str, rows: Iterable[Measurement], names: Mapping[str, str], n_fitting: int | None
 ) -> Document:
     """``names``: fingerprint -> the device's name."""
     shown = [_measurement(m, names.get(m.fingerprint, "unknown")) for m in rows]
@@ -223,6 +227,25 @@ def of_export(costs: str, file: str, rows: int) -> Document:
 )
 def of_import(costs: str, files: Sequence[Document]) -> Document:
     return {"costs": costs, "files": list(files)}
+
+
+@document(
+    "costs-merge",
+    1,
+    "Other cost tables were added to a cost table",
+    costs=_COSTS,
+    tables=array(
+        obj(
+            table=_COSTS,
+            rows=COUNT,
+            added=described(COUNT, "rows that the table had not"),
+            left_out=described(COUNT, "rows that cannot be, which were not added"),
+            devices=COUNT,
+        )
+    ),
+)
+def of_merge(costs: str, tables: Sequence[Document]) -> Document:
+    return {"costs": costs, "tables": list(tables)}
 
 
 @document(

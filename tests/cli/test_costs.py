@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -169,6 +170,37 @@ def test_export_and_import(cli: Cli, costs: Path, tmp_path: Path) -> None:
     assert there["devices"] == here["devices"]
 
 
+def test_merge(cli: Cli, costs: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new.sqlite"
+    with CostStore(new) as store:
+        store.add(row("steady", 2_000_000, 1), row("mine", 1, 1))
+    with sqlite3.connect(costs) as link:
+        link.execute("update measurements set samples_ns = '[-1]' where signature = 'once'")
+    link.close()
+    result = cli("costs", "merge", "--costs", new, costs)
+    assert (result.code, result.out) == (0, f"{costs}: 8 new of 10 rows of 2 devices\n")
+    assert "1 row cannot be and stayed behind" in result.err
+    again = document(cli, "merge", "--costs", new, costs)
+    words = {"table": str(costs), "rows": 10, "added": 0, "left_out": 1, "devices": 2}
+    assert again["tables"] == [words]
+    with CostStore(new) as store, CostStore(costs) as old:
+        own = {r["digest"] for r in store.rows()}
+        assert own > {r["digest"] for r in old.rows()} and len(own) == 10
+        assert store.devices() == old.devices()
+
+
+def test_a_large_table_is_not_counted(
+    cli: Cli, costs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nnapi_prof.cli.costs._MANY_ROWS", 9)
+    shown = document(cli, "show", "--costs", costs, "--limit", "2")
+    assert shown["n_fitting"] is None
+    assert [each["label"] for each in shown["measurements"]] == ["op_once", "op_slow"]
+    result = cli("costs", "show", "--costs", costs, "--limit", "2")
+    assert "the first 2 rows of many" in result.err
+    assert document(cli, "show", "--costs", costs, "--limit", "6")["n_fitting"] == 6
+
+
 def test_the_rows_of_a_model(cli: Cli, profiled: Profiled) -> None:
     with CostStore(profiled.costs) as store:
         store.add(row("other", 5, 1))
@@ -180,7 +212,10 @@ def test_the_rows_of_a_model(cli: Cli, profiled: Profiled) -> None:
 
 WRONG = [
     (["show", "--since", "yesterday"], "--since 'yesterday' is no date: write 2026-01-31"),
-    (["show", "--device", "Two"], "table is called 'Two'; there are: bbbb2222 (npu-phone"),
+    (
+        ["show", "--device", "Two"],
+        "table is called 'Two'; there are: aaaa1111 (One), bbbb2222 (npu-phone",
+    ),
     (["show", "--kind", "block"], "invalid value for '--kind'"),
     (["show", "--input", "1x3"], "--input is of a --model, and none was given"),
     (["show", "--model", "absent.pt"], "absent.pt does not exist"),

@@ -7,7 +7,7 @@ import pytest
 from nnapi_prof.costs.conditions import Conditions, Mode
 from nnapi_prof.costs.measurement import Kind, Status
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.costs.store.devices import find, find_one, measured
+from nnapi_prof.costs.store.devices import find, find_one, measured, named
 from nnapi_prof.costs.store.selection import Selection, instant
 from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import CPU, Preference, Target
@@ -113,3 +113,36 @@ def test_devices_and_their_names(anywhere: str) -> None:
         find(devices, "x")
     with pytest.raises(UsageError, match=r"may be any of tablet .unknown., phone .*fingerprint"):
         find_one(devices, "*")
+
+
+@pytest.mark.parametrize(
+    "selection",
+    [
+        Selection(newest=True),
+        Selection(),
+        Selection(statuses=(Status.OK,), newest=True),
+        Selection(until=instant("2026-01-03"), newest=True),
+    ],
+)
+def test_the_first_are_those_measured_first(anywhere: str, selection: Selection) -> None:
+    with CostStore(anywhere) as store:
+        fill(store)
+        every = sorted(store.rows(selection), key=lambda row: (row["measured_at"], row["id"]))
+        for most in range(1, len(every) + 2):
+            first = store.rows(selection.with_(first=most))
+            assert first == sorted(every[:most], key=lambda row: row["id"])
+
+
+def test_what_is_there_without_reading_all_rows(anywhere: str) -> None:
+    with CostStore(anywhere) as store:
+        assert (store.most_rows(), store.fingerprints(), store.members()) == (0, [], {})
+        fill(store)
+        store.add_device("phone", {"phone": "a"}, True)
+        store.add_device("unused", {"phone": "b"}, True)
+        assert store.most_rows() == 6
+        assert store.fingerprints() == ["phone", "tablet"]
+        assert store.members() == dict.fromkeys("old cpu gpu bad tab".split(), ("a", "b"))
+        assert [each.fingerprint for each in named(store)] == ["phone", "tablet"]
+        assert {each.fingerprint: each.name for each in measured(store)} == {
+            each.fingerprint: each.name for each in named(store)
+        }

@@ -9,19 +9,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
-from sqlalchemy import Connection, Insert, Table, delete, func, select
+from sqlalchemy import Column, Connection, Insert, Select, Table, delete, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.measurement import Key, Measurement
 from nnapi_prof.costs.store.database import Database
-from nnapi_prof.costs.store.rows import DeviceRow, from_row, impossible, shown, to_row, utc_now
+from nnapi_prof.costs.store.rows import DeviceRow, Impossible, possible, shown, to_row, utc_now
 from nnapi_prof.costs.store.schema import DEVICES, MEASUREMENTS
 from nnapi_prof.costs.store.selection import Selection, superseded_ids
 from nnapi_prof.errors import UsageError
 
 LOGGER = logging.getLogger(__name__)
 _MOST_SHOWN = 5
+_SORTING_PLANS = ("seqscan", "bitmapscan", "sort", "hashjoin", "mergejoin")
+"""What PostgreSQL is to avoid for the first rows: it cannot guess how many fit a pattern, and where
+it takes them to be few it reads and sorts all."""
 T = TypeVar("T")
 
 
@@ -126,22 +129,30 @@ class CostStore:
         Rows that cannot be (a time below 0, say) are left out, and a warning of the logger says
         which; of those that measured the same the one before them is the newest then.
         """
-        chosen = selection or Selection()
+        return [row for row, _ in self._fitting(selection or Selection())]
 
-        def work(connection: Connection) -> list[dict[str, Any]]:
+    def _fitting(self, chosen: Selection) -> list[tuple[dict[str, Any], Measurement]]:
+        """Rows, and what they say."""
+
+        def work(connection: Connection) -> list[tuple[dict[str, Any], Measurement]]:
+            if chosen.first is not None and not self._database.is_sqlite:
+                for plan in _SORTING_PLANS:
+                    connection.exec_driver_sql(f"SET LOCAL enable_{plan} = off")
             while True:
-                rows: list[dict[str, Any]] = []
+                rows: list[tuple[dict[str, Any], Measurement]] = []
                 bad: dict[int, str] = {}
                 for query in chosen.queries(without=self._left_out):
                     for row in map(dict, connection.execute(query).mappings()):
-                        why = impossible(row)
-                        if why is None:
-                            rows.append(row)
-                        else:
+                        try:
+                            rows.append((row, possible(row)))
+                        except Impossible as why:
                             bad[row["id"]] = f"row {row['id']} ({why})"
                 self._leave_out(bad)
-                if not bad or not chosen.newest:
-                    return sorted(rows, key=lambda row: row["id"])
+                if bad and (chosen.newest or chosen.first):
+                    continue  # of those that remain, others may be the newest or the first
+                if chosen.first is not None:
+                    rows.sort(key=lambda each: (each[0]["measured_at"], each[0]["id"]))
+                return sorted(rows[: chosen.first], key=lambda each: each[0]["id"])
 
         return self._database.read(work)
 
@@ -155,6 +166,26 @@ class CostStore:
         LOGGER.warning(
             "cost table %s: left out as impossible: %s%s", self.location, ", ".join(shown), more
         )
+
+    def most_rows(self) -> int:
+        """As many rows as there have ever been, at most."""
+        query = select(func.coalesce(func.max(MEASUREMENTS.c.id), 0))
+        return self._database.read(lambda link: int(link.execute(query).scalar_one()))
+
+    def fingerprints(self) -> list[str]:
+        """Of all devices with rows, in order: one look into the index for each."""
+        column = MEASUREMENTS.c.fingerprint
+        return self._database.read(
+            lambda link: [str(row[0]) for row in link.execute(_distinct(column))]
+        )
+
+    def members(self) -> dict[str, tuple[str, ...]]:
+        """Signature -> its units' signatures, of all that was measured."""
+        m = MEASUREMENTS.c
+        each = _distinct(m.signature).subquery()
+        first = select(m.members).where(m.signature == each.c[0]).limit(1).scalar_subquery()
+        rows = self._database.read(lambda link: link.execute(select(each.c[0], first)).all())
+        return {name: tuple(units) for name, units in rows if isinstance(units, list)}
 
     def tally(self) -> list[Tally]:
         """Every row there is, counted without being read."""
@@ -195,7 +226,16 @@ class CostStore:
 
     def select(self, selection: Selection) -> list[Measurement]:
         """What fits, in order of arrival."""
-        return [shown(from_row(row)) for row in self.rows(selection)]
+        return [shown(measurement) for _, measurement in self._fitting(selection)]
+
+
+def _distinct(column: Column[str]) -> Select[tuple[str]]:
+    """A column's different values, by the index that begins with it: both databases would read all
+    rows for a DISTINCT."""
+    steps = select(func.min(column).label("value")).cte("steps", recursive=True)
+    following = select(func.min(column)).where(column > steps.c.value).scalar_subquery()
+    steps = steps.union_all(select(following).where(steps.c.value.is_not(None)))
+    return select(steps.c.value).where(steps.c.value.is_not(None))
 
 
 _IDS_PER_QUERY = 500

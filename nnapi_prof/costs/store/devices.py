@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import fnmatch
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from nnapi_prof.costs.store import CostStore, Tally
 from nnapi_prof.costs.store.rows import DeviceRow
@@ -14,11 +14,17 @@ from nnapi_prof.errors import UsageError
 
 
 @dataclass(frozen=True)
-class Measured:
-    """A device and how much was measured on it."""
+class Named:
+    """A device of the table, as people call it."""
 
     fingerprint: str
     name: str
+
+
+@dataclass(frozen=True)
+class Measured(Named):
+    """A device and how much was measured on it."""
+
     simulated: bool
     rows: int
     kinds: Mapping[str, int]
@@ -46,6 +52,20 @@ def name_of(device: DeviceRow | None) -> str:
 
 def _machine(description: Mapping[str, Any]) -> str:
     return f"{description.get('os', 'some')} machine, {description.get('abi', 'unknown')}"
+
+
+D = TypeVar("D", bound=Named)
+_MOST_LISTED = 20
+"""Devices that a message names."""
+
+
+def named(store: CostStore) -> list[Named]:
+    """Every device with rows, in order of first sight: its rows are not counted, which of millions
+    takes seconds."""
+    there = set(store.fingerprints())
+    devices = {row.fingerprint: name_of(row) for row in store.devices() if row.fingerprint in there}
+    devices |= dict.fromkeys(sorted(there - devices.keys()), name_of(None))
+    return [Named(*each) for each in devices.items()]
 
 
 def measured(store: CostStore) -> list[Measured]:
@@ -77,7 +97,7 @@ def measured(store: CostStore) -> list[Measured]:
     return sorted(devices, key=lambda each: each.last)
 
 
-def find(devices: list[Measured], words: str) -> list[Measured]:
+def find(devices: Sequence[D], words: str) -> list[D]:
     """Those whose fingerprint begins with ``words``, or whose name fits them as a pattern.
 
     Raises UsageError where there is none.
@@ -91,7 +111,7 @@ def find(devices: list[Measured], words: str) -> list[Measured]:
         or fnmatch.fnmatchcase(each.name.lower().removesuffix(" (simulated)"), pattern)
     ]
     if not matches:
-        there = ", ".join(f"{each.fingerprint} ({each.name})" for each in devices) or "none"
+        there = listed(devices) or "none"
         raise UsageError(
             f"no device of the cost table is called {words!r}; there are: {there}; "
             "`nnapi-prof costs list` shows them"
@@ -99,10 +119,16 @@ def find(devices: list[Measured], words: str) -> list[Measured]:
     return matches
 
 
-def find_one(devices: list[Measured], words: str) -> Measured:
+def find_one(devices: Sequence[D], words: str) -> D:
     """As :func:`find`; raises UsageError where there are several, too."""
     matches = find(devices, words)
     if len(matches) > 1:
-        names = ", ".join(f"{each.fingerprint} ({each.name})" for each in matches)
-        raise UsageError(f"{words!r} may be any of {names}: name one by its fingerprint")
+        raise UsageError(f"{words!r} may be any of {listed(matches)}: name one by its fingerprint")
     return matches[0]
+
+
+def listed(devices: Sequence[Named]) -> str:
+    """In a sentence, of many the first."""
+    words = [f"{each.fingerprint} ({each.name})" for each in devices[:_MOST_LISTED]]
+    more = len(devices) - len(words)
+    return ", ".join([*words, *([f"{more} more"] if more else [])])

@@ -273,11 +273,22 @@ def _to_5(connection: Connection) -> None:
         connection.exec_driver_sql(f"ALTER TABLE measurements ADD COLUMN {column}")
 
 
+def _to_6(connection: Connection) -> None:
+    """Indexes for what asks of all devices: a model's rows, and the rows of a time."""
+    in_bytes = ' COLLATE "C"' if connection.dialect.name == "postgresql" else ""
+    for name, column in (("signature", "signature"), ("time", f"measured_at{in_bytes}")):
+        connection.exec_driver_sql(
+            f"CREATE INDEX measurements_by_{name} ON measurements ({column})"
+        )
+
+
 class Migration(NamedTuple):
     """What makes version ``to`` of version ``to - 1``."""
 
     to: int
     run: Callable[[Connection], None]
+    columns: bool = True
+    """It changes what rows say."""
 
 
 MIGRATIONS = (
@@ -285,6 +296,7 @@ MIGRATIONS = (
     Migration(3, _to_3),
     Migration(4, _to_4),
     Migration(5, _to_5),
+    Migration(6, _to_6, columns=False),
 )
 """In order; the last leads to :data:`~nnapi_prof.costs.store.schema.SCHEMA_VERSION`."""
 
@@ -297,8 +309,9 @@ def migrate(connection: Connection, version: int) -> int:
     ran = [step for step in MIGRATIONS if step.to > version >= MIGRATIONS[0].to - 1]
     for step in ran:
         step.run(connection)
-    if ran:
+    if any(step.columns for step in ran):
         _set_digests(connection)
+    if ran:
         version = ran[-1].to
         connection.execute(update(SCHEMA).values(version=version))
     return version

@@ -100,12 +100,31 @@ def shown(measurement: Measurement) -> Measurement:
     return dataclasses.replace(measurement, **bad) if bad else measurement
 
 
-def impossible(row: Mapping[str, Any]) -> str | None:
-    """What cannot be in a row that the table has, as the end of a sentence; None where all can.
+class Impossible(ValueError):
+    """What cannot be in a row that the table has, as the end of a sentence."""
+
+
+def possible(row: Mapping[str, Any]) -> Measurement:
+    """The row as a measurement, with what drivers said as they said it (:func:`shown`).
 
     A table is read whoever wrote into it: an older nnapi-prof believed what phones said, and other
     programs may write what they like. The few checks are those on which everything later relies.
+    Raises Impossible.
     """
+    why = _impossible(row)
+    if why is not None:
+        raise Impossible(why)
+    try:
+        measurement = from_row(row)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Impossible(visible(str(error), 100)) from error
+    for each in measurement.rounds:
+        if not _is_number(each.runs, 0, MAX_NS):
+            raise Impossible(f"rounds has {_shown(each.runs)} runs")
+    return measurement
+
+
+def _impossible(row: Mapping[str, Any]) -> str | None:
     for name, kinds in _KINDS.items():
         if not isinstance(row[name], kinds):
             return f"{name} is {_shown(row[name])}"
@@ -132,12 +151,7 @@ def impossible(row: Mapping[str, Any]) -> str | None:
             return f"{name} has {_shown(min(values) if min(values) < 0 else max(values))}"
     if not isinstance(row["rounds"], list):
         return f"rounds is {_shown(row['rounds'])}"
-    try:
-        from_row(row)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        return f"{visible(str(error), 100)}"
-    bad = [each.runs for each in rounds_of(row) if not _is_number(each.runs, 0, MAX_NS)]
-    return f"rounds has {_shown(bad[0])} runs" if bad else None
+    return None
 
 
 def _is_number(value: object, low: int, high: int) -> bool:

@@ -22,10 +22,12 @@ from sqlalchemy import (
     Text,
 )
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 """Raised with every change that an older nnapi-prof could not read."""
 
 METADATA = MetaData()
+IN_BYTES = {"measured_at": 'COLLATE "C"'}
+"""PostgreSQL's index of times: as :mod:`.selection` compares them, in every language."""
 
 
 def _column(name: str, kind: Any, comment: str, *, null: bool = False, key: bool = False) -> Any:
@@ -107,6 +109,8 @@ MEASUREMENTS = Table(
     _column("measured_at", String(32), "UTC, ISO 8601"),
     _column("digest", String(64), "of all other columns but id: no row is there twice"),
     Index("measurements_by_device", "fingerprint", "signature"),
+    Index("measurements_by_signature", "signature"),
+    Index("measurements_by_time", "measured_at", postgresql_ops=IN_BYTES),
     Index("measurements_by_digest", "digest", unique=True),
 )
 

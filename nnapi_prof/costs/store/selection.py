@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
+    FromClause,
     Select,
     Subquery,
     and_,
@@ -21,6 +22,7 @@ from sqlalchemy import (
     select,
 )
 from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.base import ReadOnlyColumnCollection
 from sqlalchemy.sql.functions import FunctionElement
 
 from nnapi_prof.costs.conditions import Conditions
@@ -31,6 +33,8 @@ from nnapi_prof.graph.plan import CPU, Engine
 
 SAME = ("fingerprint", "signature", "target", "precision", "mode", "threads", "cpus")
 """Rows that agree in these measured the same; the newest tells what holds."""
+Columns = ReadOnlyColumnCollection[str, Any]
+"""Of the table, or of another name of it."""
 _VARIABLES_PER_QUERY = 500  # SQLite's limit is 999 in versions before 3.32
 
 
@@ -57,11 +61,16 @@ class Selection:
     """Measured under what of them concerns the row's engine."""
     newest: bool = False
     """Of rows that agree in :data:`SAME` only the one measured last, of those that fit."""
+    first: int | None = None
+    """Only so many: those measured first. Of a large table the others are not even looked at."""
 
-    def clauses(self, without: Collection[int] = ()) -> Iterator[list[ColumnElement[bool]]]:
+    def clauses(
+        self, without: Collection[int] = (), table: FromClause = MEASUREMENTS
+    ) -> Iterator[list[ColumnElement[bool]]]:
         """WHERE clauses, in several lists where there are too many signatures for one query;
-        ``without`` are ids of rows that do not count."""
-        m = MEASUREMENTS.c
+        ``without`` are ids of rows that do not count, ``table`` may be another name of the
+        table."""
+        m = table.c
         base: list[ColumnElement[bool]] = []
         ids = sorted(without)
         for at in range(0, len(ids), _VARIABLES_PER_QUERY):
@@ -79,11 +88,11 @@ class Selection:
         if self.statuses:
             base.append(m.status.in_([status.value for status in self.statuses]))
         if self.since is not None:
-            base.append(_when() >= self.since)
+            base.append(_when(m) >= self.since)
         if self.until is not None:
-            base.append(_when() < self.until)
+            base.append(_when(m) < self.until)
         if self.conditions is not None:
-            base.append(_under(self.conditions))
+            base.append(_under(self.conditions, m))
         if self.signatures is None:
             yield base
             return
@@ -96,7 +105,14 @@ class Selection:
     def queries(self, without: Collection[int] = ()) -> Iterator[Any]:
         """SELECTs of whole rows, each in order of arrival."""
         m = MEASUREMENTS.c
-        for clause in self.clauses(without):
+        newer = MEASUREMENTS.alias("newer")
+        later = self.clauses(without, newer)
+        for clause, others in zip(self.clauses(without), later, strict=True):
+            if self.first is not None:
+                # Walks along the index of times, and asks of each row alone whether it is the last.
+                fits = [*clause, *([~_exists(newer, others)] if self.newest else [])]
+                yield select(MEASUREMENTS).where(*fits).order_by(_when(m), m.id).limit(self.first)
+                continue
             if not self.newest:
                 yield select(MEASUREMENTS).where(*clause).order_by(m.id)
                 continue
@@ -114,12 +130,20 @@ def superseded_ids() -> Select[tuple[int]]:
     return select(ranked.c.id).where(ranked.c.place > 1)
 
 
+def _exists(newer: FromClause, clause: Iterable[ColumnElement[bool]]) -> ColumnElement[bool]:
+    """Whether a row that fits measured the same as the row at hand, and later."""
+    m, n = MEASUREMENTS.c, newer.c
+    same = [n[name] == m[name] for name in SAME]
+    later = or_(_when(n) > _when(m), and_(_when(n) == _when(m), n.id > m.id))
+    return select(n.id).where(*same, later, *clause).exists()
+
+
 def _ranked(*clause: ColumnElement[bool]) -> Subquery:
     """Ids of the rows that fit, with their ``place`` among those that measured the same: 1 is the
     one measured last. Not the last to arrive: an import brings old ones late."""
     m = MEASUREMENTS.c
     place = func.row_number().over(
-        partition_by=[m[name] for name in SAME], order_by=[_when().desc(), m.id.desc()]
+        partition_by=[m[name] for name in SAME], order_by=[_when(m).desc(), m.id.desc()]
     )
     return select(m.id, place.label("place")).where(*clause).subquery()
 
@@ -156,9 +180,9 @@ def _is_date(text: str) -> bool:
     return True
 
 
-def _when() -> ColumnElement[str]:
+def _when(columns: Columns) -> ColumnElement[str]:
     """``measured_at``, compared byte by byte: a server's language may have an order of its own."""
-    return _ByteOrder(MEASUREMENTS.c.measured_at)
+    return _ByteOrder(columns.measured_at)
 
 
 class _ByteOrder(FunctionElement[str]):
@@ -181,8 +205,7 @@ def _like(column: ColumnElement[str], pattern: str) -> ColumnElement[bool]:
     return func.lower(column).like(literal(text), escape="\\")
 
 
-def _under(conditions: Conditions) -> ColumnElement[bool]:
-    m = MEASUREMENTS.c
+def _under(conditions: Conditions, m: Columns) -> ColumnElement[bool]:
     cpu, nnapi = conditions.on(Engine.CPU), conditions.on(Engine.NNAPI)
     return or_(
         and_(m.target == CPU.key, *(m[k] == v for k, v in cpu.to_json().items())),

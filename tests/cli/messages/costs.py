@@ -45,7 +45,7 @@ def a_database_of_another_program(at: Place) -> Arguments:
     return profile_into(at, change(at.tmp / "songs.sqlite", "create table songs (title)"))
 
 
-@provoked(1, facts=("{tmp}/profiled/costs.sqlite", "newer", "schema 5", "4"))
+@provoked(1, facts=("{tmp}/profiled/costs.sqlite", "newer", "schema 7", "6"))
 def a_newer_cost_table(at: Place) -> Arguments:
     newer = f"update nnapi_prof_schema set version = {SCHEMA_VERSION + 1}"
     return ["costs", "list", "--costs", change(at.profiled.costs, newer)]

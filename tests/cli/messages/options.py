@@ -34,8 +34,8 @@ def quiet_and_verbose(at: Place) -> Arguments:
     2,
     "no document 'devises': there are agent-build, agent-clean, agent-info, agent-push, "
     "calibrate, compare, completion, convert, costs-diff, costs-export, costs-import, "
-    "costs-list, costs-prune, costs-show, devices, doctor, error, estimate, fleet, go, "
-    "pareto, partition, profile, report, run, run-pte, schema, ship, version",
+    "costs-list, costs-merge, costs-prune, costs-show, devices, doctor, error, estimate, "
+    "fleet, go, pareto, partition, profile, report, run, run-pte, schema, ship, version",
 )
 def an_unknown_schema(at: Place) -> Arguments:
     return ["schema", "devises"]
