@@ -193,13 +193,15 @@ NNP_API const char *nnp_cause_text(nnp_cause cause);
 
 #define NNP_BY_PHONE (UINT32_MAX - 1) /* as a plan: the one of nnp_bundle_plan_of_phone */
 
-/* Begin with nnp_options_default(). */
+/* Begin with nnp_options_default(). The library may be another NNAPI, an NNAPI support library of a
+ * vendor's, or MediaTek's NeuronAdapter; the accelerators of the latter two are called NAME@FILE.
+ */
 typedef struct nnp_options {
   uint32_t plan;
   uint32_t flags;
   uint32_t threads;          /* of the CPU engine, the caller's included; 0: as measured */
   uint64_t cpu_mask;         /* CPUs that its threads keep to, the caller's during calls; 0: any */
-  const char *nnapi_library; /* NULL: libneuralnetworks.so */
+  const char *nnapi_library; /* NULL: libneuralnetworks.so; a path: see above */
   const char *folder;        /* writable, for phones without other shared memory; NULL: none */
   uint64_t compile_limit_ns; /* of a segment, on NNAPI; 0: as long as it takes */
   uint64_t run_limit_ns;     /* the same of a run of a segment */

@@ -79,6 +79,7 @@ static enum np_status answer(struct facts *facts, struct np_answers *answers) {
       .phone = probe->simulated ? probe->phone : NULL,
       .identity = probe->identity,
       .library = probe->opened ? probe->library : NULL,
+      .door = probe->door,
       .error = probe->error.text[0] != 0 ? probe->error.text : NULL,
       .n_missing = list_missing(facts),
       .missing = facts->missing,

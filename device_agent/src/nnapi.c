@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "bind.h"
-#include "nnapi_table.h"
+#include "nnapi_doors.h"
 
 #define FUNCTION_NAME(result, name, parameters, level) #name,
 
@@ -28,6 +28,20 @@ int np_nnapi_has_function(const struct np_nnapi *nnapi, uint32_t index) {
   void *function = NULL;
   memcpy(&function, (const char *)&nnapi->table + index * sizeof function, sizeof function);
   return function != NULL;
+}
+
+/* The library's file as the linker found it. */
+static void find_path(struct np_nnapi *nnapi, const char *name) {
+  static const char *const symbols[] = {"ANeuralNetworksModel_create",
+                                        "ANeuralNetworks_getSLDriverImpl", "NeuronModel_create"};
+  Dl_info info;
+  const void *symbol = dlsym(nnapi->handle, symbols[nnapi->door]);
+  if (symbol && dladdr(symbol, &info) != 0 && info.dli_fname) {
+    name = info.dli_fname;
+  }
+  (void)snprintf(nnapi->path, sizeof nnapi->path, "%s", name);
+  const char *slash = strrchr(nnapi->path, '/');
+  nnapi->file = slash ? slash + 1 : nnapi->path;
 }
 
 enum np_status np_nnapi_open(const char *library, struct np_nnapi **nnapi, struct np_message *why) {
@@ -50,13 +64,12 @@ enum np_status np_nnapi_open(const char *library, struct np_nnapi **nnapi, struc
   }
   atomic_init(&opened->n_holders, 1);
   opened->handle = handle;
-  for (uint32_t i = 0; i < N_FUNCTIONS; i++) {
-    void *function = dlsym(handle, function_names[i]);
-    memcpy((char *)&opened->table + i * sizeof function, &function, sizeof function);
-    Dl_info info;
-    if (function && opened->path[0] == 0 && dladdr(function, &info) != 0 && info.dli_fname) {
-      (void)snprintf(opened->path, sizeof opened->path, "%s", info.dli_fname);
-    }
+  opened->door = np_door_of(handle, library);
+  find_path(opened, name);
+  const enum np_status status = np_door_fill(opened, why);
+  if (status != NP_OK) {
+    np_nnapi_close(opened);
+    return status;
   }
   *nnapi = opened;
   return NP_OK;
@@ -73,6 +86,14 @@ void np_nnapi_close(struct np_nnapi *nnapi) {
 void np_nnapi_hold(struct np_nnapi *nnapi) { (void)atomic_fetch_add(&nnapi->n_holders, 1); }
 
 const char *np_nnapi_path(const struct np_nnapi *nnapi) { return nnapi->path; }
+
+enum np_door np_nnapi_door(const struct np_nnapi *nnapi) { return nnapi->door; }
+
+const char *np_door_text(enum np_door door) {
+  return door == NP_DOOR_NEURON            ? "neuron adapter"
+         : door == NP_DOOR_SUPPORT_LIBRARY ? "support library"
+                                           : "nnapi";
+}
 
 void *np_nnapi_symbol(const struct np_nnapi *nnapi, const char *name) {
   return dlsym(nnapi->handle, name);
@@ -98,7 +119,9 @@ const char *np_nnapi_result_text(int code) {
   };
   _Static_assert(sizeof texts / sizeof *texts == ANEURALNETWORKS_DEAD_OBJECT + 1,
                  "one text for each result code");
-  return code >= 0 && code <= ANEURALNETWORKS_DEAD_OBJECT ? texts[code] : "an unknown code";
+  return code == NP_CODE_BAD_VERSION                        ? "BAD_VERSION"
+         : code >= 0 && code <= ANEURALNETWORKS_DEAD_OBJECT ? texts[code]
+                                                            : "an unknown code";
 }
 
 const char *np_nnapi_type_text(int32_t type) {
@@ -121,6 +144,13 @@ static int can_name_devices(const struct np_nnapi_table *table) {
          table->ANeuralNetworksDevice_getName;
 }
 
+/* What an accelerator of this library is called here. */
+static void name_of(const struct np_nnapi *nnapi, const char *own, char *name, size_t size) {
+  const int is_nnapi = nnapi->door == NP_DOOR_NNAPI;
+  (void)snprintf(name, size, "%s%s%s", own ? own : "", is_nnapi ? "" : "@",
+                 is_nnapi ? "" : nnapi->file);
+}
+
 enum np_status np_nnapi_accelerators(const struct np_nnapi *nnapi,
                                      struct np_accelerator *accelerators, uint32_t room,
                                      uint32_t *n, struct np_message *why) {
@@ -132,8 +162,8 @@ enum np_status np_nnapi_accelerators(const struct np_nnapi *nnapi,
   uint32_t count = 0;
   int code = table->ANeuralNetworks_getDeviceCount(&count);
   if (code != ANEURALNETWORKS_NO_ERROR) {
-    np_message_set(why, "ANeuralNetworks_getDeviceCount returned %s (%d)",
-                   np_nnapi_result_text(code), code);
+    code = np_door_code(nnapi, code);
+    np_message_set(why, "getDeviceCount returned %s (%d)", np_nnapi_result_text(code), code);
     return NP_RUN_FAILED;
   }
   for (uint32_t i = 0; i < count && i < room; i++) {
@@ -156,15 +186,17 @@ enum np_status np_nnapi_accelerators(const struct np_nnapi *nnapi,
       code = table->ANeuralNetworksDevice_getFeatureLevel(device, &level);
     }
     if (code != ANEURALNETWORKS_NO_ERROR) {
+      code = np_door_code(nnapi, code);
       np_message_set(why, "asking for accelerator %u of %u returned %s (%d)", i, count,
                      np_nnapi_result_text(code), code);
       return NP_RUN_FAILED;
     }
     struct np_accelerator *accelerator = &accelerators[i];
-    (void)snprintf(accelerator->name, sizeof accelerator->name, "%s", name ? name : "");
+    name_of(nnapi, name, accelerator->name, sizeof accelerator->name);
     (void)snprintf(accelerator->version, sizeof accelerator->version, "%s", version ? version : "");
     accelerator->type = type;
     accelerator->feature_level = level;
+    np_door_describe(nnapi, accelerator);
   }
   *n = count;
   return NP_OK;
@@ -187,16 +219,17 @@ enum np_status np_nnapi_find(const struct np_nnapi *nnapi, const char *name,
     count = 0;
   }
   for (uint32_t i = 0; i < count; i++) {
-    const char *found = NULL;
+    const char *own = NULL;
+    char full[sizeof(((struct np_accelerator *)NULL)->name)];
     if (table->ANeuralNetworks_getDevice(i, device) != ANEURALNETWORKS_NO_ERROR ||
-        table->ANeuralNetworksDevice_getName(*device, &found) != ANEURALNETWORKS_NO_ERROR) {
+        table->ANeuralNetworksDevice_getName(*device, &own) != ANEURALNETWORKS_NO_ERROR) {
       continue;
     }
-    if (found && strcmp(found, name) == 0) {
+    name_of(nnapi, own, full, sizeof full);
+    if (own && (strcmp(full, name) == 0 || strcmp(own, name) == 0)) {
       return NP_OK;
     }
-    const int n =
-        snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", found ? found : "?");
+    const int n = snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", full);
     if (n > 0 && (size_t)n < sizeof names - used) {
       used += (size_t)n;
     }

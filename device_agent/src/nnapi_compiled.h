@@ -4,10 +4,12 @@
 
 #include "engine.h"
 #include "nnapi.h"
+#include "nnapi_doors.h"
 #include "nnapi_table.h"
 
 struct np_compiled {
-  const struct np_nnapi_table *table;
+  const struct np_nnapi *nnapi;
+  const struct np_nnapi_table *table; /* its */
   const struct np_model *source;
   ANeuralNetworksDevice *device; /* NULL: NNAPI chooses */
   ANeuralNetworksModel *model;
@@ -19,8 +21,9 @@ struct np_compiled {
   int async;
 };
 
-/* Records a call that did not return NO_ERROR. */
-enum np_status np_nnapi_failed(struct np_fault *fault, const char *call, int code);
+/* Records a call that returned this code of the library's own, and not NO_ERROR. */
+enum np_status np_nnapi_failed(const struct np_compiled *self, struct np_fault *fault,
+                               const char *call, int code);
 
 /* Records a function that this library lacks. */
 enum np_status np_nnapi_absent(struct np_fault *fault, const char *call, int level);

@@ -21,17 +21,17 @@ static enum np_status build_compilation(struct np_compiled *self, const struct n
     code = table->ANeuralNetworksCompilation_create(self->model, &self->compilation);
   }
   if (code != ANEURALNETWORKS_NO_ERROR) {
-    return np_nnapi_failed(fault, "Compilation_create", code);
+    return np_nnapi_failed(self, fault, "Compilation_create", code);
   }
   if (options->preference >= 0) {
     code = table->ANeuralNetworksCompilation_setPreference(self->compilation, options->preference);
     if (code != ANEURALNETWORKS_NO_ERROR) {
-      return np_nnapi_failed(fault, "setPreference", code);
+      return np_nnapi_failed(self, fault, "setPreference", code);
     }
   }
   code = table->ANeuralNetworksCompilation_finish(self->compilation);
   if (code != ANEURALNETWORKS_NO_ERROR) {
-    return np_nnapi_failed(fault, "Compilation_finish", code);
+    return np_nnapi_failed(self, fault, "Compilation_finish", code);
   }
 
   if (options->burst) {
@@ -40,15 +40,16 @@ static enum np_status build_compilation(struct np_compiled *self, const struct n
     }
     code = table->ANeuralNetworksBurst_create(self->compilation, &self->burst);
     if (code != ANEURALNETWORKS_NO_ERROR) {
-      return np_nnapi_failed(fault, "Burst_create", code);
+      return np_nnapi_failed(self, fault, "Burst_create", code);
     }
   }
   return NP_OK;
 }
 
 static int can_wait(const struct np_nnapi_table *table) {
-  return table->ANeuralNetworksExecution_startCompute && table->ANeuralNetworksEvent_wait &&
-         table->ANeuralNetworksEvent_free;
+  return (table->ANeuralNetworksExecution_startCompute ||
+          table->ANeuralNetworksExecution_startComputeWithDependencies) &&
+         table->ANeuralNetworksEvent_wait && table->ANeuralNetworksEvent_free;
 }
 
 /* Whether the functions that API 27 has are all there: without them nothing runs. */
@@ -64,7 +65,9 @@ static enum np_status check_basics(const struct np_nnapi_table *table,
   NEED(ANeuralNetworksModel_addOperation);
   NEED(ANeuralNetworksModel_identifyInputsAndOutputs);
   NEED(ANeuralNetworksModel_finish);
-  NEED(ANeuralNetworksCompilation_create);
+  if (!options->accelerator) {
+    NEED(ANeuralNetworksCompilation_create);
+  }
   NEED(ANeuralNetworksCompilation_free);
   NEED(ANeuralNetworksCompilation_setPreference);
   NEED(ANeuralNetworksCompilation_finish);
@@ -122,6 +125,12 @@ static enum np_status nnapi_compile(void *ctx, const struct np_model *model,
                                     const struct np_options *options, struct np_compiled **compiled,
                                     struct np_fault *fault) {
   const struct np_nnapi *nnapi = ctx;
+  if (!options->accelerator && nnapi->door != NP_DOOR_NNAPI) {
+    np_message_set(&fault->why,
+                   "%s is a %s, which chooses no accelerator: name one of its own, such as NAME@%s",
+                   nnapi->file, np_door_text(nnapi->door), nnapi->file);
+    return NP_UNSUPPORTED;
+  }
   enum np_status status = check_basics(&nnapi->table, options, fault);
   if (status != NP_OK) {
     return status;
@@ -131,6 +140,7 @@ static enum np_status nnapi_compile(void *ctx, const struct np_model *model,
     np_message_set(&fault->why, "no memory for a compilation");
     return NP_NO_MEMORY;
   }
+  self->nnapi = nnapi;
   self->table = &nnapi->table;
   self->source = model;
   self->async = options->async;
@@ -191,7 +201,10 @@ static int compute(const struct np_compiled *self) {
     return table->ANeuralNetworksExecution_compute(self->execution);
   }
   ANeuralNetworksEvent *event = NULL;
-  int code = table->ANeuralNetworksExecution_startCompute(self->execution, &event);
+  int code = table->ANeuralNetworksExecution_startCompute
+                 ? table->ANeuralNetworksExecution_startCompute(self->execution, &event)
+                 : table->ANeuralNetworksExecution_startComputeWithDependencies(self->execution,
+                                                                                NULL, 0, 0, &event);
   if (code != ANEURALNETWORKS_NO_ERROR) {
     return code;
   }
@@ -219,6 +232,7 @@ static enum np_status check_shapes(const struct np_compiled *self, const struct 
       code = table->ANeuralNetworksExecution_getOutputOperandDimensions(self->execution, (int32_t)i,
                                                                         dims);
     }
+    code = np_door_code(self->nnapi, code);
     if (code != ANEURALNETWORKS_NO_ERROR && code != ANEURALNETWORKS_OUTPUT_INSUFFICIENT_SIZE) {
       return NP_OK; /* it does not tell */
     }
@@ -242,29 +256,29 @@ static enum np_status nnapi_run(struct np_compiled *self, const struct np_io *in
   self->execution = NULL;
   int code = table->ANeuralNetworksExecution_create(self->compilation, &self->execution);
   if (code != ANEURALNETWORKS_NO_ERROR) {
-    return np_nnapi_failed(fault, "Execution_create", code);
+    return np_nnapi_failed(self, fault, "Execution_create", code);
   }
   if (self->measure_timing) {
     code = table->ANeuralNetworksExecution_setMeasureTiming(self->execution, true);
     if (code != ANEURALNETWORKS_NO_ERROR) {
-      return np_nnapi_failed(fault, "setMeasureTiming", code);
+      return np_nnapi_failed(self, fault, "setMeasureTiming", code);
     }
   }
   for (uint32_t i = 0; i < graph->n_inputs; i++) {
     code = set_io(self, 0, i, &inputs[i]);
     if (code != ANEURALNETWORKS_NO_ERROR) {
-      return np_nnapi_failed(fault, "setInput", code);
+      return np_nnapi_failed(self, fault, "setInput", code);
     }
   }
   for (uint32_t i = 0; i < graph->n_outputs; i++) {
     code = set_io(self, 1, i, &outputs[i]);
     if (code != ANEURALNETWORKS_NO_ERROR) {
-      return np_nnapi_failed(fault, "setOutput", code);
+      return np_nnapi_failed(self, fault, "setOutput", code);
     }
   }
   code = compute(self);
   if (code != ANEURALNETWORKS_NO_ERROR) {
-    return np_nnapi_failed(fault, "compute", code);
+    return np_nnapi_failed(self, fault, "compute", code);
   }
   if (!self->has_run) {
     const enum np_status status = check_shapes(self, outputs, fault);

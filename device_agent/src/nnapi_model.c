@@ -5,7 +5,9 @@
 
 #include "nnapi_compiled.h"
 
-enum np_status np_nnapi_failed(struct np_fault *fault, const char *call, int code) {
+enum np_status np_nnapi_failed(const struct np_compiled *self, struct np_fault *fault,
+                               const char *call, int code) {
+  code = np_door_code(self->nnapi, code);
   fault->has_code = 1;
   fault->code = code;
   np_message_set(&fault->why, "%s returned %s (%d)", call, np_nnapi_result_text(code), code);
@@ -52,7 +54,7 @@ static enum np_status add_operands(const struct np_compiled *self, struct np_fau
     if (code != ANEURALNETWORKS_NO_ERROR) {
       char what[64];
       (void)snprintf(what, sizeof what, "%s for operand %u", call, i);
-      return np_nnapi_failed(fault, what, code);
+      return np_nnapi_failed(self, fault, what, code);
     }
   }
   return NP_OK;
@@ -74,7 +76,7 @@ static enum np_status add_operations(const struct np_compiled *self, struct np_f
       char what[96];
       (void)snprintf(what, sizeof what, "addOperation for operation %u, %s", i,
                      np_operation_name(operation->code));
-      return np_nnapi_failed(fault, what, code);
+      return np_nnapi_failed(self, fault, what, code);
     }
   }
   return NP_OK;
@@ -86,7 +88,7 @@ enum np_status np_nnapi_build_model(struct np_compiled *self, const struct np_op
   const struct np_graph *graph = &self->source->graph;
   int code = table->ANeuralNetworksModel_create(&self->model);
   if (code != ANEURALNETWORKS_NO_ERROR) {
-    return np_nnapi_failed(fault, "Model_create", code);
+    return np_nnapi_failed(self, fault, "Model_create", code);
   }
   enum np_status status = add_operands(self, fault);
   if (status == NP_OK) {
@@ -98,7 +100,7 @@ enum np_status np_nnapi_build_model(struct np_compiled *self, const struct np_op
   code = table->ANeuralNetworksModel_identifyInputsAndOutputs(
       self->model, graph->n_inputs, graph->inputs, graph->n_outputs, graph->outputs);
   if (code != ANEURALNETWORKS_NO_ERROR) {
-    return np_nnapi_failed(fault, "identifyInputsAndOutputs", code);
+    return np_nnapi_failed(self, fault, "identifyInputsAndOutputs", code);
   }
   if (options->relaxed) {
     if (!table->ANeuralNetworksModel_relaxComputationFloat32toFloat16) {
@@ -106,11 +108,12 @@ enum np_status np_nnapi_build_model(struct np_compiled *self, const struct np_op
     }
     code = table->ANeuralNetworksModel_relaxComputationFloat32toFloat16(self->model, true);
     if (code != ANEURALNETWORKS_NO_ERROR) {
-      return np_nnapi_failed(fault, "relaxComputationFloat32toFloat16", code);
+      return np_nnapi_failed(self, fault, "relaxComputationFloat32toFloat16", code);
     }
   }
   code = table->ANeuralNetworksModel_finish(self->model);
-  return code == ANEURALNETWORKS_NO_ERROR ? NP_OK : np_nnapi_failed(fault, "Model_finish", code);
+  return code == ANEURALNETWORKS_NO_ERROR ? NP_OK
+                                          : np_nnapi_failed(self, fault, "Model_finish", code);
 }
 
 /* Appends an operation's name to a list, once; counts those that find no room. */
@@ -156,7 +159,7 @@ enum np_status np_nnapi_check_support(const struct np_compiled *self, const char
   }
   free(supported);
   if (code != ANEURALNETWORKS_NO_ERROR) {
-    return np_nnapi_failed(fault, "getSupportedOperationsForDevices", code);
+    return np_nnapi_failed(self, fault, "getSupportedOperationsForDevices", code);
   }
   if (n_refused == 0) {
     return NP_OK;

@@ -17,12 +17,14 @@ struct np_nnapi_table {
 struct np_nnapi {
   _Atomic uint32_t n_holders;
   void *handle;
+  enum np_door door;
   char path[512];
+  const char *file; /* of the path */
   struct np_nnapi_table table;
 };
 
-/* Finds an accelerator by name. NP_MISSING with the names there are in *why; NP_UNSUPPORTED where
- * the library cannot name accelerators. */
+/* Finds an accelerator by name, or by what np_nnapi_accelerators calls it. NP_MISSING with the
+ * names there are in *why; NP_UNSUPPORTED where the library cannot name accelerators. */
 enum np_status np_nnapi_find(const struct np_nnapi *nnapi, const char *name,
                              ANeuralNetworksDevice **device, struct np_message *why);
 

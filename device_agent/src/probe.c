@@ -60,6 +60,7 @@ static int describe(void *ctx) {
     return 0;
   }
   copy_text(probe->library, sizeof probe->library, np_nnapi_path(nnapi));
+  probe->door = np_nnapi_door(nnapi);
   for (uint32_t i = 0; i < np_nnapi_n_functions() && i < NP_PROBE_MAX_FUNCTIONS; i++) {
     probe->absent[i] = !np_nnapi_has_function(nnapi, i);
   }

@@ -21,6 +21,7 @@ struct np_probe {
   struct np_message error; /* "" where nothing went wrong */
   int broken_phone;        /* the error is that a simulated phone's description cannot be read */
   char library[512];
+  enum np_door door;
   char phone[128];
   char identity[160];
   char properties[NP_N_PROPERTIES][256];  /* of the simulated phone */

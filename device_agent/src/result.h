@@ -116,6 +116,7 @@ struct np_info {
   const char *phone;          /* NULL: not simulated */
   const char *identity;
   const char *library; /* NULL: null */
+  enum np_door door;   /* of the library */
   const char *error;   /* NULL: null */
   uint32_t n_missing;
   const char *const *missing;

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 from nnapi_prof.cli.command import Group
-from nnapi_prof.cli.options import HELP, common_options, device, device_option, writing
+from nnapi_prof.cli.options import (
+    HELP,
+    common_options,
+    device,
+    device_option,
+    library_option,
+    writing,
+)
 from nnapi_prof.cli.output import as_json, boxed, print_document, stdout
 from nnapi_prof.cli.progress import listening
 from nnapi_prof.toolchain import ANDROID_ABIS
@@ -99,8 +106,14 @@ def push(device_spec: str | None) -> None:
 )
 @common_options
 @device_option
+@library_option
 def info(device_spec: str | None) -> None:
     """What a device is and offers: system, cores, engines, accelerators."""
+    print_info(device_spec)
+
+
+def print_info(device_spec: str | None) -> None:
+    """Prints what a device is and offers, as a document or for people."""
     from rich.table import Table
 
     with device(device_spec) as opened:
@@ -132,6 +145,8 @@ def _facts(info: AgentInfo, path: str) -> list[tuple[str, str]]:
         cores += f"; big ones: mask {info.big_cores}"
     engines = [f"{name} ({', then '.join(kernels)})" for name, kernels in info.engines.items()]
     nnapi = info.nnapi.library or "none"
+    if info.nnapi.door.value != "nnapi":
+        nnapi += f", a {info.nnapi.door.value}"
     if info.nnapi.error:
         nnapi += f" ({info.nnapi.error})"
     return [

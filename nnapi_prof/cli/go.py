@@ -17,6 +17,7 @@ from nnapi_prof.cli.options import (
     costs_option,
     device_option,
     input_option,
+    library_option,
     memory_option,
 )
 from nnapi_prof.cli.output import as_json, current, print_document, say, stderr, stdout
@@ -41,6 +42,7 @@ FORMS = ("html", "md")
 )
 @common_options
 @device_option
+@library_option
 @input_option
 @costs_option
 @conditions_options

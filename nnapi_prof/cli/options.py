@@ -194,6 +194,28 @@ def device_option(function: F) -> F:
     )(function)
 
 
+def library_option(function: F) -> F:
+    """``--nnapi-library``, beside ``--device``: the command's ``device_spec`` names both."""
+
+    @functools.wraps(function)
+    def with_library(nnapi_library: str | None, **arguments: Any) -> Any:
+        if nnapi_library is not None:
+            from nnapi_prof.device.find import named_with
+
+            arguments["device_spec"] = named_with(arguments["device_spec"], nnapi_library)
+        return function(**arguments)
+
+    return cast(
+        "F",
+        click.option(
+            "--nnapi-library",
+            metavar="PATH",
+            help="Library on the device in the place of its libneuralnetworks.so: an NNAPI support"
+            " library of a vendor's, or MediaTek's NeuronAdapter.",
+        )(with_library),
+    )
+
+
 def costs_option(function: F) -> F:
     return click.option(
         "--costs",

@@ -18,6 +18,7 @@ from nnapi_prof.cli.options import (
     cpus_option,
     device_option,
     input_option,
+    library_option,
     memory_option,
 )
 from nnapi_prof.cli.output import as_json, boxed, line, ms, print_document, say, stdout, unit_of
@@ -42,6 +43,7 @@ USUAL = Conditions()
 )
 @common_options
 @device_option
+@library_option
 @input_option
 @costs_option
 @precision_options("float32,relaxed,int8")

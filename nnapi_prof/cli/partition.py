@@ -19,6 +19,7 @@ from nnapi_prof.cli.options import (
     costs_option,
     device_option,
     input_option,
+    library_option,
     memory_option,
 )
 from nnapi_prof.cli.output import (
@@ -134,6 +135,7 @@ def plan_options(function: F) -> F:
 )
 @common_options
 @device_option
+@library_option
 @input_option
 @costs_option
 @conditions_options

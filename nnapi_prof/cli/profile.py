@@ -18,6 +18,7 @@ from nnapi_prof.cli.options import (
     costs_option,
     device_option,
     input_option,
+    library_option,
     memory_option,
 )
 from nnapi_prof.cli.output import (
@@ -55,6 +56,7 @@ USUAL = ProfileOptions()
 )
 @common_options
 @device_option
+@library_option
 @input_option
 @costs_option
 @conditions_options

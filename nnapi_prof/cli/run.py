@@ -15,6 +15,7 @@ from nnapi_prof.cli.options import (
     cooldown_option,
     cpus_option,
     device_option,
+    library_option,
     memory_option,
 )
 from nnapi_prof.cli.output import (
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 )
 @common_options
 @device_option
+@library_option
 @click.option(
     "--runs",
     type=click.IntRange(1, 100_000),

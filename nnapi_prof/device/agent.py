@@ -47,6 +47,8 @@ from nnapi_prof.toolchain import Progress
 
 LOGGER = logging.getLogger(__name__)
 EXIT_MISSING = 3
+THROUGH = ",library="
+"""Stands between a device and the library that its accelerators are reached by."""
 _OUTPUT_NAME = re.compile(r"\w[\w.-]*", re.ASCII)
 SILENCE_MARGIN_S = 60.0
 """Beyond an action's own watchdog: the agent hashes its blobs and reads the request."""
@@ -62,7 +64,8 @@ class AgentClient:
     """Runs requests on one device, one at a time. Close it, or use it in a ``with`` statement.
 
     Without ``installed`` the agent is built and pushed when first needed (into ``remote_dir``, see
-    :func:`~nnapi_prof.device.install.install_agent`).
+    :func:`~nnapi_prof.device.install.install_agent`). ``nnapi_library`` is a file on the device
+    that stands in for its libneuralnetworks.so: a support library, NeuronAdapter, another NNAPI.
     """
 
     def __init__(
@@ -71,11 +74,13 @@ class AgentClient:
         installed: InstalledAgent | None = None,
         *,
         remote_dir: str | None = None,
+        nnapi_library: str | None = None,
         progress: Progress | None = None,
     ) -> None:
         self.transport = transport
         self._installed = installed
         self._remote_dir = remote_dir
+        self._nnapi_library = nnapi_library
         self._progress = progress
         self._info: AgentInfo | None = None
         self._work: str | None = None
@@ -88,7 +93,9 @@ class AgentClient:
 
     @property
     def serial(self) -> str:
-        return self.transport.serial
+        """What ``--device`` takes, the library included where one was named."""
+        library = self._nnapi_library
+        return self.transport.serial + ("" if library is None else f"{THROUGH}{library}")
 
     @property
     def installed(self) -> InstalledAgent:
@@ -186,7 +193,7 @@ class AgentClient:
         )
 
     def _library(self) -> list[str]:
-        library = self.installed.nnapi_library
+        library = self._nnapi_library or self.installed.nnapi_library
         return [] if library is None else ["--nnapi-library", library]
 
     def _fresh_work(self) -> str:

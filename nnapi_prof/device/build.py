@@ -44,6 +44,7 @@ SOURCES = (
     "runtime/*/*.[ch]",
     "emulator/*.[ch]",
     "emulator/*.map",
+    "emulator/doors/*",
     "src/*.[ch]",
     "library/*.[ch]",
 )
@@ -73,6 +74,10 @@ class HostBuild:
     agent: Path
     library: Path
     """The emulator: libneuralnetworks.so."""
+    support_library: Path
+    """The emulator behind the door of an NNAPI support library."""
+    neuron_adapter: Path
+    """The emulator behind NeuronAdapter's door."""
 
 
 def agent_binary(abi: str, os_name: str, progress: Progress | None = None) -> Path:
@@ -174,8 +179,8 @@ def _cannot_write(base: Path, error: OSError) -> BuildError:
 def _build_host(base: Path, prefix: Path | None, progress: Progress | None) -> HostBuild:
     compiler = find_compiler(base)
     directory = base / "agents" / _key(compiler, prefix)
-    built = HostBuild(directory, directory / "agent", directory / "libneuralnetworks.so")
-    names = (built.agent.name, built.library.name)
+    names = ("agent", "libneuralnetworks.so", "libnnapi_support.so", "libneuron_adapter.so")
+    built = HostBuild(directory, *(directory / name for name in names))
     _built(directory, names, "", compiler, prefix, progress)
     return built
 
@@ -201,7 +206,8 @@ def _built(
             what = f"the agent for {device}" if device else "the agent and the emulator"
             progress(f"building {what} with {compiler.path.name}{hint}")
         with tempfile.TemporaryDirectory(prefix="build-", dir=directory.parent) as work:
-            targets = ("agent",) if device else ("agent", "neuralnetworks")
+            emulators = () if device else ("neuralnetworks", "nnapi_support", "neuron_adapter")
+            targets = ("agent", *emulators)
             options = ("-DCMAKE_EXE_LINKER_FLAGS=-s",) if device else ()
             cmake_build(compiler, prefix, Path(work), targets, options)
             if device.startswith("android-"):

@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from nnapi_prof.device.agent import AgentClient
+from nnapi_prof.device.agent import THROUGH, AgentClient
 from nnapi_prof.device.build import build_host
 from nnapi_prof.device.fleet import PREFIX as FLEET
 from nnapi_prof.device.fleet import draw_phone, one_phone, parse_fleet, phone_path
@@ -22,7 +22,7 @@ from nnapi_prof.device.install import InstalledAgent
 from nnapi_prof.device.transport import LocalTransport, Transport
 from nnapi_prof.device.transport.adb_server import AdbServer
 from nnapi_prof.device_agent import SOURCE_DIR
-from nnapi_prof.errors import DeviceError, DeviceNotFound, did_you_mean, spelled
+from nnapi_prof.errors import DeviceError, DeviceNotFound, UsageError, did_you_mean, spelled
 from nnapi_prof.toolchain import Progress
 
 _HOST_PORT = re.compile(r"(?P<host>\[[0-9a-fA-F:]+\]|[^:\[\]/]+):(?P<port>\d{1,5})")
@@ -70,18 +70,20 @@ class ListedDevice:
 
 def open_device(spec: str | None = None, progress: Progress | None = None) -> OpenDevice:
     """Opens what ``--device`` names: a serial, HOST:PORT, ``local``, ``sim:NAME``, or a phone of a
-    simulated fleet, ``sim-fleet:N?seed=S#I``.
+    simulated fleet, ``sim-fleet:N?seed=S#I``; with ``,library=PATH`` behind, its accelerators are
+    those of that library on it, an NNAPI support library or NeuronAdapter.
 
     With None: $ANDROID_SERIAL, else the only connected phone, else the default simulated phone.
     ``progress`` hears what takes time: building, pushing, a phone that asks its owner.
 
     Raises DeviceNotFound, DeviceUnauthorized, DeviceOffline, BuildError; DeviceError where several
-    phones are connected and none is named.
+    phones are connected and none is named; UsageError where the library's path is empty.
     """
+    spec, library = split_spec(spec)
     if spec is None:
         spec = os.environ.get("ANDROID_SERIAL") or None
     if spec is not None:
-        return OpenDevice(_open(spec, progress))
+        return OpenDevice(_open(spec, library, progress))
     phones = connected()
     if len(phones) > 1:
         listed = ", ".join(f"{p.serial} ({p.state})" for p in phones)
@@ -91,13 +93,36 @@ def open_device(spec: str | None = None, progress: Progress | None = None) -> Op
         )
     if phones:
         phone = phones[0]
-        return OpenDevice(_open(phone.serial, progress), f"device {phone.serial}, the only one")
+        return OpenDevice(
+            _open(phone.serial, library, progress), f"device {phone.serial}, the only one"
+        )
     serial = f"{SIMULATED}{DEFAULT_PHONE}"
     return OpenDevice(
-        _open(serial, progress),
+        _open(serial, library, progress),
         f"no phone is connected: using the simulated phone {serial} "
         "(its latencies are computed, not measured)",
     )
+
+
+def split_spec(spec: str | None) -> tuple[str | None, str | None]:
+    """The device that ``--device`` names, None for none, and the path behind ``,library=``.
+
+    Raises UsageError where no path stands there.
+    """
+    device, through, library = (spec or "").partition(THROUGH)
+    if through and not library:
+        raise UsageError(f"{spec!r} names no library: write {device}{THROUGH}PATH")
+    return device or None, library or None
+
+
+def named_with(device: str | None, library: str) -> str:
+    """What ``--device`` and ``--nnapi-library`` name, as one text that :func:`open_device` takes.
+
+    Raises UsageError where the device is named with a library already.
+    """
+    if split_spec(device)[1] is not None:
+        raise UsageError(f"{device!r} names a library, and so does --nnapi-library: leave one out")
+    return f"{device or ''}{THROUGH}{library}"
 
 
 def list_devices() -> list[ListedDevice]:
@@ -135,14 +160,33 @@ def connected() -> list[ListedDevice]:
     return phones
 
 
-def _open(spec: str, progress: Progress | None) -> AgentClient:
+def _open(spec: str, library: str | None, progress: Progress | None) -> AgentClient:
+    client = _connected(spec, library, progress)
+    if library is None:
+        return client
+    try:
+        info = client.info()
+        if info.nnapi.error is not None or not info.nnapi.accelerators:
+            raise DeviceError(
+                f"{client.serial}: no accelerator is reached through {library}: "
+                f"{info.nnapi.error or 'it has none'}: name a file on the device that its linker"
+                " may open",
+                client.serial,
+            )
+    except BaseException:
+        client.close()
+        raise
+    return client
+
+
+def _connected(spec: str, library: str | None, progress: Progress | None) -> AgentClient:
     if spec == LOCAL:
-        return open_local(progress)
+        return open_local(progress, library)
     if spec.startswith(SIMULATED):
-        return open_simulated(spec.removeprefix(SIMULATED), progress)
+        return open_simulated(spec.removeprefix(SIMULATED), progress, library)
     if spec.startswith(FLEET):
-        return open_simulated(spec, progress)
-    return AgentClient(_open_adb(spec, progress), progress=progress)
+        return open_simulated(spec, progress, library)
+    return AgentClient(_open_adb(spec, progress), nnapi_library=library, progress=progress)
 
 
 def _open_adb(spec: str, progress: Progress | None) -> Transport:
@@ -203,8 +247,11 @@ def phone_file(name: str) -> Path:
     return path
 
 
-def open_simulated(name: str, progress: Progress | None = None) -> AgentClient:
-    """The simulated phone ``sim:name``, or ``name`` of a simulated fleet.
+def open_simulated(
+    name: str, progress: Progress | None = None, library: str | None = None
+) -> AgentClient:
+    """The simulated phone ``sim:name``, or ``name`` of a simulated fleet; ``library`` is the
+    emulator behind another door.
 
     Raises DeviceNotFound, BuildError, and DeviceError where a description is damaged.
     """
@@ -215,10 +262,10 @@ def open_simulated(name: str, progress: Progress | None = None) -> AgentClient:
         "simulated phone on this host",
         {"NNAPI_EMULATOR_PHONE": str(description)},
     )
-    client = _client(transport, built.agent, built.library)
+    client = _client(transport, built.agent, built.library, library)
     try:
         info = client.info()  # which is asked for next, and kept
-        if info.nnapi.error is not None:
+        if info.nnapi.error is not None and library is None:  # else told by _open
             words = info.nnapi.error.removeprefix("NNAPI_EMULATOR_PHONE ")
             raise DeviceError(
                 f"no phone can be simulated by {words}: mend the description, as "
@@ -231,8 +278,9 @@ def open_simulated(name: str, progress: Progress | None = None) -> AgentClient:
     return client
 
 
-def open_local(progress: Progress | None = None) -> AgentClient:
-    """This machine, in real time; at its first use XNNPACK is built for it. Raises BuildError."""
+def open_local(progress: Progress | None = None, library: str | None = None) -> AgentClient:
+    """This machine, in real time; at its first use XNNPACK is built for it. ``library`` stands in
+    for its NNAPI. Raises BuildError."""
     built = build_host(progress=progress, fast=True)
     own = has_system_nnapi()
     words = f"this host, {'its own NNAPI' if own else 'emulated NNAPI in real time'}"
@@ -240,7 +288,7 @@ def open_local(progress: Progress | None = None) -> AgentClient:
     # nor asks for faults, which only those have.
     without = {"NNAPI_EMULATOR_PHONE": None, "NNAPI_EMULATOR_FAULTS": None}
     transport = LocalTransport(LOCAL, words, without)
-    return _client(transport, built.agent, None if own else built.library)
+    return _client(transport, built.agent, None if own else built.library, library)
 
 
 def has_system_nnapi() -> bool:
@@ -252,7 +300,9 @@ def has_system_nnapi() -> bool:
     return not hasattr(library, "np_emulator_phone")
 
 
-def _client(transport: LocalTransport, agent: Path, library: Path | None) -> AgentClient:
+def _client(
+    transport: LocalTransport, agent: Path, library: Path | None, named: str | None
+) -> AgentClient:
     folder = transport.folder
     installed = InstalledAgent(
         path=str(agent),
@@ -262,4 +312,6 @@ def _client(transport: LocalTransport, agent: Path, library: Path | None) -> Age
     )
     for folders in (installed.store, installed.work):
         Path(folders).mkdir()
-    return AgentClient(transport, installed)
+    if named is not None and Path(named).exists():
+        named = str(Path(named).absolute())  # the linker takes a bare name for one of the system's
+    return AgentClient(transport, installed, nnapi_library=named)

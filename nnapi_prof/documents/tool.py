@@ -180,6 +180,7 @@ def of_push(serial: str, path: str) -> Document:
     engines=described(mapping(array(TEXT)), "engine -> whose kernels it has"),
     nnapi=obj(
         library=TEXT_OR_NULL,
+        door=described(TEXT, "nnapi, support library or neuron adapter: how it has its functions"),
         error=TEXT_OR_NULL,
         missing=described(array(TEXT), "functions that this version lacks"),
         accelerators=array(

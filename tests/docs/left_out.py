@@ -8,6 +8,7 @@ INSTALL = "installs PyTorch and more from the network into a new environment; CI
 MINUTES = "takes minutes, and is a step of CI of its own (.ci/run)"
 ROOT = "changes this machine, as root, so that its owner may open phones on USB"
 LIBRARY = "compiles the C library, for a minute; tests/library builds the same targets and an app"
+DOORS = "needs a vendor's library; tests/cli/test_doors.py goes the same way through peers of them"
 
 LEFT_OUT: dict[str, str] = {
     "make demo": INSTALL,
@@ -27,6 +28,10 @@ LEFT_OUT: dict[str, str] = {
     "adb connect 192.168.1.23:41111": PHONE,
     "nnapi-prof profile --device 192.168.1.23:5555 model.pt": PHONE,
     "nnapi-prof profile --device 192.168.1.23:41111 model.pt": PHONE,
+    "nnapi-prof devices --nnapi-library /vendor/lib64/libneuron_adapter.so": DOORS,
+    "nnapi-prof profile --nnapi-library /data/local/tmp/libsl.so model.pt": DOORS,
+    "nnapi-prof partition --nnapi-library /data/local/tmp/libsl.so model.pt -o model.nnprof": DOORS,
+    "nnapi-prof run --nnapi-library /data/local/tmp/libsl.so model.nnprof": DOORS,
     "cmake -S device_agent -B build -DNP_LIBRARY=ON -DCMAKE_BUILD_TYPE=Release": LIBRARY,
     "cmake --build build --target nnapi_prof_runtime nnapi_prof_runtime_static": LIBRARY,
     "cmake --install build --component runtime --prefix PREFIX": LIBRARY,

@@ -13,6 +13,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 from nnapi_prof.costs.measurement import Round, Status, log_ratios, medians
@@ -201,15 +202,26 @@ class Accelerator:
     feature_level: int
 
 
+class Door(Enum):
+    """How a library has NNAPI's functions; only behind NNAPI's own is there a runtime that chooses
+    among accelerators."""
+
+    NNAPI = "nnapi"
+    SUPPORT_LIBRARY = "support library"
+    NEURON_ADAPTER = "neuron adapter"
+
+
 @dataclass(frozen=True, slots=True)
 class NnapiInfo:
-    """What libneuralnetworks.so offers on the device."""
+    """What libneuralnetworks.so, or a library in its place, offers on the device."""
 
     library: str | None
     error: str | None
     missing: tuple[str, ...]
     """Names of functions this version lacks."""
     accelerators: tuple[Accelerator, ...]
+    """Behind another door than NNAPI's they are called NAME@FILE, after the library's file."""
+    door: Door = Door.NNAPI
 
 
 @dataclass(frozen=True)
@@ -382,6 +394,18 @@ def _accelerator(line: Fields) -> Accelerator:
     )
 
 
+def _door(word: str | None) -> Door:
+    if word is None:
+        return Door.NNAPI
+    try:
+        return Door(word)
+    except ValueError as error:
+        raise SerializationError(
+            f"the agent's info: nnapi.door is {visible(word, 40)!r}, none of "
+            + ", ".join(repr(door.value) for door in Door)
+        ) from error
+
+
 def _info(line: Fields) -> AgentInfo:
     nnapi = line.inner("nnapi")
     return AgentInfo(
@@ -402,6 +426,7 @@ def _info(line: Fields) -> AgentInfo:
             nnapi.optional("error", str),
             nnapi.many("missing", str),
             nnapi.objects("accelerators", _accelerator),
+            _door(nnapi.optional("door", str)),
         ),
         engines=line.lists_of_texts("engines"),
         big_cores=line.optional("big_cores", str),
@@ -471,6 +496,7 @@ def description_of(info: AgentInfo) -> dict[str, object]:
         "memory_kb": info.memory_kb,
         "properties": dict(info.properties),
         "nnapi_library": info.nnapi.library,
+        "nnapi_door": info.nnapi.door.value,
         "accelerators": [
             {
                 "name": a.name,
@@ -514,6 +540,7 @@ def described_info(description: Mapping[str, Any], simulated: bool) -> AgentInfo
                     )
                     for a in description["accelerators"]
                 ),
+                door=Door(description.get("nnapi_door", Door.NNAPI.value)),
             ),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -10,7 +10,7 @@ from nnapi_prof.convert.region import Region
 from nnapi_prof.costs.conditions import Conditions, Precision
 from nnapi_prof.costs.measurement import Key, Kind, Measurement, Status, work_columns
 from nnapi_prof.costs.model.fit import Locator, UnitSet
-from nnapi_prof.device.protocol.results import ActionResult, AgentInfo, SegmentSamples
+from nnapi_prof.device.protocol.results import ActionResult, AgentInfo, Door, SegmentSamples
 from nnapi_prof.errors import ConversionError, UnsupportedOp, UsageError
 from nnapi_prof.graph.plan import AUTO, CPU, Preference, Target
 from nnapi_prof.graph.unit import UnitGraph
@@ -79,7 +79,8 @@ def device_targets(
     preferences: Sequence[Preference] = tuple(Preference),
     accelerators: Collection[str] | None = None,
 ) -> tuple[TargetSpec, ...]:
-    """The CPU, then every accelerator and "auto", each under every preference.
+    """The CPU, then every accelerator and "auto", each under every preference; a library in
+    NNAPI's place (:class:`~nnapi_prof.device.protocol.results.Door`) has no "auto".
 
     A model is for a level that both the accelerator and the device's NNAPI know: the CPU of
     Android 10 says that its level is 10000.
@@ -91,7 +92,8 @@ def device_targets(
     specs = [TargetSpec(CPU, NEWEST_LEVEL)]
     levels = {a.name: _level(a.feature_level, info) for a in info.nnapi.accelerators}
     versions = {a.name: a.version for a in info.nnapi.accelerators}
-    if info.nnapi.library is not None and info.nnapi.error is None:
+    has_runtime = info.nnapi.library is not None and info.nnapi.door is Door.NNAPI
+    if has_runtime and info.nnapi.error is None:
         # NNAPI's own runtime falls back to its reference kernels, which know the API's level.
         newest = info.api_level or max(levels.values(), default=api_of(info.nnapi.missing))
         levels[AUTO] = min(newest, NEWEST_LEVEL)
@@ -111,8 +113,9 @@ def device_targets(
 
 
 def _level(reported: int, info: AgentInfo) -> int:
-    """The level to convert for, of an accelerator that reports one."""
-    if info.api_level is not None:
+    """The level to convert for, of an accelerator that reports one. That of a library in NNAPI's
+    place is its own, whatever the phone's."""
+    if info.api_level is not None and info.nnapi.door is Door.NNAPI:
         newest = info.api_level
     else:
         newest = reported if is_level(reported) else api_of(info.nnapi.missing)
