@@ -56,9 +56,10 @@ wheel: $(READY)  ## a wheel with the agents for every device, into dist/ (minute
 xnnpack: $(READY)  ## XNNPACK, for the emulator's device nnapi-fast; prints where it is
 	NNAPI_PROF_CACHE_DIR=build/cache $(BIN)/python -m nnapi_prof.device.xnnpack
 
-judge: $(READY)  ## the partitioner against brute forces: 20,000 random graphs, 2,000 in several precisions
+judge: $(READY)  ## the partitioner against brute forces: 20,000 random graphs, 2,000 in several precisions, 2,000 with processors at once
 	NNAPI_PROF_EXAMPLES=$${NNAPI_PROF_EXAMPLES:-20000} $(BIN)/python -m tests.partition.trial
 	$(BIN)/python -m tests.partition.precision_trial
+	$(BIN)/python -m tests.partition.throughput_trial
 
 bench: $(READY)  ## ratios against a baseline in the same run
 	for f in benchmarks/bench_*.py; do $(BIN)/python $$f || exit 1; done

@@ -9,58 +9,26 @@ import numpy as np
 import pytest
 
 from nnapi_prof.costs.model.fit import fit
-from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import ProofKind
 from nnapi_prof.partition import SearchLimits, Watch, evaluate, plan_parallel
 from nnapi_prof.partition.baselines import total_ns
 from nnapi_prof.partition.blocks import best_targets, find_blocks, starts_of
-from nnapi_prof.partition.lanes import make_lanes, on_lanes
-from nnapi_prof.partition.overlap import integral_bound, lower_bound
+from nnapi_prof.partition.lanes import make_lanes
+from nnapi_prof.partition.overlap import lower_bound
 from nnapi_prof.partition.parallel import parallel_of
-from nnapi_prof.partition.problem import Problem
 from nnapi_prof.partition.schedule import Scheduler, makespan, timeline
 from tests.partition.families import wide_problem
-from tests.partition.lanes_judge import lane_names, least_makespan
 from tests.partition.problems import check_plan, draw_plan, draw_problem, stem_problem
-from tests.partition.test_throughput import draw_contention, draw_small
+from tests.partition.throughput_trial import judged
 from tests.partition.trial import EXAMPLES
 from tests.reports.sample import cnn, measure
 
 
-def draw_few(seed: int) -> Problem | None:
-    """A problem of which every schedule can be looked at without tricks; None for other draws."""
-    problem = draw_small(seed)
-    if problem is None or problem.formats is not None:
-        return None
-    m = len(lane_names(problem))
-    return problem if problem.n <= (7 if m <= 2 else 5 if m == 3 else 4) else None
-
-
 @pytest.mark.parametrize("part", range(2))
 def test_schedules_are_the_best_of_all_and_bounds_are_below(part: int) -> None:
-    judged = 0
-    for seed in range(part, EXAMPLES // 4, 2):
-        problem = draw_few(seed)
-        if problem is None:
-            continue
-        contention = draw_contention(problem, random.Random(seed))
-        lanes = make_lanes(problem.targets, contention)
-        truth = least_makespan(problem, lanes.slowdown)
-        try:
-            answer = parallel_of(problem, contention=contention, promising=0.0)
-        except PartitionError:
-            assert truth == np.inf
-            continue
-        judged += 1
-        # One segment after the other, the serial plan may be faster where contention is high.
-        best = min(truth, answer.serial_ns)
-        assert answer.latency_ns == pytest.approx(best, rel=1e-6), seed
-        assert answer.proof.is_optimal, seed
-        bound = lower_bound(on_lanes(problem, lanes), lanes)
-        assert bound is not None and bound.ns <= best * (1 + 1e-7), seed
-        sharper = integral_bound(on_lanes(problem, lanes), lanes, 1.0)
-        assert sharper is None or sharper.ns <= best * (1 + 1e-7), seed
-    assert judged > EXAMPLES // 60
+    count, complaints = judged("schedules", list(range(part, EXAMPLES // 4, 2)))
+    assert not complaints
+    assert count > EXAMPLES // 60
 
 
 def test_a_time_line_keeps_to_lanes_and_dependencies() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 
 import numpy as np
@@ -13,66 +12,20 @@ from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import ProofKind
 from nnapi_prof.partition import SearchLimits, Watch, evaluate, plan_throughput
 from nnapi_prof.partition.flights import RateRule
-from nnapi_prof.partition.lanes import make_lanes, on_lanes
-from nnapi_prof.partition.mixture import best_mixture
-from nnapi_prof.partition.problem import Problem
 from nnapi_prof.partition.queues import Dispatch
-from nnapi_prof.partition.search.anytime import search
 from nnapi_prof.partition.throughput import throughput_of
-from tests.partition.drawing import draw_case
 from tests.partition.families import cells_problem, heads_problem
-from tests.partition.lanes_judge import all_loads, lane_names, least_bottleneck
-from tests.partition.precisions import with_formats
 from tests.partition.problems import draw_problem
+from tests.partition.throughput_trial import draw_contention, judged
 from tests.partition.trial import EXAMPLES
 from tests.reports.sample import cnn, measure
 
 
-def draw_small(seed: int) -> Problem | None:
-    """A problem of up to seven units; None where the draw has more, or no processor."""
-    problem = draw_problem(seed, 7) if seed % 2 else draw_case(f"lanes/{seed}").problem
-    if problem.n <= 5 and seed % 4 == 1:
-        problem = with_formats(problem, seed)
-    return problem if problem.n <= 7 and lane_names(problem) else None
-
-
-def draw_contention(
-    problem: Problem, chance: random.Random
-) -> float | dict[tuple[str, str], float]:
-    names = lane_names(problem)
-    if chance.random() < 0.5:
-        return chance.choice((1.0, 1.1, 1.3, 2.5))
-    pairs = [(a, b) for a in names for b in names if a != b]
-    return {pair: chance.choice((1.0, 1.1, 1.3, 1.8, 3.0)) for pair in pairs}
-
-
 @pytest.mark.parametrize("part", range(2))
 def test_mixtures_are_the_best_of_all_plans(part: int) -> None:
-    judged = 0
-    for seed in range(part, EXAMPLES // 2, 2):
-        problem = draw_small(seed)
-        if problem is None:
-            continue
-        contention = draw_contention(problem, random.Random(seed))
-        lanes = make_lanes(problem.targets, contention)
-        try:
-            problem = on_lanes(problem, lanes)
-        except PartitionError:
-            continue
-        known = search(problem, Watch(SearchLimits(seconds=20.0)))
-        loads = all_loads(problem)
-        assert (known is None) == (not loads)
-        if known is None:
-            continue
-        truth = least_bottleneck(loads, lanes.slowdown)
-        result = best_mixture(problem, lanes, Watch(SearchLimits(seconds=20.0)), known.plans)
-        judged += 1
-        assert result.is_optimal, seed
-        assert result.mixture.busy_ns == pytest.approx(truth, rel=1e-5, abs=1e-12), seed
-        assert result.bound_ns <= truth * (1 + 1e-6), seed
-        assert len(result.mixture.columns) <= lanes.count
-        assert math.fsum(result.mixture.shares) == pytest.approx(1.0)
-    assert judged > EXAMPLES // 20
+    count, complaints = judged("mixtures", list(range(part, EXAMPLES // 2, 2)))
+    assert not complaints
+    assert count > EXAMPLES // 20
 
 
 def test_the_whole_answer_is_no_slower_than_any_rival() -> None:
