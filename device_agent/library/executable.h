@@ -30,9 +30,9 @@ struct np_executable {
   struct np_simulator *simulator; /* of the CPU engine, NULL in real time */
   uint32_t n_contexts;
   struct np_context *contexts;
-  struct np_segment_facts *facts; /* [n_segments] */
-  struct np_trial_verdict *verdicts;    /* [n_segments] of trials, NULL: there was none */
-  struct np_fallback fallback;    /* the engine of NNAPI's segments; it stays where it is */
+  struct np_segment_facts *facts;    /* [n_segments] */
+  struct np_trial_verdict *verdicts; /* [n_segments] of trials, NULL: there was none */
+  struct np_fallback fallback;       /* the engine of NNAPI's segments; it stays where it is */
 };
 
 /* The options with what they leave open filled in: those in *given, or the defaults where it is

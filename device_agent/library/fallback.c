@@ -11,9 +11,9 @@ struct np_compiled {
   const struct np_fallback *fallback;
   const struct np_model *model;
   struct np_options options;
-  struct np_engine engine;    /* who runs it */
-  struct np_compiled *inner;  /* what that one compiled it to; NULL: the guard has it */
-  struct np_guard *guard;     /* of NNAPI's calls, NULL: they are called without limits */
+  struct np_engine engine;          /* who runs it */
+  struct np_compiled *inner;        /* what that one compiled it to; NULL: the guard has it */
+  struct np_guard *guard;           /* of NNAPI's calls, NULL: they are called without limits */
   struct np_trial_verdict too_late; /* of a run that was given up */
   struct np_stand_in stand_in;
 };

@@ -36,7 +36,7 @@ struct np_fallback {
   void *log_context;
   uint32_t plan;
   const struct np_trial_verdict *verdicts; /* [n_segments], NULL: none was tried */
-  _Atomic uint32_t *n_left;          /* of the bundle */
+  _Atomic uint32_t *n_left;                /* of the bundle */
 };
 
 /* The engine; *fallback must outlive what it compiles, and the library it names too. */

@@ -128,7 +128,8 @@ void np_trial_open(const char *library, uint64_t limit_ns, struct np_trial_verdi
 }
 
 void np_trial_run(struct np_nnapi *nnapi, const struct np_model *model,
-                  const struct np_options *options, uint64_t limit_ns, struct np_trial_verdict *verdict) {
+                  const struct np_options *options, uint64_t limit_ns,
+                  struct np_trial_verdict *verdict) {
   struct trial trial = {.nnapi = nnapi, .model = model, .options = options};
   make_trial(&trial, limit_ns, verdict);
 }

@@ -11,6 +11,7 @@ void np_trial_open(const char *library, uint64_t limit_ns, struct np_trial_verdi
 /* Compiles a model of known shapes and runs it once on zeros in a child, which may take limit_ns
  * for both (0: 30 s). */
 void np_trial_run(struct np_nnapi *nnapi, const struct np_model *model,
-                  const struct np_options *options, uint64_t limit_ns, struct np_trial_verdict *verdict);
+                  const struct np_options *options, uint64_t limit_ns,
+                  struct np_trial_verdict *verdict);
 
 #endif
