@@ -17,6 +17,7 @@
     |   +-- DeviceStorageError     /data/local/tmp is full or read-only
     |   +-- AgentError             the agent on the device failed, died or speaks another protocol
     +-- BuildError                 the agent or the emulator could not be built
+    +-- SlowerError                a plan or a cost table is slower than `compare` allows
     +-- MismatchError              outputs differ from eager PyTorch by more than the tolerance
 
 A message says what failed, on which thing, what was found and what to do.
@@ -120,6 +121,10 @@ class BuildError(NnapiProfError):
 
 class MismatchError(NnapiProfError):
     """Outputs differ from eager PyTorch by more than the tolerance."""
+
+
+class SlowerError(NnapiProfError):
+    """What was to be as fast as before is slower."""
 
 
 _on_command_line: ContextVar[bool] = ContextVar("on_command_line", default=False)

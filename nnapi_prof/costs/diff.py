@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import itertools
 import math
 import statistics
 from collections.abc import Iterable, Sequence
@@ -74,7 +75,10 @@ class Comparison:
 
 
 def compare(
-    first: Iterable[Measurement], second: Iterable[Measurement], threshold: float = 0.0
+    first: Iterable[Measurement],
+    second: Iterable[Measurement],
+    threshold: float = 0.0,
+    together: bool = False,
 ) -> Comparison:
     """Pairs what agrees in signature, target and conditions, and compares it.
 
@@ -82,13 +86,19 @@ def compare(
     1 by at least ``threshold`` (0.02: 2 %). The interval is a bootstrap's, which draws rounds and
     then runs within them, so that what is common to a round (heat, clock rates) counts as noise.
     What lasted for all of a measurement but not for the other cannot be told from a change. The
-    same two sides give the same answer.
+    same two sides give the same answer. Asked ``together`` whether anything changed, intervals are
+    so wide that all of them hold at :data:`CONFIDENCE`.
     """
     one, two = {_pair(m): m for m in first}, {_pair(m): m for m in second}
     common = [key for key in one if key in two]
     pairs = [(one[key], two[key]) for key in common if one[key] != two[key]]
     return Comparison(
-        differences=tuple(sorted((_difference(*p, threshold) for p in pairs), key=_order)),
+        differences=tuple(
+            sorted(
+                (_difference(*p, threshold, len(pairs) if together else 1) for p in pairs),
+                key=_order,
+            )
+        ),
         only_first=len(one) - len(common),
         only_second=len(two) - len(common),
         same_row=len(common) - len(pairs),
@@ -111,7 +121,9 @@ def _order(difference: Difference) -> tuple[object, ...]:
     )
 
 
-def _difference(first: Measurement, second: Measurement, threshold: float) -> Difference:
+def _difference(
+    first: Measurement, second: Measurement, threshold: float, questions: int
+) -> Difference:
     if not (first.usable and second.usable):
         same = first.status is second.status
         return Difference(first, second, Verdict.SAME if same else Verdict.STATUS)
@@ -121,30 +133,51 @@ def _difference(first: Measurement, second: Measurement, threshold: float) -> Di
     ratio = medians[1] / medians[0]
     if min(first.summary.n, second.summary.n) < FEWEST_SAMPLES:
         return Difference(first, second, Verdict.UNSURE, ratio)
-    low, high = _interval(_of(first), _of(second))
-    beyond = not low <= 1 <= high and abs(ratio - 1) >= threshold
-    verdict = (Verdict.SLOWER if ratio > 1 else Verdict.FASTER) if beyond else Verdict.SAME
-    return Difference(first, second, verdict, ratio, low, high)
+    low, high = _interval(_of(first), _of(second), questions)
+    return Difference(first, second, verdict_of(ratio, (low, high), threshold), ratio, low, high)
+
+
+def verdict_of(ratio: float, interval: tuple[float, float], threshold: float) -> Verdict:
+    """Of a ratio of medians with its interval, where differences below ``threshold`` count as
+    none."""
+    beyond = not interval[0] <= 1 <= interval[1] and abs(ratio - 1) >= threshold
+    return (Verdict.SLOWER if ratio > 1 else Verdict.FASTER) if beyond else Verdict.SAME
 
 
 def ratio_interval(first: Sequence[int], second: Sequence[int]) -> tuple[float, float] | None:
     """Ends of the interval, at :data:`CONFIDENCE`, of the second's median by the first's.
 
-    For samples in ns of which no rounds are known, as of plans that ran whole. None where either
-    side has fewer than :data:`FEWEST_SAMPLES`.
+    For samples in ns of which no rounds are known, as of plans that ran whole: what is near in time
+    is drawn together, so that a slow stretch counts as noise. None where either side has fewer than
+    :data:`FEWEST_SAMPLES`.
     """
     if min(len(first), len(second)) < FEWEST_SAMPLES:
         return None
-    return _interval([first], [second])
+    return _interval(_stretches(first), _stretches(second))
+
+
+def _stretches(samples: Sequence[int]) -> list[Sequence[int]]:
+    """Cut into pieces of about as many samples as there are pieces."""
+    size = math.isqrt(len(samples))
+    if size < FEWEST_SAMPLES:
+        return [samples]
+    edges = np.linspace(0, len(samples), len(samples) // size + 1).astype(int)
+    return [samples[a:b] for a, b in itertools.pairwise(edges)]
 
 
 def _of(m: Measurement) -> list[Sequence[int]]:
     return _groups(m.samples_ns, m.rounds)
 
 
-def _interval(first: list[Sequence[int]], second: list[Sequence[int]]) -> tuple[float, float]:
-    """Of the ratio of medians; samples by rounds."""
+def _interval(
+    first: list[Sequence[int]], second: list[Sequence[int]], questions: int = 1
+) -> tuple[float, float]:
+    """Of the ratio of medians; samples by rounds. One of so many that are to hold together."""
     draws = np.log(_medians(second, 1)) - np.log(_medians(first, 0))
+    if questions > 1:  # too far out for draws to tell
+        z = statistics.NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / (2 * questions))
+        middle, half = float(draws.mean()), z * float(draws.std())
+        return math.exp(middle - half), math.exp(middle + half)
     tail = 100 * (1 - CONFIDENCE) / 2
     low, high = (float(x) for x in np.exp(np.percentile(draws, [tail, 100 - tail])))
     return low, high

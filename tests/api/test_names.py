@@ -23,6 +23,7 @@ def test_the_names_are_these() -> None:
     assert sorted(FUNCTIONS) == [
         "calibrate",
         "compare",
+        "compare_speed",
         "convert_model",
         "devices",
         "estimate",

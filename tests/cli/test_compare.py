@@ -1,0 +1,113 @@
+"""``nnapi-prof compare``: a build fails where something became slower, and for no other reason."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+import nnapi_prof as np_
+from nnapi_prof.errors import SlowerError
+from tests.cli.common import INPUT, Profiled, Result
+from tests.run.gate_trial import count
+
+Cli = Callable[..., Result]
+
+
+@pytest.fixture
+def ran(cli: Cli, profiled: Profiled, tmp_path: Path) -> Path:
+    """The document of a run of the bundle, which keeps it, too."""
+    done = cli("run", "--device", "sim:npu-phone", "--json", profiled.bundle)
+    path = tmp_path / "base.json"
+    path.write_text(done.out)
+    return path
+
+
+def slowed(base: Path, factor: float, **changes: Any) -> Path:
+    """The same run, so many times as long, on a phone with noise of its own."""
+    document = json.loads(base.read_text()) | changes
+    for plan in document["plans"]:
+        plan["total_ns"] = [int(ns * factor) for ns in reversed(plan["total_ns"])]
+    path = base.with_name(f"new{factor}.json")
+    path.write_text(json.dumps(document))
+    return path
+
+
+def test_a_slow_down_fails_and_no_change_does_not(cli: Cli, ran: Path, tmp_path: Path) -> None:
+    limit = ("--fail-if-slower", "5%")
+    same = cli("compare", *limit, "--json", ran, slowed(ran, 1.0))
+    document = same.document("speed")
+    assert same.code == 0 and document["ok"] and document["simulated"]
+    assert document["fail_if_slower"] == 0.05
+    junit = tmp_path / "speed.xml"
+    slow = cli("compare", *limit, "--junit", junit, ran, slowed(ran, 1.05))
+    assert slow.code == 1
+    assert "the plan is 5.0% slower" in slow.error
+    suite = ElementTree.fromstring(junit.read_text()).find("testsuite")
+    assert suite is not None and suite.get("failures") == "1"
+    assert "slower: +5.0%" in str(suite.find("testcase/failure").get("message"))  # type: ignore[union-attr]
+    assert cli("compare", ran, slowed(ran, 1.05)).code == 0  # no limit was asked for
+    assert cli("compare", *limit, ran, slowed(ran, 0.8)).code == 0
+    assert cli("compare", "--fail-if-slower", "0.2", ran, slowed(ran, 1.05)).code == 0
+    with pytest.raises(SlowerError):
+        np_.compare_speed(ran, slowed(ran, 1.3), 0.05).raise_for_slower()
+
+
+def test_bundles_by_their_last_runs(cli: Cli, profiled: Profiled, ran: Path) -> None:
+    other = profiled.bundle.with_name("other.nnprof")
+    shutil.copytree(profiled.bundle, other)
+    done = cli("compare", "--fail-if-slower", "5%", profiled.bundle, other)
+    assert done.code == 0 and "ms, simulated" in done.out
+    assert cli("compare", profiled.bundle, ran).code == 0  # of a bundle and a document
+
+
+def test_tables(cli: Cli, profiled: Profiled, tmp_path: Path) -> None:
+    again = tmp_path / "again.sqlite"
+    for phone, table in (("npu-phone", again), ("gpu-phone", tmp_path / "gpu.sqlite")):
+        named = ["--device", f"sim:{phone}", "--input", INPUT, "--costs", table]
+        assert cli("profile", *named, "--preference", "fast", profiled.model).code == 0
+    limit = ("--fail-if-slower", "5%")
+    done = cli("compare", *limit, "--json", profiled.costs, again)
+    document = done.document("speed")
+    assert done.code == 0 and document["ok"] and len(document["rows"]) > 5
+    done = cli("compare", *limit, profiled.costs, tmp_path / "gpu.sqlite")
+    assert done.code in (0, 1) and "on cpu" in done.out
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"fingerprint": "other"}, "run both on one device"),
+        ({"conditions": "--threads 2"}, "run both on one device"),
+        ({"plans": []}, "is not a document of `nnapi-prof run --json`"),
+        ({"plans": [{"plan": {"name": "x"}, "total_ns": ["1"]}]}, "no latency in ns"),
+        ({"schema": "nnapi-prof/other/1"}, "is not a document"),
+    ],
+)
+def test_sides_that_are_not_alike(cli: Cli, ran: Path, change: dict[str, Any], words: str) -> None:
+    document = json.loads(ran.read_text()) | change
+    other = ran.with_name("other.json")
+    other.write_text(json.dumps(document))
+    assert words in cli("compare", ran, other).error
+
+
+def test_mistakes(cli: Cli, ran: Path, profiled: Profiled, tmp_path: Path) -> None:
+    for arguments, words in (
+        (("--fail-if-slower", "much", ran, ran), "is no share: write 5% or 0.05"),
+        ((ran, tmp_path / "none.json"), "does not exist: `nnapi-prof run --json`"),
+        ((ran, profiled.costs), "not of one kind"),
+        ((tmp_path, tmp_path), "was never run"),
+    ):
+        done = cli("compare", *arguments)
+        assert done.code == 2 and words in done.error
+
+
+def test_recorded_noise_fails_no_build_and_five_percent_does() -> None:
+    """tests/run/gate_trial.py has 1,000 pairs of each."""
+    assert count(12, 1.0) == 0
+    assert count(12, 1.05) == 12
