@@ -68,7 +68,7 @@ class Share(click.ParamType[float]):
 def command(
     slower: float | None, device: str | None, junit: Path | None, base: str, new: str
 ) -> None:
-    """Compare the speed of two bundles, two runs or two cost tables; fail where NEW is slower.
+    """Compare the speed of bundles, runs or cost tables; fail where NEW is slower.
 
     Bundles are compared by their last runs; runs are the documents of `nnapi-prof run --json`; cost
     tables are SQLite files or PostgreSQL URLs. With --fail-if-slower 5% a median that is slower by
