@@ -10,9 +10,10 @@
 
 :func:`load` takes files and models in memory; :func:`profile`, :func:`read_costs` and
 :func:`estimate` give :class:`Costs`, :func:`partition` a :class:`Planned`, :func:`run` a
-:class:`Result`; :func:`go` does all of it. :func:`compare` puts results side by side,
-:func:`calibrate` fits a :class:`Phone` to measurements, :func:`devices` lists what is within reach,
-:func:`convert_model` makes a module for stock PyTorch. Notes go to the logger ``nnapi_prof``;
+:class:`Result`; :func:`go` does all of it. :func:`advise` says what would make a plan faster,
+:func:`compare` puts results side by side, :func:`calibrate` fits a :class:`Phone` to measurements,
+:func:`devices` lists what is within reach, :func:`convert_model` makes a module for stock PyTorch.
+Notes go to the logger ``nnapi_prof``;
 errors are :class:`NnapiProfError` and its kinds, in :mod:`nnapi_prof.errors`.
 
 Importing this package loads nothing else: each name loads what it needs when it is first used.
@@ -26,6 +27,7 @@ from types import ModuleType
 __version__ = "0.1.0"
 
 _WHERE = {
+    "Advised": "api.advise",
     "Comparison": "api.compare",
     "Costs": "api.costs",
     "Devices": "api.devices",
@@ -41,6 +43,7 @@ _WHERE = {
     "Target": "graph.plan",
     "Throughput": "api.throughput",
     "Unit": "graph.unit",
+    "advise": "api.advise",
     "calibrate": "api.estimate",
     "compare": "api.compare",
     "compare_speed": "api.gate",

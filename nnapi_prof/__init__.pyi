@@ -1,5 +1,7 @@
 """The public names, as type checkers and editors see them; see __init__.py."""
 
+from nnapi_prof.api.advise import Advised as Advised
+from nnapi_prof.api.advise import advise as advise
 from nnapi_prof.api.compare import Comparison as Comparison
 from nnapi_prof.api.compare import compare as compare
 from nnapi_prof.api.convert import convert_model as convert_model

@@ -20,6 +20,7 @@ from nnapi_prof.convert.region import Permutes
 from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.execution.report import PlanRun, RunReport
+from nnapi_prof.graph.advice import Advice
 from nnapi_prof.graph.plan import Plan
 from nnapi_prof.graph.unit import UnitGraph
 
@@ -49,6 +50,8 @@ class ReportData:
     """Where and how the report was written."""
     mixed: MixedPrecision | None = None
     """Where regions differ in precision: what the plan was chosen from."""
+    advice: tuple[Advice, ...] = ()
+    """What would make the plan faster, the most first."""
 
     @property
     def simulated(self) -> bool:

@@ -75,6 +75,7 @@ def render(data: ReportData) -> str:
     plans = frames.baseline_frame(data.plans, data.run, data.permutes)
     lines = [
         *_head(data, plans),
+        *_advice(data),
         *_plan(data),
         *_baselines(data, plans),
         *_outputs(data),
@@ -120,6 +121,19 @@ def _head(data: ReportData, plans: pd.DataFrame) -> Iterator[str]:
     if ran is not None and ran.error:
         yield f"**The plan did not run to its end:** {text(ran.error)}"
         yield ""
+
+
+def _advice(data: ReportData) -> Iterator[str]:
+    if not data.advice:
+        return
+    yield "## What would help"
+    yield ""
+    for number, one in enumerate(data.advice, 1):
+        yield f"{number}. {text(one)}."
+        if one.rewrite is not None:
+            code = " ".join(one.rewrite.code.split()).replace("`", "'")
+            yield f"   `{code}`: {text(one.rewrite.accuracy)}"
+    yield ""
 
 
 def _plan(data: ReportData) -> Iterator[str]:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from nnapi_prof.bundle.bundle import Bundle
 
 
+ADVICE_S = 10.0
+"""Looking for what would help may take."""
 VERIFYING_RUNS = 30
 """Of each plan before one is chosen, which happens once."""
 
@@ -103,6 +105,7 @@ def run_all(
             _load(pipeline, listener)
             _plan(pipeline, client, settings, listener)
             _run(pipeline, client, settings, listener)
+        _advise(pipeline, listener)
     except NnapiProfError as error:
         pipeline.fault = error
     try:
@@ -246,6 +249,27 @@ def _run(
         ran = run_on(planned.bundle, program, inputs, references, client, settings, listener)
         pipeline.result = Result(planned, ran)
         pipeline.run_file = keep_result(bundle, ran)
+
+
+def _advise(pipeline: PipelineResult, listener: Listener) -> None:
+    """What would help, from costs alone; a plan that stands has it from an earlier call."""
+    from nnapi_prof.api.advise import advise
+    from nnapi_prof.api.result import Result
+    from nnapi_prof.bundle.advice import keep_advice, kept_advice
+
+    planned, bundle, result = pipeline.planned, pipeline.bundle, pipeline.result
+    assert planned is not None and bundle is not None and result is not None
+    with pipeline.step("advise"):
+        advice = kept_advice(bundle)
+        if not advice:
+            try:
+                advice = advise(planned, seconds=ADVICE_S, listener=listener).advice
+            except NnapiProfError as error:  # the plan stands without
+                listener.note(f"no advice: {error}")
+                return
+            keep_advice(bundle, advice)
+        pipeline.planned = replace(planned, advice=advice)
+        pipeline.result = Result(pipeline.planned, result.run)
 
 
 def _report(pipeline: PipelineResult, listener: Listener) -> None:

@@ -29,6 +29,7 @@ from nnapi_prof.api.plan_search import (
 )
 from nnapi_prof.api.report import data_of, naming_table
 from nnapi_prof.api.throughput import Throughput, partition_frames, verified_frames
+from nnapi_prof.bundle.advice import keep_advice, kept_advice
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.frames import FramePlan
 from nnapi_prof.bundle.storage import read_bundle
@@ -41,6 +42,7 @@ from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.results import AgentInfo
 from nnapi_prof.errors import UsageError, option, spelled
 from nnapi_prof.execution.options import RunOptions
+from nnapi_prof.graph.advice import Advice
 from nnapi_prof.graph.plan import Plan
 from nnapi_prof.partition import Costs as PricedUnits
 from nnapi_prof.partition import CurvePoint
@@ -90,6 +92,8 @@ class Planned:
     throughput: Throughput | None = field(default=None, repr=False)
     """What was predicted of frames at once; None where it is for one frame, or was read from a
     folder."""
+    advice: tuple[Advice, ...] = field(default=(), repr=False)
+    """What would make it faster, where :func:`nnapi_prof.advise` was asked."""
 
     @property
     def best(self) -> Plan | None:
@@ -188,6 +192,8 @@ class Planned:
         location = self.costs.location if self.costs else None
         bundle = replace(self.bundle, costs=absolute(location)) if location else self.bundle
         save_bundle(folder, bundle, self.model.path)
+        if self.advice:
+            keep_advice(folder, self.advice)
         return folder
 
     @cached_property
@@ -256,7 +262,8 @@ class Planned:
         if self.costs is None:
             table = arguments.table(costs)
             with naming_table(bundle, table), CostStore(table) as store:
-                return data_of(bundle, run, store, model=self.model.path)
+                data = data_of(bundle, run, store, model=self.model.path)
+                return replace(data, advice=self.advice)
         measured = self.costs.measured
         if measured is None:
             raise UsageError(
@@ -275,6 +282,7 @@ class Planned:
             notes=bundle.notes,
             permutes={plan.name: bundle.permutes(plan) for plan in bundle.plans},
             mixed=bundle.mixed,
+            advice=self.advice,
         )
 
     def __repr__(self) -> str:
@@ -589,4 +597,5 @@ def read_plan(path: str | os.PathLike[str]) -> Planned:
         conditions=bundle.conditions,
         converted=bundle,
         frames=bundle.frames,
+        advice=kept_advice(folder),
     )

@@ -7,6 +7,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
+from nnapi_prof.bundle.advice import kept_advice
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.costs import absolute, default_location
@@ -39,7 +40,8 @@ def report_data(bundle: Path, costs: str | None = None, *, until: str | None = N
     run = last(bundle) if until is None else _last_until(bundle, until)
     naming = naming_table(loaded, costs) if until is None else nullcontext()
     with naming, CostStore(costs) as store:
-        return data_of(loaded, run, store, until=until, model=bundle / loaded.model_file)
+        data = data_of(loaded, run, store, until=until, model=bundle / loaded.model_file)
+    return data if until is not None else replace(data, advice=kept_advice(bundle))
 
 
 def report_sides(

@@ -25,7 +25,7 @@ from nnapi_prof.cli.output import Output, asks_for_json
 from nnapi_prof.documents.schema import error_document
 from nnapi_prof.errors import NnapiProfError, command_line, visible
 
-_ORDER = ("go", "devices", "profile", "partition", "pareto", "fleet", "run", "compare",
+_ORDER = ("go", "devices", "profile", "partition", "pareto", "fleet", "advise", "run", "compare",
           "estimate", "calibrate", "costs", "report", "agent", "doctor", "convert", "ship",
           "schema", "completion")  # fmt: skip
 """Of commands in ``--help``, as a model goes; others follow by name."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from nnapi_prof.cli.advise import SHORT, show_advice
 from nnapi_prof.cli.command import Command
 from nnapi_prof.cli.options import (
     HELP,
@@ -146,6 +147,8 @@ def _show(result: PipelineResult) -> None:
         for card in summary.cards:
             detail = f" ({card.detail})" if card.detail else ""
             console.print(f"{card.about}: {card.value}{detail}", soft_wrap=True)
+        if data.advice:
+            show_advice(console, data.advice, SHORT)
     outcome = result.costs.outcome if result.costs else None
     if result.costs is not None and outcome is not None:
         measured = f"{outcome.n_measured} measured, {outcome.n_reused} known before"

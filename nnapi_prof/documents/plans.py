@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nnapi_prof.documents.advice import ADVICE, of_advice
 from nnapi_prof.documents.proofs import PROOF
 from nnapi_prof.documents.schema import (
     COUNT,
@@ -251,6 +252,7 @@ _RUN_SCHEMA = {name: part for name, part in registered()["run"].items() if not n
     run=described(
         nullable(_RUN_SCHEMA), "as `nnapi-prof run --json` has it; null where it was not run"
     ),
+    advice=described(ADVICE, "what would make the plan faster; empty where it was not run"),
     fault=described(TEXT_OR_NULL, "what stood in the way, in a sentence; the exit code is not 0"),
     spent_s=described(mapping(NUMBER), "step -> seconds"),
     notes=NOTES,
@@ -272,6 +274,7 @@ def of_go(result: PipelineResult) -> Document:
         "run": None
         if ran is None or result.bundle is None or result.run_file is None
         else of_run(result.bundle, result.run_file, ran.run),
+        "advice": [] if planned is None else of_advice(planned.advice),
         "fault": None if result.fault is None else str(result.fault),
         "spent_s": dict(result.spent_s),
         "notes": list(result.model.notes),

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from nnapi_prof.documents.advice import ADVICE, of_advice
 from nnapi_prof.documents.plans import (
     NOTES,
     OUTPUT,
@@ -97,6 +98,7 @@ _RAN = obj(
     baselines=array(PLAN),
     run=nullable(_RAN),
     cost_model=array(_FIT),
+    advice=described(ADVICE, "as `nnapi-prof advise` left it in the bundle; empty without"),
     device_facts=mapping(TEXT),
     method=described(mapping(TEXT), "how the numbers were measured"),
     notes=NOTES,
@@ -114,6 +116,7 @@ def of_report(data: ReportData) -> Document:
         "baselines": of_plans(data.baselines),
         "run": _run(data),
         "cost_model": _fits(data),
+        "advice": of_advice(data.advice),
         "device_facts": dict(device_facts(data.device_info)),
         "method": dict(how_measured(data.own_measurements, data.run)),
         "notes": list(data.all_notes),

@@ -16,6 +16,7 @@ from nnapi_prof.costs.estimate.model import TargetModel
 from nnapi_prof.costs.measurement import Kind, Measurement, Status
 from nnapi_prof.costs.model.fit import fit
 from nnapi_prof.costs.model.region import CostArrays, CostModel, Price, PricedTargets, RegionCost
+from nnapi_prof.costs.model.regression import TargetFit
 from nnapi_prof.graph.plan import AUTO, CPU, HOST, Engine, Plan, Target
 from nnapi_prof.graph.unit import UnitGraph, Work
 
@@ -172,10 +173,15 @@ class FilledCosts(CostModel):
         return RegionCost(cost.ns, estimated=True, sigma_ns=cost.sigma_ns + spread)
 
 
-def fill(graph: UnitGraph, rows: Iterable[Measurement], estimated: EstimatedCosts) -> FilledCosts:
-    """The cost model of ``rows`` (as :func:`nnapi_prof.costs.model.fit.fit` takes them) with
-    estimates for every unit and target that was not tried. What was tried and did not run stays
-    refused."""
+def fill(
+    graph: UnitGraph,
+    rows: Iterable[Measurement],
+    estimated: EstimatedCosts,
+    fits: Mapping[Target, TargetFit] | None = None,
+) -> FilledCosts:
+    """The cost model of ``rows`` (as :func:`nnapi_prof.costs.model.fit.fit` takes them, and
+    ``fits``) with estimates for every unit and target that was not tried. What was tried and did
+    not run stays refused."""
     rows = list(rows)
     tried = {row.signature for row in rows if row.target == CPU}
     blank = {unit.signature: unit for unit in graph.units if unit.signature not in tried}
@@ -195,7 +201,7 @@ def fill(graph: UnitGraph, rows: Iterable[Measurement], estimated: EstimatedCost
         for signature, unit in blank.items()
     ]
     # What a trial measured of targets far behind counts, too, beside estimates.
-    model = replace(fit(graph, [*rows, *holes]), partial=frozenset())
+    model = replace(fit(graph, [*rows, *holes], fits=fits), partial=frozenset())
     never = {(unit.index, CPU) for unit in graph.units if unit.signature in blank}
     refusals = {place: why for place, why in model.refusals.items() if place not in never}
     filled = {

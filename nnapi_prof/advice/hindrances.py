@@ -1,0 +1,175 @@
+"""What stands in the way of a faster plan, found in its graph, its costs and its segments."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from nnapi_prof.advice.prices import WorkPrices
+from nnapi_prof.costs.model.region import CostModel
+from nnapi_prof.graph.advice import Hindrance
+from nnapi_prof.graph.causes import detail
+from nnapi_prof.graph.plan import AUTO, Engine, Plan, Target
+from nnapi_prof.graph.unit import UnitGraph
+
+MOVERS = frozenset("permute transpose to_channels_last to_contiguous view reshape clone".split())
+"""Operations of labels that compute nothing."""
+PERMUTES = frozenset({"permute", "transpose"})
+"""Those of them that somebody wrote: the others follow from what stands around them."""
+WIDE = frozenset({"float64", "complex64", "complex128"})
+"""Types that NNAPI does not have."""
+SLOW, SHARE = 2.0, 0.03
+"""A unit is slow that takes so many times what work of its size does, and so much of the plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Units that stand in the way together."""
+
+    kind: Hindrance
+    units: tuple[int, ...]
+    targets: tuple[Target, ...]
+    """That do not run them, or do slowly."""
+    reasons: tuple[str, ...] = ()
+
+
+def find_hindrances(
+    graph: UnitGraph,
+    costs: CostModel,
+    plan: Plan,
+    prices: Mapping[Target, WorkPrices],
+    kept_off: Iterable[int] = (),
+) -> list[Finding]:
+    """Those of a plan; of several about the same units the first.
+
+    ``prices`` are of the targets that may matter, ``kept_off`` the units that constraints keep off
+    accelerators.
+    """
+    findings = [
+        *_kept_off(graph, costs, prices, frozenset(kept_off)),
+        *_refusals(graph, costs, prices),
+        *_cuts(plan),
+        *_slow(graph, costs, plan, prices),
+        *_layouts(graph),
+    ]
+    first: dict[tuple[int, ...], Finding] = {}
+    for finding in findings:
+        first.setdefault(finding.units, finding)
+    return list(first.values())
+
+
+def accelerators(targets: Iterable[Target]) -> list[Target]:
+    """Those that have a name of their own."""
+    return [t for t in targets if t.engine is Engine.NNAPI and t.accelerator != AUTO]
+
+
+def _refusals(
+    graph: UnitGraph, costs: CostModel, prices: Mapping[Target, WorkPrices]
+) -> list[Finding]:
+    """Of each operation that some accelerator refuses, all units; what is in 64 bits is one."""
+    units: dict[str, set[int]] = defaultdict(set)
+    places: dict[str, dict[Target, None]] = defaultdict(dict)
+    reasons: dict[str, dict[str, None]] = defaultdict(dict)
+    for (unit, target), why in sorted(costs.refusals.items()):
+        if target not in prices or target not in accelerators([target]):
+            continue
+        key = "64 bits" if _is_wide(graph, unit) else graph.units[unit].operation
+        units[key].add(unit)
+        places[key][target] = None
+        reasons[key][detail(why)] = None
+    return [
+        Finding(Hindrance.REFUSED, tuple(sorted(own)), tuple(places[key]), tuple(reasons[key]))
+        for key, own in units.items()
+    ]
+
+
+def _is_wide(graph: UnitGraph, unit: int) -> bool:
+    own = graph.units[unit]
+    return any(graph.values[name].dtype in WIDE for name in (*own.inputs, *own.outputs))
+
+
+def _kept_off(
+    graph: UnitGraph,
+    costs: CostModel,
+    prices: Mapping[Target, WorkPrices],
+    kept_off: frozenset[int],
+) -> list[Finding]:
+    """Of each operation that constraints keep off accelerators, all units; and all together."""
+    by_operation: dict[str, list[int]] = defaultdict(list)
+    for unit in sorted(kept_off):
+        by_operation[graph.units[unit].operation].append(unit)
+    groups = [*by_operation.values(), *([sorted(kept_off)] if len(by_operation) > 1 else [])]
+    return [
+        Finding(
+            Hindrance.KEPT_OFF,
+            tuple(units),
+            tuple(
+                target
+                for target in accelerators(prices)
+                if all(costs.unit_cost(unit, target) is not None for unit in units)
+            ),
+        )
+        for units in groups
+    ]
+
+
+def _cuts(plan: Plan) -> list[Finding]:
+    """Segments between two of one accelerator."""
+    findings = []
+    ends = zip(plan.segments, plan.segments[1:], plan.segments[2:], strict=False)
+    for before, inner, after in ends:
+        name = before.target.accelerator
+        if name is not None and name == after.target.accelerator != inner.target.accelerator:
+            findings.append(Finding(Hindrance.CUT, tuple(sorted(inner.units)), (before.target,)))
+    return findings
+
+
+def _slow(
+    graph: UnitGraph, costs: CostModel, plan: Plan, prices: Mapping[Target, WorkPrices]
+) -> list[Finding]:
+    """Units that take far longer than others of their size, those alike together."""
+    alike: dict[tuple[str, Target], list[int]] = defaultdict(list)
+    spent: dict[tuple[str, Target], float] = defaultdict(float)
+    for segment in plan.segments:
+        own = prices.get(segment.target)
+        for unit in segment.units if own is not None else ():
+            work = graph.units[unit].work
+            ns = costs.unit_cost(unit, segment.target)
+            if own is None or work is None or ns is None or ns < SLOW * own.usual_ns(work):
+                continue
+            key = graph.units[unit].signature, segment.target
+            alike[key].append(unit)
+            spent[key] += ns
+    least = SHARE * plan.predicted_ns
+    return [
+        Finding(Hindrance.SLOW, tuple(sorted(units)), (target,))
+        for (signature, target), units in alike.items()
+        if spent[signature, target] >= least
+    ]
+
+
+def _layouts(graph: UnitGraph) -> list[Finding]:
+    """Neighbours that only move values, with at most one unit between two of them, and a permute
+    among them."""
+    movers = [unit.index for unit in graph.units if unit.operation in MOVERS]
+    root = {unit: unit for unit in movers}
+
+    def top(unit: int) -> int:
+        while root[unit] != unit:
+            unit = root[unit]
+        return unit
+
+    for unit in movers:
+        near = set(graph.predecessors(unit))
+        near |= {far for each in near for far in graph.predecessors(each)}
+        for other in near & set(movers):
+            root[top(unit)] = top(other)
+    groups: dict[int, list[int]] = defaultdict(list)
+    for unit in movers:
+        groups[top(unit)].append(unit)
+    return [
+        Finding(Hindrance.LAYOUT, tuple(units), ())
+        for units in groups.values()
+        if any(graph.units[unit].operation in PERMUTES for unit in units)
+    ]

@@ -1,0 +1,182 @@
+"""From hindrances to advice: each is taken away, by a rewrite where one is known, and ranked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from torch import fx
+
+from nnapi_prof.advice.forms import left_out
+from nnapi_prof.advice.hindrances import Finding, find_hindrances
+from nnapi_prof.advice.rewriting import as_program, names_of, rewritten
+from nnapi_prof.advice.rules import LEFT_OUT, KnownRewrite, rules_for
+from nnapi_prof.advice.whatif import Basis, Doubt, WhatIf
+from nnapi_prof.graph.advice import GOOD_ENOUGH, LEAST_GAIN, Advice, Hindrance, Rewrite
+from nnapi_prof.passes.rewrite import Rule
+
+SAME_NS = 1_000.0
+"""Savings that differ by less are those of one plan."""
+MOST_MIXED = 3
+"""Operations of a hindrance whose rewrites are put together; of more none is written."""
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A piece of advice, and the rewritten graph where it has one."""
+
+    advice: Advice
+    module: fx.GraphModule | None = None
+    others: tuple[Suggestion, ...] = ()
+    """Other rewrites of the same hindrance, the likelier first."""
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    rewrite: Rewrite
+    forms: Mapping[str, Rule]
+
+
+def suggestions(
+    basis: Basis,
+    *,
+    seconds: float,
+    rewriting: bool = True,
+    progress: Callable[[int, int, str], None] = lambda *_: None,
+) -> Iterator[Suggestion]:
+    """What would help, as it is found: what promises most by costs alone is looked at first.
+
+    ``rewriting`` says whether the program may be written anew, which one in 8 bits may not. Ends
+    after ``seconds``; what was not looked at then is told by costs alone.
+    """
+    began = time.monotonic()
+    graph = basis.program.units
+    findings = find_hindrances(graph, basis.costs, basis.plan, basis.prices, basis.kept_off)
+    before = basis.plan.predicted_ns
+    hoped: list[tuple[float, Finding, WhatIf | None]] = []
+    for finding in findings:
+        without = basis.without(finding)
+        hoped.append((before - without.ns if without is not None else 0.0, finding, without))
+    hoped.sort(key=lambda row: -row[0])
+    for done, (gain, finding, without) in enumerate(hoped):
+        what = graph.units[finding.units[0]].operation
+        progress(done, len(hoped), what)
+        chosen = None
+        if rewriting and time.monotonic() - began < seconds:
+            chosen = _best_rewrite(basis, finding, gain)
+        if chosen is not None:
+            yield chosen
+        elif without is not None and gain >= LEAST_GAIN * before:
+            yield Suggestion(_advice(basis, finding, without, None))
+    progress(len(hoped), len(hoped), "")
+
+
+def ranked(options: Sequence[Suggestion]) -> list[Suggestion]:
+    """Those that save most first. Of those about the same units, or with the same rewrite and the
+    same plan, the one about fewer units."""
+    chosen: dict[object, Suggestion] = {}
+    for one in sorted(options, key=lambda each: len(each.advice.units)):
+        advice = one.advice
+        key = advice.rewrite and (advice.rewrite.name, round(advice.saves_ns / SAME_NS))
+        chosen.setdefault(key or advice.units, one)
+    return sorted(chosen.values(), key=lambda each: -each.advice.saves_ns)
+
+
+def _advice(basis: Basis, finding: Finding, what_if: WhatIf, rewrite: Rewrite | None) -> Advice:
+    units = basis.program.units.units
+    places = dict.fromkeys(target.accelerator or target.key for target in finding.targets)
+    return Advice(
+        kind=finding.kind,
+        units=finding.units,
+        labels=tuple(units[unit].label for unit in finding.units),
+        targets=tuple(places),
+        reasons=finding.reasons,
+        before_ns=basis.plan.predicted_ns,
+        after_ns=what_if.ns,
+        rewrite=rewrite,
+        sure=what_if.doubt is Doubt.NONE,
+        simulated=basis.costs.simulated,
+    )
+
+
+def _best_rewrite(basis: Basis, finding: Finding, hoped_ns: float) -> Suggestion | None:
+    """Of the rewrites of a hindrance, of those least in doubt that save most, the one that changes
+    least; the others behind it."""
+    least = LEAST_GAIN * basis.plan.predicted_ns
+    options = [
+        option
+        for candidate in _candidates(basis, finding)
+        if (option := _tried(basis, candidate)) is not None and option.gain_ns >= least
+    ]
+    if not options and finding.kind is not Hindrance.KEPT_OFF and hoped_ns >= least:
+        names = names_of(basis.program, finding.units)
+        option = _tried(basis, _Candidate(LEFT_OUT, dict.fromkeys(names, left_out)))
+        options = [option] if option is not None and option.gain_ns >= least else []
+    if not options:
+        return None
+    doubt = min(option.what_if.doubt for option in options)
+    enough = GOOD_ENOUGH * max(o.gain_ns for o in options if o.what_if.doubt == doubt)
+    options.sort(key=lambda option: (option.what_if.doubt, option.gain_ns < enough))
+    first, *others = [
+        Suggestion(_advice(basis, finding, o.what_if, o.rewrite), o.module) for o in options
+    ]
+    return replace(first, others=tuple(others))
+
+
+@dataclass(frozen=True)
+class _Option:
+    """A rewrite that was predicted."""
+
+    what_if: WhatIf
+    rewrite: Rewrite
+    module: fx.GraphModule
+    gain_ns: float
+
+
+def _tried(basis: Basis, candidate: _Candidate) -> _Option | None:
+    module = rewritten(basis.program, candidate.forms)
+    program = None if module is None else as_program(module, basis.program)
+    what_if = None if program is None else basis.rewritten(program)
+    if module is None or what_if is None:
+        return None
+    gain = basis.plan.predicted_ns - what_if.ns
+    return _Option(what_if, candidate.rewrite, module, gain)
+
+
+def _candidates(basis: Basis, finding: Finding) -> Iterator[_Candidate]:
+    """Known rewrites of a hindrance: of one operation each, of several one of each together."""
+    if finding.kind is Hindrance.KEPT_OFF:
+        return
+    rules: dict[KnownRewrite, list[str]] = {}
+    operators: dict[object, list[KnownRewrite]] = {}
+    for name in names_of(basis.program, finding.units):
+        target = basis.program.nodes[name].target
+        for rule in rules_for(target):
+            rules.setdefault(rule, []).append(name)
+            own = operators.setdefault(target, [])
+            if rule not in own:
+                own.append(rule)
+    for rule, names in rules.items():
+        yield _Candidate(rule.rewrite, dict.fromkeys(names, rule.form))
+    if 1 < len(operators) <= MOST_MIXED:
+        yield from _mixtures(rules, list(operators.values()))
+
+
+def _mixtures(
+    rules: Mapping[KnownRewrite, Sequence[str]], operators: Sequence[Sequence[KnownRewrite]]
+) -> Iterator[_Candidate]:
+    """All operations at once: by the rewrites that change least, and by the simplest."""
+    for place in (0, -1):
+        chosen = [own[place] for own in operators]
+        forms = {name: rule.form for rule in chosen for name in rules[rule]}
+        texts = [rule.rewrite for rule in chosen]
+        yield _Candidate(
+            Rewrite(
+                " and ".join(text.name for text in texts),
+                "\n".join(text.code for text in texts),
+                " ".join(dict.fromkeys(text.accuracy for text in texts)),
+                all(text.exact for text in texts),
+            ),
+            forms,
+        )

@@ -1,0 +1,148 @@
+"""Rewrites on a device: written into the model, profiled, planned, and run beside the plan."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from nnapi_prof.api.costs import Costs, profile
+from nnapi_prof.api.events import SILENT, Listener
+from nnapi_prof.api.model import Model, load
+from nnapi_prof.api.plan import Planned, partition
+from nnapi_prof.costs.conditions import Precision
+from nnapi_prof.device.agent import AgentClient
+from nnapi_prof.errors import NnapiProfError, UsageError
+from nnapi_prof.graph.advice import GOOD_ENOUGH, Advice, Hindrance, Verified
+from nnapi_prof.graph.plan import Engine
+
+if TYPE_CHECKING:
+    from nnapi_prof.advice.search import Suggestion
+    from nnapi_prof.advice.whatif import Basis
+
+RUNS = 30
+"""Of a plan that is tried, and of the one it is compared with."""
+MOST_FORMS = 3
+"""Rewrites of one hindrance that are tried."""
+
+
+class Trial:
+    """Rewrites on the device."""
+
+    def __init__(
+        self,
+        planned: Planned,
+        basis: Basis,
+        client: AgentClient,
+        listener: Listener,
+        table: str | os.PathLike[str] | None,
+    ) -> None:
+        self._planned = planned
+        self._basis = basis
+        self._client = client
+        self._listener = listener
+        own = planned.costs.location if planned.costs else None
+        self._table = own if table is None else table
+        self._before: float | None = None
+
+    def best_of(self, suggestion: Suggestion) -> Advice:
+        """The first of a hindrance's rewrites that saves anything, else the one that was first.
+
+        What the driver was never asked is measured unit by unit first, which prices it anew.
+        """
+        options = self._priced([suggestion, *suggestion.others])
+        first: Advice | None = None
+        for one in options[:MOST_FORMS]:
+            try:
+                verified = self._measured(one)
+            except NnapiProfError as error:
+                verified = Verified(failure=str(error))
+            advice = replace(one.advice, verified=verified)
+            if not verified.failure and verified.saves_ns > 0:
+                return advice
+            first = first or advice
+        return first or suggestion.advice
+
+    def _priced(self, options: Sequence[Suggestion]) -> list[Suggestion]:
+        """Those whose units save something by themselves, of these the ones that save most first;
+        where none does, the first."""
+        if options[0].advice.sure:
+            return list(options)
+        priced = []
+        for one in options:
+            if one.advice.sure or one.module is None:
+                priced.append(one)
+                continue
+            try:
+                advice = replace(one.advice, after_ns=self._by_units(one), sure=True)
+            except NnapiProfError as error:
+                advice = replace(one.advice, verified=Verified(failure=str(error)))
+            priced.append(replace(one, advice=advice))
+        most = max(one.advice.saves_ns for one in priced if one.advice.sure or one is priced[0])
+        helpful = [one for one in priced if one.advice.sure and one.advice.saves_ns > 0]
+        return (
+            sorted(helpful, key=lambda one: one.advice.saves_ns < GOOD_ENOUGH * most) or priced[:1]
+        )
+
+    def _profile(self, model: Model, refine: bool) -> Costs:
+        conditions = self._planned.conditions
+        return profile(
+            model,
+            self._client,
+            costs=self._table,
+            threads=conditions.threads,
+            cpus=conditions.cpus,
+            mode=conditions.mode.value,
+            relaxed=conditions.precision is Precision.RELAXED,
+            float16=conditions.precision is Precision.FLOAT16,
+            refine=refine,
+            listener=replace(self._listener, note=lambda _: None, busy=lambda _: None),
+        )
+
+    def _by_units(self, one: Suggestion) -> float:
+        """ns of the plan that follows from its units measured alone."""
+        model = self._model(one)
+        costs = self._profile(model, refine=False)
+        return partition(model, costs, verify=False).plan.predicted_ns
+
+    def _model(self, one: Suggestion) -> Model:
+        program = self._basis.program
+        assert one.module is not None
+        return load(one.module, list(program.example_inputs), name=self._planned.model.name)
+
+    def _measured(self, one: Suggestion) -> Verified:
+        """Both plans run whole."""
+        from nnapi_prof.advice.rewriting import moved
+
+        if one.module is not None:
+            model = self._model(one)
+            costs = self._profile(model, refine=True)
+            after = partition(model, costs, device=self._client, verify=False)
+            change = moved(self._basis.program, one.module)
+        elif one.advice.kind is Hindrance.KEPT_OFF:
+            model = self._planned.model
+            costs = self._profile(model, refine=True)
+            units = model.graph.units
+            still = self._basis.kept_off - set(one.advice.units)
+            forbidden = {units[unit].name: "nnapi:*" for unit in still}
+            after = partition(model, costs, forbid=forbidden, device=self._client, verify=False)
+            change = None
+        else:
+            return Verified(failure="no rewrite is known that could be tried")
+        before_ns = self._before or self._run(self._planned)[0]
+        self._before = before_ns
+        after_ns, error = self._run(after)
+        return Verified(before_ns, after_ns, error if change is None else change)
+
+    def _run(self, planned: Planned) -> tuple[float, float]:
+        """Median in ns, what is on the host as it is predicted; largest relative error."""
+        from nnapi_prof.api.result import run
+
+        result = run(planned, self._client, baselines=False, runs=RUNS, listener=SILENT)
+        own = result.run.runs[0]
+        hosted = sum(s.predicted_ns for s in own.plan.segments if s.target.engine is Engine.HOST)
+        if own.error:
+            raise UsageError(own.error)
+        worst = max((check.relative for check in result.run.checks), default=0.0)
+        return (own.median_ns or 0.0) + hosted, worst

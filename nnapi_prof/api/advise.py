@@ -1,0 +1,233 @@
+"""What would help: which part of a model stands in the way of a faster plan, and how to write it
+otherwise."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from nnapi_prof.api import notebook
+from nnapi_prof.api import options as arguments
+from nnapi_prof.api.advice_trial import Trial
+from nnapi_prof.api.devices import reached
+from nnapi_prof.api.events import Listener, Progress, to_log
+from nnapi_prof.api.plan import Planned, read_plan
+from nnapi_prof.api.program_costs import unit_works
+from nnapi_prof.costs.model.region import CostModel
+from nnapi_prof.device.agent import AgentClient
+from nnapi_prof.device.protocol.results import describe, device_fingerprint
+from nnapi_prof.errors import UsageError
+from nnapi_prof.execution.profile.jobs import NEWEST_LEVEL, device_targets
+from nnapi_prof.graph.advice import Advice
+from nnapi_prof.graph.plan import Engine, Plan, Target
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from nnapi_prof.advice.search import Suggestion
+    from nnapi_prof.advice.whatif import Basis
+    from nnapi_prof.reports.data import ReportData
+
+SECONDS = 30.0
+"""Looking for advice may take; what was not looked at then is told by costs alone."""
+TRIES = 3
+"""Rewrites that are tried, of those that save most."""
+MOST_TRIES = 100
+LOOKING, TRYING = "looking for what would help", "trying rewrites"
+
+
+@dataclass(frozen=True)
+class Advised:
+    """What would help, the most first; :func:`nnapi_prof.advise` finds it."""
+
+    planned: Planned
+    """The plan, which keeps the advice when it is saved."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def advice(self) -> tuple[Advice, ...]:
+        """What was measured counts, where it was; else what is predicted."""
+        return self.planned.advice
+
+    def frame(self) -> pd.DataFrame:
+        """One row for each: ``cause``, ``units`` (their numbers), ``rewrite`` (None where none is
+        known), ``code`` (PyTorch), ``accuracy``, ``saves_ms`` (predicted), ``measured_ms`` (what it
+        saved when it was tried, NaN where it was not) and ``moved`` (largest change of an output,
+        relative)."""
+        import pandas as pd
+
+        rows = []
+        for one in self.advice:
+            verified = one.verified if one.verified and not one.verified.failure else None
+            rows.append(
+                {
+                    "cause": one.cause,
+                    "units": one.units,
+                    "rewrite": one.rewrite.name if one.rewrite else None,
+                    "code": one.rewrite.code if one.rewrite else "",
+                    "accuracy": one.rewrite.accuracy if one.rewrite else "",
+                    "saves_ms": one.saves_ns / 1e6,
+                    "measured_ms": verified.saves_ns / 1e6 if verified else float("nan"),
+                    "moved": verified.moved if verified else float("nan"),
+                }
+            )
+        return pd.DataFrame(rows)
+
+    def __repr__(self) -> str:
+        best = f", the first saves {self.advice[0].saves_ns / 1e6:.3f} ms" if self.advice else ""
+        return f"Advised({self.planned.model.name!r}, {len(self.advice)} pieces of advice{best})"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [
+                one.cause,
+                one.remedy,
+                one.rewrite.code if one.rewrite else "",
+                notebook.ms(one.saves_ns),
+            ]
+            for one in self.advice
+        ]
+        kind = notebook.kind_of(self.planned.simulated, self.planned.estimated)
+        return notebook.table(
+            f"What would help {self.planned.model.name}",
+            ["cause", "rewrite", "in PyTorch", f"saves, {kind}"],
+            rows,
+            numbers=(3,),
+        ) + notebook.notes(self.notes)
+
+
+def advise(
+    plan: Planned | str | os.PathLike[str],
+    *,
+    costs: str | os.PathLike[str] | None = None,
+    device: str | AgentClient | None = None,
+    tries: int = 0,
+    seconds: float | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    listener: Listener | None = None,
+) -> Advised:
+    """What would make a plan faster, ranked by what it would save.
+
+    For each operation that an accelerator refuses, each segment that divides an accelerator's, each
+    unit that constraints keep off, each that is slow for its size and each change of layout, the
+    plan is made again as if it were otherwise: with a known rewrite of it, whose new units are
+    priced by what the same device ran, or without the hindrance where none is known.
+
+    ``plan`` is a :class:`nnapi_prof.Planned` or the folder of one; ``costs`` the cost table, asked
+    where the plan was read from a folder. With ``tries`` so many of the rewrites that save most are
+    written into the model, profiled on ``device`` (None: the one that was profiled) and run whole
+    beside the plan: ``verified`` says what they saved, and how far they move the outputs. Looking
+    takes ``seconds`` at most (None: 30); Ctrl-C ends it, and trying, with what is there until then.
+
+    Raises UsageError where costs were not measured, CostError where the table lacks the model,
+    DeviceError where the device fails.
+    """
+    arguments.number("tries", tries, 0, MOST_TRIES)
+    arguments.number("seconds", seconds, arguments.LEAST_SECONDS, arguments.MOST_SECONDS)
+    listener = listener or to_log(progress)
+    planned = plan if isinstance(plan, Planned) else read_plan(plan)
+    basis = _basis(planned, costs)
+    from nnapi_prof.advice.search import ranked
+
+    options: list[Suggestion] = []
+    verified: dict[int, Advice] = {}
+    notes = planned.model.notes
+    try:
+        for one in _suggestions(planned, basis, seconds, listener):
+            options.append(one)
+        if tries and options:
+            with reached(device or planned.device_spec, listener) as client:
+                _check_device(planned, client)
+                trial = Trial(planned, basis, client, listener, costs)
+                for at, one in enumerate(ranked(options)[:tries]):
+                    listener.progress(Progress(TRYING, at, tries, one.advice.remedy))
+                    verified[at] = trial.best_of(one)
+    except KeyboardInterrupt:
+        notes = (*notes, INTERRUPTED)
+    advice = [verified.get(at, one.advice) for at, one in enumerate(ranked(options))]
+    advice.sort(key=_rank)
+    return Advised(replace(planned, advice=tuple(advice)), notes)
+
+
+INTERRUPTED = "interrupted: this is what was known until then"
+
+
+def _check_device(planned: Planned, client: AgentClient) -> None:
+    """Raises UsageError where a device is not the one that the plan is for."""
+    own = planned.costs.fingerprint if planned.costs else planned.bundle.fingerprint
+    info = client.info()
+    if own is not None and own != device_fingerprint(info):
+        raise UsageError(
+            f"the plan is for {planned.device}, this device is {describe(info)}: try rewrites on"
+            " the one that was profiled"
+        )
+
+
+def _rank(advice: Advice) -> float:
+    """What was measured counts, where it was."""
+    verified = advice.verified
+    return -(verified.saves_ns if verified and not verified.failure else advice.saves_ns)
+
+
+def _suggestions(
+    planned: Planned, basis: Basis, seconds: float | None, listener: Listener
+) -> Iterator[Suggestion]:
+    from nnapi_prof.advice.search import suggestions
+
+    program = basis.program
+    return suggestions(
+        basis,
+        seconds=SECONDS if seconds is None else seconds,
+        rewriting=planned.model.mixed is None and not program.quantised,
+        progress=lambda *told: listener.progress(Progress(LOOKING, *told)),
+    )
+
+
+def _basis(planned: Planned, table: str | os.PathLike[str] | None) -> Basis:
+    from nnapi_prof.advice.whatif import Basis
+
+    if planned.costs is not None and planned.costs.measured is None:
+        raise UsageError(
+            "advice follows from what was measured, and these costs are estimated or your own:"
+            " profile() measures"
+        )
+    data = planned.report_data(costs=table)
+    return Basis(
+        program=planned.model.program,
+        costs=data.cost_model,
+        rows=data.measurements,
+        plan=planned.plan,
+        levels=_levels(planned, data),
+        operations_of=unit_works,
+        kept_off=_kept_off(planned.plan, data.cost_model),
+    )
+
+
+def _levels(planned: Planned, data: ReportData) -> dict[Target, int]:
+    """Feature levels to lower for."""
+    info = planned.costs.agent_info if planned.costs else None
+    if info is not None:
+        return {spec.target: spec.level for spec in device_targets(info)}
+    from nnapi_prof.reports.html import accelerators
+
+    levels = {a.get("name"): a.get("feature_level") for a in accelerators(data.device_info)}
+    return {
+        target: min(int(levels.get(target.accelerator) or NEWEST_LEVEL), NEWEST_LEVEL)
+        for target in data.cost_model.fits
+    }
+
+
+def _kept_off(plan: Plan, costs: CostModel) -> frozenset[int]:
+    """Units that constraints may keep off accelerators that run them; none without constraints."""
+    if plan.proof is None or not plan.proof.constrained:
+        return frozenset()
+    places = [target for target in costs.fits if target.engine is Engine.NNAPI]
+    return frozenset(
+        unit
+        for segment in plan.segments
+        if segment.target.engine is not Engine.NNAPI
+        for unit in segment.units
+        if any(costs.unit_cost(unit, target) is not None for target in places)
+    )

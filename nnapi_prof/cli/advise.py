@@ -1,0 +1,161 @@
+"""``nnapi-prof advise``: Say what would make a plan faster, and try it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nnapi_prof.cli.command import CONDITIONS, Command
+from nnapi_prof.cli.options import (
+    HELP,
+    MODEL,
+    common_options,
+    conditions_options,
+    costs_option,
+    device_option,
+    input_option,
+)
+from nnapi_prof.cli.output import as_json, line, print_document, say, stdout
+from nnapi_prof.cli.progress import listening
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from nnapi_prof.api.events import Listener
+    from nnapi_prof.api.plan import Planned
+    from nnapi_prof.graph.advice import Advice
+
+SHORT = 3
+"""Pieces of advice that other commands end with."""
+
+
+@click.command(
+    "advise",
+    cls=Command,
+    context_settings=HELP,
+    examples=[
+        "nnapi-prof advise model.nnprof",
+        "nnapi-prof advise --try --device sim:npu-phone model.nnprof",
+    ],
+)
+@common_options
+@device_option
+@input_option
+@costs_option
+@conditions_options
+@click.option(
+    "--try",
+    "tried",
+    is_flag=True,
+    help="Write the best rewrites into the model, profile it on the device, and run it beside the"
+    " plan.",
+)
+@click.option(
+    "--tries",
+    type=click.IntRange(1, 100),
+    default=3,
+    show_default=True,
+    help="Most that --try tries.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0.1, 86_400),
+    help="Most that looking may take. Default: 30.",
+)
+@MODEL
+def command(
+    device_spec: str | None,
+    inputs: tuple[str, ...],
+    costs: str | None,
+    tried: bool,
+    tries: int,
+    seconds: float | None,
+    model: Path,
+    **conditions: Any,
+) -> None:
+    """Say what would make a plan faster, and how to write that in PyTorch.
+
+    MODEL is a bundle, or a model that `nnapi-prof profile` measured on the same device and under
+    the same conditions; a bundle has its own. For each operation that an accelerator refuses, each
+    segment that divides an accelerator's, each unit that constraints keep off, is slow for its size
+    or only changes a layout, the plan is made again as if it were otherwise, and what that would
+    save is told, the most first. In a bundle the advice is kept, and its reports show it.
+    """
+    bundle = (model / "manifest.json").is_file()
+    with listening() as listener:
+        with listener.working("loading PyTorch"):
+            from nnapi_prof.api.advise import advise
+
+        planned = (
+            _of_bundle(model, listener)
+            if bundle
+            else _of_model(model, inputs, costs, device_spec, conditions, listener)
+        )
+        advised = advise(
+            planned,
+            costs=costs,
+            device=device_spec,
+            tries=tries if tried else 0,
+            seconds=seconds,
+            listener=listener,
+        )
+        if bundle:
+            from nnapi_prof.bundle.advice import keep_advice
+
+            keep_advice(model, advised.advice)
+    if as_json():
+        from nnapi_prof.documents.advice import of_advised
+
+        print_document(of_advised(advised))
+        return
+    show_advice(stdout(), advised.advice)
+    for note in advised.notes:
+        if note not in planned.model.notes:
+            say(f"note: {note}")
+
+
+def _of_bundle(path: Path, listener: Listener) -> Planned:
+    from nnapi_prof.api.plan import read_plan
+
+    with listener.working(f"reading {path.name}"):
+        return read_plan(path)
+
+
+def _of_model(
+    path: Path,
+    inputs: Sequence[str],
+    costs: str | None,
+    device: str | None,
+    conditions: dict[str, Any],
+    listener: Listener,
+) -> Planned:
+    from nnapi_prof.api.costs import open_table, read_costs
+    from nnapi_prof.api.devices import reached
+    from nnapi_prof.api.model import load
+    from nnapi_prof.api.plan import partition
+
+    asked = {name: conditions[name] for name in CONDITIONS}
+    loaded = load(path, inputs, listener=listener)
+    with open_table(costs) as store, reached(device, listener) as client:
+        unit_costs = read_costs(loaded, store, client, **asked)
+    return partition(loaded, unit_costs, verify=False, listener=listener)
+
+
+def show_advice(console: Console, advice: Sequence[Advice], most: int | None = None) -> None:
+    """Each piece as a sentence, its rewrite below it; ``most`` of them."""
+    if not advice:
+        line(console, "Nothing that would help was found: no hindrance costs 1 % of the plan.")
+        return
+    line(console, "What would help, the most first:")
+    for number, one in enumerate(advice[:most], 1):
+        line(console, f"{number}. {one}.")
+        if one.rewrite is None:
+            continue
+        for code in one.rewrite.code.splitlines():
+            line(console, f"     {code}")
+        line(console, f"   {one.rewrite.accuracy}")
+    if most is not None and len(advice) > most:
+        line(console, f"({len(advice) - most} more: `nnapi-prof advise`)")

@@ -1,0 +1,117 @@
+"""What ``advise`` prints with ``--json``, and what other documents have of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from nnapi_prof.documents.schema import (
+    COUNT,
+    NUMBER,
+    NUMBER_OR_NULL,
+    TEXT,
+    TRUTH,
+    Document,
+    array,
+    choice,
+    described,
+    document,
+    finite,
+    nullable,
+    obj,
+)
+from nnapi_prof.graph.advice import Hindrance
+
+if TYPE_CHECKING:
+    from nnapi_prof.api.advise import Advised
+    from nnapi_prof.graph.advice import Advice
+
+_REWRITE = obj(
+    name=TEXT,
+    code=described(TEXT, "PyTorch"),
+    accuracy=described(TEXT, "what it does to the outputs, as a sentence"),
+    exact=described(TRUTH, "it computes the same but for rounding"),
+)
+_VERIFIED = obj(
+    before_ns=described(NUMBER, "median of the plan as it is, end to end"),
+    after_ns=described(NUMBER, "of the plan of the rewritten model"),
+    saves_ns=NUMBER,
+    moved=described(NUMBER_OR_NULL, "largest change of an output, relative to its largest value"),
+    failure=described(TEXT, "why it could not be measured; empty where it was"),
+)
+ADVICE = array(
+    obj(
+        cause=described(TEXT, "what stands in the way, as a sentence"),
+        kind=choice(*(kind.value for kind in Hindrance)),
+        units=described(array(COUNT), "that it is about, by their numbers"),
+        labels=array(TEXT),
+        targets=described(array(TEXT), "accelerators that do not run them, or do slowly"),
+        rewrite=described(nullable(_REWRITE), "null where none is known"),
+        before_ns=described(NUMBER, "the plan as it is, predicted"),
+        after_ns=described(NUMBER, "the plan that there would be, predicted"),
+        saves_ns=described(NUMBER, "predicted"),
+        sure=described(
+            TRUTH, "all that the rewrite is made of ran on this device, or every driver has it"
+        ),
+        simulated=TRUTH,
+        verified=described(nullable(_VERIFIED), "null where it was not tried"),
+    )
+)
+
+
+@document(
+    "advise",
+    1,
+    "What would make a plan faster, the most first",
+    model=TEXT,
+    device=described(TEXT, "for people"),
+    simulated=TRUTH,
+    predicted_ns=described(NUMBER, "of the plan as it is"),
+    advice=ADVICE,
+    notes=array(TEXT),
+)
+def of_advised(advised: Advised) -> Document:
+    planned = advised.planned
+    return {
+        "model": planned.model.name,
+        "device": planned.device,
+        "simulated": planned.simulated,
+        "predicted_ns": planned.plan.predicted_ns,
+        "advice": of_advice(advised.advice),
+        "notes": list(advised.notes),
+    }
+
+
+def of_advice(advice: Sequence[Advice]) -> list[dict[str, Any]]:
+    return [
+        {
+            "cause": one.cause,
+            "kind": one.kind.value,
+            "units": list(one.units),
+            "labels": list(one.labels),
+            "targets": list(one.targets),
+            "rewrite": None
+            if one.rewrite is None
+            else {
+                "name": one.rewrite.name,
+                "code": one.rewrite.code,
+                "accuracy": one.rewrite.accuracy,
+                "exact": one.rewrite.exact,
+            },
+            "before_ns": one.before_ns,
+            "after_ns": one.after_ns,
+            "saves_ns": one.saves_ns,
+            "sure": one.sure,
+            "simulated": one.simulated,
+            "verified": None
+            if one.verified is None
+            else {
+                "before_ns": one.verified.before_ns,
+                "after_ns": one.verified.after_ns,
+                "saves_ns": one.verified.saves_ns,
+                "moved": finite(one.verified.moved),
+                "failure": one.verified.failure,
+            },
+        }
+        for one in advice
+    ]
