@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 RUNS = 30
 """Of a plan that is tried, and of the one it is compared with."""
+NONE_SAVES = "measured unit by unit, none of its rewrites saves anything"
 MOST_FORMS = 3
 """Rewrites of one hindrance that are tried."""
 
@@ -52,6 +53,8 @@ class Trial:
         What the driver was never asked is measured unit by unit first, which prices it anew.
         """
         options = self._priced([suggestion, *suggestion.others])
+        if not options:
+            return replace(suggestion.advice, verified=Verified(failure=NONE_SAVES))
         first: Advice | None = None
         for one in options[:MOST_FORMS]:
             try:
@@ -65,8 +68,7 @@ class Trial:
         return first or suggestion.advice
 
     def _priced(self, options: Sequence[Suggestion]) -> list[Suggestion]:
-        """Those whose units save something by themselves, of these the ones that save most first;
-        where none does, the first."""
+        """Those whose units save something by themselves, the ones that save most first."""
         if options[0].advice.sure:
             return list(options)
         priced = []
@@ -79,11 +81,9 @@ class Trial:
             except NnapiProfError as error:
                 advice = replace(one.advice, verified=Verified(failure=str(error)))
             priced.append(replace(one, advice=advice))
-        most = max(one.advice.saves_ns for one in priced if one.advice.sure or one is priced[0])
         helpful = [one for one in priced if one.advice.sure and one.advice.saves_ns > 0]
-        return (
-            sorted(helpful, key=lambda one: one.advice.saves_ns < GOOD_ENOUGH * most) or priced[:1]
-        )
+        most = max((one.advice.saves_ns for one in helpful), default=0.0)
+        return sorted(helpful, key=lambda one: one.advice.saves_ns < GOOD_ENOUGH * most)
 
     def _profile(self, model: Model, refine: bool) -> Costs:
         conditions = self._planned.conditions

@@ -120,6 +120,7 @@ def advise(
     written into the model, profiled on ``device`` (None: the one that was profiled) and run whole
     beside the plan: ``verified`` says what they saved, and how far they move the outputs. Looking
     takes ``seconds`` at most (None: 30); Ctrl-C ends it, and trying, with what is there until then.
+    A ``listener`` hears notes, too, in place of ``progress``.
 
     Raises UsageError where costs were not measured, CostError where the table lacks the model,
     DeviceError where the device fails.
@@ -168,7 +169,9 @@ def _check_device(planned: Planned, client: AgentClient) -> None:
 def _rank(advice: Advice) -> float:
     """What was measured counts, where it was."""
     verified = advice.verified
-    return -(verified.saves_ns if verified and not verified.failure else advice.saves_ns)
+    if verified is None:
+        return -advice.saves_ns
+    return 0.0 if verified.failure else -verified.saves_ns
 
 
 def _suggestions(

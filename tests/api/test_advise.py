@@ -27,9 +27,7 @@ class Net(nn.Module):
             nn.Conv2d(3, 32, 3, 2, 1), nn.ReLU(), nn.Conv2d(32, 32, 3, 1, 1), nn.ReLU()
         )
         self.middle = middle
-        self.back = nn.Sequential(
-            nn.Conv2d(32, 32, 3, 1, 1), nn.ReLU(), nn.Conv2d(32, 8, 3, 1, 1)
-        )
+        self.back = nn.Sequential(nn.Conv2d(32, 32, 3, 1, 1), nn.ReLU(), nn.Conv2d(32, 8, 3, 1, 1))
 
     def forward(self, x: Tensor) -> Tensor:
         return self.back(self.middle(self.front(x)))
