@@ -196,6 +196,11 @@ def _basis(planned: Planned, table: str | os.PathLike[str] | None) -> Basis:
             "advice follows from what was measured, and these costs are estimated or your own:"
             " profile() measures"
         )
+    if planned.frames is not None:
+        raise UsageError(
+            "advice is for the latency of one frame, and this plan is for frames at once: plan one"
+            " for a frame, and ask for advice on that"
+        )
     data = planned.report_data(costs=table)
     return Basis(
         program=planned.model.program,
