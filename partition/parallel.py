@@ -132,7 +132,7 @@ def parallel_of(
             floor_ns = max(floor_ns, sharper.ns)
             shares.append(sharper.share)
     search_for = _Search(problem, lanes, serial, floor_ns, watch)
-    tried = serial.ns > promising * floor_ns
+    tried = bool(serial.ns > promising * floor_ns)
     if tried:
         try:
             search_for.run(starts_of(problem, serial.placements, shares))

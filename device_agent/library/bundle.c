@@ -269,6 +269,9 @@ enum np_status np_bundle_read(const void *bytes, size_t size, struct np_weights 
     status = np_bundle_read_mixture(&container, bundle, why);
   }
   if (status == NP_OK) {
+    status = np_bundle_read_overlaps(&container, bundle, why);
+  }
+  if (status == NP_OK) {
     status = np_bundle_read_phones(&container, bundle, why);
   }
   if (status == NP_OK) {

@@ -42,6 +42,8 @@ struct np_bundle_plan {
   const char *name;
   uint32_t n_segments;
   struct np_bundle_segment *segments;
+  int overlaps; /* in a queue a segment runs as soon as what it reads is there, and its lane is free
+                 */
 };
 
 /* An input or output of the whole: what the app sees, and which tensor it is. */

@@ -137,6 +137,25 @@ enum np_status np_bundle_read_plans(const struct np_container *container, struct
   return np_bundle_list_end(&cursor, "PLAN", why);
 }
 
+enum np_status np_bundle_read_overlaps(const struct np_container *container,
+                                       struct np_bundle *bundle, struct np_message *why) {
+  struct np_cursor cursor;
+  uint32_t n;
+  const enum np_status status = np_bundle_list(container, "OVLP", 1, &cursor, &n, why);
+  if (status != NP_OK) {
+    return status;
+  }
+  for (uint32_t i = 0; i < n; i++) {
+    const uint32_t plan = np_take_u32(&cursor);
+    if (plan >= bundle->n_plans) {
+      np_message_set(why, "OVLP: plan %u of %u", plan, bundle->n_plans);
+      return NP_BAD_REQUEST;
+    }
+    bundle->plans[plan].overlaps = 1;
+  }
+  return np_bundle_list_end(&cursor, "OVLP", why);
+}
+
 /* Axis of the model's own shape that is axis i < 8 in memory, for an order that is not 0. */
 static uint32_t order_axis(uint32_t order, uint32_t i) { return order >> 4 * i & 15; }
 

@@ -24,6 +24,10 @@ enum np_status np_bundle_read_plans(const struct np_container *container, struct
 enum np_status np_bundle_read_ends(const struct np_container *container, struct np_bundle *bundle,
                                    struct np_message *why);
 
+/* Reads OVLP, where there is one; the plans have been read. */
+enum np_status np_bundle_read_overlaps(const struct np_container *container,
+                                       struct np_bundle *bundle, struct np_message *why);
+
 /* Reads MIXT, where there is one; the plans have been read. */
 enum np_status np_bundle_read_mixture(const struct np_container *container,
                                       struct np_bundle *bundle, struct np_message *why);

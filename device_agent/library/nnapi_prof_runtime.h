@@ -263,7 +263,8 @@ NNP_API uint64_t nnp_model_last_ns(const nnp_model *model);
  *
  * Segments run on lanes: the CPU is one, each accelerator that a plan names is one, and NNAPI's own
  * choice is one; each has a thread. A frame goes through its plan's segments in order, each on its
- * lane; different frames are on different lanes at the same time. A lane takes the oldest frame
+ * lane, or, where the bundle says that a plan's segments may overlap, each as soon as what it reads
+ * is there; different frames are on different lanes at the same time. A lane takes the oldest frame
  * that waits for it. Each plan is compiled once, whatever the number of frames in flight, and a
  * segment that two plans have is compiled once for both. Outputs are those of nnp_model_run, bit by
  * bit.

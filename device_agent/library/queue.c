@@ -103,15 +103,19 @@ nnp_status nnp_queue_submit(nnp_queue *self, const void *const *inputs, void *co
   struct np_queue_plan *plan = next_plan(self);
   struct np_queue_frame *frame = &self->frames[self->submitted % NP_QUEUE_PLACES];
   atomic_store_explicit(&context->busy, 1, memory_order_relaxed);
-  context->context->fault = (struct np_fault){.has_code = 0};
-  for (uint32_t s = 0; s < plan->executable.chosen->n_segments; s++) {
+  const uint32_t n_segments = plan->executable.chosen->n_segments;
+  for (uint32_t s = 0; s < n_segments; s++) {
+    context->faults[s].has_code = 0;
+    context->faults[s].why.text[0] = 0;
+    atomic_store_explicit(&context->waits[s], plan->n_waits[s], memory_order_relaxed);
     context->spans[s] =
         (nnp_span){plan->lanes[s], NNP_UNKNOWN_NS, NNP_UNKNOWN_NS, NNP_UNKNOWN_NS, NNP_UNKNOWN_NS};
   }
   frame->number = self->submitted++;
   frame->plan = plan;
   frame->context = context;
-  frame->segment = 0;
+  atomic_store_explicit(&frame->left, n_segments, memory_order_relaxed);
+  atomic_store_explicit(&frame->failed, 0, memory_order_relaxed);
   frame->status = NP_OK;
   frame->submitted_ns = submitted_ns;
   for (uint32_t i = 0; i < self->bundle->n_outputs; i++) {
@@ -120,7 +124,11 @@ nnp_status nnp_queue_submit(nnp_queue *self, const void *const *inputs, void *co
   plan->n_submitted++;
   np_executable_take(self->bundle, context->context->pipeline, inputs);
   np_executable_place(self->bundle, context->context->pipeline, outputs);
-  np_queue_hand(self, frame);
+  for (uint32_t s = 0; s < n_segments; s++) {
+    if (plan->n_waits[s] == 0) {
+      np_queue_hand(self, frame, s);
+    }
+  }
   return NNP_OK;
 }
 
@@ -186,9 +194,12 @@ nnp_status nnp_queue_wait(nnp_queue *self, uint64_t timeout_ns, nnp_frame *frame
   atomic_store_explicit(&oldest->ended, 0, memory_order_relaxed);
   atomic_fetch_add(&self->handed, 1);
   np_parker_wake(&self->submitter);
-  return oldest->status == NP_OK ? NNP_OK
-                                 : np_executable_failed(&context->fault, oldest->status,
-                                                        (int32_t)oldest->segment, error);
+  if (oldest->status == NP_OK) {
+    return NNP_OK;
+  }
+  const uint32_t segment = atomic_load_explicit(&oldest->failed, memory_order_relaxed) - 1;
+  return np_executable_failed(&oldest->context->faults[segment], oldest->status, (int32_t)segment,
+                              error);
 }
 
 const void *nnp_queue_output(const nnp_queue *self, uint32_t index) {

@@ -22,14 +22,20 @@
 /* A context of a plan, and the times of the frame that it runs. */
 struct np_queue_context {
   struct np_context *context;
-  nnp_span *spans;       /* [n_segments] */
-  _Atomic uint32_t busy; /* a frame has it: set by the submitter, cleared by the receiver */
+  nnp_span *spans;         /* [n_segments] */
+  struct np_fault *faults; /* [n_segments] of their runs */
+  _Atomic uint32_t *waits; /* [n_segments] segments that each waits for yet */
+  _Atomic uint32_t busy;   /* a frame has it: set by the submitter, cleared by the receiver */
 };
 
 struct np_queue_plan {
   uint32_t plan; /* of the bundle */
   struct np_executable executable;
   uint32_t *lanes; /* [n_segments] */
+  /* Who waits for whom: [n_segments], and by segment those that wait for it: from firsts[s] on. */
+  uint32_t *n_waits;
+  uint32_t *firsts; /* [n_segments + 1] */
+  uint32_t *followers;
   uint32_t n_contexts;
   struct np_queue_context *contexts; /* frames take them in turn */
   uint64_t n_submitted;
@@ -39,8 +45,10 @@ struct np_queue_frame {
   uint64_t number;
   struct np_queue_plan *plan;
   struct np_queue_context *context;
-  uint32_t segment; /* that runs next, or failed */
-  enum np_status status;
+  uint32_t *next;          /* [n_lanes] the segment that each lane runs next for it */
+  _Atomic uint32_t left;   /* segments that have not come to their end */
+  _Atomic uint32_t failed; /* 1 + the segment that failed first; 0: none did */
+  enum np_status status;   /* of that one */
   uint64_t submitted_ns;
   uint64_t ended_ns;
   void **outputs; /* [n_outputs], the caller's */
@@ -101,8 +109,12 @@ void np_queue_rest(const struct nnp_queue *queue);
 /* After what a lane waits for is there, and before it is woken. */
 void np_queue_call(const struct nnp_queue *queue, uint32_t lane);
 
-/* Gives a frame to the lane of its next segment. It is no longer the caller's. */
-void np_queue_hand(struct nnp_queue *queue, struct np_queue_frame *frame);
+/* Gives a frame to the lane of a segment that waits for none. Of segments that wait for each other
+ * through their lane one at a time is given to it. */
+void np_queue_hand(struct nnp_queue *queue, struct np_queue_frame *frame, uint32_t segment);
+
+/* Lists who waits for whom in a plan whose segments have their lanes; 0 where memory is short. */
+int np_queue_order(struct np_queue_plan *plan);
 
 /* Starts the lanes' threads; NNP_NO_MEMORY where the system has none left, NNP_BAD_ARGUMENT where
  * their CPUs may not be used. */

@@ -18,38 +18,59 @@ static struct np_queue_frame *take(struct np_lane *lane) {
   return &lane->queue->frames[place];
 }
 
-void np_queue_hand(struct nnp_queue *queue, struct np_queue_frame *frame) {
-  struct np_lane *lane = &queue->lanes[frame->plan->lanes[frame->segment]];
+void np_queue_hand(struct nnp_queue *queue, struct np_queue_frame *frame, uint32_t segment) {
+  const uint32_t index = frame->plan->lanes[segment];
+  struct np_lane *lane = &queue->lanes[index];
+  frame->next[index] = segment;
   atomic_fetch_or(&lane->ready, UINT64_C(1) << frame->number % NP_QUEUE_PLACES);
-  np_queue_call(queue, (uint32_t)(lane - queue->lanes));
+  np_queue_call(queue, index);
   np_parker_wake(&lane->parker);
 }
 
-/* Runs the segment that the frame is at, and hands it on or ends it. */
-static void advance(struct np_lane *lane, struct np_queue_frame *frame) {
+/* Runs a segment of a frame. */
+static enum np_status run_segment(struct np_lane *lane, struct np_queue_frame *frame, uint32_t s) {
   struct nnp_queue *queue = lane->queue;
   struct np_queue_context *context = frame->context;
-  const struct np_step *step = &np_pipeline_steps(context->context->pipeline)[frame->segment];
-  nnp_span *span = &context->spans[frame->segment];
-  if (atomic_load_explicit(&queue->is_stopping, memory_order_relaxed)) {
-    frame->status = NP_RUN_FAILED;
-  } else {
-    struct np_durations durations = {NP_NO_DURATION, NP_NO_DURATION};
-    span->begin_ns = np_queue_now(queue);
-    frame->status = step->run(step->ctx);
-    span->end_ns = np_queue_now(queue);
-    if (step->settle) {
-      step->settle(step->ctx, &durations);
-    }
-    span->hardware_ns = durations.hardware_ns;
-    span->driver_ns = durations.driver_ns;
-    atomic_fetch_add_explicit(&lane->n_segments, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&lane->busy_ns, span->end_ns - span->begin_ns, memory_order_relaxed);
+  const struct np_step *step = &np_pipeline_steps(context->context->pipeline)[s];
+  nnp_span *span = &context->spans[s];
+  struct np_durations durations = {NP_NO_DURATION, NP_NO_DURATION};
+  span->begin_ns = np_queue_now(queue);
+  const enum np_status status = step->run(step->ctx);
+  span->end_ns = np_queue_now(queue);
+  if (step->settle) {
+    step->settle(step->ctx, &durations);
   }
-  if (frame->status == NP_OK && frame->segment + 1 < frame->plan->executable.chosen->n_segments) {
-    frame->segment++;
-    np_queue_hand(queue, frame);
-    return;
+  span->hardware_ns = durations.hardware_ns;
+  span->driver_ns = durations.driver_ns;
+  atomic_fetch_add_explicit(&lane->n_segments, 1, memory_order_relaxed);
+  atomic_fetch_add_explicit(&lane->busy_ns, span->end_ns - span->begin_ns, memory_order_relaxed);
+  return status;
+}
+
+/* Runs the segment that the frame has for the lane, and hands those on that waited for it alone, or
+ * ends the frame. Once a segment has failed the others do not run. */
+static void advance(struct np_lane *lane, struct np_queue_frame *frame) {
+  struct nnp_queue *queue = lane->queue;
+  const struct np_queue_plan *plan = frame->plan;
+  const uint32_t s = frame->next[lane - queue->lanes];
+  enum np_status status = NP_RUN_FAILED;
+  if (!atomic_load_explicit(&queue->is_stopping, memory_order_relaxed) &&
+      atomic_load_explicit(&frame->failed, memory_order_relaxed) == 0) {
+    status = run_segment(lane, frame, s);
+  }
+  uint32_t none = 0;
+  if (status != NP_OK && atomic_compare_exchange_strong(&frame->failed, &none, s + 1)) {
+    frame->status = status;
+  }
+  const int ends_now = status != NP_OK && !plan->executable.chosen->overlaps;
+  for (uint32_t i = plan->firsts[s]; i < plan->firsts[s + 1] && !ends_now; i++) {
+    const uint32_t follower = plan->followers[i];
+    if (atomic_fetch_sub(&frame->context->waits[follower], 1) == 1) {
+      np_queue_hand(queue, frame, follower);
+    }
+  }
+  if (!ends_now && atomic_fetch_sub(&frame->left, 1) != 1) {
+    return; /* it is no longer ours */
   }
   frame->ended_ns = np_queue_now(queue);
   atomic_store(&frame->ended, 1);

@@ -87,12 +87,18 @@ static nnp_status make_plan(struct nnp_queue *self, uint32_t index,
   for (uint32_t i = 0; plan->contexts && i < plan->n_contexts; i++) {
     struct np_queue_context *context = &plan->contexts[i];
     context->context = &plan->executable.contexts[i];
-    context->spans = calloc(plan->executable.chosen->n_segments, sizeof *context->spans);
-    if (!context->spans) {
+    const uint32_t n = plan->executable.chosen->n_segments;
+    context->spans = calloc(n, sizeof *context->spans);
+    context->faults = calloc(n, sizeof *context->faults);
+    context->waits = calloc(n, sizeof *context->waits);
+    if (!context->spans || !context->faults || !context->waits) {
       return no_memory(error);
     }
+    for (uint32_t s = 0; s < n; s++) {
+      np_pipeline_tell(context->context->pipeline, s, &context->faults[s]);
+    }
   }
-  return plan->contexts ? NNP_OK : no_memory(error);
+  return plan->contexts && np_queue_order(plan) ? NNP_OK : no_memory(error);
 }
 
 /* Lists the plans, without compiling them, and makes room for as many lanes as they can have. */
@@ -161,7 +167,8 @@ static nnp_status make(struct nnp_queue *self, const nnp_queue_options *options,
   for (uint32_t i = 0; i < NP_QUEUE_PLACES && status == NNP_OK; i++) {
     self->frames[i].outputs =
         calloc(self->bundle->n_outputs + (size_t)1, sizeof *self->frames[i].outputs);
-    status = self->frames[i].outputs ? NNP_OK : no_memory(error);
+    self->frames[i].next = calloc(self->n_lanes + (size_t)1, sizeof *self->frames[i].next);
+    status = self->frames[i].outputs && self->frames[i].next ? NNP_OK : no_memory(error);
   }
   return status == NNP_OK ? np_lanes_start(self, error) : status;
 }
@@ -218,9 +225,14 @@ static void drain(struct nnp_queue *self) {
 static void free_plan(struct np_queue_plan *plan) {
   for (uint32_t i = 0; plan->contexts && i < plan->n_contexts; i++) {
     free(plan->contexts[i].spans);
+    free(plan->contexts[i].faults);
+    free(plan->contexts[i].waits);
   }
   free(plan->contexts);
   free(plan->lanes);
+  free(plan->n_waits);
+  free(plan->firsts);
+  free(plan->followers);
   np_executable_free(&plan->executable);
 }
 
@@ -238,6 +250,7 @@ void nnp_queue_close(nnp_queue *self) {
   }
   for (uint32_t i = 0; i < NP_QUEUE_PLACES; i++) {
     free(self->frames[i].outputs);
+    free(self->frames[i].next);
   }
   np_nnapi_close(self->library.nnapi);
   free(self->plans);

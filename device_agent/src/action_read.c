@@ -7,7 +7,7 @@
 
 #define LEAST_TENSOR_WORDS 5u /* type, rank, source, value, keep */
 #define LEAST_SEGMENT_WORDS 7u
-#define PLAN_WORDS 3u /* segments, share */
+#define PLAN_WORDS 4u /* segments, flags, share */
 
 static enum np_status bad(struct np_message *why, const char *what) {
   np_message_set(why, "%s", what);
@@ -246,6 +246,12 @@ static enum np_status read_plans(struct np_cursor *cursor, struct np_action *act
   action->n_plans = n;
   for (uint32_t p = 0; p < n; p++) {
     action->plans[p].n_segments = np_take_u32(cursor);
+    const uint32_t flags = np_take_u32(cursor);
+    if (flags > 1) {
+      np_message_set(why, "plan %u: flags 0x%x, known is bit 0", p, flags);
+      return NP_BAD_REQUEST;
+    }
+    action->plans[p].overlaps = (int)flags;
     const uint64_t bits = np_take_u64(cursor);
     memcpy(&action->plans[p].share, &bits, sizeof bits);
   }

@@ -69,8 +69,10 @@ static int describe_segments(struct np_frames *self, const struct np_session *se
     }
   }
   for (uint32_t p = 0; p < action->n_plans; p++) {
-    bundle->plans[p] = (struct np_bundle_plan){
-        .name = "", .n_segments = action->plans[p].n_segments, .segments = segments};
+    bundle->plans[p] = (struct np_bundle_plan){.name = "",
+                                               .n_segments = action->plans[p].n_segments,
+                                               .segments = segments,
+                                               .overlaps = action->plans[p].overlaps};
     bundle->shares[p] = (struct np_bundle_share){p, action->plans[p].share};
     segments += action->plans[p].n_segments;
   }

@@ -80,6 +80,7 @@ struct np_segment {
 /* Of an action whose plans run many frames at once: so many of its segments, in order. */
 struct np_action_plan {
   uint32_t n_segments;
+  int overlaps; /* its segments run as soon as what they read is there */
   double share; /* of the frames: above 0, 1 in all */
 };
 

@@ -28,7 +28,13 @@ from nnapi_prof.api.plan_search import (
     with_open_sizes,
 )
 from nnapi_prof.api.report import data_of, naming_table
-from nnapi_prof.api.throughput import Throughput, partition_frames, verified_frames
+from nnapi_prof.api.throughput import (
+    Throughput,
+    partition_frames,
+    plan_branches,
+    verified_frames,
+    with_branches,
+)
 from nnapi_prof.bundle.advice import keep_advice, kept_advice
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.frames import FramePlan
@@ -45,7 +51,7 @@ from nnapi_prof.execution.options import RunOptions
 from nnapi_prof.graph.advice import Advice
 from nnapi_prof.graph.plan import Plan
 from nnapi_prof.partition import Costs as PricedUnits
-from nnapi_prof.partition import CurvePoint
+from nnapi_prof.partition import CurvePoint, ParallelPlan
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.words import count
 
@@ -94,6 +100,8 @@ class Planned:
     folder."""
     advice: tuple[Advice, ...] = field(default=(), repr=False)
     """What would make it faster, where :func:`nnapi_prof.advise` was asked."""
+    parallel: ParallelPlan | None = field(default=None, repr=False)
+    """What was predicted of one frame's branches at once, where that was asked for."""
 
     @property
     def best(self) -> Plan | None:
@@ -344,6 +352,7 @@ def partition(
     frames_in_flight: int | None = None,
     max_latency_ms: float | None = None,
     max_memory_mb: int | None = None,
+    parallel: bool = False,
     device: str | AgentClient | None = None,
     verify: bool | None = None,
     cooldown_s: float = RunOptions().cooldown_s,
@@ -389,6 +398,11 @@ def partition(
     frames in turn, one plan as a pipeline and the best single device run as they would, and the way
     of most frames per second is taken. It has no other constraints than these.
 
+    ``parallel`` asks whether branches of one frame are worth running at once, on different
+    processors that slow each other down as ``contention`` says. Where a bound promises less than
+    15 % nothing is tried (``Planned.parallel`` has its figures). A schedule is taken only if it
+    runs faster on the device than the serial plan.
+
     Raises UsageError where an argument names what is not there, PartitionError where no plan keeps
     to what is asked, DeviceError where the device fails.
     """
@@ -409,12 +423,24 @@ def partition(
         best,
         seconds,
     )
-    about_frames = (contention, frames_in_flight, max_latency_ms, max_memory_mb)
-    if objective != "throughput" and about_frames != (None,) * 4:
+    about_frames = (frames_in_flight, max_latency_ms, max_memory_mb)
+    if objective != "throughput" and (
+        about_frames != (None,) * 3 or (contention is not None and not parallel)
+    ):
         raise UsageError(
             f"{option('contention')}, {option('frames-in-flight')}, {option('max-latency-ms')} and"
             f" {option('max-memory-mb')} are for {option('objective')}"
             + spelled(" throughput", '="throughput"')
+        )
+    if parallel and (
+        objective != "latency"
+        or own_costs is None
+        or plan_options.constrain
+        or accuracy_budget is not None
+    ):
+        raise UsageError(
+            f"{option('parallel')} is for the latency of one frame, with costs that profile()"
+            " measured and no other wishes"
         )
     if objective == "throughput":
         others = plan_options.constrain or solver != "search" or best or listed
@@ -532,6 +558,12 @@ def partition(
         objective_values=values,
         search=search,
     )
+    if parallel and own_costs is not None:
+        schedule = plan_branches(chosen, own_costs, contention, seconds, listener)
+        planned = replace(planned, parallel=schedule)
+        if (branches := with_branches(planned.plans, schedule)) is not None:
+            plans = (*planned.plans, branches[0])
+            planned = replace(planned, plans=plans, frames=branches[1])
     plain = measured is not None and not values and not plan_options.constrain
     if verify and not plain:
         raise UsageError(
@@ -567,10 +599,10 @@ def _on_device(
         options = RunOptions(
             cooldown_s=cooldown_s, conditions=planned.conditions, memory_mb=memory_mb
         )
+        if verify and planned.throughput is None:
+            bundle = verified(bundle, program, client, options, listener)
         if verify and bundle.frames is not None:
             bundle = verified_frames(bundle, program, client, options, listener)
-        elif verify:
-            bundle = verified(bundle, program, client, options, listener)
     return replace(
         planned,
         plans=bundle.plans,

@@ -31,7 +31,14 @@ from nnapi_prof.execution.profile.options import tell_planning
 from nnapi_prof.execution.timing import PlanKey, plan_key
 from nnapi_prof.graph.plan import Engine, Plan
 from nnapi_prof.graph.program import Program
-from nnapi_prof.partition import SearchLimits, ThroughputPlan, baselines, plan_throughput
+from nnapi_prof.partition import (
+    ParallelPlan,
+    SearchLimits,
+    ThroughputPlan,
+    baselines,
+    plan_parallel,
+    plan_throughput,
+)
 from nnapi_prof.partition.flights import ONE_BY_ONE, RateRule
 from nnapi_prof.partition.queues import Dispatch
 
@@ -181,6 +188,51 @@ def partition_frames(
     return plans, frames, predicted
 
 
+SERIAL, OVERLAPPED = "one segment after the other", "branches at once"
+
+
+def plan_branches(
+    model: Model,
+    costs: Costs,
+    contention: float | Mapping[tuple[str, str], float] | None,
+    seconds: float | None,
+    listener: Listener = SILENT,
+) -> ParallelPlan:
+    """A schedule of one frame whose segments may overlap, with the bound that says first whether it
+    is worth looking for one. Planning takes ``seconds`` at most. Raises as
+    :func:`partition_frames`."""
+    if not isinstance(contention, Mapping):
+        arguments.number("contention", contention, 1)
+    if costs.objective is not None:
+        raise UsageError(f"these costs are {costs.objective}: branches at once are for latency")
+    slower = costs.contention if contention is None else given(costs.priced.targets, contention)
+    with listener.working("planning branches at once"):
+        return plan_parallel(
+            model.graph,
+            costs.priced,
+            contention=slower.factors,
+            limits=None if seconds is None else SearchLimits(seconds),
+            report=tell_planning(lambda *told: listener.progress(Progress(*told)), PLANNING),
+        )
+
+
+def with_branches(plans: Sequence[Plan], parallel: ParallelPlan) -> tuple[Plan, FramePlan] | None:
+    """The schedule, to stand behind ``plans``, and the two ways of running a frame: by the first
+    plan, which is meant until the other one ran faster, and by the schedule. None where nothing is
+    to be gained."""
+    if not parallel.tried or parallel.gain <= 1:
+        return None
+    serial_ns = plans[0].predicted_ns
+    return parallel.plan, FramePlan(
+        (
+            FrameWay(SERIAL, (Choice(0),), 1, 1e9 / serial_ns if serial_ns > 0 else None),
+            FrameWay(
+                OVERLAPPED, (Choice(len(plans)),), 1, 1e9 / parallel.latency_ns, overlaps=True
+            ),
+        )
+    )
+
+
 def _listed(
     plan: ThroughputPlan, rivals: Sequence[Plan], frames_in_flight: int
 ) -> tuple[tuple[Plan, ...], FramePlan]:
@@ -218,12 +270,13 @@ def verified_frames(
     options: RunOptions,
     listener: Listener = SILENT,
 ) -> Bundle:
-    """The bundle with the way of running frames that is fastest on the device, the CPU engine on
-    every core among them."""
+    """The bundle with the way of running frames that is fastest on the device: for many at once the
+    CPU engine on every core is among them."""
     assert bundle.frames is not None
     info = client.info()
     frames = bundle.frames
-    rule = None if info.simulated else all_cores(bundle, info.cpus)
+    many = any(way.in_flight > 1 for way in frames.ways)
+    rule = all_cores(bundle, info.cpus) if many and not info.simulated else None
     if rule is not None:
         frames = replace(frames, ways=(*frames.ways, rule))
 

@@ -28,6 +28,9 @@ class FrameWay:
     """Frames; None where nothing predicts it."""
     threads: int | None = None
     """Of the CPU engine, on any core; None: what the bundle's conditions say."""
+    overlaps: bool = False
+    """A frame's own segments may run at once: each as soon as what it reads is there, and those
+    before it on its processor are done."""
 
     def __post_init__(self) -> None:
         PlanSet(SelectionRule.MIXTURE, self.choices)  # checks the shares
@@ -43,6 +46,7 @@ class FrameWay:
             "in_flight": self.in_flight,
             "predicted_per_second": self.predicted_per_second,
             "threads": self.threads,
+            "overlaps": self.overlaps,
         }
 
     @classmethod
@@ -60,7 +64,8 @@ class FrameWay:
             raise SerializationError("a way of running frames has no number of threads")
         choices = tuple(Choice(plan, share=float(share)) for plan, share in rows)
         name = visible(str(data["name"]), 100)
-        return cls(name, choices, data["in_flight"], rate, threads)
+        overlaps = data.get("overlaps", False) is True
+        return cls(name, choices, data["in_flight"], rate, threads, overlaps)
 
 
 @dataclass(frozen=True, slots=True)

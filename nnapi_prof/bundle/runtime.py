@@ -138,8 +138,17 @@ class _Writer:
             "OUTP": ends,
             "DATA": bytes(self.data),
             **self._mixture(),
+            **self._overlaps(),
             **phones,
         }
+
+    def _overlaps(self) -> dict[str, bytes]:
+        """The section of plans whose segments may overlap, where the bundle means some to."""
+        frames = self.bundle.frames
+        if frames is None or not frames.ways[0].overlaps:
+            return {}
+        indices = _runtime_indices(self.bundle)
+        return {"OVLP": _list([_words(indices.index(c.plan)) for c in frames.ways[0].choices])}
 
     def _mixture(self) -> dict[str, bytes]:
         """The section of shares, where the bundle is a mixture."""

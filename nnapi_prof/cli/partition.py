@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from nnapi_prof.api.throughput import Throughput
     from nnapi_prof.bundle.bundle import Bundle
     from nnapi_prof.graph.plan import Plan, Segment, Target
-    from nnapi_prof.partition import CurvePoint
+    from nnapi_prof.partition import CurvePoint, ParallelPlan
 
 
 F = TypeVar("F", bound="Callable[..., Any]")
@@ -161,6 +161,11 @@ def plan_options(function: F) -> F:
     help="`throughput` is for most frames per second, with processors that work at once.",
 )
 @click.option(
+    "--parallel",
+    is_flag=True,
+    help="With the objective `latency`: run branches of one frame at once, where that is faster.",
+)
+@click.option(
     "--contention",
     type=click.FloatRange(min=1),
     help="How many times as long a processor takes while another one is busy. Default: what"
@@ -220,6 +225,10 @@ def command(
     pipeline and the best single device run as they would: what does most frames per second is
     taken (`nnapi-prof run --frames` measures them again).
 
+    With --parallel branches of one frame may run at once on different processors. A bound says
+    first what is to be had; where that is 15 % or more, a schedule is looked for, and taken if it
+    runs faster on the device.
+
     With --precisions and --accuracy-budget, targets and precisions of all regions are chosen
     together: the fastest plan whose error keeps to the budget (`nnapi-prof pareto` shows them all).
     """
@@ -251,7 +260,9 @@ def command(
     if as_json():
         from nnapi_prof.documents.plans import of_partition
 
-        print_document(of_partition(path, bundle, planned.curve, planned.throughput))
+        print_document(
+            of_partition(path, bundle, planned.curve, planned.throughput, planned.parallel)
+        )
     elif planned.throughput is not None:
         _show_throughput(bundle, planned.throughput)
     else:
@@ -259,6 +270,8 @@ def command(
         assert planned.search is not None
         unit = unit_of(bundle.simulated)
         show_curve(stdout(), planned.search, bundle.plan, options["best"], unit)
+        if planned.parallel is not None:
+            line(stdout(), f"({_about_branches(bundle, planned.parallel)})")
     say(f"bundle in {path}")
 
 
@@ -285,6 +298,16 @@ def _show(bundle: Bundle) -> None:
     for note in bundle.plan.notes:
         line(console, f"note: {note}")
     show_plans(console, f"Plan and baselines, predicted latency in {unit}", bundle.plans)
+
+
+def _about_branches(bundle: Bundle, parallel: ParallelPlan) -> str:
+    limit = f"branches at once are at most {parallel.promise:.2f} times as fast as the serial plan"
+    if not parallel.tried:
+        return f"{limit}: too little to try"
+    if bundle.frames is None:
+        return f"{limit}, and no schedule was found that is faster"
+    chosen = "runs faster, and is taken" if bundle.frames.ways[0].overlaps else "is not taken"
+    return f"{limit}; a schedule predicted to be {parallel.gain:.2f} times as fast {chosen}"
 
 
 def _show_throughput(bundle: Bundle, predicted: Throughput) -> None:

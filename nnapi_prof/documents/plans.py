@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from nnapi_prof.execution.report import OutputCheck, RunReport
     from nnapi_prof.graph.plan import Plan
     from nnapi_prof.graph.unit import Unit, UnitGraph
-    from nnapi_prof.partition import CurvePoint
+    from nnapi_prof.partition import CurvePoint, ParallelPlan
 
 
 CONDITIONS = obj(precision=TEXT, mode=TEXT, threads=COUNT, cpus=TEXT)
@@ -125,6 +125,18 @@ CURVE_POINT = obj(
 )
 
 
+PARALLEL = obj(
+    tried=described(TRUTH, "the bound promised 15 % or more: a schedule was looked for"),
+    promise=described(NUMBER_OR_NULL, "no schedule is as many times as fast as the serial plan"),
+    serial_ns=described(NUMBER, "predicted, of the serial plan"),
+    latency_ns=described(NUMBER, "predicted, of the schedule; serial_ns where there is none"),
+    lanes=described(array(TEXT), "cpu or an accelerator"),
+    spans=described(
+        array(obj(lane=COUNT, start_ns=NUMBER, end_ns=NUMBER)), "when each segment runs, predicted"
+    ),
+)
+
+
 @document(
     "partition",
     1,
@@ -145,6 +157,7 @@ CURVE_POINT = obj(
     throughput=described(
         nullable(THROUGHPUT), "what was predicted of frames at once, measured one at a time"
     ),
+    parallel=described(nullable(PARALLEL), "one frame's branches at once, where asked for"),
     notes=NOTES,
 )
 def of_partition(
@@ -152,6 +165,7 @@ def of_partition(
     bundle: Bundle,
     curve: Iterable[CurvePoint] = (),
     throughput: Throughput | None = None,
+    parallel: ParallelPlan | None = None,
 ) -> Document:
     return properties(
         "partition",
@@ -164,6 +178,7 @@ def of_partition(
         curve=[properties(CURVE_POINT, point, segments=point.n_segments) for point in curve],
         frames=bundle.frames and of_frames(bundle.frames),
         throughput=throughput and of_throughput(throughput),
+        parallel=parallel and properties(PARALLEL, parallel),
     )
 
 

@@ -15,6 +15,7 @@ from nnapi_prof.documents.schema import (
     NUMBER_OR_NULL,
     TEXT,
     TEXT_OR_NULL,
+    TRUTH,
     Document,
     array,
     choice,
@@ -77,6 +78,7 @@ WAY = obj(
     in_flight=described(COUNT, "frames on their way at most"),
     frames_per_second=described(NUMBER_OR_NULL, "predicted; null where nothing predicts it"),
     threads=described(COUNT_OR_NULL, "of the CPU engine; null: those of the conditions"),
+    overlaps=described(TRUTH, "a frame's own segments may run at once"),
     plans=SHARES,
 )
 FRAMES = obj(
@@ -110,6 +112,7 @@ def of_frames(frames: FramePlan) -> Document:
                 "in_flight": way.in_flight,
                 "frames_per_second": way.predicted_per_second,
                 "threads": way.threads,
+                "overlaps": way.overlaps,
                 "plans": _shares(way),
             }
             for way in frames.ways

@@ -254,7 +254,9 @@ def time_frames(
             conditions=conditions_of(way, options.conditions),
         )
         shares = [(len(p.segments), c.share) for p, c in zip(plans, way.choices, strict=True)]
-        frames = FramesSpec(tuple(shares), way.in_flight, 1 if simulated else VARIANTS)
+        frames = FramesSpec(
+            tuple(shares), way.in_flight, 1 if simulated else VARIANTS, way.overlaps
+        )
         feed = feed_of(bundle, values, request)
         request.add_action(
             build_action(

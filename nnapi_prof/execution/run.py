@@ -126,11 +126,14 @@ def run_bundle(
             f" value for these inputs{expected_error} ({bundle.mixed.metric})"
         )
     frames: tuple[WayRun, ...] = ()
-    if options.frames:
+    n_frames = options.frames
+    if bundle.frames is not None and bundle.frames.ways[0].overlaps:
+        n_frames = n_frames or options.runs  # in order, as above, it is not meant to run
+    if n_frames:
         ways = ways_of(bundle)
         if not options.baselines:
             ways = replace(ways, ways=ways.ways[:1])
-        frames = time_frames(bundle, ways, inputs, client, options, options.frames, progress)
+        frames = time_frames(bundle, ways, inputs, client, options, n_frames, progress)
         notes += frame_notes(frames)
     notes += [f"{run.plan.name}: {flag}" for run in runs for flag in run.flags]
     if runs[0].error is not None:

@@ -159,10 +159,12 @@ class Request:
         )
         return number
 
-    def frames(self, in_flight: int, variants: int, *plans: tuple[int, float]) -> bytes:
+    def frames(
+        self, in_flight: int, variants: int, *plans: tuple[int, float], overlaps: int = 0
+    ) -> bytes:
         """What stands behind the segments of an action with :data:`FRAMES`."""
         return words(in_flight, variants, len(plans)) + b"".join(
-            struct.pack("<Id", *plan) for plan in plans
+            struct.pack("<IId", n_segments, overlaps, share) for n_segments, share in plans
         )
 
     def segment(

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from agent_packer import (
+    ADD,
     BURST,
     CPU,
     FRAMES,
@@ -18,6 +19,7 @@ from agent_packer import (
     SEGMENT,
     UNTIMED,
     Agent,
+    Model,
     Request,
     tensor,
     unary,
@@ -111,6 +113,46 @@ def test_contention_is_felt(agent: Agent, phone: Path) -> None:
     description["contention"] = {"value": 1.5, "unit": "ratio", "origin": "a test"}
     phone.write_text(json.dumps(description))
     assert 1.01 * before < took() < 1.5 * before
+
+
+def test_branches_of_one_frame_overlap_where_it_is_said(agent: Agent, phone: Path) -> None:
+    """Two segments of which none reads what the other writes, and one that reads what both do."""
+
+    def frames(overlaps: int, phone_faults: str = "") -> dict[str, Any]:
+        agent.env["NNAPI_EMULATOR_FAULTS"] = phone_faults
+        request = Request()
+        relu = request.model(unary(RELU, WIDTH))
+        both = Model()
+        ends = [both.tensor(WIDTH), both.tensor(WIDTH)]
+        added = both.add(ADD, [*ends, both.scalar(0)], WIDTH)
+        model = request.model(both.pack(ends, [added]))
+        tensors = [tensor(RANDOM, WIDTH, value=3), *[tensor(SEGMENT, WIDTH)] * 2]
+        segments = [
+            request.segment(CPU, relu, [0], [1]),
+            request.segment(NNAPI, relu, [0], [2], GPU),
+            request.segment(CPU, model, [1, 2], [3]),
+        ]
+        tensors.append(tensor(SEGMENT, WIDTH, keep=True))
+        plans = request.frames(1, 2, (3, 1.0), overlaps=overlaps)
+        request.action(tensors, segments, flags=FRAMES, frames=plans, runs=(N, N))
+        (result,) = agent.run(request).results
+        assert result["status"] == "ok", result
+        told: dict[str, Any] = result["frames"]
+        return told
+
+    cpu, gpu, after = (
+        {n: (begin, end) for n, begin, end in zip(s[::3], s[1::3], s[2::3], strict=True)}
+        for s in frames(1)["spans"]
+    )
+    assert len(cpu) == len(gpu) == len(after) == N
+    overlapping = [n for n in range(N) if cpu[n][0] < gpu[n][1] and gpu[n][0] < cpu[n][1]]
+    assert len(overlapping) == N
+    assert all(max(cpu[n][1], gpu[n][1]) <= after[n][0] for n in range(N))
+    serial = frames(0)["spans"]
+    assert all(a <= b for a, b in zip(serial[0][2::3], serial[1][1::3], strict=True))
+    failing = frames(1, "fail:execute:RELU:1:5/7@sim-gpu")
+    n_failed = failing["outcome"].count("failed")
+    assert 1 <= n_failed < N and failing["outcome"].count("same") == N - n_failed
 
 
 def test_one_at_a_time(agent: Agent, phone: Path) -> None:

@@ -64,7 +64,7 @@ def test_a_bundle_of_frames_and_its_run(cli: Cli, profiled: Profiled, tmp_path: 
     assert ways[0]["in_flight"] <= 4
     assert sum(plan["share"] for plan in ways[0]["plans"]) == pytest.approx(1.0)
 
-    document = cli("run", folder, "--frames", 30, "--json").document("run")
+    document = cli("run", *named(profiled)[:2], folder, "--frames", 30, "--json").document("run")
     assert [row["how"] for row in document["frames"]] == [way["how"] for way in ways]
     measured = {row["how"]: row["frames_per_second"]["measured"] for row in document["frames"]}
     assert document["frames"][0]["frames_per_second"]["predicted"] == pytest.approx(
@@ -84,7 +84,7 @@ def test_frames_per_second_for_people(cli: Cli, profiled: Profiled, tmp_path: Pa
     assert "slow each other down 1.1 times is assumed" in " ".join(out.split())
     assert "Frames per second, predicted, simulated" in out and "% of frames" in out
     assert "best single device" in out and "measured one at a time" in out
-    out = cli("run", folder, "--frames", 20, "--no-baselines").out
+    out = cli("run", *named(profiled)[:2], folder, "--frames", 20, "--no-baselines").out
     assert "gave, bit by bit, what their plan gives alone" in out
     out = cli("convert", folder, "--format", "runtime", "-o", tmp_path / "net.nnprt").out
     assert (tmp_path / "net.nnprt").exists()

@@ -149,6 +149,8 @@ class FramesSpec:
     """Frames on their way at most, 1 to :data:`MAX_IN_FLIGHT`."""
     variants: int = 1
     """Inputs that frames take in turn: number n is the tensors' own, turned by n elements."""
+    overlaps: bool = False
+    """A frame's own segments run as soon as what they read is there, not one after the other."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -169,7 +169,10 @@ def _action(action: ActionSpec, strings: _Strings) -> bytes:
     if action.frames is not None:
         frames = action.frames
         out += struct.pack("<III", frames.in_flight, frames.variants, len(frames.plans))
-        out += b"".join(struct.pack("<Id", *plan) for plan in frames.plans)
+        out += b"".join(
+            struct.pack("<IId", n_segments, frames.overlaps, share)
+            for n_segments, share in frames.plans
+        )
     return bytes(out)
 
 
