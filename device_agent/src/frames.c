@@ -1,3 +1,5 @@
+#define _POSIX_C_SOURCE 200809L
+
 #include "frames.h"
 
 #include <stdlib.h>
@@ -122,7 +124,8 @@ static int describe_models(struct np_frames *self, const struct np_session *sess
 static uint8_t *make_input(const struct np_session *session, const struct np_tensor *tensor,
                            uint32_t variant) {
   uint8_t *plain = calloc(tensor->n_bytes, 1);
-  uint8_t *turned = aligned_alloc(64, (tensor->n_bytes + 63) / 64 * 64);
+  void *memory = NULL; /* Android's C library has no aligned_alloc at API level 27 */
+  uint8_t *turned = posix_memalign(&memory, 64, tensor->n_bytes) == 0 ? memory : NULL;
   if (plain && turned) {
     if (tensor->source == NP_FROM_BLOB) {
       memcpy(plain, session->blobs[tensor->value].data, tensor->n_bytes);

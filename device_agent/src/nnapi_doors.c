@@ -11,12 +11,6 @@
 
 #include "np_doors.h"
 
-#define NAME(result, name, parameters, level) #name,
-
-static const char *const function_names[] = {NP_NNAPI_FUNCTIONS(NAME)};
-
-enum { N_FUNCTIONS = sizeof function_names / sizeof *function_names };
-
 /* The table's field of a function, as a pointer to what it holds. */
 static void *slot_of(struct np_nnapi *nnapi, uint32_t index) {
   return (char *)&nnapi->table + index * sizeof(void *);
@@ -32,8 +26,9 @@ enum np_door np_door_of(void *handle, const char *library) {
 static void fill_by_name(struct np_nnapi *nnapi) {
   const char *prefix = nnapi->door == NP_DOOR_NEURON ? NP_NEURON_PREFIX : NP_NNAPI_PREFIX;
   char name[128];
-  for (uint32_t i = 0; i < N_FUNCTIONS; i++) {
-    (void)snprintf(name, sizeof name, "%s%s", prefix, function_names[i] + strlen(NP_NNAPI_PREFIX));
+  for (uint32_t i = 0; i < np_nnapi_n_functions(); i++) {
+    (void)snprintf(name, sizeof name, "%s%s", prefix,
+                   np_nnapi_function_name(i) + strlen(NP_NNAPI_PREFIX));
     void *function = dlsym(nnapi->handle, name);
     memcpy(slot_of(nnapi, i), &function, sizeof function);
   }
@@ -56,11 +51,10 @@ static int copy_carefully(const void *from, void *to, size_t n) {
   return copied ? 0 : -1;
 }
 
-#define ENTRY(name) #name,
+#define ENTRY(name) #name "\0"
 
-static const char *const sl_names[] = {NP_SL_FUNCTIONS(ENTRY, ENTRY)};
-
-enum { N_SL_FUNCTIONS = sizeof sl_names / sizeof *sl_names };
+/* The table's names, one after the other. */
+static const char sl_names[] = NP_SL_FUNCTIONS(ENTRY, ENTRY);
 
 static enum np_status refuse(const struct np_nnapi *nnapi, struct np_message *why,
                              const char *what) {
@@ -95,17 +89,19 @@ static enum np_status fill_from_table(struct np_nnapi *nnapi, struct np_message 
   if (copy_carefully(given, &table, sizeof table) != 0) {
     return refuse(nnapi, why, "its table ends before the functions of feature level 5 do");
   }
-  for (uint32_t i = 0; i < N_SL_FUNCTIONS; i++) {
+  const char *from =
+      (const char *)&table + offsetof(struct np_sl_table, ANeuralNetworksBurst_create);
+  for (const char *name = sl_names; *name; name += strlen(name) + 1) {
     void *function;
-    memcpy(&function, (const char *)&table.ANeuralNetworksBurst_create + i * sizeof function,
-           sizeof function);
+    memcpy(&function, from, sizeof function);
+    from += sizeof function;
     Dl_info info;
     if (function && dladdr(function, &info) == 0) {
-      (void)snprintf(what, sizeof what, "its %s points into no library", sl_names[i]);
+      (void)snprintf(what, sizeof what, "its %s points into no library", name);
       return refuse(nnapi, why, what);
     }
-    for (uint32_t f = 0; f < N_FUNCTIONS; f++) {
-      if (strcmp(sl_names[i], function_names[f]) == 0) {
+    for (uint32_t f = 0; f < np_nnapi_n_functions(); f++) {
+      if (strcmp(name, np_nnapi_function_name(f)) == 0) {
         memcpy(slot_of(nnapi, f), &function, sizeof function);
       }
     }
