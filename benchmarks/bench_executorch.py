@@ -15,7 +15,9 @@ All run on one thread, as plans are measured by default. Printed of each model:
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -26,8 +28,7 @@ from pathlib import Path
 import torch
 
 import nnapi_prof
-from nnapi_prof.executorch import load, lower, run_file
-from nnapi_prof.executorch.aot import XnnpackPartitioner, silence, to_edge_transform_and_lower
+from nnapi_prof.executorch import load, run_file
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
 import models
@@ -36,12 +37,17 @@ RUNS = 8
 """Of each file in a round."""
 
 
-def stock(program: torch.export.ExportedProgram, path: Path) -> Path:
+def stock(program: torch.export.ExportedProgram, path: Path) -> None:
     """What ExecuTorch writes by itself."""
+    from nnapi_prof.executorch.aot import (
+        XnnpackPartitioner,
+        silence,
+        to_edge_transform_and_lower,
+    )
+
     with silence():
         edge = to_edge_transform_and_lower(program, partitioner=[XnnpackPartitioner()])
         path.write_bytes(edge.to_executorch().buffer)
-    return path
 
 
 def methods(paths: dict[str, Path]) -> dict[str, Callable[[tuple[torch.Tensor, ...]], object]]:
@@ -77,6 +83,9 @@ def ratio(times: dict[str, list[float]], mine: str, theirs: list[str]) -> float:
 
 
 def measure(name: str, rounds: int, folder: Path) -> None:
+    from nnapi_prof.executorch import lower
+    from nnapi_prof.executorch.aot import silence
+
     make, shape = models.MODELS[name]
     module = models.initialise(make())
     torch.manual_seed(0)
@@ -89,7 +98,7 @@ def measure(name: str, rounds: int, folder: Path) -> None:
     plan = nnapi_prof.partition(model, costs)
     cpu = nnapi_prof.partition(model, costs, pin="*=cpu")
     scripted = replace(cpu, model=nnapi_prof.load(script, "x".join(map(str, shape)), name=name))
-    paths = {"stock": stock(program, folder / "stock.pte")}
+    stock(program, folder / "stock.pte")
     files = {
         "xnnpack": lower(cpu),
         "scripted": lower(scripted),
@@ -97,31 +106,46 @@ def measure(name: str, rounds: int, folder: Path) -> None:
         "one": lower(plan, whole=True),
         "listed": lower(nnapi_prof.partition(model, costs, pin="*=nnapi:nnapi-fast/fast")),
     }
-    paths |= {key: file.save(folder / f"{key}.pte") for key, file in files.items()}
-    times = fastest(paths, x, rounds)
-    run = run_file(paths["one"], "local", runs=30)
-    inside = sum(part.median_ns for part in run.parts)
+    for key, file in files.items():
+        file.save(folder / f"{key}.pte")
+    torch.save(x, folder / "input.pt")
+    command = [sys.executable, __file__, "--rounds", str(rounds), "--files", str(folder)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
+    times, share = json.loads(done.stdout.splitlines()[-1])
     targets = ", ".join(segment.target.key for segment in plan.plan.segments)
     rules = ["stock", "listed"]
     print(
         f"{name} ({targets}): stock {statistics.median(times['stock']) * 1e3:.2f} ms;"
         f" XNNPACK alone / stock {ratio(times, 'xnnpack', ['stock']):.3f}, of TorchScript"
         f" {ratio(times, 'scripted', ['stock']):.3f}; one call / its segments"
-        f" {run.median_ns / inside:.3f}; plan / best rule: calls"
+        f" {share:.3f}; plan / best rule: calls"
         f" {ratio(times, 'calls', rules):.3f}, one {ratio(times, 'one', rules):.3f}",
         flush=True,
     )
+
+
+def measure_files(folder: Path, rounds: int) -> None:
+    """In a process of its own, which has done nothing else: prints the times as JSON."""
+    load("local")
+    from executorch.extension.pybindings.portable_lib import _unsafe_reset_threadpool
+
+    _unsafe_reset_threadpool(1)
+    times = fastest(
+        {p.stem: p for p in folder.glob("*.pte")}, torch.load(folder / "input.pt"), rounds
+    )
+    run = run_file(folder / "one.pte", "local", runs=30)
+    print(json.dumps([times, run.median_ns / sum(part.median_ns for part in run.parts)]))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--models", nargs="+", default=sorted(models.MODELS))
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--files", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    load("local")
-    from executorch.extension.pybindings.portable_lib import _unsafe_reset_threadpool
-
-    _unsafe_reset_threadpool(1)
+    if options.files is not None:
+        measure_files(options.files, options.rounds)
+        return
     with tempfile.TemporaryDirectory() as folder:
         for name in options.models:
             measure(name, options.rounds, Path(folder))
