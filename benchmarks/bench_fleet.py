@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import nnapi_prof as np_
+import nnapi_prof as nnp
 from nnapi_prof.device.fleet import FleetSpec
 from nnapi_prof.partition import make_problem, plan_problem
 from nnapi_prof.partition.fleet_search import latency_of
@@ -45,14 +45,14 @@ def saved(name: str, folder: Path) -> Path:
 
 def choose(name: str, fleet: FleetSpec, folder: Path, profiled: int) -> dict[str, Any]:
     """The curve of one model, and what was measured."""
-    model = np_.load(saved(name, folder))
+    model = nnp.load(saved(name, folder))
     began = time.monotonic()
     costs = {}
     for phone in fleet.phones():
-        costs[phone.serial] = np_.estimate(model, phone.serial)
+        costs[phone.serial] = nnp.estimate(model, phone.serial)
         print(f"\r{name}: costs of {len(costs)} phones", end="", file=sys.stderr, flush=True)
     priced_s, began = time.monotonic() - began, time.monotonic()
-    chosen = np_.fleet(model, costs, k=MOST, seconds=600)
+    chosen = nnp.fleet(model, costs, k=MOST, seconds=600)
     print(f"; chosen in {time.monotonic() - began:.0f} s", file=sys.stderr)
     row: dict[str, Any] = {
         "model": name,
@@ -71,7 +71,7 @@ def choose(name: str, fleet: FleetSpec, folder: Path, profiled: int) -> dict[str
     for number in range(profiled):
         index = number * fleet.n // profiled
         serial = FleetSpec(fleet.n, fleet.seed, index).serial
-        measured = np_.profile(model, serial, costs=folder / "costs.sqlite", preferences=["fast"])
+        measured = nnp.profile(model, serial, costs=folder / "costs.sqlite", preferences=["fast"])
         problem = make_problem(model.graph, measured.priced)
         best = plan_problem(problem, True, with_curve=False).best.predicted_ns
         ns = latency_of(problem, chosen.search.plans[three.plan_of[index]])

@@ -29,7 +29,7 @@ from pathlib import Path
 REPO = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPO))
 
-import nnapi_prof as np_  # noqa: E402
+import nnapi_prof as nnp  # noqa: E402
 from examples.models import MODELS, save  # noqa: E402
 from nnapi_prof.api.events import SILENT  # noqa: E402
 from nnapi_prof.device.find import list_phones, phone_file  # noqa: E402
@@ -58,12 +58,12 @@ def with_contention(name: str, factor: float, folder: Path) -> Path:
 
 
 def bench(
-    model: np_.Model, device: str, contention: float | None, table: Path, frames: int, label: str
+    model: nnp.Model, device: str, contention: float | None, table: Path, frames: int, label: str
 ) -> bool:
     """A row of the table; whether it keeps what is asked."""
     is_local = device == "local"
-    costs = np_.profile(model, device=device, costs=table, listener=SILENT)
-    planned = np_.partition(
+    costs = nnp.profile(model, device=device, costs=table, listener=SILENT)
+    planned = nnp.partition(
         model, costs, objective="throughput", contention=contention, listener=SILENT
     )
     assert planned.frames is not None
@@ -72,7 +72,7 @@ def bench(
     if rule is not None and not any(way.name == ALL_CORES for way in ways.ways):
         ways = replace(ways, ways=(*ways.ways, rule))
         planned = replace(planned, converted=replace(planned.bundle, frames=ways))
-    result = np_.run(planned, frames=frames, runs=3, listener=SILENT)
+    result = nnp.run(planned, frames=frames, runs=3, listener=SILENT)
     runs = {run.way.name: run for run in result.run.frames}
     first = result.run.frames[0]
     rate, throughput = first.frames_per_second, planned.throughput
@@ -115,7 +115,7 @@ def main() -> int:
             path, table = folder / f"{name}.pt", folder / "costs.sqlite"
             size = None if args.local else args.size
             shape = save(name, path, size=size)
-            model = np_.load(path, inputs=["x".join(map(str, shape))])
+            model = nnp.load(path, inputs=["x".join(map(str, shape))])
             if args.local:
                 good &= bench(model, "local", None, table, args.frames, "local")
                 continue

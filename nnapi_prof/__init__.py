@@ -1,11 +1,11 @@
 """Measures PyTorch models on Android NNAPI accelerators, then decides what runs where.
 
-    import nnapi_prof as np_
+    import nnapi_prof as nnp
 
-    model = np_.load("model.pt", inputs=["1x3x224x224"])
-    costs = np_.profile(model, device="sim:npu-phone")
-    plan = np_.partition(model, costs)
-    result = np_.run(plan, device="sim:npu-phone")
+    model = nnp.load("model.pt", inputs=["1x3x224x224"])
+    costs = nnp.profile(model, device="sim:npu-phone")
+    plan = nnp.partition(model, costs)
+    result = nnp.run(plan, device="sim:npu-phone")
     result.report("out.html")
 
 :func:`load` takes files and models in memory; :func:`profile`, :func:`read_costs` and

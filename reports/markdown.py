@@ -172,7 +172,7 @@ def _plan(data: ReportData) -> Iterator[str]:
 def _baselines(data: ReportData, plans: pd.DataFrame) -> Iterator[str]:
     predicted_unit, measured_unit = _units_of(data)
     yield from _section(
-        "Baselines", "What one would do without searching, under the same costs and conditions."
+        "Baselines", "Simple strategies, for comparison, under the same costs and conditions."
     )
     rows = []
     for place, row in enumerate(plans.to_dict("records")):

@@ -149,7 +149,7 @@ class Costs:
         ``cost`` changes of its units, times the weight. The plan is as exact as for latency.
 
             watts = {"cpu": 2.5, "nnapi:sim-npu/*": 0.9}
-            frugal = np_.partition(model, costs.adjusted(weight=watts, name="energy", unit="mJ"))
+            frugal = nnp.partition(model, costs.adjusted(weight=watts, name="energy", unit="mJ"))
 
         ``unit`` is that of ms x weight, and ``name`` what is made least, for people. Raises
         UsageError where either says what is no number from 0 on, or a pattern fits no target.

@@ -102,7 +102,7 @@ def write_bundle(path: Path, bundle: Bundle, model: Path) -> None:
     """
     if path.exists() and not (path / "manifest.json").is_file():
         raise UsageError(
-            f"{path} exists and is no bundle: name another {option('output')} or remove it"
+            f"{path} exists and is not a bundle: name another {option('output')} or remove it"
         )
     path = path.resolve()
     temporary = path.with_name(path.name + ".part")
@@ -193,7 +193,7 @@ def check_bundle(path: Path) -> Path:
     if not path.exists():
         raise UsageError(f"bundle {path} does not exist: `nnapi-prof partition` makes one")
     if not manifest_file.is_file():
-        raise UsageError(f"{path} is no bundle: `nnapi-prof partition` makes one")
+        raise UsageError(f"{path} is not a bundle: `nnapi-prof partition` makes one")
     manifest = _unchecked(manifest_file)
     plan_set = manifest.get("plan_set")
     set_version = plan_set.get("version") if isinstance(plan_set, dict) else None

@@ -126,7 +126,7 @@ def _check(report: Path) -> None:
         raise UsageError(f"-o {report} is a folder: name the report's file in it")
     bundle = report.with_suffix(".nnprof")
     if bundle.exists() and not (bundle / "manifest.json").is_file():
-        raise UsageError(f"{bundle} exists and is no bundle: name another -o or remove it")
+        raise UsageError(f"{bundle} exists and is not a bundle: name another -o or remove it")
 
 
 def _show(result: PipelineResult) -> None:

@@ -205,10 +205,13 @@ def _effort(outcome: ProfileOutcome) -> str:
     )
     if outcome.n_exhaustive:
         words += (
-            f"; every convex region on every target would be {outcome.n_exhaustive}"
-            f" ({outcome.n_rows / outcome.n_exhaustive:.1%})"
+            f"; {outcome.n_rows} of {outcome.n_exhaustive} possible measurements"
+            f" ({outcome.n_rows / outcome.n_exhaustive:.1%}) were enough"
         )
-    return f"{words}; more could save {outcome.potential:.1%} at most, by the costs' intervals"
+    return (
+        f"{words}; measuring more would improve the plan by at most {outcome.potential:.1%}, by the"
+        " costs' intervals"
+    )
 
 
 def _summarise(graph: UnitGraph, outcome: ProfileOutcome, location: str) -> None:

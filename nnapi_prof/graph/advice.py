@@ -23,6 +23,10 @@ GOOD_ENOUGH = 0.85
 """Of rewrites, one that saves this share of what the best does and changes less is chosen."""
 
 
+MOST_NS = 1e15
+"""Nothing here runs for eleven days."""
+
+
 class Hindrance(enum.Enum):
     """What stands in the way of a faster plan."""
 
@@ -135,7 +139,7 @@ class Advice:
         simulated = " (simulated)" if self.simulated else ""
         text = (
             f"{self.cause}. {self.remedy[0].upper()}{self.remedy[1:]} would save"
-            f" {amount(self.saves_ns)}{simulated} of {amount(self.before_ns)}, predicted"
+            f" {amount(max(0.0, self.saves_ns))}{simulated} of {amount(self.before_ns)}, predicted"
         )
         if not self.sure:
             text += "; whether the accelerator runs it was never tried on this device"
@@ -191,15 +195,20 @@ def _advice(row: dict[str, Any]) -> Advice:
         rewrite = Rewrite(**texts, exact=bool(rewrite["exact"]))
     if verified is not None:
         numbers = {name: float(verified[name]) for name in ("before_ns", "after_ns", "moved")}
+        if not all(0 <= numbers[name] <= MOST_NS for name in ("before_ns", "after_ns")):
+            raise ValueError(f"plans took {numbers}")
         verified = Verified(**numbers, failure=str(verified["failure"]))
+    before, after = float(row["before_ns"]), float(row["after_ns"])
+    if not all(0 <= ns <= MOST_NS for ns in (before, after)):
+        raise ValueError(f"a plan takes {before} ns, or {after}")
     return Advice(
         kind=Hindrance(row["kind"]),
         units=tuple(map(int, row["units"])),
         labels=tuple(map(str, row["labels"])),
         targets=tuple(map(str, row["targets"])),
         reasons=tuple(map(str, row["reasons"])),
-        before_ns=float(row["before_ns"]),
-        after_ns=float(row["after_ns"]),
+        before_ns=before,
+        after_ns=after,
         rewrite=rewrite,
         sure=bool(row["sure"]),
         simulated=bool(row["simulated"]),

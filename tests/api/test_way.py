@@ -114,7 +114,7 @@ def test_a_plan_in_a_folder(way: Way, tmp_path: Path) -> None:
     assert np_.run(folder, device=PHONE, runs=2, baselines=False).agrees
     compared = np_.compare([way.result, folder])
     assert list(compared.frame()["measured_ms"]) == [way.result.latency_ms] * 2
-    with pytest.raises(UsageError, match=r"is no bundle|does not exist"):
+    with pytest.raises(UsageError, match=r"is not a bundle|does not exist"):
         np_.read_plan(tmp_path)
 
 

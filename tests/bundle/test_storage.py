@@ -149,7 +149,7 @@ def test_a_bundle_replaces_a_bundle_and_nothing_else(
     other = tmp_path / "photos"
     other.mkdir()
     (other / "holiday.jpg").write_bytes(b"precious")
-    with pytest.raises(UsageError, match="exists and is no bundle"):
+    with pytest.raises(UsageError, match="exists and is not a bundle"):
         write_bundle(other, bundle, written / "model.pt")
     assert (other / "holiday.jpg").read_bytes() == b"precious"
 

@@ -159,7 +159,7 @@ def test_partition_writes_over_nothing_but_bundles(
     named = ("--input", INPUT, "--costs", profiled.costs, "--output", precious)
     result = cli("partition", *SIM, *named, profiled.model)
     assert result.code == 2
-    assert f"{precious} exists and is no bundle: name another --output" in result.error
+    assert f"{precious} exists and is not a bundle: name another --output" in result.error
     assert [p.name for p in precious.iterdir()] == ["thesis.tex"]
 
 

@@ -109,7 +109,7 @@ def cores_that_are_none(at: Place) -> Arguments:
     return partition(at, "--cpus", "little")
 
 
-@provoked(2, "{tmp} exists and is no bundle: name another --output or remove it")
+@provoked(2, "{tmp} exists and is not a bundle: name another --output or remove it")
 def an_output_that_is_no_bundle(at: Place) -> Arguments:
     at.file("thesis.tex")
     return [*partition(at)[:-1], "-o", at.tmp, at.model]
