@@ -155,7 +155,7 @@ def test_a_bundle_replaces_a_bundle_and_nothing_else(
 
 
 def test_what_is_no_bundle(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no bundle: `nnapi-prof partition` makes one"):
+    with pytest.raises(UsageError, match="not a bundle: `nnapi-prof partition` makes one"):
         read_bundle(tmp_path)
 
 

@@ -273,7 +273,7 @@ def test_what_cannot_be_written_is_told_before_the_work(
     (tmp_path / "dir.html").mkdir()
     assert "is a folder" in go(output=tmp_path / "dir.html").error
     (tmp_path / "mine.nnprof").mkdir()
-    assert "no bundle" in go(output=tmp_path / "mine.html").error
+    assert "not a bundle" in go(output=tmp_path / "mine.html").error
     assert count_rows(tmp_path / "c.sqlite") == 0
 
 

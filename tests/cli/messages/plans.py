@@ -123,7 +123,7 @@ def a_bundle_that_is_missing(at: Place) -> Arguments:
     return ["run", *SIM, at.tmp / "absent.nnprof"]
 
 
-@provoked(2, facts=("{tmp}", "no bundle", "nnapi-prof partition"))
+@provoked(2, facts=("{tmp}", "not a bundle", "nnapi-prof partition"))
 def a_folder_that_is_no_bundle(at: Place) -> Arguments:
     return ["report", at.tmp]
 
