@@ -1,0 +1,373 @@
+"""``nnapi-prof lab``: Measure on the phones of many hosts at once: worker, profile, status, phones,
+cancel."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nnapi_prof.cli.command import Group
+from nnapi_prof.cli.options import (
+    HELP,
+    common_options,
+    conditions_options,
+    costs_option,
+    input_option,
+)
+from nnapi_prof.cli.output import (
+    as_json,
+    boxed,
+    current,
+    line,
+    ms,
+    plain,
+    print_document,
+    say,
+    stderr,
+    stdout,
+    unit_of,
+)
+
+if TYPE_CHECKING:
+    from nnapi_prof.lab.phones import Phone
+    from nnapi_prof.lab.run import Job, Outcome
+
+INTERRUPTED = 130
+SHOWN = 30
+"""Rows of the table that moves."""
+
+scheduler_option = click.option(
+    "--scheduler", required=True, metavar="ADDRESS", help="Of the lab: tcp://HOST:8786."
+)
+
+
+@click.group("lab", cls=Group, context_settings=HELP)
+def command() -> None:
+    """Measure on the phones of many hosts at once, into one cost table.
+
+    Needs `pip install nnapi-prof[lab]`. A scheduler is Dask's own (`dask scheduler`).
+    """
+
+
+@command.command(
+    "worker",
+    context_settings=HELP,
+    examples=[
+        "nnapi-prof lab worker --scheduler tcp://lab:8786",
+        "nnapi-prof lab worker --scheduler tcp://lab:8786 --phone sim:npu-phone",
+    ],
+)
+@common_options
+@scheduler_option
+@click.option(
+    "--phone",
+    "serials",
+    multiple=True,
+    metavar="SERIAL",
+    help="What --device takes; repeatable. Default: all phones connected to this host.",
+)
+@click.option(
+    "--slots",
+    type=click.IntRange(min=1),
+    help="Phones that are measured at once. Default: all.",
+)
+def worker(scheduler: str, serials: tuple[str, ...], slots: int | None) -> int:
+    """Offer the phones of this host to a lab, until Ctrl-C.
+
+    Each phone is a Dask resource of its own. Where the scheduler goes away, it is looked for again.
+    """
+    import asyncio
+
+    from nnapi_prof.lab.cluster import distributed, serve
+
+    distributed()
+    phones = _shelf(serials)
+    if as_json():
+        from nnapi_prof.documents.lab import of_lab_worker
+
+        print_document(of_lab_worker(scheduler, phones))
+    else:
+        _show_phones(phones)
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(serve(scheduler, phones, slots or len(phones), say))
+    return INTERRUPTED
+
+
+def _shelf(serials: Sequence[str]) -> list[Phone]:
+    from nnapi_prof.errors import DeviceNotFound
+    from nnapi_prof.lab.phones import shelf
+
+    phones, silent = shelf(serials, say)
+    for serial, reason in silent:
+        say(f"note: {serial} does not answer and is left out: {reason}")
+    if not phones:
+        raise DeviceNotFound(
+            "no phone is connected to this host: connect one, or name one with --phone, as in"
+            " sim:npu-phone"
+        )
+    return phones
+
+
+@command.command(
+    "profile",
+    context_settings=HELP,
+    examples=[
+        "nnapi-prof lab profile --phones sim:npu-phone --phones sim:gpu-phone model.pt",
+        "nnapi-prof lab profile --scheduler tcp://lab:8786 --phones 'android=14,soc=SM*' *.pt2",
+    ],
+)
+@common_options
+@click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    help="Of the lab: tcp://HOST:8786. Default: a cluster on this host, of its own phones.",
+)
+@click.option(
+    "--phones",
+    "selectors",
+    multiple=True,
+    metavar="SELECTOR",
+    help="Patterns of names, fingerprints or serials, or soc=, android=, abi=, host= PATTERN; terms"
+    " joined by commas hold together, repeated options are alternatives. Without --scheduler, names"
+    " of devices: serials, HOST:PORT, sim:NAME. Default: all.",
+)
+@click.option(
+    "--patience-s",
+    type=click.FloatRange(min=0),
+    default=600.0,
+    show_default=True,
+    help="How long a phone in use elsewhere, one that no worker offers, or a scheduler that went"
+    " away is waited for.",
+)
+@input_option
+@costs_option
+@conditions_options
+@click.option("--fresh", is_flag=True, help="Measure again what the cost table has already.")
+@click.option(
+    "--refine/--no-refine", default=True, show_default=True, help="As in `nnapi-prof profile`."
+)
+@click.option(
+    "--runs", type=click.IntRange(1, 100_000), help="Recorded runs of one region, at most."
+)
+@click.argument(
+    "models",
+    metavar="MODEL...",
+    nargs=-1,
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+)
+def profile(
+    scheduler: str | None,
+    selectors: tuple[str, ...],
+    patience_s: float,
+    inputs: tuple[str, ...],
+    costs: str | None,
+    models: tuple[Path, ...],
+    **options: Any,
+) -> int:
+    """Measure models on all phones of a lab, each phone one model at a time.
+
+    What the cost table has is not measured again, so that the same command goes on where one
+    stopped. A phone that drops is tried again, then set aside with its reason. All workers must
+    reach the cost table (a PostgreSQL URL, where there are several hosts) and the models' paths.
+    """
+    from nnapi_prof.costs import absolute, default_location
+    from nnapi_prof.costs.store import CostStore
+    from nnapi_prof.lab import cluster
+    from nnapi_prof.lab.run import Coordinator, jobs_of
+
+    table = absolute(default_location() if costs is None else costs)
+    cluster.distributed()
+    with CostStore(table) as store, _lab(scheduler, selectors) as (address, phones):
+        jobs = jobs_of(cluster.new_run(), models, phones, table, inputs, options)
+        with _board() as show:
+            outcome = Coordinator(
+                address, jobs, lambda t: say(f"note: {t}"), show, patience_s
+            ).run()
+        location = store.location
+    if as_json():
+        from nnapi_prof.documents.lab import of_lab_profile
+
+        print_document(of_lab_profile(location, outcome))
+    else:
+        _summarise(outcome, location)
+    if outcome.cancelled:
+        return INTERRUPTED
+    return 1 if outcome.failed else 0
+
+
+@contextmanager
+def _lab(scheduler: str | None, selectors: Sequence[str]) -> Iterator[tuple[str, list[Phone]]]:
+    """A lab's address, and the phones that are meant."""
+    from nnapi_prof.lab import cluster
+    from nnapi_prof.lab.phones import select
+
+    if scheduler is None:
+        phones = _shelf(selectors)
+        with cluster.own_cluster(phones) as address, cluster.connected_to(address) as client:
+            say(f"Dask's dashboard: {client.dashboard_link}")
+            yield address, phones
+        return
+    with cluster.connected_to(scheduler) as client:
+        phones = select(cluster.offered(client), selectors)
+        say(f"Dask's dashboard: {client.dashboard_link}")
+    yield scheduler, phones
+
+
+@contextmanager
+def _board() -> Iterator[Callable[[Sequence[Job]], None]]:
+    """Shows how far a run is: a table that moves on a terminal, else a line for each job."""
+    console, began = stderr(), time.monotonic()
+    if not console.is_terminal or current().quiet:
+        told: set[int] = set()
+
+        def tell(jobs: Sequence[Job]) -> None:
+            for place, job in enumerate(jobs):
+                if job.over and place not in told:
+                    told.add(place)
+                    left = _left(jobs, time.monotonic() - began)
+                    say(f"{_words(job)} ({len(told)} of {len(jobs)}{left})")
+
+        yield tell
+        return
+    from rich.live import Live
+
+    with Live(console=console, transient=True, refresh_per_second=4) as live:
+
+        def draw(jobs: Sequence[Job]) -> None:
+            done = sum(job.over for job in jobs)
+            title = f"{done} of {len(jobs)}{_left(jobs, time.monotonic() - began)}"
+            table = boxed(title, ["phone", "model", "state"])
+            for job in sorted(jobs, key=lambda job: (job.over, job.future is None))[:SHOWN]:
+                table.add_row(job.phone.label, Path(job.task.model).name, _state(job))
+            live.update(table)
+
+        yield draw
+
+
+def _left(jobs: Sequence[Job], took: float) -> str:
+    """By the time that those took which are done."""
+    done = sum(job.over for job in jobs)
+    rest = len(jobs) - done
+    return f", about {took / done * rest:.0f} s left" if done and rest else ""
+
+
+def _state(job: Job) -> str:
+    if job.reason is not None:
+        return f"failed: {job.reason}"
+    if job.answer is not None:
+        return f"{job.answer.measured} measured in {job.answer.seconds:.0f} s"
+    if job.future is None and job.history:
+        return f"waits: {job.history[-1]}"
+    return "in work or in turn"
+
+
+def _words(job: Job) -> str:
+    return f"{job.phone.label}, {Path(job.task.model).name}: {_state(job)}"
+
+
+def _summarise(outcome: Outcome, location: str) -> None:
+    console = stdout()
+    simulated = {job.answer.simulated for job in outcome.profiled if job.answer is not None}
+    unit = "ms, some simulated" if len(simulated) > 1 else unit_of(True in simulated)
+    numbers = ["measured", "refused", "known before", "s", f"plan ({unit})"]
+    table = boxed(f"Run {outcome.run}", ["phone", "model"], numbers)
+    for job in outcome.profiled:
+        answer = job.answer
+        assert answer is not None
+        counts = [str(n) for n in (answer.measured, answer.refused, answer.reused)]
+        cells = [*counts, f"{answer.seconds:.1f}", ms(answer.plan_ns)]
+        table.add_row(job.phone.label, Path(job.task.model).name, *cells)
+    console.print(table)
+    for job in outcome.failed:
+        line(console, _words(job))
+    n, bad = len(outcome.profiled), len(outcome.failed)
+    what = "cancelled: " if outcome.cancelled else ""
+    words = f"{what}{n} profiled, {bad} failed, {outcome.seconds:.1f} s; costs in {location}"
+    line(console, words)
+
+
+@command.command(
+    "phones",
+    context_settings=HELP,
+    examples=["nnapi-prof lab phones --scheduler tcp://lab:8786"],
+)
+@common_options
+@scheduler_option
+def phones_command(scheduler: str) -> None:
+    """List the phones that a lab's workers offer."""
+    from nnapi_prof.lab import cluster
+
+    with cluster.connected_to(scheduler) as client:
+        phones = cluster.offered(client)
+    if as_json():
+        from nnapi_prof.documents.lab import of_lab_phones
+
+        print_document(of_lab_phones(scheduler, phones))
+    else:
+        _show_phones(phones)
+
+
+def _show_phones(phones: Sequence[Phone]) -> None:
+    table = plain(["phone", "serial", "host", "fingerprint", "SoC", "Android", "ABI"])
+    for phone in phones:
+        name = f"{phone.name} (simulated)" if phone.simulated else phone.name
+        cells = (phone.serial, phone.host, phone.fingerprint)
+        table.add_row(name, *cells, phone.soc or "–", phone.android or "–", phone.abi)
+    stdout().print(table)
+    if not phones:
+        say("note: no worker offers a phone: `nnapi-prof lab worker` does")
+
+
+@command.command(
+    "status",
+    context_settings=HELP,
+    examples=["nnapi-prof lab status --scheduler tcp://lab:8786"],
+)
+@common_options
+@scheduler_option
+def status(scheduler: str) -> None:
+    """Say how many workers and phones a lab has, and what its runs are at."""
+    from nnapi_prof.lab import cluster
+
+    with cluster.connected_to(scheduler) as client:
+        workers = len(client.scheduler_info(n_workers=-1)["workers"])
+        phones, runs = len(cluster.offered(client)), cluster.runs(client)
+        dashboard = str(client.dashboard_link)
+    if as_json():
+        from nnapi_prof.documents.lab import of_lab_status
+
+        print_document(of_lab_status(scheduler, dashboard, workers, phones, runs))
+        return
+    click.echo(f"{workers} workers with {phones} phones; Dask's dashboard: {dashboard}")
+    for run in runs:
+        states = ", ".join(f"{n} {state}" for state, n in sorted(run.states.items()))
+        click.echo(f"run {run.name}: {states}")
+
+
+@command.command(
+    "cancel",
+    context_settings=HELP,
+    examples=["nnapi-prof lab cancel --scheduler tcp://lab:8786"],
+)
+@common_options
+@scheduler_option
+@click.argument("run", required=False)
+def cancel(scheduler: str, run: str | None) -> None:
+    """End RUN, or all runs: what was measured is kept, and its `lab profile` says so."""
+    from nnapi_prof.lab import cluster
+
+    with cluster.connected_to(scheduler) as client:
+        names = cluster.cancel(client, run)
+    if as_json():
+        from nnapi_prof.documents.lab import of_lab_cancel
+
+        print_document(of_lab_cancel(scheduler, names))
+    else:
+        click.echo(f"cancelled: {', '.join(names) or 'nothing runs'}")

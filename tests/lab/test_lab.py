@@ -1,0 +1,198 @@
+"""Twelve simulated phones and two models through Dask: what dies on the way costs no row."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from nnapi_prof import profile
+from nnapi_prof.cli import main
+from nnapi_prof.costs.store import CostStore
+from nnapi_prof.documents.lab import of_lab_profile
+from nnapi_prof.lab import cluster, run
+from nnapi_prof.lab.lock import held_here
+from nnapi_prof.lab.phones import Phone, shelf
+from nnapi_prof.lab.run import Coordinator, Job, Outcome, jobs_of
+from tests.conftest import PHONES
+from tests.documents.common import check
+
+N_PHONES = 12
+OPTIONS = {"refine": False, "runs": 5, "preferences": ("fast",)}
+SAME = ("fingerprint", "signature", "target", "status", "label", "members", "samples_ns")
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # Dask's own, of processes that it starts
+
+
+class Small(nn.Module):
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.wide, self.narrow = nn.Conv2d(3, channels, 3), nn.Conv2d(channels, 2, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.narrow(torch.relu(self.wide(x)))
+
+
+@dataclass(frozen=True)
+class Lab:
+    address: str
+    phones: list[Phone]
+    models: list[Path]
+    folder: Path
+
+
+def shelf_of(folder: Path, count: int) -> list[Phone]:
+    """Simulated phones that differ in their names."""
+    described = json.loads((PHONES / "npu-phone.json").read_text())
+    serials = []
+    for number in range(count):
+        path = folder / f"phone{number}.json"
+        path.write_text(json.dumps(described | {"name": f"phone {number}"}))
+        serials.append(f"sim:{path}")
+    phones, silent = shelf(serials)
+    assert len({phone.fingerprint for phone in phones}) == count and not silent
+    return phones
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory, built_host: object) -> Iterator[Lab]:
+    folder = tmp_path_factory.mktemp("lab")
+    models = []
+    for channels in (4, 6):
+        model = torch.export.export(Small(channels).eval(), (torch.zeros(1, 3, 12, 12),))
+        models.append(folder / f"small{channels}.pt2")
+        torch.export.save(model, models[-1])
+    phones = shelf_of(folder, N_PHONES)
+    with cluster.own_cluster(phones, processes=2) as address:
+        yield Lab(address, phones, models, folder)
+
+
+def measured(
+    lab: Lab,
+    phones: Sequence[Phone],
+    costs: Path,
+    show: Callable[[Sequence[Job]], None] = lambda _: None,
+    notes: list[str] | None = None,
+    patience_s: float = 60.0,
+) -> Outcome:
+    jobs = jobs_of(cluster.new_run(), lab.models, phones, str(costs), (), OPTIONS)
+    words = [] if notes is None else notes
+    return Coordinator(lab.address, jobs, words.append, show, patience_s).run()
+
+
+def called(*words: str) -> object:
+    """The exit code of a command."""
+    with pytest.raises(SystemExit) as ended:
+        main(list(words))
+    return ended.value.code
+
+
+def rows(costs: Path) -> list[tuple[Any, ...]]:
+    """What the rows say but for when, sorted."""
+    with CostStore(costs) as store:
+        return sorted(tuple(map(str, map(row.get, SAME))) for row in store.rows())
+
+
+def test_a_worker_that_dies_loses_no_row(lab: Lab) -> None:
+    with cluster.connected_to(lab.address) as client:
+        pids = list(client.run(os.getpid).values())
+
+    def kill(jobs: Sequence[Job]) -> None:
+        if pids and sum(job.over for job in jobs) >= 4:
+            os.kill(pids.pop(), signal.SIGKILL)
+            pids.clear()
+
+    costs, serial = lab.folder / "costs.sqlite", lab.folder / "serial.sqlite"
+    outcome = measured(lab, lab.phones, costs, kill)
+    assert not pids and not outcome.failed and not outcome.cancelled
+    asked = {(job.phone.serial, job.task.model) for job in outcome.profiled}
+    assert len(asked) == len(outcome.profiled) == N_PHONES * 2
+    for phone in lab.phones:
+        for model in lab.models:
+            profile(model, phone.serial, costs=serial, **OPTIONS)
+    assert rows(costs) == rows(serial) and len(rows(costs)) > 12 * N_PHONES
+
+    again = measured(lab, lab.phones[:3], costs)  # what is there is not measured again
+    answers = [job.answer for job in again.profiled]
+    assert [answer.measured for answer in answers if answer] == [0] * 6
+    check(of_lab_profile(str(costs), again), "lab-profile")
+
+
+def test_a_phone_in_use_and_a_phone_that_is_gone(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "PAUSE_S", 0.2)
+    busy, gone, free = lab.phones[:3]
+    path = Path(gone.serial.removeprefix("sim:"))
+    content = path.read_text()
+    path.unlink()
+    notes: list[str] = []
+    with contextlib.ExitStack() as stack:
+        user = stack.enter_context(contextlib.ExitStack())
+        user.enter_context(held_here(busy.serial))
+
+        def let_go(jobs: Sequence[Job]) -> None:
+            if all(job.over for job in jobs if job.phone != busy):
+                user.close()
+
+        costs = lab.folder / "three.sqlite"
+        outcome = measured(lab, (busy, gone, free), costs, let_go, notes)
+    path.write_text(content)
+    assert {job.phone for job in outcome.profiled} == {busy, free} and len(outcome.profiled) == 4
+    assert {job.phone for job in outcome.failed} == {gone} and len(outcome.failed) == 2
+    assert all("set aside after 3 tries: no simulated" in str(j.reason) for j in outcome.failed)
+    assert any(f"{busy.serial} is in use by another process" in note for note in notes)
+    check(of_lab_profile(str(costs), outcome), "lab-profile")
+
+
+def test_a_phone_that_nobody_offers(lab: Lab) -> None:
+    stranger = Phone("x", "far", "0" * 16, "far phone", "", "", "arm64-v8a", False)
+    outcome = measured(lab, [stranger], lab.folder / "none.sqlite", patience_s=0.5)
+    assert [job.reason for job in outcome.failed] == [
+        "set aside: no worker has offered it for 0 s"
+    ] * 2
+
+
+def test_status_phones_and_cancel(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    def document(name: str) -> Any:
+        assert called("lab", name, "--scheduler", lab.address, "--json") == 0
+        printed = json.loads(capsys.readouterr().out)
+        check(printed, f"lab-{name}")
+        return printed
+
+    names = {phone["serial"] for phone in document("phones")["phones"]}
+    assert names == {phone.serial for phone in lab.phones}
+    status: dict[str, Any] = {}
+
+    def cancel(jobs: Sequence[Job]) -> None:
+        if not status:
+            status.update(document("status"))
+            status["cancelled"] = document("cancel")["runs"]
+
+    outcome = measured(lab, lab.phones, lab.folder / "cancelled.sqlite", cancel)
+    assert (status["workers"], status["phones"]) == (2, N_PHONES)
+    assert status["cancelled"] == [outcome.run] == [each["run"] for each in status["runs"]]
+    assert outcome.cancelled and len(outcome.profiled) < 2 * N_PHONES
+    assert {job.reason for job in outcome.failed} == {"cancelled before it was done"}
+
+
+def test_without_dask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    assert called("lab", "phones", "--scheduler", "tcp://127.0.0.1:1") == 1
+    assert "needs Dask and psycopg, which are not installed: `pip install 'nnapi-prof[lab]'`" in (
+        capsys.readouterr().err
+    )
+
+
+def test_no_scheduler(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(cluster, "CONNECT_S", 0.3)
+    assert called("lab", "status", "--scheduler", "tcp://127.0.0.1:1") == 1
+    assert "no scheduler at tcp://127.0.0.1:1" in capsys.readouterr().err

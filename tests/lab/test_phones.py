@@ -1,0 +1,109 @@
+"""Which phones a selector means, and that a phone has one user at a time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from nnapi_prof.device.transport import LocalTransport
+from nnapi_prof.errors import DeviceNotFound, UsageError
+from nnapi_prof.lab.lock import PhoneBusy, held_here, held_there
+from nnapi_prof.lab.phones import Phone, listed, named, select, shelf
+
+PIXEL = Phone("a1", "left", "f00d", "Google Pixel 8", "Tensor G3", "14", "arm64-v8a", False)
+GALAXY = Phone("b2", "right", "cafe", "samsung SM-S911B", "SM8550", "14", "arm64-v8a", False)
+OLD = Phone("c3", "right", "beef", "Google Pixel 2", "MSM8998", "11", "arm64-v8a", False)
+PHONES = (PIXEL, GALAXY, OLD)
+
+
+@pytest.mark.parametrize(
+    ("selectors", "chosen"),
+    [
+        ((), PHONES),
+        (("*pixel*",), (PIXEL, OLD)),
+        (("f00d",), (PIXEL,)),
+        (("soc=sm*,android=14",), (GALAXY,)),
+        (("android=11", "host=left"), (OLD, PIXEL)),
+        (("b2", "host=right"), (GALAXY, OLD)),
+    ],
+)
+def test_select(selectors: tuple[str, ...], chosen: tuple[Phone, ...]) -> None:
+    assert select(PHONES, selectors) == list(chosen)
+
+
+def test_select_says_what_there_is() -> None:
+    with pytest.raises(DeviceNotFound, match=r"fits 'nokia': there are .*Pixel 2 \(c3\)"):
+        select(PHONES, ["nokia"])
+    with pytest.raises(UsageError, match="phones have no 'chip'; ask for fingerprint, name, soc"):
+        select(PHONES, ["chip=x"])
+
+
+def test_phones_survive_an_environment() -> None:
+    assert named(listed(PHONES)) == list(PHONES)
+
+
+def test_a_shelf_of_what_answers(tmp_path: Path) -> None:
+    phones, silent = shelf(["sim:npu-phone", f"sim:{tmp_path}/gone.json"])
+    assert [(phone.serial, phone.simulated) for phone in phones] == [("sim:npu-phone", True)]
+    assert [serial for serial, _ in silent] == [f"sim:{tmp_path}/gone.json"]
+
+
+HOLDER = """
+import sys, time
+from nnapi_prof.lab.lock import held_here
+with held_here(sys.argv[1]):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_another_process_of_this_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path))
+    command = [sys.executable, "-c", HOLDER, "phone-1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None and other.stdout.readline() == "held\n"
+        with pytest.raises(PhoneBusy, match="phone-1 is in use by another process of "):
+            with held_here("phone-1"):
+                pytest.fail("two users at once")
+        with held_here("phone-2"):
+            pass
+        other.kill()
+    deadline = time.monotonic() + 10
+    while True:  # the kernel lets go when the process is gone
+        try:
+            with held_here("phone-1"):
+                return
+        except PhoneBusy:
+            assert time.monotonic() < deadline
+
+
+def test_another_host(tmp_path: Path) -> None:
+    folder = f"{tmp_path}/phone"
+    transport = LocalTransport("phone", "a phone that two hosts reach", {})
+    try:
+        with held_there(transport, folder, "left 1"):
+            with pytest.raises(PhoneBusy, match="phone is in use by left"):
+                with held_there(transport, folder, "right 2"):
+                    pytest.fail("two hosts at once")
+            with held_there(transport, folder, "left 1"):
+                pass  # it had died, and found its own name
+        with held_there(transport, folder, "right 2"):
+            transport.shell(["touch", "-d", "3 hours ago", f"{folder}/lab-lock"])
+            with held_there(transport, folder, "left 1"):
+                pass  # whoever had it has been silent for longer than a model takes
+        assert not (tmp_path / "phone" / "lab-lock").exists()
+    finally:
+        transport.close()
+
+
+def test_what_runs_here_alone_needs_no_lock_there(tmp_path: Path) -> None:
+    transport = LocalTransport("sim:a", "simulated", {})
+    try:
+        with held_there(transport, f"{tmp_path}/phone"), held_there(transport, f"{tmp_path}/phone"):
+            assert not (tmp_path / "phone").exists()
+    finally:
+        transport.close()
