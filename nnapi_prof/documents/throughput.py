@@ -29,7 +29,7 @@ from nnapi_prof.documents.schema import (
 if TYPE_CHECKING:
     from nnapi_prof.api.throughput import Throughput
     from nnapi_prof.bundle.frames import FramePlan, FrameWay
-    from nnapi_prof.execution.frames import WayRun
+    from nnapi_prof.execution.frame_runs import WayRun
 
 _RATE = described(NUMBER, "frames a second, predicted")
 _HOW = choice(

@@ -27,7 +27,8 @@ from nnapi_prof.execution.compare import (
     notes_on,
     usual_tolerance,
 )
-from nnapi_prof.execution.frames import WayRun, frame_notes, time_frames, ways_of
+from nnapi_prof.execution.frame_runs import WayRun
+from nnapi_prof.execution.frames import frame_notes, time_frames, ways_of
 from nnapi_prof.execution.host import allow_unsteady
 from nnapi_prof.execution.options import RunOptions
 from nnapi_prof.execution.report import OutputCheck, PlanRun, RunReport, SegmentTiming

@@ -17,7 +17,8 @@ from nnapi_prof.bundle.plan_set import Choice
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.device.protocol.results import FrameSample, Outcome
 from nnapi_prof.errors import SerializationError, UsageError
-from nnapi_prof.execution.frames import WayRun, all_cores, choose_way, fastest
+from nnapi_prof.execution.frame_runs import WayRun
+from nnapi_prof.execution.frames import all_cores, choose_way, fastest
 from nnapi_prof.execution.report import RunReport
 from tests.cli.common import INPUT, Profiled, Result
 

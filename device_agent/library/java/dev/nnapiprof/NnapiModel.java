@@ -27,8 +27,8 @@ import java.util.List;
 public final class NnapiModel implements Closeable {
   /** How a bundle is compiled; what is left alone is as it was measured. */
   public static final class Options {
-    /** Of the bundle's plans, the best one first; the others are for comparison. */
-    public int plan = 0;
+    /** Of the bundle's plans, for comparison; -1: the one that is best on this phone. */
+    public int plan = -1;
     /** Of the CPU's segments; 0: as measured. */
     public int threads = 0;
     /** Whether a segment that NNAPI cannot run on this phone runs on the CPU. */
