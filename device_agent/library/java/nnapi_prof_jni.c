@@ -100,8 +100,9 @@ METHOD(jlong, nativeOpen)
   jboolean is_complete = !(*env)->ExceptionCheck(env);
   if (is_complete && open_bundle(env, self, path_text, content, size, &error) == NNP_OK) {
     nnp_options options = nnp_options_default();
-    if (plan >= 0)
+    if (plan >= 0) {
       options.plan = (uint32_t)plan;
+    }
     options.threads = threads < 0 ? 0 : (uint32_t)threads;
     options.nnapi_library = library;
     if (!cpu_fallback) {
