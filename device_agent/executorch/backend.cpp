@@ -57,6 +57,8 @@ struct Call {
   std::vector<uint32_t> places;  // of inputs, then outputs
   nnp_bundle *bundle = nullptr;
   std::vector<nnp_model *> models; // by plan; nullptr where no frame runs by it
+  bool is_mixture = false;
+  uint32_t plan = 0; // of this phone, where it is no mixture
   uint64_t frame = 0;
 
   Call() = default;
@@ -211,13 +213,21 @@ Error compile(Call &call) {
   options.folder = folder.empty() ? nullptr : folder.c_str();
   options.log = tell_fallback;
   call.models.resize(nnp_bundle_n_plans(call.bundle), nullptr);
-  const uint32_t first = nnp_bundle_select(call.bundle, 0);
+  nnp_error error;
+  call.is_mixture = nnp_bundle_share(call.bundle, nnp_bundle_select(call.bundle, 0)) > 0;
+  if (!call.is_mixture) {
+    const nnp_status status =
+        nnp_bundle_plan_of_phone(call.bundle, nullptr, options.nnapi_library, &call.plan, &error);
+    if (status != NNP_OK) {
+      ET_LOG(Error, "NnapiBackend: %s", error.message);
+      return to_error(status);
+    }
+  }
   for (uint32_t plan = 0; plan < call.models.size(); plan++) {
-    if (plan != first && nnp_bundle_share(call.bundle, plan) <= 0) {
+    if (call.is_mixture ? nnp_bundle_share(call.bundle, plan) <= 0 : plan != call.plan) {
       continue;
     }
     options.plan = plan;
-    nnp_error error;
     const nnp_status status = nnp_model_compile(call.bundle, &options, &call.models[plan], &error);
     if (status != NNP_OK) {
       ET_LOG(Error, "NnapiBackend: %s", error.message);
@@ -288,7 +298,8 @@ public:
   Error execute(BackendExecutionContext &context, DelegateHandle *handle,
                 Span<EValue *> args) const override {
     Call &call = *static_cast<Call *>(handle);
-    nnp_model *model = call.models[nnp_bundle_select(call.bundle, call.frame++)];
+    nnp_model *model =
+        call.models[call.is_mixture ? nnp_bundle_select(call.bundle, call.frame++) : call.plan];
     const uint32_t n_inputs = nnp_bundle_n_inputs(call.bundle);
     const uint32_t n_outputs = nnp_bundle_n_outputs(call.bundle);
     std::vector<const void *> inputs(n_inputs, nullptr);

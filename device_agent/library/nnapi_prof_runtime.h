@@ -155,7 +155,7 @@ enum {
  * Android lets no child talk to its drivers whose parent did so before (every app's main process
  * has): it is for programs of one's own, such as a runner on the command line, which compile one
  * model. A driver that takes too long is found out by the limits in nnp_options, with which
- * NNAPI is called on threads of the library's own (about 20 us a run, and a copy of inputs and
+ * NNAPI is called on threads of the library's own (a hand-over each run, and a copy of inputs and
  * outputs that are not in shared memory). NNAPI cannot take a call back: one that was given up
  * lasts until its driver returns, and reads the bundle's weights until then. nnp_bundle_close
  * leaves them mapped then; bytes of nnp_bundle_open_memory must stay where they are while a segment

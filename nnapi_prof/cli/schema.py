@@ -28,13 +28,16 @@ def command(name: tuple[str, ...]) -> None:
     """
     from nnapi_prof.documents import schemas
     from nnapi_prof.documents.tool import of_schemas
-    from nnapi_prof.errors import UsageError
+    from nnapi_prof.errors import UsageError, did_you_mean
 
     by_name = schemas()
     if name:
         asked = "-".join(name)
         if asked not in by_name:
-            raise UsageError(f"no document {asked!r}: there are {', '.join(by_name)}")
+            raise UsageError(
+                f"no document {asked!r}{did_you_mean(asked, by_name)}: `nnapi-prof schema` lists"
+                " them"
+            )
         current().printed = True  # the schema is the one document, with --json and without
         click.echo(json.dumps(by_name[asked], indent=1))
         return

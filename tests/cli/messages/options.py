@@ -32,11 +32,7 @@ def quiet_and_verbose(at: Place) -> Arguments:
 
 @provoked(
     2,
-    "no document 'devises': there are advise, agent-build, agent-clean, agent-info, agent-push, "
-    "calibrate, compare, completion, convert, costs-diff, costs-export, costs-import, "
-    "costs-list, costs-merge, costs-prune, costs-show, devices, doctor, error, estimate, "
-    "fleet, go, lab-cancel, lab-phones, lab-profile, lab-status, lab-worker, pareto, "
-    "partition, profile, report, run, run-pte, schema, ship, version",
+    "no document 'devises' (did you mean devices?): `nnapi-prof schema` lists them",
 )
 def an_unknown_schema(at: Place) -> Arguments:
     return ["schema", "devises"]
