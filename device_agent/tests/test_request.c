@@ -104,7 +104,7 @@ static void check_action(void) {
   check_refused(ACTN, WARMUP + 4, 100001, "warmup_max 100001");
   check_refused(ACTN, ROUNDS, 0, "rounds 0, want 1 to 1000");
   check_refused(ACTN, ROUNDS, 1001, "rounds 1001, want 1 to 1000");
-  check_refused(ACTN, FLAGS, 32, "flags 0x40, known are bits 0 to 5");
+  check_refused(ACTN, FLAGS, 64, "flags 0x40, known are bits 0 to 5");
   check_refused(ACTN, FLAGS, 5, "burst (bit 0) and async (bit 2)");
   check_refused(ACTN, FLAGS, 2, "max_runs 3 and rounds 2, want 1 and 1 without timing");
   check_refused(ACTN, TENSORS, 0x10000000, "268435456 tensors do not fit");
