@@ -94,6 +94,19 @@ def _figures(data: ReportData, tables: Tables, palette: Mapping[str, str]) -> It
             axis="time, ms",
         ),
     )
+    if data.run is not None and data.run.frames and data.run.frames[0].spans:
+        way = data.run.frames[0]
+        lanes = frames.lane_frame(way, data.plans)
+        yield (
+            "lanes",
+            "Frames on their lanes",
+            f"A line for each of {', '.join(way.lanes)}, on it the segments of frames, which are"
+            " numbered, when they ran.",
+            lambda width: figures.timeline(
+                lanes, palette, ran, heading=f"{way.way.name}: frames, numbered", width=width,
+                axis="time, ms",
+            ),
+        )  # fmt: skip
     if tables.timed["measured_ms"].notna().sum() > 1:
         yield (
             "segments",

@@ -347,3 +347,30 @@ def rate_frame(runs: Sequence[WayRun]) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows, columns=list(RATE_COLUMNS))
+
+
+def lane_frame(run: WayRun, plans: Sequence[Plan], most_frames: int = 12) -> pd.DataFrame:
+    """What lanes did, a row for each segment that ran: of some frames in the middle of the last
+    round, from the first of their segments on.
+
+    Columns as :func:`plan_frame`'s where a figure of segments in time reads them: ``plan`` is the
+    lane, ``segment`` the frame's number, ``start_ms`` and ``predicted_ms`` when it began and how
+    long it took, as measured; ``target`` is the segment's.
+    """
+    last = run.rounds[-1] if run.rounds else 0
+    first = len(run.frames) - last + max(0, (last - most_frames) // 2)
+    spans = [span for span in run.spans if first <= span.frame < first + most_frames]
+    zero = min((span.begin_ns for span in spans), default=0)
+    rows = [
+        {
+            "plan": lane,
+            "segment": span.frame,
+            "target": plans[span.plan].segments[span.segment].target.key,
+            "start_ms": (span.begin_ns - zero) / NS_PER_MS,
+            "predicted_ms": (span.end_ns - span.begin_ns) / NS_PER_MS,
+        }
+        for lane in run.lanes
+        for span in spans
+        if span.lane == lane
+    ]
+    return pd.DataFrame(rows, columns=["plan", "segment", "target", "start_ms", "predicted_ms"])

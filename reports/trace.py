@@ -19,6 +19,7 @@ from typing import Any
 import nnapi_prof
 from nnapi_prof.costs.measurement import Round
 from nnapi_prof.costs.model.region import CostModel
+from nnapi_prof.execution.frame_runs import WayRun
 from nnapi_prof.execution.report import PlanRun, SegmentTiming
 from nnapi_prof.graph.plan import Engine, Plan, Segment
 from nnapi_prof.graph.unit import UnitGraph
@@ -77,7 +78,37 @@ def _events(data: ReportData) -> Iterator[Event]:
             yield from _slices(pid, slices, data, kind, simulated)
             yield from _flows(pid, slices, data.graph, flows)
             longest_ns = max(longest_ns, *(s.start_ns + s.length_ns for s in slices))
+    for run in data.run.frames if data.run else ():
+        if run.spans:
+            pid += 1
+            yield from _frames(pid, run, data)
+            begin_ns = min(span.begin_ns for span in run.spans)
+            longest_ns = max(longest_ns, max(s.end_ns for s in run.spans) - begin_ns)
     yield from _counters(pid + 1, data, longest_ns)
+
+
+def _frames(pid: int, run: WayRun, data: ReportData) -> Iterator[Event]:
+    """Many frames at once: a thread for each lane, the segments of frames as they ran."""
+    mark = ", simulated" if data.run_simulated else ""
+    yield _metadata("process_name", pid, 0, name=f"{run.way.name}: frames, measured{mark}")
+    yield _metadata("process_sort_index", pid, 0, sort_index=pid)
+    threads = {lane: number for number, lane in enumerate(run.lanes, start=1)}
+    for lane, tid in threads.items():
+        yield _metadata("thread_name", pid, tid, name=lane)
+        yield _metadata("thread_sort_index", pid, tid, sort_index=tid)
+    zero = min(span.begin_ns for span in run.spans)
+    for span in run.spans:
+        segment = data.plans[span.plan].segments[span.segment]
+        args = {
+            "frame": span.frame,
+            "segment": span.segment,
+            "target": segment.target.key,
+            "plan": data.plans[span.plan].name,
+            "simulated": data.run_simulated,
+        }
+        start, length = span.begin_ns - zero, span.end_ns - span.begin_ns
+        name = f"frame {span.frame}, segment {span.segment}"
+        yield _complete(name, "frame", pid, threads[span.lane], start, length, args)
 
 
 def _predicted(plan: Plan) -> list[Slice]:

@@ -215,7 +215,7 @@ RULES = {
 def plan_kind(name: str) -> str:
     """A plan's name for people without its target: ``best single target``, ``CPU alone``."""
     rule, _ = baseline_of(name)
-    return RULES[rule][0] if rule else name.partition(" ")[0].replace("-", " ")
+    return RULES[rule][0] if rule else name.replace("-", " ")
 
 
 def plan_words(name: str, is_own: bool = False, separator: str = ": ") -> str:

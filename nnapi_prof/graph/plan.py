@@ -217,9 +217,11 @@ _RULES = {rule.value: rule for rule in Rule}
 
 
 def baseline_of(name: str) -> tuple[Rule | None, Target | None]:
-    """What the name of a plan says: a baseline's rule, and the target that it is about."""
-    rule, _, key = name.partition(" ")
-    return _RULES.get(rule), Target(key) if key else None
+    """What the name of a plan says: a baseline's rule, and the target that it is about; nothing
+    where it is no baseline's."""
+    word, _, key = name.partition(" ")
+    rule = _RULES.get(word)
+    return rule, Target(key) if rule is not None and key else None
 
 
 class ProofKind(enum.Enum):
