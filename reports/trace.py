@@ -78,12 +78,12 @@ def _events(data: ReportData) -> Iterator[Event]:
             yield from _slices(pid, slices, data, kind, simulated)
             yield from _flows(pid, slices, data.graph, flows)
             longest_ns = max(longest_ns, *(s.start_ns + s.length_ns for s in slices))
-    for run in data.run.frames if data.run else ():
-        if run.spans:
+    for way in data.run.frames if data.run else ():
+        if way.spans:
             pid += 1
-            yield from _frames(pid, run, data)
-            begin_ns = min(span.begin_ns for span in run.spans)
-            longest_ns = max(longest_ns, max(s.end_ns for s in run.spans) - begin_ns)
+            yield from _frames(pid, way, data)
+            begin_ns = min(span.begin_ns for span in way.spans)
+            longest_ns = max(longest_ns, max(s.end_ns for s in way.spans) - begin_ns)
     yield from _counters(pid + 1, data, longest_ns)
 
 
