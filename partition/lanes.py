@@ -155,6 +155,9 @@ class Step:
     lane: int
     ns: float
     """With the other lanes idle."""
+    into_ns: float = 0.0
+    out_ns: float = 0.0
+    """Of ``ns``, what comes first and last of it: values that move, which occupies the CPU, too."""
 
 
 def on_lanes(problem: Problem, lanes: Lanes) -> Problem:
@@ -195,21 +198,23 @@ def moved_ns(problem: Problem, lanes: Lanes, placement: Placement) -> tuple[floa
 
 
 def steps_of(problem: Problem, lanes: Lanes, placements: Sequence[Placement]) -> tuple[Step, ...]:
-    """A frame's way through the lanes under a plan, neighbours on one lane as one step."""
+    """A frame's way through the lanes under a plan, neighbours on one lane as one step where nothing
+    moves between them."""
     converting = conversions_after(problem, placements)
     ways = [Step(lanes.converter, converting[0])]
     for (units, k), converted_ns in zip(placements, converting[1:], strict=True):
         into, out = moved_ns(problem, lanes, (units, k))
-        ways.append(Step(lanes.mover, into))
-        ways.append(Step(int(lanes.of_target[k]), problem.segment_ns(units, k)))
-        ways.append(Step(lanes.mover, out))
+        lane = int(lanes.of_target[k])
+        ways.append(Step(lane, problem.segment_ns(units, k), into, out))
         ways.append(Step(lanes.converter, converted_ns))
     joined: list[Step] = []
     for step in ways:
         if step.ns == 0.0:
             continue
-        if joined and joined[-1].lane == step.lane:
-            joined[-1] = Step(step.lane, joined[-1].ns + step.ns)
+        before = joined[-1] if joined else None
+        if before and before.lane == step.lane and not (before.out_ns or step.into_ns):
+            total_ns = before.ns + step.ns
+            joined[-1] = Step(step.lane, total_ns, before.into_ns, step.out_ns)
         else:
             joined.append(step)
     return tuple(joined)
@@ -233,6 +238,8 @@ def loads_of(problem: Problem, lanes: Lanes, placements: Sequence[Placement]) ->
     loads = np.zeros(lanes.count)
     for step in steps_of(problem, lanes, placements):
         loads[step.lane] += step.ns
+        if lanes.mover != NO_LANE:
+            loads[lanes.mover] += step.into_ns + step.out_ns
     return loads
 
 

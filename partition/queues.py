@@ -4,9 +4,10 @@ Each frame goes through the steps of its plan in order; a lane works on one step
 each busy lane is slower for the others that are busy (:mod:`.lanes`). A frame is in flight from
 when it is submitted until its result is handed over; results come in order, and the next frame is
 submitted at once, as by an app that always has one. Plans follow in the order of
-:class:`nnapi_prof.bundle.bundle.PlanSet`'s mixtures. What an accelerator's segment transfers
-occupies first the CPU, then the accelerator, and the other way round on the way out: the two sides
-of a hand-over may really go on together, so that latencies are on the safe side.
+:class:`nnapi_prof.bundle.bundle.PlanSet`'s mixtures. What an accelerator's segment transfers, at
+its begin and its end, is done by the thread of the accelerator's lane, which does not wait for the
+CPU's: while values move, the CPU's own step stands still, and of several accelerators that move
+values each goes on at its share of the CPU.
 
 A discrete-event simulation without random numbers: the same queues give the same figures.
 """
@@ -109,8 +110,10 @@ class _Queues:
         self._rates = [[0.0] * lanes.count, *lanes.rates.tolist()]
         self._waiting: list[list[int]] = [[] for _ in lanes.names]
         self._running: list[int | None] = [None] * lanes.count
-        self._left_ns = [0.0] * lanes.count
-        """Of the steps that run, with the other lanes idle."""
+        self._mover = lanes.mover
+        self._parts: list[list[tuple[float, bool]]] = [[] for _ in lanes.names]
+        """Of the steps that run what is left, last first: ns with the other lanes idle, and
+        whether values move, which occupies the CPU."""
         self._place: dict[int, tuple[int, int]] = {}
         """Frame in flight -> its plan and the step that it waits for or is in."""
         self._finished: dict[int, float] = {}
@@ -133,24 +136,32 @@ class _Queues:
         self._waiting[self._ways[plan][0].lane].append(frame)
 
     def advance(self) -> None:
-        """Lanes that are free take a frame, and time goes on until a step is done."""
-        busy = 0
+        """Lanes that are free take a frame, and time goes on until a part of a step is done."""
         for lane, waiting in enumerate(self._waiting):
             if self._running[lane] is None and waiting:
                 frame = self._chosen(waiting)
                 waiting.remove(frame)
                 self._running[lane] = frame
-                self._left_ns[lane] = self._step(frame).ns
-            if self._running[lane] is not None:
-                busy |= 1 << lane
-        rates = self._rates[busy]
+                self._parts[lane] = _parts(self._step(frame))
         active = [lane for lane, frame in enumerate(self._running) if frame is not None]
-        passing = min(self._left_ns[lane] / rates[lane] for lane in active)
+        moving = sum(self._parts[lane][-1][1] for lane in active)
+        if moving:
+            active = [lane for lane in active if lane != self._mover]
+        rates = list(self._rates[sum(1 << lane for lane in active)])
+        for lane in active:
+            if self._parts[lane][-1][1]:
+                rates[lane] /= moving
+        passing = min(self._parts[lane][-1][0] / rates[lane] for lane in active)
         self.now += passing
         for lane in active:
-            self._left_ns[lane] -= passing * rates[lane]
+            ns, moves = self._parts[lane].pop()
+            ns -= passing * rates[lane]
             running = self._running[lane]
-            if running is not None and self._left_ns[lane] <= _DONE * self._step(running).ns:
+            if running is None:
+                continue
+            if ns > _DONE * self._step(running).ns:
+                self._parts[lane].append((ns, moves))
+            elif not self._parts[lane]:
                 self._running[lane] = None
                 self._go_on(running)
 
@@ -183,4 +194,11 @@ class _Queues:
             return math.inf
         lane = self._ways[plan][step + 1].lane
         queued = sum(self._step(other).ns for other in self._waiting[lane])
-        return queued + (self._left_ns[lane] if self._running[lane] is not None else 0.0)
+        return queued + sum(ns for ns, _ in self._parts[lane])
+
+
+def _parts(step: Step) -> list[tuple[float, bool]]:
+    """A step's values in, its work, its values out: the last first."""
+    own_ns = step.ns - step.into_ns - step.out_ns
+    parts = [(step.out_ns, True), (own_ns, False), (step.into_ns, True)]
+    return [(ns, moves) for ns, moves in parts if ns > 0] or [(step.ns, False)]
