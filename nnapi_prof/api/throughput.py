@@ -115,10 +115,10 @@ class Throughput:
         )
 
     def __repr__(self) -> str:
-        kind = notebook.kind_of(self.simulated, self.estimated)
+        kind = notebook.kind_of(self.simulated, self.estimated).removeprefix("ms")
         return (
             f"Throughput({self.model.name!r} on {self.device!r}, {self.frames_per_second:.4g}"
-            f" frames/s by {self.plan.rule.value}, predicted, {kind})"
+            f" frames/s by {self.plan.rule.value}, predicted{kind})"
         )
 
     def _repr_html_(self) -> str:

@@ -44,8 +44,8 @@ def text_of(output: Any) -> str:
     return str(output.get("text", "") + data.get("text/plain", "") + data.get("text/html", ""))
 
 
-def test_there_are_six() -> None:
-    assert [path.name[:2] for path in NOTEBOOKS] == ["01", "02", "03", "04", "05", "06"]
+def test_there_are_seven() -> None:
+    assert [path.name[:2] for path in NOTEBOOKS] == [f"0{n}" for n in range(1, 8)]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
