@@ -22,6 +22,8 @@ ENDINGS = {
 """Format -> endings of files that ask for it; the first is what a file gets that nobody named."""
 COMPARES = ("html", "md", "json")
 """Formats that several plans fit in side by side."""
+FLEET = ("html", "csv", "json")
+"""Formats of many phones."""
 
 
 def format_of(path: Path) -> str:
@@ -65,6 +67,16 @@ def check_compares(form: str) -> None:
         )
 
 
+def check_fleet_format(path: Path) -> str:
+    """The format that a path's ending asks for. Raises UsageError where the report of a fleet has
+    no such form."""
+    form = format_of(path)
+    if form not in FLEET:
+        endings = ", ".join(ENDINGS[each][0] for each in FLEET)
+        raise UsageError(f"{path}: the report of a fleet ends in one of {endings}")
+    return form
+
+
 def _single(form: str) -> Callable[[ReportData], str]:
     if form == "md":
         from nnapi_prof.reports import markdown
@@ -90,8 +102,13 @@ def write_report(path: Path, form: str, sides: Sequence[tuple[str, ReportData]])
         return
     from nnapi_prof.reports import tables
 
+    write_folder(path, lambda: tables.write(path, sides[0][1]))
+
+
+def write_folder(path: Path, write: Callable[[], object]) -> None:
+    """Writes a folder of tables. Raises UsageError where it cannot."""
     try:
-        tables.write(path, sides[0][1])
+        write()
     except OSError as error:
         raise UsageError(
             f"cannot write {path}: {error.strerror or error}: name another {option('output')}"

@@ -45,6 +45,7 @@ from nnapi_prof.reports.words import (
     marginal_cell,
     ms_unit,
     place_words,
+    plan_kind,
     plan_words,
     rule_words,
     target_words,
@@ -181,8 +182,9 @@ def template(name: str) -> Template:
     environment = new_environment()
     environment.filters.update(
         ms=format_ms, percent=format_percent, change=format_change, si=format_si,
-        target=target_words, place=place_words, plan=plan_words, rule=rule_words, by=sort_key,
-        time=format_time, difference=format_difference, verdict=verdict, marginal=marginal_cell,
+        target=target_words, place=place_words, plan=plan_words, rule=rule_words, kind=plan_kind,
+        by=sort_key, time=format_time, difference=format_difference, verdict=verdict,
+        marginal=marginal_cell,
     )  # fmt: skip
     environment.tests.update(known=is_known)
     environment.globals.update(heat=HEAT, count=count, marginal_marks=MARGINAL_MARKS)
