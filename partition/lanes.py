@@ -198,8 +198,8 @@ def moved_ns(problem: Problem, lanes: Lanes, placement: Placement) -> tuple[floa
 
 
 def steps_of(problem: Problem, lanes: Lanes, placements: Sequence[Placement]) -> tuple[Step, ...]:
-    """A frame's way through the lanes under a plan, neighbours on one lane as one step where nothing
-    moves between them."""
+    """A frame's way through the lanes under a plan; neighbours on one lane are one step where
+    nothing moves between them."""
     converting = conversions_after(problem, placements)
     ways = [Step(lanes.converter, converting[0])]
     for (units, k), converted_ns in zip(placements, converting[1:], strict=True):

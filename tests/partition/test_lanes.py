@@ -12,8 +12,8 @@ from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import CPU, HOST, Preference, Target
 from nnapi_prof.partition.baselines import total_ns
 from nnapi_prof.partition.lanes import (
-    Step,
     NO_LANE,
+    Step,
     loads_of,
     make_lanes,
     moved_ns,
