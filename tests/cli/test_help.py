@@ -67,7 +67,7 @@ def test_schema(cli: Callable[..., Result]) -> None:
         name = "-".join(word for word in asked if word != "--json")
         assert json.loads(cli("schema", *asked).out) == schemas()[name]
     wrong = cli("schema", "devics")
-    assert wrong.code == 2 and "no document 'devics': there are advise, " in wrong.error
+    assert wrong.code == 2 and "no document 'devics' (did you mean devices?)" in wrong.error
 
 
 def test_every_command_has_its_document() -> None:
