@@ -23,10 +23,9 @@ from nnapi_prof.convert.region import Region
 from nnapi_prof.errors import DeviceError
 from nnapi_prof.graph.eager import laid_out, logical
 from nnapi_prof.graph.node import torch_dtype
+from nnapi_prof.graph.plan import REFERENCE
 from nnapi_prof.nnapi.codes import ResultCode
 
-REFERENCE = "nnapi-reference"
-"""The accelerator that computes in plain loops."""
 _VARIABLES = ("NNAPI_EMULATOR_PHONE", "NNAPI_EMULATOR_FAULTS", "NNAPI_EMULATOR_BACKEND")
 """They would turn the library into a simulated phone; it reads them once."""
 

@@ -20,6 +20,8 @@ from nnapi_prof.graph.causes import Cause, Fact
 
 AUTO = "auto"
 """The accelerator name that leaves the choice to NNAPI's own runtime (Compilation_create)."""
+REFERENCE = "nnapi-reference"
+"""The accelerator that every Android has: NNAPI's own kernels, on the CPU's cores."""
 
 
 class Preference(enum.Enum):
@@ -156,10 +158,11 @@ class Target:
     @property
     def lane(self) -> str | None:
         """The processor that it belongs to, under whatever preference: ``cpu``, or the name of an
-        accelerator. None of :data:`AUTO`, which may be any, and of the host."""
+        accelerator. None of :data:`AUTO`, which may be any, of :data:`REFERENCE`, which takes
+        the CPU's cores from it, and of the host."""
         if self.engine is Engine.CPU:
             return _parts(self.key)[0]
-        return None if self.accelerator == AUTO else self.accelerator
+        return None if self.accelerator in (AUTO, REFERENCE) else self.accelerator
 
     @property
     def preference(self) -> Preference | None:

@@ -33,7 +33,7 @@ def _lane(problem: Problem, k: int) -> str:
     target = problem.targets[k]
     if target.engine is Engine.CPU:
         return "cpu"
-    if target.engine is Engine.HOST or target.accelerator == "auto":
+    if target.engine is Engine.HOST or target.accelerator in ("auto", "nnapi-reference"):
         return ""
     assert target.accelerator is not None
     return target.accelerator

@@ -16,6 +16,7 @@ from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.regression import FitCache
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.errors import DeviceError
+from nnapi_prof.execution.frames import usual_in_flight
 from nnapi_prof.execution.profile.beside import measure_pairs, pairs_to_measure
 from nnapi_prof.execution.profile.cached_units import CachedUnits
 from nnapi_prof.execution.profile.jobs import (
@@ -40,6 +41,7 @@ from nnapi_prof.execution.profile.refine import (
     count_exhaustive,
     rivals,
     unknown,
+    unmeasured,
     worthwhile,
 )
 from nnapi_prof.execution.profile.regions import (
@@ -52,7 +54,8 @@ from nnapi_prof.execution.profile.regions import (
     unit_regions,
 )
 from nnapi_prof.graph.plan import AUTO, Plan, Segment, Target
-from nnapi_prof.partition import SearchLimits, solve
+from nnapi_prof.partition import SearchLimits, plan_throughput, solve
+from nnapi_prof.partition.queues import Dispatch
 
 if TYPE_CHECKING:
     from nnapi_prof.graph.program import Program
@@ -67,6 +70,7 @@ SHARE_OF_LEFT = 0.2
 LEAST_SECONDS = 0.1
 """... a single plan this share of what is left, and never less than a moment. Small networks end
 with a proof long before."""
+MOST_ROUNDS_OF_FRAMES = 6
 MAX_ROUNDS = 16
 """Rounds of measure, partition, measure; two to eight are the rule, later ones are short."""
 
@@ -90,7 +94,8 @@ def profile(
        the plan's regions whole, and those of the plan that would be best if everything unmeasured
        took the lower end of its interval, while that could still save anything; then, once the
        plan stands, those of the baselines.
-    4. Where ``options.beside``, units of the model side by side.
+    4. Where ``options.beside``, units of the model side by side; then, as in step 3, the regions of
+       the plans by which many frames would run, and of what else one could do with them.
 
     Each result is in ``store`` when the next one is read. Ctrl-C ends it with an outcome marked
     ``interrupted``; DeviceError (AgentError among them) passes on, saying how many rows were kept.
@@ -257,9 +262,23 @@ class Session:
         return {self._graph.units[unit].signature for unit in units}
 
     def _refine(self) -> ProfileOutcome:
-        """Rounds of measuring and planning, until the plan stands; the baselines' regions last."""
+        """Rounds of measuring and planning, until the plans stand."""
         named: set[UnitSet] = set()
-        costs = self.fit()
+        costs, chosen = self._settle(named)
+        if self._options.beside:
+            contention = self._measure_beside(costs)
+            if self._settle_frames(costs, contention, named):
+                costs, chosen = self._settle(named)
+        with self.measurer.spending("plan"):
+            others = rivals(self._graph, costs)
+            self._n_exhaustive = count_exhaustive(self._graph, costs)
+        self._potential = chosen.potential
+        return self.outcome(costs=costs, plan=chosen.plan, rivals=others)
+
+    def _settle(self, named: set[UnitSet]) -> tuple[CostModel, Chosen]:
+        """Measures regions of the plan of least latency until it stands, then the baselines';
+        ``named`` are those that were, so far."""
+        costs = self.fit(named)
         chosen = self._choose(costs)
         turns_of_baselines = 0
         while self._options.refine and self._rounds < MAX_ROUNDS:
@@ -286,21 +305,44 @@ class Session:
             self.measurer.measure(phase, jobs)
             costs = self.fit(named)
             chosen = self._choose(costs)
-        with self.measurer.spending("plan"):
-            others = rivals(self._graph, costs)
-            self._n_exhaustive = count_exhaustive(self._graph, costs)
-        if self._options.beside:
-            self._measure_beside(costs)
-        self._potential = chosen.potential
-        return self.outcome(costs=costs, plan=chosen.plan, rivals=others)
+        return costs, chosen
 
-    def _measure_beside(self, costs: CostModel) -> None:
+    def _settle_frames(self, costs: CostModel, contention: Slowdowns, named: set[UnitSet]) -> bool:
+        """Measures regions of the plans for many frames at once, until none of them has one that
+        was not; whether there was any."""
+        lanes = {lane for target in costs.targets if (lane := target.lane) is not None}
+        for number in range(1, MOST_ROUNDS_OF_FRAMES + 1):
+            with self.measurer.spending("plan"):
+                phase = f"frames at once, round {number}"
+                progress = tell_planning(self.measurer.report, f"planning, {phase}")
+                plan = plan_throughput(
+                    self._graph,
+                    costs,
+                    contention=contention.factors,
+                    frames_in_flight=usual_in_flight(lanes),
+                    dispatches=(Dispatch.OLDEST,),
+                    limits=LIMITS,
+                    report=progress,
+                )
+            plans = (*plan.plans, *(each for of in plan.baseline_plans for each in of))
+            jobs = self._segment_jobs(s for each in plans for s in unmeasured(each))
+            new = [job for job in jobs if job.key not in self.measurer.have]
+            if not new or not self._options.refine:
+                return number > 1
+            named.update(job.region for job in jobs)
+            self._n_regions += len(new)
+            self.measurer.measure(phase, jobs)
+            costs = self.fit(named)
+        return True
+
+    def _measure_beside(self, costs: CostModel) -> Slowdowns:
         """How CPU and accelerators slow each other down, on targets that a plan may use."""
         agent, options = self.measurer.info.agent, self._options
         behind = self.behind - self._reopened
         pairs = pairs_to_measure(self._graph, costs, self.specs, behind, options, agent)
         measure_pairs(self.measurer, self._graph, options, pairs)
         self._contention = slowdowns(self._graph, costs, self.measurer.beside_rows())
+        return self._contention
 
     def chosen_rows(self) -> list[Measurement]:
         """Rows of the targets that were asked for."""
