@@ -62,7 +62,7 @@ def bench(
 ) -> bool:
     """A row of the table; whether it keeps what is asked."""
     is_local = device == "local"
-    costs = nnp.profile(model, device=device, costs=table, listener=SILENT)
+    costs = nnp.profile(model, device=device, costs=table, beside=True, listener=SILENT)
     planned = nnp.partition(
         model, costs, objective="throughput", contention=contention, listener=SILENT
     )
