@@ -5,6 +5,7 @@
     |   +-- ModelFileError         the model file is missing or of a kind we do not read
     |   +-- InputSpecError         the stated inputs do not fit the model
     +-- FrontendError              the model was read but cannot become a graph
+    |   +-- KeepsState             one of its runs depends on the run before
     +-- UnsupportedOp              a lowering refuses a node; carries the reason as a sentence
     +-- ConversionError            a region cannot be had in the precision or form asked for
     +-- SerializationError         bytes that are no model, request or bundle of ours
@@ -54,6 +55,10 @@ class InputSpecError(UsageError):
 
 class FrontendError(NnapiProfError):
     """The model was read but cannot become a graph."""
+
+
+class KeepsState(FrontendError):
+    """What a run of the model does depends on the run before."""
 
 
 class UnsupportedOp(NnapiProfError):

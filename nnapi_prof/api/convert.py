@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.export import Dim, ExportedProgram
 from torch.utils import _pytree as pytree
 
+from nnapi_prof.api.model import load
 from nnapi_prof.bundle.flexible import flexible_stock_module
 from nnapi_prof.bundle.mixed import mixed_module
 from nnapi_prof.bundle.parts import largest_parts
@@ -20,7 +22,13 @@ from nnapi_prof.convert.dynamic_shapes import flexible_region
 from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.region import Region
-from nnapi_prof.errors import FrontendError, InputSpecError, NnapiProfError, UnsupportedOp
+from nnapi_prof.errors import (
+    FrontendError,
+    InputSpecError,
+    KeepsState,
+    NnapiProfError,
+    UnsupportedOp,
+)
 from nnapi_prof.frontend import prepare
 from nnapi_prof.frontend.export import eager
 from nnapi_prof.frontend.flexible import FlexibleModel
@@ -31,6 +39,8 @@ from nnapi_prof.frontend.torch_logging import essential_line, quiet_torch, run_o
 from nnapi_prof.graph.eager import constant_outputs
 from nnapi_prof.graph.plan import Preference
 from nnapi_prof.nnapi.codes import FeatureLevel
+
+LOGGER = logging.getLogger(__name__)
 
 
 def convert_model(
@@ -52,6 +62,8 @@ def convert_model(
     inputs whenever these change. Images that have the attribute ``nnapi_nhwc`` lie channels last
     on NNAPI's side, and so do, if any has it, the images that the module returns.
 
+    Arguments that are numbers, and state, become what :func:`nnapi_prof.load` makes of them.
+
     The module takes and returns what ``model`` does; ``torch.jit.save`` saves it. What NNAPI lacks
     at ``level`` (27 to 31, 1000006 to 1000008) stays on the CPU in it; with ``whole`` that is
     refused, as it is with open sizes. ``preference`` is low_power, fast or sustained.
@@ -67,20 +79,46 @@ def convert_model(
     if level not in list(FeatureLevel):
         levels = ", ".join(str(int(names_of_preferences)) for names_of_preferences in FeatureLevel)
         raise InputSpecError(f"the level is {level}: one of {levels} is wanted")
+    options = _Options(level, chosen, relaxed, float16, whole)
+    is_ready = isinstance(model, str | Path | torch.jit.ScriptModule)
+    if not is_ready or all(isinstance(v, Tensor | str) for v in pytree.tree_leaves(inputs)):
+        try:
+            return _converted(model, inputs, options)
+        except KeepsState as kept:
+            LOGGER.debug("%s", kept)
+    of_tensors = load(model, inputs)
+    return _converted(of_tensors.path, of_tensors.inputs, options)
+
+
+class _Options(NamedTuple):
+    """How a model is converted."""
+
+    level: int
+    preference: Preference
+    relaxed: bool
+    float16: bool
+    whole: bool
+
+
+def _converted(
+    model: str | Path | torch.nn.Module | ExportedProgram, inputs: Any, options: _Options
+) -> torch.jit.ScriptModule:
+    """:func:`convert_model` of a model of tensors alone. Raises KeepsState for others."""
+    level, chosen, relaxed, float16, whole = options
     args = (inputs,) if isinstance(inputs, Tensor | str) else tuple(inputs)
-    leaves = [leaf for leaf in pytree.tree_leaves(args) if isinstance(leaf, Tensor | str)]
+    leaves = leaves_of((args, {}))
     name = Path(model).name if isinstance(model, str | Path) else "model"
     loaded = _read(Path(model)) if isinstance(model, str | Path) else model
     mode = eval_mode(loaded) if isinstance(loaded, torch.nn.Module) else nullcontext()
     with quiet_torch(), mode:
         is_ready = isinstance(loaded, torch.jit.ScriptModule | ExportedProgram)
         sizes = SIZES if is_ready else SIZES[1:]  # an export takes a 1 for what must be 1
-        specs, examples = find_examples(leaves, runner(loaded, args, name), sizes)
+        specs, examples = find_examples(leaves, runner(loaded, (args, {}), name), sizes)
         is_open = any(spec.open_dims for spec in specs)
         if is_open and float16:
             raise InputSpecError("float16 is for fixed sizes: state them instead of leaving them")
         if not isinstance(loaded, torch.jit.ScriptModule | ExportedProgram):
-            loaded = exported_module(loaded, args, specs, examples, name)
+            loaded = exported_module(loaded, (args, {}), specs, examples, name)
         flat = flat_inputs(loaded, name) if isinstance(loaded, torch.jit.ScriptModule) else loaded
         keep = not whole and not is_open
         last = [i for i, leaf in enumerate(leaves) if getattr(leaf, "nnapi_nhwc", False)]
@@ -127,7 +165,7 @@ SIZES = ((1, 224), (2, 32), (4, 7), (16, 16))
 
 
 def runner(
-    model: torch.nn.Module | ExportedProgram, args: tuple[Any, ...], name: str
+    model: torch.nn.Module | ExportedProgram, call: Call, name: str
 ) -> Callable[[Sequence[Tensor]], object]:
     """Runs a model on flat inputs."""
     if isinstance(model, ExportedProgram):
@@ -136,15 +174,29 @@ def runner(
     if isinstance(model, torch.jit.ScriptModule):
         flat = flat_inputs(model, name)
         return lambda tensors: flat(*tensors)
-    return lambda tensors: model(*with_tensors(args, tensors))
+
+    def run(tensors: Sequence[Tensor]) -> object:
+        args, by_name = with_tensors(call, tensors)
+        return model(*args, **by_name)
+
+    return run
 
 
-def with_tensors(args: tuple[Any, ...], tensors: Sequence[Any]) -> tuple[Any, ...]:
-    """The arguments with these in the places of tensors and texts."""
-    leaves, form = pytree.tree_flatten(args)
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+"""Arguments by position and by name; texts that say shapes may stand for tensors."""
+
+
+def leaves_of(call: Call) -> list[Tensor | str]:
+    """The tensors of a call, and the texts that stand for some."""
+    return [leaf for leaf in pytree.tree_leaves(call) if isinstance(leaf, Tensor | str)]
+
+
+def with_tensors(call: Call, tensors: Sequence[Any]) -> Call:
+    """The call with these in the places of tensors and texts."""
+    leaves, form = pytree.tree_flatten(call)
     values = iter(tensors)
     filled = [next(values) if isinstance(leaf, Tensor | str) else leaf for leaf in leaves]
-    nested: tuple[Any, ...] = pytree.tree_unflatten(filled, form)
+    nested: Call = pytree.tree_unflatten(filled, form)
     return nested
 
 
@@ -196,19 +248,21 @@ def _spec(example: Tensor, first: int, other: int) -> InputSpec:
 
 def exported_module(
     model: torch.nn.Module,
-    args: tuple[Any, ...],
+    call: Call,
     specs: Sequence[InputSpec],
     examples: Sequence[Tensor],
     name: str,
 ) -> ExportedProgram:
     """A module as an ExportedProgram, with the sizes open that are to be."""
     open_dims = [dict.fromkeys(spec.open_dims, Dim.AUTO) for spec in specs]
-    dynamic = with_tensors(args, open_dims) if any(open_dims) else None
+    args, by_name = with_tensors(call, examples)
+    dynamic: Any = None
+    if any(open_dims):
+        opened, opened_by_name = with_tensors(call, open_dims)
+        dynamic = opened or opened_by_name
     try:
         with quiet_torch():
-            return torch.export.export(
-                model, with_tensors(args, examples), dynamic_shapes=dynamic, strict=False
-            )
+            return torch.export.export(model, args, by_name, dynamic_shapes=dynamic, strict=False)
     except Exception as error:
         raise FrontendError(
             f"{name} cannot be exported: {essential_line(error)}: give torch.jit.trace or"

@@ -13,13 +13,15 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnapi_prof.api import notebook
 from nnapi_prof.api.events import SILENT, Listener
+from nnapi_prof.api.inputs import arguments, texts
 from nnapi_prof.bundle.precision import MixedPrecision
-from nnapi_prof.errors import FrontendError, InputSpecError
+from nnapi_prof.errors import FrontendError, InputSpecError, KeepsState
 from nnapi_prof.execution.profile.cached_units import CachedUnits, cached_units
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.reports.words import count
@@ -30,9 +32,8 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.export import ExportedProgram
 
+    from nnapi_prof.api.inputs import Input
     from nnapi_prof.graph.program import Program
-
-    Input = str | Sequence[int] | Tensor
 
 
 class _OwnFolder:
@@ -141,7 +142,7 @@ class Model:
 
 def load(
     model: str | os.PathLike[str] | torch.nn.Module | ExportedProgram,
-    inputs: str | Sequence[int] | Tensor | Sequence[str | Sequence[int] | Tensor] | None = None,
+    inputs: Input = None,
     *,
     name: str | None = None,
     listener: Listener = SILENT,
@@ -149,18 +150,25 @@ def load(
     """Loads a model from a file (TorchScript, ExportedProgram) or from memory.
 
     ``inputs`` are its input shapes, as texts (``"1x3x224x224"``, ``"1x128:int64"``, with a size
-    left open ``"1x3x?x?"``), as tuples of sizes (``(1, 3, 224, 224)``) or as example tensors.
-    TorchScript stores none: without them, bundled ones are used, or a guess that ``Model.notes``
-    tells. A module in memory that is neither scripted nor traced is exported with
-    ``torch.export``, and needs them. ``name`` is that of a model in memory, for people. A
-    ``listener`` hears the notes, and when the file is read: a model that was read before is
-    remembered by its units, and read again only for what needs more.
+    left open ``"1x3x?x?"``), as tuples of sizes (``(1, 3, 224, 224)``) or as example tensors; a
+    list for several, nested as the model takes them, or a dict with the names of its arguments.
+    Arguments that are numbers or texts have the value that they are stated with, ``16000`` or
+    ``"rate=16000"``, from then on. TorchScript stores no shapes: without them, bundled ones are
+    used, or a guess that ``Model.notes`` tells. A module in memory that is neither scripted nor
+    traced is exported with ``torch.export``, and needs them.
+
+    A model that keeps state, in attributes that it writes, is taken as one that gets its state as
+    the last inputs and returns it as the last outputs; ``Model.notes`` says which.
+
+    ``name`` is that of a model in memory, for people. A ``listener`` hears the notes, and when the
+    file is read: a model that was read before is remembered by its units, and read again only for
+    what needs more.
 
     Raises ModelFileError where the file is missing or no model, InputSpecError where the inputs do
     not fit, FrontendError where the model cannot become a graph.
     """
     if isinstance(model, str | os.PathLike):
-        result = _from_file(Path(model), _texts(inputs), listener)
+        result = _from_file(Path(model), texts(inputs), listener)
     else:
         result = _from_memory(model, inputs, name)
     listener.notes(*result.notes)
@@ -172,63 +180,43 @@ def loaded(model: Model | str | os.PathLike[str]) -> Model:
     return model if isinstance(model, Model) else load(model)
 
 
-def _listed(inputs: Input | Sequence[Input] | None) -> list[str | Tensor]:
-    """One for each input, a shape as text or an example."""
-    if inputs is None:
-        return []
-    alone = isinstance(inputs, str) or not isinstance(inputs, Sequence) or _is_shape(inputs)
-    each: list[Any] = [inputs] if alone else list(inputs)
-    return [_as_text(value) for value in each]
-
-
-def _is_shape(value: object) -> bool:
-    """Whether it is sizes: ``(1, 3, 224, 224)``."""
-    return (
-        isinstance(value, Sequence)
-        and not isinstance(value, str)
-        and len(value) > 0
-        and all(isinstance(size, int) and not isinstance(size, bool) for size in value)
-    )
-
-
-def _as_text(value: Input) -> str | Tensor:
-    """A shape as ``--input`` takes it; anything else as it is."""
-    if isinstance(value, str) or not isinstance(value, Sequence):
-        return value
-    if not _is_shape(value):
-        raise InputSpecError(
-            f"the input {value!r} is no shape: sizes are wanted, as in (1, 3, 224, 224) or"
-            " '1x3x224x224'; for several inputs a list of these"
-        )
-    return "x".join(map(str, value))
-
-
-def _texts(inputs: Input | Sequence[Input] | None) -> tuple[str, ...]:
-    """Inputs as ``--input`` takes them."""
-    listed = _listed(inputs)
-    if all(isinstance(value, str) for value in listed):
-        return tuple(map(str, listed))
-    from nnapi_prof.frontend.inputs import InputSpec
-
-    for value in listed:
-        if not isinstance(value, str) and not hasattr(value, "is_quantized"):
-            raise InputSpecError(
-                f"the input {value!r} is neither a shape nor a tensor: write '1x3x224x224'"
-            )
-    return tuple(v if isinstance(v, str) else str(InputSpec.of(v)) for v in listed)
-
-
 def _from_file(path: Path, inputs: tuple[str, ...], listener: Listener) -> Model:
     def read() -> Program:
         with listener.working(f"reading {path.name}"):
             return read_model(path, inputs)
 
-    return Model(path, inputs, cached_units(path, inputs, read))
+    if not any(map(is_named, inputs)):
+        try:
+            return Model(path, inputs, cached_units(path, inputs, read))
+        except KeepsState:
+            LOGGER.debug("%s keeps state: it becomes inputs and outputs", path)
+    with listener.working(f"reading {path.name}"):
+        return _stateless(path, inputs)
+
+
+def is_named(text: str) -> bool:
+    """Whether an input is stated by name or as a value; only shapes that are left open have an
+    equals sign, too."""
+    return "=" in text and "?" not in text.partition("=")[0]
+
+
+def _stateless(path: Path, inputs: tuple[str, ...], folder: _OwnFolder | None = None) -> Model:
+    """The model of a file that keeps state, or takes other inputs than tensors, by a file that does
+    not."""
+    from nnapi_prof.frontend.stateless import write_stateless
+
+    folder = folder or _OwnFolder()
+    target = folder.path / "stateless"
+    target.mkdir()
+    made = write_stateless(path, inputs, target)
+    outline = CachedUnits.of(read_model(made.path, made.inputs))
+    notes = (*outline.notes, *made.notes)
+    return Model(made.path, made.inputs, replace(outline, notes=notes), folder)
 
 
 def _from_memory(
     model: torch.nn.Module | ExportedProgram,
-    inputs: Input | Sequence[Input] | None,
+    inputs: Input,
     name: str | None,
 ) -> Model:
     """Saves the model to a file of its own: everything behind it reads files, and so the bundle
@@ -240,7 +228,6 @@ def _from_memory(
     from nnapi_prof.frontend.torch_logging import quiet_torch
 
     called = name or _name_of(model)
-    texts = _texts(inputs)
     folder = _OwnFolder()
     file = folder.path / re.sub(r"[^\w.-]", "_", called)
     mode = eval_mode(model) if isinstance(model, torch.nn.Module) else nullcontext()
@@ -248,31 +235,47 @@ def _from_memory(
         if isinstance(model, torch.jit.ScriptModule):
             path = file.with_name(f"{file.name}.pt")
             torch.jit.save(model, str(path))
+            stated = texts(inputs)
         elif isinstance(model, ExportedProgram):
             path = file.with_name(f"{file.name}.pt2")
             torch.export.save(model, path)
+            stated = texts(inputs)
         elif isinstance(model, torch.nn.Module):
             path = file.with_name(f"{file.name}.pt2")
-            torch.export.save(_exported(model, _listed(inputs), called), path)
+            program, stated = _exported(model, inputs, called)
+            torch.export.save(program, path)
         else:
             raise InputSpecError(
                 "load() takes a path, a torch.nn.Module or an ExportedProgram:"
                 f" {type(model).__name__} is none of these"
             )
-    return Model(path, texts, CachedUnits.of(read_model(path, texts)), folder)
+    try:
+        if not any(map(is_named, stated)):
+            return Model(path, stated, CachedUnits.of(read_model(path, stated)), folder)
+    except KeepsState:
+        LOGGER.debug("%s keeps state: it becomes inputs and outputs", called)
+    return _stateless(path, stated, folder)
 
 
-def _exported(model: torch.nn.Module, inputs: list[str | Tensor], name: str) -> ExportedProgram:
-    from nnapi_prof.api.convert import SIZES, exported_module, find_examples, runner
+def _exported(
+    model: torch.nn.Module, inputs: Input, name: str
+) -> tuple[ExportedProgram, tuple[str, ...]]:
+    """The module as an ExportedProgram, and the shapes of its tensors."""
+    from nnapi_prof.api.convert import SIZES, exported_module, find_examples, leaves_of, runner
 
-    if not inputs:
+    positional, by_name = arguments(inputs)
+    order = {argument: n for n, argument in enumerate(signature(model.forward).parameters)}
+    by_name = dict(sorted(by_name.items(), key=lambda item: order.get(item[0], len(order))))
+    call = positional, by_name
+    leaves = leaves_of(call)
+    if not leaves:
         raise InputSpecError(
             f"{name} is a module in memory: say its inputs, as in load(module,"
             ' inputs=["1x3x224x224"]) or with example tensors'
         )
-    args = tuple(inputs)
-    specs, examples = find_examples(inputs, runner(model, args, name), SIZES[1:])
-    return exported_module(model, args, specs, examples, name)
+    specs, examples = find_examples(leaves, runner(model, call, name), SIZES[1:])
+    program = exported_module(model, call, specs, examples, name)
+    return program, texts([*leaves])
 
 
 def _name_of(model: Any) -> str:

@@ -21,9 +21,9 @@ from nnapi_prof.cli.options import (
     input_option,
     writing,
 )
-from nnapi_prof.cli.output import as_json, boxed, print_document, say, stderr, stdout
+from nnapi_prof.cli.output import LOGGER, as_json, boxed, print_document, say, stderr, stdout
 from nnapi_prof.cli.progress import listening, working
-from nnapi_prof.errors import InputSpecError, NnapiProfError, UnsupportedOp, UsageError
+from nnapi_prof.errors import InputSpecError, KeepsState, NnapiProfError, UnsupportedOp, UsageError
 from nnapi_prof.nnapi.codes import FeatureLevel
 
 if TYPE_CHECKING:
@@ -212,7 +212,30 @@ class _ConvertOptions(NamedTuple):
 def _convert_model(
     written: OutputFiles, inputs: Sequence[str], output: Path | None, options: _ConvertOptions
 ) -> None:
-    """Writes a model in every format that is asked for."""
+    """Writes a model in every format that is asked for; one that keeps state, or takes numbers, as
+    one of tensors alone."""
+    from nnapi_prof.api.model import is_named, load
+
+    output = output or written.source.with_suffix(".nnapi.pt")
+    if not any(map(is_named, inputs)):
+        try:
+            _convert_tensors(written, written.source, inputs, output, options)
+            return
+        except KeepsState as kept:
+            LOGGER.debug("%s", kept)
+    with listening() as listener:
+        model = load(written.source, inputs, listener=listener)
+    _convert_tensors(written, model.path, model.inputs, output, options)
+
+
+def _convert_tensors(
+    written: OutputFiles,
+    model: Path,
+    inputs: Sequence[str],
+    path: Path,
+    options: _ConvertOptions,
+) -> None:
+    """Writes a model that takes tensors."""
     from nnapi_prof.bundle.torchscript import why_not_said, why_uncarried
     from nnapi_prof.convert.dynamic_shapes import flexible_region
     from nnapi_prof.convert.export.json import Description
@@ -223,7 +246,6 @@ def _convert_model(
     from nnapi_prof.frontend.loader import model_structure
     from nnapi_prof.graph.plan import Preference
 
-    model = written.source
     level, preference, relaxed, float16, whole, min_region, formats = options
     specs = parse_input_specs(inputs)
     is_open = any(spec.open_dims for spec in specs)
@@ -234,9 +256,8 @@ def _convert_model(
     whole_needed = whole or is_open or set(formats) != {"stock"}
     program = load_program(model, [str(spec.closed) for spec in specs], keep=not whole_needed)
     chosen = next(p for p in Preference if p.short == preference)
-    path = output or model.with_suffix(".nnapi.pt")
+    base = base_path(path)
     if len(formats) > 1:
-        base = base_path(path)
         path = base.with_name(f"{base.name}.nnapi.pt")
     region, every = None, tuple(range(len(program.units.units)))
     only_stock = set(formats) == {"stock"}
@@ -278,7 +299,7 @@ def _convert_model(
             show_in_floats(written, program, [region])
         _say_what_is_beside(written, program, region)
         described = Description(region, chosen, relaxed)
-        write_region(written, base_path(output or model), described, formats)
+        write_region(written, base, described, formats)
 
 
 def _say_precision(written: OutputFiles, program: Program, region: Region, float16: bool) -> None:

@@ -11,7 +11,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
-from nnapi_prof.errors import FrontendError, InputSpecError, option
+from nnapi_prof.errors import FrontendError, InputSpecError, KeepsState, option
 from nnapi_prof.frontend.calls import WritesToViews
 from nnapi_prof.frontend.inputs import InputSpec, check_count, example_tensors, listed
 from nnapi_prof.frontend.torch_logging import essential_line, quiet_torch, run_once
@@ -45,13 +45,22 @@ def straight_graph(
 
 
 def _refuse_state(program: ExportedProgram, name: str) -> None:
-    for spec in program.graph_signature.output_specs:
-        if spec.kind in _STATE and not _is_counter(program, spec.target):
-            raise FrontendError(
-                f"{name} changes its buffer {spec.target} whenever it runs: a model that keeps "
-                f"state cannot be converted (batch norm does this in training mode: call "
-                f"model.eval() before exporting)"
-            )
+    if buffers := kept_buffers(program):
+        raise KeepsState(
+            f"{name} changes its buffer {next(iter(buffers))} whenever it runs (batch norm does"
+            " this in training mode: call model.eval() before exporting): load it with"
+            " nnapi_prof.load(), which makes an input and an output of such a buffer"
+        )
+
+
+def kept_buffers(program: ExportedProgram) -> dict[str, Tensor]:
+    """The buffers that a run of the program leaves changed to the next, as they are stored."""
+    stored = {**program.state_dict, **program.constants}
+    return {
+        str(spec.target): stored[str(spec.target)]
+        for spec in program.graph_signature.output_specs
+        if spec.kind in _STATE and not _is_counter(program, spec.target)
+    }
 
 
 def _is_counter(program: ExportedProgram, buffer: str | None) -> bool:
@@ -143,27 +152,39 @@ def eager(program: ExportedProgram) -> Callable[..., object]:
     Keywords, nested inputs and the constants it was exported with are put back where they were.
     """
     try:
-        module, form = program.module(), program.call_spec.in_spec
+        module = program.module()
     except SyntaxError as error:  # PyTorch writes names into Python code as they are
         raise FrontendError(
             f"PyTorch cannot run the exported program ({error.msg}): a submodule's name with quotes"
             " or line breaks does that; rename it and export again"
         ) from error
+    nested = nested_arguments(program)
+
+    def run(*tensors: Tensor) -> object:
+        args, kwargs = nested(tensors)
+        return module(*args, **kwargs)
+
+    return run
+
+
+def nested_arguments(program: ExportedProgram) -> Callable[[Sequence[Tensor]], tuple[Any, Any]]:
+    """What makes of flat tensors the arguments of the program's call, by position and by name."""
+    form = program.call_spec.in_spec
     arguments = [
         spec.arg
         for spec in program.graph_signature.input_specs
         if spec.kind is InputKind.USER_INPUT
     ]
 
-    def run(*tensors: Tensor) -> object:
+    def nested(tensors: Sequence[Tensor]) -> tuple[Any, Any]:
         leaf_iter = iter(tensors)
         leaves = [
             next(leaf_iter) if _is_tensor(a) else getattr(a, "value", None) for a in arguments
         ]
         args, kwargs = pytree.tree_unflatten(leaves, form)
-        return module(*args, **kwargs)
+        return args, kwargs
 
-    return run
+    return nested
 
 
 def tensor_inputs(program: ExportedProgram) -> list[fx.Node]:

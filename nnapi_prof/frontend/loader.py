@@ -17,7 +17,7 @@ from torch import Tensor, fx
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
-from nnapi_prof.errors import FrontendError, ModelFileError, irregular
+from nnapi_prof.errors import FrontendError, KeepsState, ModelFileError, irregular
 from nnapi_prof.frontend import export
 from nnapi_prof.frontend.eager import settle_views
 from nnapi_prof.frontend.export_check import check_export
@@ -27,6 +27,7 @@ from nnapi_prof.frontend.script_check import load_script
 from nnapi_prof.frontend.structure import Structure, flat_inputs, structure_of
 from nnapi_prof.frontend.torch_logging import essential_line, logged_errors, quiet_torch, run_once
 from nnapi_prof.frontend.torchscript import routes
+from nnapi_prof.frontend.torchscript.attributes import kept_attributes
 from nnapi_prof.graph.dim_order import LIES_LAST
 from nnapi_prof.graph.grouping import unit_graph
 from nnapi_prof.graph.program import Program
@@ -162,8 +163,9 @@ def load(path: Path, inputs: Sequence[InputSpec] = (), keep: bool = False) -> Pr
 
     Input shapes are the stated ones, else those stored with the model, else a guess that
     ``Program.notes`` announces. With ``keep`` branches and loops on data stay TorchScript, which
-    only eager PyTorch runs; without, they are refused. Raises ModelFileError, InputSpecError
-    or FrontendError.
+    only eager PyTorch runs; without, they are refused. Raises ModelFileError, InputSpecError,
+    FrontendError, and KeepsState where :func:`~nnapi_prof.frontend.stateless.write_stateless` makes
+    a file that can be read.
     """
     path = Path(path)
     if model_kind(path) is ModelKind.EXPORTED:
@@ -173,6 +175,8 @@ def load(path: Path, inputs: Sequence[InputSpec] = (), keep: bool = False) -> Pr
     model = read_torchscript(path)
     examples, notes = routes.find_inputs(model, inputs, path.name)
     notes += _open_notes(inputs)
+    if kept := kept_attributes(model, examples, path.name):
+        raise KeepsState(f"{path.name} keeps state in {kept[0].path}")
     graph = routes.torchscript_graph(model, examples, path.name, keep)
     return _finish(graph, examples, path.stem, notes, lambda *args: model(*args))
 

@@ -6,6 +6,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -17,9 +18,10 @@ from torch.utils import _pytree as pytree
 from nnapi_prof.errors import InputSpecError, NnapiProfError
 from nnapi_prof.frontend import export
 from nnapi_prof.frontend.inputs import first_bundled
+from nnapi_prof.frontend.named_inputs import Constant, missing_value
 from nnapi_prof.frontend.torch_logging import quiet_torch, run_once
 
-Constant = None | bool | int | float | str
+NO_VALUES: Mapping[str, Constant] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,17 +161,24 @@ def _assertion(condition: str, name: str, expected: str) -> str:
 
 
 _PLAIN = ("Tensor", "Optional[Tensor]")
+_NUMBERS = ("int", "float", "bool", "str", "number")
 
 
-def input_trees(model: torch.jit.ScriptModule, name: str) -> dict[str, Tree]:
+def input_trees(
+    model: torch.jit.ScriptModule, name: str, values: Mapping[str, Constant] = NO_VALUES
+) -> dict[str, Tree]:
     """What each argument of ``forward`` holds (``arg_0``, ...), its tensors numbered through; empty
     where the model takes tensors alone.
 
-    Arguments with defaults that are no tensors are left out. Raises InputSpecError where a type
+    ``values`` has those of arguments that are numbers or texts; others have their defaults, and are
+    left out at the end. Raises InputSpecError where a type
     holds others than tensors, or its length or keys are nowhere to be found.
     """
     forward: Any = model.forward
-    arguments = [a for a in forward.schema.arguments[1:] if not _left_out(a)]
+    given = list(forward.schema.arguments[1:])
+    arguments = list(given)
+    while arguments and arguments[-1].name not in values and _left_out(arguments[-1]):
+        arguments.pop()
     if all(str(a.type) in _PLAIN for a in arguments):
         return {}
     numbers = itertools.count()
@@ -182,20 +191,29 @@ def input_trees(model: torch.jit.ScriptModule, name: str) -> dict[str, Tree]:
     def said(argument: Any) -> str:
         return f"{name} takes the input {argument.name} of type {argument.type}"
 
-    values = list(model.inlined_graph.inputs())[1:]
-    positions = [i for i, a in enumerate(forward.schema.arguments[1:]) if not _left_out(a)]
-    return {
-        f"arg_{number}": _tree(argument.type, values[position], said(argument), numbers)
-        for number, (position, argument) in enumerate(zip(positions, arguments, strict=True))
-    }
+    nodes = dict(zip((a.name for a in given), list(model.inlined_graph.inputs())[1:], strict=True))
+
+    def tree(argument: Any) -> Tree:
+        if argument.name in values:
+            return values[argument.name]
+        if _left_out(argument):
+            return tree_of(argument.default_value)
+        if str(argument.type) in _NUMBERS:
+            raise InputSpecError(missing_value(name, argument.name, str(argument.type)))
+        return _tree(argument.type, nodes[argument.name], said(argument), numbers)
+
+    return {f"arg_{number}": tree(argument) for number, argument in enumerate(arguments)}
 
 
-def flat_inputs(model: torch.jit.ScriptModule, name: str) -> torch.jit.ScriptModule:
+def flat_inputs(
+    model: torch.jit.ScriptModule, name: str, values: Mapping[str, Constant] = NO_VALUES
+) -> torch.jit.ScriptModule:
     """A model that takes the tensors of ``model``'s inputs one by one; itself, if it does already.
 
-    Raises InputSpecError as :func:`input_trees` does.
+    ``values`` are those of arguments that are no tensors: it always has these. Raises
+    InputSpecError as :func:`input_trees` does.
     """
-    trees = input_trees(model, name)
+    trees = input_trees(model, name, values)
     if not trees:
         return model
 
@@ -205,11 +223,11 @@ def flat_inputs(model: torch.jit.ScriptModule, name: str) -> torch.jit.ScriptMod
             self.model = model
 
     names = [f"input_{index}" for index in range(sum(map(_n_leaves, trees.values())))]
-    values = ", ".join(expression(tree, names) for tree in trees.values())
+    call = ", ".join(expression(tree, names) for tree in trees.values())
     with quiet_torch():
         flat = torch.jit.script(Flat())
         arguments = ", ".join(f"{name}: Tensor" for name in names)
-        flat.define(f"def forward(self, {arguments}):\n    return self.model({values})\n")
+        flat.define(f"def forward(self, {arguments}):\n    return self.model({call})\n")
         flat.eval()
     example = first_bundled(model)
     if example is not None:  # where the front end looks for it

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
-from nnapi_prof.errors import FrontendError
+from nnapi_prof.errors import FrontendError, KeepsState
 from nnapi_prof.frontend.calls import DataDependent, Step, TracedValue
 from nnapi_prof.frontend.quant import (
     NoFloatForm,
@@ -126,12 +126,12 @@ class _State:
         self.written[id(self._owners.setdefault(id(owner), owner)), name] = value
 
     def check(self, name: str) -> None:
-        """Raises FrontendError where what a run reads is what another run wrote."""
+        """Raises KeepsState where what a run reads is what another run wrote."""
         for key, value in self.read.items():
             if key in self.written and not _same(self.written[key], value):
-                raise FrontendError(
-                    f"{name} changes its attribute {key[1]} whenever it runs: a model that keeps "
-                    "state cannot be converted"
+                raise KeepsState(
+                    f"{name} changes its attribute {key[1]} whenever it runs: load it with"
+                    " nnapi_prof.load(), which makes an input and an output of such an attribute"
                 )
 
 

@@ -1,0 +1,208 @@
+"""A model file as one that takes tensors alone and keeps nothing from run to run.
+
+What a model writes to its attributes becomes an input and an output of it, and arguments that are
+numbers or texts get the value that they were stated with. All that comes behind reads the new file
+as it reads any other.
+
+    forward(x: Tensor, rate: int) -> y         forward(x: Tensor, total: Tensor) -> (y, total)
+        self.total = self.total + x      =>
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+from nnapi_prof.errors import FrontendError
+from nnapi_prof.frontend import export
+from nnapi_prof.frontend.inputs import InputSpec, parse_input_specs
+from nnapi_prof.frontend.loader import ModelKind, model_kind, read_exported, read_nested
+from nnapi_prof.frontend.named_inputs import arranged
+from nnapi_prof.frontend.structure import expression, flat_inputs, places, tree_of
+from nnapi_prof.frontend.torch_logging import essential_line, quiet_torch, run_once
+from nnapi_prof.frontend.torchscript import routes
+from nnapi_prof.frontend.torchscript.attributes import KeptAttribute, kept_attributes
+from nnapi_prof.frontend.torchscript.interpreter import forward_arguments
+
+
+@dataclass(frozen=True, slots=True)
+class StatelessFile:
+    """The file that was written, the shapes of all its inputs, and what is to be told of it."""
+
+    path: Path
+    inputs: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def write_stateless(path: Path, inputs: Sequence[str], folder: Path) -> StatelessFile:
+    """Writes the model of ``path``, which keeps state or takes numbers, as a file in ``folder``.
+
+    ``inputs`` are texts as :func:`~nnapi_prof.frontend.named_inputs.arranged` takes them. The
+    file's inputs are the model's tensors, then those of its state; its outputs end with the
+    state's new values. Raises ModelFileError, InputSpecError, and FrontendError where what the
+    model keeps is no tensor of a fixed size.
+    """
+    if model_kind(path) is ModelKind.EXPORTED:
+        return _write_exported(path, inputs, folder / path.name)
+    nested, name = read_nested(path), path.name
+    types = {argument.name: str(argument.type) for argument in forward_arguments(nested)}
+    stated = arranged(inputs, types, name)
+    model = flat_inputs(nested, name, stated.values)
+    specs = parse_input_specs(stated.shapes)
+    with quiet_torch():
+        examples, notes = routes.find_inputs(copy.deepcopy(model), specs, name)
+        kept = kept_attributes(model, examples, name)
+        written = _wrapped(copy.deepcopy(model), kept, examples) if kept else model
+        torch.jit.save(written, str(folder / name))
+        first = [tensor for attribute in kept for tensor in attribute.first_tensors]
+        begins_so = not kept or _same(model, written, examples, first)
+    shapes = list(stated.shapes) or [str(InputSpec.of(example)) for example in examples]
+    names = [name for attribute in kept for name in _names(attribute)]
+    notes += _told(names, first, len(examples), begins_so)
+    return StatelessFile(folder / name, (*shapes, *_shapes(first)), notes)
+
+
+def _write_exported(path: Path, inputs: Sequence[str], target: Path) -> StatelessFile:
+    program = read_exported(path)
+    types = {node.name: "Tensor" for node in export.tensor_inputs(program)}
+    specs = parse_input_specs(arranged(inputs, types, path.name).shapes)
+    specs = specs or list(export.stored_specs(program))
+    export.check_specs(program, specs, path.name)
+    examples = export.find_examples(program, specs, path.name)
+    with quiet_torch():  # what writes in place is told as state by a decomposed program alone
+        state = export.kept_buffers(program.run_decompositions({}))
+    if state:
+        first = [value.clone() for value in state.values()]
+        wrapped = _Stateless(program, tuple(state))
+        try:
+            with quiet_torch():
+                program = torch.export.export(wrapped, (*examples, *first), strict=False)
+        except Exception as error:
+            raise FrontendError(
+                f"{path.name} keeps state in {', '.join(state)} and cannot be exported without:"
+                f" {essential_line(error)}"
+            ) from error
+    with quiet_torch():
+        torch.export.save(program, target)
+    shapes = tuple(str(spec.closed) for spec in specs) + tuple(_shapes(list(state.values())))
+    notes = _told(list(state), list(state.values()), len(examples), True)
+    return StatelessFile(target, shapes, notes)
+
+
+class _Stateless(torch.nn.Module):
+    """An exported program whose buffers come in as its last inputs and go out as its last
+    outputs."""
+
+    def __init__(self, program: ExportedProgram, names: tuple[str, ...]) -> None:
+        super().__init__()
+        self.model = program.module()
+        self.nest = export.nested_arguments(program)
+        self.names = names
+
+    def forward(self, *args: Tensor) -> tuple[Any, ...]:
+        n_inputs = len(args) - len(self.names)
+        held = {name: t.clone() for name, t in zip(self.names, args[n_inputs:], strict=True)}
+        positional, by_name = self.nest(args[:n_inputs])
+        returned = torch.func.functional_call(self.model, held, positional, by_name)
+        return (returned, *(held[name] for name in self.names))
+
+
+def _wrapped(
+    model: torch.jit.ScriptModule, kept: Sequence[KeptAttribute], examples: Sequence[Tensor]
+) -> torch.jit.ScriptModule:
+    """The model behind a ``forward`` that puts its state into place and reads it again. It has run
+    once: numbers that it keeps (a rate that it saw last, say) are settled."""
+    with run_once():
+        model(*(example.clone() for example in examples))
+
+    class Stateless(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+    n_taken = len(examples)
+    inputs = [f"input_{index}" for index in range(n_taken)]
+    taken = [argument.name for argument in forward_arguments(model)[:n_taken]]
+    if all(map(str.isidentifier, taken)) and len(set(taken)) == n_taken:
+        inputs = taken
+    before, after, states, results = [], [], list[str](), list[str]()
+    for number, attribute in enumerate(kept):
+        tree = tree_of(attribute.settled)
+        names = [f"state_{name}" for name in _names(attribute)]
+        names = [f"{name}_{number}" if name in states else name for name in names]
+        states += names
+        clones = [f"{name}.clone()" for name in names]
+        before.append(f"self.model.{attribute.path} = {expression(tree, clones)}")
+        after.append(f"held_{number} = self.model.{attribute.path}")
+        if attribute.type.startswith("Optional"):
+            after.append(f"assert held_{number} is not None")
+        results += [f"{place}" for place, leaf in places(f"held_{number}", tree) if _is_leaf(leaf)]
+    arguments = ", ".join(f"{name}: Tensor" for name in (*inputs, *states))
+    call = f"returned = self.model({', '.join(inputs)})"
+    end = f"return (returned, {', '.join(results)})"
+    lines = [f"def forward(self, {arguments}):", *before, call, *after, end]
+    wrapper = torch.jit.script(Stateless())
+    wrapper.define("\n    ".join(lines) + "\n")
+    wrapper.eval()
+    assert isinstance(wrapper, torch.jit.ScriptModule)
+    return wrapper
+
+
+def _is_leaf(leaf: object) -> bool:
+    return type(leaf).__name__ == "Leaf"
+
+
+def _names(attribute: KeptAttribute) -> list[str]:
+    """A name for each tensor of an attribute, without what merely says that it is private."""
+    name = attribute.path.removeprefix("model.").replace(".", "_").strip("_")
+    n_tensors = len(attribute.first_tensors)
+    return [name] if n_tensors == 1 else [f"{name}_{index}" for index in range(n_tensors)]
+
+
+def _shapes(tensors: Sequence[Tensor]) -> list[str]:
+    return [str(InputSpec.of(tensor)) for tensor in tensors]
+
+
+def _same(
+    model: torch.jit.ScriptModule,
+    wrapped: torch.jit.ScriptModule,
+    examples: Sequence[Tensor],
+    first: Sequence[Tensor],
+) -> bool:
+    """Whether the model as it was saved gives what it gives behind ``first``."""
+    with run_once():
+        own = pytree.tree_leaves(model(*(example.clone() for example in examples)))
+        ours = pytree.tree_leaves(wrapped(*(value.clone() for value in (*examples, *first))))
+    pairs = zip(own, ours, strict=False)  # ours has the state behind
+    return all(torch.allclose(a, b) for a, b in pairs if isinstance(a, Tensor))
+
+
+def _told(
+    names: Sequence[str], first: Sequence[Tensor], n_inputs: int, begins_so: bool
+) -> tuple[str, ...]:
+    """What whoever calls the model must know of its state."""
+    if not names:
+        return ()
+    pairs = zip(names, _shapes(first), strict=True)
+    listed = ", ".join(f"{name} {shape}" for name, shape in pairs)
+    n, last = len(names), n_inputs + len(names) - 1
+    numbers = f"input {n_inputs}" if n == 1 else f"inputs {n_inputs} to {last}"
+    ends = "the last output" if n == 1 else f"the last {n} outputs"
+    if not begins_so:
+        begin = "only the model itself knows what it begins with"
+    elif any(value.count_nonzero() for value in first):
+        begin = "it begins with what the model's file has"
+    else:
+        begin = "it begins with zeros"
+    return (
+        f"the model keeps state ({listed}): it comes in as {numbers}, counted from 0, and goes out"
+        f" as {ends}; {begin}",
+    )
