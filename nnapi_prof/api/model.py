@@ -261,7 +261,7 @@ def _exported(
     model: torch.nn.Module, inputs: Input, name: str
 ) -> tuple[ExportedProgram, tuple[str, ...]]:
     """The module as an ExportedProgram, and the shapes of its tensors."""
-    from nnapi_prof.api.convert import SIZES, exported_module, find_examples, leaves_of, runner
+    from nnapi_prof.api.examples import SIZES, exported_module, find_examples, leaves_of, runner
 
     positional, by_name = arguments(inputs)
     order = {argument: n for n, argument in enumerate(signature(model.forward).parameters)}
