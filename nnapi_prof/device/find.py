@@ -22,7 +22,7 @@ from nnapi_prof.device.install import InstalledAgent
 from nnapi_prof.device.transport import LocalTransport, Transport
 from nnapi_prof.device.transport.adb_server import AdbServer
 from nnapi_prof.device_agent import SOURCE_DIR
-from nnapi_prof.errors import DeviceError, DeviceNotFound, UsageError, did_you_mean, spelled
+from nnapi_prof.errors import DeviceError, DeviceNotFound, UsageError, did_you_mean, option, spelled
 from nnapi_prof.toolchain import Progress
 
 _HOST_PORT = re.compile(r"(?P<host>\[[0-9a-fA-F:]+\]|[^:\[\]/]+):(?P<port>\d{1,5})")
@@ -121,7 +121,9 @@ def named_with(device: str | None, library: str) -> str:
     Raises UsageError where the device is named with a library already.
     """
     if split_spec(device)[1] is not None:
-        raise UsageError(f"{device!r} names a library, and so does --nnapi-library: leave one out")
+        raise UsageError(
+            f"{device!r} names a library, and so does {option('nnapi-library')}: leave one out"
+        )
     return f"{device or ''}{THROUGH}{library}"
 
 

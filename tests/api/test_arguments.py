@@ -71,7 +71,7 @@ def test_inputs_that_are_no_shapes(way: Way) -> None:
         with pytest.raises(InputSpecError):
             np_.load(way.model.path, inputs=inputs)  # type: ignore[arg-type]
     with pytest.raises(InputSpecError, match=r"no input for the value '1': leave it out"):
-        np_.load(way.file, inputs=[(1, "x")])  # type: ignore[list-item]
+        np_.load(way.file, inputs=[(1, "x")])
     with pytest.raises(InputSpecError, match="neither a shape nor a tensor"):
         np_.load(torch.nn.ReLU(), inputs=[{"a": object()}])  # type: ignore[dict-item]
 
