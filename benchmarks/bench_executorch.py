@@ -8,14 +8,17 @@ ratio of two is the median over the rounds of the ratio of their fastest runs in
 All run on one thread, as plans are measured by default. Printed of each model:
 
 * XNNPACK alone by `lower` (of the ExportedProgram, and of TorchScript) / stock ExecuTorch's file
-* the plan as one delegated call: `execute` / what its segments take by the runtime library's clock
+* the plan as one delegated call, whose input is laid out on its way / the same bundle by
+  libnnapi_prof_runtime, called in the same process with its input in place
 * the plan (in calls, and as one) / the best of XNNPACK alone, all on NNAPI, and list order
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -26,13 +29,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from executorch_models import DIGITS, NAMES, module_of, program_of
 
 import nnapi_prof
-from nnapi_prof.executorch import load, run_file
+from nnapi_prof.bundle.runtime import runtime_bundle
+from nnapi_prof.device import xnnpack
+from nnapi_prof.device.build import build_host, cmake_build
+from nnapi_prof.executorch import load
+from nnapi_prof.frontend.torch_logging import quiet_torch
+from nnapi_prof.toolchain import cache_dir, find_compiler
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
-import models
-
+LIBRARY = "libnnapi_prof_runtime.so"
 RUNS = 8
 """Of each file in a round."""
 
@@ -60,10 +67,28 @@ def methods(paths: dict[str, Path]) -> dict[str, Callable[[tuple[torch.Tensor, .
     }
 
 
-def fastest(paths: dict[str, Path], x: torch.Tensor, rounds: int) -> dict[str, list[float]]:
+def own_runtime(folder: Path, x: torch.Tensor) -> Callable[[tuple[torch.Tensor, ...]], object]:
+    """The bundle by libnnapi_prof_runtime, its input in the model's own memory."""
+    library = ctypes.CDLL(str(folder / LIBRARY))
+    bundle, model = ctypes.c_void_p(), ctypes.c_void_p()
+    assert not library.nnp_bundle_open(str(folder / "own.nnprt").encode(), ctypes.byref(bundle), 0)
+    assert not library.nnp_model_compile(bundle, None, ctypes.byref(model), None)
+    library.nnp_model_input.restype = ctypes.c_void_p
+    laid_out = x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
+    place = library.nnp_model_input(model, 0)
+    ctypes.memmove(place, laid_out.data_ptr(), x.numel() * x.element_size())
+
+    def run(_: tuple[torch.Tensor, ...]) -> None:
+        assert not library.nnp_model_run(model, None, None, None)
+
+    return run
+
+
+def fastest(
+    calls: dict[str, Callable[[tuple[torch.Tensor, ...]], object]], x: torch.Tensor, rounds: int
+) -> dict[str, list[float]]:
     """Of each file the fastest run of each round, in seconds."""
-    calls = methods(paths)
-    times: dict[str, list[float]] = {name: [] for name in paths}
+    times: dict[str, list[float]] = {name: [] for name in calls}
     for number in range(rounds + 1):
         for name, call in calls.items():
             samples = []
@@ -84,44 +109,46 @@ def ratio(times: dict[str, list[float]], mine: str, theirs: list[str]) -> float:
 
 def measure(name: str, rounds: int, folder: Path) -> None:
     from nnapi_prof.executorch import lower
-    from nnapi_prof.executorch.aot import silence
 
-    make, shape = models.MODELS[name]
-    module = models.initialise(make())
-    torch.manual_seed(0)
-    x = torch.rand(shape)
-    program = torch.export.export(module, (x,))
+    program, x = program_of(name)
     model = nnapi_prof.load(program, name=name)
-    with silence():
-        script = torch.jit.trace(module, x)
     costs = nnapi_prof.profile(model, device="local", costs=folder / "costs.db")
     plan = nnapi_prof.partition(model, costs)
     cpu = nnapi_prof.partition(model, costs, pin="*=cpu")
-    scripted = replace(cpu, model=nnapi_prof.load(script, "x".join(map(str, shape)), name=name))
     stock(program, folder / "stock.pte")
     files = {
         "xnnpack": lower(cpu),
-        "scripted": lower(scripted),
         "calls": lower(plan),
         "one": lower(plan, whole=True),
         "listed": lower(nnapi_prof.partition(model, costs, pin="*=nnapi:nnapi-fast/fast")),
     }
+    if name != DIGITS:
+        with quiet_torch():
+            script = torch.jit.trace(module_of(name)[0], x)
+        traced = nnapi_prof.load(script, "x".join(map(str, x.shape)), name=name)
+        files["scripted"] = lower(replace(cpu, model=traced))
     for key, file in files.items():
         file.save(folder / f"{key}.pte")
+    (folder / "own.nnprt").write_bytes(runtime_bundle(plan.bundle))
     torch.save(x, folder / "input.pt")
     command = [sys.executable, __file__, "--rounds", str(rounds), "--files", str(folder)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
-    times, share = json.loads(done.stdout.splitlines()[-1])
+    paths = {"LD_LIBRARY_PATH": str(build_host().library.parent)}
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, check=True, text=True, env={**os.environ, **paths}
+    )
+    times = json.loads(done.stdout.splitlines()[-1])
     targets = ", ".join(segment.target.key for segment in plan.plan.segments)
-    rules = ["stock", "listed"]
+    rules = ["stock", "xnnpack", "listed"]
+    scripted = f", of TorchScript {ratio(times, 'scripted', ['stock']):.3f}" * (name != DIGITS)
     print(
         f"{name} ({targets}): stock {statistics.median(times['stock']) * 1e3:.2f} ms;"
-        f" XNNPACK alone / stock {ratio(times, 'xnnpack', ['stock']):.3f}, of TorchScript"
-        f" {ratio(times, 'scripted', ['stock']):.3f}; one call / its segments"
-        f" {share:.3f}; plan / best rule: calls"
+        f" XNNPACK alone / stock {ratio(times, 'xnnpack', ['stock']):.3f}{scripted};"
+        f" one call / own runtime {ratio(times, 'one', ['own']):.3f}; plan / best rule: calls"
         f" {ratio(times, 'calls', rules):.3f}, one {ratio(times, 'one', rules):.3f}",
         flush=True,
     )
+    for file in folder.glob("*.pte"):
+        file.unlink()
 
 
 def measure_files(folder: Path, rounds: int) -> None:
@@ -130,16 +157,23 @@ def measure_files(folder: Path, rounds: int) -> None:
     from executorch.extension.pybindings.portable_lib import _unsafe_reset_threadpool
 
     _unsafe_reset_threadpool(1)
-    times = fastest(
-        {p.stem: p for p in folder.glob("*.pte")}, torch.load(folder / "input.pt"), rounds
-    )
-    run = run_file(folder / "one.pte", "local", runs=30)
-    print(json.dumps([times, run.median_ns / sum(part.median_ns for part in run.parts)]))
+    x = torch.load(folder / "input.pt")
+    calls = methods({path.stem: path for path in sorted(folder.glob("*.pte"))})
+    print(json.dumps(fastest({**calls, "own": own_runtime(folder, x)}, x, rounds)))
+
+
+def build_library(folder: Path) -> None:
+    """libnnapi_prof_runtime with this host's XNNPACK."""
+    base = cache_dir()
+    work = folder / "build"
+    targets, options = ("nnapi_prof_runtime",), ("-DNP_LIBRARY=ON",)
+    cmake_build(find_compiler(base), xnnpack.first_use(base, None), work, targets, options)
+    (work / "library" / LIBRARY).replace(folder / LIBRARY)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--models", nargs="+", default=sorted(models.MODELS))
+    parser.add_argument("--models", nargs="+", default=NAMES)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--files", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -147,6 +181,7 @@ def main() -> None:
         measure_files(options.files, options.rounds)
         return
     with tempfile.TemporaryDirectory() as folder:
+        build_library(Path(folder))
         for name in options.models:
             measure(name, options.rounds, Path(folder))
 

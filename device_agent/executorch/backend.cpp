@@ -19,6 +19,7 @@
 #include <mutex>
 #include <new>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -77,6 +78,8 @@ struct Settings {
   std::mutex lock;
   std::string nnapi_library;
   std::string folder;
+  std::string cache_folder;
+  int32_t priority = 0; // NNAPI's own
   bool fallback = true;
   bool trial = false;
   uint64_t compile_limit_ns = 0;
@@ -104,6 +107,24 @@ Error to_error(nnp_status status) {
   default:
     return Error::Internal;
   }
+}
+
+// NNAPI's PriorityCode of a word; 0 where it is none.
+int32_t priority_of(std::string_view word) {
+  return word == "low" ? 90 : word == "medium" ? 100 : word == "high" ? 110 : 0;
+}
+
+// What the partitioner wishes of a call: a priority, before the app's.
+Error read_specs(ArrayRef<CompileSpec> specs, int32_t &priority) {
+  for (const CompileSpec &spec : specs) {
+    const std::string_view word(static_cast<const char *>(spec.value.buffer), spec.value.nbytes);
+    priority = std::strcmp(spec.key, "priority") == 0 ? priority_of(word) : 0;
+    if (priority == 0) {
+      ET_LOG(Error, "NnapiBackend: no compile spec %s of this value", spec.key);
+      return Error::InvalidArgument;
+    }
+  }
+  return Error::Ok;
 }
 
 // Reads rows and places, and opens the bundle over the weights, which stay where they are.
@@ -192,14 +213,16 @@ bool may_still_run(const Call &call) {
   return false;
 }
 
-// Compiles each plan that frames run by.
-Error compile(Call &call) {
+// Compiles each plan that frames run by, with this priority, 0: the app's.
+Error compile(Call &call, int32_t priority) {
   nnp_options options = nnp_options_default();
-  std::string library, folder;
+  std::string library, folder, cache_folder;
   {
     const std::lock_guard<std::mutex> held(settings().lock);
     library = settings().nnapi_library;
     folder = settings().folder;
+    cache_folder = settings().cache_folder;
+    options.priority = priority ? priority : settings().priority;
     if (!settings().fallback) {
       options.flags &= ~static_cast<uint32_t>(NNP_CPU_FALLBACK);
     }
@@ -211,6 +234,7 @@ Error compile(Call &call) {
   }
   options.nnapi_library = library.empty() ? nullptr : library.c_str();
   options.folder = folder.empty() ? nullptr : folder.c_str();
+  options.cache_folder = cache_folder.empty() ? nullptr : cache_folder.c_str();
   options.log = tell_fallback;
   call.models.resize(nnp_bundle_n_plans(call.bundle), nullptr);
   nnp_error error;
@@ -278,16 +302,20 @@ public:
   bool is_available() const override { return true; }
 
   Result<DelegateHandle *> init(BackendInitContext &context, FreeableBuffer *processed,
-                                ArrayRef<CompileSpec> /*compile_specs*/) const override {
+                                ArrayRef<CompileSpec> compile_specs) const override {
     std::unique_ptr<Call> call(new (std::nothrow) Call);
     if (!call) {
       return Error::MemoryAllocationFailed;
     }
-    // The bundle points into `processed`, which ExecuTorch keeps until the method is destroyed.
-    Error error = open(*call, context.get_named_data_map(),
-                       static_cast<const uint8_t *>(processed->data()), processed->size());
+    int32_t priority = 0;
+    Error error = read_specs(compile_specs, priority);
     if (error == Error::Ok) {
-      error = compile(*call);
+      // The bundle points into `processed`, which ExecuTorch keeps until the method is destroyed.
+      error = open(*call, context.get_named_data_map(),
+                   static_cast<const uint8_t *>(processed->data()), processed->size());
+    }
+    if (error == Error::Ok) {
+      error = compile(*call, priority);
     }
     if (error != Error::Ok) {
       return error;
@@ -356,8 +384,9 @@ public:
     delete call;
   }
 
-  // Of what is loaded from then on: "nnapi_library" and "folder" (texts), "fallback" and "trial"
-  // (truth values), "compile_limit_ms" and "run_limit_ms" (numbers, 0: none).
+  // Of what is loaded from then on: "nnapi_library", "folder", "cache_folder" and "priority"
+  // (texts, the last is low, medium or high), "fallback" and "trial" (truth values),
+  // "compile_limit_ms" and "run_limit_ms" (numbers, 0: none).
   Error set_option(BackendOptionContext & /*context*/,
                    const Span<BackendOption> &options) override {
     const std::lock_guard<std::mutex> held(settings().lock);
@@ -369,6 +398,10 @@ public:
         settings().nnapi_library = text->data();
       } else if (text && std::strcmp(option.key, "folder") == 0) {
         settings().folder = text->data();
+      } else if (text && std::strcmp(option.key, "cache_folder") == 0) {
+        settings().cache_folder = text->data();
+      } else if (text && std::strcmp(option.key, "priority") == 0 && priority_of(text->data())) {
+        settings().priority = priority_of(text->data());
       } else if (flag && std::strcmp(option.key, "fallback") == 0) {
         settings().fallback = *flag;
       } else if (flag && std::strcmp(option.key, "trial") == 0) {
@@ -392,15 +425,16 @@ const Error registered = register_backend({backend_name, &backend});
 } // namespace
 } // namespace nnapi_prof
 
-// For hosts that load this library and cannot call set_option, as Python: the same options; NULL as
-// NNAPI's library (longer names fit here) is the system's. 0, or ExecuTorch's error where the back
-// end could not be registered.
+// For hosts that load this library and cannot call set_option, as Python: the same options (longer
+// names fit here); NULL as NNAPI's library is the system's, as cache_folder none. 0, or
+// ExecuTorch's error where the back end could not be registered.
 extern "C" __attribute__((visibility("default"))) int
-nnapi_prof_executorch_configure(const char *nnapi_library, int fallback, int trial,
-                                uint64_t compile_limit_ns, uint64_t run_limit_ns) {
+nnapi_prof_executorch_configure(const char *nnapi_library, const char *cache_folder, int fallback,
+                                int trial, uint64_t compile_limit_ns, uint64_t run_limit_ns) {
   nnapi_prof::Settings &settings = nnapi_prof::settings();
   const std::lock_guard<std::mutex> held(settings.lock);
   settings.nnapi_library = nnapi_library ? nnapi_library : "";
+  settings.cache_folder = cache_folder ? cache_folder : "";
   settings.fallback = fallback != 0;
   settings.trial = trial != 0;
   settings.compile_limit_ns = compile_limit_ns;

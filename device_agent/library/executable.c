@@ -4,6 +4,7 @@
 #include "executable.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -11,6 +12,7 @@
 
 #include "affinity.h"
 #include "cpu.h"
+#include "np_nnapi.h"
 #include "phones.h"
 #include "trial.h"
 
@@ -50,6 +52,17 @@ nnp_status np_executable_options(const struct np_bundle *bundle, const nnp_optio
     options->flags |= bundle->mode == NP_BUNDLE_BURST   ? NNP_BURST
                       : bundle->mode == NP_BUNDLE_ASYNC ? NNP_ASYNC
                                                         : 0u;
+  }
+  if (options->priority != 0 && options->priority != ANEURALNETWORKS_PRIORITY_LOW &&
+      options->priority != ANEURALNETWORKS_PRIORITY_MEDIUM &&
+      options->priority != ANEURALNETWORKS_PRIORITY_HIGH) {
+    return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0,
+                           "priority %d: 90, 100, 110, or 0 for NNAPI's own", options->priority);
+  }
+  if (options->cache_folder && strlen(options->cache_folder) >= NP_FOLDER_BYTES) {
+    return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0,
+                           "a cache_folder of %zu bytes, %d at most", strlen(options->cache_folder),
+                           NP_FOLDER_BYTES - 1);
   }
   if (options->plan == NNP_BY_PHONE ||
       (options->plan == NNP_MIXTURE && bundle->n_shares == 0 && bundle->is_for_phones)) {
@@ -106,6 +119,7 @@ static void describe_segment(struct np_executable *self, uint32_t s, const nnp_o
   described->model = &self->bundle->models[segment->model];
   described->options = (struct np_options){.accelerator = segment->accelerator,
                                            .preference = segment->preference,
+                                           .priority = options->priority,
                                            .relaxed = (segment->flags & NP_BUNDLE_RELAXED) != 0,
                                            .burst = (flags & NNP_BURST) != 0,
                                            .async = (flags & NNP_ASYNC) != 0,
@@ -113,6 +127,9 @@ static void describe_segment(struct np_executable *self, uint32_t s, const nnp_o
                                            .measure_timing = (flags & NNP_DURATIONS) != 0,
                                            .threads = options->threads,
                                            .number = s};
+  if (options->cache_folder) {
+    (void)snprintf(described->options.cache_folder, NP_FOLDER_BYTES, "%s", options->cache_folder);
+  }
   memcpy(described->inputs, segment->inputs, segment->n_inputs * sizeof *segment->inputs);
   memcpy(described->outputs, segment->outputs, segment->n_outputs * sizeof *segment->outputs);
 }

@@ -205,8 +205,11 @@ typedef struct nnp_options {
   const char *folder;        /* writable, for phones without other shared memory; NULL: none */
   uint64_t compile_limit_ns; /* of a segment, on NNAPI; 0: as long as it takes */
   uint64_t run_limit_ns;     /* the same of a run of a segment */
-  nnp_log *log;              /* is told what falls back; NULL: nobody */
-  void *log_context;         /* handed to it */
+  int32_t priority; /* NNAPI's PriorityCode: 90 low, 100 medium, 110 high; 0: its own (API 30) */
+  const char *cache_folder; /* the app's own, where drivers keep what they compiled for the next
+                             * time; it is there and writable. NULL: none (API 29) */
+  nnp_log *log;             /* is told what falls back; NULL: nobody */
+  void *log_context;        /* handed to it */
 } nnp_options;
 
 /* Plan NNP_BY_PHONE, threads as measured, NNP_CPU_FALLBACK and NNP_AS_MEASURED. */

@@ -8,10 +8,13 @@
 #include "model.h"
 #include "np_status.h"
 
+#define NP_FOLDER_BYTES 512
+
 /* How a model is to be compiled and run; each engine takes what concerns it. */
 struct np_options {
   const char *accelerator; /* NULL leaves the choice to NNAPI */
   int32_t preference;      /* 0, 1, 2, or -1 for none */
+  int32_t priority;        /* NNAPI's PriorityCode, 0 for its own */
   int relaxed;             /* fp32 may be computed as fp16 */
   int burst;
   int async;          /* start the computation, then wait for its event; not with burst */
@@ -19,6 +22,7 @@ struct np_options {
   int measure_timing; /* ask the driver for durations where it can tell them */
   uint32_t threads;   /* at least 1 */
   uint32_t number;    /* of the segment, in what is told of it */
+  char cache_folder[NP_FOLDER_BYTES]; /* where drivers keep what they compiled, "": nowhere */
 };
 
 /* Memory that an engine was given by `share`. */

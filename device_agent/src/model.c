@@ -301,6 +301,7 @@ static enum np_status mark_outputs(struct np_graph *graph, struct np_message *wh
 enum np_status np_model_open(const void *bytes, size_t length, struct np_model *model,
                              struct np_message *why) {
   memset(model, 0, sizeof *model);
+  model->bytes = (struct np_bytes){bytes, length};
   if ((uintptr_t)bytes % 4 != 0) {
     np_message_set(why, "a model must stand at an address that is a multiple of 4");
     return NP_BAD_ARGUMENT;

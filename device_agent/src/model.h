@@ -28,7 +28,8 @@ struct np_model {
   struct np_graph graph; /* operands and operations are owned */
   struct np_buffer_use *uses;
   uint32_t n_uses;
-  uint32_t n_buffers; /* one more than the largest buffer number used */
+  uint32_t n_buffers;    /* one more than the largest buffer number used */
+  struct np_bytes bytes; /* what it was read from */
 };
 
 /* Reads a model from bytes[length], which must be aligned to 4 and outlive it.

@@ -1,4 +1,4 @@
-/* A model compiled by NNAPI: for nnapi_engine.c and nnapi_model.c only. */
+/* A model compiled by NNAPI: for nnapi_engine.c, nnapi_model.c and nnapi_wishes.c only. */
 #ifndef NP_NNAPI_COMPILED_H
 #define NP_NNAPI_COMPILED_H
 
@@ -31,6 +31,10 @@ enum np_status np_nnapi_absent(struct np_fault *fault, const char *call, int lev
 /* Makes self->model from self->source and finishes it. */
 enum np_status np_nnapi_build_model(struct np_compiled *self, const struct np_options *options,
                                     struct np_fault *fault);
+
+/* Says the priority of self->compilation, and where its result is kept for the next time. Both are
+ * wishes: what the library has no function for, or refuses, is left out. */
+void np_nnapi_set_wishes(const struct np_compiled *self, const struct np_options *options);
 
 /* Asks the accelerator of this name, self->device, whether it takes every operation. */
 enum np_status np_nnapi_check_support(const struct np_compiled *self, const char *accelerator,

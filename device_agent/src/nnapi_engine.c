@@ -29,6 +29,7 @@ static enum np_status build_compilation(struct np_compiled *self, const struct n
       return np_nnapi_failed(self, fault, "setPreference", code);
     }
   }
+  np_nnapi_set_wishes(self, options);
   code = table->ANeuralNetworksCompilation_finish(self->compilation);
   if (code != ANEURALNETWORKS_NO_ERROR) {
     return np_nnapi_failed(self, fault, "Compilation_finish", code);

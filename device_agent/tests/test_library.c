@@ -1,5 +1,10 @@
 /* The runtime library from C: what runs, what is refused, several threads, and broken files. */
+#define _POSIX_C_SOURCE 200809L
+
+#include <dirent.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #include "build_bundle.h"
 #include "nnapi_prof_runtime.h"
@@ -126,6 +131,49 @@ static void check_refusals(const nnp_bundle *bundle) {
   for (int status = NNP_OK; status <= NNP_LATE + 1; status++) {
     CHECK(nnp_status_text((nnp_status)status)[0] != 0);
   }
+}
+
+/* Removes a folder; how many files were in it. */
+static int remove_folder(const char *folder) {
+  int n_files = 0;
+  DIR *listing = opendir(folder);
+  for (struct dirent *entry; listing && (entry = readdir(listing)) != NULL;) {
+    if (entry->d_name[0] != '.') {
+      n_files++;
+      CHECK(unlinkat(dirfd(listing), entry->d_name, 0) == 0);
+    }
+  }
+  CHECK(listing && closedir(listing) == 0 && rmdir(folder) == 0);
+  return n_files;
+}
+
+/* What is compiled the same way once more is not kept once more; another priority is. */
+static void check_caching(const nnp_bundle *bundle) {
+  static const int32_t priorities[] = {0, 0, 90, 110, 110};
+  char folder[] = "np-cache-XXXXXX";
+  char far[600];
+  nnp_error error;
+  nnp_options options = nnp_options_default();
+  CHECK(mkdtemp(folder) != NULL);
+  options.plan = 1;
+  options.cache_folder = folder;
+  for (size_t i = 0; i < sizeof priorities / sizeof *priorities; i++) {
+    nnp_model *model = NULL;
+    options.priority = priorities[i];
+    CHECK(nnp_model_compile(bundle, &options, &model, &error) == NNP_OK);
+    CHECK(nnp_model_run(model, NULL, NULL, &error) == NNP_OK);
+    nnp_model_free(model);
+  }
+  CHECK(remove_folder(folder) == 3);
+  nnp_model *model = NULL;
+  options.priority = 95;
+  CHECK(nnp_model_compile(bundle, &options, &model, &error) == NNP_BAD_ARGUMENT);
+  CHECK_TEXT(error.message, "priority 95");
+  memset(far, 'a', sizeof far - 1);
+  far[sizeof far - 1] = 0;
+  options = (nnp_options){.plan = 1, .cache_folder = far};
+  CHECK(nnp_model_compile(bundle, &options, &model, &error) == NNP_BAD_ARGUMENT);
+  CHECK_TEXT(error.message, "a cache_folder of 599 bytes");
 }
 
 /* A thread with a model of its own over the common bundle. */
@@ -295,6 +343,7 @@ int main(void) {
   if (CHECK(bundle != NULL)) {
     check_runs(bundle);
     check_refusals(bundle);
+    check_caching(bundle);
     check_threads(bundle);
   }
   nnp_bundle_close(bundle);

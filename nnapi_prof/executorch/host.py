@@ -105,14 +105,19 @@ USUAL = Caution()
 
 
 def load(
-    device: str = LOCAL, *, caution: Caution = USUAL, progress: Progress | None = None
+    device: str = LOCAL,
+    *,
+    caution: Caution = USUAL,
+    cache_folder: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
 ) -> Path:
     """Makes ExecuTorch in this process know ``NnapiBackend``; call it before
     ``executorch.runtime.Runtime.get()``. Returns the library that was loaded.
 
     ``device`` says what its NNAPI is: ``local``, this host's accelerators, or a simulated phone,
-    ``sim:npu-phone``. A process has one. ``caution`` is that of programs loaded from then on. The
-    delegate is built at first use. Raises UsageError, BuildError, DeviceNotFound.
+    ``sim:npu-phone``. A process has one. ``caution`` is that of programs loaded from then on; in
+    ``cache_folder`` drivers keep what they compiled for the next time. The delegate is built at
+    first use. Raises UsageError, BuildError, DeviceNotFound.
     """
     if _loaded and device not in _loaded:
         raise UsageError(
@@ -139,12 +144,13 @@ def load(
         _loaded[device] = ctypes.CDLL(str(path))
     configure = _loaded[device].nnapi_prof_executorch_configure
     configure.argtypes = (
-        *(ctypes.c_char_p, ctypes.c_int, ctypes.c_int),
+        *(ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_int),
         *(ctypes.c_uint64, ctypes.c_uint64),
     )
     limits = (int(ms * 1e6) for ms in (caution.compile_limit_ms, caution.run_limit_ms))
     name = str(nnapi).encode() if nnapi else None
-    if configure(name, caution.fallback, caution.trial, *limits) != 0:
+    cache = os.fspath(cache_folder).encode() if cache_folder else None
+    if configure(name, cache, caution.fallback, caution.trial, *limits) != 0:
         raise UsageError(
             "ExecuTorch has a back end NnapiBackend already: load this one alone, in a new process"
         )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
-from nnapi_prof.executorch.aot import DelegationSpec, Partitioner, PartitionResult
+from nnapi_prof.errors import UsageError
+from nnapi_prof.executorch.aot import CompileSpec, DelegationSpec, Partitioner, PartitionResult
 from nnapi_prof.executorch.backend import NnapiBackend, is_call
 from nnapi_prof.executorch.calls import DelegatedCall
 from nnapi_prof.executorch.placement import LEVEL, bundle_for, placed_module
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from nnapi_prof.api.plan import Planned
 
 
+Priority = Literal["low", "medium", "high"]
+"""NNAPI's PriorityCode, in words."""
+
+
 class NnapiPartitioner(Partitioner):  # type: ignore[misc]
     """For ``to_edge_transform_and_lower(program, partitioner=[NnapiPartitioner(costs), ...])``.
 
@@ -28,14 +33,24 @@ class NnapiPartitioner(Partitioner):  # type: ignore[misc]
     (``nnapi_prof.profile``) or estimated (``nnapi_prof.estimate``, the static model), of which a
     plan is made, or a plan of it (``nnapi_prof.partition``, ``read_plan``). ``options`` are
     :func:`nnapi_prof.partition`'s; ``level`` is the phone's feature level, where costs are
-    estimated. The program is rewritten before it is decomposed, so this
-    partitioner stands first; those that follow get what the plan leaves to the CPU. ``plan`` has
-    the plan afterwards.
+    estimated; ``priority`` is NNAPI's for its segments, ``low``, ``medium`` or ``high``. The
+    program is rewritten before it is decomposed, so this partitioner stands first; those that
+    follow get what the plan leaves to the CPU. ``plan`` has the plan afterwards.
     """
 
-    def __init__(self, source: Costs | Planned, *, level: int = LEVEL, **options: Any) -> None:
+    def __init__(
+        self,
+        source: Costs | Planned,
+        *,
+        level: int = LEVEL,
+        priority: Priority | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__()
+        if priority not in (None, *get_args(Priority)):
+            raise UsageError(f"priority {priority!r}: {', '.join(get_args(Priority))} exist")
         self._level = level
+        self._specs = [CompileSpec("priority", priority.encode())] if priority else []
         self._source = source
         self._options = options
         self.plan: Planned | None = None
@@ -43,9 +58,11 @@ class NnapiPartitioner(Partitioner):  # type: ignore[misc]
         """Held here: backends find them as long as this lives."""
 
     @classmethod
-    def of_calls(cls, plan: Planned, calls: tuple[DelegatedCall, ...]) -> NnapiPartitioner:
+    def of_calls(
+        cls, plan: Planned, calls: tuple[DelegatedCall, ...], priority: Priority | None = None
+    ) -> NnapiPartitioner:
         """For a program that has these calls already."""
-        partitioner = cls(plan)
+        partitioner = cls(plan, priority=priority)
         partitioner.plan, partitioner.calls = plan, calls
         return partitioner
 
@@ -73,7 +90,7 @@ class NnapiPartitioner(Partitioner):  # type: ignore[misc]
         specs = {}
         for number, node in enumerate(filter(is_call, exported_program.graph.nodes)):
             tag = f"nnapi_{number}"
-            specs[tag] = DelegationSpec(NnapiBackend.__name__, [])
+            specs[tag] = DelegationSpec(NnapiBackend.__name__, self._specs)
             for each in (node, *(u for u in node.users if u.target is operator.getitem)):
                 each.meta["delegation_tag"] = tag
         return PartitionResult(tagged_exported_program=exported_program, partition_tags=specs)

@@ -17,7 +17,7 @@ from nnapi_prof.executorch.aot import (
     to_edge_transform_and_lower,
 )
 from nnapi_prof.executorch.calls import DelegatedCall
-from nnapi_prof.executorch.partitioner import NnapiPartitioner
+from nnapi_prof.executorch.partitioner import NnapiPartitioner, Priority
 from nnapi_prof.executorch.placement import LEVEL, bundle_for, placed_module
 from nnapi_prof.frontend.loader import ModelKind, model_kind, read_exported
 from nnapi_prof.graph.plan import Engine
@@ -67,6 +67,7 @@ def lower(
     *,
     whole: bool = False,
     level: int = LEVEL,
+    priority: Priority | None = None,
     **options: Any,
 ) -> Lowered:
     """A model for ExecuTorch: NNAPI's segments of its plan go to our delegate, the CPU's to
@@ -74,10 +75,10 @@ def lower(
 
     ``model`` is a plan (of :func:`nnapi_prof.partition`, or a bundle's folder), or a model, of
     which ``costs`` make one with ``options`` as :func:`nnapi_prof.partition` takes them; where they
-    are estimated, ``level`` is the phone's feature level. With
-    ``whole`` the plan is one delegated call, its segments on the CPU run by our own engine, and the
-    file has all plans of a mixture. A plan that has nothing on NNAPI gives what ExecuTorch gives
-    with XNNPACK alone.
+    are estimated, ``level`` is the phone's feature level. With ``whole`` the plan is one delegated
+    call, its segments on the CPU run by our own engine, and the file has all plans of a mixture.
+    ``priority`` is NNAPI's for its segments. A plan that has nothing on NNAPI gives what ExecuTorch
+    gives with XNNPACK alone.
 
     Raises NnapiProfError where there is no such plan, UsageError where ExecuTorch cannot have it.
     """
@@ -93,14 +94,17 @@ def lower(
             exported = read_exported(planned.model.path)
         else:
             exported = torch.export.export(program.module, program.example_inputs, strict=False)
-        return Lowered(planned, calls, to_pte(exported, planned, calls))
+        return Lowered(planned, calls, to_pte(exported, planned, calls, priority))
 
 
 def to_pte(
-    exported: torch.export.ExportedProgram, planned: Planned, calls: tuple[DelegatedCall, ...]
+    exported: torch.export.ExportedProgram,
+    planned: Planned,
+    calls: tuple[DelegatedCall, ...],
+    priority: Priority | None = None,
 ) -> ExecutorchProgramManager:
     """A program with these delegated calls, XNNPACK's delegate for the rest."""
-    ours = [NnapiPartitioner.of_calls(planned, calls)] if calls else []
+    ours = [NnapiPartitioner.of_calls(planned, calls, priority)] if calls else []
     edge = to_edge_transform_and_lower(exported, partitioner=[*ours, XnnpackPartitioner()])
     return edge.to_executorch()
 

@@ -134,6 +134,10 @@ def test_a_model_without_a_plan_is_refused(picture_model):
 
 
 def test_another_version_is_refused(monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(version, "TORCH", "1.0")
+        with pytest.raises(UsageError, match=r"torch .* is installed, and executorch .* for 1\.0"):
+            version.require()
     monkeypatch.setattr(version, "VERSION", "0.0.1")
     with pytest.raises(UsageError, match=r"executorch .* is installed, and 0\.0\.1"):
         version.require()

@@ -109,6 +109,8 @@ class Options(ctypes.Structure):
         ("folder", ctypes.c_char_p),
         ("compile_limit_ns", ctypes.c_uint64),
         ("run_limit_ns", ctypes.c_uint64),
+        ("priority", ctypes.c_int32),
+        ("cache_folder", ctypes.c_char_p),
         ("log", LOG),
         ("log_context", ctypes.c_void_p),
     ]
