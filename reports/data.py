@@ -19,10 +19,12 @@ from nnapi_prof.bundle.precision import MixedPrecision
 from nnapi_prof.convert.region import Permutes
 from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.model.region import CostModel
+from nnapi_prof.costs.model.views import shown_targets
 from nnapi_prof.execution.report import PlanRun, RunReport
 from nnapi_prof.graph.advice import Advice
-from nnapi_prof.graph.plan import Plan
+from nnapi_prof.graph.plan import Plan, Target
 from nnapi_prof.graph.unit import UnitGraph
+from nnapi_prof.reports.frames import all_targets
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,9 @@ class ReportData:
     """Where regions differ in precision: what the plan was chosen from."""
     advice: tuple[Advice, ...] = ()
     """What would make the plan faster, the most first."""
+    every_preference: bool = False
+    """Shows accelerators under each preference, in place of the one that the plan uses or, of
+    those that it does not use, the one under which most was measured."""
 
     @property
     def simulated(self) -> bool:
@@ -109,6 +114,27 @@ class ReportData:
         """The plan itself as it ran; None where it did not."""
         runs = self.run.runs if self.run else ()
         return next((run for run in runs if run.plan.name == self.plan.name), None)
+
+    @property
+    def shown_targets(self) -> tuple[Target, ...]:
+        """Those of which costs are shown."""
+        every = all_targets(self.cost_model)
+        if self.every_preference:
+            return every
+        used = {segment.target for segment in self.plan.segments}
+        usual = set(shown_targets(self.cost_model, self.graph).values())
+        alike: dict[tuple[object, ...], list[Target]] = {}
+        for target in every:
+            key = target.engine, target.accelerator, target.precision
+            alike.setdefault(key, []).append(target)
+        shown = {
+            target
+            for own in alike.values()
+            for target in (
+                [t for t in own if t in used] or [t for t in own if t in usual] or own[:1]
+            )
+        }
+        return tuple(target for target in every if target in shown)
 
     @property
     def own_measurements(self) -> tuple[Measurement, ...]:

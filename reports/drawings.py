@@ -11,10 +11,13 @@ import pandas as pd
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import Engine
-from nnapi_prof.reports import figures, figures_run, frames
+from nnapi_prof.partition import make_problem, plan_problem
+from nnapi_prof.reports import figures, figures_plan, figures_run, frames
 from nnapi_prof.reports.data import ReportData
-from nnapi_prof.reports.device_frames import Readings
+from nnapi_prof.reports.device_frames import LIMITS, Readings
+from nnapi_prof.reports.parts import parts_frame
 from nnapi_prof.reports.style import NARROW, WIDE, title, to_svg
 from nnapi_prof.reports.words import count, format_ms, format_percent, plan_words, target_words
 
@@ -107,6 +110,35 @@ def _figures(data: ReportData, tables: Tables, palette: Mapping[str, str]) -> It
                 axis="time, ms",
             ),
         )  # fmt: skip
+    parts = parts_frame(data.plan, data.cost_model, data.run_of_plan)
+    if parts["work_ms"].notna().any():
+        label = ran if data.run_of_plan is not None else simulated
+        yield (
+            "parts",
+            "What each segment's time is made of",
+            "Horizontal bars, one a segment: work of its units, the call, moving values. "
+            + _sentence(_parts_sentence(row) for _, row in _numbered(parts)),
+            lambda width: figures_plan.part_bars(parts, palette, label, width=width),
+        )
+    curve = segments_curve(data)
+    if len(curve) > 1:
+        own = len(data.plan.segments), data.plan.predicted_ns / frames.NS_PER_MS
+        yield (
+            "curve",
+            "Latency by number of segments",
+            "A falling line: the least latency of plans of at most so many segments. "
+            + _sentence(f"{n}: {format_ms(ms)} ms" for n, ms in curve),
+            lambda width: figures_plan.segments_curve(curve, own, simulated, width=width),
+        )
+    if data.mixed is not None and len(data.mixed.front) > 1:
+        front, chosen = data.mixed.front, data.mixed.chosen
+        yield (
+            "front",
+            "Error against latency",
+            "A falling line of plans of which none is both faster and more accurate than another;"
+            " beside it simple strategies. The table below has every number; it is in ms and %.",
+            lambda width: figures_plan.precision_front(front, chosen, simulated, width=width),
+        )
     if tables.timed["measured_ms"].notna().sum() > 1:
         yield (
             "segments",
@@ -129,7 +161,7 @@ def _figures(data: ReportData, tables: Tables, palette: Mapping[str, str]) -> It
         lambda width: figures.unit_latency(units, tables.chosen, simulated, width=width),
     )
     compared = tables.preferences[tables.preferences["relative"].notna()]
-    if len(compared):
+    if len(compared) and data.every_preference:
         yield (
             "preferences",
             "Preferences compared",
@@ -139,6 +171,7 @@ def _figures(data: ReportData, tables: Tables, palette: Mapping[str, str]) -> It
             lambda width: figures.preference_bars(compared, palette, simulated, width=width),
         )
     errors = frames.residual_frame(data.cost_model)
+    errors = errors[errors["target"].isin([target.key for target in data.shown_targets])]
     if len(errors):
         median = errors.groupby("target", sort=False)["relative_error"].agg(
             lambda e: e.abs().median()
@@ -162,6 +195,20 @@ def _figures(data: ReportData, tables: Tables, palette: Mapping[str, str]) -> It
             + _reading_sentence(readings),
             lambda width: figures_run.device_history(tables.history, simulated, width=width),
         )
+
+
+def segments_curve(data: ReportData) -> list[tuple[int, float]]:
+    """Number of segments and the least latency, in ms, of plans of at most so many; empty where the
+    plan was not chosen by latency alone, and where no plan is had."""
+    proof = data.plan.proof
+    if data.mixed is not None or (proof is not None and (proof.objective or proof.constrained)):
+        return []
+    try:
+        problem = make_problem(data.graph, data.cost_model)
+        points = plan_problem(problem, data.costs_simulated, limits=LIMITS).curve
+    except PartitionError:
+        return []
+    return [(point.n_segments, point.ns / frames.NS_PER_MS) for point in points]
 
 
 def stacked_bars(data: ReportData) -> pd.DataFrame:
@@ -218,6 +265,13 @@ def _plan_sentence(row: Mapping[Any, Any], is_own: bool) -> str:
 def _segment_sentence(row: Mapping[Any, Any]) -> str:
     where = target_words(row["target"])
     return f"segment {row['segment']} on {where}: {format_ms(row['predicted_ms'])} ms predicted"
+
+
+def _parts_sentence(row: Mapping[Any, Any]) -> str:
+    parts = ", ".join(
+        f"{word} {format_ms(row[name])} ms" for name, word in figures_plan.PART_WORDS.items()
+    )
+    return f"segment {row['segment']}: {parts}"
 
 
 def _timing_sentence(row: Mapping[Any, Any]) -> str:

@@ -240,9 +240,12 @@ class UnitFacts:
     rows: tuple[PlaceFacts, ...]
 
 
-def unit_facts(costs: CostModel, here_ns: Mapping[int, float]) -> list[UnitFacts]:
-    """One for each unit, in order; ``here_ns`` is what each takes in its segment, where known."""
-    targets = all_targets(costs)
+def unit_facts(
+    costs: CostModel, here_ns: Mapping[int, float], targets: Sequence[Target] | None = None
+) -> list[UnitFacts]:
+    """One for each unit, in order; ``here_ns`` is what each takes in its segment, where known,
+    ``targets`` are those to tell of, None being all."""
+    targets = all_targets(costs) if targets is None else targets
     places: dict[str, list[Target]] = {}
     for target in targets:
         places.setdefault(place_words(target.key), []).append(target)

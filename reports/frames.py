@@ -109,8 +109,8 @@ def plan_frame(plan: Plan, graph: UnitGraph) -> pd.DataFrame:
     return frame_of(rows, PLAN_COLUMNS)
 
 
-def unit_frame(costs: CostModel) -> pd.DataFrame:
-    """One row for each unit on each target.
+def unit_frame(costs: CostModel, targets: Sequence[Target] | None = None) -> pd.DataFrame:
+    """One row for each unit on each of the ``targets``, None being all.
 
     ``marginal_ms`` is the fitted cost inside a region, ``sigma_ms`` its standard error (0 where
     none is known), ``inferred`` where it ran under another preference only; ``alone_ms`` is the
@@ -120,7 +120,7 @@ def unit_frame(costs: CostModel) -> pd.DataFrame:
     """
     rows = []
     for unit in costs.graph.units:
-        for target in all_targets(costs):
+        for target in all_targets(costs) if targets is None else targets:
             cost = marginal(costs, costs.graph, unit.index, target)
             alone = costs.whole((unit.index,), target)
             usable = alone is not None and alone.usable

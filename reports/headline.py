@@ -18,6 +18,7 @@ from nnapi_prof.reports.words import (
     format_difference,
     format_ms,
     format_percent,
+    format_si,
     ms_unit,
     place_words,
     plan_kind,
@@ -122,6 +123,8 @@ def headline(data: ReportData, baselines: pd.DataFrame) -> Headline:
         ),
         _prediction(own, predicted_unit, unit, _not_run(data)),
         _outputs(data),
+        _first_run(data, unit),
+        _memory(data),
     ]
     return Headline(sentence, tuple(card for card in cards if card is not None))
 
@@ -307,6 +310,31 @@ def _prediction(
     off = f"{format_percent(abs(error))} too {'low' if error < 0 else 'high'}"
     measured = f"measured {latency(own['measured_ms'], measured_unit)}"
     return Card(about, off, verdict, f"{predicted}, {measured}")
+
+
+def _first_run(data: ReportData, unit: str) -> Card | None:
+    """What the plan takes before it runs at its speed; None where that was not measured."""
+    run = data.run_of_plan
+    if run is None or run.first_ns is None:
+        return None
+    compiled = [timing.compile_ns for timing in run.segments if timing.compile_ns is not None]
+    return Card(
+        "first run, with compiling",
+        latency((sum(compiled) + run.first_ns) / 1e6, unit.partition(", ")[0]),
+        "",
+        f"compiling {count(len(compiled), 'segment')} {latency(sum(compiled) / 1e6, unit)}, then"
+        f" {latency(run.first_ns / 1e6, unit)} cold",
+    )
+
+
+def _memory(data: ReportData) -> Card:
+    """What the plan needs beside the model: by sizes, not measured."""
+    placed = [segment.units for segment in _on_device(data.plan)]
+    weights = sum(unit.constant_bytes for unit in data.graph.units)
+    detail = "inputs, outputs and what moves between segments, in memory shared with drivers"
+    if weights:
+        detail += f"; weights {format_si(weights)}B"
+    return Card("memory", f"{format_si(data.graph.shared_bytes(placed))}B", "", detail)
 
 
 def _outputs(data: ReportData) -> Card:

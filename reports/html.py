@@ -49,6 +49,7 @@ from nnapi_prof.reports.words import (
     plan_words,
     rule_words,
     target_words,
+    whole,
 )
 
 MOST_DOUBTFUL = 30
@@ -63,11 +64,15 @@ def context(data: ReportData) -> dict[str, Any]:
     )
     ran = data.run_of_plan
     timed = tables.timed
+    picture = model_svg(data, palette)
+    shown = [target.key for target in data.shown_targets]
+    fits = frames.fit_frame(data.cost_model)
     doubts = doubtful(data.own_measurements)
     return {
         "data": data,
         "headline": headline(data, tables.baselines),
-        "picture": model_svg(data, palette),
+        "picture": picture,
+        "narrow": picture.count('class="pane"') == 1,
         "picture_script": SCRIPT,
         "predicted_unit": ms_unit(data.costs_simulated),
         "measured_unit": ms_unit(data.run_simulated),
@@ -76,19 +81,22 @@ def context(data: ReportData) -> dict[str, Any]:
         "segments": tables.own.to_dict("records"),
         "measured": dict(zip(timed["segment"], timed.to_dict("records"), strict=True)),
         "baselines": tables.baselines.to_dict("records"),
-        "targets": [target.key for target in frames.all_targets(data.cost_model)],
+        "targets": shown,
         "units": unit_rows(tables.units, tables.chosen),
+        "n_preferences": len({row["preference"] for row in tables.preferences.to_dict("records")}),
         "hosted": host_units(tables.units, tables.chosen),
         "n_estimated": int((tables.units["status"] == "estimated").sum()),
         "n_known": int(tables.units["marginal_ms"].notna().sum()),
         "preferences": tables.preferences.to_dict("records"),
-        "preference_plans": plans_by_preference(data.cost_model, data.plan),
+        "preference_plans": plans_by_preference(data.cost_model, data.plan)
+        if data.every_preference
+        else (),
         "by_costs_ms": by_costs(data.cost_model, data.plan) / frames.NS_PER_MS,
         "refusals": refusals_by_reason(data.cost_model).to_dict("records"),
         "transfers": transfer_frame(data.plan, data.cost_model, data.segment_permutes).to_dict(
             "records"
         ),
-        "fits": frames.fit_frame(data.cost_model).to_dict("records"),
+        "fits": fits[fits["target"].isin(shown)].to_dict("records"),
         "readings": tables.readings,
         "doubtful": doubts[:MOST_DOUBTFUL],
         "more_doubtful": max(0, len(doubts) - MOST_DOUBTFUL),
@@ -112,7 +120,7 @@ def _tables(data: ReportData) -> Tables:
         baselines=frames.baseline_frame(data.plans, data.run, data.permutes),
         own=frames.plan_frame(data.plan, data.graph),
         timed=frames.segment_frame([ran] if ran else []),
-        units=frames.unit_frame(data.cost_model),
+        units=frames.unit_frame(data.cost_model, data.shown_targets),
         preferences=preference_frame(data.cost_model),
         history=history,
         readings=readings(history),
@@ -184,7 +192,7 @@ def template(name: str) -> Template:
         ms=format_ms, percent=format_percent, change=format_change, si=format_si,
         target=target_words, place=place_words, plan=plan_words, rule=rule_words, kind=plan_kind,
         by=sort_key, time=format_time, difference=format_difference, verdict=verdict,
-        marginal=marginal_cell,
+        marginal=marginal_cell, whole=whole,
     )  # fmt: skip
     environment.tests.update(known=is_known)
     environment.globals.update(heat=HEAT, count=count, marginal_marks=MARGINAL_MARKS)

@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from jinja2 import Environment
 from markupsafe import Markup
 
-from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.graph.plan import AUTO, Engine, Segment, Target
 from nnapi_prof.graph.types import TensorType
+from nnapi_prof.graph.unit import Unit
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.facts import UnitFacts, unit_facts
-from nnapi_prof.reports.frames import boundary_bytes
 from nnapi_prof.reports.headline import latency
+from nnapi_prof.reports.parts import SegmentParts, segment_parts
 from nnapi_prof.reports.picture_scene import Scene, Strip, scene
 from nnapi_prof.reports.style import new_environment
 from nnapi_prof.reports.words import (
@@ -98,6 +98,8 @@ class UnitWords:
     bar: float
     """Its latency as a part of the slowest unit's."""
     title: str
+    attributes: str
+    """What it computes, in words and numbers; empty where that is not known."""
     reads: str
     """Numbers of nets, with spaces between."""
     makes: str
@@ -155,7 +157,7 @@ def model_svg(data: ReportData, palette: Mapping[str, str], prefix: str = "pictu
 def _environment() -> Environment:
     environment = new_environment()
     environment.filters.update(
-        clip=clip, shape=_shape, ms=format_ms, count=count, n=lambda x: f"{x:g}"
+        clip=clip, dtype=_dtype, shape=_shape, ms=format_ms, count=count, n=lambda x: f"{x:g}"
     )
     return environment
 
@@ -226,7 +228,7 @@ def _units(
     producer, readers = data.graph.producer, data.graph.readers
     of_unit = {unit: segment for segment in segments for unit in segment.segment.units}
     here_ns = {unit: ns for s in segments if s.parts for unit, ns in s.parts.unit_ns.items()}
-    facts = unit_facts(data.cost_model, here_ns)
+    facts = unit_facts(data.cost_model, here_ns, data.shown_targets)
     slowest = max((each.here_ms or 0.0 for each in facts), default=0.0) or 1.0
     unit_ms = ms_unit(data.costs_simulated)
     rows = []
@@ -252,6 +254,7 @@ def _units(
                 ms=format_ms(each.here_ms),
                 bar=(each.here_ms or 0.0) / slowest,
                 title="\n".join(lines),
+                attributes=attributes(unit),
                 reads=_numbers(net[value] for value in unit.inputs if value in net),
                 makes=_numbers(net[value] for value in unit.outputs if value in net),
                 above=_numbers(producer[value] for value in unit.inputs if value in producer),
@@ -259,6 +262,24 @@ def _units(
             )
         )
     return rows
+
+
+def attributes(unit: Unit) -> str:
+    """``3×3 window, stride 2, 16 → 32 channels, 10.8 MMAC, weights 18 kB, float32``."""
+    parts = []
+    if (work := unit.work) is not None:
+        side = round(work.kernel**0.5)
+        if work.kernel > 1:
+            window = f"{side}×{side}" if side * side == work.kernel else f"{work.kernel:.0f} pixels"
+            parts.append(f"{window} window, stride {work.stride:g}")
+        if work.weight_bytes:
+            parts.append(f"{work.in_channels:.0f} → {work.out_channels:.0f} channels")
+            parts.append(f"weights {format_si(work.weight_bytes)}B")
+        parts.append(f"reads {format_si(work.in_bytes)}B, writes {format_si(work.out_bytes)}B")
+        parts.append(work.data)
+    macs = [f"{format_si(unit.macs)}MAC"] if unit.macs else []
+    nodes = [f"made of {', '.join(unit.nodes)}"] if len(unit.nodes) > 1 else []
+    return "; ".join([", ".join([*macs, *parts]), *nodes]).strip("; ")
 
 
 def _numbers(numbers: Iterable[int]) -> str:
@@ -296,6 +317,12 @@ def _shape(value: TensorType) -> str:
     return "×".join(map(str, value.shape)) or "scalar"
 
 
+def _dtype(value: TensorType) -> str:
+    """``float32``; ``int64 as int32`` where a device has it in another type."""
+    same = value.device_dtype == value.dtype
+    return value.dtype if same else f"{value.dtype} as {value.device_dtype}"
+
+
 def _bytes(value: TensorType) -> str:
     return f"{format_si(value.n_bytes)}B"
 
@@ -304,42 +331,3 @@ def _pretty(rest: str) -> str:
     """``3x3/2 16->32 56x56`` as ``3×3/2 16→32 56×56``."""
     words = rest.replace("->", "→").split(" ")
     return " ".join(word.replace("x", "×") if word[:1].isdigit() else word for word in words)
-
-
-# ---- what a segment's latency is made of ---------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentParts:
-    """In ns; ``unit_ns`` with the two others adds up to ``total_ns``."""
-
-    total_ns: float
-    unit_ns: Mapping[int, float]
-    invocation_ns: float
-    moving_ns: float
-
-    @property
-    def work_ns(self) -> float:
-        """What its units take together."""
-        return sum(self.unit_ns.values())
-
-
-def segment_parts(costs: CostModel, segment: Segment, total_ns: float) -> SegmentParts | None:
-    """The parts of a segment that takes ``total_ns``; None where a unit's cost is unknown, or
-    nothing is known to take any time."""
-    units = {unit: costs.unit_cost(unit, segment.target) for unit in segment.units}
-    works = {unit: ns for unit, ns in units.items() if ns is not None}
-    if len(works) < len(units):
-        return None
-    invocation = costs.overhead(segment.target)
-    moving = costs.transfer(segment.target, *boundary_bytes(costs.graph, segment.units))
-    fitted = sum(works.values()) + invocation + moving
-    if fitted <= 0:
-        return None
-    share = total_ns / fitted
-    return SegmentParts(
-        total_ns,
-        {unit: ns * share for unit, ns in works.items()},
-        invocation * share,
-        moving * share,
-    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -133,6 +134,14 @@ def format_time(utc: str) -> str:
     if time.tzinfo is not None:
         time = time.astimezone(datetime.UTC)
     return f"{time:%Y-%m-%d %H:%M:%S} UTC"
+
+
+_QUANTITY = re.compile(r"(?<=\d) (?=[×%]|k?Hz|[kMG]?B\b|ms\b)")
+
+
+def whole(text: str) -> str:
+    """The text with no-break spaces between a number and its unit."""
+    return _QUANTITY.sub("\N{NO-BREAK SPACE}", text)
 
 
 def count(number: int, singular: str, plural: str = "") -> str:

@@ -383,15 +383,9 @@ def start_ups(graph: UnitGraph, costs: Costs, points: Sequence[CurvePoint]) -> d
         by_number[point.n_segments] = StartUp(
             compiling,
             (compiling or 0.0) + first,
-            shared_bytes(graph, [units for units, _ in point.placements]),
+            graph.shared_bytes(units for units, _ in point.placements),
         )
     return by_number
-
-
-def shared_bytes(graph: UnitGraph, segments: Sequence[Sequence[int]]) -> int:
-    """:attr:`StartUp.shared_bytes` of a plan's segments."""
-    crossing = {name for units in segments for side in graph.boundary(units) for name in side}
-    return sum(graph.values[name].n_bytes for name in crossing)
 
 
 def _first_ns(costs: Costs, units: Sequence[int], target: Target, ns: float) -> float:

@@ -4,6 +4,7 @@ side."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,6 +67,11 @@ FORMATS = ("html", "md", "csv", "trace", "json")
     help="The plan under the costs that were known by the end of DATE (2026-01-31, or with a time,"
     " UTC); repeat it to compare.",
 )
+@click.option(
+    "--every-preference",
+    is_flag=True,
+    help="Show accelerators under each of NNAPI's preferences. Default: under the plan's.",
+)
 @click.argument(
     "bundles", metavar="BUNDLE...", nargs=-1, required=True, type=click.Path(path_type=Path)
 )
@@ -75,6 +81,7 @@ def command(
     form: str | None,
     runs: tuple[str, ...],
     dates: tuple[str, ...],
+    every_preference: bool,
     bundles: tuple[Path, ...],
 ) -> None:
     """Write a report of BUNDLE, or of several BUNDLEs side by side.
@@ -102,7 +109,10 @@ def command(
 
     with working("reading bundles and costs"):
         table = _table(bundles[0], costs)
-        sides = report_sides(bundles, table, runs=runs, dates=dates)
+        sides = [
+            (name, replace(data, every_preference=every_preference))
+            for name, data in report_sides(bundles, table, runs=runs, dates=dates)
+        ]
     for name, data in sides:
         if data.run is None:
             when = "by then" if dates else "yet"

@@ -173,6 +173,11 @@ class UnitGraph:
                     leaving[value] = None
         return tuple(entering), tuple(leaving)
 
+    def shared_bytes(self, regions: Iterable[Iterable[int]]) -> int:
+        """Of all values that enter or leave one of these sets of units, each counted once."""
+        crossing = {name for units in regions for side in self.boundary(units) for name in side}
+        return sum(self.values[name].n_bytes for name in crossing)
+
 
 # As JSON, for bundles and for anybody who wants to read one
 

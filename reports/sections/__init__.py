@@ -30,6 +30,8 @@ class Section:
     """Columns aligned to the right."""
     about: str = ""
     """A sentence above the table."""
+    figure: str = ""
+    """Name of the drawing that stands above the table."""
 
 
 def filled_sections(data: ReportData) -> list[tuple[Section, Sequence[Sequence[str]]]]:

@@ -110,7 +110,7 @@ def test_in_a_browser(browser: Browser, tmp_path: Path) -> None:
         with visit(browser, page, width) as seen:
             assert seen.text == [] and seen.asked == [] and not seen.overflows
             assert seen.violations() == []
-            text = seen.page.inner_text("main")
+            text = seen.page.inner_text("main").replace("\N{NO-BREAK SPACE}", " ")
     for words in (
         "NNAPI helps on 4 of 6 pairs of a phone and a model",
         "2.50 × as fast",

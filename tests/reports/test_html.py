@@ -71,7 +71,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def data() -> ReportData:
-    return sample(10, (4,))
+    return replace(sample(10, (4,)), every_preference=True)
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def html(data: ReportData) -> str:
 def test_has_every_section_and_nests(html: str) -> None:
     page = Page(html)
     assert page.sections == SECTIONS and page.tags["html"] == 1
-    assert page.tags["figure"] == 5  # of one segment none to compare, no history without clocks
+    assert page.tags["figure"] == 6  # of one segment none to compare, no history without clocks
     assert page.tags["caption"] == page.tags["table"] > 8
 
 
@@ -144,7 +144,7 @@ def test_what_is_simulated_when_a_bundle_ran_elsewhere(data: ReportData) -> None
     real = measured_on_hardware(data)
     assert data.run is not None and real.run is not None
     assert "<p>Latencies in this report come" in render(data)
-    assert render(data).count("Latencies in this report are simulated.</desc>") == 10
+    assert render(data).count("Latencies in this report are simulated.</desc>") == 12
     assert "<p>Predictions and costs (but not" in render(replace(data, run=real.run))
     assert "<p>The latencies of the plans as they ran (but" in render(replace(real, run=data.run))
 

@@ -14,6 +14,7 @@ import pytest
 from nnapi_prof.reports.data import ReportData, this_environment
 from nnapi_prof.reports.html import render
 from tests.reports.sample import hot, sample
+from tests.reports.test_lanes import ran_at_once
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -28,9 +29,10 @@ def big() -> ReportData:
     """As large as MobileNetV2, with refusals, throttled rounds and a run."""
     sample_ = sample(66, (20, 41), "mobilenet_v2.pt")
     command = ["/usr/bin/nnapi-prof", "report", "m.nnprof"]
-    return replace(
+    data = replace(
         sample_, measurements=hot(sample_.measurements), environment=this_environment(command)
     )
+    return ran_at_once(data)
 
 
 @pytest.fixture(scope="module")
@@ -128,14 +130,25 @@ def test_text_in_pictures_is_readable_on_a_phone(opened: Opened) -> None:
 
 
 @on_a_phone
-def test_boxes_that_scroll_can_be_reached_and_named(opened: Opened) -> None:
+def test_rows_are_cards_with_the_answer_first_on_a_phone(opened: Opened) -> None:
+    """What still scrolls can be reached and has a name."""
+    second = opened.script("""
+      ["plan-segments", "baselines-table"].map((name) => {
+        const table = document.getElementById(name + "-caption").closest("table");
+        return [...table.tBodies[0].rows[0].cells].filter((cell) => cell.offsetHeight)
+          .sort((a, b) => a.offsetTop - b.offsetTop)[1].dataset.head;
+      })
+    """)
+    assert second == ["measured ms, simulated"] * 2
+    wide = opened.script("""[...document.querySelectorAll("main .scroll:has(.stacked)")]
+      .filter((box) => box.scrollWidth > box.clientWidth + 1).length""")
+    assert wide == 0
     boxes = opened.script("""
       [...document.querySelectorAll(".scroll")]
         .filter((box) => box.scrollWidth > box.clientWidth + 1)
         .map((box) => [box.tabIndex, box.getAttribute("role"), box.getAttribute("aria-label") ??
           document.getElementById(box.getAttribute("aria-labelledby")).textContent.trim()])
     """)
-    assert len(boxes) > 3
     assert all(tab == 0 and role in ("group", "region") and name for tab, role, name in boxes)
 
 
@@ -186,6 +199,23 @@ def test_causes_show_under_the_pointer_and_by_keyboard(opened: Opened) -> None:
     assert "unit 1" in panel.inner_text()
     opened.page.keyboard.press("Escape")
     assert panel.is_hidden()
+
+
+@on_a_desk
+def test_the_picture_is_searched_and_made_larger(opened: Opened) -> None:
+    tools, panel = opened.page.locator(".tools"), opened.page.locator(".model-picture .panel")
+    tools.get_by_label("Search units").fill("add 32x56")
+    hits = opened.page.locator(".model-picture a.hit").count()
+    assert 0 < hits < 20 and tools.inner_text().endswith(f"{hits} of 66 units")
+    assert opened.page.locator(".model-picture a.miss").count() == 66 - hits
+    opened.page.keyboard.press("Enter")
+    assert "add 32x56" in panel.inner_text() and panel.is_visible()
+    width = "document.querySelector('.pane > svg').getBoundingClientRect().width"
+    before = opened.script(width)
+    tools.get_by_label("Larger").click()
+    assert opened.script(width) > 1.2 * before
+    tools.get_by_label("As it was").click()
+    assert opened.script(width) == before
 
 
 @on_a_phone

@@ -136,7 +136,7 @@ def test_units_that_cost_nothing_compare_as_equals(
     monkeypatch.setattr(CostModel, "unit_cost", lambda _, _unit, target: float(target == slow))
     frame = preference_frame(data.cost_model).set_index("target")
     assert math.isnan(frame.loc[slow.key, "relative"])
-    page = render(data)
+    page = render(replace(data, every_preference=True))
     assert "nan" not in re.findall(r"\w+", page) and "Preferences compared" in page
 
 
@@ -171,7 +171,7 @@ def test_estimates_are_marked_and_counted_not_told_as_what_runs(
     frame = unit_frame(data.cost_model)
     n = int((frame["status"] == "estimated").sum())
     assert n > 1
-    page = " ".join(re.sub(r"<[^>]+>", "", render(data)).split())
+    page = " ".join(re.sub(r"<[^>]+>", "", render(replace(data, every_preference=True))).split())
     assert f"{n} of these {frame['marginal_ms'].notna().sum()} costs are estimated" in page
     assert "is an estimate of" not in page  # a line for each, of targets that the plan does not use
     facts = unit_facts(data.cost_model, {})

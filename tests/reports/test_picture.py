@@ -19,7 +19,8 @@ from nnapi_prof.graph.unit import Unit, UnitGraph
 from nnapi_prof.reports import frames
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.layout import lay_out
-from nnapi_prof.reports.picture import MANY_UNITS, SCRIPT, model_svg, segment_parts
+from nnapi_prof.reports.parts import segment_parts
+from nnapi_prof.reports.picture import MANY_UNITS, SCRIPT, model_svg
 from nnapi_prof.reports.picture_scene import STRIP_HEIGHT, cut, scene
 from nnapi_prof.reports.style import colours
 from tests.reports.sample import REFUSAL, cnn, measured_on_hardware, run_of, sample, split
@@ -80,7 +81,8 @@ def data() -> ReportData:
         Segment((4,), CPU, 1e6, "stays on the CPU: resize & co"),
         Segment((5, 6, 7, 8, 9, 10, 11), npu, 3e6, "fastest: the rest"),
     )
-    return replace(sample_, plan=Plan("dp", segments, simulated=True))
+    plan = Plan("dp", segments, simulated=True)
+    return replace(sample_, plan=plan, every_preference=True)
 
 
 @pytest.fixture(scope="module")
