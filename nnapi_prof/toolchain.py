@@ -116,8 +116,8 @@ def find_compiler(cache: Path) -> Compiler:
         path = shutil.which(request)
         if path is None or not _works(path):
             raise BuildError(
-                f"NNAPI_PROF_CC is {request!r}, which is no working C compiler: name another, or "
-                "unset it (`nnapi-prof doctor` tells what is wrong)"
+                f"NNAPI_PROF_CC is {request!r}, which is not a working C compiler: name another, "
+                "or unset it (`nnapi-prof doctor` tells what is wrong)"
             )
         return _system_compiler(path)
     if not request:

@@ -293,4 +293,7 @@ def _reading_sentence(readings: Readings) -> str:
             low, middle, high = spread
             parts.append(f"{words} {low:.4g} to {high:.4g} {unit}, median {middle:.4g}")
     hot = f"{readings.throttled} of {readings.rounds} rounds throttled"
-    return "; ".join([*parts, hot if readings.tells_throttling else "throttling is not told"]) + "."
+    return (
+        "; ".join([*parts, hot if readings.tells_throttling else "throttling is not reported"])
+        + "."
+    )

@@ -75,7 +75,7 @@ def device_words(info: Mapping[str, Any]) -> list[Fact]:
         elif name == "cpu_max_khz":
             numbers = [part for part in value.split(", ") if part.isdigit()]
             value = ", ".join(f"{int(khz) / 1000:.0f}" for khz in numbers)
-            value = f"{value} MHz" if numbers else "not told"
+            value = f"{value} MHz" if numbers else "not reported"
         facts.append(Fact(words, value))
     return facts
 

@@ -85,8 +85,11 @@ class Headline:
     cards: tuple[Card, ...]
 
 
-def headline(data: ReportData, baselines: pd.DataFrame) -> Headline:
-    """What a reader is to know first; ``baselines`` is the frame of all plans, the plan first."""
+def headline(data: ReportData, baselines: pd.DataFrame, label_cards: bool = True) -> Headline:
+    """What a reader is to know first; ``baselines`` is the frame of all plans, the plan first.
+
+    Without ``label_cards`` only the sentence says that latencies are simulated, where all are.
+    """
     rows = baselines.to_dict("records")
     own = rows[0]
     ran = math.isfinite(own["measured_ms"])
@@ -114,11 +117,17 @@ def headline(data: ReportData, baselines: pd.DataFrame) -> Headline:
         if _is_single(data.plan) and is_optimum(data.plan):
             sentence += " No split over several targets is faster by more than 1 %, by these costs."
     sentence += _doubt(data.plan)
+    is_labelled = label_cards or (ran and data.run_simulated != planned)
+    planned_unit = ms_unit(planned and is_labelled)
+    unit = ms_unit(data.run_simulated and is_labelled) if ran else planned_unit
+    predicted_unit = planned_unit + _guessed(data.plan, ran)
     others = [r for r in (single, cpu) if r is not None and r is not fastest]
     cards = [
-        _rival_card(f"against {FASTEST_RULE}", fastest, data, ran, unit),
+        _rival_card(f"against {FASTEST_RULE}", fastest, data, ran, unit, planned_unit),
         *(
-            _rival_card(f"against the {plan_kind(rival.name)}", rival, data, ran, unit)
+            _rival_card(
+                f"against the {plan_kind(rival.name)}", rival, data, ran, unit, planned_unit
+            )
             for rival in dict.fromkeys(others)
         ),
         _prediction(own, predicted_unit, unit, _not_run(data)),
@@ -279,23 +288,29 @@ def _guessed(plan: Plan, ran: bool) -> str:
 
 
 def _rival_card(
-    about: str, rival: Rival | None, data: ReportData, ran: bool, unit: str
+    about: str,
+    rival: Rival | None,
+    data: ReportData,
+    ran: bool,
+    unit: str,
+    planned_unit: str,
 ) -> Card | None:
     if rival is None:
         return None
     if not rival.measured:
         named = (other for other in data.baselines if other.name == rival.name)
-        unit = ms_unit(data.costs_simulated) + "".join(_guessed(other, ran) for other in named)
+        unit = planned_unit + "".join(_guessed(other, ran) for other in named)
     _, target = baseline_of(rival.name)
     of_its_kind = target is not None and about == f"against the {plan_kind(rival.name)}"
     name = target_words(target.key) if of_its_kind and target else plan_words(rival.name)
     taken = latency(rival.rival_ms, unit)
     if _is_rule(data, rival.name):
         return Card(about, "the same", "", f"the plan is {name}, {taken}")
-    how = "measured" if rival.measured else "predicted"
     if ran and not rival.measured:
-        how = "both predicted: it did not run"
-    return Card(about, rival.phrase, rival.verdict, f"{name}: {taken}, {how}")
+        detail = f"{name}: {taken}, both predicted: it did not run"
+    else:
+        detail = f"{name}: {'measured' if rival.measured else 'predicted'} {taken}"
+    return Card(about, rival.phrase, rival.verdict, detail)
 
 
 def _prediction(

@@ -65,7 +65,7 @@ def marginal_cell(row: Mapping[str, Any]) -> str:
 
 MARGINAL_MARKS = (
     "≈ inferred from another preference, or known to no better than a quarter of itself; "
-    "< cannot be told from nothing, and takes no more"
+    "< too small to measure: at most this"
 )
 
 

@@ -80,10 +80,12 @@ def run_all(
     cooldown_s: float = QUICK.cooldown_s,
     memory_mb: int | None = None,
     listener: Listener = SILENT,
+    announced: bool = False,
     **conditions: Any,
 ) -> PipelineResult:
     """:func:`go`, which tells what it reached where a step failed, too: it takes the same.
 
+    ``announced``: the caller says which model is measured on which device, nobody else need.
     The bundle stands beside ``report``, under its name with ``.nnprof``. Refinement is left out
     where the cost table has all that a profile measures, and the plan's regions measured whole. A
     fault ends it with what was reached, in ``PipelineResult.fault``; Ctrl-C raises
@@ -100,8 +102,9 @@ def run_all(
     pipeline = PipelineResult(model, report)
     try:
         with open_table(costs) as store, reached(device, listener) as client:
+            heard = replace(listener, busy=_unheard) if announced else listener
             with pipeline.step("profile"):
-                pipeline.costs = _measured(model, client, store, options, listener)
+                pipeline.costs = _measured(model, client, store, options, heard)
             _load(pipeline, listener)
             _plan(pipeline, client, settings, listener)
             _run(pipeline, client, settings, listener)

@@ -209,7 +209,7 @@ def _of_document(name: str, text: str) -> RunSide:
 
 def _sample(ns: object) -> int:
     if type(ns) is not int or not 0 <= ns < 10**15:
-        raise ValueError(f"{ns!r} is no latency in ns")
+        raise ValueError(f"{ns!r} is not a latency in ns")
     return ns
 
 

@@ -59,7 +59,7 @@ def _plain(value: Any) -> Any:
         return "x".join(map(str, value))
     if all(isinstance(item, int | float) for item in value):
         raise InputSpecError(
-            f"the input {_short(value)} is no shape: sizes are wanted, as in (1, 3, 224, 224) or"
+            f"the input {_short(value)} is not a shape: sizes are wanted, as in (1, 3, 224, 224) or"
             " '1x3x224x224'"
         )
     return tuple(map(_plain, value)) if isinstance(value, tuple) else list(map(_plain, value))

@@ -213,7 +213,7 @@ def as_latency(plan: Plan, base: PricedUnits, objective: Objective) -> Plan:
     segments = tuple(_as_latency(segment, base, objective) for segment in plan.segments)
     note = (
         f"chosen for the least {objective}: {plan.predicted_ns / 1e6:.4g} {objective.unit}; causes"
-        " and notes are told in it, too, latencies are those of the costs as they are"
+        " and notes use it, too, latencies are those of the costs as they are"
     )
     own = (each if isinstance(each, str) else each.words(objective.unit) for each in plan.remarks)
     remarks = (*(f"{objective.name}: {text}" for text in own), note)

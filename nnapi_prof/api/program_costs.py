@@ -105,9 +105,9 @@ def read_phone(name: str) -> dict[str, Any]:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is no JSON: {error}; {_WRITTEN}") from error
+        raise UsageError(f"{path} is not JSON: {error}; {_WRITTEN}") from error
     if not isinstance(data, dict) or "format" not in data:
-        raise UsageError(f"{path} is no description of a phone: {_WRITTEN}")
+        raise UsageError(f"{path} is not a description of a phone: {_WRITTEN}")
     return data
 
 

@@ -118,7 +118,8 @@ def write_aar(
     path = Path(bundle)
     if unknown := [abi for abi in abis if abi not in ANDROID_ABIS]:
         raise UsageError(
-            f"{option('abis', unknown[0])} is no ABI that is built for: {', '.join(ANDROID_ABIS)}"
+            f"{option('abis', unknown[0])} is not an ABI that is built for:"
+            f" {', '.join(ANDROID_ABIS)}"
         )
     content = runtime_bundle(read_bundle(path))
     target = path.with_suffix(".aar") if output is None else Path(output)

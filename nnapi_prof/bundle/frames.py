@@ -59,7 +59,7 @@ class FrameWay:
         if type(data["in_flight"]) is not int:
             raise SerializationError("the number of frames in flight is none")
         if not (rate is None or (type(rate) in (int, float) and math.isfinite(rate))):
-            raise SerializationError("a prediction of frames per second is no number")
+            raise SerializationError("a prediction of frames per second is not a number")
         if not (threads is None or (type(threads) is int and threads > 0)):
             raise SerializationError("a way of running frames has no number of threads")
         choices = tuple(Choice(plan, share=float(share)) for plan, share in rows)

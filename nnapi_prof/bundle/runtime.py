@@ -188,7 +188,7 @@ class _Writer:
             region = self.bundle.region(segment.units, target)
             has_name = target.accelerator is not None and target.accelerator != AUTO
             code = TARGET_KINDS[target.engine].code
-            assert code is not None, f"{target} is no part of a device's plan"
+            assert code is not None, f"{target} is not a part of a device's plan"
             rows.append(
                 _words(
                     code,

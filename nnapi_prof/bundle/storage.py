@@ -84,13 +84,13 @@ def region_from_bytes(data: bytes, blobs: Path) -> Region:
             level=info["level"],
         )
     except (KeyError, ValueError, TypeError, struct.error) as error:
-        raise SerializationError(f"this is no region of a bundle: {error!r}") from error
+        raise SerializationError(f"this is not a region of a bundle: {error!r}") from error
 
 
 def _plain_name(name: object) -> str:
     """Raises SerializationError where a manifest's name of a file leads out of its folder."""
     if not isinstance(name, str) or not re.fullmatch(r"\w[\w .+@-]*", name) or ".." in name:
-        raise SerializationError(f"{visible(repr(name), 100)} is no name of a file in the bundle")
+        raise SerializationError(f"{visible(repr(name), 100)} does not name a file in the bundle")
     return name
 
 
@@ -287,7 +287,7 @@ def read_bundle(path: Path) -> Bundle:
 def _read_manifest(file: Path) -> dict[str, Any]:
     data = json.loads(read_file(file, MOST_MANIFEST))
     if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise SerializationError(f"{file.name} is no {FORMAT}")
+        raise SerializationError(f"{file.name} is not a {FORMAT}")
     if data.get("version") != VERSION:
         raise SerializationError(
             f"{file.name} has version {data.get('version')!r}, {VERSION} is read"
@@ -320,9 +320,9 @@ def check_file(path: Path, most_bytes: int) -> None:
     try:
         status = os.lstat(path)
     except OSError as error:
-        raise SerializationError(f"{path.name} is no file of its own") from error
+        raise SerializationError(f"{path.name} is not a file of its own") from error
     if not stat.S_ISREG(status.st_mode):
-        raise SerializationError(f"{path.name} is no file of its own")
+        raise SerializationError(f"{path.name} is not a file of its own")
     if status.st_size > most_bytes:
         raise SerializationError(_too_large(path, status.st_size, most_bytes))
 

@@ -31,7 +31,7 @@ class Share(click.ParamType[float]):
         except ValueError:
             number = 0.0
         if not 0 < number < 10:
-            self.fail(f"{value!r} is no share: write 5% or 0.05", param, ctx)
+            self.fail(f"{value!r} is not a share: write 5% or 0.05", param, ctx)
         return number
 
 

@@ -93,7 +93,12 @@ def command(
         loaded = load(model, inputs, listener=listener)
         try:
             result = run_all(
-                loaded, report=report, device=device_spec, listener=listener, **options
+                loaded,
+                report=report,
+                device=device_spec,
+                listener=listener,
+                announced=not stderr().is_terminal,
+                **options,
             )
         except Interrupted as interrupted:
             listener.note(f"interrupted: {interrupted}")
@@ -138,7 +143,8 @@ def _show(result: PipelineResult) -> None:
         from nnapi_prof.reports.headline import headline
 
         data = subject.report_data()
-        summary = headline(data, baseline_frame(data.plans, data.run, data.permutes))
+        plans = baseline_frame(data.plans, data.run, data.permutes)
+        summary = headline(data, plans, label_cards=False)
         is_told = console.is_terminal and stderr().is_terminal and not current().quiet
         conditions = f", {subject.conditions.options}" if subject.conditions.options else ""
         if not is_told:  # by the profile, to the same reader

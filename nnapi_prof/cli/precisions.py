@@ -33,7 +33,7 @@ class ErrorBudget(click.ParamType[float]):
             number = -1.0
         unit = (match[2] or "").lower() if match else ""
         if number < 0 or (unit == "db" and number == 0):
-            self.fail(f"{value!r} is no error: write 2%, 0.02 or 34dB", param, ctx)
+            self.fail(f"{value!r} is not an error: write 2%, 0.02 or 34dB", param, ctx)
         return 10 ** (-number / 20) if unit == "db" else number / 100 if unit else number
 
 

@@ -42,7 +42,7 @@ class Conditions:
 
     def __post_init__(self) -> None:
         if self.precision not in CONDITIONAL:
-            raise ValueError(f"{self.precision.value} is no condition of a whole model")
+            raise ValueError(f"{self.precision.value} is not a condition of a whole model")
 
     def on(self, engine: Engine) -> Conditions:
         """What of these concerns an engine; the rest stands at its default, so that the CPU is

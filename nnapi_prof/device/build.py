@@ -323,7 +323,7 @@ def clear_pie_mark(path: Path) -> bool:
     """
     data = bytearray(path.read_bytes())
     if data[:4] != b"\x7fELF" or data[5] != 1:
-        raise ValueError(f"{path} is no little-endian ELF file")
+        raise ValueError(f"{path} is not a little-endian ELF file")
     wide = data[4] == 2
     # Of the file header: program headers' offset, size and number. Of a program header: kind and
     # offset in the file. Of an entry of the dynamic section: tag and value.

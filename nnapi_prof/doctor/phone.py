@@ -57,7 +57,7 @@ def _there(spec: str, progress: Progress | None) -> tuple[Phone, list[Finding]]:
         abi, system = device_platform(transport)
         facts = read_facts(transport)
         name = " ".join(filter(None, (facts.get("maker"), facts.get("model"))))
-        words = f"{opened.serial} ({name or 'no name told'}), {transport.description}"
+        words = f"{opened.serial} ({name or 'no name reported'}), {transport.description}"
         phone = Phone(transport, abi, system, facts, remote_dir())
         return phone, [PHONE(_CHECK).ok(words)]
     except BaseException:
@@ -130,7 +130,7 @@ def android(phone: Phone) -> Iterator[Finding]:
         return
     words = f"{phone.facts.get('release') or '?'}, API {phone.sdk}"
     if phone.sdk is None:
-        yield PHONE("Android").warning("its version is not told", "adb shell getprop")
+        yield PHONE("Android").warning("its version is not reported", "adb shell getprop")
     elif phone.sdk < FIRST_API:
         yield PHONE("Android").problem(
             f"{words}: NNAPI came with Android 8.1 (API {FIRST_API})",
@@ -176,7 +176,7 @@ def space(phone: Phone) -> Iterator[Finding]:
     cells = output.split("\n")[-2].split() if output.count("\n") > 1 else []
     if code != 0 or len(cells) < 6 or not cells[3].isdigit():
         yield PHONE("space").warning(
-            f"not told for {folder}: {output[-200:]}", f"adb shell df {folder}"
+            f"not reported for {folder}: {output[-200:]}", f"adb shell df {folder}"
         )
         return
     free_kb = int(cells[3])
@@ -207,7 +207,7 @@ def execution(phone: Phone) -> Iterator[Finding]:
             where, _, fix = str(stored).rpartition(": ")
             yield PHONE("execution").problem(where, fix)
         else:
-            last = output.strip().splitlines()[-1:] or ["no reason told"]
+            last = output.strip().splitlines()[-1:] or ["no reason given"]
             yield PHONE("execution").problem(
                 f"{phone.remote_dir} cannot be written to: {last[0]}", elsewhere
             )
@@ -250,7 +250,7 @@ def nnapi(phone: Phone) -> Iterator[Finding]:
         yield NNAPI("drivers").ok(", ".join(driver.strip() for driver in drivers))
     else:
         yield NNAPI("drivers").warning(
-            "none is told to adb's shell",
+            "adb's shell is told none",
             "nnapi-prof agent build, then nnapi-prof doctor again: the agent asks NNAPI itself",
         )
 

@@ -244,7 +244,7 @@ def _server(where: str) -> Finding:
         url = make_url(where)
     except (ArgumentError, ValueError) as error:
         return COSTS(_CHECK).problem(
-            f"{where} is no database URL: {error}", "postgresql://USER@HOST/DATABASE is one"
+            f"{where} is not a database URL: {error}", "postgresql://USER@HOST/DATABASE is one"
         )
     if url.drivername.partition("+")[0] not in ("postgres", "postgresql"):
         return COSTS(_CHECK).problem(

@@ -164,7 +164,7 @@ class RunReport:
             return cls(**rest, runs=runs, checks=checks, notes=notes, frames=frames)
         except (LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:
             words = f"it lacks {error}" if isinstance(error, KeyError) else visible(str(error), 300)
-            raise SerializationError(f"this is no run report ({words})") from error
+            raise SerializationError(f"this is not a run report ({words})") from error
 
 
 def _check(row: dict[str, Any]) -> OutputCheck:

@@ -122,7 +122,7 @@ def run_file(
     if what := irregular(file):
         raise ModelFileError(f"{file} is {what}: give the path of a .pte")
     if not is_program(file):
-        raise ModelFileError(f"{file} is no program of ExecuTorch's (.pte)")
+        raise ModelFileError(f"{file} is not a program of ExecuTorch's (.pte)")
     load(device, caution=caution, progress=progress)
     from executorch.runtime import Runtime
 

@@ -241,7 +241,7 @@ class _Walker(pickle._Unpickler):  # the reference implementation
         custom = _TORCH_CLASS.match(full)
         if custom:
             if custom[1] not in CLASSES:
-                raise BadPickle(f"it holds an object of {shown}, which is no packed weights")
+                raise BadPickle(f"it holds an object of {shown}, which is not packed weights")
         if _CLASS.fullmatch(module):
             return _Name(full)
         storage = _STORAGE.fullmatch(name)
@@ -254,7 +254,7 @@ class _Walker(pickle._Unpickler):  # the reference implementation
     def persistent_load(self, pid: Any) -> Any:
         """A storage: its bytes must be as many as it says."""
         if not (isinstance(pid, tuple) and len(pid) == 5 and pid[0] == "storage"):
-            raise BadPickle("it refers to what is no storage")
+            raise BadPickle("it refers to what is not a storage")
         _, kind, key, _, n_elements = pid
         if not isinstance(kind, _Name) or not kind.element:
             raise BadPickle("it has a storage of an unknown type")

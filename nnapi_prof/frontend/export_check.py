@@ -121,7 +121,7 @@ def _json(data: bytes) -> Any:
     try:
         return json.loads(data)
     except ValueError as error:
-        raise _Refused(f"is no JSON ({visible(str(error), 100)})") from None
+        raise _Refused(f"is not JSON ({visible(str(error), 100)})") from None
 
 
 def _check_tensors(archive: Archive, name: str, data: bytes) -> None:
@@ -139,7 +139,7 @@ def _check_config(archive: Archive, name: str, config: Any) -> None:
     for a record without bytes."""
     entries = config.get("config") if isinstance(config, dict) else None
     if not isinstance(entries, dict):
-        raise _Refused("is no list of tensors")
+        raise _Refused("is not a list of tensors")
     folder = name.rpartition("/")[0]
     for key, entry in entries.items():
         _plain(key)
@@ -162,7 +162,7 @@ def _check_config(archive: Archive, name: str, config: Any) -> None:
 
 def _check_program(program: Any) -> None:
     if not isinstance(program, dict):
-        raise _Refused("is no program")
+        raise _Refused("is not a program")
     _walk(program, "")
 
 
@@ -194,7 +194,7 @@ def _plain(text: str) -> None:
 
 def _identifier(text: str) -> None:
     if text and not _IDENTIFIER.fullmatch(text):
-        raise _Refused(f"has the name {visible(text, 100)}, which is no identifier")
+        raise _Refused(f"has the name {visible(text, 100)}, which is not an identifier")
 
 
 def _operator(target: str) -> None:
@@ -207,7 +207,7 @@ def _operator(target: str) -> None:
     elif not _TORCH.fullmatch(target) and (
         not _PYTHON.fullmatch(target) or target.partition(".")[2] in _NOT_PYTHON
     ):
-        raise _Refused(f"uses {visible(target, 100)}, which is no operator that models need")
+        raise _Refused(f"uses {visible(target, 100)}, which is not an operator that models need")
 
 
 def _expression(text: str) -> None:
@@ -248,7 +248,7 @@ def _tree(text: str) -> None:
     try:
         spec = json.loads(text)
     except ValueError:
-        raise _Refused(f"nests its inputs as {visible(text, 100)}, which is no JSON") from None
+        raise _Refused(f"nests its inputs as {visible(text, 100)}, which is not JSON") from None
     _check_tree(spec)
 
 

@@ -106,7 +106,7 @@ def _words(text: str) -> tuple[list[str], str]:
     shape, _, dtype = text.strip().partition(":")
     if not re.fullmatch(rf"{_SIZE}(x{_SIZE})*", shape):
         raise InputSpecError(
-            f"input {text!r} is no shape: write sizes joined by x, as in 1x3x224x224 or "
+            f"input {text!r} is not a shape: write sizes joined by x, as in 1x3x224x224 or "
             f"1x128:int64; ? or ?=256 leaves a size open, ?n or ?n=256 one that others have too"
         )
     return shape.split("x"), _SHORT.get(dtype, dtype) or "float32"

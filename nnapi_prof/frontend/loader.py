@@ -64,7 +64,7 @@ def model_kind(path: Path) -> ModelKind:
     if not head.startswith(b"PK"):
         if head[0] == 0x80:  # a pickle, protocol 2 or later: torch.save before 1.6
             raise ModelFileError(_pickled(path))
-        raise ModelFileError(f"{path} is no PyTorch model: {_ADVICE}")
+        raise ModelFileError(f"{path} is not a PyTorch model: {_ADVICE}")
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()

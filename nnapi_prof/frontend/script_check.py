@@ -229,7 +229,7 @@ def _check_classes(text: str, path: Path) -> None:
     for match in re.finditer(r"\btorch\s*\.\s*classes\s*\.\s*(\w+)", text):
         if match[1] not in CLASSES:
             raise ModelFileError(
-                f"{path} uses torch.classes.{visible(match[1], 60)}, which is refused: it is no "
+                f"{path} uses torch.classes.{visible(match[1], 60)}, which is refused: it is not "
                 f"packed weights; {_WITHOUT}"
             )
 

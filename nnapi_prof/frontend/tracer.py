@@ -231,7 +231,7 @@ class GraphTracer:
         if not any(isinstance(value, Tensor) for value in pytree.tree_leaves(result)):
             return result  # a size, a number of dimensions: concrete on these inputs
         if not isinstance(step.target, OpOverload):
-            raise FrontendError(f"{self.name}: {op_name(step.target)} is no ATen operator")
+            raise FrontendError(f"{self.name}: {op_name(step.target)} is not an ATen operator")
         return self._written(step, step.target, result)
 
     def _strided(self, step: Step) -> TracedValue | None:

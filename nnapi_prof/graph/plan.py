@@ -350,7 +350,7 @@ class Plan:
                 float(data.get("conversions_ns", 0.0)),
             )
         except (ValueError, KeyError, TypeError) as error:
-            raise SerializationError(f"this is no plan: {error!r}") from error
+            raise SerializationError(f"this is not a plan: {error!r}") from error
 
 
 def _proof_fields(proof: Proof) -> dict[str, Any]:

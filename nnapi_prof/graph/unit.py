@@ -244,7 +244,7 @@ def graph_from_json(data: dict[str, Any]) -> UnitGraph:
         values = {name: type_from_json(value) for name, value in data["values"].items()}
         return UnitGraph(units, values, tuple(data["inputs"]), tuple(data["outputs"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise SerializationError(f"this is no graph of units: {error!r}") from error
+        raise SerializationError(f"this is not a graph of units: {error!r}") from error
 
 
 # As text, for errors, tests and ``--dump``

@@ -82,7 +82,7 @@ RULES = (
         lambda node: True,
         "only inputs, constants, calls and one output are allowed",
     ),
-    Rule(("call_function",), _is_aten_or_getitem, "is no call to an ATen overload"),
+    Rule(("call_function",), _is_aten_or_getitem, "is not a call to an ATen overload"),
     Rule(("call_function",), _is_functional, "writes to its input"),
     Rule(("placeholder", "get_attr"), makes_tensor, "has no tensor type"),
     Rule(("call_function",), _is_typed, "has no tensor type"),

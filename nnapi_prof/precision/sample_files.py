@@ -106,7 +106,7 @@ def _saved(path: Path) -> list[Any]:
     """What torch.save wrote: a list's elements, or the one thing that it is."""
     with path.open("rb") as file:
         if file.read(2) != b"PK":
-            raise ValueError("it is no archive as torch.save writes it")
+            raise ValueError("it is not an archive as torch.save writes it")
     archive = look_into(path, _AGAIN)
     archive.require_same_to_torch()
     check_script_pickle(archive.read("data.pkl"), archive.sizes, "data")

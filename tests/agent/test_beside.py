@@ -156,7 +156,7 @@ def two_in_a_row() -> Request:
 REFUSED = {
     "1 segments, want 2 to 8 side by side": lambda: request_of(),
     "segment 2: it runs side by side with segment 1": lambda: request_of(NPU, NPU),
-    "NNAPI's own choice is no processor": lambda: request_of(None, NPU, None),
+    "NNAPI's own choice is not a processor": lambda: request_of(None, NPU, None),
     "segment 1: it reads tensor 1 of a segment": two_in_a_row,
     "min_runs 2 and max_runs 3, want the same": lambda: request_of(NPU, runs=(2, 3)),
     "min_runs 1 and max_runs 1, want the same, and timing": lambda: request_of(

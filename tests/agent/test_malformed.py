@@ -79,7 +79,7 @@ def read_before_written() -> bytes:
 
 CASES: dict[str, tuple[Callable[[], bytes], str]] = {
     "empty": (lambda: b"", "0 bytes are no container"),
-    "text": (lambda: b"hello, this is no request", 'want "NNPF"'),
+    "text": (lambda: b"hello, this is not a request", 'want "NNPF"'),
     "model": (lambda: container({}, kind=2), "container of kind 2, want 1"),
     "cut": (lambda: valid().pack()[:-8], "past the container's"),
     "crc": (broken_crc, "has CRC-32"),

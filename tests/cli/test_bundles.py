@@ -71,16 +71,16 @@ def remove(pattern: str) -> Callable[[Path], None]:
 
 DAMAGES = [
     (lambda bundle: (bundle / "manifest.json").write_text("{"), "Expecting property name"),
-    (lambda bundle: (bundle / "manifest.json").write_text("[]"), "is no nnapi-prof-bundle"),
+    (lambda bundle: (bundle / "manifest.json").write_text("[]"), "is not a nnapi-prof-bundle"),
     (lambda bundle: (bundle / "manifest.json").write_bytes(b"\xff\xfe"), "Expecting value"),
-    (edit(format="tarball"), "manifest.json is no nnapi-prof-bundle"),
+    (edit(format="tarball"), "manifest.json is not a nnapi-prof-bundle"),
     (edit(version="2"), f"manifest.json has version '2', {VERSION} is read"),
     (edit(threads=7), "manifest.json was changed after it was written"),
     (edit(plans=[]), "manifest.json was changed after it was written"),
     (flip("regions/*"), "CRC-32"),
     (flip("blobs/*"), "its bytes have another hash"),
-    (remove("regions/*"), "is no file of its own"),
-    (remove("blobs/*"), "is no file of its own"),
+    (remove("regions/*"), "is not a file of its own"),
+    (remove("blobs/*"), "is not a file of its own"),
 ]
 
 

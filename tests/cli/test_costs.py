@@ -211,7 +211,7 @@ def test_the_rows_of_a_model(cli: Cli, profiled: Profiled) -> None:
 
 
 WRONG = [
-    (["show", "--since", "yesterday"], "--since 'yesterday' is no date: write 2026-01-31"),
+    (["show", "--since", "yesterday"], "--since 'yesterday' is not a date: write 2026-01-31"),
     (
         ["show", "--device", "Two"],
         "table is called 'Two'; there are: aaaa1111 (One), bbbb2222 (npu-phone",
@@ -222,7 +222,7 @@ WRONG = [
     (["diff", "2026-01-01", "2026-01-02"], "2026-01-01 of which device? Say DEVICE@2026-01-01 or"),
     (["diff", "One", "Two"], "no device of the cost table is called 'Two'"),
     (["diff", "One@tomorrow", "One"], "no device of the cost table is called 'One@tomorrow'"),
-    (["export", "costs.txt"], "the format of costs.txt cannot be told: name it .csv or .parquet"),
+    (["export", "costs.txt"], "the format of costs.txt is unclear: name it .csv or .parquet"),
     (["import", "absent.csv"], "absent.csv does not exist: give a .csv or .parquet file"),
     (["import"], "missing argument 'FILE...'"),
     (["frobnicate"], "no such command 'frobnicate'"),

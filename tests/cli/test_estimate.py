@@ -78,7 +78,7 @@ def test_an_unknown_phone_is_told_with_those_there_are(
     assert done.code == 2 and "pixel4" in done.error and "npu-phone" in done.error
     broken = tmp_path / "broken.json"
     broken.write_text("{")
-    assert "is no JSON" in cli("estimate", tiny, "--input", INPUT, "--phone", broken).error
+    assert "is not JSON" in cli("estimate", tiny, "--input", INPUT, "--phone", broken).error
     broken.write_text('{"format": "other"}')
     assert (
         "wanted a description" in cli("estimate", tiny, "--input", INPUT, "--phone", broken).error

@@ -330,7 +330,7 @@ def test_dates_and_runs_that_are_not_there(cli: Cli, bundles: Bundles) -> None:
     named = ("report", "--costs", bundles.costs)
     result = cli(*named, "--at", "yesterday", bundles.npu)
     assert result.code == 2
-    assert result.error == "--at 'yesterday' is no date: write 2026-01-31 or 2026-01-31T12:30"
+    assert result.error == "--at 'yesterday' is not a date: write 2026-01-31 or 2026-01-31T12:30"
     result = cli(*named, "--at", "2020-01-01", bundles.npu)
     assert result.code == 1
     assert "nothing was measured on simulated npu-phone until 2020-01-02" in result.error
@@ -362,7 +362,7 @@ def test_a_damaged_earlier_run(cli: Cli, bundles: Bundles) -> None:
     assert cli("report", "--costs", bundles.costs, bundles.npu).code == 0
     result = cli("report", "--costs", bundles.costs, "--run", "npu", bundles.npu)
     assert result.code == 1
-    assert f"{earlier}: this is no run report" in result.error
+    assert f"{earlier}: this is not a run report" in result.error
     assert "remove the file to do without it" in result.error
 
 

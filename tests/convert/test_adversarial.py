@@ -194,7 +194,7 @@ def test_row(name, nnapi_library):
 
 REFUSED = {
     "int64 beyond 32 bits": (lambda a: a * 2000000000, "products would not fit int32", WHOLE),
-    "int64 constants": (lambda a: a + 3000000000, "is no int32", WHOLE),
+    "int64 constants": (lambda a: a + 3000000000, "is not int32", WHOLE),
     "float64": (lambda a: a * torch.arange(5, dtype=torch.float64), "float64", V),
     "int products": (lambda a: a.prod(1), "REDUCE_PROD takes no TENSOR_INT32", WHOLE),
     "bytes added": (lambda a: a + 200, "its value is uint8", BYTES),

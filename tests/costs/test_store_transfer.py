@@ -274,24 +274,24 @@ WRONG = [
     ("mode", "later", "is none of sync, burst, async"),
     ("cpus", "f0", "'f0' is neither big nor all nor a mask"),
     ("threads", "0", "0 is too small"),
-    ("threads", "two", "'two' is no whole number"),
+    ("threads", "two", "'two' is not a whole number"),
     ("threads", "", "is empty"),
-    ("threads", "1.5", "1.5 is no whole number"),
+    ("threads", "1.5", "1.5 is not a whole number"),
     ("n_units", "3", "3 for 2 members"),
     ("input_bytes", "-1", "-1 is too small"),
     ("rss_peak_kb", str(2**31), "does not fit 32 bits"),
     ("compile_ns", str(2**63), "does not fit 64 bits"),
-    ("simulated", "yes", "'yes' is no truth value (true, false)"),
-    ("samples_ns", "30 10", "'30 10' is no JSON"),
-    ("samples_ns", "[30, null]", "None is no whole number"),
-    ("samples_ns", "{}", "{} is no list"),
-    ("members", "[1]", "1 is no text"),
-    ("rounds", '[{"runs": 3}]', "is no object of cpu_khz, repeats, runs, thermal_mc, throttled"),
-    ("message", '"open', "is no JSON"),
-    ("measured_at", "yesterday", "'yesterday' is no time in ISO 8601"),
+    ("simulated", "yes", "'yes' is not a truth value (true, false)"),
+    ("samples_ns", "30 10", "'30 10' is not JSON"),
+    ("samples_ns", "[30, null]", "None is not a whole number"),
+    ("samples_ns", "{}", "{} is not a list"),
+    ("members", "[1]", "1 is not text"),
+    ("rounds", '[{"runs": 3}]', "is not an object of cpu_khz, repeats, runs, thermal_mc"),
+    ("message", '"open', "is not JSON"),
+    ("measured_at", "yesterday", "'yesterday' is not a time in ISO 8601"),
     ("measured_at", "2026-01-01T00:00:00", "is not in UTC"),
     ("fingerprint", "", "is empty"),
-    ("device_info", "[]", "is no JSON object of description, simulated and first_seen"),
+    ("device_info", "[]", "is not a JSON object of description, simulated and first_seen"),
 ]
 
 
@@ -319,7 +319,7 @@ def test_parquet_of_other_types_is_refused(exported: Callable[[str], Path], tmp_
     table.to_parquet(file)
     with (
         CostStore(tmp_path / "new.sqlite") as store,
-        pytest.raises(CostError, match=r"row 2, column threads: 1.5 is no whole number"),
+        pytest.raises(CostError, match=r"row 2, column threads: 1.5 is not a whole number"),
     ):
         import_(store, file)
 
@@ -331,12 +331,12 @@ def rewrite(change: Callable[[str], str]) -> Callable[[Path], None]:
 FILES = [
     (lambda path: path.unlink(), UsageError, "does not exist: give a .csv or .parquet file"),
     (lambda path: path.write_text(""), CostError, "the column signature is missing"),
-    (lambda path: path.write_bytes(b"\xff\xfe\0"), CostError, "is no CSV in UTF-8"),
+    (lambda path: path.write_bytes(b"\xff\xfe\0"), CostError, "is not CSV in UTF-8"),
     (rewrite(lambda text: text.replace("label", "name", 1)), CostError, "label is missing"),
     (rewrite(lambda text: text.replace("memory", "colour", 1)), CostError, "'colour' is unknown"),
     (rewrite(lambda text: text.replace("memory", "label", 1)), CostError, "label is there twice"),
     (rewrite(lambda text: text + "a,b\n"), CostError, "row 3 has 2 cells, the header"),
-    (rewrite(lambda text: text + '"a"b,'), CostError, "is no CSV: "),
+    (rewrite(lambda text: text + '"a"b,'), CostError, "is not CSV: "),
 ]
 
 
@@ -359,9 +359,9 @@ def test_other_files_and_places(tmp_path: Path, exported: Callable[[str], Path])
     junk = tmp_path / "junk.parquet"
     junk.write_text("hello")
     with CostStore(tmp_path / "new.sqlite") as store:
-        with pytest.raises(CostError, match=r"junk.parquet is no Parquet file: "):
+        with pytest.raises(CostError, match=r"junk.parquet is not a Parquet file: "):
             import_(store, junk)
-        with pytest.raises(UsageError, match=r"x.json cannot be told: name it .csv or .parquet"):
+        with pytest.raises(UsageError, match=r"x.json is unclear: name it .csv or .parquet"):
             export(store, tmp_path / "x.json")
         with pytest.raises(UsageError, match="does not exist"):
             import_(store, tmp_path / "absent.parquet")

@@ -193,7 +193,7 @@ def test_the_mark_of_a_pie_goes_and_nothing_else(built, tmp_path):
 def test_what_is_no_executable_has_no_mark(tmp_path):
     path = tmp_path / "agent"
     path.write_bytes(b"#!/bin/sh\n")
-    with pytest.raises(ValueError, match="is no little-endian ELF file"):
+    with pytest.raises(ValueError, match="is not a little-endian ELF file"):
         clear_pie_mark(path)
 
 

@@ -84,7 +84,7 @@ def test_the_compilers_words_reach_the_user(tiny, tmp_path):
 
 def test_a_named_compiler_that_does_not_work(tmp_path, monkeypatch):
     monkeypatch.setenv("NNAPI_PROF_CC", "no-such-compiler")
-    with pytest.raises(BuildError, match="NNAPI_PROF_CC is 'no-such-compiler', which is no work"):
+    with pytest.raises(BuildError, match="NNAPI_PROF_CC is 'no-such-compiler', which is not a"):
         build.build_host(tmp_path)
 
 

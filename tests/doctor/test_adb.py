@@ -184,7 +184,8 @@ def test_something_else_on_the_port(
 ) -> None:
     where = peer(answer)
     finding, fix = problem(adb.adb_server(host))
-    assert finding.startswith(f"what listens at {where} is no adb server: ") and words in finding
+    assert finding.startswith(f"what listens at {where} is not an adb server: ")
+    assert words in finding
     assert "ADB_SERVER_SOCKET" in fix
 
 

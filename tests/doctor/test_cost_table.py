@@ -119,7 +119,7 @@ def test_a_server_that_lets_read_only(postgres: Any, monkeypatch: pytest.MonkeyP
     [
         ("postgresql://me:secret@127.0.0.1:1/costs", "cannot be reached"),
         ("mysql://me@host/costs", "mysql is neither sqlite nor postgresql"),
-        ("://", "is no database URL"),
+        ("://", "is not a database URL"),
     ],
 )
 def test_out_of_reach(where: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,7 +109,7 @@ def test_damaged_export(tmp_path: Path):
 def test_other_files(tmp_path: Path):
     text, archive = tmp_path / "model.pt", tmp_path / "model.zip"
     text.write_text("hello")
-    assert refusal(text).startswith(f"{text} is no PyTorch model: save ")
+    assert refusal(text).startswith(f"{text} is not a PyTorch model: save ")
     with zipfile.ZipFile(archive, "w") as target:
         target.writestr("readme.txt", "hello")
     assert refusal(archive).startswith(f"{archive} is a zip archive but no PyTorch model: save ")

@@ -52,12 +52,12 @@ def test_open_sizes_are_loaded_at_their_examples(saved):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("1x3x??", "input '1x3x??' is no shape"),
-        ("1x3x?=", "input '1x3x?=' is no shape"),
+        ("1x3x??", "input '1x3x??' is not a shape"),
+        ("1x3x?=", "input '1x3x?=' is not a shape"),
         ("1x3x?=0", "input '1x3x?=0' has a dimension of 0"),
-        ("1,3,224,224", "input '1,3,224,224' is no shape: write sizes joined by x"),
-        ("", "input '' is no shape"),
-        ("1x-3", "input '1x-3' is no shape"),
+        ("1,3,224,224", "input '1,3,224,224' is not a shape: write sizes joined by x"),
+        ("", "input '' is not a shape"),
+        ("1x-3", "input '1x-3' is not a shape"),
         ("1x0x4", "input '1x0x4' has a dimension of 0: every size must be at least 1"),
         ("1x3:complex64", "input '1x3:complex64' has the element type 'complex64': one of float32"),
     ],

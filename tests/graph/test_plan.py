@@ -40,7 +40,7 @@ def test_a_plan_of_an_earlier_version_has_no_proof() -> None:
 @pytest.mark.parametrize("proof", [{"kind": "hearsay"}, {"kind": "exact"}, {"kind": "gap", "x": 1}])
 def test_a_proof_that_is_none_is_refused(proof: dict[str, object]) -> None:
     fields = json.loads(Plan("dp", SEGMENTS, False).to_json())
-    with pytest.raises(SerializationError, match="this is no plan"):
+    with pytest.raises(SerializationError, match="this is not a plan"):
         Plan.from_json(json.dumps({**fields, "proof": proof}))
 
 

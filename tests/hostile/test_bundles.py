@@ -56,20 +56,20 @@ def refuse(folder: Path) -> str:
 @pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "a/../../b", "a\x1b[2J", "", 7, None])
 def test_names_that_lead_out(bundle: Path, name: Any) -> None:
     write(bundle, model_file=name)
-    assert "is no name of a file in the bundle" in refuse(bundle)
+    assert "does not name a file in the bundle" in refuse(bundle)
     write(bundle, regions=[{"id": name, "units": [0], "level": 1, "float16": False}])
-    assert "is no name of a file in the bundle" in refuse(bundle)
+    assert "does not name a file in the bundle" in refuse(bundle)
 
 
 def test_links_and_pipes(bundle: Path, tmp_path: Path) -> None:
     region = bundle / "regions" / "u000.nnpf"
     os.mkfifo(region)
-    assert "u000.nnpf is no file of its own" in refuse(bundle)
+    assert "u000.nnpf is not a file of its own" in refuse(bundle)
     region.unlink()
     region.symlink_to("/dev/zero")
-    assert "u000.nnpf is no file of its own" in refuse(bundle)
+    assert "u000.nnpf is not a file of its own" in refuse(bundle)
     (bundle / "model.pt").symlink_to("/etc/passwd")
-    assert "model.pt is no file of its own" in refuse(bundle)
+    assert "model.pt is not a file of its own" in refuse(bundle)
 
 
 @pytest.mark.parametrize("text", ["[" * 200_000, '{"a":' * 200_000, "NaN", "", "\x00", "{}"])
@@ -178,7 +178,7 @@ def timed(ns: Any) -> dict[str, Any]:
 )
 def test_runs_that_are_none(tmp_path: Path, text: str) -> None:
     (tmp_path / "run.json").write_text(text)
-    with pytest.raises(SerializationError, match="this is no run report") as caught:
+    with pytest.raises(SerializationError, match="this is not a run report") as caught:
         last(tmp_path)
     assert "`nnapi-prof run` makes it again" in str(caught.value)
     assert str(caught.value).isprintable() and len(str(caught.value)) < 1000
@@ -199,7 +199,7 @@ def test_runs_that_are_too_large_or_elsewhere(tmp_path: Path) -> None:
     assert last(tmp_path) is None
     run_file.unlink()
     run_file.symlink_to("/etc/passwd")
-    with pytest.raises(SerializationError, match=r"run.json is no file of its own"):
+    with pytest.raises(SerializationError, match=r"run.json is not a file of its own"):
         last(tmp_path)
 
 

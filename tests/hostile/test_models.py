@@ -392,7 +392,7 @@ def test_names_that_are_code(exported: Path, tmp_path: Path) -> None:
     sprung = tmp_path / "sprung"
     name = f"x=__import__('os').mkdir('{sprung}')"
     edit(exported, lambda p: deep(graph(p)["inputs"], "name", name))
-    assert "which is no identifier" in refuse(exported)
+    assert "which is not an identifier" in refuse(exported)
     assert not sprung.exists()
 
 

@@ -104,10 +104,10 @@ LIES = {
     "bool": (result(total_ns=[True]), "total_ns[0] is True"),
     "nested": (b'{"type":' + b"[" * 200_000 + b"\n", "nested too deeply"),
     "an object": (result(segments=[7]), "an object wanted, 7 found"),
-    "cut": (line("result", **RESULT)[:40] + b"\n", "is no JSON"),
+    "cut": (line("result", **RESULT)[:40] + b"\n", "is not JSON"),
     "escapes": (line("error", message="\x1b[31mboo\r\n\x07"), "\\x1b[31mboo\\r\\n\\x07"),
     "noise": (b"\x1b]0;evil\x07" * 10 + b"\n", "\\x1b]0;evil\\x07"),
-    "no UTF-8": (b'{"type":"\xff\xfe' + b"\n", "is no JSON"),
+    "no UTF-8": (b'{"type":"\xff\xfe' + b"\n", "is not JSON"),
     "a status": (result(status="\x1b[2J"), "status is '\\\\x1b[2J'"),
     "a type": (b'{"type":7}\n', ""),
 }

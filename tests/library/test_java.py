@@ -120,7 +120,7 @@ def test_where_a_bundle_can_go(tmp_path: Path) -> None:
     assert "gives anything to NNAPI" in str(by_door[Door.STOCK])
     with pytest.raises(UsageError, match="an app has no PyTorch"):
         write_aar(on_host)
-    with pytest.raises(UsageError, match="is no ABI that is built for: arm64-v8a"):
+    with pytest.raises(UsageError, match="is not an ABI that is built for: arm64-v8a"):
         write_aar(bundle, abis=["mips"])
 
 

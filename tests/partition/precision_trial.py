@@ -158,7 +158,7 @@ def _about_placements(
     try:
         check_plan(problem, placements)
     except AssertionError:
-        yield f"invalid: {placements} is no plan"
+        yield f"invalid: {placements} is not a plan"
         return
     formats = problem.formats
     assert formats is not None

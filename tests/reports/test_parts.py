@@ -307,7 +307,7 @@ def test_device_facts_in_people_words() -> None:
     assert device_words(info) == [
         ("memory", "7.9 GB"), ("highest clock of each core", "2800 MHz"), ("odd", "1"),
     ]  # fmt: skip
-    assert device_words({"cpu_max_khz": [None]})[0].value == "not told"
+    assert device_words({"cpu_max_khz": [None]})[0].value == "not reported"
 
 
 # ---- words ---------------------------------------------------------------------------------------

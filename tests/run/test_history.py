@@ -74,7 +74,7 @@ def test_a_bundle_of_before_there_was_a_history(tmp_path: Path) -> None:
 
 def test_damaged_runs(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(json.dumps({"runs": 3}))
-    with pytest.raises(SerializationError, match=r"run\.json: this is no run report.*makes it ag"):
+    with pytest.raises(SerializationError, match=r"run\.json: this is not a run report.*makes it"):
         last(tmp_path)
     keep(tmp_path, FIRST)  # the damaged one is no run: it goes
     assert every(tmp_path) == (FIRST,)

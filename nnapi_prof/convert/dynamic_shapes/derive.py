@@ -393,6 +393,6 @@ def _refusal(column: Column, samples: Sequence[Sequence[int]], prober: Prober) -
         for sizes, value in zip(samples[:3], column.values, strict=False)
     )
     return (
-        f"{kind} {place} of operand {operand}, {role} of {prober.operation(index)}, is no sum or"
+        f"{kind} {place} of operand {operand}, {role} of {prober.operation(index)}, is not a sum or"
         f" product of divided sizes ({examples})"
     )

@@ -300,9 +300,9 @@ def _validated(text: str) -> dict[str, Any]:
     try:
         data = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        raise SerializationError(f"this is no JSON: {error}") from error
+        raise SerializationError(f"this is not JSON: {error}") from error
     if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise SerializationError(f"this is no description of a region: no format {FORMAT!r}")
+        raise SerializationError(f"this is not a description of a region: no format {FORMAT!r}")
     if data.get("version") != VERSION:
         raise SerializationError(
             f"a description of version {data.get('version')!r}, only {VERSION} is read"
@@ -316,7 +316,7 @@ def _validated(text: str) -> dict[str, Any]:
 
 
 def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a number of JSON")
 
 
 def _text(data: Mapping[str, Any]) -> str:

@@ -120,7 +120,7 @@ def div(op: Lowering) -> OperandId:
     sizes = np.abs(inverse)
     op.require(
         bool(np.all((sizes >= np.finfo(inverse.dtype).tiny) & np.isfinite(sizes))),
-        "divides by a constant whose reciprocal is no normal number, DIV of level 2 is needed",
+        "divides by a constant whose reciprocal is not a normal number, DIV of level 2 is needed",
     )
     return op.emit(OperationCode.MUL, [x.operand, inverse], [op.fuse()])
 
@@ -362,9 +362,9 @@ def _division(x: Value, y: Value) -> _Division:
     op = x.op
     op.require(
         x.dtype == "float32",
-        f"divides {x.dtype} exactly by what is no power of two, float32 is wanted",
+        f"divides {x.dtype} exactly by what is not a power of two, float32 is wanted",
     )
-    op.require_level(3, "an exact division (ABS, LESS, SELECT) by what is no constant power of two")
+    op.require_level(3, "an exact division (ABS, LESS, SELECT) by other than a power of two")
     size = absolute(y) if y.array is None else constant(op, np.abs(y.array))
     high, low = _halves(size)
     dividend = absolute(x)

@@ -272,7 +272,7 @@ def numbers(op: Lowering, array: NDArray[Any], dtype: str) -> NDArray[Any]:
     with np.errstate(invalid="ignore"):
         result = array.astype(dtype)
     exact = np.array_equal(result, array)
-    op.require(exact, f"the constant {array.reshape(-1)[:8].tolist()} is no {dtype}")
+    op.require(exact, f"the constant {array.reshape(-1)[:8].tolist()} is not {dtype}")
     return result
 
 

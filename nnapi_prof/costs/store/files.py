@@ -136,9 +136,9 @@ def read_csv(path: Path) -> Iterator[dict[str, Any]]:
                     )
                 yield dict(zip(header, map(_from_cell, header, cells), strict=True))
     except csv.Error as error:
-        raise CostError(f"{path}: line {reader.line_num} is no CSV: {error}; {AGAIN}") from error
+        raise CostError(f"{path}: line {reader.line_num} is not CSV: {error}; {AGAIN}") from error
     except UnicodeDecodeError as error:
-        raise CostError(f"{path} is no CSV in UTF-8: {error}; {AGAIN}") from error
+        raise CostError(f"{path} is not CSV in UTF-8: {error}; {AGAIN}") from error
     finally:
         csv.field_size_limit(before)
 
@@ -178,7 +178,7 @@ def _from_cell(name: str, text: str) -> Any:
     except (ValueError, KeyError):
         shown = text if len(text) <= 60 else f"{text[:57]}..."
         kind_words = "JSON" if name in _JSON | _NULLABLE_TEXT else _wanted(kind)
-        return BadCell(name, f"{shown!r} is no {kind_words}")
+        return BadCell(name, f"{shown!r} is not a {kind_words}")
     return text
 
 
@@ -201,7 +201,7 @@ def read_parquet(path: Path) -> Iterator[dict[str, Any]]:
         table = parquet.ParquetFile(path).read()
     except arrow.ArrowException as error:
         words = " ".join(str(error).split())
-        raise CostError(f"{path} is no Parquet file: {words}; {AGAIN}") from error
+        raise CostError(f"{path} is not a Parquet file: {words}; {AGAIN}") from error
     yield dict.fromkeys(table.column_names)
     yield from table.to_pylist()
 
@@ -354,7 +354,7 @@ def _check_columns(path: Path, names: list[str]) -> None:
     lacking = [n for n in CONTENT if n not in names and not MEASUREMENTS.c[n].nullable]
     if lacking:
         raise CostError(
-            f"{path} is no export of a cost table: the column {lacking[0]} is missing"
+            f"{path} is not an export of a cost table: the column {lacking[0]} is missing"
             + (f" (and {len(lacking) - 1} more)" if len(lacking) > 1 else "")
             + f"; {AGAIN}"
         )
@@ -369,7 +369,7 @@ def _check_columns(path: Path, names: list[str]) -> None:
 def _format(path: Path) -> str:
     suffix = path.suffix.lower()
     if suffix not in _WRITERS:
-        raise UsageError(f"the format of {path} cannot be told: name it .csv or .parquet")
+        raise UsageError(f"the format of {path} is unclear: name it .csv or .parquet")
     return suffix
 
 

@@ -238,7 +238,7 @@ def checked_device(fingerprint: str, text: str) -> DeviceRow:
             raise ValueError("no description")
         return DeviceRow(fingerprint, description, simulated, _time(data["first_seen"]))
     except (ValueError, TypeError, KeyError) as error:
-        words = f"{_cell_words(text)} is no JSON object of description, simulated and first_seen"
+        words = f"{_cell_words(text)} is not a JSON object of description, simulated and first_seen"
         raise BadCell("device_info", words) from error
 
 
@@ -267,7 +267,7 @@ def _cell(name: str, value: Any) -> Any:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{_cell_words(value)} is no text")
+        raise ValueError(f"{_cell_words(value)} is not text")
     if "\0" in value:
         raise ValueError(f"{_cell_words(value)} has a NUL, which databases cannot keep")
     return value
@@ -277,7 +277,7 @@ def _whole(value: Any, limit: int = _INT64) -> int:
     if isinstance(value, float) and value.is_integer() and abs(value) <= _EXACT:
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise ValueError(f"{_cell_words(value)} is no whole number")
+        raise ValueError(f"{_cell_words(value)} is not a whole number")
     if not -limit <= value < limit:
         raise ValueError(f"{value} does not fit {limit.bit_length()} bits")
     return value
@@ -298,14 +298,14 @@ def _truth(value: Any) -> bool:
 
 def _list(value: Any) -> list[Any]:
     if not isinstance(value, list):
-        raise ValueError(f"{_cell_words(value)} is no list")
+        raise ValueError(f"{_cell_words(value)} is not a list")
     return value
 
 
 def _round(value: Any) -> dict[str, Any]:
     """As :meth:`Round.to_json` writes it."""
     if not isinstance(value, dict) or set(value) != _ROUND:
-        raise ValueError(f"{_cell_words(value)} is no object of {', '.join(sorted(_ROUND))}")
+        raise ValueError(f"{_cell_words(value)} is not an object of {', '.join(sorted(_ROUND))}")
     pairs = {name: [_maybe(_whole, each) for each in _list(value[name])] for name in _PAIRS}
     if any(len(pair) != 2 for pair in pairs.values()):
         raise ValueError(f"{_cell_words(value)} is not of one value before and one after")
@@ -340,7 +340,7 @@ def _time(text: Any) -> str:
     try:
         moment = datetime.fromisoformat(_text(text))
     except ValueError as error:
-        raise ValueError(f"{_cell_words(text)} is no time in ISO 8601") from error
+        raise ValueError(f"{_cell_words(text)} is not a time in ISO 8601") from error
     if moment.utcoffset() != timedelta(0):
         raise ValueError(f"{_cell_words(text)} is not in UTC (+00:00)")
     return str(text)

@@ -274,7 +274,7 @@ def _check_beside(action: ActionSpec, require: Callable[[bool, str], None]) -> N
     own_choice = any(
         s.engine is Engine.NNAPI and s.accelerator in (None, AUTO) for s in action.segments
     )
-    require(not own_choice, "NNAPI's own choice is no processor to run side by side on")
+    require(not own_choice, "NNAPI's own choice is not a processor to run side by side on")
     between = {t for s in action.segments for t in s.outputs}
     require(
         not any(between.intersection(s.inputs) for s in action.segments),

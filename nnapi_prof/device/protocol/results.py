@@ -270,7 +270,7 @@ def parse_line(line: str) -> Event | AgentInfo | Cleaned | None:
     try:
         data = json.loads(line)
     except ValueError as error:
-        words = f"the agent's line is no JSON ({error}): {visible(line, 200)}"
+        words = f"the agent's line is not JSON ({error}): {visible(line, 200)}"
         raise SerializationError(words) from error
     except RecursionError:
         words = f"the agent's line is nested too deeply: {visible(line, 60)}"

@@ -122,7 +122,7 @@ class AdbTransport:
         except GARBLED as error:
             self.close()  # nothing after it can be trusted to be the answer to anything
             raise DeviceOffline(
-                f"{self._serial} sent what is no adb ({garbled_words(error)}): check cable or "
+                f"{self._serial} sent what is not an adb ({garbled_words(error)}): check cable or "
                 "network, then run again",
                 self._serial,
             ) from error

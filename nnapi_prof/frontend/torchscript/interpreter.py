@@ -290,7 +290,7 @@ class _Walker:
             result = self.quantised.call(target, args, kwargs, source(node))
         except NoFloatForm as error:
             raise FrontendError(
-                f"{self.name}: {node.kind()} ({source(node)}) of quantised tensors is no float "
+                f"{self.name}: {node.kind()} ({source(node)}) of quantised tensors is not a float "
                 f"operator between conversions that is known here ({error})"
             ) from error
         return [result] if node.outputsSize() == 1 else list(result or ())

@@ -89,7 +89,7 @@ def an_unknown_device_of_the_table(at: Place) -> Arguments:
     return ["costs", "show", "--costs", at.profiled.costs, "--device", "pixel"]
 
 
-@provoked(2, "--since 'yesterday' is no date: write 2026-01-31 or 2026-01-31T12:30")
+@provoked(2, "--since 'yesterday' is not a date: write 2026-01-31 or 2026-01-31T12:30")
 def a_day_that_is_none(at: Place) -> Arguments:
     return ["costs", "show", "--costs", at.profiled.costs, "--since", "yesterday"]
 
@@ -109,7 +109,7 @@ def an_export_that_cannot_be_written(at: Place) -> Arguments:
     return ["costs", "export", "--costs", at.profiled.costs, "/proc/absent/costs.csv"]
 
 
-@provoked(2, "the format of {tmp}/costs.xlsx cannot be told: name it .csv or .parquet")
+@provoked(2, "the format of {tmp}/costs.xlsx is unclear: name it .csv or .parquet")
 def an_export_of_an_unknown_kind(at: Place) -> Arguments:
     return ["costs", "export", "--costs", at.profiled.costs, at.tmp / "costs.xlsx"]
 
@@ -143,7 +143,7 @@ def an_import_without_a_column(at: Place) -> Arguments:
 
 @provoked(
     1,
-    "{tmp}/bad.csv: row 2, column threads: 'many' is no whole number: mend it, or write it "
+    "{tmp}/bad.csv: row 2, column threads: 'many' is not a whole number: mend it, or write it "
     "again with `nnapi-prof costs export`; nothing was imported",
 )
 def an_import_with_a_wrong_cell(at: Place) -> Arguments:

@@ -160,7 +160,7 @@ def an_unknown_accelerator(at: Place) -> Arguments:
 
 @provoked(
     1,
-    "NNAPI_PROF_CC is 'no-such-cc', which is no working C compiler: name another, or unset it "
+    "NNAPI_PROF_CC is 'no-such-cc', which is not a working C compiler: name another, or unset it "
     "(`nnapi-prof doctor` tells what is wrong)",
 )
 def a_compiler_that_is_none(at: Place) -> Arguments:

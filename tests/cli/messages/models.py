@@ -118,7 +118,7 @@ def shapes_that_depend_on_values(at: Place) -> Arguments:
 
 @provoked(
     2,
-    "input '1,3,16,16' is no shape: write sizes joined by x, as in 1x3x224x224 or 1x128:int64; "
+    "input '1,3,16,16' is not a shape: write sizes joined by x, as in 1x3x224x224 or 1x128:int64; "
     "? or ?=256 leaves a size open, ?n or ?n=256 one that others have too",
 )
 def an_input_that_is_no_shape(at: Place) -> Arguments:

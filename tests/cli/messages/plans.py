@@ -210,7 +210,7 @@ def outputs_that_differ(at: Place) -> Arguments:
 
 @provoked(
     1,
-    "{tmp}/profiled/tiny.nnprof/run.json: this is no run report (Expecting property name "
+    "{tmp}/profiled/tiny.nnprof/run.json: this is not a run report (Expecting property name "
     "enclosed in double quotes: line 1 column 2 (char 1)); `nnapi-prof run` makes it again",
 )
 def a_run_that_cannot_be_read(at: Place) -> Arguments:

@@ -52,7 +52,7 @@ COMPARISON = {
     "gt of integers with too large a number": Case(
         lambda x: aten.gt.Scalar(x, 2**40),
         (INTEGERS,),
-        refused=all_levels(r"the constant \[1099511627776\] is no int32", 31),
+        refused=all_levels(r"the constant \[1099511627776\] is not int32", 31),
     ),
     "eq of rank 0": from_3(lambda x: aten.eq.Scalar(x, 1.0), torch.tensor(1.0)),
     "eq of rank 5": Case(

@@ -138,7 +138,7 @@ LSTM_REFUSALS = {
     "an unknown activation": (20, 99),
     "a negative activation": (20, -1),
     "a negative clip": (21, -1.0),
-    "a clip that is no number": (22, float("nan")),
+    "a clip that is not a number": (22, float("nan")),
     "one norm": (24, np.zeros(4, np.float32)),
 }
 

@@ -293,7 +293,7 @@ def test_quantized_lstm_clips(nn):
 REFUSALS_8 = {
     "an intermediate scale of 0": (27, 0.0),
     "an infinite intermediate scale": (29, float("inf")),
-    "a hidden scale that is no number": (31, float("nan")),
+    "a hidden scale that is not a number": (31, float("nan")),
     "a hidden zero point of 16 bits": (30, 1000),
     "no recurrent weights of the input gate": (5, Omitted(TENSOR_QUANT8_SYMM)),
     "norms of some gates": (22, Omitted(TENSOR_QUANT16_SYMM)),
