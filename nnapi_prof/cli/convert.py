@@ -626,8 +626,9 @@ def _show_refusals(program: Program, cpu_reasons: Mapping[int, str]) -> None:
 def show_kept(
     program: Program, cpu_reasons: Mapping[int, str], console: Console | None = None
 ) -> None:
-    """A table of the units that stay on the CPU, those of one reason in one row."""
-    _show_reasons("Stays on the CPU", program, cpu_reasons, console)
+    """A table of the units that stay on the CPU, if any, those of one reason in one row."""
+    if cpu_reasons:
+        _show_reasons("Stays on the CPU", program, cpu_reasons, console)
 
 
 def show_in_floats(written: OutputFiles, program: Program, regions: Sequence[Region]) -> None:

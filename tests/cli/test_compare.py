@@ -85,7 +85,7 @@ def test_tables(cli: Cli, profiled: Profiled, tmp_path: Path) -> None:
         ({"fingerprint": "other"}, "run both on one device"),
         ({"conditions": "--threads 2"}, "run both on one device"),
         ({"plans": []}, "is not a document of `nnapi-prof run --json`"),
-        ({"plans": [{"plan": {"name": "x"}, "total_ns": ["1"]}]}, "no latency in ns"),
+        ({"plans": [{"plan": {"name": "x"}, "total_ns": ["1"]}]}, "not a latency in ns"),
         ({"schema": "nnapi-prof/other/1"}, "is not a document"),
     ],
 )

@@ -228,7 +228,7 @@ def test_bad_descriptions_are_refused_in_words(written):
     wide = next(i for i, o in enumerate(data["operands"]) if "buffer" in o.get("value", {}))
     hidden = operand_index(data, lifetime="temporary")
     for path_and_value, message in (
-        (("format", "other"), "no description of a region"),
+        (("format", "other"), "not a description of a region"),
         (("version", 2), "version 2, only 1 is read"),
         (("level", None), "'level' is a required property"),
         (("level", "30"), "level: '30' is not of type 'integer'"),
@@ -269,7 +269,7 @@ def test_bad_descriptions_are_refused_in_words(written):
     "text", ["", "[]", "null", "{", "[" * 100_000, '{"format": NaN}', '{"scale": Infinity}']
 )
 def test_what_is_no_json_is_refused(text):
-    with pytest.raises(SerializationError, match=r"no JSON|no description"):
+    with pytest.raises(SerializationError, match=r"not JSON|not a description"):
         from_json(text)
 
 

@@ -206,7 +206,7 @@ def test_a_type_of_a_later_protocol_is_passed_over():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('{"type":"start","action":', "no JSON"),
+        ('{"type":"start","action":', "not JSON"),
         ('{"type":"start"}', "start lacks 'action'"),
         ('{"type":"start","action":"7"}', "action is '7', int wanted"),
         ('{"type":"start","action":true}', "action is True, int wanted"),
@@ -291,5 +291,5 @@ def test_control_characters_become_visible():
 
 @pytest.mark.parametrize("opening", ["[", '{"a":', '[{"a":'])
 def test_a_nested_line(opening: str):
-    with pytest.raises(SerializationError, match=r"nested too deeply|no JSON"):
+    with pytest.raises(SerializationError, match=r"nested too deeply|not JSON"):
         parse_line('{"type":"hello","x":' + opening * 100_000)

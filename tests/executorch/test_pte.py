@@ -151,4 +151,4 @@ def test_a_file_that_is_no_program_is_refused(tmp_path, content):
     path.write_bytes(content)
     done = CliRunner().invoke(cli, ["run", str(path)])
     assert isinstance(done.exception, UsageError)
-    assert "no program of ExecuTorch's" in str(done.exception)
+    assert "not a program of ExecuTorch's" in str(done.exception)

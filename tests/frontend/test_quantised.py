@@ -67,7 +67,9 @@ def test_an_operator_without_a_float_form_is_named():
     def wide(x):
         return torch.quantize_per_tensor(x.dequantize(), 0.001, 0, torch.qint32)
 
-    named = "aten::quantize_per_tensor .* no float operator between conversions that is known here"
+    named = (
+        "aten::quantize_per_tensor .* not a float operator between conversions that is known here"
+    )
     with pytest.raises(FrontendError, match=named):
         prepared(wide, 3, 8)
 

@@ -120,7 +120,7 @@ def test_without_a_compiler_the_error_says_what_to_do(
 ) -> None:
     monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("NNAPI_PROF_CC", "no-such-compiler")
-    with pytest.raises(BuildError, match="no working C compiler: name another"):
+    with pytest.raises(BuildError, match="not a working C compiler: name another"):
         plan_problem(stem_problem(4), True)
 
 

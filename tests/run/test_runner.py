@@ -180,5 +180,5 @@ def test_a_baseline_that_is_faster_whole_becomes_the_plan(
 
 
 def test_what_is_no_report() -> None:
-    with pytest.raises(SerializationError, match="no run report"):
+    with pytest.raises(SerializationError, match="not a run report"):
         RunReport.from_json('{"model": "x"}')

@@ -186,7 +186,7 @@ def a_damaged_phone_to_estimate(at: Place) -> Arguments:
     return ["estimate", "--phone", at.file("mine.json", "{"), *SHAPE, at.model]
 
 
-@provoked(2, facts=("{tmp}/mine.json", "no description of a phone"))
+@provoked(2, facts=("{tmp}/mine.json", "not a description of a phone"))
 def a_phone_that_describes_something_else(at: Place) -> Arguments:
     return ["estimate", "--phone", at.file("mine.json", "{}"), *SHAPE, at.model]
 

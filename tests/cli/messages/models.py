@@ -53,7 +53,7 @@ def a_truncated_program(at: Place) -> Arguments:
     return ["estimate", *PIXEL, at.file("cut.pt2", whole.getvalue()[:2000])]
 
 
-@provoked(2, facts=("{tmp}/model.pt", "no PyTorch model"))
+@provoked(2, facts=("{tmp}/model.pt", "not a PyTorch model"))
 def a_text_file(at: Place) -> Arguments:
     return ["partition", *SIM, at.file("model.pt", "hello")]
 
@@ -75,7 +75,7 @@ def another_archive(at: Place) -> Arguments:
     return ["convert", at.tmp / "model.pt"]
 
 
-@provoked(2, facts=("{tmp}/model.tflite", "no PyTorch model"))
+@provoked(2, facts=("{tmp}/model.tflite", "not a PyTorch model"))
 def a_model_of_another_framework(at: Place) -> Arguments:
     return ["profile", *SIM, at.file("model.tflite", b"\x1c\0\0\0TFL3" + bytes(100))]
 

@@ -66,7 +66,7 @@ def test_two_examples_of_one_name():
 
 @pytest.mark.parametrize("text", ["1x?2", "1x?xx4", "1x?n=", "1x?n m", "1xn"])
 def test_what_is_no_spec(text):
-    with pytest.raises(InputSpecError, match="no shape"):
+    with pytest.raises(InputSpecError, match="not a shape"):
         parse_input_spec(text)
 
 
