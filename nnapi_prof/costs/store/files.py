@@ -177,8 +177,8 @@ def _from_cell(name: str, text: str) -> Any:
             return json.loads(text) if text.startswith('"') else text or None
     except (ValueError, KeyError):
         shown = text if len(text) <= 60 else f"{text[:57]}..."
-        kind_words = "JSON" if name in _JSON | _NULLABLE_TEXT else _wanted(kind)
-        return BadCell(name, f"{shown!r} is not a {kind_words}")
+        words = "JSON" if name in _JSON | _NULLABLE_TEXT else f"a {_wanted(kind)}"
+        return BadCell(name, f"{shown!r} is not {words}")
     return text
 
 
