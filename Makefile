@@ -48,9 +48,11 @@ generate: $(READY)  ## rewrites what is generated from the NNAPI facts
 agents: $(READY)  ## agent and emulator for this machine; prints where they are
 	$(BIN)/python -m nnapi_prof.device.build
 
-wheel: $(READY)  ## a wheel with the agents for every device, into dist/ (minutes, the first time)
+wheel: $(READY)  ## a wheel with the agents for every device, into dist/ (minutes, the first time); same bytes for same sources
 	NNAPI_PROF_CACHE_DIR=build/cache $(BIN)/python -m nnapi_prof.device.shipped
-	$(BIN)/python -m pip wheel -q --no-deps -w dist . ; status=$$?; \
+	rm -rf build/lib build/bdist.*; umask 022; \
+	  SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} \
+	  $(BIN)/python -m pip wheel -q --no-deps -w dist . ; status=$$?; \
 	  $(BIN)/python -m nnapi_prof.device.shipped --clean; exit $$status
 
 xnnpack: $(READY)  ## XNNPACK, for the emulator's device nnapi-fast; prints where it is

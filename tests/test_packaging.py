@@ -1,5 +1,6 @@
 """The wheel's list of packages against the disk, and what the top-level names load."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -97,20 +98,32 @@ def checkout(tmp_path_factory):
     return folder
 
 
-def wheel_names(checkout: Path, out: Path) -> set[str]:
+def built_wheel(checkout: Path, out: Path) -> Path:
+    """As `make wheel` builds it, at a fixed date."""
     code = f"from setuptools import build_meta; print(build_meta.build_wheel({str(out)!r}))"
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command,
+        cwd=checkout,
+        env=os.environ | {"SOURCE_DATE_EPOCH": "1700000000"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     (wheel,) = out.glob("*.whl")
     assert wheel.name.endswith("-py3-none-any.whl")
+    return wheel
+
+
+def wheel_names(wheel: Path) -> set[str]:
     with zipfile.ZipFile(wheel) as file:
         return set(file.namelist())
 
 
 @pytest.mark.slow
 def test_a_wheel_has_the_agents_of_every_device_and_all_sources(checkout, tmp_path):
-    without = wheel_names(checkout, tmp_path / "without")
+    without = wheel_names(built_wheel(checkout, tmp_path / "without"))
     assert not any(name.startswith("nnapi_prof/device/agents/") for name in without)
     folder = checkout / "nnapi_prof" / "device" / "agents"
     for os_name, abi in build.SHIPPED:
@@ -120,7 +133,13 @@ def test_a_wheel_has_the_agents_of_every_device_and_all_sources(checkout, tmp_pa
     brought = {"nnapi_prof/device/agents/sources"} | {
         f"nnapi_prof/device/agents/{os_name}-{abi}/agent" for os_name, abi in build.SHIPPED
     }
-    assert wheel_names(checkout, tmp_path / "with") - without == brought
+    wheel = built_wheel(checkout, tmp_path / "with")
+    assert wheel_names(wheel) - without == brought
+    for number, file in enumerate(checkout.rglob("*.py")):  # as in another checkout of another day
+        os.utime(file, (number, number + 10**9))
+    shutil.rmtree(checkout / "build")
+    again = built_wheel(checkout, tmp_path / "again")
+    assert again.read_bytes() == wheel.read_bytes()
     assert {f"android-{abi}" for abi in ("arm64-v8a", "armeabi-v7a", "x86_64")} <= {
         name.split("/")[3] for name in brought
     }

@@ -20,6 +20,7 @@ from nnapi_prof.cli.options import (
 )
 from nnapi_prof.cli.output import as_json, line, print_document, say, stdout
 from nnapi_prof.cli.progress import listening
+from nnapi_prof.cli.ship import show_steps
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -112,6 +113,10 @@ def command(
         print_document(of_advised(advised))
         return
     show_advice(stdout(), advised.advice)
+    if bundle:
+        from nnapi_prof.api.ship import steps
+
+        show_steps(stdout(), steps(model))
     for note in advised.notes:
         if note not in planned.model.notes:
             say(f"note: {note}")

@@ -34,6 +34,7 @@ from nnapi_prof.cli.output import (
     unit_of,
 )
 from nnapi_prof.cli.progress import listening
+from nnapi_prof.cli.ship import show_steps
 from nnapi_prof.execution.options import QUICK
 
 if TYPE_CHECKING:
@@ -229,7 +230,9 @@ def _check(report: Path) -> None:
 
 
 def _show(result: PipelineResult) -> None:
-    """The few lines that matter, and where the rest is."""
+    """The few lines that matter, where the rest is, and what to type next."""
+    from nnapi_prof.api.ship import steps
+
     console = stdout()
     subject = result.result or result.planned
     if subject is not None:
@@ -255,7 +258,7 @@ def _show(result: PipelineResult) -> None:
         console.print(f"costs:  {result.costs.location} ({measured})", soft_wrap=True)
     if result.bundle is not None:
         console.print(f"bundle: {result.bundle}", soft_wrap=True)
-        console.print(f"app:    `nnapi-prof ship {result.bundle}`", soft_wrap=True)
+        show_steps(console, steps(result.bundle))
     if result.report is not None:
         only = "" if result.result else " (predictions only: the plan was not run)"
         console.print(f"report: {result.report}{only}", soft_wrap=True)

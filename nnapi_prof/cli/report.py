@@ -12,8 +12,9 @@ import click
 
 from nnapi_prof.cli.command import Command
 from nnapi_prof.cli.options import HELP, common_options, costs_option
-from nnapi_prof.cli.output import as_json, print_document, say
+from nnapi_prof.cli.output import as_json, current, print_document, say, stderr
 from nnapi_prof.cli.progress import working
+from nnapi_prof.cli.ship import show_steps
 from nnapi_prof.costs import existing
 
 if TYPE_CHECKING:
@@ -126,6 +127,10 @@ def command(
         _write(path, chosen, sides)
     if not as_json() and str(path) != "-":
         click.echo(path)
+    if len(sides) == 1 and chosen in ("html", "md") and not (as_json() or current().quiet):
+        from nnapi_prof.api.ship import steps
+
+        show_steps(stderr(), steps(bundles[0]))
 
 
 def _table(bundle: Path, costs: str | None) -> str:

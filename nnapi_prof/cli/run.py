@@ -184,12 +184,12 @@ def _show(report: RunReport) -> None:
         plans.add_row(run.plan.name, *cells[: len(times)])
     console.print(plans)
     _show_frames(console, report)
-    for check in report.checks:
+    for number, check in enumerate(report.checks):
         verdict = "agrees with" if check.ok else "DIFFERS from"
         little = little_to_compare(check) if check.ok else None
         line(
             console,
-            f"output {check.name} {list(check.shape)} {verdict} eager PyTorch:"
+            f"output {number} {list(check.shape)} {verdict} eager PyTorch:"
             f" {check.relative:.1e} of its largest value ({check.tolerance:.0e} allowed)"
             + (f", but {little}" if little else ""),
         )

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from nnapi_prof.cli.command import Command
 from nnapi_prof.cli.options import HELP, common_options
-from nnapi_prof.cli.output import as_json, listed, print_document, say, stdout
+from nnapi_prof.cli.output import as_json, plain, print_document, say, stdout
 from nnapi_prof.toolchain import ANDROID_ABIS
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from nnapi_prof.api.ship import Step
 
 
 @click.command(
@@ -62,10 +69,17 @@ def command(aar: bool, abis: tuple[str, ...], output: Path | None, bundle: Path)
         print_document(of_shipping(bundle, ways, archive))
         return
     if archive is None:
-        rows = [(step.door.value, step.refusal or step.command) for step in ways]
-        listed(stdout(), f"{bundle} in an app", rows)
+        show_steps(stdout(), ways)
         return
     say(
         f"{archive.path}: {archive.n_bytes / 1e6:.2f} MB, for {', '.join(archive.abis)}; in the app"
         f' NnapiModel.open(assets.open("{archive.asset}"))'
     )
+
+
+def show_steps(console: Console, ways: Sequence[Step]) -> None:
+    """The next command for each way into an app, or why it leads nowhere."""
+    table = plain(["into"], (), "command")
+    for step in ways:
+        table.add_row(step.door.value, step.refusal or step.command)
+    console.print(table)
