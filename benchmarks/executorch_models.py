@@ -22,10 +22,10 @@ def module_of(name: str, size: int | None = None) -> tuple[nn.Module, torch.Tens
     """A model by name, float32 ones as modules, and an input; ``size`` is the side of images."""
     torch.manual_seed(0)
     if name == ENCODER:
+        torch.backends.mha.set_fastpath_enabled(False)  # the way that ATen's operators show
         layer = nn.TransformerEncoderLayer(128, 4, 256, dropout=0.0, batch_first=True)
-        return nn.TransformerEncoder(layer, 4, enable_nested_tensor=False).eval(), torch.randn(
-            1, 64, 128
-        )
+        encoder = nn.TransformerEncoder(layer, 4, enable_nested_tensor=False)
+        return encoder.eval(), torch.randn(1, 64, 128)
     make, shape = models.MODELS[name]
     if size is not None:
         shape = (*shape[:2], size, size)

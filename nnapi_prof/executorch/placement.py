@@ -60,7 +60,7 @@ def placed_module(
     change of values, are gone. Raises UsageError where the rest has no form for ExecuTorch.
     """
     check_units(program, bundle)
-    placing = _Placing(program, bundle)
+    placing = _Placing(program)
     if whole:
         placing.call(_whole_call(bundle))
         return placing.finish()
@@ -78,6 +78,13 @@ def placed_module(
         else:
             placing.units(segment.units)
     return placing.finish()
+
+
+def plain_module(program: Program) -> fx.GraphModule:
+    """The program without a call, and without changes of dim order, which XNNPACK makes itself."""
+    placing = _Placing(program)
+    placing.units(range(len(program.units.units)))
+    return placing.finish()[0]
 
 
 def _on_nnapi(plan: Plan) -> list[Segment]:
@@ -119,7 +126,7 @@ def _whole_call(bundle: Bundle) -> DelegatedCall:
 class _Placing:
     """The new graph as it grows, segment by segment."""
 
-    def __init__(self, program: Program, bundle: Bundle) -> None:
+    def __init__(self, program: Program) -> None:
         self._program = program
         self._module = fx.GraphModule(torch.nn.Module(), fx.Graph())
         self._calls: list[DelegatedCall] = []

@@ -18,7 +18,7 @@ from nnapi_prof.executorch.aot import (
 )
 from nnapi_prof.executorch.calls import DelegatedCall
 from nnapi_prof.executorch.partitioner import NnapiPartitioner, Priority
-from nnapi_prof.executorch.placement import LEVEL, bundle_for, placed_module
+from nnapi_prof.executorch.placement import LEVEL, bundle_for, placed_module, plain_module
 from nnapi_prof.frontend.loader import ModelKind, model_kind, read_exported
 from nnapi_prof.graph.plan import Engine
 
@@ -93,7 +93,8 @@ def lower(
         elif planned.model.mixed is None and model_kind(planned.model.path) is ModelKind.EXPORTED:
             exported = read_exported(planned.model.path)
         else:
-            exported = torch.export.export(program.module, program.example_inputs, strict=False)
+            module = plain_module(program)
+            exported = torch.export.export(module, program.example_inputs, strict=False)
         return Lowered(planned, calls, to_pte(exported, planned, calls, priority))
 
 

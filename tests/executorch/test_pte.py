@@ -98,6 +98,23 @@ def test_a_quantised_program_runs_in_8_bits(run_pte, tmp_path):
     assert document["agrees"] and document["outputs"]
 
 
+def test_torchscript_on_the_cpu_is_one_call_of_xnnpacks():
+    """As stock ExecuTorch has the same model: no kernel lays out images beside it."""
+    from nnapi_prof.executorch import lower
+
+    layers = torch.nn.Sequential(
+        *(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1)),
+        *(torch.nn.Flatten(), torch.nn.Linear(8, 4)),
+    )
+    with quiet_torch():
+        script = torch.jit.trace(layers.eval(), torch.rand(1, 3, 12, 12))
+    model = nnapi_prof.load(script, "1x3x12x12")
+    planned = nnapi_prof.partition(model, nnapi_prof.estimate(model, "npu-phone"), pin="*=cpu")
+    graph = lower(planned).manager.exported_program().graph
+    calls = [node for node in graph.nodes if node.op == "call_function"]
+    assert [str(node.target) for node in calls[:-1]] == ["executorch_call_delegate"]
+
+
 class Nested(torch.nn.Module):
     """Arguments and results in tuples and dicts, one of them an input as it is."""
 
