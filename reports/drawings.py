@@ -17,6 +17,7 @@ from nnapi_prof.partition import make_problem, plan_problem
 from nnapi_prof.reports import figures, figures_plan, figures_run, frames
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.device_frames import LIMITS, Readings
+from nnapi_prof.reports.headline import NOISE
 from nnapi_prof.reports.parts import parts_frame
 from nnapi_prof.reports.style import NARROW, WIDE, title, to_svg
 from nnapi_prof.reports.words import count, format_ms, format_percent, plan_words, target_words
@@ -121,7 +122,7 @@ def _figures(data: ReportData, tables: Tables, palette: Mapping[str, str]) -> It
             lambda width: figures_plan.part_bars(parts, palette, label, width=width),
         )
     curve = segments_curve(data)
-    if len(curve) > 1:
+    if curve:
         own = len(data.plan.segments), data.plan.predicted_ns / frames.NS_PER_MS
         yield (
             "curve",
@@ -199,14 +200,16 @@ def _figures(data: ReportData, tables: Tables, palette: Mapping[str, str]) -> It
 
 def segments_curve(data: ReportData) -> list[tuple[int, float]]:
     """Number of segments and the least latency, in ms, of plans of at most so many; empty where the
-    plan was not chosen by latency alone, and where no plan is had."""
+    plan was not chosen by latency alone, and where more segments gain nothing beyond noise."""
     proof = data.plan.proof
-    if data.mixed is not None or (proof is not None and (proof.objective or proof.constrained)):
+    if data.mixed is not None or proof is None or proof.objective or proof.constrained:
         return []
     try:
         problem = make_problem(data.graph, data.cost_model)
         points = plan_problem(problem, data.costs_simulated, limits=LIMITS).curve
     except PartitionError:
+        return []
+    if not points or points[0].ns <= points[-1].ns * (1 + NOISE):
         return []
     return [(point.n_segments, point.ns / frames.NS_PER_MS) for point in points]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -72,7 +73,7 @@ def context(data: ReportData) -> dict[str, Any]:
         "data": data,
         "headline": headline(data, tables.baselines),
         "picture": picture,
-        "narrow": picture.count('class="pane"') == 1,
+        "narrow": is_narrow(picture),
         "picture_script": SCRIPT,
         "predicted_unit": ms_unit(data.costs_simulated),
         "measured_unit": ms_unit(data.run_simulated),
@@ -144,6 +145,17 @@ def places(palette: Mapping[str, str]) -> dict[str, str]:
     for key, colour in palette.items():
         rows.setdefault(place_words(key), colour)
     return rows
+
+
+MOST_NARROW = 400
+"""CSS pixels of a picture that leaves room for figures beside it."""
+_STRIP = re.compile(r'class="pane">\s*<svg [^>]* width="(\d+)')
+
+
+def is_narrow(picture: str) -> bool:
+    """Whether the picture of a model is one strip, so narrow that figures fit beside it."""
+    widths = [int(width) for width in _STRIP.findall(picture)]
+    return len(widths) == 1 and widths[0] <= MOST_NARROW
 
 
 def unit_rows(units: pd.DataFrame, chosen: Mapping[int, str]) -> list[dict[str, Any]]:

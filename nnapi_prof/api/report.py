@@ -66,7 +66,7 @@ def report_sides(
         history = every(bundles[0])
         chosen = [choose(history, words) for words in runs]
         data = report_data(bundles[0], costs)
-        return [(_name_of(run), _with_run(data, run, bundles[0])) for run in chosen]
+        return [(_name_of(run), with_run(data, run, bundles[0])) for run in chosen]
     if dates:
         when = [stated_instant("at", date, end=True) for date in dates]
         return [
@@ -79,7 +79,7 @@ def report_sides(
     ]
 
 
-def _with_run(data: ReportData, run: RunReport, bundle: Path) -> ReportData:
+def with_run(data: ReportData, run: RunReport, bundle: Path) -> ReportData:
     """The report of another run of the bundle."""
     made_for = read_bundle(bundle)
     elsewhere = made_for.device if run.fingerprint != made_for.fingerprint else ""

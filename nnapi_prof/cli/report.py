@@ -34,6 +34,7 @@ FORMATS = ("html", "md", "csv", "trace", "json")
         "nnapi-prof report model.nnprof",
         "nnapi-prof report --format md -o - model.nnprof",
         "nnapi-prof report -o compare.html pixel6.nnprof pixel8.nnprof",
+        "nnapi-prof report --serve bundles",
     ],
 )
 @common_options
@@ -73,9 +74,20 @@ FORMATS = ("html", "md", "csv", "trace", "json")
     is_flag=True,
     help="Show accelerators under each of NNAPI's preferences. Default: under the plan's.",
 )
-@click.argument(
-    "bundles", metavar="BUNDLE...", nargs=-1, required=True, type=click.Path(path_type=Path)
+@click.option(
+    "--serve",
+    is_flag=True,
+    help="Show the bundles in BUNDLE..., folders too (default: this one), in a browser of this"
+    " machine, and what works right now, until Ctrl-C.",
 )
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8765,
+    show_default=True,
+    help="Of --serve; 0 is any that is free.",
+)
+@click.argument("bundles", metavar="BUNDLE...", nargs=-1, type=click.Path(path_type=Path))
 def command(
     costs: str | None,
     output: Path | None,
@@ -83,6 +95,8 @@ def command(
     runs: tuple[str, ...],
     dates: tuple[str, ...],
     every_preference: bool,
+    serve: bool,
+    port: int,
     bundles: tuple[Path, ...],
 ) -> None:
     """Write a report of BUNDLE, or of several BUNDLEs side by side.
@@ -95,6 +109,11 @@ def command(
     Formats: html (one file, nothing fetched), md (Markdown), csv (a folder of tables), trace (for
     Perfetto and chrome://tracing), json. --json prints the report's data.
     """
+    if serve:
+        _serve(bundles or (Path(),), costs, port)
+        return
+    if not bundles:
+        raise click.MissingParameter(param_type="argument", param_hint="BUNDLE...")
     from nnapi_prof.reports.files import check_compares, format_of
 
     chosen = form or (format_of(output) if output and str(output) != "-" else "html")
@@ -131,6 +150,21 @@ def command(
         from nnapi_prof.api.ship import steps
 
         show_steps(stderr(), steps(bundles[0]))
+
+
+def _serve(folders: tuple[Path, ...], costs: str | None, port: int) -> None:
+    from nnapi_prof.errors import UsageError
+
+    if as_json():
+        raise UsageError("--serve shows pages until Ctrl-C: leave --json out")
+    from nnapi_prof.api.serve import HOST, Site, server
+
+    with server(Site(folders, costs), port) as listening:
+        click.echo(f"http://{HOST}:{listening.server_port}/ (Ctrl-C ends it)")
+        try:
+            listening.serve_forever()
+        except KeyboardInterrupt:
+            say("ended")
 
 
 def _table(bundle: Path, costs: str | None) -> str:

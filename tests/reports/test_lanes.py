@@ -15,7 +15,7 @@ from nnapi_prof.bundle.precision import FrontRow
 from nnapi_prof.device.protocol.results import FrameSample, Outcome
 from nnapi_prof.execution.frame_runs import LaneSpan, WayRun
 from nnapi_prof.graph.plan import CPU
-from nnapi_prof.reports import figures_plan, frames, trace
+from nnapi_prof.reports import drawings, figures_plan, frames, trace
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.drawings import segments_curve
 from nnapi_prof.reports.parts import PARTS, parts_frame
@@ -81,9 +81,14 @@ def test_parts_add_up_to_what_was_measured(data: ReportData) -> None:
     assert any(text.get_text().startswith("work ") for text in figure.axes[0].texts)
 
 
-def test_latency_falls_with_segments_and_front_names_what_was_chosen() -> None:
+def test_latency_falls_with_segments_and_front_names_what_was_chosen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     data = sample(24, (9,))
+    assert segments_curve(data) == []  # more segments gain nothing
+    monkeypatch.setattr(drawings, "NOISE", -1.0)
     points = segments_curve(data)
+    assert segments_curve(replace(data, plan=replace(data.plan, proof=None))) == []
     assert [n for n, _ in points] == sorted({n for n, _ in points})
     assert all(a >= b for (_, a), (_, b) in itertools.pairwise(points))
     front = [
