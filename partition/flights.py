@@ -30,7 +30,7 @@ NOISE = 1e-3
 
 
 class RateRule(enum.Enum):
-    """Ways of running many frames."""
+    """Ways of running many frames, the simplest first."""
 
     BEST_SINGLE = "best single device"
     """The whole model on the fastest device, one frame after the other."""
@@ -172,7 +172,10 @@ class Flights:
     ) -> None:
         self._problem = problem
         self._lanes = lanes
-        self._candidates = sorted(candidates, key=lambda rate: rate.period_ns)
+        simplest = list(RateRule)
+        self._candidates = sorted(
+            candidates, key=lambda rate: (rate.period_ns, simplest.index(rate.rule))
+        )
         self._constant_bytes = constant_bytes
         self._most_bytes = math.inf if max_memory_bytes is None else max_memory_bytes
         self._most_ns = math.inf if max_latency_ns is None else max_latency_ns

@@ -13,7 +13,7 @@ from nnapi_prof.api.events import SILENT, Listener, Progress
 from nnapi_prof.api.model import Model
 from nnapi_prof.api.plan_search import PLANNING
 from nnapi_prof.bundle.bundle import Bundle
-from nnapi_prof.bundle.frames import MOST_IN_FLIGHT, FramePlan, FrameWay
+from nnapi_prof.bundle.frames import MOST_IN_FLIGHT, FramePlan, FrameWay, usual_in_flight
 from nnapi_prof.bundle.plan_set import Choice
 from nnapi_prof.costs.contention import ASSUMED, Basis, Slowdowns, given
 from nnapi_prof.device.agent import AgentClient
@@ -24,7 +24,6 @@ from nnapi_prof.execution.frames import (
     choose_way,
     lane_of,
     time_frames,
-    usual_in_flight,
 )
 from nnapi_prof.execution.options import RunOptions
 from nnapi_prof.execution.profile.options import tell_planning

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,15 @@ from nnapi_prof.errors import SerializationError, visible
 
 MOST_IN_FLIGHT = 63
 """The runtime library's queue has room for no more."""
+FRAMES_A_LANE = 4
+"""In flight, where nobody says how many: as the runtime library does it."""
 MOST_WAYS = 1000
+
+
+def usual_in_flight(lanes: Collection[str]) -> int:
+    """As many as the runtime library takes on several lanes where nobody says how many; one on one
+    lane."""
+    return min(FRAMES_A_LANE * len(lanes), MOST_IN_FLIGHT) if len(lanes) > 1 else 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,7 +160,7 @@ def _shelf(serials: Sequence[str]) -> list[Phone]:
     metavar="MODEL...",
     nargs=-1,
     required=True,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=click.Path(path_type=Path),
 )
 def profile(
     scheduler: str | None,

@@ -8,13 +8,13 @@ handed in, to the last one before the handing-in ended.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
 
 from nnapi_prof.bundle.bundle import Bundle
-from nnapi_prof.bundle.frames import MOST_IN_FLIGHT, FramePlan, FrameWay
+from nnapi_prof.bundle.frames import FramePlan, FrameWay, usual_in_flight
 from nnapi_prof.bundle.plan_set import Choice
 from nnapi_prof.costs.conditions import ALL, Conditions
 from nnapi_prof.device.agent import AgentClient
@@ -34,8 +34,6 @@ from nnapi_prof.graph.plan import Engine, Plan, Target
 
 OWN_CHOICE = "nnapi"
 """The lane of NNAPI's own choice."""
-FRAMES_A_LANE = 4
-"""In flight, where nobody says how many: as the runtime library does it."""
 VARIANTS = 4
 """Of the inputs. One on a simulated phone, where each computes the whole model once more."""
 CLOSE = 0.01
@@ -51,12 +49,6 @@ def lane_of(target: Target) -> str:
         return CPU_LANE
     name = target.accelerator
     return OWN_CHOICE if name in (None, "auto") else str(name)
-
-
-def usual_in_flight(lanes: Collection[str]) -> int:
-    """As many as the runtime library takes on several lanes where nobody says how many; one on one
-    lane."""
-    return min(FRAMES_A_LANE * len(lanes), MOST_IN_FLIGHT) if len(lanes) > 1 else 1
 
 
 def ways_of(bundle: Bundle) -> FramePlan:

@@ -161,6 +161,11 @@ def _model(task: Task) -> Model:
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of a file, in hex."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    """SHA-256 of a model file, in hex. Raises ModelFileError where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise ModelFileError(
+            f"{path} cannot be read ({error.strerror}): give the path of a .pt or .pt2 file"
+        ) from None

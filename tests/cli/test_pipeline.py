@@ -18,11 +18,13 @@ OWN = {
     "profile": set[str](),
     "partition": {"output", "no_verify", "estimate"},
     "go": {"output", "open_it"},
-    "run": {"no_baselines"},
+    "run": {"no_baselines", "against"},
     "estimate": set[str](),
     "calibrate": {"output"},
 }
 """Options that are none: where a file goes, what is shown, a flag that takes an argument back."""
+OF_DEVICE = {"nnapi_library"}
+"""Parts of the device's name in Python: ``device="SERIAL,library=PATH"``."""
 RENAMED = {"device_spec": "device", "stated": "sizes", "fingerprint": "device"}
 """Where the option's own name means another thing in Python."""
 
@@ -47,7 +49,7 @@ def test_options_are_arguments(name: str, functions: tuple[Callable[..., object]
     command: click.Command = importlib.import_module(f"nnapi_prof.cli.{name}").command
     for option in command.params:
         assert option.name is not None
-        if isinstance(option, click.Argument) or option.name in OWN[name]:
+        if isinstance(option, click.Argument) or option.name in {*OWN[name], *OF_DEVICE}:
             continue
         if not option.expose_value:
             continue

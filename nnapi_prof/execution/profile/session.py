@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from nnapi_prof.bundle.frames import usual_in_flight
 from nnapi_prof.costs.contention import Slowdowns, slowdowns
 from nnapi_prof.costs.measurement import Key, Kind, Measurement
 from nnapi_prof.costs.model.fit import Locator, UnitSet, fit
@@ -16,7 +17,6 @@ from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.regression import FitCache
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.errors import DeviceError
-from nnapi_prof.execution.frames import usual_in_flight
 from nnapi_prof.execution.profile.beside import measure_pairs, pairs_to_measure
 from nnapi_prof.execution.profile.cached_units import CachedUnits
 from nnapi_prof.execution.profile.jobs import (
