@@ -73,7 +73,7 @@ def context(data: ReportData) -> dict[str, Any]:
         "data": data,
         "headline": headline(data, tables.baselines),
         "picture": picture,
-        "narrow": is_narrow(picture),
+        "beside": beside(picture),
         "picture_script": SCRIPT,
         "predicted_unit": ms_unit(data.costs_simulated),
         "measured_unit": ms_unit(data.run_simulated),
@@ -147,15 +147,23 @@ def places(palette: Mapping[str, str]) -> dict[str, str]:
     return rows
 
 
-MOST_NARROW = 400
+MOST_BESIDE = 540
 """CSS pixels of a picture that leaves room for figures beside it."""
+MOST_NARROW = 400
+"""... and for wide ones."""
+MOST_IN_ROW = 1040
+"""Of two strips side by side."""
 _STRIP = re.compile(r'class="pane">\s*<svg [^>]* width="(\d+)')
 
 
-def is_narrow(picture: str) -> bool:
-    """Whether the picture of a model is one strip, so narrow that figures fit beside it."""
+def beside(picture: str) -> str:
+    """Classes of the element that holds the picture of a model and its figures: side by side where
+    the picture is one narrow strip, or two that stand one below the other; else empty."""
     widths = [int(width) for width in _STRIP.findall(picture)]
-    return len(widths) == 1 and widths[0] <= MOST_NARROW
+    is_column = len(widths) == 1 or (len(widths) == 2 and sum(widths) > MOST_IN_ROW)
+    if not is_column or widths[0] > MOST_BESIDE:
+        return ""
+    return "beside" if widths[0] <= MOST_NARROW else "beside tight"
 
 
 def unit_rows(units: pd.DataFrame, chosen: Mapping[int, str]) -> list[dict[str, Any]]:

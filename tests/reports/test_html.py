@@ -17,7 +17,7 @@ from nnapi_prof.graph.plan import HOST
 from nnapi_prof.partition import baselines, solve
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.files import write_report
-from nnapi_prof.reports.html import render
+from nnapi_prof.reports.html import beside, render
 from nnapi_prof.reports.words import format_si
 from tests.reports.sample import cnn, measure, measured_on_hardware, sample
 
@@ -84,6 +84,24 @@ def test_has_every_section_and_nests(html: str) -> None:
     assert page.sections == SECTIONS and page.tags["html"] == 1
     assert page.tags["figure"] == 6  # of one segment none to compare, no history without clocks
     assert page.tags["caption"] == page.tags["table"] > 8
+
+
+@pytest.mark.parametrize(
+    ("widths", "classes"),
+    [
+        ([350], "beside"),
+        ([520], "beside tight"),
+        ([600], ""),
+        ([350, 350], ""),
+        ([530, 530], "beside tight"),
+    ],
+)
+def test_a_narrow_picture_has_figures_beside_it(widths: list[int], classes: str) -> None:
+    strips = [
+        f'<div class="pane">\n<svg role="group" width="{width}" style=""></svg></div>'
+        for width in widths
+    ]
+    assert beside("".join(strips)) == classes
 
 
 def test_fetches_nothing(html: str) -> None:
