@@ -47,7 +47,7 @@ from nnapi_prof.reports.words import (
 
 MOST_NAMED = 8
 """Phones of a group that stand in its row; the others are counted."""
-MOST_ROWS = 100
+MOST_ROWS = 50
 """Slow accelerators and days that a page shows; a folder of tables has all."""
 CHANGED = 0.05
 """Median of what was measured again: beyond this a day is marked."""

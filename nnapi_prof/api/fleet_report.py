@@ -12,7 +12,7 @@ from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.measurement import Measurement, Status
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.selection import Selection
-from nnapi_prof.graph.plan import AUTO, Engine, Rule, Target
+from nnapi_prof.graph.plan import AUTO, REFERENCE, Engine, Rule, Target
 from nnapi_prof.partition import make_problem
 from nnapi_prof.partition.baselines import Baseline, find_baselines
 from nnapi_prof.reports.data import this_environment
@@ -106,12 +106,15 @@ def _places(segments: Placed) -> tuple[str, ...]:
 
 
 def _slow(cell: ModelOnPhone, rules: Iterable[Baseline], costs: Costs) -> Iterator[SlowAccelerator]:
+    """Without NNAPI's reference, which promises no speed."""
     for rule in rules:
         if rule.rule is not Rule.LARGEST_SUPPORTED or rule.favoured is None:
             continue
-        if rule.predicted_ns > cell.all_cpu_ns:
-            key = costs.priced.targets[rule.favoured].key
-            yield SlowAccelerator(cell.phone, key, cell.model, rule.predicted_ns, cell.all_cpu_ns)
+        target = costs.priced.targets[rule.favoured]
+        if target.accelerator != REFERENCE and rule.predicted_ns > cell.all_cpu_ns:
+            yield SlowAccelerator(
+                cell.phone, target.key, cell.model, rule.predicted_ns, cell.all_cpu_ns
+            )
 
 
 def _groups(fleet: Fleet, cells: Sequence[ModelOnPhone]) -> Iterator[Group]:

@@ -102,6 +102,7 @@ def test_report(cli: Cli, measured: Profiled, tmp_path: Path) -> None:
     assert sorted(p for group in document["groups"] for p in group["phones"]) == sorted(
         document["phones"]
     )
+    assert not any("reference" in row["target"] for row in document["slow"])
     assert {day["again"] for day in document["days"]} == {0} and not document["faults"]
     assert cli(*asked, "--report", tmp_path / "fleet.csv", measured.model).code == 0
     assert (tmp_path / "fleet.csv" / "phones.csv").is_file()
