@@ -15,12 +15,12 @@ import pytest
 from nnapi_prof.costs.model.fit import fit
 from nnapi_prof.graph.plan import AUTO, CPU, HOST, Plan, Preference, Segment, Target
 from nnapi_prof.graph.types import TensorType
-from nnapi_prof.graph.unit import Unit, UnitGraph
+from nnapi_prof.graph.unit import Unit, UnitGraph, Work
 from nnapi_prof.reports import frames
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.layout import lay_out
 from nnapi_prof.reports.parts import segment_parts
-from nnapi_prof.reports.picture import MANY_UNITS, SCRIPT, model_svg
+from nnapi_prof.reports.picture import MANY_UNITS, SCRIPT, attributes, model_svg
 from nnapi_prof.reports.picture_scene import STRIP_HEIGHT, cut, scene
 from nnapi_prof.reports.style import colours
 from tests.reports.sample import REFUSAL, cnn, measured_on_hardware, run_of, sample, split
@@ -106,6 +106,16 @@ def test_every_unit_is_drawn_once_and_leads_to_its_row_of_the_text(
     for unit, link in links.items():
         assert link["href"] == f"#picture-unit-{unit}" and ids[f"picture-unit-{unit}"] == 1
         assert data.graph.units[unit].label in str(link["aria-label"])
+
+
+def test_attributes_of_a_unit() -> None:
+    work = Work("CONV_2D", "float32", 108e6, 602e3, 3.2e6, 1728.0, 1.0, 1.0, 3.0, 16.0, 9.0, 2.0)
+    unit = Unit(0, "conv", "conv2d+relu6 3x3", ("conv", "relu6"), ("x",), ("y",), "s", 108_000_000)
+    assert attributes(replace(unit, work=work)) == (
+        "108 MMAC, 3×3 window, stride 2, 3 → 16 channels, weights 1.73 kB, reads 602 kB, writes"
+        " 3.2 MB, float32; made of conv, relu6"
+    )
+    assert attributes(replace(unit, nodes=("conv",), macs=0)) == ""
 
 
 def test_titles_say_cause_latencies_and_refusals_without_script(
