@@ -24,7 +24,7 @@ import sys
 from collections.abc import Callable
 from types import ModuleType
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _WHERE = {
     "Advised": "api.advise",

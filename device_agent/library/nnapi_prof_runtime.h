@@ -382,7 +382,7 @@ NNP_API uint32_t nnp_queue_n_frames(const nnp_queue *queue);
 NNP_API nnp_status nnp_queue_segment(const nnp_queue *queue, uint32_t plan, uint32_t index,
                                      nnp_segment *segment);
 
-/* The library's version, "0.1.0", and a status as a phrase. */
+/* The library's version, "0.2.0", and a status as a phrase. */
 NNP_API const char *nnp_version(void);
 NNP_API const char *nnp_status_text(nnp_status status);
 

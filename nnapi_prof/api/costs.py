@@ -28,7 +28,7 @@ from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.devices import find_one, named
 from nnapi_prof.costs.store.selection import Selection, stated_instant
 from nnapi_prof.device.agent import AgentClient
-from nnapi_prof.device.protocol.results import AgentInfo, describe, device_fingerprint
+from nnapi_prof.device.protocol.results import AgentInfo, describe, device_fingerprint, device_name
 from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.profile.options import (
     MOST_BESIDE_S,
@@ -242,7 +242,7 @@ class Costs:
         what = f", adjusted to {self.objective}" if self.objective else ""
         units = count(len(self.model.graph.units), "unit")
         return (
-            f"Costs({self.model.name!r} on {self.device!r}, {units},"
+            f"Costs({self.model.name!r} on {device_name(self.device)!r}, {units},"
             f" {len(self.targets)} targets, {kind}{what})"
         )
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nnapi_prof.api import notebook
+from nnapi_prof.device.protocol.results import device_name
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import Plan, Precision
 from nnapi_prof.reports.words import count
@@ -133,7 +134,7 @@ class Pareto:
 
     def __repr__(self) -> str:
         return (
-            f"Pareto({self.costs.model.name!r} on {self.costs.device!r},"
+            f"Pareto({self.costs.model.name!r} on {device_name(self.costs.device)!r},"
             f" {count(len(self.points), 'plan')}, {self.metric})"
         )
 

@@ -45,7 +45,7 @@ from nnapi_prof.costs.estimate.costs import EstimatedCosts, FilledCosts
 from nnapi_prof.costs.model.views import with_intervals
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
-from nnapi_prof.device.protocol.results import AgentInfo
+from nnapi_prof.device.protocol.results import AgentInfo, device_name
 from nnapi_prof.errors import UsageError, option, spelled
 from nnapi_prof.execution.options import RunOptions
 from nnapi_prof.graph.advice import Advice
@@ -295,7 +295,7 @@ class Planned:
 
     def __repr__(self) -> str:
         return (
-            f"Planned({self.model.name!r} on {self.device!r}, "
+            f"Planned({self.model.name!r} on {device_name(self.device)!r}, "
             f"{count(len(self.plan.segments), 'segment')},"
             f" {self.latency_ms:.3f} {notebook.kind_of(self.simulated, self.estimated)})"
         )

@@ -21,7 +21,7 @@ from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.actions import MAX_RUNS
-from nnapi_prof.device.protocol.results import AgentInfo, describe, device_fingerprint
+from nnapi_prof.device.protocol.results import AgentInfo, describe, device_fingerprint, device_name
 from nnapi_prof.errors import (
     InputSpecError,
     MismatchError,
@@ -213,8 +213,8 @@ class Result:
         if self.agrees and not any(check.tells for check in self.run.checks):
             agrees = "outputs agree, with little to compare"
         return (
-            f"Result({self.run.model!r} on {self.device!r}, {self.latency_ms:.3f} {kind}, "
-            f"predicted {self.predicted_ms:.3f}, {agrees})"
+            f"Result({self.run.model!r} on {device_name(self.device)!r},"
+            f" {self.latency_ms:.3f} {kind}, predicted {self.predicted_ms:.3f}, {agrees})"
         )
 
     def _repr_html_(self) -> str:

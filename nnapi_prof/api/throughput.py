@@ -17,6 +17,7 @@ from nnapi_prof.bundle.frames import MOST_IN_FLIGHT, FramePlan, FrameWay, usual_
 from nnapi_prof.bundle.plan_set import Choice
 from nnapi_prof.costs.contention import ASSUMED, Basis, Slowdowns, given
 from nnapi_prof.device.agent import AgentClient
+from nnapi_prof.device.protocol.results import device_name
 from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.frames import (
     OWN_CHOICE,
@@ -116,8 +117,8 @@ class Throughput:
     def __repr__(self) -> str:
         kind = notebook.kind_of(self.simulated, self.estimated).removeprefix("ms")
         return (
-            f"Throughput({self.model.name!r} on {self.device!r}, {self.frames_per_second:.4g}"
-            f" frames/s by {self.plan.rule.value}, predicted{kind})"
+            f"Throughput({self.model.name!r} on {device_name(self.device)!r},"
+            f" {self.frames_per_second:.4g} frames/s by {self.plan.rule.value}, predicted{kind})"
         )
 
     def _repr_html_(self) -> str:

@@ -150,7 +150,7 @@ def test_misuse_is_told(runtime: Runtime, sample: Sample) -> None:
     model.free()
     with pytest.raises(RuntimeFailure, match="mask"):
         runtime.model(2, cpu_mask=1 << 63)
-    assert runtime.library.nnp_version() == b"0.1.0"
+    assert runtime.library.nnp_version() == b"0.2.0"
 
 
 def test_threads_and_cpus(runtime: Runtime, sample: Sample) -> None:

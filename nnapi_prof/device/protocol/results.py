@@ -577,3 +577,8 @@ def description_parts(described: str) -> tuple[str, str]:
     its system and drivers."""
     name, _, details = described.partition(" (")
     return name, details.removesuffix(")")
+
+
+def device_name(described: str) -> str:
+    """The device's name alone, of what :func:`describe` put together."""
+    return description_parts(described)[0]
