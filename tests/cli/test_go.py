@@ -178,9 +178,9 @@ def test_a_device_that_goes_away_while_it_measures(
             raise AgentError("the cable was pulled")
         remainder(self, *arguments)
 
-    remainder = measurer.Measurer._keep
+    remainder = measurer.Measurer.keep
     with monkeypatch.context() as patch:
-        patch.setattr(measurer.Measurer, "_keep", keep)
+        patch.setattr(measurer.Measurer, "keep", keep)
         result = go()
     assert result.code == 1 and "the cable was pulled" in result.error
     assert "20 measurements" in result.error and count_rows(tmp_path / "c.sqlite") == 20
@@ -200,9 +200,9 @@ def test_interrupted_while_it_measures(
             raise KeyboardInterrupt
         remainder(self, *arguments)
 
-    remainder = measurer.Measurer._keep
+    remainder = measurer.Measurer.keep
     with monkeypatch.context() as patch:
-        patch.setattr(measurer.Measurer, "_keep", keep)
+        patch.setattr(measurer.Measurer, "keep", keep)
         result = go()
     assert result.code == 130
     assert "10 measurements are kept in" in result.err and count_rows(tmp_path / "c.sqlite") >= 10

@@ -6,7 +6,7 @@ import nnapi_prof
 from tests.docs.blocks import DOCS, REPO
 
 SOURCES = ("nnapi_prof", "partition", "reports", "device_agent", "tests", "Makefile", ".ci/run")
-INNER = re.compile(r"NNAPI_PROF_(TEST|RIG|RUNTIME|EXAMPLE|COMPLETING)_?[A-Z_0-9]*")
+INNER = re.compile(r"NNAPI_PROF_(TEST|RIG|RUNTIME|EXAMPLE|COMPLETING|LAB)_?[A-Z_0-9]*")
 """Of C headers' guards, and between programs of ours, one of which starts the other."""
 
 
