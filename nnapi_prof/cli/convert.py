@@ -13,6 +13,12 @@ import click
 from click.core import ParameterSource
 
 from nnapi_prof.cli.command import Command
+from nnapi_prof.cli.executorch import (
+    OR_PARTITIONERS,
+    choose_pte,
+    partitioner_options,
+    refuse_measuring,
+)
 from nnapi_prof.cli.options import (
     HELP,
     MODEL,
@@ -76,6 +82,7 @@ def known_levels() -> list[int]:
         "nnapi-prof convert --format json --format cpp -o out/net model.pt",
         "nnapi-prof convert --format runtime model.nnprof",
         "nnapi-prof convert --to executorch -o model.pte model.nnprof",
+        "nnapi-prof convert --to executorch --partitioners nnapi,xnnpack model.pt2",
     ],
 )
 @common_options
@@ -130,6 +137,7 @@ def known_levels() -> list[int]:
     show_default=True,
     help="What to write; repeat it for several.",
 )
+@partitioner_options
 @click.option(
     "-o",
     "--output",
@@ -149,6 +157,11 @@ def command(
     whole: bool,
     min_region: int,
     formats: tuple[str, ...],
+    partitioners: str | None,
+    device_spec: str | None,
+    threads: int,
+    seconds: float,
+    seed: int | None,
     output: Path | None,
     model: Path,
 ) -> None:
@@ -173,12 +186,17 @@ def command(
     runtime: of a bundle only, one file for apps that embed libnnapi_prof_runtime: its plans, models
     and weights (device_agent/library/README.md).
 
-    executorch: of a bundle only, a .pte: segments on NNAPI go to the delegate of this project, the
-    rest to XNNPACK's and to portable kernels (docs/executorch.md).
+    executorch: of a bundle, a .pte: segments on NNAPI go to the delegate of this project, the
+    rest to XNNPACK's and to portable kernels (docs/executorch.md). Of a model with --partitioners:
+    each of these is measured on each part of it, and the fastest plan becomes the file.
 
     Sizes may be left open for stock where NNAPI can run the model whole: --input "1x3x?x?". The
     module takes them from its inputs whenever these change, and compiles then.
     """
+    if partitioners is not None:
+        choose_pte(context, partitioners, model, output)
+        return
+    refuse_measuring(context)
     written = OutputFiles(model)
     with working("converting"):
         if (model / "manifest.json").is_file():
@@ -186,7 +204,7 @@ def command(
         elif of_bundles := {"runtime", "executorch"} & set(formats):
             raise UsageError(
                 f"--format {min(of_bundles)} is for bundles: `nnapi-prof partition` makes one of"
-                f" {model}"
+                f" {model}{OR_PARTITIONERS if 'executorch' in of_bundles else ''}"
             )
         else:
             chosen = _ConvertOptions(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
+from nnapi_prof.cli.options import F, device_option
 from nnapi_prof.cli.output import (
     as_json,
     boxed,
@@ -18,9 +19,11 @@ from nnapi_prof.cli.output import (
     stdout,
 )
 from nnapi_prof.cli.progress import listening
+from nnapi_prof.device.find import LOCAL
 from nnapi_prof.errors import MismatchError, UsageError
 
 if TYPE_CHECKING:
+    from nnapi_prof.executorch.choice import Choice
     from nnapi_prof.executorch.runner import FileRun
 
 ENDING = ".pte"
@@ -44,6 +47,138 @@ def write_pte(bundle: Path, path: Path, whole: bool) -> tuple[Path, list[int]]:
     return path, [len(region.operations) for call in lowered.calls for region in call.regions]
 
 
+# A model by the fastest measured plan among partitioners.
+
+
+OR_PARTITIONERS = "; or choose among --partitioners, as nnapi,xnnpack"
+_MEASURING = ("device_spec", "threads", "seconds", "seed")
+"""Parameters that go with ``--partitioners`` alone."""
+
+
+def partitioner_options(function: F) -> F:
+    """``--partitioners`` and what goes with it."""
+    options = (
+        click.option(
+            "--partitioners",
+            metavar="NAME,NAME",
+            help="With --to executorch, of a model: ExecuTorch's partitioners to choose among by"
+            " measurement, in list order: nnapi (each accelerator of --device), xnnpack, vulkan, or"
+            " MODULE:CLASS.",
+        ),
+        device_option,
+        click.option(
+            "--threads",
+            type=click.IntRange(1, 64),
+            default=1,
+            show_default=True,
+            help="With --partitioners: of ExecuTorch's thread pool.",
+        ),
+        click.option(
+            "--seconds",
+            type=click.FloatRange(min=0),
+            default=600,
+            show_default=True,
+            help="With --partitioners: the longest to measure units and regions.",
+        ),
+        click.option(
+            "--seed",
+            type=click.IntRange(min=0),
+            help="With --partitioners: of random inputs in the place of the model's examples.",
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def refuse_measuring(context: click.Context) -> None:
+    """Raises UsageError where what goes with ``--partitioners`` was stated without."""
+    for name in _MEASURING:
+        if _is_stated(context, name):
+            raise UsageError(f"--{_spelled(name)} is for --partitioners: leave it out")
+
+
+def choose_pte(context: click.Context, names: str, path: Path, output: Path | None) -> None:
+    """Measures partitioners on a model, and writes the fastest file."""
+    stated = [name for name in context.params if _is_stated(context, name)]
+    for name in stated:
+        if name not in (*_MEASURING, "partitioners", "inputs", "formats", "output", "model"):
+            raise UsageError(f"--{_spelled(name)} has no meaning with --partitioners: leave it out")
+    if set(context.params["formats"]) != {"executorch"}:
+        raise UsageError("--partitioners are for --to executorch alone: say so")
+    if (path / "manifest.json").is_file():
+        raise UsageError(f"{path} is a bundle and has its plan: --partitioners are for its model")
+    from nnapi_prof.executorch.version import require
+
+    require()
+    from nnapi_prof.api.model import load
+    from nnapi_prof.cli.options import writing
+    from nnapi_prof.executorch.candidates import named
+    from nnapi_prof.executorch.selection import choose
+
+    device, threads, seconds, seed = (context.params[name] for name in _MEASURING)
+    output = output or path.with_suffix(ENDING)
+    with listening() as listener:
+        model = load(path, context.params["inputs"], listener=listener)
+        choice = choose(
+            model,
+            named([name.strip() for name in names.split(",")], device or LOCAL, listener),
+            device=device or LOCAL,
+            threads=threads,
+            seconds=seconds,
+            seed=seed,
+            listener=listener,
+        )
+    with writing(output):
+        choice.save(output)
+    if as_json():
+        from nnapi_prof.documents.executorch import of_choice
+
+        print_document(of_choice(choice, output))
+    else:
+        _show_choice(choice, output)
+
+
+def _show_choice(choice: Choice, path: Path) -> None:
+    console = stdout()
+    table = boxed(
+        f"{choice.model} in ExecuTorch, latency in ms on this host", ["file"], ["median", "calls"]
+    )
+    for file in choice.files:
+        calls = ", ".join(f"{n} of {name}" for name, n in file.backends.items())
+        table.add_row(file.name, ms(file.median_ns) if file.rounds_ns else "", calls or "none")
+    console.print(table)
+    line(console, f"{path}: {choice.file.name}, {path.stat().st_size / 1e6:.2f} MB")
+    for segment in choice.plan.segments:
+        what = choice.graph.label(segment.units)
+        where = segment.target.key.partition(":")[2]
+        line(console, f"  {where}: {what} ({ms(segment.predicted_ns)} ms; {segment.cause})")
+    for file in choice.files:
+        if file.reason is not None:
+            line(console, f"{file.name} {file.status.value}: {file.reason}")
+    for refusal in choice.refusals:
+        line(
+            console,
+            f"{refusal.candidate} {refusal.status.value} {refusal.label}: {refusal.reason}",
+        )
+    for note in choice.notes:
+        line(console, f"note: {note}")
+
+
+def _is_stated(context: click.Context, name: str) -> bool:
+    return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
+def _spelled(name: str) -> str:
+    """A parameter's option."""
+    return {"device_spec": "device", "inputs": "input", "formats": "format"}.get(
+        name, name.replace("_", "-")
+    )
+
+
+# A file run on this host.
+
+
 _OPTIONS = ("device_spec", "against", "runs", "seed", "tolerance", "bundle")
 """Of ``nnapi-prof run``, those that a ``.pte`` takes."""
 
@@ -51,8 +186,7 @@ _OPTIONS = ("device_spec", "against", "runs", "seed", "tolerance", "bundle")
 def run_command(context: click.Context, path: Path) -> None:
     """``nnapi-prof run`` of a ``.pte``: shows its times and outputs on this host."""
     for name in context.params:
-        stated = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-        if stated and name not in _OPTIONS:
+        if _is_stated(context, name) and name not in _OPTIONS:
             option = {"stated": "input"}.get(name, name).replace("_", "-")
             raise UsageError(f"--{option} is for bundles: leave it out for {path}")
     device, against, runs, seed, tolerance = (context.params[name] for name in _OPTIONS[:5])

@@ -17,9 +17,11 @@ import importlib
 
 _WHERE = {
     "Caution": "host",
+    "Choice": "choice",
     "Lowered": "pte",
     "NnapiBackend": "backend",
     "NnapiPartitioner": "partitioner",
+    "choose": "selection",
     "load": "host",
     "lower": "pte",
     "run_file": "runner",

@@ -26,7 +26,12 @@ require()
 with silence():
     import executorch.kernels.quantized  # noqa: F401  (what quantised programs end in)
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-    from executorch.exir import ExecutorchProgramManager, to_edge_transform_and_lower
+    from executorch.exir import (
+        EdgeCompileConfig,
+        EdgeProgramManager,
+        ExecutorchProgramManager,
+        to_edge_transform_and_lower,
+    )
     from executorch.exir._serialize._named_data_store import NamedDataStore
     from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
     from executorch.exir.backend.compile_spec_schema import CompileSpec
@@ -35,6 +40,8 @@ __all__ = [
     "BackendDetails",
     "CompileSpec",
     "DelegationSpec",
+    "EdgeCompileConfig",
+    "EdgeProgramManager",
     "ExecutorchProgramManager",
     "NamedDataStore",
     "PartitionResult",

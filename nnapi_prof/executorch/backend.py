@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from torch import fx
+from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
 from nnapi_prof.bundle.runtime import ALIGNMENT
@@ -55,5 +56,7 @@ class NnapiBackend(BackendDetails):  # type: ignore[misc]
 
 def is_call(node: fx.Node) -> bool:
     """Whether a node of an edge program, or of one before, is a delegated call."""
-    target = getattr(node.target, "_op", node.target)
+    target = node.target
+    if not isinstance(target, OpOverload):
+        target = getattr(target, "_op", target)
     return node.op == "call_function" and str(target) == "nnapi_prof.call.default"

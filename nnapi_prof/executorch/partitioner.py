@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
+from nnapi_prof.api.plan_search import levels_of
+from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.errors import UsageError
 from nnapi_prof.executorch.aot import CompileSpec, DelegationSpec, Partitioner, PartitionResult
 from nnapi_prof.executorch.backend import NnapiBackend, is_call
 from nnapi_prof.executorch.calls import DelegatedCall
 from nnapi_prof.executorch.placement import LEVEL, bundle_for, placed_module
+from nnapi_prof.executorch.supported import supported_bundle
 from nnapi_prof.frontend.torch_logging import quiet_torch
-from nnapi_prof.graph.plan import Engine
+from nnapi_prof.graph.plan import Engine, Target
 
 if TYPE_CHECKING:
     from nnapi_prof.api.costs import Costs
+    from nnapi_prof.api.model import Model
     from nnapi_prof.api.plan import Planned
 
 
@@ -31,16 +36,20 @@ class NnapiPartitioner(Partitioner):  # type: ignore[misc]
 
     ``source`` says what runs where: :class:`~nnapi_prof.Costs` of the program's model, measured
     (``nnapi_prof.profile``) or estimated (``nnapi_prof.estimate``, the static model), of which a
-    plan is made, or a plan of it (``nnapi_prof.partition``, ``read_plan``). ``options`` are
-    :func:`nnapi_prof.partition`'s; ``level`` is the phone's feature level, where costs are
-    estimated; ``priority`` is NNAPI's for its segments, ``low``, ``medium`` or ``high``. The
+    plan is made, or a plan of it (``nnapi_prof.partition``, ``read_plan``), or an accelerator,
+    ``"nnapi:NAME/fast"``, which gets all of any program that NNAPI can say. ``options`` are
+    :func:`nnapi_prof.partition`'s; ``level`` is the phone's feature level, where it was not
+    asked; ``priority`` is NNAPI's for its segments, ``low``, ``medium`` or ``high``. The
     program is rewritten before it is decomposed, so this partitioner stands first; those that
-    follow get what the plan leaves to the CPU. ``plan`` has the plan afterwards.
+    follow get what the plan leaves to the CPU. ``plan`` has the plan afterwards; where an
+    accelerator was named there is none.
+
+    Raises UsageError where ``source`` or ``priority`` is none of these.
     """
 
     def __init__(
         self,
-        source: Costs | Planned,
+        source: Costs | Planned | Target | str,
         *,
         level: int = LEVEL,
         priority: Priority | None = None,
@@ -51,7 +60,8 @@ class NnapiPartitioner(Partitioner):  # type: ignore[misc]
             raise UsageError(f"priority {priority!r}: {', '.join(get_args(Priority))} exist")
         self._level = level
         self._specs = [CompileSpec("priority", priority.encode())] if priority else []
-        self._source = source
+        self._source = accelerator(source) if isinstance(source, str | Target) else source
+        self._priority = priority
         self._options = options
         self.plan: Planned | None = None
         self.calls: tuple[DelegatedCall, ...] = ()
@@ -66,24 +76,54 @@ class NnapiPartitioner(Partitioner):  # type: ignore[misc]
         partitioner.plan, partitioner.calls = plan, calls
         return partitioner
 
+    def targets(self) -> tuple[tuple[Target, int], ...]:
+        """The targets on NNAPI that it knows of, each with its feature level."""
+        source = self._source
+        if isinstance(source, Target):
+            return ((source, self._level),)
+        from nnapi_prof.api.plan import Planned
+
+        placed: Iterable[Target]
+        if isinstance(source, Planned):
+            placed = (s.target for plan in source.plans for s in plan.segments)
+            levels = {} if source.converted is None else source.converted.levels
+        else:
+            placed, info = source.priced.targets, source.agent_info
+            levels = {} if info is None else levels_of(info)
+        return tuple(
+            (target, levels.get(target.base.key, self._level))
+            for target in dict.fromkeys(placed)
+            if target.engine is Engine.NNAPI
+        )
+
+    def on(self, target: Target, level: int) -> NnapiPartitioner:
+        """One that gives an accelerator all that NNAPI can say, with this one's priority."""
+        return NnapiPartitioner(target, level=level, priority=self._priority)
+
     def transform_for_pre_decomposition(self, exported_program: ExportedProgram) -> ExportedProgram:
         """The program with the plan's delegated calls. Raises NnapiProfError where there can be
         no plan, or it is of another program."""
-        if self.calls:
+        if any(map(is_call, exported_program.graph.nodes)):
             return exported_program
         from nnapi_prof.api.model import load
-        from nnapi_prof.api.plan import Planned, partition
 
         model = load(exported_program)
+        bundle = self._bundle(model)
+        if not any(s.target.engine is Engine.NNAPI for s in bundle.plan.segments):
+            return exported_program
+        module, self.calls = placed_module(model.program, bundle)
+        return _in_form_of(exported_program, module)
+
+    def _bundle(self, model: Model) -> Bundle:
+        from nnapi_prof.api.plan import Planned, partition
+
         source = self._source
-        planned = (
+        if isinstance(source, Target):
+            return supported_bundle(model, source, self._level)
+        self.plan = (
             source if isinstance(source, Planned) else partition(model, source, **self._options)
         )
-        self.plan = planned
-        if not any(s.target.engine is Engine.NNAPI for s in planned.plan.segments):
-            return exported_program
-        module, self.calls = placed_module(model.program, bundle_for(planned, self._level))
-        return _in_form_of(exported_program, module)
+        return bundle_for(self.plan, self._level)
 
     def partition(self, exported_program: ExportedProgram) -> PartitionResult:
         """Tags each delegated call, and what reads its outputs' tuple."""
@@ -94,6 +134,17 @@ class NnapiPartitioner(Partitioner):  # type: ignore[misc]
             for each in (node, *(u for u in node.users if u.target is operator.getitem)):
                 each.meta["delegation_tag"] = tag
         return PartitionResult(tagged_exported_program=exported_program, partition_tags=specs)
+
+
+def accelerator(source: str | Target) -> Target:
+    """A target on NNAPI by its key. Raises UsageError where it is none."""
+    try:
+        target = Target.parse(str(source))
+    except ValueError as error:
+        raise UsageError(f"the accelerator {error}") from None
+    if target.engine is not Engine.NNAPI:
+        raise UsageError(f"{target} is no accelerator of NNAPI's: name one, as nnapi:NAME/fast")
+    return target
 
 
 def _in_form_of(program: ExportedProgram, module: torch.nn.Module) -> ExportedProgram:

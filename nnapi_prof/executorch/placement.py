@@ -18,6 +18,7 @@ from nnapi_prof.executorch.calls import DelegatedCall, lies_last, remember
 from nnapi_prof.graph.node import ScriptCall, constant_value, is_constant
 from nnapi_prof.graph.plan import Engine, Plan, Segment
 from nnapi_prof.graph.program import Program
+from nnapi_prof.graph.unit import Unit
 
 aten = torch.ops.aten
 
@@ -80,6 +81,30 @@ def placed_module(
     return placing.finish()
 
 
+def region_module(
+    program: Program, units: Iterable[int]
+) -> tuple[fx.GraphModule, tuple[str, ...], tuple[str, ...]]:
+    """Some units as a module of their own, and the values that it takes and returns, in order.
+
+    Raises UsageError where they have no form for ExecuTorch.
+    """
+    region = tuple(units)
+    inputs, outputs = program.units.boundary(region)
+    placing = _Placing(program, inputs)
+    placing.units(region)
+    module, _ = placing.finish(tuple(program.nodes[name] for name in outputs))
+    return module, inputs, outputs
+
+
+def computes_nothing(program: Program, unit: Unit) -> bool:
+    """Whether a unit changes dim orders alone, which ExecuTorch's values have not."""
+    return all(_is_layout(program.nodes[name]) for name in unit.nodes)
+
+
+def _is_layout(node: fx.Node) -> bool:
+    return node.target is aten.clone.default
+
+
 def plain_module(program: Program) -> fx.GraphModule:
     """The program without a call, and without changes of dim order, which XNNPACK makes itself."""
     placing = _Placing(program)
@@ -126,14 +151,14 @@ def _whole_call(bundle: Bundle) -> DelegatedCall:
 class _Placing:
     """The new graph as it grows, segment by segment."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, inputs: Iterable[str] | None = None) -> None:
+        """``inputs`` are values that it takes; None: the program's own."""
         self._program = program
         self._module = fx.GraphModule(torch.nn.Module(), fx.Graph())
         self._calls: list[DelegatedCall] = []
-        self._nodes: dict[str, fx.Node] = {}
-        for node in program.module.graph.nodes:
-            if node.op == "placeholder":
-                self._nodes[node.name] = self._module.graph.placeholder(node.name)
+        if inputs is None:
+            inputs = (n.name for n in program.module.graph.nodes if n.op == "placeholder")
+        self._nodes = {name: self._module.graph.placeholder(name) for name in inputs}
 
     def units(self, units: Iterable[int]) -> None:
         """Units as they are."""
@@ -150,9 +175,13 @@ class _Placing:
             self._nodes[name] = graph.call_function(operator.getitem, (result, index))
         self._calls.append(call)
 
-    def finish(self) -> tuple[fx.GraphModule, tuple[DelegatedCall, ...]]:
-        output = self._program.module.graph.output_node()
-        values = fx.node.map_arg(output.args[0], lambda node: self._node(node.name))
+    def finish(
+        self, output: fx.node.Argument = None
+    ) -> tuple[fx.GraphModule, tuple[DelegatedCall, ...]]:
+        """``output`` is made of the program's nodes; None: its own."""
+        if output is None:
+            output = self._program.module.graph.output_node().args[0]
+        values = fx.node.map_arg(output, lambda node: self._node(node.name))
         self._module.graph.output(values)
         self._module.recompile()
         return self._module, tuple(self._calls)
@@ -160,6 +189,8 @@ class _Placing:
     def _node(self, name: str) -> fx.Node:
         if name not in self._nodes:
             node = self._program.nodes[name]
+            if _is_layout(node):
+                return self._node(node.all_input_nodes[0].name)
             assert is_constant(node), f"{name} is read before it is computed"
             attribute = f"constant_{len(self._nodes)}"
             self._module.register_buffer(attribute, constant_value(node).detach())
@@ -174,8 +205,7 @@ class _Placing:
                 f"{node.target.construct} on data at {node.target.where} stays TorchScript, which"
                 " ExecuTorch has not: export the model with torch.export instead"
             )
-        if node.target is aten.clone.default:  # a change of dim order
-            self._nodes[node.name] = self._node(node.all_input_nodes[0].name)
+        if _is_layout(node):
             return
         copy = self._module.graph.node_copy(node, lambda n: self._node(n.name))
         copy.target = _RESHAPED.get(node.target, node.target)

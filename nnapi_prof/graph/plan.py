@@ -57,6 +57,8 @@ class Engine(enum.Enum):
     NNAPI = "nnapi"
     HOST = "host"
     """Eager PyTorch on the host: only for what neither engine of the agent can run."""
+    EXECUTORCH = "executorch"
+    """A partitioner of ExecuTorch's, with its back end; or ExecuTorch's portable kernels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,7 @@ TARGET_KINDS: Mapping[Engine, TargetKind] = {
         1,
         _ON_NNAPI,
     ),
+    Engine.EXECUTORCH: TargetKind("executorch:PARTITIONER", re.compile(r"executorch:[^\s/]+")),
 }
 """A kind of target more is an entry more, and a member of :class:`Engine`."""
 TARGET_SPELLINGS = tuple(kind.spelling for kind in TARGET_KINDS.values())
@@ -108,7 +111,8 @@ def _parts(key: str) -> tuple[str, Precision]:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Target:
-    """Where a segment may run: ``cpu``, ``host`` or ``nnapi:ACCELERATOR/PREFERENCE``.
+    """Where a segment may run: ``cpu``, ``host``, ``nnapi:ACCELERATOR/PREFERENCE``, or of files for
+    ExecuTorch ``executorch:PARTITIONER``, by the name that its user gave it.
 
     Where precision is chosen region by region, ``@relaxed``, ``@float16`` or ``@int8`` follows;
     without, the conditions of the plan say it for all.

@@ -1,0 +1,88 @@
+"""What a choice among partitioners came to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nnapi_prof.costs.model.region import CostModel
+from nnapi_prof.executorch.region_times import Refusal
+from nnapi_prof.executorch.whole import WholeFile
+from nnapi_prof.graph.plan import Plan
+from nnapi_prof.graph.unit import UnitGraph
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The fastest measured file of a model, and what it was chosen among."""
+
+    model: str
+    """Its name."""
+    device: str
+    simulated: bool
+    """NNAPI is a simulated phone's: times are this host's even so."""
+    graph: UnitGraph
+    """The model's units, without those that change dim orders alone, which are none for
+    ExecuTorch; plans name these."""
+    file: WholeFile = field(repr=False)
+    """The answer."""
+    files: tuple[WholeFile, ...] = field(repr=False)
+    """All that were measured, the fastest first; those that did not run last."""
+    planned: Plan | None = field(repr=False)
+    """The solver's plan, whether or not its file is the answer; None where there is none."""
+    costs: CostModel | None = field(repr=False)
+    """What it was made from."""
+    refusals: tuple[Refusal, ...] = field(repr=False)
+    """Regions that a partitioner, its back end or its run does not take."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def plan(self) -> Plan:
+        """What the file follows: segments on ``executorch:NAME``. A baseline's is one segment."""
+        return self.file.plan
+
+    @property
+    def buffer(self) -> bytes:
+        """The bytes of the file."""
+        return self.file.buffer
+
+    @property
+    def median_ns(self) -> float:
+        """Of a run of the file."""
+        return self.file.median_ns
+
+    def backends(self) -> Mapping[str, int]:
+        """Name of each back end -> calls of it."""
+        return self.file.backends
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Writes the ``.pte``."""
+        file = Path(path)
+        file.write_bytes(self.buffer)
+        return file
+
+    def frame(self) -> pd.DataFrame:
+        """One row for each file, the fastest first: ``file``, ``median_ms`` (NaN where it does not
+        run), ``against_fastest``, ``calls`` (of back ends), ``status``, ``reason``."""
+        import pandas as pd
+
+        rows = [
+            {
+                "file": file.name,
+                "median_ms": file.median_ns / 1e6 if file.rounds_ns else float("nan"),
+                "against_fastest": file.median_ns / self.median_ns
+                if file.rounds_ns
+                else float("nan"),
+                "calls": sum(file.backends.values()),
+                "status": file.status.value,
+                "reason": file.reason or "",
+            }
+            for file in self.files
+        ]
+        return pd.DataFrame(rows)

@@ -1,0 +1,220 @@
+"""Regions of a model through each candidate, timed by ExecuTorch: rows of costs, and a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from nnapi_prof.costs.measurement import Kind, Measurement, Status, work_columns
+from nnapi_prof.costs.model.fit import Locator, UnitSet, fit
+from nnapi_prof.costs.model.region import CostModel
+from nnapi_prof.execution.compare import TOLERANCE, compare, last_step
+from nnapi_prof.execution.profile.jobs import region_label
+from nnapi_prof.execution.report import OutputCheck
+from nnapi_prof.executorch.candidates import Candidate
+from nnapi_prof.executorch.regions import (
+    NotLowered,
+    RegionProgram,
+    delegates,
+    file_of,
+    lower_program,
+    region_program,
+    values_of,
+)
+from nnapi_prof.executorch.stopwatch import Stopwatch, Timing
+from nnapi_prof.executorch.version import VERSION
+from nnapi_prof.graph.plan import HOST, Target
+from nnapi_prof.graph.program import Program
+from nnapi_prof.graph.unit import UnitGraph
+
+LIMIT_S = 20.0
+"""For loading and running a region, or a whole file, the first time."""
+SLOWEST = 50
+"""Times the fastest other candidate that a region may take: more is no choice."""
+START_S = 1.0
+"""To start a child and load a program on a busy host, beside the runs."""
+RUNS_FIRST = 5
+"""Of a slow program, as timing_worker.py runs them: first, warm, and three."""
+LEAST_NS = 100
+"""What is left of a time at least, less what a program takes that computes nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A region that a candidate does not run."""
+
+    units: UnitSet
+    label: str
+    candidate: str
+    status: Status
+    """REFUSED by the partitioner or its back end, FAILED or CRASHED in ExecuTorch, TIMEOUT."""
+    reason: str
+
+
+class RegionTimes:
+    """Measures regions of ``program``, whose values with ``inputs`` they take and must return.
+
+    Times are those of ExecuTorch's ``execute``, less what it takes for a program that computes
+    nothing: within a program a region has no such share.
+    """
+
+    def __init__(
+        self, program: Program, inputs: Sequence[Tensor], stopwatch: Stopwatch, simulated: bool
+    ) -> None:
+        self.program = program
+        self.values = values_of(program, inputs)
+        self._stopwatch = stopwatch
+        self.simulated = simulated
+        self._rows: dict[tuple[str, Target], Measurement] = {}
+        self._regions: set[UnitSet] = set()
+        self._locator = Locator(program.units)
+        self._baselines: set[tuple[str, Target]] = set()
+        self._exported: dict[UnitSet, RegionProgram] = {}
+        self._floor_ns = self._nothing_ns()
+
+    @property
+    def graph(self) -> UnitGraph:
+        return self.program.units
+
+    def row(self, units: UnitSet, target: Target) -> Measurement | None:
+        """What is known of a region, or of one equal to it."""
+        return self._rows.get((self._locator.signature(units), target))
+
+    def measure(self, units: UnitSet, candidate: Candidate) -> Measurement:
+        """The row of a region through a candidate, which is lowered, run and compared with eager
+        PyTorch unless an equal one was."""
+        self._regions.add(units)
+        row = self.row(units, candidate.target)
+        if row is None:
+            row = self._add(units, candidate.target, self._timing(units, candidate))
+        return row
+
+    def add_baseline(self, target: Target, timing: Timing) -> None:
+        """Notes what came of a whole file."""
+        everything = tuple(range(len(self.graph.units)))
+        if everything:
+            row = self._add(everything, target, timing)
+            self._baselines.add((row.signature, target))
+
+    def _add(self, units: UnitSet, target: Target, timing: Timing) -> Measurement:
+        graph = self.graph
+        members = [graph.units[u] for u in units]
+        entering, leaving = graph.boundary(units)
+        row = Measurement(
+            signature=self._locator.signature(units),
+            kind=Kind.UNIT if len(units) == 1 else Kind.REGION,
+            label=region_label(graph, units),
+            members=tuple(unit.signature for unit in members),
+            offsets=tuple(u - units[0] for u in units),
+            **work_columns([unit.work for unit in members]),
+            target=target,
+            fingerprint="",
+            agent_version=f"executorch {VERSION}",
+            status=timing.status,
+            message=timing.message,
+            samples_ns=tuple(max(LEAST_NS, ns - self._floor_ns) for ns in timing.samples_ns),
+            rounds=timing.rounds,
+            input_bytes=sum(graph.values[name].n_bytes for name in entering),
+            output_bytes=sum(graph.values[name].n_bytes for name in leaving),
+            simulated=self.simulated,
+        )
+        self._rows[row.signature, target] = row
+        self._regions.add(units)
+        return row
+
+    def model(self) -> CostModel:
+        """The cost model of all that was measured. Raises CostError where a unit never was."""
+        model = fit(self.graph, self._rows.values(), regions=self._regions, locator=self._locator)
+        targets = tuple(target for target in model.targets if target != HOST)
+        tried = {row.target for row in self._rows.values() if row.kind is Kind.UNIT}
+        partial = {target for _, target in self._baselines if target not in tried}
+        return replace(model, targets=targets, partial=frozenset(partial), _host_ns={})
+
+    def refusals(self) -> tuple[Refusal, ...]:
+        """What did not run, each kind of region once; whole files are not among them."""
+        regions = sorted(self._regions, reverse=True)
+        place = {self._locator.signature(units): units for units in regions}
+        return tuple(
+            Refusal(
+                place[signature],
+                row.label,
+                target.key.partition(":")[2],
+                row.status,
+                row.message or row.status.value,
+            )
+            for (signature, target), row in self._rows.items()
+            if not row.usable and (signature, target) not in self._baselines
+        )
+
+    def region(self, units: UnitSet) -> RegionProgram:
+        """A region as a program; that of one region is kept. Raises NotLowered."""
+        if units not in self._exported:
+            self._exported = {units: region_program(self.program, units, self.values)}
+        return self._exported[units]
+
+    def _timing(self, units: UnitSet, candidate: Candidate) -> Timing:
+        try:
+            region = self.region(units)
+            partitioners = candidate.fresh()  # held here until its file is written
+            edge = lower_program(region.exported, partitioners)
+            if partitioners and not delegates(edge.exported_program()):
+                raise NotLowered("it takes nothing of it")
+            file = file_of(edge)
+        except NotLowered as refusal:
+            return Timing(Status.REFUSED, message=str(refusal))
+        inputs = [self.values[name] for name in region.inputs]
+        timing = self._stopwatch.time(file, inputs, self._limit_s(units))
+        expected = [self.values[name] for name in region.outputs]
+        steps = [last_step(self.graph, name) for name in region.outputs]
+        return agreeing(timing, region.outputs, expected, steps)
+
+    def _limit_s(self, units: UnitSet) -> float:
+        """Less where another candidate was far faster than a region's limit."""
+        signature = self._locator.signature(units)
+        medians = [
+            row.summary.median_ns
+            for (known, _), row in self._rows.items()
+            if known == signature and row.usable
+        ]
+        if not medians:
+            return LIMIT_S
+        return min(LIMIT_S, START_S + RUNS_FIRST * SLOWEST * min(medians) / 1e9)
+
+    def _nothing_ns(self) -> int:
+        class Nothing(torch.nn.Module):
+            def forward(self, x: Tensor) -> Tensor:
+                return x
+
+        x = torch.zeros(1)
+        file = file_of(lower_program(torch.export.export(Nothing(), (x,)), []))
+        timing = self._stopwatch.time(file, [x], LIMIT_S)
+        return min(timing.samples_ns, default=0)
+
+
+def agreeing(
+    timing: Timing,
+    names: Sequence[str],
+    expected: Sequence[Tensor],
+    steps: Sequence[float],
+    allow: Callable[[tuple[OutputCheck, ...]], tuple[OutputCheck, ...]] = lambda checks: checks,
+) -> Timing:
+    """A timing, which failed where its outputs are not those of eager PyTorch. ``allow`` may let
+    more pass."""
+    if timing.status is not Status.OK or timing.outputs is None:
+        return timing
+    if len(timing.outputs) != len(expected):
+        message = f"it returns {len(timing.outputs)} values in the place of {len(expected)}"
+        return Timing(Status.FAILED, message=message)
+    actual = [value.numpy() for value in timing.outputs]
+    wanted = [value.numpy() for value in expected]
+    for check in allow(compare(names, actual, wanted, TOLERANCE, steps)):
+        if not check.ok:
+            message = (
+                f"output {check.name} differs from eager PyTorch by {check.relative:.1e} of its"
+                f" largest value, {check.tolerance:.0e} is allowed"
+            )
+            return Timing(Status.FAILED, message=message)
+    return timing

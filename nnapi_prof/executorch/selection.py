@@ -1,0 +1,222 @@
+"""Which of ExecuTorch's partitioners gets which part of a model: measured, then decided.
+
+Phases:
+
+1. Each partitioner alone, all of them in list order, and portable kernels alone lower the whole
+   model as ExecuTorch does: the baselines, and what there is to fall back to.
+2. Each unit, of equal ones one, is lowered through each partitioner as a program of its own and
+   timed by ExecuTorch; then the largest regions that a partitioner takes.
+3. Costs are fitted to these, and the exact solver makes a plan. Regions of it that were not
+   measured whole are, and the plan is made again, until all of them were.
+4. The plan's regions, lowered as they were measured, become one file. It runs in turns with the
+   baselines, and the fastest file is the answer.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import torch
+
+from nnapi_prof.api.events import Listener, Progress, ProgressCallback, to_log
+from nnapi_prof.api.model import Model, load
+from nnapi_prof.costs.model.fit import UnitSet
+from nnapi_prof.costs.model.region import CostModel
+from nnapi_prof.device.find import LOCAL, SIMULATED
+from nnapi_prof.errors import PartitionError, UsageError
+from nnapi_prof.execution.host import choose_inputs
+from nnapi_prof.executorch.aot import Partitioner
+from nnapi_prof.executorch.candidates import (
+    NNAPI,
+    Candidate,
+    checked,
+    named,
+    region_candidates,
+)
+from nnapi_prof.executorch.choice import Choice
+from nnapi_prof.executorch.partitioner import NnapiPartitioner
+from nnapi_prof.executorch.region_times import RegionTimes
+from nnapi_prof.executorch.regions import without_layout
+from nnapi_prof.executorch.runner import HOST_TIMES
+from nnapi_prof.executorch.stopwatch import Stopwatch
+from nnapi_prof.executorch.whole import WholeFiles
+from nnapi_prof.graph.plan import Plan
+from nnapi_prof.partition import make_problem, plan_graph
+from nnapi_prof.partition.baselines import merge_by_target
+
+SECONDS = 600.0
+"""For measuring units and regions, beside the whole files."""
+PLANS = 8
+"""Times that a plan is made at most, each with what the one before had measured."""
+TIME_OVER = "the time for measuring was over: the plan rests on what was measured until then"
+NO_PLAN = "the time for measuring was over before every unit was measured: there is no plan"
+INTERRUPTED = "measuring was interrupted: the fastest of the files that were measured until then"
+
+Place = tuple[UnitSet, Candidate]
+
+
+def choose(
+    model: Model | torch.export.ExportedProgram | str | os.PathLike[str],
+    partitioners: Mapping[str, Partitioner] | None = None,
+    *,
+    device: str = LOCAL,
+    threads: int = 1,
+    seconds: float = SECONDS,
+    seed: int | None = None,
+    libraries: Sequence[str | os.PathLike[str]] = (),
+    progress: ProgressCallback | None = None,
+    listener: Listener | None = None,
+) -> Choice:
+    """A model for ExecuTorch by the fastest measured plan among any partitioners.
+
+    ``partitioners`` are named instances, in the order in which the baseline ``list-order`` has
+    them; None stands for one for each accelerator of the device's NNAPI, then XNNPACK's. A
+    :class:`~nnapi_prof.executorch.NnapiPartitioner` competes with each accelerator that it knows
+    of. ``device`` is :func:`nnapi_prof.executorch.load`'s: all runs here, in processes of their
+    own, so that what crashes is a refusal with its reason. ``libraries`` are shared objects that
+    register back ends which the wheel lacks. Programs run on ``threads`` threads, with the model's
+    example inputs, or random ones of ``seed``; a candidate whose outputs differ from eager
+    PyTorch's is refused. ``seconds`` limit the measuring of units and regions. Ctrl-C ends it with
+    the best until then, once a whole file was measured.
+
+    Raises UsageError where an argument names what is not there, PartitionError where no file of
+    the model runs and agrees, NnapiProfError where ExecuTorch cannot be run.
+    """
+    listener = listener or to_log(progress)
+    if threads < 1 or seconds < 0:
+        raise UsageError(f"threads are {threads} and seconds {seconds}: 1 and 0 are the least")
+    chosen = model if isinstance(model, Model) else load(model)
+    if partitioners is None:
+        partitioners = named((NNAPI, "xnnpack"), device, listener)
+    checked(partitioners)
+    inputs = tuple(value.contiguous() for value in choose_inputs(chosen.program, seed))
+    on_nnapi = any(isinstance(each, NnapiPartitioner) for each in partitioners.values())
+    simulated = on_nnapi and device.startswith(SIMULATED)
+    notes = [*chosen.notes, *([HOST_TIMES] if simulated else [])]
+    shared = [os.fspath(library) for library in libraries]
+    with listener.working("starting ExecuTorch in a process of its own"):
+        stopwatch = Stopwatch(device if on_nnapi else None, threads, shared)
+    with stopwatch:
+        times = RegionTimes(without_layout(chosen.program), inputs, stopwatch, simulated)
+        files = WholeFiles(chosen, inputs, times, stopwatch)
+        search = _Search(times, region_candidates(partitioners), seconds, listener)
+        try:
+            files.add_baselines(partitioners, listener)
+            notes += search.run()
+            if search.plan is not None and len(search.plan.segments) > 1:
+                with listener.working("putting the plan together"):
+                    files.add_plan(search.plan, search.candidates)
+            with listener.working("running the files in turns"):
+                files.compare()
+        except KeyboardInterrupt:
+            if not any(file.rounds_ns for file in files.files):
+                raise
+            notes.append(INTERRUPTED)
+    ranked = tuple(sorted(files.files, key=lambda file: file.median_ns))
+    if not ranked[0].rounds_ns:
+        reasons = "; ".join(f"{file.name}: {file.reason}" for file in ranked)
+        raise PartitionError(f"no file of {chosen.name} runs in ExecuTorch: {reasons}")
+    return Choice(
+        model=chosen.name,
+        device=device,
+        simulated=simulated,
+        graph=times.graph,
+        file=ranked[0],
+        files=ranked,
+        planned=search.plan,
+        costs=search.costs,
+        refusals=times.refusals(),
+        notes=tuple(notes),
+    )
+
+
+class _Search:
+    """Measures units and regions until the solver's plan rests on nothing else."""
+
+    def __init__(
+        self,
+        times: RegionTimes,
+        candidates: Sequence[Candidate],
+        seconds: float,
+        listener: Listener,
+    ) -> None:
+        self.candidates = candidates
+        self.plan: Plan | None = None
+        """The last; None before there is one."""
+        self.costs: CostModel | None = None
+        """What it rests on."""
+        self._times = times
+        self._end = time.monotonic() + seconds
+        self._listener = listener
+
+    def run(self) -> tuple[str, ...]:
+        """Notes on what cut it short."""
+        try:
+            self._measure("units", self._units())
+            self._solve()
+            self._measure("largest regions", self._largest())
+            for _ in range(PLANS):
+                self._solve()
+                places = list(self._unmeasured())
+                if not places:
+                    break
+                self._measure("regions of the plan", places)
+            else:
+                self._solve()
+        except TimeoutError:
+            return (NO_PLAN if self.plan is None else TIME_OVER,)
+        except PartitionError as error:
+            return (f"there is no plan: {error}",)
+        return ()
+
+    def _measure(self, phase: str, places: Sequence[Place]) -> None:
+        """Raises TimeoutError where the time was over before the last of them."""
+        for done, (units, candidate) in enumerate(places):
+            if time.monotonic() > self._end:
+                raise TimeoutError
+            label = f"{self._times.graph.label(units)} through {candidate.name}"
+            self._listener.progress(Progress(phase, done, len(places), label))
+            self._times.measure(units, candidate)
+        self._listener.progress(Progress(phase, len(places), len(places), ""))
+
+    def _units(self) -> list[Place]:
+        """Each unit, of equal ones the first, through all candidates."""
+        firsts = {unit.signature: unit.index for unit in reversed(self._times.graph.units)}
+        return [((u,), each) for u in sorted(firsts.values()) for each in self.candidates]
+
+    def _largest(self) -> list[Place]:
+        """The largest regions of units that each partitioner takes, the rest anywhere."""
+        assert self.costs is not None
+        problem = make_problem(self._times.graph, self.costs)
+        anywhere = problem.unit_ns.argmin(axis=1).tolist()
+        places = []
+        for candidate in self.candidates:
+            if candidate.partitioner is None or candidate.target not in problem.targets:
+                continue
+            k = problem.target_index(candidate.target)
+            takes = np.isfinite(problem.unit_ns[:, k]).tolist()
+            chain = [k if own else other for own, other in zip(takes, anywhere, strict=True)]
+            regions = merge_by_target(problem, chain)
+            places += [(units, candidate) for units, at in regions if at == k and len(units) > 1]
+        return places
+
+    def _solve(self) -> None:
+        self.costs = self._times.model()
+        self.plan = plan_graph(self._times.graph, self.costs, with_curve=False).default
+
+    def _unmeasured(self) -> Iterator[Place]:
+        """Segments of the plan that were not measured whole, through every partitioner that takes
+        their units."""
+        assert self.plan is not None and self.costs is not None
+        for segment in self.plan.segments:
+            if segment.measured:
+                continue
+            for candidate in self.candidates:
+                own = candidate.target == segment.target
+                costs = [self.costs.unit_cost(u, candidate.target) for u in segment.units]
+                takes = candidate.partitioner is not None and None not in costs
+                if (own or takes) and self._times.row(segment.units, candidate.target) is None:
+                    yield segment.units, candidate

@@ -1,0 +1,212 @@
+"""Partitioners measured against each other, each region in ExecuTorch, and the file that wins."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+import nnapi_prof
+from nnapi_prof.cli import cli
+from nnapi_prof.costs.measurement import Status
+from nnapi_prof.errors import UsageError
+
+pytest.importorskip("executorch", reason="the extra executorch is not installed")
+
+from nnapi_prof.executorch import NnapiPartitioner, choose, timing_worker  # noqa: E402
+from nnapi_prof.executorch.aot import (  # noqa: E402
+    BackendDetails,
+    DelegationSpec,
+    Partitioner,
+    PartitionResult,
+    PreprocessResult,
+    XnnpackPartitioner,
+)
+from nnapi_prof.executorch.candidates import named  # noqa: E402
+from nnapi_prof.executorch.compose import Part, composed  # noqa: E402
+from nnapi_prof.executorch.regions import (  # noqa: E402
+    file_of,
+    lower_program,
+    region_program,
+    values_of,
+    without_layout,
+)
+from nnapi_prof.executorch.stopwatch import Stopwatch  # noqa: E402
+
+
+class AbsentBackend(BackendDetails):
+    """Writes what no runtime here knows."""
+
+    @staticmethod
+    def preprocess(edge_program, compile_specs):
+        return PreprocessResult(processed_bytes=b"anything")
+
+
+class RaisingBackend(BackendDetails):
+    @staticmethod
+    def preprocess(edge_program, compile_specs):
+        raise RuntimeError("it has no form for this")
+
+
+class Takes(Partitioner):
+    """Tags each node of one operator alone, for a back end."""
+
+    def __init__(self, operator, backend):
+        super().__init__()
+        self.operator, self.backend = operator, backend
+
+    def partition(self, exported_program):
+        tags = {}
+        for node in exported_program.graph.nodes:
+            if node.op == "call_function" and self.operator in str(node.target):
+                node.meta["delegation_tag"] = f"tag_{len(tags)}"
+                tags[f"tag_{len(tags)}"] = DelegationSpec(self.backend, [])
+        return PartitionResult(tagged_exported_program=exported_program, partition_tags=tags)
+
+
+class Small(torch.nn.Module):
+    """XNNPACK has no kernel for the sine."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(32, 32)
+
+    def forward(self, x):
+        return self.linear(torch.sin(self.linear(x)))
+
+
+@pytest.fixture(scope="module")
+def program():
+    torch.manual_seed(0)
+    return torch.export.export(Small().eval(), (torch.rand(8, 32),))
+
+
+@pytest.fixture(scope="module")
+def choice(program):
+    partitioners = {
+        "xnnpack": XnnpackPartitioner(),
+        "sines": Takes("sin", "XnnpackBackend"),
+        "absent": Takes("addmm", "AbsentBackend"),
+        "raising": Takes("linear", "RaisingBackend"),
+    }
+    phases = []
+    chosen = choose(program, partitioners, progress=lambda each: phases.append(each.phase))
+    assert "units" in phases
+    return chosen
+
+
+def test_the_fastest_file_is_the_answer(choice, program, run_pte, tmp_path):
+    files = {file.name: file for file in choice.files}
+    assert set(files) >= {"xnnpack", "sines", "list-order", "portable"}
+    times = [file.median_ns for file in choice.files if file.rounds_ns]
+    assert choice.median_ns == min(times) and len(times) > 1
+    assert choice.file.status is Status.OK
+    assert len(choice.frame()) == len(choice.files)
+    torch.export.save(program, tmp_path / "small.pt2")
+    path = choice.save(tmp_path / "small.pte")
+    assert run_pte(path, "--against", str(tmp_path / "small.pt2"))["agrees"]
+
+
+def test_what_does_not_run_is_refused_with_its_reason(choice):
+    reasons = {(r.candidate, r.label.split()[0]): r for r in choice.refusals}
+    assert "takes nothing" in reasons["xnnpack", "sin"].reason
+    assert reasons["absent", "linear"].status is Status.FAILED
+    assert "AbsentBackend" in reasons["absent", "linear"].reason
+    assert not any(segment.target.key.endswith("absent") for segment in choice.plan.segments)
+    absent = next(file for file in choice.files if file.name == "absent")
+    assert absent.status is Status.FAILED and not absent.rounds_ns
+
+
+def test_the_plan_is_the_exact_solvers(choice):
+    assert choice.planned is not None and choice.planned.proof is not None
+    assert choice.planned.proof.is_optimal
+    assert all(segment.measured for segment in choice.planned.segments)
+    units = sorted(u for segment in choice.planned.segments for u in segment.units)
+    assert units == list(range(len(choice.graph.units)))
+
+
+def test_parts_of_several_partitioners_make_one_program(picture_model):
+    program = without_layout(nnapi_prof.load(picture_model).program)
+    inputs = program.example_inputs
+    values = values_of(program, inputs)
+    parts, held = [], []
+    for unit in program.units.units:
+        region = region_program(program, (unit.index,), values)
+        held.append(
+            [NnapiPartitioner("nnapi:sim-gpu/fast")]
+            if unit.index == 0
+            else [XnnpackPartitioner()] * (unit.index % 2)
+        )
+        edge = lower_program(region.exported, held[-1]).exported_program()
+        parts.append(Part(edge, region.inputs, region.outputs))
+    whole = composed(parts, program.units.inputs, program.units.outputs, values)
+    with Stopwatch("sim:gpu-phone") as stopwatch:
+        timing = stopwatch.time(file_of(whole), inputs, 20)
+    assert timing.status is Status.OK, timing.message
+    for name, output in zip(program.units.outputs, timing.outputs, strict=True):
+        torch.testing.assert_close(output, values[name], rtol=1e-4, atol=1e-5)
+
+
+def test_crashes_and_hangs_are_answers(monkeypatch):
+    job = {"limit_s": 0.5}
+    crash = lambda *_: os.kill(os.getpid(), signal.SIGSEGV)  # noqa: E731
+    for work, status in ((crash, Status.CRASHED), (lambda *_: time.sleep(30), Status.TIMEOUT)):
+        monkeypatch.setattr(timing_worker, "_time", work)
+        answer = timing_worker.run_job(job, 1)
+        assert answer["status"] == status.value and answer["message"]
+
+
+@pytest.mark.parametrize(
+    ("partitioners", "words"),
+    [
+        ({}, "nothing to choose among"),
+        ({"xnnpack": XnnpackPartitioner}, "its class"),
+        ({"portable": XnnpackPartitioner()}, "is taken"),
+        ({"two words": XnnpackPartitioner()}, "no name"),
+    ],
+)
+def test_arguments_that_are_no_partitioners(program, partitioners, words):
+    with pytest.raises(UsageError, match=words):
+        choose(program, partitioners)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("xnnpak", "did you mean xnnpack"),
+        ("no_such_module:Partitioner", "No module named"),
+        ("math:pi", "cannot be had"),
+    ],
+)
+def test_names_that_are_no_partitioners(name, words):
+    with pytest.raises(UsageError, match=words):
+        named([name], "local")
+
+
+def test_convert_chooses_and_says_so(program, tmp_path):
+    torch.export.save(program, tmp_path / "small.pt2")
+    options = ["convert", "--to", "executorch", "--partitioners", "xnnpack", "--seconds", "0"]
+    done = CliRunner().invoke(cli, [*options, "--json", str(tmp_path / "small.pt2")])
+    assert done.exit_code == 0, done.output
+    document = json.loads(done.stdout)
+    assert document["chosen"] == "xnnpack" and (tmp_path / "small.pte").is_file()
+    assert any("time for measuring" in note for note in document["notes"])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--partitioners", "xnnpack"), "--to executorch"),
+        (("--threads", "2"), "is for --partitioners"),
+        (("--to", "executorch", "--partitioners", "xnnpack", "--relaxed"), "no meaning"),
+        (("--to", "executorch"), "--partitioners"),
+    ],
+)
+def test_options_that_do_not_go_together(tmp_path, options, words):
+    done = CliRunner().invoke(cli, ["convert", *options, str(tmp_path / "small.pt2")])
+    assert isinstance(done.exception, UsageError) and words in str(done.exception)
