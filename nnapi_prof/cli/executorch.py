@@ -21,6 +21,7 @@ from nnapi_prof.cli.output import (
 from nnapi_prof.cli.progress import listening
 from nnapi_prof.device.find import LOCAL
 from nnapi_prof.errors import MismatchError, UsageError
+from nnapi_prof.graph.causes import distinct
 
 if TYPE_CHECKING:
     from nnapi_prof.executorch.choice import Choice
@@ -156,11 +157,12 @@ def _show_choice(choice: Choice, path: Path) -> None:
     for file in choice.files:
         if file.reason is not None:
             line(console, f"{file.name} {file.status.value}: {file.reason}")
+    alike: dict[tuple[str, str, str], list[str]] = {}
     for refusal in choice.refusals:
-        line(
-            console,
-            f"{refusal.candidate} {refusal.status.value} {refusal.label}: {refusal.reason}",
-        )
+        key = (refusal.candidate, refusal.status.value, refusal.reason)
+        alike.setdefault(key, []).append(refusal.label)
+    for (candidate, status, reason), labels in alike.items():
+        line(console, f"{candidate} {status} {distinct(labels)}: {reason}")
     for note in choice.notes:
         line(console, f"note: {note}")
 

@@ -81,7 +81,7 @@ def region_candidates(partitioners: Mapping[str, Partitioner]) -> tuple[Candidat
             targets = _one_each(partitioner.targets())
             for target, level in targets:
                 own = name if len(targets) == 1 else f"{name}-{target.accelerator}"
-                candidates.append(Candidate(own, NnapiPartitioner(target, level=level)))
+                candidates.append(Candidate(own, partitioner.on(target, level)))
         else:
             candidates.append(Candidate(name, partitioner))
     return (*candidates, Candidate(PORTABLE, None))
