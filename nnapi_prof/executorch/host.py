@@ -104,6 +104,21 @@ class Caution:
 USUAL = Caution()
 
 
+def build(device: str, progress: Progress | None = None) -> tuple[Path | None, Path]:
+    """What :func:`load` loads, built unless it is there: the library in NNAPI's place, None where
+    the host has its own, and the delegate's. Raises UsageError, BuildError."""
+    if device != LOCAL and not device.startswith(SIMULATED):
+        raise UsageError(
+            f"the delegate runs on this host, {device} is none of its devices: {LOCAL} or"
+            f" {SIMULATED}NAME; on a phone the app's runner has it (docs/executorch.md)"
+        )
+    fast = device == LOCAL
+    nnapi: Path | None = None
+    if not (fast and has_system_nnapi()):
+        nnapi = build_host(progress=progress, fast=fast).library
+    return nnapi, build_delegate(progress=progress, fast=fast)
+
+
 def load(
     device: str = LOCAL,
     *,
@@ -124,19 +139,11 @@ def load(
             f"this process's NNAPI is that of {next(iter(_loaded))}, and stays so: load {device} in"
             " another process"
         )
-    nnapi: Path | None = None
-    if device == LOCAL:
-        os.environ.pop("NNAPI_EMULATOR_PHONE", None)
-        nnapi = None if has_system_nnapi() else build_host(progress=progress, fast=True).library
-    elif device.startswith(SIMULATED):
+    nnapi, path = build(device, progress)
+    if device.startswith(SIMULATED):
         os.environ["NNAPI_EMULATOR_PHONE"] = str(phone_file(device.removeprefix(SIMULATED)))
-        nnapi = build_host(progress=progress).library
     else:
-        raise UsageError(
-            f"the delegate runs on this host, {device} is none of its devices: {LOCAL} or"
-            f" {SIMULATED}NAME; on a phone the app's runner has it (docs/executorch.md)"
-        )
-    path = build_delegate(progress=progress, fast=device == LOCAL)
+        os.environ.pop("NNAPI_EMULATOR_PHONE", None)
     if device not in _loaded:
         with quiet_torch():
             importlib.import_module("executorch.runtime")  # which loads libexecutorch.so

@@ -37,6 +37,7 @@ from nnapi_prof.executorch.candidates import (
     region_candidates,
 )
 from nnapi_prof.executorch.choice import Choice
+from nnapi_prof.executorch.host import build
 from nnapi_prof.executorch.partitioner import NnapiPartitioner
 from nnapi_prof.executorch.region_times import RegionTimes
 from nnapi_prof.executorch.regions import without_layout
@@ -96,6 +97,8 @@ def choose(
     on_nnapi = any(isinstance(each, NnapiPartitioner) for each in partitioners.values())
     simulated = on_nnapi and device.startswith(SIMULATED)
     notes = [*chosen.notes, *([HOST_TIMES] if simulated else [])]
+    if on_nnapi:
+        build(device, listener.busy)
     shared = [os.fspath(library) for library in libraries]
     with listener.working("starting ExecuTorch in a process of its own"):
         stopwatch = Stopwatch(device if on_nnapi else None, threads, shared)
