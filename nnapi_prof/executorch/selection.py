@@ -157,6 +157,8 @@ class _Search:
 
     def run(self) -> tuple[str, ...]:
         """Notes on what cut it short."""
+        if not self._times.graph.units:
+            return ()
         try:
             self._measure("units", self._units())
             self._solve()

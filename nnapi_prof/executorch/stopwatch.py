@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -61,6 +64,7 @@ class Stopwatch:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
+            start_new_session=True,  # Ctrl-C is for who asks, and a job ends with its process
         )
         answer = self._answer()
         if answer["status"] != Status.OK.value:
@@ -79,8 +83,9 @@ class Stopwatch:
         self.close()
 
     def close(self) -> None:
-        """Ends the process."""
-        self._process.kill()
+        """Ends the process, and the job that it runs."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._log):
             if stream is not None:

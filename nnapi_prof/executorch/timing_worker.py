@@ -45,7 +45,6 @@ READ_BYTES = 1 << 16
 def main() -> None:
     replies = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # what back ends print is no reply
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who asks
     options = json.loads(sys.argv[1])
     try:
         _prepare(options["device"], options["libraries"])
