@@ -19,6 +19,7 @@ from nnapi_prof.execution.host import allow_unsteady
 from nnapi_prof.executorch.aot import Partitioner, silence
 from nnapi_prof.executorch.candidates import LIST_ORDER, PORTABLE, Candidate, target_of
 from nnapi_prof.executorch.compose import Part, composed
+from nnapi_prof.executorch.placement import plain_module
 from nnapi_prof.executorch.region_times import (
     LIMIT_S,
     RUNS_FIRST,
@@ -185,4 +186,4 @@ def _exported(model: Model) -> ExportedProgram:
         return read_exported(model.path)
     program = model.program
     with silence():
-        return torch.export.export(program.module, program.example_inputs, strict=False)
+        return torch.export.export(plain_module(program), program.example_inputs, strict=False)
