@@ -12,6 +12,7 @@
 #define BACKEND_VARIABLE "NNAPI_EMULATOR_BACKEND"
 #define VERBOSE_VARIABLE "NNAPI_EMULATOR_VERBOSE"
 #define FAULTS_VARIABLE "NNAPI_EMULATOR_FAULTS"
+#define BODY_VARIABLE "NNAPI_EMULATOR_BODY"
 #define LEVEL_VARIABLE "NNAPI_EMULATOR_FEATURE_LEVEL"
 #define FUTURE_LEVEL_TEXT "10000" /* NP_FUTURE_LEVEL */
 
@@ -53,8 +54,15 @@ static void offer_phone(const char *path, const struct np_backend *backend) {
     return;
   }
   const char *faults = setting(FAULTS_VARIABLE);
+  const char *body = setting(BODY_VARIABLE);
+  const char *wrong = NULL;
   if (faults && np_phone_inject(table.phone, faults, &why) != NP_OK) {
-    snprintf(table.error, sizeof table.error, "%s: %s", FAULTS_VARIABLE, why.text);
+    wrong = FAULTS_VARIABLE;
+  } else if (body && np_phone_keep_body(table.phone, body, &why) != NP_OK) {
+    wrong = BODY_VARIABLE;
+  }
+  if (wrong) {
+    snprintf(table.error, sizeof table.error, "%s: %s", wrong, why.text);
     np_phone_free(table.phone);
     table.phone = NULL;
     return;

@@ -183,6 +183,7 @@ void np_phone_free(struct np_phone *phone) {
     free(phone->properties[i].name);
     free(phone->properties[i].value);
   }
+  np_phone_forget_body(phone);
   pthread_mutex_destroy(&phone->heat.lock);
   free(phone->properties);
   free(phone->name);

@@ -116,7 +116,8 @@ struct np_thermal {
 /* What warms up and cools down while a process lives. */
 struct np_heat {
   pthread_mutex_t lock;
-  double temperature; /* degrees Celsius */
+  double temperature;   /* degrees Celsius */
+  struct np_body *body; /* that outlives the process, NULL: none */
 };
 
 enum np_fault_kind {
@@ -203,6 +204,11 @@ bool np_fault_meets(const struct np_fault *fault, const struct np_accelerator *a
 /* The phone spends `ns` with something busy that heats it towards `heat` degrees above the
  * ambient; 0 is idle. */
 void np_phone_spend(struct np_phone *phone, uint64_t ns, double heat);
+
+/* Lets the phone's temperature outlive the process, in the file at `path`, which is made where it
+ * is not there: by the host's clock it cools while no process uses it. NP_OK, or NP_IO with *why.
+ */
+enum np_status np_phone_keep_body(struct np_phone *phone, const char *path, struct np_message *why);
 
 /* Temperature in degrees Celsius, and the factor by which it slows operations. */
 double np_phone_temperature(struct np_phone *phone);

@@ -1,8 +1,14 @@
 /* The phone as one body: it warms while something is busy, cools while nothing is, and slows its
  * operations from some temperatures on. */
+#define _POSIX_C_SOURCE 200809L
+#include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "phone_read.h"
 
@@ -46,6 +52,64 @@ int np_read_thermal(const struct np_field *root, struct np_phone *phone) {
   return 1;
 }
 
+/* A phone's temperature in a file, shared by its processes, which take turns. */
+struct np_body {
+  double temperature;
+  uint64_t at_ns; /* by the host's clock of the day; 0: nobody has used the phone */
+};
+
+static uint64_t day_ns(void) {
+  struct timespec now = {0, 0};
+  (void)clock_gettime(CLOCK_REALTIME, &now);
+  return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+enum np_status np_phone_keep_body(struct np_phone *phone, const char *path,
+                                  struct np_message *why) {
+  if (phone->thermal.time_constant <= 0) {
+    return NP_OK;
+  }
+  void *body = MAP_FAILED;
+  const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (fd >= 0 && ftruncate(fd, sizeof(struct np_body)) == 0) {
+    body = mmap(NULL, sizeof(struct np_body), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  }
+  if (body == MAP_FAILED) {
+    np_message_set(why, "%s: %s", path, strerror(errno));
+  }
+  if (fd >= 0) {
+    (void)close(fd);
+  }
+  if (body == MAP_FAILED) {
+    return NP_IO;
+  }
+  phone->heat.body = body;
+  return NP_OK;
+}
+
+void np_phone_forget_body(struct np_phone *phone) {
+  if (phone->heat.body) {
+    (void)munmap(phone->heat.body, sizeof *phone->heat.body);
+    phone->heat.body = NULL;
+  }
+}
+
+/* The temperature now; the caller has the lock. */
+static double temperature_of(const struct np_phone *phone) {
+  const struct np_body *body = phone->heat.body;
+  const struct np_thermal *thermal = &phone->thermal;
+  if (!body) {
+    return phone->heat.temperature;
+  }
+  if (body->at_ns == 0 || !(fabs(body->temperature) < 1e3)) {
+    return thermal->ambient;
+  }
+  const uint64_t now = day_ns();
+  const double gap_ns = now > body->at_ns ? (double)(now - body->at_ns) : 0;
+  return thermal->ambient +
+         (body->temperature - thermal->ambient) * exp(-gap_ns / thermal->time_constant);
+}
+
 void np_phone_spend(struct np_phone *phone, uint64_t ns, double heat) {
   const struct np_thermal *thermal = &phone->thermal;
   if (thermal->time_constant <= 0) {
@@ -54,13 +118,16 @@ void np_phone_spend(struct np_phone *phone, uint64_t ns, double heat) {
   const double target = thermal->ambient + heat;
   pthread_mutex_lock(&phone->heat.lock);
   phone->heat.temperature =
-      target + (phone->heat.temperature - target) * exp(-(double)ns / thermal->time_constant);
+      target + (temperature_of(phone) - target) * exp(-(double)ns / thermal->time_constant);
+  if (phone->heat.body) {
+    *phone->heat.body = (struct np_body){phone->heat.temperature, day_ns()};
+  }
   pthread_mutex_unlock(&phone->heat.lock);
 }
 
 double np_phone_temperature(struct np_phone *phone) {
   pthread_mutex_lock(&phone->heat.lock);
-  const double temperature = phone->heat.temperature;
+  const double temperature = temperature_of(phone);
   pthread_mutex_unlock(&phone->heat.lock);
   return temperature;
 }

@@ -55,4 +55,7 @@ int np_read_faults(const struct np_field *parent, struct np_phone *phone,
 /* Optional member "thermal" of a phone. */
 int np_read_thermal(const struct np_field *root, struct np_phone *phone);
 
+/* Ends what np_phone_keep_body began. */
+void np_phone_forget_body(struct np_phone *phone);
+
 #endif

@@ -59,6 +59,10 @@ static enum np_status answer(struct facts *facts, struct np_answers *answers) {
   for (uint32_t i = 0; i + 1 < NP_N_PROPERTIES; i++) { /* the last is the API level */
     facts->listed[i] = (struct np_info_property){np_property_names[i], facts->properties[i]};
   }
+  struct np_readings readings = probe->readings;
+  if (!probe->simulated) {
+    np_sysfs_read(&facts->sysfs, UINT64_MAX, &readings);
+  }
   const int64_t level = api_level(facts->properties[NP_N_PROPERTIES - 1]);
   for (uint32_t i = 0; i < facts->sysfs.n_cpus && probe->simulated; i++) {
     facts->sysfs.max_khz[i] = -1; /* this host's say nothing about the phone */
@@ -76,6 +80,7 @@ static enum np_status answer(struct facts *facts, struct np_answers *answers) {
       .n_kernels = sizeof cpu_kernels / sizeof *cpu_kernels,
       .kernels = cpu_kernels,
       .memory_kb = np_memory_kb(),
+      .readings = &readings,
       .phone = probe->simulated ? probe->phone : NULL,
       .identity = probe->identity,
       .library = probe->opened ? probe->library : NULL,

@@ -7,6 +7,7 @@
 
 #include "nnapi.h"
 #include "np_status.h"
+#include "sysfs.h"
 
 #define NP_PROBE_MAX_ACCELERATORS 32u
 #define NP_PROBE_MAX_FUNCTIONS 128u
@@ -25,6 +26,7 @@ struct np_probe {
   char phone[128];
   char identity[160];
   char properties[NP_N_PROPERTIES][256];  /* of the simulated phone */
+  struct np_readings readings;            /* of the simulated phone */
   uint8_t absent[NP_PROBE_MAX_FUNCTIONS]; /* per function of NNAPI */
   uint32_t n_accelerators;
   struct np_accelerator accelerators[NP_PROBE_MAX_ACCELERATORS];

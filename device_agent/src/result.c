@@ -192,15 +192,19 @@ static void add_readings(struct np_answers *answers, const struct np_readings *b
   add_pair(answers, "thermal_mc", before->thermal_mc, after->thermal_mc);
 }
 
+static void add_throttled(struct np_answers *answers, int throttled) {
+  if (throttled < 0) {
+    np_json_null(answers, "throttled");
+  } else {
+    np_json_bool(answers, "throttled", throttled);
+  }
+}
+
 static void add_round(struct np_answers *answers, const struct np_round *round) {
   np_json_open(answers, NULL, '{');
   np_json_unsigned(answers, "runs", round->runs);
   add_readings(answers, &round->before, &round->after);
-  if (round->throttled < 0) {
-    np_json_null(answers, "throttled");
-  } else {
-    np_json_bool(answers, "throttled", round->throttled);
-  }
+  add_throttled(answers, round->throttled);
   if (round->repeats == NP_NONE) {
     np_json_null(answers, "repeats");
   } else {
@@ -375,6 +379,11 @@ enum np_status np_answer_info(struct np_answers *answers, const struct np_info *
   np_json_close(answers, ']');
   np_json_close(answers, '}');
   np_json_known(answers, "memory_kb", info->memory_kb);
+  np_json_open(answers, "readings", '{');
+  np_json_known(answers, "cpu_khz", info->readings->cpu_khz);
+  np_json_known(answers, "thermal_mc", info->readings->thermal_mc);
+  add_throttled(answers, info->readings->throttled);
+  np_json_close(answers, '}');
   np_json_bool(answers, "simulated", info->phone != NULL);
   np_json_string(answers, "phone", info->phone);
   np_json_string(answers, "identity", info->identity);

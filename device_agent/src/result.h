@@ -113,7 +113,8 @@ struct np_info {
   uint32_t n_kernels;
   const char *const *kernels; /* [n_kernels] of the CPU engine, the preferred ones first */
   int64_t memory_kb;          /* -1: null */
-  const char *phone;          /* NULL: not simulated */
+  const struct np_readings *readings;
+  const char *phone; /* NULL: not simulated */
   const char *identity;
   const char *library; /* NULL: null */
   enum np_door door;   /* of the library */

@@ -20,7 +20,7 @@ from nnapi_prof.api.program_costs import filled_costs, fitted_costs
 from nnapi_prof.costs import existing
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.contention import Slowdowns, beside_rows, slowdowns
-from nnapi_prof.costs.measurement import Measurement
+from nnapi_prof.costs.measurement import Measurement, Statistic, read_by
 from nnapi_prof.costs.model.precision import PrecisionCosts
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.views import left_at_trial, marginal, shown_targets
@@ -95,6 +95,8 @@ class Costs:
     """Of :meth:`adjusted` costs: what they are in place of ns."""
     calibration: Calibration | None = field(default=None, repr=False)
     """Of costs in several precisions: what 8 bits were fitted to, and errors are measured on."""
+    statistic: Statistic = Statistic.MEDIAN
+    """What they are of the runs of each measurement."""
 
     @property
     def simulated(self) -> bool:
@@ -304,6 +306,7 @@ def profile(
     mode: str = USUAL.conditions.mode.value,
     relaxed: bool = False,
     float16: bool = False,
+    sustained: int = USUAL.conditions.sustained_s,
     accelerators: Sequence[str] | None = None,
     preferences: Sequence[str] | None = None,
     refine: bool = USUAL.refine,
@@ -316,6 +319,11 @@ def profile(
     budget_ms: float = USUAL.budget_ms,
     warmup_ms: float = USUAL.warmup_ms,
     cooldown_s: float = USUAL.cooldown_s,
+    max_temp_c: float | None = USUAL.gates.max_temp_c,
+    min_battery: int | None = USUAL.gates.min_battery,
+    max_load: int | None = USUAL.gates.max_load,
+    wait_s: float = USUAL.gates.wait_s,
+    anchor_s: float | None = USUAL.gates.anchor_s,
     memory_mb: int | None = None,
     timeout_s: float = USUAL.timeout_s,
     precisions: Sequence[str] | None = None,
@@ -335,7 +343,8 @@ def profile(
 
     The conditions: ``threads`` of the CPU engine; ``cpus`` is ``big``, ``all`` or a mask in hex;
     ``mode`` is ``sync``, ``burst`` or ``async``; ``relaxed`` lets NNAPI compute float32 as float16,
-    ``float16`` gives it models in float16.
+    ``float16`` gives it models in float16; with ``sustained`` its processors are kept busy for so
+    many seconds first.
 
     ``accelerators`` and ``preferences`` (``low_power``, ``fast``, ``sustained``) limit to those
     names; ``refine`` measures the regions of the plan whole until it stands; ``every_preference``
@@ -344,8 +353,12 @@ def profile(
     seconds. ``runs`` are recorded of each region at most, in ``rounds``
     turns of the alternatives, for ``budget_ms`` ms, after up to ``warmup_ms`` ms. A hot phone is
     waited for ``cooldown_s`` s; ``memory_mb`` limits the process of a measurement, ``timeout_s``
-    (s) each of its steps. ``progress`` is called with a :class:`nnapi_prof.Progress` after each; a
-    ``listener`` hears notes, too, in place of it.
+    (s) each of its steps. Before measurements the device is waited for, ``wait_s`` s at most, until
+    its skin has ``max_temp_c`` degrees Celsius at most, its battery ``min_battery`` percent or a
+    charger, and others keep ``max_load`` percent of its CPUs busy at most; every ``anchor_s`` s
+    (None: 120 on a phone, 0, which is never, elsewhere) a reference model shows whether it drifts:
+    what was measured then is marked, and measured again. ``progress`` is called with a
+    :class:`nnapi_prof.Progress` after each; a ``listener`` hears notes, too, in place of it.
 
     ``precisions`` (``float32``, ``relaxed``, ``float16``, ``int8``) measures a float model in each,
     for :func:`nnapi_prof.pareto` and for plans within an ``accuracy_budget``; float32 is always
@@ -375,13 +388,14 @@ def profile(
         memory_mb=memory_mb,
         timeout_s=timeout_s,
         fresh=fresh,
-        conditions=arguments.conditions_of(threads, cpus, mode, relaxed, float16),
+        conditions=arguments.conditions_of(threads, cpus, mode, relaxed, float16, sustained),
         preferences=arguments.preferences_of(preferences),
         accelerators=named,
         refine=refine,
         every_preference=every_preference,
         beside=beside or beside_s > 0,
         beside_s=beside_s,
+        gates=arguments.gates_of(max_temp_c, min_battery, max_load, wait_s, anchor_s),
     )
     listener = listener or to_log(progress)
     chosen = loaded(model)
@@ -496,8 +510,10 @@ def read_costs(
     mode: str = USUAL.conditions.mode.value,
     relaxed: bool = False,
     float16: bool = False,
+    sustained: int = USUAL.conditions.sustained_s,
     fill: bool = False,
     until: str | None = None,
+    statistic: str = Statistic.MEDIAN.value,
     precisions: Sequence[str] | None = None,
     calibration: Source | None = None,
     transform: str | Callable[[Any], Any] | None = None,
@@ -509,9 +525,10 @@ def read_costs(
     ``costs`` is that of :func:`profile`, or a table that is open already. ``device`` is a device of
     the table: its fingerprint, the beginning of it, or its name as `nnapi-prof costs list` shows
     it, with * and ?; None where there is only one; or a device that is open. The conditions
-    ``threads``, ``cpus``, ``mode``, ``relaxed`` and ``float16`` are those that it was measured
-    under. ``fill`` estimates units that were never measured from what else was measured on the
-    device. ``until``, a date or time in UTC, leaves out what was measured later. ``precisions``,
+    ``threads``, ``cpus``, ``mode``, ``relaxed``, ``float16`` and ``sustained`` are those that it
+    was measured under. ``fill`` estimates units that were never measured from what else was
+    measured on the device. ``until``, a date or time in UTC, leaves out what was measured later.
+    ``statistic`` is what a latency is of its runs: ``median`` or ``p95``. ``precisions``,
     ``calibration``, ``transform`` and ``samples`` are those of :func:`profile`, and need a device
     that is open. A ``listener`` hears notes.
 
@@ -519,9 +536,10 @@ def read_costs(
     device is not found.
     """
     chosen = loaded(model)
-    conditions = arguments.conditions_of(threads, cpus, mode, relaxed, float16)
+    conditions = arguments.conditions_of(threads, cpus, mode, relaxed, float16, sustained)
     chosen_precisions = arguments.precisions_of(precisions, relaxed, float16)
     until = None if until is None else stated_instant("until", until, end=True)
+    latency = arguments.statistic_of(statistic)
     with open_table(costs, to_read=True) as store:
         if isinstance(device, AgentClient):
             fingerprint, name = device_fingerprint(device.info()), describe(device.info())
@@ -531,6 +549,7 @@ def read_costs(
         rows = store.select(
             Selection((fingerprint,), conditions=conditions, until=until, newest=True)
         )
+        rows = read_by(rows, latency)
         notes: tuple[str, ...] = chosen.notes
         priced: CostModel | PrecisionCosts
         calibrated = None
@@ -542,7 +561,7 @@ def read_costs(
             data = CalibrationOptions(calibration, transform, samples)
             calibrated = calibrate_model(chosen, device.info(), chosen_precisions, data, listener)
             priced = _read_precisions(
-                chosen, calibrated, store, fingerprint, conditions, chosen_precisions
+                chosen, calibrated, store, fingerprint, conditions, chosen_precisions, latency
             )
         elif fill:
             priced, note = filled_costs(chosen.program, rows, fingerprint)
@@ -563,6 +582,7 @@ def read_costs(
             agent_info=device.info() if isinstance(device, AgentClient) else None,
             notes=notes,
             calibration=calibrated,
+            statistic=latency,
         )
 
 
@@ -573,14 +593,18 @@ def _read_precisions(
     fingerprint: str,
     conditions: Conditions,
     precisions: Sequence[Precision],
+    statistic: Statistic,
 ) -> PrecisionCosts:
     from nnapi_prof.execution.profile.forms import read_precision_costs
 
     rows: dict[Precision, Sequence[Measurement]] = {
-        precision: store.select(
-            Selection(
-                (fingerprint,), conditions=replace(conditions, precision=precision), newest=True
-            )
+        precision: read_by(
+            store.select(
+                Selection(
+                    (fingerprint,), conditions=replace(conditions, precision=precision), newest=True
+                )
+            ),
+            statistic,
         )
         for precision in precisions
         if precision is not Precision.INT8

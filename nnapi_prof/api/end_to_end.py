@@ -296,6 +296,7 @@ def go(
     mode: str = arguments.USUAL.mode.value,
     relaxed: bool = False,
     float16: bool = False,
+    sustained: int = arguments.USUAL.sustained_s,
     fresh: bool = False,
     runs: int = QUICK.runs,
     cooldown_s: float = QUICK.cooldown_s,
@@ -307,8 +308,8 @@ def go(
 
     ``inputs`` are those of :func:`nnapi_prof.load`, for a file. ``report`` is the HTML file, None
     the model's name with ``.html`` beside it; the plan's folder stands beside that, with
-    ``.nnprof``. ``device``, ``costs``, the conditions ``threads``, ``cpus``, ``mode``, ``relaxed``
-    and ``float16``, ``fresh``, ``cooldown_s`` and ``memory_mb`` are those of
+    ``.nnprof``. ``device``, ``costs``, the conditions ``threads``, ``cpus``, ``mode``, ``relaxed``,
+    ``float16`` and ``sustained``, ``fresh``, ``cooldown_s`` and ``memory_mb`` are those of
     :func:`nnapi_prof.profile`; ``runs`` are recorded of each plan, for about half a second. What
     the cost table has is not measured again.
 
@@ -325,6 +326,7 @@ def go(
         mode=mode,
         relaxed=relaxed,
         float16=float16,
+        sustained=sustained,
         fresh=fresh,
         runs=runs,
         cooldown_s=cooldown_s,

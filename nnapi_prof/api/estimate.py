@@ -152,6 +152,7 @@ def calibrate(
     mode: str = USUAL.mode.value,
     relaxed: bool = False,
     float16: bool = False,
+    sustained: int = USUAL.sustained_s,
     folds: int = 5,
     seed: int = 0,
     sister: Phone | str | None = None,
@@ -159,14 +160,14 @@ def calibrate(
     """Fits a phone's description to all that a cost table has of a device, of whatever model.
 
     ``costs`` and ``device`` are those of :func:`nnapi_prof.read_costs`, as are the conditions
-    ``threads``, ``cpus``, ``mode``, ``relaxed`` and ``float16`` that it was measured under. Each of
-    ``folds`` parts of the table is predicted from the others;
+    ``threads``, ``cpus``, ``mode``, ``relaxed``, ``float16`` and ``sustained`` that it was measured
+    under. Each of ``folds`` parts of the table is predicted from the others;
     ``seed`` decides which rows are in which. ``name`` is that of the phone. With a ``sister``, a
     phone like it that is known well (as ``phone`` of :func:`estimate`), 10 to 30 rows do.
 
     Raises CostError where there is too little to fit, UsageError where the device is not found.
     """
-    conditions = conditions_of(threads, cpus, mode, relaxed, float16)
+    conditions = conditions_of(threads, cpus, mode, relaxed, float16, sustained)
     with open_table(costs, to_read=True) as store:
         phone = find_one(named(store), device if device is not None else "*")
         rows = store.measurements(phone.fingerprint, conditions=conditions)

@@ -10,8 +10,16 @@ from fnmatch import fnmatchcase
 from numbers import Real
 from typing import Literal
 
-from nnapi_prof.costs.conditions import Conditions, Mode, Precision, parse_cpus
+from nnapi_prof.costs.conditions import (
+    MOST_SUSTAINED_S,
+    Conditions,
+    Mode,
+    Precision,
+    parse_cpus,
+)
+from nnapi_prof.costs.measurement import Statistic
 from nnapi_prof.errors import UsageError, option, spelled
+from nnapi_prof.execution.gates import Gates
 from nnapi_prof.graph.plan import Engine, Preference, Target
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition import Constraints
@@ -104,6 +112,7 @@ def conditions_of(
     mode: str = USUAL.mode.value,
     relaxed: bool = False,
     float16: bool = False,
+    sustained: int = USUAL.sustained_s,
 ) -> Conditions:
     """Raises UsageError where one of them is none, or two exclude each other."""
     if relaxed and float16:
@@ -115,6 +124,7 @@ def conditions_of(
             )
         )
     number("threads", threads, 1, MOST_THREADS)
+    number("sustained", sustained, 0, MOST_SUSTAINED_S)
     one_of("mode", mode, [each.value for each in Mode])
     try:
         cores = parse_cpus(cpus)
@@ -123,7 +133,23 @@ def conditions_of(
     precision = Precision.FLOAT32
     if relaxed or float16:
         precision = Precision.RELAXED if relaxed else Precision.FLOAT16
-    return Conditions(precision, Mode(mode), threads, cores)
+    return Conditions(precision, Mode(mode), threads, cores, sustained)
+
+
+def gates_of(
+    max_temp_c: float | None,
+    min_battery: int | None,
+    max_load: int | None,
+    wait_s: float,
+    anchor_s: float | None,
+) -> Gates:
+    """Raises UsageError where one of them is none."""
+    number("max_temp_c", max_temp_c, 0, 120)
+    number("min_battery", min_battery, 0, 100)
+    number("max_load", max_load, 0, 100)
+    number("wait_s", wait_s, 0)
+    number("anchor_s", anchor_s, 0)
+    return Gates(max_temp_c, min_battery, max_load, wait_s, anchor_s)
 
 
 def precisions_of(
@@ -148,6 +174,12 @@ def precisions_of(
             names = ", ".join(precision.value for precision in Precision)
             raise UsageError(f"precision {word!r} is none of {names}") from error
     return tuple(dict.fromkeys(chosen))
+
+
+def statistic_of(word: str) -> Statistic:
+    """Raises UsageError where it is none."""
+    one_of("statistic", word, [each.value for each in Statistic])
+    return Statistic(word)
 
 
 LEAST_SECONDS, MOST_SECONDS = 0.1, 86_400

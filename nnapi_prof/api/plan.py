@@ -42,6 +42,7 @@ from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.costs import absolute
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.estimate.costs import EstimatedCosts, FilledCosts
+from nnapi_prof.costs.measurement import Statistic
 from nnapi_prof.costs.model.views import with_intervals
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
@@ -544,6 +545,9 @@ def partition(
     if measured is not None:
         known_costs = measured
         search = search.each(lambda plan: with_intervals(plan, known_costs))
+    if own_costs is not None and own_costs.statistic is not Statistic.MEDIAN:
+        words = f"planned by the {own_costs.statistic.words} of each measurement's runs"
+        search = search.each(lambda plan: plan.with_note(words))
     planned = Planned(
         model=chosen,
         plans=search.plans,
@@ -597,7 +601,10 @@ def _on_device(
             bundle = planned._bundle(client.info())
         listener.notes(*(note for note in bundle.notes if note not in planned.model.notes))
         options = RunOptions(
-            cooldown_s=cooldown_s, conditions=planned.conditions, memory_mb=memory_mb
+            cooldown_s=cooldown_s,
+            conditions=planned.conditions,
+            memory_mb=memory_mb,
+            statistic=planned.costs.statistic if planned.costs else Statistic.MEDIAN,
         )
         if verify and planned.throughput is None:
             bundle = verified(bundle, program, client, options, listener)

@@ -77,7 +77,8 @@ def fitted_costs(
             f" (the first is {missing[0].label}): run `{asked}` with the same model, inputs and"
             " device"
         )
-    for_nnapi = Conditions(conditions.precision, conditions.mode).options
+    usual = Conditions()
+    for_nnapi = replace(conditions, threads=usual.threads, cpus=usual.cpus).options
     if for_nnapi and all(row.target.engine is Engine.CPU for row in rows):
         raise CostError(
             f"nothing was measured on this device's NNAPI with {for_nnapi}: run `nnapi-prof profile"

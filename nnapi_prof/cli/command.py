@@ -9,7 +9,7 @@ import click
 
 COMMON = ("json", "quiet", "verbose", "help")
 """Options that every command has: told last."""
-CONDITIONS = ("threads", "cpus", "mode", "relaxed", "float16")
+CONDITIONS = ("threads", "cpus", "mode", "relaxed", "float16", "sustained")
 """Options of conditions, where a command has all of them."""
 _UNITS = ("ms", "mb", "s")
 

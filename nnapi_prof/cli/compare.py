@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnapi_prof.cli.command import Command
-from nnapi_prof.cli.options import HELP, common_options, writing
+from nnapi_prof.cli.options import HELP, common_options, statistic_option, writing
 from nnapi_prof.cli.output import as_json, line, ms, plain, print_document, stdout, unit_of
+from nnapi_prof.costs.measurement import Statistic
 
 if TYPE_CHECKING:
     from nnapi_prof.api.gate import Gate
@@ -57,6 +58,7 @@ class Share(click.ParamType[float]):
     metavar="PATTERN",
     help="Of cost tables: the device, by its name or its fingerprint. Default: the only one.",
 )
+@statistic_option
 @click.option(
     "--junit",
     type=click.Path(path_type=Path),
@@ -66,7 +68,12 @@ class Share(click.ParamType[float]):
 @click.argument("base")
 @click.argument("new")
 def command(
-    slower: float | None, device: str | None, junit: Path | None, base: str, new: str
+    slower: float | None,
+    device: str | None,
+    statistic: str,
+    junit: Path | None,
+    base: str,
+    new: str,
 ) -> None:
     """Compare the speed of bundles, runs or cost tables; fail where NEW is slower.
 
@@ -77,7 +84,7 @@ def command(
     """
     from nnapi_prof.api.gate import compare_speed
 
-    gate = compare_speed(base, new, slower, device)
+    gate = compare_speed(base, new, slower, device, statistic)
     if junit is not None:
         with writing(junit):
             junit.write_text(gate.junit(), encoding="utf-8")
@@ -105,6 +112,8 @@ def show_gate(gate: Gate) -> None:
             row.verdict.value,
         )
     console.print(table)
+    if gate.statistic is not Statistic.MEDIAN:
+        line(console, f"(latencies are the {gate.statistic.words} of the runs)")
     if len(gate.rows) > MOST_ROWS:
         line(console, f"({len(gate.rows) - MOST_ROWS} more rows are not slower than these)")
     for note in gate.notes:

@@ -18,6 +18,7 @@ from nnapi_prof.cli.options import (
     common_options,
     conditions_options,
     costs_option,
+    gate_options,
     input_option,
 )
 from nnapi_prof.cli.output import (
@@ -148,6 +149,7 @@ def _shelf(serials: Sequence[str]) -> list[Phone]:
 @input_option
 @costs_option
 @conditions_options
+@gate_options
 @click.option("--fresh", is_flag=True, help="Measure again what the cost table has already.")
 @click.option(
     "--refine/--no-refine", default=True, show_default=True, help="As in `nnapi-prof profile`."

@@ -20,7 +20,9 @@ from click.shell_completion import CompletionItem
 from nnapi_prof.cli.command import CONDITIONS
 from nnapi_prof.cli.output import LOGGER, Output
 from nnapi_prof.cli.progress import listening
-from nnapi_prof.costs.conditions import Conditions, Mode, parse_cpus
+from nnapi_prof.costs.conditions import MOST_SUSTAINED_S, Conditions, Mode, parse_cpus
+from nnapi_prof.costs.measurement import Statistic
+from nnapi_prof.execution.gates import Gates
 from nnapi_prof.execution.options import RunOptions
 from nnapi_prof.graph.plan import Preference
 
@@ -259,9 +261,9 @@ def cpus_option(default: str | None) -> Callable[[F], F]:
 
 
 def conditions_options(function: F) -> F:
-    """``--threads``, ``--cpus``, ``--mode``, ``--relaxed``, ``--float16``, which the Python
-    interface takes under the same names. Raises UsageError where they exclude each other, before
-    the command does anything."""
+    """``--threads``, ``--cpus``, ``--mode``, ``--relaxed``, ``--float16``, ``--sustained``,
+    which the Python interface takes under the same names. Raises UsageError where they exclude each
+    other, before the command does anything."""
     usual = Conditions()
     options = (
         click.option(
@@ -290,6 +292,14 @@ def conditions_options(function: F) -> F:
             help="Models for NNAPI in float16 (API 29), their inputs and outputs in float32; the"
             " CPU's stay in float32.",
         ),
+        click.option(
+            "--sustained",
+            type=click.IntRange(0, MOST_SUSTAINED_S),
+            default=usual.sustained_s,
+            show_default=True,
+            metavar="SECONDS",
+            help="Of a device that has been busy for so long: its processors are kept busy first.",
+        ),
     )
 
     @functools.wraps(function)
@@ -302,6 +312,58 @@ def conditions_options(function: F) -> F:
     for option in reversed(options):
         with_conditions = option(with_conditions)
     return cast("F", with_conditions)
+
+
+def statistic_option(function: F) -> F:
+    return click.option(
+        "--statistic",
+        type=click.Choice([each.value for each in Statistic]),
+        default=Statistic.MEDIAN.value,
+        show_default=True,
+        help="What a latency is of many runs: their median, or what 95 % of them keep to.",
+    )(function)
+
+
+def gate_options(function: F) -> F:
+    """What a device must be like before something is measured:
+    :class:`~nnapi_prof.execution.gates.Gates`, as the Python interface takes it."""
+    usual = Gates()
+    options = (
+        click.option(
+            "--max-temp-c",
+            type=click.FloatRange(0, 120),
+            help="Wait until the phone's skin has at most so many degrees Celsius, and no clock is"
+            " held down, before measurements.",
+        ),
+        click.option(
+            "--min-battery",
+            type=click.IntRange(0, 100),
+            metavar="PERCENT",
+            help="Wait until the battery has so much charge, or is being charged.",
+        ),
+        click.option(
+            "--max-load",
+            type=click.IntRange(0, 100),
+            metavar="PERCENT",
+            help="Wait until other programs keep at most that share of all CPUs busy.",
+        ),
+        click.option(
+            "--wait-s",
+            type=click.FloatRange(0, 86_400),
+            default=usual.wait_s,
+            show_default=True,
+            help="How long these may wait, each time, before that is an error.",
+        ),
+        click.option(
+            "--anchor-s",
+            type=click.FloatRange(0, 86_400),
+            help="Run a reference model that often, mark what was measured while it took longer,"
+            " and measure that again; 0 does not. Default: 120 on a phone, 0 elsewhere.",
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
 
 
 def cooldown_option(function: F) -> F:

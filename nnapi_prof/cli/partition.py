@@ -21,6 +21,7 @@ from nnapi_prof.cli.options import (
     input_option,
     library_option,
     memory_option,
+    statistic_option,
 )
 from nnapi_prof.cli.output import (
     as_json,
@@ -191,6 +192,7 @@ def plan_options(function: F) -> F:
     is_flag=True,
     help="Do not run plan and baselines whole before choosing.",
 )
+@statistic_option
 @precision_options(None)
 @click.option(
     "--accuracy-budget",
@@ -209,16 +211,17 @@ def command(
     estimate: bool,
     no_verify: bool,
     model: Path,
+    statistic: str,
     **options: Any,
 ) -> None:
     """Choose what runs where from measured costs, and write a bundle.
 
     Needs what `nnapi-prof profile` measured for the same model and device, under the same
-    conditions (--threads, --cpus, --mode, --relaxed, --float16); `nnapi-prof run` keeps to them,
-    too. The plan has the fewest segments within noise of the least latency (--best: the least
-    latency); Ctrl-C while it is searched for keeps the best one until then. Before it is written,
-    plan and baselines run whole on the device, a few times each: where a baseline is faster end to
-    end, it becomes the plan.
+    conditions (--threads, --cpus, --mode, --relaxed, --float16, --sustained); `nnapi-prof run`
+    keeps to them, too. The plan has the fewest segments within noise of the least latency (--best:
+    the least latency); Ctrl-C while it is searched for keeps the best one until then. Before it is
+    written, plan and baselines run whole on the device, a few times each: where a baseline is
+    faster end to end, it becomes the plan.
 
     With --objective throughput processors work at once on different frames, each of which takes one
     of several plans. On the device that mixture, frames in turn on whole processors, one plan as a
@@ -245,7 +248,14 @@ def command(
         loaded = load(model, inputs, listener=listener)
         with open_table(costs) as store, reached(device_spec, listener) as client:
             unit_costs = read_costs(
-                loaded, store, client, fill=estimate, listener=listener, **conditions, **data
+                loaded,
+                store,
+                client,
+                fill=estimate,
+                statistic=statistic,
+                listener=listener,
+                **conditions,
+                **data,
             )
             planned = partition(
                 loaded,

@@ -17,6 +17,7 @@ from nnapi_prof.cli.options import (
     cooldown_option,
     costs_option,
     device_option,
+    gate_options,
     input_option,
     library_option,
     memory_option,
@@ -128,6 +129,7 @@ USUAL = ProfileOptions()
     " are made).",
 )
 @cooldown_option
+@gate_options
 @memory_option
 @click.option(
     "--timeout-s",

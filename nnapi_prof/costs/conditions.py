@@ -14,6 +14,7 @@ BIG = "big"
 """``cpus``: the cores of the highest clock rate, found on the device."""
 ALL = "all"
 """``cpus``: wherever the system puts it."""
+MOST_SUSTAINED_S = 3600
 _MASK = re.compile(r"0[xX][0-9a-fA-F]{1,16}")
 
 
@@ -32,13 +33,15 @@ CONDITIONAL = (Precision.FLOAT32, Precision.RELAXED, Precision.FLOAT16)
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """Precision and mode concern NNAPI, threads the CPU engine, ``cpus`` both: the process that
-    drives NNAPI runs somewhere, too. ``cpus`` is :data:`BIG`, :data:`ALL` or a mask in hex."""
+    """Precision and mode concern NNAPI, threads the CPU engine, the others both: the process that
+    drives NNAPI runs somewhere, too. ``cpus`` is :data:`BIG`, :data:`ALL` or a mask in hex;
+    ``sustained_s`` is for how many seconds the device has been busy before."""
 
     precision: Precision = Precision.FLOAT32
     mode: Mode = Mode.SYNC
     threads: int = 1
     cpus: str = BIG
+    sustained_s: int = 0
 
     def __post_init__(self) -> None:
         if self.precision not in CONDITIONAL:
@@ -67,6 +70,8 @@ class Conditions:
             options.append(f"--{self.precision.value}")
         if self.cpus != BIG:
             options.append(f"--cpus {self.cpus}")
+        if self.sustained_s:
+            options.append(f"--sustained {self.sustained_s}")
         return " ".join(options)
 
     def to_json(self) -> dict[str, object]:
@@ -75,17 +80,19 @@ class Conditions:
             "mode": self.mode.value,
             "threads": self.threads,
             "cpus": self.cpus,
+            "sustained_s": self.sustained_s,
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, object]) -> Conditions:
         """Raises ValueError, KeyError or TypeError where ``data`` is something else."""
-        threads = data["threads"]
-        if not isinstance(threads, int):
-            raise TypeError(f"threads are {threads!r}")
-        return cls(
-            Precision(data["precision"]), Mode(data["mode"]), threads, parse_cpus(str(data["cpus"]))
-        )
+        threads, sustained_s = data["threads"], data.get("sustained_s", 0)
+        for name, number in (("threads", threads), ("sustained_s", sustained_s)):
+            if not isinstance(number, int):
+                raise TypeError(f"{name} is {number!r}")
+        assert isinstance(threads, int) and isinstance(sustained_s, int)
+        cpus = parse_cpus(str(data["cpus"]))
+        return cls(Precision(data["precision"]), Mode(data["mode"]), threads, cpus, sustained_s)
 
 
 def parse_cpus(text: str) -> str:

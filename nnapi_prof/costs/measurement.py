@@ -7,7 +7,7 @@ import functools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -60,6 +60,10 @@ def quality_flags(rounds: Sequence[Round], warm: bool | None) -> tuple[str, ...]
     return tuple(flags)
 
 
+DRIFTING = "the device drifted: a reference model took longer about then"
+"""The flag of a row of a drifting window."""
+
+
 def medians(samples: Sequence[int], rounds: Sequence[Round]) -> tuple[float | None, ...]:
     """The median of each round's samples, None of one that was throttled or is empty; one median of
     all where the samples are not as many as the rounds say, or nothing was told of rounds."""
@@ -98,11 +102,38 @@ def steady(samples: Sequence[int], rounds: Sequence[Round]) -> tuple[int, ...]:
     return tuple(cool or samples)
 
 
+class Statistic(enum.Enum):
+    """Which number of many runs a latency is."""
+
+    MEDIAN = "median"
+    P95 = "p95"
+    """The 95th percentile: 19 of 20 runs are at least as fast."""
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        return "median" if self is Statistic.MEDIAN else "95th percentile"
+
+    def of(self, samples: Sequence[int]) -> float:
+        """Of samples, at least one; between two of them by the line."""
+        if self is Statistic.MEDIAN:
+            return float(statistics.median(samples))
+        ordered = sorted(samples)
+        place = 0.95 * (len(ordered) - 1)
+        low = int(place)
+        high = min(low + 1, len(ordered) - 1)
+        return ordered[low] + (place - low) * (ordered[high] - ordered[low])
+
+
 MAD_TO_SIGMA = 1.4826
 """1 / (normal quantile of 3/4): the median absolute deviation of normal data in sigmas."""
 
 MEDIAN_TO_MEAN = 1.2533
 """sqrt(pi / 2): how much wider a median of normal samples spreads than their mean."""
+
+
+P95_TO_MEAN = 2.113
+"""The same of the 95th percentile: sqrt(0.95 x 0.05) / 0.10314, the normal density there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +147,17 @@ class Summary:
     minimum_ns: int
     n_left_out: int = 0
     """Samples of throttled rounds, which take no part."""
+    p95_ns: float = math.nan
+
+    def of(self, statistic: Statistic) -> float:
+        """The latency, in ns."""
+        return self.median_ns if statistic is Statistic.MEDIAN else self.p95_ns
+
+    def sigma_of(self, statistic: Statistic) -> float:
+        """Its standard error in ns, were the samples normal and independent."""
+        if statistic is Statistic.MEDIAN:
+            return self.sigma_of_median_ns
+        return P95_TO_MEAN * self.spread_ns / math.sqrt(self.n)
 
     @property
     def sigma_of_median_ns(self) -> float:
@@ -133,7 +175,8 @@ def _summarise(samples_ns: tuple[int, ...], rounds: tuple[Round, ...]) -> Summar
     median = statistics.median(cool)
     mad = statistics.median(abs(sample - median) for sample in cool)
     left_out = len(samples_ns) - len(cool)
-    return Summary(float(median), MAD_TO_SIGMA * mad, len(cool), min(cool), left_out)
+    p95 = Statistic.P95.of(cool)
+    return Summary(float(median), MAD_TO_SIGMA * mad, len(cool), min(cool), left_out, p95)
 
 
 def summarise(samples_ns: Sequence[int], rounds: Sequence[Round] = ()) -> Summary:
@@ -158,6 +201,8 @@ class Kind(enum.Enum):
     """All segments of a plan, one after the other."""
     BESIDE = "beside"
     """A unit while another processor was busy with the same one, and alone."""
+    ANCHOR = "anchor"
+    """The reference model, which tells whether the device is as fast as it was."""
 
 
 class Status(enum.Enum):
@@ -201,6 +246,7 @@ class Key(NamedTuple):
     mode: str
     threads: int
     cpus: str
+    sustained_s: int
     driver_version: str
     agent_version: str
 
@@ -265,8 +311,19 @@ class Measurement:
     thermal_mc_before: int | None = None
     thermal_mc_after: int | None = None
     rss_peak_kb: int | None = None
+    skin_mc: int | None = None
+    """From here to ``load_percent``: of the device shortly before, where it was asked and tells
+    (:class:`nnapi_prof.device.state.DeviceState`)."""
+    battery_percent: int | None = None
+    charging: bool | None = None
+    load_percent: int | None = None
+    drift_percent: int | None = None
+    """How much longer the reference model took about then than when it was fastest; None where the
+    device held still, or nobody looked."""
     measured_at: str = ""
     """UTC, ISO 8601; the store fills it in where it is empty."""
+    statistic: Statistic = Statistic.MEDIAN
+    """What its latency is to whoever reads it; no column has it."""
 
     @property
     def n_units(self) -> int:
@@ -281,6 +338,7 @@ class Measurement:
             self.conditions.mode.value,
             self.conditions.threads,
             self.conditions.cpus,
+            self.conditions.sustained_s,
             self.driver_version,
             self.agent_version,
         )
@@ -297,6 +355,11 @@ class Measurement:
         Raises CostError where nothing was timed.
         """
         return summarise(self.samples_ns, self.rounds)
+
+    @property
+    def latency_ns(self) -> float:
+        """Its :attr:`statistic`. Raises CostError where nothing was timed."""
+        return self.summary.of(self.statistic)
 
     @property
     def work(self) -> Work | None:
@@ -330,7 +393,8 @@ class Measurement:
     @property
     def flags(self) -> tuple[str, ...]:
         """What a reader should know before trusting the latency, for people."""
-        return quality_flags(self.rounds, self.warm)
+        drifting = () if self.drift_percent is None else (DRIFTING,)
+        return (*quality_flags(self.rounds, self.warm), *drifting)
 
     @property
     def why_not(self) -> Reason:
@@ -338,3 +402,10 @@ class Measurement:
         return Reason.of(
             self.status.value, self.message or "", failed=self.status is not Status.REFUSED
         )
+
+
+def read_by(rows: Sequence[Measurement], statistic: Statistic) -> list[Measurement]:
+    """Rows whose latency is this statistic."""
+    if statistic is Statistic.MEDIAN:
+        return list(rows)
+    return [replace(row, statistic=statistic) for row in rows]

@@ -25,6 +25,7 @@ from nnapi_prof.device.protocol.results import (
     Hello,
     KeptOutput,
     Missing,
+    Readings,
     Start,
     parse_line,
 )
@@ -116,6 +117,10 @@ class AgentClient:
         if self._info is None:
             self._info = self._ask_info()
         return self._info
+
+    def readings(self) -> Readings:
+        """Heat and clocks just now, as ``agent info`` tells them. Raises AgentError."""
+        return self._ask_info().readings
 
     def run(self, request: Request) -> Generator[Event, None, None]:
         """Carries out a request and yields what the agent says, as it says it.

@@ -14,6 +14,7 @@ from nnapi_prof.device.build import find_agent
 from nnapi_prof.device.find import LOCAL, SIMULATED, connected, open_device, phone_file
 from nnapi_prof.device.install import device_platform, remote_dir
 from nnapi_prof.device.protocol.results import AgentInfo
+from nnapi_prof.device.state import SCRIPT, DeviceState, parse_state
 from nnapi_prof.device.transport import storage_error
 from nnapi_prof.doctor.checks import Family, Finding, Phone, error_finding, read_facts
 from nnapi_prof.errors import NnapiProfError
@@ -291,11 +292,7 @@ HOT_C = 40.0
 _THERMAL = ("none", "light", "moderate", "severe", "critical", "emergency", "shutdown")
 _COOL = "let it cool down, out of its case; profile waits as long as --cooldown-s says"
 
-_STATE_SCRIPT = (
-    "dumpsys thermalservice 2>/dev/null | grep -i 'Thermal Status:'; "
-    "dumpsys battery 2>/dev/null; dumpsys power 2>/dev/null | grep -E 'mWakefulness=|mIsPowered='; "
-    "echo saver=$(settings get global low_power 2>/dev/null); true"
-)
+_STATE_SCRIPT = SCRIPT + "dumpsys power 2>/dev/null | grep -E 'mWakefulness=|mIsPowered='; true"
 
 
 @STATE.on_phone
@@ -304,31 +301,30 @@ def state(phone: Phone) -> Iterator[Finding]:
     if phone.host_only:
         return
     _, output = phone.ask(_STATE_SCRIPT)
-    findings = [*_thermal(output), *_battery(output), *_screen(output)]
+    told = parse_state(output)
+    findings = [*_thermal(told), *_battery(told), *_screen(output)]
     yield from findings or [STATE("state").ok("the device tells neither heat nor battery")]
 
 
-def _thermal(output: str) -> Iterator[Finding]:
-    status = _number(output, r"Thermal Status:\s*(\d+)")
+def _thermal(told: DeviceState) -> Iterator[Finding]:
+    status = told.thermal_status
     if status is None:
         return
-    word = _THERMAL[min(int(status), len(_THERMAL) - 1)]
+    word = _THERMAL[min(status, len(_THERMAL) - 1)]
     if status == 0:
         yield STATE("thermal").ok("not throttled")
     else:
-        yield STATE("thermal").warning(f"throttled: {word} ({status:.0f} of 6)", _COOL)
+        yield STATE("thermal").warning(f"throttled: {word} ({status} of 6)", _COOL)
 
 
-def _battery(output: str) -> Iterator[Finding]:
-    level = _number(output, r"^\s*level:\s*(\d+)")
+def _battery(told: DeviceState) -> Iterator[Finding]:
+    level, mc = told.battery_percent, told.battery_mc
     if level is None:
         return
-    tenths = _number(output, r"^\s*temperature:\s*(-?\d+)")
-    charging = bool(re.search(r"powered:\s*true", output))
-    words = f"{level:.0f} %, {'charging' if charging else 'not charging'}"
-    if tenths is not None:
-        words += f", {tenths / 10:.1f} degrees Celsius"
-    if "saver=1" in output:
+    words = f"{level} %, {'charging' if told.charging else 'not charging'}"
+    if mc is not None:
+        words += f", {mc / 1000:.1f} degrees Celsius"
+    if told.saver:
         yield STATE("battery").warning(
             f"{words}; battery saver is on and lowers clock rates",
             "adb shell settings put global low_power 0",
@@ -337,7 +333,7 @@ def _battery(output: str) -> Iterator[Finding]:
         yield STATE("battery").warning(
             f"{words}: phones save power when it is low", "charge it, then measure"
         )
-    elif tenths is not None and tenths / 10 >= HOT_C:
+    elif mc is not None and mc / 1000 >= HOT_C:
         yield STATE("battery").warning(f"{words}: hot", _COOL)
     else:
         yield STATE("battery").ok(words)
@@ -354,8 +350,3 @@ def _screen(output: str) -> Iterator[Finding]:
             f"off ({wake[1].lower()}): some phones clock down then",
             "adb shell svc power stayon usb && adb shell input keyevent WAKEUP",
         )
-
-
-def _number(output: str, pattern: str) -> float | None:
-    match = re.search(pattern, output, re.MULTILINE | re.IGNORECASE)
-    return None if match is None else float(match[1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nnapi_prof.costs.diff import CONFIDENCE, Verdict
+from nnapi_prof.costs.measurement import Statistic
 from nnapi_prof.documents.plans import NOTES
 from nnapi_prof.documents.schema import (
     NUMBER,
@@ -42,6 +43,7 @@ GATE_ROW = obj(
     base=described(TEXT, "as it was named"),
     new=TEXT,
     fail_if_slower=described(NUMBER_OR_NULL, "the slow-down that fails: 0.05 is 5 %"),
+    statistic=choice(*(statistic.value for statistic in Statistic)),
     confidence=described(NUMBER, "of the intervals; of a table's, that all hold"),
     simulated=described(TRUTH, "whether any of it is of a simulated phone"),
     ok=described(TRUTH, "nothing fails; else the exit code is 1"),
@@ -55,6 +57,7 @@ def of_gate(base: str, new: str, gate: Gate) -> Document:
         base=base,
         new=new,
         fail_if_slower=gate.slower,
+        statistic=gate.statistic.value,
         confidence=CONFIDENCE,
         ok=not gate.failed,
         rows=[properties(GATE_ROW, row, verdict=row.verdict.value) for row in gate.rows],

@@ -47,7 +47,13 @@ if TYPE_CHECKING:
     from nnapi_prof.partition import CurvePoint, ParallelPlan
 
 
-CONDITIONS = obj(precision=TEXT, mode=TEXT, threads=COUNT, cpus=TEXT)
+CONDITIONS = obj(
+    precision=TEXT,
+    mode=TEXT,
+    threads=COUNT,
+    cpus=TEXT,
+    sustained_s=described(COUNT, "for how long the device had been kept busy before"),
+)
 NOTES = described(array(TEXT), "what a reader should know, in sentences")
 TARGET = described(TEXT, f"{', '.join(TARGET_SPELLINGS[:-1])} or {TARGET_SPELLINGS[-1]}")
 UNIT = obj(

@@ -6,6 +6,7 @@ import itertools
 from dataclasses import dataclass, replace
 
 from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs.measurement import Statistic
 from nnapi_prof.device.protocol.actions import Timing
 
 
@@ -56,6 +57,8 @@ class RunOptions:
     """What one plan's process may use; None leaves it to the agent."""
     frames: int = 0
     """Frames of each way of running many at once; 0 runs none."""
+    statistic: Statistic = Statistic.MEDIAN
+    """What a plan's latency is of its runs, where one is chosen by it."""
     seed: int | None = None
     """Of random inputs; None: the model's bundled inputs, else always the same."""
 
@@ -82,7 +85,8 @@ class RunOptions:
             min_runs=runs if simulated else min(2 * rounds, runs),
             max_runs=runs,
             budget_ns=self.budget_ms * 1_000_000 // repeats,
-            cooldown_ms=round(self.cooldown_s * 1000),
+            # A busy phone is measured as hot as it is.
+            cooldown_ms=0 if self.conditions.sustained_s else round(self.cooldown_s * 1000),
             timeout_ms=self.timeout_s * 1000,
         )
 

@@ -19,22 +19,22 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 
 from nnapi_prof.bundle.bundle import Bundle
-from nnapi_prof.costs.measurement import quality_flags, steady
+from nnapi_prof.costs.measurement import Statistic, quality_flags, steady
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.actions import Groups, Source, Timing
 from nnapi_prof.device.protocol.request import RequestBuilder
 from nnapi_prof.device.protocol.results import ActionResult
 from nnapi_prof.execution.actions import Feed, PlanStage, build_action, stages_of
 from nnapi_prof.execution.options import RunOptions
+from nnapi_prof.execution.reference import busy_request, one_a_processor
 from nnapi_prof.graph.eager import all_values, to_memory
-from nnapi_prof.graph.plan import Engine, Plan
+from nnapi_prof.graph.plan import CPU, Engine, Plan
 from nnapi_prof.graph.program import Program
 
 NOISE = 0.02
@@ -57,6 +57,7 @@ class TimedPlan:
     flags: tuple[str, ...] = ()
     """What a reader should know before trusting the times, for people."""
     error: str | None = None
+    statistic: Statistic = Statistic.MEDIAN
 
     def total_ns(self) -> tuple[int, ...]:
         """End to end: the sum over stages, run by run."""
@@ -70,10 +71,10 @@ class TimedPlan:
         whole = self.error is None and len(first) == len(self.stage_total_ns) > 0
         return sum(first) if whole else None
 
-    def median_ns(self) -> float | None:
+    def latency_ns(self) -> float | None:
         """None where it failed or nothing of it runs on the device."""
         total = self.total_ns()
-        return statistics.median(total) if total else None
+        return self.statistic.of(total) if total else None
 
 
 def plan_key(plan: Plan) -> PlanKey:
@@ -114,6 +115,7 @@ def time_repeats(
     timings = options.timings(client.info().simulated)
     repeats = []
     for repeat, timing in enumerate(timings):
+        _keep_busy(client, plans, options)
         ordered = plans if repeat % 2 == 0 else plans[::-1]
         repeats.append(
             _time_once(
@@ -127,6 +129,17 @@ def time_repeats(
             )
         )
     return repeats
+
+
+def _keep_busy(client: AgentClient, plans: Sequence[Plan], options: RunOptions) -> None:
+    """Where the conditions say so, each processor of the plans, in turns."""
+    seconds = options.conditions.sustained_s
+    if not seconds:
+        return
+    targets = [s.target for plan in plans for s in plan.segments if s.target.engine != Engine.HOST]
+    request = busy_request(one_a_processor([CPU, *targets]), options.conditions, float(seconds))
+    for _ in client.run(request):
+        pass
 
 
 def together(repeats: Sequence[Mapping[PlanKey, TimedPlan]]) -> dict[PlanKey, TimedPlan]:
@@ -171,7 +184,9 @@ def _time_once(
     progress: Progress | None,
 ) -> dict[PlanKey, TimedPlan]:
     """One process for each distinct plan, all of them taking turns."""
-    distinct = {plan_key(plan): TimedPlan(plan) for plan in reversed(plans)}
+    distinct = {
+        plan_key(plan): TimedPlan(plan, statistic=options.statistic) for plan in reversed(plans)
+    }
     jobs: list[tuple[TimedPlan, int, PlanStage]] = []
     for timed in reversed(distinct.values()):
         for position, stage in enumerate(stages_of(timed.plan)):
@@ -264,7 +279,9 @@ def choose_measured(
     predicted = together(repeats[more:] or repeats)
     chosen = choose(bundle.plans, choosing, bundle.simulated)
     if not bundle.simulated:
-        plans = tuple(_as_run(plan, predicted[plan_key(plan)].median_ns()) for plan in bundle.plans)
+        plans = tuple(
+            _as_run(plan, predicted[plan_key(plan)].latency_ns()) for plan in bundle.plans
+        )
         bundle = dataclasses.replace(bundle, plans=plans)
     if chosen == 0:
         return bundle
@@ -278,7 +295,7 @@ def choose_measured(
 def _replaced(first: TimedPlan, winner: TimedPlan, simulated: bool) -> str:
     """Why the partitioner's own plan gave way, with what both took over all repeats."""
     unit = "ms (simulated)" if simulated else "ms"
-    planned_ns, ns = first.median_ns(), winner.median_ns()
+    planned_ns, ns = first.latency_ns(), winner.latency_ns()
     what = f"took {planned_ns / 1e6:.4g} {unit}" if planned_ns else f"failed ({first.error})"
     if ns is not None:
         what += f", {winner.plan.name} {ns / 1e6:.4g} {unit}"
@@ -309,15 +326,15 @@ def choose(plans: Sequence[Plan], repeats: Repeats, simulated: bool) -> int:
 
 
 def _ran(repeats: Repeats, plan: Plan) -> bool:
-    return all(repeat[plan_key(plan)].median_ns() for repeat in repeats)
+    return all(repeat[plan_key(plan)].latency_ns() for repeat in repeats)
 
 
 def _faster(repeats: Repeats, rival: Plan, plan: Plan, close: float) -> bool:
     """Whether ``rival`` is faster than ``plan`` by more than ``close``, and in every repeat."""
     gains = [
         math.log(
-            (repeat[plan_key(plan)].median_ns() or math.inf)
-            / (repeat[plan_key(rival)].median_ns() or math.inf)
+            (repeat[plan_key(plan)].latency_ns() or math.inf)
+            / (repeat[plan_key(rival)].latency_ns() or math.inf)
         )
         for repeat in repeats
     ]

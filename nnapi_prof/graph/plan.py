@@ -75,9 +75,10 @@ class TargetKind:
     """Fields of :class:`nnapi_prof.costs.conditions.Conditions` that concern it."""
 
 
-_ON_NNAPI = frozenset({"precision", "mode", "cpus"})
+_ON_BOTH = frozenset({"cpus", "sustained_s"})
+_ON_NNAPI = frozenset({"precision", "mode"}) | _ON_BOTH
 TARGET_KINDS: Mapping[Engine, TargetKind] = {
-    Engine.CPU: TargetKind("cpu", re.compile("cpu"), 0, frozenset({"threads", "cpus"})),
+    Engine.CPU: TargetKind("cpu", re.compile("cpu"), 0, _ON_BOTH | {"threads"}),
     Engine.HOST: TargetKind("host", re.compile("host"), None, _ON_NNAPI),
     Engine.NNAPI: TargetKind(
         "nnapi:ACCELERATOR/PREFERENCE",

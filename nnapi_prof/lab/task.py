@@ -16,6 +16,7 @@ from typing import Any
 from nnapi_prof.api.costs import profile
 from nnapi_prof.api.events import Listener, Progress
 from nnapi_prof.api.model import Model, load
+from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.find import open_device
 from nnapi_prof.device.protocol.results import device_fingerprint
 from nnapi_prof.errors import DeviceError, ModelFileError, NnapiProfError
@@ -126,9 +127,10 @@ def _on(phone: Phone, task: Task, cancelled: Callable[[], bool], began: float) -
             if cancelled():
                 raise Cancelled(f"{task.key}: the run was cancelled; what was measured is kept")
 
-        costs = profile(
-            model, client, costs=task.costs, listener=Listener(progress=progress), **task.options
-        )
+        # `lab profile` has opened it: where its server is away just now, it comes back.
+        store = stack.enter_context(CostStore(task.costs, patient=True))
+        listener = Listener(progress=progress)
+        costs = profile(model, client, costs=store, listener=listener, **task.options)
     outcome = costs.outcome
     assert outcome is not None
     return Answer(

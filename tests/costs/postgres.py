@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 
 import psycopg
@@ -58,6 +59,12 @@ class Server:
     def restart(self) -> None:
         """Every connection breaks, whatever it was at."""
         self._control("-m", "immediate", "stop")
+        self.start()
+
+    def pause(self, seconds: float) -> None:
+        """Stopped for so long."""
+        self._control("-m", "immediate", "stop")
+        time.sleep(seconds)
         self.start()
 
     def stop(self) -> None:

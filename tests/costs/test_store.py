@@ -87,7 +87,7 @@ def test_the_latest_row_of_a_key_wins_and_nothing_is_lost(anywhere: str) -> None
 def test_every_status_counts_as_measured(anywhere: str, status: Status) -> None:
     with CostStore(anywhere) as store:
         store.add(measurement(status=status, samples_ns=()))
-        key = Key("s", "nnapi:npu/fast", "float32", "sync", 1, "big", "7", "0.1")
+        key = Key("s", "nnapi:npu/fast", "float32", "sync", 1, "big", 0, "7", "0.1")
         assert store.have("phone") == {key}
         assert store.have("phone", ["other"]) == set()
         assert store.have("other phone") == set()

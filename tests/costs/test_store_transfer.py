@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from nnapi_prof.costs.conditions import CONDITIONAL, Conditions, Mode
-from nnapi_prof.costs.measurement import Kind, Measurement, Round, Status
+from nnapi_prof.costs.measurement import Kind, Measurement, Round, Statistic, Status
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.files import COLUMNS, FILE_COLUMNS, Imported, export, frame, import_
 from nnapi_prof.costs.store.schema import MEASUREMENTS
@@ -72,6 +72,7 @@ MEASURED = st.builds(
         st.sampled_from(list(Mode)),
         st.integers(1, 64),
         st.sampled_from(["big", "all", "0xf0"]),
+        st.integers(0, 3600),
     ),
     message=st.none() | TEXTS,
     samples_ns=several(NS, max_size=9),
@@ -112,6 +113,12 @@ MEASURED = st.builds(
     thermal_mc_before=st.none() | INT32,
     thermal_mc_after=st.none() | INT32,
     rss_peak_kb=st.none() | INT32,
+    skin_mc=st.none() | INT32,
+    battery_percent=st.none() | INT32,
+    charging=st.none() | st.booleans(),
+    load_percent=st.none() | INT32,
+    drift_percent=st.none() | INT32,
+    statistic=st.just(Statistic.MEDIAN),
     measured_at=st.datetimes().map(lambda moment: f"{moment.isoformat()}+00:00"),
 )
 

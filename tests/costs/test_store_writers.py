@@ -115,6 +115,17 @@ def test_a_server_that_restarts_is_waited_for(postgres: Server) -> None:
     assert signatures(where) == expected(3, 100)
 
 
+def test_a_server_that_is_away_is_waited_for_by_who_knows_it(postgres: Server) -> None:
+    where = postgres.empty()
+    CostStore(where).close()
+    away = threading.Thread(target=postgres.pause, args=(0.5,))
+    away.start()
+    time.sleep(0.3)
+    with CostStore(where, patient=True) as store:
+        assert store.rows() == []
+    away.join()
+
+
 def test_connections_that_the_server_ends_are_made_anew(postgres: Server) -> None:
     with CostStore(postgres.empty()) as store:
         for i in range(3):

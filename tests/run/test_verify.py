@@ -80,7 +80,7 @@ def errors_after_choosing(
         chosen = choose_measured(bundle(program, plans), program, None, RunOptions())  # type: ignore[arg-type]
         new.append(chosen.plan.predicted_ns / TRUE_NS - 1)
         pooled = together(repeats[:1])
-        old.append(min(pooled[plan_key(p)].median_ns() or 0.0 for p in plans) / TRUE_NS - 1)
+        old.append(min(pooled[plan_key(p)].latency_ns() or 0.0 for p in plans) / TRUE_NS - 1)
     return new, old
 
 
@@ -123,7 +123,7 @@ def test_a_plan_that_failed_once_is_not_taken() -> None:
     repeats = [ran(noise, (SPLIT, SINGLE), {"dp": 0.5}) for _ in range(2)]
     repeats[1][plan_key(SPLIT)].error = "crashed during execute"
     assert choose((SPLIT, SINGLE), repeats, simulated=False) == 1
-    assert together(repeats)[plan_key(SPLIT)].median_ns() is None
+    assert together(repeats)[plan_key(SPLIT)].latency_ns() is None
     repeats[0][plan_key(SINGLE)].error = "crashed during compile"
     assert choose((SPLIT, SINGLE), repeats, simulated=False) == 0
 

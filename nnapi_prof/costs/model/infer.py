@@ -47,7 +47,7 @@ def region_samples(
     unit_bytes = {unit.signature: cold_bytes(graph, (unit.index,)) for unit in graph.units}
     samples: dict[Target, list[RegionSample]] = defaultdict(list)
     for row in rows:
-        if row.usable and row.summary.median_ns > 0 and row.kind is not Kind.PLAN:
+        if row.usable and row.latency_ns > 0 and row.kind is not Kind.PLAN:
             through = sum(unit_bytes[member] for member in row.members)
             samples[row.target].append(
                 RegionSample(
@@ -56,7 +56,7 @@ def region_samples(
                     row.target.key,
                     row.input_bytes,
                     row.output_bytes,
-                    row.summary.median_ns,
+                    row.latency_ns,
                     through if through > CACHE_BYTES else 0,
                 )
             )

@@ -251,6 +251,6 @@ class ConversionCosts:
         points: dict[bool, list[tuple[int, float]]] = {True: [], False: []}
         for one in conversions:
             if one.signature in on_cpu:
-                ns = on_cpu[one.signature].summary.median_ns
+                ns = on_cpu[one.signature].latency_ns
                 points[one.to_int8].append((one.n_bytes, ns))
         return cls(ConversionLine.of(points[True]), ConversionLine.of(points[False]))

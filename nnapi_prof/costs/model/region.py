@@ -243,7 +243,7 @@ class CostModel(PricedTargets):
 
     def __post_init__(self) -> None:
         self._whole_ns = {
-            place: row.summary.median_ns if row.usable else math.inf
+            place: row.latency_ns if row.usable else math.inf
             for place, row in self._whole.items()
             if place[1] in self.fits
         }
@@ -300,8 +300,9 @@ class CostModel(PricedTargets):
         if whole_ns is not None:
             if not math.isfinite(whole_ns):
                 return None
-            of_median = self._whole[region, target].summary.sigma_of_median_ns
-            sigma = math.hypot(of_median, self.noise * whole_ns)
+            row = self._whole[region, target]
+            own = row.summary.sigma_of(row.statistic)
+            sigma = math.hypot(own, self.noise * whole_ns)
             return RegionCost(whole_ns, measured=True, sigma_ns=sigma)
         total = self.overhead(target) + self.boundary_ns(region, target)
         for unit in region:

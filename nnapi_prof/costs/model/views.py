@@ -261,7 +261,7 @@ def marginal(costs: UnitCosts, graph: UnitGraph, unit: int, target: Target) -> M
     if not isinstance(costs, CostModel | PrecisionCosts) or target not in costs.fits:
         return Marginal(ns)
     whole = costs.whole((unit,), target)
-    alone_ns = whole.summary.median_ns if whole is not None and whole.usable else None
+    alone_ns = whole.latency_ns if whole is not None and whole.usable else None
     sigma_ns = costs.unit_error(unit, target)
     return Marginal(ns, sigma_ns, alone_ns, costs.inferred(unit, target))
 

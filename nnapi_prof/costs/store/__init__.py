@@ -9,7 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
-from sqlalchemy import Column, Connection, Insert, Select, Table, delete, func, select
+from sqlalchemy import (
+    Column,
+    Connection,
+    Insert,
+    Select,
+    Table,
+    bindparam,
+    delete,
+    func,
+    select,
+    update,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 
 from nnapi_prof.costs.conditions import Conditions
@@ -49,11 +60,11 @@ class CostStore:
     a database of an older nnapi-prof becomes one of this. Several processes may write at once, and
     what another writer or a server's restart broke is tried again for half a minute. Raises
     CostError where the database cannot be opened, belongs to something else, or is newer than this
-    nnapi-prof.
+    nnapi-prof; ``patient`` waits for a server that was there before as a writer does.
     """
 
-    def __init__(self, url_or_path: str | Path | None = None) -> None:
-        self._database = Database(url_or_path)
+    def __init__(self, url_or_path: str | Path | None = None, patient: bool = False) -> None:
+        self._database = Database(url_or_path, patient)
         self.location = self._database.location
         """A file's path, or a URL without its password."""
         self._left_out: dict[int, str] = {}
@@ -102,6 +113,15 @@ class CostStore:
     def add_device(self, fingerprint: str, description: Mapping[str, Any], simulated: bool) -> None:
         """Remembers a device; nothing changes where it is known already."""
         self.add(devices=[DeviceRow(fingerprint, description, simulated, utc_now())])
+
+    def mark_drift(self, measurements: Iterable[Measurement], percent: int) -> None:
+        """Marks rows that :meth:`add` took, with their ``measured_at``, as of a drifting window."""
+        digests = [to_row(m, m.measured_at)["digest"] for m in measurements]
+        mark = update(MEASUREMENTS).where(MEASUREMENTS.c.digest == bindparam("of"))
+        rows = [{"of": each, "percent": percent} for each in digests]
+        if rows:
+            values = mark.values(drift_percent=bindparam("percent"))
+            self._database.write(lambda connection: connection.execute(values, rows))
 
     def transact(self, work: Callable[[Connection], T], *, writing: bool) -> T:
         """What ``work`` returns, all of it in one transaction; it may run several times."""

@@ -61,15 +61,16 @@ class Database:
     """A database with our tables, created or brought up to date.
 
     ``url_or_path`` as of :class:`~nnapi_prof.costs.store.CostStore`. Raises CostError where the
-    database cannot be opened, belongs to something else, or is newer than this nnapi-prof.
+    database cannot be opened, belongs to something else, or is newer than this nnapi-prof; of one
+    that was there before (``patient``) after it stayed away for :data:`RETRY_S`.
     """
 
-    def __init__(self, url_or_path: str | Path | None) -> None:
+    def __init__(self, url_or_path: str | Path | None, patient: bool = False) -> None:
         where = str(url_or_path) if url_or_path is not None else default_location()
         url = _url(where)
         self.is_sqlite = url.get_backend_name() == "sqlite"
         self.location = url.database or str(url) if self.is_sqlite else str(url)
-        self._open = False
+        self._expected = patient
         what = irregular(Path(self.location)) if self.is_sqlite else None
         if what is not None:
             raise CostError(
@@ -90,7 +91,7 @@ class Database:
             event.listen(self._engine, "connect", _set_up_sqlite)
         try:
             self._run("open", self._prepare)
-            self._open = True
+            self._expected = True
         except BaseException:
             self.close()
             raise
@@ -211,7 +212,7 @@ class Database:
         if state is not None:
             return state in _TRANSIENT or state.startswith("08")
         # No answer at all: of a server that was there before, it is expected back.
-        return self._open and (error.connection_invalidated or _is_operational(error))
+        return self._expected and (error.connection_invalidated or _is_operational(error))
 
     def _sentence(self, verb: str, error: DBAPIError) -> str:
         words = " ".join(str(error.orig).split())

@@ -282,6 +282,14 @@ def _to_6(connection: Connection) -> None:
         )
 
 
+def _to_7(connection: Connection) -> None:
+    """For how long the device had been busy, what it told of itself, and whether it drifted."""
+    numbers = ("skin_mc", "battery_percent", "load_percent", "drift_percent")
+    added = ("sustained_s INTEGER NOT NULL DEFAULT 0", "charging BOOLEAN")
+    for column in (*added, *(f"{name} INTEGER" for name in numbers)):
+        connection.exec_driver_sql(f"ALTER TABLE measurements ADD COLUMN {column}")
+
+
 class Migration(NamedTuple):
     """What makes version ``to`` of version ``to - 1``."""
 
@@ -297,6 +305,7 @@ MIGRATIONS = (
     Migration(4, _to_4),
     Migration(5, _to_5),
     Migration(6, _to_6, columns=False),
+    Migration(7, _to_7),
 )
 """In order; the last leads to :data:`~nnapi_prof.costs.store.schema.SCHEMA_VERSION`."""
 

@@ -24,7 +24,9 @@ _MAYBE_LISTS = ("alone_ns", "cpu_ns")
 """None where they are empty: those of what did not run side by side."""
 CONTENT = tuple(c.name for c in MEASUREMENTS.columns if c.name not in ("id", "digest"))
 """Columns that say something; the others are how the database finds a row."""
-_CONDITIONS = ("precision", "mode", "threads", "cpus")
+MARKS = ("drift_percent",)
+"""Columns that a row gets later, which is the same row then."""
+_CONDITIONS = ("precision", "mode", "threads", "cpus", "sustained_s")
 MAX_NS = 10**16
 """116 days: no latency is longer."""
 _TIMES = ("compile_ns", "first_ns")
@@ -32,7 +34,8 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = {
     **dict.fromkeys(
         ("signature", "kind", "label", "target", "precision", "mode", "cpus", "fingerprint",
          "driver_version", "agent_version", "status", "clock", "measured_at"), str),
-    **dict.fromkeys(("n_units", "n_operations", "threads", "input_bytes", "output_bytes"), int),
+    **dict.fromkeys(
+        ("n_units", "n_operations", "threads", "sustained_s", "input_bytes", "output_bytes"), int),
     "message": (str, type(None)),
     "memory": (str, type(None)),
     "beside": (str, type(None)),
@@ -40,7 +43,9 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = {
 }  # fmt: skip
 _SHOWN = ("label", "message", "driver_version", "agent_version", "memory", "cpu_mask", "clock")
 _FIELDS = tuple(
-    f.name for f in dataclasses.fields(Measurement) if f.name not in ("conditions", "rounds")
+    f.name
+    for f in dataclasses.fields(Measurement)
+    if f.name not in ("conditions", "rounds", "statistic")
 )
 
 
@@ -170,7 +175,7 @@ def rounds_of(row: Mapping[str, Any]) -> tuple[Round, ...]:
 
 def digest(row: Mapping[str, Any]) -> str:
     """SHA-256, in hex, of all a row says: the same for the same measurement, wherever it went."""
-    content = {name: row[name] for name in CONTENT}
+    content = {name: row[name] for name in CONTENT if name not in MARKS}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -205,6 +210,10 @@ class BadCell(ValueError):
         self.column = column
 
 
+_ABSENT = {"sustained_s": 0}
+"""What columns say where a file is older than they are."""
+
+
 def checked(row: Mapping[str, Any]) -> dict[str, Any]:
     """The row as the table takes it, without id and digest. Raises BadCell.
 
@@ -214,7 +223,7 @@ def checked(row: Mapping[str, Any]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name in CONTENT:
         column = MEASUREMENTS.c[name]
-        value = row.get(name)
+        value = row.get(name, _ABSENT.get(name))
         if isinstance(value, float) and math.isnan(value):
             value = None
         try:

@@ -22,7 +22,7 @@ from sqlalchemy import (
     Text,
 )
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 """Raised with every change that an older nnapi-prof could not read."""
 
 METADATA = MetaData()
@@ -49,7 +49,7 @@ MEASUREMENTS = Table(
     METADATA,
     _column("id", _ID, "order of arrival", key=True),
     _column("signature", String(96), "region_signature of what was run; of a unit, its own"),
-    _column("kind", String(8), "unit, chain, region, plan or beside"),
+    _column("kind", String(8), "unit, chain, region, plan, beside or anchor"),
     _column("label", Text, "for people: operation and shapes"),
     _column("members", JSON, "signatures of the units, in topological order"),
     _column("offsets", JSON, "places of the members after the first, in the model measured"),
@@ -60,6 +60,7 @@ MEASUREMENTS = Table(
     _column("mode", String(8), "of NNAPI: sync, burst or async"),
     _column("threads", Integer, "threads of the CPU engine"),
     _column("cpus", String(18), "affinity asked for: big, all or a mask in hex"),
+    _column("sustained_s", Integer, "seconds that the device had been kept busy before"),
     _column("fingerprint", String(96), "the device: key of the table devices"),
     _column(
         "driver_version", Text, "the accelerator's version; of auto, all of them; of cpu, empty"
@@ -106,8 +107,15 @@ MEASUREMENTS = Table(
     _column("thermal_mc_before", Integer, "thousandths of a degree Celsius, before", null=True),
     _column("thermal_mc_after", Integer, "thousandths of a degree Celsius, after", null=True),
     _column("rss_peak_kb", Integer, "peak resident memory of the action, KiB", null=True),
+    _column("skin_mc", Integer, "thousandths of a degree Celsius of the skin, before", null=True),
+    _column("battery_percent", Integer, "charge of the battery, before", null=True),
+    _column("charging", Boolean, "whether the device was on a charger, before", null=True),
+    _column("load_percent", Integer, "share of the CPUs that others kept busy, before", null=True),
+    _column(
+        "drift_percent", Integer, "how much longer a reference model took about then", null=True
+    ),
     _column("measured_at", String(32), "UTC, ISO 8601"),
-    _column("digest", String(64), "of all other columns but id: no row is there twice"),
+    _column("digest", String(64), "of all columns but id and drift: no row is there twice"),
     Index("measurements_by_device", "fingerprint", "signature"),
     Index("measurements_by_signature", "signature"),
     Index("measurements_by_time", "measured_at", postgresql_ops=IN_BYTES),

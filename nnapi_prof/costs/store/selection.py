@@ -31,7 +31,7 @@ from nnapi_prof.costs.store.schema import MEASUREMENTS
 from nnapi_prof.errors import UsageError, option
 from nnapi_prof.graph.plan import CPU, Engine
 
-SAME = ("fingerprint", "signature", "target", "precision", "mode", "threads", "cpus")
+SAME = ("fingerprint", "signature", "target", "precision", "mode", "threads", "cpus", "sustained_s")
 """Rows that agree in these measured the same; the newest tells what holds."""
 Columns = ReadOnlyColumnCollection[str, Any]
 """Of the table, or of another name of it."""

@@ -118,6 +118,11 @@ class Fields:
             )
         return (pair[0], pair[1]) if pair else (None, None)
 
+    def reading(self, name: str, low: int, high: int) -> int | None:
+        """A reading of a sensor; one beyond its range, as broken ones tell, is none."""
+        value = self.optional(name, int)
+        return None if value is None or not low <= value <= high else value
+
     def objects(self, name: str, read: Callable[[Fields], T]) -> tuple[T, ...]:
         values = self.optional(name, list) or []
         return tuple(read(Fields(v, f"{self._where}.{name}[{i}]")) for i, v in enumerate(values))

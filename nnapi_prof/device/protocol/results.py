@@ -224,6 +224,16 @@ class NnapiInfo:
     door: Door = Door.NNAPI
 
 
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """Of all CPUs, when ``agent info`` was asked; None where the device does not tell."""
+
+    cpu_khz: int | None = None
+    thermal_mc: int | None = None
+    """Of the hottest zone; the temperature of a simulated phone."""
+    throttled: bool | None = None
+
+
 @dataclass(frozen=True)
 class AgentInfo:
     """What ``agent info`` tells about a device."""
@@ -247,6 +257,7 @@ class AgentInfo:
     big_cores: str | None = None
     """Affinity mask of the cores with the highest clock rate, as hex text."""
     threads_max: int | None = None
+    readings: Readings = Readings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,6 +417,13 @@ def _door(word: str | None) -> Door:
         ) from error
 
 
+def _readings(line: Fields | None) -> Readings:
+    if line is None:  # of an agent from before there were any
+        return Readings()
+    khz, heat = line.reading("cpu_khz", 0, MAX_KHZ), line.reading("thermal_mc", *HEAT_MC)
+    return Readings(khz, heat, line.optional("throttled", bool))
+
+
 def _info(line: Fields) -> AgentInfo:
     nnapi = line.inner("nnapi")
     return AgentInfo(
@@ -431,6 +449,7 @@ def _info(line: Fields) -> AgentInfo:
         engines=line.lists_of_texts("engines"),
         big_cores=line.optional("big_cores", str),
         threads_max=line.optional_number("threads_max", MAX_INT32),
+        readings=_readings(line.optional_inner("readings")),
     )
 
 

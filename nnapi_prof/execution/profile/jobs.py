@@ -68,6 +68,7 @@ class Job:
             mode=own.mode.value,
             threads=own.threads,
             cpus=own.cpus,
+            sustained_s=own.sustained_s,
             driver_version=spec.driver_version,
             agent_version=agent_version,
         )

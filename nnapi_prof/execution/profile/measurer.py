@@ -16,22 +16,25 @@ from typing import TYPE_CHECKING, Protocol
 
 from nnapi_prof.convert.region import Region
 from nnapi_prof.costs.contention import beside_rows
-from nnapi_prof.costs.measurement import Key, Measurement
+from nnapi_prof.costs.measurement import DRIFTING, Key, Measurement
 from nnapi_prof.costs.model.quantised import EightBits
 from nnapi_prof.costs.store import CostStore
+from nnapi_prof.costs.store.rows import utc_now
 from nnapi_prof.device.protocol.actions import Groups, Source, Timing
 from nnapi_prof.device.protocol.request import Request, RequestBuilder
 from nnapi_prof.device.protocol.results import (
     ActionResult,
-    AgentInfo,
     Event,
     Start,
     description_of,
     device_fingerprint,
 )
+from nnapi_prof.device.state import DeviceState, Telling
 from nnapi_prof.execution.actions import build_action
 from nnapi_prof.execution.options import ActionOptions
+from nnapi_prof.execution.profile.anchors import AGAIN, Anchors, Window
 from nnapi_prof.execution.profile.cached_units import CachedUnits
+from nnapi_prof.execution.profile.guard import Guard
 from nnapi_prof.execution.profile.jobs import (
     Converter,
     Job,
@@ -79,6 +82,8 @@ INPUT_SEED = 1
 """Seed of the first input; the next ones count up, so that two inputs are not the same."""
 MAX_ACTIONS = 200
 """In one request; a request that fails as a whole costs no more than these."""
+WATCHED_ACTIONS = 24
+"""In one request where the device is looked at between them: some seconds."""
 MAX_WEIGHT_BYTES = 128 << 20
 """Weights that one request's models hold in this process's memory."""
 
@@ -92,14 +97,14 @@ class Prepared:
     refusals: list[tuple[Job, Measurement]] = field(default_factory=list)
 
 
-def batches(graph: UnitGraph, jobs: Sequence[Job]) -> Iterator[list[Job]]:
-    """Cuts jobs into requests, never between the alternatives of one region."""
+def batches(graph: UnitGraph, jobs: Sequence[Job], most: int = MAX_ACTIONS) -> Iterator[list[Job]]:
+    """Cuts jobs into requests of so many, never between the alternatives of one region."""
     batch: list[Job] = []
     weight = 0
     for region, group in itertools.groupby(jobs, key=lambda job: job.region):
         alternatives = list(group)
         size = sum(graph.units[index].constant_bytes for index in region)
-        full = len(batch) + len(alternatives) > MAX_ACTIONS or weight + size > MAX_WEIGHT_BYTES
+        full = len(batch) + len(alternatives) > most or weight + size > MAX_WEIGHT_BYTES
         if batch and full:
             yield batch
             batch, weight = [], 0
@@ -143,10 +148,9 @@ def prepare(
     return prepared
 
 
-class Client(Protocol):
+class Client(Telling, Protocol):
     """What profiling asks of a device; :class:`~nnapi_prof.device.agent.AgentClient` is one."""
 
-    def info(self) -> AgentInfo: ...
     def run(self, request: Request) -> Generator[Event, None, None]: ...
 
 
@@ -201,6 +205,11 @@ class Measurer:
         """Asked for, and known before this run."""
         self.later: Mapping[str, int] = {}
         """Phase -> measurements that are expected behind it."""
+        self._state = DeviceState()
+        self._guard = Guard(client, options, self.results, self.spending, self.report)
+        self._lasting = False
+        """The device went on drifting: nothing is measured again for that."""
+        self._anchors: Anchors[tuple[Job, Measurement]] = Anchors(self._guard.every_s)
         store.add_device(self.fingerprint, description_of(self.info), self.info.simulated)
 
     def measure(self, phase: str, jobs: Sequence[Job]) -> None:
@@ -218,9 +227,62 @@ class Measurer:
             self.have.add(job.key)
             self.report(phase, done, len(pending), region_label(self._graph, job.region))
 
-        for batch in batches(self._graph, pending):
+        self._measure_all(pending, stored)
+
+    def _measure_all(
+        self, jobs: Sequence[Job], stored: Callable[[Job], None], again: int = 0
+    ) -> None:
+        """In requests; before each the device is waited for, and watched where it is time."""
+        most = WATCHED_ACTIONS if self._guard.watched else MAX_ACTIONS
+        for batch in batches(self._graph, jobs, most):
+            if self._anchors.open and self._anchors.due:
+                self._anchor(again)  # before a hot device is waited for
+            self._state = self._guard.before()
+            if self._guard.every_s and again != self._anchors.again:
+                self._anchor(again)
             self._measure_batch(batch, stored)
+            self._guard.after()
             self._converter.forget()
+
+    def settle(self) -> bool:
+        """Ends the window that is open, and measures again what was measured while the device
+        drifted. Whether there was any."""
+        if not self._anchors.open:
+            return False
+        before = self.n_measured
+        self._anchor(0)
+        return self.n_measured > before
+
+    def _anchor(self, again: int) -> None:
+        """Runs the reference, which ends a window; windows that drift are marked, and what was
+        measured in them is measured again."""
+        anchor = self._guard.anchor()
+        self._store.add(*self._guard.rows(anchor, self.fingerprint))
+        self._anchors.add(anchor, again)
+        for window, drift in list(self._anchors.drifting()):
+            self._again(window, drift)
+
+    def _again(self, window: Window[tuple[Job, Measurement]], drift: float) -> None:
+        with self.spending("store"):
+            self._store.mark_drift((row for _, row in window.items), round(100 * drift))
+        self._lasting |= window.again >= AGAIN
+        if self._lasting:
+            self.doubts[DRIFTING] += len(window.items)
+            return
+        self._guard.rest(self._anchors.settled)
+        jobs = [job for job, _ in window.items]
+        self.have.difference_update(job.key for job in jobs)
+        phase, done = f"again after a drift of {drift:.0%}", 0
+        self.report(phase, done, len(jobs), "")
+
+        def stored(job: Job) -> None:
+            nonlocal done
+            done += 1
+            self.have.add(job.key)
+            self.report(phase, done, len(jobs), region_label(self._graph, job.region))
+
+        self._measure_all(jobs, stored, window.again + 1)
+        self._anchor(0)
 
     def note_reused(self, jobs: Iterable[Job]) -> None:
         self.reused.update(job.key for job in jobs if job.key in self._before)
@@ -252,6 +314,8 @@ class Measurer:
                 job, converted = prepared.sent.pop(result.action)
                 simulated = self.info.simulated
                 row = measured(job, self._graph, self.fingerprint, simulated, converted, result)
+                row = replace(row, measured_at=utc_now(), **self._state.columns)
+                self._anchors.measured((asked[job.key], row))
                 self.keep([(asked[job.key], row)])
                 stored(asked[job.key])
 

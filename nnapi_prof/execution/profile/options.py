@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.device.protocol.actions import Timing
+from nnapi_prof.execution.gates import Gates
 from nnapi_prof.graph.plan import Plan, Preference
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ class ProfileOptions:
     """Measure how CPU and accelerators slow each other down, too."""
     beside_s: float = 0.0
     """And keep each pair busy for so long."""
+    gates: Gates = Gates()
+    """What the device must be like before something is measured, and how it is watched."""
     every_preference: bool = False
     """Measure every unit under every preference, even where a sample shows nothing to be had."""
 
@@ -75,7 +78,8 @@ class ProfileOptions:
             min_runs=least,
             max_runs=most,
             budget_ns=round(self.budget_ms * 1e6),
-            cooldown_ms=round(self.cooldown_s * 1e3),
+            # A busy phone is measured as hot as it is.
+            cooldown_ms=0 if self.conditions.sustained_s else round(self.cooldown_s * 1e3),
             timeout_ms=max(1, round(self.timeout_s * 1e3)),
         )
 

@@ -278,6 +278,7 @@ class Session:
     def _settle(self, named: set[UnitSet]) -> tuple[CostModel, Chosen]:
         """Measures regions of the plan of least latency until it stands, then the baselines';
         ``named`` are those that were, so far."""
+        self.measurer.settle()
         costs = self.fit(named)
         chosen = self._choose(costs)
         turns_of_baselines = 0
@@ -291,6 +292,10 @@ class Session:
                 jobs = self._segment_jobs(s for plan in others for s in unknown(plan, costs))
                 if not jobs or turns_of_baselines == MAX_TURNS_OF_BASELINES:
                     if self._reopen(chosen.plan):
+                        costs = self.fit(named)
+                        chosen = self._choose(costs)
+                        continue
+                    if self.measurer.settle():
                         costs = self.fit(named)
                         chosen = self._choose(costs)
                         continue

@@ -1,0 +1,94 @@
+"""What a device must be like before something is measured on it, and waiting until it is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nnapi_prof.device.state import DeviceState, Telling, read_state
+from nnapi_prof.errors import DeviceError
+
+LOOK_S = 2.0
+"""Between two looks at a device that is waited for; ..."""
+LOOK_SIMULATED_S = 0.2
+"""... at a simulated one."""
+
+Waiting = Callable[[str, float, float], None]
+"""Called while a device is waited for: with what for, the seconds gone, and the most there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gates:
+    """What is asked of a device before each request of measurements; by default nothing."""
+
+    max_temp_c: float | None = None
+    """Degrees Celsius of its skin (:attr:`DeviceState.skin_mc`); and no clock held down."""
+    min_battery: int | None = None
+    """Percent, unless it is on a charger."""
+    max_load: int | None = None
+    """Percent of all CPUs that others keep busy."""
+    wait_s: float = 600.0
+    """How long a device is waited for, each time, before that is an error."""
+    anchor_s: float | None = None
+    """Between two runs of the reference model, which show whether the device drifts; 0 runs none.
+    None: :data:`~nnapi_prof.execution.profile.anchors.USUAL_S` on a phone, 0 elsewhere."""
+
+    @property
+    def asked(self) -> bool:
+        """Whether anything is asked."""
+        return (self.max_temp_c, self.min_battery, self.max_load) != (None, None, None)
+
+    def reasons(self, state: DeviceState) -> list[str]:
+        """What stands in the way, each as half a sentence. What a device does not tell does not."""
+        reasons = []
+        if self.max_temp_c is not None:
+            if state.skin_mc is not None and state.skin_mc > self.max_temp_c * 1000:
+                heat = f"{state.skin_mc / 1000:.1f} °C, {self.max_temp_c:g} at most"
+                reasons.append(f"{state.sensor} at {heat}")
+            if state.held_cores:
+                reasons.append(f"{state.held_cores} cores held below their clock")
+            elif state.throttled:
+                reasons.append("held back by heat")
+        charge = state.battery_percent
+        if self.min_battery is not None and charge is not None and not state.charging:
+            if charge < self.min_battery:
+                reasons.append(f"battery at {charge} %, {self.min_battery} at least or a charger")
+            elif state.saver:
+                reasons.append("battery saver on")
+        if self.max_load is not None and (state.load_percent or 0) > self.max_load:
+            reasons.append(f"others keep {state.load_percent} % busy, {self.max_load} at most")
+        return reasons
+
+    def untold(self, state: DeviceState) -> list[str]:
+        """What is asked for and not told, each as the end of a sentence."""
+        pairs = (
+            (self.max_temp_c, state.skin_mc, "its temperature"),
+            (self.min_battery, state.battery_percent, "its battery"),
+            (self.max_load, state.load_percent, "other load"),
+        )
+        return [what for asked, told, what in pairs if asked is not None and told is None]
+
+
+def await_ready(client: Telling, gates: Gates, waiting: Waiting) -> DeviceState:
+    """Waits until a device is as the gates ask, and says what it is like then.
+
+    Raises DeviceError where it is not after ``gates.wait_s``.
+    """
+    began = time.monotonic()
+    pause_s = LOOK_SIMULATED_S if client.info().simulated else LOOK_S
+    while True:
+        state = read_state(client)
+        reasons = gates.reasons(state)
+        if not reasons:
+            return state
+        gone = time.monotonic() - began
+        words = ", ".join(reasons)
+        if gone >= gates.wait_s:
+            raise DeviceError(
+                f"{client.serial} is not fit to be measured after {gone:.0f} s of waiting: {words};"
+                " let it cool, charge it or end what else it does, or ask less of it",
+                client.serial,
+            )
+        waiting(words, gone, gates.wait_s)
+        time.sleep(min(pause_s, max(gates.wait_s - gone, 0.01)))

@@ -1,0 +1,203 @@
+"""What a device must be like before it is measured; anchors, drift and a busy phone, on simulated
+phones whose heat outlives a process."""
+
+from __future__ import annotations
+
+import functools
+import json
+import struct
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import nnapi_prof as nnp
+from nnapi_prof.costs.measurement import DRIFTING, Kind, Measurement
+from nnapi_prof.costs.store import CostStore
+from nnapi_prof.costs.store.selection import Selection
+from nnapi_prof.device.state import DeviceState, parse_state
+from nnapi_prof.errors import DeviceError
+from nnapi_prof.execution.gates import Gates
+from tests.conftest import PHONES
+
+ANDROID = """\
+IsStatusOverride: false
+Thermal Status: 1
+Cached temperatures:
+ Temperature{mValue=29.0, mType=3, mName=skin, mStatus=0}
+Current temperatures from HAL:
+ Temperature{mValue=51.2, mType=0, mName=cpu0, mStatus=0}
+ Temperature{mValue=38.4, mType=3, mName=skin, mStatus=1}
+Current Battery Service state:
+  AC powered: false
+  USB powered: true
+  level: 87
+  temperature: 312
+saver=0
+clock 1800000 1800000
+clock 2000000 2400000
+cpu  100 0 100 700 100 0 0 0 0 0
+cpu  150 0 130 760 100 10 0 0 0 0
+"""
+LINUX = "zone x86_pkg_temp 45000\nzone acpitz 27800\nzone off -40000\nsupply 64 Discharging\n"
+AMBIENT_C = 25
+HOT_C = 40
+
+
+def test_what_android_tells() -> None:
+    assert parse_state(ANDROID) == DeviceState(
+        skin_mc=38_400,
+        sensor="skin",
+        thermal_status=1,
+        held_cores=1,
+        throttled=True,
+        battery_percent=87,
+        battery_mc=31_200,
+        charging=True,
+        saver=False,
+        load_percent=60,
+    )
+
+
+def test_what_others_tell() -> None:
+    told = parse_state(LINUX)
+    assert (told.skin_mc, told.sensor) == (45_000, "hottest zone")
+    assert (told.battery_percent, told.charging) == (64, False)
+    assert parse_state("level: 5\ntemperature: 301\n").sensor == "battery"
+    assert parse_state("no words of ours") == DeviceState()
+
+
+@pytest.mark.parametrize(
+    ("gates", "reasons"),
+    [
+        (Gates(), []),
+        (Gates(max_temp_c=50), ["1 cores held below their clock"]),
+        (Gates(max_temp_c=38), ["skin at 38.4 °C, 38 at most", "1 cores held below their clock"]),
+        (Gates(min_battery=90), []),  # it is on a charger
+        (Gates(max_load=50), ["others keep 60 % busy, 50 at most"]),
+        (Gates(max_load=60), []),
+    ],
+)
+def test_reasons(gates: Gates, reasons: list[str]) -> None:
+    assert gates.reasons(parse_state(ANDROID)) == reasons
+    low = DeviceState(battery_percent=12, charging=False)
+    assert bool(Gates(min_battery=20).reasons(low)) and not Gates(min_battery=10).reasons(low)
+
+
+@pytest.fixture
+def body(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "body"
+    monkeypatch.setenv("NNAPI_EMULATOR_BODY", str(path))
+    return path
+
+
+def phone_in(folder: Path, heat_c: float = 0, tau_s: float = 1) -> str:
+    """A simulated phone that is half as fast above HOT_C; what is busy heats it by ``heat_c``."""
+
+    def constant(value: float, unit: str) -> dict[str, Any]:
+        return {"value": value, "unit": unit, "origin": "of this test"}
+
+    described = json.loads((PHONES / "npu-phone.json").read_text())
+    described["thermal"] = {
+        "ambient": constant(AMBIENT_C, "degC"),
+        "time_constant": constant(tau_s, "s"),
+        "throttle": [{"above": constant(HOT_C, "degC"), "factor": constant(2, "ratio")}],
+    }
+    for unit in (described["cpu"], *described["accelerators"]):
+        unit["heat"] = constant(heat_c, "degC")
+    path = folder / f"phone{heat_c:g}.json"
+    path.write_text(json.dumps(described))
+    return f"sim:{path}"
+
+
+def heat(body: Path, degrees: float) -> None:
+    """As if somebody had just used the phone."""
+    body.touch()
+    with body.open("r+b") as file:  # in place: the phone's processes have it mapped
+        file.write(struct.pack("<dQ", degrees, time.time_ns()))
+
+
+@functools.cache
+def small_model() -> nnp.Model:
+    torch.manual_seed(1)
+    module = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 1)).eval()
+    return nnp.load(torch.export.export(module, (torch.zeros(1, 3, 16, 16),)))
+
+
+def profiled(costs: Path, phone: str, **options: Any) -> nnp.Costs:
+    return nnp.profile(
+        small_model(), phone, costs=costs, preferences=["fast"], refine=False, runs=5, **options
+    )
+
+
+def rows(costs: Path, *kinds: Kind) -> list[Measurement]:
+    with CostStore(costs) as store:
+        return store.select(Selection(newest=True, kinds=kinds or (Kind.UNIT, Kind.CHAIN)))
+
+
+def times(measurements: list[Measurement]) -> list[tuple[object, ...]]:
+    return sorted((m.signature, m.target.key, m.samples_ns) for m in measurements)
+
+
+def test_a_hot_phone_is_waited_for(tmp_path: Path, body: Path) -> None:
+    phone = phone_in(tmp_path)
+    small_model()
+    heat(body, 900)
+    with pytest.raises(DeviceError, match=r"after 0 s of waiting: simulated phone at \d+\.\d °C"):
+        profiled(tmp_path / "none.sqlite", phone, max_temp_c=60, wait_s=0)
+    heat(body, 900)
+    told: list[nnp.Progress] = []
+    costs = profiled(tmp_path / "a.sqlite", phone, max_temp_c=60, progress=told.append)
+    assert costs.outcome is not None and costs.outcome.spent_s["wait"] > 0.3
+    waits = [each for each in told if each.phase == "waiting for the device"]
+    assert waits and "60 at most" in waits[0].label
+    measured = [row for row in rows(tmp_path / "a.sqlite") if row.usable]
+    assert measured and all(row.skin_mc is not None and row.skin_mc <= 60_000 for row in measured)
+
+
+def test_what_drifts_is_marked_and_measured_again(tmp_path: Path, body: Path) -> None:
+    phone, calm = phone_in(tmp_path), tmp_path / "calm.sqlite"
+    profiled(calm, phone)
+    drifting, used = tmp_path / "drifting.sqlite", []
+
+    def use(progress: nnp.Progress) -> None:
+        if progress.phase == "trial" and progress.done and not used:
+            used.append(progress.done)
+            heat(body, 300)
+
+    # Without the agent's own waiting for hot phones, which would repeat these rounds.
+    limits: dict[str, Any] = {"anchor_s": 0.001, "max_temp_c": HOT_C - 1, "cooldown_s": 0}
+    costs = profiled(drifting, phone, progress=use, **limits)
+    assert used and costs.outcome is not None and costs.outcome.spent_s["anchor"] > 0
+    assert DRIFTING not in costs.outcome.doubts
+    assert times(rows(calm)) == times(rows(drifting))
+    with CostStore(drifting) as store:
+        every = store.select(Selection())
+    marked = [row for row in every if row.drift_percent is not None]
+    assert marked and all(row.drift_percent > 50 for row in marked)  # type: ignore[operator]
+    assert all(DRIFTING in row.flags for row in marked)
+    anchors = rows(drifting, Kind.ANCHOR)
+    assert {row.target.key.partition(":")[0] for row in anchors} == {"cpu", "nnapi"}
+    assert all(row.simulated and len(row.samples_ns) == 25 for row in anchors)
+
+
+def test_a_busy_phone(tmp_path: Path, body: Path) -> None:
+    phone, table = phone_in(tmp_path, heat_c=200, tau_s=10), tmp_path / "a.sqlite"
+    profiled(table, phone, sustained=20)
+    body.unlink()
+    profiled(table, phone)
+    every = rows(table)
+    medians = {
+        seconds: [
+            m.summary.median_ns
+            for m in sorted(every, key=lambda m: (m.signature, m.target.key))
+            if m.usable and m.target.key == "cpu" and m.conditions.sustained_s == seconds
+        ]
+        for seconds in (0, 20)
+    }
+    assert len(medians[0]) == len(medians[20]) > 2
+    ratios = [b / a for a, b in zip(medians[0], medians[20], strict=True)]
+    assert all(1.8 < ratio < 2.2 for ratio in ratios), ratios
