@@ -1,4 +1,4 @@
-"""A lab's other ends: PostgreSQL for its table, a real adbd for a phone, another host that has it."""
+"""A lab's other ends: PostgreSQL for its table, a real adbd, another host that has the phone."""
 
 from __future__ import annotations
 
