@@ -15,9 +15,11 @@ import click
 from nnapi_prof.cli.command import Group
 from nnapi_prof.cli.options import (
     HELP,
+    MODELS,
     common_options,
     conditions_options,
     costs_option,
+    files,
     gate_options,
     input_option,
 )
@@ -163,6 +165,7 @@ def _shelf(serials: Sequence[str]) -> list[Phone]:
     nargs=-1,
     required=True,
     type=click.Path(path_type=Path),
+    shell_complete=files(MODELS),
 )
 def profile(
     scheduler: str | None,

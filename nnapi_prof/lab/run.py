@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from nnapi_prof.errors import ModelFileError
 from nnapi_prof.lab import cluster
 from nnapi_prof.lab.cluster import PREFIX, LabError
 from nnapi_prof.lab.phones import Phone
@@ -69,7 +70,10 @@ def jobs_of(
     options: Mapping[str, Any],
 ) -> list[Job]:
     """A job for each model x phone; phones of one fingerprint share their measurements, and are
-    measured once."""
+    measured once. Raises ModelFileError where a model does not exist."""
+    for model in models:
+        if not model.is_file():
+            raise ModelFileError(f"{model} is not a file: name models, .pt or .pt2")
     kinds = {phone.fingerprint: phone for phone in phones}
     return [
         Job(

@@ -83,7 +83,7 @@ def measured(
     costs: Path,
     show: Callable[[Sequence[Job]], None] = lambda _: None,
     notes: list[str] | None = None,
-    patience_s: float = 60.0,
+    patience_s: float = 300.0,
 ) -> Outcome:
     jobs = jobs_of(cluster.new_run(), lab.models, phones, str(costs), (), OPTIONS)
     words = [] if notes is None else notes
