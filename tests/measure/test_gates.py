@@ -146,14 +146,14 @@ def test_a_hot_phone_is_waited_for(tmp_path: Path, body: Path) -> None:
     phone = phone_in(tmp_path)
     small_model()
     heat(body, 900)
-    with pytest.raises(DeviceError, match=r"after 0 s of waiting: simulated phone at \d+\.\d °C"):
+    with pytest.raises(DeviceError, match="is not fit to be measured after 0 s of waiting: "):
         profiled(tmp_path / "none.sqlite", phone, max_temp_c=60, wait_s=0)
     heat(body, 900)
     told: list[nnp.Progress] = []
     costs = profiled(tmp_path / "a.sqlite", phone, max_temp_c=60, progress=told.append)
     assert costs.outcome is not None and costs.outcome.spent_s["wait"] > 0.3
     waits = [each for each in told if each.phase == "waiting for the device"]
-    assert waits and "60 at most" in waits[0].label
+    assert waits and any(why in waits[0].label for why in ("60 at most", "held back by heat"))
     measured = [row for row in rows(tmp_path / "a.sqlite") if row.usable]
     assert measured and all(row.skin_mc is not None and row.skin_mc <= 60_000 for row in measured)
 
