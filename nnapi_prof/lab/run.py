@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nnapi_prof.errors import ModelFileError
 from nnapi_prof.lab import cluster
 from nnapi_prof.lab.cluster import PREFIX, LabError
 from nnapi_prof.lab.phones import Phone
@@ -70,10 +69,7 @@ def jobs_of(
     options: Mapping[str, Any],
 ) -> list[Job]:
     """A job for each model x phone; phones of one fingerprint share their measurements, and are
-    measured once. Raises ModelFileError where a model does not exist."""
-    for model in models:
-        if not model.is_file():
-            raise ModelFileError(f"{model} is not a file: name models, .pt or .pt2")
+    measured once. Raises ModelFileError where a model cannot be read."""
     kinds = {phone.fingerprint: phone for phone in phones}
     return [
         Job(
