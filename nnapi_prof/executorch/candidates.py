@@ -22,6 +22,7 @@ PORTABLE = "portable"
 NNAPI = "nnapi"
 LIST_ORDER = "list-order"
 _NAME = re.compile(r"[\w.-]+")
+_NO_NAME = re.compile(r"[^\w.-]+")
 _WHEEL = {
     "vulkan": "executorch.backends.vulkan.partitioner.vulkan_partitioner:VulkanPartitioner",
     "xnnpack": "executorch.backends.xnnpack.partition.xnnpack_partitioner:XnnpackPartitioner",
@@ -80,7 +81,7 @@ def region_candidates(partitioners: Mapping[str, Partitioner]) -> tuple[Candidat
         if isinstance(partitioner, NnapiPartitioner):
             targets = _one_each(partitioner.targets())
             for target, level in targets:
-                own = name if len(targets) == 1 else f"{name}-{target.accelerator}"
+                own = name if len(targets) == 1 else _of(name, target)
                 candidates.append(Candidate(own, partitioner.on(target, level)))
         else:
             candidates.append(Candidate(name, partitioner))
@@ -135,10 +136,14 @@ def _accelerators(device: str, listener: Listener) -> dict[str, Partitioner]:
         raise UsageError(f"{device} has no accelerator of NNAPI's: leave {NNAPI} out")
     if len(places) == 1:
         return {NNAPI: NnapiPartitioner(places[0][0], level=places[0][1])}
-    return {
-        f"{NNAPI}-{target.accelerator}": NnapiPartitioner(target, level=level)
-        for target, level in places
-    }
+    return {_of(NNAPI, target): NnapiPartitioner(target, level=level) for target, level in places}
+
+
+def _of(name: str, target: Target) -> str:
+    """``nnapi-ACCELERATOR``; the accelerator alone where it is called so already. What a name
+    cannot have becomes a dash."""
+    accelerator = _NO_NAME.sub("-", target.accelerator or "")
+    return accelerator if accelerator.startswith(name) else f"{name}-{accelerator}"
 
 
 def _imported(name: str, place: str) -> Partitioner:

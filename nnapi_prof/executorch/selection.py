@@ -109,7 +109,7 @@ def choose(
         try:
             files.add_baselines(partitioners, listener)
             notes += search.run()
-            if search.plan is not None and len(search.plan.segments) > 1:
+            if search.plan is not None and not files.has(search.plan):
                 with listener.working("putting the plan together"):
                     files.add_plan(search.plan, search.candidates)
             with listener.working("running the files in turns"):

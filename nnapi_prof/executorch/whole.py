@@ -94,6 +94,11 @@ class WholeFiles:
             self._times.add_baseline(target_of(name), timing)
         listener.progress(Progress(LOWERING, len(each), len(each), ""))
 
+    def has(self, plan: Plan) -> bool:
+        """Whether a baseline's file is this plan's: one segment on the same target, or none."""
+        places = {file.plan.segments[0].target for file in self.files}
+        return not plan.segments or (len(plan.segments) == 1 and plan.segments[0].target in places)
+
     def add_plan(self, plan: Plan, candidates: Sequence[Candidate]) -> None:
         """A plan's segments, each through its candidate, as one file."""
         by_target = {candidate.target: candidate for candidate in candidates}

@@ -27,7 +27,7 @@ from nnapi_prof.executorch.aot import (
     PreprocessResult,
     XnnpackPartitioner,
 )
-from nnapi_prof.executorch.candidates import named
+from nnapi_prof.executorch.candidates import named, region_candidates
 from nnapi_prof.executorch.compose import Part, composed
 from nnapi_prof.executorch.regions import (
     NotLowered,
@@ -216,3 +216,16 @@ def test_convert_chooses_and_says_so(program, tmp_path):
 def test_options_that_do_not_go_together(tmp_path, options, words):
     done = CliRunner().invoke(cli, ["convert", *options, str(tmp_path / "small.pt2")])
     assert isinstance(done.exception, UsageError) and words in str(done.exception)
+
+
+def test_accelerators_of_costs_are_candidates_of_their_own(picture_model):
+    model = nnapi_prof.load(picture_model)
+    costs = nnapi_prof.estimate(model, "npu-phone")
+    several = region_candidates({"ours": NnapiPartitioner(costs, priority="low")})
+    names = [candidate.name for candidate in several]
+    assert names[-1] == "portable" and "ours-sim-npu" in names
+    assert all(name.startswith("ours-") for name in names[:-1])
+    one = region_candidates({"ours": NnapiPartitioner("nnapi:sim-npu/fast")})
+    assert [candidate.name for candidate in one] == ["ours", "portable"]
+    with pytest.raises(UsageError, match="no accelerator"):
+        NnapiPartitioner("cpu")
