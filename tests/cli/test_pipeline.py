@@ -17,12 +17,13 @@ from tests.cli.common import INPUT, Profiled
 OWN = {
     "profile": set[str](),
     "partition": {"output", "no_verify", "estimate"},
-    "go": {"output", "open_it"},
+    "go": {"output", "open_it", "batch"},
     "run": {"no_baselines", "against"},
     "estimate": set[str](),
     "calibrate": {"output"},
 }
-"""Options that are none: where a file goes, what is shown, a flag that takes an argument back."""
+"""Options that are none: where a file goes, what is shown, several calls, a flag that takes an
+argument back."""
 OF_DEVICE = {"nnapi_library"}
 """Parts of the device's name in Python: ``device="SERIAL,library=PATH"``."""
 RENAMED = {"device_spec": "device", "stated": "sizes", "fingerprint": "device"}
