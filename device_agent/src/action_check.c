@@ -142,8 +142,8 @@ static enum np_status check_beside(const struct np_action *action, struct np_mes
   for (uint32_t s = 0; s < n; s++) {
     const struct np_segment *segment = &action->segments[s];
     if (segment->engine == NP_ENGINE_NNAPI && segment->accelerator == NP_NONE) {
-      np_message_set(why, "segment %u: NNAPI's own choice is no processor to run side by side on",
-                     s);
+      np_message_set(why,
+                     "segment %u: NNAPI's own choice is not a processor to run side by side on", s);
       return NP_BAD_REQUEST;
     }
     for (uint32_t o = 0; o < s; o++) {
