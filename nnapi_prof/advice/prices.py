@@ -34,6 +34,9 @@ DEARER = {
 }
 """Kind -> times a convolution's ns for each multiply-accumulate, where none of it was measured: of
 the GPUs of ``costs/data`` between 2 and 4, 1 and 11, 0.9 and 1; the last is assumed."""
+MOVING = 1.3
+"""What takes at most so many times what its bytes take says nothing of multiply-accumulates: a
+convolution to few channels, say, which would make all of its kind as slow for each."""
 MOST_FACTOR = 4.0
 """A kind's own factor is at most this, either way."""
 
@@ -57,14 +60,21 @@ class WorkPrices:
         """The same without what is special of its kind."""
         computing = 0.0
         if work.kind in WEIGHTED and self.ns_per_mac:
-            rates = [ns / _dearer(rate) for rate, ns in self.ns_per_mac.items()]
+            kind = _kind(work.rate)
+            own = {rate: ns for rate, ns in self.ns_per_mac.items() if _kind(rate) == kind}
+            rates = [ns / _dearer(rate) for rate, ns in (own or self.ns_per_mac).items()]
             usual = statistics.median(rates) * _dearer(work.rate)
             computing = work.macs * self.ns_per_mac.get(work.rate, usual)
         return self.operation_ns + max(work.moved * self.ns_per_byte, computing)
 
 
+def _kind(rate: str) -> str:
+    """``CONV_2D`` of ``CONV_2D 1x1/quant8``."""
+    return rate.partition("/")[0].partition(" ")[0]
+
+
 def _dearer(rate: str) -> float:
-    return DEARER.get(rate.partition("/")[0], 1.0)
+    return DEARER.get(_kind(rate), 1.0)
 
 
 def fit_prices(samples: Sequence[tuple[Work, float]]) -> WorkPrices | None:
@@ -73,20 +83,42 @@ def fit_prices(samples: Sequence[tuple[Work, float]]) -> WorkPrices | None:
     if len(samples) < FEWEST:
         return None
     operation_ns, ns_per_byte = _light(samples)
-    rates: dict[str, list[float]] = defaultdict(list)
-    for work, ns in samples:
-        if work.kind in WEIGHTED and work.macs > 0:
-            rates[work.rate].append(max(ns - operation_ns, 0.1 * ns) / work.macs)
-    ns_per_mac = {rate: statistics.median(own) for rate, own in rates.items()}
+    rates: dict[str, list[tuple[float, int]]] = defaultdict(list)
+    weighted = [(work, ns) for work, ns in samples if work.kind in WEIGHTED and work.macs > 0]
+    moving = [
+        (work, ns)
+        for work, ns in weighted
+        if ns - operation_ns <= MOVING * work.moved * ns_per_byte
+    ]
+    if len(moving) == len(weighted):
+        moving = []
+    for work, ns in weighted:
+        if (work, ns) not in moving:
+            computing = max(ns - operation_ns, 0.1 * ns)
+            rates[work.rate].append((computing / work.macs, work.macs))
+    ns_per_mac = {rate: _weighted_median(own) for rate, own in rates.items()}
     prices = WorkPrices(operation_ns, ns_per_byte, ns_per_mac, {})
     ratios: dict[str, list[float]] = defaultdict(list)
     for work, ns in samples:
+        if (work, ns) in moving:
+            continue
         ratios[work.rate].append((ns + NOISE_NS) / (prices.usual_ns(work) + NOISE_NS))
     factors = {
         rate: min(max(statistics.median(own), 1 / MOST_FACTOR), MOST_FACTOR)
         for rate, own in ratios.items()
     }
     return WorkPrices(operation_ns, ns_per_byte, ns_per_mac, factors)
+
+
+def _weighted_median(pairs: Sequence[tuple[float, int]]) -> float:
+    """Of values with weights: the large tell more of a rate than the small."""
+    ordered = sorted(pairs)
+    whole, weight = sum(own for _, own in ordered), 0
+    for value, own in ordered:
+        weight += own
+        if 2 * weight >= whole:
+            return value
+    raise ValueError("no values: a rate has at least one sample")
 
 
 def _light(samples: Sequence[tuple[Work, float]]) -> tuple[float, float]:
