@@ -83,7 +83,7 @@ def fit_prices(samples: Sequence[tuple[Work, float]]) -> WorkPrices | None:
     if len(samples) < FEWEST:
         return None
     operation_ns, ns_per_byte = _light(samples)
-    rates: dict[str, list[tuple[float, int]]] = defaultdict(list)
+    rates: dict[str, list[tuple[float, float]]] = defaultdict(list)
     weighted = [(work, ns) for work, ns in samples if work.kind in WEIGHTED and work.macs > 0]
     moving = [
         (work, ns)
@@ -110,10 +110,10 @@ def fit_prices(samples: Sequence[tuple[Work, float]]) -> WorkPrices | None:
     return WorkPrices(operation_ns, ns_per_byte, ns_per_mac, factors)
 
 
-def _weighted_median(pairs: Sequence[tuple[float, int]]) -> float:
+def _weighted_median(pairs: Sequence[tuple[float, float]]) -> float:
     """Of values with weights: the large tell more of a rate than the small."""
     ordered = sorted(pairs)
-    whole, weight = sum(own for _, own in ordered), 0
+    whole, weight = sum(own for _, own in ordered), 0.0
     for value, own in ordered:
         weight += own
         if 2 * weight >= whole:
