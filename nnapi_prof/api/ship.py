@@ -60,6 +60,8 @@ def steps(bundle: str | os.PathLike[str]) -> tuple[Step, ...]:
     Raises UsageError where ``bundle`` is no bundle.
     """
     path = Path(bundle)
+    if path.name in ("", ".."):
+        path = path.resolve()
     read = read_bundle(path)
     stem, named = path.with_suffix(""), _quoted(path)
     try:

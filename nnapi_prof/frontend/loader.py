@@ -41,6 +41,10 @@ _ADVICE = (
 )
 
 
+STATISTICS = ("num_batches_tracked", "running_mean", "running_var")
+"""What a normalisation over batches writes in training mode, and only there."""
+
+
 class ModelKind(enum.Enum):
     """What a model file holds."""
 
@@ -176,6 +180,12 @@ def load(path: Path, inputs: Sequence[InputSpec] = (), keep: bool = False) -> Pr
     examples, notes = routes.find_inputs(model, inputs, path.name)
     notes += _open_notes(inputs)
     if kept := kept_attributes(model, examples, path.name):
+        for attribute in kept:
+            if attribute.path.rpartition(".")[2] in STATISTICS:
+                raise FrontendError(
+                    f"{path.name}: {attribute.path} counts batches: the model is in training mode;"
+                    " call model.eval() before tracing it"
+                )
         raise KeepsState(f"{path.name} keeps state in {kept[0].path}")
     graph = routes.torchscript_graph(model, examples, path.name, keep)
     return _finish(graph, examples, path.stem, notes, lambda *args: model(*args))

@@ -90,7 +90,7 @@ def refusal(name: str) -> str | None:
     may. Of an operator that no package registered yet the name alone is judged."""
     namespace, _, base = name.partition("::")
     if namespace not in NAMESPACES:
-        return "no operator that models need to compute"
+        return "not an operator that models need to compute"
     if name in DENIED or base.startswith("_test_"):
         return "one that reaches files, other processes or memory outside the model"
     if namespace == "higher_order":

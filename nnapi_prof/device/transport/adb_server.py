@@ -87,7 +87,7 @@ class AdbServer:
                 return int(link.read_text(), 16)
             except (DeviceOffline, OSError, ValueError) as error:
                 reason = str(error).partition("host:version: ")
-                raise DeviceError(f"no adb server: {reason[2] or reason[0]}") from error
+                raise DeviceError(f"not an adb server: {reason[2] or reason[0]}") from error
 
     def find(self, serial: str) -> ServerDevice | None:
         """The server's entry for a device, if it has one."""
