@@ -20,6 +20,8 @@ cmake_minimum_required(VERSION 3.25)
 project(tiny LANGUAGES C)
 add_executable(agent src/main.c)
 add_library(neuralnetworks SHARED emulator/lib.c)
+add_library(nnapi_support SHARED emulator/lib.c)
+add_library(neuron_adapter SHARED emulator/lib.c)
 """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import time
 
 import pytest
@@ -193,6 +194,22 @@ def test_local_errors_name_the_file(tmp_path):
     transport.close()
     transport.close()
     assert not folder.exists()
+
+
+def test_local_words_between_a_look_and_the_end_are_heard(monkeypatch):
+    """On a busy machine a command may speak and end after its pipe was found empty."""
+    transport, look = LocalTransport("local", "test", {}), select.select
+
+    def slow(*arguments):
+        found = look(*arguments)
+        if not found[0]:
+            time.sleep(1)
+        return found
+
+    monkeypatch.setattr(transports.select, "select", slow)
+    command = ["sh", "-c", f"sleep {transports.POLL_S + 0.3}; echo last words"]
+    assert transport.shell(command).output == "last words\n"
+    transport.close()
 
 
 @given(st.binary(max_size=300), st.integers(0, 255), st.lists(st.integers(1, 60), max_size=20))

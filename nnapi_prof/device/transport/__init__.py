@@ -334,16 +334,19 @@ class LocalTransport:
         assert process.stdout is not None
         fd = process.stdout.fileno()
         deadline = time.monotonic() + silence_s
+        ended = False
         while True:
-            readable, _, _ = select.select([fd], [], [], POLL_S)
+            readable, _, _ = select.select([fd], [], [], 0 if ended else POLL_S)
             if readable:
                 chunk = os.read(fd, 1 << 16)
                 if not chunk:
                     return
                 yield chunk
                 deadline = time.monotonic() + silence_s
-            elif process.poll() is not None:
+            elif ended:
                 return
+            elif process.poll() is not None:
+                ended = True  # its last words may have come since the look at the pipe
             elif time.monotonic() > deadline:
                 raise DeviceOffline(
                     f"{self._serial}: {command} said nothing for {silence_s:g} s", self._serial
