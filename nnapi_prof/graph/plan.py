@@ -163,7 +163,7 @@ class Target:
     @property
     def lane(self) -> str | None:
         """The processor that it belongs to, under whatever preference: ``cpu``, or the name of an
-        accelerator. None of :data:`AUTO`, which may be any, of :data:`REFERENCE`, which takes
+        accelerator. None of :data:`AUTO`, which may be any, of ``nnapi-reference``, which takes
         the CPU's cores from it, and of the host."""
         if self.engine is Engine.CPU:
             return _parts(self.key)[0]

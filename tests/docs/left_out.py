@@ -8,6 +8,13 @@ INSTALL = "installs PyTorch and more from the network into a new environment; CI
 MINUTES = "takes minutes, and is a step of CI of its own (.ci/run)"
 ROOT = "changes this machine, as root, so that its owner may open phones on USB"
 LIBRARY = "compiles the C library, for a minute; tests/library builds the same targets and an app"
+EXECUTORCH = "takes long to lower and run; tests/executorch/test_pte.py does both the same way"
+BATCH = "plans a network anew for each size; tests/cli/test_go.py does the same with a smaller one"
+AGAIN = "the steps of before with a serial: the page ran them, and tests/device with a real adbd"
+ADVISE = "the command below it does all that this does, and then tries the rewrites"
+ESTIMATE = "one more start of PyTorch; tests/cli/test_estimate.py estimates from both kinds of file"
+GO = "the four steps before it once more; the README's page and tests/cli/test_go.py run it"
+FRAMES = "searches and queues for long; tests/cli/test_throughput.py does both with a smaller one"
 DOORS = "needs a vendor's library; tests/cli/test_doors.py goes the same way through peers of them"
 
 LEFT_OUT: dict[str, str] = {
@@ -28,6 +35,21 @@ LEFT_OUT: dict[str, str] = {
     "adb connect 192.168.1.23:41111": PHONE,
     "nnapi-prof profile --device 192.168.1.23:5555 model.pt": PHONE,
     "nnapi-prof profile --device 192.168.1.23:41111 model.pt": PHONE,
+    "nnapi-prof profile   --device SERIAL --input 1x3x96x96 segmenter.pt": AGAIN,
+    "nnapi-prof partition --device SERIAL --input 1x3x96x96 --output phone.nnprof segmenter.pt": (
+        AGAIN
+    ),
+    "nnapi-prof run       --device SERIAL phone.nnprof": AGAIN,
+    "nnapi-prof convert --to executorch --output segmenter.pte segmenter.nnprof": EXECUTORCH,
+    "nnapi-prof run --device sim:npu-phone --against segmenter.nnprof segmenter.pte": EXECUTORCH,
+    "nnapi-prof go --device sim:npu-phone --input 1x3x96x96 --batch 1,4 segmenter.pt": BATCH,
+    "nnapi-prof advise segmenter.nnprof": ADVISE,
+    "nnapi-prof estimate --phone pixel4 --input 1x3x96x96 segmenter.pt": ESTIMATE,
+    "nnapi-prof estimate --phone my-phone.json --input 1x3x96x96 segmenter.pt": ESTIMATE,
+    "nnapi-prof go --device sim:npu-phone --input 1x3x96x96 segmenter.pt": GO,
+    "nnapi-prof partition --objective throughput --frames-in-flight 8 --device sim:npu-phone"
+    " --input 1x3x96x96 -o frames.nnprof segmenter.pt": FRAMES,
+    "nnapi-prof run --frames 100 frames.nnprof": FRAMES,
     "nnapi-prof devices --nnapi-library /vendor/lib64/libneuron_adapter.so": DOORS,
     "nnapi-prof profile --nnapi-library /data/local/tmp/libsl.so model.pt": DOORS,
     "nnapi-prof partition --nnapi-library /data/local/tmp/libsl.so model.pt -o model.nnprof": DOORS,

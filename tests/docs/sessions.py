@@ -42,6 +42,8 @@ class Reader:
     namespace: dict[str, Any] = field(default_factory=dict)
     printed: str = ""
     """Of the block before."""
+    done: set[str] = field(default_factory=set)
+    """Commands of earlier pages in this folder: one that stands in several runs once."""
 
     def follow(self, page: Page) -> list[str]:
         """Does all that a page shows; returns its text with the outputs as they were."""
@@ -49,14 +51,18 @@ class Reader:
             self._look_like_a_checkout()
         lines = page.path.read_text().splitlines()
         shift = 0
+        typed: set[str] = set()
         for block in page.blocks:
             now = self._do(block, f"{page.name}:{block.line}")
+            if block.language == "sh" and block.file is None and not block.is_output:
+                typed.update(commands(block.text))
             if now == block.text:
                 continue
             n_lines = len(block.text.splitlines())
             start = block.line - 1 + shift
             lines[start : start + n_lines] = now.splitlines()
             shift += len(now.splitlines()) - n_lines
+        self.done |= {command for command in typed if command.startswith("nnapi-prof ")}
         return lines
 
     def run(self, command: str, where: str) -> str:
@@ -91,7 +97,8 @@ class Reader:
         elif block.is_output:
             return shown(block.text, self.printed)
         elif block.language == "sh":
-            script = [c for c in commands(block.text) if c not in LEFT_OUT]
+            skipped = LEFT_OUT.keys() | self.done
+            script = [c for c in commands(block.text) if c not in skipped]
             self.printed = self.run("\n".join(script), where) if script else ""
         elif block.language == "console":
             return self._session(block, where)

@@ -137,6 +137,11 @@ def test_what_is_left_out_still_occurs():
     assert [entry for entry in (*LEFT_OUT, *NO_COMMANDS) if entry not in shown] == []
 
 
+def test_what_is_left_out_is_understood():
+    left = [shlex.split(entry)[1:] for entry in LEFT_OUT if entry.startswith("nnapi-prof ")]
+    assert all(parses(words) for words in left)
+
+
 def test_reasons_say_something():
     assert all(len(reason.split()) > 5 for reason in {**LEFT_OUT, **NO_COMMANDS}.values())
 
