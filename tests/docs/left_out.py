@@ -43,6 +43,8 @@ LEFT_OUT: dict[str, str] = {
     "nnapi-prof convert --to executorch --output segmenter.pte segmenter.nnprof": EXECUTORCH,
     "nnapi-prof run --device sim:npu-phone --against segmenter.nnprof segmenter.pte": EXECUTORCH,
     "nnapi-prof go --device sim:npu-phone --input 1x3x96x96 --batch 1,4 segmenter.pt": BATCH,
+    "nnapi-prof convert --to executorch --partitioners nnapi,xnnpack --device local --seconds 1200"
+    " unet.pt2": "how a figure was made, in some minutes; tests/executorch/test_choose.py is short",
     "nnapi-prof advise segmenter.nnprof": ADVISE,
     "nnapi-prof estimate --phone pixel4 --input 1x3x96x96 segmenter.pt": ESTIMATE,
     "nnapi-prof estimate --phone my-phone.json --input 1x3x96x96 segmenter.pt": ESTIMATE,
