@@ -71,6 +71,8 @@ class ThroughputPlan:
     """By frames in flight, ascending; all within the limits of latency and memory."""
     chosen: InFlight | None
     """How the plans run; None where the number of frames in flight is not limited."""
+    interrupted: bool = False
+    """Ctrl-C ended the search: these are the best plans until then."""
 
     @property
     def frames_per_second(self) -> float:
@@ -207,6 +209,7 @@ def throughput_of(
         ),
         curve=curve,
         chosen=chosen,
+        interrupted=watch.interrupted,
     )
 
 

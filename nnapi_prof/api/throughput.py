@@ -20,16 +20,14 @@ from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.results import device_name
 from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.frames import (
-    OWN_CHOICE,
     all_cores,
     choose_way,
-    lane_of,
     time_frames,
 )
 from nnapi_prof.execution.options import RunOptions
 from nnapi_prof.execution.profile.options import tell_planning
 from nnapi_prof.execution.timing import PlanKey, plan_key
-from nnapi_prof.graph.plan import Engine, Plan
+from nnapi_prof.graph.plan import Plan
 from nnapi_prof.graph.program import Program
 from nnapi_prof.partition import (
     ParallelPlan,
@@ -166,8 +164,8 @@ def partition_frames(
         )
     priced = costs.priced
     if frames_in_flight is None:
-        lanes = {lane_of(t) for t in priced.targets if t.engine is not Engine.HOST}
-        frames_in_flight = usual_in_flight(lanes - {OWN_CHOICE})
+        lanes = {lane for target in priced.targets if (lane := target.lane) is not None}
+        frames_in_flight = usual_in_flight(lanes)
     slower = costs.contention if contention is None else given(priced.targets, contention)
     with listener.working("planning"):
         plan = plan_throughput(

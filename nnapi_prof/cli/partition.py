@@ -350,9 +350,9 @@ def _show_throughput(bundle: Bundle, predicted: Throughput) -> None:
     console.print(curve)
     rate = predicted.frames_per_second
     more = predicted.most_per_second / rate - 1 if rate else 0.0
-    limit = f"at most {more:.1%} more" if more > 1e-4 else "no more"
+    most = f"other plans could do {more:.1%} more at most" if more > 1e-4 else "no plans do more"
     words = PREDICTED[predicted.contention.basis]
-    line(console, f"(no plans at all do {limit} by these costs: {words})")
+    line(console, f"({most}, by these costs: {words})")
     for note in bundle.notes:
         line(console, f"note: {note}")
 

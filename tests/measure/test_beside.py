@@ -21,7 +21,7 @@ from nnapi_prof.device.find import open_device
 from nnapi_prof.execution.profile.options import ProfileOptions, Progress
 from nnapi_prof.execution.profile.session import profile
 from nnapi_prof.frontend import prepare
-from nnapi_prof.graph.plan import CPU, Preference, Target
+from nnapi_prof.graph.plan import CPU, HOST, Preference, Target
 from nnapi_prof.graph.program import Program
 
 GPU = Target.nnapi("sim-gpu", Preference.FAST_SINGLE_ANSWER)
@@ -122,3 +122,20 @@ def test_a_long_run_says_how_clocks_do(
     assert outcome.contention is not None
     assert any(pair.later and pair.later.value > 0.5 for pair in outcome.contention.pairs)
     assert profile(program, phone, store, options).n_measured == 0
+
+
+def test_a_unit_that_only_the_host_runs_ends_no_profile(
+    phone: AgentClient, store: CostStore
+) -> None:
+    class Orthogonal(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 8, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.linalg.qr(torch.relu(self.conv(x)).flatten(2)[0])[0]
+
+    model = prepare(Orthogonal().eval(), (torch.rand(1, 3, 8, 8),), "orthogonal")
+    outcome = profile(model, phone, store, replace(BESIDE, refine=True))
+    assert outcome.plan is not None and not outcome.interrupted
+    assert any(segment.target == HOST for segment in outcome.plan.segments)

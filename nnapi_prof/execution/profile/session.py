@@ -16,7 +16,7 @@ from nnapi_prof.costs.model.quantised import EightBits
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.regression import FitCache
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.errors import DeviceError
+from nnapi_prof.errors import DeviceError, PartitionError
 from nnapi_prof.execution.profile.beside import measure_pairs, pairs_to_measure
 from nnapi_prof.execution.profile.cached_units import CachedUnits
 from nnapi_prof.execution.profile.jobs import (
@@ -314,21 +314,27 @@ class Session:
 
     def _settle_frames(self, costs: CostModel, contention: Slowdowns, named: set[UnitSet]) -> bool:
         """Measures regions of the plans for many frames at once, until none of them has one that
-        was not; whether there was any."""
+        was not; whether there was any. There is none where only the host runs some unit: such a
+        model has plans for one frame alone."""
         lanes = {lane for target in costs.targets if (lane := target.lane) is not None}
         for number in range(1, MOST_ROUNDS_OF_FRAMES + 1):
             with self.measurer.spending("plan"):
                 phase = f"frames at once, round {number}"
                 progress = tell_planning(self.measurer.report, f"planning, {phase}")
-                plan = plan_throughput(
-                    self._graph,
-                    costs,
-                    contention=contention.factors,
-                    frames_in_flight=usual_in_flight(lanes),
-                    dispatches=(Dispatch.OLDEST,),
-                    limits=LIMITS,
-                    report=progress,
-                )
+                try:
+                    plan = plan_throughput(
+                        self._graph,
+                        costs,
+                        contention=contention.factors,
+                        frames_in_flight=usual_in_flight(lanes),
+                        dispatches=(Dispatch.OLDEST,),
+                        limits=LIMITS,
+                        report=progress,
+                    )
+                except PartitionError:
+                    return number > 1
+            if plan.interrupted:
+                raise KeyboardInterrupt
             plans = (*plan.plans, *(each for of in plan.baseline_plans for each in of))
             jobs = self._segment_jobs(s for each in plans for s in unmeasured(each))
             new = [job for job in jobs if job.key not in self.measurer.have]
