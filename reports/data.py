@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from nnapi_prof import __version__
+from nnapi_prof.bundle.doors import Step
 from nnapi_prof.bundle.precision import MixedPrecision
 from nnapi_prof.convert.region import Permutes
 from nnapi_prof.costs.measurement import Measurement
@@ -54,6 +55,8 @@ class ReportData:
     """Where regions differ in precision: what the plan was chosen from."""
     advice: tuple[Advice, ...] = ()
     """What would make the plan faster, the most first."""
+    ship: tuple[Step, ...] = ()
+    """The next command for each way into an app; empty where the plan stands in no folder."""
     every_preference: bool = False
     """Shows accelerators under each preference, in place of the one that the plan uses or, of
     those that it does not use, the one under which most was measured."""

@@ -36,6 +36,7 @@ from nnapi_prof.reports.style import HEAT, colours, new_environment
 from nnapi_prof.reports.words import (
     GLOSSARY,
     MARGINAL_MARKS,
+    SHIP,
     count,
     format_change,
     format_difference,
@@ -106,6 +107,7 @@ def context(data: ReportData) -> dict[str, Any]:
         "environment": environment_facts(data),
         "sections": filled_sections(data),
         "glossary": GLOSSARY,
+        "ship_about": SHIP,
         "places": places(palette),
         "colour": palette,
         "figure": draw_all(data, tables, palette),

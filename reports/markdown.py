@@ -27,6 +27,7 @@ from nnapi_prof.reports.headline import headline
 from nnapi_prof.reports.sections import filled_sections
 from nnapi_prof.reports.words import (
     DASH,
+    SHIP,
     count,
     format_difference,
     format_ms,
@@ -87,6 +88,7 @@ def render(data: ReportData) -> str:
         *_sections(data),
         *_facts("Environment", environment_facts(data)),
         *_notes(data),
+        *_ship(data),
     ]
     return "\n".join(lines).rstrip("\n") + "\n"
 
@@ -339,6 +341,26 @@ def _notes(data: ReportData) -> Iterator[str]:
     if data.all_notes:
         yield from _section("Notes", "")
         yield from (f"- {text(note)}" for note in data.all_notes)
+
+
+def _ship(data: ReportData) -> Iterator[str]:
+    """The next commands, to copy; last, as on the page."""
+    if not data.ship:
+        return
+    yield from _section("Ship it", SHIP)
+    commands = [
+        line
+        for step in data.ship
+        if step.refusal is None
+        for line in (f"# {step.door.value}", step.command)
+    ]
+    if commands:
+        longest = max(map(len, re.findall("`+", "\n".join(commands))), default=0)
+        fence = "`" * max(3, longest + 1)
+        yield from (f"{fence}sh", *commands, fence, "")
+    yield from (
+        f"- {text(step.door.value)}: {text(step.refusal)}" for step in data.ship if step.refusal
+    )
 
 
 def _section(heading: str, about: str) -> Iterator[str]:

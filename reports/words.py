@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).parent / "templates"
 DASH = "–"
 """Stands where a number is unknown."""
+SHIP = "What to type next, where this report was asked for, to have the plan in an app."
 LEAST_NS = 1e3
 """Of what is shown: the last digit of milliseconds."""
 

@@ -192,7 +192,7 @@ def _plan(
         earlier = _verified_before(folder, planned)
         if earlier is not None:
             pipeline.planned, pipeline.bundle = (
-                replace(planned, plans=earlier.plans, converted=earlier),
+                replace(planned, plans=earlier.plans, converted=earlier, folder=folder),
                 folder,
             )
             return
@@ -208,6 +208,7 @@ def _plan(
             pipeline.planned = replace(planned, plans=bundle.plans, converted=bundle)
         finally:  # a plan that was not run whole is a plan
             pipeline.bundle = pipeline.planned.save(folder)
+            pipeline.planned = replace(pipeline.planned, folder=folder)
 
 
 def _verified_before(folder: Path, planned: Planned) -> Bundle | None:

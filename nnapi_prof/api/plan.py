@@ -37,6 +37,7 @@ from nnapi_prof.api.throughput import (
 )
 from nnapi_prof.bundle.advice import keep_advice, kept_advice
 from nnapi_prof.bundle.bundle import Bundle
+from nnapi_prof.bundle.doors import steps
 from nnapi_prof.bundle.frames import FramePlan
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.costs import absolute
@@ -101,6 +102,8 @@ class Planned:
     folder."""
     advice: tuple[Advice, ...] = field(default=(), repr=False)
     """What would make it faster, where :func:`nnapi_prof.advise` was asked."""
+    folder: Path | None = None
+    """Where it was read from, or written to by :func:`nnapi_prof.go`."""
     parallel: ParallelPlan | None = field(default=None, repr=False)
     """What was predicted of one frame's branches at once, where that was asked for."""
 
@@ -268,11 +271,12 @@ class Planned:
         Raises CostError where the table lacks the model, UsageError where nothing was measured.
         """
         bundle = bundle or self.bundle
+        ship = steps(bundle, self.folder) if self.folder is not None else ()
         if self.costs is None:
             table = arguments.table(costs)
             with naming_table(bundle, table), CostStore(table) as store:
                 data = data_of(bundle, run, store, model=self.model.path)
-                return replace(data, advice=self.advice)
+                return replace(data, advice=self.advice, ship=ship)
         measured = self.costs.measured
         if measured is None:
             raise UsageError(
@@ -292,6 +296,7 @@ class Planned:
             permutes={plan.name: bundle.permutes(plan) for plan in bundle.plans},
             mixed=bundle.mixed,
             advice=self.advice,
+            ship=ship,
         )
 
     def __repr__(self) -> str:
@@ -637,4 +642,5 @@ def read_plan(path: str | os.PathLike[str]) -> Planned:
         converted=bundle,
         frames=bundle.frames,
         advice=kept_advice(folder),
+        folder=folder,
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from nnapi_prof.bundle.advice import kept_advice
 from nnapi_prof.bundle.bundle import Bundle
+from nnapi_prof.bundle.doors import steps
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.costs import absolute, default_location
 from nnapi_prof.costs.measurement import Measurement
@@ -41,7 +42,9 @@ def report_data(bundle: Path, costs: str | None = None, *, until: str | None = N
     naming = naming_table(loaded, costs) if until is None else nullcontext()
     with naming, CostStore(costs) as store:
         data = data_of(loaded, run, store, until=until, model=bundle / loaded.model_file)
-    return data if until is not None else replace(data, advice=kept_advice(bundle))
+    if until is not None:
+        return data
+    return replace(data, advice=kept_advice(bundle), ship=steps(loaded, bundle))
 
 
 def report_sides(

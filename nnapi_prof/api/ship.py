@@ -1,23 +1,20 @@
-"""From a bundle to an app: an Android archive, and which commands lead to which runtime."""
+"""From a bundle to an app: an Android archive."""
 
 from __future__ import annotations
 
 import io
 import os
 import re
-import shlex
 import tempfile
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 
 from nnapi_prof.bundle.runtime import runtime_bundle
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.device import java
 from nnapi_prof.errors import UsageError, option
-from nnapi_prof.graph.plan import Engine
 from nnapi_prof.toolchain import ANDROID_ABIS
 
 LOWEST_API = 27
@@ -32,64 +29,6 @@ MANIFEST = f"""\
 """
 RULES = "-keep class dev.nnapiprof.** { *; }\n"
 """For the app's shrinker: C names the classes and their methods."""
-
-
-class Door(Enum):
-    """What runs a bundle in an app."""
-
-    AAR = "Android app (Java, Kotlin)"
-    LIBRARY = "C library"
-    EXECUTORCH = "ExecuTorch"
-    CPP = "C++ classes for NNAPI"
-    STOCK = "stock PyTorch"
-
-
-@dataclass(frozen=True)
-class Step:
-    """The command that leads to one of the doors."""
-
-    door: Door
-    command: str
-    refusal: str | None
-    """Why the bundle cannot go there; None where it can."""
-
-
-def steps(bundle: str | os.PathLike[str]) -> tuple[Step, ...]:
-    """What to type next, to have a bundle in an app: one step for each door.
-
-    Raises UsageError where ``bundle`` is no bundle.
-    """
-    path = Path(bundle)
-    if path.name in ("", ".."):
-        path = path.resolve()
-    read = read_bundle(path)
-    stem, named = path.with_suffix(""), _quoted(path)
-    try:
-        runtime_bundle(read)
-        refusal = None
-    except UsageError as error:
-        refusal = str(error)
-    on_nnapi = any(s.target.engine is Engine.NNAPI for plan in read.plans for s in plan.segments)
-    none = None if on_nnapi else "no plan in it gives anything to NNAPI"
-    return (
-        Step(Door.AAR, f"nnapi-prof ship --aar {named}", refusal),
-        Step(
-            Door.LIBRARY,
-            f"nnapi-prof convert --format runtime -o {_quoted(stem.with_suffix('.nnprt'))} {named}",
-            refusal,
-        ),
-        Step(
-            Door.EXECUTORCH,
-            f"nnapi-prof convert --to executorch -o {_quoted(stem.with_suffix('.pte'))} {named}",
-            refusal,
-        ),
-        Step(Door.CPP, f"nnapi-prof convert --format cpp -o {_quoted(stem)} {named}", none),
-        Step(Door.STOCK, f"nnapi-prof convert {named}", none),
-    )
-
-
-def _quoted(path: Path) -> str:
-    return shlex.quote(str(path))
 
 
 @dataclass(frozen=True)

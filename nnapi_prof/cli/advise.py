@@ -114,9 +114,9 @@ def command(
         return
     show_advice(stdout(), advised.advice)
     if bundle:
-        from nnapi_prof.api.ship import steps
+        from nnapi_prof.bundle.doors import steps
 
-        show_steps(stdout(), steps(model))
+        show_steps(stdout(), steps(planned.bundle, model))
     for note in advised.notes:
         if note not in planned.model.notes:
             say(f"note: {note}")

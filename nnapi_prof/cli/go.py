@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from nnapi_prof.api.batches import Batch
     from nnapi_prof.api.end_to_end import PipelineResult
+    from nnapi_prof.bundle.doors import Step
 
 FORMS = ("html", "md")
 """Of reports that are one file to read."""
@@ -231,15 +232,15 @@ def _check(report: Path) -> None:
 
 def _show(result: PipelineResult) -> None:
     """The few lines that matter, where the rest is, and what to type next."""
-    from nnapi_prof.api.ship import steps
-
     console = stdout()
     subject = result.result or result.planned
+    ship: Sequence[Step] = ()
     if subject is not None:
         from nnapi_prof.reports.frames import baseline_frame
         from nnapi_prof.reports.headline import headline
 
         data = subject.report_data()
+        ship = data.ship
         plans = baseline_frame(data.plans, data.run, data.permutes)
         summary = headline(data, plans, label_cards=False)
         is_told = console.is_terminal and stderr().is_terminal and not current().quiet
@@ -258,7 +259,7 @@ def _show(result: PipelineResult) -> None:
         console.print(f"costs:  {result.costs.location} ({measured})", soft_wrap=True)
     if result.bundle is not None:
         console.print(f"bundle: {result.bundle}", soft_wrap=True)
-        show_steps(console, steps(result.bundle))
+        show_steps(console, ship)
     if result.report is not None:
         only = "" if result.result else " (predictions only: the plan was not run)"
         console.print(f"report: {result.report}{only}", soft_wrap=True)

@@ -147,9 +147,7 @@ def command(
     if not as_json() and str(path) != "-":
         click.echo(path)
     if len(sides) == 1 and chosen in ("html", "md") and not (as_json() or current().quiet):
-        from nnapi_prof.api.ship import steps
-
-        show_steps(stderr(), steps(bundles[0]))
+        show_steps(stderr(), sides[0][1].ship)
 
 
 def _serve(folders: tuple[Path, ...], costs: str | None, port: int) -> None:

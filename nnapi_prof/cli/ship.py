@@ -16,7 +16,7 @@ from nnapi_prof.toolchain import ANDROID_ABIS
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from nnapi_prof.api.ship import Step
+    from nnapi_prof.bundle.doors import Step
 
 
 @click.command(
@@ -56,11 +56,13 @@ def command(aar: bool, abis: tuple[str, ...], output: Path | None, bundle: Path)
 
     if not aar and (abis or output is not None):
         raise UsageError("--abi and --output are of the Android archive: add --aar")
-    from nnapi_prof.api.ship import steps, write_aar
+    from nnapi_prof.api.ship import write_aar
+    from nnapi_prof.bundle.doors import steps
+    from nnapi_prof.bundle.storage import read_bundle
     from nnapi_prof.documents.ship import of_shipping
     from nnapi_prof.toolchain import build_steps_said
 
-    ways = steps(bundle)
+    ways = steps(read_bundle(bundle), bundle)
     archive = None
     if aar:
         with build_steps_said(say):

@@ -20,7 +20,8 @@ from nnapi_prof.documents.schema import (
 )
 
 if TYPE_CHECKING:
-    from nnapi_prof.api.ship import Archive, Step
+    from nnapi_prof.api.ship import Archive
+    from nnapi_prof.bundle.doors import Step
 
 
 @document(

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from nnapi_prof.bundle.doors import steps
+from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.cli import main
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.selection import Selection
@@ -115,6 +117,8 @@ def test_a_format_beats_the_ending_and_names_the_default(cli: Cli, bundles: Bund
 def test_standard_output(cli: Cli, bundles: Bundles) -> None:
     result = cli("report", "--costs", bundles.costs, "--format", "md", "-o", "-", bundles.npu)
     assert result.code == 0 and result.out.startswith("# ")
+    for step in steps(read_bundle(bundles.npu), bundles.npu):  # the end is what to type next
+        assert step.command in result.out.partition("## Ship it")[2]
     assert not Path("-").exists()
 
 

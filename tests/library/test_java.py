@@ -12,8 +12,9 @@ import pytest
 import torch
 from torch import nn
 
-from nnapi_prof.api.ship import Door, steps, write_aar
-from nnapi_prof.bundle.storage import write_bundle
+from nnapi_prof.api.ship import write_aar
+from nnapi_prof.bundle.doors import Door, steps
+from nnapi_prof.bundle.storage import read_bundle, write_bundle
 from nnapi_prof.device import java
 from nnapi_prof.device.build import HostBuild
 from nnapi_prof.errors import BuildError, UsageError
@@ -113,9 +114,10 @@ def test_the_library_suits_a_phone() -> None:
 
 def test_where_a_bundle_can_go(tmp_path: Path) -> None:
     bundle, _, _ = small_bundle(tmp_path)
-    assert [(step.door, step.refusal) for step in steps(bundle)] == [(door, None) for door in Door]
+    ways = steps(read_bundle(bundle), bundle)
+    assert [(step.door, step.refusal) for step in ways] == [(door, None) for door in Door]
     on_host, _, _ = small_bundle(tmp_path, HOST)
-    by_door = {step.door: step.refusal for step in steps(on_host)}
+    by_door = {step.door: step.refusal for step in steps(read_bundle(on_host), on_host)}
     assert "an app has no PyTorch" in str(by_door[Door.AAR])
     assert "gives anything to NNAPI" in str(by_door[Door.STOCK])
     with pytest.raises(UsageError, match="an app has no PyTorch"):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from nnapi_prof.bundle.doors import Door, Step
 from nnapi_prof.costs.model.fit import fit
 from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.report import OutputCheck
@@ -128,6 +129,17 @@ def test_says_what_the_data_say(data: ReportData, html: str) -> None:
     assert data.plan.notes[0] in words["notes"]
     assert "tells neither clock nor temperature" in words["history"]
     assert "This plan" in words["glossary"]
+
+
+def test_it_ends_with_how_to_ship(data: ReportData) -> None:
+    ship = (
+        Step(Door.EXECUTORCH, "nnapi-prof convert --to executorch a.nnprof", None),
+        Step(Door.AAR, "", "an app has no PyTorch"),
+    )
+    page = Page(render(replace(data, ship=ship)))
+    assert page.sections == [*SECTIONS, "ship"]
+    assert ship[0].command in page.words["ship"] and "has no PyTorch" in page.words["ship"]
+    assert "#ship" in page.links
 
 
 def test_each_section_has_its_numbers(data: ReportData, html: str) -> None:

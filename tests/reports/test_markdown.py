@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from nnapi_prof.bundle.doors import Door, Step
 from nnapi_prof.execution.report import OutputCheck
 from nnapi_prof.graph.plan import CPU, Plan, Preference, Segment, Target
 from nnapi_prof.reports.data import Environment, ReportData
@@ -121,6 +122,17 @@ def test_simulated_is_said_and_only_where_true(data: ReportData) -> None:
     assert "**simulated** phone" in text
     assert "**simulated** phone" not in render(measured_on_hardware(data))
     assert "ms, simulated |" not in render(measured_on_hardware(data))
+
+
+def test_it_ends_with_how_to_ship(data: ReportData) -> None:
+    """Commands stand in a block to copy, whatever the bundle is called; refusals below it."""
+    command = "nnapi-prof convert 'a```b.nnprof'"
+    ship = (Step(Door.STOCK, command, None), Step(Door.AAR, "", "no | PyTorch"))
+    source = render(replace(data, ship=ship))
+    tokens = PARSER.parse(source[source.index("## Ship it") :])
+    assert [t.content for t in tokens if t.type == "fence"] == [f"# stock PyTorch\n{command}\n"]
+    assert source.endswith("\n- Android app (Java, Kotlin): no \\| PyTorch\n")
+    assert "Ship it" not in render(data)
 
 
 def test_before_a_run_only_predictions_stand(data: ReportData) -> None:
