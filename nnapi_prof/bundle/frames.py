@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nnapi_prof.bundle.plan_set import Choice, PlanSet, SelectionRule
+from nnapi_prof.costs.conditions import ALL, parse_cpus
 from nnapi_prof.errors import SerializationError, visible
 
 MOST_IN_FLIGHT = 63
@@ -36,7 +37,9 @@ class FrameWay:
     predicted_per_second: float | None = None
     """Frames; None where nothing predicts it."""
     threads: int | None = None
-    """Of the CPU engine, on any core; None: what the bundle's conditions say."""
+    """Of the CPU engine; None: these and the cores are what the bundle's conditions say."""
+    cpus: str = ALL
+    """The cores of those threads, as in the conditions."""
     overlaps: bool = False
     """A frame's own segments may run at once: each as soon as what it reads is there, and those
     before it on its processor are done."""
@@ -55,6 +58,7 @@ class FrameWay:
             "in_flight": self.in_flight,
             "predicted_per_second": self.predicted_per_second,
             "threads": self.threads,
+            "cpus": self.cpus,
             "overlaps": self.overlaps,
         }
 
@@ -73,8 +77,9 @@ class FrameWay:
             raise SerializationError("a way of running frames has no number of threads")
         choices = tuple(Choice(plan, share=float(share)) for plan, share in rows)
         name = visible(str(data["name"]), 100)
+        cpus = parse_cpus(str(data.get("cpus", ALL)))
         overlaps = data.get("overlaps", False) is True
-        return cls(name, choices, data["in_flight"], rate, threads, overlaps)
+        return cls(name, choices, data["in_flight"], rate, threads, cpus, overlaps)
 
 
 @dataclass(frozen=True, slots=True)

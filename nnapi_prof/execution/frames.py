@@ -16,7 +16,7 @@ import torch
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.frames import FramePlan, FrameWay, usual_in_flight
 from nnapi_prof.bundle.plan_set import Choice
-from nnapi_prof.costs.conditions import ALL, Conditions
+from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.actions import FramesSpec, Groups, Timing
 from nnapi_prof.device.protocol.request import RequestBuilder
@@ -79,7 +79,7 @@ def conditions_of(way: FrameWay, conditions: Conditions) -> Conditions:
     """Those that a way runs under, in a bundle of some conditions."""
     if way.threads is None:
         return conditions
-    return replace(conditions, threads=way.threads, cpus=ALL)
+    return replace(conditions, threads=way.threads, cpus=way.cpus)
 
 
 def time_frames(
@@ -253,11 +253,20 @@ def choose_way(bundle: Bundle, frames: FramePlan, runs: Sequence[WayRun]) -> Bun
 
 
 def _with_way_first(bundle: Bundle, frames: FramePlan, first: int) -> Bundle:
-    """The bundle with that way as the one that is meant, its plans first, and its conditions."""
-    way = frames.ways[first]
+    """The bundle with that way as the one that is meant, its plans first, and its conditions; the
+    others keep the threads and cores that they had."""
+    way, former = frames.ways[first], bundle.conditions
+    conditions = conditions_of(way, former)
     own = [choice.plan for choice in way.choices]
     order = [*own, *(n for n in range(len(bundle.plans)) if n not in own)]
-    ways = [way, *(frames.ways[n] for n in range(len(frames.ways)) if n != first)]
+    others = [each for n, each in enumerate(frames.ways) if n != first]
+    if conditions != former:
+        others = [
+            replace(each, threads=former.threads, cpus=former.cpus)
+            if each.threads is None
+            else each
+            for each in others
+        ]
     frames = replace(
         frames,
         ways=tuple(
@@ -265,7 +274,7 @@ def _with_way_first(bundle: Bundle, frames: FramePlan, first: int) -> Bundle:
                 each,
                 choices=tuple(replace(c, plan=order.index(c.plan)) for c in each.choices),
             )
-            for each in ways
+            for each in (way, *others)
         ),
     )
     return replace(
@@ -273,5 +282,5 @@ def _with_way_first(bundle: Bundle, frames: FramePlan, first: int) -> Bundle:
         plans=tuple(bundle.plans[n] for n in order),
         frames=frames,
         plan_set=frames.plan_set,
-        conditions=conditions_of(way, bundle.conditions),
+        conditions=conditions,
     )

@@ -18,7 +18,7 @@ from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.device.protocol.results import FrameSample, Outcome
 from nnapi_prof.errors import SerializationError, UsageError
 from nnapi_prof.execution.frame_runs import WayRun
-from nnapi_prof.execution.frames import all_cores, choose_way, fastest
+from nnapi_prof.execution.frames import all_cores, choose_way, conditions_of, fastest
 from nnapi_prof.execution.report import RunReport
 from tests.cli.common import INPUT, Profiled, Result
 
@@ -190,6 +190,11 @@ def test_every_core_is_a_rule_of_its_own(planned: np_.Planned) -> None:
     chosen = choose_way(bundle, frames, [*runs, run_of(len(frames.ways) - 1, frames, 1_000_000)])
     assert chosen.conditions.threads == rule.threads and chosen.plan.name == "all-cpu"
     assert chosen.plan_set is None
+    # The others keep the threads that they had, and their cores.
+    assert chosen.frames is not None
+    for way in chosen.frames.ways[1:]:
+        assert conditions_of(way, chosen.conditions) == bundle.conditions
+    assert FramePlan.from_json(chosen.frames.to_json(), len(bundle.plans)) == chosen.frames
 
 
 def test_what_a_stranger_wrote(planned: np_.Planned) -> None:
