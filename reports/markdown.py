@@ -275,7 +275,7 @@ def _transfers(data: ReportData) -> Iterator[str]:
 def _units(data: ReportData) -> Iterator[str]:
     """Every unit everywhere, folded away."""
     chosen = {u: s.target for s in data.plan.segments for u in s.units}
-    facts = unit_facts(data.cost_model, {})
+    facts = unit_facts(data.cost_model, {}, data.shown_targets)
     places = [row.place for row in facts[0].rows] if facts else []
     yield from _section(
         "Units", f"Marginal costs inside a segment, {_units_of(data)[0]}, or why there is none."
@@ -301,7 +301,9 @@ def _units(data: ReportData) -> Iterator[str]:
 
 def _costs(data: ReportData) -> Iterator[str]:
     unit = _units_of(data)[0]
-    rows = frames.fit_frame(data.cost_model).to_dict("records")
+    fits = frames.fit_frame(data.cost_model)
+    shown = [target.key for target in data.shown_targets]
+    rows = fits[fits["target"].isin(shown)].to_dict("records")
     yield from _section(
         "Cost model", "Fitted to what was measured; its errors are those of sums of its parts."
     )

@@ -124,6 +124,20 @@ def test_simulated_is_said_and_only_where_true(data: ReportData) -> None:
     assert "ms, simulated |" not in render(measured_on_hardware(data))
 
 
+def test_only_the_preference_of_the_plan_unless_asked(data: ReportData) -> None:
+    """As on the page; the NPU is told of once either way, its preferences are told apart."""
+
+    def fitted(shown: ReportData) -> set[str]:
+        return {row[0] for row in Document(render(shown)).tables["Cost model"][0][1:]}
+
+    chosen, every = fitted(data), fitted(replace(data, every_preference=True))
+    assert {name for name in chosen if "sim-npu" in name} == {"sim-npu (fast)"}
+    assert {name for name in every if "sim-npu" in name} > {"sim-npu (fast)"}
+    assert " low_power" not in render(data) and " low_power" in render(
+        replace(data, every_preference=True)
+    )
+
+
 def test_it_ends_with_how_to_ship(data: ReportData) -> None:
     """Commands stand in a block to copy, whatever the bundle is called; refusals below it."""
     command = "nnapi-prof convert 'a```b.nnprof'"
