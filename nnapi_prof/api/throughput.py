@@ -43,7 +43,7 @@ from nnapi_prof.partition.queues import Dispatch
 if TYPE_CHECKING:
     import pandas as pd
 
-FRAMES_TO_CHOOSE = 12
+FRAMES_TO_CHOOSE = 20
 """Times as many frames of each way as are in flight: by so many it is chosen."""
 VERIFYING_FRAMES = "running frames at once"
 """The phase in which ways of running frames run before one is chosen."""

@@ -64,10 +64,11 @@ class WayRun:
 
     @property
     def frames_per_second(self) -> float | None:
-        """None where no frame was measured."""
+        """The median of the rounds, so that one that was disturbed does not count; None where no
+        frame was measured."""
         counted = [_steady(frames, self.way.in_flight) for frames in self._each_round()]
-        ns = sum(ns for _, ns in counted)
-        return 1e9 * sum(n for n, _ in counted) / ns if ns else None
+        rates = [1e9 * n / ns for n, ns in counted if ns]
+        return statistics.median(rates) if rates else None
 
     @property
     def predicted_per_second(self) -> float | None:
