@@ -114,7 +114,7 @@ def unit_frame(costs: CostModel, targets: Sequence[Target] | None = None) -> pd.
 
     ``marginal_ms`` is the fitted cost inside a region, ``sigma_ms`` its standard error (0 where
     none is known), ``inferred`` where it ran under another preference only; ``alone_ms`` is the
-    median of the unit run alone, invocation and transfer included, ``spread`` its relative sigma.
+    latency of the unit run alone, invocation and transfer included, ``spread`` its relative sigma.
     ``status`` is ``measured``, ``fitted``, ``estimated``, ``refused`` or ``unknown``; ``reason``
     says why not.
     """
@@ -145,7 +145,7 @@ def unit_frame(costs: CostModel, targets: Sequence[Target] | None = None) -> pd.
                     "marginal_ms": _ms(cost.ns if cost else None),
                     "sigma_ms": _ms(cost.sigma_ns if cost else None),
                     "inferred": cost is not None and cost.inferred,
-                    "alone_ms": _ms(summary.median_ns if summary else None),
+                    "alone_ms": _ms(alone.latency_ns if alone is not None and summary else None),
                     "spread": summary.relative_spread if summary else math.nan,
                     "status": status,
                     "reason": reason,
@@ -202,7 +202,7 @@ def baseline_frame(
                 "n_segments": len(plan.segments),
                 "n_targets": len({s.target for s in plan.segments}),
                 "predicted_ms": (timing or plan).predicted_ns / NS_PER_MS,
-                "measured_ms": _ms(timing.median_ns if timing and not timing.error else None),
+                "measured_ms": _ms(timing.latency_ns if timing and not timing.error else None),
                 "low_ms": low,
                 "high_ms": high,
                 "runs": len(timing.total_ns) if timing else 0,
@@ -218,12 +218,12 @@ def baseline_frame(
 
 
 def segment_frame(runs: Iterable[PlanRun]) -> pd.DataFrame:
-    """One row for each segment of each plan that ran, predicted beside measured (median)."""
+    """One row for each segment of each plan that ran, predicted beside measured."""
     rows = []
     for run in runs:
         for timing in run.segments:
             low, high = _percentiles(timing.samples_ns)
-            measured = timing.median_ns
+            measured = timing.latency_ns
             error = (timing.predicted_ns - measured) / measured if measured else math.nan
             rows.append(
                 {

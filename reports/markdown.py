@@ -111,8 +111,8 @@ def _head(data: ReportData, plans: pd.DataFrame) -> Iterator[str]:
     if data.ran_elsewhere:
         yield f"**{text(data.ran_elsewhere)}**"
         yield ""
-    if data.what_is_estimated:
-        yield data.what_is_estimated
+    for sentence in filter(None, (data.what_a_latency_is, data.what_is_estimated)):
+        yield sentence
         yield ""
     yield f"**{text(first.sentence)}**"
     yield ""
@@ -146,7 +146,11 @@ def _plan(data: ReportData) -> Iterator[str]:
         zip(timed["segment"], timed.to_dict("records"), strict=True)
     )
     heads = ["segment", "target", "units", f"predicted {predicted_unit}"]
-    heads += [f"measured {measured_unit}", f"first run {measured_unit}"] if measured else []
+    heads += (
+        [f"measured {measured_unit}", f"first run {ms_unit(data.run_simulated)}"]
+        if measured
+        else []
+    )
     rows = []
     for row in frames.plan_frame(data.plan, data.graph).to_dict("records"):
         timing = measured.get(row["segment"], {})
@@ -375,7 +379,8 @@ def _section(heading: str, about: str) -> Iterator[str]:
 
 def _units_of(data: ReportData) -> tuple[str, str]:
     """What stands behind predicted latencies, and behind measured ones."""
-    return ms_unit(data.costs_simulated), ms_unit(data.run_simulated)
+    planned = ms_unit(data.costs_simulated, data.statistic)
+    return planned, ms_unit(data.run_simulated, data.statistic)
 
 
 def _ranges(units: Sequence[int]) -> str:

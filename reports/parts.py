@@ -57,11 +57,11 @@ def parts_frame(plan: Plan, costs: CostModel, ran: PlanRun | None) -> pd.DataFra
     """One row a segment: ``segment``, ``target``, ``predicted_ms``, ``measured_ms`` (NaN where it
     was not run), and what the latter, else the former, is made of: ``work_ms``,
     ``invocation_ms``, ``moving_ms``, NaN where a unit's cost is unknown."""
-    measured = {timing.segment: timing.median_ns for timing in ran.segments} if ran else {}
+    measured = {timing.segment: timing.latency_ns for timing in ran.segments} if ran else {}
     rows = []
     for number, segment in enumerate(plan.segments):
-        median = measured.get(number)
-        total = segment.predicted_ns if median is None else median
+        took = measured.get(number)
+        total = segment.predicted_ns if took is None else took
         parts = segment_parts(costs, segment, total)
         each = (parts.work_ns, parts.invocation_ns, parts.moving_ns) if parts else [math.nan] * 3
         rows.append(
@@ -69,7 +69,7 @@ def parts_frame(plan: Plan, costs: CostModel, ran: PlanRun | None) -> pd.DataFra
                 "segment": number,
                 "target": segment.target.key,
                 "predicted_ms": segment.predicted_ns / NS_PER_MS,
-                "measured_ms": math.nan if median is None else median / NS_PER_MS,
+                "measured_ms": math.nan if took is None else took / NS_PER_MS,
                 **{name: ns / NS_PER_MS for name, ns in zip(PARTS, each, strict=True)},
             }
         )

@@ -124,22 +124,22 @@ def _predicted(plan: Plan) -> list[Slice]:
 
 
 def _measured(run: PlanRun) -> list[Slice]:
-    """Medians, one after the other; without segments on the host, which are not timed."""
+    """Latencies, one after the other; without segments on the host, which are not timed."""
     slices = []
     start = 0.0
     for timing in run.segments:
-        median = timing.median_ns
-        if median is None:
+        latency = timing.latency_ns
+        if latency is None:
             continue
         segment = run.plan.segments[timing.segment]
-        slices.append(Slice(timing.segment, segment, start, median, _timing_facts(timing)))
-        start += median
+        slices.append(Slice(timing.segment, segment, start, latency, _timing_facts(timing)))
+        start += latency
     return slices
 
 
 def _timing_facts(timing: SegmentTiming) -> dict[str, Any]:
     facts: dict[str, Any] = {
-        "basis": f"median of {len(timing.samples_ns)} runs",
+        "basis": f"{timing.statistic.words} of {len(timing.samples_ns)} runs",
         "fastest_ms": min(timing.samples_ns) / 1e6,
         "slowest_ms": max(timing.samples_ns) / 1e6,
     }

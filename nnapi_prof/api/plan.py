@@ -239,7 +239,8 @@ class Planned:
             if measured is not None and not isinstance(measured, FilledCosts):
                 fits = measured.fits
         bundle = bundle_of(program, file, info, self.plans, self.conditions, notes, fits)
-        bundle = replace(bundle, mixed=self.model.mixed, frames=self.frames)
+        statistic = Statistic.MEDIAN if self.costs is None else self.costs.statistic
+        bundle = replace(bundle, mixed=self.model.mixed, frames=self.frames, statistic=statistic)
         if self.frames is not None:
             bundle = replace(bundle, plan_set=self.frames.plan_set)
         return with_open_sizes(bundle, self.model.inputs)
@@ -290,7 +291,8 @@ class Planned:
             measurements=self.costs.measurements,
             plan=bundle.plan,
             baselines=bundle.plans[1:],
-            run=run,
+            run=run.by(self.costs.statistic) if run is not None else None,
+            statistic=self.costs.statistic,
             device_info=self.costs.device_info,
             notes=bundle.notes,
             permutes={plan.name: bundle.permutes(plan) for plan in bundle.plans},

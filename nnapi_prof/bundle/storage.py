@@ -22,6 +22,7 @@ from nnapi_prof.convert.deserialize import deserialize
 from nnapi_prof.convert.pool import Blob
 from nnapi_prof.convert.region import Region
 from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs.measurement import Statistic
 from nnapi_prof.costs.model.regression import fits_from_json, fits_to_json
 from nnapi_prof.errors import SerializationError, UsageError, option, visible
 from nnapi_prof.graph.plan import Plan
@@ -152,6 +153,8 @@ def _write(folder: Path, bundle: Bundle, model: Path) -> None:
         "notes": list(bundle.notes),
         "costs": bundle.costs,
     }
+    if bundle.statistic is not Statistic.MEDIAN:
+        manifest["statistic"] = bundle.statistic.value
     if bundle.fits is not None:
         manifest["fits"] = fits_to_json(bundle.fits)
     if bundle.plan_set is not None:
@@ -257,6 +260,7 @@ def read_bundle(path: Path) -> Bundle:
             halved=halved,
             notes=tuple(data["notes"]),
             costs=visible(str(data.get("costs", "")), MOST_LOCATION),
+            statistic=Statistic(data.get("statistic", Statistic.MEDIAN.value)),
             fits=fits_from_json(data.get("fits")),
             plan_set=(
                 PlanSet.from_json(data["plan_set"], len(data["plans"]))

@@ -16,6 +16,7 @@ from nnapi_prof.cli.output import as_json, current, print_document, say, stderr
 from nnapi_prof.cli.progress import working
 from nnapi_prof.cli.ship import show_steps
 from nnapi_prof.costs import existing
+from nnapi_prof.costs.measurement import Statistic
 
 if TYPE_CHECKING:
     from nnapi_prof.documents.schema import Document
@@ -75,6 +76,12 @@ FORMATS = ("html", "md", "csv", "trace", "json")
     help="Show accelerators under each of NNAPI's preferences. Default: under the plan's.",
 )
 @click.option(
+    "--statistic",
+    type=click.Choice([each.value for each in Statistic]),
+    help="What a latency, predicted and measured, is of many runs: their median, or what 95 % of"
+    " them keep to. Default: what the plan was made by.",
+)
+@click.option(
     "--serve",
     is_flag=True,
     help="Show the bundles in BUNDLE..., folders too (default: this one), in a browser of this"
@@ -95,6 +102,7 @@ def command(
     runs: tuple[str, ...],
     dates: tuple[str, ...],
     every_preference: bool,
+    statistic: str | None,
     serve: bool,
     port: int,
     bundles: tuple[Path, ...],
@@ -131,7 +139,13 @@ def command(
         table = _table(bundles[0], costs)
         sides = [
             (name, replace(data, every_preference=every_preference))
-            for name, data in report_sides(bundles, table, runs=runs, dates=dates)
+            for name, data in report_sides(
+                bundles,
+                table,
+                runs=runs,
+                dates=dates,
+                statistic=None if statistic is None else Statistic(statistic),
+            )
         ]
     for name, data in sides:
         if data.run is None:

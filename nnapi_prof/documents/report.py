@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 _COST = obj(
     target=TARGET,
     marginal_ns=described(NUMBER_OR_NULL, "inside a region, without invocation and transfer"),
-    alone_ns=described(NUMBER_OR_NULL, "median of the unit run alone, all included"),
+    alone_ns=described(NUMBER_OR_NULL, "`statistic` of the unit run alone, all included"),
     relative_spread=described(NUMBER_OR_NULL, "sigma of alone_ns by alone_ns"),
     status=choice("measured", "fitted", "estimated", "refused", "unknown"),
     reason=described(TEXT_OR_NULL, "why it is refused, in a sentence"),
@@ -93,6 +93,7 @@ _RAN = obj(
     device=described(TEXT, "for people"),
     simulated=described(TRUTH, "some latencies are; each plan and run says it of its own"),
     estimated=described(TRUTH, "whether the plan rests in part on estimated costs"),
+    statistic=described(choice("median", "p95"), "what every latency but median_ns is of its runs"),
     units=array(_COSTED),
     plan=PLAN,
     baselines=array(PLAN),
@@ -111,6 +112,7 @@ def of_report(data: ReportData) -> Document:
         "device": data.device_name,
         "simulated": data.simulated,
         "estimated": any(segment.estimated for segment in data.plan.segments),
+        "statistic": data.statistic.value,
         "units": _units(data),
         "plan": of_plan(data.plan),
         "baselines": of_plans(data.baselines),
@@ -118,7 +120,7 @@ def of_report(data: ReportData) -> Document:
         "cost_model": _fits(data),
         "advice": of_advice(data.advice),
         "device_facts": dict(device_facts(data.device_info)),
-        "method": dict(how_measured(data.own_measurements, data.run)),
+        "method": dict(how_measured(data.own_measurements, data.run, data.statistic)),
         "notes": list(data.all_notes),
     }
 
