@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+import io
 import json
 import os
 import xml.etree.ElementTree as ET
@@ -11,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from nnapi_prof.api.options import statistic_of
-from nnapi_prof.bundle.storage import read_file
+from nnapi_prof.bundle.storage import check_bundle, read_bundle, read_file
 from nnapi_prof.costs import existing
 from nnapi_prof.costs.diff import Difference, Verdict, ratio_interval, verdict_of
 from nnapi_prof.costs.diff import compare as compare_measurements
@@ -154,17 +156,56 @@ class RunSide:
     """Name and samples in ns of each, the plan first."""
 
 
+class _Kind(enum.Enum):
+    """What a side is."""
+
+    BUNDLE = (".nnprof",)
+    RUN = (".json",)
+    TABLE = (".sqlite", ".sqlite3", ".db")
+
+
+_SQLITE = b"SQLite format 3\0"
+
+
+def _kind(side: str) -> _Kind | None:
+    """By what it holds; where that tells nothing, by its ending. None where neither does."""
+    path = Path(side)
+    if "://" in side:
+        return _Kind.TABLE
+    if path.is_dir():
+        return _Kind.BUNDLE
+    try:
+        with path.open("rb") if path.is_file() else io.BytesIO() as file:
+            head = file.read(len(_SQLITE))
+    except OSError:  # whoever reads it says why
+        head = b""
+    if head == _SQLITE:
+        return _Kind.TABLE
+    if head.lstrip()[:1] == b"{":
+        return _Kind.RUN
+    return next((kind for kind in _Kind if path.suffix in kind.value), None)
+
+
 def _read(side: str, device: str | None) -> RunSide | tuple[Measurement, ...]:
     path = Path(side)
-    if path.is_dir():
-        run = last(path)
-        if run is None:
-            raise UsageError(f"{side} was never run: `nnapi-prof run {side}` does it")
-        return _side_of(side, run)
-    if path.suffix == ".json":
-        if not path.is_file():
-            raise UsageError(f"{side} does not exist: `nnapi-prof run --json` writes one")
-        return _of_document(side, read_file(path, MOST_BYTES).decode("utf-8", "replace"))
+    match _kind(side):
+        case _Kind.BUNDLE:
+            check_bundle(path)
+            run = last(path)
+            if run is None:
+                read_bundle(path)  # says so where it is damaged
+                raise UsageError(f"{side} was never run: `nnapi-prof run {side}` does it")
+            return _side_of(side, run)
+        case _Kind.RUN:
+            if not path.is_file():
+                raise UsageError(f"run {side} does not exist: `nnapi-prof run --json` writes one")
+            return _of_document(side, read_file(path, MOST_BYTES).decode("utf-8", "replace"))
+        case None:
+            what = "is none of these" if path.exists() else "does not exist"
+            raise UsageError(
+                f"{side} {what}: name a bundle, a document of `nnapi-prof run --json` or a cost"
+                " table"
+            )
     with CostStore(existing(side)) as store:
         chosen = find_one(measured(store), device or "*")
         return tuple(store.select(Selection((chosen.fingerprint,), newest=True)))
@@ -207,7 +248,8 @@ def _of_document(name: str, text: str) -> RunSide:
         SerializationError, ValueError, KeyError, TypeError, AttributeError, RecursionError,
     ) as error:  # fmt: skip
         raise SerializationError(
-            f"{name} is not a document of `nnapi-prof run --json` ({visible(str(error), 200)})"
+            f"{name} is not a document of `nnapi-prof run --json` ({visible(str(error), 200)});"
+            " write it anew"
         ) from error
 
 

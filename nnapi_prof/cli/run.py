@@ -164,7 +164,7 @@ def _show(report: RunReport) -> None:
     table = boxed(f"Plan, latency in {unit}", words, times)
     for each in segments:
         cells = [str(each.segment), each.target, each.label]
-        latencies = (each.predicted_ns, each.latency_ns, each.first_ns, each.compile_ns)
+        latencies = (each.predicted_ns, each.median_ns, each.first_ns, each.compile_ns)
         table.add_row(*cells[: len(words)], *map(ms, latencies))
     console.print(table)
     if not wide:

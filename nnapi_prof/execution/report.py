@@ -40,6 +40,10 @@ class SegmentTiming:
     """What :attr:`latency_ns` is of the samples; a run's file has these alone."""
 
     @property
+    def median_ns(self) -> float | None:
+        return Statistic.MEDIAN.of(self.samples_ns) if self.samples_ns else None
+
+    @property
     def latency_ns(self) -> float | None:
         return self.statistic.of(self.samples_ns) if self.samples_ns else None
 

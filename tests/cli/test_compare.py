@@ -101,7 +101,7 @@ def test_mistakes(cli: Cli, ran: Path, profiled: Profiled, tmp_path: Path) -> No
         (("--fail-if-slower", "much", ran, ran), "is not a share: write 5% or 0.05"),
         ((ran, tmp_path / "none.json"), "does not exist: `nnapi-prof run --json`"),
         ((ran, profiled.costs), "not of one kind"),
-        ((tmp_path, tmp_path), "was never run"),
+        ((tmp_path, tmp_path), "is not a bundle: `nnapi-prof partition` makes one"),
     ):
         done = cli("compare", *arguments)
         assert done.code == 2 and words in done.error

@@ -289,3 +289,38 @@ def a_report_without_its_costs(at: Place) -> Arguments:
 @provoked(2, facts=("--at 'yesterday'", "2026-01-31T12:30"))
 def a_report_of_a_day_that_is_none(at: Place) -> Arguments:
     return ["report", "--costs", at.profiled.costs, "--at", "yesterday", at.profiled.bundle]
+
+
+# ---- comparisons of speed ------------------------------------------------------------------------
+
+
+@provoked(2, "{tmp}/new.nnprof is not a bundle: `nnapi-prof partition` makes one")
+def an_empty_file_compared_as_a_bundle(at: Place) -> Arguments:
+    return ["compare", at.file("new.nnprof"), at.profiled.bundle]
+
+
+@provoked(1, facts=("new.nnprof: the bundle is damaged", "nnapi-prof partition"))
+def a_damaged_bundle_compared(at: Place) -> Arguments:
+    (at.tmp / "new.nnprof").mkdir()
+    at.file("new.nnprof/manifest.json", '{"format": "nnapi-prof bundle", "ver')
+    return ["compare", at.tmp / "new.nnprof", at.profiled.bundle]
+
+
+@provoked(2, facts=("bundle", "none.nnprof does not exist", "`nnapi-prof partition` makes one"))
+def a_bundle_compared_that_is_not_there(at: Place) -> Arguments:
+    return ["compare", at.tmp / "none.nnprof", at.profiled.bundle]
+
+
+@provoked(1, facts=("run.txt is not a document of `nnapi-prof run --json`", "write it anew"))
+def a_truncated_run_compared(at: Place) -> Arguments:
+    return ["compare", at.file("run.txt", '{"schema": "nnapi-prof/run/'), at.profiled.bundle]
+
+
+@provoked(1, facts=("cost table", "new.nnprof: cannot open it"))
+def a_truncated_table_under_the_name_of_a_bundle_compared(at: Place) -> Arguments:
+    return ["compare", at.file("new.nnprof", b"SQLite format 3\0"), at.profiled.costs]
+
+
+@provoked(2, facts=("model.pt is none of these: name a bundle", "nnapi-prof run --json", "table"))
+def a_model_compared(at: Place) -> Arguments:
+    return ["compare", at.file("model.pt", b"PK\x03\x04"), at.profiled.bundle]
