@@ -32,7 +32,9 @@ class Place:
 
     @property
     def env(self) -> pytest.MonkeyPatch:
-        """Undone after the case."""
+        """Undone after the case. What many cases share is made before it changes: a profile under
+        one case's environment would fail for all."""
+        self.fixture("_profiled")
         patch: pytest.MonkeyPatch = self.fixture("monkeypatch")
         return patch
 
