@@ -6,6 +6,7 @@
 name                     units  what
 mobilenet_v3_large         122  inverted residuals with squeeze and excite
 resnet50                    74  residual bottlenecks
+inception                   62  six blocks of four branches
 vit                        298  a vision transformer, 12 blocks
 bert                       145  an encoder that reads ids, 6 layers
 decoder                    220  a causal decoder with rotary positions and SwiGLU, 4 layers
@@ -31,7 +32,7 @@ from models import initialise
 from torch import Tensor, nn
 from zoo_detectors import BackboneWithHeads, SsdLite, Yolo
 from zoo_text import Bert, Decoder
-from zoo_vision import MobileNetV3Large, ResNet50, ViT
+from zoo_vision import Inception, MobileNetV3Large, ResNet50, ViT
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,7 @@ def backbone_with_heads(taps: int) -> Entry:
 MODELS = {
     "mobilenet_v3_large": Entry(MobileNetV3Large, (1, 3, 224, 224)),
     "resnet50": Entry(ResNet50, (1, 3, 96, 96)),
+    "inception": Entry(Inception, (1, 3, 224, 224)),
     "vit": Entry(ViT, (1, 3, 160, 160)),
     "bert": Entry(Bert, (1, 64), words=1000),
     "decoder": Entry(Decoder, (1, 64), words=1000),

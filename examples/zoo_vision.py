@@ -1,4 +1,5 @@
-"""Classifiers of the zoo: MobileNetV3-large, ResNet-50 and a small vision transformer."""
+"""Classifiers of the zoo: MobileNetV3-large, ResNet-50, one of Inception blocks and a small vision
+transformer."""
 
 from __future__ import annotations
 
@@ -187,6 +188,50 @@ class EncoderBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attention(self.norm1(x))
         return x + self.mlp(self.norm2(x))
+
+
+class Inception(nn.Module):
+    """A classifier of blocks with four branches each, as in C. Szegedy et al., *Going Deeper with
+    Convolutions*, CVPR 2015, with 3x3 twice for 5x5.
+
+    [N, 3, H, W] -> [N, 1000]
+    """
+
+    WIDTHS = (64, 64, 96, 96, 128, 128)
+    """Of a block's branches each; every second block halves the map first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(conv_bn(3, 32, 3, 2), conv_bn(32, 64, 3, 2))
+        blocks: list[nn.Module] = []
+        channels = 64
+        for number, width in enumerate(self.WIDTHS):
+            if number in (2, 4):
+                blocks.append(nn.MaxPool2d(3, 2, 1))
+            blocks.append(InceptionBlock(channels, width))
+            channels = 4 * width
+        self.blocks = nn.Sequential(*blocks)
+        self.classify = nn.Linear(channels, 1000)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.adaptive_avg_pool2d(self.blocks(self.stem(x)), 1)
+        return self.classify(torch.flatten(x, 1))
+
+
+class InceptionBlock(nn.Module):
+    """[N, c_in, H, W] -> [N, 4 width, H, W]"""
+
+    def __init__(self, c_in: int, width: int) -> None:
+        super().__init__()
+        self.one = conv_bn(c_in, width, 1)
+        self.three = nn.Sequential(conv_bn(c_in, width, 1), conv_bn(width, width, 3))
+        self.five = nn.Sequential(
+            conv_bn(c_in, width, 1), conv_bn(width, width, 3), conv_bn(width, width, 3)
+        )
+        self.pool = nn.Sequential(nn.MaxPool2d(3, 1, 1), conv_bn(c_in, width, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat((self.one(x), self.three(x), self.five(x), self.pool(x)), 1)
 
 
 class ViT(nn.Module):

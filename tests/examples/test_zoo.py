@@ -22,6 +22,7 @@ UNITS = {
     "vit": 298,
     "bert": 145,
     "decoder": 220,
+    "inception": 62,
     "ssdlite": 122,
     "yolo": 174,
     "backbone_1": 16,
