@@ -11,11 +11,11 @@ simulated), or with ``--local`` on this machine at the models' own sizes. ``like
 and shares memory: with ``gpu-phone``'s own 3.6 ms a region no branch of these networks pays. Size
 0 is the network's own.
 
-"Promise" is what the bound allows over the serial plan; below 1.15 nothing is tried. Both ways ran
-whole when the bundle was made, which then names the faster; "serial" and "chosen" are of a further
-run of both. Fails where what was chosen takes over 1.01 times the serial plan, or over 1.05 with
-``--local``, whose clock is no better; and where inception on ``like-phone`` at its own size is not
-1.2 times as fast at a contention of 1.0 and 1.1.
+"Promise" is what the bound allows over the serial plan; below 1.15 nothing is tried. Where a
+schedule is predicted to gain, both ways ran whole when the bundle was made, which then names the
+faster; "serial" and "chosen" are of a further run of both. Fails where what was chosen takes over
+1.01 times the serial plan, or over 1.05 with ``--local``, whose clock is no better; and where
+inception on ``like-phone`` at its own size is not 1.2 times as fast at a contention of 1.0 and 1.1.
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ def bench(
     assert parallel is not None
     first = (label, "of costs" if contention is None else f"{contention:g}", model.name)
     if planned.frames is None:
-        row = (*first, f"{parallel.promise:.2f}", "–", "–", "not tried", "–", "1.00", "–")
+        how = SERIAL if parallel.tried else "not tried"
+        row = (*first, f"{parallel.promise:.2f}", "1.00", "–", how, "–", "1.00", "–")
         print(f"| {' | '.join(row)} |", flush=True)
         return True, 1.0
     frames = 40 if device == "local" else 3
