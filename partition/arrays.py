@@ -7,10 +7,10 @@ with what they would cost by their parts.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,10 +47,12 @@ class Value:
 
 @dataclass(frozen=True, eq=False)
 class Arrays:
-    """Flat arrays of a problem with n units, t targets and m values. Times in ns."""
+    """Flat arrays of a problem with n units, t targets and m values. Times in ns.
 
-    n: int
-    t: int
+    Tables for loops in C are these and more; ``NP_ARRAYS`` in kernels/arrays.h has the same fields
+    in their order.
+    """
+
     unit_ns: Floats
     """[n, t]"""
     overhead_ns: Floats
@@ -61,7 +63,7 @@ class Arrays:
     successors: Ints
     producer: Ints
     """[m], -1 for inputs of the graph"""
-    is_output: NDArray[np.bool_]
+    is_output: Bools
     """[m]"""
     in_ns: Floats
     """[m, t] of bringing the value into a segment"""
@@ -88,6 +90,21 @@ class Arrays:
     to_float_ns: Floats
     """... and back; all 0 where the targets have one format"""
 
+    @property
+    def n(self) -> int:
+        """Units."""
+        return len(self.unit_ns)
+
+    @property
+    def t(self) -> int:
+        """Targets."""
+        return len(self.overhead_ns)
+
+    @property
+    def shared(self) -> dict[str, Any]:
+        """The arrays by their names."""
+        return {field.name: getattr(self, field.name) for field in fields(Arrays)}
+
     @cached_property
     def converts(self) -> bool:
         """Whether some value may have to be converted at a price."""
@@ -109,11 +126,6 @@ class Arrays:
         lacking = needed & ~there
         to_int8 = np.where(lacking & AS_INT8 != 0, self.to_int8_ns, 0.0)
         return np.asarray(to_int8 + np.where(lacking & AS_FLOAT != 0, self.to_float_ns, 0.0))
-
-    def shared(self, table: type[NamedTuple], but: Collection[str] = ()) -> dict[str, Any]:
-        """The arrays that a table for loops in C has under the same names."""
-        own = {field.name for field in fields(self)}.difference(but)
-        return {name: getattr(self, name) for name in table._fields if name in own}
 
 
 def offsets(lists: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
@@ -159,8 +171,6 @@ def flat_arrays(
         prices[1] = [v.to_float_ns for v in values]
     make_at, order = grouped(producer[with_maker], n)
     return Arrays(
-        n=n,
-        t=t,
         unit_ns=np.ascontiguousarray(unit_ns),
         overhead_ns=np.asarray(overhead_ns, dtype=np.float64),
         predecessor_at=predecessor_at,

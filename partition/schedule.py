@@ -20,12 +20,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nnapi_prof.partition.arrays import Bools, Floats, Ints
+from nnapi_prof.partition.arrays import Floats, Ints
 from nnapi_prof.partition.lanes import Lanes, conversions_after
 from nnapi_prof.partition.problem import Placement, Problem
 from nnapi_prof.partition.search import native
-from nnapi_prof.partition.search.annealing import hashed_regions
-from nnapi_prof.partition.search.expansion import labelling_of_plan, plan_of_labelling
+from nnapi_prof.partition.search.annealing import Labelling, Moves, sizes_of, slices
+from nnapi_prof.partition.search.expansion import plan_of_labelling
 from nnapi_prof.partition.search.result import Plan, Watch
 
 MOST_EXACT = 9
@@ -109,41 +109,11 @@ def makespan(problem: Problem, lanes: Lanes, placements: Sequence[Placement]) ->
 # ---- annealing -----------------------------------------------------------------------------------
 
 
-class Tables(NamedTuple):
-    """What moves look up; as in kernels/schedule.h."""
+class Timeline(NamedTuple):
+    """When the phases of a labelling run; as in kernels/schedule.h."""
 
-    unit_ns: Floats
-    overhead_ns: Floats
-    predecessor_at: Ints
-    predecessors: Ints
-    successor_at: Ints
-    successors: Ints
-    producer: Ints
-    is_output: Bools
-    in_ns: Floats
-    out_ns: Floats
-    reader_at: Ints
-    readers: Ints
-    reader_value: Ints
-    read_at: Ints
-    reads: Ints
-    make_at: Ints
-    makes: Ints
-    phase_target: Ints
     lane_of_target: Ints
-    unit_key: Ints
-    region_key: Ints
-    region_ns: Floats
     rates: Floats
-
-
-class State(NamedTuple):
-    """A labelling, and what follows from it; as in kernels/schedule.h."""
-
-    phase: Ints
-    best: Ints
-    n_units: Ints
-    key: Ints
     phase_ns: Floats
     n_links: Ints
     needs: Ints
@@ -151,8 +121,6 @@ class State(NamedTuple):
     order: Ints
     moved: Ints
     mark: Ints
-    random: Ints
-    cost: Floats
 
 
 class Scheduler:
@@ -163,7 +131,7 @@ class Scheduler:
         self._problem = problem
         self._lanes = lanes
         self._targets = tuple(targets)
-        self._hashed = hashed_regions(problem)
+        self._moves = Moves(problem, converts=False)
         self._rates = np.concatenate([np.zeros((1, lanes.count)), lanes.rates])
 
     def run(
@@ -177,52 +145,33 @@ class Scheduler:
     ) -> Plan:
         """The best schedule met in so many moves from a plan, the temperature falling from
         ``hot_ns`` to ``cold_ns``; fewer where the limits end it."""
-        problem, lanes, n = self._problem, self._lanes, self._problem.n
         rounds = max(1, ROOM // (len(placements) + 1))
-        phase, phase_target = labelling_of_plan(placements, n, self._targets * rounds)
-        n_phases = len(phase_target)
-        if n_phases > MOST_PHASES:
+        tables, labelling = self._moves.begin(placements, self._targets * rounds, seed)
+        if len(tables.phase_target) > MOST_PHASES:
             return tuple(placements)
-        own = ("unit_ns", "phase_target", "unit_key", "region_key", "region_ns", "rates")
-        tables = Tables(
-            **problem.arrays.shared(Tables, but=own),
-            phase_target=phase_target,
-            lane_of_target=np.maximum(lanes.of_target, 0),
-            rates=self._rates,
-            **self._hashed._asdict(),
-        )
-        state = self._state(placements, phase, phase_target)
-        state.random[0] = (0x9E3779B9 * (2 * seed + 1)) & 0xFFFFFFFF
-        sizes = native.integers(
-            *problem.unit_ns.shape,
-            n_phases,
-            len(state.done),
-            lanes.count,
-            len(tables.region_key),
-        )
+        timeline = self._timeline(placements, labelling)
+        span = makespan(self._problem, self._lanes, placements)
+        cost = np.array([span, span, span + LOAD_PRICE * timeline.phase_ns.sum()])
+        labelling = labelling._replace(cost=cost)
+        sizes = sizes_of(tables, labelling, len(timeline.done), self._lanes.count)
         factor = (cold_ns / hot_ns) ** (STRETCH / max(STRETCH, moves))
-        left, temperature = moves, hot_ns
-        while left > 0 and not watch.is_over:
-            now = min(left, SLICE)
+        for now, temperature in slices(moves, SLICE, STRETCH, hot_ns, factor, watch):
             native.library().np_schedule(
                 ctypes.byref(sizes),
                 ctypes.byref(native.pointers(tables)),
-                ctypes.byref(native.pointers(state)),
+                ctypes.byref(native.pointers(labelling)),
+                ctypes.byref(native.pointers(timeline)),
                 ctypes.c_int64(now),
                 ctypes.c_double(temperature),
                 ctypes.c_double(factor),
                 ctypes.c_double(LOAD_PRICE),
             )
-            temperature *= factor ** (now // STRETCH)
-            left -= now
-            watch.spend(now)
-        return plan_of_labelling(state.best, phase_target)
+        return plan_of_labelling(labelling.best, tables.phase_target)
 
-    def _state(self, placements: Sequence[Placement], phase: Ints, phase_target: Ints) -> State:
-        problem, n, n_phases = self._problem, self._problem.n, len(phase_target)
+    def _timeline(self, placements: Sequence[Placement], labelling: Labelling) -> Timeline:
+        problem, phase, n_phases = self._problem, labelling.phase, len(labelling.n_units)
         words = -(-n_phases // 64)
-        key, phase_ns = np.zeros(n_phases, dtype=np.int64), np.zeros(n_phases)
-        np.bitwise_xor.at(key, phase, self._hashed.unit_key)
+        phase_ns = np.zeros(n_phases)
         for units, k in placements:
             phase_ns[phase[units[0]]] = problem.segment_ns(units, k)
         n_links = np.zeros((n_phases, n_phases), dtype=np.int64)
@@ -233,21 +182,16 @@ class Scheduler:
                 if later != earlier:
                     n_links[later, earlier] += 1
                     needs[later, earlier // 64] |= np.uint64(1 << earlier % 64)
-        span = makespan(problem, self._lanes, placements)
-        return State(
-            phase=phase,
-            best=phase.copy(),
-            n_units=np.bincount(phase, minlength=n_phases).astype(np.int64),
-            key=key,
+        return Timeline(
+            lane_of_target=np.maximum(self._lanes.of_target, 0),
+            rates=self._rates,
             phase_ns=phase_ns,
             n_links=n_links,
             needs=needs.view(np.int64),
             done=np.zeros(words, dtype=np.int64),
             order=np.zeros((self._lanes.count, n_phases), dtype=np.int64),
-            moved=np.zeros(3 * (n + 1), dtype=np.int64),
-            mark=np.zeros(n, dtype=np.int64),
-            random=np.zeros(1, dtype=np.int64),
-            cost=np.array([span, span + LOAD_PRICE * phase_ns.sum(), span]),
+            moved=np.zeros(3 * (problem.n + 1), dtype=np.int64),
+            mark=np.zeros(problem.n, dtype=np.int64),
         )
 
 

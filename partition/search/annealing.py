@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from nnapi_prof.partition.arrays import WORD, Bools, Floats, Ints
+from nnapi_prof.partition.arrays import WORD, Arrays, Floats, Ints
 from nnapi_prof.partition.problem import Placement, Problem
 from nnapi_prof.partition.search import native
 from nnapi_prof.partition.search.expansion import labelling_of_plan, plan_of_labelling
@@ -29,26 +30,11 @@ STRETCH = 1024
 """Moves between two temperatures."""
 
 
-class Tables(NamedTuple):
-    """What moves look up: arrays of the problem, and the phases."""
+@dataclass(frozen=True, eq=False)
+class Tables(Arrays):
+    """What moves look up: arrays of the problem, and the phases. Where a unit runs only inside
+    regions measured whole, ``unit_ns`` has a price that such a region gives back."""
 
-    unit_ns: Floats
-    overhead_ns: Floats
-    predecessor_at: Ints
-    predecessors: Ints
-    successor_at: Ints
-    successors: Ints
-    producer: Ints
-    is_output: Bools
-    in_ns: Floats
-    out_ns: Floats
-    reader_at: Ints
-    readers: Ints
-    reader_value: Ints
-    read_at: Ints
-    reads: Ints
-    make_at: Ints
-    makes: Ints
     phase_target: Ints
     """[phases]"""
     counted: Ints
@@ -59,11 +45,6 @@ class Tables(NamedTuple):
     """[2^x] keys of regions measured whole, with their target; 0 where there is none"""
     region_ns: Floats
     """[2^x] what they cost more than their parts, in ns"""
-    format: Ints
-    formats_in: Ints
-    formats_out: Ints
-    to_int8_ns: Floats
-    to_float_ns: Floats
 
 
 class Labelling(NamedTuple):
@@ -83,7 +64,7 @@ class Labelling(NamedTuple):
     random: Ints
     """[n + 1] state of the random numbers, then room for the units of one segment"""
     cost: Floats
-    """[2] ns, now and of the best"""
+    """[2 or more] ns, now and of the best"""
 
 
 class Annealer:
@@ -91,15 +72,8 @@ class Annealer:
 
     def __init__(self, problem: Problem, targets: Sequence[int]) -> None:
         """``targets`` are those that segments may begin on."""
-        self._problem = problem
+        self._moves = Moves(problem)
         self._targets = tuple(targets)
-        arrays = problem.arrays
-        self._arrays = arrays
-        self._hashed = hashed_regions(problem)
-        sizes = np.diff(arrays.reader_at)
-        self._counted = np.full(len(sizes), -1, dtype=np.int64)
-        many = np.flatnonzero(sizes > MANY_READERS)
-        self._counted[many] = np.arange(len(many))
 
     def run(
         self,
@@ -112,54 +86,76 @@ class Annealer:
     ) -> tuple[Placement, ...]:
         """The best plan met in so many moves from a plan, the temperature falling from ``hot_ns``
         to ``cold_ns``; fewer where the limits end it."""
-        a = self._arrays
-        phase, phase_target = labelling_of_plan(placements, a.n, self._targets)
-        tables = Tables(
-            **a.shared(Tables, but=("unit_ns",)),
-            phase_target=phase_target,
-            counted=self._counted,
-            **self._hashed._asdict(),
-        )
-        labelling = self._labelling(phase, phase_target)
-        labelling.random[0] = _random_state(seed)
-        stretches = max(1, moves // STRETCH)
-        factor = (cold_ns / hot_ns) ** (1 / stretches)
-        left, temperature = moves, hot_ns
-        slice_moves = max(1, SLICE // STRETCH) * STRETCH
-        while left > 0 and not watch.is_over:
-            now = min(left, slice_moves)
+        tables, labelling = self._moves.begin(placements, self._targets, seed)
+        factor = (cold_ns / hot_ns) ** (1 / max(1, moves // STRETCH))
+        most = SLICE // STRETCH * STRETCH
+        for now, temperature in slices(moves, most, STRETCH, hot_ns, factor, watch):
             anneal(tables, labelling, now, temperature, factor)
-            temperature *= factor ** (now // STRETCH)
-            left -= now
-            watch.spend(now)
-        return plan_of_labelling(labelling.best, phase_target)
+        return plan_of_labelling(labelling.best, tables.phase_target)
 
-    def _labelling(self, phase: Ints, phase_target: Ints) -> Labelling:
-        a, n_phases = self._arrays, len(phase_target)
+
+class Moves:
+    """Labellings of one problem to begin with, and what moves of their units look up."""
+
+    def __init__(self, problem: Problem, converts: bool = True) -> None:
+        """``converts``: what conversions cost is part of what a move costs."""
+        self._arrays = problem.arrays
+        self._converts = converts and problem.arrays.converts
+        self._hashed = hashed_regions(problem)
+        sizes = np.diff(problem.arrays.reader_at)
+        self._counted = np.full(len(sizes), -1, dtype=np.int64)
+        many = np.flatnonzero(sizes > MANY_READERS)
+        self._counted[many] = np.arange(len(many))
+
+    def begin(
+        self, placements: Sequence[Placement], targets: Sequence[int], seed: int
+    ) -> tuple[Tables, Labelling]:
+        """A plan as a labelling whose phases may have such targets, with its tables."""
+        a = self._arrays
+        phase, phase_target = labelling_of_plan(placements, a.n, targets)
+        tables = Tables(
+            **a.shared | self._hashed._asdict(), phase_target=phase_target, counted=self._counted
+        )
+        n_phases = len(phase_target)
         key = np.zeros(n_phases, dtype=np.int64)
         np.bitwise_xor.at(key, phase, self._hashed.unit_key)
         n_readers = np.zeros((int(self._counted.max(initial=-1)) + 1, n_phases), dtype=np.int64)
         row = self._counted[a.reader_value]
         counted = row >= 0
         np.add.at(n_readers, (row[counted], phase[a.readers[counted]]), 1)
-        return Labelling(
+        random = np.zeros(a.n + 1, dtype=np.int64)
+        random[0] = (0x9E3779B9 * (2 * seed + 1)) & 0xFFFFFFFF  # never 0
+        return tables, Labelling(
             phase=phase,
             best=phase.copy(),
             n_units=np.bincount(phase, minlength=n_phases).astype(np.int64),
             key=key,
             n_readers=n_readers,
             n_int8=self._int8_readers(phase_target[phase]),
-            random=np.zeros(a.n + 1, dtype=np.int64),
+            random=random,
             cost=np.zeros(2),
         )
 
     def _int8_readers(self, target: Ints) -> Ints:
         """``target`` is [n], of each unit."""
         a = self._arrays
-        if not a.converts:
+        if not self._converts:
             return np.zeros(0, dtype=np.int64)
         count = np.bincount(a.reader_value, a.format[target[a.readers]], len(a.producer))
         return count.astype(np.int64)
+
+
+def slices(
+    moves: int, most: int, stretch: int, hot_ns: float, factor: float, watch: Watch
+) -> Iterator[tuple[int, float]]:
+    """Numbers of moves to try before the next look at the clock, at most ``most``, and the
+    temperature of each first one; it falls by ``factor`` every ``stretch`` moves."""
+    while moves > 0 and not watch.is_over:
+        now = min(moves, most)
+        yield now, hot_ns
+        hot_ns *= factor ** (now // stretch)
+        moves -= now
+        watch.spend(now)
 
 
 class HashedRegions(NamedTuple):
@@ -204,14 +200,8 @@ def hashed_regions(problem: Problem) -> HashedRegions:
 def anneal(tables: Tables, labelling: Labelling, moves: int, hot_ns: float, factor: float) -> None:
     """Tries so many moves of a unit, and now and then of a segment, at a temperature that begins
     with ``hot_ns`` and falls by ``factor`` every :data:`STRETCH` moves."""
-    sizes = native.integers(
-        *tables.unit_ns.shape,
-        len(tables.phase_target),
-        len(tables.region_key),
-        len(labelling.n_int8) > 0,
-    )
     native.library().np_anneal(
-        ctypes.byref(sizes),
+        ctypes.byref(sizes_of(tables, labelling)),
         ctypes.byref(native.pointers(tables)),
         ctypes.byref(native.pointers(labelling)),
         ctypes.c_int64(moves),
@@ -220,9 +210,16 @@ def anneal(tables: Tables, labelling: Labelling, moves: int, hot_ns: float, fact
     )
 
 
-def _random_state(seed: int) -> int:
-    """A state of the random numbers; never 0."""
-    return (0x9E3779B9 * (2 * seed + 1)) & 0xFFFFFFFF
+def sizes_of(tables: Tables, labelling: Labelling, words: int = 0, lanes: int = 0) -> Any:
+    """``struct np_move_sizes``."""
+    return native.integers(
+        *tables.unit_ns.shape,
+        len(tables.phase_target),
+        len(tables.region_key),
+        len(labelling.n_int8) > 0,
+        words,
+        lanes,
+    )
 
 
 def _largest_total(problem: Problem) -> float:

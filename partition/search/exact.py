@@ -304,8 +304,7 @@ def _initial_search(tables: Tables, upper_ns: float, width: int) -> Search:
     r = len(tables.budget)
     n_slots = max(1, int(tables.slot.max(initial=-1)) + 1)
     slot_words = -(-n_slots // WORD)
-    converts = bool(tables.to_int8_ns.any() or tables.to_float_ns.any())
-    format_words = slot_words if converts else 0
+    format_words = slot_words if tables.converts else 0
     words = max(1, -(-n // WORD))
     labels, ideals, ready, jumps, records = 4096, 512, max(4096, 8 * n), 1024, 16_384
 
@@ -362,7 +361,7 @@ def _initial_search(tables: Tables, upper_ns: float, width: int) -> Search:
         if slot < 0 or tables.producer[value] != GRAPH_INPUT:
             continue
         search.slot_value[0, 0, slot] = value
-        if not converts:
+        if not tables.converts:
             continue
         own = slice(tables.reader_at[value], tables.reader_at[value + 1])
         word, bit = slot // WORD, np.int64(1 << (slot % WORD))

@@ -14,11 +14,13 @@ import logging
 import platform
 import tempfile
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from nnapi_prof.partition.arrays import Arrays
 from nnapi_prof.toolchain import cache_dir, find_compiler, locked, run_tool
 
 LOGGER = logging.getLogger(__name__)
@@ -66,11 +68,13 @@ def _build(cache: Path) -> Path:
     return binary
 
 
-def pointers(arrays: Sequence[np.ndarray[Any, Any]]) -> Any:
+def pointers(arrays: Sequence[np.ndarray[Any, Any]] | Arrays) -> Any:
     """A C structure of pointers to some arrays, in their order. They must outlive it.
 
     Raises ValueError where one is not contiguous: C would read other numbers than Python.
     """
+    if isinstance(arrays, Arrays):
+        arrays = [getattr(arrays, field.name) for field in fields(arrays)]
     for position, array in enumerate(arrays):
         if not array.flags.c_contiguous:
             raise ValueError(f"array {position} of {len(arrays)} is not contiguous")

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from nnapi_prof.partition.arrays import WORD, Bools, Floats, Ints, bit_rows, grouped, offsets
+from nnapi_prof.partition.arrays import WORD, Arrays, Floats, Ints, bit_rows, grouped, offsets
 from nnapi_prof.partition.constraints import Budget
 from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, Region
 from nnapi_prof.partition.search.relaxation import Prices
@@ -38,27 +39,10 @@ UPPER, LEFT_OUT = range(2)
 """Places in ``Search.bounds``."""
 
 
-class Tables(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Tables(Arrays):
     """What a search looks up. n units, t targets, m values, s slots, r budgets, j jumps."""
 
-    unit_ns: Floats
-    """[n, t]"""
-    overhead_ns: Floats
-    predecessor_at: Ints
-    predecessors: Ints
-    successor_at: Ints
-    successors: Ints
-    producer: Ints
-    is_output: Bools
-    in_ns: Floats
-    out_ns: Floats
-    reader_at: Ints
-    readers: Ints
-    reader_value: Ints
-    read_at: Ints
-    reads: Ints
-    make_at: Ints
-    makes: Ints
     slot: Ints
     """[m] No two values that can be alive at once have the same; -1 where nobody reads it."""
     least: Floats
@@ -67,12 +51,6 @@ class Tables(NamedTuple):
     leaves: Floats
     switch: Floats
     switch_begin: Floats
-    format: Ints
-    """[t]"""
-    formats_in: Ints
-    formats_out: Ints
-    to_int8_ns: Floats
-    to_float_ns: Floats
     int8_price: Floats
     """[readings] of Prices again"""
     float_price: Floats
@@ -269,7 +247,7 @@ def make_tables(
     crossing = _crossing(problem, [units for units, _ in regions if problem.arrays.converts])
     chance = np.random.default_rng(1)
     tables = Tables(
-        **a.shared(Tables),
+        **a.shared,
         slot=slots,
         least=prices.least,
         enters=prices.enters,

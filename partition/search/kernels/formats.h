@@ -7,10 +7,6 @@
 
 #include "ideals.h"
 
-#define WORD 62 /* bits of an int64_t in use, as in partition/arrays.py */
-
-enum { AS_FLOAT = 1, AS_INT8 = 2 }; /* formats of a value, as bits */
-
 static inline bool has(const int64_t *bits, int64_t number) {
   return (bits[number / WORD] >> (number % WORD)) & 1;
 }

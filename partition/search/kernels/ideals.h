@@ -1,11 +1,11 @@
 /* The exact programme over ideals: tests/partition/reference_ideals.py has it in Python.
  *
- * Both structures mirror the named tuples of search/tables.py, a pointer for each array in their
+ * Both structures mirror those of search/tables.py, a pointer for each array in their
  * order; what the arrays hold stands there. All are row-major; the caller sizes them. */
 #ifndef NP_IDEALS_H
 #define NP_IDEALS_H
 
-#include <stdint.h>
+#include "arrays.h"
 
 struct np_ideal_sizes {
   int64_t n; /* units */
@@ -27,14 +27,10 @@ struct np_ideal_sizes {
 };
 
 struct np_ideal_tables {
-  const double *unit_ns, *overhead_ns;
-  const int64_t *predecessor_at, *predecessors, *successor_at, *successors, *producer;
-  const uint8_t *is_output;
-  const double *in_ns, *out_ns;
-  const int64_t *reader_at, *readers, *reader_value, *read_at, *reads, *make_at, *makes, *slot;
+  NP_ARRAYS;
+  const int64_t *slot;
   const double *least, *enters, *leaves, *switching, *switch_begin;
-  const int64_t *format, *formats_in, *formats_out;
-  const double *to_int8_ns, *to_float_ns, *int8_price, *float_price, *slack;
+  const double *int8_price, *float_price, *slack;
   const double *unit_use, *open_use, *budget, *rate;
   const int64_t *jump_at, *jump_bits, *jump_needs, *jump_target;
   const double *jump_ns, *jump_use;

@@ -1,123 +1,41 @@
 #include "schedule.h"
 
-#include <math.h>
-#include <stdbool.h>
-
 /* Moves between two temperatures. */
 #define STRETCH 256
 /* Longest run of units, each reading from the one before, that moves at once. */
 #define LONGEST_RUN 12
 
-enum { MAKESPAN, PRICED, BEST }; /* places in `cost` */
+enum { PRICED = BEST + 1 }; /* place in `cost`: the makespan and the price of the load */
 
-struct run {
-  const struct np_schedule_sizes *sz;
-  const struct np_schedule_tables *tb;
-  struct np_schedule_state *st;
-};
-
-/* Marsaglia's xorshift of 32 bits ("Xorshift RNGs", J. Stat. Softw. 8, 2003). */
-static int64_t draw(struct np_schedule_state *st) {
-  int64_t x = st->random[0];
-  x ^= (x << 13) & 0xffffffff;
-  x ^= x >> 17;
-  x ^= (x << 5) & 0xffffffff;
-  st->random[0] = x;
-  return x;
-}
-
-static int64_t below(struct np_schedule_state *st, int64_t most) { return (draw(st) * most) >> 32; }
-
-static int64_t readers_in(const struct run *r, int64_t value, int64_t phase) {
-  const struct np_schedule_tables *tb = r->tb;
-  int64_t count = 0;
-  for (int64_t e = tb->reader_at[value]; e < tb->reader_at[value + 1]; e++) {
-    count += r->st->phase[tb->readers[e]] == phase;
-  }
-  return count;
-}
-
-/* ns that a set of units costs more as one segment than by its parts, where it was measured. */
-static double region_ns(const struct run *r, int64_t key, int64_t k) {
-  const int64_t mask = r->sz->table - 1, own = key ^ (k + 1);
-  for (int64_t place = own & mask; r->tb->region_key[place] != 0; place = (place + 1) & mask) {
-    if (r->tb->region_key[place] == own) {
-      return r->tb->region_ns[place];
-    }
-  }
-  return 0;
-}
-
-static void link(const struct run *r, int64_t later, int64_t earlier, int64_t more) {
+static void link(const struct np_moves *r, int64_t later, int64_t earlier, int64_t more) {
   if (later == earlier) {
     return;
   }
-  int64_t *count = &r->st->n_links[later * r->sz->phases + earlier];
-  uint64_t *word = &r->st->needs[later * r->sz->words + earlier / 64];
+  int64_t *count = &r->tl->n_links[later * r->sz->phases + earlier];
+  uint64_t *word = &r->tl->needs[later * r->sz->words + earlier / 64];
   const uint64_t bit = (uint64_t)1 << (earlier % 64);
   *count += more;
   *word = *count > 0 ? *word | bit : *word & ~bit;
 }
 
 /* Changes what phases a and b take for unit u, which goes from the first to the second. */
-static void reprice(const struct run *r, int64_t u, int64_t a, int64_t b) {
-  const struct np_schedule_tables *tb = r->tb;
-  struct np_schedule_state *st = r->st;
-  const int64_t t = r->sz->t, ka = tb->phase_target[a], kb = tb->phase_target[b];
-  double from = -tb->unit_ns[u * t + ka], to = tb->unit_ns[u * t + kb];
-  if (st->n_units[b] == 0) {
-    to += tb->overhead_ns[kb];
-  }
-  for (int64_t j = tb->read_at[u]; j < tb->read_at[u + 1]; j++) {
-    const int64_t value = tb->reader_value[tb->reads[j]], maker = tb->producer[value];
-    const int64_t home = maker < 0 ? -1 : st->phase[maker];
-    const int64_t in_a = readers_in(r, value, a), in_b = readers_in(r, value, b);
-    if (home != a && in_a == 1) {
-      from -= tb->in_ns[value * t + ka];
-    }
-    if (home != b && in_b == 0) {
-      to += tb->in_ns[value * t + kb];
-    }
-    if (tb->is_output[value]) {
-      continue;
-    }
-    const int64_t total = tb->reader_at[value + 1] - tb->reader_at[value];
-    if (home == a && in_a == total) {
-      from += tb->out_ns[value * t + ka];
-    }
-    if (home == b && in_b + 1 == total) {
-      to -= tb->out_ns[value * t + kb];
-    }
-  }
-  for (int64_t j = tb->make_at[u]; j < tb->make_at[u + 1]; j++) {
-    const int64_t value = tb->makes[j];
-    const int64_t in_a = readers_in(r, value, a), in_b = readers_in(r, value, b);
-    const int64_t total = tb->reader_at[value + 1] - tb->reader_at[value];
-    if (in_a > 0) {
-      from += tb->in_ns[value * t + ka];
-    }
-    if (in_b > 0) {
-      to -= tb->in_ns[value * t + kb];
-    }
-    if (tb->is_output[value] || in_a < total) {
-      from -= tb->out_ns[value * t + ka];
-    }
-    if (tb->is_output[value] || in_b < total) {
-      to += tb->out_ns[value * t + kb];
-    }
-  }
+static void reprice(const struct np_moves *r, int64_t u, int64_t a, int64_t b) {
+  const struct np_move_tables *tb = r->tb;
+  const struct np_labelling *st = r->st;
+  double from = 0, to = 0;
+  np_reprice(r, u, a, b, &from, &to);
   if (r->sz->table > 1) {
-    const int64_t own = tb->unit_key[u];
-    from += region_ns(r, st->key[a] ^ own, ka) - region_ns(r, st->key[a], ka);
-    to += region_ns(r, st->key[b] ^ own, kb) - region_ns(r, st->key[b], kb);
+    const int64_t own = tb->unit_key[u], ka = tb->phase_target[a], kb = tb->phase_target[b];
+    from += np_region_ns(r, st->key[a] ^ own, ka) - np_region_ns(r, st->key[a], ka);
+    to += np_region_ns(r, st->key[b] ^ own, kb) - np_region_ns(r, st->key[b], kb);
   }
-  st->phase_ns[a] = st->n_units[a] == 1 ? 0 : st->phase_ns[a] + from;
-  st->phase_ns[b] += to;
+  r->tl->phase_ns[a] = st->n_units[a] == 1 ? 0 : r->tl->phase_ns[a] + from;
+  r->tl->phase_ns[b] += to;
 }
 
-static void move(const struct run *r, int64_t u, int64_t a, int64_t b) {
-  const struct np_schedule_tables *tb = r->tb;
-  struct np_schedule_state *st = r->st;
+static void move(const struct np_moves *r, int64_t u, int64_t a, int64_t b) {
+  const struct np_move_tables *tb = r->tb;
+  struct np_labelling *st = r->st;
   reprice(r, u, a, b);
   for (int64_t i = tb->predecessor_at[u]; i < tb->predecessor_at[u + 1]; i++) {
     const int64_t other = st->phase[tb->predecessors[i]];
@@ -129,41 +47,12 @@ static void move(const struct run *r, int64_t u, int64_t a, int64_t b) {
     link(r, other, a, -1);
     link(r, other, b, 1);
   }
-  st->phase[u] = b;
-  st->n_units[a]--;
-  st->n_units[b]++;
-  st->key[a] ^= tb->unit_key[u];
-  st->key[b] ^= tb->unit_key[u];
+  np_move(r, u, a, b);
 }
 
-/* The earliest phase that a unit may be in. */
-static int64_t earliest(const struct run *r, int64_t u) {
-  const struct np_schedule_tables *tb = r->tb;
-  int64_t phase = 0;
-  for (int64_t i = tb->predecessor_at[u]; i < tb->predecessor_at[u + 1]; i++) {
-    const int64_t other = r->st->phase[tb->predecessors[i]];
-    if (other > phase) {
-      phase = other;
-    }
-  }
-  return phase;
-}
-
-static int64_t latest(const struct run *r, int64_t u) {
-  const struct np_schedule_tables *tb = r->tb;
-  int64_t phase = r->sz->phases - 1;
-  for (int64_t i = tb->successor_at[u]; i < tb->successor_at[u + 1]; i++) {
-    const int64_t other = r->st->phase[tb->successors[i]];
-    if (other < phase) {
-      phase = other;
-    }
-  }
-  return phase;
-}
-
-static bool is_ready(const struct run *r, int64_t phase) {
+static bool is_ready(const struct np_moves *r, int64_t phase) {
   for (int64_t w = 0; w < r->sz->words; w++) {
-    if (r->st->needs[phase * r->sz->words + w] & ~r->st->done[w]) {
+    if (r->tl->needs[phase * r->sz->words + w] & ~r->tl->done[w]) {
       return false;
     }
   }
@@ -172,18 +61,18 @@ static bool is_ready(const struct run *r, int64_t phase) {
 
 /* When all is done, each lane taking its phases in their order as soon as their inputs are there.
  */
-static double makespan(const struct run *r) {
+static double makespan(const struct np_moves *r) {
   const int64_t lanes = r->sz->lanes, phases = r->sz->phases;
-  struct np_schedule_state *st = r->st;
+  struct np_labelling *st = r->st;
   int64_t count[NP_MOST_LANES] = {0}, next[NP_MOST_LANES] = {0};
   double left[NP_MOST_LANES] = {0};
   for (int64_t w = 0; w < r->sz->words; w++) {
-    st->done[w] = 0;
+    r->tl->done[w] = 0;
   }
   for (int64_t f = 0; f < phases; f++) {
     if (st->n_units[f] > 0) {
-      const int64_t lane = r->tb->lane_of_target[r->tb->phase_target[f]];
-      st->order[lane * phases + count[lane]++] = f;
+      const int64_t lane = r->tl->lane_of_target[r->tb->phase_target[f]];
+      r->tl->order[lane * phases + count[lane]++] = f;
     }
   }
   double now = 0;
@@ -193,16 +82,16 @@ static double makespan(const struct run *r) {
       if (busy >> lane & 1 || next[lane] == count[lane]) {
         continue;
       }
-      const int64_t f = st->order[lane * phases + next[lane]];
+      const int64_t f = r->tl->order[lane * phases + next[lane]];
       if (is_ready(r, f)) {
         busy |= (int64_t)1 << lane;
-        left[lane] = st->phase_ns[f];
+        left[lane] = r->tl->phase_ns[f];
       }
     }
     if (busy == 0) {
       return now;
     }
-    const double *rates = &r->tb->rates[busy * lanes];
+    const double *rates = &r->tl->rates[busy * lanes];
     double passing = INFINITY;
     for (int64_t lane = 0; lane < lanes; lane++) {
       if (busy >> lane & 1 && left[lane] < passing * rates[lane]) {
@@ -215,50 +104,50 @@ static double makespan(const struct run *r) {
       if (!(busy >> lane & 1)) {
         continue;
       }
-      const int64_t f = st->order[lane * phases + next[lane]];
+      const int64_t f = r->tl->order[lane * phases + next[lane]];
       left[lane] -= passing * rates[lane];
-      if (left[lane] <= 1e-12 * st->phase_ns[f]) {
+      if (left[lane] <= 1e-12 * r->tl->phase_ns[f]) {
         busy &= ~((int64_t)1 << lane);
         next[lane]++;
-        st->done[f / 64] |= (uint64_t)1 << (f % 64);
+        r->tl->done[f / 64] |= (uint64_t)1 << (f % 64);
       }
     }
   }
 }
 
-static double load(const struct run *r) {
+static double load(const struct np_moves *r) {
   double ns = 0;
   for (int64_t f = 0; f < r->sz->phases; f++) {
-    ns += r->st->phase_ns[f];
+    ns += r->tl->phase_ns[f];
   }
   return ns;
 }
 
 /* Moves a unit of a try, if that keeps the order; notes it for the way back. */
-static bool try_move(const struct run *r, int64_t u, int64_t b, int64_t *n_moved) {
-  struct np_schedule_state *st = r->st;
-  if (!isfinite(r->tb->unit_ns[u * r->sz->t + r->tb->phase_target[b]]) || earliest(r, u) > b ||
-      latest(r, u) < b) {
+static bool try_move(const struct np_moves *r, int64_t u, int64_t b, int64_t *n_moved) {
+  struct np_labelling *st = r->st;
+  if (!isfinite(r->tb->unit_ns[u * r->sz->t + r->tb->phase_target[b]]) || np_earliest(r, u) > b ||
+      np_latest(r, u) < b) {
     return false;
   }
-  st->moved[3 * *n_moved] = u;
-  st->moved[3 * *n_moved + 1] = st->phase[u];
-  st->moved[3 * *n_moved + 2] = b;
+  r->tl->moved[3 * *n_moved] = u;
+  r->tl->moved[3 * *n_moved + 1] = st->phase[u];
+  r->tl->moved[3 * *n_moved + 2] = b;
   (*n_moved)++;
   move(r, u, st->phase[u], b);
   return true;
 }
 
-static void undo(const struct run *r, int64_t n_moved) {
+static void undo(const struct np_moves *r, int64_t n_moved) {
   while (n_moved > 0) {
     n_moved--;
-    const int64_t *m = &r->st->moved[3 * n_moved];
+    const int64_t *m = &r->tl->moved[3 * n_moved];
     move(r, m[0], m[2], m[1]);
   }
 }
 
 /* All units of a phase go to another one. */
-static bool move_phase(const struct run *r, int64_t a, int64_t b, int64_t *n_moved) {
+static bool move_phase(const struct np_moves *r, int64_t a, int64_t b, int64_t *n_moved) {
   const int64_t n = r->sz->n;
   for (int64_t i = 0; i < n && r->st->n_units[a] > 0; i++) {
     const int64_t u = b > a ? n - 1 - i : i; /* those that others wait for, last */
@@ -271,8 +160,9 @@ static bool move_phase(const struct run *r, int64_t a, int64_t b, int64_t *n_mov
 
 /* A unit, and a run of units of its phase each of which reads from the one before, go to a phase.
  */
-static bool move_run(const struct run *r, int64_t u, int64_t b, int64_t longest, int64_t *n_moved) {
-  const struct np_schedule_tables *tb = r->tb;
+static bool move_run(const struct np_moves *r, int64_t u, int64_t b, int64_t longest,
+                     int64_t *n_moved) {
+  const struct np_move_tables *tb = r->tb;
   const int64_t a = r->st->phase[u], up = b < a;
   int64_t run[LONGEST_RUN], n_run = 0;
   for (int64_t at = u; n_run < longest;) {
@@ -283,7 +173,7 @@ static bool move_run(const struct run *r, int64_t u, int64_t b, int64_t longest,
     if (first == last) {
       break;
     }
-    const int64_t which = first + below(r->st, last - first);
+    const int64_t which = first + np_below(r->st, last - first);
     at = up ? tb->successors[which] : tb->predecessors[which];
     if (r->st->phase[at] != a) {
       break;
@@ -299,9 +189,9 @@ static bool move_run(const struct run *r, int64_t u, int64_t b, int64_t longest,
 
 /* Marks the units of phase a that depend on marked ones, from unit u on, or takes all marks away.
  */
-static void mark_behind(const struct run *r, int64_t u, int64_t a) {
-  const struct np_schedule_tables *tb = r->tb;
-  int64_t *mark = r->st->mark;
+static void mark_behind(const struct np_moves *r, int64_t u, int64_t a) {
+  const struct np_move_tables *tb = r->tb;
+  int64_t *mark = r->tl->mark;
   for (int64_t v = u + 1; v < r->sz->n; v++) {
     for (int64_t i = tb->predecessor_at[v]; i < tb->predecessor_at[v + 1]; i++) {
       if (r->st->phase[v] == a && mark[tb->predecessors[i]]) {
@@ -312,19 +202,19 @@ static void mark_behind(const struct run *r, int64_t u, int64_t a) {
   }
 }
 
-static bool move_marked(const struct run *r, int64_t b, int64_t *n_moved) {
+static bool move_marked(const struct np_moves *r, int64_t b, int64_t *n_moved) {
   bool is_possible = true;
   for (int64_t v = r->sz->n - 1; v >= 0; v--) {
-    if (r->st->mark[v]) {
+    if (r->tl->mark[v]) {
       is_possible = is_possible && try_move(r, v, b, n_moved);
-      r->st->mark[v] = 0;
+      r->tl->mark[v] = 0;
     }
   }
   return is_possible;
 }
 
 /* The first empty phase of the same target behind another one, or -1. */
-static int64_t next_empty(const struct run *r, int64_t phase, int64_t target) {
+static int64_t next_empty(const struct np_moves *r, int64_t phase, int64_t target) {
   for (int64_t f = phase + 1; f < r->sz->phases; f++) {
     if (r->st->n_units[f] == 0 && r->tb->phase_target[f] == target) {
       return f;
@@ -335,17 +225,18 @@ static int64_t next_empty(const struct run *r, int64_t phase, int64_t target) {
 
 /* A segment ends before unit u, which goes to phase b with all of the segment that depends on it.
  */
-static bool split(const struct run *r, int64_t u, int64_t b, int64_t *n_moved) {
-  r->st->mark[u] = 1;
+static bool split(const struct np_moves *r, int64_t u, int64_t b, int64_t *n_moved) {
+  r->tl->mark[u] = 1;
   mark_behind(r, u, r->st->phase[u]);
   return move_marked(r, b, n_moved);
 }
 
 /* A run of a segment goes to phase b behind it, and what depends on the run to one of the same
  * target behind both: so that something else may stand beside the rest. */
-static bool extract(const struct run *r, int64_t u, int64_t b, int64_t longest, int64_t *n_moved) {
-  const struct np_schedule_tables *tb = r->tb;
-  struct np_schedule_state *st = r->st;
+static bool extract(const struct np_moves *r, int64_t u, int64_t b, int64_t longest,
+                    int64_t *n_moved) {
+  const struct np_move_tables *tb = r->tb;
+  struct np_labelling *st = r->st;
   const int64_t a = st->phase[u], c = next_empty(r, b, tb->phase_target[a]);
   int64_t run[LONGEST_RUN], n_run = 0;
   if (c < 0) {
@@ -360,11 +251,11 @@ static bool extract(const struct run *r, int64_t u, int64_t b, int64_t longest, 
     at = tb->successors[first];
   }
   for (int64_t i = 0; i < n_run; i++) {
-    st->mark[run[i]] = 1;
+    r->tl->mark[run[i]] = 1;
   }
   mark_behind(r, u, a);
   for (int64_t i = 0; i < n_run; i++) {
-    st->mark[run[i]] = 0;
+    r->tl->mark[run[i]] = 0;
   }
   bool is_possible = move_marked(r, c, n_moved);
   for (int64_t i = n_run - 1; i >= 0 && is_possible; i--) {
@@ -374,23 +265,23 @@ static bool extract(const struct run *r, int64_t u, int64_t b, int64_t longest, 
 }
 
 /* A phase to try for unit u: that of a unit it shares a value with, a used one near, any near. */
-static int64_t proposed(const struct run *r, int64_t u) {
-  const struct np_schedule_tables *tb = r->tb;
-  struct np_schedule_state *st = r->st;
-  const int64_t own = st->phase[u], how = below(st, 16), phases = r->sz->phases;
+static int64_t proposed(const struct np_moves *r, int64_t u) {
+  const struct np_move_tables *tb = r->tb;
+  struct np_labelling *st = r->st;
+  const int64_t own = st->phase[u], how = np_below(st, 16), phases = r->sz->phases;
   if (how < 5) {
     const int64_t n_before = tb->predecessor_at[u + 1] - tb->predecessor_at[u];
     const int64_t n_behind = tb->successor_at[u + 1] - tb->successor_at[u];
     if (n_before + n_behind == 0) {
       return own;
     }
-    const int64_t which = below(st, n_before + n_behind);
+    const int64_t which = np_below(st, n_before + n_behind);
     return st->phase[which < n_before ? tb->predecessors[tb->predecessor_at[u] + which]
                                       : tb->successors[tb->successor_at[u] + which - n_before]];
   }
   if (how < 12) {
     const int64_t step = how % 2 ? 1 : -1;
-    int64_t skip = below(st, 3);
+    int64_t skip = np_below(st, 3);
     for (int64_t phase = own + step; phase >= 0 && phase < phases; phase += step) {
       if (st->n_units[phase] > 0 && skip-- == 0) {
         return phase;
@@ -398,33 +289,19 @@ static int64_t proposed(const struct run *r, int64_t u) {
     }
     return own;
   }
-  const int64_t reach = 3 * (r->sz->lanes + 1);
-  const int64_t first = own - reach > 0 ? own - reach : 0;
-  const int64_t last = own + reach < phases ? own + reach : phases - 1;
-  return first + below(st, last - first + 1);
+  return np_near(r, own, 3 * (r->sz->lanes + 1), 0, phases - 1);
 }
 
-static void keep_best(const struct run *r) {
-  struct np_schedule_state *st = r->st;
-  if (!(st->cost[MAKESPAN] < st->cost[BEST])) {
-    return;
-  }
-  st->cost[BEST] = st->cost[MAKESPAN];
-  for (int64_t u = 0; u < r->sz->n; u++) {
-    st->best[u] = st->phase[u];
-  }
-}
-
-void np_schedule(const struct np_schedule_sizes *sizes, const struct np_schedule_tables *tables,
-                 struct np_schedule_state *state, int64_t moves, double hot, double factor,
-                 double load_price) {
-  const struct run r = {sizes, tables, state};
+void np_schedule(const struct np_move_sizes *sizes, const struct np_move_tables *tables,
+                 struct np_labelling *state, struct np_timeline *timeline, int64_t moves,
+                 double hot, double factor, double load_price) {
+  const struct np_moves r = {sizes, tables, state, timeline};
   double temperature = hot;
   for (int64_t i = 0; i < moves; i++) {
     if (i % STRETCH == STRETCH - 1) {
       temperature *= factor;
     }
-    const int64_t u = below(state, sizes->n), a = state->phase[u], how = below(state, 32);
+    const int64_t u = np_below(state, sizes->n), a = state->phase[u], how = np_below(state, 32);
     const int64_t b = proposed(&r, u);
     if (a == b) {
       continue;
@@ -436,9 +313,9 @@ void np_schedule(const struct np_schedule_sizes *sizes, const struct np_schedule
     } else if (how == 1 && b > a) {
       is_possible = split(&r, u, b, &n_moved);
     } else if (how <= 4 && b > a) {
-      is_possible = extract(&r, u, b, 1 + below(state, LONGEST_RUN), &n_moved);
+      is_possible = extract(&r, u, b, 1 + np_below(state, LONGEST_RUN), &n_moved);
     } else {
-      const int64_t longest = how < 14 ? 1 + below(state, LONGEST_RUN) : 1;
+      const int64_t longest = how < 14 ? 1 + np_below(state, LONGEST_RUN) : 1;
       is_possible = move_run(&r, u, b, longest, &n_moved);
     }
     if (!is_possible) {
@@ -446,13 +323,12 @@ void np_schedule(const struct np_schedule_sizes *sizes, const struct np_schedule
       continue;
     }
     const double span = makespan(&r), priced = span + load_price * load(&r);
-    const double more = priced - state->cost[PRICED];
-    if (more > 0 && !((double)draw(state) * 0x1p-32 < exp(-more / temperature))) {
+    if (!np_accepts(&r, priced - state->cost[PRICED], temperature)) {
       undo(&r, n_moved);
       continue;
     }
-    state->cost[MAKESPAN] = span;
+    state->cost[NOW] = span;
     state->cost[PRICED] = priced;
-    keep_best(&r);
+    np_keep_best(&r);
   }
 }
