@@ -13,11 +13,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import Plan, Proof, ProofKind
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition.blocks import best_targets, starts_of
-from nnapi_prof.partition.explain import cause_of_optimum
 from nnapi_prof.partition.lanes import Contention, Lanes, make_lanes, on_lanes
 from nnapi_prof.partition.overlap import integral_bound, lower_bound
 from nnapi_prof.partition.problem import Costs, Placement, Problem, make_problem
@@ -30,10 +28,9 @@ from nnapi_prof.partition.schedule import (
     makespan,
     timeline,
 )
-from nnapi_prof.partition.search.anytime import search
 from nnapi_prof.partition.search.result import Plan as Placements
 from nnapi_prof.partition.search.result import Report, SearchLimits, SearchResult, Watch
-from nnapi_prof.partition.solver import segment_of
+from nnapi_prof.partition.solver import plan_of_placements, search_serial
 
 PROMISING = 1.15
 """The serial optimum over the bound: below, measuring would find next to nothing."""
@@ -121,7 +118,7 @@ def parallel_of(
     lanes = make_lanes(problem.targets, contention)
     problem = on_lanes(problem, lanes)
     watch = Watch(limits or SearchLimits(), report)
-    serial = _serial(problem, watch)
+    serial = search_serial(problem, watch, SERIAL_SHARE)
     watch.stage = "bound"
     bound = lower_bound(problem, lanes, watch.seconds_left * BOUND_SHARE)
     floor_ns = 0.0 if bound is None else bound.ns
@@ -151,39 +148,18 @@ def parallel_of(
     )
     proof = Proof(kind, latency_ns, bound_ns, search_for.found_by, "blocks")
     return ParallelPlan(
-        plan=_plan(problem, simulated, "serial" if is_serial else "parallel", placements, proof),
+        plan=plan_of_placements(
+            problem, simulated, placements, proof, name="serial" if is_serial else "parallel"
+        ),
         spans=spans,
         lanes=lanes.names,
         latency_ns=latency_ns,
-        serial=_plan(problem, simulated, "serial", serial.placements),
+        serial=plan_of_placements(problem, simulated, serial.placements, name="serial"),
         serial_ns=serial.ns,
         proof=proof,
         promise=serial.ns / floor_ns if floor_ns > 0 else math.inf,
         tried=tried,
     )
-
-
-def _serial(problem: Problem, watch: Watch) -> SearchResult:
-    """The plan of least serial latency. Raises PartitionError where none was found."""
-    limits = watch.limits
-    own = Watch(
-        SearchLimits(
-            watch.seconds_left * SERIAL_SHARE,
-            limits.memory_bytes,
-            limits.effort * SERIAL_SHARE,
-            limits.gap,
-        )
-    )
-    watch.stage = "serial"
-    result = search(problem, own, with_baselines=True)
-    watch.interrupted |= own.interrupted
-    watch.spend(own.steps)
-    if result is None:
-        raise PartitionError(
-            "no chain of segments on the device's processors was found: allow more time, or more "
-            "targets"
-        )
-    return result
 
 
 class _Search:
@@ -256,15 +232,3 @@ def _one_by_one(problem: Problem, lanes: Lanes, placements: Sequence[Placement])
     for (_, k), ns in zip(placements, durations(problem, placements), strict=True):
         yield Span(int(lanes.of_target[k]), begin, begin + ns)
         begin += ns
-
-
-def _plan(
-    problem: Problem,
-    simulated: bool,
-    name: str,
-    placements: Sequence[Placement],
-    proof: Proof | None = None,
-) -> Plan:
-    segments = tuple(segment_of(problem, p, cause_of_optimum(problem, p)) for p in placements)
-    converting_ns = problem.conversions_ns(placements)
-    return Plan(name, segments, simulated, proof=proof, conversions_ns=converting_ns)

@@ -20,6 +20,7 @@ from nnapi_prof.partition.constraints import (
 )
 from nnapi_prof.partition.explain import cause_of_optimum
 from nnapi_prof.partition.problem import Placement, Problem, check_runnable
+from nnapi_prof.partition.search.anytime import search
 from nnapi_prof.partition.search.expansion import is_plan
 from nnapi_prof.partition.search.lagrangian import search_within
 from nnapi_prof.partition.search.result import Report, SearchLimits, SearchResult, Watch
@@ -216,6 +217,27 @@ def plan_of_placements(
     segments = tuple(segment_of(problem, p, cause_of_optimum(problem, p)) for p in placements)
     converting_ns = problem.conversions_ns(placements)
     return Plan(name, segments, simulated, tuple(remarks), proof, converting_ns)
+
+
+def search_serial(problem: Problem, watch: Watch, share: float) -> SearchResult:
+    """The plan of least latency, one segment after the other, for a search of something else that
+    may take such a share of its time. Raises PartitionError where none was found."""
+    limits = watch.limits
+    own = Watch(
+        SearchLimits(
+            watch.seconds_left * share, limits.memory_bytes, limits.effort * share, limits.gap
+        )
+    )
+    watch.stage = "serial"
+    result = search(problem, own, with_baselines=True)
+    watch.interrupted |= own.interrupted
+    watch.spend(own.steps)
+    if result is None:
+        raise PartitionError(
+            "no chain of segments on the device's processors was found: allow more time, or more "
+            "targets"
+        )
+    return result
 
 
 def _shipped_note(

@@ -9,7 +9,7 @@ measured one at a time, and from a contention that the caller gives.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,8 +18,7 @@ from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.causes import amount
 from nnapi_prof.graph.plan import Plan, Proof, ProofKind
 from nnapi_prof.graph.unit import UnitGraph
-from nnapi_prof.partition.baselines import Baseline, find_baselines
-from nnapi_prof.partition.explain import cause_of_optimum
+from nnapi_prof.partition.baselines import find_baselines
 from nnapi_prof.partition.flights import (
     Flights,
     InFlight,
@@ -33,11 +32,10 @@ from nnapi_prof.partition.flights import (
 )
 from nnapi_prof.partition.lanes import Contention, loads_of, make_lanes, on_lanes
 from nnapi_prof.partition.mixture import MET, best_mixture
-from nnapi_prof.partition.problem import Costs, Placement, Problem, make_problem
+from nnapi_prof.partition.problem import Costs, Problem, make_problem
 from nnapi_prof.partition.queues import Dispatch
-from nnapi_prof.partition.search.anytime import search
 from nnapi_prof.partition.search.result import Report, SearchLimits, Watch
-from nnapi_prof.partition.solver import segment_of
+from nnapi_prof.partition.solver import plan_of_placements, search_serial
 
 SECONDS = 30.0
 """Of a call without limits: several searches, each of which may take some."""
@@ -148,11 +146,12 @@ def throughput_of(
     problem = on_lanes(problem, lanes)
     watch = Watch(limits or SearchLimits(SECONDS), report)
     rivals = find_baselines(problem)
-    serial, met = _serial(problem, rivals, watch)
+    serial = search_serial(problem, watch, SERIAL_SHARE)
     by_lane = tuple(whole_plans(problem, lanes, rivals))
-    starts = [*by_lane, *(rival.placements for rival in rivals), *met]
+    starts = [*by_lane, *(rival.placements for rival in rivals)]
+    starts += [serial.placements, *serial.plans]
     result = best_mixture(problem, lanes, watch, starts)
-    candidates = candidates_of(problem, lanes, result, by_lane, rivals, serial)
+    candidates = candidates_of(problem, lanes, result, by_lane, rivals, serial.placements)
     watch.stage = "queues"
     flights = Flights(
         problem,
@@ -178,7 +177,7 @@ def throughput_of(
     is_met = best.period_ns <= bound_ns * (1 + MET)
     return ThroughputPlan(
         plans=tuple(
-            _plan(problem, simulated, f"mixture-{number}", plan)
+            plan_of_placements(problem, simulated, plan, name=f"mixture-{number}")
             for number, plan in enumerate(rate.plans, 1)
         ),
         shares=rate.shares,
@@ -198,7 +197,7 @@ def throughput_of(
         baselines=rivals_rates,
         baseline_plans=tuple(
             tuple(
-                _plan(problem, simulated, f"{each.rule.value} {number}", plan)
+                plan_of_placements(problem, simulated, plan, name=f"{each.rule.value} {number}")
                 for number, plan in enumerate(each.plans, 1)
             )
             for each in rivals_rates
@@ -223,37 +222,3 @@ def _nothing_keeps(
         f"no frame is through {' and '.join(asked)}: one alone takes {amount(least)} at "
         "least; allow more time, or more memory"
     )
-
-
-def _serial(
-    problem: Problem, rivals: Sequence[Baseline], watch: Watch
-) -> tuple[tuple[Placement, ...], Iterable[tuple[Placement, ...]]]:
-    """The plan of least latency, and all plans met on the way to it.
-
-    Raises PartitionError where none was found.
-    """
-    limits = watch.limits
-    own = Watch(
-        SearchLimits(
-            watch.seconds_left * SERIAL_SHARE,
-            limits.memory_bytes,
-            limits.effort * SERIAL_SHARE,
-            limits.gap,
-        )
-    )
-    watch.stage = "serial"
-    result = search(problem, own, starts=[("baseline", rival.placements) for rival in rivals])
-    watch.interrupted |= own.interrupted
-    watch.spend(own.steps)
-    if result is None:
-        raise PartitionError(
-            "no chain of segments on the device's processors was found: allow more time, or more "
-            "targets"
-        )
-    return result.placements, (result.placements, *result.plans)
-
-
-def _plan(problem: Problem, simulated: bool, name: str, placements: Sequence[Placement]) -> Plan:
-    segments = tuple(segment_of(problem, p, cause_of_optimum(problem, p)) for p in placements)
-    converting_ns = problem.conversions_ns(placements)
-    return Plan(name, segments, simulated, conversions_ns=converting_ns)
