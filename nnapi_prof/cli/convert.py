@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from nnapi_prof.convert.region import Region
     from nnapi_prof.documents.schema import Document
     from nnapi_prof.execution.report import OutputCheck
+    from nnapi_prof.executorch.choice import Choice as ExecutorchChoice
     from nnapi_prof.frontend.structure import Structure
     from nnapi_prof.graph.plan import Preference
     from nnapi_prof.graph.program import Program
@@ -162,6 +163,7 @@ def command(
     threads: int,
     seconds: float,
     seed: int | None,
+    as_planned: bool,
     output: Path | None,
     model: Path,
 ) -> None:
@@ -187,8 +189,10 @@ def command(
     and weights (device_agent/library/README.md).
 
     executorch: of a bundle, a .pte: segments on NNAPI go to the delegate of this project, the
-    rest to XNNPACK's and to portable kernels (docs/executorch.md). Of a model with --partitioners:
-    each of these is measured on each part of it, and the fastest plan becomes the file.
+    rest to XNNPACK's and to portable kernels (docs/executorch.md). It is timed against XNNPACK
+    alone, the best accelerator alone and list order, and the fastest of them becomes the file,
+    unless --as-planned is there. Of a model with --partitioners: each of these is measured on each
+    part of it, and the fastest plan becomes the file.
 
     Sizes may be left open for stock where NNAPI can run the model whole: --input "1x3x?x?". The
     module takes them from its inputs whenever these change, and compiles then.
@@ -196,10 +200,11 @@ def command(
     if partitioners is not None:
         choose_pte(context, partitioners, model, output)
         return
-    refuse_measuring(context)
+    is_bundle = (model / "manifest.json").is_file()
+    refuse_measuring(context, is_bundle and "executorch" in formats)
     written = OutputFiles(model)
     with working("converting"):
-        if (model / "manifest.json").is_file():
+        if is_bundle:
             _convert_bundle(context, written, output, formats)
         elif of_bundles := {"runtime", "executorch"} & set(formats):
             raise UsageError(
@@ -392,9 +397,12 @@ def _convert_bundle(
         from nnapi_prof.cli.executorch import write_pte
 
         path = output if output and len(formats) == 1 else base
-        path, sizes = write_pte(written.source, path, context.params["whole"])
-        written.files.append((path, "executorch"))
-        written.regions += sizes
+        pte = write_pte(context, written.source, path)
+        written.files.append((pte.path, "executorch"))
+        written.regions += pte.operations
+        written.choice = pte.choice
+        if pte.note:
+            written.note(pte.note)
     regions = list(bundle_regions(bundle))
     if not {"stock", "executorch"} & set(formats):
         written.regions = [len(described.region.operations) for _, described in regions]
@@ -716,6 +724,8 @@ class OutputFiles:
     """What less precision costs, where that was asked for and is known."""
     opens: tuple[OpenSize, ...] = ()
     notes: list[str] = field(default_factory=list)
+    choice: ExecutorchChoice | None = None
+    """What a file for ExecuTorch was chosen among."""
 
     def note(self, text: str) -> None:
         """What the user should know."""
@@ -752,6 +762,7 @@ class OutputFiles:
             self.checks,
             self.opens,
             self.notes,
+            self.choice,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,30 +23,83 @@ from nnapi_prof.cli.progress import listening
 from nnapi_prof.device.find import LOCAL
 from nnapi_prof.errors import MismatchError, UsageError
 from nnapi_prof.graph.causes import distinct
+from nnapi_prof.graph.plan import Engine
 
 if TYPE_CHECKING:
+    from nnapi_prof.api.plan import Planned
     from nnapi_prof.executorch.choice import Choice
     from nnapi_prof.executorch.runner import FileRun
 
 ENDING = ".pte"
 
 
-def write_pte(bundle: Path, path: Path, whole: bool) -> tuple[Path, list[int]]:
-    """Writes a bundle's plan as a ``.pte``, and says which back ends run what; the file, and the
-    NNAPI operations of each of its models."""
+@dataclass(frozen=True)
+class PteFile:
+    """A bundle's ``.pte`` that was written."""
+
+    path: Path
+    operations: list[int]
+    """NNAPI operations of each of its models."""
+    choice: Choice | None
+    """What it was chosen among; None where the plan's file was taken as it is ..."""
+    note: str | None
+    """... and why, where nobody asked for that."""
+
+
+def write_pte(context: click.Context, folder: Path, path: Path) -> PteFile:
+    """Writes a bundle's plan as a ``.pte``, or the file of a rule that was measured to be faster,
+    and says which back ends run what."""
     from nnapi_prof.executorch.version import require
 
     require()
+    from nnapi_prof.api.plan import read_plan
     from nnapi_prof.cli.options import writing
     from nnapi_prof.executorch.pte import lower
 
-    lowered = lower(bundle, whole=whole)
+    planned = read_plan(folder)
+    bundle, choice, note = planned.bundle, None, None
+    if not context.params["as_planned"]:
+        choice, note = _against_rules(context, planned)
+    if choice is not None:
+        buffer, plan, backends = choice.buffer, choice.plan, choice.backends()
+    else:
+        lowered = lower(planned, whole=context.params["whole"])
+        buffer, plan, backends = lowered.buffer, planned.plan, lowered.backends()
     path = path if path.suffix else path.with_name(f"{path.name}{ENDING}")
     with writing(path):
-        lowered.save(path)
-    backends = ", ".join(f"{n} of {name}" for name, n in lowered.backends().items())
-    say(f"{path}: {path.stat().st_size / 1e6:.2f} MB, calls: {backends or 'none, kernels alone'}")
-    return path, [len(region.operations) for call in lowered.calls for region in call.regions]
+        path.write_bytes(buffer)
+    calls = ", ".join(f"{n} of {name}" for name, n in backends.items())
+    say(f"{path}: {len(buffer) / 1e6:.2f} MB, calls: {calls or 'none, kernels alone'}")
+    if choice is not None and not as_json():
+        _show_choice(choice, path)
+    on_nnapi = [s for s in plan.segments if s.target.engine is Engine.NNAPI]
+    operations = [len(bundle.region(s.units, s.target).operations) for s in on_nnapi]
+    return PteFile(path, operations, choice, note)
+
+
+def _against_rules(context: click.Context, planned: Planned) -> tuple[Choice | None, str | None]:
+    """The choice among the files of a plan and its baselines; None, and why, where there is
+    none."""
+    from nnapi_prof.executorch.rivals import fastest, made_on
+
+    if planned.bundle.plan_set is not None:
+        return None, None
+    device = context.params["device_spec"] or made_on(planned)
+    if device is None:
+        return None, (
+            f"the file is the plan's: {planned.device} is not within this host's reach, so that its"
+            " file and those of other rules were not timed (--device names another to time them on)"
+        )
+    with listening() as listener:
+        choice = fastest(
+            planned,
+            device,
+            whole=context.params["whole"],
+            threads=context.params["threads"],
+            seed=context.params["seed"],
+            listener=listener,
+        )
+    return choice, None
 
 
 # A model by the fastest measured plan among partitioners.
@@ -86,17 +140,26 @@ def partitioner_options(function: F) -> F:
             type=click.IntRange(min=0),
             help="With --partitioners: of random inputs in the place of the model's examples.",
         ),
+        click.option(
+            "--as-planned",
+            is_flag=True,
+            help="With --to executorch, of a bundle: the plan's file, without timing it against"
+            " XNNPACK alone and the other rules.",
+        ),
     )
     for option in reversed(options):
         function = option(function)
     return function
 
 
-def refuse_measuring(context: click.Context) -> None:
-    """Raises UsageError where what goes with ``--partitioners`` was stated without."""
+def refuse_measuring(context: click.Context, compares: bool) -> None:
+    """Raises UsageError where what goes with ``--partitioners`` was stated without, and no plan's
+    file is compared with others, either."""
     for name in _MEASURING:
-        if _is_stated(context, name):
+        if _is_stated(context, name) and not (compares and name != "seconds"):
             raise UsageError(f"--{_spelled(name)} is for --partitioners: leave it out")
+    if context.params["as_planned"] and not compares:
+        raise UsageError("--as-planned is for --to executorch of a bundle: leave it out")
 
 
 def choose_pte(context: click.Context, names: str, path: Path, output: Path | None) -> None:
@@ -142,17 +205,16 @@ def choose_pte(context: click.Context, names: str, path: Path, output: Path | No
 
 def _show_choice(choice: Choice, path: Path) -> None:
     console = stdout()
-    table = boxed(
-        f"{choice.model} in ExecuTorch, latency in ms on this host", ["file"], ["median", "calls"]
-    )
+    table = boxed(f"{choice.model} in ExecuTorch, {choice.clock}", ["file"], ["median", "calls"])
     for file in choice.files:
         calls = ", ".join(f"{n} of {name}" for name, n in file.backends.items())
-        table.add_row(file.name, ms(file.median_ns) if file.rounds_ns else "", calls or "none")
+        median = ms(file.median_ns) if file.rounds_ns else ""
+        table.add_row(file.name, median, calls or ("none" if file.buffer else ""))
     console.print(table)
     line(console, f"{path}: {choice.file.name}, {path.stat().st_size / 1e6:.2f} MB")
     for segment in choice.plan.segments:
         what = choice.graph.label(segment.units)
-        where = segment.target.key.partition(":")[2]
+        where = segment.target.key.removeprefix(f"{Engine.EXECUTORCH.value}:")
         line(console, f"  {where}: {what} ({ms(segment.predicted_ns)} ms; {segment.cause})")
     for file in choice.files:
         if file.reason is not None:

@@ -51,13 +51,44 @@ def of_file_run(run: FileRun) -> Document:
 
 
 _FILE = obj(
-    name=described(TEXT, "plan, a partitioner's name, list-order or portable"),
+    name=described(
+        TEXT,
+        "plan, a partitioner's name, list-order or portable; of a plan's baselines xnnpack, nnapi"
+        " TARGET and list-order TARGET",
+    ),
     status=described(TEXT, "ok, refused, failed, crashed or timeout"),
     reason=described(nullable(TEXT), "why it has no times"),
     backends=described(array(obj(name=TEXT, calls=COUNT)), "back ends that it calls"),
     median_ns=nullable(NUMBER),
     rounds_ns=described(array(array(COUNT)), "runs, round by round; files took turns"),
 )
+COMPARED = obj(
+    device=TEXT,
+    simulated_times=described(TRUTH, "times are a simulated phone's, by its driver"),
+    chosen=described(TEXT, "the name of the file that was written"),
+    files=described(array(_FILE), "the fastest first; those that do not run last"),
+)
+"""Of a plan's file and those of its baselines."""
+
+
+def of_compared(choice: Choice) -> Document:
+    return properties(COMPARED, choice, chosen=choice.file.name, files=_files(choice))
+
+
+def _files(choice: Choice) -> list[Document]:
+    return [
+        properties(
+            _FILE,
+            file,
+            status=file.status.value,
+            backends=[{"name": name, "calls": n} for name, n in file.backends.items()],
+            median_ns=file.median_ns if file.rounds_ns else None,
+            rounds_ns=[list(own) for own in file.rounds_ns],
+        )
+        for file in choice.files
+    ]
+
+
 _SEGMENT = obj(
     target=described(TEXT, "executorch:NAME"),
     units=array(COUNT),
@@ -90,17 +121,7 @@ def of_choice(choice: Choice, path: Path) -> Document:
         choice,
         path=str(path),
         chosen=choice.file.name,
-        files=[
-            properties(
-                _FILE,
-                file,
-                status=file.status.value,
-                backends=[{"name": name, "calls": n} for name, n in file.backends.items()],
-                median_ns=file.median_ns if file.rounds_ns else None,
-                rounds_ns=[list(own) for own in file.rounds_ns],
-            )
-            for file in choice.files
-        ],
+        files=_files(choice),
         segments=[
             properties(
                 _SEGMENT,

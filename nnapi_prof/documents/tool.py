@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nnapi_prof.documents.executorch import COMPARED, of_compared
 from nnapi_prof.documents.plans import NOTES, OUTPUT, of_checks
 from nnapi_prof.documents.schema import (
     COUNT,
@@ -21,6 +22,7 @@ from nnapi_prof.documents.schema import (
     described,
     document,
     mapping,
+    nullable,
     obj,
     properties,
 )
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from nnapi_prof.device.protocol.results import AgentInfo
     from nnapi_prof.doctor.checks import Finding
     from nnapi_prof.execution.report import OutputCheck
+    from nnapi_prof.executorch.choice import Choice
 
 
 @document(
@@ -252,6 +255,9 @@ _FORMATS = ("stock", "json", "cpp", "runtime", "executorch")
         array(OUTPUT), "how far --float16 or --relaxed moves the outputs, where that is known"
     ),
     open_sizes=array(_OPEN_SIZE),
+    executorch=described(
+        nullable(COMPARED), "files that one for ExecuTorch was chosen among, where they were timed"
+    ),
     notes=NOTES,
 )
 def of_conversion(
@@ -265,6 +271,7 @@ def of_conversion(
     checks: Sequence[OutputCheck],
     opens: Sequence[OpenSize],
     notes: Sequence[str],
+    compared: Choice | None,
 ) -> Document:
     """See :class:`nnapi_prof.cli.convert.OutputFiles`."""
     return {
@@ -283,6 +290,7 @@ def of_conversion(
             properties(_OPEN_SIZE, each, equal=[{"input": i, "dim": dim} for i, dim in each.equal])
             for each in opens
         ],
+        "executorch": None if compared is None else of_compared(compared),
         "notes": list(notes),
     }
 

@@ -22,6 +22,7 @@ _WHERE = {
     "NnapiBackend": "backend",
     "NnapiPartitioner": "partitioner",
     "choose": "selection",
+    "fastest": "rivals",
     "load": "host",
     "lower": "pte",
     "run_file": "runner",

@@ -26,10 +26,10 @@ class Choice:
     """Its name."""
     device: str
     simulated: bool
-    """NNAPI is a simulated phone's: times are this host's even so."""
+    """NNAPI is a simulated phone's."""
     graph: UnitGraph
-    """The model's units, without those that change dim orders alone, which are none for
-    ExecuTorch; plans name these."""
+    """The model's units; where partitioners were measured without those that change dim orders
+    alone, which are none for ExecuTorch. Plans name these."""
     file: WholeFile = field(repr=False)
     """The answer."""
     files: tuple[WholeFile, ...] = field(repr=False)
@@ -41,6 +41,13 @@ class Choice:
     refusals: tuple[Refusal, ...] = field(repr=False)
     """Regions that a partitioner, its back end or its run does not take."""
     notes: tuple[str, ...] = ()
+    simulated_times: bool = False
+    """Times are a simulated phone's, by its driver, else this host's, whatever NNAPI is."""
+
+    @property
+    def clock(self) -> str:
+        """Whose times these are, for the head of a table."""
+        return "simulated latency in ms" if self.simulated_times else "latency in ms on this host"
 
     @property
     def plan(self) -> Plan:

@@ -200,9 +200,10 @@ def agreeing(
     expected: Sequence[Tensor],
     steps: Sequence[float],
     allow: Callable[[tuple[OutputCheck, ...]], tuple[OutputCheck, ...]] = lambda checks: checks,
+    tolerance: float = TOLERANCE,
 ) -> Timing:
     """A timing, which failed where its outputs are not those of eager PyTorch. ``allow`` may let
-    more pass."""
+    more pass; ``tolerance`` is relative to an output's largest value."""
     if timing.status is not Status.OK or timing.outputs is None:
         return timing
     if len(timing.outputs) != len(expected):
@@ -210,7 +211,7 @@ def agreeing(
         return Timing(Status.FAILED, message=message)
     actual = [value.numpy() for value in timing.outputs]
     wanted = [value.numpy() for value in expected]
-    for check in allow(compare(names, actual, wanted, TOLERANCE, steps)):
+    for check in allow(compare(names, actual, wanted, tolerance, steps)):
         if not check.ok:
             message = (
                 f"output {check.name} differs from eager PyTorch by {check.relative:.1e} of its"

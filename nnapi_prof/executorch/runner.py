@@ -29,6 +29,7 @@ from nnapi_prof.toolchain import Progress
 
 if TYPE_CHECKING:
     from nnapi_prof.api.model import Model
+    from nnapi_prof.api.plan import Planned
     from nnapi_prof.graph.program import Program as NormalisedProgram
 
 MAGIC = b"ET12"
@@ -164,7 +165,7 @@ def _told(what: str) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class _Reference:
+class Reference:
     """What outputs are compared with."""
 
     program: NormalisedProgram
@@ -172,23 +173,28 @@ class _Reference:
     tolerance: float
 
 
-def _reference(against: Model | str | os.PathLike[str], specs: Sequence[InputSpec]) -> _Reference:
+def reference_of(planned: Planned) -> Reference:
+    """A plan's model in eager PyTorch, with the tolerance of the plan's precision; with units in 8
+    bits the model as it is quantised."""
+    program, mixed = planned.model.program, planned.model.mixed
+    targets = {segment.target for segment in planned.plan.segments}
+    tolerances = [usual_tolerance(planned.conditions.precision_of(t)) for t in targets]
+    eager = planned.model.eager if mixed is None else program.module
+    return Reference(program, eager, max(tolerances))
+
+
+def _reference(against: Model | str | os.PathLike[str], specs: Sequence[InputSpec]) -> Reference:
     from nnapi_prof.api.model import Model
     from nnapi_prof.api.model import load as load_model
     from nnapi_prof.api.plan import read_plan
 
     if isinstance(against, Model):
-        return _Reference(against.program, against.eager, TOLERANCE)
+        return Reference(against.program, against.eager, TOLERANCE)
     if (Path(against) / "manifest.json").is_file():
-        planned = read_plan(against)
-        program, mixed = planned.model.program, planned.model.mixed
-        targets = {segment.target for segment in planned.plan.segments}
-        tolerances = [usual_tolerance(planned.conditions.precision_of(t)) for t in targets]
-        eager = planned.model.eager if mixed is None else program.module
-        return _Reference(program, eager, max(tolerances))
+        return reference_of(read_plan(against))
     stored = model_kind(Path(against)) is ModelKind.EXPORTED
     model = load_model(against, None if stored else [str(spec) for spec in specs])
-    return _Reference(model.program, model.eager, TOLERANCE)
+    return Reference(model.program, model.eager, TOLERANCE)
 
 
 def _specs(method: Any) -> list[InputSpec]:
@@ -201,7 +207,7 @@ def _specs(method: Any) -> list[InputSpec]:
 def _inputs(
     file: Path,
     specs: Sequence[InputSpec],
-    reference: _Reference | None,
+    reference: Reference | None,
     inputs: Sequence[Tensor] | None,
     seed: int | None,
 ) -> tuple[Tensor, ...]:
@@ -223,7 +229,7 @@ def _inputs(
 
 
 def _checks(
-    reference: _Reference,
+    reference: Reference,
     inputs: Sequence[Tensor],
     outputs: Sequence[Tensor],
     tolerance: float | None,

@@ -44,7 +44,8 @@ class WholeFile:
     """A file of the whole model, and what came of it."""
 
     name: str
-    """``plan``, a partitioner's name, ``list-order`` or ``portable``."""
+    """``plan``, a partitioner's name, ``list-order`` or ``portable``; of a plan's baselines
+    ``xnnpack``, ``nnapi TARGET`` and ``list-order TARGET``."""
     plan: Plan = field(repr=False)
     status: Status = Status.OK
     reason: str | None = None
@@ -124,22 +125,7 @@ class WholeFiles:
 
     def compare(self) -> None:
         """Runs those that can be the answer in turns, and takes these times for theirs."""
-        fastest = min(file.median_ns for file in self.files)
-        near = [file for file in self.files if file.median_ns < SLOWEST * fastest]
-        if len(near) < 2:
-            return
-        seconds = ROUNDS * sum(max(ROUND_SECONDS, 3 * f.median_ns / 1e9) for f in near)
-        timings = self._stopwatch.compare(
-            [file.buffer for file in near], self._inputs, ROUNDS, LIMIT_S + 3 * seconds
-        )
-        times = {
-            file.name: timing.rounds_ns
-            for file, timing in zip(near, timings, strict=True)
-            if timing.status is Status.OK
-        }
-        self.files = [
-            replace(file, rounds_ns=times.get(file.name, file.rounds_ns)) for file in self.files
-        ]
+        self.files = in_turns(self.files, self._inputs, self._stopwatch)
 
     def _baseline(self, name: str, chain: Sequence[Partitioner]) -> tuple[WholeFile, Timing]:
         backends: dict[str, int] = {}
@@ -177,6 +163,26 @@ class WholeFiles:
             steps,
             lambda checks: allow_unsteady(checks, self._program, self._inputs, steps)[0],
         )
+
+
+def in_turns(
+    files: Sequence[WholeFile], inputs: Sequence[Tensor], stopwatch: Stopwatch
+) -> list[WholeFile]:
+    """The files, those that can be the answer with the times of runs in turns."""
+    fastest = min(file.median_ns for file in files)
+    near = [file for file in files if file.median_ns < SLOWEST * fastest]
+    if len(near) < 2:
+        return list(files)
+    seconds = ROUNDS * sum(max(ROUND_SECONDS, 3 * f.median_ns / 1e9) for f in near)
+    timings = stopwatch.compare(
+        [file.buffer for file in near], inputs, ROUNDS, LIMIT_S + 3 * seconds
+    )
+    times = {
+        file.name: timing.rounds_ns
+        for file, timing in zip(near, timings, strict=True)
+        if timing.status is Status.OK
+    }
+    return [replace(file, rounds_ns=times.get(file.name, file.rounds_ns)) for file in files]
 
 
 def _file(

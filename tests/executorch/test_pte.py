@@ -25,7 +25,8 @@ def bundle(picture_plan, tmp_path_factory):
 def test_convert_and_run_agree_with_eager(bundle, picture_model, run_pte, tmp_path, options):
     path = tmp_path / "pictures.pte"
     done = CliRunner().invoke(
-        cli, ["convert", "--to", "executorch", *options, "-o", str(path), str(bundle)]
+        cli,
+        ["convert", "--to", "executorch", "--as-planned", *options, "-o", str(path), str(bundle)],
     )
     assert done.exit_code == 0, done.output
     document = run_pte(path, "--device", "sim:gpu-phone", "--against", str(picture_model))

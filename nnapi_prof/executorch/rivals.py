@@ -1,0 +1,239 @@
+"""A plan's file against those of the rules that need no partitioner: the fastest is the answer.
+
+Every file is of the whole model. On this host all of them run in ExecuTorch, in turns; on a
+simulated phone the simulated driver times the plan and its baselines, as ``nnapi-prof run`` does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from nnapi_prof.api.events import Listener, Progress, ProgressCallback, to_log
+from nnapi_prof.api.plan import Planned, read_plan
+from nnapi_prof.bundle.bundle import Bundle
+from nnapi_prof.costs.measurement import Status
+from nnapi_prof.device.find import LOCAL, SIMULATED, list_phones, open_device
+from nnapi_prof.device.protocol.results import device_fingerprint
+from nnapi_prof.errors import NnapiProfError, PartitionError, UsageError
+from nnapi_prof.execution.compare import last_step
+from nnapi_prof.execution.host import allow_unsteady, choose_inputs
+from nnapi_prof.executorch.candidates import LIST_ORDER, NNAPI
+from nnapi_prof.executorch.choice import Choice
+from nnapi_prof.executorch.host import build
+from nnapi_prof.executorch.placement import bundle_for
+from nnapi_prof.executorch.pte import Lowered, lower
+from nnapi_prof.executorch.region_times import LIMIT_S, agreeing
+from nnapi_prof.executorch.runner import reference_of
+from nnapi_prof.executorch.stopwatch import Stopwatch
+from nnapi_prof.executorch.whole import LOWERING, PLAN, WholeFile, in_turns
+from nnapi_prof.graph.plan import CPU, Plan, Rule, Segment, baseline_of
+
+if TYPE_CHECKING:
+    from nnapi_prof.executorch.partitioner import Priority
+
+XNNPACK = "xnnpack"
+_WORDS = {Rule.BEST_SINGLE: NNAPI, Rule.LARGEST_SUPPORTED: LIST_ORDER}
+SIMULATED_TIMES = (
+    "times are simulated: the phone's own, of its accelerators and its CPU; nothing was measured"
+    " on hardware"
+)
+INTERRUPTED = "measuring was interrupted: the fastest of the files that were measured until then"
+
+
+def fastest(
+    plan: Planned | str | os.PathLike[str],
+    device: str | None = None,
+    *,
+    whole: bool = False,
+    priority: Priority | None = None,
+    threads: int = 1,
+    seed: int | None = None,
+    progress: ProgressCallback | None = None,
+    listener: Listener | None = None,
+) -> Choice:
+    """The fastest of a plan's file and those of XNNPACK alone, the best accelerator alone, and
+    list order, where one accelerator gets all that it supports.
+
+    ``plan`` is that of :func:`nnapi_prof.partition`, or a bundle's folder; the rules are its
+    baselines. ``device`` is ``local`` or ``sim:NAME``; None the one that it was made on.
+    ``whole`` and ``priority`` are :func:`nnapi_prof.executorch.lower`'s, of the plan's own file;
+    ``threads`` and ``seed`` :func:`nnapi_prof.executorch.choose`'s. On a simulated phone times are
+    the simulated driver's, and only the fastest plan becomes a file. One that does not run, or
+    whose outputs differ from eager PyTorch's, is refused. Ctrl-C ends it with the fastest until
+    then.
+
+    Raises UsageError where the plan is one of several, or its device is neither this host nor a
+    simulated phone, PartitionError where no file runs and agrees.
+    """
+    listener = listener or to_log(progress)
+    planned = plan if isinstance(plan, Planned) else read_plan(plan)
+    device = device or planned.device_spec or made_on(planned)
+    if device is None or (device != LOCAL and not device.startswith(SIMULATED)):
+        raise UsageError(
+            f"files for {device or planned.device} cannot be timed from here: lower() writes the"
+            " plan's, and on a phone the app's runner has ExecuTorch"
+        )
+    bundle = bundle_for(planned)
+    if bundle.plan_set is not None:
+        raise UsageError("several plans are one file, by their own rule: lower() writes it")
+    if threads < 1:
+        raise UsageError(f"threads are {threads}: 1 is the least")
+    rows = _rivals(planned)
+    files = _Files(planned, bundle, whole, priority)
+    notes = list(planned.model.notes)
+    if device.startswith(SIMULATED):
+        ranked = files.simulated(rows, device, seed, listener)
+        notes.append(SIMULATED_TIMES)
+    else:
+        ranked, more = files.measured(rows, device, threads, seed, listener)
+        notes += more
+    ranked.sort(key=lambda file: file.median_ns)
+    if not ranked[0].rounds_ns:
+        reasons = "; ".join(f"{file.name}: {file.reason}" for file in ranked)
+        raise PartitionError(f"no file of {planned.model.name} runs in ExecuTorch: {reasons}")
+    return Choice(
+        model=planned.model.name,
+        device=device,
+        simulated=device.startswith(SIMULATED),
+        graph=planned.model.graph,
+        file=ranked[0],
+        files=tuple(ranked),
+        planned=planned.plan,
+        costs=None,
+        refusals=(),
+        notes=tuple(notes),
+        simulated_times=device.startswith(SIMULATED),
+    )
+
+
+def made_on(planned: Planned) -> str | None:
+    """The device of this host, ``local`` or a simulated phone, that a plan was made on; None where
+    it is none of them."""
+    bundle = planned.converted
+    if bundle is None:
+        return None
+    simulated = [f"{SIMULATED}{name}" for name in list_phones()]
+    for device in simulated if bundle.simulated else [LOCAL]:
+        with open_device(device) as opened:
+            if device_fingerprint(opened.client.info()) == bundle.fingerprint:
+                return device
+    return None
+
+
+def _rivals(planned: Planned) -> list[tuple[str, Plan]]:
+    """The plan, then baselines that differ from it and from each other, by name."""
+    everything = tuple(range(len(planned.model.graph.units)))
+    alone = Segment(everything, CPU, 0.0, "the whole model as ExecuTorch lowers it")
+    rows = [(PLAN, planned.plan), (XNNPACK, Plan(Rule.ALL_CPU.value, (alone,), planned.simulated))]
+    for plan in planned.baselines:
+        rule, target = baseline_of(plan.name)
+        if rule is Rule.ALL_CPU:
+            rows[1] = (XNNPACK, plan)
+        elif rule in _WORDS:
+            rows.append((f"{_WORDS[rule]} {target}" if target else _WORDS[rule], plan))
+    places: dict[tuple[object, ...], tuple[str, Plan]] = {}
+    for name, plan in rows:
+        places.setdefault(tuple((s.units, s.target) for s in plan.segments), (name, plan))
+    return list(places.values())
+
+
+class _Files:
+    """The files of a plan and its baselines."""
+
+    def __init__(
+        self, planned: Planned, bundle: Bundle, whole: bool, priority: Priority | None
+    ) -> None:
+        self._planned = planned
+        self._bundle = bundle
+        self._whole = whole
+        self._priority = priority
+
+    def measured(
+        self,
+        rows: Sequence[tuple[str, Plan]],
+        device: str,
+        threads: int,
+        seed: int | None,
+        listener: Listener,
+    ) -> tuple[list[WholeFile], list[str]]:
+        """All of them, run in ExecuTorch in turns, and notes."""
+        program = self._planned.model.program
+        inputs = tuple(value.contiguous() for value in choose_inputs(program, seed))
+        build(device, listener.busy)
+        files: list[WholeFile] = []
+        with (
+            listener.working("starting ExecuTorch in a process of its own"),
+            Stopwatch(device, threads) as stopwatch,
+        ):
+            try:
+                for done, (name, plan) in enumerate(rows):
+                    listener.progress(Progress(LOWERING, done, len(rows), name))
+                    files.append(self._checked(name, plan, inputs, stopwatch))
+                listener.progress(Progress(LOWERING, len(rows), len(rows), ""))
+                return in_turns(files, inputs, stopwatch), []
+            except KeyboardInterrupt:
+                if not any(file.rounds_ns for file in files):
+                    raise
+                return files, [INTERRUPTED]
+
+    def simulated(
+        self,
+        rows: Sequence[tuple[str, Plan]],
+        device: str,
+        seed: int | None,
+        listener: Listener,
+    ) -> list[WholeFile]:
+        """All of them with the simulated driver's times; the fastest one's file is written."""
+        from nnapi_prof.api.result import run
+
+        result = run(self._planned, device, seed=seed, listener=listener)
+        result.raise_for_mismatch()
+        runs = {each.plan.name: each for each in result.run.runs}
+        files = []
+        for name, plan in rows:
+            own = runs.get(plan.name)
+            if own is not None and own.total_ns:
+                files.append(WholeFile(name, plan, rounds_ns=(own.total_ns,)))
+        best = min(range(len(files)), key=lambda index: files[index].median_ns)
+        lowered = self._lowered(files[best].name, files[best].plan)
+        files[best] = replace(files[best], backends=lowered.backends(), buffer=lowered.buffer)
+        return files
+
+    def _lowered(self, name: str, plan: Plan) -> Lowered:
+        own = replace(self._bundle, plans=(plan,))
+        planned = replace(self._planned, plans=(plan,), converted=own)
+        return lower(planned, whole=self._whole and name == PLAN, priority=self._priority)
+
+    def _checked(
+        self, name: str, plan: Plan, inputs: tuple[Tensor, ...], stopwatch: Stopwatch
+    ) -> WholeFile:
+        """A file with its times, unless it does not run, or differs."""
+        try:
+            lowered = self._lowered(name, plan)
+        except NnapiProfError as error:
+            return WholeFile(name, plan, Status.REFUSED, str(error))
+        buffer = lowered.buffer
+        timing = stopwatch.time(buffer, inputs, LIMIT_S)
+        reference = reference_of(replace(self._planned, plans=(plan,)))
+        program, graph = reference.program, reference.program.units
+        steps = [last_step(graph, output) for output in graph.outputs]
+        with torch.no_grad():
+            given = program.as_given([value.clone() for value in inputs])
+            expected = [value.detach().contiguous() for value in reference.eager(*given)]
+        timing = agreeing(
+            timing,
+            graph.outputs,
+            expected,
+            steps,
+            lambda checks: allow_unsteady(checks, program, inputs, steps)[0],
+            reference.tolerance,
+        )
+        return WholeFile(
+            name, plan, timing.status, timing.message, lowered.backends(), buffer, timing.rounds_ns
+        )

@@ -1,0 +1,92 @@
+"""A plan's file timed against those of rules: the fastest is written, and called so."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+import nnapi_prof
+from nnapi_prof.cli import cli
+from nnapi_prof.costs.measurement import Status
+from nnapi_prof.errors import UsageError
+
+pytest.importorskip("executorch", reason="the extra executorch is not installed")
+
+from nnapi_prof.executorch import fastest
+from nnapi_prof.executorch.rivals import made_on
+
+SLOW = "nnapi:nnapi-reference/fast"
+
+
+@pytest.fixture(scope="module")
+def slow_plan(picture_model, tmp_path_factory):
+    """What a user has who pins it all to the slowest accelerator of this host."""
+    folder = tmp_path_factory.mktemp("local")
+    model = nnapi_prof.load(picture_model)
+    costs = nnapi_prof.profile(model, device="local", runs=2, costs=folder / "costs.db")
+    return nnapi_prof.partition(model, costs, pin={"conv2d*": SLOW, "tanh*": "cpu"})
+
+
+def test_on_this_host_files_run_in_turns_and_the_fastest_is_the_answer(slow_plan):
+    choice = fastest(slow_plan)
+    assert choice.device == "local" and not choice.simulated_times
+    names = [file.name for file in choice.files]
+    assert {"plan", "xnnpack"} <= set(names)
+    assert all(file.status is Status.OK for file in choice.files), choice.frame()
+    assert choice.median_ns == min(file.median_ns for file in choice.files)
+    assert all(len(file.rounds_ns) > 1 and file.buffer for file in choice.files)
+    xnnpack = choice.files[names.index("xnnpack")]
+    assert set(xnnpack.backends) == {"XnnpackBackend"}
+
+
+@pytest.mark.parametrize("options", [(), ("--device", "sim:gpu-phone")])
+def test_convert_times_a_bundle_by_the_simulated_driver(picture_plan, tmp_path, options):
+    bundle = picture_plan.save(tmp_path / "pictures.nnprof")
+    path = tmp_path / "pictures.pte"
+    command = ["convert", "--json", "--to", "executorch", *options, "-o", str(path), str(bundle)]
+    done = CliRunner().invoke(cli, command)
+    assert done.exit_code == 0, done.output
+    document = json.loads(done.stdout)
+    compared = document["executorch"]
+    assert compared["device"] == "sim:gpu-phone" and compared["simulated_times"]
+    times = {file["name"]: file["median_ns"] for file in compared["files"]}
+    assert compared["chosen"] == min(times, key=times.__getitem__)
+    assert len(times) > 1 and path.stat().st_size == document["files"][0]["n_bytes"]
+
+
+def test_the_table_says_that_times_are_simulated(picture_plan, tmp_path):
+    bundle = picture_plan.save(tmp_path / "pictures.nnprof")
+    done = CliRunner().invoke(cli, ["convert", "--to", "executorch", str(bundle)])
+    assert done.exit_code == 0, done.output
+    assert "simulated latency in ms" in done.stdout and "note: times are simulated" in done.stdout
+
+
+def test_a_plan_of_another_device_is_the_plans_file(picture_plan, tmp_path, monkeypatch):
+    monkeypatch.setattr("nnapi_prof.executorch.rivals.made_on", lambda planned: None)
+    bundle = picture_plan.save(tmp_path / "pictures.nnprof")
+    done = CliRunner().invoke(cli, ["convert", "--json", "--to", "executorch", str(bundle)])
+    document = json.loads(done.stdout)
+    assert document["executorch"] is None and len(document["regions"]) == 2
+    assert "not timed" in document["notes"][0]
+    with pytest.raises(UsageError, match="cannot be timed from here"):
+        fastest(picture_plan, "192.0.2.1:5555")
+
+
+def test_a_plan_knows_the_simulated_phone_that_it_was_made_on(picture_plan, tmp_path):
+    planned = nnapi_prof.read_plan(picture_plan.save(tmp_path / "pictures.nnprof"))
+    assert made_on(planned) == "sim:gpu-phone"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--as-planned",), "is for --to executorch of a bundle"),
+        (("--to", "executorch", "--seconds", "3"), "is for --partitioners"),
+    ],
+)
+def test_options_that_have_no_meaning(picture_plan, tmp_path, options, words):
+    bundle = picture_plan.save(tmp_path / "pictures.nnprof")
+    done = CliRunner().invoke(cli, ["convert", *options, str(bundle)])
+    assert isinstance(done.exception, UsageError) and words in str(done.exception)
