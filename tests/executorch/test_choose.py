@@ -200,7 +200,9 @@ def test_convert_chooses_and_says_so(program, tmp_path):
     done = CliRunner().invoke(cli, [*options, "--json", str(tmp_path / "small.pt2")])
     assert done.exit_code == 0, done.output
     document = json.loads(done.stdout)
-    assert document["chosen"] == "xnnpack" and (tmp_path / "small.pte").is_file()
+    names = [file["name"] for file in document["files"]]
+    assert set(names) == {"xnnpack", "portable"}  # which is faster is a matter of microseconds
+    assert document["chosen"] == names[0] and (tmp_path / "small.pte").is_file()
     assert any("time for measuring" in note for note in document["notes"])
 
 
