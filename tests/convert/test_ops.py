@@ -16,26 +16,17 @@ from tests.convert.cases import CASES
 from tests.convert.facts_check import broken_rules
 from tests.convert.harness import LEVELS, run_region
 
-
-def quick_at(quick, case, name, level):
-    """A case at a level; marked ``slow`` at all but one, for they are thousands."""
-    marks = () if level == quick else pytest.mark.slow
-    return pytest.param(case, level, id=f"{name}-{level}", marks=marks)
+CASES_BY_NAME = [pytest.param(case, id=name) for name, case in CASES.items()]
+REFUSED_BY_NAME = [param for param in CASES_BY_NAME if param.values[0].refused]
 
 
-def supported(quick, highest=LEVELS[-1]):
-    return [
-        quick_at(quick, case, name, level)
-        for name, case in CASES.items()
-        for level in case.levels
-        if level not in case.refused and level <= highest
-    ]
-
-
-def refused(quick):
-    return [
-        quick_at(quick, case, name, level) for name, case in CASES.items() for level in case.refused
-    ]
+def supported(case, config):
+    """The levels at which a case converts; with ``--quick`` the lowest and the highest that runs
+    here."""
+    levels = [n for n in case.levels if n not in case.refused and n <= FeatureLevel.LEVEL_7]
+    if config.getoption("--quick"):
+        levels = sorted({*levels[:1], *[n for n in levels if n <= LEVELS[-1]][-1:]})
+    return levels
 
 
 def expected_operations(case, level):
@@ -43,9 +34,8 @@ def expected_operations(case, level):
     return case.operations.get(max((at for at in case.operations if at <= level), default=0))
 
 
-@pytest.mark.parametrize(("case", "level"), supported(LEVELS[0], FeatureLevel.LEVEL_7))
-def test_the_model_holds_at_its_level(case, level):
-    region = convert_region(case.program, [0], level)
+def check_model(case, region, level):
+    """The region's model is one of its level, of the operations expected, and whole."""
     model = region.model
     assert broken_rules(model, level) == []
     expected = expected_operations(case, level)
@@ -58,30 +48,38 @@ def test_the_model_holds_at_its_level(case, level):
     assert not written & (valued | set(model.inputs))
 
 
-@pytest.mark.parametrize(("case", "level"), refused(LEVELS[0]))
-def test_a_refusal_says_why(case, level):
-    with pytest.raises(UnsupportedOp, match=case.refused[level]) as refusal:
-        convert_region(case.program, [0], level)
-    assert "cannot run on NNAPI: " in str(refusal.value)
+@pytest.mark.parametrize("case", CASES_BY_NAME)
+def test_right_at_every_level(case, nnapi_library, pytestconfig):
+    program = case.program
+    inputs = dict(zip(program.units.inputs, case.inputs, strict=True))
+    expected = case.function(*case.inputs)
+    models = set()
+    for level in supported(case, pytestconfig):
+        region = convert_region(program, [0], level)
+        check_model(case, region, level)
+        content = (region.serialized, region.buffers, region.input_types, region.output_types)
+        if level > LEVELS[-1] or content in models:  # the emulator runs the same model the same way
+            continue
+        models.add(content)
+        (result,) = run_region(region, inputs)
+        torch.testing.assert_close(result, expected, rtol=case.rtol, atol=case.atol)
 
 
-@pytest.mark.parametrize("case", [pytest.param(c, id=name) for name, c in CASES.items()])
+@pytest.mark.parametrize("case", REFUSED_BY_NAME)
+def test_a_refusal_says_why(case):
+    for level, words in case.refused.items():
+        with pytest.raises(UnsupportedOp, match=words) as refusal:
+            convert_region(case.program, [0], level)
+        assert "cannot run on NNAPI: " in str(refusal.value)
+
+
+@pytest.mark.parametrize("case", CASES_BY_NAME)
 def test_a_dry_run_agrees(case):
     program = case.program
     for level in case.levels:
         answer = why_not(program, 0, level)
         assert (answer is None) == (level not in case.refused)
         assert why_not(program, 0, level) is answer
-
-
-@pytest.mark.parametrize(("case", "level"), supported(LEVELS[-1]))
-def test_numbers_are_eager_pytorchs(case, level, nnapi_library):
-    program = case.program
-    region = convert_region(program, [0], level)
-    names = program.units.inputs
-    (result,) = run_region(region, dict(zip(names, case.inputs, strict=True)))
-    expected = case.function(*case.inputs)
-    torch.testing.assert_close(result, expected, rtol=case.rtol, atol=case.atol)
 
 
 @pytest.mark.slow
