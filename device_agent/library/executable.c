@@ -83,18 +83,79 @@ static uint64_t trial_limit(const nnp_options *options) {
   return has_both ? compile_ns + run_ns : 0;
 }
 
-nnp_status np_executable_open(const struct np_bundle_plan *plan, const nnp_options *options,
-                              struct np_nnapi_library *library, nnp_error *error) {
+static struct np_options segment_options(const struct np_bundle_segment *segment,
+                                         const nnp_options *options, uint32_t s) {
+  const uint32_t flags = options->flags;
+  struct np_options own = {.accelerator = segment->accelerator,
+                           .preference = segment->preference,
+                           .priority = options->priority,
+                           .relaxed = (segment->flags & NP_BUNDLE_RELAXED) != 0,
+                           .burst = (flags & NNP_BURST) != 0,
+                           .async = (flags & NNP_ASYNC) != 0,
+                           .pointers = (flags & NNP_POINTERS) != 0,
+                           .measure_timing = (flags & NNP_DURATIONS) != 0,
+                           .threads = options->threads,
+                           .number = s};
+  if (options->cache_folder) {
+    (void)snprintf(own.cache_folder, NP_FOLDER_BYTES, "%s", options->cache_folder);
+  }
+  return own;
+}
+
+/* Tries NNAPI's segments of a plan, but those that facts (NULL: of none) say are borrowed, each
+ * before any of them is compiled here. NNAPI is opened there, too, where nnapi is NULL; of that is
+ * *opening. NULL where there is no memory. */
+static struct np_trial_verdict *try_segments(const struct np_bundle *bundle, uint32_t plan,
+                                             const nnp_options *options, struct np_nnapi *nnapi,
+                                             const struct np_segment_facts *facts,
+                                             struct np_trial_verdict *opening) {
+  const struct np_bundle_plan *chosen = &bundle->plans[plan];
+  const uint32_t n = chosen->n_segments;
+  struct np_trial_part *parts = calloc(n, sizeof *parts);
+  struct np_trial_verdict *told = calloc(n, sizeof *told);
+  struct np_trial_verdict *verdicts = calloc(n, sizeof *verdicts);
+  if (parts && told && verdicts) {
+    uint32_t n_parts = 0;
+    for (uint32_t s = 0; s < n; s++) {
+      const struct np_bundle_segment *segment = &chosen->segments[s];
+      if (segment->engine == NP_BUNDLE_NNAPI && !(facts && facts[s].is_borrowed)) {
+        parts[n_parts++] = (struct np_trial_part){&bundle->models[segment->model],
+                                                  segment_options(segment, options, s)};
+      }
+    }
+    if (n_parts > 0) {
+      np_trial(options->nnapi_library, nnapi, parts, n_parts, trial_limit(options), opening, told);
+    }
+    for (uint32_t i = 0; i < n_parts && opening->status == NP_OK; i++) {
+      verdicts[parts[i].options.number] = told[i];
+    }
+  } else {
+    free(verdicts);
+    verdicts = NULL;
+  }
+  free(parts);
+  free(told);
+  return verdicts;
+}
+
+nnp_status np_executable_open(const struct np_bundle *bundle, uint32_t plan,
+                              const nnp_options *options, struct np_nnapi_library *library,
+                              nnp_error *error) {
+  const struct np_bundle_plan *chosen = &bundle->plans[plan];
   int needed = 0;
-  for (uint32_t s = 0; s < plan->n_segments; s++) {
-    needed |= plan->segments[s].engine == NP_BUNDLE_NNAPI;
+  for (uint32_t s = 0; s < chosen->n_segments; s++) {
+    needed |= chosen->segments[s].engine == NP_BUNDLE_NNAPI;
   }
   if (!needed || library->nnapi || library->why.text[0] != 0) {
     return NNP_OK;
   }
   struct np_trial_verdict trial = {.status = NP_OK};
   if ((options->flags & NNP_TRIAL) != 0) {
-    np_trial_open(options->nnapi_library, trial_limit(options), &trial);
+    library->tried = plan;
+    library->verdicts = try_segments(bundle, plan, options, NULL, NULL, &trial);
+    if (!library->verdicts) {
+      return no_memory(error);
+    }
   }
   struct np_fault fault = trial.fault;
   const enum np_status status =
@@ -108,28 +169,21 @@ nnp_status np_executable_open(const struct np_bundle_plan *plan, const nnp_optio
   return np_executable_failed(&fault, status, -1, error);
 }
 
+void np_executable_close(struct np_nnapi_library *library) {
+  np_nnapi_close(library->nnapi);
+  free(library->verdicts);
+  *library = (struct np_nnapi_library){.nnapi = NULL};
+}
+
 /* ---- Compiling ---- */
 
 static void describe_segment(struct np_executable *self, uint32_t s, const nnp_options *options) {
   const struct np_bundle_segment *segment = &self->chosen->segments[s];
   struct np_pipeline_segment *described = &self->plan.segments[s];
-  const uint32_t flags = options->flags;
   described->engine = segment->engine == NP_BUNDLE_NNAPI ? np_fallback_engine(&self->fallback)
                                                          : np_cpu_engine(self->simulator);
   described->model = &self->bundle->models[segment->model];
-  described->options = (struct np_options){.accelerator = segment->accelerator,
-                                           .preference = segment->preference,
-                                           .priority = options->priority,
-                                           .relaxed = (segment->flags & NP_BUNDLE_RELAXED) != 0,
-                                           .burst = (flags & NNP_BURST) != 0,
-                                           .async = (flags & NNP_ASYNC) != 0,
-                                           .pointers = (flags & NNP_POINTERS) != 0,
-                                           .measure_timing = (flags & NNP_DURATIONS) != 0,
-                                           .threads = options->threads,
-                                           .number = s};
-  if (options->cache_folder) {
-    (void)snprintf(described->options.cache_folder, NP_FOLDER_BYTES, "%s", options->cache_folder);
-  }
+  described->options = segment_options(segment, options, s);
   memcpy(described->inputs, segment->inputs, segment->n_inputs * sizeof *segment->inputs);
   memcpy(described->outputs, segment->outputs, segment->n_outputs * sizeof *segment->outputs);
 }
@@ -206,21 +260,23 @@ static void borrow(struct np_executable *self, uint32_t s, const struct np_execu
   }
 }
 
-/* Tries NNAPI's segments before any of them is compiled here. */
-static nnp_status try_segments(struct np_executable *self, const nnp_options *options,
-                               nnp_error *error) {
-  const uint32_t n = self->chosen->n_segments;
-  self->verdicts = calloc(n, sizeof *self->verdicts);
+/* Lets segments fall back that a trial found wanting: one when the library was opened, or one of
+ * this plan. */
+static nnp_status judge_segments(struct np_executable *self, uint32_t plan,
+                                 const nnp_options *options, const struct np_nnapi_library *library,
+                                 nnp_error *error) {
+  if (library->verdicts && library->tried == plan) {
+    self->fallback.verdicts = library->verdicts;
+    return NNP_OK;
+  }
+  struct np_trial_verdict opening = {.status = NP_OK};
+  self->verdicts = try_segments(self->bundle, plan, options, library->nnapi, self->facts, &opening);
+  self->fallback.verdicts = self->verdicts;
   if (!self->verdicts) {
     return no_memory(error);
   }
-  self->fallback.verdicts = self->verdicts;
-  for (uint32_t s = 0; s < n; s++) {
-    const struct np_pipeline_segment *described = &self->plan.segments[s];
-    if (self->chosen->segments[s].engine == NP_BUNDLE_NNAPI && !self->facts[s].is_borrowed) {
-      np_trial_run(self->fallback.nnapi, described->model, &described->options,
-                   trial_limit(options), &self->verdicts[s]);
-    }
+  for (uint32_t s = 0; s < self->chosen->n_segments && opening.status != NP_OK; s++) {
+    self->verdicts[s] = opening; /* there was no process for the trial */
   }
   return NNP_OK;
 }
@@ -240,7 +296,8 @@ static nnp_status compile_segment(struct np_executable *self, uint32_t s, nnp_er
 }
 
 /* Compiles each segment in the first context, on the CPUs of the options' mask. */
-static nnp_status compile(struct np_executable *self, const nnp_options *options,
+static nnp_status compile(struct np_executable *self, uint32_t plan, const nnp_options *options,
+                          const struct np_nnapi_library *library,
                           const struct np_executable *others, uint32_t n_others, nnp_error *error) {
   struct np_affinity affinity;
   const int cause = np_affinity_enter(options->cpu_mask, &affinity);
@@ -253,7 +310,7 @@ static nnp_status compile(struct np_executable *self, const nnp_options *options
     borrow(self, s, others, n_others);
   }
   if ((options->flags & NNP_TRIAL) != 0 && self->fallback.nnapi) {
-    status = try_segments(self, options, error);
+    status = judge_segments(self, plan, options, library, error);
   }
   for (uint32_t s = 0; s < self->chosen->n_segments && status == NNP_OK; s++) {
     if (!self->facts[s].is_borrowed) {
@@ -287,7 +344,7 @@ nnp_status np_executable_make(const struct np_bundle *bundle, uint32_t plan, uin
     status = make_contexts(self, n_contexts, options->folder, error);
   }
   if (status == NNP_OK) {
-    status = compile(self, options, others, n_others, error);
+    status = compile(self, plan, options, library, others, n_others, error);
   }
   for (uint32_t i = 1; i < n_contexts && status == NNP_OK; i++) {
     for (uint32_t s = 0; s < self->chosen->n_segments; s++) {

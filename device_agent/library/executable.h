@@ -46,13 +46,20 @@ struct np_nnapi_library {
   struct np_nnapi *nnapi;
   nnp_cause cause;
   struct np_message why;
-  struct np_simulator *simulator; /* of the CPU engine, NULL in real time */
+  struct np_simulator *simulator;    /* of the CPU engine, NULL in real time */
+  uint32_t tried;                    /* plan whose segments were tried when it was opened ... */
+  struct np_trial_verdict *verdicts; /* ... and of each what came of it; NULL: none were */
 };
 
-/* Opens NNAPI's library where the plan has a part for it and it is not open yet. Where there is
- * none NNP_MISSING, but with the fallback NNP_OK: then each segment that needs it will say why. */
-nnp_status np_executable_open(const struct np_bundle_plan *plan, const nnp_options *options,
-                              struct np_nnapi_library *library, nnp_error *error);
+/* Opens NNAPI's library where a plan has a part for it and it is not open yet, after a trial where
+ * the options ask for that. Where there is none NNP_MISSING, but with the fallback NNP_OK: then
+ * each segment that needs it will say why. */
+nnp_status np_executable_open(const struct np_bundle *bundle, uint32_t plan,
+                              const nnp_options *options, struct np_nnapi_library *library,
+                              nnp_error *error);
+
+/* Closes it, and leaves none. */
+void np_executable_close(struct np_nnapi_library *library);
 
 /* Compiles a plan of the bundle, which must outlive it, as must the library; it gets n_contexts, at
  * least one. A segment that one of others[n_others] has is not compiled again but borrowed

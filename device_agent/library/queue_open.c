@@ -158,8 +158,8 @@ static nnp_status make(struct nnp_queue *self, const nnp_queue_options *options,
                            self->n_frames, NNP_MAX_FRAMES);
   }
   for (uint32_t i = 0; i < self->n_plans && status == NNP_OK; i++) {
-    status = np_executable_open(&self->bundle->plans[self->plans[i].plan], &self->options,
-                                &self->library, error);
+    status = np_executable_open(self->bundle, self->plans[i].plan, &self->options, &self->library,
+                                error);
     if (status == NNP_OK) {
       status = make_plan(self, i, options, error);
     }
@@ -252,7 +252,7 @@ void nnp_queue_close(nnp_queue *self) {
     free(self->frames[i].outputs);
     free(self->frames[i].next);
   }
-  np_nnapi_close(self->library.nnapi);
+  np_executable_close(&self->library);
   free(self->plans);
   free(self->lanes);
   free(self);

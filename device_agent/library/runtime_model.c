@@ -31,7 +31,8 @@ static nnp_status compile(struct nnp_model *self, const nnp_options *options, nn
                            self->bundle->n_plans);
   }
   const struct np_bundle_plan *plan = &self->bundle->plans[options->plan];
-  nnp_status status = np_executable_open(plan, options, &self->library, error);
+  nnp_status status =
+      np_executable_open(self->bundle, options->plan, options, &self->library, error);
   if (status == NNP_OK) {
     status = np_executable_make(self->bundle, options->plan, 1, options, &self->library, NULL, 0,
                                 &self->executable, error);
@@ -84,7 +85,7 @@ void nnp_model_free(nnp_model *self) {
     return;
   }
   np_executable_free(&self->executable);
-  np_nnapi_close(self->library.nnapi);
+  np_executable_close(&self->library);
   free(self->times);
   free(self);
 }

@@ -13,11 +13,13 @@
 
 /* What the child does, and tells. */
 struct trial {
-  const char *library; /* to be opened, where nnapi is NULL */
-  struct np_nnapi *nnapi;
-  const struct np_model *model;
-  const struct np_options *options;
-  struct np_trial_verdict *verdict; /* shared with the parent */
+  const char *library;    /* to be opened, where nnapi is NULL */
+  struct np_nnapi *nnapi; /* the child's own, where it was not there */
+  const struct np_trial_part *parts;
+  uint32_t n;
+  uint32_t first;                    /* part that the child begins with */
+  struct np_turns *turns;            /* shared with the parent: the opening, then each part */
+  struct np_trial_verdict *verdicts; /* shared: of the opening, then of parts[n] */
 };
 
 static struct np_io *make_ios(const struct np_graph *graph, uint32_t n, const uint32_t *operands) {
@@ -35,13 +37,13 @@ static struct np_io *make_ios(const struct np_graph *graph, uint32_t n, const ui
 }
 
 /* In the child, whose end frees all memory. */
-static enum np_status compile_and_run(const struct trial *trial, struct np_fault *fault,
-                                      int *has_compiled) {
-  const struct np_engine engine = np_nnapi_engine(trial->nnapi);
-  const struct np_graph *graph = &trial->model->graph;
+static enum np_status compile_and_run(struct np_nnapi *nnapi, const struct np_trial_part *part,
+                                      struct np_fault *fault, int *has_compiled) {
+  const struct np_engine engine = np_nnapi_engine(nnapi);
+  const struct np_graph *graph = &part->model->graph;
   struct np_compiled *compiled = NULL;
   const enum np_status status =
-      engine.compile(engine.ctx, trial->model, trial->options, &compiled, fault);
+      engine.compile(engine.ctx, part->model, &part->options, &compiled, fault);
   if (status != NP_OK) {
     return status;
   }
@@ -55,27 +57,32 @@ static enum np_status compile_and_run(const struct trial *trial, struct np_fault
   return engine.run(compiled, inputs, outputs, fault);
 }
 
-static int try(void *ctx) {
-  const struct trial *trial = ctx;
-  struct np_trial_verdict *verdict = trial->verdict;
-  struct np_fault fault = {.has_code = 0};
-  int has_compiled = 0;
-  if (trial->nnapi) {
-    verdict->status = compile_and_run(trial, &fault, &has_compiled);
-  } else {
-    struct np_nnapi *opened = NULL;
-    verdict->status = np_nnapi_open(trial->library, &opened, &fault.why);
+static int try(void *ctx, struct np_link *link) {
+  struct trial *trial = ctx;
+  if (!trial->nnapi) {
+    struct np_fault fault = {.has_code = 0};
+    const enum np_status status = np_nnapi_open(trial->library, &trial->nnapi, &fault.why);
+    const nnp_cause cause =
+        status == NP_MISSING ? NNP_NO_LIBRARY : np_fallback_cause(status, &fault, 0);
+    *trial->verdicts = (struct np_trial_verdict){cause, status, fault};
   }
-  verdict->fault = fault;
-  verdict->cause = verdict->status == NP_MISSING && !trial->nnapi
-                       ? NNP_NO_LIBRARY
-                       : np_fallback_cause(verdict->status, &fault, has_compiled);
+  np_link_reach(link);
+  for (uint32_t i = trial->first; i < trial->n && trial->nnapi; i++) {
+    struct np_fault fault = {.has_code = 0};
+    int has_compiled = 0;
+    const enum np_status status =
+        compile_and_run(trial->nnapi, &trial->parts[i], &fault, &has_compiled);
+    trial->verdicts[1 + i] =
+        (struct np_trial_verdict){np_fallback_cause(status, &fault, has_compiled), status, fault};
+    np_link_reach(link);
+  }
   return 0;
 }
 
-/* What became of the child that did not tell itself. */
+/* What became of a child that did not tell itself. */
 static void judge(enum np_event event, const struct np_outcome *outcome, uint32_t limit_ms,
                   struct np_trial_verdict *verdict) {
+  *verdict = (struct np_trial_verdict){.cause = NNP_NO_CAUSE};
   struct np_message *why = &verdict->fault.why;
   char text[32];
   if (event == NP_EVENT_LATE) {
@@ -88,48 +95,97 @@ static void judge(enum np_event event, const struct np_outcome *outcome, uint32_
     np_message_set(why, "a trial in a process of its own crashed: %s",
                    np_signal_name(outcome->signal, text, sizeof text));
     *verdict = (struct np_trial_verdict){NNP_CRASHED, NP_RUN_FAILED, {.why = *why}};
-  } else if (outcome->exit_code != 0) {
+  } else {
     np_message_set(why, "a trial ended the process of its own with code %d", outcome->exit_code);
     *verdict = (struct np_trial_verdict){NNP_CRASHED, NP_RUN_FAILED, {.why = *why}};
-  } else {
-    why->text[sizeof why->text - 1] = 0; /* it is the child's */
   }
 }
 
-static void make_trial(struct trial *trial, uint64_t limit_ns, struct np_trial_verdict *verdict) {
-  *verdict = (struct np_trial_verdict){.cause = NNP_NO_TRIAL, .status = NP_NO_MEMORY};
-  trial->verdict = np_shared_memory(sizeof *trial->verdict);
-  if (!trial->verdict) {
-    np_message_set(&verdict->fault.why, "no memory for a trial in a process of its own");
-    return;
-  }
+static struct np_watch watch_of(uint64_t limit_ns) {
   const uint64_t limit_ms = (limit_ns ? limit_ns : USUAL_LIMIT_NS) / NS_PER_MS + 1;
   const int64_t available_kb = np_memory_available_kb();
-  const struct np_watch watch = {.timeout_ms =
-                                     limit_ms > UINT32_MAX ? UINT32_MAX : (uint32_t)limit_ms,
-                                 .reader_fd = -1,
-                                 .memory_kb = available_kb < 0 ? -1 : available_kb / 4 * 3};
-  enum np_event event;
-  struct np_outcome outcome;
-  struct np_message why = {""};
-  const enum np_status status = np_supervise(try, trial, &watch, &event, &outcome, &why);
-  if (status == NP_OK) {
-    *verdict = *trial->verdict;
-    judge(event, &outcome, watch.timeout_ms, verdict);
-  } else {
-    *verdict = (struct np_trial_verdict){NNP_NO_TRIAL, status, {.why = why}};
+  return (struct np_watch){.timeout_ms = limit_ms > UINT32_MAX ? UINT32_MAX : (uint32_t)limit_ms,
+                           .reader_fd = -1,
+                           .memory_kb = available_kb < 0 ? -1 : available_kb / 4 * 3};
+}
+
+/* Waits for the child to tell a verdict at each turn; how many it told, and why no more of `n`. */
+static uint32_t follow(struct trial *trial, struct np_child *child, uint32_t n,
+                       const struct np_watch *watch, enum np_event *event) {
+  for (uint32_t told = 0; told < n; told++) {
+    *event = np_child_wait(child, told + 1, watch);
+    const uint32_t reached = __atomic_load_n(&trial->turns->reached, __ATOMIC_ACQUIRE);
+    if (*event != NP_EVENT_REACHED && reached <= told) {
+      return told;
+    }
   }
-  np_shared_free(trial->verdict, sizeof *trial->verdict);
+  return n;
 }
 
-void np_trial_open(const char *library, uint64_t limit_ns, struct np_trial_verdict *verdict) {
-  struct trial trial = {.library = library};
-  make_trial(&trial, limit_ns, verdict);
+/* A child for the parts from `first` on; how many of all have a verdict then. `opening` is NULL
+ * where that was told by another child. */
+static uint32_t try_from(struct trial *trial, const struct np_watch *watch,
+                         struct np_trial_verdict *opening, struct np_trial_verdict *verdicts) {
+  const uint32_t first = trial->first;
+  struct np_trial_verdict *next = opening ? opening : &verdicts[first];
+  struct np_child child;
+  struct np_outcome outcome = {0};
+  struct np_message why = {""};
+  enum np_event event = NP_EVENT_REACHED;
+  *trial->turns = (struct np_turns){0, 0};
+  enum np_status status = np_child_start(try, trial, trial->turns, &child, &why);
+  uint32_t told = 0;
+  if (status == NP_OK) {
+    told = follow(trial, &child, 1 + trial->n - first, watch, &event);
+    status = np_child_end(&child, &outcome, &why);
+  }
+  if (status != NP_OK) {
+    *next = (struct np_trial_verdict){NNP_NO_TRIAL, status, {.why = why}};
+    return opening ? 0 : first + 1;
+  }
+  if (opening && told > 0) {
+    *opening = *trial->verdicts; /* the child's, as are all that it told */
+    opening->fault.why.text[sizeof opening->fault.why.text - 1] = 0;
+    if (opening->status != NP_OK) {
+      return 0;
+    }
+  }
+  for (uint32_t i = 1; i < told; i++) {
+    struct np_trial_verdict *verdict = &verdicts[first + i - 1];
+    *verdict = trial->verdicts[first + i];
+    verdict->fault.why.text[sizeof verdict->fault.why.text - 1] = 0;
+  }
+  if (told == 1 + trial->n - first) {
+    return trial->n;
+  }
+  if (told > 0) {
+    next = &verdicts[first + told - 1];
+  }
+  judge(event, &outcome, watch->timeout_ms, next);
+  return opening && told == 0 ? 0 : (told > 0 ? first + told : first + 1);
 }
 
-void np_trial_run(struct np_nnapi *nnapi, const struct np_model *model,
-                  const struct np_options *options, uint64_t limit_ns,
-                  struct np_trial_verdict *verdict) {
-  struct trial trial = {.nnapi = nnapi, .model = model, .options = options};
-  make_trial(&trial, limit_ns, verdict);
+void np_trial(const char *library, struct np_nnapi *nnapi, const struct np_trial_part *parts,
+              uint32_t n, uint64_t limit_ns, struct np_trial_verdict *opening,
+              struct np_trial_verdict *verdicts) {
+  *opening = (struct np_trial_verdict){.cause = NNP_NO_TRIAL, .status = NP_NO_MEMORY};
+  const size_t n_bytes =
+      sizeof(struct np_turns) + (1 + (size_t)n) * sizeof(struct np_trial_verdict);
+  struct np_trial_verdict *shared = np_shared_memory(n_bytes);
+  if (!shared) {
+    np_message_set(&opening->fault.why, "no memory for a trial in a process of its own");
+    return;
+  }
+  struct trial trial = {.library = library,
+                        .nnapi = nnapi,
+                        .parts = parts,
+                        .n = n,
+                        .verdicts = shared,
+                        .turns = (struct np_turns *)(void *)(shared + 1 + n)};
+  const struct np_watch watch = watch_of(limit_ns);
+  trial.first = try_from(&trial, &watch, opening, verdicts);
+  while (opening->status == NP_OK && trial.first < n) {
+    trial.first = try_from(&trial, &watch, NULL, verdicts);
+  }
+  np_shared_free(shared, n_bytes);
 }

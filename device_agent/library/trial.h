@@ -1,17 +1,22 @@
-/* A segment that NNAPI compiles and runs once in a process of its own, before this one trusts its
+/* Segments that NNAPI compiles and runs once in a process of their own, before this one trusts its
  * driver. */
 #ifndef NP_TRIAL_H
 #define NP_TRIAL_H
 
 #include "fallback.h"
 
-/* Opens a library (NULL: NNAPI's own) in a child. */
-void np_trial_open(const char *library, uint64_t limit_ns, struct np_trial_verdict *verdict);
+/* A segment that is to be tried: a model of known shapes, which runs on zeros. */
+struct np_trial_part {
+  const struct np_model *model;
+  struct np_options options;
+};
 
-/* Compiles a model of known shapes and runs it once on zeros in a child, which may take limit_ns
- * for both (0: 30 s). */
-void np_trial_run(struct np_nnapi *nnapi, const struct np_model *model,
-                  const struct np_options *options, uint64_t limit_ns,
-                  struct np_trial_verdict *verdict);
+/* Tries parts[n] one after another in a child, which first opens a library (NULL: NNAPI's own)
+ * where nnapi is NULL: of that is *opening, and without it there are no other verdicts. What ends
+ * the child is the verdict of the part that it was at, and those after it have another child. Each
+ * may take limit_ns to compile and run (0: 30 s), as opening may. */
+void np_trial(const char *library, struct np_nnapi *nnapi, const struct np_trial_part *parts,
+              uint32_t n, uint64_t limit_ns, struct np_trial_verdict *opening,
+              struct np_trial_verdict *verdicts);
 
 #endif
