@@ -10,7 +10,8 @@ All run on one thread, as plans are measured by default. Printed of each model:
 * XNNPACK alone by `lower` (of the ExportedProgram, and of TorchScript) / stock ExecuTorch's file
 * the plan as one delegated call, whose image is laid out channels last on its way / the same bundle
   by libnnapi_prof_runtime in the same process, handed an image that lies so
-* the plan (in calls, and as one) / the best of XNNPACK alone, all on NNAPI, and list order
+* the plan (in calls, and as one), and the file that ``convert`` takes for it, which it timed itself
+  / the best of XNNPACK alone, all on NNAPI, and list order
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ def ratio(times: dict[str, list[float]], mine: str, theirs: list[str]) -> float:
 
 
 def measure(name: str, rounds: int, folder: Path) -> None:
-    from nnapi_prof.executorch import lower
+    from nnapi_prof.executorch import fastest, lower
 
     program, x = program_of(name)
     model = nnapi_prof.load(program, name=name)
@@ -129,6 +130,8 @@ def measure(name: str, rounds: int, folder: Path) -> None:
         files["scripted"] = lower(replace(cpu, model=traced))
     for key, file in files.items():
         file.save(folder / f"{key}.pte")
+    choice = fastest(plan)
+    choice.save(folder / "chosen.pte")
     (folder / "own.nnprt").write_bytes(runtime_bundle(plan.bundle))
     torch.save(x, folder / "input.pt")
     command = [sys.executable, __file__, "--rounds", str(rounds), "--files", str(folder)]
@@ -146,7 +149,8 @@ def measure(name: str, rounds: int, folder: Path) -> None:
         f"{name} ({targets}): stock {statistics.median(times['stock']) * 1e3:.2f} ms;"
         f" XNNPACK alone / stock {ratio(times, 'xnnpack', ['stock']):.3f}{scripted};"
         f" one call / own runtime {ratio(times, 'one', ['own']):.3f}; plan / best rule: calls"
-        f" {ratio(times, 'calls', rules):.3f}, one {ratio(times, 'one', rules):.3f}",
+        f" {ratio(times, 'calls', rules):.3f}, one {ratio(times, 'one', rules):.3f};"
+        f" convert's file ({choice.file.name}) {ratio(times, 'chosen', rules):.3f}",
         flush=True,
     )
     for file in folder.glob("*.pte"):

@@ -16,7 +16,7 @@ from nnapi_prof.errors import UsageError
 from nnapi_prof.executorch.aot import CompileSpec, DelegationSpec, Partitioner, PartitionResult
 from nnapi_prof.executorch.backend import NnapiBackend, is_call
 from nnapi_prof.executorch.calls import DelegatedCall
-from nnapi_prof.executorch.placement import LEVEL, bundle_for, placed_module
+from nnapi_prof.executorch.placement import LEVEL, bundle_for, check_exported, placed_module
 from nnapi_prof.executorch.supported import supported_bundle
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.plan import Engine, Target
@@ -102,9 +102,10 @@ class NnapiPartitioner(Partitioner):  # type: ignore[misc]
 
     def transform_for_pre_decomposition(self, exported_program: ExportedProgram) -> ExportedProgram:
         """The program with the plan's delegated calls. Raises NnapiProfError where there can be
-        no plan, or it is of another program."""
+        no plan, it is of another program, or sizes are left open."""
         if any(map(is_call, exported_program.graph.nodes)):
             return exported_program
+        check_exported(exported_program, "the program")
         from nnapi_prof.api.model import load
 
         model = load(exported_program)

@@ -18,7 +18,13 @@ from nnapi_prof.executorch.aot import (
 )
 from nnapi_prof.executorch.calls import DelegatedCall
 from nnapi_prof.executorch.partitioner import NnapiPartitioner, Priority
-from nnapi_prof.executorch.placement import LEVEL, bundle_for, placed_module, plain_module
+from nnapi_prof.executorch.placement import (
+    LEVEL,
+    bundle_for,
+    check_sizes,
+    placed_module,
+    plain_module,
+)
 from nnapi_prof.frontend.loader import ModelKind, model_kind, read_exported
 from nnapi_prof.graph.plan import Engine
 
@@ -86,6 +92,8 @@ def lower(
     program = planned.model.program
     on_nnapi = any(s.target.engine is Engine.NNAPI for s in planned.plan.segments)
     calls: tuple[DelegatedCall, ...] = ()
+    if on_nnapi or whole:
+        check_sizes(planned.model)
     with silence():
         if on_nnapi or whole:
             module, calls = placed_module(program, bundle_for(planned, level), whole)

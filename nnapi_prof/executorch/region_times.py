@@ -14,6 +14,7 @@ from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.execution.compare import TOLERANCE, compare, last_step
 from nnapi_prof.execution.profile.jobs import region_label
 from nnapi_prof.execution.report import OutputCheck
+from nnapi_prof.executorch.aot import XnnpackPartitioner
 from nnapi_prof.executorch.candidates import Candidate
 from nnapi_prof.executorch.regions import (
     NotLowered,
@@ -38,6 +39,10 @@ START_S = 1.0
 """To start a child and load a program on a busy host, beside the runs."""
 RUNS_FIRST = 5
 """Of a slow program, as timing_worker.py runs them: first, warm, and three."""
+UNSIGNED = (
+    "XNNPACK's delegate takes signed integers of 8 bits for quantised values, and between the units"
+    " of a plan they are unsigned: it competes with the whole model"
+)
 LEAST_NS = 100
 """What is left of a time at least, less what a program takes that computes nothing."""
 
@@ -157,6 +162,8 @@ class RegionTimes:
 
     def _timing(self, units: UnitSet, candidate: Candidate) -> Timing:
         try:
+            if isinstance(candidate.partitioner, XnnpackPartitioner) and self._is_unsigned(units):
+                raise NotLowered(UNSIGNED)
             region = self.region(units)
             partitioners = candidate.fresh()  # held here until its file is written
             edge = lower_program(region.exported, partitioners)
@@ -170,6 +177,14 @@ class RegionTimes:
         expected = [self.values[name] for name in region.outputs]
         steps = [last_step(self.graph, name) for name in region.outputs]
         return agreeing(timing, region.outputs, expected, steps)
+
+    def _is_unsigned(self, units: UnitSet) -> bool:
+        """Whether values of a region are unsigned integers of 8 bits that stand for others."""
+        values = self.graph.values
+        names = {name for u in units for name in (*self.graph.units[u].inputs,)}
+        names |= {name for u in units for name in self.graph.units[u].outputs}
+        types = (values[name] for name in names)
+        return any(type_.quant is not None and type_.dtype == "uint8" for type_ in types)
 
     def _limit_s(self, units: UnitSet) -> float:
         """Less where another candidate was far faster than a region's limit."""

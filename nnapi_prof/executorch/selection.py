@@ -39,6 +39,7 @@ from nnapi_prof.executorch.candidates import (
 from nnapi_prof.executorch.choice import Choice
 from nnapi_prof.executorch.host import build
 from nnapi_prof.executorch.partitioner import NnapiPartitioner
+from nnapi_prof.executorch.placement import check_sizes
 from nnapi_prof.executorch.region_times import RegionTimes
 from nnapi_prof.executorch.regions import without_layout
 from nnapi_prof.executorch.runner import HOST_TIMES
@@ -83,8 +84,9 @@ def choose(
     PyTorch's is refused. ``seconds`` limit the measuring of units and regions. Ctrl-C ends it with
     the best until then, once a whole file was measured.
 
-    Raises UsageError where an argument names what is not there, PartitionError where no file of
-    the model runs and agrees, NnapiProfError where ExecuTorch cannot be run.
+    Raises UsageError where an argument names what is not there or the model leaves sizes open,
+    PartitionError where no file of the model runs and agrees, NnapiProfError where ExecuTorch
+    cannot be run.
     """
     listener = listener or to_log(progress)
     if threads < 1 or seconds < 0:
@@ -93,6 +95,7 @@ def choose(
     if partitioners is None:
         partitioners = named((NNAPI, "xnnpack"), device, listener)
     checked(partitioners)
+    check_sizes(chosen)
     inputs = tuple(value.contiguous() for value in choose_inputs(chosen.program, seed))
     on_nnapi = any(isinstance(each, NnapiPartitioner) for each in partitioners.values())
     simulated = on_nnapi and device.startswith(SIMULATED)
