@@ -14,7 +14,7 @@ from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.diff import Comparison, Verdict, compare
 from nnapi_prof.costs.diff import Difference as LatencyDifference
 from nnapi_prof.costs.measurement import Measurement
-from nnapi_prof.device.protocol.results import description_parts
+from nnapi_prof.device.protocol.description import description_parts
 from nnapi_prof.graph.plan import AUTO, CPU, Segment
 from nnapi_prof.reports.compare_sides import Column, Side
 from nnapi_prof.reports.facts import device_facts

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from nnapi_prof.costs.diff import CONFIDENCE
 from nnapi_prof.costs.diff import Difference as LatencyDifference
-from nnapi_prof.device.protocol.results import description_parts
+from nnapi_prof.device.protocol.description import description_parts
 from nnapi_prof.graph.plan import Rule
 from nnapi_prof.reports.compare_changes import THRESHOLD, by_target
 from nnapi_prof.reports.compare_sides import NOISE, Latency, Ratio, Rival, Side

@@ -15,7 +15,7 @@ from difflib import SequenceMatcher
 import numpy as np
 
 from nnapi_prof.costs.diff import ratio_interval
-from nnapi_prof.device.protocol.results import description_parts
+from nnapi_prof.device.protocol.description import description_parts
 from nnapi_prof.graph.plan import Engine, Plan, Rule, baseline_of
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.reports.data import ReportData

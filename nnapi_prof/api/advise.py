@@ -17,7 +17,7 @@ from nnapi_prof.api.plan import Planned, read_plan
 from nnapi_prof.api.program_costs import unit_works
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.device.agent import AgentClient
-from nnapi_prof.device.protocol.results import describe, device_fingerprint
+from nnapi_prof.device.protocol.description import describe, device_fingerprint
 from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.profile.jobs import NEWEST_LEVEL, device_targets
 from nnapi_prof.graph.advice import Advice

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from nnapi_prof.api import notebook
 from nnapi_prof.api.plan import Planned, read_plan
 from nnapi_prof.api.result import Result
-from nnapi_prof.device.protocol.results import description_parts
+from nnapi_prof.device.protocol.description import description_parts
 from nnapi_prof.errors import UsageError
 
 if TYPE_CHECKING:

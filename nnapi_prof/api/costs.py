@@ -28,7 +28,8 @@ from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.devices import find_one, named
 from nnapi_prof.costs.store.selection import Selection, stated_instant
 from nnapi_prof.device.agent import AgentClient
-from nnapi_prof.device.protocol.results import AgentInfo, describe, device_fingerprint, device_name
+from nnapi_prof.device.protocol.description import describe, device_fingerprint, device_name
+from nnapi_prof.device.protocol.results import AgentInfo
 from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.profile.options import (
     MOST_BESIDE_S,

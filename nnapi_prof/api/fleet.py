@@ -23,7 +23,7 @@ from nnapi_prof.api.fleet_choice import (
 from nnapi_prof.api.fleet_result import Fleet, FleetPhone, is_cpu, representative
 from nnapi_prof.api.model import Model, loaded
 from nnapi_prof.costs.model.views import with_intervals
-from nnapi_prof.device.protocol.results import description_parts
+from nnapi_prof.device.protocol.description import description_parts
 from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import Plan
 from nnapi_prof.partition import SearchLimits, make_problem, plan_of_placements

@@ -14,7 +14,8 @@ from nnapi_prof.bundle.plan_set import Choice, PlanSet, SelectionRule
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.views import drop_dominated_targets, half_interval_ns
-from nnapi_prof.device.protocol.results import AgentInfo, described_info
+from nnapi_prof.device.protocol.description import described_info
+from nnapi_prof.device.protocol.results import AgentInfo
 from nnapi_prof.errors import UnsupportedOp
 from nnapi_prof.graph.plan import Engine, Plan, Segment, Target
 from nnapi_prof.graph.program import Program

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nnapi_prof.api import notebook
-from nnapi_prof.device.protocol.results import device_name
+from nnapi_prof.device.protocol.description import device_name
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import Plan, Precision
 from nnapi_prof.reports.words import count

@@ -47,7 +47,8 @@ from nnapi_prof.costs.measurement import Statistic
 from nnapi_prof.costs.model.views import with_intervals
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
-from nnapi_prof.device.protocol.results import AgentInfo, device_name
+from nnapi_prof.device.protocol.description import device_name
+from nnapi_prof.device.protocol.results import AgentInfo
 from nnapi_prof.errors import UsageError, option, spelled
 from nnapi_prof.execution.options import RunOptions
 from nnapi_prof.graph.advice import Advice

@@ -21,7 +21,8 @@ from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.regression import TargetFit
 from nnapi_prof.costs.model.views import drop_dominated_targets
 from nnapi_prof.device.agent import AgentClient
-from nnapi_prof.device.protocol.results import AgentInfo, describe, device_fingerprint
+from nnapi_prof.device.protocol.description import describe, device_fingerprint
+from nnapi_prof.device.protocol.results import AgentInfo
 from nnapi_prof.errors import InputSpecError, UsageError, option, spelled
 from nnapi_prof.execution.options import RunOptions
 from nnapi_prof.execution.profile.jobs import device_targets

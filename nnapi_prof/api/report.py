@@ -18,7 +18,7 @@ from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.regression import TargetFit
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.selection import Selection, instant, stated_instant
-from nnapi_prof.device.protocol.results import description_parts
+from nnapi_prof.device.protocol.description import description_parts
 from nnapi_prof.errors import CostError, UsageError, option
 from nnapi_prof.execution.report import RunReport, choose, every, last
 from nnapi_prof.graph.plan import Engine, Plan, Segment, Target

@@ -21,7 +21,8 @@ from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.actions import MAX_RUNS
-from nnapi_prof.device.protocol.results import AgentInfo, describe, device_fingerprint, device_name
+from nnapi_prof.device.protocol.description import describe, device_fingerprint, device_name
+from nnapi_prof.device.protocol.results import AgentInfo
 from nnapi_prof.errors import (
     InputSpecError,
     MismatchError,

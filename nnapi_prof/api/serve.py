@@ -20,7 +20,7 @@ from nnapi_prof.api.report import report_data, with_run
 from nnapi_prof.api.running import running
 from nnapi_prof.bundle.plan_set import SelectionRule
 from nnapi_prof.bundle.storage import read_bundle
-from nnapi_prof.device.protocol.results import description_parts
+from nnapi_prof.device.protocol.description import description_parts
 from nnapi_prof.errors import NnapiProfError, UsageError, option
 from nnapi_prof.execution.report import RunReport, every
 from nnapi_prof.reports.html import render, template

@@ -17,7 +17,7 @@ from nnapi_prof.bundle.frames import MOST_IN_FLIGHT, FramePlan, FrameWay, usual_
 from nnapi_prof.bundle.plan_set import Choice
 from nnapi_prof.costs.contention import ASSUMED, Basis, Slowdowns, given
 from nnapi_prof.device.agent import AgentClient
-from nnapi_prof.device.protocol.results import device_name
+from nnapi_prof.device.protocol.description import device_name
 from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.frames import (
     all_cores,

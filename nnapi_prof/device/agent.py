@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Generator, Iterator, Mapping
 
 from nnapi_prof.device.install import InstalledAgent, install_agent, remote_dir
+from nnapi_prof.device.protocol.lines import parse_line
 from nnapi_prof.device.protocol.request import PROTOCOL_VERSION, Request
 from nnapi_prof.device.protocol.results import (
     ActionResult,
@@ -27,7 +28,6 @@ from nnapi_prof.device.protocol.results import (
     Missing,
     Readings,
     Start,
-    parse_line,
 )
 from nnapi_prof.device.transport import (
     MAX_OUTPUT_BYTES,

@@ -10,7 +10,8 @@ import re
 from dataclasses import dataclass
 
 from nnapi_prof.device.agent import AgentClient
-from nnapi_prof.device.protocol.results import Cleaned, ErrorLine, parse_line
+from nnapi_prof.device.protocol.lines import parse_line
+from nnapi_prof.device.protocol.results import Cleaned, ErrorLine
 from nnapi_prof.device.transport import Transport, refusal
 from nnapi_prof.errors import AgentError
 

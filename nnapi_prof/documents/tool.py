@@ -192,7 +192,7 @@ def of_push(serial: str, path: str) -> Document:
     ),
 )
 def of_info(serial: str, path: str, info: AgentInfo) -> Document:
-    from nnapi_prof.device.protocol.results import describe, device_fingerprint
+    from nnapi_prof.device.protocol.description import describe, device_fingerprint
 
     return properties(
         "agent-info",

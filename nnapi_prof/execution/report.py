@@ -18,7 +18,7 @@ from typing import Any
 from nnapi_prof.bundle.storage import read_file
 from nnapi_prof.costs.measurement import Statistic
 from nnapi_prof.costs.store.selection import instant
-from nnapi_prof.device.protocol.results import description_parts
+from nnapi_prof.device.protocol.description import description_parts
 from nnapi_prof.errors import SerializationError, UsageError, visible
 from nnapi_prof.execution.frame_runs import WayRun
 from nnapi_prof.graph.plan import Engine, Plan

@@ -16,8 +16,9 @@ from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.costs.conditions import Precision
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.actions import Timing
+from nnapi_prof.device.protocol.description import describe, device_fingerprint
 from nnapi_prof.device.protocol.request import RequestBuilder
-from nnapi_prof.device.protocol.results import ActionResult, describe, device_fingerprint
+from nnapi_prof.device.protocol.results import ActionResult
 from nnapi_prof.errors import AgentError
 from nnapi_prof.execution.actions import PreparedAction, build_action, read_later, stages_of
 from nnapi_prof.execution.compare import (

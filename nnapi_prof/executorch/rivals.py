@@ -19,7 +19,7 @@ from nnapi_prof.api.plan import Planned, read_plan
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.costs.measurement import Status
 from nnapi_prof.device.find import LOCAL, SIMULATED, list_phones, open_device
-from nnapi_prof.device.protocol.results import device_fingerprint
+from nnapi_prof.device.protocol.description import device_fingerprint
 from nnapi_prof.errors import NnapiProfError, PartitionError, UsageError
 from nnapi_prof.execution.compare import last_step
 from nnapi_prof.execution.host import allow_unsteady, choose_inputs

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from nnapi_prof.device.find import connected, open_device
-from nnapi_prof.device.protocol.results import AgentInfo, device_fingerprint
+from nnapi_prof.device.protocol.description import device_fingerprint
+from nnapi_prof.device.protocol.results import AgentInfo
 from nnapi_prof.errors import DeviceError, DeviceNotFound, UsageError
 from nnapi_prof.toolchain import Progress
 

@@ -18,7 +18,7 @@ from nnapi_prof.api.events import Listener, Progress
 from nnapi_prof.api.model import Model, load
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.find import open_device
-from nnapi_prof.device.protocol.results import device_fingerprint
+from nnapi_prof.device.protocol.description import device_fingerprint
 from nnapi_prof.errors import DeviceError, ModelFileError, NnapiProfError
 from nnapi_prof.lab.lock import PhoneBusy, held_here, held_there
 from nnapi_prof.lab.phones import Phone, named

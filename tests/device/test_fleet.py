@@ -11,7 +11,7 @@ import pytest
 import nnapi_prof as np_
 from nnapi_prof.device.find import open_device
 from nnapi_prof.device.fleet import CPU_SPREAD, FleetSpec, draw_phone, parse_fleet, phone_path
-from nnapi_prof.device.protocol.results import device_fingerprint
+from nnapi_prof.device.protocol.description import device_fingerprint
 from nnapi_prof.errors import DeviceNotFound, UsageError
 
 

@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nnapi_prof.costs.measurement import Round, Status
+from nnapi_prof.device.protocol.description import describe, device_fingerprint
+from nnapi_prof.device.protocol.lines import parse_line
 from nnapi_prof.device.protocol.results import (
     Accelerator,
     ActionResult,
@@ -23,9 +25,6 @@ from nnapi_prof.device.protocol.results import (
     Missing,
     SegmentSamples,
     Start,
-    describe,
-    device_fingerprint,
-    parse_line,
 )
 from nnapi_prof.errors import SerializationError
 

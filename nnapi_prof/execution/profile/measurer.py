@@ -21,14 +21,9 @@ from nnapi_prof.costs.model.quantised import EightBits
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.rows import utc_now
 from nnapi_prof.device.protocol.actions import Groups, Source, Timing
+from nnapi_prof.device.protocol.description import description_of, device_fingerprint
 from nnapi_prof.device.protocol.request import Request, RequestBuilder
-from nnapi_prof.device.protocol.results import (
-    ActionResult,
-    Event,
-    Start,
-    description_of,
-    device_fingerprint,
-)
+from nnapi_prof.device.protocol.results import ActionResult, Event, Start
 from nnapi_prof.device.state import DeviceState, Telling
 from nnapi_prof.execution.actions import build_action
 from nnapi_prof.execution.options import ActionOptions
