@@ -55,8 +55,8 @@ _WHERE = {
     "load": "api.model",
     "pareto": "api.pareto",
     "partition": "api.plan",
-    "profile": "api.costs",
-    "read_costs": "api.costs",
+    "profile": "api.profiling",
+    "read_costs": "api.cost_tables",
     "read_plan": "api.plan",
     "run": "api.result",
 }

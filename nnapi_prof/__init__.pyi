@@ -5,9 +5,8 @@ from nnapi_prof.api.advise import advise as advise
 from nnapi_prof.api.compare import Comparison as Comparison
 from nnapi_prof.api.compare import compare as compare
 from nnapi_prof.api.convert import convert_model as convert_model
+from nnapi_prof.api.cost_tables import read_costs as read_costs
 from nnapi_prof.api.costs import Costs as Costs
-from nnapi_prof.api.costs import profile as profile
-from nnapi_prof.api.costs import read_costs as read_costs
 from nnapi_prof.api.devices import Devices as Devices
 from nnapi_prof.api.devices import devices as devices
 from nnapi_prof.api.end_to_end import go as go
@@ -26,6 +25,7 @@ from nnapi_prof.api.pareto import pareto as pareto
 from nnapi_prof.api.plan import Planned as Planned
 from nnapi_prof.api.plan import partition as partition
 from nnapi_prof.api.plan import read_plan as read_plan
+from nnapi_prof.api.profiling import profile as profile
 from nnapi_prof.api.result import Result as Result
 from nnapi_prof.api.result import run as run
 from nnapi_prof.api.throughput import Throughput as Throughput

@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnapi_prof.api import options as arguments
-from nnapi_prof.api.costs import Costs, open_table, profile_on
+from nnapi_prof.api.cost_tables import open_table
+from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.devices import reached
 from nnapi_prof.api.events import SILENT, Listener, Progress, to_log
 from nnapi_prof.api.model import Model, load, loaded
+from nnapi_prof.api.profiling import profile_on
 from nnapi_prof.api.result import expected, keep_result, run_on
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnapi_prof.api import notebook
-from nnapi_prof.api.costs import Costs, open_table
+from nnapi_prof.api.cost_tables import open_table
+from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.model import Model, loaded
 from nnapi_prof.api.options import USUAL, conditions_of
 from nnapi_prof.api.program_costs import described_device, estimated_costs, read_phone

@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nnapi_prof.api.costs import Costs, read_costs
+from nnapi_prof.api.cost_tables import read_costs
+from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.events import Listener, Progress
 from nnapi_prof.api.model import Model
 from nnapi_prof.costs.store import CostStore

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nnapi_prof.api.costs import Costs, open_table, profile
+from nnapi_prof.api.cost_tables import open_table
+from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.events import Listener
 from nnapi_prof.api.front import FrontPoint, Pareto
 from nnapi_prof.api.model import Model
+from nnapi_prof.api.profiling import profile
 from nnapi_prof.bundle.precision import FrontRow, MixedPrecision, Sensitivity
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.graph.plan import Engine, Precision

@@ -137,7 +137,7 @@ def _of_model(
     conditions: dict[str, Any],
     listener: Listener,
 ) -> Planned:
-    from nnapi_prof.api.costs import open_table, read_costs
+    from nnapi_prof.api.cost_tables import open_table, read_costs
     from nnapi_prof.api.devices import reached
     from nnapi_prof.api.model import load
     from nnapi_prof.api.plan import partition

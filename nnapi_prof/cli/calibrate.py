@@ -86,7 +86,7 @@ def command(
     Prints how far predictions are off in cross-validation: each row is predicted by a model that
     was fitted to the other folds. The same table gives the same description every time.
     """
-    from nnapi_prof.api.costs import open_table
+    from nnapi_prof.api.cost_tables import open_table
     from nnapi_prof.api.estimate import calibrate
 
     with open_table(costs, to_read=True) as store:

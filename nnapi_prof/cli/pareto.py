@@ -107,9 +107,9 @@ def command(
     """
     with listening() as listener:
         with listener.working("loading PyTorch"):
-            from nnapi_prof.api.costs import profile
             from nnapi_prof.api.model import load
             from nnapi_prof.api.pareto import pareto
+            from nnapi_prof.api.profiling import profile
 
         loaded = load(model, inputs, listener=listener)
         costs = profile(loaded, device_spec, listener=listener, **options)

@@ -240,7 +240,7 @@ def command(
     data = {name: options.pop(name) for name in CALIBRATION}
     with listening() as listener:
         with listener.working("loading PyTorch"):
-            from nnapi_prof.api.costs import open_table, read_costs
+            from nnapi_prof.api.cost_tables import open_table, read_costs
             from nnapi_prof.api.devices import reached
             from nnapi_prof.api.model import load
             from nnapi_prof.api.plan import partition

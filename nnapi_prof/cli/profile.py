@@ -156,8 +156,9 @@ def command(
     The alternatives of a region take turns, so that what disturbs one disturbs the others. What the
     table has for this device is not measured again. Ctrl-C keeps what was measured.
     """
-    from nnapi_prof.api.costs import Costs, Interrupted, profile
+    from nnapi_prof.api.costs import Costs, Interrupted
     from nnapi_prof.api.model import load
+    from nnapi_prof.api.profiling import profile
 
     result: Costs | Interrupted
     with listening() as listener:

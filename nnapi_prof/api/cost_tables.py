@@ -1,0 +1,171 @@
+"""What a cost table has of a model's units."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from nnapi_prof.api import options as arguments
+from nnapi_prof.api.calibration import Calibration, CalibrationOptions, calibrate_model
+from nnapi_prof.api.events import SILENT, Listener
+from nnapi_prof.api.model import Model, loaded
+from nnapi_prof.api.program_costs import filled_costs, fitted_costs
+from nnapi_prof.costs import existing
+from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs.contention import beside_rows
+from nnapi_prof.costs.measurement import Measurement, Statistic, read_by
+from nnapi_prof.costs.model.precision import PrecisionCosts
+from nnapi_prof.costs.model.region import CostModel
+from nnapi_prof.costs.store import CostStore
+from nnapi_prof.costs.store.devices import find_one, named
+from nnapi_prof.costs.store.selection import Selection, stated_instant
+from nnapi_prof.device.agent import AgentClient
+from nnapi_prof.device.protocol.description import describe, device_fingerprint
+from nnapi_prof.errors import UsageError
+from nnapi_prof.graph.plan import Precision
+
+if TYPE_CHECKING:
+    from nnapi_prof.precision.samples import Source
+
+
+from nnapi_prof.api.costs import Costs
+
+USUAL = Conditions()
+
+
+@contextmanager
+def open_table(
+    costs: str | os.PathLike[str] | CostStore | None, *, to_read: bool = False
+) -> Iterator[CostStore]:
+    """Opens what ``costs`` names for the time of a block; a table that is open already stays so.
+    With ``to_read`` it is not made where it does not exist.
+
+    Raises UsageError where it names nothing, CostError where that cannot be opened.
+    """
+    if isinstance(costs, CostStore):
+        yield costs
+        return
+    where = arguments.table(costs)
+    with CostStore(existing(where) if to_read else where) as store:
+        yield store
+
+
+def read_costs(
+    model: Model | str | os.PathLike[str],
+    costs: str | os.PathLike[str] | CostStore | None = None,
+    device: str | AgentClient | None = None,
+    *,
+    threads: int = USUAL.threads,
+    cpus: str = USUAL.cpus,
+    mode: str = USUAL.mode.value,
+    relaxed: bool = False,
+    float16: bool = False,
+    sustained: int = USUAL.sustained_s,
+    fill: bool = False,
+    until: str | None = None,
+    statistic: str = Statistic.MEDIAN.value,
+    precisions: Sequence[str] | None = None,
+    calibration: Source | None = None,
+    transform: str | Callable[[Any], Any] | None = None,
+    samples: int | None = None,
+    listener: Listener = SILENT,
+) -> Costs:
+    """Reads what was measured of a model's units from a cost table; no device is needed.
+
+    ``costs`` is that of :func:`profile`, or a table that is open already. ``device`` is a device of
+    the table: its fingerprint, the beginning of it, or its name as `nnapi-prof costs list` shows
+    it, with * and ?; None where there is only one; or a device that is open. The conditions
+    ``threads``, ``cpus``, ``mode``, ``relaxed``, ``float16`` and ``sustained`` are those that it
+    was measured under. ``fill`` estimates units that were never measured from what else was
+    measured on the device. ``until``, a date or time in UTC, leaves out what was measured later.
+    ``statistic`` is what a latency is of its runs: ``median`` or ``p95``. ``precisions``,
+    ``calibration``, ``transform`` and ``samples`` are those of :func:`profile`, and need a device
+    that is open. A ``listener`` hears notes.
+
+    Raises CostError where the model was not measured there, UsageError where the table or the
+    device is not found.
+    """
+    chosen = loaded(model)
+    conditions = arguments.conditions_of(threads, cpus, mode, relaxed, float16, sustained)
+    chosen_precisions = arguments.precisions_of(precisions, relaxed, float16)
+    until = None if until is None else stated_instant("until", until, end=True)
+    latency = arguments.statistic_of(statistic)
+    with open_table(costs, to_read=True) as store:
+        if isinstance(device, AgentClient):
+            fingerprint, name = device_fingerprint(device.info()), describe(device.info())
+        else:
+            row = find_one(named(store), "*" if device is None else device)
+            fingerprint, name = row.fingerprint, row.name
+        rows = store.select(
+            Selection((fingerprint,), conditions=conditions, until=until, newest=True)
+        )
+        rows = read_by(rows, latency)
+        notes: tuple[str, ...] = chosen.notes
+        priced: CostModel | PrecisionCosts
+        calibrated = None
+        if chosen_precisions is not None:
+            if not isinstance(device, AgentClient):
+                raise UsageError(
+                    "costs in several precisions are calibrated for a device: pass one that is open"
+                )
+            data = CalibrationOptions(calibration, transform, samples)
+            calibrated = calibrate_model(chosen, device.info(), chosen_precisions, data, listener)
+            priced = _read_precisions(
+                chosen, calibrated, store, fingerprint, conditions, chosen_precisions, latency
+            )
+        elif fill:
+            priced, note = filled_costs(chosen.program, rows, fingerprint)
+            notes = (*notes, note) if note else notes
+        else:
+            priced = fitted_costs(chosen.graph, rows, conditions)
+        return Costs(
+            model=chosen,
+            device=name,
+            conditions=conditions,
+            priced=priced,
+            device_spec=device.serial if isinstance(device, AgentClient) else None,
+            fingerprint=fingerprint,
+            location=str(store.location),
+            measurements=tuple(rows),
+            beside=beside_rows(store, fingerprint, conditions),
+            device_info=device_info(store, fingerprint),
+            agent_info=device.info() if isinstance(device, AgentClient) else None,
+            notes=notes,
+            calibration=calibrated,
+            statistic=latency,
+        )
+
+
+def _read_precisions(
+    model: Model,
+    calibration: Calibration,
+    store: CostStore,
+    fingerprint: str,
+    conditions: Conditions,
+    precisions: Sequence[Precision],
+    statistic: Statistic,
+) -> PrecisionCosts:
+    from nnapi_prof.execution.profile.forms import read_precision_costs
+
+    rows: dict[Precision, Sequence[Measurement]] = {
+        precision: read_by(
+            store.select(
+                Selection(
+                    (fingerprint,), conditions=replace(conditions, precision=precision), newest=True
+                )
+            ),
+            statistic,
+        )
+        for precision in precisions
+        if precision is not Precision.INT8
+    }
+    return read_precision_costs(model.program, calibration.recipe, rows)
+
+
+def device_info(store: CostStore, fingerprint: str) -> Mapping[str, Any]:
+    """What a table knows of a device."""
+    descriptions = {row.fingerprint: row.description for row in store.devices()}
+    return descriptions.get(fingerprint, {})

@@ -1,0 +1,216 @@
+"""Measuring what a model's units cost on a device's targets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from nnapi_prof.api import options as arguments
+from nnapi_prof.api.calibration import Calibration, CalibrationOptions, calibrate_model
+from nnapi_prof.api.devices import reached
+from nnapi_prof.api.events import Listener, Progress, to_log
+from nnapi_prof.api.model import Model, loaded
+from nnapi_prof.costs.contention import beside_rows
+from nnapi_prof.costs.store import CostStore
+from nnapi_prof.device.agent import AgentClient
+from nnapi_prof.device.protocol.description import describe
+from nnapi_prof.execution.profile.options import (
+    MOST_BESIDE_S,
+    ProfileOptions,
+    ProfileOutcome,
+)
+from nnapi_prof.execution.profile.session import profile as measure_model
+from nnapi_prof.graph.plan import Precision
+from nnapi_prof.partition import Costs as PricedUnits
+
+if TYPE_CHECKING:
+    from nnapi_prof.precision.samples import Source
+
+
+from nnapi_prof.api.cost_tables import device_info, open_table
+from nnapi_prof.api.costs import Costs, Interrupted
+
+USUAL = ProfileOptions()
+
+
+def profile(
+    model: Model | str | os.PathLike[str],
+    device: str | AgentClient | None = None,
+    *,
+    costs: str | os.PathLike[str] | CostStore | None = None,
+    threads: int = USUAL.conditions.threads,
+    cpus: str = USUAL.conditions.cpus,
+    mode: str = USUAL.conditions.mode.value,
+    relaxed: bool = False,
+    float16: bool = False,
+    sustained: int = USUAL.conditions.sustained_s,
+    accelerators: Sequence[str] | None = None,
+    preferences: Sequence[str] | None = None,
+    refine: bool = USUAL.refine,
+    every_preference: bool = False,
+    beside: bool = False,
+    beside_s: float = USUAL.beside_s,
+    fresh: bool = False,
+    runs: int | None = None,
+    rounds: int = USUAL.rounds,
+    budget_ms: float = USUAL.budget_ms,
+    warmup_ms: float = USUAL.warmup_ms,
+    cooldown_s: float = USUAL.cooldown_s,
+    max_temp_c: float | None = USUAL.gates.max_temp_c,
+    min_battery: int | None = USUAL.gates.min_battery,
+    max_load: int | None = USUAL.gates.max_load,
+    wait_s: float = USUAL.gates.wait_s,
+    anchor_s: float | None = USUAL.gates.anchor_s,
+    memory_mb: int | None = None,
+    timeout_s: float = USUAL.timeout_s,
+    precisions: Sequence[str] | None = None,
+    calibration: Source | None = None,
+    transform: str | Callable[[Any], Any] | None = None,
+    samples: int | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    listener: Listener | None = None,
+) -> Costs:
+    """Measures a model's units and regions on a device, as ``nnapi-prof profile`` does.
+
+    ``device`` is a serial, ``HOST:PORT``, ``local`` or ``sim:NAME``; None the only phone, else a
+    simulated one; or one that is open already. ``costs`` is the cost table, an SQLite file, a
+    PostgreSQL URL or a table that is open; None ``$NNAPI_PROF_COSTS``, else a file in the user's
+    data folder. What it has for this device and these conditions is not measured again, unless
+    ``fresh``.
+
+    The conditions: ``threads`` of the CPU engine; ``cpus`` is ``big``, ``all`` or a mask in hex;
+    ``mode`` is ``sync``, ``burst`` or ``async``; ``relaxed`` lets NNAPI compute float32 as float16,
+    ``float16`` gives it models in float16; with ``sustained`` its processors are kept busy for so
+    many seconds first.
+
+    ``accelerators`` and ``preferences`` (``low_power``, ``fast``, ``sustained``) limit to those
+    names; ``refine`` measures the regions of the plan whole until it stands; ``every_preference``
+    measures every unit under all three. ``beside`` measures how CPU and accelerators slow each
+    other down, too (:attr:`Costs.contention`), ``beside_s`` that with both busy for so many
+    seconds. ``runs`` are recorded of each region at most, in ``rounds``
+    turns of the alternatives, for ``budget_ms`` ms, after up to ``warmup_ms`` ms. A hot phone is
+    waited for ``cooldown_s`` s; ``memory_mb`` limits the process of a measurement, ``timeout_s``
+    (s) each of its steps. Before measurements the device is waited for, ``wait_s`` s at most, until
+    its skin has ``max_temp_c`` degrees Celsius at most, its battery ``min_battery`` percent or a
+    charger, and others keep ``max_load`` percent of its CPUs busy at most; every ``anchor_s`` s
+    (None: 120 on a phone, 0, which is never, elsewhere) a reference model shows whether it drifts:
+    what was measured then is marked, and measured again. ``progress`` is called with a
+    :class:`nnapi_prof.Progress` after each; a ``listener`` hears notes, too, in place of it.
+
+    ``precisions`` (``float32``, ``relaxed``, ``float16``, ``int8``) measures a float model in each,
+    for :func:`nnapi_prof.pareto` and for plans within an ``accuracy_budget``; float32 is always
+    among them. For 8 bits the model is calibrated with ``calibration``: a ``.pt``, ``.npz`` or
+    ``.npy``, a folder of these or (with ``transform``, a function or ``"module:function"``) of
+    images, a ``"module:function"``, or any iterable or DataLoader; of at most ``samples`` (None:
+    128) a quarter is held out. None takes the inputs bundled with the model, else random ones.
+
+    Raises NnapiProfError: DeviceError where the device fails (what was measured is kept),
+    UsageError, CostError. Ctrl-C raises :class:`nnapi_prof.api.costs.Interrupted`, a
+    KeyboardInterrupt; what was measured is kept, too.
+    """
+    arguments.repeats(runs, cooldown_s, memory_mb)
+    arguments.number("rounds", rounds, 1, arguments.MOST_ROUNDS)
+    arguments.number("beside_s", beside_s, 0, MOST_BESIDE_S)
+    arguments.number("warmup_ms", warmup_ms, 0)
+    arguments.number("budget_ms", budget_ms, 0)
+    arguments.number("timeout_s", timeout_s, 0.001)
+    named = None if accelerators is None else arguments.names("accelerators", accelerators)
+    chosen_precisions = arguments.precisions_of(precisions, relaxed, float16)
+    options = ProfileOptions(
+        warmup_ms=warmup_ms,
+        rounds=rounds,
+        max_runs=runs,
+        budget_ms=budget_ms,
+        cooldown_s=cooldown_s,
+        memory_mb=memory_mb,
+        timeout_s=timeout_s,
+        fresh=fresh,
+        conditions=arguments.conditions_of(threads, cpus, mode, relaxed, float16, sustained),
+        preferences=arguments.preferences_of(preferences),
+        accelerators=named,
+        refine=refine,
+        every_preference=every_preference,
+        beside=beside or beside_s > 0,
+        beside_s=beside_s,
+        gates=arguments.gates_of(max_temp_c, min_battery, max_load, wait_s, anchor_s),
+    )
+    listener = listener or to_log(progress)
+    chosen = loaded(model)
+    data = CalibrationOptions(calibration, transform, samples)
+    with open_table(costs) as store, reached(device, listener) as client:
+        if chosen_precisions is None:
+            return profile_on(chosen, client, store, options, listener)
+        return _profile_precisions(
+            chosen, client, store, options, listener, chosen_precisions, data
+        )
+
+
+def profile_on(
+    model: Model,
+    client: AgentClient,
+    store: CostStore,
+    options: ProfileOptions,
+    listener: Listener,
+) -> Costs:
+    """:func:`profile` where device and table are open already."""
+    listener.busy(f"{model.name} on {describe(client.info())}")
+    outcome = measure_model(model.outline, client, store, options, listener.progress)
+    return _costs_of(model, client, store, options, outcome, outcome.costs)
+
+
+def _profile_precisions(
+    model: Model,
+    client: AgentClient,
+    store: CostStore,
+    options: ProfileOptions,
+    listener: Listener,
+    precisions: tuple[Precision, ...],
+    data: CalibrationOptions,
+) -> Costs:
+    """:func:`profile_on` in several precisions."""
+    from nnapi_prof.execution.profile.precisions import profile_precisions
+
+    calibration = calibrate_model(model, client.info(), precisions, data, listener)
+    listener.busy(f"{model.name} on {describe(client.info())}")
+    profiled = profile_precisions(
+        model.program,
+        client,
+        store,
+        options,
+        listener.progress,
+        precisions=precisions,
+        recipe=calibration.recipe,
+    )
+    return _costs_of(model, client, store, options, profiled.total, profiled.costs, calibration)
+
+
+def _costs_of(
+    model: Model,
+    client: AgentClient,
+    store: CostStore,
+    options: ProfileOptions,
+    outcome: ProfileOutcome,
+    priced: PricedUnits | None,
+    calibration: Calibration | None = None,
+) -> Costs:
+    """What was measured. Raises Interrupted where that was not all."""
+    device, location = describe(client.info()), str(store.location)
+    if outcome.interrupted or priced is None:
+        raise Interrupted(device, location, outcome)
+    return Costs(
+        model=model,
+        device=device,
+        conditions=options.conditions,
+        priced=priced,
+        device_spec=client.serial,
+        fingerprint=outcome.fingerprint,
+        location=location,
+        measurements=tuple(store.measurements(outcome.fingerprint, conditions=options.conditions)),
+        beside=beside_rows(store, outcome.fingerprint, options.conditions),
+        device_info=device_info(store, outcome.fingerprint),
+        agent_info=outcome.info,
+        outcome=outcome,
+        notes=model.notes,
+        calibration=calibration,
+    )
