@@ -54,7 +54,7 @@ _WHERE = {
     "go": "api.end_to_end",
     "load": "api.model",
     "pareto": "api.pareto",
-    "partition": "api.plan",
+    "partition": "api.planning",
     "profile": "api.profiling",
     "read_costs": "api.cost_tables",
     "read_plan": "api.plan",

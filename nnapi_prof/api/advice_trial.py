@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.events import SILENT, Listener
 from nnapi_prof.api.model import Model, load
-from nnapi_prof.api.plan import Planned, partition
+from nnapi_prof.api.plan import Planned
+from nnapi_prof.api.planning import partition
 from nnapi_prof.api.profiling import profile
 from nnapi_prof.costs.conditions import Precision
 from nnapi_prof.device.agent import AgentClient

@@ -140,7 +140,7 @@ def _of_model(
     from nnapi_prof.api.cost_tables import open_table, read_costs
     from nnapi_prof.api.devices import reached
     from nnapi_prof.api.model import load
-    from nnapi_prof.api.plan import partition
+    from nnapi_prof.api.planning import partition
 
     asked = {name: conditions[name] for name in CONDITIONS}
     loaded = load(path, inputs, listener=listener)

@@ -243,7 +243,7 @@ def command(
             from nnapi_prof.api.cost_tables import open_table, read_costs
             from nnapi_prof.api.devices import reached
             from nnapi_prof.api.model import load
-            from nnapi_prof.api.plan import partition
+            from nnapi_prof.api.planning import partition
 
         loaded = load(model, inputs, listener=listener)
         with open_table(costs) as store, reached(device_spec, listener) as client:

@@ -116,7 +116,8 @@ class NnapiPartitioner(Partitioner):  # type: ignore[misc]
         return _in_form_of(exported_program, module)
 
     def _bundle(self, model: Model) -> Bundle:
-        from nnapi_prof.api.plan import Planned, partition
+        from nnapi_prof.api.plan import Planned
+        from nnapi_prof.api.planning import partition
 
         source = self._source
         if isinstance(source, Target):

@@ -122,7 +122,8 @@ def _planned(
     model: Model | Planned | str | os.PathLike[str], costs: Costs | None, options: dict[str, Any]
 ) -> Planned:
     from nnapi_prof.api.model import loaded
-    from nnapi_prof.api.plan import Planned, partition, read_plan
+    from nnapi_prof.api.plan import Planned, read_plan
+    from nnapi_prof.api.planning import partition
 
     if isinstance(model, Planned):
         return model
