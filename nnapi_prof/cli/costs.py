@@ -3,197 +3,23 @@ prune."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnapi_prof.cli.command import Command, Group
+from nnapi_prof.cli.command import Group
+from nnapi_prof.cli.costs_filters import filter_options, selection_of
+from nnapi_prof.cli.costs_rows import export_command, import_command, merge_command, prune
 from nnapi_prof.cli.options import HELP, common_options, costs_option
 from nnapi_prof.cli.output import as_json, is_wide, ms, plain, print_document, say, stdout, unit_of
-from nnapi_prof.cli.progress import listening
 from nnapi_prof.costs import existing
 
 if TYPE_CHECKING:
-    from nnapi_prof.api.events import ProgressCallback
     from nnapi_prof.costs.diff import Comparison, Difference
     from nnapi_prof.costs.measurement import Measurement
-    from nnapi_prof.costs.store import CostStore, Pruned
+    from nnapi_prof.costs.store import CostStore
     from nnapi_prof.costs.store.devices import Named
     from nnapi_prof.costs.store.selection import Selection
-
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def filter_options(function: F) -> F:
-    """What :func:`selection_of` takes."""
-    options = (
-        click.option(
-            "--device",
-            "device_words",
-            metavar="DEVICE",
-            help="A device of the table: its fingerprint or the beginning of it, or its name"
-            " (`nnapi-prof costs list`); * and ? stand for anything.",
-        ),
-        click.option(
-            "--target",
-            "targets",
-            multiple=True,
-            metavar="PATTERN",
-            help="cpu or nnapi:ACCELERATOR/PREFERENCE, with * and ?; repeatable.",
-        ),
-        click.option(
-            "--op",
-            "labels",
-            multiple=True,
-            metavar="PATTERN",
-            help="Labels as `show` shows them, with * and ?: 'conv2d*'; repeatable.",
-        ),
-        click.option(
-            "--kind",
-            "kinds",
-            multiple=True,
-            type=click.Choice(["unit", "chain", "region", "plan", "beside"]),
-            help="What was measured; repeatable.",
-        ),
-        click.option(
-            "--status",
-            "statuses",
-            multiple=True,
-            type=click.Choice(["ok", "refused", "failed", "crashed", "timeout"]),
-            help="How it ended; repeatable.",
-        ),
-        click.option(
-            "--model",
-            type=click.Path(path_type=Path),
-            help="Only what is made of this model's operations.",
-        ),
-        click.option(
-            "--input",
-            "inputs",
-            multiple=True,
-            metavar="1x3x224x224[:DTYPE]",
-            help="Shape of an input of --model, as of `nnapi-prof profile`.",
-        ),
-        click.option(
-            "--since", metavar="DATE", help="Measured then or later: 2026-01-31, or with a time."
-        ),
-        click.option("--until", metavar="DATE", help="Measured then or earlier, in UTC."),
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
-
-
-def selection_of(
-    store: CostStore,
-    device_words: str | None,
-    targets: tuple[str, ...],
-    labels: tuple[str, ...],
-    kinds: tuple[str, ...],
-    statuses: tuple[str, ...],
-    model: Path | None,
-    inputs: tuple[str, ...],
-    since: str | None,
-    until: str | None,
-) -> tuple[Selection, list[Named]]:
-    """The newest rows that fit, and the devices that were named (all, where none was)."""
-    from nnapi_prof.costs.measurement import Kind, Status
-    from nnapi_prof.costs.store.devices import find, named
-    from nnapi_prof.costs.store.selection import Selection, stated_instant
-
-    devices = named(store)
-    if device_words is not None:
-        devices = find(devices, device_words)
-    selection = Selection(
-        fingerprints=None if device_words is None else [each.fingerprint for each in devices],
-        targets=targets,
-        labels=labels,
-        kinds=tuple(map(Kind, kinds)),
-        statuses=tuple(map(Status, statuses)),
-        since=None if since is None else stated_instant("since", since),
-        until=None if until is None else stated_instant("until", until, end=True),
-        newest=True,
-    )
-    if model is not None:
-        selection = selection.with_(signatures=_signatures(store, model, inputs))
-    elif inputs:
-        from nnapi_prof.errors import UsageError
-
-        raise UsageError(
-            "--input is of a --model, and none was given: give --model, or leave --input out"
-        )
-    return selection, devices
-
-
-def _signatures(store: CostStore, model: Path, inputs: tuple[str, ...]) -> set[str]:
-    """Of regions whose every member is a unit of the model."""
-    from nnapi_prof.api.model import load
-
-    with listening() as listener:
-        graph = load(model, inputs, listener=listener).graph
-    units = {unit.signature for unit in graph.units}
-    return {name for name, members in store.members().items() if units.issuperset(members)}
-
-
-@click.command(
-    "prune",
-    cls=Command,
-    context_settings=HELP,
-    examples=[
-        "nnapi-prof costs prune --superseded",
-        "nnapi-prof costs prune --device 'Pixel 6' --until 2026-01-31 --yes",
-    ],
-)
-@costs_option
-@filter_options
-@click.option(
-    "--superseded",
-    is_flag=True,
-    help="Only rows that a newer measurement of the same thing has taken the place of.",
-)
-@click.option("--yes", is_flag=True, help="Delete. Default: say only how many rows would go.")
-@common_options
-def prune(costs: str | None, superseded: bool, yes: bool, **filters: Any) -> None:
-    """Delete measurements: old ones, a device's, those that newer ones supersede.
-
-    Something must say which: a filter, --superseded, or both. Without --yes nothing is touched.
-    """
-    from nnapi_prof.costs import store as pruning
-    from nnapi_prof.costs.store import CostStore
-
-    with CostStore(existing(costs)) as store:
-        selection, _ = selection_of(store, **filters)
-        pruned = pruning.prune(store, selection, superseded=superseded, deleting=yes)
-    if as_json():
-        from nnapi_prof.documents.costs import of_prune
-
-        print_document(of_prune(store.location, pruned))
-        return
-    click.echo(_pruned_words(pruned))
-    if pruned.rows and not yes:
-        say("note: nothing was deleted: --yes does it")
-    if pruned.deleted and pruned.rows:
-        say("note: the file of an SQLite table does not shrink: what comes next is written there")
-
-
-def _pruned_words(pruned: Pruned) -> str:
-    """``412 of 1,203 rows deleted, of 2 devices; 1 device is forgotten``."""
-    verb = "deleted" if pruned.deleted else "would go"
-    words = f"{pruned.rows:,} of {pruned.rows + pruned.kept:,} rows {verb}"
-    if pruned.rows:
-        words += f", of {_devices(len(pruned.devices))}"
-    if pruned.forgotten:
-        one = len(pruned.forgotten) == 1
-        words += f"; {_devices(len(pruned.forgotten))} {'has' if one else 'have'} none left"
-    return words
-
-
-def _devices(n: int) -> str:
-    return "1 device" if n == 1 else f"{n} devices"
 
 
 _SORTS = ("time", "median", "spread", "label", "target")
@@ -207,7 +33,8 @@ def command() -> None:
     """Look into the cost table; compare, carry and tidy what is in it."""
 
 
-command.add_command(prune)
+for each in (prune, export_command, import_command, merge_command):
+    command.add_command(each)
 
 
 @command.command("list", context_settings=HELP, examples=["nnapi-prof costs list"])
@@ -446,115 +273,6 @@ def _in_words(comparison: Comparison) -> str:
             f"{comparison.only_first} only in the first, {comparison.only_second} in the second"
         )
     return "; ".join(parts)
-
-
-@command.command(
-    "export",
-    context_settings=HELP,
-    examples=[
-        "nnapi-prof costs export costs.parquet",
-        "nnapi-prof costs export --device 'Pixel 6' --since 2026-01-31 costs.csv",
-    ],
-)
-@costs_option
-@filter_options
-@common_options
-@click.argument("file", type=click.Path(path_type=Path))
-def export_(costs: str | None, file: Path, **filters: Any) -> None:
-    """Write measurements to FILE, a .csv or .parquet: every one, or those that fit.
-
-    With raw samples, so that `nnapi-prof costs import` elsewhere has them as they were.
-    """
-    from nnapi_prof.costs.store import CostStore
-    from nnapi_prof.costs.store.files import export
-
-    with CostStore(existing(costs)) as store:
-        selection, _ = selection_of(store, **filters)
-        n = export(store, file, selection.with_(newest=False))
-    if as_json():
-        from nnapi_prof.documents.costs import of_export
-
-        print_document(of_export(store.location, str(file), n))
-    else:
-        click.echo(f"{file}: {_count(n, 'row')}")
-
-
-@command.command(
-    "import", context_settings=HELP, examples=["nnapi-prof costs import colleague.csv"]
-)
-@costs_option
-@common_options
-@click.argument(
-    "files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path)
-)
-def import_command(costs: str | None, files: tuple[Path, ...]) -> None:
-    """Add the measurements of .csv or .parquet files that `nnapi-prof costs export` wrote.
-
-    What the table has already is left as it is. A file is taken whole or not at all.
-    """
-    import dataclasses
-
-    from nnapi_prof.costs.store import CostStore
-    from nnapi_prof.costs.store.files import import_
-
-    done = []
-    with CostStore(costs) as store:
-        for file in files:
-            counts = import_(store, file)
-            done.append({"file": str(file), **dataclasses.asdict(counts)})
-            if not as_json():
-                of = f"of {_count(counts.rows, 'row')} of {_count(counts.devices, 'device')}"
-                click.echo(f"{file}: {counts.added} new {of}")
-    if as_json():
-        from nnapi_prof.documents.costs import of_import
-
-        print_document(of_import(store.location, done))
-
-
-@command.command(
-    "merge",
-    context_settings=HELP,
-    examples=["nnapi-prof costs merge --costs postgresql://lab@server/costs costs.sqlite"],
-)
-@costs_option
-@common_options
-@click.argument("sources", metavar="TABLE...", nargs=-1, required=True)
-def merge_command(costs: str | None, sources: tuple[str, ...]) -> None:
-    """Add all measurements of other cost tables, each an SQLite file or a PostgreSQL URL.
-
-    What the table has already is left as it is, so that the same command goes on where one stopped.
-    """
-    import dataclasses
-
-    from nnapi_prof.costs.store import CostStore
-    from nnapi_prof.costs.store.merge import merge
-
-    done = []
-    with CostStore(costs) as store, listening() as listener:
-        for source in sources:
-            with CostStore(existing(source)) as other:
-                told = partial(_told_merging, listener.progress, f"merging {other.location}")
-                merged = merge(store, other, told)
-            done.append({"table": other.location, **dataclasses.asdict(merged)})
-            if not as_json():
-                of = f"of {_count(merged.rows, 'row')} of {_count(merged.devices, 'device')}"
-                click.echo(f"{other.location}: {merged.added} new {of}")
-                if merged.left_out:
-                    say(f"note: {_count(merged.left_out, 'row')} cannot be and stayed behind")
-    if as_json():
-        from nnapi_prof.documents.costs import of_merge
-
-        print_document(of_merge(store.location, done))
-
-
-def _told_merging(tell: ProgressCallback, phase: str, done: int, total: int) -> None:
-    from nnapi_prof.execution.profile.options import Progress
-
-    tell(Progress(phase, done, total, ""))
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
 def _unit(rows: list[Measurement]) -> str:

@@ -1,0 +1,181 @@
+"""``nnapi-prof costs export``, ``import``, ``merge`` and ``prune``: rows that come and go."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nnapi_prof.cli.command import Command
+from nnapi_prof.cli.costs_filters import filter_options, selection_of
+from nnapi_prof.cli.options import HELP, common_options, costs_option
+from nnapi_prof.cli.output import as_json, print_document, say
+from nnapi_prof.cli.progress import listening
+from nnapi_prof.costs import existing
+from nnapi_prof.reports.words import count
+
+if TYPE_CHECKING:
+    from nnapi_prof.api.events import ProgressCallback
+    from nnapi_prof.costs.store import Pruned
+
+
+@click.command(
+    "prune",
+    cls=Command,
+    context_settings=HELP,
+    examples=[
+        "nnapi-prof costs prune --superseded",
+        "nnapi-prof costs prune --device 'Pixel 6' --until 2026-01-31 --yes",
+    ],
+)
+@costs_option
+@filter_options
+@click.option(
+    "--superseded",
+    is_flag=True,
+    help="Only rows that a newer measurement of the same thing has taken the place of.",
+)
+@click.option("--yes", is_flag=True, help="Delete. Default: say only how many rows would go.")
+@common_options
+def prune(costs: str | None, superseded: bool, yes: bool, **filters: Any) -> None:
+    """Delete measurements: old ones, a device's, those that newer ones supersede.
+
+    Something must say which: a filter, --superseded, or both. Without --yes nothing is touched.
+    """
+    from nnapi_prof.costs import store as pruning
+    from nnapi_prof.costs.store import CostStore
+
+    with CostStore(existing(costs)) as store:
+        selection, _ = selection_of(store, **filters)
+        pruned = pruning.prune(store, selection, superseded=superseded, deleting=yes)
+    if as_json():
+        from nnapi_prof.documents.costs import of_prune
+
+        print_document(of_prune(store.location, pruned))
+        return
+    click.echo(_pruned_words(pruned))
+    if pruned.rows and not yes:
+        say("note: nothing was deleted: --yes does it")
+    if pruned.deleted and pruned.rows:
+        say("note: the file of an SQLite table does not shrink: what comes next is written there")
+
+
+def _pruned_words(pruned: Pruned) -> str:
+    """``412 of 1,203 rows deleted, of 2 devices; 1 device is forgotten``."""
+    verb = "deleted" if pruned.deleted else "would go"
+    words = f"{pruned.rows:,} of {pruned.rows + pruned.kept:,} rows {verb}"
+    if pruned.rows:
+        words += f", of {count(len(pruned.devices), 'device')}"
+    if pruned.forgotten:
+        one = len(pruned.forgotten) == 1
+        words += f"; {count(len(pruned.forgotten), 'device')} {'has' if one else 'have'} none left"
+    return words
+
+
+@click.command(
+    "export",
+    cls=Command,
+    context_settings=HELP,
+    examples=[
+        "nnapi-prof costs export costs.parquet",
+        "nnapi-prof costs export --device 'Pixel 6' --since 2026-01-31 costs.csv",
+    ],
+)
+@costs_option
+@filter_options
+@common_options
+@click.argument("file", type=click.Path(path_type=Path))
+def export_command(costs: str | None, file: Path, **filters: Any) -> None:
+    """Write measurements to FILE, a .csv or .parquet: every one, or those that fit.
+
+    With raw samples, so that `nnapi-prof costs import` elsewhere has them as they were.
+    """
+    from nnapi_prof.costs.store import CostStore
+    from nnapi_prof.costs.store.files import export
+
+    with CostStore(existing(costs)) as store:
+        selection, _ = selection_of(store, **filters)
+        n = export(store, file, selection.with_(newest=False))
+    if as_json():
+        from nnapi_prof.documents.costs import of_export
+
+        print_document(of_export(store.location, str(file), n))
+    else:
+        click.echo(f"{file}: {count(n, 'row')}")
+
+
+@click.command(
+    "import", cls=Command, context_settings=HELP, examples=["nnapi-prof costs import colleague.csv"]
+)
+@costs_option
+@common_options
+@click.argument(
+    "files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path)
+)
+def import_command(costs: str | None, files: tuple[Path, ...]) -> None:
+    """Add the measurements of .csv or .parquet files that `nnapi-prof costs export` wrote.
+
+    What the table has already is left as it is. A file is taken whole or not at all.
+    """
+    import dataclasses
+
+    from nnapi_prof.costs.store import CostStore
+    from nnapi_prof.costs.store.files import import_
+
+    done = []
+    with CostStore(costs) as store:
+        for file in files:
+            counts = import_(store, file)
+            done.append({"file": str(file), **dataclasses.asdict(counts)})
+            if not as_json():
+                of = f"of {count(counts.rows, 'row')} of {count(counts.devices, 'device')}"
+                click.echo(f"{file}: {counts.added} new {of}")
+    if as_json():
+        from nnapi_prof.documents.costs import of_import
+
+        print_document(of_import(store.location, done))
+
+
+@click.command(
+    "merge",
+    cls=Command,
+    context_settings=HELP,
+    examples=["nnapi-prof costs merge --costs postgresql://lab@server/costs costs.sqlite"],
+)
+@costs_option
+@common_options
+@click.argument("sources", metavar="TABLE...", nargs=-1, required=True)
+def merge_command(costs: str | None, sources: tuple[str, ...]) -> None:
+    """Add all measurements of other cost tables, each an SQLite file or a PostgreSQL URL.
+
+    What the table has already is left as it is, so that the same command goes on where one stopped.
+    """
+    import dataclasses
+
+    from nnapi_prof.costs.store import CostStore
+    from nnapi_prof.costs.store.merge import merge
+
+    done = []
+    with CostStore(costs) as store, listening() as listener:
+        for source in sources:
+            with CostStore(existing(source)) as other:
+                told = partial(_told_merging, listener.progress, f"merging {other.location}")
+                merged = merge(store, other, told)
+            done.append({"table": other.location, **dataclasses.asdict(merged)})
+            if not as_json():
+                of = f"of {count(merged.rows, 'row')} of {count(merged.devices, 'device')}"
+                click.echo(f"{other.location}: {merged.added} new {of}")
+                if merged.left_out:
+                    say(f"note: {count(merged.left_out, 'row')} cannot be and stayed behind")
+    if as_json():
+        from nnapi_prof.documents.costs import of_merge
+
+        print_document(of_merge(store.location, done))
+
+
+def _told_merging(tell: ProgressCallback, phase: str, done: int, total: int) -> None:
+    from nnapi_prof.execution.profile.options import Progress
+
+    tell(Progress(phase, done, total, ""))
