@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nnapi_prof.documents.schema import (
     COUNT,
@@ -16,9 +16,9 @@ from nnapi_prof.documents.schema import (
     choice,
     described,
     document,
-    finite,
     nullable,
     obj,
+    properties,
 )
 from nnapi_prof.graph.advice import Hindrance
 
@@ -72,46 +72,15 @@ ADVICE = array(
 )
 def of_advised(advised: Advised) -> Document:
     planned = advised.planned
-    return {
-        "model": planned.model.name,
-        "device": planned.device,
-        "simulated": planned.simulated,
-        "predicted_ns": planned.plan.predicted_ns,
-        "advice": of_advice(advised.advice),
-        "notes": list(advised.notes),
-    }
+    return properties(
+        "advise",
+        planned,
+        model=planned.model.name,
+        predicted_ns=planned.plan.predicted_ns,
+        advice=of_advice(advised.advice),
+        notes=list(advised.notes),
+    )
 
 
-def of_advice(advice: Sequence[Advice]) -> list[dict[str, Any]]:
-    return [
-        {
-            "cause": one.cause,
-            "kind": one.kind.value,
-            "units": list(one.units),
-            "labels": list(one.labels),
-            "targets": list(one.targets),
-            "rewrite": None
-            if one.rewrite is None
-            else {
-                "name": one.rewrite.name,
-                "code": one.rewrite.code,
-                "accuracy": one.rewrite.accuracy,
-                "exact": one.rewrite.exact,
-            },
-            "before_ns": one.before_ns,
-            "after_ns": one.after_ns,
-            "saves_ns": one.saves_ns,
-            "sure": one.sure,
-            "simulated": one.simulated,
-            "verified": None
-            if one.verified is None
-            else {
-                "before_ns": one.verified.before_ns,
-                "after_ns": one.verified.after_ns,
-                "saves_ns": one.verified.saves_ns,
-                "moved": finite(one.verified.moved),
-                "failure": one.verified.failure,
-            },
-        }
-        for one in advice
-    ]
+def of_advice(advice: Sequence[Advice]) -> list[Document]:
+    return [properties(ADVICE["items"], one) for one in advice]

@@ -234,6 +234,6 @@ def of_calibration(
         "simulated": simulated,
         "folds": folds,
         "seed": seed,
-        "file": None if file is None else str(file),
+        "file": file and str(file),
         "targets": targets,
     }

@@ -17,6 +17,7 @@ from nnapi_prof.documents.schema import (
     finite,
     mapping,
     obj,
+    properties,
 )
 
 if TYPE_CHECKING:
@@ -87,14 +88,12 @@ def of_pareto(front: Pareto) -> Document:
 
 def _point(point: FrontPoint) -> Document:
     plan = of_plan(point.plan)
-    return {
-        "name": point.name,
-        "latency_ns": point.latency_ns,
-        "error": point.error,
-        "predicted_error": point.predicted_error,
-        "held_out_error": point.held_out.error,
-        "held_out_interval": [finite(point.held_out.low), finite(point.held_out.high)],
-        "conversions_ns": point.plan.conversions_ns,
-        "proof": plan["proof"],
-        "segments": plan["segments"],
-    }
+    return properties(
+        POINT,
+        point,
+        held_out_error=point.held_out.error,
+        held_out_interval=[finite(point.held_out.low), finite(point.held_out.high)],
+        conversions_ns=point.plan.conversions_ns,
+        proof=plan["proof"],
+        segments=plan["segments"],
+    )

@@ -17,11 +17,15 @@ from nnapi_prof.documents.schema import (
     document,
     nullable,
     obj,
+    properties,
 )
 
 if TYPE_CHECKING:
     from nnapi_prof.api.ship import Archive
     from nnapi_prof.bundle.doors import Step
+
+
+_ARCHIVE = obj(file=TEXT, asset=TEXT, abis=array(TEXT), n_bytes=COUNT)
 
 
 @document(
@@ -40,7 +44,7 @@ if TYPE_CHECKING:
         "one for each way into an app",
     ),
     archive=described(
-        nullable(obj(file=TEXT, asset=TEXT, abis=array(TEXT), n_bytes=COUNT)),
+        nullable(_ARCHIVE),
         "what --aar wrote",
     ),
 )
@@ -51,12 +55,5 @@ def of_shipping(bundle: Path, steps: Sequence[Step], archive: Archive | None) ->
             {"door": step.door.name.lower(), "command": step.command, "refusal": step.refusal}
             for step in steps
         ],
-        "archive": None
-        if archive is None
-        else {
-            "file": str(archive.path),
-            "asset": archive.asset,
-            "abis": list(archive.abis),
-            "n_bytes": archive.n_bytes,
-        },
+        "archive": archive and properties(_ARCHIVE, archive, file=str(archive.path)),
     }

@@ -107,21 +107,20 @@ FRAME_RUN = obj(
 def of_frames(frames: FramePlan) -> Document:
     return {
         "ways": [
-            {
-                "how": way.name,
-                "in_flight": way.in_flight,
-                "frames_per_second": way.predicted_per_second,
-                "threads": way.threads,
-                "overlaps": way.overlaps,
-                "plans": _shares(way),
-            }
+            properties(
+                WAY,
+                way,
+                how=way.name,
+                frames_per_second=way.predicted_per_second,
+                plans=_shares(way),
+            )
             for way in frames.ways
         ],
     }
 
 
 def _shares(way: FrameWay) -> list[Document]:
-    return [{"plan": choice.plan, "share": choice.share} for choice in way.choices]
+    return [properties(SHARES["items"], choice) for choice in way.choices]
 
 
 def of_frame_runs(runs: Iterable[WayRun]) -> list[Document]:
