@@ -21,7 +21,7 @@ from rooms import rooms  # noqa: E402
 
 from nnapi_prof.graph.plan import Target  # noqa: E402
 from nnapi_prof.partition.search.ideals import all_ideals, convex_sets, mask, members  # noqa: E402
-from nnapi_prof.partition.search.relaxation import lower_bound  # noqa: E402
+from nnapi_prof.partition.search.prices import lower_bound  # noqa: E402
 
 KINDS = {CPU: "cpu", NPU: "npu", GPU: "gpu"}
 NAMES = {CPU: "CPU", NPU: "sim-npu", GPU: "sim-gpu"}

@@ -31,10 +31,10 @@ from nnapi_prof.partition.precision_rules import greedy_orders, uniform
 from nnapi_prof.partition.problem import Placement
 from nnapi_prof.partition.solver import plan_of_placements
 from nnapi_prof.precision.accuracy import Data, Judge, PlanError
-from nnapi_prof.precision.metrics import metric_of
 from nnapi_prof.precision.samples import Sample
 from nnapi_prof.precision.sensitivity import UnitNoise, corrected, unit_noise
 from nnapi_prof.precision.simulation import Simulation
+from nnapi_prof.precision.user_metric import metric_of
 
 USUAL_BUDGETS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1)
 """Errors that plans are searched for, beside those that were asked for and those of baselines."""

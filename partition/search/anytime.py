@@ -29,6 +29,7 @@ from nnapi_prof.partition.search.annealing import Annealer
 from nnapi_prof.partition.search.exact import ExactResult, search_ideals
 from nnapi_prof.partition.search.expansion import expand, join_segments
 from nnapi_prof.partition.search.minimum_cut import minimum_cut
+from nnapi_prof.partition.search.prices import Prices, free_prices, unit_shares
 from nnapi_prof.partition.search.reduce import (
     Reduced,
     identity_reduction,
@@ -36,13 +37,7 @@ from nnapi_prof.partition.search.reduce import (
     subproblem,
     windows,
 )
-from nnapi_prof.partition.search.relaxation import (
-    Prices,
-    Relaxation,
-    free_prices,
-    relax,
-    unit_shares,
-)
+from nnapi_prof.partition.search.relaxation import Relaxation, relax
 from nnapi_prof.partition.search.result import Plan, Pool, SearchResult, Watch
 from nnapi_prof.partition.search.tables import MOST_WATCHED, NEGLIGIBLE, is_underpriced
 

@@ -32,7 +32,7 @@ from nnapi_prof.partition.search.anytime import BOUND_MET, search
 from nnapi_prof.partition.search.dominated import undominated
 from nnapi_prof.partition.search.exact import search_ideals
 from nnapi_prof.partition.search.lagrangian import search_within
-from nnapi_prof.partition.search.relaxation import free_prices, unit_shares
+from nnapi_prof.partition.search.prices import free_prices, unit_shares
 from nnapi_prof.partition.search.result import Plan, SearchResult, Watch
 from nnapi_prof.partition.search.tables import MOST_WATCHED, is_underpriced
 

@@ -23,13 +23,8 @@ from nnapi_prof.partition.problem import Problem, Region
 from nnapi_prof.partition.search.anytime import BOUND_MET, CLOSE, PATIENCE, search
 from nnapi_prof.partition.search.dominated import undominated
 from nnapi_prof.partition.search.exact import search_ideals
-from nnapi_prof.partition.search.relaxation import (
-    Prices,
-    Relaxation,
-    free_prices,
-    relax,
-    unit_shares,
-)
+from nnapi_prof.partition.search.prices import Prices, free_prices, unit_shares
+from nnapi_prof.partition.search.relaxation import Relaxation, relax
 from nnapi_prof.partition.search.result import Plan, SearchResult, Watch
 from nnapi_prof.partition.search.tables import MOST_WATCHED, NEGLIGIBLE, is_underpriced
 

@@ -28,7 +28,7 @@ less than
 
 whatever the prices are, so that rounding in the solver cannot raise it above the truth (Neumaier
 and Shcherbina, "Safe bounds in linear and mixed-integer linear programming", Math. Program. 99,
-2004). The same prices bound what remains of a plan after any prefix (:class:`Prices`).
+2004). The same prices bound what remains of a plan after any prefix (:class:`~.prices.Prices`).
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import linprog
 from scipy.sparse import csr_array
 
 from nnapi_prof.partition.arrays import AS_FLOAT, AS_INT8, Arrays, Bools, Floats, Ints, Regions
 from nnapi_prof.partition.constraints import Budget
 from nnapi_prof.partition.problem import Problem
+from nnapi_prof.partition.search.prices import Prices
 
 TOTAL = 1e4
 """What costs are scaled to sum up to: HiGHS works to an absolute 1e-7."""
@@ -56,35 +56,6 @@ MANY_COLUMNS = 15_000
 MANY_WITH_FORMATS = 60_000
 """The same where targets differ in format: networks of many targets rather than wide ones."""
 _ROUNDING = 1e-12
-
-
-@dataclass(frozen=True, eq=False)
-class Prices:
-    """What a relaxation's prices say about the rest of a plan, in ns.
-
-    After an ideal has run and with a segment open on k, the rest of a plan costs at least the sum
-    of ``least`` over the units that remain, plus ``switch_begin[k]`` and ``switch[u, k]`` of all
-    units that have run, minus ``enters[e, k]`` of each remaining reading e of a value that is
-    present, plus ``leaves[e, k]`` of each remaining reading of a value still to be handed over.
-    With no segment open it is the first sum alone. Of each remaining reading of a value that is
-    there as 8-bit integers, ``to_int8[e]`` goes off as well, and ``to_float[e]`` where it is there
-    in floats.
-    """
-
-    least: Floats
-    """[n]"""
-    enters: Floats
-    """[readings, t]"""
-    leaves: Floats
-    switch: Floats
-    """[n, t]"""
-    switch_begin: Floats
-    """[t]"""
-    to_int8: Floats
-    """[readings]"""
-    to_float: Floats
-    slack: float = 0.0
-    """At most 0: added once to every bound."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,15 +73,6 @@ class Relaxation:
     """[budgets] ns that a step of each is worth; 0 where the programme does not know it. Prices,
     ``cost_ns`` and the bound are of plans within the budgets, and prices and ``cost_ns`` have what
     their use is worth in them."""
-
-
-def free_prices(problem: Problem, least: Floats) -> Prices:
-    """Prices that know nothing of transfers and overheads; ``least`` is [n], ns."""
-    arrays = problem.arrays
-    nothing = np.zeros((len(arrays.readers), arrays.t))
-    free = np.zeros(len(arrays.readers))
-    switch = np.zeros((arrays.n, arrays.t))
-    return Prices(least, nothing, nothing, switch, np.zeros(arrays.t), free, free)
 
 
 def relax(
@@ -456,29 +418,3 @@ def _useful_regions(problem: Problem) -> Regions:
     regions = problem.regions
     useful = (regions.ns < regions.parts_ns) & np.isfinite(regions.ns)
     return regions.subset(np.flatnonzero(useful))
-
-
-# ---- bounds without a programme ------------------------------------------------------------------
-
-
-def unit_shares(problem: Problem) -> NDArray[np.float64]:
-    """[n], ns: shares of the units such that no segment costs less than the shares of its units.
-
-    A unit's share is its cheapest marginal cost; where a region measured whole is cheaper than its
-    units' shares, all of them shrink in proportion.
-    """
-    cheapest = problem.unit_ns.min(axis=1, initial=np.inf)
-    finite = np.where(np.isfinite(cheapest), cheapest, 0.0)
-    factor = np.ones(problem.n)
-    for (units, _), ns in problem.region_ns.items():
-        rows = sorted(units)
-        total = finite[rows].sum()
-        if total > ns:
-            factor[rows] = np.minimum(factor[rows], ns / total)
-    shares: NDArray[np.float64] = finite * factor
-    return shares
-
-
-def lower_bound(problem: Problem) -> float:
-    """No plan is faster, in ns: each unit at its cheapest, invocations and hand-over free."""
-    return float(unit_shares(problem).sum())

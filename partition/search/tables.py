@@ -19,7 +19,7 @@ import numpy as np
 from nnapi_prof.partition.arrays import WORD, Arrays, Floats, Ints, bit_rows, grouped, offsets
 from nnapi_prof.partition.constraints import Budget
 from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, Region
-from nnapi_prof.partition.search.relaxation import Prices
+from nnapi_prof.partition.search.prices import Prices
 
 MOST_WATCHED = WORD
 MOST_SLOTS = 8 * WORD
@@ -46,7 +46,7 @@ class Tables(Arrays):
     slot: Ints
     """[m] No two values that can be alive at once have the same; -1 where nobody reads it."""
     least: Floats
-    """[n]; this and what follows are :class:`~nnapi_prof.partition.search.relaxation.Prices`."""
+    """[n]; this and what follows are :class:`~nnapi_prof.partition.search.prices.Prices`."""
     enters: Floats
     leaves: Floats
     switch: Floats

@@ -17,7 +17,8 @@ from nnapi_prof.partition.problem import Problem
 from nnapi_prof.partition.search import annealing, anytime, exact, native
 from nnapi_prof.partition.search.annealing import Annealer
 from nnapi_prof.partition.search.exact import ExactResult, search_ideals
-from nnapi_prof.partition.search.relaxation import free_prices, relax, unit_shares
+from nnapi_prof.partition.search.prices import free_prices, unit_shares
+from nnapi_prof.partition.search.relaxation import relax
 from nnapi_prof.partition.search.result import Watch
 from tests.partition import reference_annealing, reference_ideals
 from tests.partition.problems import Plan, draw_plan, draw_problem, stem_problem

@@ -34,8 +34,9 @@ from nnapi_prof.partition.search.expansion import (
     labelling_of_plan,
     plan_of_labelling,
 )
+from nnapi_prof.partition.search.prices import free_prices, unit_shares
 from nnapi_prof.partition.search.reduce import reduce_problem, subproblem
-from nnapi_prof.partition.search.relaxation import free_prices, relax, unit_shares
+from nnapi_prof.partition.search.relaxation import relax
 from nnapi_prof.partition.search.result import Watch
 from tests.partition import reference_annealing, reference_ideals
 from tests.partition.cases import Table, build_graph

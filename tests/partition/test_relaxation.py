@@ -7,8 +7,9 @@ import math
 import pytest
 
 from nnapi_prof.partition.search.ideals import members
+from nnapi_prof.partition.search.prices import free_prices, lower_bound
 from nnapi_prof.partition.search.reduce import subproblem
-from nnapi_prof.partition.search.relaxation import free_prices, lower_bound, relax
+from nnapi_prof.partition.search.relaxation import relax
 from tests.partition.pairs import all_ideals, optimum
 from tests.partition.problems import draw_problem
 

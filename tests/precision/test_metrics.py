@@ -10,16 +10,8 @@ import torch
 from torch import Tensor
 
 from nnapi_prof.errors import UsageError
-from nnapi_prof.precision.metrics import (
-    BuiltInMetric,
-    Kind,
-    Metric,
-    Reference,
-    UserMetric,
-    metric_of,
-    sqnr_db,
-    stacked,
-)
+from nnapi_prof.precision.metrics import BuiltInMetric, Kind, Metric, Reference, sqnr_db, stacked
+from nnapi_prof.precision.user_metric import UserMetric, metric_of
 
 
 def wrong(outputs: Tensor, labels: Tensor) -> float:

@@ -12,9 +12,10 @@ import pytest
 from nnapi_prof.errors import InputSpecError
 from nnapi_prof.graph.plan import Precision
 from nnapi_prof.precision.accuracy import Data, Judge
-from nnapi_prof.precision.metrics import BuiltInMetric, Kind, UserMetric
+from nnapi_prof.precision.metrics import BuiltInMetric, Kind
 from nnapi_prof.precision.sensitivity import UnitNoise, corrected, unit_noise
 from nnapi_prof.precision.simulation import Simulation
+from nnapi_prof.precision.user_metric import UserMetric
 from tests.precision import digits
 
 INT8, RELAXED, FLOAT32 = Precision.INT8, Precision.RELAXED, Precision.FLOAT32
