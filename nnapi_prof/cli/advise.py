@@ -17,6 +17,7 @@ from nnapi_prof.cli.options import (
     costs_option,
     device_option,
     input_option,
+    seconds_option,
 )
 from nnapi_prof.cli.output import as_json, line, print_document, say, stdout
 from nnapi_prof.cli.progress import listening
@@ -61,11 +62,7 @@ SHORT = 3
     show_default=True,
     help="Most that --try tries.",
 )
-@click.option(
-    "--seconds",
-    type=click.FloatRange(0.1, 86_400),
-    help="Most that looking may take. Default: 30.",
-)
+@seconds_option("looking", 30)
 @MODEL
 def command(
     device_spec: str | None,

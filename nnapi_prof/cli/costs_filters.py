@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
+from nnapi_prof.cli.options import together
 from nnapi_prof.cli.progress import listening
 
 if TYPE_CHECKING:
@@ -16,67 +16,60 @@ if TYPE_CHECKING:
     from nnapi_prof.costs.store.selection import Selection
 
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def filter_options(function: F) -> F:
-    """What :func:`selection_of` takes."""
-    options = (
-        click.option(
-            "--device",
-            "device_words",
-            metavar="DEVICE",
-            help="A device of the table: its fingerprint or the beginning of it, or its name"
-            " (`nnapi-prof costs list`); * and ? stand for anything.",
-        ),
-        click.option(
-            "--target",
-            "targets",
-            multiple=True,
-            metavar="PATTERN",
-            help="cpu or nnapi:ACCELERATOR/PREFERENCE, with * and ?; repeatable.",
-        ),
-        click.option(
-            "--op",
-            "labels",
-            multiple=True,
-            metavar="PATTERN",
-            help="Labels as `show` shows them, with * and ?: 'conv2d*'; repeatable.",
-        ),
-        click.option(
-            "--kind",
-            "kinds",
-            multiple=True,
-            type=click.Choice(["unit", "chain", "region", "plan", "beside"]),
-            help="What was measured; repeatable.",
-        ),
-        click.option(
-            "--status",
-            "statuses",
-            multiple=True,
-            type=click.Choice(["ok", "refused", "failed", "crashed", "timeout"]),
-            help="How it ended; repeatable.",
-        ),
-        click.option(
-            "--model",
-            type=click.Path(path_type=Path),
-            help="Only what is made of this model's operations.",
-        ),
-        click.option(
-            "--input",
-            "inputs",
-            multiple=True,
-            metavar="1x3x224x224[:DTYPE]",
-            help="Shape of an input of --model, as of `nnapi-prof profile`.",
-        ),
-        click.option(
-            "--since", metavar="DATE", help="Measured then or later: 2026-01-31, or with a time."
-        ),
-        click.option("--until", metavar="DATE", help="Measured then or earlier, in UTC."),
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
+filter_options = together(
+    click.option(
+        "--device",
+        "device_words",
+        metavar="DEVICE",
+        help="A device of the table: its fingerprint or the beginning of it, or its name"
+        " (`nnapi-prof costs list`); * and ? stand for anything.",
+    ),
+    click.option(
+        "--target",
+        "targets",
+        multiple=True,
+        metavar="PATTERN",
+        help="cpu or nnapi:ACCELERATOR/PREFERENCE, with * and ?; repeatable.",
+    ),
+    click.option(
+        "--op",
+        "labels",
+        multiple=True,
+        metavar="PATTERN",
+        help="Labels as `show` shows them, with * and ?: 'conv2d*'; repeatable.",
+    ),
+    click.option(
+        "--kind",
+        "kinds",
+        multiple=True,
+        type=click.Choice(["unit", "chain", "region", "plan", "beside"]),
+        help="What was measured; repeatable.",
+    ),
+    click.option(
+        "--status",
+        "statuses",
+        multiple=True,
+        type=click.Choice(["ok", "refused", "failed", "crashed", "timeout"]),
+        help="How it ended; repeatable.",
+    ),
+    click.option(
+        "--model",
+        type=click.Path(path_type=Path),
+        help="Only what is made of this model's operations.",
+    ),
+    click.option(
+        "--input",
+        "inputs",
+        multiple=True,
+        metavar="1x3x224x224[:DTYPE]",
+        help="Shape of an input of --model, as of `nnapi-prof profile`.",
+    ),
+    click.option(
+        "--since", metavar="DATE", help="Measured then or later: 2026-01-31, or with a time."
+    ),
+    click.option("--until", metavar="DATE", help="Measured then or earlier, in UTC."),
+)
+"""What :func:`selection_of` takes."""
 
 
 def selection_of(

@@ -17,6 +17,7 @@ from nnapi_prof.cli.options import (
     costs_option,
     files,
     input_option,
+    seconds_option,
 )
 from nnapi_prof.cli.output import as_json, boxed, line, ms, print_document, say, stdout, unit_of
 from nnapi_prof.cli.progress import listening
@@ -74,11 +75,7 @@ MOST_ROWS = 20
     metavar="PATTERN=NUMBER",
     help="How much some phones count; repeat it for others. Default: 1.",
 )
-@click.option(
-    "--seconds",
-    type=click.FloatRange(0.1, 86_400),
-    help="Most that the search for plans may take. Default: 120.",
-)
+@seconds_option("the search for plans", 120)
 @click.option(
     "-o",
     "--output",

@@ -110,6 +110,7 @@ def _beginning_with(incomplete: str, words: Iterable[str]) -> list[CompletionIte
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+USUAL = Conditions()
 PREFERENCES = [preference.short for preference in Preference]
 
 HELP = {"help_option_names": ["-h", "--help"]}
@@ -117,6 +118,17 @@ HELP = {"help_option_names": ["-h", "--help"]}
 
 MODEL = click.argument("model", type=click.Path(path_type=Path), shell_complete=files(MODELS))
 BUNDLE = click.argument("bundle", type=click.Path(path_type=Path), shell_complete=files(BUNDLES))
+
+
+def together(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Some options as one decorator, in the order of ``--help``."""
+
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
 
 
 def _output(context: click.Context) -> Output:
@@ -149,51 +161,46 @@ def _not_both(output: Output) -> None:
         raise UsageError("--quiet and --verbose exclude each other: leave one out")
 
 
-def common_options(function: F) -> F:
-    """``--json``, ``-q/--quiet``, ``-v/--verbose``, which every command takes.
+common_options = together(
+    click.option(
+        "--json",
+        is_flag=True,
+        expose_value=False,
+        callback=_set_json,
+        help="Print the result as one JSON document (`nnapi-prof schema` describes it).",
+    ),
+    click.option(
+        "-q",
+        "--quiet",
+        is_flag=True,
+        expose_value=False,
+        callback=_set_quiet,
+        help="No notes and no progress on standard error, only errors.",
+    ),
+    click.option(
+        "-v",
+        "--verbose",
+        is_flag=True,
+        expose_value=False,
+        callback=_set_verbose,
+        help="Say on standard error what is done, step by step.",
+    ),
+)
+"""``--json``, ``-q/--quiet``, ``-v/--verbose``, which every command takes.
 
-    The command has no parameters for them: :func:`~nnapi_prof.cli.output.as_json` says whether its
-    result is to be a document, :func:`~nnapi_prof.cli.output.say` keeps to the other two.
-    """
-    options = (
-        click.option(
-            "--json",
-            is_flag=True,
-            expose_value=False,
-            callback=_set_json,
-            help="Print the result as one JSON document (`nnapi-prof schema` describes it).",
-        ),
-        click.option(
-            "-q",
-            "--quiet",
-            is_flag=True,
-            expose_value=False,
-            callback=_set_quiet,
-            help="No notes and no progress on standard error, only errors.",
-        ),
-        click.option(
-            "-v",
-            "--verbose",
-            is_flag=True,
-            expose_value=False,
-            callback=_set_verbose,
-            help="Say on standard error what is done, step by step.",
-        ),
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
+The command has no parameters for them: :func:`~nnapi_prof.cli.output.as_json` says whether its
+result is to be a document, :func:`~nnapi_prof.cli.output.say` keeps to the other two.
+"""
 
 
-def device_option(function: F) -> F:
-    return click.option(
-        "--device",
-        "device_spec",
-        metavar="SERIAL",
-        shell_complete=devices,
-        help="Serial of a phone, HOST:PORT, `local` or `sim:NAME`. Default: the only connected"
-        " phone, else a simulated one.",
-    )(function)
+device_option = click.option(
+    "--device",
+    "device_spec",
+    metavar="SERIAL",
+    shell_complete=devices,
+    help="Serial of a phone, HOST:PORT, `local` or `sim:NAME`. Default: the only connected"
+    " phone, else a simulated one.",
+)
 
 
 def library_option(function: F) -> F:
@@ -218,25 +225,23 @@ def library_option(function: F) -> F:
     )
 
 
-def costs_option(function: F) -> F:
-    return click.option(
-        "--costs",
-        metavar="FILE|URL",
-        help="Cost table: an SQLite file or a PostgreSQL URL. Default: $NNAPI_PROF_COSTS, else"
-        " a file in the user's data folder.",
-    )(function)
+costs_option = click.option(
+    "--costs",
+    metavar="FILE|URL",
+    help="Cost table: an SQLite file or a PostgreSQL URL. Default: $NNAPI_PROF_COSTS, else"
+    " a file in the user's data folder.",
+)
 
 
-def input_option(function: F) -> F:
-    return click.option(
-        "--input",
-        "inputs",
-        multiple=True,
-        metavar="1x3x224x224[:DTYPE]",
-        help="Shape of an input; repeat it for each. ? or ?=256 leaves a size open (quote it),"
-        " ?n one that all called ?n have."
-        " Default: what the file bundles, else a guess.",
-    )(function)
+input_option = click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="1x3x224x224[:DTYPE]",
+    help="Shape of an input; repeat it for each. ? or ?=256 leaves a size open (quote it),"
+    " ?n one that all called ?n have."
+    " Default: what the file bundles, else a guess.",
+)
 
 
 def _cpus(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
@@ -260,27 +265,30 @@ def cpus_option(default: str | None) -> Callable[[F], F]:
     )
 
 
+threads_option = click.option(
+    "--threads",
+    type=click.IntRange(1, 64),
+    default=USUAL.threads,
+    show_default=True,
+    help="Threads of the device's CPU engine.",
+)
+mode_option = click.option(
+    "--mode",
+    type=click.Choice([mode.value for mode in Mode]),
+    default=USUAL.mode.value,
+    show_default=True,
+    help="How NNAPI is asked to compute.",
+)
+
+
 def conditions_options(function: F) -> F:
     """``--threads``, ``--cpus``, ``--mode``, ``--relaxed``, ``--float16``, ``--sustained``,
     which the Python interface takes under the same names. Raises UsageError where they exclude each
     other, before the command does anything."""
-    usual = Conditions()
-    options = (
-        click.option(
-            "--threads",
-            type=click.IntRange(1, 64),
-            default=usual.threads,
-            show_default=True,
-            help="Threads of the device's CPU engine.",
-        ),
-        cpus_option(usual.cpus),
-        click.option(
-            "--mode",
-            type=click.Choice([mode.value for mode in Mode]),
-            default=usual.mode.value,
-            show_default=True,
-            help="How NNAPI is asked to compute.",
-        ),
+    options = together(
+        threads_option,
+        cpus_option(USUAL.cpus),
+        mode_option,
         click.option(
             "--relaxed",
             is_flag=True,
@@ -295,7 +303,7 @@ def conditions_options(function: F) -> F:
         click.option(
             "--sustained",
             type=click.IntRange(0, MOST_SUSTAINED_S),
-            default=usual.sustained_s,
+            default=USUAL.sustained_s,
             show_default=True,
             metavar="SECONDS",
             help="Of a device that has been busy for so long: its processors are kept busy first.",
@@ -309,81 +317,80 @@ def conditions_options(function: F) -> F:
         conditions_of(**{name: arguments[name] for name in CONDITIONS})
         return function(**arguments)
 
-    for option in reversed(options):
-        with_conditions = option(with_conditions)
-    return cast("F", with_conditions)
+    return cast("F", options(with_conditions))
 
 
-def statistic_option(function: F) -> F:
+def seconds_option(what: str, default: int) -> Callable[[F], F]:
+    """``--seconds``; without it a command takes so many as the Python interface."""
     return click.option(
-        "--statistic",
-        type=click.Choice([each.value for each in Statistic]),
-        default=Statistic.MEDIAN.value,
-        show_default=True,
-        help="What a latency is of many runs: their median, or what 95 % of them keep to.",
-    )(function)
-
-
-def gate_options(function: F) -> F:
-    """What a device must be like before something is measured:
-    :class:`~nnapi_prof.execution.gates.Gates`, as the Python interface takes it."""
-    usual = Gates()
-    options = (
-        click.option(
-            "--max-temp-c",
-            type=click.FloatRange(0, 120),
-            help="Wait until the phone's skin has at most so many degrees Celsius, and no clock is"
-            " held down, before measurements.",
-        ),
-        click.option(
-            "--min-battery",
-            type=click.IntRange(0, 100),
-            metavar="PERCENT",
-            help="Wait until the battery has so much charge, or is being charged.",
-        ),
-        click.option(
-            "--max-load",
-            type=click.IntRange(0, 100),
-            metavar="PERCENT",
-            help="Wait until other programs keep at most that share of all CPUs busy.",
-        ),
-        click.option(
-            "--wait-s",
-            type=click.FloatRange(0, 86_400),
-            default=usual.wait_s,
-            show_default=True,
-            help="How long these may wait, each time, before that is an error.",
-        ),
-        click.option(
-            "--anchor-s",
-            type=click.FloatRange(0, 86_400),
-            help="Run a reference model that often, mark what was measured while it took longer,"
-            " and measure that again; 0 does not. Default: 120 on a phone, 0 elsewhere.",
-        ),
+        "--seconds",
+        type=click.FloatRange(0.1, 86_400),
+        help=f"Most that {what} may take. Default: {default}.",
     )
-    for option in reversed(options):
-        function = option(function)
-    return function
 
 
-def cooldown_option(function: F) -> F:
-    return click.option(
-        "--cooldown-s",
-        type=click.FloatRange(0, 3600),
-        default=RunOptions().cooldown_s,
+statistic_option = click.option(
+    "--statistic",
+    type=click.Choice([each.value for each in Statistic]),
+    default=Statistic.MEDIAN.value,
+    show_default=True,
+    help="What a latency is of many runs: their median, or what 95 % of them keep to.",
+)
+
+
+gate_options = together(
+    click.option(
+        "--max-temp-c",
+        type=click.FloatRange(0, 120),
+        help="Wait until the phone's skin has at most so many degrees Celsius, and no clock is"
+        " held down, before measurements.",
+    ),
+    click.option(
+        "--min-battery",
+        type=click.IntRange(0, 100),
+        metavar="PERCENT",
+        help="Wait until the battery has so much charge, or is being charged.",
+    ),
+    click.option(
+        "--max-load",
+        type=click.IntRange(0, 100),
+        metavar="PERCENT",
+        help="Wait until other programs keep at most that share of all CPUs busy.",
+    ),
+    click.option(
+        "--wait-s",
+        type=click.FloatRange(0, 86_400),
+        default=Gates().wait_s,
         show_default=True,
-        help="Wait this long at most for a phone that is too hot, and measure again what was"
-        " measured hot; 0 does not.",
-    )(function)
+        help="How long these may wait, each time, before that is an error.",
+    ),
+    click.option(
+        "--anchor-s",
+        type=click.FloatRange(0, 86_400),
+        help="Run a reference model that often, mark what was measured while it took longer,"
+        " and measure that again; 0 does not. Default: 120 on a phone, 0 elsewhere.",
+    ),
+)
+"""What a device must be like before something is measured:
+:class:`~nnapi_prof.execution.gates.Gates`, as the Python interface takes it."""
 
 
-def memory_option(function: F) -> F:
-    return click.option(
-        "--memory-mb",
-        type=click.IntRange(1, (1 << 22) - 1),
-        help="Memory that one measurement's process may use. Default: three quarters of what is"
-        " available on the device.",
-    )(function)
+cooldown_option = click.option(
+    "--cooldown-s",
+    type=click.FloatRange(0, 3600),
+    default=RunOptions().cooldown_s,
+    show_default=True,
+    help="Wait this long at most for a phone that is too hot, and measure again what was"
+    " measured hot; 0 does not.",
+)
+
+
+memory_option = click.option(
+    "--memory-mb",
+    type=click.IntRange(1, (1 << 22) - 1),
+    help="Memory that one measurement's process may use. Default: three quarters of what is"
+    " available on the device.",
+)
 
 
 @contextmanager

@@ -20,11 +20,14 @@ from nnapi_prof.cli.options import (
     input_option,
     library_option,
     memory_option,
+    mode_option,
+    seconds_option,
+    threads_option,
 )
 from nnapi_prof.cli.output import as_json, boxed, line, ms, print_document, say, stdout, unit_of
 from nnapi_prof.cli.precisions import METRIC, ErrorBudget, precision_options
 from nnapi_prof.cli.progress import listening
-from nnapi_prof.costs.conditions import Conditions, Mode
+from nnapi_prof.costs.conditions import Conditions
 
 if TYPE_CHECKING:
     from nnapi_prof.api.front import FrontPoint, Pareto
@@ -56,11 +59,7 @@ USUAL = Conditions()
     metavar="ERROR",
     help="An error (2%, 0.02, 34dB) that a plan is searched for within, beside the usual ones.",
 )
-@click.option(
-    "--seconds",
-    type=click.FloatRange(0.1, 86_400),
-    help="Most that the search for each plan may take. Default: 10.",
-)
+@seconds_option("the search for each plan", 10)
 @click.option(
     "--accuracy-s",
     type=click.FloatRange(0),
@@ -68,21 +67,9 @@ USUAL = Conditions()
     show_default=True,
     help="Measuring errors may take about this long.",
 )
-@click.option(
-    "--threads",
-    type=click.IntRange(1, 64),
-    default=USUAL.threads,
-    show_default=True,
-    help="Threads of the device's CPU engine.",
-)
+@threads_option
 @cpus_option(USUAL.cpus)
-@click.option(
-    "--mode",
-    type=click.Choice([mode.value for mode in Mode]),
-    default=USUAL.mode.value,
-    show_default=True,
-    help="How NNAPI is asked to compute.",
-)
+@mode_option
 @cooldown_option
 @memory_option
 @MODEL

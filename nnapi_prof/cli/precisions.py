@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from nnapi_prof.cli.options import together
 from nnapi_prof.graph.plan import Precision
 
 CALIBRATION = ("precisions", "calibration", "transform", "samples")
@@ -52,7 +53,7 @@ def _precisions(
 def precision_options(default: str | None) -> Callable[[F], F]:
     """``--precisions`` (None where none are asked for), ``--calibration``, ``--transform``,
     ``--samples``: arguments of :func:`nnapi_prof.profile`."""
-    options = (
+    return together(
         click.option(
             "--precisions",
             metavar=WORDS,
@@ -79,13 +80,6 @@ def precision_options(default: str | None) -> Callable[[F], F]:
             help="Most samples to use; a quarter of them chooses nothing and judges. Default: 128.",
         ),
     )
-
-    def decorate(function: F) -> F:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return decorate
 
 
 METRIC = click.option(
