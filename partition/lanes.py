@@ -86,10 +86,6 @@ class Lanes:
         slower = 1.0 + member @ (self.slowdown - 1.0).T
         return np.asarray(member / slower, dtype=np.float64)
 
-    def rates_of(self, busy: Sequence[bool]) -> Floats:
-        """[lanes]: :attr:`rates` of one set of busy lanes, of which there is at least one."""
-        return np.asarray(self.rates[sum(1 << i for i, is_busy in enumerate(busy) if is_busy) - 1])
-
     def busy_ns(self, loads: Floats) -> float:
         """The least time, in ns, in which the lanes get loads ([lanes], ns) done."""
         loads = np.asarray(loads, dtype=np.float64)

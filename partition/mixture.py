@@ -17,7 +17,6 @@ A mixture needs no more plans than there are lanes.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -100,17 +99,6 @@ class Columns:
         column = Column(plan, loads)
         self.columns.append(column)
         return column
-
-    def best_single(self) -> Column:
-        """The plan that does most with every frame alike."""
-        best, best_ns = self.columns[0], math.inf
-        for column in sorted(self.columns, key=lambda column: float(column.loads.max())):
-            if column.loads.max() >= best_ns:
-                break
-            ns = self._lanes.busy_ns(column.loads)
-            if ns < best_ns:
-                best, best_ns = column, ns
-        return best
 
 
 def mix(lanes: Lanes, columns: Sequence[Column]) -> tuple[Mixture, Floats]:

@@ -60,15 +60,6 @@ class Gates:
             reasons.append(f"others keep {state.load_percent} % busy, {self.max_load} at most")
         return reasons
 
-    def untold(self, state: DeviceState) -> list[str]:
-        """What is asked for and not told, each as the end of a sentence."""
-        pairs = (
-            (self.max_temp_c, state.skin_mc, "its temperature"),
-            (self.min_battery, state.battery_percent, "its battery"),
-            (self.max_load, state.load_percent, "other load"),
-        )
-        return [what for asked, told, what in pairs if asked is not None and told is None]
-
 
 def await_ready(client: Telling, gates: Gates, waiting: Waiting) -> DeviceState:
     """Waits until a device is as the gates ask, and says what it is like then.
