@@ -106,7 +106,11 @@ def times_reciprocal(site: Site) -> fx.Node | None:
 
 
 def left_out(site: Site) -> fx.Node | None:
-    """What it reads first, where that is like what it makes."""
+    """What it reads first, where that is like what it makes. None of what joins branches: those of
+    them that nothing else reads would be left out with it."""
+    joined = [node for node in site.node.all_input_nodes if not is_constant(node)]
+    if len(joined) > 1 and any(set(node.users) == {site.node} for node in joined[1:]):
+        return None
     for node in site.node.all_input_nodes:
         if is_constant(node) or "tensor" not in node.meta:
             continue

@@ -8,10 +8,11 @@ moves, as on accelerators it is. A kind that was measured corrects the rest of i
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import nnls
@@ -37,6 +38,8 @@ the GPUs of ``costs/data`` between 2 and 4, 1 and 11, 0.9 and 1; the last is ass
 MOVING = 1.3
 """What takes at most so many times what its bytes take says nothing of multiply-accumulates: a
 convolution to few channels, say, which would make all of its kind as slow for each."""
+ERROR, NEW_ERROR = 0.1, 0.3
+"""Relative errors of prices, at least: of kinds that were measured, and of others."""
 MOST_FACTOR = 4.0
 """A kind's own factor is at most this, either way."""
 
@@ -51,6 +54,12 @@ class WorkPrices:
     """By :attr:`Work.rate`, of weighted kinds."""
     factors: Mapping[str, float]
     """By :attr:`Work.rate`: measured over what the rest says."""
+    errors: tuple[float, float] = (ERROR, NEW_ERROR)
+    """Relative, which nine of ten samples stay below: with their kind's factor, and without."""
+
+    def error(self, work: Work) -> float:
+        """Relative error of :meth:`ns` that nine of ten stay below."""
+        return self.errors[work.rate not in self.factors]
 
     def ns(self, work: Work) -> float:
         """Marginal cost of a unit that does this."""
@@ -107,7 +116,16 @@ def fit_prices(samples: Sequence[tuple[Work, float]]) -> WorkPrices | None:
         rate: min(max(statistics.median(own), 1 / MOST_FACTOR), MOST_FACTOR)
         for rate, own in ratios.items()
     }
-    return WorkPrices(operation_ns, ns_per_byte, ns_per_mac, factors)
+    prices = WorkPrices(operation_ns, ns_per_byte, ns_per_mac, factors)
+    off = [abs(math.log((ns + NOISE_NS) / (prices.ns(work) + NOISE_NS))) for work, ns in samples]
+    kinds = [abs(math.log(factor)) for factor in factors.values()]
+    errors = (max(ERROR, _most(off)), max(NEW_ERROR, _most(kinds)))
+    return replace(prices, errors=errors)
+
+
+def _most(logarithms: Sequence[float]) -> float:
+    """What nine of ten stay below, as a relative error."""
+    return math.expm1(float(np.percentile(logarithms, 90))) if logarithms else 0.0
 
 
 def _weighted_median(pairs: Sequence[tuple[float, float]]) -> float:

@@ -97,6 +97,7 @@ def _advice(basis: Basis, finding: Finding, what_if: WhatIf, rewrite: Rewrite | 
         rewrite=rewrite,
         sure=what_if.doubt is Doubt.NONE,
         simulated=basis.costs.simulated,
+        margin_ns=what_if.margin_ns,
     )
 
 

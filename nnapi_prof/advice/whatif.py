@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,7 +15,7 @@ from nnapi_prof.advice.prices import WorkPrices, fit_prices
 from nnapi_prof.costs.estimate.costs import Estimate, EstimatedCosts, FilledCosts, fill
 from nnapi_prof.costs.measurement import Kind, Measurement
 from nnapi_prof.costs.model.region import PHONE_CPU, CostModel, Price
-from nnapi_prof.costs.model.views import drop_dominated_targets
+from nnapi_prof.costs.model.views import drop_dominated_targets, half_interval_ns
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.advice import Hindrance
 from nnapi_prof.graph.plan import CPU, HOST, Engine, Plan, Target
@@ -61,6 +62,8 @@ class WhatIf:
     """Predicted."""
     doubt: Doubt = Doubt.NONE
     """Of the units that are new, where the plan has them."""
+    margin_ns: float = 0.0
+    """Half of the 95 % interval of what it saves."""
 
 
 @dataclass
@@ -218,9 +221,22 @@ class Basis:
             plan = self._solve(program, costs)
         except PartitionError:
             return None
-        placed = ((unit, s.target) for s in plan.segments for unit in s.units)
+        placed = [(unit, s.target) for s in plan.segments for unit in s.units]
         doubt = max((doubts.get(place, Doubt.NONE) for place in placed), default=Doubt.NONE)
-        return WhatIf(plan, self.predicted_ns(plan), doubt)
+        guessed = sum(
+            (estimate.error or 0.0) * estimate.ns
+            for place in placed
+            if (estimate := estimated.estimates.get(place)) is not None
+        )
+        margin = self.margin_ns(plan, costs, guessed)
+        return WhatIf(plan, self.predicted_ns(plan), doubt, margin)
+
+    def margin_ns(self, plan: Plan, costs: CostModel, guessed_ns: float = 0.0) -> float:
+        """Half of the 95 % interval of what a plan saves; ``guessed_ns`` is how far what is
+        estimated of it may be off. What both plans share errs alike: this is at most."""
+        halves = [half_interval_ns(self.plan.segments, self.costs)]
+        halves.append(half_interval_ns(plan.segments, costs))
+        return math.hypot(*halves) + guessed_ns
 
     def _solve(self, program: Program, costs: FilledCosts) -> Plan:
         same = {self.program.units.units[u].signature for u in self.kept_off}
@@ -259,8 +275,12 @@ class Basis:
                 if isinstance(verdict, str):
                     refusals[unit.index, target] = verdict
                     continue
-                ns = self._marginal_ns(row) if row else self.prices[target].ns(unit.work)
-                estimates[unit.index, target] = Estimate(ns)
+                own = self.prices[target]
+                estimates[unit.index, target] = (
+                    Estimate(self._marginal_ns(row))
+                    if row
+                    else Estimate(own.ns(unit.work), own.error(unit.work))
+                )
                 doubts[unit.index, target] = verdict
         prices = {target: self.costs.price(target) for target in levels}
         prices.setdefault(CPU, self.costs.price(CPU))
@@ -279,6 +299,7 @@ class Basis:
         of their size, what moves values for nothing. None where there is no plan."""
         problem = make_problem(self.program.units, drop_dominated_targets(self.costs))
         unit_ns = problem.unit_ns.copy()
+        errors: dict[tuple[int, Target], float] = {}
         off = self.kept_off
         if finding.kind is Hindrance.KEPT_OFF:
             off = off - set(finding.units)
@@ -291,7 +312,10 @@ class Basis:
                     own = self.prices.get(target)
                     if own is not None and work is not None:
                         k = problem.target_index(target)
-                        unit_ns[unit, k] = min(unit_ns[unit, k], own.usual_ns(work))
+                        usual = own.usual_ns(work)
+                        if usual < unit_ns[unit, k]:
+                            unit_ns[unit, k] = usual
+                            errors[unit, target] = own.errors[1] * usual
         changed = {
             (int(unit), int(k)) for unit, k in np.argwhere(unit_ns != problem.unit_ns).tolist()
         }
@@ -311,4 +335,7 @@ class Basis:
             )
         except PartitionError:
             return None
-        return WhatIf(answer.default, self.predicted_ns(answer.default))
+        plan = answer.default
+        guessed = sum(errors.get((u, s.target), 0.0) for s in plan.segments for u in s.units)
+        margin = self.margin_ns(plan, self.costs, guessed)
+        return WhatIf(plan, self.predicted_ns(plan), margin_ns=margin)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from nnapi_prof.api.costs import Costs
@@ -14,6 +15,9 @@ from nnapi_prof.api.plan import Planned
 from nnapi_prof.api.planning import partition
 from nnapi_prof.api.profiling import profile
 from nnapi_prof.costs.conditions import Precision
+from nnapi_prof.costs.measurement import summarise
+from nnapi_prof.costs.model.fit import fit
+from nnapi_prof.costs.model.views import Z
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.errors import NnapiProfError, UsageError
 from nnapi_prof.graph.advice import GOOD_ENOUGH, Advice, Hindrance, Verified
@@ -23,8 +27,11 @@ if TYPE_CHECKING:
     from nnapi_prof.advice.search import Suggestion
     from nnapi_prof.advice.whatif import Basis
 
-RUNS = 30
-"""Of a plan that is tried, and of the one it is compared with."""
+RUNS, MORE_RUNS, MOST_S = 30, 4, 5.0
+"""Of a plan that is tried, and of the one it is compared with; so many times as many where these do
+not tell the saving well enough, while a plan's runs take at most so many seconds."""
+CLEAR = 0.05
+"""Of a saving: known well enough where the interval is narrower."""
 NONE_SAVES = "measured unit by unit, none of its rewrites saves anything"
 MOST_FORMS = 3
 """Rewrites of one hindrance that are tried."""
@@ -47,7 +54,7 @@ class Trial:
         self._listener = listener
         own = planned.costs.location if planned.costs else None
         self._table = own if table is None else table
-        self._before: float | None = None
+        self._before: dict[int, _Ran] = {}
 
     def best_of(self, suggestion: Suggestion) -> Advice:
         """The first of a hindrance's rewrites that saves anything, else the one that was first.
@@ -59,11 +66,14 @@ class Trial:
             return replace(suggestion.advice, verified=Verified(failure=NONE_SAVES))
         first: Advice | None = None
         for one in options[:MOST_FORMS]:
+            advice = one.advice
             try:
+                if one.module is not None:
+                    advice = self._by_units(one)
                 verified = self._measured(one)
             except NnapiProfError as error:
                 verified = Verified(failure=str(error))
-            advice = replace(one.advice, verified=verified)
+            advice = replace(advice, verified=verified)
             if not verified.failure and verified.saves_ns > 0:
                 return advice
             first = first or advice
@@ -79,7 +89,7 @@ class Trial:
                 priced.append(one)
                 continue
             try:
-                advice = replace(one.advice, after_ns=self._by_units(one), sure=True)
+                advice = self._by_units(one)
             except NnapiProfError as error:
                 advice = replace(one.advice, verified=Verified(failure=str(error)))
             priced.append(replace(one, advice=advice))
@@ -102,11 +112,20 @@ class Trial:
             listener=replace(self._listener, note=lambda _: None, busy=lambda _: None),
         )
 
-    def _by_units(self, one: Suggestion) -> float:
-        """ns of the plan that follows from its units measured alone."""
+    def _by_units(self, one: Suggestion) -> Advice:
+        """Its advice by the plan that follows from its units measured alone."""
         model = self._model(one)
         costs = self._profile(model, refine=False)
-        return partition(model, costs, verify=False).plan.predicted_ns
+        plan = partition(model, costs, verify=False).plan
+        assert costs.measured is not None
+        # by one fit of both models' units, so that what they share errs alike
+        basis = replace(self._basis, costs=fit(self._basis.program.units, costs.measurements))
+        return replace(
+            one.advice,
+            after_ns=basis.predicted_ns(plan),
+            margin_ns=basis.margin_ns(plan, costs.measured),
+            sure=True,
+        )
 
     def _model(self, one: Suggestion) -> Model:
         program = self._basis.program
@@ -132,19 +151,46 @@ class Trial:
             change = None
         else:
             return Verified(failure="no rewrite is known that could be tried")
-        before_ns = self._before or self._run(self._planned)[0]
-        self._before = before_ns
-        after_ns, error = self._run(after)
-        return Verified(before_ns, after_ns, error if change is None else change)
+        runs = RUNS
+        while True:
+            was = self._before.get(runs) or self._run(self._planned, runs)
+            self._before[runs] = was
+            now = self._run(after, runs)
+            verified = Verified(
+                was.ns,
+                now.ns,
+                now.moved if change is None else change,
+                margin_ns=Z * math.hypot(was.sigma_ns, now.sigma_ns),
+            )
+            runs *= MORE_RUNS
+            if (
+                verified.margin_ns <= CLEAR * abs(verified.saves_ns)
+                or runs * max(was.ns, now.ns) > MOST_S * 1e9
+            ):
+                return verified
 
-    def _run(self, planned: Planned) -> tuple[float, float]:
-        """Median in ns, what is on the host as it is predicted; largest relative error."""
+    def _run(self, planned: Planned, runs: int) -> _Ran:
         from nnapi_prof.api.result import run
 
-        result = run(planned, self._client, baselines=False, runs=RUNS, listener=SILENT)
+        result = run(planned, self._client, baselines=False, runs=runs, listener=SILENT)
         own = result.run.runs[0]
         hosted = sum(s.predicted_ns for s in own.plan.segments if s.target.engine is Engine.HOST)
         if own.error:
             raise UsageError(own.error)
         worst = max((check.relative for check in result.run.checks), default=0.0)
-        return (own.median_ns or 0.0) + hosted, worst
+        if not own.total_ns:
+            return _Ran(hosted, 0.0, worst)
+        timed = summarise(own.total_ns)
+        return _Ran(timed.median_ns + hosted, timed.sigma_of_median_ns, worst)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ran:
+    """A plan that was run whole."""
+
+    ns: float
+    """Median; what is on the host as it is predicted."""
+    sigma_ns: float
+    """Its standard error."""
+    moved: float
+    """Largest relative difference of an output to eager PyTorch's."""

@@ -53,8 +53,9 @@ class Advised:
 
     def frame(self) -> pd.DataFrame:
         """One row for each: ``cause``, ``units`` (their numbers), ``rewrite`` (None where none is
-        known), ``code`` (PyTorch), ``accuracy``, ``saves_ms`` (predicted), ``measured_ms`` (what it
-        saved when it was tried, NaN where it was not) and ``moved`` (largest change of an output,
+        known), ``code`` (PyTorch), ``accuracy``, ``saves_ms`` (predicted), ``margin_ms`` (half of
+        its 95 % interval), ``measured_ms`` (what it saved when it was tried, NaN where it was not),
+        ``measured_margin_ms`` and ``moved`` (largest change of an output,
         relative)."""
         import pandas as pd
 
@@ -69,7 +70,9 @@ class Advised:
                     "code": one.rewrite.code if one.rewrite else "",
                     "accuracy": one.rewrite.accuracy if one.rewrite else "",
                     "saves_ms": one.saves_ns / 1e6,
+                    "margin_ms": one.margin_ns / 1e6,
                     "measured_ms": verified.saves_ns / 1e6 if verified else float("nan"),
+                    "measured_margin_ms": verified.margin_ns / 1e6 if verified else float("nan"),
                     "moved": verified.moved if verified else float("nan"),
                 }
             )

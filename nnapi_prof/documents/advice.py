@@ -36,6 +36,7 @@ _VERIFIED = obj(
     before_ns=described(NUMBER, "median of the plan as it is, end to end"),
     after_ns=described(NUMBER, "of the plan of the rewritten model"),
     saves_ns=NUMBER,
+    margin_ns=described(NUMBER, "half of its 95 % interval"),
     moved=described(NUMBER_OR_NULL, "largest change of an output, relative to its largest value"),
     failure=described(TEXT, "why it could not be measured; empty where it was"),
 )
@@ -50,6 +51,7 @@ ADVICE = array(
         before_ns=described(NUMBER, "the plan as it is, predicted"),
         after_ns=described(NUMBER, "the plan that there would be, predicted"),
         saves_ns=described(NUMBER, "predicted"),
+        margin_ns=described(NUMBER, "half of its 95 % interval, as far as costs tell theirs"),
         sure=described(
             TRUTH, "all that the rewrite is made of ran on this device, or every driver has it"
         ),

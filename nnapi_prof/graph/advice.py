@@ -23,6 +23,10 @@ GOOD_ENOUGH = 0.85
 """Of rewrites, one that saves this share of what the best does and changes less is chosen."""
 
 
+NEGLIGIBLE = 0.05
+"""Of a saving: an interval that is narrower is not told."""
+
+
 MOST_NS = 1e15
 """Nothing here runs for eleven days."""
 
@@ -68,6 +72,8 @@ class Verified:
     """Largest change of an output, relative to the largest value of that output."""
     failure: str = ""
     """Why it could not be measured; the numbers are 0 then."""
+    margin_ns: float = 0.0
+    """Half of the 95 % interval of what it saves, by the spread of both models' runs."""
 
     @property
     def saves_ns(self) -> float:
@@ -98,6 +104,8 @@ class Advice:
     """All that the rewrite is made of ran on this device before, or is what every driver has."""
     simulated: bool = False
     verified: Verified | None = None
+    margin_ns: float = 0.0
+    """Half of the 95 % interval of what it saves, as far as costs tell theirs."""
 
     @property
     def saves_ns(self) -> float:
@@ -140,6 +148,7 @@ class Advice:
         text = (
             f"{self.cause}. {self.remedy[0].upper()}{self.remedy[1:]} would save"
             f" {amount(max(0.0, self.saves_ns))}{simulated} of {amount(self.before_ns)}, predicted"
+            f"{_margin_words(self.saves_ns, self.margin_ns)}"
         )
         if not self.sure:
             text += "; whether the accelerator runs it was never tried on this device"
@@ -154,9 +163,18 @@ def verified_words(verified: Verified) -> str:
         return f"tried: {verified.failure}"
     change = "saves" if verified.saves_ns >= 0 else "costs"
     return (
-        f"measured, it {change} {amount(abs(verified.saves_ns))}; outputs move by at most"
+        f"measured, it {change} {amount(abs(verified.saves_ns))}"
+        f"{_margin_words(verified.saves_ns, verified.margin_ns)}; outputs move by at most"
         f" {verified.moved:.1e} of their largest value"
     )
+
+
+def _margin_words(saves_ns: float, margin_ns: float) -> str:
+    """How far a saving may be off, where that matters beside it."""
+    if margin_ns <= NEGLIGIBLE * abs(saves_ns):
+        return ""
+    words = f", give or take {amount(margin_ns)}"
+    return words if margin_ns < abs(saves_ns) else f"{words}: too little to be told from noise"
 
 
 def _listed(labels: Sequence[str]) -> str:
@@ -194,7 +212,8 @@ def _advice(row: dict[str, Any]) -> Advice:
         texts = {name: str(rewrite[name]) for name in ("name", "code", "accuracy")}
         rewrite = Rewrite(**texts, exact=bool(rewrite["exact"]))
     if verified is not None:
-        numbers = {name: float(verified[name]) for name in ("before_ns", "after_ns", "moved")}
+        names = ("before_ns", "after_ns", "moved", "margin_ns")
+        numbers = {name: float(verified.get(name, 0.0)) for name in names}
         if not all(0 <= numbers[name] <= MOST_NS for name in ("before_ns", "after_ns")):
             raise ValueError(f"plans took {numbers}")
         verified = Verified(**numbers, failure=str(verified["failure"]))
@@ -213,4 +232,5 @@ def _advice(row: dict[str, Any]) -> Advice:
         sure=bool(row["sure"]),
         simulated=bool(row["simulated"]),
         verified=verified,
+        margin_ns=float(row.get("margin_ns", 0.0)),
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import nnapi_prof as nnp
+from nnapi_prof.advice.forms import left_out
+from nnapi_prof.advice.prices import ERROR, fit_prices
+from nnapi_prof.advice.rewriting import rewritten
 from nnapi_prof.errors import UsageError
-from nnapi_prof.graph.advice import Hindrance
+from nnapi_prof.frontend import prepare
+from nnapi_prof.graph.advice import Advice, Hindrance, advice_from_json, advice_to_json
+from nnapi_prof.graph.unit import Work
 
 PHONE = "sim:npu-phone"
 FAST = ["fast"]
@@ -133,3 +140,59 @@ def test_costs_of_ones_own_have_no_advice(way):
     estimated = nnp.estimate(way.model, "pixel4")
     with pytest.raises(UsageError, match="measured"):
         nnp.advise(nnp.partition(way.model, estimated))
+
+
+def test_a_small_saving_is_told_with_its_interval(tmp_path: Path):
+    """On a phone whose CPU is the fastest: 2 % of the plan, about as much as costs can tell."""
+    model = nnp.load(Net(nn.SiLU()), inputs=[(1, 3, 64, 64)], name="small")
+    costs = nnp.profile(model, "sim:gpu-phone", costs=tmp_path / "costs.sqlite", preferences=FAST)
+    plan = nnp.partition(model, costs, verify=False)
+    tried = nnp.advise(plan, tries=1).advice[0]
+    assert tried.labels[0].startswith("silu") and tried.verified is not None
+    apart = abs(tried.saves_ns - tried.verified.saves_ns)
+    assert apart <= 1.5 * math.hypot(tried.margin_ns, tried.verified.margin_ns)
+    assert 0 < tried.verified.margin_ns < 0.2 * tried.verified.saves_ns  # runs until it is clear
+    assert "give or take" in str(tried)
+    frame = nnp.advise(plan).frame()
+    assert 0 < frame["margin_ms"][0] < 0.1
+    assert advice_from_json(advice_to_json([tried])) == (tried,)
+
+
+def test_noise_is_called_noise():
+    advice = Advice(Hindrance.SLOW, (0,), ("silu",), ("cpu",), (), 1e6, 0.99e6, margin_ns=2e4)
+    assert "give or take 0.02 ms: too little to be told from noise" in str(advice)
+    assert "give or take" not in str(replace(advice, margin_ns=1e2))
+
+
+def test_what_joins_branches_is_not_left_out():
+    """Its other branch would be left out with it, and the saving would be that of all of it."""
+
+    class Residual(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.branch = nn.Conv2d(4, 4, 3, 1, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = F.relu(x)
+            return torch.sigmoid(y + self.branch(y))
+
+    program = prepare(Residual().eval(), (torch.rand(1, 4, 8, 8),), "residual")
+    nodes = {str(node.target): node.name for node in program.module.graph.nodes}
+    assert rewritten(program, {nodes["aten.add.Tensor"]: left_out}) is None
+    assert rewritten(program, {nodes["aten.sigmoid.default"]: left_out}) is not None
+
+
+def test_prices_know_how_far_they_may_be_off():
+    def work(kind: str, n_bytes: float) -> Work:
+        return Work(
+            kind, "float32", n_bytes / 4, n_bytes, n_bytes, 0.0, n_bytes / 16, 8.0, 4.0, 4.0
+        )
+
+    sizes = (1e5, 4e5, 1e6)
+    exact = [(work("ADD", n), 1e3 + 0.2 * n) for n in sizes]
+    far = zip(sizes, (0.5, 1, 3), strict=True)
+    wild = [(work("MUL", n), (1e3 + 0.2 * n) * times) for n, times in far]
+    sure, doubtful = fit_prices(exact), fit_prices([*exact, *wild])
+    assert sure is not None and doubtful is not None
+    assert sure.error(work("ADD", 2e5)) == ERROR < sure.error(work("TANH", 2e5))
+    assert doubtful.error(work("MUL", 2e5)) > ERROR
