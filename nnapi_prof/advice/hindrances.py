@@ -48,7 +48,7 @@ def find_hindrances(
     """
     findings = [
         *_kept_off(graph, costs, prices, frozenset(kept_off)),
-        *_refusals(graph, costs, prices),
+        *_refusals(graph, costs, plan, prices),
         *_cuts(plan),
         *_slow(graph, costs, plan, prices),
         *_layouts(graph),
@@ -65,14 +65,17 @@ def accelerators(targets: Iterable[Target]) -> list[Target]:
 
 
 def _refusals(
-    graph: UnitGraph, costs: CostModel, prices: Mapping[Target, WorkPrices]
+    graph: UnitGraph, costs: CostModel, plan: Plan, prices: Mapping[Target, WorkPrices]
 ) -> list[Finding]:
-    """Of each operation that some accelerator refuses, all units; what is in 64 bits is one."""
+    """Of each operation that some accelerator refuses, or that not even the CPU engine runs, all
+    units; what is in 64 bits is one."""
+    hosted = {u for s in plan.segments if s.target.engine is Engine.HOST for u in s.units}
     units: dict[str, set[int]] = defaultdict(set)
     places: dict[str, dict[Target, None]] = defaultdict(dict)
     reasons: dict[str, dict[str, None]] = defaultdict(dict)
     for (unit, target), why in sorted(costs.refusals.items()):
-        if target not in prices or target not in accelerators([target]):
+        of_host = target.engine is Engine.CPU and unit in hosted
+        if target not in prices or not (of_host or target in accelerators([target])):
             continue
         key = "64 bits" if _is_wide(graph, unit) else graph.units[unit].operation
         units[key].add(unit)

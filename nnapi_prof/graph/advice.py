@@ -146,7 +146,7 @@ class Advice:
     def __str__(self) -> str:
         simulated = " (simulated)" if self.simulated else ""
         text = (
-            f"{self.cause}. {self.remedy[0].upper()}{self.remedy[1:]} would save"
+            f"{self.cause}. {self.remedy[0].upper()}{self.remedy[1:]}: that would save"
             f" {amount(max(0.0, self.saves_ns))}{simulated} of {amount(self.before_ns)}, predicted"
             f"{_margin_words(self.saves_ns, self.margin_ns)}"
         )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from nnapi_prof.bundle.doors import Door, Step
 from nnapi_prof.reports.data import ReportData, this_environment
 from nnapi_prof.reports.html import render
 from tests.reports.sample import hot, sample
@@ -30,7 +31,13 @@ def big() -> ReportData:
     sample_ = sample(66, (20, 41), "mobilenet_v2.pt")
     command = ["/usr/bin/nnapi-prof", "report", "m.nnprof"]
     data = replace(
-        sample_, measurements=hot(sample_.measurements), environment=this_environment(command)
+        sample_,
+        measurements=hot(sample_.measurements),
+        environment=this_environment(command),
+        ship=(
+            Step(Door.LIBRARY, "nnapi-prof convert --format runtime -o a/b.nnprt a/b.nnprof", None),
+            Step(Door.AAR, "", "an app has no PyTorch"),
+        ),
     )
     return ran_at_once(data)
 
