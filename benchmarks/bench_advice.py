@@ -156,7 +156,7 @@ def row(name: str, advice: tuple[Advice, ...]) -> tuple[list[str], bool]:
     if not advice:
         return ["nothing to gain", *[""] * 5], True
     first = advice[0]
-    is_first = first.labels[0].startswith(PLANTED[name].operations)
+    is_first = any(label.startswith(PLANTED[name].operations) for label in first.labels)
     cells = [first.cause.partition(":")[0], first.remedy, f"{first.before_ns / 1e6:.3f}"]
     cells.append(interval(first.saves_ns, first.margin_ns))
     verified = first.verified

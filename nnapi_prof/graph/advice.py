@@ -118,7 +118,8 @@ class Advice:
         what, where = _listed(self.labels), ", ".join(self.targets)
         match self.kind:
             case Hindrance.REFUSED:
-                return f"{where} does not run {what}: {distinct(self.reasons)}"
+                does = "does" if len(self.targets) == 1 else "do"
+                return f"{where} {does} not run {what}: {distinct(self.reasons)}"
             case Hindrance.CUT:
                 return f"{what} divides what {where} could run in one call"
             case Hindrance.KEPT_OFF:
