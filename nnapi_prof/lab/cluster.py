@@ -185,3 +185,14 @@ def cancel(client: Any, name: str | None) -> list[str]:
 def flag(client: Any, run: str) -> Any:
     """Set where a run was cancelled."""
     return distributed().Event(f"{PREFIX}-cancel-{run}", client=client)
+
+
+def tell_begin(run: str, key: str) -> None:
+    """On a worker: a task that waited in its queue begins, which the scheduler keeps in mind."""
+    distributed().get_worker().log_event(f"{PREFIX}-begins-{run}", key)
+
+
+def begun(client: Any, run: str) -> frozenset[str]:
+    """Keys of a run's tasks that began, the last thousand of them: of others whose worker died the
+    worker had only been offered them."""
+    return frozenset(key for _, key in client.get_events(f"{PREFIX}-begins-{run}"))

@@ -174,6 +174,7 @@ class Coordinator:
         job.future = self._client.submit(
             on_worker,
             job.task,
+            key,
             key=key,
             resources={cluster.resource(job.phone.fingerprint): 1},
             pure=False,
@@ -198,6 +199,12 @@ class Coordinator:
             error = future.exception()
             if isinstance(error, Cancelled):
                 job.reason = "cancelled before it was done"
+            elif isinstance(error, cluster.distributed().KilledWorker):
+                # Dask counts a worker's death against all that it was to run: it dies of one task.
+                if future.key in cluster.begun(self._client, job.task.run):
+                    self._dropped(job, "its worker died while it measured")
+                else:
+                    job.history.append("its worker died before it began")
             else:
                 self._dropped(job, f"{type(error).__name__}: {error}")
 
@@ -269,8 +276,9 @@ class Coordinator:
             time.sleep(PAUSE_S)
 
 
-def on_worker(task: Task) -> Answer:
-    """:func:`measure`, asking Dask whether the run was cancelled."""
+def on_worker(task: Task, key: str) -> Answer:
+    """:func:`measure`, telling Dask that it begins and asking whether the run was cancelled."""
+    cluster.tell_begin(task.run, key)
 
     def cancelled() -> bool:
         with contextlib.suppress(Exception):  # no scheduler to ask: the phone goes on

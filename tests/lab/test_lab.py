@@ -103,9 +103,15 @@ def rows(costs: Path) -> list[tuple[Any, ...]]:
         return sorted(tuple(map(str, map(row.get, SAME))) for row in store.rows())
 
 
+def blame_at_once(dask_scheduler: Any) -> None:
+    """A worker's first death counts against all that it was to run."""
+    dask_scheduler.allowed_failures = 0
+
+
 def test_a_worker_that_dies_loses_no_row(lab: Lab) -> None:
     with cluster.connected_to(lab.address) as client:
         pids = list(client.run(os.getpid).values())
+        client.run_on_scheduler(blame_at_once)
 
     def kill(jobs: Sequence[Job]) -> None:
         if pids and sum(job.over for job in jobs) >= 4:
@@ -115,6 +121,11 @@ def test_a_worker_that_dies_loses_no_row(lab: Lab) -> None:
     costs, serial = lab.folder / "costs.sqlite", lab.folder / "serial.sqlite"
     outcome = measured(lab, lab.phones, costs, kill)
     assert not pids and not outcome.failed and not outcome.cancelled
+    # Only what the worker had begun counts as tried; the rest of its queue is as it was.
+    histories = [job.history for job in outcome.profiled if job.history]
+    assert ["its worker died before it began"] in histories
+    for job in outcome.profiled:
+        assert job.tries == job.history.count("its worker died while it measured") <= 1
     asked = {(job.phone.serial, job.task.model) for job in outcome.profiled}
     assert len(asked) == len(outcome.profiled) == N_PHONES * 2
     for phone in lab.phones:
