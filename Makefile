@@ -23,8 +23,11 @@ phone: $(READY)  ## a real adbd with the NNAPI of PHONE, to try the way over ADB
 check: $(READY)  ## the quick tests: no adbd, Android, browser, PostgreSQL or documentation
 	$(PYTEST) --quick
 
-test: $(READY)  ## every test; the slowest are listed at the end
+test: $(READY)  ## the tests; the slowest are listed at the end
 	$(PYTEST)
+
+test-all: $(READY)  ## the tests, and those that repeat others at another size, version or processor
+	$(PYTEST) --everything
 
 lint: $(READY)  ## ruff, mypy --strict, names, import layers, generated files, clang-format
 	$(BIN)/ruff check .

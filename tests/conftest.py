@@ -49,6 +49,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--quick", action="store_true", help="leave out what is slow or needs more than a compiler"
     )
+    parser.addoption(
+        "--everything",
+        action="store_true",
+        help="also what another test does at another size, version or processor",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +101,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(marker)
         if phone is None and item.get_closest_marker("device"):
             item.add_marker(skip)
+    if not config.getoption("--everything"):
+        config.hook.pytest_deselected(items=[item for item in items if marked(item, "again")])
+        items[:] = [item for item in items if not marked(item, "again")]
     if config.getoption("--quick"):
         config.hook.pytest_deselected(items=[i for i in items if marked(i, *NEEDS, "slow")])
         items[:] = [item for item in items if not marked(item, *NEEDS, "slow")]

@@ -13,6 +13,8 @@
 #include "guard.h"
 #include "nnapi_prof_runtime.h"
 #include "np_test.h"
+#include "runtime.h"
+#include "trial.h"
 
 #define MS UINT64_C(1000000)
 #define N_RUNS 5
@@ -222,6 +224,46 @@ static int run_scenario(const struct scenario *scenario) {
   return np_test_exit();
 }
 
+/* Of parts in one trial, those after one that crashes have their own verdicts. */
+static int run_parts(void) {
+  enum { N_PARTS = 5 };
+  if (setenv("NNAPI_EMULATOR_PHONE", NP_PHONES "/npu-phone.json", 1) != 0 ||
+      setenv("NNAPI_EMULATOR_FAULTS", "crash:execute:ADD@sim-npu", 1) != 0) {
+    return 1;
+  }
+  nnp_bundle *bundle = open_bundle();
+  if (bundle) {
+    const struct np_bundle_segment *segment = &bundle->bundle.plans[0].segments[1];
+    struct np_trial_part parts[N_PARTS];
+    struct np_trial_verdict opening, verdicts[N_PARTS];
+    for (uint32_t i = 0; i < N_PARTS; i++) {
+      parts[i].model = &bundle->bundle.models[segment->model];
+      parts[i].options = (struct np_options){.accelerator = i % 2 ? "sim-npu" : "sim-gpu",
+                                             .preference = segment->preference,
+                                             .number = i};
+    }
+    np_trial(NULL, NULL, parts, N_PARTS, 0, &opening, verdicts);
+    CHECK(opening.status == NP_OK);
+    for (uint32_t i = 0; i < N_PARTS; i++) {
+      CHECK(verdicts[i].cause == (i % 2 ? NNP_CRASHED : NNP_NO_CAUSE));
+      CHECK((verdicts[i].status == NP_OK) == (i % 2 == 0));
+    }
+  }
+  nnp_bundle_close(bundle);
+  return np_test_exit();
+}
+
+/* Runs a case in a process of its own. */
+static int run_apart(const struct scenario *scenario) {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    exit(scenario ? run_scenario(scenario) : run_parts());
+  }
+  int status = 1;
+  CHECK(pid > 0 && waitpid(pid, &status, 0) == pid);
+  return CHECK(status == 0);
+}
+
 /* ---- Calls that come back after they were given up ---- */
 
 struct np_compiled {
@@ -307,17 +349,12 @@ static void check_late_return(int is_freed_first) {
 
 int main(void) {
   for (int i = 0; i < N_SCENARIOS; i++) {
-    const pid_t pid = fork();
-    if (pid == 0) {
-      exit(run_scenario(&scenarios[i]));
-    }
-    int status = 1;
-    CHECK(pid > 0 && waitpid(pid, &status, 0) == pid);
-    if (!CHECK(status == 0)) {
+    if (!run_apart(&scenarios[i])) {
       (void)fprintf(stderr, "scenario %d: %s, flags %u\n", i, scenarios[i].faults,
                     scenarios[i].flags);
     }
   }
+  (void)run_apart(NULL);
   check_late_return(0);
   check_late_return(1);
   return np_test_exit();

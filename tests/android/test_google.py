@@ -89,6 +89,7 @@ SINCE_API_29 = (
 )
 
 
+@pytest.mark.again  # tests/android/test_agent.py runs them on another Android
 @pytest.mark.parametrize("api", APIS)
 def test_the_agents_own_tests(api: int, google_phone: Phones, tmp_path: Path) -> None:
     left_out = OF_THE_EMULATOR + NOT_HERE + (SINCE_API_29 if api < 29 else ())

@@ -50,7 +50,15 @@ def test_there_are_eight() -> None:
     assert [path.name[:2] for path in NOTEBOOKS] == [f"0{n}" for n in range(1, 9)]
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        # What 06 does in a minute, tests/precision and tests/examples/test_digits.py do on less.
+        pytest.param(path, marks=pytest.mark.again if path.name.startswith(TRAINS) else ())
+        for path in NOTEBOOKS
+    ],
+    ids=lambda path: path.stem,
+)
 def test_they_run_and_say_the_same(path: Path, tmp_path: Path) -> None:
     if path.name.startswith(EXECUTORCH):
         pytest.importorskip("executorch", reason="the extra executorch is not installed")
