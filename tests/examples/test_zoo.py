@@ -41,7 +41,7 @@ def zoo() -> Iterator[ModuleType]:
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in UNITS],
+    params=[pytest.param(n, marks=() if n in QUICK else pytest.mark.again) for n in UNITS],
 )
 def loaded(zoo, request, tmp_path_factory) -> tuple[str, Model]:
     """A network's name, and the network read from its file."""
