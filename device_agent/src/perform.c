@@ -147,11 +147,42 @@ static int runs_frames(const struct performance *self) {
   return (self->action->flags & NP_ACTION_FRAMES) != 0;
 }
 
-/* What threads that call NNAPI keep to beside the CPU's: the CPUs that those leave, where there are
- * any. */
-static uint64_t nnapi_mask(const struct performance *self) {
-  const uint64_t others = self->cpus & ~self->record->cpu_mask;
-  return self->session->simulated ? 0 : others ? others : self->cpus;
+static int has_both_engines(const struct np_action *action) {
+  int on_cpu = 0, on_nnapi = 0;
+  for (uint32_t s = 0; s < action->n_segments; s++) {
+    on_cpu |= action->segments[s].engine == NP_ENGINE_CPU;
+    on_nnapi |= action->segments[s].engine != NP_ENGINE_CPU;
+  }
+  return on_cpu && on_nnapi;
+}
+
+/* The first CPUs of a mask, n at most. */
+static uint64_t first_cpus(uint64_t mask, uint32_t n) {
+  uint64_t first = 0;
+  for (; n > 0 && mask != 0; n--, mask &= mask - 1) {
+    first |= mask & -mask;
+  }
+  return first;
+}
+
+/* What the CPU's threads and those that call NNAPI keep to, side by side: NNAPI's to the CPUs that
+ * are not the action's. Where it has all of them, the CPU's threads get one each and NNAPI's the
+ * rest, for else the system may put both on one and leave them there; but not where the action
+ * asks for all CPUs, or nothing would be left. */
+static struct np_frames_cpus lane_cpus(const struct performance *self) {
+  const struct np_action *action = self->action;
+  const uint64_t own = self->record->cpu_mask, others = self->cpus & ~own;
+  if (self->session->simulated) {
+    return (struct np_frames_cpus){own, 0};
+  }
+  if (others != 0) {
+    return (struct np_frames_cpus){own, others};
+  }
+  const uint64_t first = first_cpus(own, action->threads);
+  if (action->cpu_mask == NP_ALL_CPUS || first == own || !has_both_engines(action)) {
+    return (struct np_frames_cpus){own, self->cpus};
+  }
+  return (struct np_frames_cpus){first, own & ~first};
 }
 
 /* Segments side by side: the CPU's threads keep to the action's CPUs. */
@@ -164,12 +195,13 @@ static enum np_status make_lanes(struct performance *self) {
   if (!self->lanes) {
     return no_memory(self, "the lanes");
   }
+  const struct np_frames_cpus cpus = lane_cpus(self);
   for (uint32_t s = 0; s < action->n_segments; s++) {
     struct np_beside_lane *lane = &self->lanes[s];
     lane->step = &np_pipeline_steps(self->pipeline)[s];
     lane->on_cpu = action->segments[s].engine == NP_ENGINE_CPU;
     lane->threads = action->threads;
-    lane->cpu_mask = lane->on_cpu ? self->record->cpu_mask : nnapi_mask(self);
+    lane->cpu_mask = lane->on_cpu ? cpus.cpu_mask : cpus.nnapi_mask;
   }
   return NP_OK;
 }
@@ -240,8 +272,8 @@ static enum np_status warm_up(struct performance *self) {
 
 static enum np_status open_frames(struct performance *self) {
   struct np_simulator *simulator = self->session->simulated ? &self->simulator : NULL;
-  const struct np_frames_cpus cpus = {self->record->cpu_mask, nnapi_mask(self)};
-  return np_frames_open(self->session, self->action, simulator, cpus, self->view, &self->frames);
+  return np_frames_open(self->session, self->action, simulator, lane_cpus(self), self->view,
+                        &self->frames);
 }
 
 static enum np_status prepare(struct performance *self) {

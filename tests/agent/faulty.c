@@ -4,9 +4,12 @@
  * emulator's. NP_FAULT is one of abort, segv, hang, exit, noise, spin (for ever), leak (memory),
  * stubborn (closes all files, ignores signals, leaves a process that holds on, and hangs) and close
  * (all files, and goes on); NP_FAULT_AT is finish (of a compilation), load (of the library) or the
- * number of the computation. $NP_LOG names a file to which each computation adds its process. */
+ * number of the computation. $NP_LOG names a file to which each computation adds its process, and the
+ * CPUs that its own and the process's other threads keep to, masks. */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <dlfcn.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,11 +54,29 @@ static void fault(const char *place) {
 
 __attribute__((constructor)) static void load(void) { fault("load"); }
 
+/* 0 for a thread that has ended. */
+static unsigned long long cpus_of(int thread) {
+  cpu_set_t cpus;
+  unsigned long long mask = 0;
+  CPU_ZERO(&cpus);
+  (void)sched_getaffinity(thread, sizeof cpus, &cpus);
+  for (int cpu = 0; cpu < 64; cpu++) mask |= (unsigned long long)(CPU_ISSET(cpu, &cpus) != 0) << cpu;
+  return mask;
+}
+
 static void write_log(void) {
   const char *path = getenv("NP_LOG");
   FILE *file = path == NULL ? NULL : fopen(path, "a");
   if (file == NULL) return;
-  (void)fprintf(file, "%ld\n", (long)getpid());
+  (void)fprintf(file, "%ld %llx", (long)getpid(), cpus_of(0));
+  DIR *threads = opendir("/proc/self/task");
+  for (const struct dirent *each; threads != NULL && (each = readdir(threads)) != NULL;) {
+    const int thread = atoi(each->d_name);
+    const unsigned long long cpus = thread > 0 && thread != gettid() ? cpus_of(thread) : 0;
+    if (cpus != 0) (void)fprintf(file, " %llx", cpus);
+  }
+  if (threads != NULL) (void)closedir(threads);
+  (void)fputc('\n', file);
   (void)fclose(file);
 }
 

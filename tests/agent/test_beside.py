@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from agent_packer import (
+    ALL_CPUS,
     BESIDE,
     BURST,
     CPU,
+    FRAMES,
     NNAPI,
     RANDOM,
     RELU,
@@ -28,6 +32,7 @@ PHONE = Path(__file__).parents[2] / "device_agent/emulator/phones/npu-phone.json
 REFERENCE, NPU, GPU = "nnapi-reference", "sim-npu", "sim-gpu"
 SHARE = 0.3
 WIDTH = 4096
+N_RUNS = 6
 
 
 def request_of(*accelerators: str | None, flags: int = 0, **options: Any) -> Request:
@@ -40,8 +45,22 @@ def request_of(*accelerators: str | None, flags: int = 0, **options: Any) -> Req
         engine, accelerator = (CPU, None) if name == CPU else (NNAPI, name)
         ends = [2 * index], [2 * index + 1]
         segments.append(request.segment(engine, model, *ends, accelerator))
-    timing = {"runs": (6, 6), "rounds": 2, **options}
+    timing = {"runs": (N_RUNS, N_RUNS), "rounds": 2, **options}
     request.action(tensors, segments, flags=BESIDE | flags, **timing)
+    return request
+
+
+def frames_of(accelerator: str, **options: Any) -> Request:
+    """Frames by turns: one on the CPU, one on an accelerator."""
+    request = Request()
+    model = request.model(unary(RELU, WIDTH))
+    tensors = [tensor(RANDOM, WIDTH), tensor(SEGMENT, WIDTH, keep=True)]
+    segments = [
+        request.segment(CPU, model, [0], [1]),
+        request.segment(NNAPI, model, [0], [1], accelerator),
+    ]
+    frames = request.frames(4, 1, (1, 0.5), (1, 0.5))
+    request.action(tensors, segments, flags=FRAMES, frames=frames, runs=(20, 20), **options)
     return request
 
 
@@ -74,7 +93,7 @@ def check(result: dict[str, Any], n_segments: int, runs: int) -> None:
 def test_in_real_time(agent: Agent, flags: int) -> None:
     answer = agent.run(request_of(REFERENCE, flags=flags))
     (result,) = answer.results
-    check(result, 2, 6)
+    check(result, 2, N_RUNS)
     assert result["clock"] == "monotonic"
     for index in range(2):
         expected = np.maximum(pseudo_random(index, WIDTH), 0)
@@ -82,9 +101,41 @@ def test_in_real_time(agent: Agent, flags: int) -> None:
     assert sum(sum(segment["cpu_ns"]) for segment in result["segments"]) > 0
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU cannot be shared out")
+@pytest.mark.parametrize("make", [request_of, frames_of], ids=["beside", "frames"])
+def test_each_lane_has_cpus_of_its_own(
+    agent: Agent,
+    compile_library: Callable[[str], Path],
+    make: Callable[..., Request],
+    tmp_path: Path,
+) -> None:
+    """Where the CPU's threads may use all big cores, each lane gets some of them."""
+    agent.library = compile_library("faulty")  # which logs what CPUs the threads keep to
+    usable = sum(1 << cpu for cpu in os.sched_getaffinity(0))
+    first, other = (usable & -usable, usable & (usable - 1))
+
+    def masks(log: str, mask: int, threads: int = 1) -> list[tuple[int, set[int]]]:
+        """Of each computation: what its thread keeps to, and what the other threads do."""
+        agent.env["NP_LOG"] = str(tmp_path / log)
+        (result,) = agent.run(make(REFERENCE, mask=mask, threads=threads)).results
+        assert result["status"] == "ok", result
+        lines = [line.split()[1:] for line in (tmp_path / log).read_text().splitlines()]
+        return [(int(own, 16), {int(mask, 16) for mask in others}) for own, *others in lines]
+
+    apart = masks("apart", usable)
+    assert all(own == other for own, _ in apart[-4:])
+    # A lane goes on past its own runs, and may begin one more when the other has ended.
+    assert sum(first in others for _, others in apart) >= N_RUNS
+    for own, others in masks("all", ALL_CPUS)[-4:]:
+        assert own == usable and others == {usable}
+    n_cpus = usable.bit_count()
+    for own, others in masks("no rest", usable, threads=n_cpus)[-4:]:
+        assert own == usable and others == {usable}
+
+
 def test_one_slows_the_other_down(phone: Agent) -> None:
     (result,) = phone.run(request_of(NPU)).results
-    check(result, 2, 6)
+    check(result, 2, N_RUNS)
     cpu, npu = result["segments"]
     assert result["clock"] == "simulated"
     assert len(set(cpu["alone_ns"])) <= 2 and len(set(npu["alone_ns"])) <= 2  # rounding
@@ -100,21 +151,21 @@ def test_one_slows_the_other_down(phone: Agent) -> None:
 
 def test_the_same_again(phone: Agent) -> None:
     first, second = (phone.run(request_of(NPU, GPU)).results[0] for _ in range(2))
-    check(first, 3, 6)
+    check(first, 3, N_RUNS)
     for key in ("segments", "total_ns", "rounds"):
         assert first[key] == second[key]
 
 
 def test_accelerators_alone(phone: Agent) -> None:
     (result,) = phone.run(request_of(None, NPU, GPU)).results
-    check(result, 2, 6)
+    check(result, 2, N_RUNS)
 
 
 def test_beside_others_in_a_group(phone: Agent) -> None:
     request = request_of(NPU, group=1)
     request.actions += request_of(NPU, group=1, id=5).actions
     for result in phone.run(request).results:
-        check(result, 2, 6)
+        check(result, 2, N_RUNS)
 
 
 @pytest.mark.parametrize("run", [1, 2, 4, 9, 14])

@@ -52,9 +52,8 @@ def test_actions_of_a_group_take_turns(
         request_of(NNAPI, NNAPI, NNAPI, group=1, warmup=2, rounds=3, runs=(6, 6), budget_ns=0)
     )
     assert [r["status"] for r in answer.results] == ["ok"] * 3
-    turns = [
-        (pid, len(list(runs))) for pid, runs in groupby((tmp_path / "log").read_text().split())
-    ]
+    pids = [line.split()[0] for line in (tmp_path / "log").read_text().splitlines()]
+    turns = [(pid, len(list(runs))) for pid, runs in groupby(pids)]
     first, second, third = (pid for pid, _ in turns[:3])
     assert turns[:3] == [(first, 2), (second, 2), (third, 2)]  # warm-up, one after the other
     # One unrecorded run and two recorded ones in each turn; the second round runs backwards, so
@@ -112,7 +111,7 @@ def test_for_outputs_only_there_is_a_single_run(
     agent.library = compile_library("faulty")
     agent.env["NP_LOG"] = str(tmp_path / "log")
     (result,) = agent.run(request_of(NNAPI, flags=UNTIMED, runs=(1, 1), warmup=0)).results
-    assert len((tmp_path / "log").read_text().split()) == 1
+    assert len((tmp_path / "log").read_text().splitlines()) == 1
     assert result["status"] == "ok" and len(result["outputs"]) == 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -83,6 +84,22 @@ def test_units_of_each_type_run_side_by_side(
         assert beside(other) == rows
         again = profile(program, phone, other, BESIDE)
     assert again.n_measured == 0 and again.contention == outcome.contention
+
+
+def test_accelerators_run_beside_each_other(
+    program: Program, built_host: HostBuild, store: CostStore
+) -> None:
+    options = replace(BESIDE, accelerators=("sim-npu", "sim-gpu"))
+    with open_device("sim:npu-phone") as opened:
+        outcome = profile(program, opened.client, store, options)
+        assert outcome.contention is not None
+        pairs = {(pair.lane, pair.beside): pair for pair in outcome.contention.pairs}
+        assert set(pairs) == set(itertools.permutations(("cpu", "sim-npu", "sim-gpu"), 2))
+        assert outcome.contention.basis is Basis.MEASURED
+        assert 1 < pairs["sim-npu", "sim-gpu"].n_units <= pairs["sim-gpu", "cpu"].n_units
+        rows = [row for row in beside(store) if CPU not in (row.target, row.beside)]
+        assert len(rows) == 2 * pairs["sim-npu", "sim-gpu"].n_units
+        assert profile(program, opened.client, store, options).n_measured == 0
 
 
 def test_costs_are_as_without_it(program: Program, phone: AgentClient, store: CostStore) -> None:

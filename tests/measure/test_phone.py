@@ -148,8 +148,8 @@ def test_an_agent_that_is_killed_loses_nothing_that_was_measured(
 ) -> None:
     def kill(progress: Progress) -> None:
         if progress.phase == "trial" and progress.done == 5:
-            for child in children():
-                os.kill(child, signal.SIGKILL)
+            for agent in agents():
+                os.kill(agent, signal.SIGKILL)
 
     with pytest.raises(AgentError, match=r"are kept in .* goes on where"):
         profile(program, phone, store, FAST, kill)
@@ -160,10 +160,15 @@ def test_an_agent_that_is_killed_loses_nothing_that_was_measured(
     assert len(table_frame(store)) == rows + outcome.n_measured + outcome.n_refused
 
 
-def children() -> list[int]:
-    """Processes that this one started, the agent among them."""
+def agents() -> list[int]:
+    """Those of the processes that this one started: others are other tests'."""
     listed = Path(f"/proc/{os.getpid()}/task").glob("*/children")
-    return [int(word) for path in listed for word in path.read_text().split()]
+    children = [int(word) for path in listed for word in path.read_text().split()]
+    return [
+        child
+        for child in children
+        if Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")[0].endswith(b"/agent")
+    ]
 
 
 def test_no_model_is_beyond_a_phones_api(tmp_path: Path, store: CostStore) -> None:

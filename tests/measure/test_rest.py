@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -62,8 +62,9 @@ def real(*accelerators: object) -> AgentInfo:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> CostStore:
-    return CostStore(tmp_path / "costs.sqlite")
+def store(tmp_path: Path) -> Iterator[CostStore]:
+    with CostStore(tmp_path / "costs.sqlite") as opened:
+        yield opened
 
 
 @pytest.mark.parametrize("seed", range(4))

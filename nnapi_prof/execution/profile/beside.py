@@ -1,13 +1,14 @@
 """Units side by side: what a profile measures of contention.
 
-For each accelerator that plans may use, one unit of each of the types of operation that take most
-of the model's time runs on the CPU and on the accelerator, alone and then both at once. The
-lightest of them runs once more by starting and waiting. On request the one that takes both most
-nearly the same time keeps them busy for long.
+For each two processors that plans may use, one unit of each of the types of operation that take
+most of the model's time runs on the one and on the other, alone and then on both at once. Beside
+the CPU the lightest of them runs once more by starting and waiting, and on request the one that
+takes both most nearly the same time keeps them busy for long.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -43,10 +44,10 @@ SLACK_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One unit, on the CPU and on an accelerator at once."""
+    """One unit on two processors at once."""
 
     sides: tuple[Job, Job]
-    """On the CPU, on the accelerator."""
+    """On the one, which is the CPU where that is one of them, and on the other."""
     conditions: Conditions
     """Of the action."""
     expected_ns: float
@@ -86,27 +87,30 @@ def pairs_to_measure(
     that plans do not use."""
     by_target = {spec.target: spec for spec in specs}
     locator = Locator(graph)
+    accelerators = [
+        target
+        for target in shown_targets(costs, graph).values()
+        if target.engine is Engine.NNAPI and target.accelerator != AUTO and target not in behind
+    ]
     pairs: list[Pair] = []
-    for target in shown_targets(costs, graph).values():
-        if target.engine is not Engine.NNAPI or target.accelerator == AUTO or target in behind:
-            continue
-        both = _costs_of_both(graph, costs, target)
-        for unit, conditions, lasting_s in _asked(_of_types(graph, both), both, options):
-            sides = (by_target[CPU], by_target[target])
+    for first, second in itertools.combinations((CPU, *accelerators), 2):
+        both = _costs_of_both(graph, costs, (first, second))
+        units = _of_types(graph, both)
+        asked = [(unit, options.conditions, 0.0) for unit in units]
+        if units and first == CPU:
+            asked += _asked_beside_the_cpu(units, both, options)
+        for unit, conditions, lasting_s in asked:
+            sides = (by_target[first], by_target[second])
             jobs = _sides(locator, unit, sides, conditions, agent_version, lasting_s)
             pairs.append(Pair(jobs, conditions, max(both[unit]), lasting_s))
     return pairs
 
 
-def _asked(
+def _asked_beside_the_cpu(
     units: Sequence[int], both: Mapping[int, tuple[float, float]], options: ProfileOptions
 ) -> Iterator[tuple[int, Conditions, float]]:
-    """Unit, conditions and how long both sides are busy, of each action of an accelerator."""
-    if not units:
-        return
+    """Unit, conditions and how long both sides are busy, of further actions of an accelerator."""
     own = options.conditions
-    for unit in units:
-        yield unit, own, 0.0
     lightest = min(units, key=lambda unit: both[unit][1])
     for mode in (Mode.SYNC, Mode.ASYNC):
         if Mode.ASYNC is not own.mode is not mode:
@@ -116,12 +120,12 @@ def _asked(
 
 
 def _costs_of_both(
-    graph: UnitGraph, costs: CostModel, target: Target
+    graph: UnitGraph, costs: CostModel, targets: tuple[Target, Target]
 ) -> dict[int, tuple[float, float]]:
-    """Units that run on the CPU and on the target -> ns on each, invocations included."""
+    """Units that run on both targets -> ns on each, invocations included."""
     both = {}
     for unit in graph.units:
-        ns = [costs.region_cost((unit.index,), place) for place in (CPU, target)]
+        ns = [costs.region_cost((unit.index,), target) for target in targets]
         if unit.work is not None and ns[0] is not None and ns[1] is not None:
             both[unit.index] = ns[0].ns, ns[1].ns
     return both
@@ -154,22 +158,25 @@ def _sides(
     agent_version: str,
     lasting_s: float,
 ) -> tuple[Job, Job]:
-    """Jobs of one action, on the CPU and on the accelerator. Each has the other side and its
+    """Jobs of one action, on the one processor and on the other. Each has the other side and its
     conditions in its signature."""
     first, second = (
         Job.of(locator, (unit,), Kind.BESIDE, spec, conditions, agent_version) for spec in specs
     )
+    identity = {
+        "beside": first.key.signature,
+        "accelerator": second.key.target,
+        "conditions": conditions.to_json(),
+        "lasting_s": lasting_s,
+    }
     driver = second.key.driver_version
-    signature = digest(
-        {
-            "beside": first.key.signature,
-            "accelerator": second.key.target,
-            "conditions": conditions.to_json(),
-            "lasting_s": lasting_s,
-        }
-    )
+    if specs[0].target == CPU:
+        first = replace(first, key=first.key._replace(driver_version=driver))
+    else:
+        identity["drivers"] = [first.key.driver_version, driver]
+    signature = digest(identity)
     return (
-        replace(first, key=first.key._replace(signature=signature, driver_version=driver)),
+        replace(first, key=first.key._replace(signature=signature)),
         replace(second, key=second.key._replace(signature=signature)),
     )
 
