@@ -71,7 +71,7 @@ bench: $(READY)  ## ratios against a baseline in the same run
 
 sanitize: $(READY)  ## the C tests under address and undefined-behaviour sanitizers, those of threads under TSan
 	cd device_agent && export PATH="$(abspath $(BIN)):$$PATH" && for p in host-sanitize host-threads; do \
-	  cmake --preset $$p && cmake --build --preset $$p && ctest --preset $$p || exit 1; done
+	  cmake --preset $$p && cmake --build --preset $$p && ctest --preset $$p -j 2 || exit 1; done
 
 soak: $(READY)  ## FRAMES through the runtime library under the thread and address sanitizers, drivers failing
 	cd device_agent && export PATH="$(abspath $(BIN)):$$PATH" && for p in host-threads host-sanitize; do \

@@ -148,12 +148,18 @@ def session_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
         yield
 
 
+@pytest.fixture(scope="session")
+def _nowhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty folder. Most tests need none of their own, and to make thousands takes long."""
+    return tmp_path_factory.mktemp("nowhere")
+
+
 @pytest.fixture(autouse=True)
-def no_devices(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def no_devices(monkeypatch: pytest.MonkeyPatch, _nowhere: Path) -> None:
     """No phone is named and no adb server is in reach, unless a test says so."""
     for name in ("ANDROID_SERIAL", "NNAPI_EMULATOR_PHONE", "ANDROID_ADB_SERVER_PORT"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("ADB_SERVER_SOCKET", f"localfilesystem:{tmp_path}/no-adb-server")
+    monkeypatch.setenv("ADB_SERVER_SOCKET", f"localfilesystem:{_nowhere}/no-adb-server")
 
 
 @pytest.fixture(scope="session")

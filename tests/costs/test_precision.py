@@ -261,7 +261,7 @@ def test_an_accelerator_that_relaxing_does_not_speed_up_is_one_target() -> None:
 
 def test_what_reports_ask() -> None:
     costs = all_precisions()
-    one = marginal(costs, FLOATS, 1, NPU.at(INT8))
+    one = marginal(costs, 1, NPU.at(INT8))
     assert one is not None and one.alone_ns is not None and one.alone_ns > one.ns
     assert shown_targets(costs, FLOATS) == {
         "cpu": CPU,

@@ -17,16 +17,18 @@ from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.database import Database
 from nnapi_prof.costs.store.rows import DeviceRow
+from tests import warm
 from tests.costs.postgres import Server
 from tests.costs.test_store import measurement
 
 ROWS = 60
 WRITER = """
-import sys, time
+import os, sys, time
 from tests.costs.test_store import measurement
 from nnapi_prof.costs.store import CostStore
 where, name, n, pause_s = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
 with CostStore(where) as store:
+    print(os.getpid(), flush=True)
     for i in range(n):
         store.add(measurement(f"own-{name}-{i}"), measurement(f"shared-{i}"))
         print(i, flush=True)
@@ -41,7 +43,7 @@ def writers(
 ) -> Iterator[list[subprocess.Popen[str]]]:
     """Processes that add ``rows`` pairs each: one of their own, and one that all of them add."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(p or "." for p in sys.path)}
-    command = [sys.executable, "-c", WRITER, where]
+    command = [*warm.python(), "-c", WRITER, where]
     started = [
         subprocess.Popen(
             [*command, str(i), str(rows), str(pause_s)],
@@ -89,9 +91,10 @@ def test_a_writer_that_is_killed_loses_only_what_it_did_not_tell_of(anywhere: st
     with writers(anywhere, 2, 400, 0.005) as started:
         first, second = started
         assert first.stdout is not None
+        writer = int(first.stdout.readline())
         for _ in range(20):
             first.stdout.readline()
-        first.send_signal(signal.SIGKILL)
+        os.kill(writer, signal.SIGKILL)
         told = 20 + len(first.communicate()[0].splitlines())
         ends_well([second])
     result = signatures(anywhere)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import io
 import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
+import tempfile
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from tests import warm
 from tests.docs.blocks import REPO, Block, Page, commands, session
 from tests.docs.left_out import LEFT_OUT, NEVER, SUBSTITUTIONS
 
@@ -134,7 +140,7 @@ class Reader:
 
     def _environment(self) -> dict[str, str]:
         """No phone and no adb server is in reach, and no settings of who runs the tests."""
-        programs = Path(sys.executable).parent
+        programs = f"{_warm_programs()}{os.pathsep}{Path(sys.executable).parent}"
         inherited = {name: os.environ[name] for name in os.environ if name not in THE_OWNERS}
         return inherited | {
             "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
@@ -149,6 +155,18 @@ class Reader:
             link = self.folder / entry.name
             if entry.name not in NOT_LINKED and not link.is_symlink():
                 link.symlink_to(entry)
+
+
+@functools.cache
+def _warm_programs() -> Path:
+    """A folder with the two programs that pages begin with, which need not import PyTorch."""
+    folder = Path(tempfile.mkdtemp(prefix="nnapi-prof-programs-"))
+    atexit.register(shutil.rmtree, folder)
+    installed = Path(sys.executable).with_name("nnapi-prof")
+    for name, script in (("python", ""), ("nnapi-prof", f" {installed}")):
+        (folder / name).write_text(f'#!/bin/sh\nexec {shlex.join(warm.python())}{script} "$@"\n')
+        (folder / name).chmod(0o755)
+    return folder
 
 
 def shown(expected: str, printed: str) -> str:

@@ -2,12 +2,12 @@
 
 import re
 import subprocess
-import sys
 from html.parser import HTMLParser
 
 import pytest
 
 from nnapi_prof.cli import COMMANDS
+from tests import warm
 from tests.docs.blocks import DOCS, REPO, pages
 
 EXTERNAL = re.compile(r"https?://[a-z0-9.-]+\.[a-z]{2,}(:\d+)?(/[^\s<>\"]*)?")
@@ -19,7 +19,7 @@ def site(tmp_path_factory):
     out = tmp_path_factory.mktemp("site")
     options = ["-W", "--keep-going", "-n", "-q", "-b", "html", "-d", str(out / "trees")]
     built = subprocess.run(
-        [sys.executable, "-m", "sphinx", *options, str(DOCS), str(out / "html")],
+        [*warm.python(), "-m", "sphinx", *options, str(DOCS), str(out / "html")],
         cwd=REPO,
         capture_output=True,
         text=True,

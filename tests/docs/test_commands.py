@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from nnapi_prof.cli import cli
-from nnapi_prof.cli.options import HELP
+from nnapi_prof.cli.command import HELP
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from tests.docs.blocks import DOCS, commands, pages, session
 from tests.docs.left_out import LEFT_OUT, NO_COMMANDS, SUBSTITUTIONS

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 import torch
 
 from nnapi_prof.frontend.torch_logging import quiet_torch
+from tests import warm
 from tests.precision import digits
 
 
@@ -48,7 +48,7 @@ def test_a_net_learns() -> None:
 def test_command_line(tmp_path: Path) -> None:
     path = tmp_path / "plain.pt"
     script = Path(__file__).parents[2] / "examples" / "digits.py"
-    command = [sys.executable, script, "plain", path, "--data", tmp_path / "data", "--epochs", "1"]
+    command = [*warm.python(), script, "plain", path, "--data", tmp_path / "data", "--epochs", "1"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "of held-out images are right" in done.stdout
     with np.load(tmp_path / "data" / "held_out.npz") as arrays:

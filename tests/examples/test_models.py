@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+
+from tests import warm
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "models.py"
 
@@ -49,7 +50,7 @@ def test_outputs_are_alive_and_repeatable(models, name: str):
 def test_command_line(tmp_path: Path):
     path = tmp_path / "unet.pt"
     done = subprocess.run(
-        [sys.executable, SCRIPT, "unet", path, "--size", "16"],
+        [*warm.python(), SCRIPT, "unet", path, "--size", "16"],
         capture_output=True,
         text=True,
         check=True,

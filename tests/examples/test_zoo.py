@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +13,7 @@ import torch
 
 import nnapi_prof
 from nnapi_prof.api.model import Model
+from tests import warm
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 UNITS = {
@@ -111,7 +111,7 @@ def test_a_causal_mask_hides_later_ids(zoo):
 def test_command_line(tmp_path: Path):
     path = tmp_path / "bert.pt"
     done = subprocess.run(
-        [sys.executable, EXAMPLES / "zoo.py", "bert", path],
+        [*warm.python(), EXAMPLES / "zoo.py", "bert", path],
         capture_output=True,
         text=True,
         check=True,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import torch
 from torch import nn
 
 import nnapi_prof
+from tests import warm
 
 NNAPI = "nnapi:sim-gpu/fast"
 PINS = {"conv2d*": NNAPI, "tanh*": "cpu", "add*": "cpu"}
@@ -56,7 +56,7 @@ def run_pte() -> Callable[..., dict[str, Any]]:
     """Runs ``nnapi-prof run --json`` in a process; its document, and what it logged."""
 
     def run(path: Path, *options: str, code: int = 0, **variables: str) -> dict[str, Any]:
-        command = [sys.executable, "-m", "nnapi_prof", "run", "--json", *options, str(path)]
+        command = [*warm.python(), "-m", "nnapi_prof", "run", "--json", *options, str(path)]
         done = subprocess.run(
             command,
             capture_output=True,

@@ -1,12 +1,12 @@
 """Files of models whose operators another package registers."""
 
 import subprocess
-import sys
 import zipfile
 
 import pytest
 
 from nnapi_prof.frontend.loader import with_extensions
+from tests import warm
 
 PACKAGE = """
 import torch
@@ -33,6 +33,7 @@ CONVERT = """
 import sys
 from pathlib import Path
 from nnapi_prof.cli import main
+from tests import warm
 
 sys.exit(main(["convert", "--input", "2x3", "--whole", "--output", "out.nnapi.pt", sys.argv[1]]))
 """
@@ -42,7 +43,7 @@ def python(code, *args, folder, package=None):
     path = [str(package)] if package else []
     paths = f"import sys; sys.path[:0] = {path!r}\n"
     return subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", paths + code, *args],
+        [*warm.python(), "-W", "ignore", "-c", paths + code, *args],
         cwd=folder,
         capture_output=True,
         text=True,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests import warm
 
 Refused = Callable[..., str]
 
@@ -18,7 +19,7 @@ def command(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 
     def run(*args: object, timeout: float = 120) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "nnapi_prof", *map(str, args)],
+            [*warm.python(), "-m", "nnapi_prof", *map(str, args)],
             cwd=tmp_path,
             capture_output=True,
             text=True,

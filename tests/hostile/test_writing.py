@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import random
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
 from nnapi_prof.costs.store import CostStore
+from tests import warm
 
 WRITER = """
-import resource, signal, sys
+import os, resource, signal, sys
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.measurement import Kind, Measurement, Status
 from nnapi_prof.costs.store import CostStore
@@ -25,6 +28,7 @@ from nnapi_prof.errors import CostError
 from nnapi_prof.graph.plan import CPU
 
 path, limit = sys.argv[1], int(sys.argv[2])
+print(os.getpid(), flush=True)
 with CostStore(path) as store:
     if limit:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -65,10 +69,29 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str,
     server.stop()
 
 
-def write(path: str | Path, limit: int = 0) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(path), str(limit)], stdout=subprocess.PIPE, text=True
+@dataclass(frozen=True)
+class Writer:
+    """A process that writes, and what it says of that; ``started`` is what waits for it."""
+
+    started: subprocess.Popen[str]
+    stdout: IO[str]
+    pid: int
+
+    def end(self) -> list[str]:
+        """Kills it; returns what it said that was not read yet."""
+        os.kill(self.pid, signal.SIGKILL)
+        text = self.stdout.read().split()
+        self.stdout.close()
+        self.started.wait()
+        return text
+
+
+def write(path: str | Path, limit: int = 0) -> Writer:
+    started = subprocess.Popen(
+        [*warm.python(), "-c", WRITER, str(path), str(limit)], stdout=subprocess.PIPE, text=True
     )
+    assert started.stdout is not None
+    return Writer(started, started.stdout, int(started.stdout.readline()))
 
 
 def kept(path: str | Path) -> list[str]:
@@ -83,13 +106,9 @@ def test_killed_while_it_writes(table: tuple[str, Any]) -> None:
     most = -1
     for _ in range(20):
         writer = write(path)
-        assert writer.stdout is not None
         writer.stdout.readline()  # it has begun
         time.sleep(random_.random() * 0.1)
-        writer.send_signal(signal.SIGKILL)
-        text = [int(word) for word in writer.stdout.read().split()]
-        writer.stdout.close()
-        writer.wait()
+        text = [int(word) for word in writer.end()]
         most = max([most, *text])
         rows = kept(path)
         assert len(set(rows)) == len(rows), "doubled"
@@ -102,17 +121,13 @@ def test_a_server_that_is_stopped_and_started_while_it_writes(table: tuple[str, 
     if server is None:
         pytest.skip("a file has no server")
     writer = write(path)
-    assert writer.stdout is not None
     for _ in range(3):
         writer.stdout.readline()
         time.sleep(0.2)
         server.restart()
     writer.stdout.readline()
     time.sleep(0.5)
-    writer.send_signal(signal.SIGKILL)
-    text = writer.stdout.read().split()
-    writer.stdout.close()
-    writer.wait()
+    text = writer.end()
     rows = kept(path)
     assert text and "refused" not in text
     assert [int(row) for row in rows] == list(range(len(rows))), "lost, or doubled"
@@ -123,8 +138,8 @@ def test_a_server_that_is_stopped_and_started_while_it_writes(table: tuple[str, 
 def test_a_full_disk(tmp_path: Path) -> None:
     path = tmp_path / "costs.sqlite"
     writer = write(path, 400_000)
-    text, _ = writer.communicate(timeout=120)
+    text, _ = writer.started.communicate(timeout=120)
     *numbers, last = text.splitlines()
-    assert writer.returncode == 1
+    assert writer.started.returncode == 1
     assert last.startswith("refused cost table ") and "cannot" in last
     assert kept(path) == numbers

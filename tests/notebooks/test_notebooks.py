@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from typing import Any
 import nbformat
 import pytest
 
+from tests import warm
+
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 LARGEST = 400_000
@@ -18,6 +21,15 @@ TRAINS = "06"
 """Trains a network: on another kind of CPU its weights, and all that follows, are others."""
 
 EXECUTORCH = "08"
+
+KERNEL = """
+import matplotlib, pandas
+# As they are where a notebook imports them.
+matplotlib.rcParams["backend"] = "module://matplotlib_inline.backend_inline"
+pandas.options.display.max_columns = 20
+from ipykernel.kernelapp import launch_new_instance
+launch_new_instance()
+"""
 
 
 def code_cells(path: Path) -> list[Any]:
@@ -59,9 +71,16 @@ def test_there_are_eight() -> None:
     ],
     ids=lambda path: path.stem,
 )
-def test_they_run_and_say_the_same(path: Path, tmp_path: Path) -> None:
+def test_they_run_and_say_the_same(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if path.name.startswith(EXECUTORCH):
         pytest.importorskip("executorch", reason="the extra executorch is not installed")
+    kernel = tmp_path / "jupyter/kernels/python3/kernel.json"
+    kernel.parent.mkdir(parents=True)
+    words = [*warm.python(), "-c", KERNEL, "-f", "{connection_file}"]
+    kernel.write_text(json.dumps({"argv": words, "display_name": "warm", "language": "python"}))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
     command = [sys.executable, str(FOLDER / "execute.py"), "--to", str(tmp_path), path.name]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-4000:]
