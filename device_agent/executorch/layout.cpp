@@ -18,8 +18,8 @@ enum Code : int32_t {
   float32 = 3,
   int32 = 4,
   quant8 = 5,
-  bool8 = 6,
   float16 = 8,
+  bool8 = 9,
   quant8_signed = 14
 };
 

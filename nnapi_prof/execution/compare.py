@@ -69,11 +69,17 @@ def compare(
     checks = []
     steps = [0.0] * len(names) if steps is None else steps
     for name, mine, theirs, step in zip(names, actual, expected, steps, strict=True):
+        shape, mine, theirs = theirs.shape, _reals(mine), _reals(theirs)
         allowed = tolerance if step == 0 else max(tolerance, _quantised(theirs, step))
         max_abs, relative = _difference(mine, theirs, allowed, 2.01 * step or SMALLEST)
         evidence = evidence_of(theirs)
-        checks.append(OutputCheck(name, theirs.shape, max_abs, relative, allowed, evidence))
+        checks.append(OutputCheck(name, shape, max_abs, relative, allowed, evidence))
     return tuple(checks)
+
+
+def _reals(values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+    """Complex numbers as pairs; others as they are."""
+    return np.stack([values.real, values.imag], -1) if np.iscomplexobj(values) else values
 
 
 def limit_notes(
@@ -84,6 +90,7 @@ def limit_notes(
     """Says which outputs have the largest float32 where PyTorch has infinity."""
     notes = []
     for name, mine, theirs in zip(names, actual, expected, strict=True):
+        mine, theirs = _reals(mine), _reals(theirs)
         n = int(_at_the_limit(mine, theirs).sum()) if mine.shape == theirs.shape else 0
         if n:
             notes.append(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import math
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
+from torch import fx
 
 from nnapi_prof.bundle.torchscript import stock_module
 from nnapi_prof.convert.float16 import to_float16
@@ -19,7 +21,8 @@ from nnapi_prof.errors import ConversionError, DeviceError, UnsupportedOp
 from nnapi_prof.execution.compare import compare
 from nnapi_prof.execution.report import OutputCheck
 from nnapi_prof.frontend.torch_logging import quiet_torch
-from nnapi_prof.graph.eager import all_values, constant_outputs
+from nnapi_prof.graph.eager import all_values, as_array, constant_outputs
+from nnapi_prof.graph.node import bound_args
 from nnapi_prof.graph.program import Program
 
 
@@ -74,6 +77,74 @@ def allow_unsteady(
     return tuple(allowed), notes
 
 
+def excused(
+    checks: Sequence[OutputCheck],
+    program: Program,
+    inputs: Sequence[torch.Tensor],
+    steps: Sequence[float],
+    actual: Sequence[torch.Tensor],
+    expected: Sequence[torch.Tensor],
+) -> tuple[tuple[OutputCheck, ...], list[str]]:
+    """:func:`allow_unsteady`, then :func:`allow_ties`: the checks, and what to tell of those that
+    pass all the same."""
+    checks, unsteady = allow_unsteady(checks, program, inputs, steps)
+    checks, tied = allow_ties(checks, program, inputs, actual, expected)
+    return checks, [*unsteady, *tied]
+
+
+aten = torch.ops.aten
+_RANKS = (aten.topk.default, aten.sort.default, aten.argsort.default)
+"""What gives positions in the order of values; that of equal ones is left open."""
+
+
+def allow_ties(
+    checks: Sequence[OutputCheck],
+    program: Program,
+    inputs: Sequence[torch.Tensor],
+    actual: Sequence[torch.Tensor],
+    expected: Sequence[torch.Tensor],
+) -> tuple[tuple[OutputCheck, ...], list[str]]:
+    """The checks, those that failed of positions which name other ones of equal values allowed; and
+    what to tell of these."""
+    doubtful = {
+        index: node
+        for index, check in enumerate(checks)
+        if not check.ok and (node := _ranking(program, check.name)) is not None
+    }
+    if not doubtful:
+        return tuple(checks), []
+    values = dict(zip(program.units.inputs, inputs, strict=True)) | all_values(program, inputs)
+    allowed, notes = list(checks), []
+    for index, node in doubtful.items():
+        arguments = bound_args(node)
+        ranked, dim = values.get(arguments["self"].name), arguments["dim"]
+        mine, theirs = actual[index].long(), expected[index].long()
+        if ranked is None or not ranked.dim() or mine.shape != theirs.shape:
+            continue
+        if mine.min() < 0 or mine.max() >= ranked.shape[dim]:
+            continue
+        if (mine.sort(dim).values.diff(dim=dim) == 0).any():
+            continue  # a place that is named twice
+        if torch.equal(ranked.gather(dim, mine), ranked.gather(dim, theirs)):
+            check = checks[index]
+            allowed[index] = replace(check, tolerance=check.relative)
+            notes.append(
+                f"{check.name} names other places of equal values than eager PyTorch: which of them"
+                " comes first is left open"
+            )
+    return tuple(allowed), notes
+
+
+def _ranking(program: Program, output: str) -> fx.Node | None:
+    """The node that ranks values, of which an output is the positions; None of any other."""
+    node = program.nodes[output]
+    if node.target is operator.getitem and node.args[1] == 1:
+        (node,) = node.all_input_nodes
+    elif node.target is not aten.argsort.default:
+        return None
+    return node if node.target in _RANKS else None
+
+
 def _nudged(inputs: Sequence[torch.Tensor], nudge: float) -> list[torch.Tensor]:
     return [value * (1 + nudge) if value.is_floating_point() else value for value in inputs]
 
@@ -113,8 +184,8 @@ def float16_checks(program: Program, region: Region) -> tuple[OutputCheck, ...]:
     expected = expected if isinstance(expected, tuple | list) else (expected,)
     return compare(
         program.units.outputs,
-        [value.detach().numpy() for value in actual],
-        [value.detach().numpy() for value in expected],
+        list(map(as_array, actual)),
+        list(map(as_array, expected)),
     )
 
 

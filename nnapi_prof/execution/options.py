@@ -9,6 +9,12 @@ from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.measurement import Statistic
 from nnapi_prof.device.protocol.actions import Timing
 
+LEAST_SECONDS, MOST_SECONDS = 0.1, 86_400
+"""Of planning, and of what looks for something else."""
+MOST_WAIT_S = 3600
+"""For a device that is too hot."""
+MOST_MEMORY_MB = (1 << 22) - 1
+
 
 @dataclass(frozen=True, slots=True)
 class ActionOptions:

@@ -30,7 +30,7 @@ from nnapi_prof.execution.compare import (
 )
 from nnapi_prof.execution.frame_runs import WayRun
 from nnapi_prof.execution.frames import frame_notes, time_frames, ways_of
-from nnapi_prof.execution.host import allow_unsteady
+from nnapi_prof.execution.host import excused
 from nnapi_prof.execution.options import RunOptions
 from nnapi_prof.execution.report import OutputCheck, PlanRun, RunReport, SegmentTiming
 from nnapi_prof.execution.timing import (
@@ -41,7 +41,7 @@ from nnapi_prof.execution.timing import (
     time_plans,
     why_failed,
 )
-from nnapi_prof.graph.eager import constant_outputs, from_memory, run_units
+from nnapi_prof.graph.eager import as_array, constant_outputs, from_memory, run_units
 from nnapi_prof.graph.program import Program
 
 
@@ -81,15 +81,16 @@ def run_bundle(
         ) from error
     steps = [last_step(bundle.graph, name) for name in bundle.graph.outputs]
     names = bundle.graph.outputs
-    mine = [outputs[name].numpy() for name in names]
-    theirs = [value.detach().numpy() for value in expected]
+    mine = [as_array(outputs[name]) for name in names]
+    theirs = list(map(as_array, expected))
     tolerance = options.tolerance
     if tolerance is None:
         tolerance = usual_tolerance(options.conditions.precision)
     checks = compare(names, mine, theirs, tolerance, steps)
     notes += limit_notes(names, mine, theirs)
-    checks, unsteady = allow_unsteady(checks, program, inputs, steps)
-    notes += [*unsteady, *notes_on(checks)]
+    own = [outputs[name] for name in names]
+    checks, excuses = excused(checks, program, inputs, steps, own, expected)
+    notes += [*excuses, *notes_on(checks)]
     plans = bundle.plans if options.baselines else bundle.plans[:1]
     if any(stage.on_host for stage in stages_of(bundle.plan)):
         notes.append(
@@ -118,7 +119,7 @@ def run_bundle(
     if options.conditions.precision is not Precision.FLOAT32:
         notes.append(_moved(options.conditions.precision, checks))
     if floats is not None and bundle.mixed is not None:
-        off = compare(names, mine, [value.detach().numpy() for value in floats])
+        off = compare(names, mine, list(map(as_array, floats)))
         worst = max((check.relative for check in off), default=0.0)
         n_int8, point = len(bundle.mixed.int8_units), bundle.mixed.chosen_row
         expected_error = "" if point is None else f"; on held-out data {point.held_out_error:.2%}"

@@ -36,6 +36,7 @@ with silence():
     from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
     from executorch.exir.backend.compile_spec_schema import CompileSpec
     from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
+    from executorch.extension.pybindings import portable_lib
 __all__ = [
     "BackendDetails",
     "CompileSpec",
@@ -48,6 +49,7 @@ __all__ = [
     "Partitioner",
     "PreprocessResult",
     "XnnpackPartitioner",
+    "portable_lib",
     "silence",
     "to_edge_transform_and_lower",
 ]

@@ -6,9 +6,10 @@ import ctypes
 import hashlib
 import importlib
 import os
+import sys
 import tempfile
 from dataclasses import dataclass
-from importlib.util import find_spec
+from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 
 from nnapi_prof.device import xnnpack
@@ -119,6 +120,25 @@ def build(device: str, progress: Progress | None = None) -> tuple[Path | None, P
     return nnapi, build_delegate(progress=progress, fast=fast)
 
 
+def import_runtime() -> None:
+    """Loads ExecuTorch's runtime and its kernels into this process.
+
+    ``executorch.runtime`` wants one class of ``executorch.exir``, the package that lowers models,
+    whose imports take four seconds: a package that is found, but was not run, stands for it.
+    """
+    package = "executorch.exir"
+    spec = None if package in sys.modules else find_spec(package)
+    if spec is not None:
+        sys.modules[package] = module_from_spec(spec)
+    try:
+        with quiet_torch():
+            importlib.import_module("executorch.runtime")  # which loads libexecutorch.so
+            importlib.import_module("executorch.kernels.quantized")  # registers kernels
+    finally:
+        if spec is not None:
+            del sys.modules[package]
+
+
 def load(
     device: str = LOCAL,
     *,
@@ -145,9 +165,7 @@ def load(
     else:
         os.environ.pop("NNAPI_EMULATOR_PHONE", None)
     if device not in _loaded:
-        with quiet_torch():
-            importlib.import_module("executorch.runtime")  # which loads libexecutorch.so
-            importlib.import_module("executorch.kernels.quantized")  # registers kernels
+        import_runtime()
         _loaded[device] = ctypes.CDLL(str(path))
     configure = _loaded[device].nnapi_prof_executorch_configure
     configure.argtypes = (

@@ -10,7 +10,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
-from nnapi_prof.api.plan_search import levels_of
+from nnapi_prof.api.bundles import levels_of
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.errors import UsageError
 from nnapi_prof.executorch.aot import CompileSpec, DelegationSpec, Partitioner, PartitionResult

@@ -11,13 +11,13 @@ import torch
 from torch import fx
 from torch.export import ExportedProgram
 
+from nnapi_prof.api.bundles import DescribedDevice, bundle_at
 from nnapi_prof.api.model import Model
 from nnapi_prof.api.plan import Planned
-from nnapi_prof.api.plan_search import DescribedDevice, bundle_at
 from nnapi_prof.bundle.bundle import Bundle
+from nnapi_prof.bundle.doors import open_sizes
 from nnapi_prof.errors import UsageError
 from nnapi_prof.executorch.calls import DelegatedCall, lies_last, remember
-from nnapi_prof.frontend.inputs import parse_input_specs
 from nnapi_prof.frontend.loader import ModelKind, model_kind, read_exported
 from nnapi_prof.graph.node import ScriptCall, constant_value, is_constant
 from nnapi_prof.graph.plan import Engine, Plan, Segment
@@ -47,12 +47,9 @@ def bundle_for(planned: Planned, level: int = LEVEL) -> Bundle:
 
 def check_sizes(model: Model) -> None:
     """Raises UsageError where a model leaves sizes open, which a plan's calls have not."""
-    stated = [spec for spec in model.inputs if any(s.open_dims for s in parse_input_specs([spec]))]
-    if stated:
-        raise UsageError(
-            f"{model.name} leaves sizes open ({', '.join(stated)}), and those of a delegated call"
-            " are fixed: make the plan with each stated; for several sizes write a file of each"
-        )
+    refusal = open_sizes(model.name, model.inputs)
+    if refusal is not None:
+        raise UsageError(refusal)
     if model.mixed is None and model_kind(model.path) is ModelKind.EXPORTED:
         check_exported(read_exported(model.path), model.name)
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from nnapi_prof.errors import UsageError
+from nnapi_prof.errors import NnapiProfError, UsageError
 from nnapi_prof.executorch.aot import (
     ExecutorchProgramManager,
     XnnpackPartitioner,
+    portable_lib,
     silence,
     to_edge_transform_and_lower,
 )
@@ -25,6 +26,7 @@ from nnapi_prof.executorch.placement import (
     placed_module,
     plain_module,
 )
+from nnapi_prof.executorch.regions import error_line
 from nnapi_prof.frontend.loader import ModelKind, model_kind, read_exported
 from nnapi_prof.graph.plan import Engine
 
@@ -86,7 +88,8 @@ def lower(
     ``priority`` is NNAPI's for its segments. A plan that has nothing on NNAPI gives what ExecuTorch
     gives with XNNPACK alone.
 
-    Raises NnapiProfError where there is no such plan, UsageError where ExecuTorch cannot have it.
+    Raises NnapiProfError where there is no such plan, UsageError where ExecuTorch cannot have it or
+    lacks a kernel of it.
     """
     planned = _planned(model, costs, options)
     program = planned.model.program
@@ -103,7 +106,35 @@ def lower(
         else:
             module = plain_module(program)
             exported = torch.export.export(module, program.example_inputs, strict=False)
-        return Lowered(planned, calls, to_pte(exported, planned, calls, priority))
+        try:
+            manager = to_pte(exported, planned, calls, priority)
+        except NnapiProfError:
+            raise
+        except Exception as error:  # ExecuTorch's passes and verifiers raise what they like
+            raise UsageError(
+                f"ExecuTorch cannot lower {planned.plan.name} of {planned.model.name}:"
+                f" {error_line(error)}; take another way into the app"
+            ) from error
+    missing = missing_kernels(manager)
+    if missing:
+        raise UsageError(
+            f"ExecuTorch has no kernel of {', '.join(missing)}, which {planned.plan.name} of"
+            f" {planned.model.name} leaves to it: it would not load the file; pin that unit to an"
+            " accelerator (`nnapi-prof partition --pin`), or take another way into the app"
+        )
+    return Lowered(planned, calls, manager)
+
+
+def missing_kernels(manager: ExecutorchProgramManager) -> list[str]:
+    """Operators of a program, outside of delegates, that ExecuTorch has not on this host: its
+    portable and quantised kernels are those of every phone."""
+    registered = set(portable_lib._get_operator_names())
+    names = (
+        f"{operator.name}.{operator.overload}" if operator.overload else operator.name
+        for plan in manager.executorch_program.execution_plan
+        for operator in plan.operators
+    )
+    return [name for name in dict.fromkeys(names) if name not in registered]
 
 
 def to_pte(

@@ -27,6 +27,7 @@ from nnapi_prof.executorch.regions import (
 )
 from nnapi_prof.executorch.stopwatch import Stopwatch, Timing
 from nnapi_prof.executorch.version import VERSION
+from nnapi_prof.graph.eager import as_array
 from nnapi_prof.graph.plan import HOST, Target
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.unit import UnitGraph
@@ -209,12 +210,16 @@ class RegionTimes:
         return min(timing.samples_ns, default=0)
 
 
+Allow = Callable[[tuple[OutputCheck, ...], Sequence[Tensor]], tuple[OutputCheck, ...]]
+"""Checks, and the outputs that they are of -> the checks, of which more pass."""
+
+
 def agreeing(
     timing: Timing,
     names: Sequence[str],
     expected: Sequence[Tensor],
     steps: Sequence[float],
-    allow: Callable[[tuple[OutputCheck, ...]], tuple[OutputCheck, ...]] = lambda checks: checks,
+    allow: Allow = lambda checks, _: checks,
     tolerance: float = TOLERANCE,
 ) -> Timing:
     """A timing, which failed where its outputs are not those of eager PyTorch. ``allow`` may let
@@ -224,9 +229,8 @@ def agreeing(
     if len(timing.outputs) != len(expected):
         message = f"it returns {len(timing.outputs)} values in the place of {len(expected)}"
         return Timing(Status.FAILED, message=message)
-    actual = [value.numpy() for value in timing.outputs]
-    wanted = [value.numpy() for value in expected]
-    for check in allow(compare(names, actual, wanted, tolerance, steps)):
+    actual, wanted = list(map(as_array, timing.outputs)), list(map(as_array, expected))
+    for check in allow(compare(names, actual, wanted, tolerance, steps), timing.outputs):
         if not check.ok:
             message = (
                 f"output {check.name} differs from eager PyTorch by {check.relative:.1e} of its"

@@ -17,12 +17,13 @@ from torch import Tensor
 from nnapi_prof.api.events import Listener, Progress, ProgressCallback, to_log
 from nnapi_prof.api.plan import Planned, read_plan
 from nnapi_prof.bundle.bundle import Bundle
+from nnapi_prof.bundle.doors import only_host
 from nnapi_prof.costs.measurement import Status
 from nnapi_prof.device.find import LOCAL, SIMULATED, list_phones, open_device
 from nnapi_prof.device.protocol.description import device_fingerprint
 from nnapi_prof.errors import NnapiProfError, PartitionError, UsageError
 from nnapi_prof.execution.compare import last_step
-from nnapi_prof.execution.host import allow_unsteady, choose_inputs
+from nnapi_prof.execution.host import choose_inputs, excused
 from nnapi_prof.executorch.candidates import LIST_ORDER, NNAPI
 from nnapi_prof.executorch.choice import Choice
 from nnapi_prof.executorch.host import build
@@ -190,7 +191,7 @@ class _Files:
         listener: Listener,
     ) -> list[WholeFile]:
         """All of them with the simulated driver's times; the fastest one's file is written."""
-        from nnapi_prof.api.result import run
+        from nnapi_prof.api.run import run
 
         result = run(self._planned, device, seed=seed, listener=listener)
         result.raise_for_mismatch()
@@ -200,9 +201,17 @@ class _Files:
             own = runs.get(plan.name)
             if own is not None and own.total_ns:
                 files.append(WholeFile(name, plan, rounds_ns=(own.total_ns,)))
-        best = min(range(len(files)), key=lambda index: files[index].median_ns)
-        lowered = self._lowered(files[best].name, files[best].plan)
-        files[best] = replace(files[best], backends=lowered.backends(), buffer=lowered.buffer)
+        if not files:
+            raise UsageError(only_host(self._bundle.model))
+        for index in sorted(range(len(files)), key=lambda index: files[index].median_ns):
+            file = files[index]
+            try:
+                lowered = self._lowered(file.name, file.plan)
+            except UsageError as error:
+                files[index] = WholeFile(file.name, file.plan, Status.REFUSED, str(error))
+                continue
+            files[index] = replace(file, backends=lowered.backends(), buffer=lowered.buffer)
+            break
         return files
 
     def _lowered(self, name: str, plan: Plan) -> Lowered:
@@ -231,7 +240,7 @@ class _Files:
             graph.outputs,
             expected,
             steps,
-            lambda checks: allow_unsteady(checks, program, inputs, steps)[0],
+            lambda checks, outputs: excused(checks, program, inputs, steps, outputs, expected)[0],
             reference.tolerance,
         )
         return WholeFile(

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
+from nnapi_prof.api.bundles import DescribedDevice, bundle_at
 from nnapi_prof.api.model import Model
-from nnapi_prof.api.plan_search import DescribedDevice, bundle_at
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.convert.lower import why_not
 from nnapi_prof.costs.conditions import Conditions

@@ -16,7 +16,6 @@ of ExecuTorch's ``execute`` alone: inputs are set once, and outputs are not fetc
 from __future__ import annotations
 
 import ctypes
-import importlib
 import json
 import os
 import select
@@ -32,9 +31,8 @@ import torch
 
 from nnapi_prof.costs.measurement import Status
 from nnapi_prof.errors import NnapiProfError, visible
-from nnapi_prof.executorch.host import Caution, load
+from nnapi_prof.executorch.host import Caution, import_runtime, load
 from nnapi_prof.executorch.version import require
-from nnapi_prof.frontend.torch_logging import quiet_torch
 
 LEAST_RUNS = 3
 """Of a program in a round, unless one takes :data:`LONG` times what a round may."""
@@ -59,9 +57,7 @@ def main() -> None:
 def _prepare(device: str | None, libraries: list[str]) -> None:
     """Loads ExecuTorch, back ends of others, and with a device our delegate."""
     require()
-    with quiet_torch():
-        importlib.import_module("executorch.kernels.quantized")  # registers kernels
-        importlib.import_module("executorch.runtime")
+    import_runtime()
     for library in libraries:
         ctypes.CDLL(library)
     if device is not None:

@@ -15,7 +15,7 @@ from nnapi_prof.api.events import Listener, Progress
 from nnapi_prof.api.model import Model
 from nnapi_prof.costs.measurement import Status
 from nnapi_prof.execution.compare import last_step
-from nnapi_prof.execution.host import allow_unsteady
+from nnapi_prof.execution.host import excused
 from nnapi_prof.executorch.aot import Partitioner, silence
 from nnapi_prof.executorch.candidates import LIST_ORDER, PORTABLE, Candidate, target_of
 from nnapi_prof.executorch.compose import Part, composed
@@ -161,7 +161,9 @@ class WholeFiles:
             graph.outputs,
             self._expected,
             steps,
-            lambda checks: allow_unsteady(checks, self._program, self._inputs, steps)[0],
+            lambda checks, outputs: excused(
+                checks, self._program, self._inputs, steps, outputs, self._expected
+            )[0],
         )
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, fx
 
 from nnapi_prof.errors import FrontendError
 from nnapi_prof.frontend.torch_logging import essential_line
-from nnapi_prof.graph.node import TENSOR, bound_args, dtype_name
+from nnapi_prof.graph.node import TENSOR, bound_args, calls, dtype_name
 from nnapi_prof.graph.quantisation import is_quantize
 
 aten = torch.ops.aten
@@ -92,6 +92,23 @@ def settle_views(
             return len(runner.refused), (_QNNPACK,)
         return len(runner.refused), _unsteady(outputs, wanted, name, refusal)
     return len(runner.refused), ()
+
+
+FEW_OPERATIONS = ("float16", "bfloat16", "float64")
+"""Element types for which devices have few operations, and no layers."""
+
+
+def element_type_notes(graph: fx.Graph) -> tuple[str, ...]:
+    """What to do about a model that computes in one of FEW_OPERATIONS."""
+    types = [type_.dtype for node in calls(graph) if (type_ := node.meta.get(TENSOR)) is not None]
+    few = [dtype for dtype in types if dtype in FEW_OPERATIONS]
+    if not few:
+        return ()
+    return (
+        f"{len(few)} of {len(types)} operations compute in {' and '.join(sorted(set(few)))}, for"
+        " which devices have few operations and no layers: those stay in eager PyTorch. Save the"
+        " model in float32, as model.float(); --float16 has NNAPI compute that in halves",
+    )
 
 
 _QNNPACK = (

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from nnapi_prof.errors import FrontendError, InputSpecError, KeepsState, option
 from nnapi_prof.frontend.calls import WritesToViews
-from nnapi_prof.frontend.inputs import InputSpec, check_count, example_tensors, listed
+from nnapi_prof.frontend.inputs import DTYPES, InputSpec, check_count, example_tensors, listed
 from nnapi_prof.frontend.torch_logging import essential_line, quiet_torch, run_once
 from nnapi_prof.frontend.tracer import GraphTracer
 from nnapi_prof.graph.node import dtype_name
@@ -224,6 +224,21 @@ def check_specs(program: ExportedProgram, stated: Sequence[InputSpec], name: str
             raise InputSpecError(
                 f"{name} was exported for the input {listed(exported_for)}, {listed(stated)} was "
                 f"stated: leave {option('input')} out or export the model again for other shapes"
+            )
+
+
+def check_stored(program: ExportedProgram, name: str) -> None:
+    """Raises InputSpecError where the program takes what no device does, whatever it computes."""
+    for node, spec in zip(tensor_inputs(program), stored_specs(program), strict=True):
+        if spec.dtype not in DTYPES:
+            raise InputSpecError(
+                f"{name} takes {node.name} as {spec.dtype}, which no device has: export the model"
+                f" in float32, as model.float(), or with an input of {', '.join(DTYPES)}"
+            )
+        if 0 in spec.shape:
+            raise InputSpecError(
+                f"{name} takes {node.name} as {spec}, which has a dimension of 0: every size must"
+                " be at least 1; export the model without that input"
             )
 
 

@@ -19,6 +19,9 @@ _SHORT = {"float": "float32", "half": "float16", "long": "int64", "int": "int32"
 _IMAGE_SIZES = (224, 64, 32, 28, 299, 512, 16)
 """Sides tried for a guess: ImageNet's first, then what small models are trained on."""
 
+SCALAR = "scalar"
+"""What stands for the sizes of a tensor of no dimension."""
+
 _SIZE = r"(?:\d+|\?[a-wyzA-WYZ]*(?:=\d+)?)"
 _OPEN_BATCH, _OPEN_SIZE = 1, 224
 """Examples of sizes left open without one."""
@@ -47,7 +50,7 @@ class InputSpec:
         sizes = list(map(str, self.shape))
         for dim in self.open_dims:
             sizes[dim] = f"?{self.name_of(dim)}={self.shape[dim]}"
-        return "x".join(sizes) + suffix
+        return ("x".join(sizes) or SCALAR) + suffix
 
     def name_of(self, open_dim: int) -> str:
         """The name of an open dimension, "" where it has none."""
@@ -73,8 +76,8 @@ def parse_input_spec(text: str) -> InputSpec:
 
     ``?=256`` leaves a size open and says which stands for it where one is needed; without, 1 does
     in the first dimension and 224 in others. ``1x3x?nx?n`` leaves open one size that both have.
-    ``1x16:quint8@0.05@128`` is a quantised tensor of that scale and zero point. Raises
-    InputSpecError where ``text`` is none of these.
+    ``1x16:quint8@0.05@128`` is a quantised tensor of that scale and zero point, ``scalar`` one of
+    no dimension. Raises InputSpecError where ``text`` is none of these.
     """
     return parse_input_specs([text])[0]
 
@@ -104,10 +107,13 @@ def parse_input_specs(texts: Sequence[str]) -> list[InputSpec]:
 def _words(text: str) -> tuple[list[str], str]:
     """What stands for each size, and the element type."""
     shape, _, dtype = text.strip().partition(":")
+    if shape == SCALAR:
+        return [], _SHORT.get(dtype, dtype) or "float32"
     if not re.fullmatch(rf"{_SIZE}(x{_SIZE})*", shape):
         raise InputSpecError(
             f"input {text!r} is not a shape: write sizes joined by x, as in 1x3x224x224 or "
-            f"1x128:int64; ? or ?=256 leaves a size open, ?n or ?n=256 one that others have too"
+            f"1x128:int64; ? or ?=256 leaves a size open, ?n or ?n=256 one that others have too, "
+            f"{SCALAR} is a tensor without dimensions"
         )
     return shape.split("x"), _SHORT.get(dtype, dtype) or "float32"
 

@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 
 from nnapi_prof.errors import FrontendError, KeepsState, ModelFileError, irregular
 from nnapi_prof.frontend import export
-from nnapi_prof.frontend.eager import settle_views
+from nnapi_prof.frontend.eager import element_type_notes, settle_views
 from nnapi_prof.frontend.export_check import check_export
 from nnapi_prof.frontend.inputs import InputSpec, listed
 from nnapi_prof.frontend.quant import plain, plain_inputs
@@ -174,6 +174,7 @@ def load(path: Path, inputs: Sequence[InputSpec] = (), keep: bool = False) -> Pr
     path = Path(path)
     if model_kind(path) is ModelKind.EXPORTED:
         program = read_exported(path)
+        export.check_stored(program, path.name)
         export.check_open(program, inputs, path.name)
         return _from_exported(program, inputs, path.name, _open_notes(inputs))
     model = read_torchscript(path)
@@ -318,7 +319,8 @@ def _finish(
         run_passes(graph, DEFAULT_PASSES)
         verify(graph.graph, types=True)
         _, more = settle_views(graph, examples, _flat(model), name)
-    return Program(graph, unit_graph(graph.graph), name, examples, notes + more, quantised)
+    notes += more + element_type_notes(graph.graph)
+    return Program(graph, unit_graph(graph.graph), name, examples, notes, quantised)
 
 
 # Operators of packages beside torch, which files of models name and do not hold

@@ -223,7 +223,8 @@ class GraphTracer:
             raise DataDependent(
                 f"{self.name}: {op_name(step.target)} ({step.where}) makes a shape or a branch "
                 f"depend on the values of a tensor: give a model whose shapes follow from its "
-                f"inputs' shapes, or `nnapi-prof convert` it, which keeps such parts on the CPU"
+                f"inputs' shapes, or `nnapi-prof convert` it as TorchScript (torch.jit.script) for "
+                f"stock PyTorch, which keeps such parts on the CPU"
             ) from error
         except RuntimeError as error:
             error.add_note(f"{op_name(step.target)}, {step.where}")

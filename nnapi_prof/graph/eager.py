@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import fx
 
@@ -37,6 +39,15 @@ def logical(value: torch.Tensor, tensor_type: TensorType) -> torch.Tensor:
     if tensor_type.dim_order is DimOrder.CHANNELS_LAST:
         return value.reshape(tensor_type.memory_shape).permute(0, 3, 1, 2)
     return value.reshape(tensor_type.shape)
+
+
+def as_array(value: torch.Tensor) -> npt.NDArray[np.generic]:
+    """A tensor's numbers in NumPy; bfloat16, which that lacks, as float32."""
+    value = value.detach()
+    array: npt.NDArray[np.generic] = (
+        value.float() if value.dtype is torch.bfloat16 else value
+    ).numpy()
+    return array
 
 
 def to_memory(value: torch.Tensor, tensor_type: TensorType) -> bytes:

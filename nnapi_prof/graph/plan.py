@@ -301,6 +301,11 @@ class Plan:
         return replace(self, remarks=(*self.remarks, note))
 
     @property
+    def estimated(self) -> bool:
+        """Whether a segment's latency rests on the static model."""
+        return any(segment.estimated for segment in self.segments)
+
+    @property
     def predicted_ns(self) -> float:
         return sum(segment.predicted_ns for segment in self.segments) + self.conversions_ns
 

@@ -163,7 +163,7 @@ class BuiltInMetric:
         self, outputs: Sequence[Floats], reference: Reference, targets: Sequence[Any] | None = None
     ) -> Estimate:
         rows = self._rows(outputs, reference)
-        errors = [float(_formed(self.kind, row.sum(0), row.max(0), len(row))) for row in rows]
+        errors = [float(_formed(self.kind, row.sum(0), row.max(0))) for row in rows]
         error, n = max(errors, default=0.0), reference.n_samples
         low, high = self._interval(error, rows, n)
         return Estimate(error, low, high, n, tuple(errors))
@@ -201,7 +201,7 @@ class BuiltInMetric:
         rows = [with_beyond(row) for row in rows]
         for counts in drawn_counts(n + 1, np.full(n + 1, 1 / (n + 1)), n, 2 * DRAWS, random):
             sums = [counts @ row for row in rows]
-            pairs.append(np.max([_formed(self.kind, s, s, n) for s in sums], axis=0))
+            pairs.append(np.max([_formed(self.kind, s, s) for s in sums], axis=0))
         drawn = np.concatenate(pairs)
         with np.errstate(divide="ignore", invalid="ignore"):
             apart = np.log(drawn[DRAWS:]) - np.log(drawn[:DRAWS])
@@ -212,7 +212,7 @@ class BuiltInMetric:
 # What errors are formed from
 
 
-def _formed(kind: Kind, total: Floats, largest: Floats, n: int) -> Floats:
+def _formed(kind: Kind, total: Floats, largest: Floats) -> Floats:
     """The error of [..., 2] sums over samples, or the largest of samples."""
     ends = largest if kind is Kind.LARGEST else total
     apart, size = ends[..., 0], ends[..., 1]

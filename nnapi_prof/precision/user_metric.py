@@ -14,11 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nnapi_prof.errors import UsageError, did_you_mean
-from nnapi_prof.precision.bootstrap import (
-    Floats,
-    interval_ends,
-    means_drawn,
-)
+from nnapi_prof.precision.bootstrap import Floats, interval_ends, means_drawn
 from nnapi_prof.precision.metrics import BuiltInMetric, Estimate, Kind, Metric, Reference
 
 USER_DRAWS = 200

@@ -270,6 +270,29 @@ def test_writes_that_a_view_would_see_are_refused():
         prepare(script, [torch.randn(2, 4)], "model", keep=True)
 
 
+class Returns(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        y = self.layer(x)
+        if bool(y.sum() > 0):
+            return y, (y[:1], y * 2)
+        return x, (y, torch.relu(y))
+
+
+def test_a_branch_returns_a_tuple(nnapi_library):
+    model, script = scripted(Returns)
+    result = made(prepare(script, [torch.randn(3, 4)], "model", keep=True))
+    for sign in (1, -1):
+        x = (sign * 9 * model.layer.weight.detach().sum(0)).expand(3, 4).contiguous()
+        with torch.no_grad():
+            pairs = zip(tree_leaves(result.module(x)), tree_leaves(model(x)), strict=True)
+            for value, expected in pairs:
+                torch.testing.assert_close(value, expected)
+
+
 class Counts(nn.Module):
     def __init__(self) -> None:
         super().__init__()

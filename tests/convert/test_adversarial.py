@@ -26,6 +26,7 @@ MASK = V > 0
 BYTES = torch.randint(0, 256, (1, 6, 6, 3), dtype=torch.uint8, generator=torch.manual_seed(0))
 FILTERS = numbers(4, 3, 3, 3)
 PLACES = torch.tensor([[0, 1], [2, 3], [4, 0]])
+EQUAL = torch.tensor([2, 0, 2])
 
 
 def result_of(model, inputs, level=30):
@@ -87,6 +88,12 @@ def part_of_a_line(x):
 def every_other(x):
     y = torch.zeros(3, 5)
     y[:, ::2] = x[:, ::2]
+    return y
+
+
+def columns_written(x, places):
+    y = x * 1
+    y[:, places] = x[:, :3]
     return y
 
 
@@ -169,6 +176,31 @@ ROWS = {
     "index_add": (lambda x: x.index_add(1, torch.tensor([0, 3]), x[:, :2], alpha=2.0), V),
     "index_copy": (lambda x: x.index_copy(0, torch.tensor([2, 0]), x[:2]), V),
     "index_fill": (lambda x: x.index_fill(1, torch.tensor([2, 0]), 3.0), V),
+    # places that are computed
+    "index_copy, computed": (lambda x, p: x.index_copy(1, p, x[:, :1]), V, torch.tensor([3])),
+    "index_copy, last of equals": (lambda x, p: x.index_copy(1, p, x[:, :3]), V, EQUAL),
+    "columns are written, computed": (columns_written, V, EQUAL - 3),
+    "a number is written, computed": (lambda x, p: x.index_fill(1, p, 2.5), V, EQUAL),
+    "index_add, computed": (lambda x, p: x.index_add(1, p, x[:, :3], alpha=0.5), V, EQUAL),
+    "index_put, added, computed": (
+        lambda x, p: x.index_put((p,), torch.ones(5), accumulate=True), V, torch.tensor([1, 1])
+    ),
+    "scatter, computed": (lambda x, i: x.scatter(1, i, x[:, 3:]), V, PLACES),
+    "scatter of one row": (lambda x, i: x.scatter(0, i, x[:1]), V, torch.tensor([[0, 1, 2, 1, 0]])),
+    "scatter of a number, computed": (lambda x, i: x.scatter(1, i, 1.5), V, PLACES),
+    "scatter_add, computed": (lambda x, i: (x * 1).scatter_add(1, i * 0, x[:, :2]), V, PLACES),
+    "integers are written": (
+        lambda a, p: a.index_copy(0, p, a[:1] * 2), WHOLE, torch.tensor([1])
+    ),
+    "truth is written": (lambda x, p: (x > 0).index_copy(0, p, x[:2] < 0), V, torch.tensor([1, 0])),
+    "cdist": (lambda x, y: (torch.cdist(x, y), torch.cdist(x, y, 1.0)), V, numbers(2, 5)),
+    "affine_grid": (
+        lambda m: (
+            F.affine_grid(m, [3, 1, 4, 5], align_corners=False),
+            F.affine_grid(m, [3, 1, 4, 1], align_corners=True),
+        ),
+        numbers(3, 2, 3),
+    ),
     "take": (lambda x: x.take(torch.tensor([0, 7, -1])), V),
     "differences": (lambda x: (x.diff(), x.diff(dim=0)), V),
     "diagonals": (lambda x: (x.diagonal(), x.diagonal(1), x.trace()), V),

@@ -1,18 +1,18 @@
 """Levels 6 and 7, which the emulator has where it is told to: a process of its own."""
 
 import subprocess
-import sys
 
 import pytest
 
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.nnapi.codes import FeatureLevel
+from tests import warm
 from tests.convert.cases import CASES
 
 
 @pytest.mark.slow
 def test_every_case_is_right_at_later_levels(nnapi_library):
-    command = [sys.executable, "-W", "ignore", "-m", "tests.convert.later_levels", nnapi_library]
+    command = [*warm.python(), "-W", "ignore", "-m", "tests.convert.later_levels", nnapi_library]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     *wrong, last = done.stdout.splitlines()
     assert wrong == []

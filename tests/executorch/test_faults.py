@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests import warm
 
 pytest.importorskip("executorch", reason="the extra executorch is not installed")
 
@@ -27,7 +28,7 @@ def pte(picture_plan, tmp_path_factory):
 def run(pte, model, caution, **variables):
     done = subprocess.run(
         [
-            *(sys.executable, str(SCRIPT), str(pte), str(model), "sim:gpu-phone"),
+            *(*warm.python(), str(SCRIPT), str(pte), str(model), "sim:gpu-phone"),
             json.dumps(caution),
         ],
         capture_output=True,

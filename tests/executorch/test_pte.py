@@ -51,6 +51,25 @@ def test_segments_fall_back_on_a_host_without_the_accelerator(
     assert document["log"].count("runs on the CPU") >= 1
 
 
+class Chosen(torch.nn.Module):
+    def forward(self, x: torch.Tensor, keep: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.where(keep, x, -x), (x > 0) & keep
+
+
+def test_truth_values_go_to_the_delegate_and_back(run_pte, tmp_path):
+    from nnapi_prof.executorch import lower
+
+    example = (torch.randn(2, 6), torch.tensor([True, False, True, True, False, True]))
+    torch.export.save(torch.export.export(Chosen(), example), tmp_path / "net.pt2")
+    model = nnapi_prof.load(tmp_path / "net.pt2")
+    costs = nnapi_prof.profile(model, device="sim:gpu-phone", runs=2, costs=tmp_path / "costs.db")
+    plan = nnapi_prof.partition(model, costs, pin={"*": "nnapi:nnapi-reference/fast"})
+    path = lower(plan).save(tmp_path / "net.pte")
+    document = run_pte(path, "--device", "sim:gpu-phone", "--against", str(tmp_path / "net.pt2"))
+    assert document["agrees"] and len(document["outputs"]) == 2
+    assert any("nnapi:nnapi-reference" in part["name"] for part in document["parts"])
+
+
 def test_weights_are_in_a_file_once(bundle):
     from nnapi_prof.executorch import lower
 

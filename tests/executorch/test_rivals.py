@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
 from click.testing import CliRunner
 
 import nnapi_prof
@@ -14,7 +15,7 @@ from nnapi_prof.errors import UsageError
 
 pytest.importorskip("executorch", reason="the extra executorch is not installed")
 
-from nnapi_prof.executorch import fastest
+from nnapi_prof.executorch import fastest, lower
 from nnapi_prof.executorch.rivals import made_on
 
 SLOW = "nnapi:nnapi-reference/fast"
@@ -90,3 +91,35 @@ def test_options_that_have_no_meaning(picture_plan, tmp_path, options, words):
     bundle = picture_plan.save(tmp_path / "pictures.nnprof")
     done = CliRunner().invoke(cli, ["convert", *options, str(bundle)])
     assert isinstance(done.exception, UsageError) and words in str(done.exception)
+
+
+class Sorted(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.sort(x * 2, -1)[0]
+
+
+def test_what_executorch_has_no_kernel_of_is_not_written(tmp_path):
+    """It would not load: of a simulated phone's bundle no file is run here."""
+    torch.export.save(torch.export.export(Sorted(), (torch.rand(2, 9),)), tmp_path / "net.pt2")
+    model = nnapi_prof.load(tmp_path / "net.pt2")
+    costs = nnapi_prof.profile(model, device="sim:gpu-phone", runs=2, costs=tmp_path / "costs.db")
+    plan = nnapi_prof.partition(model, costs, pin={"*": "cpu"})
+    with pytest.raises(UsageError, match=r"no kernel of aten::sort\.values, which dp of net"):
+        lower(plan)
+    choice = fastest(plan)  # a rule that has NNAPI sort
+    refused = {file.name: file.status for file in choice.files if not file.rounds_ns}
+    assert refused["plan"] is Status.REFUSED and choice.file.backends["NnapiBackend"] == 1
+
+
+class Nearby(torch.nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.ops.aten.nextafter(x, y)
+
+
+def test_what_executorch_cannot_lower_is_said_in_a_sentence(tmp_path):
+    example = (torch.rand(2, 9), torch.rand(2, 9))
+    torch.export.save(torch.export.export(Nearby(), example), tmp_path / "net.pt2")
+    model = nnapi_prof.load(tmp_path / "net.pt2")
+    costs = nnapi_prof.profile(model, device="sim:gpu-phone", runs=2, costs=tmp_path / "costs.db")
+    with pytest.raises(UsageError, match=r"ExecuTorch cannot lower dp of net: .*nextafter"):
+        lower(nnapi_prof.partition(model, costs))

@@ -22,7 +22,10 @@ specs = st.builds(
     st.lists(st.integers(1, 4096), min_size=1, max_size=6).map(tuple),
     st.sampled_from(DTYPES),
     st.sets(st.integers(0, 0)).map(tuple),
-)
+) | st.builds(frontend.InputSpec, st.just(()), st.sampled_from(DTYPES))
+
+
+ROW = frontend.InputSpec((1, 4))
 
 
 @given(specs)
@@ -66,6 +69,37 @@ def test_bad_specs(text: str, message: str):
     with pytest.raises(InputSpecError, match=re.escape(message)) as caught:
         frontend.parse_input_spec(text)
     assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (torch.ones(2, 3, dtype=torch.float64), "takes input as float64, which no device has"),
+        (torch.ones(2, 3, dtype=torch.bfloat16), "takes input as bfloat16, which no device has"),
+        (torch.ones(0, 3), "takes input as 0x3, which has a dimension of 0: every size must"),
+    ],
+)
+def test_an_export_takes_what_no_device_does(tmp_path: Path, value: Tensor, message: str):
+    """It is refused when it is loaded, not when the bundle that was made of it is run."""
+    path = tmp_path / "net.pt2"
+    torch.export.save(torch.export.export(nn.ReLU(), (value,)), path)
+    with pytest.raises(InputSpecError, match=message) as caught:
+        frontend.load(path)
+    assert caught.value.exit_code == 2
+
+
+def test_layers_in_halves_are_told(saved):
+    class Halves(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 2).half()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(x.half()).float()
+
+    (note,) = frontend.load(saved(Halves().eval(), torch.ones(1, 4)), [ROW]).notes
+    assert note.startswith("2 of 3 operations compute in float16, for which devices have few")
+    assert frontend.load(saved(nn.Linear(4, 2).eval(), torch.ones(1, 4)), [ROW]).notes == ()
 
 
 class TwoInputs(nn.Module):

@@ -6,9 +6,11 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 from nnapi_prof.execution.compare import compare, last_step, limit_notes, notes_on
 from nnapi_prof.execution.report import Evidence
+from nnapi_prof.graph.eager import as_array
 from nnapi_prof.graph.types import Quantisation, TensorType
 from nnapi_prof.graph.unit import Unit, UnitGraph
 
@@ -126,3 +128,13 @@ def test_the_last_step_is_the_coarsest_scale_before_an_output() -> None:
     )
     graph = UnitGraph(units, values, ("x",), ("y", "z", "a"))
     assert [last_step(graph, name) for name in graph.outputs] == [0.5, 0.0, 1.0]
+
+
+def test_both_parts_of_complex_numbers_and_bfloat16_are_compared() -> None:
+    theirs = torch.complex(torch.ones(2, 3), torch.ones(2, 3))
+    mine = torch.complex(torch.ones(2, 3), -torch.ones(2, 3))
+    (wrong,) = compare(["y"], [as_array(mine)], [as_array(theirs)])
+    (right,) = compare(["y"], [as_array(theirs)], [as_array(theirs)])
+    assert (wrong.ok, right.ok, right.shape) == (False, True, (2, 3))
+    half = torch.linspace(0, 1, 8).to(torch.bfloat16)
+    assert compare(["y"], [as_array(half)], [as_array(half)])[0].ok

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 MANY_RUNS = 200
 SIMULATED_RUNS = 30
+MOST_ROUNDS = 1000
 MOST_BESIDE_S = 60.0
 """Most seconds that both sides may be kept busy."""
 

@@ -245,9 +245,10 @@ class Outliner:
     def settle(self, walker: Walker, leaves: Sequence[Any], run: Callable[[], Any]) -> list[Any]:
         """The leaves of what the model returns, those of no certain shape as it has on the example,
         for which ``run`` runs the model."""
+        leaves = [one for leaf in leaves for one in self._unpacked(leaf)]
         late = [leaf for leaf in leaves if isinstance(leaf, DeferredValue)]
         if not late:
-            return self._checked(walker, list(leaves))
+            return self._checked(walker, leaves)
         with torch.no_grad():
             returned = pytree.tree_leaves(run())
         if len(returned) != len(leaves) or any(
@@ -265,6 +266,27 @@ class Outliner:
         ]
         emitted = iter(self.emit(walker, late, fakes))
         return [next(emitted) if isinstance(leaf, DeferredValue) else leaf for leaf in leaves]
+
+    def _unpacked(self, leaf: Any) -> list[Any]:
+        """The items of a tuple that depends on data, as where a branch returns; others as they
+        are."""
+        if not isinstance(leaf, DeferredValue) or leaf.index is None:
+            return [leaf]
+        kind = list(leaf.step.node.outputs())[leaf.index].type()
+        if kind.kind() != "TupleType":
+            return [leaf]
+        graph = torch._C.Graph()
+        argument = graph.addInput()
+        argument.setType(kind)
+        node = graph.create("prim::TupleUnpack", [argument], len(kind.elements()))
+        for output, item in zip(node.outputs(), kind.elements(), strict=True):
+            output.setType(item)
+        graph.insertNode(node)
+        where = leaf.step.where
+        step = DeferredNode(node, {argument.debugName(): leaf}, where, graph=graph)
+        self.steps.append(step)
+        items = [DeferredValue(step, index) for index in range(len(kind.elements()))]
+        return [one for item in items for one in self._unpacked(item)]
 
     def _checked(self, walker: Walker, leaves: list[Any]) -> list[Any]:
         """The leaves, one of them through a function that makes the checks that are left."""

@@ -254,6 +254,51 @@ def _average_over_channels(site: Site) -> fx.Node | None:
     return site.view(average, list(shape))
 
 
+def _affine_grid(site: Site) -> fx.Node | None:
+    """Where each pixel of an image comes from: its place, a constant, times the matrices.
+
+    Given:
+        %g [N, H, W, 2] = affine_grid_generator(%m [N, 2, 3], [N, C, H, W], False)
+    Result:
+        %g = reshape(permute(matmul(%m, %places [3, H * W]), [0, 2, 1]), [N, H, W, 2])
+    """
+    matrices, shape = site.input("theta"), list(site.type.shape)
+    if type_of(matrices).dtype != "float32":
+        return None
+    axes = []
+    for n in shape[1:-1]:
+        ends = torch.linspace(-1, 1, n) if n > 1 else torch.zeros(1)
+        axes.append(ends if site.args["align_corners"] else ends * (n - 1) / n)
+    grids = torch.meshgrid(*axes, indexing="ij")
+    places = torch.stack([*reversed(grids), torch.ones_like(grids[0])]).flatten(1)
+    product = site.call(aten.matmul.default, matrices, site.add_constant(places, "pixel_places"))
+    return site.reshape(site.call(aten.permute.default, product, [0, 2, 1]), shape)
+
+
+MAX_DIFFERENCES = 2**22
+"""Numbers that the differences of all pairs of points may be, at most."""
+
+
+def _distances(site: Site) -> fx.Node | None:
+    """Distances of all pairs of points, as norms of their differences.
+
+    Given:
+        %d [B, P, R] = cdist(%x [B, P, M], %y [B, R, M], 2.0)
+    Result:
+        %d = linalg_vector_norm(sub(%x [B, P, 1, M], %y [B, 1, R, M]), 2.0, [-1])
+    """
+    x, y = site.input("x1"), site.input("x2")
+    shape, other = type_of(x).shape, type_of(y).shape
+    if type_of(x).dtype != "float32" or site.type.n_elements * shape[-1] > MAX_DIFFERENCES:
+        return None
+    apart = site.call(
+        aten.sub.Tensor,
+        site.view(x, [*shape[:-1], 1, shape[-1]]),
+        site.view(y, [*other[:-2], 1, *other[-2:]]),
+    )
+    return site.call(aten.linalg_vector_norm.default, apart, float(site.args["p"]), [-1])
+
+
 def _listed(value: Any) -> list[int]:
     return [value] if isinstance(value, int) else list(value or [])
 
@@ -278,6 +323,8 @@ COMPOSITES: dict[torch._ops.OpOverload, Rule] = {
     aten.instance_norm.default: _instance_norm,
     aten.avg_pool3d.default: _average_over_channels,
     aten._transformer_encoder_layer_fwd.default: _encoder_layer,
+    aten.affine_grid_generator.default: _affine_grid,
+    aten.cdist.default: _distances,
 }
 """Operators of one value."""
 

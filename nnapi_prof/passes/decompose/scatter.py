@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, fx
 
 from nnapi_prof.graph.node import constant_value, is_constant, positive_dim, torch_dtype, type_of
+from nnapi_prof.passes.decompose.computed_places import COMPUTED_RULES
 from nnapi_prof.passes.rewrite import Rule, Site, apply_rules
 
 aten = torch.ops.aten
@@ -23,7 +24,7 @@ MAX_MATRIX = 2**22
 
 
 def decompose_scatter(graph: fx.Graph) -> int:
-    """Spells scatters with constant places by index_select, where and products.
+    """Spells scatters by index_select, where and products.
 
     Given:
         %s [5]    = slice_scatter(%x [5], %v [3], 0, 0, 5, 2)
@@ -36,9 +37,14 @@ def decompose_scatter(graph: fx.Graph) -> int:
         %a = add(%y, matmul([[1, 1], [0, 0], [0, 0]], %w))
         %h = _to_copy(eq(view(%n, [2, 1]), [0, 1, 2, 3]), dtype=torch.int64)
 
+    Given, with places that are computed:
+        %c [3, 5] = index_copy(%y [3, 5], 0, %p int64[1], %w [1, 5])
+    Result:
+        %c = where(eq(%p, [[0], [1], [2]]), %w, %y)
+
     Returns the nodes replaced.
     """
-    return apply_rules(graph, _RULES)
+    return apply_rules(graph, _RULES) + apply_rules(graph, COMPUTED_RULES)
 
 
 def _chosen(site: Site, source: fx.Node, values: fx.Node, dim: int, places: Tensor) -> fx.Node:
