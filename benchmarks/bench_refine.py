@@ -23,7 +23,7 @@ from pathlib import Path
 from subprocess import DEVNULL
 from typing import Any
 
-from nnapi_prof.api.plan_search import bundle_of
+from nnapi_prof.api.bundles import bundle_of
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient

@@ -58,7 +58,7 @@ _WHERE = {
     "profile": "api.profiling",
     "read_costs": "api.cost_tables",
     "read_plan": "api.plan",
-    "run": "api.result",
+    "run": "api.run",
 }
 """Public name -> the module that defines it. ``__init__.pyi`` has the same for type checkers and
 editors (here, imports under TYPE_CHECKING would run against the layers)."""

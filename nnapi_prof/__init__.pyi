@@ -27,7 +27,7 @@ from nnapi_prof.api.plan import read_plan as read_plan
 from nnapi_prof.api.planning import partition as partition
 from nnapi_prof.api.profiling import profile as profile
 from nnapi_prof.api.result import Result as Result
-from nnapi_prof.api.result import run as run
+from nnapi_prof.api.run import run as run
 from nnapi_prof.api.throughput import Throughput as Throughput
 from nnapi_prof.errors import NnapiProfError as NnapiProfError
 from nnapi_prof.graph.plan import Target as Target

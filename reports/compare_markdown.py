@@ -13,13 +13,14 @@ from nnapi_prof.costs.diff import Difference as LatencyDifference
 from nnapi_prof.device.protocol.description import description_parts
 from nnapi_prof.graph.plan import Rule
 from nnapi_prof.reports.compare_changes import THRESHOLD, by_target
-from nnapi_prof.reports.compare_sides import NOISE, Latency, Ratio, Rival, Side
+from nnapi_prof.reports.compare_sides import Latency, Ratio, Rival, Side
 from nnapi_prof.reports.compare_summary import Compared, compared, interval_words
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.frames import NS_PER_MS
 from nnapi_prof.reports.markdown import table, text
 from nnapi_prof.reports.words import (
     DASH,
+    NOISE,
     count,
     format_change,
     format_ms,
@@ -100,8 +101,8 @@ def _measured(side: Side) -> Cell:
         return Cell("not run")
     if ran.error is not None:
         return Cell("failed", ran.error, "bad")
-    low, high = ((x or 0.0) / NS_PER_MS for x in (latency.low_ns, latency.high_ns))
-    runs = count(len(latency.samples_ns), "run")
+    low, high = ((x or 0.0) / NS_PER_MS for x in (latency.p10_ns, latency.p90_ns))
+    runs = count(latency.n_samples, "run")
     return Cell(
         _ms(latency), f"10th to 90th percentile {format_ms(low)} to {format_ms(high)}, {runs}"
     )
@@ -121,11 +122,11 @@ def _rival(rival: Rival | None) -> Cell:
         return Cell(DASH)
     how = "measured" if rival.measured else "predicted"
     soft = f"{plan_words(rival.plan)}, {how}"
-    if abs(rival.factor - 1) < NOISE:
+    if abs(rival.speedup - 1) < NOISE:
         return Cell("as fast", soft)
-    if rival.factor > 1:
-        return Cell(f"{rival.factor:.2f} × as fast", soft)
-    return Cell(f"{1 / rival.factor:.2f} × slower", soft, "bad")
+    if rival.speedup > 1:
+        return Cell(f"{rival.speedup:.2f} × as fast", soft)
+    return Cell(f"{1 / rival.speedup:.2f} × slower", soft, "bad")
 
 
 def _segments(side: Side) -> Cell:

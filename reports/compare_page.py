@@ -23,7 +23,7 @@ from nnapi_prof.reports.compare_markdown import change_cells, headline_rows, uni
 from nnapi_prof.reports.compare_sides import Column, Side
 from nnapi_prof.reports.compare_summary import Compared, compared
 from nnapi_prof.reports.data import ReportData
-from nnapi_prof.reports.drawings import Drawn
+from nnapi_prof.reports.drawings import ToDraw, draw
 from nnapi_prof.reports.frames import NS_PER_MS, all_targets
 from nnapi_prof.reports.html import template
 from nnapi_prof.reports.style import (
@@ -37,7 +37,6 @@ from nnapi_prof.reports.style import (
     colours,
     new_figure,
     title,
-    to_svg,
 )
 from nnapi_prof.reports.words import format_ms, place_words, target_words, targets_words
 
@@ -100,7 +99,7 @@ def _latency(side: Side, rule: Rule | None) -> tuple[float | None, bool]:
     if rival is None:
         return None, False
     base = side.measured.ns if rival.measured else side.data.plan.predicted_ns
-    return (base or 0.0) * rival.factor, rival.measured
+    return (base or 0.0) * rival.speedup, rival.measured
 
 
 @mpl.rc_context(STYLE)
@@ -276,17 +275,17 @@ def context(comparison: Compared) -> dict[str, Any]:
         ],
         "notes": [(side, side.data.all_notes) for side in comparison.sides if side.data.all_notes],
         "colour": palette,
-        "figure": dict(_figures(comparison, palette)),
+        "figure": draw(_figures(comparison, palette)),
         "threshold": f"{100 * THRESHOLD:.0f} %",
         "confidence": f"{100 * CONFIDENCE:.0f} %",
         "units_words": units_words,
     }
 
 
-def _figures(comparison: Compared, palette: dict[str, str]) -> Iterator[tuple[str, Drawn]]:
+def _figures(comparison: Compared, palette: dict[str, str]) -> Iterator[ToDraw]:
     """Name -> figure; one with nothing to show is absent."""
     sides = comparison.sides
-    yield _draw(
+    yield (
         "bars",
         "End-to-end latency of each side",
         "Horizontal bars in groups: the plan, the best single target, all on the CPU; in each a bar"
@@ -294,7 +293,7 @@ def _figures(comparison: Compared, palette: dict[str, str]) -> Iterator[tuple[st
         lambda width: latency_bars(sides, width),
     )
     moved = {at for move in comparison.moves for at in move.columns}
-    yield _draw(
+    yield (
         "strips",
         "Where each plan runs each unit",
         f"A strip for each side over {len(comparison.columns)} units in order, coloured by "
@@ -305,7 +304,7 @@ def _figures(comparison: Compared, palette: dict[str, str]) -> Iterator[tuple[st
     for side, latencies in zip(comparison.others, comparison.latencies, strict=True):
         rows = by_target(latencies)
         if rows:
-            yield _draw(
+            yield (
                 f"ratios-{side.letter}",
                 f"Latencies of units and regions, {side.letter} by {sides[0].letter}",
                 "Dots in a row for each target, filled where the latency changed beyond noise."
@@ -320,14 +319,6 @@ def _dots(
     latencies: Comparison, palette: Mapping[str, str], first: Side, other: Side
 ) -> Callable[[float], Figure]:
     return lambda width: ratio_dots(latencies, palette, first, other, width)
-
-
-def _draw(name: str, title: str, text: str, figure: Callable[[float], Figure]) -> tuple[str, Drawn]:
-    wide, narrow = (
-        to_svg(figure(width), f"{name}-{size}", title, text)
-        for size, width in (("wide", WIDE), ("narrow", NARROW))
-    )
-    return name, Drawn(wide, narrow)
 
 
 def _side_sentence(side: Side) -> str:

@@ -19,6 +19,7 @@ from nnapi_prof.device.protocol.description import description_parts
 from nnapi_prof.graph.plan import Engine, Plan, Rule, baseline_of
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.reports.data import ReportData
+from nnapi_prof.reports.words import NOISE
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,20 +85,20 @@ def _joined(
 # ---- a side in numbers ---------------------------------------------------------------------------
 
 
-NOISE = 0.02
-"""A ratio nearer to 1 than this is the noise between two runs, whatever its interval."""
-
-
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Of a whole plan. ``low_ns`` and ``high_ns`` are the 10th and 90th percentile of its runs."""
+    """Of a whole plan. ``p10_ns`` and ``p90_ns`` are the 10th and 90th percentile of its runs."""
 
     ns: float | None
     simulated: bool
     estimated: bool = False
-    low_ns: float | None = None
-    high_ns: float | None = None
+    p10_ns: float | None = None
+    p90_ns: float | None = None
     samples_ns: tuple[int, ...] = ()
+
+    @property
+    def n_samples(self) -> int:
+        return len(self.samples_ns)
 
     @property
     def label(self) -> str:
@@ -111,7 +112,7 @@ class Rival:
     """The plan against a baseline; above 1 the plan is faster. Both measured, or both predicted."""
 
     plan: str
-    factor: float
+    speedup: float
     measured: bool
 
 
@@ -206,7 +207,7 @@ class Side:
     def fastest(self) -> Rival | None:
         """The plan against the baseline that is hardest to beat."""
         every = (self._rival(plan) for plan in self.data.baselines)
-        return min(filter(None, every), key=lambda rival: rival.factor, default=None)
+        return min(filter(None, every), key=lambda rival: rival.speedup, default=None)
 
     def _rival(self, rival: Plan) -> Rival | None:
         own = self.measured.ns

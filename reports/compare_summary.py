@@ -1,43 +1,24 @@
-"""A comparison as data: the sides, and everything that differs, with a sentence for each change.
-
-It is the content of the document ``nnapi-prof/compare`` as well (its schema stands in
-:mod:`nnapi_prof.documents.report`), in ns, null where unknown.
-"""
+"""A comparison as data: the sides, and everything that differs, with a sentence for each change."""
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from nnapi_prof.costs.diff import CONFIDENCE, Comparison, Verdict
-from nnapi_prof.costs.diff import Difference as LatencyDifference
 from nnapi_prof.errors import UsageError, spelled
-from nnapi_prof.graph.plan import Rule
 from nnapi_prof.reports.compare_changes import (
-    THRESHOLD,
     Difference,
     Move,
     Refusal,
-    by_target,
     conditions,
     descriptions,
     latencies,
     moves,
     refusals,
 )
-from nnapi_prof.reports.compare_sides import (
-    Column,
-    Latency,
-    Ratio,
-    Rival,
-    Side,
-    match_units,
-    ratio_of,
-)
+from nnapi_prof.reports.compare_sides import Column, Ratio, Side, match_units, ratio_of
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.words import count
 
@@ -246,137 +227,3 @@ def _some(names: Sequence[str], most: int = 4) -> str:
     """The first few, and how many more there are."""
     rest = len(names) - most
     return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
-
-
-# ---- the document --------------------------------------------------------------------------------
-
-
-def content(sides: Sequence[tuple[str, ReportData]]) -> dict[str, Any]:
-    """What a comparison shows, as JSON. Raises UsageError as :func:`compared` does."""
-    comparison = compared(sides)
-    return {
-        "confidence": CONFIDENCE,
-        "threshold": THRESHOLD,
-        "simulated": comparison.simulated,
-        "sides": [_side(comparison, side) for side in comparison.sides],
-        "changed": [sentence.text for sentence in comparison.sentences],
-        "ratios": [
-            _ratio(side, ratio)
-            for side, ratio in zip(comparison.others, comparison.ratios, strict=True)
-        ],
-        "placement": {
-            "units_in_common": len(comparison.matched),
-            "units_elsewhere": comparison.n_moved,
-            "moves": [_move(move) for move in comparison.moves],
-        },
-        "latencies": [
-            _latencies(side, each)
-            for side, each in zip(comparison.others, comparison.latencies, strict=True)
-        ],
-        "refusals": [_fields(each) for each in comparison.refusals],
-        "conditions": [_fields(each) for each in comparison.conditions],
-        "device_facts": [_fields(each) for each in comparison.descriptions],
-    }
-
-
-def _side(comparison: Compared, side: Side) -> dict[str, Any]:
-    data, run = side.data, side.data.run
-    return {
-        "letter": side.letter,
-        "name": side.name,
-        "model": data.model,
-        "device": data.device_name,
-        "units": len(data.graph.units),
-        "only_here": list(comparison.only(side)),
-        "segments": len(data.plan.segments),
-        "targets": sorted({segment.target.key for segment in data.plan.segments}),
-        "measured": _latency(side.measured),
-        "predicted": _latency(side.predicted),
-        "relative_error": side.error,
-        "first_ns": side.first_ns,
-        "compile_ns": side.compile_ns,
-        "against_fastest": _rival(side.fastest),
-        "against_best_single": _rival(side.against(Rule.BEST_SINGLE)),
-        "against_cpu": _rival(side.against(Rule.ALL_CPU)),
-        "outputs": side.outputs,
-        "largest_relative_difference": _finite(side.worst_difference),
-        "run_at": run.created_at if run else None,
-        "error": data.run_of_plan.error if data.run_of_plan else None,
-    }
-
-
-def _finite(number: float | None) -> float | None:
-    """JSON has neither infinity nor NaN."""
-    return number if number is not None and math.isfinite(number) else None
-
-
-def _latency(latency: Latency) -> dict[str, Any]:
-    return {
-        "ns": latency.ns,
-        "p10_ns": latency.low_ns,
-        "p90_ns": latency.high_ns,
-        "n_samples": len(latency.samples_ns),
-        "simulated": latency.simulated,
-        "estimated": latency.estimated,
-    }
-
-
-def _rival(rival: Rival | None) -> dict[str, Any] | None:
-    if rival is None:
-        return None
-    return {"plan": rival.plan, "speedup": rival.factor, "measured": rival.measured}
-
-
-def _ratio(side: Side, ratio: Ratio | None) -> dict[str, Any]:
-    return {
-        "side": side.letter,
-        "ratio": ratio and ratio.value,
-        "low": ratio and ratio.low,
-        "high": ratio and ratio.high,
-        "measured": bool(ratio and ratio.measured),
-        "verdict": ratio.verdict if ratio else "no latency on both sides",
-    }
-
-
-def _move(move: Move) -> dict[str, Any]:
-    return {
-        "label": move.label,
-        "units": [list(units) for units in move.units],
-        "targets": [stay.target for stay in move.stays],
-        "causes": [stay.cause for stay in move.stays],
-    }
-
-
-def _latencies(side: Side, comparison: Comparison) -> dict[str, Any]:
-    return {
-        "side": side.letter,
-        "median_ratio": comparison.median_ratio,
-        "compared": len(comparison.differences),
-        "not_measured_again": comparison.same_row,
-        "only_first": comparison.only_first,
-        "only_here": comparison.only_second,
-        "by_target": [dataclasses.asdict(each) for each in by_target(comparison)],
-        "changed": [_changed(each) for each in comparison.changed],
-    }
-
-
-def _changed(each: LatencyDifference) -> dict[str, Any]:
-    one, two = each.first, each.second
-    return {
-        "signature": one.signature,
-        "label": one.label,
-        "kind": one.kind.value,
-        "target": one.target.key,
-        "verdict": each.verdict.value,
-        "ratio": each.ratio,
-        "low": each.low,
-        "high": each.high,
-        "first_ns": one.summary.median_ns if one.usable else None,
-        "second_ns": two.summary.median_ns if two.usable else None,
-        "simulated": one.simulated or two.simulated,
-    }
-
-
-def _fields(each: Refusal | Difference) -> dict[str, Any]:
-    fields = dataclasses.asdict(each).items()
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in fields}

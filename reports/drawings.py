@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +17,16 @@ from nnapi_prof.partition import make_problem, plan_problem
 from nnapi_prof.reports import figures, figures_plan, figures_run, frames
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.device_frames import LIMITS, Readings
-from nnapi_prof.reports.headline import NOISE
 from nnapi_prof.reports.parts import parts_frame
 from nnapi_prof.reports.style import NARROW, WIDE, title, to_svg
-from nnapi_prof.reports.words import count, format_ms, format_percent, plan_words, target_words
+from nnapi_prof.reports.words import (
+    NOISE,
+    count,
+    format_ms,
+    format_percent,
+    plan_words,
+    target_words,
+)
 
 MOST_SAID = 12
 """Of more bars than this a description tells the first; the table below tells all."""
@@ -48,9 +54,12 @@ class Tables:
     chosen: Mapping[int, str]
 
 
-def draw_all(data: ReportData, tables: Tables, palette: Mapping[str, str]) -> dict[str, Drawn]:
-    """Name -> figure; one with nothing to show is absent."""
-    label = f" {data.what_is_simulated} are simulated." if data.simulated else ""
+ToDraw = tuple[str, str, str, Callable[[float], Figure]]
+"""Name, title, description, and the figure of a width."""
+
+
+def draw(figures: Iterable[ToDraw], label: str = "") -> dict[str, Drawn]:
+    """Name -> figure; every description ends with ``label``."""
     return {
         name: Drawn(
             *(
@@ -58,12 +67,14 @@ def draw_all(data: ReportData, tables: Tables, palette: Mapping[str, str]) -> di
                 for size, width in (("wide", WIDE), ("narrow", NARROW))
             )
         )
-        for name, heading, text, figure in _figures(data, tables, palette)
+        for name, heading, text, figure in figures
     }
 
 
-ToDraw = tuple[str, str, str, Callable[[float], Figure]]
-"""Name, title, description, and the figure of a width."""
+def draw_all(data: ReportData, tables: Tables, palette: Mapping[str, str]) -> dict[str, Drawn]:
+    """The figures of a report; one with nothing to show is absent."""
+    label = f" {data.what_is_simulated} are simulated." if data.simulated else ""
+    return draw(_figures(data, tables, palette), label)
 
 
 def _figures(data: ReportData, tables: Tables, palette: Mapping[str, str]) -> Iterator[ToDraw]:

@@ -270,7 +270,7 @@ def _place(costs: CostModel, unit: int, name: str, targets: list[Target]) -> Pla
     preferences: dict[str, list[str]] = {}
     timed = False
     for target in targets:
-        cost = marginal(costs, costs.graph, unit, target)
+        cost = marginal(costs, unit, target)
         reason = costs.refusals.get((unit, target))
         if reason is not None:
             text = reason

@@ -13,8 +13,7 @@ from typing import Any
 import pandas as pd
 
 from nnapi_prof.reports.data import Environment
-from nnapi_prof.reports.tables import READ, README
-from nnapi_prof.reports.words import TEMPLATES
+from nnapi_prof.reports.tables import columns_of, write_csv
 
 WORTH = 1.02
 """A plan that is less than so many times as fast as the CPU alone is as fast: noise."""
@@ -183,11 +182,7 @@ class FleetReport:
 
 # ---- as tables -----------------------------------------------------------------------------------
 
-COLUMNS = dict(
-    line.split(": ", 1)
-    for line in TEMPLATES.joinpath("fleet_columns.txt").read_text(encoding="utf-8").splitlines()
-)
-"""Column -> meaning, with its unit."""
+COLUMNS = columns_of("fleet_columns.txt")
 
 
 def _frame(rows: Iterable[Any], row: type, *computed: str) -> pd.DataFrame:
@@ -228,28 +223,13 @@ TABLES: dict[str, tuple[str, Callable[[FleetReport], pd.DataFrame]]] = {
 
 
 def write_tables(folder: Path, data: FleetReport) -> list[Path]:
-    """A CSV file for each table, and a README that explains every column; gives their paths. Files
-    of these names are replaced. Raises OSError where it cannot."""
-    folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    explained = [
-        f"Tables of a report of nnapi-prof: {', '.join(data.models)} on {len(data.phones)} phones.",
-        "",
-        "UTF-8, comma-separated, one line of names; an empty cell is unknown or none.",
-        f"Numbers read back as they were written with\n  {READ}",
-    ]
+    """:func:`nnapi_prof.reports.tables.write_csv` with all tables of the report."""
+    remarks = []
     if data.simulated:
-        explained.append("Rows marked simulated rest on simulated phones, not on hardware.")
-    for name, (about, rows) in TABLES.items():
-        frame = rows(data)
-        path = folder / f"{name}.csv"
-        frame.to_csv(path, index=False, lineterminator="\r\n", encoding="utf-8")
-        written.append(path)
-        explained += ["", f"{path.name}: {about}"]
-        explained += [f"  {column}: {COLUMNS[column]}" for column in frame.columns]
-    readme = folder / README
-    readme.write_text("\n".join(explained) + "\n", encoding="utf-8")
-    return [*written, readme]
+        remarks.append("Rows marked simulated rest on simulated phones, not on hardware.")
+    filled = ((name, about, rows(data)) for name, (about, rows) in TABLES.items())
+    of = f"{', '.join(data.models)} on {len(data.phones)} phones"
+    return write_csv(folder, of, remarks, filled, COLUMNS)
 
 
 def median_ratio(ratios: Sequence[float]) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,36 +14,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from nnapi_prof.graph.plan import CPU, Target
-from nnapi_prof.reports.drawings import Drawn
+from nnapi_prof.reports.drawings import ToDraw, draw
 from nnapi_prof.reports.figures import clip_to, row_label
 from nnapi_prof.reports.files import check_fleet_format, write_folder, write_whole
-from nnapi_prof.reports.fleet_data import (
-    Choice,
-    Day,
-    FleetReport,
-    ModelOnPhone,
-    write_tables,
-)
+from nnapi_prof.reports.fleet_data import Choice, Day, FleetReport, ModelOnPhone, write_tables
 from nnapi_prof.reports.headline import Card
 from nnapi_prof.reports.html import template
-from nnapi_prof.reports.style import (
-    FAINT,
-    INK,
-    NARROW,
-    STYLE,
-    WIDE,
-    canvas,
-    colours,
-    label_axes,
-    title,
-    to_svg,
-)
-from nnapi_prof.reports.words import (
-    count,
-    format_change,
-    format_percent,
-    ms_unit,
-)
+from nnapi_prof.reports.style import FAINT, INK, STYLE, WIDE, canvas, colours, label_axes, title
+from nnapi_prof.reports.words import count, format_change, format_percent, ms_unit
 
 MOST_NAMED = 8
 """Phones of a group that stand in its row; the others are counted."""
@@ -83,6 +61,7 @@ def context(data: FleetReport) -> dict[str, Any]:
     failing = {each.phone for each in data.faults}
     dates = sorted({day.date for day in data.days})
     histories = [day for day in data.days if _is_history(day, data.days)]
+    label = " Latencies are simulated." if data.simulated else ""
     return {
         "data": data,
         "unit": ms_unit(data.simulated),
@@ -90,7 +69,7 @@ def context(data: FleetReport) -> dict[str, Any]:
         "cards": _cards(data),
         "cell": data.all_cells,
         "colour": palette,
-        "figure": _draw(data, palette),
+        "figure": draw(_figures(data, palette), label),
         "choices": {m: [c for c in data.choices if c.model == m] for m in data.models},
         "most_named": MOST_NAMED,
         "slow": data.slow[:MOST_ROWS],
@@ -181,22 +160,7 @@ def _of_all(data: FleetReport, k: int) -> Choice:
 # ---- figures -------------------------------------------------------------------------------------
 
 
-def _draw(data: FleetReport, palette: Mapping[str, str]) -> dict[str, Drawn]:
-    label = " Latencies are simulated." if data.simulated else ""
-    return {
-        name: Drawn(
-            *(
-                to_svg(figure(width), f"{name}-{size}", heading, text + label)
-                for size, width in (("wide", WIDE), ("narrow", NARROW))
-            )
-        )
-        for name, heading, text, figure in _figures(data, palette)
-    }
-
-
-def _figures(
-    data: FleetReport, palette: Mapping[str, str]
-) -> Iterator[tuple[str, str, str, Callable[[float], Figure]]]:
+def _figures(data: FleetReport, palette: Mapping[str, str]) -> Iterator[ToDraw]:
     yield (
         "worth",
         "What NNAPI is worth on each phone",

@@ -121,7 +121,7 @@ def unit_frame(costs: CostModel, targets: Sequence[Target] | None = None) -> pd.
     rows = []
     for unit in costs.graph.units:
         for target in all_targets(costs) if targets is None else targets:
-            cost = marginal(costs, costs.graph, unit.index, target)
+            cost = marginal(costs, unit.index, target)
             alone = costs.whole((unit.index,), target)
             usable = alone is not None and alone.usable
             reason = costs.refusals.get((unit.index, target))

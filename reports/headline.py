@@ -14,6 +14,7 @@ from nnapi_prof.graph.plan import Engine, Plan, Rule, Segment, Target, baseline_
 from nnapi_prof.partition import is_optimum
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.words import (
+    NOISE,
     count,
     format_difference,
     format_ms,
@@ -26,8 +27,6 @@ from nnapi_prof.reports.words import (
     target_words,
 )
 
-NOISE = 0.02
-"""Relative difference within which two latencies count as equal."""
 MOST_NAMED = 4
 """Operations in the first sentence."""
 CLOSE = 0.05

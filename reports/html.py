@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Mapping
@@ -210,6 +211,7 @@ def render(data: ReportData) -> str:
     return template("report.html").render(**context(data))
 
 
+@functools.cache
 def template(name: str) -> Template:
     """A template of ours, with the filters and colours that pages share; all is escaped."""
     environment = new_environment()

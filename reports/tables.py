@@ -7,7 +7,7 @@ a column beside them that says whether they are ``simulated``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,11 +20,15 @@ from nnapi_prof.reports.device_frames import history_frame, preference_frame
 from nnapi_prof.reports.facts import transfer_frame
 from nnapi_prof.reports.words import TEMPLATES
 
-COLUMNS = dict(
-    line.split(": ", 1)
-    for line in TEMPLATES.joinpath("columns.txt").read_text(encoding="utf-8").splitlines()
-)
-"""Column -> meaning, with its unit; a name means the same in every table."""
+
+def columns_of(file: str) -> dict[str, str]:
+    """Column -> meaning, with its unit, of one of our files; a name means the same in every table
+    of a folder."""
+    lines = TEMPLATES.joinpath(file).read_text(encoding="utf-8").splitlines()
+    return dict(line.split(": ", 1) for line in lines)
+
+
+COLUMNS = columns_of("columns.txt")
 README = "README.txt"
 READ = 'pandas.read_csv(path, keep_default_na=False, na_values=[""])'
 """The call that gives back what was written: ``NA`` may be an operation's name."""
@@ -39,35 +43,48 @@ class Table(NamedTuple):
 
 
 def write(folder: Path, data: ReportData) -> list[Path]:
-    """Writes every table and the README into ``folder``, which is made where there is none; files
-    of these names are replaced. Gives their paths. Raises OSError where it cannot."""
-    folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    explained = [f"Tables of a report of nnapi-prof: {data.model} on {data.device_name}.", ""]
-    explained += _preface(data)
-    for table in TABLES:
-        frame = table.frame(data).map(_cell)
-        path = folder / f"{table.name}.csv"
-        # RFC 4180's line ends: a lone carriage return in a cell is quoted only then.
-        frame.to_csv(path, index=False, lineterminator="\r\n", encoding="utf-8")
-        written.append(path)
-        explained += ["", f"{path.name}: {table.about}"]
-        explained += [f"  {name}: {COLUMNS[name]}" for name in frame.columns]
-    readme = folder / README
-    readme.write_text("\n".join(explained) + "\n", encoding="utf-8")
-    return [*written, readme]
-
-
-def _preface(data: ReportData) -> list[str]:
-    lines = ["UTF-8, comma-separated, one line of names; an empty cell is unknown or none."]
-    lines += ["Numbers read back as they were written with", f"  {READ}"]
+    """:func:`write_csv` with all tables of a report."""
+    remarks = []
     if data.simulated:
-        lines.append(
+        remarks.append(
             f"{data.what_is_simulated} come from the description of a simulated phone, not from"
             " hardware."
         )
-    lines += [remarks for remarks in (data.ran_elsewhere, data.what_is_estimated) if remarks]
-    return lines
+    remarks += filter(None, (data.ran_elsewhere, data.what_is_estimated))
+    filled = ((each.name, each.about, each.frame(data).map(_cell)) for each in TABLES)
+    return write_csv(folder, f"{data.model} on {data.device_name}", remarks, filled, COLUMNS)
+
+
+def write_csv(
+    folder: Path,
+    of: str,
+    remarks: Iterable[str],
+    tables: Iterable[tuple[str, str, pd.DataFrame]],
+    columns: Mapping[str, str],
+) -> list[Path]:
+    """Writes tables, each with its name and a sentence, and a README that explains every column
+    into ``folder``, which is made where there is none; files of these names are replaced. Gives
+    their paths. Raises OSError where it cannot."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    explained = [
+        f"Tables of a report of nnapi-prof: {of}.",
+        "",
+        "UTF-8, comma-separated, one line of names; an empty cell is unknown or none.",
+        "Numbers read back as they were written with",
+        f"  {READ}",
+        *remarks,
+    ]
+    for name, about, frame in tables:
+        path = folder / f"{name}.csv"
+        # RFC 4180's line ends: a lone carriage return in a cell is quoted only then.
+        frame.to_csv(path, index=False, lineterminator="\r\n", encoding="utf-8")
+        written.append(path)
+        explained += ["", f"{path.name}: {about}"]
+        explained += [f"  {column}: {columns[column]}" for column in frame.columns]
+    readme = folder / README
+    readme.write_text("\n".join(explained) + "\n", encoding="utf-8")
+    return [*written, readme]
 
 
 def _cell(value: object) -> object:
@@ -82,7 +99,7 @@ def _plans(data: ReportData) -> pd.DataFrame:
     measured = data.run.simulated if data.run else None
     return frame.assign(
         predicted_simulated=[plan.simulated for plan in data.plans],
-        predicted_estimated=[any(s.estimated for s in plan.segments) for plan in data.plans],
+        predicted_estimated=[plan.estimated for plan in data.plans],
         measured_simulated=pd.Series([measured] * len(frame), dtype=object),
     )
 

@@ -21,6 +21,8 @@ TEMPLATES = Path(__file__).parent / "templates"
 DASH = "–"
 """Stands where a number is unknown."""
 SHIP = "What to type next, where this report was asked for, to have the plan in an app."
+NOISE = 0.02
+"""Relative difference within which two latencies count as equal."""
 LEAST_NS = 1e3
 """Of what is shown: the last digit of milliseconds."""
 
@@ -37,6 +39,16 @@ def format_ms(ms: float | None) -> str:
     if abs(ms) >= 100:
         return f"{ms:.0f}"
     return f"{ms:.1f}" if abs(ms) >= 10 else (f"{ms:.2f}" if abs(ms) >= 1 else f"{ms:.3f}")
+
+
+def ms(nanoseconds: float | None) -> str:
+    """``12.345``: ns as milliseconds to the microsecond, for a terminal or a notebook; a dash where
+    there are none, and never ``0.000``."""
+    if nanoseconds is None:
+        return DASH
+    if nanoseconds == 0:
+        return "0"
+    return "<0.001" if 0 < nanoseconds < 500 else f"{nanoseconds / 1e6:.3f}"
 
 
 def marginal_words(cost: Marginal | None, ms: Callable[[float], str]) -> str:

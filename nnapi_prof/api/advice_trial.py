@@ -170,7 +170,7 @@ class Trial:
                 return verified
 
     def _run(self, planned: Planned, runs: int) -> _Ran:
-        from nnapi_prof.api.result import run
+        from nnapi_prof.api.run import run
 
         result = run(planned, self._client, baselines=False, runs=runs, listener=SILENT)
         own = result.run.runs[0]

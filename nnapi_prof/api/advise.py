@@ -19,6 +19,7 @@ from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.description import describe, device_fingerprint
 from nnapi_prof.errors import UsageError
+from nnapi_prof.execution.options import LEAST_SECONDS, MOST_SECONDS
 from nnapi_prof.execution.profile.jobs import NEWEST_LEVEL, device_targets
 from nnapi_prof.graph.advice import Advice
 from nnapi_prof.graph.plan import Engine, Plan, Target
@@ -129,7 +130,7 @@ def advise(
     DeviceError where the device fails.
     """
     arguments.number("tries", tries, 0, MOST_TRIES)
-    arguments.number("seconds", seconds, arguments.LEAST_SECONDS, arguments.MOST_SECONDS)
+    arguments.number("seconds", seconds, LEAST_SECONDS, MOST_SECONDS)
     listener = listener or to_log(progress)
     planned = plan if isinstance(plan, Planned) else read_plan(plan)
     basis = _basis(planned, costs)
@@ -170,9 +171,9 @@ def _check_device(planned: Planned, client: AgentClient) -> None:
 
 
 def _rank(advice: Advice) -> float:
-    """What was measured counts, where it was."""
+    """What was measured counts, where it was; of what no rewrite is known, nothing was."""
     verified = advice.verified
-    if verified is None:
+    if verified is None or advice.rewrite is None:
         return -advice.saves_ns
     return 0.0 if verified.failure else -verified.saves_ns
 

@@ -13,28 +13,24 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from nnapi_prof.api.examples import SIZES, exported_module, find_examples, leaves_of, runner
-from nnapi_prof.api.model import load
+from nnapi_prof.api.model import load_for_stock
 from nnapi_prof.bundle.flexible import flexible_stock_module
 from nnapi_prof.bundle.mixed import mixed_module
-from nnapi_prof.bundle.parts import largest_parts
+from nnapi_prof.bundle.parts import Parts, largest_parts
 from nnapi_prof.bundle.torchscript import stock_module, why_uncarried
-from nnapi_prof.convert.dynamic_shapes import flexible_region
+from nnapi_prof.convert.dynamic_shapes import Template, flexible_region
 from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.region import Region
-from nnapi_prof.errors import (
-    InputSpecError,
-    KeepsState,
-    NnapiProfError,
-    UnsupportedOp,
-)
+from nnapi_prof.errors import InputSpecError, KeepsState, NnapiProfError, UnsupportedOp
 from nnapi_prof.frontend import prepare
 from nnapi_prof.frontend.flexible import FlexibleModel
 from nnapi_prof.frontend.loader import ModelKind, eval_mode, model_kind, read_exported, read_nested
-from nnapi_prof.frontend.structure import flat_inputs, structure_of
+from nnapi_prof.frontend.structure import Structure, flat_inputs, structure_of
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.eager import constant_outputs
 from nnapi_prof.graph.plan import Preference
+from nnapi_prof.graph.program import Program
 from nnapi_prof.nnapi.codes import FeatureLevel
 
 LOGGER = logging.getLogger(__name__)
@@ -83,7 +79,7 @@ def convert_model(
             return _converted(model, inputs, options)
         except KeepsState as kept:
             LOGGER.debug("%s", kept)
-    of_tensors = load(model, inputs)
+    of_tensors = load_for_stock(model, inputs)
     return _converted(of_tensors.path, of_tensors.inputs, options)
 
 
@@ -125,11 +121,10 @@ def _converted(
                 f"{name} computes nothing: its outputs are constants or its inputs as they are, "
                 "and NNAPI has nothing to run"
             )
-        structure = structure_of(loaded, examples, name)
-        rest = (constant_outputs(program), chosen, relaxed, structure)
+        rest = (chosen, relaxed, structure_of(loaded, examples, name))
         if is_open:
             template = flexible_region(FlexibleModel(flat, specs, name, last), level)
-            return flexible_stock_module(program.units, template, *rest)
+            return module_of(program, template, *rest)
         region: Region | None = None
         try:
             every = tuple(range(len(program.units.units)))
@@ -138,13 +133,30 @@ def _converted(
             if whole:
                 raise
         if region is not None and (whole or not why_uncarried(region)):
-            return stock_module(program.units, to_float16(region) if float16 else region, *rest)
+            return module_of(program, to_float16(region) if float16 else region, *rest)
         parts = largest_parts(program, level, chosen)
         if not parts.regions:
             reasons = "; ".join(dict.fromkeys(parts.cpu_reasons.values()))
             raise NnapiProfError(f"NNAPI can run nothing of {name} in stock PyTorch: {reasons}")
-        parts = parts.in_float16() if float16 else parts
-        return mixed_module(program, parts, rest[0], relaxed, structure)
+        return module_of(program, parts.in_float16() if float16 else parts, *rest)
+
+
+def module_of(
+    program: Program,
+    source: Region | Template | Parts,
+    preference: Preference,
+    relaxed: bool,
+    structure: Structure,
+) -> torch.jit.ScriptModule:
+    """A converted program as a module for stock PyTorch: whole, whole with sizes left open, or in
+    parts, which know their preferences."""
+    constants = constant_outputs(program)
+    if isinstance(source, Parts):
+        return mixed_module(program, source, constants, relaxed, structure)
+    rest = (constants, preference, relaxed, structure)
+    if isinstance(source, Template):
+        return flexible_stock_module(program.units, source, *rest)
+    return stock_module(program.units, source, *rest)
 
 
 def _read(path: Path) -> torch.jit.ScriptModule | ExportedProgram:

@@ -20,9 +20,7 @@ from nnapi_prof.costs.model.views import left_at_trial, marginal, shown_targets
 from nnapi_prof.device.protocol.description import device_name
 from nnapi_prof.device.protocol.results import AgentInfo
 from nnapi_prof.errors import UsageError
-from nnapi_prof.execution.profile.options import (
-    ProfileOutcome,
-)
+from nnapi_prof.execution.profile.options import ProfileOutcome
 from nnapi_prof.graph.plan import Precision
 from nnapi_prof.partition import Costs as PricedUnits
 from nnapi_prof.reports.words import (
@@ -167,7 +165,7 @@ class Costs:
         for unit in self.model.graph.units:
             for target in priced.targets:
                 alone = priced.region_cost((unit.index,), target)
-                cost = marginal(priced, self.model.graph, unit.index, target)
+                cost = marginal(priced, unit.index, target)
                 row = {
                     "unit": unit.index,
                     "name": unit.name,
@@ -238,8 +236,7 @@ class Costs:
         shown = shown_targets(self.as_they_are, graph).values()
         heads = target_heads(shown)
         by_unit = {
-            unit.index: [marginal(self.as_they_are, graph, unit.index, t) for t in shown]
-            for unit in units
+            unit.index: [marginal(self.as_they_are, unit.index, t) for t in shown] for unit in units
         }
         slowest = sorted(by_unit, key=lambda u: -max((c.ns if c else 0.0) for c in by_unit[u]))
         rows = [

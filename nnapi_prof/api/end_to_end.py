@@ -22,7 +22,8 @@ from nnapi_prof.api.devices import reached
 from nnapi_prof.api.events import SILENT, Listener, Progress, to_log
 from nnapi_prof.api.model import Model, load, loaded
 from nnapi_prof.api.profiling import profile_on
-from nnapi_prof.api.result import expected, keep_result, run_on
+from nnapi_prof.api.result import keep_result
+from nnapi_prof.api.run import expected, run_on
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.errors import NnapiProfError
@@ -177,8 +178,8 @@ def _plan(
 ) -> None:
     """The plan that the profile ended with, or a baseline that is faster end to end, in its
     folder. Where they ran end to end since the last measurement, they do not again."""
+    from nnapi_prof.api.bundles import verified
     from nnapi_prof.api.plan import Planned
-    from nnapi_prof.api.plan_search import verified
 
     costs, folder = pipeline.costs, pipeline.report_path.with_suffix(".nnprof")
     assert costs is not None and costs.outcome is not None and costs.outcome.plan is not None

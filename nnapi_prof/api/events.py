@@ -7,7 +7,11 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
-from nnapi_prof.execution.profile.options import Progress, ProgressCallback
+from nnapi_prof.execution.profile.options import Progress, ProgressCallback, tell_planning
+from nnapi_prof.partition import Report
+
+PLANNING = "finding the best plan"
+"""The phase in which the partitioner searches: seconds of those it may take."""
 
 
 def _nobody(_: object) -> None:
@@ -35,6 +39,16 @@ class Listener:
         """Tells several notes."""
         for text in texts:
             self.note(text)
+
+    def counting(self, phase: str, total: int) -> Callable[[str, int, int], None]:
+        """Tells that a phase of so many parts begins; what is returned is called with what is at
+        work, how many parts are done, and of how many."""
+        self.progress(Progress(phase, 0, total, ""))
+        return lambda label, done, of: self.progress(Progress(phase, done, of, label))
+
+    def planning(self) -> Report:
+        """Tells how far the partitioner is, in the phase :data:`PLANNING`."""
+        return tell_planning(lambda *told: self.progress(Progress(*told)), PLANNING)
 
 
 SILENT = Listener()

@@ -25,6 +25,7 @@ from nnapi_prof.api.model import Model, loaded
 from nnapi_prof.costs.model.views import with_intervals
 from nnapi_prof.device.protocol.description import description_parts
 from nnapi_prof.errors import UsageError
+from nnapi_prof.execution.options import LEAST_SECONDS, MOST_SECONDS
 from nnapi_prof.graph.plan import Plan
 from nnapi_prof.partition import SearchLimits, make_problem, plan_of_placements
 from nnapi_prof.partition.baselines import find_baselines
@@ -69,7 +70,7 @@ def fleet(
     chosen = loaded(model)
     arguments.number("k", k, 1, MOST_PLANS)
     arguments.one_of("objective", objective, [each.value for each in Objective])
-    arguments.number("seconds", seconds, arguments.LEAST_SECONDS, arguments.MOST_SECONDS)
+    arguments.number("seconds", seconds, LEAST_SECONDS, MOST_SECONDS)
     named = _named(costs)
     _check(chosen, list(named.values()))
     every = list(named.values())

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from nnapi_prof.api.bundles import levels_of
 from nnapi_prof.api.costs import Costs
-from nnapi_prof.api.plan_search import levels_of
 from nnapi_prof.bundle.bundle import accelerators_of
 from nnapi_prof.bundle.phones import OTHERS, Phone, phone_of
 from nnapi_prof.bundle.plan_set import Choice, PlanSet, SelectionRule

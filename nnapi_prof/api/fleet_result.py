@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nnapi_prof.api import notebook
+from nnapi_prof.api.bundles import bundle_of, save_bundle, with_open_sizes
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.fleet_choice import fleet_levels, info_of, plan_set_of
 from nnapi_prof.api.model import Model
-from nnapi_prof.api.plan_search import bundle_of, save_bundle, with_open_sizes
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.phones import Phone
 from nnapi_prof.errors import UsageError

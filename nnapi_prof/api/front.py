@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -115,6 +114,8 @@ class Pareto:
         return pd.DataFrame(self._rows())
 
     def _rows(self) -> Iterator[dict[str, object]]:
+        from nnapi_prof.precision.metrics import sqnr_db
+
         n_units = len(self.costs.model.graph.units)
         for is_baseline, group in ((False, self.points), (True, self.baselines)):
             for point in group:
@@ -127,7 +128,7 @@ class Pareto:
                     "held_out_error": point.held_out.error,
                     "held_out_low": point.held_out.low,
                     "held_out_high": point.held_out.high,
-                    "sqnr_db": -20 * math.log10(point.error) if point.error > 0 else math.inf,
+                    "sqnr_db": sqnr_db(point.error),
                     "segments": len(point.plan.segments),
                     **{p.value: chosen.count(p) / n_units for p in self.precisions},
                 }

@@ -167,10 +167,31 @@ def load(
     Raises ModelFileError where the file is missing or no model, InputSpecError where the inputs do
     not fit, FrontendError where the model cannot become a graph.
     """
+    return _load(model, inputs, name, listener)
+
+
+def load_for_stock(
+    model: str | os.PathLike[str] | torch.nn.Module | ExportedProgram,
+    inputs: Input = None,
+    *,
+    listener: Listener = SILENT,
+) -> Model:
+    """:func:`load` of what becomes a file for stock PyTorch, where branches and loops on data stay
+    TorchScript."""
+    return _load(model, inputs, None, listener, keep=True)
+
+
+def _load(
+    model: str | os.PathLike[str] | torch.nn.Module | ExportedProgram,
+    inputs: Input,
+    name: str | None,
+    listener: Listener,
+    keep: bool = False,
+) -> Model:
     if isinstance(model, str | os.PathLike):
-        result = _from_file(Path(model), texts(inputs), listener)
+        result = _from_file(Path(model), texts(inputs), listener, keep)
     else:
-        result = _from_memory(model, inputs, name)
+        result = _from_memory(model, inputs, name, keep)
     listener.notes(*result.notes)
     return result
 
@@ -180,18 +201,22 @@ def loaded(model: Model | str | os.PathLike[str]) -> Model:
     return model if isinstance(model, Model) else load(model)
 
 
-def _from_file(path: Path, inputs: tuple[str, ...], listener: Listener) -> Model:
+def _from_file(
+    path: Path, inputs: tuple[str, ...], listener: Listener, keep: bool = False
+) -> Model:
     def read() -> Program:
         with listener.working(f"reading {path.name}"):
-            return read_model(path, inputs)
+            return read_model(path, inputs, keep)
 
     if not any(map(is_named, inputs)):
         try:
-            return Model(path, inputs, cached_units(path, inputs, read))
+            # what is remembered is for devices, which run no TorchScript
+            units = CachedUnits.of(read()) if keep else cached_units(path, inputs, read)
+            return Model(path, inputs, units)
         except KeepsState:
             LOGGER.debug("%s keeps state: it becomes inputs and outputs", path)
     with listener.working(f"reading {path.name}"):
-        return _stateless(path, inputs)
+        return _stateless(path, inputs, keep=keep)
 
 
 def is_named(text: str) -> bool:
@@ -200,7 +225,9 @@ def is_named(text: str) -> bool:
     return "=" in text and "?" not in text.partition("=")[0]
 
 
-def _stateless(path: Path, inputs: tuple[str, ...], folder: _OwnFolder | None = None) -> Model:
+def _stateless(
+    path: Path, inputs: tuple[str, ...], folder: _OwnFolder | None = None, keep: bool = False
+) -> Model:
     """The model of a file that keeps state, or takes other inputs than tensors, by a file that does
     not."""
     from nnapi_prof.frontend.stateless import write_stateless
@@ -209,7 +236,7 @@ def _stateless(path: Path, inputs: tuple[str, ...], folder: _OwnFolder | None = 
     target = folder.path / "stateless"
     target.mkdir()
     made = write_stateless(path, inputs, target)
-    outline = CachedUnits.of(read_model(made.path, made.inputs))
+    outline = CachedUnits.of(read_model(made.path, made.inputs, keep))
     notes = (*outline.notes, *made.notes)
     return Model(made.path, made.inputs, replace(outline, notes=notes), folder)
 
@@ -218,6 +245,7 @@ def _from_memory(
     model: torch.nn.Module | ExportedProgram,
     inputs: Input,
     name: str | None,
+    keep: bool = False,
 ) -> Model:
     """Saves the model to a file of its own: everything behind it reads files, and so the bundle
     that is made of it holds the model that was measured."""
@@ -251,10 +279,10 @@ def _from_memory(
             )
     try:
         if not any(map(is_named, stated)):
-            return Model(path, stated, CachedUnits.of(read_model(path, stated)), folder)
+            return Model(path, stated, CachedUnits.of(read_model(path, stated, keep)), folder)
     except KeepsState:
         LOGGER.debug("%s keeps state: it becomes inputs and outputs", called)
-    return _stateless(path, stated, folder)
+    return _stateless(path, stated, folder, keep)
 
 
 def _exported(

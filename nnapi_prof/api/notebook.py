@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from nnapi_prof.reports.words import ms as ms
+
 _CELL = "text-align:left;padding:0.15em 0.8em 0.15em 0"
 _NUMBER = "text-align:right;padding:0.15em 0.8em 0.15em 0;font-variant-numeric:tabular-nums"
 
@@ -58,16 +60,6 @@ def notes(texts: Iterable[str]) -> str:
 def facts(caption: str, pairs: Iterable[tuple[str, str]]) -> str:
     """A table of names and values."""
     return table(caption, ("fact", "value"), pairs)
-
-
-def ms(nanoseconds: float | None) -> str:
-    """``12.345``: ns as milliseconds for a cell; a dash where there is none, and never
-    ``0.000``."""
-    if nanoseconds is None:
-        return "–"
-    if nanoseconds == 0:
-        return "0"
-    return "<0.001" if 0 < nanoseconds < 500 else f"{nanoseconds / 1e6:.3f}"
 
 
 def kind_of(simulated: bool, estimated: bool = False) -> str:

@@ -12,23 +12,20 @@ from typing import Literal
 
 from nnapi_prof.costs.conditions import (
     MOST_SUSTAINED_S,
+    MOST_THREADS,
     Conditions,
     Mode,
     Precision,
     parse_cpus,
 )
 from nnapi_prof.costs.measurement import Statistic
+from nnapi_prof.device.protocol.actions import MAX_RUNS
 from nnapi_prof.errors import UsageError, option, spelled
 from nnapi_prof.execution.gates import Gates
+from nnapi_prof.execution.options import LEAST_SECONDS, MOST_MEMORY_MB, MOST_SECONDS, MOST_WAIT_S
 from nnapi_prof.graph.plan import Engine, Preference, Target
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition import Constraints
-
-MOST_THREADS = 64
-MOST_RUNS = 100_000
-MOST_ROUNDS = 1000
-MOST_WAIT_S = 3600.0
-MOST_MEMORY_MB = 4_194_303
 
 
 def number(name: str, value: object, least: float, most: float | None = None) -> None:
@@ -97,7 +94,7 @@ def device_name(device: str | None) -> None:
 
 def repeats(runs: int | None, cooldown_s: float, memory_mb: int | None) -> None:
     """What :func:`nnapi_prof.profile`, ``run`` and ``go`` have in common."""
-    number("runs", runs, 1, MOST_RUNS)
+    number("runs", runs, 1, MAX_RUNS)
     number("cooldown_s", cooldown_s, 0, MOST_WAIT_S)
     number("memory_mb", memory_mb, 1, MOST_MEMORY_MB)
 
@@ -180,10 +177,6 @@ def statistic_of(word: str) -> Statistic:
     """Raises UsageError where it is none."""
     one_of("statistic", word, [each.value for each in Statistic])
     return Statistic(word)
-
-
-LEAST_SECONDS, MOST_SECONDS = 0.1, 86_400
-"""Of planning."""
 
 
 @dataclass(frozen=True, slots=True)

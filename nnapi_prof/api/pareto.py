@@ -1,18 +1,197 @@
-"""Latency against accuracy: targets and precisions of all regions, chosen together."""
+"""Latency against accuracy, targets and precisions of all regions chosen together: plan, run whole
+on this host, correct, plan again.
+
+The partitioner plans with noise powers of single units, which add up approximately. So every plan
+runs whole, in NNAPI's own arithmetic, and where one shows another error than the sum said, the
+powers of its units are corrected by it and the plan for that budget is searched again. What stays
+are those plans, of all that ran, of which none is both faster and more accurate than another.
+"""
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from nnapi_prof.api import options as arguments
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.events import Listener, Progress, to_log
-from nnapi_prof.api.front import Pareto
+from nnapi_prof.api.front import FrontPoint, Pareto, nondominated, precisions_of
 from nnapi_prof.api.model import Model, loaded
-from nnapi_prof.errors import UsageError, spelled
-from nnapi_prof.partition import SearchLimits
+from nnapi_prof.device.build import build_host
+from nnapi_prof.device.host_nnapi import HostNnapi
+from nnapi_prof.errors import PartitionError, UsageError, spelled
+from nnapi_prof.execution.options import LEAST_SECONDS, MOST_SECONDS
+from nnapi_prof.graph.plan import Plan, Precision, Proof
+from nnapi_prof.partition import Constraints, Problem, SearchLimits, make_problem, plan_problem
+from nnapi_prof.partition.constraints import ErrorLimit, percent
+from nnapi_prof.partition.front import best_within, front
+from nnapi_prof.partition.precision_rules import greedy_orders, uniform
+from nnapi_prof.partition.problem import Placement
+from nnapi_prof.partition.solver import plan_of_placements
+from nnapi_prof.precision.accuracy import Data, Judge, PlanError
+from nnapi_prof.precision.samples import Sample
+from nnapi_prof.precision.sensitivity import UnitNoise, corrected, unit_noise
+from nnapi_prof.precision.simulation import Simulation
+from nnapi_prof.precision.user_metric import metric_of
 
+USUAL_BUDGETS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1)
+"""Errors that plans are searched for, beside those that were asked for and those of baselines."""
+TRIES = 4
+"""Plans for one budget, each with powers corrected by the one before."""
+ALIKE = 0.03
+"""Relative: a plan whose error is this close below the budget needs no other."""
+
+Told = Callable[[str], None]
+"""Is told what runs now."""
+
+
+@dataclass
+class FrontSearch:
+    """Plans of one problem, each assignment of precisions run whole once."""
+
+    problem: Problem
+    simulated: bool
+    noise: UnitNoise
+    judge: Judge
+    limits: SearchLimits
+    told: Told
+    points: list[FrontPoint] = field(default_factory=list)
+    _errors: dict[tuple[Precision, ...], PlanError] = field(default_factory=dict)
+
+    def add(self, name: str, plan: Plan) -> FrontPoint:
+        """Runs a plan whole, and notes it."""
+        precisions = precisions_of(self.problem.n, plan)
+        if precisions not in self._errors:
+            self.told(name)
+            self._errors[precisions] = self.judge.error(_assignment(precisions))
+        predicted = math.sqrt(float(self.noise.predicted(_assignment(precisions)).max(initial=0)))
+        point = FrontPoint(name, plan, self._errors[precisions], predicted)
+        self.points.append(point)
+        return point
+
+    def rules(self, precisions: Sequence[Precision], budgets: Sequence[float]) -> list[FrontPoint]:
+        """What one would do without the front: one precision for all, as far as it goes, and the
+        greedy orders, for every budget that stops them on their way."""
+        points = []
+        noise = self._noise_of(self.noise)
+        for precision in (Precision.FLOAT32, *precisions):
+            own = uniform(self.problem, precision, noise, limits=self.limits)
+            if own is not None:
+                name = f"uniform {precision.value}"
+                points.append(self.add(name, self._plan_of(name, own.placements)))
+        powers = [budget**2 for budget in budgets]
+        orders = greedy_orders(self.problem, noise, budgets=powers, limits=self.limits)
+        for order, plans in orders.items():
+            answers = {
+                plan.placements: budget
+                for budget in sorted(budgets, reverse=True)
+                if (plan := best_within(plans, budget**2)) is not None
+            }
+            for placements, budget in answers.items():
+                name = f"by {order.value}, {percent(budget)}"
+                points.append(self.add(name, self._plan_of(name, placements)))
+        return points
+
+    def front(self, budgets: Sequence[float]) -> None:
+        """The front by the noise of single units, with every plan that is noted to be matched."""
+        rivals = dict.fromkeys(self._placements(point.plan) for point in self.points)
+        powers = [budget**2 for budget in budgets]
+        for found in front(
+            self.problem,
+            self._noise_of(self.noise),
+            limits=self.limits,
+            budgets=powers,
+            rivals=list(rivals),
+        ):
+            self.add("front", self._plan_of("front", found.placements, found.proof))
+
+    def within(self, budget: float) -> None:
+        """Looks for a plan whose error, run whole, keeps to a budget and is little below it.
+
+        From the fastest plan so far on: one that does not keep to it, or stays far below, is
+        planned again with its units' powers corrected by what it showed.
+        """
+        keeping = [point for point in self.points if point.error <= budget]
+        point = min(keeping, key=lambda p: p.latency_ns, default=None)
+        noise = self.noise
+        if point is not None:
+            noise = self._corrected(noise, point)
+        for _ in range(TRIES):
+            limits = tuple(
+                ErrorLimit(array, budget, name)
+                for array, name in zip(self._noise_of(noise), self._outputs(), strict=True)
+            )
+            try:
+                plan = self._solve(limits)
+            except PartitionError:
+                return
+            before = len(self._errors)
+            point = self.add("front", plan)
+            if len(self._errors) == before or budget * (1 - ALIKE) <= point.error <= budget:
+                return
+            noise = self._corrected(noise, point)
+
+    def _corrected(self, noise: UnitNoise, point: FrontPoint) -> UnitNoise:
+        assignment = _assignment(precisions_of(self.problem.n, point.plan))
+        return corrected(noise, assignment, point.measured.relative)
+
+    def _outputs(self) -> Sequence[str]:
+        names = self.judge.simulation.program.units.outputs
+        return names if len(names) > 1 else ("",)
+
+    def _noise_of(self, noise: UnitNoise) -> list[NDArray[np.float64]]:
+        return [noise_on_targets(self.problem, noise, o) for o in range(noise.power.shape[2])]
+
+    def _solve(self, errors: tuple[ErrorLimit, ...]) -> Plan:
+        return plan_problem(
+            self.problem,
+            self.simulated,
+            constraints=Constraints(errors=errors),
+            limits=self.limits,
+            with_curve=False,
+        ).default
+
+    def _placements(self, plan: Plan) -> tuple[Placement, ...]:
+        return tuple(
+            (tuple(sorted(s.units)), self.problem.target_index(s.target)) for s in plan.segments
+        )
+
+    def _plan_of(
+        self, name: str, placements: Sequence[Placement], proof: Proof | None = None
+    ) -> Plan:
+        return plan_of_placements(self.problem, self.simulated, placements, proof, name=name)
+
+
+def noise_on_targets(problem: Problem, noise: UnitNoise, output: int) -> NDArray[np.float64]:
+    """[n, t]: noise power of each unit on each target in one output of the model."""
+    columns = [
+        np.zeros(problem.n)
+        if target.precision is Precision.FLOAT32
+        else noise.power[:, noise.precisions.index(target.precision), output]
+        for target in problem.targets
+    ]
+    return np.stack(columns, axis=1)
+
+
+def _assignment(precisions: Iterable[Precision]) -> dict[int, Precision]:
+    return {u: p for u, p in enumerate(precisions) if p is not Precision.FLOAT32}
+
+
+# ---- all of it -----------------------------------------------------------------------------------
+
+MEASURING = "running plans for their errors"
+SENSITIVITY = "errors of single units"
+"""Phases, as progress names them."""
+PLANS = 40
+"""Plans that a front runs whole, about: what the seconds for errors are shared out by."""
+SHARE_OF_UNITS = 0.4
+"""Of those seconds, for the errors of single units."""
 ACCURACY_S = 120.0
 """Measuring errors may take so many seconds, about."""
 
@@ -42,11 +221,9 @@ def pareto(
 
     Raises UsageError where the costs know one precision only, or the metric does not fit.
     """
-    from nnapi_prof.api.front_search import search_front
-
     for budget in budgets:
         arguments.number("budgets", budget, 0)
-    arguments.number("seconds", seconds, arguments.LEAST_SECONDS, arguments.MOST_SECONDS)
+    arguments.number("seconds", seconds, LEAST_SECONDS, MOST_SECONDS)
     arguments.number("accuracy_s", accuracy_s, 0)
     if loaded(model).graph != costs.model.graph:
         raise UsageError(f"these costs are of {costs.model!r}, not of {model!r}: profile it")
@@ -59,4 +236,99 @@ def pareto(
             )
         )
     limits = SearchLimits() if seconds is None else SearchLimits(seconds=seconds)
-    return search_front(costs, metric, budgets, limits, accuracy_s, listener or to_log(progress))
+    return _search(costs, metric, budgets, limits, accuracy_s, listener or to_log(progress))
+
+
+def _search(
+    costs: Costs,
+    metric: str,
+    budgets: Sequence[float],
+    limits: SearchLimits,
+    accuracy_s: float,
+    listener: Listener,
+) -> Pareto:
+    """:func:`pareto` of checked arguments."""
+    calibration = costs.calibration
+    assert calibration is not None
+    precisions = tuple(p for p in costs.precisions if p is not Precision.FLOAT32)
+    with listener.working("building the host's NNAPI"):
+        host = HostNnapi(build_host().library)
+    simulation = Simulation(costs.model.program, host, calibration.recipe, calibration.level)
+    judged_by = metric_of(metric)
+    samples, others = calibration.samples.calibration, calibration.samples.held_out
+    with listener.working("running the model in float32"):
+        n = _affordable(simulation, samples, accuracy_s)
+        apart = None if samples == others else _data(others, max(2, n // 2))
+        judge = Judge(simulation, _data(samples, n), apart, judged_by)
+    notes = list(calibration.samples.notes)
+    if len(judge.calibration) < len(samples):
+        notes.append(
+            f"plans ran on {len(judge.calibration)} of {len(samples)} calibration samples, as"
+            f" {accuracy_s:g} s for measuring errors allow"
+        )
+
+    def of_units(done: int, total: int) -> None:
+        listener.progress(Progress(SENSITIVITY, done, total, ""))
+
+    noise = unit_noise(
+        simulation,
+        judge.calibration.samples,
+        judge.reference,
+        precisions,
+        limit_s=accuracy_s * SHARE_OF_UNITS,
+        progress=of_units,
+    )
+    problem = make_problem(costs.model.graph, costs.priced)
+    for output in range(noise.power.shape[2]):
+        problem = problem.without(~np.isfinite(noise_on_targets(problem, noise, output)))
+    n_done = 0
+
+    def told(what: str) -> None:
+        nonlocal n_done
+        n_done += 1
+        listener.progress(Progress(MEASURING, n_done, max(PLANS, n_done + 1), what))
+
+    search = FrontSearch(problem, costs.simulated, noise, judge, limits, told)
+    every = sorted({*budgets, *USUAL_BUDGETS})
+    rules = search.rules(precisions, every)
+    search.front(every)
+    for budget in every:
+        search.within(budget)
+    points = nondominated(search.points)
+    power = noise.power.max(axis=2, initial=0.0)
+    return Pareto(
+        costs=costs,
+        metric=judge.metric.name,
+        points=tuple(
+            replace(point, name=f"front {number}") for number, point in enumerate(points, start=1)
+        ),
+        baselines=tuple(rules),
+        sensitivity=tuple(map(tuple, np.sqrt(power).tolist())),
+        precisions=noise.precisions,
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def _affordable(simulation: Simulation, samples: Sequence[Sample], accuracy_s: float) -> int:
+    """Samples for whole plans, that so many seconds allow: what one takes, float16 everywhere, is
+    tried."""
+    everything = range(len(simulation.program.units.units))
+    precision = Precision.FLOAT16 if simulation.recipe is None else Precision.INT8
+    assignment = {
+        unit: precision for unit in everything if simulation.refusal(unit, precision) is None
+    }
+    simulation.outputs(assignment, samples[0].inputs)  # compiles
+    began = time.monotonic()
+    simulation.outputs(assignment, samples[0].inputs)
+    each_s = max(time.monotonic() - began, 1e-6)
+    affordable = accuracy_s * (1 - SHARE_OF_UNITS) / (PLANS * 1.5 * each_s)
+    return max(2, min(len(samples), int(affordable)))
+
+
+def _data(samples: Sequence[Sample], n: int) -> Data:
+    """So many of the samples, evenly spaced."""
+    places = np.unique(np.linspace(0, len(samples) - 1, min(n, len(samples))).round().astype(int))
+    chosen = [samples[place] for place in places.tolist()]
+    targets = [sample.target for sample in chosen]
+    has_targets = all(target is not None for target in targets)
+    return Data([sample.inputs for sample in chosen], targets if has_targets else None)

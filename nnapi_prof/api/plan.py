@@ -10,19 +10,13 @@ from typing import TYPE_CHECKING
 
 from nnapi_prof.api import notebook
 from nnapi_prof.api import options as arguments
+from nnapi_prof.api.bundles import bundle_of, save_bundle, with_open_sizes
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.model import Model, load
 from nnapi_prof.api.objective import Objective
-from nnapi_prof.api.plan_search import (
-    Search,
-    bundle_of,
-    save_bundle,
-    with_open_sizes,
-)
+from nnapi_prof.api.plan_search import Search
 from nnapi_prof.api.report import data_of, naming_table
-from nnapi_prof.api.throughput import (
-    Throughput,
-)
+from nnapi_prof.api.throughput import Throughput
 from nnapi_prof.bundle.advice import keep_advice, kept_advice
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.doors import steps
@@ -208,7 +202,7 @@ class Planned:
 
     def bundle_for(self, info: AgentInfo) -> Bundle:
         """The plan with its regions converted for a device: its own, if it has one already, else
-        that of ``info``. Raises what :func:`nnapi_prof.api.plan_search.bundle_of` raises."""
+        that of ``info``. Raises what :func:`nnapi_prof.api.bundles.bundle_of` raises."""
         if self.converted is not None or (self.costs and self.costs.agent_info):
             return self.bundle
         return self.new_bundle(info)

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Literal
 
 from nnapi_prof.api import options as arguments
+from nnapi_prof.api.bundles import verified
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.devices import reached
 from nnapi_prof.api.events import Listener, Progress, to_log
@@ -17,12 +18,7 @@ from nnapi_prof.api.model import Model, loaded
 from nnapi_prof.api.objective import AdjustedCosts, as_latency
 from nnapi_prof.api.options import PlanOptions
 from nnapi_prof.api.plan import Planned
-from nnapi_prof.api.plan_search import (
-    Guard,
-    find_plans,
-    guarded,
-    verified,
-)
+from nnapi_prof.api.plan_search import Guard, find_plans, guarded
 from nnapi_prof.api.throughput import (
     partition_frames,
     plan_branches,
@@ -131,6 +127,7 @@ def partition(
         best,
         seconds,
     )
+    settings = RunOptions(cooldown_s=cooldown_s, memory_mb=memory_mb)
     about_frames = (frames_in_flight, max_latency_ms, max_memory_mb)
     if objective != "throughput" and (
         about_frames != (None,) * 3 or (contention is not None and not parallel)
@@ -170,7 +167,7 @@ def partition(
             listener=listener,
         )
         planned = replace(_planned(chosen, plans, own), frames=frames, throughput=predicted)
-        return _on_device(planned, device, verify, cooldown_s, memory_mb, listener)
+        return _on_device(planned, device, verify, settings, listener)
     if objective != "latency":
         raise UsageError(f"the objective is {objective!r}: latency and throughput can be asked for")
     if accuracy_budget is not None:
@@ -181,7 +178,7 @@ def partition(
                 " for plans without other constraints"
             )
         with _costs_within(
-            chosen, own, accuracy_budget, metric, seconds, device, cooldown_s, memory_mb, listener
+            chosen, own, accuracy_budget, metric, seconds, device, settings, listener
         ) as (client, within):
             return partition(
                 within.model,
@@ -225,7 +222,7 @@ def partition(
         verify = plain
         if plan_options.constrain:
             listener.busy(KEPT)
-    return _on_device(planned, device, bool(verify), cooldown_s, memory_mb, listener)
+    return _on_device(planned, device, bool(verify), settings, listener)
 
 
 def _planned(model: Model, plans: tuple[Plan, ...], costs: Costs | None) -> Planned:
@@ -250,8 +247,7 @@ def _costs_within(
     metric: str,
     seconds: float | None,
     device: str | AgentClient | None,
-    cooldown_s: float,
-    memory_mb: int | None,
+    settings: RunOptions,
     listener: Listener,
 ) -> Iterator[tuple[AgentClient, Costs]]:
     """The device, and there the costs of the model in the precisions that keep to a budget."""
@@ -267,8 +263,8 @@ def _costs_within(
                 front,
                 accuracy_budget,
                 client,
-                cooldown_s=cooldown_s,
-                memory_mb=memory_mb,
+                cooldown_s=settings.cooldown_s,
+                memory_mb=settings.memory_mb,
                 listener=listener,
             ),
         )
@@ -317,8 +313,7 @@ def _on_device(
     planned: Planned,
     device: str | AgentClient | None,
     verify: bool | None,
-    cooldown_s: float,
-    memory_mb: int | None,
+    settings: RunOptions,
     listener: Listener,
 ) -> Planned:
     """The plan converted for the device, where one is open or it is to run there; and what is
@@ -332,12 +327,8 @@ def _on_device(
         with listener.working("converting what the plan gives to the device"):
             bundle = planned.new_bundle(client.info())
         listener.notes(*(note for note in bundle.notes if note not in planned.model.notes))
-        options = RunOptions(
-            cooldown_s=cooldown_s,
-            conditions=planned.conditions,
-            memory_mb=memory_mb,
-            statistic=planned.costs.statistic if planned.costs else Statistic.MEDIAN,
-        )
+        statistic = planned.costs.statistic if planned.costs else Statistic.MEDIAN
+        options = replace(settings, conditions=planned.conditions, statistic=statistic)
         if verify and planned.throughput is None:
             bundle = verified(bundle, program, client, options, listener)
         if verify and bundle.frames is not None:

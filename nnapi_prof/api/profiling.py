@@ -17,6 +17,7 @@ from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.description import describe
 from nnapi_prof.execution.profile.options import (
     MOST_BESIDE_S,
+    MOST_ROUNDS,
     ProfileOptions,
     ProfileOutcome,
 )
@@ -110,7 +111,7 @@ def profile(
     KeyboardInterrupt; what was measured is kept, too.
     """
     arguments.repeats(runs, cooldown_s, memory_mb)
-    arguments.number("rounds", rounds, 1, arguments.MOST_ROUNDS)
+    arguments.number("rounds", rounds, 1, MOST_ROUNDS)
     arguments.number("beside_s", beside_s, 0, MOST_BESIDE_S)
     arguments.number("warmup_ms", warmup_ms, 0)
     arguments.number("budget_ms", budget_ms, 0)

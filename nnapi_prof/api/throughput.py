@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from nnapi_prof.api import notebook
 from nnapi_prof.api import options as arguments
 from nnapi_prof.api.costs import Costs
-from nnapi_prof.api.events import SILENT, Listener, Progress
+from nnapi_prof.api.events import SILENT, Listener
 from nnapi_prof.api.model import Model
-from nnapi_prof.api.plan_search import PLANNING
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.frames import MOST_IN_FLIGHT, FramePlan, FrameWay, usual_in_flight
 from nnapi_prof.bundle.plan_set import Choice
@@ -19,13 +18,8 @@ from nnapi_prof.costs.contention import ASSUMED, Basis, Slowdowns, given
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.description import device_name
 from nnapi_prof.errors import UsageError
-from nnapi_prof.execution.frames import (
-    all_cores,
-    choose_way,
-    time_frames,
-)
+from nnapi_prof.execution.frames import all_cores, choose_way, time_frames
 from nnapi_prof.execution.options import RunOptions
-from nnapi_prof.execution.profile.options import tell_planning
 from nnapi_prof.execution.timing import PlanKey, plan_key
 from nnapi_prof.graph.plan import Plan
 from nnapi_prof.graph.program import Program
@@ -177,7 +171,7 @@ def partition_frames(
             max_memory_bytes=None if max_memory_mb is None else max_memory_mb * 1_000_000,
             dispatches=DISPATCHES,
             limits=None if seconds is None else SearchLimits(seconds),
-            report=tell_planning(lambda *told: listener.progress(Progress(*told)), PLANNING),
+            report=listener.planning(),
         )
         plans, frames = _listed(plan, baselines(model.graph, priced), frames_in_flight)
     busy = [lane for lane, load in zip(plan.lanes, plan.loads_ns, strict=True) if load > 0]
@@ -210,7 +204,7 @@ def plan_branches(
             costs.priced,
             contention=slower.factors,
             limits=None if seconds is None else SearchLimits(seconds),
-            report=tell_planning(lambda *told: listener.progress(Progress(*told)), PLANNING),
+            report=listener.planning(),
         )
 
 
@@ -273,15 +267,11 @@ def verified_frames(
     assert bundle.frames is not None
     info = client.info()
     frames = bundle.frames
-    many = any(way.in_flight > 1 for way in frames.ways)
+    many = not any(way.overlaps for way in frames.ways)  # branches of one frame are for its latency
     rule = all_cores(bundle, info.cpus) if many and not info.simulated else None
     if rule is not None:
         frames = replace(frames, ways=(*frames.ways, rule))
-
-    def heard(way: str, done: int, total: int) -> None:
-        listener.progress(Progress(VERIFYING_FRAMES, done, total, way))
-
-    listener.progress(Progress(VERIFYING_FRAMES, 0, len(frames.ways), ""))
+    heard = listener.counting(VERIFYING_FRAMES, len(frames.ways))
     n_frames = FRAMES_TO_CHOOSE * frames.in_flight
     runs = time_frames(bundle, frames, program.example_inputs, client, options, n_frames, heard)
     return choose_way(bundle, frames, runs)

@@ -10,12 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from nnapi_prof.bundle.bundle import Bundle
+from nnapi_prof.bundle.doors import stock_plan
 from nnapi_prof.bundle.torchscript import gives, takes, why_not_said
 from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region, why_not
 from nnapi_prof.convert.region import Region
-from nnapi_prof.errors import UnsupportedOp, UsageError
-from nnapi_prof.graph.plan import AUTO, Engine, Plan, Preference, Segment
+from nnapi_prof.errors import UnsupportedOp
+from nnapi_prof.graph.plan import Engine, Plan, Preference
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.unit import UnitGraph
 
@@ -80,24 +81,8 @@ def largest_parts(
 
 
 def planned_parts(program: Program, bundle: Bundle) -> tuple[Plan, Parts]:
-    """The parts of the fastest of a bundle's plans that stock PyTorch can follow.
-
-    It cannot name an accelerator, so that only plans for the CPU and ``auto`` come into question.
-    Raises UsageError where all plans name others, and where NNAPI runs nothing of the fastest.
-    """
-    possible = [plan for plan in bundle.plans if all(map(_can_follow, plan.segments))]
-    if not possible:
-        raise UsageError(
-            "every plan of the bundle names an accelerator, which stock PyTorch cannot: convert the"
-            " model instead, or make the bundle again where NNAPI's own choice (auto) was measured"
-        )
-    plan = min(possible, key=lambda p: p.predicted_ns)
-    if not any(s.target.engine is Engine.NNAPI for s in plan.segments):
-        raise UsageError(
-            f"of the bundle's plans that name no accelerator, which stock PyTorch cannot, the"
-            f" fastest is {plan.name}, and it gives NNAPI nothing to run: use the model as it is,"
-            f" or convert it in spite of the plan"
-        )
+    """The parts of a bundle's :func:`stock_plan`, and that plan. Raises UsageError as it does."""
+    plan = stock_plan(bundle)
     reasons: dict[int, str] = {}
     parts: list[Part] = []
     for segment in plan.segments:
@@ -110,11 +95,6 @@ def planned_parts(program: Program, bundle: Bundle) -> tuple[Plan, Parts]:
         level = bundle.levels[segment.target.base.key]
         parts += _settled(program, segment.units, level, preference, reasons, 0)
     return plan, Parts(tuple(parts), reasons)
-
-
-def _can_follow(segment: Segment) -> bool:
-    target = segment.target
-    return target.engine is not Engine.NNAPI or target.accelerator == AUTO
 
 
 def _settled(

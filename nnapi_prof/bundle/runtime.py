@@ -122,7 +122,7 @@ class _Writer:
         if beside:
             raise UsageError(
                 f"outputs that no segment computes (constants, or inputs as they are): "
-                f"{', '.join(beside)}"
+                f"{', '.join(beside)}; export the model without them, the app has them anyway"
             )
         inputs = self._ends([name for name in dict.fromkeys(graph.inputs) if self._is_read(name)])
         plans = [self._plan(plan) for plan in self.plans]

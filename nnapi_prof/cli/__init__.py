@@ -20,7 +20,7 @@ from pathlib import Path
 import click
 
 from nnapi_prof import __version__
-from nnapi_prof.cli.options import HELP, common_options
+from nnapi_prof.cli.command import HELP, common_options
 from nnapi_prof.cli.output import Output, asks_for_json
 from nnapi_prof.documents.schema import error_document
 from nnapi_prof.errors import NnapiProfError, command_line, visible

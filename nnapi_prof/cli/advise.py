@@ -8,17 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnapi_prof.cli.command import CONDITIONS, Command
-from nnapi_prof.cli.options import (
-    HELP,
-    MODEL,
-    common_options,
-    conditions_options,
-    costs_option,
-    device_option,
-    input_option,
-    seconds_option,
-)
+from nnapi_prof.cli import options as opt
+from nnapi_prof.cli.command import CONDITIONS, define
 from nnapi_prof.cli.output import as_json, line, print_document, say, stdout
 from nnapi_prof.cli.progress import listening
 from nnapi_prof.cli.ship import show_steps
@@ -34,20 +25,17 @@ SHORT = 3
 """Pieces of advice that other commands end with."""
 
 
-@click.command(
+@define(
     "advise",
-    cls=Command,
-    context_settings=HELP,
     examples=[
         "nnapi-prof advise model.nnprof",
         "nnapi-prof advise --try --device sim:npu-phone model.nnprof",
     ],
 )
-@common_options
-@device_option
-@input_option
-@costs_option
-@conditions_options
+@opt.device
+@opt.inputs
+@opt.costs
+@opt.conditions
 @click.option(
     "--try",
     "tried",
@@ -62,8 +50,8 @@ SHORT = 3
     show_default=True,
     help="Most that --try tries.",
 )
-@seconds_option("looking", 30)
-@MODEL
+@opt.seconds("looking", 30)
+@opt.model
 def command(
     device_spec: str | None,
     inputs: tuple[str, ...],

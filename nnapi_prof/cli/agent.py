@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from nnapi_prof.cli.command import Group
-from nnapi_prof.cli.options import (
-    HELP,
-    common_options,
-    device,
-    device_option,
-    library_option,
-    writing,
-)
-from nnapi_prof.cli.output import as_json, boxed, print_document, stdout
+from nnapi_prof.cli import options as opt
+from nnapi_prof.cli.command import HELP, Group, define
+from nnapi_prof.cli.output import LOGGER, as_json, boxed, print_document, stdout, writing
 from nnapi_prof.cli.progress import listening
 from nnapi_prof.toolchain import ANDROID_ABIS
 
 if TYPE_CHECKING:
+    from nnapi_prof.device.find import OpenDevice
     from nnapi_prof.device.protocol.results import AgentInfo
+
+
+@contextmanager
+def device(spec: str | None, agent: bool = True) -> Iterator[OpenDevice]:
+    """Opens what ``--device`` says, and tells the user where the choice was ours; with ``agent``,
+    the agent is on it then."""
+    from nnapi_prof.device.find import open_device
+
+    with ExitStack() as stack:
+        with listening() as listener:  # over before the command prints
+            opened = stack.enter_context(open_device(spec, listener.busy))
+            if opened.note:
+                listener.note(opened.note)
+            if agent:
+                path = opened.client.installed.path  # built and pushed where need be
+                LOGGER.debug("the agent is %s", path)
+        yield opened
 
 
 @click.group("agent", cls=Group, context_settings=HELP)
@@ -32,15 +45,14 @@ def command() -> None:
     """
 
 
-@command.command(
+@define(
     "build",
-    context_settings=HELP,
+    of=command,
     examples=[
         "nnapi-prof agent build --abi arm64-v8a",
         "nnapi-prof agent build --abi host -o agents",
     ],
 )
-@common_options
 @click.option(
     "--abi",
     "abis",
@@ -84,11 +96,8 @@ def build(abis: tuple[str, ...], output: Path | None) -> None:
         print_document(of_build(built))
 
 
-@command.command(
-    "push", context_settings=HELP, examples=["nnapi-prof agent push --device 192.168.1.7:5555"]
-)
-@common_options
-@device_option
+@define("push", of=command, examples=["nnapi-prof agent push --device 192.168.1.7:5555"])
+@opt.device
 def push(device_spec: str | None) -> None:
     """Put the agent on a device and see whether it runs there."""
     with device(device_spec) as opened:
@@ -101,12 +110,9 @@ def push(device_spec: str | None) -> None:
             click.echo(f"{opened.serial}\t{path}")
 
 
-@command.command(
-    "info", context_settings=HELP, examples=["nnapi-prof agent info --device sim:npu-phone"]
-)
-@common_options
-@device_option
-@library_option
+@define("info", of=command, examples=["nnapi-prof agent info --device sim:npu-phone"])
+@opt.device
+@opt.library
 def info(device_spec: str | None) -> None:
     """What a device is and offers: system, cores, engines, accelerators."""
     print_info(device_spec)
@@ -162,11 +168,8 @@ def _facts(info: AgentInfo, path: str) -> list[tuple[str, str]]:
     ]
 
 
-@command.command(
-    "clean", context_settings=HELP, examples=["nnapi-prof agent clean --older-than 30"]
-)
-@common_options
-@device_option
+@define("clean", of=command, examples=["nnapi-prof agent clean --older-than 30"])
+@opt.device
 @click.option(
     "--older-than",
     "older_than_days",

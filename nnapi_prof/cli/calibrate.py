@@ -10,16 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnapi_prof.cli.command import Command
-from nnapi_prof.cli.options import (
-    HELP,
-    common_options,
-    conditions_options,
-    costs_option,
-    phones,
-    writing,
-)
-from nnapi_prof.cli.output import as_json, plain, print_document, say, stdout
+from nnapi_prof.cli import options as opt
+from nnapi_prof.cli.command import define
+from nnapi_prof.cli.output import as_json, plain, print_document, say, stdout, writing
 from nnapi_prof.cli.progress import working
 
 if TYPE_CHECKING:
@@ -27,17 +20,14 @@ if TYPE_CHECKING:
     from nnapi_prof.costs.store import CostStore
 
 
-@click.command(
+@define(
     "calibrate",
-    cls=Command,
-    context_settings=HELP,
     examples=[
         "nnapi-prof calibrate --costs costs.sqlite -o phone.json",
         "nnapi-prof calibrate --costs costs.sqlite --from pixel4 -o phone.json",
     ],
 )
-@common_options
-@costs_option
+@opt.costs
 @click.option(
     "--device",
     "fingerprint",
@@ -45,7 +35,7 @@ if TYPE_CHECKING:
     help="A device of the table: its fingerprint or the beginning of it, or its name (`nnapi-prof"
     " costs list`). Default: the only one.",
 )
-@conditions_options
+@opt.conditions
 @click.option("--name", help="The phone's name in the description. Default: its model.")
 @click.option(
     "--folds",
@@ -61,7 +51,7 @@ if TYPE_CHECKING:
     "--from",
     "sister",
     metavar="PHONE",
-    shell_complete=phones,
+    shell_complete=opt.phones,
     help="A phone like it that is known well: one that comes along, or a description. 10 to 30 rows"
     " then do.",
 )

@@ -1,12 +1,20 @@
-"""Commands whose ``--help`` ends with examples, and says numbers' units."""
+"""What all commands are: their common options, and a ``--help`` that ends with examples and says
+numbers' units."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import click
 
+from nnapi_prof.cli.output import LOGGER, Output
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+HELP = {"help_option_names": ["-h", "--help"]}
+"""``context_settings`` of every command."""
 COMMON = ("json", "quiet", "verbose", "help")
 """Options that every command has: told last."""
 CONDITIONS = ("threads", "cpus", "mode", "relaxed", "float16", "sustained")
@@ -74,3 +82,86 @@ def _metavar(option: click.Option) -> str | None:
     if unit in _UNITS:
         return unit.upper()
     return "N" if isinstance(option.type, click.types.IntParamType) else "X"
+
+
+def together(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Some options as one decorator, in the order of ``--help``."""
+
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def _output(context: click.Context) -> Output:
+    return context.ensure_object(Output)
+
+
+def _set_json(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if value:
+        _output(context).as_json = True
+
+
+def _set_quiet(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if value:
+        _output(context).quiet = True
+        LOGGER.setLevel(logging.ERROR)
+        _not_both(_output(context))
+
+
+def _set_verbose(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if value:
+        _output(context).verbose = True
+        LOGGER.setLevel(logging.DEBUG)
+        _not_both(_output(context))
+
+
+def _not_both(output: Output) -> None:
+    if output.quiet and output.verbose:
+        from nnapi_prof.errors import UsageError
+
+        raise UsageError("--quiet and --verbose exclude each other: leave one out")
+
+
+common_options = together(
+    click.option(
+        "--json",
+        is_flag=True,
+        expose_value=False,
+        callback=_set_json,
+        help="Print the result as one JSON document (`nnapi-prof schema` describes it).",
+    ),
+    click.option(
+        "-q",
+        "--quiet",
+        is_flag=True,
+        expose_value=False,
+        callback=_set_quiet,
+        help="No notes and no progress on standard error, only errors.",
+    ),
+    click.option(
+        "-v",
+        "--verbose",
+        is_flag=True,
+        expose_value=False,
+        callback=_set_verbose,
+        help="Say on standard error what is done, step by step.",
+    ),
+)
+"""``--json``, ``-q/--quiet``, ``-v/--verbose``, which every command takes.
+
+The command has no parameters for them: :func:`~nnapi_prof.cli.output.as_json` says whether its
+result is to be a document, :func:`~nnapi_prof.cli.output.say` keeps to the other two.
+"""
+
+
+def define(
+    name: str, *, examples: Sequence[str], of: click.Group | None = None
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """Makes a function a command, with the options of every command; ``of`` is the group that it
+    belongs to, where it has no module of its own."""
+    make = click.command if of is None else of.command
+    command = make(name, cls=Command, context_settings=HELP, examples=examples)
+    return lambda function: command(common_options(function))

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnapi_prof.cli.command import Command
-from nnapi_prof.cli.options import HELP, common_options, statistic_option, writing
-from nnapi_prof.cli.output import as_json, line, ms, plain, print_document, stdout, unit_of
+from nnapi_prof.cli import options as opt
+from nnapi_prof.cli.command import define
+from nnapi_prof.cli.output import as_json, line, ms, plain, print_document, stdout, unit_of, writing
 from nnapi_prof.costs.measurement import Statistic
 
 if TYPE_CHECKING:
@@ -36,16 +36,13 @@ class Share(click.ParamType[float]):
         return number
 
 
-@click.command(
+@define(
     "compare",
-    cls=Command,
-    context_settings=HELP,
     examples=[
         "nnapi-prof compare --fail-if-slower 5% base.nnprof model.nnprof",
         "nnapi-prof compare --fail-if-slower 5% --junit speed.xml base.json run.json",
     ],
 )
-@common_options
 @click.option(
     "--fail-if-slower",
     "slower",
@@ -58,7 +55,7 @@ class Share(click.ParamType[float]):
     metavar="PATTERN",
     help="Of cost tables: the device, by its name or its fingerprint. Default: the only one.",
 )
-@statistic_option
+@opt.statistic
 @click.option(
     "--junit",
     type=click.Path(path_type=Path),

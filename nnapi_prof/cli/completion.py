@@ -12,8 +12,8 @@ from click.shell_completion import (
     get_completion_class,
 )
 
-from nnapi_prof.cli.command import Command
-from nnapi_prof.cli.options import HELP, IN_BASH, common_options
+from nnapi_prof.cli import options as opt
+from nnapi_prof.cli.command import define
 from nnapi_prof.cli.output import as_json, print_document
 
 SHELLS = ("bash", "zsh", "fish")
@@ -39,7 +39,7 @@ _BASH = """\
     done
 }
 complete -o nosort -F %(complete_func)s %(prog_name)s
-""".replace("IN_BASH", IN_BASH)
+""".replace("IN_BASH", opt.IN_BASH)
 
 
 @add_completion_class
@@ -60,16 +60,13 @@ class Bash(BashComplete):
         return f"{item.type},{item.value}"
 
 
-@click.command(
+@define(
     "completion",
-    cls=Command,
-    context_settings=HELP,
     examples=[
         "source <(nnapi-prof completion bash)   # in ~/.bashrc",
         "nnapi-prof completion fish > ~/.config/fish/completions/nnapi-prof.fish",
     ],
 )
-@common_options
 @click.argument("shell", type=click.Choice(SHELLS))
 def command(shell: str) -> None:
     """Print the script that lets a shell complete commands, options and values.

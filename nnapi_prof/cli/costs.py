@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnapi_prof.cli.command import Group
+from nnapi_prof.cli import options as opt
+from nnapi_prof.cli.command import HELP, Group, define
 from nnapi_prof.cli.costs_filters import filter_options, selection_of
 from nnapi_prof.cli.costs_rows import export_command, import_command, merge_command, prune
-from nnapi_prof.cli.options import HELP, common_options, costs_option
 from nnapi_prof.cli.output import as_json, is_wide, ms, plain, print_document, say, stdout, unit_of
 from nnapi_prof.costs import existing
 
@@ -37,9 +37,8 @@ for each in (prune, export_command, import_command, merge_command):
     command.add_command(each)
 
 
-@command.command("list", context_settings=HELP, examples=["nnapi-prof costs list"])
-@costs_option
-@common_options
+@define("list", of=command, examples=["nnapi-prof costs list"])
+@opt.costs
 def list_(costs: str | None) -> None:
     """List the devices in the cost table, and what was measured on each.
 
@@ -70,15 +69,15 @@ def list_(costs: str | None) -> None:
         say("note: the cost table is empty: `nnapi-prof profile` fills it")
 
 
-@command.command(
+@define(
     "show",
-    context_settings=HELP,
+    of=command,
     examples=[
         "nnapi-prof costs show --op 'conv2d*' --sort median",
         "nnapi-prof costs show --model model.pt --json > rows.json",
     ],
 )
-@costs_option
+@opt.costs
 @filter_options
 @click.option(
     "--sort",
@@ -92,7 +91,6 @@ def list_(costs: str | None) -> None:
     type=click.IntRange(min=0),
     help=f"Rows to show at most, 0 for all. Default: {_ROWS_SHOWN}, with --json all.",
 )
-@common_options
 def show(costs: str | None, sort: str, limit: int | None, **filters: Any) -> None:
     """Show measurements: of each region, target and conditions the newest that fits."""
     from nnapi_prof.costs.store import CostStore
@@ -164,15 +162,15 @@ def _show_table(rows: list[Measurement], names: dict[str, str], several: bool) -
     console.print(table)
 
 
-@command.command(
+@define(
     "diff",
-    context_settings=HELP,
+    of=command,
     examples=[
         "nnapi-prof costs diff 'Pixel 6' 'Pixel 8'",
         "nnapi-prof costs diff 2026-01-31 2026-02-28",
     ],
 )
-@costs_option
+@opt.costs
 @filter_options
 @click.option(
     "--threshold",
@@ -183,7 +181,6 @@ def _show_table(rows: list[Measurement], names: dict[str, str], several: bool) -
     " the next, which no measurement's own noise shows.",
 )
 @click.option("--every", is_flag=True, help="Show also what did not change beyond noise.")
-@common_options
 @click.argument("first", metavar="FIRST")
 @click.argument("second", metavar="SECOND")
 def diff(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nnapi_prof.cli.options import together
+from nnapi_prof.cli.command import together
 from nnapi_prof.cli.progress import listening
 
 if TYPE_CHECKING:

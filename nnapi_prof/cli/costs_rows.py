@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnapi_prof.cli.command import Command
+from nnapi_prof.cli import options as opt
+from nnapi_prof.cli.command import define
 from nnapi_prof.cli.costs_filters import filter_options, selection_of
-from nnapi_prof.cli.options import HELP, common_options, costs_option
 from nnapi_prof.cli.output import as_json, print_document, say
 from nnapi_prof.cli.progress import listening
 from nnapi_prof.costs import existing
@@ -21,16 +21,14 @@ if TYPE_CHECKING:
     from nnapi_prof.costs.store import Pruned
 
 
-@click.command(
+@define(
     "prune",
-    cls=Command,
-    context_settings=HELP,
     examples=[
         "nnapi-prof costs prune --superseded",
         "nnapi-prof costs prune --device 'Pixel 6' --until 2026-01-31 --yes",
     ],
 )
-@costs_option
+@opt.costs
 @filter_options
 @click.option(
     "--superseded",
@@ -38,7 +36,6 @@ if TYPE_CHECKING:
     help="Only rows that a newer measurement of the same thing has taken the place of.",
 )
 @click.option("--yes", is_flag=True, help="Delete. Default: say only how many rows would go.")
-@common_options
 def prune(costs: str | None, superseded: bool, yes: bool, **filters: Any) -> None:
     """Delete measurements: old ones, a device's, those that newer ones supersede.
 
@@ -74,18 +71,15 @@ def _pruned_words(pruned: Pruned) -> str:
     return words
 
 
-@click.command(
+@define(
     "export",
-    cls=Command,
-    context_settings=HELP,
     examples=[
         "nnapi-prof costs export costs.parquet",
         "nnapi-prof costs export --device 'Pixel 6' --since 2026-01-31 costs.csv",
     ],
 )
-@costs_option
+@opt.costs
 @filter_options
-@common_options
 @click.argument("file", type=click.Path(path_type=Path))
 def export_command(costs: str | None, file: Path, **filters: Any) -> None:
     """Write measurements to FILE, a .csv or .parquet: every one, or those that fit.
@@ -106,11 +100,8 @@ def export_command(costs: str | None, file: Path, **filters: Any) -> None:
         click.echo(f"{file}: {count(n, 'row')}")
 
 
-@click.command(
-    "import", cls=Command, context_settings=HELP, examples=["nnapi-prof costs import colleague.csv"]
-)
-@costs_option
-@common_options
+@define("import", examples=["nnapi-prof costs import colleague.csv"])
+@opt.costs
 @click.argument(
     "files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path)
 )
@@ -138,14 +129,11 @@ def import_command(costs: str | None, files: tuple[Path, ...]) -> None:
         print_document(of_import(store.location, done))
 
 
-@click.command(
+@define(
     "merge",
-    cls=Command,
-    context_settings=HELP,
     examples=["nnapi-prof costs merge --costs postgresql://lab@server/costs costs.sqlite"],
 )
-@costs_option
-@common_options
+@opt.costs
 @click.argument("sources", metavar="TABLE...", nargs=-1, required=True)
 def merge_command(costs: str | None, sources: tuple[str, ...]) -> None:
     """Add all measurements of other cost tables, each an SQLite file or a PostgreSQL URL.

@@ -5,15 +5,13 @@ from __future__ import annotations
 
 import click
 
-from nnapi_prof.cli.command import Command
-from nnapi_prof.cli.options import HELP, common_options, device_option, library_option
+from nnapi_prof.cli import options as opt
+from nnapi_prof.cli.command import define
 from nnapi_prof.cli.output import as_json, plain, print_document, stdout
 
 
-@click.command(
+@define(
     "devices",
-    cls=Command,
-    context_settings=HELP,
     examples=[
         "nnapi-prof devices",
         "nnapi-prof devices --json",
@@ -21,9 +19,8 @@ from nnapi_prof.cli.output import as_json, plain, print_document, stdout
         "nnapi-prof devices --nnapi-library /vendor/lib64/libneuron_adapter.so",
     ],
 )
-@common_options
-@device_option
-@library_option
+@opt.device
+@opt.library
 @click.argument("fleet", required=False, metavar="[FLEET]")
 def command(device_spec: str | None, fleet: str | None) -> None:
     """List the devices within reach.

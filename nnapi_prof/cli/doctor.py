@@ -6,22 +6,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nnapi_prof.cli.command import Command
-from nnapi_prof.cli.options import HELP, common_options, device_option
+from nnapi_prof.cli import options as opt
+from nnapi_prof.cli.command import define
 from nnapi_prof.cli.output import as_json, print_document, say
+from nnapi_prof.reports.words import count
 
 if TYPE_CHECKING:
     from nnapi_prof.doctor.checks import Finding
 
 
-@click.command(
+@define(
     "doctor",
-    cls=Command,
-    context_settings=HELP,
     examples=["nnapi-prof doctor", "nnapi-prof doctor --device 192.168.1.7:5555 --json"],
 )
-@device_option
-@common_options
+@opt.device
 def command(device_spec: str | None) -> int:
     """Look for what stands in the way of measuring, and say how to mend it.
 
@@ -31,11 +29,12 @@ def command(device_spec: str | None) -> int:
 
     The exit code is 1 where there is a problem, 0 where there are warnings at most.
     """
-    from nnapi_prof.doctor.checks import Level, by_family, count
+    from nnapi_prof.doctor.checks import Level, by_family
     from nnapi_prof.doctor.examine import examine
 
     findings = examine(device_spec, progress=say)
-    n_problems, n_warnings = count(findings, Level.PROBLEM), count(findings, Level.WARNING)
+    levels = [finding.level for finding in findings]
+    n_problems, n_warnings = levels.count(Level.PROBLEM), levels.count(Level.WARNING)
     if as_json():
         from nnapi_prof.documents.tool import of_findings
 
@@ -46,7 +45,7 @@ def command(device_spec: str | None) -> int:
         for finding in members:
             _show(finding)
     well = len(findings) - n_problems - n_warnings
-    click.echo(f"{_counted(n_problems, 'problem')}, {_counted(n_warnings, 'warning')}, {well} ok")
+    click.echo(f"{count(n_problems, 'problem')}, {count(n_warnings, 'warning')}, {well} ok")
     return 1 if n_problems else 0
 
 
@@ -58,7 +57,3 @@ def _show(finding: Finding) -> None:
     click.echo(f"  {level} {finding.check}: {finding.found}")
     if finding.fix is not None:
         click.echo(f"           fix: {finding.fix}")
-
-
-def _counted(n: int, word: str) -> str:
-    return f"{n} {word}{'' if n == 1 else 's'}"

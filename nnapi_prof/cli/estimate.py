@@ -8,14 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnapi_prof.cli.command import Command
-from nnapi_prof.cli.options import (
-    HELP,
-    MODEL,
-    common_options,
-    input_option,
-    phones,
-)
+from nnapi_prof.cli import options as opt
+from nnapi_prof.cli.command import define
 from nnapi_prof.cli.output import (
     as_json,
     boxed,
@@ -27,6 +21,7 @@ from nnapi_prof.cli.output import (
     stdout,
 )
 from nnapi_prof.cli.progress import listening
+from nnapi_prof.costs.conditions import MOST_THREADS
 
 if TYPE_CHECKING:
     from nnapi_prof.api.estimate import Phone
@@ -37,33 +32,30 @@ _ERROR = "± (9 of 10)"
 """Head of a column: nine of ten predictions are off by less."""
 
 
-@click.command(
+@define(
     "estimate",
-    cls=Command,
-    context_settings=HELP,
     examples=[
         "nnapi-prof estimate --phone pixel4 model.pt",
         "nnapi-prof estimate --phone phone.json --json model.pt > estimate.json",
     ],
 )
-@common_options
 @click.option(
     "--phone",
     required=True,
     metavar="NAME|FILE.json",
-    shell_complete=phones,
+    shell_complete=opt.phones,
     help="A phone that comes along, simulated or real, or a description that `nnapi-prof calibrate`"
     " wrote.",
 )
-@input_option
+@opt.inputs
 @click.option(
     "--threads",
-    type=click.IntRange(1, 64),
+    type=click.IntRange(1, MOST_THREADS),
     help="Threads of the CPU. Default: as many as the phone was measured with; simulated, 1.",
 )
 @click.option("--burst", is_flag=True, help="NNAPI asked to compute in bursts (simulated phones).")
 @click.option("--relaxed", is_flag=True, help="float32 computed as float16 (simulated phones).")
-@MODEL
+@opt.model
 def command(
     phone: str,
     inputs: tuple[str, ...],

@@ -9,17 +9,11 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from nnapi_prof.cli.options import F, device_option
-from nnapi_prof.cli.output import (
-    as_json,
-    boxed,
-    line,
-    ms,
-    print_document,
-    say,
-    stdout,
-)
+from nnapi_prof.cli import options as opt
+from nnapi_prof.cli.command import together
+from nnapi_prof.cli.output import as_json, boxed, line, ms, print_document, say, stdout
 from nnapi_prof.cli.progress import listening
+from nnapi_prof.costs.conditions import MOST_THREADS
 from nnapi_prof.device.find import LOCAL
 from nnapi_prof.errors import MismatchError, UsageError
 from nnapi_prof.graph.causes import distinct
@@ -53,7 +47,7 @@ def write_pte(context: click.Context, folder: Path, path: Path) -> PteFile:
 
     require()
     from nnapi_prof.api.plan import read_plan
-    from nnapi_prof.cli.options import writing
+    from nnapi_prof.cli.output import writing
     from nnapi_prof.executorch.pte import lower
 
     planned = read_plan(folder)
@@ -110,46 +104,42 @@ _MEASURING = ("device_spec", "threads", "seconds", "seed")
 """Parameters that go with ``--partitioners`` alone."""
 
 
-def partitioner_options(function: F) -> F:
-    """``--partitioners`` and what goes with it."""
-    options = (
-        click.option(
-            "--partitioners",
-            metavar="NAME,NAME",
-            help="With --to executorch, of a model: ExecuTorch's partitioners to choose among by"
-            " measurement, in list order: nnapi (each accelerator of --device), xnnpack, vulkan, or"
-            " MODULE:CLASS.",
-        ),
-        device_option,
-        click.option(
-            "--threads",
-            type=click.IntRange(1, 64),
-            default=1,
-            show_default=True,
-            help="With --partitioners: of ExecuTorch's thread pool.",
-        ),
-        click.option(
-            "--seconds",
-            type=click.FloatRange(min=0),
-            default=600,
-            show_default=True,
-            help="With --partitioners: the longest to measure units and regions.",
-        ),
-        click.option(
-            "--seed",
-            type=click.IntRange(min=0),
-            help="With --partitioners: of random inputs in the place of the model's examples.",
-        ),
-        click.option(
-            "--as-planned",
-            is_flag=True,
-            help="With --to executorch, of a bundle: the plan's file, without timing it against"
-            " XNNPACK alone and the other rules.",
-        ),
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
+partitioner_options = together(
+    click.option(
+        "--partitioners",
+        metavar="NAME,NAME",
+        help="With --to executorch, of a model: ExecuTorch's partitioners to choose among by"
+        " measurement, in list order: nnapi (each accelerator of --device), xnnpack, vulkan, or"
+        " MODULE:CLASS.",
+    ),
+    opt.device,
+    click.option(
+        "--threads",
+        type=click.IntRange(1, MOST_THREADS),
+        default=1,
+        show_default=True,
+        help="With --partitioners: of ExecuTorch's thread pool.",
+    ),
+    click.option(
+        "--seconds",
+        type=click.FloatRange(min=0),
+        default=600,
+        show_default=True,
+        help="With --partitioners: the longest to measure units and regions.",
+    ),
+    click.option(
+        "--seed",
+        type=click.IntRange(min=0),
+        help="With --partitioners: of random inputs in the place of the model's examples.",
+    ),
+    click.option(
+        "--as-planned",
+        is_flag=True,
+        help="With --to executorch, of a bundle: the plan's file, without timing it against"
+        " XNNPACK alone and the other rules.",
+    ),
+)
+"""``--partitioners`` and what goes with it."""
 
 
 def refuse_measuring(context: click.Context, compares: bool) -> None:
@@ -176,7 +166,7 @@ def choose_pte(context: click.Context, names: str, path: Path, output: Path | No
 
     require()
     from nnapi_prof.api.model import load
-    from nnapi_prof.cli.options import writing
+    from nnapi_prof.cli.output import writing
     from nnapi_prof.executorch.candidates import named
     from nnapi_prof.executorch.selection import choose
 

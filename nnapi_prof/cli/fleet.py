@@ -8,17 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnapi_prof.cli.command import CONDITIONS, Command
-from nnapi_prof.cli.options import (
-    HELP,
-    MODELS,
-    common_options,
-    conditions_options,
-    costs_option,
-    files,
-    input_option,
-    seconds_option,
-)
+from nnapi_prof.cli import options as opt
+from nnapi_prof.cli.command import CONDITIONS, define
 from nnapi_prof.cli.output import as_json, boxed, line, ms, print_document, say, stdout, unit_of
 from nnapi_prof.cli.progress import listening
 
@@ -31,20 +22,17 @@ MOST_ROWS = 20
 """A table has the phones of the largest regret of more."""
 
 
-@click.command(
+@define(
     "fleet",
-    cls=Command,
-    context_settings=HELP,
     examples=[
         'nnapi-prof fleet --phones "pixel*" --phones "galaxy*" -k 3 -o model.nnprof model.pt',
         'nnapi-prof fleet --objective worst --weight "pixel*=3" --json model.pt > fleet.json',
         "nnapi-prof fleet --report fleet.html first.pt second.pt",
     ],
 )
-@common_options
-@input_option
-@costs_option
-@conditions_options
+@opt.inputs
+@opt.costs
+@opt.conditions
 @click.option(
     "--phones",
     multiple=True,
@@ -75,7 +63,7 @@ MOST_ROWS = 20
     metavar="PATTERN=NUMBER",
     help="How much some phones count; repeat it for others. Default: 1.",
 )
-@seconds_option("the search for plans", 120)
+@opt.seconds("the search for plans", 120)
 @click.option(
     "-o",
     "--output",
@@ -89,14 +77,7 @@ MOST_ROWS = 20
     help="Write a report of all MODELs on all phones in place of a bundle: .html, .json, or .csv"
     " (a folder of tables).",
 )
-@click.argument(
-    "models",
-    metavar="MODEL...",
-    nargs=-1,
-    required=True,
-    type=click.Path(path_type=Path),
-    shell_complete=files(MODELS),
-)
+@opt.models
 def command(
     inputs: tuple[str, ...],
     costs: str | None,

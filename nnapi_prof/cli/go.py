@@ -7,20 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from nnapi_prof.cli import options as opt
 from nnapi_prof.cli.advise import SHORT, show_advice
-from nnapi_prof.cli.command import Command
-from nnapi_prof.cli.options import (
-    HELP,
-    MODEL,
-    common_options,
-    conditions_options,
-    cooldown_option,
-    costs_option,
-    device_option,
-    input_option,
-    library_option,
-    memory_option,
-)
+from nnapi_prof.cli.command import define
 from nnapi_prof.cli.output import (
     as_json,
     boxed,
@@ -35,6 +24,7 @@ from nnapi_prof.cli.output import (
 )
 from nnapi_prof.cli.progress import listening
 from nnapi_prof.cli.ship import show_steps
+from nnapi_prof.device.protocol.actions import MAX_RUNS
 from nnapi_prof.execution.options import QUICK
 
 if TYPE_CHECKING:
@@ -48,22 +38,19 @@ FORMS = ("html", "md")
 """Of reports that are one file to read."""
 
 
-@click.command(
+@define(
     "go",
-    cls=Command,
-    context_settings=HELP,
     examples=[
         "nnapi-prof go model.pt",
         "nnapi-prof go --device sim:npu-phone -o report.html model.pt",
         "nnapi-prof go --input 1x3x224x224 --batch 1,4,8 model.pt",
     ],
 )
-@common_options
-@device_option
-@library_option
-@input_option
-@costs_option
-@conditions_options
+@opt.device
+@opt.library
+@opt.inputs
+@opt.costs
+@opt.conditions
 @click.option(
     "-o",
     "--output",
@@ -82,14 +69,14 @@ FORMS = ("html", "md")
 @click.option("--fresh", is_flag=True, help="Measure again what the cost table has already.")
 @click.option(
     "--runs",
-    type=click.IntRange(1, 100_000),
+    type=click.IntRange(1, MAX_RUNS),
     default=QUICK.runs,
     show_default=True,
     help="Recorded runs of the plan and of each baseline, at most: about half a second of each.",
 )
-@cooldown_option
-@memory_option
-@MODEL
+@opt.cooldown
+@opt.memory
+@opt.model
 def command(
     device_spec: str | None,
     inputs: tuple[str, ...],
@@ -113,7 +100,7 @@ def command(
     _check(report)
     result = _go(model, inputs, report, device_spec, options)
     if as_json():
-        from nnapi_prof.documents.plans import of_go
+        from nnapi_prof.documents.go import of_go
 
         print_document(of_go(result))
     else:
@@ -175,7 +162,7 @@ def _go_batches(
         )
     )
     if as_json():
-        from nnapi_prof.documents.batches import of_batches
+        from nnapi_prof.documents.go import of_batches
 
         print_document(of_batches(batches))
     else:

@@ -12,17 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnapi_prof.cli.command import Group
-from nnapi_prof.cli.options import (
-    HELP,
-    MODELS,
-    common_options,
-    conditions_options,
-    costs_option,
-    files,
-    gate_options,
-    input_option,
-)
+from nnapi_prof.cli import options as opt
+from nnapi_prof.cli.command import HELP, Group, define
 from nnapi_prof.cli.output import (
     as_json,
     boxed,
@@ -36,6 +27,7 @@ from nnapi_prof.cli.output import (
     stdout,
     unit_of,
 )
+from nnapi_prof.device.protocol.actions import MAX_RUNS
 
 if TYPE_CHECKING:
     from nnapi_prof.lab.phones import Phone
@@ -58,15 +50,14 @@ def command() -> None:
     """
 
 
-@command.command(
+@define(
     "worker",
-    context_settings=HELP,
+    of=command,
     examples=[
         "nnapi-prof lab worker --scheduler tcp://lab:8786",
         "nnapi-prof lab worker --scheduler tcp://lab:8786 --phone sim:npu-phone",
     ],
 )
-@common_options
 @scheduler_option
 @click.option(
     "--phone",
@@ -117,15 +108,14 @@ def _shelf(serials: Sequence[str]) -> list[Phone]:
     return phones
 
 
-@command.command(
+@define(
     "profile",
-    context_settings=HELP,
+    of=command,
     examples=[
         "nnapi-prof lab profile --phones sim:npu-phone --phones sim:gpu-phone model.pt",
         "nnapi-prof lab profile --scheduler tcp://lab:8786 --phones 'android=14,soc=SM*' *.pt2",
     ],
 )
-@common_options
 @click.option(
     "--scheduler",
     metavar="ADDRESS",
@@ -148,25 +138,18 @@ def _shelf(serials: Sequence[str]) -> list[Phone]:
     help="How long a phone in use elsewhere, one that no worker offers, or a scheduler that went"
     " away is waited for.",
 )
-@input_option
-@costs_option
-@conditions_options
-@gate_options
+@opt.inputs
+@opt.costs
+@opt.conditions
+@opt.gates
 @click.option("--fresh", is_flag=True, help="Measure again what the cost table has already.")
 @click.option(
     "--refine/--no-refine", default=True, show_default=True, help="As in `nnapi-prof profile`."
 )
 @click.option(
-    "--runs", type=click.IntRange(1, 100_000), help="Recorded runs of one region, at most."
+    "--runs", type=click.IntRange(1, MAX_RUNS), help="Recorded runs of one region, at most."
 )
-@click.argument(
-    "models",
-    metavar="MODEL...",
-    nargs=-1,
-    required=True,
-    type=click.Path(path_type=Path),
-    shell_complete=files(MODELS),
-)
+@opt.models
 def profile(
     scheduler: str | None,
     selectors: tuple[str, ...],
@@ -298,12 +281,11 @@ def _summarise(outcome: Outcome, location: str) -> None:
     line(console, words)
 
 
-@command.command(
+@define(
     "phones",
-    context_settings=HELP,
+    of=command,
     examples=["nnapi-prof lab phones --scheduler tcp://lab:8786"],
 )
-@common_options
 @scheduler_option
 def phones_command(scheduler: str) -> None:
     """List the phones that a lab's workers offer."""
@@ -330,12 +312,11 @@ def _show_phones(phones: Sequence[Phone]) -> None:
         say("note: no worker offers a phone: `nnapi-prof lab worker` does")
 
 
-@command.command(
+@define(
     "status",
-    context_settings=HELP,
+    of=command,
     examples=["nnapi-prof lab status --scheduler tcp://lab:8786"],
 )
-@common_options
 @scheduler_option
 def status(scheduler: str) -> None:
     """Say how many workers and phones a lab has, and what its runs are at."""
@@ -356,12 +337,11 @@ def status(scheduler: str) -> None:
         click.echo(f"run {run.name}: {states}")
 
 
-@command.command(
+@define(
     "cancel",
-    context_settings=HELP,
+    of=command,
     examples=["nnapi-prof lab cancel --scheduler tcp://lab:8786"],
 )
-@common_options
 @scheduler_option
 @click.argument("run", required=False)
 def cancel(scheduler: str, run: str | None) -> None:

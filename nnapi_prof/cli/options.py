@@ -7,28 +7,29 @@ that does not answer at once has no phones.
 from __future__ import annotations
 
 import functools
-import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 from click.shell_completion import CompletionItem
 
-from nnapi_prof.cli.command import CONDITIONS
-from nnapi_prof.cli.output import LOGGER, Output
-from nnapi_prof.cli.progress import listening
-from nnapi_prof.costs.conditions import MOST_SUSTAINED_S, Conditions, Mode, parse_cpus
+from nnapi_prof.cli.command import CONDITIONS, F, together
+from nnapi_prof.costs.conditions import MOST_SUSTAINED_S, MOST_THREADS, Conditions, Mode, parse_cpus
 from nnapi_prof.costs.measurement import Statistic
 from nnapi_prof.execution.gates import Gates
-from nnapi_prof.execution.options import RunOptions
+from nnapi_prof.execution.options import (
+    LEAST_SECONDS,
+    MOST_MEMORY_MB,
+    MOST_SECONDS,
+    MOST_WAIT_S,
+    RunOptions,
+)
 from nnapi_prof.graph.plan import Preference
 
 if TYPE_CHECKING:
     Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem[str]]]
-    from nnapi_prof.device.find import OpenDevice
 
 
 ADB_SERVER_S = 0.3
@@ -108,92 +109,22 @@ def _beginning_with(incomplete: str, words: Iterable[str]) -> list[CompletionIte
     return [CompletionItem(word) for word in words if word.startswith(incomplete)]
 
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 USUAL = Conditions()
 PREFERENCES = [preference.short for preference in Preference]
 
-HELP = {"help_option_names": ["-h", "--help"]}
-"""``context_settings`` of every command."""
-
-MODEL = click.argument("model", type=click.Path(path_type=Path), shell_complete=files(MODELS))
-BUNDLE = click.argument("bundle", type=click.Path(path_type=Path), shell_complete=files(BUNDLES))
-
-
-def together(*options: Callable[[F], F]) -> Callable[[F], F]:
-    """Some options as one decorator, in the order of ``--help``."""
-
-    def decorate(function: F) -> F:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return decorate
-
-
-def _output(context: click.Context) -> Output:
-    return context.ensure_object(Output)
-
-
-def _set_json(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
-    if value:
-        _output(context).as_json = True
-
-
-def _set_quiet(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
-    if value:
-        _output(context).quiet = True
-        LOGGER.setLevel(logging.ERROR)
-        _not_both(_output(context))
-
-
-def _set_verbose(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
-    if value:
-        _output(context).verbose = True
-        LOGGER.setLevel(logging.DEBUG)
-        _not_both(_output(context))
-
-
-def _not_both(output: Output) -> None:
-    if output.quiet and output.verbose:
-        from nnapi_prof.errors import UsageError
-
-        raise UsageError("--quiet and --verbose exclude each other: leave one out")
-
-
-common_options = together(
-    click.option(
-        "--json",
-        is_flag=True,
-        expose_value=False,
-        callback=_set_json,
-        help="Print the result as one JSON document (`nnapi-prof schema` describes it).",
-    ),
-    click.option(
-        "-q",
-        "--quiet",
-        is_flag=True,
-        expose_value=False,
-        callback=_set_quiet,
-        help="No notes and no progress on standard error, only errors.",
-    ),
-    click.option(
-        "-v",
-        "--verbose",
-        is_flag=True,
-        expose_value=False,
-        callback=_set_verbose,
-        help="Say on standard error what is done, step by step.",
-    ),
+model = click.argument("model", type=click.Path(path_type=Path), shell_complete=files(MODELS))
+models = click.argument(
+    "models",
+    metavar="MODEL...",
+    nargs=-1,
+    required=True,
+    type=click.Path(path_type=Path),
+    shell_complete=files(MODELS),
 )
-"""``--json``, ``-q/--quiet``, ``-v/--verbose``, which every command takes.
-
-The command has no parameters for them: :func:`~nnapi_prof.cli.output.as_json` says whether its
-result is to be a document, :func:`~nnapi_prof.cli.output.say` keeps to the other two.
-"""
+bundle = click.argument("bundle", type=click.Path(path_type=Path), shell_complete=files(BUNDLES))
 
 
-device_option = click.option(
+device = click.option(
     "--device",
     "device_spec",
     metavar="SERIAL",
@@ -203,7 +134,7 @@ device_option = click.option(
 )
 
 
-def library_option(function: F) -> F:
+def library(function: F) -> F:
     """``--nnapi-library``, beside ``--device``: the command's ``device_spec`` names both."""
 
     @functools.wraps(function)
@@ -225,7 +156,7 @@ def library_option(function: F) -> F:
     )
 
 
-costs_option = click.option(
+costs = click.option(
     "--costs",
     metavar="FILE|URL",
     help="Cost table: an SQLite file or a PostgreSQL URL. Default: $NNAPI_PROF_COSTS, else"
@@ -233,7 +164,7 @@ costs_option = click.option(
 )
 
 
-input_option = click.option(
+inputs = click.option(
     "--input",
     "inputs",
     multiple=True,
@@ -251,7 +182,7 @@ def _cpus(_context: click.Context, _parameter: click.Parameter, value: str | Non
         raise click.BadParameter(str(error)) from error
 
 
-def cpus_option(default: str | None) -> Callable[[F], F]:
+def cpus(default: str | None) -> Callable[[F], F]:
     """``--cpus``; without a default it is the bundle's."""
     default_words = "" if default else " Default: as the bundle was planned for."
     return click.option(
@@ -265,14 +196,14 @@ def cpus_option(default: str | None) -> Callable[[F], F]:
     )
 
 
-threads_option = click.option(
+threads = click.option(
     "--threads",
-    type=click.IntRange(1, 64),
+    type=click.IntRange(1, MOST_THREADS),
     default=USUAL.threads,
     show_default=True,
     help="Threads of the device's CPU engine.",
 )
-mode_option = click.option(
+mode = click.option(
     "--mode",
     type=click.Choice([mode.value for mode in Mode]),
     default=USUAL.mode.value,
@@ -281,14 +212,14 @@ mode_option = click.option(
 )
 
 
-def conditions_options(function: F) -> F:
+def conditions(function: F) -> F:
     """``--threads``, ``--cpus``, ``--mode``, ``--relaxed``, ``--float16``, ``--sustained``,
     which the Python interface takes under the same names. Raises UsageError where they exclude each
     other, before the command does anything."""
     options = together(
-        threads_option,
-        cpus_option(USUAL.cpus),
-        mode_option,
+        threads,
+        cpus(USUAL.cpus),
+        mode,
         click.option(
             "--relaxed",
             is_flag=True,
@@ -320,16 +251,16 @@ def conditions_options(function: F) -> F:
     return cast("F", options(with_conditions))
 
 
-def seconds_option(what: str, default: int) -> Callable[[F], F]:
+def seconds(what: str, default: int) -> Callable[[F], F]:
     """``--seconds``; without it a command takes so many as the Python interface."""
     return click.option(
         "--seconds",
-        type=click.FloatRange(0.1, 86_400),
+        type=click.FloatRange(LEAST_SECONDS, MOST_SECONDS),
         help=f"Most that {what} may take. Default: {default}.",
     )
 
 
-statistic_option = click.option(
+statistic = click.option(
     "--statistic",
     type=click.Choice([each.value for each in Statistic]),
     default=Statistic.MEDIAN.value,
@@ -338,7 +269,7 @@ statistic_option = click.option(
 )
 
 
-gate_options = together(
+gates = together(
     click.option(
         "--max-temp-c",
         type=click.FloatRange(0, 120),
@@ -375,9 +306,9 @@ gate_options = together(
 :class:`~nnapi_prof.execution.gates.Gates`, as the Python interface takes it."""
 
 
-cooldown_option = click.option(
+cooldown = click.option(
     "--cooldown-s",
-    type=click.FloatRange(0, 3600),
+    type=click.FloatRange(0, MOST_WAIT_S),
     default=RunOptions().cooldown_s,
     show_default=True,
     help="Wait this long at most for a phone that is too hot, and measure again what was"
@@ -385,39 +316,9 @@ cooldown_option = click.option(
 )
 
 
-memory_option = click.option(
+memory = click.option(
     "--memory-mb",
-    type=click.IntRange(1, (1 << 22) - 1),
+    type=click.IntRange(1, MOST_MEMORY_MB),
     help="Memory that one measurement's process may use. Default: three quarters of what is"
     " available on the device.",
 )
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turns what goes wrong while a result is written to ``path`` into a UsageError."""
-    from nnapi_prof.errors import UsageError
-
-    try:
-        yield
-    except OSError as error:
-        raise UsageError(
-            f"cannot write {path}: {error.strerror or error}: name another --output"
-        ) from error
-
-
-@contextmanager
-def device(spec: str | None, agent: bool = True) -> Iterator[OpenDevice]:
-    """Opens what ``--device`` says, and tells the user where the choice was ours; with ``agent``,
-    the agent is on it then."""
-    from nnapi_prof.device.find import open_device
-
-    with ExitStack() as stack:
-        with listening() as listener:  # over before the command prints
-            opened = stack.enter_context(open_device(spec, listener.busy))
-            if opened.note:
-                listener.note(opened.note)
-            if agent:
-                path = opened.client.installed.path  # built and pushed where need be
-                LOGGER.debug("the agent is %s", path)
-        yield opened

@@ -12,9 +12,13 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from nnapi_prof.reports.words import NOISE
+from nnapi_prof.reports.words import ms as ms
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -141,22 +145,23 @@ def say(text: str) -> None:
     LOGGER.info("%s", text)
 
 
-NOISE = 0.02
-"""Relative difference within which two latencies count as equal."""
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turns what goes wrong while a result is written to ``path`` into a UsageError."""
+    from nnapi_prof.errors import UsageError
+
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {path}: {error.strerror or error}: name another --output"
+        ) from error
+
+
 WIDE = 110
 """Columns of a terminal that has room for all of a table's."""
 _WHOLE = ("target", "device", "serial")
 """Columns of names that options take."""
-
-
-def ms(nanoseconds: float | None) -> str:
-    """``12.345``: milliseconds for a table; a dash where there is none, and never
-    ``0.000``."""
-    if nanoseconds is None:
-        return "–"
-    if nanoseconds == 0:
-        return "0"
-    return "<0.001" if 0 < nanoseconds < 500 else f"{nanoseconds / 1e6:.3f}"
 
 
 def unit_of(simulated: bool) -> str:

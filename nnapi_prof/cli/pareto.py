@@ -8,22 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnapi_prof.cli.command import Command
-from nnapi_prof.cli.options import (
-    HELP,
-    MODEL,
-    common_options,
-    cooldown_option,
-    costs_option,
-    cpus_option,
-    device_option,
-    input_option,
-    library_option,
-    memory_option,
-    mode_option,
-    seconds_option,
-    threads_option,
-)
+from nnapi_prof.cli import options as opt
+from nnapi_prof.cli.command import define
 from nnapi_prof.cli.output import as_json, boxed, line, ms, print_document, say, stdout, unit_of
 from nnapi_prof.cli.precisions import METRIC, ErrorBudget, precision_options
 from nnapi_prof.cli.progress import listening
@@ -35,20 +21,17 @@ if TYPE_CHECKING:
 USUAL = Conditions()
 
 
-@click.command(
+@define(
     "pareto",
-    cls=Command,
-    context_settings=HELP,
     examples=[
         "nnapi-prof pareto --device sim:dsp-phone --calibration images.npz model.pt",
         "nnapi-prof pareto --budget 1% --budget 40dB --json model.pt > front.json",
     ],
 )
-@common_options
-@device_option
-@library_option
-@input_option
-@costs_option
+@opt.device
+@opt.library
+@opt.inputs
+@opt.costs
 @precision_options("float32,relaxed,int8")
 @METRIC
 @click.option(
@@ -59,7 +42,7 @@ USUAL = Conditions()
     metavar="ERROR",
     help="An error (2%, 0.02, 34dB) that a plan is searched for within, beside the usual ones.",
 )
-@seconds_option("the search for each plan", 10)
+@opt.seconds("the search for each plan", 10)
 @click.option(
     "--accuracy-s",
     type=click.FloatRange(0),
@@ -67,12 +50,12 @@ USUAL = Conditions()
     show_default=True,
     help="Measuring errors may take about this long.",
 )
-@threads_option
-@cpus_option(USUAL.cpus)
-@mode_option
-@cooldown_option
-@memory_option
-@MODEL
+@opt.threads
+@opt.cpus(USUAL.cpus)
+@opt.mode
+@opt.cooldown
+@opt.memory
+@opt.model
 def command(
     device_spec: str | None,
     inputs: tuple[str, ...],

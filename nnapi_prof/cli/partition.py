@@ -9,22 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnapi_prof.cli.command import CONDITIONS, Command
-from nnapi_prof.cli.options import (
-    HELP,
-    MODEL,
-    common_options,
-    conditions_options,
-    cooldown_option,
-    costs_option,
-    device_option,
-    input_option,
-    library_option,
-    memory_option,
-    seconds_option,
-    statistic_option,
-    together,
-)
+from nnapi_prof.cli import options as opt
+from nnapi_prof.cli.command import CONDITIONS, define, together
 from nnapi_prof.cli.output import (
     as_json,
     boxed,
@@ -105,30 +91,27 @@ plan_options = together(
         help="The plan of least latency, however many segments it takes. Default: the fewest"
         " within noise of it.",
     ),
-    seconds_option("the search for the plan", 10),
+    opt.seconds("the search for the plan", 10),
 )
 """``--forbid``, ``--pin``, ``--preference``, ``--max-regions``, ``--max-compile-ms``,
 ``--max-error``, ``--list``, ``--solver``, ``--best``, ``--seconds``: the fields of
 :class:`~nnapi_prof.api.options.PlanOptions`."""
 
 
-@click.command(
+@define(
     "partition",
-    cls=Command,
-    context_settings=HELP,
     examples=[
         "nnapi-prof partition model.pt",
         "nnapi-prof partition --device sim:npu-phone --pin 'softmax*=cpu' -o cut.nnprof model.pt",
     ],
 )
-@common_options
-@device_option
-@library_option
-@input_option
-@costs_option
-@conditions_options
-@cooldown_option
-@memory_option
+@opt.device
+@opt.library
+@opt.inputs
+@opt.costs
+@opt.conditions
+@opt.cooldown
+@opt.memory
 @plan_options
 @click.option(
     "-o",
@@ -179,7 +162,7 @@ plan_options = together(
     is_flag=True,
     help="Do not run plan and baselines whole before choosing.",
 )
-@statistic_option
+@opt.statistic
 @precision_options(None)
 @click.option(
     "--accuracy-budget",
@@ -189,7 +172,7 @@ plan_options = together(
     " too.",
 )
 @METRIC
-@MODEL
+@opt.model
 def command(
     device_spec: str | None,
     inputs: tuple[str, ...],

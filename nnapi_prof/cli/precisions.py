@@ -5,16 +5,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
-from nnapi_prof.cli.options import together
+from nnapi_prof.cli.command import F, together
 from nnapi_prof.graph.plan import Precision
 
 CALIBRATION = ("precisions", "calibration", "transform", "samples")
 """What :func:`precision_options` gives to a command."""
-F = TypeVar("F", bound=Callable[..., Any])
 WORDS = ",".join(precision.value for precision in Precision)
 _BUDGET = re.compile(r"([0-9.]+(?:e-?[0-9]+)?) *(%|dB)?", re.IGNORECASE)
 

@@ -7,21 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnapi_prof.cli.command import Command
-from nnapi_prof.cli.options import (
-    HELP,
-    MODEL,
-    PREFERENCES,
-    common_options,
-    conditions_options,
-    cooldown_option,
-    costs_option,
-    device_option,
-    gate_options,
-    input_option,
-    library_option,
-    memory_option,
-)
+from nnapi_prof.cli import options as opt
+from nnapi_prof.cli.command import define
 from nnapi_prof.cli.output import (
     as_json,
     boxed,
@@ -35,7 +22,8 @@ from nnapi_prof.cli.output import (
 )
 from nnapi_prof.cli.precisions import precision_options
 from nnapi_prof.cli.progress import listening
-from nnapi_prof.execution.profile.options import MOST_BESIDE_S, ProfileOptions
+from nnapi_prof.device.protocol.actions import MAX_RUNS
+from nnapi_prof.execution.profile.options import MOST_BESIDE_S, MOST_ROUNDS, ProfileOptions
 
 if TYPE_CHECKING:
     from nnapi_prof.execution.profile.options import ProfileOutcome
@@ -45,22 +33,19 @@ INTERRUPTED = 130
 USUAL = ProfileOptions()
 
 
-@click.command(
+@define(
     "profile",
-    cls=Command,
-    context_settings=HELP,
     examples=[
         "nnapi-prof profile model.pt",
         "nnapi-prof profile --device sim:npu-phone --input 1x3x224x224 model.pt",
         "nnapi-prof profile --device 192.168.1.7:5555 --threads 4 model.pt",
     ],
 )
-@common_options
-@device_option
-@library_option
-@input_option
-@costs_option
-@conditions_options
+@opt.device
+@opt.library
+@opt.inputs
+@opt.costs
+@opt.conditions
 @click.option("--fresh", is_flag=True, help="Measure again what the cost table has already.")
 @click.option(
     "--accelerator",
@@ -73,7 +58,7 @@ USUAL = ProfileOptions()
     "--preference",
     "preferences",
     multiple=True,
-    type=click.Choice(PREFERENCES),
+    type=click.Choice(opt.PREFERENCES),
     help="Only this PreferenceCode; repeatable. Default: all three.",
 )
 @click.option(
@@ -103,12 +88,12 @@ USUAL = ProfileOptions()
 )
 @click.option(
     "--runs",
-    type=click.IntRange(1, 100_000),
+    type=click.IntRange(1, MAX_RUNS),
     help="Recorded runs of one region, at most. Default: 200, on a simulated phone 30.",
 )
 @click.option(
     "--rounds",
-    type=click.IntRange(1, 1000),
+    type=click.IntRange(1, MOST_ROUNDS),
     default=USUAL.rounds,
     show_default=True,
     help="Turns that a region's alternatives take; the runs are spread over them.",
@@ -128,9 +113,9 @@ USUAL = ProfileOptions()
     help="Runs before these warm up until their times are stable, at most this long (at least 2"
     " are made).",
 )
-@cooldown_option
-@gate_options
-@memory_option
+@opt.cooldown
+@opt.gates
+@opt.memory
 @click.option(
     "--timeout-s",
     type=click.FloatRange(min=0.001),
@@ -139,7 +124,7 @@ USUAL = ProfileOptions()
     help="Watchdog over a region's compilation and warm-up, and over each of its rounds.",
 )
 @precision_options(None)
-@MODEL
+@opt.model
 def command(
     device_spec: str | None,
     inputs: tuple[str, ...],
@@ -206,7 +191,7 @@ def _effort(outcome: ProfileOutcome) -> str:
         f"{outcome.rounds} rounds of refinement, for which {outcome.n_regions} of all "
         f"{outcome.n_rows} measurements were made"
     )
-    if outcome.n_exhaustive:
+    if outcome.n_exhaustive and outcome.n_rows < outcome.n_exhaustive:
         words += (
             f"; {outcome.n_rows} of {outcome.n_exhaustive} possible measurements"
             f" ({outcome.n_rows / outcome.n_exhaustive:.1%}) were enough"
@@ -243,7 +228,7 @@ def _summarise(graph: UnitGraph, outcome: ProfileOutcome, location: str) -> None
     heads = target_heads(shown.values())
     table = boxed(f"Ten slowest units, marginal latency in {unit}", ["unit"], heads)
     rows = {
-        u.index: [marginal(costs, graph, u.index, target) for target in shown.values()]
+        u.index: [marginal(costs, u.index, target) for target in shown.values()]
         for u in graph.units
     }
     slowest = sorted(rows, key=lambda index: -max((c.ns if c else 0.0) for c in rows[index]))[:10]

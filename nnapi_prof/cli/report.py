@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nnapi_prof.cli.command import Command
-from nnapi_prof.cli.options import HELP, common_options, costs_option
+from nnapi_prof.cli import options as opt
+from nnapi_prof.cli.command import define
 from nnapi_prof.cli.output import as_json, current, print_document, say, stderr
 from nnapi_prof.cli.progress import working
 from nnapi_prof.cli.ship import show_steps
@@ -27,10 +27,8 @@ if TYPE_CHECKING:
 FORMATS = ("html", "md", "csv", "trace", "json")
 
 
-@click.command(
+@define(
     "report",
-    cls=Command,
-    context_settings=HELP,
     examples=[
         "nnapi-prof report model.nnprof",
         "nnapi-prof report --format md -o - model.nnprof",
@@ -38,8 +36,7 @@ FORMATS = ("html", "md", "csv", "trace", "json")
         "nnapi-prof report --serve bundles",
     ],
 )
-@common_options
-@costs_option
+@opt.costs
 @click.option(
     "-o",
     "--output",

@@ -7,17 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnapi_prof.cli.command import Command
-from nnapi_prof.cli.options import (
-    BUNDLE,
-    HELP,
-    common_options,
-    cooldown_option,
-    cpus_option,
-    device_option,
-    library_option,
-    memory_option,
-)
+from nnapi_prof.cli import options as opt
+from nnapi_prof.cli.command import define
 from nnapi_prof.cli.output import (
     as_json,
     boxed,
@@ -31,6 +22,7 @@ from nnapi_prof.cli.output import (
     unit_of,
 )
 from nnapi_prof.cli.progress import listening
+from nnapi_prof.device.protocol.actions import MAX_RUNS
 from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.options import RunOptions
 
@@ -40,28 +32,25 @@ if TYPE_CHECKING:
     from nnapi_prof.execution.report import RunReport
 
 
-@click.command(
+@define(
     "run",
-    cls=Command,
-    context_settings=HELP,
     examples=[
         "nnapi-prof run model.nnprof",
         "nnapi-prof run --device sim:npu-phone --runs 100 --json model.nnprof > run.json",
     ],
 )
-@common_options
-@device_option
-@library_option
+@opt.device
+@opt.library
 @click.option(
     "--runs",
-    type=click.IntRange(1, 100_000),
+    type=click.IntRange(1, MAX_RUNS),
     default=RunOptions().runs,
     show_default=True,
     help="Recorded runs of each plan.",
 )
 @click.option(
     "--frames",
-    type=click.IntRange(0, 100_000),
+    type=click.IntRange(0, MAX_RUNS),
     default=RunOptions().frames,
     show_default=True,
     help="Frames that run besides, many at once, in each way that the bundle has.",
@@ -73,9 +62,9 @@ if TYPE_CHECKING:
     help="Largest allowed difference of an output, relative to its largest value. Default: 1e-4,"
     " with float16 or relaxed precision 2e-2.",
 )
-@cpus_option(None)
-@cooldown_option
-@memory_option
+@opt.cpus(None)
+@opt.cooldown
+@opt.memory
 @click.option(
     "--seed",
     type=int,
@@ -94,7 +83,7 @@ if TYPE_CHECKING:
     metavar="MODEL|BUNDLE",
     help="Of a .pte: the model or the bundle that it was made of, to compare its outputs with.",
 )
-@BUNDLE
+@opt.bundle
 def command(
     device_spec: str | None,
     no_baselines: bool,
@@ -121,7 +110,8 @@ def command(
         return
     if against is not None:
         raise UsageError("--against is for a .pte: a bundle has its model")
-    from nnapi_prof.api.result import keep_result, run
+    from nnapi_prof.api.result import keep_result
+    from nnapi_prof.api.run import run
 
     with listening() as listener:
         result = run(

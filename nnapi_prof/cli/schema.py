@@ -6,19 +6,16 @@ import json
 
 import click
 
-from nnapi_prof.cli.command import Command
-from nnapi_prof.cli.options import HELP, common_options, documents
+from nnapi_prof.cli import options as opt
+from nnapi_prof.cli.command import define
 from nnapi_prof.cli.output import as_json, current, plain, print_document, stdout
 
 
-@click.command(
+@define(
     "schema",
-    cls=Command,
-    context_settings=HELP,
     examples=["nnapi-prof schema", "nnapi-prof schema run", "nnapi-prof schema costs list"],
 )
-@common_options
-@click.argument("name", nargs=-1, shell_complete=documents)
+@click.argument("name", nargs=-1, shell_complete=opt.documents)
 def command(name: tuple[str, ...]) -> None:
     """Print the JSON Schema of a command's --json document.
 

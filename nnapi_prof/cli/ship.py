@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nnapi_prof.cli.command import Command
-from nnapi_prof.cli.options import HELP, common_options
+from nnapi_prof.cli.command import define
 from nnapi_prof.cli.output import as_json, plain, print_document, say, stdout
 from nnapi_prof.toolchain import ANDROID_ABIS
 
@@ -19,17 +18,14 @@ if TYPE_CHECKING:
     from nnapi_prof.bundle.doors import Step
 
 
-@click.command(
+@define(
     "ship",
-    cls=Command,
-    context_settings=HELP,
     examples=[
         "nnapi-prof ship model.nnprof",
         "nnapi-prof ship --aar model.nnprof",
         "nnapi-prof ship --aar --abi arm64-v8a -o app/libs/model.aar model.nnprof",
     ],
 )
-@common_options
 @click.option("--aar", is_flag=True, help="Write an Android archive (.aar).")
 @click.option(
     "--abi",

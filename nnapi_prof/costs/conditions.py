@@ -15,6 +15,7 @@ BIG = "big"
 ALL = "all"
 """``cpus``: wherever the system puts it."""
 MOST_SUSTAINED_S = 3600
+MOST_THREADS = 64
 _MASK = re.compile(r"0[xX][0-9a-fA-F]{1,16}")
 
 

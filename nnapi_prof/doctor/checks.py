@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,9 +79,15 @@ class Family:
         PHONE.append((self.name, check))
         return check
 
+    def on_system(self, check: PhoneCheck) -> PhoneCheck:
+        """:meth:`on_phone` of a function that looks at a phone's own system, which `local` and
+        simulated phones have not."""
 
-def count(findings: Iterable[Finding], level: Level) -> int:
-    return sum(finding.level is level for finding in findings)
+        @functools.wraps(check)
+        def of_phones(phone: Phone) -> Iterable[Finding]:
+            return () if phone.host_only else check(phone)
+
+        return self.on_phone(of_phones)
 
 
 def by_family(findings: Iterable[Finding]) -> Iterator[tuple[str, list[Finding]]]:

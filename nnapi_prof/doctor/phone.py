@@ -122,10 +122,8 @@ _EXECUTE_SCRIPT = (
 )
 
 
-@PHONE.on_phone
+@PHONE.on_system
 def android(phone: Phone) -> Iterator[Finding]:
-    if phone.host_only:
-        return
     if phone.os != "android" and phone.sdk is None:
         yield PHONE("Android").ok(f"none: a Linux on {phone.abi}")
         return
@@ -147,11 +145,9 @@ def android(phone: Phone) -> Iterator[Finding]:
         yield PHONE("Android").ok(words)
 
 
-@PHONE.on_phone
+@PHONE.on_system
 def processor(phone: Phone) -> Iterator[Finding]:
     """Agents exist for its ABI, and load on its pages."""
-    if phone.host_only:
-        return
     if phone.abi not in ANDROID_ABIS:
         yield PHONE("ABI").problem(
             f"{phone.abi}: there is no agent for it", f"use a device of {', '.join(ANDROID_ABIS)}"
@@ -168,10 +164,8 @@ def processor(phone: Phone) -> Iterator[Finding]:
         )
 
 
-@PHONE.on_phone
+@PHONE.on_system
 def space(phone: Phone) -> Iterator[Finding]:
-    if phone.host_only:
-        return
     folder = posixpath.dirname(phone.remote_dir)
     code, output = phone.ask(_SPACE_SCRIPT, folder)
     cells = output.split("\n")[-2].split() if output.count("\n") > 1 else []
@@ -191,11 +185,9 @@ def space(phone: Phone) -> Iterator[Finding]:
         yield PHONE("space").ok(words)
 
 
-@PHONE.on_phone
+@PHONE.on_system
 def execution(phone: Phone) -> Iterator[Finding]:
     """Whether programs may run where the agent goes: by running one."""
-    if phone.host_only:
-        return
     code, output = phone.ask(_EXECUTE_SCRIPT, phone.remote_dir)
     selinux = phone.facts.get("selinux")
     guard = f" (SELinux {selinux.lower()})" if selinux else ""
@@ -295,11 +287,9 @@ _COOL = "let it cool down, out of its case; profile waits as long as --cooldown-
 _STATE_SCRIPT = SCRIPT + "dumpsys power 2>/dev/null | grep -E 'mWakefulness=|mIsPowered='; true"
 
 
-@STATE.on_phone
+@STATE.on_system
 def state(phone: Phone) -> Iterator[Finding]:
     """From Android's own services; what a device does not tell is left out."""
-    if phone.host_only:
-        return
     _, output = phone.ask(_STATE_SCRIPT)
     told = parse_state(output)
     findings = [*_thermal(told), *_battery(told), *_screen(output)]

@@ -5,58 +5,47 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from nnapi_prof.documents.schema import (
-    COUNT,
-    NUMBER,
-    NUMBER_OR_NULL,
-    TEXT,
-    TRUTH,
-    Document,
-    array,
-    choice,
-    described,
-    document,
-    nullable,
-    obj,
-    properties,
-)
+from nnapi_prof.documents import schema as s
+from nnapi_prof.documents.schema import Document, document, properties
 from nnapi_prof.graph.advice import Hindrance
 
 if TYPE_CHECKING:
     from nnapi_prof.api.advise import Advised
     from nnapi_prof.graph.advice import Advice
 
-_REWRITE = obj(
-    name=TEXT,
-    code=described(TEXT, "PyTorch"),
-    accuracy=described(TEXT, "what it does to the outputs, as a sentence"),
-    exact=described(TRUTH, "it computes the same but for rounding"),
+_REWRITE = s.obj(
+    name=s.TEXT,
+    code=s.described(s.TEXT, "PyTorch"),
+    accuracy=s.described(s.TEXT, "what it does to the outputs, as a sentence"),
+    exact=s.described(s.TRUTH, "it computes the same but for rounding"),
 )
-_VERIFIED = obj(
-    before_ns=described(NUMBER, "median of the plan as it is, end to end"),
-    after_ns=described(NUMBER, "of the plan of the rewritten model"),
-    saves_ns=NUMBER,
-    margin_ns=described(NUMBER, "half of its 95 % interval"),
-    moved=described(NUMBER_OR_NULL, "largest change of an output, relative to its largest value"),
-    failure=described(TEXT, "why it could not be measured; empty where it was"),
+_VERIFIED = s.obj(
+    before_ns=s.described(s.NUMBER, "median of the plan as it is, end to end"),
+    after_ns=s.described(s.NUMBER, "of the plan of the rewritten model"),
+    saves_ns=s.NUMBER,
+    margin_ns=s.described(s.NUMBER, "half of its 95 % interval"),
+    moved=s.described(
+        s.NUMBER_OR_NULL, "largest change of an output, relative to its largest value"
+    ),
+    failure=s.described(s.TEXT, "why it could not be measured; empty where it was"),
 )
-ADVICE = array(
-    obj(
-        cause=described(TEXT, "what stands in the way, as a sentence"),
-        kind=choice(*(kind.value for kind in Hindrance)),
-        units=described(array(COUNT), "that it is about, by their numbers"),
-        labels=array(TEXT),
-        targets=described(array(TEXT), "accelerators that do not run them, or do slowly"),
-        rewrite=described(nullable(_REWRITE), "null where none is known"),
-        before_ns=described(NUMBER, "the plan as it is, predicted"),
-        after_ns=described(NUMBER, "the plan that there would be, predicted"),
-        saves_ns=described(NUMBER, "predicted"),
-        margin_ns=described(NUMBER, "half of its 95 % interval, as far as costs tell theirs"),
-        sure=described(
-            TRUTH, "all that the rewrite is made of ran on this device, or every driver has it"
+ADVICE = s.array(
+    s.obj(
+        cause=s.described(s.TEXT, "what stands in the way, as a sentence"),
+        kind=s.choice(*(kind.value for kind in Hindrance)),
+        units=s.described(s.array(s.COUNT), "that it is about, by their numbers"),
+        labels=s.array(s.TEXT),
+        targets=s.described(s.array(s.TEXT), "accelerators that do not run them, or do slowly"),
+        rewrite=s.described(s.nullable(_REWRITE), "null where none is known"),
+        before_ns=s.described(s.NUMBER, "the plan as it is, predicted"),
+        after_ns=s.described(s.NUMBER, "the plan that there would be, predicted"),
+        saves_ns=s.described(s.NUMBER, "predicted"),
+        margin_ns=s.described(s.NUMBER, "half of its 95 % interval, as far as costs tell theirs"),
+        sure=s.described(
+            s.TRUTH, "all that the rewrite is made of ran on this device, or every driver has it"
         ),
-        simulated=TRUTH,
-        verified=described(nullable(_VERIFIED), "null where it was not tried"),
+        simulated=s.TRUTH,
+        verified=s.described(s.nullable(_VERIFIED), "null where it was not tried"),
     )
 )
 
@@ -65,12 +54,12 @@ ADVICE = array(
     "advise",
     1,
     "What would make a plan faster, the most first",
-    model=TEXT,
-    device=described(TEXT, "for people"),
-    simulated=TRUTH,
-    predicted_ns=described(NUMBER, "of the plan as it is"),
+    model=s.TEXT,
+    device=s.described(s.TEXT, "for people"),
+    simulated=s.TRUTH,
+    predicted_ns=s.described(s.NUMBER, "of the plan as it is"),
     advice=ADVICE,
-    notes=array(TEXT),
+    notes=s.array(s.TEXT),
 )
 def of_advised(advised: Advised) -> Document:
     planned = advised.planned

@@ -11,25 +11,9 @@ from typing import TYPE_CHECKING
 
 from nnapi_prof.costs.diff import CONFIDENCE, Verdict
 from nnapi_prof.costs.measurement import Kind, Status
+from nnapi_prof.documents import schema as s
 from nnapi_prof.documents.plans import CONDITIONS, TARGET
-from nnapi_prof.documents.schema import (
-    COUNT,
-    COUNT_OR_NULL,
-    NUMBER,
-    NUMBER_OR_NULL,
-    TEXT,
-    TEXT_OR_NULL,
-    TRUTH,
-    Document,
-    array,
-    choice,
-    described,
-    document,
-    mapping,
-    nullable,
-    obj,
-    properties,
-)
+from nnapi_prof.documents.schema import Document, Schema, document, properties
 
 if TYPE_CHECKING:
     from nnapi_prof.costs.diff import Comparison, Difference
@@ -37,9 +21,9 @@ if TYPE_CHECKING:
     from nnapi_prof.costs.store import Pruned
     from nnapi_prof.costs.store.devices import Measured
 
-_KIND = choice(*(kind.value for kind in Kind))
-_STATUS = choice(*(status.value for status in Status))
-_COSTS = described(TEXT, "the cost table: a file or a URL, without a password")
+_KIND = s.choice(*(kind.value for kind in Kind))
+_STATUS = s.choice(*(status.value for status in Status))
+_COSTS = s.described(s.TEXT, "the cost table: a file or a URL, without a password")
 
 
 @document(
@@ -47,17 +31,17 @@ _COSTS = described(TEXT, "the cost table: a file or a URL, without a password")
     1,
     "The devices in a cost table",
     costs=_COSTS,
-    devices=array(
-        obj(
-            fingerprint=TEXT,
-            name=TEXT,
-            simulated=TRUTH,
-            rows=COUNT,
-            kinds=described(mapping(COUNT), "rows of each kind"),
-            statuses=described(mapping(COUNT), "rows of each status"),
-            targets=array(TEXT),
-            first=described(TEXT, "date of the oldest measurement"),
-            last=described(TEXT, "date of the newest measurement"),
+    devices=s.array(
+        s.obj(
+            fingerprint=s.TEXT,
+            name=s.TEXT,
+            simulated=s.TRUTH,
+            rows=s.COUNT,
+            kinds=s.described(s.mapping(s.COUNT), "rows of each kind"),
+            statuses=s.described(s.mapping(s.COUNT), "rows of each status"),
+            targets=s.array(s.TEXT),
+            first=s.described(s.TEXT, "date of the oldest measurement"),
+            last=s.described(s.TEXT, "date of the newest measurement"),
         )
     ),
 )
@@ -65,38 +49,40 @@ def of_devices(costs: str, devices: Iterable[Measured]) -> Document:
     return {"costs": costs, "devices": [dataclasses.asdict(each) for each in devices]}
 
 
-_MEASUREMENT = obj(
-    fingerprint=TEXT,
-    device=described(TEXT, "its name"),
-    signature=TEXT,
-    label=TEXT,
+_MEASUREMENT = s.obj(
+    fingerprint=s.TEXT,
+    device=s.described(s.TEXT, "its name"),
+    signature=s.TEXT,
+    label=s.TEXT,
     kind=_KIND,
-    members=described(array(TEXT), "signatures of the units that it consists of"),
+    members=s.described(s.array(s.TEXT), "signatures of the units that it consists of"),
     target=TARGET,
     conditions=CONDITIONS,
     status=_STATUS,
-    message=described(TEXT_OR_NULL, "why it is not ok"),
-    flags=described(array(TEXT), "reasons to doubt it"),
-    simulated=TRUTH,
-    clock=TEXT,
-    median_ns=described(
-        NUMBER_OR_NULL,
+    message=s.described(s.TEXT_OR_NULL, "why it is not ok"),
+    flags=s.described(s.array(s.TEXT), "reasons to doubt it"),
+    simulated=s.TRUTH,
+    clock=s.TEXT,
+    median_ns=s.described(
+        s.NUMBER_OR_NULL,
         "like spread_ns, minimum_ns and n_samples without rounds that were throttled, where there"
         " are others",
     ),
-    spread_ns=NUMBER_OR_NULL,
-    minimum_ns=NUMBER_OR_NULL,
-    n_samples=COUNT,
-    samples_ns=described(array(COUNT), "every run, in the order they ran"),
-    beside=described(nullable(TARGET), "who was busy meanwhile, of kind beside"),
-    alone_ns=described(array(COUNT), "of kind beside: every run while nothing else ran"),
-    cpu_ns=described(array(COUNT), "of kind beside: CPU time of the agent in each of alone_ns"),
-    compile_ns=COUNT_OR_NULL,
-    input_bytes=COUNT,
-    output_bytes=COUNT,
-    driver_version=TEXT,
-    agent_version=TEXT,
-    measured_at=TEXT,
+    spread_ns=s.NUMBER_OR_NULL,
+    minimum_ns=s.NUMBER_OR_NULL,
+    n_samples=s.COUNT,
+    samples_ns=s.described(s.array(s.COUNT), "every run, in the order they ran"),
+    beside=s.described(s.nullable(TARGET), "who was busy meanwhile, of kind beside"),
+    alone_ns=s.described(s.array(s.COUNT), "of kind beside: every run while nothing else ran"),
+    cpu_ns=s.described(
+        s.array(s.COUNT), "of kind beside: CPU time of the agent in each of alone_ns"
+    ),
+    compile_ns=s.COUNT_OR_NULL,
+    input_bytes=s.COUNT,
+    output_bytes=s.COUNT,
+    driver_version=s.TEXT,
+    agent_version=s.TEXT,
+    measured_at=s.TEXT,
 )
 
 
@@ -105,12 +91,12 @@ _MEASUREMENT = obj(
     1,
     "Measurements of a cost table",
     costs=_COSTS,
-    n_fitting=described(
-        COUNT_OR_NULL,
+    n_fitting=s.described(
+        s.COUNT_OR_NULL,
         "measurements that fit; --limit may show fewer; null where a large table has more than"
         " those shown, which are not counted",
     ),
-    measurements=array(_MEASUREMENT),
+    measurements=s.array(_MEASUREMENT),
 )
 def of_measurements(
     costs: str, rows: Iterable[Measurement], names: Mapping[str, str], n_fitting: int | None
@@ -133,21 +119,21 @@ def _measurement(m: Measurement, name: str) -> Document:
     )
 
 
-_DIFFERENCE = obj(
-    signature=TEXT,
-    label=TEXT,
+_DIFFERENCE = s.obj(
+    signature=s.TEXT,
+    label=s.TEXT,
     kind=_KIND,
     target=TARGET,
     conditions=CONDITIONS,
-    verdict=choice(*(verdict.value for verdict in Verdict)),
-    ratio=described(NUMBER_OR_NULL, "second by first"),
-    low=described(NUMBER_OR_NULL, "of the interval of the ratio"),
-    high=NUMBER_OR_NULL,
-    first_ns=NUMBER_OR_NULL,
-    second_ns=NUMBER_OR_NULL,
+    verdict=s.choice(*(verdict.value for verdict in Verdict)),
+    ratio=s.described(s.NUMBER_OR_NULL, "second by first"),
+    low=s.described(s.NUMBER_OR_NULL, "of the interval of the ratio"),
+    high=s.NUMBER_OR_NULL,
+    first_ns=s.NUMBER_OR_NULL,
+    second_ns=s.NUMBER_OR_NULL,
     first_status=_STATUS,
     second_status=_STATUS,
-    simulated=TRUTH,
+    simulated=s.TRUTH,
 )
 
 
@@ -156,19 +142,19 @@ _DIFFERENCE = obj(
     1,
     "What changed between two devices or dates",
     costs=_COSTS,
-    first=described(TEXT, "as it was asked for: DEVICE, DATE or DEVICE@DATE"),
-    second=TEXT,
-    simulated=described(TRUTH, "whether any of it is of a simulated phone"),
-    confidence=described(NUMBER, "of the intervals of ratios"),
-    changed=described(COUNT, "differences beyond noise"),
-    median_ratio=NUMBER_OR_NULL,
-    only_first=COUNT,
-    only_second=COUNT,
-    same_row=described(COUNT, "not measured again in between"),
-    differences=array(_DIFFERENCE),
+    first=s.described(s.TEXT, "as it was asked for: DEVICE, DATE or DEVICE@DATE"),
+    second=s.TEXT,
+    simulated=s.described(s.TRUTH, "whether any of it is of a simulated phone"),
+    confidence=s.described(s.NUMBER, "of the intervals of ratios"),
+    changed=s.described(s.COUNT, "differences beyond noise"),
+    median_ratio=s.NUMBER_OR_NULL,
+    only_first=s.COUNT,
+    only_second=s.COUNT,
+    same_row=s.described(s.COUNT, "not measured again in between"),
+    differences=s.array(_DIFFERENCE),
 )
 def of_comparison(costs: str, comparison: Comparison, first: str, second: str) -> Document:
-    differences = [_difference(each) for each in comparison.differences]
+    differences = [of_difference(_DIFFERENCE, each) for each in comparison.differences]
     return properties(
         "costs-diff",
         comparison,
@@ -182,19 +168,20 @@ def of_comparison(costs: str, comparison: Comparison, first: str, second: str) -
     )
 
 
-def _difference(each: Difference) -> Document:
+def of_difference(schema: Schema, each: Difference) -> Document:
+    """What a schema has of a latency that was measured on two sides."""
     one, two = each.first, each.second
     return properties(
-        _DIFFERENCE,
+        schema,
         one,
-        verdict=each.verdict.value,
+        verdict=each.verdict,
         ratio=each.ratio,
         low=each.low,
         high=each.high,
         first_ns=one.summary.median_ns if one.usable else None,
         second_ns=two.summary.median_ns if two.usable else None,
-        first_status=one.status.value,
-        second_status=two.status.value,
+        first_status=one.status,
+        second_status=two.status,
         simulated=one.simulated or two.simulated,
     )
 
@@ -204,8 +191,8 @@ def _difference(each: Difference) -> Document:
     1,
     "A cost table was written to a file",
     costs=_COSTS,
-    file=TEXT,
-    rows=COUNT,
+    file=s.TEXT,
+    rows=s.COUNT,
 )
 def of_export(costs: str, file: str, rows: int) -> Document:
     return {"costs": costs, "file": file, "rows": rows}
@@ -216,12 +203,12 @@ def of_export(costs: str, file: str, rows: int) -> Document:
     1,
     "Files were added to a cost table",
     costs=_COSTS,
-    files=array(
-        obj(
-            file=TEXT,
-            rows=COUNT,
-            added=described(COUNT, "rows that the table had not"),
-            devices=COUNT,
+    files=s.array(
+        s.obj(
+            file=s.TEXT,
+            rows=s.COUNT,
+            added=s.described(s.COUNT, "rows that the table had not"),
+            devices=s.COUNT,
         )
     ),
 )
@@ -234,13 +221,13 @@ def of_import(costs: str, files: Sequence[Document]) -> Document:
     1,
     "Other cost tables were added to a cost table",
     costs=_COSTS,
-    tables=array(
-        obj(
+    tables=s.array(
+        s.obj(
             table=_COSTS,
-            rows=COUNT,
-            added=described(COUNT, "rows that the table had not"),
-            left_out=described(COUNT, "rows that cannot be, which were not added"),
-            devices=COUNT,
+            rows=s.COUNT,
+            added=s.described(s.COUNT, "rows that the table had not"),
+            left_out=s.described(s.COUNT, "rows that cannot be, which were not added"),
+            devices=s.COUNT,
         )
     ),
 )
@@ -253,11 +240,11 @@ def of_merge(costs: str, tables: Sequence[Document]) -> Document:
     1,
     "Rows that were deleted from a cost table, or would be",
     costs=_COSTS,
-    deleted=described(TRUTH, "false: nothing was touched, --yes was not given"),
-    rows=described(COUNT, "that go"),
-    kept=COUNT,
-    devices=described(mapping(COUNT), "fingerprint -> its rows that go"),
-    forgotten=described(array(TEXT), "fingerprints of devices that no row is left of"),
+    deleted=s.described(s.TRUTH, "false: nothing was touched, --yes was not given"),
+    rows=s.described(s.COUNT, "that go"),
+    kept=s.COUNT,
+    devices=s.described(s.mapping(s.COUNT), "fingerprint -> its rows that go"),
+    forgotten=s.described(s.array(s.TEXT), "fingerprints of devices that no row is left of"),
 )
 def of_prune(costs: str, pruned: Pruned) -> Document:
     return properties("costs-prune", pruned, costs=costs)

@@ -6,26 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nnapi_prof.documents.contention import CONTENTION
+from nnapi_prof.documents import schema as s
 from nnapi_prof.documents.plans import PLAN, TARGET, UNIT, of_plan, of_plans, of_units
-from nnapi_prof.documents.schema import (
-    COUNT,
-    COUNT_OR_NULL,
-    NUMBER,
-    NUMBER_OR_NULL,
-    TEXT,
-    TEXT_OR_NULL,
-    TRUTH,
-    Document,
-    array,
-    described,
-    document,
-    extended,
-    mapping,
-    nullable,
-    obj,
-    properties,
-)
+from nnapi_prof.documents.schema import Document, document, properties
+from nnapi_prof.documents.throughput import CONTENTION
 
 if TYPE_CHECKING:
     from nnapi_prof.costs.estimate.calibration import TargetReport
@@ -35,14 +19,14 @@ if TYPE_CHECKING:
     from nnapi_prof.graph.unit import Unit, UnitGraph
 
 
-EFFORT = obj(
-    rounds=described(COUNT, "of measuring regions whole and planning again"),
-    stable=described(TRUTH, "the last round had nothing new to measure"),
-    n_rows=described(COUNT, "measurements that costs and plan rest on"),
-    n_regions=described(COUNT, "of these, made in rounds of refinement"),
-    n_exhaustive=described(COUNT_OR_NULL, "of every convex region on every target"),
-    potential=described(
-        NUMBER, "share of the plan's latency that further measurements could save at most"
+EFFORT = s.obj(
+    rounds=s.described(s.COUNT, "of measuring regions whole and planning again"),
+    stable=s.described(s.TRUTH, "the last round had nothing new to measure"),
+    n_rows=s.described(s.COUNT, "measurements that costs and plan rest on"),
+    n_regions=s.described(s.COUNT, "of these, made in rounds of refinement"),
+    n_exhaustive=s.described(s.COUNT_OR_NULL, "of every convex region on every target"),
+    potential=s.described(
+        s.NUMBER, "share of the plan's latency that further measurements could save at most"
     ),
 )
 
@@ -51,31 +35,33 @@ EFFORT = obj(
     "profile",
     1,
     "What a model's units cost on a device",
-    model=TEXT,
-    device=described(TEXT, "for people"),
-    fingerprint=described(TEXT, "the device in the cost table"),
-    simulated=TRUTH,
-    costs=described(TEXT, "the cost table: a file or a URL, without a password"),
-    interrupted=described(TRUTH, "Ctrl-C ended it: units and plan are the last round's, if any"),
-    seconds=described(NUMBER, "that it took"),
-    spent_s=described(mapping(NUMBER), "seconds by what they were spent on"),
-    n_measured=described(COUNT, "rows added that come from runs on the device"),
-    n_failed=described(COUNT, "of these, refused by a driver, crashed, or too slow"),
-    n_refused=described(COUNT, "rows added because the converter refuses"),
-    n_reused=described(COUNT, "measurements wanted that the table had"),
-    doubts=described(mapping(COUNT), "reason to doubt measurements -> how many"),
-    effort=described(EFFORT, "what the plan took to find"),
-    units=array(
-        extended(
+    model=s.TEXT,
+    device=s.described(s.TEXT, "for people"),
+    fingerprint=s.described(s.TEXT, "the device in the cost table"),
+    simulated=s.TRUTH,
+    costs=s.described(s.TEXT, "the cost table: a file or a URL, without a password"),
+    interrupted=s.described(
+        s.TRUTH, "Ctrl-C ended it: units and plan are the last round's, if any"
+    ),
+    seconds=s.described(s.NUMBER, "that it took"),
+    spent_s=s.described(s.mapping(s.NUMBER), "seconds by what they were spent on"),
+    n_measured=s.described(s.COUNT, "rows added that come from runs on the device"),
+    n_failed=s.described(s.COUNT, "of these, refused by a driver, crashed, or too slow"),
+    n_refused=s.described(s.COUNT, "rows added because the converter refuses"),
+    n_reused=s.described(s.COUNT, "measurements wanted that the table had"),
+    doubts=s.described(s.mapping(s.COUNT), "reason to doubt measurements -> how many"),
+    effort=s.described(EFFORT, "what the plan took to find"),
+    units=s.array(
+        s.extended(
             UNIT,
-            costs_ns=described(
-                mapping(NUMBER), "target -> marginal latency; absent where it cannot run"
+            costs_ns=s.described(
+                s.mapping(s.NUMBER), "target -> marginal latency; absent where it cannot run"
             ),
         )
     ),
-    contention=nullable(CONTENTION),
-    plan=nullable(PLAN),
-    baselines=array(PLAN),
+    contention=s.nullable(CONTENTION),
+    plan=s.nullable(PLAN),
+    baselines=s.array(PLAN),
 )
 def of_profile(
     model: str, device: str, costs: str, graph: UnitGraph, outcome: ProfileOutcome
@@ -103,22 +89,22 @@ def of_profile(
     )
 
 
-_ERROR = described(
-    NUMBER_OR_NULL,
+_ERROR = s.described(
+    s.NUMBER_OR_NULL,
     "relative; nine of ten predictions stay below in cross-validation; null where not known",
 )
 
 
-_ESTIMATE = obj(
-    ns=NUMBER,
+_ESTIMATE = s.obj(
+    ns=s.NUMBER,
     error=_ERROR,
-    never_measured=described(
-        TEXT_OR_NULL, "type of operation, where the target was never measured to run one"
+    never_measured=s.described(
+        s.TEXT_OR_NULL, "type of operation, where the target was never measured to run one"
     ),
 )
-_PRICE = obj(invocation_ns=NUMBER, ns_per_in_byte=NUMBER, ns_per_out_byte=NUMBER)
-_SHARES = described(
-    mapping(NUMBER), "type that was never measured -> its share of the plan's latency"
+_PRICE = s.obj(invocation_ns=s.NUMBER, ns_per_in_byte=s.NUMBER, ns_per_out_byte=s.NUMBER)
+_SHARES = s.described(
+    s.mapping(s.NUMBER), "type that was never measured -> its share of the plan's latency"
 )
 
 
@@ -126,21 +112,21 @@ _SHARES = described(
     "estimate",
     1,
     "Estimated latency and plan on a phone that is not there",
-    model=TEXT,
-    phone=TEXT,
-    origin=described(TEXT, "where the phone's description comes from"),
+    model=s.TEXT,
+    phone=s.TEXT,
+    origin=s.described(s.TEXT, "where the phone's description comes from"),
     estimated={"const": True},
-    simulated=described(TRUTH, "whether the description is of a simulated phone"),
-    targets=described(mapping(_PRICE), "target -> what each invocation costs"),
-    units=array(
-        extended(
+    simulated=s.described(s.TRUTH, "whether the description is of a simulated phone"),
+    targets=s.described(s.mapping(_PRICE), "target -> what each invocation costs"),
+    units=s.array(
+        s.extended(
             UNIT,
-            costs=described(mapping(_ESTIMATE), "by target"),
-            refusals=described(mapping(TEXT), "target -> why it cannot run there"),
+            costs=s.described(s.mapping(_ESTIMATE), "by target"),
+            refusals=s.described(s.mapping(s.TEXT), "target -> why it cannot run there"),
         )
     ),
-    plan=extended(PLAN, error=_ERROR, never_measured=_SHARES),
-    baselines=array(extended(PLAN, error=_ERROR, never_measured=_SHARES)),
+    plan=s.extended(PLAN, error=_ERROR, never_measured=_SHARES),
+    baselines=s.array(s.extended(PLAN, error=_ERROR, never_measured=_SHARES)),
 )
 def of_estimate(
     model: str, phone: str, origin: str, costs: EstimatedCosts, plans: Sequence[Plan]
@@ -186,21 +172,21 @@ def of_estimate(
     "calibrate",
     1,
     "How well a phone's description predicts what was measured of it",
-    name=described(TEXT, "the phone's name in the description"),
-    fingerprint=described(TEXT, "the device in the cost table"),
-    simulated=TRUTH,
-    folds=COUNT,
+    name=s.described(s.TEXT, "the phone's name in the description"),
+    fingerprint=s.described(s.TEXT, "the device in the cost table"),
+    simulated=s.TRUTH,
+    folds=s.COUNT,
     seed={"type": "integer"},
-    file=described(TEXT_OR_NULL, "the description that was written"),
-    targets=described(
-        array(
-            obj(
+    file=s.described(s.TEXT_OR_NULL, "the description that was written"),
+    targets=s.described(
+        s.array(
+            s.obj(
                 target=TARGET,
-                rows=COUNT,
-                median_error=NUMBER,
-                error=described(NUMBER, "nine of ten are below"),
-                within_tenth=described(NUMBER, "share of rows within 10 %"),
-                single_rate_median_error=described(NUMBER, "of one rate for all, the baseline"),
+                rows=s.COUNT,
+                median_error=s.NUMBER,
+                error=s.described(s.NUMBER, "nine of ten are below"),
+                within_tenth=s.described(s.NUMBER, "share of rows within 10 %"),
+                single_rate_median_error=s.described(s.NUMBER, "of one rate for all, the baseline"),
             )
         ),
         "relative errors in cross-validation",

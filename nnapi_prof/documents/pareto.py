@@ -4,39 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from nnapi_prof.documents import schema as s
 from nnapi_prof.documents.plans import CONDITIONS, NOTES, PLAN, UNIT, of_plan, of_units
-from nnapi_prof.documents.schema import (
-    NUMBER,
-    NUMBER_OR_NULL,
-    TEXT,
-    TRUTH,
-    Document,
-    array,
-    described,
-    document,
-    finite,
-    mapping,
-    obj,
-    properties,
-)
+from nnapi_prof.documents.schema import Document, document, finite, properties
 
 if TYPE_CHECKING:
     from nnapi_prof.api.front import FrontPoint, Pareto
 
-POINT = obj(
-    name=TEXT,
-    latency_ns=described(NUMBER, "as predicted, conversions between precisions included"),
-    error=described(NUMBER, "of the whole plan on the calibration data: 0.02 is 2 %"),
-    predicted_error=described(NUMBER, "what its units' own errors add up to"),
-    held_out_error=described(NUMBER, "of the whole plan, on data that chose nothing"),
-    held_out_interval=described(
-        {"type": "array", "items": NUMBER_OR_NULL, "minItems": 2, "maxItems": 2},
+POINT = s.obj(
+    name=s.TEXT,
+    latency_ns=s.described(s.NUMBER, "as predicted, conversions between precisions included"),
+    error=s.described(s.NUMBER, "of the whole plan on the calibration data: 0.02 is 2 %"),
+    predicted_error=s.described(s.NUMBER, "what its units' own errors add up to"),
+    held_out_error=s.described(s.NUMBER, "of the whole plan, on data that chose nothing"),
+    held_out_interval=s.described(
+        {"type": "array", "items": s.NUMBER_OR_NULL, "minItems": 2, "maxItems": 2},
         "on other data of the same kind the error lies between these, nineteen times out of twenty;"
         " null where nothing is known",
     ),
-    conversions_ns=described(NUMBER, "of latency_ns: what converting values takes"),
+    conversions_ns=s.described(s.NUMBER, "of latency_ns: what converting values takes"),
     proof=PLAN["properties"]["proof"],
-    segments=described(
+    segments=s.described(
         PLAN["properties"]["segments"],
         "of the float model's units, in order; targets say their precisions",
     ),
@@ -47,20 +35,20 @@ POINT = obj(
     "pareto",
     1,
     "Latency against accuracy: plans of which none is both faster and more accurate than another",
-    model=TEXT,
-    device=described(TEXT, "for people"),
-    simulated=TRUTH,
+    model=s.TEXT,
+    device=s.described(s.TEXT, "for people"),
+    simulated=s.TRUTH,
     conditions=CONDITIONS,
-    precisions=described(array(TEXT), "that plans chose from"),
-    metric=described(TEXT, "what the errors are, for people"),
-    units=array(UNIT),
-    sensitivity=described(
-        array(mapping(NUMBER_OR_NULL)),
+    precisions=s.described(s.array(s.TEXT), "that plans chose from"),
+    metric=s.described(s.TEXT, "what the errors are, for people"),
+    units=s.array(UNIT),
+    sensitivity=s.described(
+        s.array(s.mapping(s.NUMBER_OR_NULL)),
         "of each unit: precision -> the error that it alone causes; null where it cannot run so",
     ),
-    points=described(array(POINT), "the fastest first"),
-    baselines=described(
-        array(POINT), "one precision for all, and the orders that lower unit after unit"
+    points=s.described(s.array(POINT), "the fastest first"),
+    baselines=s.described(
+        s.array(POINT), "one precision for all, and the orders that lower unit after unit"
     ),
     notes=NOTES,
 )

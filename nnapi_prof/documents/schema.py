@@ -71,7 +71,7 @@ def properties(schema: Schema | str, source: object, **computed: Any) -> Documen
     if isinstance(schema, str):
         schema = _schemas[schema]
     return {
-        name: computed[name] if name in computed else _plain(getattr(source, name), part)
+        name: _plain(computed[name] if name in computed else getattr(source, name), part)
         for name, part in schema["properties"].items()
         if name != "schema"
     }
@@ -82,7 +82,9 @@ def _plain(value: Any, schema: Schema) -> Any:
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):
-        values = schema.get("additionalProperties", {})
+        if "properties" in schema:  # a document already
+            return value
+        values = schema["additionalProperties"]
         return {name: _plain(each, values) for name, each in value.items()}
     if isinstance(value, tuple | list):
         return [_plain(each, schema["items"]) for each in value]
@@ -117,6 +119,11 @@ def document(name: str, version: int, title: str, /, **properties: Schema) -> Ca
         return made  # type: ignore[return-value]
 
     return decorate
+
+
+def embedded(name: str) -> Schema:
+    """The schema of a document, as a part of another one's."""
+    return {key: part for key, part in _schemas[name].items() if not key.startswith("$")}
 
 
 def registered() -> Mapping[str, Schema]:

@@ -6,45 +6,34 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nnapi_prof.documents.schema import (
-    COUNT,
-    TEXT,
-    TEXT_OR_NULL,
-    Document,
-    array,
-    choice,
-    described,
-    document,
-    nullable,
-    obj,
-    properties,
-)
+from nnapi_prof.documents import schema as s
+from nnapi_prof.documents.schema import Document, document, properties
 
 if TYPE_CHECKING:
     from nnapi_prof.api.ship import Archive
     from nnapi_prof.bundle.doors import Step
 
 
-_ARCHIVE = obj(file=TEXT, asset=TEXT, abis=array(TEXT), n_bytes=COUNT)
+_ARCHIVE = s.obj(file=s.TEXT, asset=s.TEXT, abis=s.array(s.TEXT), n_bytes=s.COUNT)
 
 
 @document(
     "ship",
     1,
     "How a bundle gets into an app",
-    bundle=TEXT,
-    steps=described(
-        array(
-            obj(
-                door=choice("aar", "library", "executorch", "cpp", "stock"),
-                command=TEXT,
-                refusal=described(TEXT_OR_NULL, "why the bundle cannot go there"),
+    bundle=s.TEXT,
+    steps=s.described(
+        s.array(
+            s.obj(
+                door=s.choice("aar", "library", "executorch", "cpp", "stock"),
+                command=s.TEXT,
+                refusal=s.described(s.TEXT_OR_NULL, "why the bundle cannot go there"),
             )
         ),
         "one for each way into an app",
     ),
-    archive=described(
-        nullable(_ARCHIVE),
+    archive=s.described(
+        s.nullable(_ARCHIVE),
         "what --aar wrote",
     ),
 )

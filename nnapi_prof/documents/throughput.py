@@ -6,33 +6,43 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from nnapi_prof.device.protocol.results import Outcome
-from nnapi_prof.documents.contention import CONTENTION
+from nnapi_prof.documents import schema as s
 from nnapi_prof.documents.proofs import PROOF
-from nnapi_prof.documents.schema import (
-    COUNT,
-    COUNT_OR_NULL,
-    NUMBER,
-    NUMBER_OR_NULL,
-    TEXT,
-    TEXT_OR_NULL,
-    TRUTH,
-    Document,
-    array,
-    choice,
-    described,
-    finite,
-    mapping,
-    obj,
-    properties,
-)
+from nnapi_prof.documents.schema import Document, finite, properties
 
 if TYPE_CHECKING:
     from nnapi_prof.api.throughput import Throughput
     from nnapi_prof.bundle.frames import FramePlan, FrameWay
     from nnapi_prof.execution.frame_runs import WayRun
 
-_RATE = described(NUMBER, "frames a second, predicted")
-_HOW = choice(
+_INTERVAL = s.obj(value=s.NUMBER, low=s.NUMBER, high=s.NUMBER)
+_BASIS = s.choice("measured", "partly measured", "assumed", "given")
+_PAIR = s.obj(
+    lane=s.described(s.TEXT, "cpu or an accelerator"),
+    beside=s.described(s.TEXT, "the one that is busy meanwhile"),
+    basis=_BASIS,
+    factor=s.described(_INTERVAL, "how many times as long the lane takes; low and high hold 95 %"),
+    n_units=s.described(s.COUNT, "different units that it was measured with"),
+    cpu_share=s.described(
+        s.nullable(_INTERVAL), "CPU time of the agent by the time of a run alone"
+    ),
+    wait_ns=s.described(
+        s.nullable(_INTERVAL), "what starting and waiting takes more than one call"
+    ),
+    later=s.described(
+        s.nullable(_INTERVAL), "a run's time at the end of a long measurement by before"
+    ),
+    cpu_khz=s.described(
+        s.nullable(s.array(s.COUNT_OR_NULL)), "the CPU's clock before and after a long measurement"
+    ),
+)
+CONTENTION = s.described(
+    s.obj(basis=_BASIS, pairs=s.array(_PAIR)),
+    "how many times as long a processor takes while another one is busy",
+)
+
+_RATE = s.described(s.NUMBER, "frames a second, predicted")
+_HOW = s.choice(
     "best single device",
     "one frame at a time",
     "frames in turn",
@@ -41,66 +51,68 @@ _HOW = choice(
 )
 
 
-THROUGHPUT = obj(
+THROUGHPUT = s.obj(
     contention=CONTENTION,
-    how=described(_HOW, "what was predicted to be best"),
+    how=s.described(_HOW, "what was predicted to be best"),
     frames_per_second=_RATE,
-    most_per_second=described(NUMBER, "no plans and no order of frames do more"),
-    proof=described(PROOF, "of the least time of a frame, with any number in flight"),
-    lanes=array(
-        obj(
-            name=described(TEXT, "cpu or an accelerator"),
-            load_ns=described(NUMBER, "of a frame on average, the others idle"),
+    most_per_second=s.described(s.NUMBER, "no plans and no order of frames do more"),
+    proof=s.described(PROOF, "of the least time of a frame, with any number in flight"),
+    lanes=s.array(
+        s.obj(
+            name=s.described(s.TEXT, "cpu or an accelerator"),
+            load_ns=s.described(s.NUMBER, "of a frame on average, the others idle"),
         )
     ),
-    baselines=described(
-        array(obj(how=_HOW, frames_per_second=_RATE)), "with any number of frames in flight"
+    baselines=s.described(
+        s.array(s.obj(how=_HOW, frames_per_second=_RATE)), "with any number of frames in flight"
     ),
-    curve=array(
-        obj(
-            frames_in_flight=COUNT,
+    curve=s.array(
+        s.obj(
+            frames_in_flight=s.COUNT,
             frames_per_second=_RATE,
             how=_HOW,
-            latency_ns=described(NUMBER, "of a frame: the median, predicted"),
-            latency_95_ns=described(NUMBER, "what 95 % of frames keep to"),
-            memory_bytes=described(COUNT, "of weights, and of what frames in flight hand over"),
+            latency_ns=s.described(s.NUMBER, "of a frame: the median, predicted"),
+            latency_95_ns=s.described(s.NUMBER, "what 95 % of frames keep to"),
+            memory_bytes=s.described(s.COUNT, "of weights, and of what frames in flight hand over"),
         )
     ),
 )
-SHARES = array(
-    obj(
-        plan=described(COUNT, "of the bundle's plans: 0 is `plan`, the others are `baselines`"),
-        share=described(NUMBER, "of frames; 1 in all"),
+SHARES = s.array(
+    s.obj(
+        plan=s.described(s.COUNT, "of the bundle's plans: 0 is `plan`, the others are `baselines`"),
+        share=s.described(s.NUMBER, "of frames; 1 in all"),
     )
 )
-WAY = obj(
-    how=described(TEXT, "a way of running many frames at once"),
-    in_flight=described(COUNT, "frames on their way at most"),
-    frames_per_second=described(NUMBER_OR_NULL, "predicted; null where nothing predicts it"),
-    threads=described(COUNT_OR_NULL, "of the CPU engine; null: those of the conditions"),
-    overlaps=described(TRUTH, "a frame's own segments may run at once"),
+WAY = s.obj(
+    how=s.described(s.TEXT, "a way of running many frames at once"),
+    in_flight=s.described(s.COUNT, "frames on their way at most"),
+    frames_per_second=s.described(s.NUMBER_OR_NULL, "predicted; null where nothing predicts it"),
+    threads=s.described(s.COUNT_OR_NULL, "of the CPU engine; null: those of the conditions"),
+    overlaps=s.described(s.TRUTH, "a frame's own segments may run at once"),
     plans=SHARES,
 )
-FRAMES = obj(
-    ways=described(array(WAY), "the one that is meant first, then its rivals"),
+FRAMES = s.obj(
+    ways=s.described(s.array(WAY), "the one that is meant first, then its rivals"),
 )
-RATES = obj(
-    predicted=described(NUMBER_OR_NULL, "null where nothing predicts it"),
-    measured=described(NUMBER_OR_NULL, "null where it did not run"),
+RATES = s.obj(
+    predicted=s.described(s.NUMBER_OR_NULL, "null where nothing predicts it"),
+    measured=s.described(s.NUMBER_OR_NULL, "null where it did not run"),
 )
-FRAME_RUN = obj(
-    how=described(TEXT, "a way of running many frames at once"),
-    in_flight=described(COUNT, "frames on their way at most"),
+FRAME_RUN = s.obj(
+    how=s.described(s.TEXT, "a way of running many frames at once"),
+    in_flight=s.described(s.COUNT, "frames on their way at most"),
     plans=SHARES,
     frames_per_second=RATES,
-    latency_ns=described(NUMBER_OR_NULL, "of a frame: the median, measured"),
-    latency_95_ns=described(NUMBER_OR_NULL, "what 95 % of frames kept to"),
-    frames=described(COUNT, "that were measured"),
-    same=described(COUNT, "that gave, bit by bit, what their plan gives alone"),
-    differing=described(COUNT, "that gave anything else"),
-    failed=described(COUNT, "that came to no end"),
-    lanes=described(mapping(NUMBER), "processor -> how long it was busy, in ns, over all frames"),
-    error=described(TEXT_OR_NULL, "why it did not run to its end, or the first frame did not"),
+    latency_ns=s.described(s.NUMBER_OR_NULL, "of a frame: the median, measured"),
+    latency_95_ns=s.described(s.NUMBER_OR_NULL, "what 95 % of frames kept to"),
+    frames=s.described(s.COUNT, "that were measured"),
+    same=s.described(s.COUNT, "that gave, bit by bit, what their plan gives alone"),
+    differing=s.described(s.COUNT, "that gave anything else"),
+    failed=s.described(s.COUNT, "that came to no end"),
+    lanes=s.described(
+        s.mapping(s.NUMBER), "processor -> how long it was busy, in ns, over all frames"
+    ),
+    error=s.described(s.TEXT_OR_NULL, "why it did not run to its end, or the first frame did not"),
 )
 
 

@@ -7,44 +7,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nnapi_prof.documents.executorch import COMPARED, of_compared
-from nnapi_prof.documents.plans import NOTES, OUTPUT, of_checks
-from nnapi_prof.documents.schema import (
-    COUNT,
-    COUNT_OR_NULL,
-    TEXT,
-    TEXT_OR_NULL,
-    TRUTH,
-    Document,
-    Schema,
-    array,
-    choice,
-    described,
-    document,
-    mapping,
-    nullable,
-    obj,
-    properties,
-)
+from nnapi_prof.documents import schema as s
+from nnapi_prof.documents.schema import Document, Schema, document, properties
 
 if TYPE_CHECKING:
-    from nnapi_prof.convert.dynamic_shapes.template import OpenSize
     from nnapi_prof.device.clean import Removed
     from nnapi_prof.device.find import ListedDevice
     from nnapi_prof.device.protocol.results import AgentInfo
     from nnapi_prof.doctor.checks import Finding
-    from nnapi_prof.execution.report import OutputCheck
-    from nnapi_prof.executorch.choice import Choice
 
 
 @document(
     "version",
     1,
     "What this nnapi-prof is, and what it runs on",
-    version=TEXT,
-    python=TEXT,
-    platform=TEXT,
-    packages=described(mapping(TEXT_OR_NULL), "package -> version; null where it is not installed"),
+    version=s.TEXT,
+    python=s.TEXT,
+    platform=s.TEXT,
+    packages=s.described(
+        s.mapping(s.TEXT_OR_NULL), "package -> version; null where it is not installed"
+    ),
 )
 def of_version(
     version: str, python: str, platform: str, packages: Mapping[str, str | None]
@@ -61,11 +43,11 @@ def of_version(
     "schema",
     1,
     "The documents that commands print with --json",
-    documents=array(
-        obj(
-            name=described(TEXT, "what `nnapi-prof schema` takes"),
-            id=described(TEXT, "what the document's own property `schema` says"),
-            title=TEXT,
+    documents=s.array(
+        s.obj(
+            name=s.described(s.TEXT, "what `nnapi-prof schema` takes"),
+            id=s.described(s.TEXT, "what the document's own property `schema` says"),
+            title=s.TEXT,
         )
     ),
 )
@@ -82,8 +64,8 @@ def of_schemas(by_name: Mapping[str, Schema]) -> Document:
     "completion",
     1,
     "A script that lets a shell complete commands, options and values",
-    shell=TEXT,
-    script=TEXT,
+    shell=s.TEXT,
+    script=s.TEXT,
 )
 def of_completion(shell: str, script: str) -> Document:
     return {"shell": shell, "script": script}
@@ -93,13 +75,13 @@ def of_completion(shell: str, script: str) -> Document:
     "devices",
     1,
     "The devices within reach",
-    devices=array(
-        obj(
-            serial=described(TEXT, "what --device takes"),
-            kind=described(TEXT, "how it is reached"),
-            state=TEXT,
-            description=TEXT,
-            simulated=TRUTH,
+    devices=s.array(
+        s.obj(
+            serial=s.described(s.TEXT, "what --device takes"),
+            kind=s.described(s.TEXT, "how it is reached"),
+            state=s.TEXT,
+            description=s.TEXT,
+            simulated=s.TRUTH,
         )
     ),
 )
@@ -110,12 +92,12 @@ def of_devices(rows: Iterable[ListedDevice]) -> Document:
     return {"devices": devices}
 
 
-_FINDING = obj(
-    family=described(TEXT, "what the check belongs to: Python, ADB, Phone, ..."),
-    check=described(TEXT, "what was looked at"),
-    level=choice("ok", "warning", "problem"),
-    found=TEXT,
-    fix=described(TEXT_OR_NULL, "how to mend it, where there is something to mend"),
+_FINDING = s.obj(
+    family=s.described(s.TEXT, "what the check belongs to: Python, ADB, Phone, ..."),
+    check=s.described(s.TEXT, "what was looked at"),
+    level=s.choice("ok", "warning", "problem"),
+    found=s.TEXT,
+    fix=s.described(s.TEXT_OR_NULL, "how to mend it, where there is something to mend"),
 )
 
 
@@ -123,9 +105,11 @@ _FINDING = obj(
     "doctor",
     1,
     "What stands in the way of measuring",
-    problems=described(COUNT, "findings of level problem; the exit code is 1 where there are any"),
-    warnings=described(COUNT, "findings of level warning"),
-    findings=array(_FINDING),
+    problems=s.described(
+        s.COUNT, "findings of level problem; the exit code is 1 where there are any"
+    ),
+    warnings=s.described(s.COUNT, "findings of level warning"),
+    findings=s.array(_FINDING),
 )
 def of_findings(findings: Sequence[Finding]) -> Document:
     levels = [each.level.value for each in findings]
@@ -136,14 +120,14 @@ def of_findings(findings: Sequence[Finding]) -> Document:
     }
 
 
-_AGENT_PATH = described(TEXT, "of the agent on the device")
+_AGENT_PATH = s.described(s.TEXT, "of the agent on the device")
 
 
 @document(
     "agent-build",
     1,
     "Agents that were built, or found built",
-    agents=array(obj(abi=TEXT, n_bytes=COUNT, file=TEXT)),
+    agents=s.array(s.obj(abi=s.TEXT, n_bytes=s.COUNT, file=s.TEXT)),
 )
 def of_build(built: Sequence[tuple[str, Path]]) -> Document:
     """``built``: the ABI and file of each."""
@@ -154,7 +138,7 @@ def of_build(built: Sequence[tuple[str, Path]]) -> Document:
     }
 
 
-@document("agent-push", 1, "The agent is on a device and runs", serial=TEXT, path=_AGENT_PATH)
+@document("agent-push", 1, "The agent is on a device and runs", serial=s.TEXT, path=_AGENT_PATH)
 def of_push(serial: str, path: str) -> Document:
     return {"serial": serial, "path": path}
 
@@ -163,31 +147,33 @@ def of_push(serial: str, path: str) -> Document:
     "agent-info",
     1,
     "What a device is and offers",
-    serial=TEXT,
-    device=described(TEXT, "for people"),
-    fingerprint=described(TEXT, "the device in the cost table"),
-    simulated=TRUTH,
-    phone=described(TEXT_OR_NULL, "name of the simulated phone"),
+    serial=s.TEXT,
+    device=s.described(s.TEXT, "for people"),
+    fingerprint=s.described(s.TEXT, "the device in the cost table"),
+    simulated=s.TRUTH,
+    phone=s.described(s.TEXT_OR_NULL, "name of the simulated phone"),
     path=_AGENT_PATH,
-    agent=described(TEXT, "its version"),
-    protocol=COUNT,
-    abi=TEXT,
-    os=TEXT,
-    api_level=COUNT_OR_NULL,
-    properties=described(mapping(TEXT), "of the system"),
-    cpus=COUNT,
-    cpu_max_khz=array(COUNT_OR_NULL),
-    big_cores=described(TEXT_OR_NULL, "mask of the cores with the highest clock rate"),
-    threads_max=described(COUNT_OR_NULL, "threads that are of use"),
-    memory_kb=COUNT_OR_NULL,
-    engines=described(mapping(array(TEXT)), "engine -> whose kernels it has"),
-    nnapi=obj(
-        library=TEXT_OR_NULL,
-        door=described(TEXT, "nnapi, support library or neuron adapter: how it has its functions"),
-        error=TEXT_OR_NULL,
-        missing=described(array(TEXT), "functions that this version lacks"),
-        accelerators=array(
-            obj(name=TEXT, type=TEXT, version=TEXT, feature_level=COUNT),
+    agent=s.described(s.TEXT, "its version"),
+    protocol=s.COUNT,
+    abi=s.TEXT,
+    os=s.TEXT,
+    api_level=s.COUNT_OR_NULL,
+    properties=s.described(s.mapping(s.TEXT), "of the system"),
+    cpus=s.COUNT,
+    cpu_max_khz=s.array(s.COUNT_OR_NULL),
+    big_cores=s.described(s.TEXT_OR_NULL, "mask of the cores with the highest clock rate"),
+    threads_max=s.described(s.COUNT_OR_NULL, "threads that are of use"),
+    memory_kb=s.COUNT_OR_NULL,
+    engines=s.described(s.mapping(s.array(s.TEXT)), "engine -> whose kernels it has"),
+    nnapi=s.obj(
+        library=s.TEXT_OR_NULL,
+        door=s.described(
+            s.TEXT, "nnapi, support library or neuron adapter: how it has its functions"
+        ),
+        error=s.TEXT_OR_NULL,
+        missing=s.described(s.array(s.TEXT), "functions that this version lacks"),
+        accelerators=s.array(
+            s.obj(name=s.TEXT, type=s.TEXT, version=s.TEXT, feature_level=s.COUNT),
         ),
     ),
 )
@@ -208,92 +194,11 @@ def of_info(serial: str, path: str, info: AgentInfo) -> Document:
     "agent-clean",
     1,
     "What was removed from a device",
-    serial=TEXT,
-    n_agents=COUNT,
-    n_files=COUNT,
-    n_bytes=described(COUNT, "removed"),
-    kept_bytes=COUNT,
+    serial=s.TEXT,
+    n_agents=s.COUNT,
+    n_files=s.COUNT,
+    n_bytes=s.described(s.COUNT, "removed"),
+    kept_bytes=s.COUNT,
 )
 def of_clean(serial: str, gone: Removed) -> Document:
     return properties("agent-clean", gone, serial=serial)
-
-
-_OPEN_SIZE = obj(
-    input=COUNT,
-    dim=COUNT,
-    least=COUNT,
-    most=COUNT,
-    step=COUNT,
-    equal=described(array(obj(input=COUNT, dim=COUNT)), "dimensions of the same size"),
-)
-_FORMATS = ("stock", "json", "cpp", "runtime", "executorch")
-
-
-@document(
-    "convert",
-    1,
-    "What was converted, and the files that were written",
-    source=described(TEXT, "the model or the bundle"),
-    formats=array(choice(*_FORMATS)),
-    files=array(
-        obj(
-            file=TEXT,
-            format=choice(*_FORMATS, "weights"),
-            n_bytes=COUNT,
-        )
-    ),
-    regions=described(array(obj(n_operations=COUNT)), "NNAPI models that were made, in order"),
-    cpu_units=described(COUNT, "units that stay on the CPU"),
-    kept=described(
-        array(obj(name=TEXT, label=TEXT, reason=TEXT)), "of these, what NNAPI cannot run, and why"
-    ),
-    in_floats=described(
-        array(obj(name=TEXT, label=TEXT, reason=TEXT)),
-        "quantised units that NNAPI computes in float32, and the rule that quant8 would break",
-    ),
-    precision=described(
-        array(OUTPUT), "how far --float16 or --relaxed moves the outputs, where that is known"
-    ),
-    open_sizes=array(_OPEN_SIZE),
-    executorch=described(
-        nullable(COMPARED), "files that one for ExecuTorch was chosen among, where they were timed"
-    ),
-    notes=NOTES,
-)
-def of_conversion(
-    source: Path,
-    formats: Sequence[str],
-    files: Sequence[tuple[Path, str]],
-    regions: Sequence[int],
-    cpu_units: int,
-    cpu_reasons: Sequence[tuple[str, str, str]],
-    in_floats: Sequence[tuple[str, str, str]],
-    checks: Sequence[OutputCheck],
-    opens: Sequence[OpenSize],
-    notes: Sequence[str],
-    compared: Choice | None,
-) -> Document:
-    """See :class:`nnapi_prof.cli.convert.OutputFiles`."""
-    return {
-        "source": str(source),
-        "formats": list(dict.fromkeys(formats)),
-        "files": [
-            {"file": str(path), "format": kind, "n_bytes": path.stat().st_size}
-            for path, kind in files
-        ],
-        "regions": [{"n_operations": n} for n in regions],
-        "cpu_units": cpu_units,
-        "kept": _reasons(cpu_reasons),
-        "in_floats": _reasons(in_floats),
-        "precision": of_checks(checks),
-        "open_sizes": [
-            properties(_OPEN_SIZE, each, equal=[{"input": i, "dim": dim} for i, dim in each.equal])
-            for each in opens
-        ],
-        "executorch": None if compared is None else of_compared(compared),
-        "notes": list(notes),
-    }
-
-
-def _reasons(rows: Sequence[tuple[str, str, str]]) -> list[dict[str, str]]:
-    return [{"name": name, "label": label, "reason": reason} for name, label, reason in rows]

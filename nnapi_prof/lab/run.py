@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -286,18 +285,3 @@ def on_worker(task: Task, key: str) -> Answer:
         return False
 
     return measure(task, cancelled)
-
-
-def entry(job: Job) -> dict[str, Any]:
-    """A job as the documents and tables have it."""
-    common = {
-        "phone": job.phone.to_json(),
-        "model": job.task.model,
-        "tries": job.tries + (job.answer is not None),
-    }
-    if job.answer is None:
-        return {**common, "reason": job.reason or ""}
-    answer = dataclasses.asdict(job.answer)
-    for name in ("reason", "busy", "dropped"):
-        del answer[name]
-    return {**common, **answer}

@@ -15,9 +15,10 @@ import nnapi_prof as nnp
 from nnapi_prof.advice.forms import left_out
 from nnapi_prof.advice.prices import ERROR, fit_prices
 from nnapi_prof.advice.rewriting import rewritten
+from nnapi_prof.api.advise import _rank
 from nnapi_prof.errors import UsageError
 from nnapi_prof.frontend import prepare
-from nnapi_prof.graph.advice import Advice, Hindrance, advice_from_json, advice_to_json
+from nnapi_prof.graph.advice import Advice, Hindrance, Verified, advice_from_json, advice_to_json
 from nnapi_prof.graph.unit import Work
 
 PHONE = "sim:npu-phone"
@@ -162,6 +163,12 @@ def test_noise_is_called_noise():
     advice = Advice(Hindrance.SLOW, (0,), ("silu",), ("cpu",), (), 1e6, 0.99e6, margin_ns=2e4)
     assert "give or take 0.0200 ms: too little to be told from noise" in str(advice)
     assert "give or take" not in str(replace(advice, margin_ns=1e2))
+
+
+def test_what_nothing_was_tried_of_keeps_its_place():
+    small = Advice(Hindrance.SLOW, (0,), ("view",), ("cpu",), (), 1e6, 0.99e6)
+    large = replace(small, after_ns=0.9e6, verified=Verified(failure="no rewrite is known"))
+    assert sorted([small, large], key=_rank) == [large, small]
 
 
 def test_what_joins_branches_is_not_left_out():

@@ -82,7 +82,7 @@ def test_ctrl_c_keeps_the_best_plan(monkeypatch: pytest.MonkeyPatch) -> None:
 
         return report
 
-    monkeypatch.setattr(plan_search, "tell_planning", at_once)
+    monkeypatch.setattr("nnapi_prof.api.events.tell_planning", at_once)
     result = plan_search.find_plans(GRAPH, costs_of(), PlanOptions())
     assert result.plan.notes[-1] == result.best.notes[-1] == INTERRUPTED
     assert sorted(u for s in result.plan.segments for u in s.units) == list(range(N))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ import torch
 import nnapi_prof as np_
 from nnapi_prof.errors import InputSpecError, UsageError
 from nnapi_prof.graph.plan import Engine
+from tests import warm
 from tests.api.conftest import PHONE, Way
 
 SLOW = "nnapi:nnapi-reference/fast"
@@ -32,7 +32,7 @@ print(result)
 @pytest.mark.slow
 def test_the_snippet_in_a_fresh_process(way: Way, tmp_path: Path) -> None:
     result = subprocess.run(
-        [sys.executable, "-c", SNIPPET.format(file=way.file)],
+        [*warm.python(), "-c", SNIPPET.format(file=way.file)],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ import torch
 from torch import nn
 
 from nnapi_prof.cli import main
+from tests import warm
 from tests.cli.common import INPUT, Profiled, Result, trace
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -43,7 +43,7 @@ def test_mobilenet_v2_in_stock_pytorch(
 ) -> None:
     model, converted = tmp_path / "mobilenet_v2.pt", tmp_path / "converted.pt"
     subprocess.run(
-        [sys.executable, ROOT / "examples" / "models.py", "mobilenet_v2", model], check=True
+        [*warm.python(), ROOT / "examples" / "models.py", "mobilenet_v2", model], check=True
     )
     with pytest.raises(SystemExit) as ended:
         main(["convert", "--input", "1x3x224x224", "--output", str(converted), str(model)])
@@ -255,7 +255,7 @@ def in_a_process(
     program: str, library: Path, converted: Path, data: Path
 ) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program, library, converted, data],
+        [*warm.python(ours=False), "-W", "ignore", "-c", program, library, converted, data],
         cwd=data.parent,
         env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
         capture_output=True,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from torch import Tensor, nn
 
+from tests import warm
 from tests.cli.common import Result, trace
 
 
@@ -69,7 +69,7 @@ def test_stock_pytorch_runs_level_7(
 ) -> None:
     result = cli("convert", "--input", "2x3x4", "--level", "1000007", attention)
     assert result.code == 0, result.err
-    command = [sys.executable, "-W", "ignore", "-c", RUN, emulator_library, attention]
+    command = [*warm.python(), "-W", "ignore", "-c", RUN, emulator_library, attention]
     environment = dict(os.environ, NNAPI_EMULATOR_FEATURE_LEVEL=emulated)
     done = subprocess.run(
         [*command, attention.with_suffix(".nnapi.pt")], env=environment, capture_output=True

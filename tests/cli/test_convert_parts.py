@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 import warnings
@@ -13,10 +14,11 @@ import pytest
 import torch
 from torch import nn
 
+from nnapi_prof.bundle.doors import Door, steps
 from nnapi_prof.bundle.storage import read_bundle, write_bundle
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.frontend import load, reference
-from nnapi_prof.graph.plan import AUTO, CPU, Plan, Preference, Segment, Target
+from nnapi_prof.graph.plan import AUTO, CPU, HOST, Engine, Plan, Preference, Segment, Target
 from tests.cli.common import INPUT, Profiled, Result, TinyNet, trace
 from tests.cli.test_convert import in_a_process, save
 
@@ -176,6 +178,36 @@ def test_a_bundle_follows_its_plan(
         assert ran[1] == parts and set(ran[2:]) == {"1 True"}
 
 
+class Turns(nn.Module):
+    """As many turns as it is told, of which each may be halved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor, n: int) -> torch.Tensor:
+        for _ in range(n):
+            x = torch.tanh(self.layer(x))
+            if bool(x.sum() > 0):
+                x = x * 0.5
+        return x
+
+
+def test_branches_on_data_beside_a_number(cli: Cli, emulator_library: Path, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = Turns().eval()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.jit.save(torch.jit.script(model), str(tmp_path / "turns.pt"))
+    stated = ("--input", "3x4", "--input", "n=2", tmp_path / "turns.pt")
+    refused = cli("profile", "--device", "sim:npu-phone", *stated)
+    assert "`nnapi-prof convert` it as TorchScript" in refused.error
+    result = cli("convert", *stated)
+    assert result.code == 0, result.err
+    x = torch.randn(3, 4)
+    assert run(emulator_library, tmp_path / "turns.nnapi.pt", x, wanted=model(x, 2).detach())
+
+
 def test_a_plan_that_leaves_all_on_the_cpu(cli: Cli, profiled: Profiled) -> None:
     bundle = read_bundle(profiled.bundle)
     on_cpu = next(plan for plan in bundle.plans if plan.name == "all-cpu")
@@ -183,6 +215,41 @@ def test_a_plan_that_leaves_all_on_the_cpu(cli: Cli, profiled: Profiled) -> None
     result = cli("convert", profiled.bundle)
     assert result.code == 2
     assert "the fastest is all-cpu, and it gives NNAPI nothing to run" in result.error
+
+
+def test_steps_into_an_app_are_refused_as_their_commands_are(cli: Cli, profiled: Profiled) -> None:
+    bundle = read_bundle(profiled.bundle)
+    on_cpu = next(plan for plan in bundle.plans if plan.name == "all-cpu")
+    on_nnapi = next(
+        plan for plan in bundle.plans if {s.target.engine for s in plan.segments} == {Engine.NNAPI}
+    )
+    refusals: list[list[Door]] = []
+    for plans in ((on_cpu,), (on_cpu, on_nnapi), (on_nnapi, on_cpu), (on_nnapi,)):
+        write_bundle(profiled.bundle, replace(bundle, plans=plans), profiled.model)
+        ways = steps(read_bundle(profiled.bundle), profiled.bundle)
+        refusals.append([step.door for step in ways if step.refusal])
+        for step in ways:
+            if step.door in (Door.LIBRARY, Door.CPP, Door.STOCK):
+                result = cli(*shlex.split(step.command)[1:])
+                assert (result.code, step.refusal is None) in ((0, True), (2, False)), result.err
+            if step.door is Door.STOCK and step.refusal:
+                assert result.error == step.refusal
+    assert refusals == [[Door.CPP, Door.STOCK]] * 2 + [[Door.STOCK]] * 2
+
+
+def test_what_only_pytorch_runs_goes_to_executorch_all_the_same(profiled: Profiled) -> None:
+    """Its kernels run what neither NNAPI nor our CPU engine does."""
+    bundle = read_bundle(profiled.bundle)
+    (segment,) = next(plan for plan in bundle.plans if plan.name == "all-cpu").segments
+    first, *rest = segment.units
+    segments = tuple(
+        replace(segment, units=units, target=target)
+        for units, target in (((first,), CPU), (tuple(rest), HOST))
+    )
+    ways = steps(replace(bundle, plans=(Plan("host", segments, True),)), profiled.bundle)
+    assert {step.door for step in ways if step.refusal is None} == {Door.EXECUTORCH}
+    ways = steps(replace(bundle, plans=(Plan("host", segments[1:], True),)), profiled.bundle)
+    assert all(step.refusal for step in ways)
 
 
 class Deciding(nn.Module):

@@ -6,7 +6,6 @@ Inputs are 64x64 here to keep the suite short; `make bench` takes the models at 
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 
 from nnapi_prof.cli import main
 from nnapi_prof.execution.report import RunReport
+from tests import warm
 
 pytestmark = pytest.mark.slow
 
@@ -26,18 +26,23 @@ SIZE = 64
 INPUT = f"1x3x{SIZE}x{SIZE}"
 
 
+Saved = Callable[[str], Path]
+
+
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with every example model as TorchScript."""
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Saved:
+    """``saved(NAME)``: an example model as TorchScript, made when it is first asked for."""
     folder = tmp_path_factory.mktemp("models")
-    for name in MODELS:
-        subprocess.run(
-            [sys.executable, ROOT / "examples" / "models.py", name, folder / f"{name}.pt",
-             "--size", str(SIZE)],
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )  # fmt: skip
-    return folder
+
+    def save(name: str) -> Path:
+        path = folder / f"{name}.pt"
+        if not path.exists():
+            script = ROOT / "examples" / "models.py"
+            words = [*warm.python(), script, name, path, "--size", str(SIZE)]
+            subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+        return path
+
+    return save
 
 
 def call(*arguments: object) -> None:
@@ -71,8 +76,8 @@ def check(report: RunReport) -> None:
 
 @pytest.mark.parametrize("device", ["sim:npu-phone", "sim:gpu-phone"])
 @pytest.mark.parametrize("name", NAMES)
-def test_simulated_phone(name: str, device: str, saved: Path, tmp_path: Path) -> None:
-    report = whole_path(saved / f"{name}.pt", device, tmp_path)
+def test_simulated_phone(name: str, device: str, saved: Saved, tmp_path: Path) -> None:
+    report = whole_path(saved(name), device, tmp_path)
     check(report)
     assert report.simulated
     plan, *rivals = report.runs
@@ -83,16 +88,16 @@ def test_simulated_phone(name: str, device: str, saved: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_local(name: str, saved: Path, tmp_path: Path) -> None:
+def test_local(name: str, saved: Saved, tmp_path: Path) -> None:
     few = ("--runs", 3, "--budget-ms", 0, "--preference", "fast")
-    report = whole_path(saved / f"{name}.pt", "local", tmp_path, *few)
+    report = whole_path(saved(name), "local", tmp_path, *few)
     check(report)
     assert not report.simulated
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_adbd(name: str, saved: Path, tmp_path: Path, start_adbd: Callable[..., str]) -> None:
-    report = whole_path(saved / f"{name}.pt", start_adbd("npu-phone"), tmp_path)
+def test_adbd(name: str, saved: Saved, tmp_path: Path, start_adbd: Callable[..., str]) -> None:
+    report = whole_path(saved(name), start_adbd("npu-phone"), tmp_path)
     check(report)
     plan, *rivals = report.runs
     assert plan.median_ns is not None
@@ -101,13 +106,13 @@ def test_adbd(name: str, saved: Path, tmp_path: Path, start_adbd: Callable[..., 
 
 @pytest.mark.device
 @pytest.mark.parametrize("name", NAMES)
-def test_phone(name: str, saved: Path, tmp_path: Path, phone_serial: str) -> None:
+def test_phone(name: str, saved: Saved, tmp_path: Path, phone_serial: str) -> None:
     """On the phone of `pytest --device SERIAL`: nothing is said of who is fastest there."""
-    check(whole_path(saved / f"{name}.pt", phone_serial, tmp_path))
+    check(whole_path(saved(name), phone_serial, tmp_path))
 
 
 def test_adb_server(
-    saved: Path,
+    saved: Saved,
     tmp_path: Path,
     start_daemon: Callable[..., object],
     adb_server: object,
@@ -119,10 +124,10 @@ def test_adb_server(
     named = ("--input", INPUT, "--costs", tmp_path / "costs.sqlite")
     call("devices")
     assert "adb server" in capsys.readouterr().out
-    call("profile", *named, "--preference", "fast", saved / "squeezenet1_1.pt")
+    call("profile", *named, "--preference", "fast", saved("squeezenet1_1"))
     assert "the only one" in capsys.readouterr().err
     bundle = tmp_path / "b.nnprof"
-    call("partition", *named, "--output", bundle, saved / "squeezenet1_1.pt")
+    call("partition", *named, "--output", bundle, saved("squeezenet1_1"))
     call("run", bundle)
     check(RunReport.from_json((bundle / "run.json").read_text()))
 
@@ -137,7 +142,7 @@ def running() -> Iterator[list[subprocess.Popen[str]]]:
 
 
 def test_two_daemons_at_once(
-    saved: Path,
+    saved: Saved,
     tmp_path: Path,
     start_daemon: Callable[..., object],
     running: list[subprocess.Popen[str]],
@@ -150,11 +155,11 @@ def test_two_daemons_at_once(
         daemon = start_daemon(phone)
         arguments = [
             "profile", "--device", daemon.serial, "--input", INPUT, "--costs", str(costs),
-            "--preference", "fast", str(saved / "squeezenet1_1.pt"),
+            "--preference", "fast", str(saved("squeezenet1_1")),
         ]  # fmt: skip
         running.append(
             subprocess.Popen(
-                [sys.executable, "-m", "nnapi_prof", *arguments],
+                [*warm.python(), "-m", "nnapi_prof", *arguments],
                 cwd=ROOT,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

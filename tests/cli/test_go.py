@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import pty
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 
 from nnapi_prof.errors import AgentError, UsageError
 from nnapi_prof.execution.profile import measurer
+from tests import warm
 from tests.cli.common import INPUT, Profiled, Result, count_rows
 
 Cli = Callable[..., Result]
@@ -36,9 +36,10 @@ def test_a_terminal_shows_the_device_once(tiny: Path, tmp_path: Path) -> None:
     """What the profile says on standard error need not stand again above the result."""
     where = ["--device", "sim:npu-phone", "--input", INPUT, "--costs", tmp_path / "c.sqlite"]
     words = ["go", *where, "-o", tmp_path / "out.html", tiny]
+    program = warm.python()
     pid, terminal = pty.fork()
     if pid == 0:
-        os.execv(sys.executable, [sys.executable, "-m", "nnapi_prof", *map(str, words)])
+        os.execv(program[0], [*program, "-m", "nnapi_prof", *map(str, words)])
     text = b""
     with contextlib.suppress(OSError):  # the end of a terminal
         while part := os.read(terminal, 4096):
@@ -97,7 +98,7 @@ def test_what_was_measured_is_not_measured_again(
 ) -> None:
     first = go("--json").document("go")
     rows = count_rows(tmp_path / "c.sqlite")
-    monkeypatch.setattr("nnapi_prof.api.plan_search.choose_measured", _must_not_be_called)
+    monkeypatch.setattr("nnapi_prof.api.bundles.choose_measured", _must_not_be_called)
     again = go("--json").document("go")
     assert again["measured"]["n_measured"] == 0 and again["measured"]["rounds"] == 0
     assert count_rows(tmp_path / "c.sqlite") == rows
@@ -233,7 +234,7 @@ def test_a_verification_that_fails_leaves_the_plan(
     go: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("nnapi_prof.api.plan_search.choose_measured", _fail)
+        patch.setattr("nnapi_prof.api.bundles.choose_measured", _fail)
         result = go()
     assert result.code == 1 and result.error == "the phone went away"
     assert (tmp_path / "out.html").exists()

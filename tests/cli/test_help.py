@@ -16,7 +16,7 @@ import pytest
 
 import nnapi_prof
 from nnapi_prof.cli import COMMANDS
-from nnapi_prof.cli.options import HELP
+from nnapi_prof.cli.command import HELP
 from nnapi_prof.cli.output import Output
 from nnapi_prof.documents import schemas
 from tests.cli.common import Result

@@ -17,6 +17,7 @@ from nnapi_prof.cli.progress import BUILDING, Board, Durations, TimeLeft, in_wor
 from nnapi_prof.errors import BuildError
 from nnapi_prof.execution.profile.options import Progress
 from nnapi_prof.toolchain import build_steps, build_steps_said, run_tool
+from tests import warm
 from tests.cli.common import INPUT, Profiled, Result
 
 Cli = Callable[..., Result]
@@ -135,10 +136,11 @@ def test_short_work_is_silent(cli: Cli, profiled: Profiled) -> None:
 
 def on_a_terminal(arguments: list[str], columns: int, **env: str) -> tuple[int, str]:
     """Exit code and all that a command writes to a terminal of this width."""
+    program = warm.python()
     pid, terminal = pty.fork()
     if pid == 0:
         variables = {**os.environ, "TERM": "xterm", "COLUMNS": str(columns), **env}
-        os.execvpe(sys.executable, [sys.executable, *arguments], variables)
+        os.execvpe(program[0], [*program, *arguments], variables)
     seen = b""
     while True:
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests import warm
 from tests.cli.common import Result, trace
 
 SPEC = "1x3x8x8:quint8@0.03@120"
@@ -95,6 +95,6 @@ def test_stock_pytorch_takes_quantised_tensors(
 ) -> None:
     result = cli("convert", "--input", SPEC, quantised)
     assert result.code == 0, result.err
-    command = [sys.executable, "-W", "ignore", "-c", RUN, emulator_library, quantised]
+    command = [*warm.python(), "-W", "ignore", "-c", RUN, emulator_library, quantised]
     done = subprocess.run([*command, quantised.with_suffix(".nnapi.pt")], capture_output=True)
     assert done.returncode == 0, done.stderr

@@ -7,8 +7,8 @@ import math
 from dataclasses import replace
 
 from nnapi_prof.documents.plans import of_checks
+from nnapi_prof.documents.report import of_comparison
 from nnapi_prof.execution.report import OutputCheck
-from nnapi_prof.reports.compare_summary import content
 from tests.reports.sample import sample
 
 
@@ -24,4 +24,4 @@ def test_a_comparison_of_such_outputs_is_json() -> None:
     assert data.run is not None
     checks = (OutputCheck("y", (1,), math.inf, math.inf, 1e-4),)
     broken = replace(data, run=replace(data.run, checks=checks))
-    json.dumps(content([("good", data), ("broken", broken)]), allow_nan=False)
+    json.dumps(of_comparison([("good", data), ("broken", broken)]), allow_nan=False)

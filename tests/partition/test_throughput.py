@@ -59,7 +59,7 @@ def test_a_graph_with_measured_costs_has_a_throughput() -> None:
 
 def test_limits_of_frames_latency_and_memory_are_kept() -> None:
     problem = heads_problem(2, 0)
-    short = SearchLimits(seconds=2.0)
+    short = SearchLimits(seconds=1.0)
     free = throughput_of(problem, contention=1.1, limits=short)
     few = throughput_of(problem, contention=1.1, frames_in_flight=3, limits=short)
     assert few.chosen is not None and few.chosen.frames_in_flight <= 3
@@ -98,6 +98,6 @@ def test_ctrl_c_keeps_the_best_until_then() -> None:
         if watch.stage == "mixture":
             raise KeyboardInterrupt
 
-    plan = throughput_of(problem, contention=1.1, limits=SearchLimits(4.0), report=interrupt)
+    plan = throughput_of(problem, contention=1.1, limits=SearchLimits(2.0), report=interrupt)
     assert told.count("mixture") == 1
     assert 0.0 < plan.proof.bound_ns <= plan.period_ns

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import sys
 from functools import cache
@@ -10,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 from torch import nn
 
 from nnapi_prof.device.build import build_host
@@ -19,6 +21,7 @@ from nnapi_prof.graph.program import Program
 from nnapi_prof.precision.accuracy import Data
 from nnapi_prof.precision.calibrate import calibrate
 from nnapi_prof.precision.simulation import Simulation
+from nnapi_prof.toolchain import cache_dir, locked
 
 
 @cache
@@ -46,9 +49,20 @@ def images(part: str, seed: int = 0) -> Any:
 
 @cache
 def net() -> nn.Module:
-    """A net with residual blocks, after some epochs."""
-    model: nn.Module = script().train("residual", images("train"), epochs=5)
-    return model
+    """A net with residual blocks, after some epochs: trained by the first process that asks."""
+    sources = (Path(script().__file__), Path(__file__))
+    content = b"".join(path.read_bytes() for path in sources) + torch.__version__.encode()
+    key = hashlib.sha256(content).hexdigest()
+    file = cache_dir() / f"test-digits-{key[:16]}.pt"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with locked(file.with_suffix(".lock")):
+        if not file.exists():
+            partial = file.with_suffix(".partial")
+            torch.save(script().train("residual", images("train"), epochs=5).state_dict(), partial)
+            partial.replace(file)
+    model: nn.Module = script().NETS["residual"]()
+    model.load_state_dict(torch.load(file))
+    return model.eval()
 
 
 @cache

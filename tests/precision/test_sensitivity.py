@@ -18,12 +18,14 @@ from nnapi_prof.precision.simulation import Simulation
 from nnapi_prof.precision.user_metric import UserMetric
 from tests.precision import digits
 
+N_HELD_OUT = 100
 INT8, RELAXED, FLOAT32 = Precision.INT8, Precision.RELAXED, Precision.FLOAT32
 
 
 @cache
 def judge() -> Judge:
-    return Judge(digits.simulation(), digits.data("calibration", 60), digits.data("held_out", 200))
+    held_out = digits.data("held_out", N_HELD_OUT)
+    return Judge(digits.simulation(), digits.data("calibration", 60), held_out)
 
 
 @cache
@@ -118,7 +120,7 @@ def test_8_bits_cost_a_trained_net_next_to_nothing() -> None:
     assert error.held_out is not None and error.honest is error.held_out
     assert 0.003 < error.calibrated.error < 0.04
     assert error.relative == error.calibrated.by_output
-    assert error.held_out.n_samples == 200
+    assert error.held_out.n_samples == N_HELD_OUT
     wrong = Judge(
         judge().simulation,
         judge().calibration,
@@ -134,8 +136,8 @@ def test_the_error_on_other_images_lies_in_the_interval() -> None:
     plan = dict.fromkeys(range(n_units()), INT8)
     inside = 0
     for seed in range(5):
-        parts = digits.data("held_out", 400, seed)
-        first, other = Data(parts.samples[:200]), Data(parts.samples[200:])
+        parts = digits.data("held_out", 2 * N_HELD_OUT, seed)
+        first, other = Data(parts.samples[:N_HELD_OUT]), Data(parts.samples[N_HELD_OUT:])
         result = Judge(judge().simulation, judge().calibration, first).error(plan).held_out
         theirs = Judge(judge().simulation, judge().calibration, other).error(plan).held_out
         assert result is not None and theirs is not None

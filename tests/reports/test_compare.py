@@ -226,10 +226,10 @@ def test_the_rival_that_is_hardest_to_beat_is_named(plain: ReportData) -> None:
     side = pair(data, data).sides[0]
     assert side.fastest is not None and side.fastest.measured
     every = [side._rival(plan) for plan in data.baselines]
-    assert side.fastest.factor == min(rival.factor for rival in every if rival)
+    assert side.fastest.speedup == min(rival.speedup for rival in every if rival)
     rows = {row.name: row for row in headline_rows(pair(data, data))}
     assert rows["against the fastest baseline"].cells[0].text == (
-        "as fast" if side.fastest.factor > 0.98 else f"{1 / side.fastest.factor:.2f} × slower"
+        "as fast" if side.fastest.speedup > 0.98 else f"{1 / side.fastest.speedup:.2f} × slower"
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from nnapi_prof.costs.measurement import Measurement
-from nnapi_prof.costs.model.fit import Locator, UnitSet, fit
+from nnapi_prof.costs.model.fit import UnitSet, fit
 from nnapi_prof.costs.model.infer import infer_precision
 from nnapi_prof.costs.model.precision import PrecisionCosts
 from nnapi_prof.costs.model.quantised import Conversion, ConversionCosts, EightBits
@@ -43,7 +43,6 @@ def fit_conditional(
     rows: Sequence[Measurement],
     *,
     regions: Iterable[UnitSet] = (),
-    locator: Locator | None = None,
     refit: FitCache | None = None,
 ) -> CostModel:
     """The cost model in relaxed or float16, of ``rows`` under such conditions (the CPU's among
@@ -55,7 +54,6 @@ def fit_conditional(
         graph,
         [*rows, *inference.refused],
         regions=regions,
-        locator=locator,
         refit=refit,
         also=inference.samples,
     )

@@ -9,7 +9,7 @@ a suffix, and what it costs to convert each value between floats and 8 bits.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -195,16 +195,7 @@ class PrecisionCosts(PricedTargets):
             unit_ns[has, k] = table.unit_ns[there, column]
             estimated[has, k] = table.estimated[there, column]
         arrays = self.with_prices(unit_ns, self._whole_ns, estimated)
-        return CostArrays(
-            arrays.targets,
-            arrays.unit_ns,
-            arrays.overhead_ns,
-            arrays.in_ns_per_byte,
-            arrays.out_ns_per_byte,
-            arrays.region_ns,
-            arrays.estimated,
-            self.conversions,
-        )
+        return replace(arrays, conversions=self.conversions)
 
     @property
     def conversions(self) -> Conversions | None:

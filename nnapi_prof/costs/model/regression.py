@@ -231,7 +231,7 @@ def fit_target(samples: Sequence[RegionSample], *, on_cpu: bool) -> TargetFit:
     # Columns of unit length keep bytes and counts within one order of magnitude of each other.
     scale = np.sqrt((relative**2).sum(axis=0))
     scale[scale == 0] = 1.0
-    prior = _prior(relative, names, on_cpu) / scale
+    prior = _prior(relative, on_cpu) / scale
     own_weights = np.array([sample.weight for sample in samples])
     own_weights = own_weights * np.where(several, 1.0, SINGLE_WEIGHT)
     scaled, weights = _huber_nnls(relative / scale, prior, own_weights)
@@ -316,7 +316,7 @@ def _drawn(spread: float, n_regions: int) -> float:
     return math.sqrt(share * max(spread, LEAST_SPREAD) ** 2 + (1 - share) * UNKNOWN_SPREAD**2)
 
 
-def _prior(relative: np.ndarray, names: Sequence[str], on_cpu: bool) -> np.ndarray:
+def _prior(relative: np.ndarray, on_cpu: bool) -> np.ndarray:
     """Rows that say "zero" to what the data leave open; see :data:`UNIT_SHRINKAGE`.
 
     A unit is weighed by the cheapest region that holds it. Rates are weighed over all rows as

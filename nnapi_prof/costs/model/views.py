@@ -253,7 +253,7 @@ class Marginal:
         return most if self.alone_ns is None else max(self.ns, min(most, self.alone_ns))
 
 
-def marginal(costs: UnitCosts, graph: UnitGraph, unit: int, target: Target) -> Marginal | None:
+def marginal(costs: UnitCosts, unit: int, target: Target) -> Marginal | None:
     """A unit's marginal cost; None where it cannot run there."""
     ns = costs.unit_cost(unit, target)
     if ns is None:

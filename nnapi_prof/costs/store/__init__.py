@@ -90,15 +90,7 @@ class CostStore:
         """
         now = utc_now()
         rows = [to_row(m, now) for m in measurements]
-        named = [
-            {
-                "fingerprint": device.fingerprint,
-                "description": dict(device.description),
-                "simulated": device.simulated,
-                "first_seen": device.first_seen,
-            }
-            for device in devices
-        ]
+        named = [{**vars(device), "description": dict(device.description)} for device in devices]
 
         def work(connection: Connection) -> int:
             if named:

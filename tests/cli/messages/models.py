@@ -105,7 +105,7 @@ class UntilSmall(nn.Module):
     1,
     "loop.pt: aten.item.default ({*}) makes a shape or a branch depend on the values of a "
     "tensor: give a model whose shapes follow from its inputs' shapes, or `nnapi-prof convert` "
-    "it, which keeps such parts on the CPU",
+    "it as TorchScript (torch.jit.script) for stock PyTorch, which keeps such parts on the CPU",
 )
 def shapes_that_depend_on_values(at: Place) -> Arguments:
     path = at.tmp / "loop.pt"
@@ -119,7 +119,8 @@ def shapes_that_depend_on_values(at: Place) -> Arguments:
 @provoked(
     2,
     "input '1,3,16,16' is not a shape: write sizes joined by x, as in 1x3x224x224 or 1x128:int64; "
-    "? or ?=256 leaves a size open, ?n or ?n=256 one that others have too",
+    "? or ?=256 leaves a size open, ?n or ?n=256 one that others have too, scalar is a tensor "
+    "without dimensions",
 )
 def an_input_that_is_no_shape(at: Place) -> Arguments:
     return ["profile", *SIM, "--input", "1,3,16,16", at.model]

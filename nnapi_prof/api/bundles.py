@@ -1,0 +1,237 @@
+"""From plans to a bundle that a device can run, and to the folder that it is kept in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from nnapi_prof.api.events import SILENT, Listener
+from nnapi_prof.api.model import read_model
+from nnapi_prof.bundle.bundle import Bundle, RegionKey, halves, needed_regions, region_key
+from nnapi_prof.bundle.storage import write_bundle
+from nnapi_prof.convert.float16 import to_float16
+from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.convert.region import Region, growth_note, units_in_floats
+from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs.model.regression import TargetFit
+from nnapi_prof.device.agent import AgentClient
+from nnapi_prof.device.protocol.description import describe, device_fingerprint
+from nnapi_prof.device.protocol.results import AgentInfo
+from nnapi_prof.errors import InputSpecError, UsageError, option
+from nnapi_prof.execution.options import RunOptions
+from nnapi_prof.execution.profile.jobs import device_targets
+from nnapi_prof.execution.timing import choose_measured
+from nnapi_prof.frontend.inputs import InputSpec, listed, parse_input_spec, parse_input_specs
+from nnapi_prof.graph.plan import Engine, Plan, Target
+from nnapi_prof.graph.program import Program
+
+
+def bundle_of(
+    program: Program,
+    model_file: str,
+    info: AgentInfo,
+    plans: tuple[Plan, ...],
+    conditions: Conditions,
+    notes: tuple[str, ...],
+    fits: Mapping[Target, TargetFit] | None = None,
+    levels: Mapping[str, int] | None = None,
+) -> Bundle:
+    """Some plans of a model for a device, with every region of theirs converted.
+
+    ``model_file`` is the original's name in the bundle, ``fits`` are what it was planned with,
+    ``levels`` the feature levels of targets by their keys, where they are not the device's own.
+    Raises UsageError where a plan needs what the device lacks, UnsupportedOp where a region cannot
+    be converted for it.
+    """
+    if levels is None:
+        levels = levels_of(info)
+    targets = {s.target for plan in plans for s in plan.segments if s.target.engine != Engine.HOST}
+    for target in sorted(targets):
+        if target.base.key not in levels:
+            raise UsageError(
+                f"the plan needs {target}, which {describe(info)} does not offer: make one for this"
+                " device, from costs that were measured on it"
+            )
+    return bundle_at(
+        program,
+        model_file,
+        DescribedDevice(levels, describe(info), device_fingerprint(info), info.simulated),
+        plans,
+        conditions,
+        notes,
+        fits,
+    )
+
+
+@dataclass(frozen=True)
+class DescribedDevice:
+    """What a bundle says of its device."""
+
+    levels: Mapping[str, int]
+    """Key of a target -> feature level."""
+    words: str
+    fingerprint: str
+    simulated: bool
+
+
+def bundle_at(
+    program: Program,
+    model_file: str,
+    device: DescribedDevice,
+    plans: tuple[Plan, ...],
+    conditions: Conditions,
+    notes: tuple[str, ...],
+    fits: Mapping[Target, TargetFit] | None = None,
+) -> Bundle:
+    """:func:`bundle_of` for a device that need not be there. Raises UnsupportedOp."""
+    levels = device.levels
+    regions = {
+        key: convert_region(program, *key)
+        for key in needed_regions(plans, levels, lambda target: not halves(conditions, target))
+    }
+    halved = {
+        key: to_float16(convert_region(program, *key))
+        for key in needed_regions(plans, levels, lambda target: halves(conditions, target))
+    }
+    return Bundle(
+        model=program.name,
+        model_file=model_file,
+        inputs=input_specs(program),
+        device=device.words,
+        fingerprint=device.fingerprint,
+        simulated=device.simulated,
+        graph=program.units,
+        plans=plans,
+        levels=levels,
+        regions=regions,
+        halved=halved,
+        conditions=conditions,
+        notes=(
+            *notes,
+            *_floats(program, (*regions.values(), *halved.values())),
+            *_grown(program, plans[0], levels, regions | halved),
+        ),
+        fits=fits,
+    )
+
+
+def levels_of(info: AgentInfo) -> dict[str, int]:
+    """Key of each of a device's targets -> the feature level to convert for."""
+    return {spec.target.key: spec.level for spec in device_targets(info)}
+
+
+def _grown(
+    program: Program,
+    plan: Plan,
+    levels: Mapping[str, int],
+    regions: Mapping[RegionKey, Region],
+) -> list[str]:
+    """What to tell of a plan's regions on NNAPI that became far larger."""
+    sizes = [
+        (s.units, len(regions[region_key(s.units, s.target, levels)].operations))
+        for s in plan.segments
+        if s.target.engine is Engine.NNAPI
+    ]
+    note = growth_note(program.units, sizes, "what the plan gives to NNAPI")
+    return [] if note is None else [note]
+
+
+def _floats(program: Program, regions: Iterable[Region]) -> list[str]:
+    """What to tell of quantised units that are computed in float32: a line for each rule."""
+    broken: dict[str, list[int]] = {}
+    for unit, rule in units_in_floats(program.units, regions).items():
+        broken.setdefault(rule, []).append(unit)
+    return [
+        f"{len(units)} quantised {'unit is' if len(units) == 1 else 'units are'} computed in "
+        f"float32 between conversions, {program.units.units[min(units)].label} first: {rule}"
+        for rule, units in broken.items()
+    ]
+
+
+def at_sizes(bundle: Bundle, model: Path, stated: Sequence[str]) -> tuple[Bundle, Program]:
+    """The bundle for the sizes that ``stated`` gives to those it leaves open, and its program.
+
+    The plan stays, its regions are converted for the sizes. Raises InputSpecError where the bundle
+    does not leave them open, or the model has other units with them.
+    """
+    specs = [parse_input_spec(text) for text in stated]
+    made_for = [parse_input_spec(text) for text in bundle.inputs]
+    if len(specs) != len(made_for) or not all(map(_fills, made_for, specs)):
+        raise InputSpecError(
+            f"the bundle is for the input {listed(made_for)}, {listed(specs)} was stated: sizes"
+            ' that may change must be left open in `nnapi-prof partition --input "1x3x?x?"`'
+        )
+    program = read_model(model, stated, mixed=bundle.mixed)
+    for before, now in zip(bundle.graph.units, program.units.units, strict=False):
+        if (before.nodes, before.inputs, before.outputs) != (now.nodes, now.inputs, now.outputs):
+            break
+    else:
+        if len(bundle.graph.units) == len(program.units.units):
+            return _converted_again(bundle, program, listed(specs)), program
+    raise InputSpecError(
+        f"with the input {listed(specs)} the model has other units than with that which the bundle"
+        f" was made for: make one for these sizes with `nnapi-prof partition`"
+    )
+
+
+def _fills(made_for: InputSpec, spec: InputSpec) -> bool:
+    """Whether ``spec`` is ``made_for`` with numbers in place of its open sizes."""
+    if made_for.dtype != spec.dtype or spec.open_dims:
+        return False
+    return len(made_for.shape) == len(spec.shape) and all(
+        dim in made_for.open_dims or planned_size == size
+        for dim, (planned_size, size) in enumerate(zip(made_for.shape, spec.shape, strict=True))
+    )
+
+
+def _converted_again(bundle: Bundle, program: Program, stated: str) -> Bundle:
+    regions = {key: convert_region(program, *key) for key in bundle.regions}
+    halved = {key: to_float16(convert_region(program, *key)) for key in bundle.halved}
+    note = f"the plan and its predicted latencies are for the bundle's own sizes, not {stated}"
+    return replace(
+        bundle,
+        graph=program.units,
+        regions=regions,
+        halved=halved,
+        notes=(*program.notes, note),
+    )
+
+
+def input_specs(program: Program) -> tuple[str, ...]:
+    """The inputs as ``--input`` takes them."""
+    examples = program.as_given(program.example_inputs)
+    return tuple(str(InputSpec.of(value)) for value in examples)
+
+
+VERIFYING = "running plan and baselines whole"
+"""The phase in which plans run end to end before one is chosen."""
+
+
+def with_open_sizes(bundle: Bundle, inputs: Sequence[str]) -> Bundle:
+    """The bundle, in which sizes that the stated inputs leave open stay so."""
+    if not inputs:
+        return bundle
+    return replace(bundle, inputs=tuple(map(str, parse_input_specs(inputs))))
+
+
+def verified(
+    bundle: Bundle,
+    program: Program,
+    client: AgentClient,
+    options: RunOptions,
+    listener: Listener = SILENT,
+) -> Bundle:
+    """The bundle with the plan that is fastest end to end (:mod:`nnapi_prof.execution.timing`)."""
+    heard = listener.counting(VERIFYING, len(bundle.plans))
+    return choose_measured(bundle, program, client, options, heard)
+
+
+def save_bundle(path: Path, bundle: Bundle, model: Path) -> None:
+    """Writes a bundle and its model. Raises UsageError where ``path`` cannot be written."""
+    try:
+        write_bundle(path, bundle, model)
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {path}: {error.strerror or error}: name another {option('output')}"
+        ) from error

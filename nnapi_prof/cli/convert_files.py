@@ -1,0 +1,334 @@
+"""The files that ``nnapi-prof convert`` writes: said as they come, and kept for ``--json``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nnapi_prof.cli.output import as_json, boxed, say, stderr, stdout, writing
+from nnapi_prof.cli.progress import listening
+from nnapi_prof.documents.conversion import Converted, UnitReason
+from nnapi_prof.errors import InputSpecError, NnapiProfError, UnsupportedOp
+from nnapi_prof.reports.words import count
+
+if TYPE_CHECKING:
+    import torch
+    from rich.console import Console
+
+    from nnapi_prof.bundle.bundle import Bundle
+    from nnapi_prof.bundle.parts import Parts
+    from nnapi_prof.bundle.precision import MixedPrecision
+    from nnapi_prof.convert.dynamic_shapes import Template
+    from nnapi_prof.convert.export.json import Description
+    from nnapi_prof.convert.region import Region
+    from nnapi_prof.frontend.structure import Structure
+    from nnapi_prof.graph.plan import Preference
+    from nnapi_prof.graph.program import Program
+
+
+class OutputFiles(Converted):
+    """The files of one conversion, and what is to be known of them, said as it goes."""
+
+    def note(self, text: str) -> None:
+        """What the user should know."""
+        self.notes.append(text)
+        say(f"note: {text}")
+
+    def grow(self, program: Program, converted: Sequence[tuple[Sequence[int], int]]) -> None:
+        """Regions, by units and NNAPI operations; said where they grew a lot."""
+        from nnapi_prof.convert.region import growth_note
+
+        note = growth_note(program.units, converted)
+        if note is not None and note not in self.notes:
+            self.note(note)
+
+    def keep(self, program: Program, cpu_reasons: Mapping[int, str]) -> None:
+        """Units on the CPU, by index, and why."""
+        self.kept += _named(program, cpu_reasons)
+
+    def compute_in_floats(self, program: Program, rules: Mapping[int, str]) -> None:
+        """Quantised units in float32, by index, and why."""
+        self.in_floats += _named(program, rules)
+
+
+def _named(program: Program, reasons: Mapping[int, str]) -> list[UnitReason]:
+    units = program.units.units
+    return [UnitReason(units[u].name, units[u].label, reasons[u]) for u in sorted(reasons)]
+
+
+# ---- regions: JSON descriptions and C++ classes --------------------------------------------------
+
+
+_ENDINGS = (".nnapi.pt", ".pt", ".pt2", ".json", ".h", ".cpp", ".weights", ".nnprof", ".pte")
+
+
+def base_path(path: Path) -> Path:
+    """``out/net`` for ``out/net.nnapi.pt``, ``out/net.json`` and ``out/net``: files are named
+    after it. Letters that an #include could not say become underscores."""
+    name = next((path.name.removesuffix(e) for e in _ENDINGS if path.name.endswith(e)), path.name)
+    return path.with_name(re.sub(r"[^\w.-]", "_", name, flags=re.ASCII) or "model")
+
+
+def write_region(
+    written: OutputFiles, base: Path, described: Description, formats: Sequence[str]
+) -> None:
+    """Writes a region as ``base``.json, as ``base``.h and .cpp, or both, and its weights to
+    ``base``.weights; says which files there are."""
+    from nnapi_prof.convert.export.cpp import to_cpp
+    from nnapi_prof.convert.export.json import to_json
+
+    weights_file = base.with_name(f"{base.name}.weights")
+    text, weights = to_json(described, weights_file.name)
+    files: dict[Path, str] = {}
+    if "json" in formats:
+        files[base.with_name(f"{base.name}.json")] = text
+    if "cpp" in formats:
+        code = to_cpp(described, base.name, weights)
+        files[base.with_name(code.header_file)] = code.header
+        files[base.with_name(f"{base.name}.cpp")] = code.source
+    for path, content in files.items():
+        with writing(path):
+            path.write_text(content)
+    if described.region.buffers:
+        with writing(weights_file):
+            weights.write(weights_file)
+    written.files += [(path, "json" if path.suffix == ".json" else "cpp") for path in files]
+    if described.region.buffers:
+        written.files.append((weights_file, "weights"))
+    names = [*map(str, files), *([str(weights_file)] if described.region.buffers else [])]
+    say(f"{len(described.region.operations)} NNAPI operations in {', '.join(names)}")
+
+
+def load_program(
+    path: Path, inputs: Sequence[str], keep: bool = False, mixed: MixedPrecision | None = None
+) -> Program:
+    """A model's program; says its notes. ``keep``, ``mixed`` and errors are those of
+    :func:`nnapi_prof.api.model.read_model`."""
+    with listening() as listener:
+        with listener.working(f"reading {path.name}"):
+            from nnapi_prof.api.model import read_model
+
+            program = read_model(path, inputs, keep, mixed)
+        listener.notes(*program.notes)
+    return program
+
+
+def bundle_regions(bundle: Bundle) -> Iterator[tuple[int, Description]]:
+    """The segments of a bundle's plan that NNAPI runs: the number of each and what it is."""
+    from nnapi_prof.convert.export.json import Description
+    from nnapi_prof.costs.conditions import Precision
+    from nnapi_prof.graph.plan import AUTO, Engine
+
+    for number, segment in enumerate(bundle.plan.segments):
+        target = segment.target
+        if target.engine is not Engine.NNAPI or target.preference is None:
+            continue
+        yield (
+            number,
+            Description(
+                bundle.region(segment.units, target),
+                target.preference,
+                device=None if target.accelerator == AUTO else target.accelerator,
+                relaxed=bundle.conditions.precision_of(target) is Precision.RELAXED,
+            ),
+        )
+
+
+# ---- bundles as one file for apps ----------------------------------------------------------------
+
+
+ENDING = ".nnprt"
+
+
+def write_runtime(written: OutputFiles, path: Path, bundle: Bundle) -> None:
+    """Writes a bundle for ``libnnapi_prof_runtime`` to ``path``, or to ``path``.nnprt where it has
+    no ending; says what an app will find there."""
+    from nnapi_prof.bundle.runtime import needs_host, runtime_bundle, runtime_plans
+
+    content = runtime_bundle(bundle)
+    plans = runtime_plans(bundle)
+    path = path if path.suffix else path.with_name(f"{path.name}{ENDING}")
+    with writing(path):
+        path.write_bytes(content)
+    written.files.append((path, "runtime"))
+    segments = ", ".join(segment.target.key for segment in plans[0].segments)
+    say(f"{path}: {len(content) / 1e6:.2f} MB, plan {plans[0].name} ({segments})")
+    if len(plans) > 1:
+        say(f"other plans in it: {', '.join(plan.name for plan in plans[1:])}")
+    left_out = [plan.name for plan in bundle.plans if needs_host(plan)]
+    if left_out:
+        written.note(f"left out, for they need PyTorch: {', '.join(left_out)}")
+
+
+# ---- modules for stock PyTorch -------------------------------------------------------------------
+
+
+def write_stock(
+    written: OutputFiles,
+    path: Path,
+    program: Program,
+    source: Region | Template,
+    preference: Preference,
+    relaxed: bool,
+    structure: Structure,
+) -> None:
+    """Writes a model that NNAPI runs whole."""
+    from nnapi_prof.api.convert import module_of
+    from nnapi_prof.convert.dynamic_shapes import Template
+
+    region = source.region if isinstance(source, Template) else source
+    _save(module_of(program, source, preference, relaxed, structure), path)
+    written.files.append((path, "stock"))
+    say(f"{len(region.operations)} NNAPI operations in {path}")
+
+
+def find_parts(
+    program: Program, level: int, preference: Preference, least: int, float16: bool
+) -> Parts:
+    """What NNAPI can run of a model, and the rest. Raises NnapiProfError where it is nothing."""
+    from nnapi_prof.bundle.parts import largest_parts
+
+    parts = largest_parts(program, level, preference, least)
+    if not parts.regions:
+        _show_refusals(program, parts.cpu_reasons)
+        raise NnapiProfError(
+            "NNAPI can run nothing of the model in stock PyTorch: see the table, which says why of"
+            " each operation"
+        )
+    return parts.in_float16() if float16 else parts
+
+
+def write_parts(
+    written: OutputFiles,
+    path: Path,
+    program: Program,
+    parts: Parts,
+    relaxed: bool,
+    structure: Structure,
+) -> None:
+    """Writes a model that runs in parts, and says what stays on the CPU."""
+    from nnapi_prof.api.convert import module_of
+    from nnapi_prof.graph.plan import Preference
+
+    show_kept(program, parts.cpu_reasons)
+    show_in_floats(written, program, parts.regions)
+    _save(module_of(program, parts, Preference.SUSTAINED_SPEED, relaxed, structure), path)
+    on_nnapi = [(p.units, len(p.region.operations)) for p in parts.parts if p.region is not None]
+    written.grow(program, on_nnapi)
+    n_operations = sum(count for _, count in on_nnapi)
+    n_cpu = sum(len(part.units) for part in parts.parts if part.region is None)
+    written.files.append((path, "stock"))
+    written.regions += [len(region.operations) for region in parts.regions]
+    written.cpu_units += n_cpu
+    written.keep(program, parts.cpu_reasons)
+    say(
+        f"{n_operations} NNAPI operations in {count(len(parts.regions), 'part')} and"
+        f" {count(n_cpu, 'unit')} on the CPU in {path}"
+    )
+
+
+def write_plan(written: OutputFiles, path: Path, bundle: Bundle, relaxed: bool) -> None:
+    """Writes the plan of a bundle that stock PyTorch can follow."""
+    from nnapi_prof.bundle.parts import planned_parts
+    from nnapi_prof.frontend.loader import model_structure
+
+    model = written.source / bundle.model_file
+    program = load_program(model, bundle.inputs, mixed=bundle.mixed)
+    planned_units = [(unit.nodes, unit.inputs, unit.outputs) for unit in bundle.graph.units]
+    if planned_units != [(unit.nodes, unit.inputs, unit.outputs) for unit in program.units.units]:
+        raise InputSpecError(
+            f"{written.source} was made by another version, which cut the model otherwise: make it "
+            "again with `nnapi-prof partition`"
+        )
+    plan, parts = planned_parts(program, bundle)
+    if plan is not bundle.plan:
+        written.note(
+            f"stock PyTorch cannot name the accelerators of the plan {bundle.plan.name};"
+            f" {plan.name} is the fastest of the bundle's plans that names none"
+        )
+    write_parts(
+        written,
+        path,
+        program,
+        parts,
+        relaxed,
+        model_structure(model, program.as_given(program.example_inputs)),
+    )
+
+
+def refusal_of_whole(
+    program: Program, level: int, refusal: UnsupportedOp, formats: Sequence[str], is_open: bool
+) -> NnapiProfError:
+    """The refusal of a model that NNAPI cannot run whole; what stays behind is shown."""
+    from nnapi_prof.convert.lower import why_not
+
+    every = range(len(program.units.units))
+    cpu_reasons = {u: reason for u in every if (reason := why_not(program, u, level)) is not None}
+    _show_refusals(program, cpu_reasons)
+    others = [name for name in formats if name != "stock"]
+    if others:
+        hint = (
+            f"--format {others[0]} is for models that NNAPI can run whole: cut the model by"
+            " `nnapi-prof partition` and convert the bundle"
+        )
+    elif is_open:
+        hint = "sizes left open need the model whole on NNAPI: state them instead of ?"
+    else:
+        hint = "without --whole the rest stays on the CPU"
+    return NnapiProfError(f"{refusal}; {hint}")
+
+
+def _show_refusals(program: Program, cpu_reasons: Mapping[int, str]) -> None:
+    """:func:`show_kept` of a model that is not converted: under --json on standard error."""
+    show_kept(program, cpu_reasons, stderr() if as_json() else None)
+
+
+def show_kept(
+    program: Program, cpu_reasons: Mapping[int, str], console: Console | None = None
+) -> None:
+    """A table of the units that stay on the CPU, if any, those of one reason in one row."""
+    if cpu_reasons:
+        _show_reasons("Stays on the CPU", program, cpu_reasons, console)
+
+
+def show_in_floats(written: OutputFiles, program: Program, regions: Sequence[Region]) -> None:
+    """A table of the quantised units that NNAPI computes in float32, and the rules that say so."""
+    from nnapi_prof.convert.region import units_in_floats
+
+    rules = units_in_floats(program.units, regions)
+    written.compute_in_floats(program, rules)
+    if rules:
+        _show_reasons("Computed in float32 on NNAPI, not as quant8", program, rules)
+
+
+def _show_reasons(
+    title: str, program: Program, reasons: Mapping[int, str], console: Console | None = None
+) -> None:
+    rows: dict[tuple[str, str], list[int]] = {}
+    for u, reason in sorted(reasons.items()):
+        words = program.units.units[u].label.split()
+        operation = " ".join(words[:2]) if words[0] == "quantised" else words[0]
+        _, _, rest = reason.partition(": ")  # without the node's name
+        sentence = rest if " cannot run on NNAPI: " in rest else reason
+        rows.setdefault((operation, sentence), []).append(u)
+    table = boxed(title, ["operation"], ["units"], "first", "why")
+    for (operation, reason), units in rows.items():
+        first = program.units.units[units[0]].label
+        table.add_row(operation, str(len(units)), first, reason)
+    (console or stdout()).print(table)
+
+
+def _save(module: torch.jit.ScriptModule, path: Path) -> None:
+    import io
+
+    import torch
+
+    from nnapi_prof.frontend.torch_logging import quiet_torch
+
+    content = io.BytesIO()
+    with quiet_torch():
+        torch.jit.save(module, content)
+    with writing(path):
+        path.write_bytes(content.getvalue())
