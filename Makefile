@@ -8,8 +8,9 @@ PHONE ?= npu-phone
 FUZZ_SECONDS ?= 60
 FRAMES ?= 100000
 JOBS ?= logical
-# Each test process keeps to one core: threads of OpenMP that wait would take it from the others.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+# Each test process keeps to one core: threads of OpenMP that wait would take it from the others. And each
+# program that a test starts finds our modules compiled, also where the environment is not to have such files.
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 .PHONY: demo phone check test lint format docs generate agents wheel xnnpack judge bench sanitize soak fuzz \
   clean

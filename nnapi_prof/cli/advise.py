@@ -70,7 +70,7 @@ def command(
     or only changes a layout, the plan is made again as if it were otherwise, and what that would
     save is told, the most first. In a bundle the advice is kept, and its reports show it.
     """
-    bundle = (model / "manifest.json").is_file()
+    bundle = opt.names_bundle(model)
     with listening() as listener:
         with listener.working("loading PyTorch"):
             from nnapi_prof.api.advise import advise

@@ -189,7 +189,7 @@ def command(
     if partitioners is not None:
         choose_pte(context, partitioners, model, output)
         return
-    is_bundle = (model / "manifest.json").is_file()
+    is_bundle = opt.names_bundle(model)
     refuse_measuring(context, is_bundle and "executorch" in formats)
     written = OutputFiles(model)
     with working("converting"):

@@ -160,7 +160,7 @@ def choose_pte(context: click.Context, names: str, path: Path, output: Path | No
             raise UsageError(f"--{_spelled(name)} has no meaning with --partitioners: leave it out")
     if set(context.params["formats"]) != {"executorch"}:
         raise UsageError("--partitioners are for --to executorch alone: say so")
-    if (path / "manifest.json").is_file():
+    if opt.names_bundle(path):
         raise UsageError(f"{path} is a bundle and has its plan: --partitioners are for its model")
     from nnapi_prof.executorch.version import require
 

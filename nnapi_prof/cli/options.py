@@ -39,6 +39,11 @@ IN_BASH = "NNAPI_PROF_COMPLETING_IN_BASH"
 """Set by the script for bash, which marks what are paths."""
 
 
+def names_bundle(path: Path) -> bool:
+    """Whether a bundle is meant, there or not, where a command takes models, too."""
+    return path.suffix in BUNDLES or (path / "manifest.json").is_file()
+
+
 def devices(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem[str]]:

@@ -123,6 +123,11 @@ def a_bundle_that_is_missing(at: Place) -> Arguments:
     return ["run", *SIM, at.tmp / "absent.nnprof"]
 
 
+@provoked(2, facts=("bundle", "absent.nnprof does not exist", "`nnapi-prof partition` makes one"))
+def a_missing_bundle_where_models_are_taken(at: Place) -> Arguments:
+    return ["convert", at.tmp / "absent.nnprof"]
+
+
 @provoked(2, facts=("{tmp}", "not a bundle", "nnapi-prof partition"))
 def a_folder_that_is_no_bundle(at: Place) -> Arguments:
     return ["report", at.tmp]
