@@ -34,10 +34,13 @@ from nnapi_prof.bundle.storage import write_bundle
 from nnapi_prof.cli.convert import command
 from nnapi_prof.errors import UsageError
 from nnapi_prof.frontend import prepare
-from nnapi_prof.graph.plan import CPU, HOST, Plan, Segment
+from nnapi_prof.graph.plan import CPU, HOST, Plan, Preference, Segment, Target
+from nnapi_prof.precision.calibrate import calibrate
+from nnapi_prof.precision.program import quantise
 
 BAD_ARGUMENT, BAD_BUNDLE, MISSING = 1, 2, 6
 NO_LIBRARY, NO_ACCELERATOR = 1, 2
+REFERENCE = Target.nnapi("nnapi-reference", Preference.FAST_SINGLE_ANSWER)
 
 
 @pytest.fixture(scope="session")
@@ -196,6 +199,35 @@ def test_weights_are_there_once(sample: Sample, content: bytes) -> None:
     weights = {b for region in sample.bundle.regions.values() for b in region.buffers}
     assert len(content) < sum(map(len, weights)) + 64 * len(weights) + 12_000
     assert all(content.count(weight) == 1 for weight in weights)
+
+
+def test_a_plan_of_mixed_precision(built: Built, emulator_library: Path) -> None:
+    """Convolutions in 8 bits on the accelerator, what follows in floats on the CPU."""
+    torch.manual_seed(2)
+    layers = (nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.Hardswish(), nn.Flatten())
+    model = nn.Sequential(*layers, nn.Linear(8 * 8 * 6, 5)).eval()
+    samples = [(torch.randn(1, 3, 12, 10),) for _ in range(4)]
+    program = prepare(model, samples[0], "mixed")
+    convolutions = [unit.index for unit in program.units.units if "conv" in unit.label]
+    mixed = quantise(program, calibrate(program, samples, 30), convolutions)
+    n_units = len(mixed.program.units.units)
+    last = max(mixed.unit_of[index] for index in convolutions)
+    units = tuple(range(last + 1)), tuple(range(last + 1, n_units))
+    segments = [
+        Segment(own, target, 1e6, "a test")
+        for own, target in zip(units, (REFERENCE, CPU), strict=True)
+    ]
+    bundle = make_bundle(mixed.program, (Plan("mixed", tuple(segments), False),))
+    runtime = Runtime(built.shared, runtime_bundle(bundle), emulator_library)
+    loaded = runtime.model()
+    for sample in samples:
+        (result,) = loaded.run([sample[0].numpy()], [runtime.outputs()[0].n_bytes])
+        values = np.frombuffer(result, np.float32)
+        (expected,) = mixed.program.module(*sample)
+        step = 0.02 * float(expected.abs().max())  # an integer that is rounded the other way
+        assert np.abs(values - expected.numpy().ravel()).max() <= step
+        assert not np.allclose(values, model(*sample).detach().numpy().ravel(), atol=1e-4)
+    assert [facts.fell_back for facts in loaded.segments()] == [0, 0]
 
 
 def test_channels_last_inputs_say_so(built: Built, emulator_library: Path) -> None:
