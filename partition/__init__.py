@@ -108,6 +108,7 @@ def solve(
     costs: Costs,
     *,
     solver: Literal["search", "milp"] = "search",
+    milp_seconds: float | None = None,
     **options: Unpack[SolveOptions],
 ) -> Plan:
     """The plan ``dp``: of the plans within ``tolerance`` of the least sequential latency under
@@ -115,9 +116,11 @@ def solve(
 
     Its ``proof`` says what is known of the least latency. ``constraints`` hold for the plan, not
     for the baselines. ``solver`` "milp" asks HiGHS for the optimum instead, which takes long beyond
-    some dozens of units. ``warm`` is what an earlier call for the same graph left.
+    some dozens of units, ``milp_seconds`` at most (None: :data:`MILP_SECONDS`). ``warm`` is what an
+    earlier call for the same graph left.
 
-    Raises PartitionError where a unit can run nowhere, or no plan keeps to the constraints.
+    Raises PartitionError where a unit can run nowhere, no plan keeps to the constraints, or HiGHS
+    found none in its time.
     """
     constraints = options.get("constraints") or Constraints()
     if solver == "milp" and constraints.max_compile_ns is not None:
@@ -134,21 +137,32 @@ def solve(
     options["with_curve"] = False
     answer = plan_graph(graph, costs, **options)
     if solver == "milp":
-        return _milp_plan(make_problem(graph, costs), costs.simulated, answer.best, constraints)
+        seconds = MILP_SECONDS if milp_seconds is None else milp_seconds
+        problem = make_problem(graph, costs)
+        return _milp_plan(problem, costs.simulated, answer.best, constraints, seconds)
     return answer.default
 
 
-def _milp_plan(problem: Problem, simulated: bool, best: Plan, constraints: Constraints) -> Plan:
+def _milp_plan(
+    problem: Problem, simulated: bool, best: Plan, constraints: Constraints, seconds: float
+) -> Plan:
     """The plan of the mixed-integer programme."""
-    from nnapi_prof.partition.milp import solve_milp  # HiGHS takes a while to import
+    from nnapi_prof.partition.milp import OutOfTimeError, solve_milp  # HiGHS: slow to import
 
     problem = constrain(problem, constraints)
-    judged = solve_milp(
-        problem,
-        upper_ns=best.predicted_ns,
-        time_limit_s=MILP_SECONDS,
-        max_regions=constraints.max_regions,
-    )
+    try:
+        judged = solve_milp(
+            problem,
+            upper_ns=best.predicted_ns,
+            time_limit_s=seconds,
+            max_regions=constraints.max_regions,
+        )
+    except OutOfTimeError as error:
+        raise PartitionError(
+            f"{error}, of {problem.n} units on {len(problem.targets)} targets: give it more with "
+            f"{option('seconds')}, or leave {option('solver', 'milp')} out, for the search has a "
+            "plan already"
+        ) from None
     note = SolverNote(judged.slots, judged.ns, judged.bound_ns, judged.proven, best.predicted_ns)
     kind = ProofKind.EXACT if judged.proven else ProofKind.GAP
     proof = Proof(kind, judged.ns, judged.bound_ns, "milp", "milp", bool(constraints.words))

@@ -22,6 +22,13 @@ from nnapi_prof.partition.problem import GRAPH_INPUT, Placement, Problem
 from nnapi_prof.partition.search.minimum_cut import minimum_cut
 from nnapi_prof.partition.search.prices import lower_bound
 
+TIME_RAN_OUT = 1
+"""scipy's status of a programme whose limit of time or of nodes was reached."""
+
+
+class OutOfTimeError(PartitionError):
+    """The time ran out before HiGHS had any plan; there may be one."""
+
 
 @dataclass(frozen=True, slots=True)
 class MilpResult:
@@ -55,7 +62,7 @@ class _Model:
     def solve(self, time_limit_s: float | None) -> tuple[list[float], float, bool]:
         """Values of the columns, a bound of the least cost, and whether it is reached.
 
-        Raises PartitionError where there is no solution, or none was found in time.
+        Raises PartitionError where there is no solution, OutOfTimeError where time ran out before.
         """
         data = [(r, c, v) for r, (terms, _, _) in enumerate(self.rows) for c, v in terms.items()]
         r, c, v = zip(*data, strict=True)
@@ -73,6 +80,8 @@ class _Model:
                 "time_limit": math.inf if time_limit_s is None else time_limit_s,
             },
         )
+        if result.x is None and result.status == TIME_RAN_OUT:
+            raise OutOfTimeError(f"HiGHS found no plan within {time_limit_s:g} s")
         if result.x is None:
             raise PartitionError(f"the mixed-integer programme has no solution: {result.message}")
         bound = getattr(result, "mip_dual_bound", None)
@@ -111,7 +120,8 @@ def solve_milp(
     """The optimal segments in order, at most ``max_regions`` of them on accelerators.
 
     ``upper_ns`` is the latency of some known plan that keeps to that: the closer, the fewer slots.
-    Raises PartitionError where no plan exists, or none was found within ``time_limit_s``.
+    Raises PartitionError where no plan exists, OutOfTimeError where none was found within
+    ``time_limit_s``.
     """
     model = _Model()
     n, targets = problem.n, range(len(problem.targets))

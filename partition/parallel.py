@@ -147,10 +147,10 @@ def parallel_of(
         else timeline(problem, lanes, placements)
     )
     proof = Proof(kind, latency_ns, bound_ns, search_for.found_by, "blocks")
+    name = "serial" if is_serial else "parallel"
+    plan = plan_of_placements(problem, simulated, placements, proof, name=name)
     return ParallelPlan(
-        plan=plan_of_placements(
-            problem, simulated, placements, proof, name="serial" if is_serial else "parallel"
-        ),
+        plan=plan if is_serial else plan.overlapping(latency_ns),
         spans=spans,
         lanes=lanes.names,
         latency_ns=latency_ns,

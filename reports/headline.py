@@ -149,10 +149,13 @@ def _doubt(plan: Plan) -> str:
 
 
 def rivals_of(baselines: pd.DataFrame) -> list[Rival]:
-    """The plan (the frame's first row) against each baseline, the hardest to beat first."""
+    """The plan (the frame's first row) against each baseline, the hardest to beat first. What other
+    plans there are (one segment after the other, where branches run at once) are none."""
     own, *others = baselines.to_dict("records")
     rivals = []
     for row in others:
+        if baseline_of(row["plan"])[0] is None:
+            continue
         both = math.isfinite(row["measured_ms"]) and math.isfinite(own["measured_ms"])
         column = "measured_ms" if both else "predicted_ms"
         rivals.append(Rival(row["plan"], own[column], row[column], both))

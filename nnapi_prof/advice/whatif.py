@@ -149,9 +149,14 @@ class Basis:
 
     def predicted_ns(self, plan: Plan) -> float:
         """A plan's latency; what was not measured whole is off as the first plan's segments are."""
-        return plan.conversions_ns + sum(
-            segment.predicted_ns * (1.0 if segment.measured else self.bias.get(segment.target, 1.0))
-            for segment in plan.segments
+        return (
+            plan.conversions_ns
+            - plan.overlapped_ns
+            + sum(
+                segment.predicted_ns
+                * (1.0 if segment.measured else self.bias.get(segment.target, 1.0))
+                for segment in plan.segments
+            )
         )
 
     # What runs where

@@ -59,7 +59,14 @@ def find_plans(
         else SearchLimits(seconds=plan_options.seconds)
     )
     if plan_options.solver == "milp":
-        plan = solve(graph, costs, constraints=constraints, solver="milp", limits=limits)
+        plan = solve(
+            graph,
+            costs,
+            constraints=constraints,
+            solver="milp",
+            milp_seconds=plan_options.seconds,
+            limits=limits,
+        )
         return Search(plan, baselines(graph, rivals, kept_off), plan, plan)
     answer = plan_graph(
         graph,

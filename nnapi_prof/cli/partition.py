@@ -83,7 +83,7 @@ plan_options = together(
         default="search",
         show_default=True,
         help="`milp` asks HiGHS for the optimum: a second opinion for small models. It keeps to"
-        " all limits but --max-compile-ms.",
+        " all limits but --max-compile-ms, and may take --seconds besides (default: 60).",
     ),
     click.option(
         "--best",

@@ -74,15 +74,20 @@ class WayRun:
     def predicted_per_second(self) -> float | None:
         return self.way.predicted_per_second
 
-    def latency_ns(self, share: float) -> float | None:
-        """What that share of frames took at most, from being handed in to the end of their last
-        segment; None where none was measured. The first of each round are left out."""
-        times = [
+    @property
+    def frame_ns(self) -> tuple[int, ...]:
+        """What each frame took that did not fail. The first of each round are left out."""
+        return tuple(
             frame.end_ns - frame.begin_ns
             for frames in self._each_round()
             for frame in (frames[self.way.in_flight :] or frames)
             if frame.outcome is not Outcome.FAILED
-        ]
+        )
+
+    def latency_ns(self, share: float) -> float | None:
+        """What that share of frames took at most, from being handed in to the end of their last
+        segment; None where none was measured."""
+        times = self.frame_ns
         if len(times) < 2:
             return float(times[0]) if times else None
         return statistics.quantiles(times, n=100, method="inclusive")[round(100 * share) - 1]

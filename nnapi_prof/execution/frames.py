@@ -277,9 +277,12 @@ def _with_way_first(bundle: Bundle, frames: FramePlan, first: int) -> Bundle:
             for each in (way, *others)
         ),
     )
+    plans = [bundle.plans[n] for n in order]
+    if way.overlaps and way.predicted_per_second:
+        plans[0] = plans[0].overlapping(1e9 / way.predicted_per_second)
     return replace(
         bundle,
-        plans=tuple(bundle.plans[n] for n in order),
+        plans=tuple(plans),
         frames=frames,
         plan_set=frames.plan_set,
         conditions=conditions,

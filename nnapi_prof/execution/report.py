@@ -81,7 +81,7 @@ class PlanRun:
         """The prediction for what was timed: without the segments on the host, which are not. Of
         a plan that runs there altogether, all of it."""
         on_device = [s.predicted_ns for s in self.plan.segments if s.target.engine != Engine.HOST]
-        return sum(on_device) if on_device else self.plan.predicted_ns
+        return sum(on_device) - self.plan.overlapped_ns if on_device else self.plan.predicted_ns
 
 
 MOST_NS = 10**15

@@ -138,6 +138,8 @@ def run_bundle(
             ways = replace(ways, ways=ways.ways[:1])
         frames = time_frames(bundle, ways, inputs, client, options, n_frames, progress)
         notes += frame_notes(frames)
+        if frames[0].way.overlaps and frames[0].frame_ns:
+            runs[0] = replace(runs[0], total_ns=frames[0].frame_ns)
     notes += [f"{run.plan.name}: {flag}" for run in runs for flag in run.flags]
     if runs[0].error is not None:
         raise AgentError(f"{client.serial}: the plan ran once, then failed: {runs[0].error}")

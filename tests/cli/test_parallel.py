@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -69,6 +70,16 @@ def test_branches_at_once_where_they_run_faster(cli: Cli, phone: Path, tmp_path:
     assert overlapped["latency_ns"] < serial["latency_ns"] / 1.2
     assert overlapped["latency_ns"] == pytest.approx(parallel["latency_ns"], rel=0.05)
     assert overlapped["same"] == overlapped["frames"] > 0
+    # The plan's latency is that of its segments at once, and the serial plan is no baseline.
+    first = document["plans"][0]
+    assert first["plan"]["name"] == "parallel"
+    assert first["predicted_ns"] == pytest.approx(parallel["latency_ns"])
+    assert first["plan"]["predicted_ns"] == first["predicted_ns"]
+    assert first["median_ns"] == pytest.approx(overlapped["latency_ns"])
+    shown = " ".join(cli("partition", *named, *asked, model).out.split())
+    assert "times as fast as the fastest rule that needs no partitioner" in shown
+    headline = cli("report", *named[-2:], "--format", "md", "-o", "-", folder).out
+    assert re.search(r"× as fast\*\* as the fastest rule|× as fast as the fastest rule", headline)
     # The file for apps says so, too, and libraries from before pass over it.
     sections = read_container(runtime_bundle(read_bundle(folder)), ContainerKind.BUNDLE)
     assert sections["OVLP"] == (1).to_bytes(4, "little") + bytes(4)

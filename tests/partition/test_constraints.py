@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import CPU, Engine, Preference, Target
 from nnapi_prof.graph.unit import UnitGraph
-from nnapi_prof.partition import Constraints, baselines, is_optimum, make_problem, solve
+from nnapi_prof.partition import Constraints, baselines, is_optimum, make_problem, milp, solve
 from nnapi_prof.partition.constraints import constrain
+from nnapi_prof.partition.milp import OutOfTimeError
 from tests.partition.cases import NPU, NPU_LOW, SETTINGS, Table, cases, chain
+from tests.partition.families import branches_problem
 from tests.partition.pairs import optimum
 
 
@@ -115,6 +117,25 @@ def test_milp_as_the_solver() -> None:
     plan = solve(graph, costs, solver="milp")
     assert plan.name == "milp" and "the optimum" in plan.notes[0]
     assert plan.predicted_ns == solve(graph, costs, tolerance=0).predicted_ns
+
+
+def test_milp_says_that_its_time_ran_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    large = branches_problem(3)
+    with pytest.raises(OutOfTimeError, match=r"found no plan within 0\.01 s"):
+        milp.solve_milp(large, time_limit_s=0.01)
+    seconds: list[float | None] = []
+
+    def out_of_time(problem: object, *, time_limit_s: float | None, **_: object) -> None:
+        seconds.append(time_limit_s)
+        raise OutOfTimeError("HiGHS found no plan within 3 s")
+
+    monkeypatch.setattr(milp, "solve_milp", out_of_time)
+    graph = chain(2)
+    costs = costs_of(graph, 10.0, [1.0, None])
+    words = r"within 3 s, of 2 units on 2 targets: give it more with seconds"
+    with pytest.raises(PartitionError, match=words):
+        solve(graph, costs, solver="milp", milp_seconds=3.0)
+    assert seconds == [3.0]
 
 
 @settings(SETTINGS, max_examples=60)
