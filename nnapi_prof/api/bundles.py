@@ -10,6 +10,7 @@ from nnapi_prof.api.events import SILENT, Listener
 from nnapi_prof.api.model import read_model
 from nnapi_prof.bundle.bundle import Bundle, RegionKey, halves, needed_regions, region_key
 from nnapi_prof.bundle.storage import write_bundle
+from nnapi_prof.convert.copies import convert_copies
 from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.region import Region, growth_note, units_in_floats
@@ -23,6 +24,7 @@ from nnapi_prof.execution.options import RunOptions
 from nnapi_prof.execution.profile.jobs import device_targets
 from nnapi_prof.execution.timing import choose_measured
 from nnapi_prof.frontend.inputs import InputSpec, listed, parse_input_spec, parse_input_specs
+from nnapi_prof.graph.eager import constant_outputs
 from nnapi_prof.graph.plan import Engine, Plan, Target
 from nnapi_prof.graph.program import Program
 
@@ -106,6 +108,7 @@ def bundle_at(
         levels=levels,
         regions=regions,
         halved=halved,
+        copies=_copies(program, levels),
         conditions=conditions,
         notes=(
             *notes,
@@ -119,6 +122,11 @@ def bundle_at(
 def levels_of(info: AgentInfo) -> dict[str, int]:
     """Key of each of a device's targets -> the feature level to convert for."""
     return {spec.target.key: spec.level for spec in device_targets(info)}
+
+
+def _copies(program: Program, levels: Mapping[str, int]) -> Region | None:
+    """What an app copies for the outputs that no unit computes."""
+    return convert_copies(program.units, constant_outputs(program), max(levels.values()))
 
 
 def _grown(
@@ -194,6 +202,7 @@ def _converted_again(bundle: Bundle, program: Program, stated: str) -> Bundle:
         graph=program.units,
         regions=regions,
         halved=halved,
+        copies=_copies(program, bundle.levels),
         notes=(*program.notes, note),
     )
 

@@ -9,6 +9,7 @@ On disk a bundle is a folder::
     manifest.json         everything but weights and models, and its own SHA-256
     model.pt | model.pt2  the original, for the comparison with eager PyTorch
     regions/ID.nnpf       one NNAPI model each (container kind 2: INFO, MODL, BUFS)
+    regions/copies.nnpf   where ``copies`` are
     blobs/SHA256          weights, shared by all regions that use them
     run.json, runs/       its last run, and those before (nnapi_prof.execution.report)
 """
@@ -56,6 +57,9 @@ class Bundle:
     """Under which the plan's costs were measured, and it is to be run."""
     halved: Mapping[RegionKey, Region] = field(default_factory=dict, repr=False)
     """The regions on NNAPI whose models are in float16, by the conditions or by their targets."""
+    copies: Region | None = field(default=None, repr=False)
+    """For the CPU of an app: the outputs that no unit computes, constants and inputs as they are;
+    None where there is none, or NNAPI has not their types."""
     notes: tuple[str, ...] = ()
     costs: str = ""
     """Where the cost table is that it was planned with, for people: a path or a URL without its

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.phones import OTHERS
 from nnapi_prof.bundle.plan_set import Choice, SelectionRule
-from nnapi_prof.convert.region import operand_of
+from nnapi_prof.convert.region import Region, operand_of
 from nnapi_prof.costs.conditions import Mode, Precision
 from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import AUTO, TARGET_KINDS, Engine, Plan, Target
@@ -100,7 +100,7 @@ class _Writer:
         self.bundle = bundle
         self.plans = plans
         self.strings: dict[str, int] = {}
-        self.tensors: dict[str, int] = {}
+        self.tensors: dict[tuple[str, bool], int] = {}
         self.models: dict[tuple[bytes, tuple[int, ...]], int] = {}
         self.buffers: dict[bytes, int] = {}
         self.data = bytearray()
@@ -114,11 +114,9 @@ class _Writer:
     def sections(self) -> dict[str, bytes]:
         """All but the weights."""
         graph, conditions = self.bundle.graph, self.bundle.conditions
-        outputs_computed = {
-            name for segment in self.plans[0].segments for name in graph.boundary(segment.units)[1]
-        }
         outputs = list(dict.fromkeys(graph.outputs))
-        beside = [name for name in outputs if name not in outputs_computed]
+        copied = () if self.bundle.copies is None else self.bundle.copies.outputs
+        beside = [name for name in outputs if name not in (*graph.producer, *copied)]
         if beside:
             raise UsageError(
                 f"outputs that no segment computes (constants, or inputs as they are): "
@@ -126,12 +124,12 @@ class _Writer:
             )
         inputs = self._ends([name for name in dict.fromkeys(graph.inputs) if self._is_read(name)])
         plans = [self._plan(plan) for plan in self.plans]
-        ends = self._ends(outputs)
+        ends = self._ends(outputs, copied)
         phones = self._phones()
         return {
             "HEAD": _words(VERSION, _MODES[conditions.mode], conditions.threads),
             "STRS": _list([_text(text) for text in self.strings]),
-            "TENS": _list([self._tensor_row(name) for name in self.tensors]),
+            "TENS": _list([self._tensor_row(name) for name, _ in self.tensors]),
             "MODL": _list(self.model_rows),
             "PLAN": _list(plans),
             "INPT": inputs,
@@ -170,14 +168,17 @@ class _Writer:
         return {} if others is None else {"PHON": _words(PHONES_VERSION, others) + _list(rows)}
 
     def _is_read(self, name: str) -> bool:
-        graph = self.bundle.graph
-        return any(name in graph.boundary(s.units)[0] for s in self.plans[0].segments)
+        graph, copies = self.bundle.graph, self.bundle.copies
+        return (copies is not None and name in copies.inputs) or any(
+            name in graph.boundary(s.units)[0] for s in self.plans[0].segments
+        )
 
-    def _ends(self, names: Sequence[str]) -> bytes:
+    def _ends(self, names: Sequence[str], copied: Collection[str] = ()) -> bytes:
         rows = []
         for name in names:
             last = self.bundle.graph.values[name].dim_order is DimOrder.CHANNELS_LAST
-            rows.append(_words(self._string(name), self._tensor(name), last * CHANNELS_LAST))
+            tensor = self._tensor(name, is_copy=name in copied)
+            rows.append(_words(self._string(name), tensor, last * CHANNELS_LAST))
         return _list(rows)
 
     def _plan(self, plan: Plan) -> bytes:
@@ -200,7 +201,18 @@ class _Writer:
                 + self._ports(region.inputs)
                 + self._ports(region.outputs)
             )
+        if self.bundle.copies is not None:
+            rows.append(self._copies(self.bundle.copies))
         return _words(self._string(plan.name)) + _list(rows)
+
+    def _copies(self, region: Region) -> bytes:
+        """The last segment, on the CPU: outputs that no unit computes."""
+        code = TARGET_KINDS[Engine.CPU].code
+        assert code is not None
+        model = self._model(region.serialized, region.buffers)
+        outputs = [_words(self._tensor(name, is_copy=True), 0) for name in region.outputs]
+        head = _words(code, NONE, NONE, 0, model)
+        return head + self._ports(region.inputs) + _list(outputs)
 
     def _ports(self, names: Sequence[str]) -> bytes:
         return _list([_words(self._tensor(name), 0) for name in names])
@@ -208,8 +220,9 @@ class _Writer:
     def _string(self, text: str) -> int:
         return self.strings.setdefault(text, len(self.strings))
 
-    def _tensor(self, name: str) -> int:
-        return self.tensors.setdefault(name, len(self.tensors))
+    def _tensor(self, name: str, is_copy: bool = False) -> int:
+        """The index of a value, or of the copy that is an output of its own."""
+        return self.tensors.setdefault((name, is_copy), len(self.tensors))
 
     def _tensor_row(self, name: str) -> bytes:
         type_ = self.bundle.graph.values[name]

@@ -35,6 +35,8 @@ MOST_MANIFEST, MOST_REGION, MOST_BLOB, MOST_MODEL = 1 << 26, 1 << 26, 1 << 31, 1
 """Bytes of a bundle's files, far above what any has; a constant's file has those that its region
 says."""
 MOST_LOCATION = 1000
+COPIES = "copies"
+"""File name of the region for outputs that no unit computes."""
 
 _BUFFER = struct.Struct("<Q32s")
 
@@ -119,9 +121,11 @@ def write_bundle(path: Path, bundle: Bundle, model: Path) -> None:
 def _write(folder: Path, bundle: Bundle, model: Path) -> None:
     (folder / "regions").mkdir(parents=True)
     (folder / "blobs").mkdir()
-    for key, halved, region in _regions(bundle):
-        name = f"{region_id(key, halved)}.nnpf"
-        (folder / "regions" / name).write_bytes(region_to_bytes(region))
+    regions = {region_id(key, halved): region for key, halved, region in _regions(bundle)}
+    if bundle.copies is not None:
+        regions[COPIES] = bundle.copies
+    for name, region in regions.items():
+        (folder / "regions" / f"{name}.nnpf").write_bytes(region_to_bytes(region))
         for blob in region.blobs:
             file = folder / "blobs" / blob.sha256
             if not file.exists():
@@ -159,12 +163,19 @@ def _write(folder: Path, bundle: Bundle, model: Path) -> None:
         manifest["fits"] = fits_to_json(bundle.fits)
     if bundle.plan_set is not None:
         manifest["plan_set"] = bundle.plan_set.to_json()
+    if bundle.copies is not None:
+        manifest["copies"] = COPIES
     if bundle.mixed is not None:
         manifest["mixed_precision"] = bundle.mixed.to_json()
     if bundle.frames is not None:
         manifest["frames"] = bundle.frames.to_json()
     manifest["sha256"] = _checksum(manifest)
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1))
+
+
+def _read_region(path: Path, name: object) -> Region:
+    file = path / "regions" / f"{_plain_name(name)}.nnpf"
+    return region_from_bytes(read_file(file, MOST_REGION), path / "blobs")
 
 
 def _regions(bundle: Bundle) -> Iterator[tuple[RegionKey, bool, Region]]:
@@ -241,10 +252,7 @@ def read_bundle(path: Path) -> Bundle:
         halved: dict[RegionKey, Region] = {}
         for row in data["regions"]:
             target = halved if row["float16"] else regions
-            target[(tuple(row["units"]), row["level"])] = region_from_bytes(
-                read_file(path / "regions" / f"{_plain_name(row['id'])}.nnpf", MOST_REGION),
-                path / "blobs",
-            )
+            target[(tuple(row["units"]), row["level"])] = _read_region(path, row["id"])
         return Bundle(
             model=data["model"],
             model_file=data["model_file"],
@@ -258,6 +266,7 @@ def read_bundle(path: Path) -> Bundle:
             levels=data["levels"],
             regions=regions,
             halved=halved,
+            copies=_read_region(path, data["copies"]) if "copies" in data else None,
             notes=tuple(data["notes"]),
             costs=visible(str(data.get("costs", "")), MOST_LOCATION),
             statistic=Statistic(data.get("statistic", Statistic.MEDIAN.value)),

@@ -164,12 +164,14 @@ def _segment_call(bundle: Bundle, segment: Segment) -> DelegatedCall:
         graph=replace(bundle.graph, inputs=region.inputs, outputs=region.outputs),
         plans=(plan,),
         plan_set=None,
+        copies=None,
     )
     return DelegatedCall(own, region.inputs, region.outputs)
 
 
 def _whole_call(bundle: Bundle) -> DelegatedCall:
     inside = {name for s in bundle.plan.segments for name in bundle.graph.boundary(s.units)[0]}
+    inside.update(() if bundle.copies is None else bundle.copies.inputs)
     inputs = tuple(name for name in dict.fromkeys(bundle.graph.inputs) if name in inside)
     return DelegatedCall(bundle, inputs, tuple(dict.fromkeys(bundle.graph.outputs)))
 

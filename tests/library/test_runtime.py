@@ -6,6 +6,7 @@ import ctypes
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,9 +30,11 @@ from runtime_embedding import (
 )
 from torch import nn
 
+from nnapi_prof.api.bundles import DescribedDevice, bundle_at
 from nnapi_prof.bundle.runtime import runtime_bundle
-from nnapi_prof.bundle.storage import write_bundle
+from nnapi_prof.bundle.storage import read_bundle, write_bundle
 from nnapi_prof.cli.convert import command
+from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.errors import UsageError
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import CPU, HOST, Plan, Preference, Segment, Target
@@ -228,6 +231,57 @@ def test_a_plan_of_mixed_precision(built: Built, emulator_library: Path) -> None
         assert np.abs(values - expected.numpy().ravel()).max() <= step
         assert not np.allclose(values, model(*sample).detach().numpy().ravel(), atol=1e-4)
     assert [facts.fell_back for facts in loaded.segments()] == [0, 0]
+
+
+class Beside(nn.Module):
+    """Outputs of each type that nothing computes: constants, and inputs as they are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 40)
+        for name, value in CONSTANTS.items():
+            self.register_buffer(name, value)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor, ids: torch.Tensor) -> Any:
+        constants = [getattr(self, name) for name in CONSTANTS]
+        return self.layer(x).relu(), *constants, x, mask, ids
+
+
+CONSTANTS = {
+    "anchors": torch.arange(120.0).reshape(40, 3),
+    "classes": torch.arange(-2, 5),
+    "flags": torch.tensor([[True, False, True]]),
+}
+
+
+def test_outputs_that_no_unit_computes(
+    built: Built, emulator_library: Path, tmp_path: Path
+) -> None:
+    """They are copied, by an app that opens the bundle as by one that was read from its folder."""
+    torch.manual_seed(3)
+    model = Beside().eval()
+    example = torch.randn(2, 6), torch.tensor([[True, False]]), torch.tensor([[7, -8, 9]])
+    program = prepare(model, example, "beside")
+    units = tuple(range(len(program.units.units)))
+    segments = [(Segment(units, target, 1e6, "a test"),) for target in (CPU, REFERENCE)]
+    plans = tuple(Plan(str(own[0].target), own, False) for own in segments)
+    device = DescribedDevice({CPU.key: 30, REFERENCE.key: 30}, "a device", "f00", False)
+    bundle = bundle_at(program, "model.pt", device, plans, Conditions(), ())
+    (tmp_path / "model.pt").write_bytes(b"a model")
+    write_bundle(tmp_path / "b", bundle, tmp_path / "model.pt")
+    content = runtime_bundle(bundle)
+    assert content == runtime_bundle(read_bundle(tmp_path / "b"))
+    runtime = Runtime(built.shared, content, emulator_library)
+    arrays = [value.numpy().astype(DEVICE_TYPES[value.dtype]) for value in example]
+    for plan in range(2):
+        loaded = runtime.model(plan)
+        results = loaded.run(arrays, [tensor.n_bytes for tensor in runtime.outputs()])
+        for result, expected in zip(results, model(*example), strict=True):
+            own = np.frombuffer(result, DEVICE_TYPES[expected.dtype])
+            assert np.allclose(own, expected.detach().numpy().ravel(), rtol=1e-5, atol=1e-6)
+
+
+DEVICE_TYPES = {torch.float32: np.float32, torch.int64: np.int32, torch.bool: np.bool_}
 
 
 def test_channels_last_inputs_say_so(built: Built, emulator_library: Path) -> None:
