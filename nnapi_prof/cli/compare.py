@@ -31,7 +31,7 @@ class Share(click.ParamType[float]):
             number = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
         except ValueError:
             number = 0.0
-        if not 0 < number < 10:
+        if not 0 < number < (10 if text.endswith("%") else 1):  # 5 is not meant to be 500 %
             self.fail(f"{value!r} is not a share: write 5% or 0.05", param, ctx)
         return number
 

@@ -270,7 +270,7 @@ def _convert_tensors(
     whole_needed = whole or is_open or set(formats) != {"stock"}
     program = load_program(model, [str(spec.closed) for spec in specs], keep=not whole_needed)
     chosen = next(p for p in Preference if p.short == preference)
-    base = base_path(path)
+    base = base_path(path, formats)
     if len(formats) > 1:
         path = base.with_name(f"{base.name}.nnapi.pt")
     region, every = None, tuple(range(len(program.units.units)))
@@ -377,7 +377,7 @@ def _convert_bundle(
             option = name.removesuffix("s").replace("_", "-")
             raise UsageError(f"--{option} is for models: a bundle has its own, leave it out")
     bundle = read_bundle(written.source)
-    base = base_path(output or written.source)
+    base = base_path(output or written.source, formats)
     if "stock" in formats:
         path = output if output and len(formats) == 1 else base.with_name(f"{base.name}.nnapi.pt")
         write_plan(written, path, bundle, context.params["relaxed"])

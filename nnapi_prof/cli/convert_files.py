@@ -64,11 +64,13 @@ def _named(program: Program, reasons: Mapping[int, str]) -> list[UnitReason]:
 _ENDINGS = (".nnapi.pt", ".pt", ".pt2", ".json", ".h", ".cpp", ".weights", ".nnprof", ".pte")
 
 
-def base_path(path: Path) -> Path:
+def base_path(path: Path, formats: Sequence[str]) -> Path:
     """``out/net`` for ``out/net.nnapi.pt``, ``out/net.json`` and ``out/net``: files are named
-    after it. Letters that an #include could not say become underscores."""
+    after it. Letters that an #include could not say become underscores where C++ is written."""
     name = next((path.name.removesuffix(e) for e in _ENDINGS if path.name.endswith(e)), path.name)
-    return path.with_name(re.sub(r"[^\w.-]", "_", name, flags=re.ASCII) or "model")
+    if "cpp" in formats:
+        name = re.sub(r"[^\w.-]", "_", name, flags=re.ASCII)
+    return path.with_name(name or "model")
 
 
 def write_region(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ _IMAGE_SIZES = (224, 64, 32, 28, 299, 512, 16)
 SCALAR = "scalar"
 """What stands for the sizes of a tensor of no dimension."""
 
-_SIZE = r"(?:\d+|\?[a-wyzA-WYZ]*(?:=\d+)?)"
+_SIZE = r"(?:\d{1,19}|\?[a-wyzA-WYZ]*(?:=\d{1,19})?)"
 _OPEN_BATCH, _OPEN_SIZE = 1, 224
 """Examples of sizes left open without one."""
 
@@ -155,12 +156,26 @@ def _element(text: str, type_text: str) -> tuple[str, tuple[float, int] | None]:
 
 
 def example_tensors(specs: Sequence[InputSpec]) -> tuple[Tensor, ...]:
-    """Tensors of the stated shapes: normally distributed, integers 0 or 1; always the same."""
+    """Tensors of the stated shapes: normally distributed, integers 0 or 1; always the same.
+
+    Raises InputSpecError where there is no memory for one.
+    """
     random = torch.Generator().manual_seed(0)
     return tuple(_example(spec, random) for spec in specs)
 
 
 def _example(spec: InputSpec, random: torch.Generator) -> Tensor:
+    try:
+        return _random_tensor(spec, random)
+    except (RuntimeError, TypeError) as error:  # the latter where a size exceeds 64 bits
+        megabytes = math.prod(spec.shape) * torch_dtype(spec.dtype).itemsize // 10**6
+        raise InputSpecError(
+            f"input {spec} takes {megabytes:,} MB, more than this computer gives: "
+            "state smaller sizes"
+        ) from error
+
+
+def _random_tensor(spec: InputSpec, random: torch.Generator) -> Tensor:
     dtype = torch_dtype(spec.dtype)
     if spec.quant is not None:
         # of more than one standard deviation on either side, whatever the scale

@@ -99,6 +99,7 @@ def test_sides_that_are_not_alike(cli: Cli, ran: Path, change: dict[str, Any], w
 def test_mistakes(cli: Cli, ran: Path, profiled: Profiled, tmp_path: Path) -> None:
     for arguments, words in (
         (("--fail-if-slower", "much", ran, ran), "is not a share: write 5% or 0.05"),
+        (("--fail-if-slower", "5", ran, ran), "'5' is not a share: write 5% or 0.05"),
         ((ran, tmp_path / "none.json"), "does not exist: `nnapi-prof run --json`"),
         ((ran, profiled.costs), "not of one kind"),
         ((tmp_path, tmp_path), "is not a bundle: `nnapi-prof partition` makes one"),

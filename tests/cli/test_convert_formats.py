@@ -44,6 +44,18 @@ def model(tiny: Path, tmp_path: Path) -> Path:
     return Path(shutil.copyfile(tiny, tmp_path / "models" / "tiny.pt"))
 
 
+def test_files_are_called_as_the_model_is(cli: Callable[..., Result], model: Path) -> None:
+    beside = model.rename(model.with_name("net ä.pt"))
+    result = cli("convert", "--format", "json", "--format", "stock", "--input", INPUT, beside)
+    assert result.code == 0, result.err
+    assert names(beside.parent) == [
+        "net ä.json",
+        "net ä.nnapi.pt",
+        "net ä.pt",
+        "net ä.weights",
+    ]
+
+
 def test_json(cli: Callable[..., Result], model: Path) -> None:
     asked = ("--preference", "fast", "--relaxed", "--level", "28")
     result = cli("convert", "--format", "json", "--input", INPUT, *asked, model)

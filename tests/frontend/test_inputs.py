@@ -60,6 +60,7 @@ def test_open_sizes_are_loaded_at_their_examples(saved):
         ("1x3x?=0", "input '1x3x?=0' has a dimension of 0"),
         ("1,3,224,224", "input '1,3,224,224' is not a shape: write sizes joined by x"),
         ("", "input '' is not a shape"),
+        ("1x" + "9" * 5000, "is not a shape"),
         ("1x-3", "input '1x-3' is not a shape"),
         ("1x0x4", "input '1x0x4' has a dimension of 0: every size must be at least 1"),
         ("1x3:complex64", "input '1x3:complex64' has the element type 'complex64': one of float32"),
@@ -68,6 +69,20 @@ def test_open_sizes_are_loaded_at_their_examples(saved):
 def test_bad_specs(text: str, message: str):
     with pytest.raises(InputSpecError, match=re.escape(message)) as caught:
         frontend.parse_input_spec(text)
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "megabytes"),
+    [
+        ("1x3x999999999x999999", "11,999,987,988 MB"),
+        ("9999999999999999999x1:uint8", "9,999,999,999,999 MB"),
+    ],
+)
+def test_inputs_larger_than_memory(saved, text: str, megabytes: str):
+    path = saved(nn.ReLU(), torch.ones(1, 3))
+    with pytest.raises(InputSpecError, match=f"takes {megabytes}, more than") as caught:
+        frontend.load(path, [frontend.parse_input_spec(text)])
     assert caught.value.exit_code == 2
 
 
