@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nnapi_prof.cli.command import define
-from nnapi_prof.cli.output import as_json, plain, print_document, say, stdout
+from nnapi_prof.cli.output import as_json, line, plain, print_document, say, stdout
 from nnapi_prof.toolchain import ANDROID_ABIS
 
 if TYPE_CHECKING:
@@ -75,9 +75,26 @@ def command(aar: bool, abis: tuple[str, ...], output: Path | None, bundle: Path)
     )
 
 
+GAP = 2
+"""Between two columns of a table."""
+
+
 def show_steps(console: Console, ways: Sequence[Step]) -> None:
-    """The next command for each way into an app, or why it leads nowhere."""
-    table = plain(["into"], (), "command")
+    """The next command for each way into an app, or why it leads nowhere.
+
+    A command that is broken over lines does not run: where the table has no room for one, each has
+    a line of its own.
+    """
+    doors = max((len(step.door.value) for step in ways), default=0)
+    longest = max((len(step.command) for step in ways if step.refusal is None), default=0)
+    if doors + GAP + longest <= console.width:
+        table = plain(["into"], (), "command")
+        for step in ways:
+            table.add_row(step.door.value, step.refusal or step.command)
+        console.print(table)
+        return
     for step in ways:
-        table.add_row(step.door.value, step.refusal or step.command)
-    console.print(table)
+        if step.refusal is None:
+            console.print(f"{step.door.value}:\n  {step.command}", soft_wrap=True)
+        else:
+            line(console, f"{step.door.value}: {step.refusal}")

@@ -1,0 +1,24 @@
+"""What to type next, on terminals of any width."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from nnapi_prof.bundle.doors import Door, Step
+from nnapi_prof.cli.ship import show_steps
+
+COMMAND = (
+    "nnapi-prof convert --format runtime -o /home/me/nets/net.nnprt /home/me/nets/net.nnprof"
+)
+WAYS = (Step(Door.LIBRARY, COMMAND, None), Step(Door.AAR, "nnapi-prof ship --aar x", "no: " * 40))
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120, 160])
+def test_a_command_is_not_broken_over_lines(columns: int) -> None:
+    out = io.StringIO()
+    show_steps(Console(file=out, width=columns, force_terminal=True, color_system=None), WAYS)
+    assert sum(COMMAND in each for each in out.getvalue().splitlines()) == 1
+    assert "ship --aar x" not in out.getvalue()
