@@ -94,10 +94,10 @@ def load_samples(
         samples = list(itertools.islice(stored_samples(program, model), limit))
         made_up = not samples
         if made_up:
-            samples = random_samples(program, N_RANDOM, seed)
+            samples = random_samples(program, min(N_RANDOM, limit), seed)
             notes.append(
-                f"no calibration data: {N_RANDOM} random inputs stand for it, so that ranges and "
-                f"errors may be far from those of real ones; give {option('calibration')}"
+                f"no calibration data: {len(samples)} random inputs stand for it, so that ranges "
+                f"and errors may be far from those of real ones; give {option('calibration')}"
             )
         else:
             notes.append(

@@ -336,4 +336,6 @@ def test_random_inputs_are_the_last_resort_and_said_to_be(single, tmp_path):
     samples = load_samples(single)
     assert samples.made_up
     assert "32 random inputs stand for it" in samples.notes[0]
+    few = load_samples(single, limit=8)
+    assert len(few.calibration) + len(few.held_out) == 8 and "8 random inputs" in few.notes[0]
     assert (len(samples.calibration), len(samples.held_out)) == (24, 8)
