@@ -299,8 +299,12 @@ def _replaced(first: TimedPlan, winner: TimedPlan, simulated: bool) -> str:
     what = f"took {planned_ns / 1e6:.4g} {unit}" if planned_ns else f"failed ({first.error})"
     if ns is not None:
         what += f", {winner.plan.name} {ns / 1e6:.4g} {unit}"
-    alike = planned_ns is not None and ns is not None and ns > planned_ns * (1 - CLOSE)
-    why = ", as fast with fewer segments" if alike and not simulated else ""
+    why = ""
+    if planned_ns is not None and ns is not None and not simulated:
+        if ns > planned_ns * (1 + CLOSE):
+            why = ", of fewer segments: repeats do not tell for sure which is faster"
+        elif ns > planned_ns * (1 - CLOSE):
+            why = ", as fast with fewer segments"
     return (
         f"run whole, the partitioner's own plan of {len(first.plan.segments)} segments {what}: "
         f"this plan is {winner.plan.name}{why}"

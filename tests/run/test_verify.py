@@ -139,10 +139,12 @@ def test_a_simulated_phone_repeats_itself_and_the_least_gain_counts() -> None:
 
 
 def test_why_a_plan_gave_way_is_told(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    def note(split_ns: int) -> str:
-        pairs = ((SPLIT, split_ns), (SINGLE, 3_000_000))
-        repeat = {plan_key(each): TimedPlan(each, {0: (ns,)}) for each, ns in pairs}
-        monkeypatch.setattr(timing, "time_repeats", lambda *_: [repeat] * 5)
+    def note(*split_ns: int) -> str:
+        repeats = [
+            {plan_key(each): TimedPlan(each, {0: (ns,)}) for each, ns in pairs}
+            for pairs in (((SPLIT, ns), (SINGLE, 3_000_000)) for ns in split_ns)
+        ]
+        monkeypatch.setattr(timing, "time_repeats", lambda *_: repeats * 5)
         taken = choose_measured(bundle(program, (SPLIT, SINGLE)), program, None, RunOptions())  # type: ignore[arg-type]
         assert taken.plan.name == "dp" and taken.plan.segments[0].target == FAST
         return taken.plan.notes[-1]
@@ -151,6 +153,10 @@ def test_why_a_plan_gave_way_is_told(program: Program, monkeypatch: pytest.Monke
         "own plan of 2 segments took 3.6 ms, best-single 3 ms: this plan is best-single"
     )
     assert note(2_990_000).endswith("this plan is best-single, as fast with fewer segments")
+    assert note(2_000_000, 3_200_000).endswith(
+        "took 2.6 ms, best-single 3 ms: this plan is best-single, of fewer segments: repeats do not"
+        " tell for sure which is faster"
+    )
 
 
 def test_repeats_share_out_runs_and_time() -> None:
