@@ -18,7 +18,7 @@ from nnapi_prof.api.program_costs import unit_works
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.description import describe, device_fingerprint
-from nnapi_prof.errors import UsageError
+from nnapi_prof.errors import UsageError, option
 from nnapi_prof.execution.options import LEAST_SECONDS, MOST_SECONDS
 from nnapi_prof.execution.profile.jobs import NEWEST_LEVEL, device_targets
 from nnapi_prof.graph.advice import Advice
@@ -200,7 +200,12 @@ def _basis(planned: Planned, table: str | os.PathLike[str] | None) -> Basis:
             "advice follows from what was measured, and these costs are estimated or your own:"
             " profile() measures"
         )
-    if planned.frames is not None:
+    if planned.frames is not None and planned.frames.ways[0].overlaps:
+        raise UsageError(
+            "advice is for segments one after the other, and this plan runs branches at once: make"
+            f" one without {option('parallel')}, and ask for advice on that"
+        )
+    if planned.frames is not None and not planned.frames.is_serial:
         raise UsageError(
             "advice is for the latency of one frame, and this plan is for frames at once: plan one"
             " for a frame, and ask for advice on that"

@@ -101,6 +101,13 @@ class FramePlan:
         return self.ways[0].in_flight
 
     @property
+    def is_serial(self) -> bool:
+        """Whether it is meant for one frame, one segment after the other, with branches at once as
+        the rival that is not faster."""
+        own, *others = self.ways
+        return not own.overlaps and any(way.overlaps for way in others)
+
+    @property
     def plan_set(self) -> PlanSet | None:
         """What selects a frame's plan; None where all frames take the bundle's first."""
         choices = self.ways[0].choices

@@ -278,8 +278,10 @@ def _with_way_first(bundle: Bundle, frames: FramePlan, first: int) -> Bundle:
         ),
     )
     plans = [bundle.plans[n] for n in order]
-    if way.overlaps and way.predicted_per_second:
-        plans[0] = plans[0].overlapping(1e9 / way.predicted_per_second)
+    for each in frames.ways:
+        if each.overlaps and each.predicted_per_second:
+            (choice,) = each.choices
+            plans[choice.plan] = plans[choice.plan].overlapping(1e9 / each.predicted_per_second)
     return replace(
         bundle,
         plans=tuple(plans),

@@ -114,8 +114,6 @@ def run_bundle(
             for number, segment in enumerate(plan.segments)
         )
         runs.append(PlanRun(plan, row.total_ns(), segments, row.error, row.flags, row.first_ns()))
-    if bundle.frames is None:
-        notes += _faster_rivals(runs)
     if options.conditions.precision is not Precision.FLOAT32:
         notes.append(_moved(options.conditions.precision, checks))
     if floats is not None and bundle.mixed is not None:
@@ -129,17 +127,21 @@ def run_bundle(
             f" value for these inputs{expected_error} ({bundle.mixed.metric})"
         )
     frames: tuple[WayRun, ...] = ()
-    n_frames = options.frames
-    if bundle.frames is not None and bundle.frames.ways[0].overlaps:
-        n_frames = n_frames or options.runs  # in order, as above, it is not meant to run
+    n_frames, meant = options.frames, bundle.frames
+    if meant is not None and any(way.overlaps for way in meant.ways[: len(plans)]):
+        n_frames = n_frames or options.runs  # in order, as above, one of them is not meant to run
     if n_frames:
         ways = ways_of(bundle)
         if not options.baselines:
             ways = replace(ways, ways=ways.ways[:1])
         frames = time_frames(bundle, ways, inputs, client, options, n_frames, progress)
         notes += frame_notes(frames)
-        if frames[0].way.overlaps and frames[0].frame_ns:
-            runs[0] = replace(runs[0], total_ns=frames[0].frame_ns)
+        for each in frames:
+            if each.way.overlaps and each.frame_ns:
+                (choice,) = each.way.choices
+                runs[choice.plan] = replace(runs[choice.plan], total_ns=each.frame_ns)
+    if bundle.frames is None or bundle.frames.is_serial:
+        notes += _faster_rivals(runs)
     notes += [f"{run.plan.name}: {flag}" for run in runs for flag in run.flags]
     if runs[0].error is not None:
         raise AgentError(f"{client.serial}: the plan ran once, then failed: {runs[0].error}")

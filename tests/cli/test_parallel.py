@@ -80,9 +80,32 @@ def test_branches_at_once_where_they_run_faster(cli: Cli, phone: Path, tmp_path:
     assert "times as fast as the fastest rule that needs no partitioner" in shown
     headline = cli("report", *named[-2:], "--format", "md", "-o", "-", folder).out
     assert re.search(r"× as fast\*\* as the fastest rule|× as fast as the fastest rule", headline)
+    refused = cli("advise", *named[-2:], folder)
+    assert refused.code == 2 and "make one without --parallel" in refused.error
     # The file for apps says so, too, and libraries from before pass over it.
     sections = read_container(runtime_bundle(read_bundle(folder)), ContainerKind.BUNDLE)
     assert sections["OVLP"] == (1).to_bytes(4, "little") + bytes(4)
+
+
+def test_a_schedule_that_is_not_faster_is_a_rival(cli: Cli, phone: Path, tmp_path: Path) -> None:
+    description = json.loads(phone.read_text())
+    description["contention"]["value"] = 4.0
+    phone.write_text(json.dumps(description))
+    torch.manual_seed(0)
+    model, folder = trace(Branches(), tmp_path / "net.pt", (1, 16, 24, 24)), tmp_path / "net.nnprof"
+    costs = ("--costs", tmp_path / "costs.sqlite")
+    named = ("--device", f"sim:{phone}", "--input", SIZE, *costs)
+    cli("profile", *named, "--preference", "fast", model)
+    asked = ("--parallel", "--contention", 1, "--seconds", 4, "-o", folder)
+    out = " ".join(cli("partition", *named, *asked, model).out.split())
+    assert "times as fast is not taken" in out
+    document = cli("run", *named[:2], folder, "--json").document("run")
+    plans = {each["plan"]["name"]: each for each in document["plans"]}
+    serial, overlapped = document["frames"]
+    assert document["plans"][0] == plans["dp"] and not serial["differing"]
+    assert plans["parallel"]["median_ns"] == pytest.approx(overlapped["latency_ns"])
+    assert cli("advise", *costs, folder).code == 0  # of the plan, which is one frame's
+    assert cli("run", *named[:2], folder, "--no-baselines").code == 0
 
 
 def test_a_chain_is_not_tried(cli: Cli, profiled: Profiled, tmp_path: Path) -> None:
