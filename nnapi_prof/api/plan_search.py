@@ -51,8 +51,8 @@ def find_plans(
     kept_off = plan_options.listed_units(graph)
     rivals = costs
     named = constraints.forbidden or constraints.pinned or constraints.preference
-    if isinstance(costs, CostModel) and not named:
-        costs, rivals = drop_dominated_targets(costs), drop_dominated_targets(costs, auto=True)
+    if not named:
+        costs, rivals = undominated(costs)
     limits = (
         SearchLimits()
         if plan_options.seconds is None
@@ -86,6 +86,15 @@ def find_plans(
     if not answer.interrupted:
         return search
     return search.each(lambda plan: plan if plan.proof is None else plan.with_note(INTERRUPTED))
+
+
+def undominated(costs: Costs) -> tuple[Costs, Costs]:
+    """The costs without targets that only multiply luck (see
+    :func:`~nnapi_prof.costs.model.views.drop_dominated_targets`): those that plans are made by, and
+    those of their baselines."""
+    if not isinstance(costs, CostModel):
+        return costs, costs
+    return drop_dominated_targets(costs), drop_dominated_targets(costs, auto=True)
 
 
 def guarded(

@@ -11,6 +11,7 @@ from nnapi_prof.api import options as arguments
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.events import SILENT, Listener
 from nnapi_prof.api.model import Model
+from nnapi_prof.api.plan_search import undominated
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.frames import MOST_IN_FLIGHT, FramePlan, FrameWay, usual_in_flight
 from nnapi_prof.bundle.plan_set import Choice
@@ -156,7 +157,7 @@ def partition_frames(
             f"these costs are {costs.objective}: frames per second are of latencies, give the costs"
             " that they were adjusted from"
         )
-    priced = costs.priced
+    priced, of_rivals = undominated(costs.priced)
     if frames_in_flight is None:
         lanes = {lane for target in priced.targets if (lane := target.lane) is not None}
         frames_in_flight = usual_in_flight(lanes)
@@ -173,7 +174,7 @@ def partition_frames(
             limits=None if seconds is None else SearchLimits(seconds),
             report=listener.planning(),
         )
-        plans, frames = _listed(plan, baselines(model.graph, priced), frames_in_flight)
+        plans, frames = _listed(plan, baselines(model.graph, of_rivals), frames_in_flight)
     busy = [lane for lane, load in zip(plan.lanes, plan.loads_ns, strict=True) if load > 0]
     slower = slower.among(busy)
     predicted = Throughput(model, costs.device, plan, slower, costs.simulated, costs.estimated)
@@ -197,11 +198,12 @@ def plan_branches(
         arguments.number("contention", contention, 1)
     if costs.objective is not None:
         raise UsageError(f"these costs are {costs.objective}: branches at once are for latency")
-    slower = costs.contention if contention is None else given(costs.priced.targets, contention)
+    priced, _ = undominated(costs.priced)
+    slower = costs.contention if contention is None else given(priced.targets, contention)
     with listener.working("planning branches at once"):
         return plan_parallel(
             model.graph,
-            costs.priced,
+            priced,
             contention=slower.factors,
             limits=None if seconds is None else SearchLimits(seconds),
             report=listener.planning(),

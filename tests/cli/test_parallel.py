@@ -125,3 +125,21 @@ def test_from_python(profiled: Profiled) -> None:
     assert planned.parallel is not None and planned.parallel.promise >= 1
     with pytest.raises(UsageError, match="is for the latency of one frame"):
         np_.partition(model, costs, parallel=True, objective="throughput")
+
+
+def test_frames_and_branches_know_the_targets_that_one_frame_knows(
+    cli: Cli, profiled: Profiled, tmp_path: Path
+) -> None:
+    """Preferences that are never faster only multiply luck: greedy takes them by noise."""
+    model = np_.load(profiled.model, inputs=[INPUT])
+    table = tmp_path / "costs.sqlite"
+    named = ("--device", "sim:npu-phone", "--input", INPUT, "--costs", table)
+    cli("profile", *named, "--every-preference", "--runs", 5, profiled.model)
+    costs = np_.read_costs(model, str(table), "simulated npu*")
+    one = np_.partition(model, costs, verify=False)
+    many = np_.partition(model, costs, objective="throughput", seconds=2, verify=False)
+    known = {s.target for plan in one.plans for s in plan.segments}
+    assert known < set(costs.priced.targets)
+    assert {s.target for plan in many.plans for s in plan.segments} <= known
+    rules = {plan.name: plan.predicted_ns for plan in one.plans}
+    assert all(rules[p.name] == p.predicted_ns for p in many.plans if p.name in rules)
