@@ -352,6 +352,7 @@ def show_curve(console: Console, search: Search, plan: Plan, best: bool, unit: s
     table = boxed(title, [], heads, "")
     for point in worth_showing(search.curve, len(few.segments)):
         more = point.ns / many.predicted_ns - 1 if many.predicted_ns > 0 else 0.0
+        more = round(more, 4) + 0.0  # -0.0 is 0.0
         cells = (str(point.n_segments), ms(point.ns), f"{more:+.1%}")
         table.add_row(*cells, *_start_up(search.start_ups.get(point.n_segments)), proven(point))
     console.print(table)

@@ -149,6 +149,7 @@ class TradeOff:
         *_, ns, plan = self._fewest_known(close)
         if tolerance > 0 and len(plan) <= MOST_TO_JOIN:
             plan = self._on_fewer_targets(plan, max(close, ns))
+            self._offer(plan)  # the curve is to know it
         return plan
 
     def _fewest_known(self, close: float) -> tuple[int, int, float, Plan]:

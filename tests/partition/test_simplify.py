@@ -117,6 +117,19 @@ def test_segments_that_a_refusal_keeps_apart_run_on_one_target() -> None:
     assert len(plan) == 5 and len({k for _, k in plan}) == 2
 
 
+def test_the_curve_knows_the_plan_that_is_shipped() -> None:
+    problem = near_ties(12)
+    best = search(problem, Watch(SearchLimits()))
+    assert best is not None and len(best.placements) > 1
+    # No time is left to find that plan otherwise.
+    over = Watch(SearchLimits(seconds=1e-9))
+    trade = TradeOff(problem, replace(best, plans=()), [], [], over)
+    shipped = trade.fewest(0.01)
+    assert len(shipped) == 1
+    (point,) = (p for p in trade.curve() if p.n_segments == len(shipped))
+    assert point.ns <= total_ns(problem, shipped)
+
+
 def test_never_slower_than_the_fastest_baseline() -> None:
     for seed in range(40):
         problem = draw_problem(seed, 7)
