@@ -106,6 +106,7 @@ class Coordinator:
         self._show = show
         self._patience_s = patience_s
         self._absent: dict[str, float] = {}
+        self._told: set[str] = set()
         self._waits: set[str] = set()
         self._looked = 0.0
         self._client: Any = None
@@ -179,6 +180,13 @@ class Coordinator:
             pure=False,
         )
 
+    def _tell(self, model: str, notes: Sequence[str]) -> None:
+        """Notes of a model, once for all phones."""
+        for text in (f"{Path(model).name}: {note}" for note in notes):
+            if text not in self._told:
+                self._told.add(text)
+                self._note(text)
+
     def _hear(self, job: Job) -> None:
         """What became of a job's future."""
         future, job.future = job.future, None
@@ -186,6 +194,7 @@ class Coordinator:
             answer: Answer = future.result()
             if answer.reason is None:
                 job.answer = answer
+                self._tell(job.task.model, answer.notes)
             elif answer.busy:
                 self._wait(job, answer.reason)
             elif answer.dropped:

@@ -66,6 +66,8 @@ class Answer:
     plan_ns: float | None = None
     """What the fastest plan is predicted to take."""
     simulated: bool = False
+    notes: tuple[str, ...] = ()
+    """What the user should know of the model as it was read, such as a guessed shape."""
     reason: str | None = None
     busy: bool = False
     """Somebody else measures on the phone: nothing is wrong, try it later."""
@@ -100,9 +102,11 @@ def measure(task: Task, cancelled: Callable[[], bool] = lambda: False) -> Answer
     return answer
 
 
-def _failed(phone: Phone, began: float, error: NnapiProfError, **why: bool) -> Answer:
+def _failed(
+    phone: Phone, began: float, error: NnapiProfError, busy: bool = False, dropped: bool = False
+) -> Answer:
     seconds = time.monotonic() - began
-    return Answer(phone.serial, phone.host, seconds, reason=str(error), **why)
+    return Answer(phone.serial, phone.host, seconds, reason=str(error), busy=busy, dropped=dropped)
 
 
 def _on(phone: Phone, task: Task, cancelled: Callable[[], bool], began: float) -> Answer:
@@ -142,6 +146,7 @@ def _on(phone: Phone, task: Task, cancelled: Callable[[], bool], began: float) -
         reused=outcome.n_reused,
         plan_ns=None if outcome.plan is None else outcome.plan.predicted_ns,
         simulated=costs.simulated,
+        notes=tuple(model.notes),
     )
 
 

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +162,17 @@ def test_a_phone_in_use_and_a_phone_that_is_gone(lab: Lab, monkeypatch: pytest.M
     assert all("set aside after 3 tries: no simulated" in str(j.reason) for j in outcome.failed)
     assert any(f"{busy.serial} is in use by another process" in note for note in notes)
     check(of_lab_profile(str(costs), outcome), "lab-profile")
+
+
+def test_a_guessed_shape_is_told_once(lab: Lab) -> None:
+    model = lab.folder / "guessed.pt"
+    torch.jit.save(torch.jit.trace(Small(5).eval(), torch.zeros(1, 3, 12, 12)), model)
+    notes: list[str] = []
+    costs = lab.folder / "guessed.sqlite"
+    outcome = measured(replace(lab, models=[model]), lab.phones[:2], costs, notes=notes)
+    assert len(outcome.profiled) == 2
+    (told,) = notes
+    assert told.startswith("guessed.pt: input shape guessed as 1x3x224x224 from the first")
 
 
 def test_a_phone_that_nobody_offers(lab: Lab) -> None:
