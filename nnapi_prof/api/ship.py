@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import re
 import tempfile
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,7 +66,35 @@ def write_aar(
     content = runtime_bundle(read_bundle(path))
     target = path.with_suffix(".aar") if output is None else Path(output)
     asset = f"{re.sub(r'[^A-Za-z0-9_.-]', '_', path.stem)}.nnprt"
-    files: dict[str, bytes] = {
+    draft = target.with_name(f".{target.name}.{os.getpid()}")
+    with _writing(target):
+        draft.write_bytes(b"")  # what cannot be written is said before minutes of compiling
+    try:
+        archive = _archive(_files(asset, content, abis, progress))
+        with _writing(target):
+            draft.write_bytes(archive)
+            draft.replace(target)
+    finally:
+        draft.unlink(missing_ok=True)
+    return Archive(target, asset, tuple(abis), len(archive))
+
+
+@contextlib.contextmanager
+def _writing(target: Path) -> Iterator[None]:
+    """Raises UsageError where the archive cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {target}: {error.strerror or error}: name another {option('output')}"
+        ) from error
+
+
+def _files(
+    asset: str, content: bytes, abis: Sequence[str], progress: Callable[[str], None] | None
+) -> dict[str, bytes]:
+    """What is in the archive, by name."""
+    files = {
         "AndroidManifest.xml": MANIFEST.encode(),
         "R.txt": b"",
         "proguard.txt": RULES.encode(),
@@ -75,17 +104,7 @@ def write_aar(
     for abi in abis:
         library = java.jni_library(abi, progress=progress)
         files[f"jni/{abi}/{java.LIBRARY}"] = library.read_bytes()
-    archive = _archive(files)
-    draft = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        draft.write_bytes(archive)
-        draft.replace(target)
-    except OSError as error:
-        draft.unlink(missing_ok=True)
-        raise UsageError(
-            f"cannot write {target}: {error.strerror or error}: name another {option('output')}"
-        ) from error
-    return Archive(target, asset, tuple(abis), len(archive))
+    return files
 
 
 def _classes() -> bytes:

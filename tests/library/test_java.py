@@ -127,6 +127,15 @@ def test_where_a_bundle_can_go(tmp_path: Path) -> None:
         write_aar(bundle, abis=["mips"])
 
 
+def test_a_place_that_cannot_be_written_is_told_before_anything_is_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle, _, _ = small_bundle(tmp_path)
+    monkeypatch.setattr(java, "jni_library", lambda *_, **__: pytest.fail("it compiles"))
+    with pytest.raises(UsageError, match=r"cannot write .*none/net.aar: No such file"):
+        write_aar(bundle, tmp_path / "none" / "net.aar")
+
+
 def test_a_jdk_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(BuildError, match=r"\(JAVA_HOME\) is not a whole JDK, it has no bin/javac"):
