@@ -256,7 +256,7 @@ def conditions(function: F) -> F:
     return cast("F", options(with_conditions))
 
 
-def seconds(what: str, default: int) -> Callable[[F], F]:
+def seconds(what: str, default: int | str) -> Callable[[F], F]:
     """``--seconds``; without it a command takes so many as the Python interface."""
     return click.option(
         "--seconds",

@@ -91,7 +91,7 @@ plan_options = together(
         help="The plan of least latency, however many segments it takes. Default: the fewest"
         " within noise of it.",
     ),
-    opt.seconds("the search for the plan", 10),
+    opt.seconds("the search for the plan", "10, of frames at once 30; --parallel takes it twice"),
 )
 """``--forbid``, ``--pin``, ``--preference``, ``--max-regions``, ``--max-compile-ms``,
 ``--max-error``, ``--list``, ``--solver``, ``--best``, ``--seconds``: the fields of
