@@ -279,9 +279,10 @@ NNP_API uint64_t nnp_model_last_ns(const nnp_model *model);
  *   nnp_queue *queue;
  *   if (nnp_queue_open(bundle, NULL, &queue, &error) != NNP_OK) ...
  *   for (;;) {
- *     while (nnp_queue_submit(queue, inputs, outputs, 0, &error) == NNP_OK) ... the next frame's
- * buffers if (nnp_queue_wait(queue, NNP_FOREVER, &frame, &error) == NNP_OK) ... the oldest frame is
- * done
+ *     while (nnp_queue_submit(queue, inputs, outputs, 0, &error) == NNP_OK)
+ *       ... buffers of the next frame
+ *     if (nnp_queue_wait(queue, NNP_FOREVER, &frame, &error) == NNP_OK)
+ *       ... the oldest frame is done
  *   }
  *
  * Threads: _submit, _room and _input are for one thread at a time, the submitter; _wait, _output
