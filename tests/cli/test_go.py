@@ -64,7 +64,7 @@ def test_everything_in_one(go: Callable[..., Result], tmp_path: Path) -> None:
         assert about in text
     assert lines[-1] == f"report: {tmp_path / 'out.html'}"
     assert f"bundle: {tmp_path / 'out.nnprof'}" in lines
-    assert len(lines) < 22 and any(line.startswith("stock PyTorch  ") for line in lines)
+    assert len(lines) < 22 and any(line.startswith("stock PyTorch") for line in lines)
     assert (tmp_path / "out.html").stat().st_size > 10_000
     assert "nnapi-prof convert --to executorch" in (tmp_path / "out.html").read_text()
     assert (tmp_path / "out.nnprof" / "run.json").exists()
