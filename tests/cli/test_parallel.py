@@ -138,8 +138,8 @@ def test_frames_and_branches_know_the_targets_that_one_frame_knows(
     costs = np_.read_costs(model, str(table), "simulated npu*")
     one = np_.partition(model, costs, verify=False)
     many = np_.partition(model, costs, objective="throughput", seconds=2, verify=False)
-    known = {s.target for plan in one.plans for s in plan.segments}
-    assert known < set(costs.priced.targets)
-    assert {s.target for plan in many.plans for s in plan.segments} <= known
+    targets = {s.target for plan in one.plans for s in plan.segments}
+    assert targets < set(costs.priced.targets)
+    assert {s.target for plan in many.plans for s in plan.segments} <= targets
     rules = {plan.name: plan.predicted_ns for plan in one.plans}
     assert all(rules[p.name] == p.predicted_ns for p in many.plans if p.name in rules)

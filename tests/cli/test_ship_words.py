@@ -10,7 +10,9 @@ from rich.console import Console
 from nnapi_prof.bundle.doors import Door, Step
 from nnapi_prof.cli.ship import show_steps
 
-COMMAND = "nnapi-prof convert --format runtime -o /home/me/nets/net.nnprt /home/me/nets/net.nnprof"
+COMMAND = (
+    "nnapi-prof convert --format runtime -o /somewhere/nets/net.nnprt /somewhere/nets/net.nnprof"
+)
 WAYS = (Step(Door.LIBRARY, COMMAND, None), Step(Door.AAR, "nnapi-prof ship --aar x", "no: " * 40))
 
 

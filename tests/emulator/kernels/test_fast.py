@@ -107,11 +107,13 @@ def test_a_network_of_both_back_ends_gives_torchs_results(nn, fast, nchw):
 
 
 def test_logarithms_of_infinity_and_zero(nn, fast):
-    given = np.array([[1.0, np.inf, 0.0, 1e-30], [2.0, 7.5, 1e30, 0.3]], np.float32)
+    values = np.array([[1.0, np.inf, 0.0, 1e-30], [2.0, 7.5, 1e30, 0.3]], np.float32)
     kind = one.Kind("TENSOR_FLOAT32")
-    found = one.execute(nn, "LOG", [one.Tensor(kind, given)], kind, given.shape, "nnapi-fast")
+    logarithms = one.execute(
+        nn, "LOG", [one.Tensor(kind, values)], kind, values.shape, "nnapi-fast"
+    )
     with np.errstate(divide="ignore"):
-        np.testing.assert_allclose(found, np.log(given), rtol=1e-6)
+        np.testing.assert_allclose(logarithms, np.log(values), rtol=1e-6)
 
 
 def test_roots_of_zero(nn, fast):
