@@ -6,12 +6,10 @@ Knows neither torch nor any device; numpy and scipy only.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Literal, TypedDict, Unpack, cast
+from typing import TypedDict, Unpack, cast
 
 from nnapi_prof.costs.model.region import CostArrays
-from nnapi_prof.errors import PartitionError, option
-from nnapi_prof.graph.causes import SolverNote
-from nnapi_prof.graph.plan import Plan, Proof, ProofKind
+from nnapi_prof.graph.plan import Plan
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition.baselines import find_baselines
 from nnapi_prof.partition.constraints import (
@@ -19,7 +17,6 @@ from nnapi_prof.partition.constraints import (
     CompileTimes,
     Constraints,
     ErrorLimit,
-    constrain,
 )
 from nnapi_prof.partition.explain import cause_of_baseline
 from nnapi_prof.partition.front import FrontPoint, best_within, front
@@ -78,9 +75,6 @@ __all__ = [
     "uniform",
 ]
 
-MILP_SECONDS = 60.0
-"""HiGHS stops then with the best plan it has, and says what it has proven."""
-
 
 class SolveOptions(TypedDict, total=False):
     """What both of these take (see :func:`plan_problem`)."""
@@ -103,70 +97,17 @@ def plan_graph(graph: UnitGraph, costs: Costs, **options: Unpack[SolveOptions]) 
     return plan_problem(problem, costs.simulated, compiling=compiling, **options)
 
 
-def solve(
-    graph: UnitGraph,
-    costs: Costs,
-    *,
-    solver: Literal["search", "milp"] = "search",
-    milp_seconds: float | None = None,
-    **options: Unpack[SolveOptions],
-) -> Plan:
-    """The plan ``dp``: of the plans within ``tolerance`` of the least sequential latency under
-    ``costs``, and no slower than any baseline, one with the fewest segments.
+def solve(graph: UnitGraph, costs: Costs, **options: Unpack[SolveOptions]) -> Plan:
+    """Return the plan ``dp``: of the plans within ``tolerance`` of the least sequential latency
+    under ``costs``, and no slower than any baseline, one with the fewest segments.
 
     Its ``proof`` says what is known of the least latency. ``constraints`` hold for the plan, not
-    for the baselines. ``solver`` "milp" asks HiGHS for the optimum instead, which takes long beyond
-    some dozens of units, ``milp_seconds`` at most (None: :data:`MILP_SECONDS`). ``warm`` is what an
-    earlier call for the same graph left.
+    for the baselines. ``warm`` is what an earlier call for the same graph left.
 
-    Raises PartitionError where a unit can run nowhere, no plan keeps to the constraints, or HiGHS
-    found none in its time.
+    Raises PartitionError where a unit can run nowhere, or no plan keeps to the constraints.
     """
-    constraints = options.get("constraints") or Constraints()
-    if solver == "milp" and constraints.max_compile_ns is not None:
-        raise PartitionError(
-            "the mixed-integer programme has no compile times in it, so that it cannot limit "
-            f"them: leave {option('solver', 'milp')} out, the search keeps to "
-            f"{option('max-compile-ms')}"
-        )
-    if solver == "milp" and constraints.errors:
-        raise PartitionError(
-            "the mixed-integer programme has no errors in it, so that it cannot limit them: leave "
-            f"{option('solver', 'milp')} out, the search keeps to {option('accuracy-budget')}"
-        )
     options["with_curve"] = False
-    answer = plan_graph(graph, costs, **options)
-    if solver == "milp":
-        seconds = MILP_SECONDS if milp_seconds is None else milp_seconds
-        problem = make_problem(graph, costs)
-        return _milp_plan(problem, costs.simulated, answer.best, constraints, seconds)
-    return answer.default
-
-
-def _milp_plan(
-    problem: Problem, simulated: bool, best: Plan, constraints: Constraints, seconds: float
-) -> Plan:
-    """The plan of the mixed-integer programme."""
-    from nnapi_prof.partition.milp import OutOfTimeError, solve_milp  # HiGHS: slow to import
-
-    problem = constrain(problem, constraints)
-    try:
-        judged = solve_milp(
-            problem,
-            upper_ns=best.predicted_ns,
-            time_limit_s=seconds,
-            max_regions=constraints.max_regions,
-        )
-    except OutOfTimeError as error:
-        raise PartitionError(
-            f"{error}, of {problem.n} units on {len(problem.targets)} targets: give it more with "
-            f"{option('seconds')}, or leave {option('solver', 'milp')} out, for the search has a "
-            "plan already"
-        ) from None
-    note = SolverNote(judged.slots, judged.ns, judged.bound_ns, judged.proven, best.predicted_ns)
-    kind = ProofKind.EXACT if judged.proven else ProofKind.GAP
-    proof = Proof(kind, judged.ns, judged.bound_ns, "milp", "milp", bool(constraints.words))
-    return plan_of_placements(problem, simulated, judged.placements, proof, (note,), "milp")
+    return plan_graph(graph, costs, **options).default
 
 
 def is_optimum(plan: Plan) -> bool:

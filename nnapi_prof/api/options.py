@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from numbers import Real
-from typing import Literal
 
 from nnapi_prof.costs.conditions import (
     MOST_SUSTAINED_S,
@@ -189,7 +188,6 @@ class PlanOptions:
     max_regions: int | None = None
     listed: tuple[str, ...] = ()
     """Units that the baseline `listed` keeps off accelerators; constrains nothing."""
-    solver: Literal["search", "milp"] = "search"
     max_compile_ms: float | None = None
     max_error: float | None = None
     """Of a unit in less than float32, relative to the largest of its values."""
@@ -201,7 +199,6 @@ class PlanOptions:
     def __post_init__(self) -> None:
         """Raises UsageError where something is asked that does not exist."""
         one_of("preference", self.preference, [each.short for each in Preference])
-        one_of("solver", self.solver, ["search", "milp"])
         for name in ("max_regions", "max_compile_ms", "max_error"):
             number(name, getattr(self, name), 0)
         number("seconds", self.seconds, LEAST_SECONDS, MOST_SECONDS)

@@ -24,7 +24,6 @@ from nnapi_prof.partition import (
     baselines,
     make_problem,
     plan_graph,
-    solve,
 )
 from nnapi_prof.partition.constraints import CompileCosts, CompileTimes
 
@@ -58,16 +57,6 @@ def find_plans(
         if plan_options.seconds is None
         else SearchLimits(seconds=plan_options.seconds)
     )
-    if plan_options.solver == "milp":
-        plan = solve(
-            graph,
-            costs,
-            constraints=constraints,
-            solver="milp",
-            milp_seconds=plan_options.seconds,
-            limits=limits,
-        )
-        return Search(plan, baselines(graph, rivals, kept_off), plan, plan)
     answer = plan_graph(
         graph,
         costs,
@@ -146,7 +135,7 @@ class Search:
     best: Plan
     """Of least latency, whatever its segments."""
     curve: tuple[CurvePoint, ...] = ()
-    """The least latency for each number of segments; empty from HiGHS."""
+    """The least latency for each number of segments."""
     start_ups: Mapping[int, StartUp] = field(default_factory=dict)
     """Number of segments -> what the plan of that point of the curve takes before it runs at its
     pace."""

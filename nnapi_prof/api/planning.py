@@ -48,7 +48,6 @@ def partition(
     max_compile_ms: float | None = None,
     max_error: float | None = None,
     listed: Sequence[str] = (),
-    solver: Literal["search", "milp"] = "search",
     best: bool = False,
     seconds: float | None = None,
     accuracy_budget: float | None = None,
@@ -76,8 +75,7 @@ def partition(
     ``forbid`` keeps units off targets (``"softmax*"``, ``"conv2d*=nnapi:npu/*"``), ``pin`` runs
     them on one (``"softmax*=cpu"`` or ``{"softmax*": "cpu"}``); ``preference`` is the only one of
     accelerators; ``max_regions``, ``max_compile_ms`` (ms) and ``max_error`` (relative, in less than
-    float32) limit the plan; ``listed`` units make the baseline of that name; ``solver="milp"`` asks
-    HiGHS.
+    float32) limit the plan; ``listed`` units make the baseline of that name.
     The plan has the fewest segments within noise of the least latency; ``best`` is for the least
     latency itself. Planning takes ``seconds`` at most (None: 10); Ctrl-C ends it with the best plan
     until then, and a note.
@@ -121,7 +119,6 @@ def partition(
         preference,
         max_regions,
         arguments.names("listed", listed),
-        solver,
         max_compile_ms,
         max_error,
         best,
@@ -148,7 +145,7 @@ def partition(
             " measured and no other wishes"
         )
     if objective == "throughput":
-        others = plan_options.constrain or solver != "search" or best or listed
+        others = plan_options.constrain or best or listed
         if others or accuracy_budget is not None:
             raise UsageError(
                 "frames at once keep to limits of latency, memory and frames in flight, and to no"
@@ -184,7 +181,6 @@ def partition(
                 within.model,
                 within,
                 listed=listed,
-                solver=solver,
                 best=best,
                 seconds=seconds,
                 device=client,

@@ -8,7 +8,6 @@ they are called, so that ``nnapi-prof --help`` loads neither torch nor pandas.
 
 from __future__ import annotations
 
-import difflib
 import gc
 import importlib
 import os
@@ -20,7 +19,7 @@ from pathlib import Path
 import click
 
 from nnapi_prof import __version__
-from nnapi_prof.cli.command import HELP, common_options
+from nnapi_prof.cli.command import HELP, Group, common_options
 from nnapi_prof.cli.output import Output, asks_for_json
 from nnapi_prof.documents.schema import error_document
 from nnapi_prof.errors import NnapiProfError, command_line, visible
@@ -54,7 +53,7 @@ COLLECT_AFTER = 20_000
 modules are imported, none of which ever goes, and takes a tenth of a command's time."""
 
 
-class _LazyGroup(click.Group):
+class _LazyGroup(Group):
     """Imports the module of a command when it is called or completed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -66,16 +65,6 @@ class _LazyGroup(click.Group):
         module = importlib.import_module(f"nnapi_prof.cli.{cmd_name}")
         command: click.Command = module.command
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0]
-        if name in COMMANDS or name.startswith("-") or ctx.resilient_parsing:
-            return super().resolve_command(ctx, args)
-        close = difflib.get_close_matches(name, COMMANDS, 1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise click.UsageError(f"No such command {name!r}.{hint}", ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -3,6 +3,7 @@ numbers' units."""
 
 from __future__ import annotations
 
+import difflib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -10,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from nnapi_prof.cli.output import LOGGER, Output
+from nnapi_prof.cli.removed import removal
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -31,6 +33,13 @@ class Command(click.Command):
         for option in self.params:
             if isinstance(option, click.Option) and option.metavar is None:
                 option.metavar = _metavar(option)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            _refuse_removed(ctx, error.option_name)
+            raise
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         named = {
@@ -63,9 +72,27 @@ class Group(click.Group):
 
     command_class = Command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, names = args[0], self.list_commands(ctx)
+        if name in names or name.startswith("-") or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        _refuse_removed(ctx, name)
+        close = difflib.get_close_matches(name, names, 1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise click.UsageError(f"No such command {name!r}.{hint}", ctx)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(_first_sentences(self.commands)))
+
+
+def _refuse_removed(context: click.Context, word: str) -> None:
+    if (message := removal(context.command_path, word)) is not None:
+        from nnapi_prof.errors import UsageError
+
+        raise UsageError(message)
 
 
 def _first_sentences(commands: Mapping[str, click.Command]) -> Iterator[tuple[str, str]]:

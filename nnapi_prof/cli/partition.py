@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from nnapi_prof.partition import CurvePoint, ParallelPlan
 
 
-SOLVERS = ("search", "milp")
 _UNITS = "UNITS is a unit's name, or a pattern of its label, as `softmax*`"
 
 plan_options = together(
@@ -78,14 +77,6 @@ plan_options = together(
         help="Show a baseline that keeps these units, and all behind them, off accelerators.",
     ),
     click.option(
-        "--solver",
-        type=click.Choice(SOLVERS),
-        default="search",
-        show_default=True,
-        help="`milp` asks HiGHS for the optimum: a second opinion for small models. It keeps to"
-        " all limits but --max-compile-ms, and may take --seconds besides (default: 60).",
-    ),
-    click.option(
         "--best",
         is_flag=True,
         help="The plan of least latency, however many segments it takes. Default: the fewest"
@@ -94,7 +85,7 @@ plan_options = together(
     opt.seconds("the search for the plan", "10, of frames at once 30; --parallel takes it twice"),
 )
 """``--forbid``, ``--pin``, ``--preference``, ``--max-regions``, ``--max-compile-ms``,
-``--max-error``, ``--list``, ``--solver``, ``--best``, ``--seconds``: the fields of
+``--max-error``, ``--list``, ``--best``, ``--seconds``: the fields of
 :class:`~nnapi_prof.api.options.PlanOptions`."""
 
 

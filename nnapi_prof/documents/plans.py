@@ -141,7 +141,7 @@ PARALLEL = s.obj(
     units=s.array(UNIT),
     plan=PLAN,
     baselines=s.array(PLAN),
-    curve=s.described(s.array(CURVE_POINT), "up to the fastest plan's number; empty from HiGHS"),
+    curve=s.described(s.array(CURVE_POINT), "up to the fastest plan's number"),
     frames=s.described(s.nullable(FRAMES), "many frames at once; null where it is for one"),
     throughput=s.described(
         s.nullable(THROUGHPUT), "what was predicted of frames at once, measured one at a time"

@@ -212,26 +212,6 @@ class ProvenNote(Fact):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SolverNote(Fact):
-    """What HiGHS found, beside the search."""
-
-    slots: int
-    ns: float
-    bound_ns: float
-    is_proven: bool
-    search_ns: float
-
-    def words(self, unit: str = MS) -> str:
-        proof = "the optimum"
-        if not self.is_proven:
-            proof = f"no plan is faster than {amount(self.bound_ns, unit)}"
-        return (
-            f"by HiGHS, {self.slots} slots: {amount(self.ns, unit)}, {proof}; "
-            f"the search found {amount(self.search_ns, unit)}"
-        )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class CompileNote(Fact):
     """What compiling the plan's regions takes, whatever is made least."""
 

@@ -193,9 +193,6 @@ def test_plan_options(way: Way) -> None:
     assert {s.target.key for s in pinned.plan.segments} == {SLOW}
     on_cpu = np_.partition(way.model, way.costs, forbid=["*"])
     assert {s.target.engine for s in on_cpu.plan.segments} == {Engine.CPU}
-    judged = np_.partition(way.model, way.costs, solver="milp", verify=False)
-    plain = np_.partition(way.model, way.costs, verify=False)
-    assert judged.latency_ms <= plain.latency_ms <= judged.latency_ms * 1.05
     with pytest.raises(UsageError, match="verify"):
         np_.partition(way.model, way.costs, forbid=["*"], verify=True)
     with pytest.raises(UsageError, match="no unit"):

@@ -18,6 +18,7 @@ import nnapi_prof
 from nnapi_prof.cli import COMMANDS
 from nnapi_prof.cli.command import HELP
 from nnapi_prof.cli.output import Output
+from nnapi_prof.cli.removed import REMOVED
 from nnapi_prof.documents import schemas
 from tests.cli.common import Result
 
@@ -111,6 +112,16 @@ def test_a_command_line_that_is_none(
     assert result.code == 2 and result.out == ""
     assert words in result.error
     assert len(result.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("words", REMOVED)
+def test_what_was_removed_names_its_replacement(cli: Callable[..., Result], words: str) -> None:
+    result = cli(*words.split(), "x")
+    assert result.code == 2 and result.out == ""
+    assert result.error == f"`{words}` was removed: {REMOVED[words]}"
+    assert cli("--json", *words.split()).document("error")["exit_code"] == 2
+    if named := re.search(r"`nnapi-prof (\w+)", REMOVED[words]):
+        assert named[1] in COMMANDS
 
 
 def test_the_module_is_the_command() -> None:

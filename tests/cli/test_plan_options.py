@@ -1,4 +1,4 @@
-"""`nnapi-prof partition` with constraints, another solver and a list of its own."""
+"""`nnapi-prof partition` with constraints and a list of its own."""
 
 from __future__ import annotations
 
@@ -39,13 +39,11 @@ def test_units_are_pinned_and_forbidden(cli: Cli, profiled: Profiled, tmp_path: 
             assert not any(bundle.graph.units[u].label.startswith("conv") for u in segment.units)
 
 
-def test_a_second_opinion_and_a_list(cli: Cli, profiled: Profiled, tmp_path: Path) -> None:
+def test_a_list(cli: Cli, profiled: Profiled, tmp_path: Path) -> None:
     output = tmp_path / "m.nnprof"
-    done = partition(cli, profiled, output, "--solver", "milp", "--list", "sigmoid*")
+    done = partition(cli, profiled, output, "--list", "sigmoid*")
     assert done.code == 0, done.err
-    bundle = read_bundle(output)
-    assert bundle.plan.name == "milp" and "HiGHS" in " ".join(bundle.plan.notes)
-    assert any(plan.name.startswith("listed nnapi:") for plan in bundle.plans)
+    assert any(plan.name.startswith("listed nnapi:") for plan in read_bundle(output).plans)
 
 
 def test_a_limit_of_compile_time(cli: Cli, profiled: Profiled, tmp_path: Path) -> None:

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import CPU, Engine, Preference, Target
 from nnapi_prof.graph.unit import UnitGraph
-from nnapi_prof.partition import Constraints, baselines, is_optimum, make_problem, milp, solve
+from nnapi_prof.partition import Constraints, baselines, is_optimum, make_problem, solve
 from nnapi_prof.partition.constraints import constrain
-from nnapi_prof.partition.milp import OutOfTimeError
 from tests.partition.cases import NPU, NPU_LOW, SETTINGS, Table, cases, chain
-from tests.partition.families import branches_problem
+from tests.partition.milp import solve_milp
 from tests.partition.pairs import optimum
 
 
@@ -111,48 +110,20 @@ def test_what_cannot_be_kept_is_said(constraints: Constraints, words: str) -> No
         solve(graph, costs_of(graph, 10.0, [1.0] * 3), constraints=constraints)
 
 
-def test_milp_as_the_solver() -> None:
-    graph = chain(5)
-    costs = costs_of(graph, 10.0, [1.0, None, 1.0, None, 1.0])
-    plan = solve(graph, costs, solver="milp")
-    assert plan.name == "milp" and "the optimum" in plan.notes[0]
-    assert plan.predicted_ns == solve(graph, costs, tolerance=0).predicted_ns
-
-
-def test_milp_says_that_its_time_ran_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    large = branches_problem(3)
-    with pytest.raises(OutOfTimeError, match=r"found no plan within 0\.01 s"):
-        milp.solve_milp(large, time_limit_s=0.01)
-    seconds: list[float | None] = []
-
-    def out_of_time(problem: object, *, time_limit_s: float | None, **_: object) -> None:
-        seconds.append(time_limit_s)
-        raise OutOfTimeError("HiGHS found no plan within 3 s")
-
-    monkeypatch.setattr(milp, "solve_milp", out_of_time)
-    graph = chain(2)
-    costs = costs_of(graph, 10.0, [1.0, None])
-    words = r"within 3 s, of 2 units on 2 targets: give it more with seconds"
-    with pytest.raises(PartitionError, match=words):
-        solve(graph, costs, solver="milp", milp_seconds=3.0)
-    assert seconds == [3.0]
-
-
 @settings(SETTINGS, max_examples=60)
 @given(cases(max_units=5), st.integers(0, 2))
 def test_milp_keeps_to_the_number_of_regions(case: tuple[UnitGraph, Table], most: int) -> None:
     problem = make_problem(*case)
     free = {k for k, t in enumerate(problem.targets) if t.engine is not Engine.NNAPI}
     least = optimum(problem, most, frozenset(free))
-    constraints = Constraints(max_regions=most)
     if math.isinf(least):
-        with pytest.raises(PartitionError, match=f"at most {most} on accelerators"):
-            solve(*case, constraints=constraints, solver="milp")
+        with pytest.raises(PartitionError, match="has no solution"):
+            solve_milp(problem, max_regions=most)
         return
-    plan = solve(*case, constraints=constraints, solver="milp")
-    assert plan.name == "milp"
-    assert plan.predicted_ns == pytest.approx(least, rel=1e-6, abs=1e-3)
-    assert sum(s.target.engine is Engine.NNAPI for s in plan.segments) <= most
+    judged = solve_milp(problem, max_regions=most)
+    assert judged.ns == pytest.approx(least, rel=1e-6, abs=1e-3)
+    on_accelerators = [k for _, k in judged.placements if k not in free]
+    assert len(on_accelerators) <= most
 
 
 def test_baselines_of_tflite_and_of_a_list() -> None:

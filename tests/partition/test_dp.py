@@ -16,7 +16,6 @@ from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import CPU, HOST, Plan, Preference, Target
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition import baselines, evaluate, make_problem, solve
-from nnapi_prof.partition.milp import solve_milp
 from tests.partition.cases import (
     NPU,
     SETTINGS,
@@ -27,6 +26,7 @@ from tests.partition.cases import (
     diamond,
     near_chain,
 )
+from tests.partition.milp import solve_milp
 
 
 def brute_force(graph: UnitGraph, costs: Table) -> float:

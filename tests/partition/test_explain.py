@@ -178,7 +178,7 @@ def test_every_segment_has_a_one_line_cause(case: tuple[UnitGraph, Table]) -> No
 
 def test_import_loads_neither_torch_nor_adb() -> None:
     code = (
-        "import sys, nnapi_prof.partition, nnapi_prof.partition.milp\n"
+        "import sys, nnapi_prof.partition\n"
         "bad = {'torch', 'adb_shell', 'usb1', 'pandas', 'sqlalchemy'} & set(sys.modules)\n"
         "sys.exit(f'loaded: {sorted(bad)}' if bad else 0)"
     )

@@ -22,7 +22,6 @@ from nnapi_prof.partition import (
 )
 from nnapi_prof.partition.baselines import total_ns
 from nnapi_prof.partition.constraints import Budget
-from nnapi_prof.partition.milp import solve_milp
 from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, Value
 from nnapi_prof.partition.search import annealing, anytime, exact
 from nnapi_prof.partition.search.annealing import Annealer, Labelling, Tables
@@ -40,6 +39,7 @@ from nnapi_prof.partition.search.relaxation import relax
 from nnapi_prof.partition.search.result import Watch
 from tests.partition import reference_annealing, reference_ideals
 from tests.partition.cases import Table, build_graph
+from tests.partition.milp import solve_milp
 from tests.partition.precisions import (
     converting_ns,
     draw_noise,

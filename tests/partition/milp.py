@@ -22,13 +22,6 @@ from nnapi_prof.partition.problem import GRAPH_INPUT, Placement, Problem
 from nnapi_prof.partition.search.minimum_cut import minimum_cut
 from nnapi_prof.partition.search.prices import lower_bound
 
-TIME_RAN_OUT = 1
-"""scipy's status of a programme whose limit of time or of nodes was reached."""
-
-
-class OutOfTimeError(PartitionError):
-    """The time ran out before HiGHS had any plan; there may be one."""
-
 
 @dataclass(frozen=True, slots=True)
 class MilpResult:
@@ -59,10 +52,10 @@ class _Model:
     def row(self, terms: dict[int, float], low: float, high: float) -> None:
         self.rows.append((terms, low, high))
 
-    def solve(self, time_limit_s: float | None) -> tuple[list[float], float, bool]:
+    def solve(self) -> tuple[list[float], float, bool]:
         """Values of the columns, a bound of the least cost, and whether it is reached.
 
-        Raises PartitionError where there is no solution, OutOfTimeError where time ran out before.
+        Raises PartitionError where there is no solution.
         """
         data = [(r, c, v) for r, (terms, _, _) in enumerate(self.rows) for c, v in terms.items()]
         r, c, v = zip(*data, strict=True)
@@ -75,13 +68,8 @@ class _Model:
             integrality=np.array(self.binary, dtype=np.int8),
             bounds=Bounds(0, 1),
             constraints=LinearConstraint(matrix, low, high),
-            options={
-                "mip_rel_gap": 0.0,
-                "time_limit": math.inf if time_limit_s is None else time_limit_s,
-            },
+            options={"mip_rel_gap": 0.0},
         )
-        if result.x is None and result.status == TIME_RAN_OUT:
-            raise OutOfTimeError(f"HiGHS found no plan within {time_limit_s:g} s")
         if result.x is None:
             raise PartitionError(f"the mixed-integer programme has no solution: {result.message}")
         bound = getattr(result, "mip_dual_bound", None)
@@ -114,14 +102,12 @@ def solve_milp(
     problem: Problem,
     *,
     upper_ns: float = math.inf,
-    time_limit_s: float | None = None,
     max_regions: int | None = None,
 ) -> MilpResult:
     """The optimal segments in order, at most ``max_regions`` of them on accelerators.
 
     ``upper_ns`` is the latency of some known plan that keeps to that: the closer, the fewer slots.
-    Raises PartitionError where no plan exists, OutOfTimeError where none was found within
-    ``time_limit_s``.
+    Raises PartitionError where no plan exists.
     """
     model = _Model()
     n, targets = problem.n, range(len(problem.targets))
@@ -157,7 +143,7 @@ def solve_milp(
     _add_transfers(model, problem, here, n_slots)
     _add_conversions(model, problem, here, n_slots)
     _add_measured(model, problem, here, n_slots)
-    x, bound, proven = model.solve(time_limit_s)
+    x, bound, proven = model.solve()
     segments: dict[tuple[int, int], list[int]] = {}
     for (u, s, k), column in here.items():
         if x[column] > 0.5:

@@ -1,0 +1,24 @@
+"""Map options and commands of earlier versions to the nearest way to do the same today.
+
+An entry stays for one minor version after the removal; then the usual error for an unknown option
+is enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+REMOVED: Mapping[str, str] = {
+    "partition --solver": "the search proves its plan, or says how far it may be off; `--seconds`"
+    " gives it more time",
+}
+"""``COMMAND --option`` or ``COMMAND [SUBCOMMAND]``, without ``nnapi-prof`` -> what to do instead,
+as the end of a sentence."""
+
+
+def removal(command_path: str, word: str) -> str | None:
+    """Return the error message for an option or a subcommand that was removed from the command
+    with this path (``nnapi-prof costs``); None where there never was such a one."""
+    words = [*command_path.split()[1:], word]
+    instead = REMOVED.get(" ".join(words))
+    return None if instead is None else f"`{' '.join(words)}` was removed: {instead}"
