@@ -36,7 +36,7 @@ lint: $(READY)  ## ruff, mypy --strict, names, import layers, generated files, c
 	$(BIN)/mypy -p nnapi_prof
 	$(BIN)/python .ci/names.py
 	$(BIN)/lint-imports
-	$(BIN)/python -m nnapi_prof.nnapi.generate --check
+	$(BIN)/python .ci/generate_nnapi.py --check
 	find device_agent partition -name '*.[ch]' -o -name '*.cpp' | xargs $(BIN)/clang-format --dry-run --Werror
 
 format: $(READY)
@@ -47,7 +47,7 @@ docs: $(READY)  ## build/docs/index.html; warnings are errors
 	$(BIN)/python -m sphinx -W --keep-going -n -q -b html docs build/docs
 
 generate: $(READY)  ## rewrites what is generated from the NNAPI facts
-	$(BIN)/python -m nnapi_prof.nnapi.generate
+	$(BIN)/python .ci/generate_nnapi.py
 
 agents: $(READY)  ## agent and emulator for this machine; prints where they are
 	$(BIN)/python -m nnapi_prof.device.build

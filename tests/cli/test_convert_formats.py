@@ -15,13 +15,14 @@ import torch
 from torch import nn
 
 from nnapi_prof.bundle.storage import read_bundle, write_bundle
-from nnapi_prof.convert.export.json import Description, from_json
+from nnapi_prof.convert.export.json import Description
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.frontend import load, reference
 from nnapi_prof.frontend.inputs import parse_input_spec
 from nnapi_prof.graph.eager import from_memory, to_memory
 from nnapi_prof.graph.plan import Engine, Preference
 from tests.cli.common import INPUT, Profiled, Result, trace
+from tests.convert.region_reader import from_json
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DRIVER = ROOT / "tests" / "convert" / "cpp" / "driver.cpp"

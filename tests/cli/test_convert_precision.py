@@ -8,9 +8,9 @@ from pathlib import Path
 
 import torch
 
-from nnapi_prof.convert.export.json import from_json
 from nnapi_prof.nnapi.codes import OperandCode
 from tests.cli.common import INPUT, Result, TinyNet, trace
+from tests.convert.region_reader import from_json
 
 Cli = Callable[..., Result]
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from nnapi_prof.convert.export.constants import lay_out
 from nnapi_prof.convert.export.cpp import class_name, to_cpp
-from nnapi_prof.convert.export.json import Description, from_json, to_json
+from nnapi_prof.convert.export.json import Description, to_json
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.model import (
     BufferSlice,
@@ -34,6 +34,7 @@ from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.types import DimOrder, Quantisation, TensorType
 from nnapi_prof.nnapi.codes import OperandCode, OperationCode
 from tests.convert.harness import FIRST, aten, from_memory, image, program_of, to_memory
+from tests.convert.region_reader import from_json
 
 HERE = Path(__file__).resolve().parent
 INCLUDE = HERE.parent.parent / "device_agent" / "include"

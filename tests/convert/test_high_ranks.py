@@ -5,12 +5,13 @@ import torch
 from torch import nn
 
 import nnapi_prof
-from nnapi_prof.convert.export.json import Description, from_json, to_json
+from nnapi_prof.convert.export.json import Description, to_json
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.errors import InputSpecError
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.types import TensorType
 from tests.convert.harness import Apply, aten, image, program_of
+from tests.convert.region_reader import from_json
 
 SHAPE = (4, 2, 1, 3, 7)
 FLATTENS = [(1, -1), (2, 3), (2, 4), (0, -2), (0, 4)]

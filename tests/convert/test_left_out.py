@@ -3,11 +3,12 @@
 import pytest
 
 from nnapi_prof.bundle.torchscript import stock_module
-from nnapi_prof.convert.export.json import Description, from_json, to_json
+from nnapi_prof.convert.export.json import Description, to_json
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.errors import NnapiProfError
 from nnapi_prof.graph.grouping import macs
 from tests.convert.cases.recurrent import RECURRENT
+from tests.convert.region_reader import from_json
 
 CASE = RECURRENT["lstm, both directions, outputs"]
 

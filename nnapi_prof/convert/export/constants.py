@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from nnapi_prof.convert.model import BufferSlice, NnapiModel, Operand, OperandId, Value
+from nnapi_prof.convert.model import BufferSlice, NnapiModel, Operand, OperandId
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.nnapi.codes import OperandCode
 from nnapi_prof.nnapi.facts import TENSOR_CODES
@@ -88,46 +88,6 @@ def value_to_json(code: OperandCode, source: bytes | BufferSlice) -> dict[str, A
         if all(map(math.isfinite, numbers)) and np.array(numbers, element).tobytes() == source:
             return {"numbers": numbers}
     return {"hex": source.hex()}
-
-
-def value_from_json(index: OperandId, operand: Operand, row: Mapping[str, Any]) -> Value:
-    """The inverse of :func:`value_to_json`; SerializationError where a number is not of the
-    operand's type."""
-    place = f"the value of operand {index} ({operand.type.name})"
-    source: bytes | BufferSlice
-    if "numbers" in row:
-        source = _pack(operand.type, row["numbers"], place)
-    elif "hex" in row:
-        source = bytes.fromhex(row["hex"])
-    else:
-        source = BufferSlice(int(row["buffer"]), int(row["offset"]), int(row["length"]))
-    return Value(index, source)
-
-
-def _pack(code: OperandCode, numbers: list[Any], place: str) -> bytes:
-    if code not in ELEMENTS:
-        raise SerializationError(f"{place}: this type has no numbers")
-    element = ELEMENTS[code]
-    boolean = element == np.dtype("?")
-    for number in numbers:
-        if isinstance(number, bool) != boolean:
-            form = "true or false" if boolean else "a number"
-            raise SerializationError(f"{place}: {number!r} found, {form} is wanted")
-        if element.kind in "iu":
-            limits = np.iinfo(element)
-            if number != int(number) or not limits.min <= number <= limits.max:
-                raise SerializationError(
-                    f"{place}: {number!r} found, whole numbers from {limits.min} to {limits.max}"
-                    " are wanted"
-                )
-    try:
-        with np.errstate(over="ignore"):
-            packed = np.array(numbers, element)
-    except OverflowError as error:  # an integer beyond every float
-        raise SerializationError(f"{place}: a number beyond its type") from error
-    if element.kind == "f" and not np.isfinite(packed).all():
-        raise SerializationError(f"{place}: a number beyond its type")
-    return packed.tobytes()
 
 
 def require_inside(source: bytes | BufferSlice, lengths: Sequence[int], place: str) -> None:
@@ -225,16 +185,3 @@ def _body(buffers: Sequence[bytes], offsets: Sequence[int]) -> Iterator[bytes]:
             yield buffer
             yield bytes(-len(buffer) % ALIGNMENT)
             end = offset + len(buffer) + -len(buffer) % ALIGNMENT
-
-
-def check(content: bytes, sha256: str, n_bytes: int) -> None:
-    """Raises SerializationError where ``content`` is not the weights file with this hash and size,
-    or is damaged."""
-    if len(content) != n_bytes:
-        raise SerializationError(f"the weights file has {len(content)} bytes, wanted {n_bytes}")
-    if content[:8] != MAGIC:
-        raise SerializationError(f"the weights file does not begin with {MAGIC.decode()}")
-    if content[8:40].hex() != sha256 or any(content[40:HEADER_BYTES]):
-        raise SerializationError("the weights file belongs to another region: its hash differs")
-    if hashlib.sha256(memoryview(content)[HEADER_BYTES:]).hexdigest() != sha256:
-        raise SerializationError("the weights file was changed: its content has another hash")
