@@ -19,7 +19,9 @@ from typing import Any
 import hypothesis
 import pytest
 
+from nnapi_prof.device import build
 from nnapi_prof.device.build import HostBuild, build_host
+from nnapi_prof.errors import BuildError
 from nnapi_prof.toolchain import find_compiler
 
 REPO = Path(__file__).resolve().parent.parent
@@ -54,6 +56,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="also what another test does at another size, version or processor",
     )
+
+
+@pytest.hookimpl(tryfirst=True)  # before workers start, which inherit the environment
+def pytest_configure(config: pytest.Config) -> None:
+    """Fix what all tests build with: an agent must not change because a test built XNNPACK."""
+    if os.environ.get("CI") == "true":
+        os.environ.setdefault("NNAPI_PROF_REQUIRE_ALL", "1")
+    if hasattr(config, "workerinput") or config.option.collectonly or config.option.help:
+        return
+    quick = config.getoption("--quick")
+    try:
+        prefix = build.host_prefix(CACHE, _say, fast=not quick)
+        if prefix is None and not quick and os.environ.get("NNAPI_PROF_REQUIRE_ALL") == "1":
+            pytest.exit("XNNPACK cannot be built, and NNAPI_PROF_REQUIRE_ALL=1", returncode=1)
+        os.environ["NNAPI_PROF_XNNPACK"] = "" if prefix is None else str(prefix)
+        build_host(CACHE, _say)
+    except BuildError as error:
+        pytest.exit(str(error), returncode=1)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True, slots=True)

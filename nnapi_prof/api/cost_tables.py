@@ -23,11 +23,12 @@ from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.devices import find_one, named
 from nnapi_prof.costs.store.selection import Selection, stated_instant
 from nnapi_prof.device.agent import AgentClient
-from nnapi_prof.device.protocol.description import describe, device_fingerprint
+from nnapi_prof.device.protocol.description import describe, description_of, device_fingerprint
 from nnapi_prof.errors import UsageError
-from nnapi_prof.graph.plan import Precision
+from nnapi_prof.graph.plan import CPU, Precision
 
 if TYPE_CHECKING:
+    from nnapi_prof.device.protocol.results import AgentInfo
     from nnapi_prof.precision.samples import Source
 
 
@@ -51,6 +52,31 @@ def open_table(
     where = arguments.table(costs)
     with CostStore(existing(where) if to_read else where) as store:
         yield store
+
+
+def note_other_agent(store: CostStore, info: AgentInfo, listener: Listener) -> None:
+    """Tell that costs of this device in the table are another agent's, if that is so.
+
+    They stay apart from those of the agent at hand (:attr:`.AgentInfo.cost_version`). With
+    XNNPACK, a host's emulator has one accelerator more and therefore another fingerprint, so
+    accelerators are not compared.
+    """
+
+    def comparable(description: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: fact for name, fact in description.items() if name != "accelerators"}
+
+    device = comparable(description_of(info))
+    same = [
+        row.fingerprint
+        for row in store.devices()
+        if row.simulated == info.simulated and comparable(row.description) == device
+    ]
+    agents = set[str]().union(*(store.agent_versions(each, CPU.key) for each in same))
+    if agents and info.cost_version not in agents:
+        listener.note(
+            f"the agent is {info.cost_version}: what {', '.join(sorted(agents))} measured on this "
+            "device stays in the table and is measured again"
+        )
 
 
 def read_costs(

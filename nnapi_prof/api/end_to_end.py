@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnapi_prof.api import options as arguments
-from nnapi_prof.api.cost_tables import open_table
+from nnapi_prof.api.cost_tables import note_other_agent, open_table
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.devices import reached
 from nnapi_prof.api.events import SILENT, Listener, Progress, to_log
@@ -105,6 +105,7 @@ def run_all(
     pipeline = PipelineResult(model, report)
     try:
         with open_table(costs) as store, reached(device, listener) as client:
+            note_other_agent(store, client.info(), listener)
             heard = replace(listener, busy=_unheard) if announced else listener
             with pipeline.step("profile"):
                 pipeline.costs = _measured(model, client, store, options, heard)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from nnapi_prof.precision.samples import Source
 
 
-from nnapi_prof.api.cost_tables import device_info, open_table
+from nnapi_prof.api.cost_tables import device_info, note_other_agent, open_table
 from nnapi_prof.api.costs import Costs, Interrupted
 
 USUAL = ProfileOptions()
@@ -140,6 +140,7 @@ def profile(
     chosen = loaded(model)
     data = CalibrationOptions(calibration, transform, samples)
     with open_table(costs) as store, reached(device, listener) as client:
+        note_other_agent(store, client.info(), listener)
         if chosen_precisions is None:
             return profile_on(chosen, client, store, options, listener)
         return _profile_precisions(

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import os
 import struct
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -115,7 +116,9 @@ def build_agent(
         device = f"{os_name}-{abi}"
         prefix = None
         if _has_fast(abi, os_name):
-            prefix = xnnpack.for_device(base, compiler, device, progress)
+            prefix = _pinned_prefix(
+                base, device, lambda: xnnpack.for_device(base, compiler, device, progress)
+            )
         directory = base / "agents" / f"{device}-{_key(compiler, prefix)}"
         _built(directory, _PARTS.get(os_name, ("agent",)), device, compiler, prefix, progress)
         return directory / "agent"
@@ -130,7 +133,7 @@ def find_agent(abi: str, os_name: str, cache: Path | None = None) -> Path | None
     """
     base = cache or cache_dir()
     if (abi, os_name) == (host_abi(), "linux"):
-        agent = base / "agents" / _key(find_compiler(base), xnnpack.built_prefix(base)) / "agent"
+        agent = base / "agents" / _key(find_compiler(base), host_prefix(base)) / "agent"
         return agent if agent.is_file() else None
     if (brought := shipped_agent(abi, os_name, sources_key())) is not None:
         return brought
@@ -157,16 +160,50 @@ def build_host(
     """Agent and emulator for this host, built unless the cache has them.
 
     With ``fast`` XNNPACK is built first where it can be had, which takes minutes, once; otherwise
-    it is used where it has been built already. ``cache`` replaces :func:`cache_dir`. Processes
-    that need the same build at once build it once. Raises BuildError with the tail of the
-    compiler's words, or where the cache cannot be written.
+    it is used where it was built when this process first asked. ``cache`` replaces
+    :func:`cache_dir`. Processes that need the same build at once build it once. Raises BuildError
+    with the tail of the compiler's words, or where the cache cannot be written.
     """
     base = cache or cache_dir()
     try:
-        prefix = xnnpack.first_use(base, progress) if fast else xnnpack.built_prefix(base)
-        return _build_host(base, prefix, progress)
+        return _build_host(base, host_prefix(base, progress, fast=fast), progress)
     except OSError as error:
         raise _cannot_write(base, error) from error
+
+
+_PINNED: dict[tuple[Path, str | None, str], Path | None] = {}
+"""The XNNPACK that this process builds with: by cache, $NNAPI_PROF_XNNPACK and device."""
+
+
+def _pinned_prefix(
+    base: Path, device: str, find: Callable[[], Path | None], *, again: bool = False
+) -> Path | None:
+    """Return the XNNPACK that this process uses for a device, looked up once.
+
+    Another process may finish a build of XNNPACK at any time. An agent with other kernels must not
+    replace the one that a running profile measures with. With ``again`` a prefix that was missing
+    is looked up once more.
+    """
+    key = (base.absolute(), os.environ.get("NNAPI_PROF_XNNPACK"), device)
+    if key not in _PINNED or (again and _PINNED[key] is None):
+        _PINNED[key] = find()
+    return _PINNED[key]
+
+
+def host_prefix(
+    cache: Path | None = None, progress: Progress | None = None, *, fast: bool = False
+) -> Path | None:
+    """Return the XNNPACK that this process builds for this host with; None for none.
+
+    With ``fast`` it is built where it can be had. What another process builds meanwhile counts
+    from the next process on. Raises BuildError where $NNAPI_PROF_XNNPACK names a folder without it.
+    """
+    base = cache or cache_dir()
+
+    def find() -> Path | None:
+        return xnnpack.first_use(base, progress) if fast else xnnpack.built_prefix(base)
+
+    return _pinned_prefix(base, "", find, again=fast)
 
 
 def _cannot_write(base: Path, error: OSError) -> BuildError:
@@ -204,6 +241,7 @@ def _built(
         if progress is not None:
             hint = " (its first use takes a minute)" if compiler.path.name == "zig-cc" else ""
             what = f"the agent for {device}" if device else "the agent and the emulator"
+            what += "" if prefix is None else " with XNNPACK,"
             progress(f"building {what} with {compiler.path.name}{hint}")
         with tempfile.TemporaryDirectory(prefix="build-", dir=directory.parent) as work:
             emulators = () if device else ("neuralnetworks", "nnapi_support", "neuron_adapter")

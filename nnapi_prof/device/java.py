@@ -13,7 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nnapi_prof.device import xnnpack
-from nnapi_prof.device.build import ANDROID_SOURCES, CMAKE_SOURCES, SOURCES, build_key, cmake_build
+from nnapi_prof.device.build import (
+    ANDROID_SOURCES,
+    CMAKE_SOURCES,
+    SOURCES,
+    build_key,
+    cmake_build,
+    host_prefix,
+)
 from nnapi_prof.device_agent import SOURCE_DIR
 from nnapi_prof.errors import BuildError
 from nnapi_prof.toolchain import (
@@ -88,7 +95,7 @@ def jni_library(
     base = cache or cache_dir()
     if abi is None:
         compiler, device = find_compiler(base), "host"
-        prefix = xnnpack.built_prefix(base)
+        prefix = host_prefix(base)
     else:
         compiler, device = cross_compiler(abi, "android", base), f"android-{abi}"
         prefix = xnnpack.for_device(base, compiler, device, progress)

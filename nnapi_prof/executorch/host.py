@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 
-from nnapi_prof.device import xnnpack
-from nnapi_prof.device.build import CMAKE_SOURCES, SOURCES, build_host, build_key
+from nnapi_prof.device.build import CMAKE_SOURCES, SOURCES, build_host, build_key, host_prefix
 from nnapi_prof.device.find import LOCAL, SIMULATED, has_system_nnapi, phone_file
 from nnapi_prof.device_agent import SOURCE_DIR
 from nnapi_prof.errors import BuildError, UsageError
@@ -46,7 +45,7 @@ def build_delegate(
     require()
     base = cache or cache_dir()
     compiler = find_cxx_compiler()
-    prefix = xnnpack.first_use(base, progress) if fast else xnnpack.built_prefix(base)
+    prefix = host_prefix(base, progress, fast=fast)
     patterns = (*SOURCES, *CMAKE_SOURCES, *DELEGATE_SOURCES)
     key = hashlib.sha256(f"{VERSION} {build_key(compiler, prefix, patterns)}".encode())
     folder = base / "executorch" / key.hexdigest()[:16]

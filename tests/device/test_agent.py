@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import stat
 import struct
@@ -294,24 +295,22 @@ def test_read_only_storage(start_daemon, built_host):
 def test_the_agent_is_pushed_once_and_mended(start_daemon, built_host):
     daemon = start_daemon()
     text: list[str] = []
-    transport = connect_tcp("127.0.0.1", daemon.port)
-    first = install_agent(transport, daemon.remote_dir, text.append)
-    assert install_agent(transport, daemon.remote_dir, text.append) == first
-    assert text == [f"pushing the agent to {daemon.serial}"]
-    transport.push(b"#!/bin/sh\necho broken\n", first.path, 0o755)
-    assert install_agent(transport, daemon.remote_dir, text.append) == first
-    assert len(text) == 2
-    assert transport.pull(first.path) == built_host.agent.read_bytes()
-    transport.close()
+    with contextlib.closing(connect_tcp("127.0.0.1", daemon.port)) as transport:
+        first = install_agent(transport, daemon.remote_dir, text.append)
+        assert install_agent(transport, daemon.remote_dir, text.append) == first
+        assert text == [f"pushing the agent to {daemon.serial}"]
+        transport.push(b"#!/bin/sh\necho broken\n", first.path, 0o755)
+        assert install_agent(transport, daemon.remote_dir, text.append) == first
+        assert len(text) == 2
+        assert transport.pull(first.path) == built_host.agent.read_bytes()
 
 
 def test_a_phone_of_another_abi_is_named(start_daemon):
     daemon = start_daemon(properties={"ro.product.cpu.abi": "mips"})
-    transport = connect_tcp("127.0.0.1", daemon.port)
-    assert device_platform(transport) == ("mips", "linux")
-    with pytest.raises(BuildError, match="the device is linux on mips: agents exist for"):
-        install_agent(transport, daemon.remote_dir)
-    transport.close()
+    with contextlib.closing(connect_tcp("127.0.0.1", daemon.port)) as transport:
+        assert device_platform(transport) == ("mips", "linux")
+        with pytest.raises(BuildError, match="the device is linux on mips: agents exist for"):
+            install_agent(transport, daemon.remote_dir)
 
 
 def test_what_the_host_lacks_and_what_nobody_understands(client):

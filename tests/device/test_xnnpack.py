@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import re
+import subprocess
 import sys
 import tarfile
 from pathlib import Path
@@ -25,6 +26,7 @@ endforeach()
 install(FILES ${NP_XNNPACK_SOURCES}/xnnpack.h DESTINATION include)
 """
 TINY_FETCH = """
+import subprocess
 import sys
 from pathlib import Path
 folder = Path(sys.argv[1])
@@ -198,6 +200,42 @@ def test_the_agents_build_depends_on_xnnpack(recipe, tmp_path):
     (prefix / "lib" / "libcpuinfo.a").write_bytes(b"another build")
     keys.add(build._key(compiler, prefix))
     assert len(keys) == 3
+
+
+FIND_AGENTS = """
+import subprocess
+import sys
+from pathlib import Path
+from nnapi_prof.device import build, xnnpack
+xnnpack.RECIPE_DIR = Path(sys.argv[1])
+for line in sys.stdin:
+    print(build.host_prefix(Path(sys.argv[2]), fast=line == "fast\\n"), flush=True)
+"""
+
+
+def test_a_process_keeps_its_agent_while_another_builds_xnnpack(recipe, tmp_path):
+    cache = tmp_path / "cache"
+
+    def start() -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", FIND_AGENTS, str(recipe), str(cache)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        return subprocess.Popen(command, text=True, **pipes)
+
+    def ask(process: subprocess.Popen[str], how: str) -> str:
+        process.stdin.write(f"{how}\n")
+        process.stdin.flush()
+        return process.stdout.readline().strip()
+
+    with start() as running:
+        assert ask(running, "as it is") == "None"
+        prefix = str(xnnpack.build_xnnpack(cache))
+        assert ask(running, "as it is") == "None"
+        with start() as later:
+            assert ask(later, "as it is") == prefix
+            later.stdin.close()
+        assert ask(running, "fast") == prefix
+        assert ask(running, "as it is") == prefix
+        running.stdin.close()
 
 
 def test_failures_say_what_failed(recipe, tmp_path):

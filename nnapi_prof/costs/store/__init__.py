@@ -191,6 +191,13 @@ class CostStore:
             lambda link: [str(row[0]) for row in link.execute(_distinct(column))]
         )
 
+    def agent_versions(self, fingerprint: str, target: str) -> set[str]:
+        """Return the agents that measured a device's target (:attr:`Target.key`)."""
+        m = MEASUREMENTS.c
+        rows = (m.fingerprint == fingerprint, m.target == target)
+        query = select(m.agent_version).where(*rows).distinct()
+        return self._database.read(lambda link: set(link.execute(query).scalars()))
+
     def members(self) -> dict[str, tuple[str, ...]]:
         """Signature -> its units' signatures, of all that was measured."""
         m = MEASUREMENTS.c

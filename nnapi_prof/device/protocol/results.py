@@ -246,6 +246,16 @@ class AgentInfo:
     threads_max: int | None = None
     readings: Readings = Readings()
 
+    @property
+    def cost_version(self) -> str:
+        """Name the agent in the cost table: measurements of another name are measured again.
+
+        An agent without XNNPACK computes more slowly on the CPU, which matters where the clock is
+        real.
+        """
+        slow = not self.simulated and "xnnpack" not in self.engines.get("cpu", ())
+        return f"{self.agent} portable" if slow else self.agent
+
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:

@@ -114,7 +114,7 @@ class Guard:
                 offsets=(0,),
                 target=target,
                 fingerprint=fingerprint,
-                agent_version=self._info.agent,
+                agent_version=self._info.cost_version,
                 driver_version=versions[target],
                 status=Status.OK,
                 conditions=self._options.conditions.on(target.engine),

@@ -177,7 +177,7 @@ class Sessions:
             unit_regions(forms.parts.units, units),
             [spec],
             options.conditions,
-            measurer.info.agent,
+            measurer.info.cost_version,
         )
         measurer.measure("conversions", jobs)
 

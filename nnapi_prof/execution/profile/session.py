@@ -348,7 +348,7 @@ class Session:
 
     def _measure_beside(self, costs: CostModel) -> Slowdowns:
         """How CPU and accelerators slow each other down, on targets that a plan may use."""
-        agent, options = self.measurer.info.agent, self._options
+        agent, options = self.measurer.info.cost_version, self._options
         behind = self.behind - self._reopened
         pairs = pairs_to_measure(self._graph, costs, self.specs, behind, options, agent)
         measure_pairs(self.measurer, self._graph, options, pairs)
@@ -413,7 +413,11 @@ class Session:
 
     def jobs(self, regions: Iterable[tuple[Kind, UnitSet]]) -> list[Job]:
         return grid(
-            self._locator, regions, self.specs, self._options.conditions, self.measurer.info.agent
+            self._locator,
+            regions,
+            self.specs,
+            self._options.conditions,
+            self.measurer.info.cost_version,
         )
 
     def all_units_run(self, job: Job) -> bool:
@@ -440,7 +444,9 @@ class Session:
     def _segment_job(self, region: UnitSet, spec: TargetSpec) -> Job:
         kind = Kind.UNIT if len(region) == 1 else Kind.REGION
         conditions = self._options.conditions
-        return Job.of(self._locator, region, kind, spec, conditions, self.measurer.info.agent)
+        return Job.of(
+            self._locator, region, kind, spec, conditions, self.measurer.info.cost_version
+        )
 
     def fit(self, named: Iterable[UnitSet] = ()) -> CostModel:
         with self.measurer.spending("plan"):
