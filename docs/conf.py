@@ -19,7 +19,7 @@ source_suffix = {".md": "markdown"}
 root_doc = "index"
 
 myst_enable_extensions = ["colon_fence", "deflist", "smartquotes"]
-myst_heading_anchors = 3
+myst_heading_anchors = 4
 smartquotes = False
 
 html_theme = "furo"

@@ -17,13 +17,13 @@ from sphinx.util.docutils import SphinxRole
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {
-    "device_agent/PROTOCOL.md": "reference/protocol.md",
-    "device_agent/emulator/PHONES.md": "phones.md",
+    "device_agent/PROTOCOL.md": "reference/formats.md",
+    "device_agent/emulator/PHONES.md": "emulator.md",
     "device_agent/emulator/README.md": "emulator.md",
-    "device_agent/runtime/README.md": "runtime.md",
-    "device_agent/android/README.md": "android.md",
+    "device_agent/runtime/README.md": "c-side.md",
+    "device_agent/android/README.md": "c-side.md",
     "device_agent/library/README.md": "embedding.md",
-    "device_agent/library/FORMAT.md": "reference/bundle-file.md",
+    "device_agent/library/FORMAT.md": "reference/formats.md",
 }
 """File of the repository -> the page that includes it."""
 
