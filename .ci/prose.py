@@ -77,7 +77,7 @@ PHRASES: tuple[tuple[str, str], ...] = (
     (r"\bthe house\b|\bof the house\b", "the project"),
     (r"\bknows? (?:no|neither|nothing)\b", "does not know, does not use"),
     (
-        r"\b(?<!there )(?<!There )is no (?!longer|more\b|other|such)(?=[a-z]+[ .,;:])(?<!here is no )",
+        r"(?<![Tt]here )\bis no (?!longer|more\b|other|such)(?=[a-z]+[ .,;:])",
         "is not a",
     ),
     (r"\bgo(?:es)? (?:before|its way|their way)\b", "takes precedence, proceeds"),
