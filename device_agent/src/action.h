@@ -17,7 +17,7 @@ struct np_session {
   const char *library;          /* NNAPI's, NULL for its own name */
   int simulated;                /* that library simulates a phone */
   int work_fd;                  /* folder of kept tensors */
-  const struct np_sysfs *sysfs; /* of this device; says nothing about a simulated one */
+  struct np_sysfs *sysfs;       /* of this device; says nothing about a simulated one */
 };
 
 /* An action's process that is over. */

@@ -194,9 +194,9 @@ static enum np_status start(struct group *group, struct member *member) {
   struct np_message cause;
   np_message_set(&cause, "no memory for %u samples of each of %u segments", action->max_runs,
                  action->n_segments);
-  member->cpu_mask = action->cpu_mask != 0
-                         ? action->cpu_mask
-                         : np_sysfs_big_cores(group->session->sysfs, action->threads);
+  member->cpu_mask = action->cpu_mask != 0 ? action->cpu_mask
+                                           : np_sysfs_big_cores(group->session->sysfs,
+                                                                np_affinity(), action->threads);
   member->memory_kb = memory_bound(action);
   member->rounds = calloc(np_all_rounds(action), sizeof *member->rounds);
   read_device(member, &member->before);

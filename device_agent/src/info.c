@@ -76,7 +76,7 @@ static enum np_status answer(struct facts *facts, struct np_answers *answers) {
       .api_level = level,
       .n_cpus = facts->sysfs.n_cpus,
       .cpu_max_khz = facts->sysfs.max_khz,
-      .big_cores = np_sysfs_big_cores(&facts->sysfs, 1),
+      .big_cores = np_sysfs_big_cores(&facts->sysfs, UINT64_MAX, 1),
       .n_kernels = sizeof cpu_kernels / sizeof *cpu_kernels,
       .kernels = cpu_kernels,
       .memory_kb = np_memory_kb(),

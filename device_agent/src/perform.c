@@ -130,8 +130,8 @@ static enum np_status keep_to_cpus(struct performance *self) {
   uint64_t mask = wanted;
   self->cpus = np_affinity();
   if (wanted == 0) { /* the big ones among those that we may use */
-    mask = np_sysfs_big_cores(self->session->sysfs, self->action->threads) & np_affinity();
-    mask = mask == 0 || mask == np_affinity() ? NP_ALL_CPUS : mask;
+    mask = np_sysfs_big_cores(self->session->sysfs, self->cpus, self->action->threads);
+    mask = mask == 0 || mask == self->cpus ? NP_ALL_CPUS : mask;
   }
   const int cause = mask == NP_ALL_CPUS ? 0 : np_set_affinity(mask);
   self->record->cpu_mask = np_affinity();

@@ -16,6 +16,7 @@
 #define MASK_CPUS 64u /* as many as a mask has bits */
 #define MAX_TRIPS 16u
 #define MAX_MC 200000
+#define WHOLE_DEGREES 200 /* below that a temperature is not in thousandths */
 #define ROOM 64u
 
 /* A file's beginning, without the end of its line. Empty where it cannot be read. */
@@ -67,11 +68,19 @@ static void read_cpus(struct np_sysfs *sysfs) {
       break;
     }
     sysfs->max_khz[sysfs->n_cpus] = cpufreq(sysfs, sysfs->n_cpus, "cpuinfo_max_freq");
+    sysfs->allowed_khz[sysfs->n_cpus] = -1;
   }
   if (sysfs->n_cpus == 0) {
     sysfs->n_cpus = 1;
-    sysfs->max_khz[0] = -1;
+    sysfs->max_khz[0] = sysfs->allowed_khz[0] = -1;
   }
+}
+
+/* A temperature in thousandths of a degree, -1 where it is none. */
+static int64_t temperature_of(const char *text) {
+  int64_t mc = number_of(text);
+  mc = mc < WHOLE_DEGREES ? mc * 1000 : mc;
+  return mc > 0 && mc < MAX_MC ? mc : -1;
 }
 
 /* The lowest of a zone's trip points that slow the system down. */
@@ -88,8 +97,8 @@ static int64_t passive_trip(const struct np_sysfs *sysfs, uint32_t zone) {
     }
     (void)read_text(sysfs, text,
                     "class/thermal/thermal_zone%" PRIu32 "/trip_point_%" PRIu32 "_temp", zone, i);
-    const int64_t mc = number_of(text);
-    if (mc > 0 && mc < MAX_MC && (lowest < 0 || mc < lowest)) {
+    const int64_t mc = temperature_of(text);
+    if (mc > 0 && (lowest < 0 || mc < lowest)) {
       lowest = mc;
     }
   }
@@ -139,7 +148,7 @@ static void read_thermal(struct np_sysfs *sysfs) {
           (struct np_thermal_zone){.number = number, .passive_mc = passive_trip(sysfs, number)};
     } else if (numbered(entry->d_name, "cooling_device", &number) &&
                sysfs->n_coolers < NP_SYSFS_COOLERS && is_of_interest(sysfs, number)) {
-      sysfs->coolers[sysfs->n_coolers++] = number;
+      sysfs->coolers[sysfs->n_coolers++] = (struct np_cooler){.number = number, .least = -1};
     }
   }
   (void)closedir(folder);
@@ -155,33 +164,102 @@ void np_sysfs_open(const char *root, struct np_sysfs *sysfs) {
   read_thermal(sysfs);
 }
 
-static uint64_t all_cpus(const struct np_sysfs *sysfs) {
-  return sysfs->n_cpus >= MASK_CPUS ? UINT64_MAX : (UINT64_C(1) << sysfs->n_cpus) - 1;
-}
-
-uint64_t np_sysfs_big_cores(const struct np_sysfs *sysfs, uint32_t threads) {
-  uint64_t mask = 0;
-  uint32_t n = 0;
-  int64_t below = INT64_MAX;
-  while (n < threads || n == 0) {
-    int64_t highest = 0;
-    for (uint32_t i = 0; i < sysfs->n_cpus && i < MASK_CPUS; i++) {
-      if (sysfs->max_khz[i] < below && sysfs->max_khz[i] > highest) {
-        highest = sysfs->max_khz[i];
+/* Adds the CPUs of a list such as "0-3,6" to *mask; 0 where it is none. */
+static int read_list(const char *text, uint64_t *mask) {
+  while (*text) {
+    char *end = NULL;
+    const unsigned long first = strtoul(text, &end, 10);
+    unsigned long last = first;
+    if (end == text) {
+      return 0;
+    }
+    if (*end == '-') {
+      text = end + 1;
+      last = strtoul(text, &end, 10);
+      if (end == text) {
+        return 0;
       }
     }
-    if (highest == 0) {
-      break;
+    for (unsigned long cpu = first; cpu <= last && cpu < MASK_CPUS; cpu++) {
+      *mask |= UINT64_C(1) << cpu;
     }
-    for (uint32_t i = 0; i < sysfs->n_cpus && i < MASK_CPUS; i++) {
-      if (sysfs->max_khz[i] == highest) {
+    text = *end == ',' ? end + 1 : end;
+    if (*end && *end != ',') {
+      return 0;
+    }
+  }
+  return 1;
+}
+
+/* The CPUs that are not offline, as far as the system tells. */
+static uint64_t online_cpus(const struct np_sysfs *sysfs) {
+  char text[ROOM];
+  uint64_t mask = 0;
+  if (!read_text(sysfs, text, "devices/system/cpu/online") || !read_list(text, &mask) ||
+      mask == 0) {
+    mask = UINT64_MAX;
+  }
+  for (uint32_t i = 0; i < sysfs->n_cpus && i < MASK_CPUS; i++) {
+    if (read_text(sysfs, text, "devices/system/cpu/cpu%" PRIu32 "/online", i) &&
+        number_of(text) == 0) {
+      mask &= ~(UINT64_C(1) << i);
+    }
+  }
+  return sysfs->n_cpus >= MASK_CPUS ? mask : mask & ((UINT64_C(1) << sysfs->n_cpus) - 1);
+}
+
+/* How fast a CPU is; -1 where it does not tell. */
+struct rank {
+  int64_t capacity;
+  int64_t khz;
+};
+
+static int is_above(struct rank a, struct rank b) {
+  return a.capacity != b.capacity ? a.capacity > b.capacity : a.khz > b.khz;
+}
+
+static void rank_cpus(const struct np_sysfs *sysfs, uint64_t cpus, struct rank ranks[MASK_CPUS]) {
+  int all_tell = 1;
+  for (uint32_t i = 0; i < MASK_CPUS; i++) {
+    ranks[i] = (struct rank){-1, -1};
+    if ((cpus >> i & 1) == 0) {
+      continue;
+    }
+    char text[ROOM];
+    (void)read_text(sysfs, text, "devices/system/cpu/cpu%" PRIu32 "/cpu_capacity", i);
+    ranks[i].capacity = number_of(text);
+    all_tell &= ranks[i].capacity > 0;
+    /* One that was offline when the others were looked at tells only now. */
+    ranks[i].khz =
+        sysfs->max_khz[i] > 0 ? sysfs->max_khz[i] : cpufreq(sysfs, i, "cpuinfo_max_freq");
+  }
+  for (uint32_t i = 0; i < MASK_CPUS && !all_tell; i++) {
+    ranks[i].capacity = -1;
+  }
+}
+
+uint64_t np_sysfs_big_cores(const struct np_sysfs *sysfs, uint64_t among, uint32_t threads) {
+  uint64_t left = online_cpus(sysfs) & (among != 0 ? among : UINT64_MAX);
+  struct rank ranks[MASK_CPUS];
+  rank_cpus(sysfs, left, ranks);
+  uint64_t mask = 0;
+  uint32_t n = 0;
+  while (left != 0 && (n < threads || n == 0)) {
+    struct rank best = {-1, -1};
+    for (uint32_t i = 0; i < MASK_CPUS; i++) {
+      if ((left >> i & 1) != 0 && is_above(ranks[i], best)) {
+        best = ranks[i];
+      }
+    }
+    for (uint32_t i = 0; i < MASK_CPUS; i++) {
+      if ((left >> i & 1) != 0 && !is_above(best, ranks[i])) {
         mask |= UINT64_C(1) << i;
         n++;
       }
     }
-    below = highest;
+    left &= ~mask;
   }
-  return mask != 0 ? mask : all_cpus(sysfs);
+  return mask;
 }
 
 /* Notes one thing that may hold the system back; value < 0 where it could not be read. */
@@ -197,7 +275,12 @@ static void note(struct np_readings *readings, int64_t value, int holds) {
   }
 }
 
-void np_sysfs_read(const struct np_sysfs *sysfs, uint64_t cpu_mask, struct np_readings *readings) {
+int64_t np_sysfs_khz(const struct np_sysfs *sysfs, uint32_t cpu, int64_t *most) {
+  *most = cpufreq(sysfs, cpu, "scaling_max_freq");
+  return cpufreq(sysfs, cpu, "scaling_cur_freq");
+}
+
+void np_sysfs_read(struct np_sysfs *sysfs, uint64_t cpu_mask, struct np_readings *readings) {
   *readings = (struct np_readings){.cpu_khz = -1, .thermal_mc = -1, .throttled = -1};
   for (uint32_t i = 0; i < sysfs->n_cpus && i < MASK_CPUS; i++) {
     if ((cpu_mask >> i & 1) == 0) {
@@ -207,17 +290,18 @@ void np_sysfs_read(const struct np_sysfs *sysfs, uint64_t cpu_mask, struct np_re
     if (khz > readings->cpu_khz) {
       readings->cpu_khz = khz;
     }
-    if (sysfs->max_khz[i] > 0) {
-      const int64_t allowed = cpufreq(sysfs, i, "scaling_max_freq");
-      note(readings, allowed, allowed < sysfs->max_khz[i]);
+    const int64_t allowed = cpufreq(sysfs, i, "scaling_max_freq");
+    note(readings, allowed, allowed < sysfs->allowed_khz[i] / 100 * 97); /* steps are larger */
+    if (allowed > sysfs->allowed_khz[i]) {
+      sysfs->allowed_khz[i] = allowed;
     }
   }
   for (uint32_t i = 0; i < sysfs->n_zones; i++) {
     char text[ROOM];
     (void)read_text(sysfs, text, "class/thermal/thermal_zone%" PRIu32 "/temp",
                     sysfs->zones[i].number);
-    const int64_t mc = number_of(text);
-    if (mc <= 0 || mc >= MAX_MC) {
+    const int64_t mc = temperature_of(text);
+    if (mc < 0) {
       continue;
     }
     if (mc > readings->thermal_mc) {
@@ -229,9 +313,13 @@ void np_sysfs_read(const struct np_sysfs *sysfs, uint64_t cpu_mask, struct np_re
   }
   for (uint32_t i = 0; i < sysfs->n_coolers; i++) {
     char text[ROOM];
+    struct np_cooler *cooler = &sysfs->coolers[i];
     (void)read_text(sysfs, text, "class/thermal/cooling_device%" PRIu32 "/cur_state",
-                    sysfs->coolers[i]);
+                    cooler->number);
     const int64_t state = number_of(text);
-    note(readings, state, state > 0);
+    note(readings, state, cooler->least >= 0 && state > cooler->least);
+    if (state >= 0 && (cooler->least < 0 || state < cooler->least)) {
+      cooler->least = state;
+    }
   }
 }

@@ -13,15 +13,23 @@ struct np_thermal_zone {
   int64_t passive_mc; /* the lowest temperature from which the system slows down, -1: none */
 };
 
-/* What does not change, read once: reading all of it takes long on a phone. */
+/* A cooling device of CPUs, GPUs or NPUs. */
+struct np_cooler {
+  uint32_t number;
+  int64_t least; /* state seen so far, -1: none */
+};
+
+/* What does not change is read once, for reading all of it takes long on a phone; and what was seen
+ * of what does, against which later readings are judged. */
 struct np_sysfs {
   char root[256];
-  uint32_t n_cpus;                /* at least 1 */
-  int64_t max_khz[NP_SYSFS_CPUS]; /* highest frequency of each, -1 where it cannot be read */
+  uint32_t n_cpus;                    /* at least 1 */
+  int64_t max_khz[NP_SYSFS_CPUS];     /* highest frequency of each, -1 where it cannot be read */
+  int64_t allowed_khz[NP_SYSFS_CPUS]; /* highest scaling_max_freq seen of each, -1: none */
   uint32_t n_zones;
   struct np_thermal_zone zones[NP_SYSFS_ZONES];
-  uint32_t n_coolers; /* cooling devices of CPUs, GPUs and NPUs */
-  uint32_t coolers[NP_SYSFS_COOLERS];
+  uint32_t n_coolers;
+  struct np_cooler coolers[NP_SYSFS_COOLERS];
 };
 
 /* What changes. */
@@ -35,12 +43,20 @@ struct np_readings {
  * fit or is not there is a system that tells nothing. */
 void np_sysfs_open(const char *root, struct np_sysfs *sysfs);
 
-/* The CPUs of the highest frequency, and of the next ones as long as they are fewer than `threads`;
- * every CPU (of the first 64) where frequencies cannot be read. */
-uint64_t np_sysfs_big_cores(const struct np_sysfs *sysfs, uint32_t threads);
+/* The current frequency of a CPU, and in *most the highest that it may have now; -1 unknown. */
+int64_t np_sysfs_khz(const struct np_sysfs *sysfs, uint32_t cpu, int64_t *most);
 
-/* Reads clocks of the CPUs of a mask, temperatures, and whether either is held down. Zones that are
- * off report nonsense: what is not within (0, 200) degrees is left out. */
-void np_sysfs_read(const struct np_sysfs *sysfs, uint64_t cpu_mask, struct np_readings *readings);
+/* The big ones among the CPUs of a mask (0: any) that are online now: those of the highest
+ * capacity, of these those of the highest frequency, and then the next ones as long as they are
+ * fewer than `threads`. Capacities count where each of them tells its own; all CPUs (of the first
+ * 64) where none tells anything. */
+uint64_t np_sysfs_big_cores(const struct np_sysfs *sysfs, uint64_t among, uint32_t threads);
+
+/* Reads clocks of the CPUs of a mask, temperatures, and whether the device is slower than it was
+ * seen to be: a CPU's scaling_max_freq is below the highest seen, a cooling device works harder
+ * than it was seen to, or a zone is at a trip point. A clock that was never higher is no sign:
+ * vendors and battery savers cap it. Zones that are off report nonsense: what is not within (0,
+ * 200) degrees is left out; old kernels tell whole degrees, so values below 200 are. */
+void np_sysfs_read(struct np_sysfs *sysfs, uint64_t cpu_mask, struct np_readings *readings);
 
 #endif

@@ -70,6 +70,16 @@ static struct np_readings read_all(const char *root, uint64_t mask) {
   return readings;
 }
 
+static uint64_t big_cores(const struct np_sysfs *sysfs, uint32_t threads) {
+  return np_sysfs_big_cores(sysfs, UINT64_MAX, threads);
+}
+
+static int throttled(struct np_sysfs *sysfs, uint64_t mask) {
+  struct np_readings readings;
+  np_sysfs_read(sysfs, mask, &readings);
+  return readings.throttled;
+}
+
 static void check_phone(const char *root) {
   put_phone(root);
   struct np_sysfs *sysfs = calloc(1, sizeof *sysfs);
@@ -78,26 +88,105 @@ static void check_phone(const char *root) {
   }
   np_sysfs_open(root, sysfs);
   CHECK(sysfs->n_cpus == 8 && sysfs->max_khz[0] == 1785600 && sysfs->max_khz[7] == 2841600);
-  CHECK(np_sysfs_big_cores(sysfs, 1) == 0x80 && np_sysfs_big_cores(sysfs, 0) == 0x80);
-  CHECK(np_sysfs_big_cores(sysfs, 2) == 0xf0 && np_sysfs_big_cores(sysfs, 4) == 0xf0);
-  CHECK(np_sysfs_big_cores(sysfs, 5) == 0xff && np_sysfs_big_cores(sysfs, 99) == 0xff);
-  free(sysfs);
+  CHECK(big_cores(sysfs, 1) == 0x80 && big_cores(sysfs, 0) == 0x80);
+  CHECK(big_cores(sysfs, 2) == 0xf0 && big_cores(sysfs, 4) == 0xf0);
+  CHECK(big_cores(sysfs, 5) == 0xff && big_cores(sysfs, 99) == 0xff);
+  CHECK(np_sysfs_big_cores(sysfs, 0x3f, 1) == 0x30 && np_sysfs_big_cores(sysfs, 0, 1) == 0x80);
 
   struct np_readings readings = read_all(root, 0x80);
   CHECK(readings.cpu_khz == 1000000 && readings.thermal_mc == 45000 && readings.throttled == 0);
   CHECK(read_all(root, 0x0f).cpu_khz == 300000);
   CHECK(read_all(root, UINT64_MAX).cpu_khz == 1000000);
 
-  /* Each of what holds a phone down, alone. */
+  /* Each of what holds a phone down, alone: slower than it was seen to be. */
+  CHECK(throttled(sysfs, 0x80) == 0);
   put(root, "2000000\n", "devices/system/cpu/cpu7/cpufreq/scaling_max_freq");
-  CHECK(read_all(root, 0x80).throttled == 1 && read_all(root, 0x0f).throttled == 0);
+  CHECK(throttled(sysfs, 0x80) == 1 && throttled(sysfs, 0x0f) == 0);
   put(root, "2841600\n", "devices/system/cpu/cpu7/cpufreq/scaling_max_freq");
+  CHECK(throttled(sysfs, 0x80) == 0);
   put(root, "95000\n", "class/thermal/thermal_zone0/temp");
-  CHECK(read_all(root, 0x80).throttled == 1);
+  CHECK(throttled(sysfs, 0x80) == 1);
   put(root, "94999\n", "class/thermal/thermal_zone0/temp");
-  CHECK(read_all(root, 0x80).throttled == 0);
+  CHECK(throttled(sysfs, 0x80) == 0);
   put(root, "2\n", "class/thermal/cooling_device2/cur_state");
+  CHECK(throttled(sysfs, 0x80) == 1);
+  free(sysfs);
+}
+
+/* A vendor that caps its clocks and a cooling device that never rests hold nothing down; a cap that
+ * is lifted and comes back does. */
+static void check_caps(const char *root) {
+  put_phone(root);
+  put(root, "2000000\n", "devices/system/cpu/cpu7/cpufreq/scaling_max_freq");
+  put(root, "2\n", "class/thermal/cooling_device0/cur_state");
+  struct np_sysfs *sysfs = calloc(1, sizeof *sysfs);
+  if (!CHECK(sysfs != NULL)) {
+    return;
+  }
+  np_sysfs_open(root, sysfs);
+  CHECK(throttled(sysfs, 0x80) == 0 && throttled(sysfs, 0x80) == 0);
+  put(root, "2841600\n", "devices/system/cpu/cpu7/cpufreq/scaling_max_freq");
+  put(root, "1\n", "class/thermal/cooling_device0/cur_state");
+  CHECK(throttled(sysfs, 0x80) == 0);
+  put(root, "2000000\n", "devices/system/cpu/cpu7/cpufreq/scaling_max_freq");
+  CHECK(throttled(sysfs, 0x80) == 1 && throttled(sysfs, 0x40) == 0);
+  put(root, "2841600\n", "devices/system/cpu/cpu7/cpufreq/scaling_max_freq");
+  put(root, "2\n", "class/thermal/cooling_device0/cur_state");
+  CHECK(throttled(sysfs, 0x80) == 1);
+  free(sysfs);
+}
+
+/* Unisoc's T610: one clock, two capacities. */
+static void check_capacities(const char *root) {
+  struct np_sysfs *sysfs = calloc(1, sizeof *sysfs);
+  if (!CHECK(sysfs != NULL)) {
+    return;
+  }
+  for (int cpu = 0; cpu < 8; cpu++) {
+    put_cpu(root, cpu, "1820000\n", "1820000\n", "1820000\n");
+    put(root, cpu < 6 ? "420\n" : "1024\n", "devices/system/cpu/cpu%d/cpu_capacity", cpu);
+  }
+  np_sysfs_open(root, sysfs);
+  CHECK(big_cores(sysfs, 1) == 0xc0 && big_cores(sysfs, 2) == 0xc0 && big_cores(sysfs, 3) == 0xff);
+  /* A capacity counts before a clock; of equal ones the clock does. */
+  put(root, "2400000\n", "devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq");
+  put(root, "1900000\n", "devices/system/cpu/cpu7/cpufreq/cpuinfo_max_freq");
+  np_sysfs_open(root, sysfs);
+  CHECK(big_cores(sysfs, 1) == 0x80 && big_cores(sysfs, 2) == 0xc0);
+  /* Where one does not tell, no capacity counts. */
+  put(root, "\n", "devices/system/cpu/cpu3/cpu_capacity");
+  CHECK(big_cores(sysfs, 1) == 0x01);
+  free(sysfs);
+}
+
+/* Cores that come and go, by either file. */
+static void check_offline(const char *root) {
+  put_phone(root);
+  struct np_sysfs *sysfs = calloc(1, sizeof *sysfs);
+  if (!CHECK(sysfs != NULL)) {
+    return;
+  }
+  np_sysfs_open(root, sysfs);
+  put(root, "0\n", "devices/system/cpu/cpu7/online");
+  CHECK(big_cores(sysfs, 1) == 0x70 && big_cores(sysfs, 4) == 0x7f);
+  put(root, "1\n", "devices/system/cpu/cpu7/online");
+  CHECK(big_cores(sysfs, 1) == 0x80);
+  put(root, "0-3,5\n", "devices/system/cpu/online");
+  CHECK(big_cores(sysfs, 1) == 0x20 && big_cores(sysfs, 2) == 0x2f);
+  put(root, "nonsense\n", "devices/system/cpu/online");
+  CHECK(big_cores(sysfs, 1) == 0x80);
+  free(sysfs);
+}
+
+/* Whole degrees, of a zone and of its trip point. */
+static void check_degrees(const char *root) {
+  put_phone(root);
+  put(root, "45\n", "class/thermal/thermal_zone0/temp");
+  CHECK(read_all(root, 0x80).thermal_mc == 45000 && read_all(root, 0x80).throttled == 0);
+  put(root, "96\n", "class/thermal/thermal_zone0/temp");
   CHECK(read_all(root, 0x80).throttled == 1);
+  put(root, "97\n", "class/thermal/thermal_zone0/trip_point_1_temp");
+  CHECK(read_all(root, 0x80).throttled == 0);
 }
 
 /* A host that tells little: cores without clocks, no zones; and one that tells nothing. */
@@ -110,9 +199,9 @@ static void check_poor(const char *root) {
   }
   np_sysfs_open(root, sysfs);
   CHECK(sysfs->n_cpus == 2 && sysfs->max_khz[1] == -1);
-  CHECK(np_sysfs_big_cores(sysfs, 1) == 3);
+  CHECK(big_cores(sysfs, 1) == 3);
   np_sysfs_open("/nowhere/at/all", sysfs);
-  CHECK(sysfs->n_cpus == 1 && np_sysfs_big_cores(sysfs, 1) == 1);
+  CHECK(sysfs->n_cpus == 1 && big_cores(sysfs, 1) == 1);
   struct np_readings readings = read_all(root, UINT64_MAX);
   CHECK(readings.cpu_khz == -1 && readings.thermal_mc == -1 && readings.throttled == -1);
 
@@ -143,6 +232,10 @@ static void with_tree(void (*check)(const char *root)) {
 
 int main(void) {
   with_tree(check_phone);
+  with_tree(check_caps);
+  with_tree(check_capacities);
+  with_tree(check_offline);
+  with_tree(check_degrees);
   with_tree(check_poor);
   return np_test_exit();
 }
