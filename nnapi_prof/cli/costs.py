@@ -1,18 +1,30 @@
-"""``nnapi-prof costs``: Look into the cost table: list, show, diff, export, import, merge,
-prune."""
+"""``nnapi-prof costs``: Look into the cost table: list, show, diff, merge, prune."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from nnapi_prof.cli import options as opt
 from nnapi_prof.cli.command import HELP, Group, define
 from nnapi_prof.cli.costs_filters import filter_options, selection_of
-from nnapi_prof.cli.costs_rows import export_command, import_command, merge_command, prune
-from nnapi_prof.cli.output import as_json, is_wide, ms, plain, print_document, say, stdout, unit_of
+from nnapi_prof.cli.costs_rows import merge_command, prune
+from nnapi_prof.cli.output import (
+    as_json,
+    is_wide,
+    ms,
+    plain,
+    print_document,
+    say,
+    stdout,
+    unit_of,
+    writing,
+)
 from nnapi_prof.costs import existing
+from nnapi_prof.reports.words import count
 
 if TYPE_CHECKING:
     from nnapi_prof.costs.diff import Comparison, Difference
@@ -33,7 +45,7 @@ def command() -> None:
     """Look into the cost table; compare, carry and tidy what is in it."""
 
 
-for each in (prune, export_command, import_command, merge_command):
+for each in (prune, merge_command):
     command.add_command(each)
 
 
@@ -75,6 +87,7 @@ def list_(costs: str | None) -> None:
     examples=[
         "nnapi-prof costs show --op 'conv2d*' --sort median",
         "nnapi-prof costs show --model model.pt --json > rows.json",
+        "nnapi-prof costs show --device 'Pixel 6' --format parquet -o costs.parquet",
     ],
 )
 @opt.costs
@@ -91,12 +104,43 @@ def list_(costs: str | None) -> None:
     type=click.IntRange(min=0),
     help=f"Rows to show at most, 0 for all. Default: {_ROWS_SHOWN}, with --json all.",
 )
-def show(costs: str | None, sort: str, limit: int | None, **filters: Any) -> None:
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "csv", "parquet"]),
+    default="table",
+    show_default=True,
+    help="As csv or parquet: every row that fits, older ones too, in order of arrival, with raw"
+    " samples.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Where --format csv or parquet is written. Default: standard output.",
+)
+def show(
+    costs: str | None,
+    sort: str,
+    limit: int | None,
+    form: Literal["table", "csv", "parquet"],
+    output: Path | None,
+    **filters: Any,
+) -> None:
     """Show measurements: of each region, target and conditions the newest that fits."""
     from nnapi_prof.costs.store import CostStore
+    from nnapi_prof.errors import UsageError
 
+    if form == "table" and output is not None:
+        raise UsageError("--output is for --format csv or parquet: add that")
+    if form != "table" and (limit is not None or as_json()):
+        raise UsageError(f"--format {form} has every row: leave --limit and --json out")
     with CostStore(existing(costs)) as store:
         selection, devices = selection_of(store, **filters)
+        if form != "table":
+            _export(store, selection.with_(newest=False), output, form)
+            return
         most = limit if limit is not None else 0 if as_json() else _ROWS_SHOWN
         large = selection.fingerprints is None and store.most_rows() > _MANY_ROWS
         if most and large and sort == "time":
@@ -116,6 +160,23 @@ def show(costs: str | None, sort: str, limit: int | None, **filters: Any) -> Non
         say(f"note: the first {len(rows)} rows of many: --device or another filter limits them")
     elif len(rows) < n_all:
         say(f"note: {len(rows)} of {n_all} rows: --limit 0 shows all")
+
+
+def _export(
+    store: CostStore, selection: Selection, output: Path | None, form: Literal["csv", "parquet"]
+) -> None:
+    from nnapi_prof.costs.store.files import encode, frame
+    from nnapi_prof.errors import UsageError
+
+    if output is None and form == "parquet" and sys.stdout.isatty():
+        raise UsageError("a terminal cannot show parquet: name a file with --output")
+    table = frame(store, selection)
+    if output is None:
+        sys.stdout.buffer.write(encode(table, form))
+        return
+    with writing(output):
+        output.write_bytes(encode(table, form))
+    say(f"{output}: {count(len(table), 'row')}")
 
 
 def _sorted(rows: list[Measurement], sort: str) -> list[Measurement]:
@@ -144,7 +205,8 @@ def _show_table(rows: list[Measurement], names: dict[str, str], several: bool) -
     usual = not any(m.conditions.options for m in rows)
     wide = is_wide(console)
     words = ["label", *(["kind"] if wide else []), "target", *([] if usual else ["conditions"])]
-    times = [f"median ({_unit(rows)})", "spread", *(["runs"] if wide else [])]
+    times = [f"median ({_unit(rows)})", *(["p95"] if wide else []), "spread"]
+    times += ["runs"] if wide else []
     last = ["status", *(["measured"] if wide else []), *(["device"] if several else [])]
     table = plain(words, times, *last)
     for m in rows:
@@ -154,7 +216,8 @@ def _show_table(rows: list[Measurement], names: dict[str, str], several: bool) -
         if summary is None:
             cells += ["–"] * len(times)
         else:
-            cells += [ms(summary.median_ns), f"{summary.relative_spread:.1%}"]
+            cells += [ms(summary.median_ns), *([ms(summary.p95_ns)] if wide else [])]
+            cells.append(f"{summary.relative_spread:.1%}")
             cells += [str(summary.n)] if wide else []
         cells.append("; ".join(_status(m)))
         cells += [_short(m.measured_at)] if wide else []

@@ -1,9 +1,8 @@
-"""``nnapi-prof costs export``, ``import``, ``merge`` and ``prune``: rows that come and go."""
+"""``nnapi-prof costs merge`` and ``prune``: rows that come and go."""
 
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -69,64 +68,6 @@ def _pruned_words(pruned: Pruned) -> str:
         one = len(pruned.forgotten) == 1
         words += f"; {count(len(pruned.forgotten), 'device')} {'has' if one else 'have'} none left"
     return words
-
-
-@define(
-    "export",
-    examples=[
-        "nnapi-prof costs export costs.parquet",
-        "nnapi-prof costs export --device 'Pixel 6' --since 2026-01-31 costs.csv",
-    ],
-)
-@opt.costs
-@filter_options
-@click.argument("file", type=click.Path(path_type=Path))
-def export_command(costs: str | None, file: Path, **filters: Any) -> None:
-    """Write measurements to FILE, a .csv or .parquet: every one, or those that fit.
-
-    With raw samples, so that `nnapi-prof costs import` elsewhere has them as they were.
-    """
-    from nnapi_prof.costs.store import CostStore
-    from nnapi_prof.costs.store.files import export
-
-    with CostStore(existing(costs)) as store:
-        selection, _ = selection_of(store, **filters)
-        n = export(store, file, selection.with_(newest=False))
-    if as_json():
-        from nnapi_prof.documents.costs import of_export
-
-        print_document(of_export(store.location, str(file), n))
-    else:
-        click.echo(f"{file}: {count(n, 'row')}")
-
-
-@define("import", examples=["nnapi-prof costs import colleague.csv"])
-@opt.costs
-@click.argument(
-    "files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path)
-)
-def import_command(costs: str | None, files: tuple[Path, ...]) -> None:
-    """Add the measurements of .csv or .parquet files that `nnapi-prof costs export` wrote.
-
-    What the table has already is left as it is. A file is taken whole or not at all.
-    """
-    import dataclasses
-
-    from nnapi_prof.costs.store import CostStore
-    from nnapi_prof.costs.store.files import import_
-
-    done = []
-    with CostStore(costs) as store:
-        for file in files:
-            counts = import_(store, file)
-            done.append({"file": str(file), **dataclasses.asdict(counts)})
-            if not as_json():
-                of = f"of {count(counts.rows, 'row')} of {count(counts.devices, 'device')}"
-                click.echo(f"{file}: {counts.added} new {of}")
-    if as_json():
-        from nnapi_prof.documents.costs import of_import
-
-        print_document(of_import(store.location, done))
 
 
 @define(

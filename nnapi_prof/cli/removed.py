@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 REMOVED: Mapping[str, str] = {
+    "costs export": "`nnapi-prof costs show --format csv|parquet -o FILE` writes the rows, and the"
+    " SQLite file is the table to pass on",
+    "costs import": "pass the SQLite file on, and `nnapi-prof costs merge` adds it to a table",
     "partition --solver": "the search proves its plan, or says how far it may be off; `--seconds`"
     " gives it more time",
 }

@@ -229,7 +229,11 @@ def _version_finding(where: str, version: int | str | None, state: str) -> Findi
             "python -m pip install --upgrade nnapi-prof",
         )
     if version < SCHEMA_VERSION:
-        state += f"; brought from schema {version} to {SCHEMA_VERSION} when first used"
+        return COSTS(_CHECK).problem(
+            f"{where} was written before the first release: schema {version}, this nnapi-prof reads"
+            f" {SCHEMA_VERSION}",
+            _OTHER,
+        )
     return COSTS(_CHECK).ok(f"{where}: {state}")
 
 

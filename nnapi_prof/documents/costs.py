@@ -65,9 +65,10 @@ _MEASUREMENT = s.obj(
     clock=s.TEXT,
     median_ns=s.described(
         s.NUMBER_OR_NULL,
-        "like spread_ns, minimum_ns and n_samples without rounds that were throttled, where there"
-        " are others",
+        "like p95_ns, spread_ns, minimum_ns and n_samples without rounds that were throttled, where"
+        " there are others",
     ),
+    p95_ns=s.described(s.NUMBER_OR_NULL, "what 95 % of these keep to"),
     spread_ns=s.NUMBER_OR_NULL,
     minimum_ns=s.NUMBER_OR_NULL,
     n_samples=s.COUNT,
@@ -113,6 +114,7 @@ def _measurement(m: Measurement, name: str) -> Document:
         m,
         device=name,
         median_ns=summary and summary.median_ns,
+        p95_ns=summary and summary.p95_ns,
         spread_ns=summary and summary.spread_ns,
         minimum_ns=summary and summary.minimum_ns,
         n_samples=summary.n if summary else 0,
@@ -184,36 +186,6 @@ def of_difference(schema: Schema, each: Difference) -> Document:
         second_status=two.status,
         simulated=one.simulated or two.simulated,
     )
-
-
-@document(
-    "costs-export",
-    1,
-    "A cost table was written to a file",
-    costs=_COSTS,
-    file=s.TEXT,
-    rows=s.COUNT,
-)
-def of_export(costs: str, file: str, rows: int) -> Document:
-    return {"costs": costs, "file": file, "rows": rows}
-
-
-@document(
-    "costs-import",
-    1,
-    "Files were added to a cost table",
-    costs=_COSTS,
-    files=s.array(
-        s.obj(
-            file=s.TEXT,
-            rows=s.COUNT,
-            added=s.described(s.COUNT, "rows that the table had not"),
-            devices=s.COUNT,
-        )
-    ),
-)
-def of_import(costs: str, files: Sequence[Document]) -> Document:
-    return {"costs": costs, "files": list(files)}
 
 
 @document(

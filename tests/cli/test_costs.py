@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
+import pandas
 import pytest
 
 from nnapi_prof.cli.costs import command
@@ -154,20 +156,15 @@ def test_diff_of_two_devices(cli: Cli, costs: Path) -> None:
     assert "1 of 1 changed" in result.out and "4 only in the first, 0 in the second" in result.out
 
 
-def test_export_and_import(cli: Cli, costs: Path, tmp_path: Path) -> None:
-    out, all_, new = tmp_path / "slow.csv", tmp_path / "all.parquet", tmp_path / "new.sqlite"
-    result = cli("costs", "export", "--costs", costs, "--op", "*slow", out)
-    assert (result.code, result.out) == (0, f"{out}: 3 rows\n")
-    printed = document(cli, "export", "--costs", costs, all_)
-    assert (printed["file"], printed["rows"]) == (str(all_), 10)
-    result = cli("costs", "import", "--costs", new, out, all_)
-    assert result.code == 0
-    lines = [f"{out}: 3 new of 3 rows", f"{all_}: 7 new of 10 rows"]
-    assert result.out.splitlines() == [f"{line} of 2 devices" for line in lines]
-    again = document(cli, "import", "--costs", new, all_)
-    assert again["files"] == [{"file": str(all_), "rows": 10, "added": 0, "devices": 2}]
-    there, here = (document(cli, "list", "--costs", which) for which in (new, costs))
-    assert there["devices"] == here["devices"]
+def test_show_as_csv_and_parquet(cli: Cli, costs: Path, tmp_path: Path) -> None:
+    result = cli("costs", "show", "--costs", costs, "--op", "*slow", "--format", "csv")
+    assert result.code == 0 and result.err == ""
+    rows = pandas.read_csv(io.StringIO(result.out))
+    assert len(rows) == 3 and set(rows.label) == {"op_slow"}
+    file = tmp_path / "all.parquet"
+    result = cli("costs", "show", "--costs", costs, "--format", "parquet", "-o", file)
+    assert (result.code, result.out) == (0, "")
+    assert len(pandas.read_parquet(file)) == 10
 
 
 def test_merge(cli: Cli, costs: Path, tmp_path: Path) -> None:
@@ -222,9 +219,10 @@ WRONG = [
     (["diff", "2026-01-01", "2026-01-02"], "2026-01-01 of which device? Say DEVICE@2026-01-01 or"),
     (["diff", "One", "Two"], "no device of the cost table is called 'Two'"),
     (["diff", "One@tomorrow", "One"], "no device of the cost table is called 'One@tomorrow'"),
-    (["export", "costs.txt"], "the format of costs.txt is unclear: name it .csv or .parquet"),
-    (["import", "absent.csv"], "absent.csv does not exist: give a .csv or .parquet file"),
-    (["import"], "missing argument 'FILE...'"),
+    (["show", "-o", "rows.csv"], "--output is for --format csv or parquet"),
+    (["show", "--format", "csv", "--limit", "3"], "leave --limit and --json out"),
+    (["show", "--format", "xlsx"], "'xlsx' is not one of"),
+    (["merge"], "missing argument 'TABLE...'"),
     (["frobnicate"], "no such command 'frobnicate'"),
 ]
 
@@ -240,21 +238,11 @@ def test_what_cannot_be_asked(cli: Cli, costs: Path, arguments: list[str], words
 
 def test_a_table_that_is_not_there_is_not_made(cli: Cli, tmp_path: Path) -> None:
     absent = tmp_path / "typo.sqlite"
-    for arguments in (["list"], ["show"], ["diff", "a", "b"], ["export", tmp_path / "out.csv"]):
+    for arguments in (["list"], ["show"], ["diff", "a", "b"]):
         result = cli("costs", arguments[0], "--costs", absent, *arguments[1:])
         assert result.code == 2 and "typo.sqlite does not exist: `nnapi-prof prof" in result.error
-    assert not absent.exists() and not (tmp_path / "out.csv").exists()
+    assert not absent.exists()
     assert cli("costs", "list").code == 2  # nor in the user's folder
-
-
-def test_a_file_with_a_wrong_row_changes_nothing(cli: Cli, costs: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out.csv"
-    assert cli("costs", "export", "--costs", costs, out).code == 0
-    out.write_text(out.read_text().replace(",crashed,", ",broken,"))
-    result = cli("costs", "import", "--costs", tmp_path / "new.sqlite", out)
-    assert result.code == 1
-    assert "out.csv: row 9, column status: 'broken' is none of ok, refused" in result.error
-    assert document(cli, "list", "--costs", tmp_path / "new.sqlite")["devices"] == []
 
 
 def test_prune(cli: Cli, costs: Path) -> None:

@@ -94,9 +94,8 @@ def test_every_family_has_its_words() -> None:
 
 def test_a_cost_table_of_another_user(cli: Cli, profiled: Profiled, open_folder: Path) -> None:
     """One that may be read is read; it is not written to."""
-    table, export = open_folder / "costs.sqlite", open_folder / "export.csv"
-    assert cli("costs", "export", "--costs", profiled.costs, export).code == 0
-    assert cli("costs", "import", "--costs", table, export).code == 0
+    table = open_folder / "costs.sqlite"
+    assert cli("costs", "merge", "--costs", table, profiled.costs).code == 0
     with sqlite3.connect(table) as link:
         link.execute("pragma journal_mode = delete")
         link.execute("delete from measurements")
@@ -104,7 +103,7 @@ def test_a_cost_table_of_another_user(cli: Cli, profiled: Profiled, open_folder:
     table.chmod(0o444)
     with without_root():
         listed = cli("costs", "list", "--costs", table)
-        result = cli("costs", "import", "--costs", table, export)
+        result = cli("costs", "merge", "--costs", table, profiled.costs)
     assert listed.code == 0
     assert result.code == 1 and result.out == ""
     assert result.error == (
@@ -154,8 +153,8 @@ def test_ctrl_c(tiny: Path, as_json: bool) -> None:
             "cannot write {full}/x.nnprof: No space left on device: name another --output",
         ),
         (
-            ("costs", "export", "--costs", "{costs}", "{full}/x.csv"),
-            "cannot write {full}/x.csv: No space left on device: name another file",
+            ("costs", "show", "--costs", "{costs}", "--format", "csv", "-o", "{full}/x.csv"),
+            "cannot write {full}/x.csv: No space left on device: name another --output",
         ),
     ],
     ids=["report", "partition", "export"],

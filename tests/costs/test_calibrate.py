@@ -8,12 +8,26 @@ import pytest
 
 from nnapi_prof.costs.estimate.calibration import calibrate, refused_of, samples_of
 from nnapi_prof.costs.measurement import Kind, Measurement, Status, work_columns
-from nnapi_prof.costs.store.migrate import unit_work
 from nnapi_prof.errors import CostError
 from nnapi_prof.graph.plan import CPU, Preference, Target
+from nnapi_prof.graph.unit import Work
 
 NPU = Target.nnapi("npu", Preference.FAST_SINGLE_ANSWER)
 INVOCATION_NS = 400_000.0
+
+
+def work_of(label: str, in_bytes: int, out_bytes: int) -> Work:
+    """A convolution ``conv2d 3x3 8->32 14x14``, or one other operation of a row of elements."""
+    word, *sizes = label.split()
+    kind = {"conv2d": "CONV_2D", "sigmoid": "LOGISTIC"}.get(word, word.upper())
+    if word != "conv2d":
+        n = float(math.prod(int(s) for size in sizes for s in size.split("x")))
+        return Work(kind, "float32", n, in_bytes, out_bytes, 0, 1, 1, n, n)
+    kernel, image = (math.prod(map(int, size.split("x"))) for size in (sizes[0], sizes[2]))
+    c_in, c_out = map(int, sizes[1].split("->"))
+    weights, width = c_in * c_out * kernel, math.isqrt(image)
+    macs, n_bytes = image * weights, (in_bytes, out_bytes, 4 * weights)
+    return Work(kind, "float32", macs, *n_bytes, image, width, c_in, c_out, kernel)
 
 
 def measurement(
@@ -24,7 +38,7 @@ def measurement(
     known: bool = True,
 ) -> Measurement:
     """Units (label, bytes in, bytes out) run as one: MACs count, on the NPU a tenth of them."""
-    works = [unit_work(*unit) for unit in units]
+    works = [work_of(*unit) for unit in units]
     rate, start = (0.1, 0.0) if target == CPU else (0.01, INVOCATION_NS)
     ns = start + sum(5_000 + work.macs * rate for work in works)
     ran = status is Status.OK

@@ -22,9 +22,8 @@ from nnapi_prof.costs.contention import (
 )
 from nnapi_prof.costs.measurement import Kind, Measurement, Round
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.costs.store.migrate import unit_work
 from nnapi_prof.graph.plan import AUTO, CPU, HOST, Preference, Target
-from nnapi_prof.graph.unit import UnitGraph
+from nnapi_prof.graph.unit import UnitGraph, Work
 from tests.costs.graphs import chain_graph
 from tests.costs.test_store import measurement
 
@@ -34,7 +33,7 @@ FAST = Target.nnapi("gpu", Preference.FAST_SINGLE_ANSWER)
 
 def of_operations(*kinds: str) -> UnitGraph:
     graph = chain_graph([1, 1, 1])
-    works = [replace(unit_work("relu 1x8x8", 256, 256), kind=kind) for kind in kinds]
+    works = [Work(kind, "float32", 64, 256, 256, 0, 8, 8, 8, 8) for kind in kinds]
     units = [replace(unit, work=work) for unit, work in zip(graph.units, works, strict=True)]
     return replace(graph, units=tuple(units))
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,10 +13,10 @@ from nnapi_prof.costs import default_location
 from nnapi_prof.costs.conditions import Conditions, Mode, Precision
 from nnapi_prof.costs.measurement import Key, Kind, Measurement, Round, Status
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.costs.store.files import export
 from nnapi_prof.costs.store.files import frame as table_frame
+from nnapi_prof.costs.store.schema import SCHEMA_VERSION
 from nnapi_prof.costs.store.selection import Selection
-from nnapi_prof.errors import CostError, UsageError
+from nnapi_prof.errors import CostError
 from nnapi_prof.graph.plan import CPU, Preference, Target
 
 BURST = Conditions(mode=Mode.BURST)
@@ -135,21 +134,35 @@ def test_a_device_is_remembered_once(anywhere: str) -> None:
     assert device.description == {"model": "A"} and not device.simulated
 
 
-def test_frame_and_csv(anywhere: str, tmp_path: Path) -> None:
+def test_a_frame(anywhere: str) -> None:
     with CostStore(anywhere) as store:
         assert list(table_frame(store)["median_ns"]) == []
         store.add(measurement(), measurement("t", status=Status.TIMEOUT, samples_ns=()))
         frame = table_frame(store)
         assert frame["median_ns"].tolist()[0] == 15  # without the throttled round
         assert frame["median_ns"].isna().tolist() == [False, True]
-        assert export(store, tmp_path / "out.csv") == 2
-        with pytest.raises(UsageError, match="cannot write"):
-            export(store, tmp_path / "no" / "out.csv")
-    with (tmp_path / "out.csv").open(newline="") as lines:
-        rows = list(csv.DictReader(lines))
-    assert json.loads(rows[0]["samples_ns"]) == [30, 10, 20]
-    assert json.loads(rows[0]["rounds"])[1]["repeats"] == 0
-    assert rows[1]["status"] == "timeout"
+
+
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [
+        (SCHEMA_VERSION + 1, "update nnapi-prof"),
+        (SCHEMA_VERSION - 1, "profile again"),
+        (0, "again"),
+    ],
+)
+def test_a_table_of_another_schema_is_refused_and_left_alone(
+    tmp_path: Path, version: int, words: str
+) -> None:
+    path = tmp_path / "c.sqlite"
+    CostStore(path).close()
+    with closing(sqlite3.connect(path)) as link, link:
+        link.execute("UPDATE nnapi_prof_schema SET version = ?", (version,))
+    with pytest.raises(CostError, match=words) as caught:
+        CostStore(path)
+    assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+    with closing(sqlite3.connect(path)) as link:
+        assert link.execute("SELECT version FROM nnapi_prof_schema").fetchall() == [(version,)]
 
 
 def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:

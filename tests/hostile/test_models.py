@@ -18,7 +18,6 @@ from torch import nn
 import nnapi_prof as np_
 from nnapi_prof import frontend
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.costs.store.files import import_
 from nnapi_prof.errors import ModelFileError, NnapiProfError
 from nnapi_prof.frontend import archives
 from nnapi_prof.frontend.inputs import InputSpec
@@ -485,15 +484,14 @@ def test_operators_by_name() -> None:
         model_kind,
         lambda path: np_.load(path),
         lambda path: CostStore(path),
-        lambda path: import_(CostStore(path.with_name("own.sqlite")), path.with_suffix(".csv")),
         lambda path: np_.Phone.load(path.with_suffix(".json")),
         lambda path: np_.read_plan(path),
     ],
-    ids=["model", "its units", "cost table", "import", "phone", "bundle"],
+    ids=["model", "its units", "cost table", "phone", "bundle"],
 )
 def test_a_pipe_is_no_file(tmp_path: Path, read: Callable[[Path], object]) -> None:
     """Opening one would wait for a writer for ever."""
-    for ending in ("pt", "csv", "json"):
+    for ending in ("pt", "json"):
         os.mkfifo(tmp_path / f"x.{ending}")
     with pytest.raises(NnapiProfError):
         read(tmp_path / "x.pt")

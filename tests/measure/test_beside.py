@@ -14,7 +14,7 @@ from torch import nn
 from nnapi_prof.costs.contention import Basis
 from nnapi_prof.costs.measurement import Kind, Measurement
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.costs.store.files import export, import_
+from nnapi_prof.costs.store.merge import merge
 from nnapi_prof.costs.store.selection import Selection
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.build import HostBuild
@@ -78,9 +78,8 @@ def test_units_of_each_type_run_side_by_side(
     assert gpu.wait_ns is not None and gpu.cpu_share is not None
     assert 0 < gpu.cpu_share.value < 0.5
 
-    export(store, tmp_path / "costs.csv")
     with CostStore(tmp_path / "again.sqlite") as other:
-        import_(other, tmp_path / "costs.csv")
+        merge(other, store)
         assert beside(other) == rows
         again = profile(program, phone, other, BESIDE)
     assert again.n_measured == 0 and again.contention == outcome.contention

@@ -56,11 +56,11 @@ class CostStore:
     """An append-only table of measurements; each ``add`` is on disk when it returns.
 
     ``url_or_path`` is a file, or a URL of SQLite's or PostgreSQL's; None is
-    :func:`~nnapi_prof.costs.default_location`. A file that does not exist is created, and
-    a database of an older nnapi-prof becomes one of this. Several processes may write at once, and
-    what another writer or a server's restart broke is tried again for half a minute. Raises
-    CostError where the database cannot be opened, belongs to something else, or is newer than this
-    nnapi-prof; ``patient`` waits for a server that was there before as a writer does.
+    :func:`~nnapi_prof.costs.default_location`. A file that does not exist is created. Several
+    processes may write at once, and what another writer or a server's restart broke is tried again
+    for half a minute. Raises CostError where the database cannot be opened, belongs to something
+    else, or has another schema version; ``patient`` waits for a server that was there before as a
+    writer does.
     """
 
     def __init__(self, url_or_path: str | Path | None = None, patient: bool = False) -> None:

@@ -31,7 +31,6 @@ from sqlalchemy import (
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from nnapi_prof.costs import VARIABLE, default_location
-from nnapi_prof.costs.store.migrate import migrate
 from nnapi_prof.costs.store.schema import DEVICES, MEASUREMENTS, METADATA, SCHEMA, SCHEMA_VERSION
 from nnapi_prof.errors import CostError, irregular, option, visible
 
@@ -58,10 +57,10 @@ T = TypeVar("T")
 
 
 class Database:
-    """A database with our tables, created or brought up to date.
+    """A database with our tables, created where it is new.
 
     ``url_or_path`` as of :class:`~nnapi_prof.costs.store.CostStore`. Raises CostError where the
-    database cannot be opened, belongs to something else, or is newer than this nnapi-prof; of one
+    database cannot be opened, belongs to something else, or has another schema version; of one
     that was there before (``patient``) after it stayed away for :data:`RETRY_S`.
     """
 
@@ -131,8 +130,8 @@ class Database:
             version = _version(connection)
             if version is None:
                 self._create(connection)
-            elif (reached := migrate(connection, version)) != SCHEMA_VERSION:
-                raise CostError(f"cost table {self.location}: {_wrong_version(reached)}")
+            elif version != SCHEMA_VERSION:
+                raise CostError(f"cost table {self.location}: {_wrong_version(version)}")
 
     def _refuse_programs(self, connection: Connection) -> None:
         """Ours is a file of tables: a stranger's views may never end, and triggers change what is
@@ -266,8 +265,8 @@ def _wrong_version(version: int) -> str:
             f"update nnapi-prof or name another file with {option('costs')}"
         )
     return (
-        f"schema {version} is unknown; this nnapi-prof reads {SCHEMA_VERSION}; move the file away "
-        "and profile again"
+        f"its schema is version {version}, and nnapi-prof reads {SCHEMA_VERSION} since its first "
+        f"release; name another file with {option('costs')} or ${VARIABLE} and profile again"
     )
 
 

@@ -23,7 +23,13 @@ from sqlalchemy import (
 )
 
 SCHEMA_VERSION = 7
-"""Raised with every change that an older nnapi-prof could not read."""
+"""Version of the tables below; a database of another version is refused.
+
+The rule: every change of a table or a column raises it by one, and comes with a migration from the
+version before, in place and in the transaction that opens the database
+(:class:`.database.Database`). Released versions wrote tables from 7 on, and no measurement of
+theirs may be lost. A migration is SQL for the tables as they were, not for those of this module,
+which go on changing."""
 
 METADATA = MetaData()
 IN_BYTES = {"measured_at": 'COLLATE "C"'}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import sqlite3
 from pathlib import Path
 
@@ -112,68 +111,12 @@ def sides_that_are_none(at: Place) -> Arguments:
     return ["costs", "diff", "--costs", at.profiled.costs, "apples", "pears"]
 
 
-@provoked(2, "cannot write /proc/absent/costs.csv: No such file or directory: name another file")
-def an_export_that_cannot_be_written(at: Place) -> Arguments:
-    return ["costs", "export", "--costs", at.profiled.costs, "/proc/absent/costs.csv"]
-
-
-@provoked(2, "the format of {tmp}/costs.xlsx is unclear: name it .csv or .parquet")
-def an_export_of_an_unknown_kind(at: Place) -> Arguments:
-    return ["costs", "export", "--costs", at.profiled.costs, at.tmp / "costs.xlsx"]
-
-
-@provoked(2, facts=("{tmp}/absent.csv", "does not exist"))
-def an_import_that_is_missing(at: Place) -> Arguments:
-    return ["costs", "import", "--costs", at.tmp / "new.sqlite", at.tmp / "absent.csv"]
-
-
-def exported(at: Place) -> list[list[str]]:
-    """What ``costs export`` writes, as cells."""
-    path = at.tmp / "good.csv"
-    done = at.fixture("cli")("costs", "export", "--costs", at.profiled.costs, path)
-    assert done.code == 0
-    with path.open(newline="") as file:
-        return list(csv.reader(file))
-
-
-def imported(at: Place, rows: list[list[str]]) -> Arguments:
-    with (at.tmp / "bad.csv").open("w", newline="") as file:
-        csv.writer(file).writerows(rows)
-    return ["costs", "import", "--costs", at.tmp / "new.sqlite", at.tmp / "bad.csv"]
-
-
-@provoked(1, facts=("{tmp}/bad.csv", "column samples_ns", "missing"))
-def an_import_without_a_column(at: Place) -> Arguments:
-    rows = exported(at)
-    gone = rows[0].index("samples_ns")
-    return imported(at, [row[:gone] + row[gone + 1 :] for row in rows])
-
-
 @provoked(
-    1,
-    "{tmp}/bad.csv: row 2, column threads: 'many' is not a whole number: mend it, or write it "
-    "again with `nnapi-prof costs export`; nothing was imported",
+    2, "cannot write /proc/absent/costs.csv: No such file or directory: name another --output"
 )
-def an_import_with_a_wrong_cell(at: Place) -> Arguments:
-    rows = exported(at)
-    rows[2][rows[0].index("threads")] = "many"
-    return imported(at, rows)
-
-
-@provoked(1, facts=("{tmp}/bad.csv", "row 1", "65", "66"))
-def an_import_with_a_short_row(at: Place) -> Arguments:
-    rows = exported(at)
-    return imported(at, [rows[0], rows[1][:-1]])
-
-
-@provoked(1, facts=("{tmp}/bad.csv", "UTF-8", "0xff"))
-def an_import_that_is_no_text(at: Place) -> Arguments:
-    return ["costs", "import", "--costs", at.tmp / "n.sqlite", at.file("bad.csv", b"\xff\xfe\0")]
-
-
-@provoked(1, facts=("{tmp}/bad.parquet", "Parquet"))
-def an_import_that_is_no_parquet(at: Place) -> Arguments:
-    return ["costs", "import", "--costs", at.tmp / "n.sqlite", at.file("bad.parquet", "hello")]
+def an_export_that_cannot_be_written(at: Place) -> Arguments:
+    to = ("--format", "csv", "-o", "/proc/absent/costs.csv")
+    return ["costs", "show", "--costs", at.profiled.costs, *to]
 
 
 # ---- estimates ---------------------------------------------------------------------------------
