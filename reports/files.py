@@ -15,15 +15,12 @@ if TYPE_CHECKING:  # pandas and the like need not be there to refuse a file's na
 ENDINGS = {
     "html": (".html", ".htm"),
     "md": (".md", ".markdown"),
-    "csv": (".csv",),
     "trace": (".trace.json", ".trace"),
     "json": (".json",),
 }
 """Format -> endings of files that ask for it; the first is what a file gets that nobody named."""
 COMPARES = ("html", "md", "json")
 """Formats that several plans fit in side by side."""
-FLEET = ("html", "csv", "json")
-"""Formats of many phones."""
 
 
 def format_of(path: Path) -> str:
@@ -67,16 +64,6 @@ def check_compares(form: str) -> None:
         )
 
 
-def check_fleet_format(path: Path) -> str:
-    """The format that a path's ending asks for. Raises UsageError where the report of a fleet has
-    no such form."""
-    form = format_of(path)
-    if form not in FLEET:
-        endings = ", ".join(ENDINGS[each][0] for each in FLEET)
-        raise UsageError(f"{path}: the report of a fleet ends in one of {endings}")
-    return form
-
-
 def _single(form: str) -> Callable[[ReportData], str]:
     if form == "md":
         from nnapi_prof.reports import markdown
@@ -92,27 +79,11 @@ def _single(form: str) -> Callable[[ReportData], str]:
 
 
 def write_report(path: Path, form: str, sides: Sequence[tuple[str, ReportData]]) -> None:
-    """Writes a report of one side, or a comparison of several, in any form but ``json``; ``csv``
-    makes a folder of tables. Raises UsageError where it cannot be written, or several sides do not
-    fit in the form."""
+    """Writes a report of one side, or a comparison of several, in any form but ``json``. Raises
+    UsageError where it cannot be written, or several sides do not fit in the form."""
     if len(sides) > 1:
         check_compares(form)
-    if form != "csv":
-        write_whole(path, lambda: text_of(form, sides))
-        return
-    from nnapi_prof.reports import tables
-
-    write_folder(path, lambda: tables.write(path, sides[0][1]))
-
-
-def write_folder(path: Path, write: Callable[[], object]) -> None:
-    """Writes a folder of tables. Raises UsageError where it cannot."""
-    try:
-        write()
-    except OSError as error:
-        raise UsageError(
-            f"cannot write {path}: {error.strerror or error}: name another {option('output')}"
-        ) from error
+    write_whole(path, lambda: text_of(form, sides))
 
 
 def write_whole(path: Path, make: Callable[[], str]) -> None:

@@ -161,24 +161,6 @@ def all_targets(costs: CostModel) -> tuple[Target, ...]:
     return (*costs.targets, *mute)
 
 
-def refusal_frame(costs: CostModel) -> pd.DataFrame:
-    """One row for each unit and reason, with the targets that gave it."""
-    refused_units: dict[tuple[int, str], list[str]] = {}
-    for (unit, target), reason in sorted(costs.refusals.items()):
-        refused_units.setdefault((unit, reason), []).append(target.key)
-    rows = [
-        {
-            "unit": unit,
-            "name": costs.graph.units[unit].name,
-            "label": costs.graph.units[unit].label,
-            "targets": tuple(targets),
-            "reason": reason,
-        }
-        for (unit, reason), targets in refused_units.items()
-    ]
-    return pd.DataFrame(rows, columns=["unit", "name", "label", "targets", "reason"])
-
-
 def baseline_frame(
     plans: Iterable[Plan],
     run: RunReport | None,

@@ -289,8 +289,8 @@ def _predicted_anew(run: RunReport, plans: Sequence[Plan]) -> RunReport:
 def write(path: Path, sides: Sequence[tuple[str, ReportData]]) -> Path:
     """Writes a report of one side, or a comparison of several, to ``path``; returns it.
 
-    A path that ends in ``.csv`` becomes a folder of tables. Raises UsageError where the ending is
-    unknown or of a form that several sides do not fit in, or nothing can be written there.
+    Raises UsageError where the ending is unknown or of a form that several sides do not fit in, or
+    nothing can be written there.
     """
     form = format_of(path)
     if form == "json":

@@ -156,8 +156,7 @@ class Result:
         """Writes a report; returns its path.
 
         The ending says which: ``.html`` (one self-contained file), ``.md``, ``.trace.json`` (for
-        ui.perfetto.dev), ``.csv`` (a folder of tables). ``costs`` is the cost table, asked where
-        the plan was read from a folder.
+        ui.perfetto.dev). ``costs`` is the cost table, asked where the plan was read from a folder.
 
         Raises UsageError where it cannot be written or nothing was measured, CostError where the
         table lacks the model.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +13,7 @@ from nnapi_prof.cli.output import as_json, boxed, line, ms, print_document, say,
 from nnapi_prof.cli.progress import listening
 
 if TYPE_CHECKING:
-    from nnapi_prof.api.events import Listener
     from nnapi_prof.api.fleet_result import Fleet
-    from nnapi_prof.costs.store import CostStore
 
 MOST_ROWS = 20
 """A table has the phones of the largest regret of more."""
@@ -27,7 +24,6 @@ MOST_ROWS = 20
     examples=[
         'nnapi-prof fleet --phones "pixel*" --phones "galaxy*" -k 3 -o model.nnprof model.pt',
         'nnapi-prof fleet --objective worst --weight "pixel*=3" --json model.pt > fleet.json',
-        "nnapi-prof fleet --report fleet.html first.pt second.pt",
     ],
 )
 @opt.inputs
@@ -68,24 +64,16 @@ MOST_ROWS = 20
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="Bundle to write. Default: the model's name with .nnprof; with --report none.",
+    help="Bundle to write. Default: the model's name with .nnprof.",
 )
-@click.option(
-    "--report",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write a report of all MODELs on all phones in place of a bundle: .html, .json, or .csv"
-    " (a folder of tables).",
-)
-@opt.models
+@opt.model
 def command(
     inputs: tuple[str, ...],
     costs: str | None,
     phones: tuple[str, ...],
     stated: tuple[str, ...],
     output: Path | None,
-    report: Path | None,
-    models: tuple[Path, ...],
+    model: Path,
     **options: Any,
 ) -> None:
     """Choose at most K plans that are good on many phones, in one bundle.
@@ -95,12 +83,7 @@ def command(
     plan for this phone alone, less one. The bundle knows by a phone's build, its SoC, or its
     accelerators and their feature levels which plan it runs; all other phones run the model on the
     CPU.
-
-    With --report, several MODELs stand in one table: what each phone takes, the fastest simple
-    strategy, what NNAPI is worth there, who shares a plan, accelerators that are slower than the
-    CPU, drivers that fail, and what changed from day to day.
     """
-    _check(models, output, report)
     conditions = {name: options.pop(name) for name in CONDITIONS}
     with listening() as listener:
         with listener.working("loading PyTorch"):
@@ -109,59 +92,21 @@ def command(
             from nnapi_prof.api.fleet_costs import costs_of_phones, weights_of
             from nnapi_prof.api.model import load
 
-        fleets: list[Fleet] = []
+        loaded = load(model, inputs, listener=listener)
         with open_table(costs, to_read=True) as store:
-            for model in models:
-                loaded = load(model, inputs, listener=listener)
-                named = costs_of_phones(loaded, store, phones, conditions, listener)
-                weights = weights_of(named, stated)
-                fleets.append(fleet(loaded, named, weights=weights, listener=listener, **options))
-            if report is not None:
-                _write_report(report, fleets, store, listener)
-                return
-        path = output or models[0].with_suffix(".nnprof")
+            named = costs_of_phones(loaded, store, phones, conditions, listener)
+        weights = weights_of(named, stated)
+        chosen = fleet(loaded, named, weights=weights, listener=listener, **options)
+        path = output or model.with_suffix(".nnprof")
         with listener.working("converting what the plans give to accelerators"):
-            fleets[0].save(path)
+            chosen.save(path)
     if as_json():
         from nnapi_prof.documents.fleet import of_fleet
 
-        print_document(of_fleet(path, fleets[0]))
+        print_document(of_fleet(path, chosen))
     else:
-        show_fleet(fleets[0])
+        show_fleet(chosen)
     say(f"bundle in {path}")
-
-
-def _check(models: Sequence[Path], output: Path | None, report: Path | None) -> None:
-    """Raises UsageError where options do not go together."""
-    from nnapi_prof.errors import UsageError
-    from nnapi_prof.reports.files import check_fleet_format
-
-    if report is not None:
-        check_fleet_format(report)
-        if output is not None:
-            raise UsageError("-o names a bundle, --report writes a report in its place: leave one")
-    elif len(models) > 1:
-        raise UsageError(
-            f"a bundle is of one model, here are {len(models)}: add --report FILE for a report of"
-            " all, or name one model"
-        )
-
-
-def _write_report(
-    path: Path, fleets: Sequence[Fleet], store: CostStore, listener: Listener
-) -> None:
-    from nnapi_prof.api.fleet_report import fleet_report
-    from nnapi_prof.documents.fleet_report import of_fleet_report
-    from nnapi_prof.reports.fleet_page import write
-
-    data = fleet_report(fleets, store, listener)
-    document = of_fleet_report(data)
-    with listener.working("writing the report"):
-        write(path, data, document)
-    if as_json():
-        print_document(document)
-    else:
-        click.echo(path)
 
 
 def show_fleet(fleet: Fleet) -> None:

@@ -12,15 +12,11 @@ from nnapi_prof.cli.advise import SHORT, show_advice
 from nnapi_prof.cli.command import define
 from nnapi_prof.cli.output import (
     as_json,
-    boxed,
     current,
-    line,
-    ms,
     print_document,
     say,
     stderr,
     stdout,
-    unit_of,
 )
 from nnapi_prof.cli.progress import listening
 from nnapi_prof.cli.ship import show_steps
@@ -30,7 +26,6 @@ from nnapi_prof.execution.options import QUICK
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nnapi_prof.api.batches import Batch
     from nnapi_prof.api.end_to_end import PipelineResult
     from nnapi_prof.bundle.doors import Step
 
@@ -43,7 +38,7 @@ FORMS = ("html", "md")
     examples=[
         "nnapi-prof go model.pt",
         "nnapi-prof go --device sim:npu-phone -o report.html model.pt",
-        "nnapi-prof go --input 1x3x224x224 --batch 1,4,8 model.pt",
+        "nnapi-prof go --input 1x3x224x224 model.pt",
     ],
 )
 @opt.device
@@ -58,12 +53,6 @@ FORMS = ("html", "md")
     metavar="FILE",
     help="The report, .html or .md; the bundle stands beside it, with .nnprof. Default: MODEL.html"
     " beside the model.",
-)
-@click.option(
-    "--batch",
-    metavar="1,4,8",
-    help="Sizes of the first dimension, each measured, planned and run by itself: a table of"
-    " latency for each image. Bundle and report of each are named after it (MODEL.batch4.html).",
 )
 @click.option("--open", "open_it", is_flag=True, help="Open the report in a browser.")
 @click.option("--fresh", is_flag=True, help="Measure again what the cost table has already.")
@@ -81,7 +70,6 @@ def command(
     device_spec: str | None,
     inputs: tuple[str, ...],
     output: Path | None,
-    batch: str | None,
     open_it: bool,
     model: Path,
     **options: Any,
@@ -94,9 +82,6 @@ def command(
     when something fails is kept, and written as far as it goes.
     """
     report = output or model.with_suffix(".html")
-    if batch is not None:
-        _go_batches(model, inputs, report, batch, device_spec, options)
-        return
     _check(report)
     result = _go(model, inputs, report, device_spec, options)
     if as_json():
@@ -139,65 +124,6 @@ def _go(
         except Interrupted as interrupted:
             listener.note(f"interrupted: {interrupted}")
             raise
-
-
-def _go_batches(
-    model: Path,
-    inputs: tuple[str, ...],
-    report: Path,
-    batch: str,
-    device: str | None,
-    options: dict[str, Any],
-) -> None:
-    from nnapi_prof.api.batches import batch_file, parse_batches, run_batches, with_batch
-
-    sizes = parse_batches(batch)
-    stated = {size: with_batch(inputs, size) for size in sizes}
-    for size in sizes:
-        _check(batch_file(report, size))
-    batches = list(
-        run_batches(
-            sizes,
-            lambda size: _go(model, stated[size], batch_file(report, size), device, options),
-        )
-    )
-    if as_json():
-        from nnapi_prof.documents.go import of_batches
-
-        print_document(of_batches(batches))
-    else:
-        _show_batches(batches)
-    for each in batches:
-        if each.result.fault is not None:
-            raise each.result.fault
-        assert each.result.result is not None
-        each.result.result.raise_for_mismatch()
-
-
-def _show_batches(batches: Sequence[Batch]) -> None:
-    console, costs = stdout(), batches[0].result.costs
-    assert costs is not None
-    line(console, f"{batches[0].result.model.name} on {costs.device}")
-    table = boxed(
-        f"Latency by batch in {unit_of(costs.simulated)}",
-        [],
-        ["batch", "latency", "each image", "images/s", "segments"],
-        "runs on",
-        "report",
-    )
-    for each in batches:
-        table.add_row(
-            str(each.size),
-            ms(each.latency_ns) + ("" if each.is_measured else " predicted"),
-            ms(each.each_ns),
-            f"{1e9 / each.each_ns:.4g}",
-            str(each.n_segments),
-            ", ".join(each.targets),
-            str(each.result.report or "–"),
-        )
-    console.print(table)
-    best = min(batches, key=lambda each: each.each_ns)
-    line(console, f"(least time for each image: batch {best.size})")
 
 
 def _check(report: Path) -> None:

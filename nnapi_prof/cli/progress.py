@@ -53,21 +53,18 @@ def listening() -> Iterator[Listener]:
 @contextmanager
 def _listening() -> Iterator[Listener]:
     from nnapi_prof.api.events import Listener
-    from nnapi_prof.api.running import Publisher
     from nnapi_prof.execution.profile.options import Progress
     from nnapi_prof.toolchain import build_steps, cache_dir
 
     board = _board(Durations(cache_dir() / "durations.json"))
-    publisher = Publisher(board.show)
     with (
-        contextlib.closing(publisher),
         board.shown(),
         build_steps(lambda done, of: board.show(Progress(BUILDING, done, of, ""))),
     ):
         yield Listener(
             note=lambda text: say(f"note: {text}"),
             busy=say,
-            progress=publisher,
+            progress=board.show,
             working=board.working,
         )
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     Sides = list[tuple[str, ReportData]]
 
-FORMATS = ("html", "md", "csv", "trace", "json")
+FORMATS = ("html", "md", "trace", "json")
 
 
 @define(
@@ -33,7 +33,6 @@ FORMATS = ("html", "md", "csv", "trace", "json")
         "nnapi-prof report model.nnprof",
         "nnapi-prof report --format md -o - model.nnprof",
         "nnapi-prof report -o compare.html pixel6.nnprof pixel8.nnprof",
-        "nnapi-prof report --serve bundles",
     ],
 )
 @opt.costs
@@ -42,14 +41,14 @@ FORMATS = ("html", "md", "csv", "trace", "json")
     "--output",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="File to write (of csv: a folder); - is standard output. Default: BUNDLE.html beside the"
-    " bundle; with --json none.",
+    help="File to write; - is standard output. Default: BUNDLE.html beside the bundle; with"
+    " --json none.",
 )
 @click.option(
     "--format",
     "form",
     type=click.Choice(FORMATS),
-    help="Default: what the ending of -o says, .html, .md, .csv, .trace.json or .json.",
+    help="Default: what the ending of -o says, .html, .md, .trace.json or .json.",
 )
 @click.option(
     "--run",
@@ -78,20 +77,9 @@ FORMATS = ("html", "md", "csv", "trace", "json")
     help="What a latency, predicted and measured, is of many runs: their median, or what 95 % of"
     " them keep to. Default: what the plan was made by.",
 )
-@click.option(
-    "--serve",
-    is_flag=True,
-    help="Show the bundles in BUNDLE..., folders too (default: this one), in a browser of this"
-    " machine, and what works right now, until Ctrl-C.",
+@click.argument(
+    "bundles", metavar="BUNDLE...", nargs=-1, required=True, type=click.Path(path_type=Path)
 )
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=8765,
-    show_default=True,
-    help="Of --serve; 0 is any that is free.",
-)
-@click.argument("bundles", metavar="BUNDLE...", nargs=-1, type=click.Path(path_type=Path))
 def command(
     costs: str | None,
     output: Path | None,
@@ -100,8 +88,6 @@ def command(
     dates: tuple[str, ...],
     every_preference: bool,
     statistic: str | None,
-    serve: bool,
-    port: int,
     bundles: tuple[Path, ...],
 ) -> None:
     """Write a report of BUNDLE, or of several BUNDLEs side by side.
@@ -111,14 +97,9 @@ def command(
     Several bundles, --run or --at are compared, the others against the first: what changed, where
     units run elsewhere, which latencies differ beyond noise.
 
-    Formats: html (one file, nothing fetched), md (Markdown), csv (a folder of tables), trace (for
-    Perfetto and chrome://tracing), json. --json prints the report's data.
+    Formats: html (one file, nothing fetched), md (Markdown), trace (for Perfetto and
+    chrome://tracing), json. --json prints the report's data.
     """
-    if serve:
-        _serve(bundles or (Path(),), costs, port)
-        return
-    if not bundles:
-        raise click.MissingParameter(param_type="argument", param_hint="BUNDLE...")
     from nnapi_prof.reports.files import check_compares, format_of
 
     chosen = form or (format_of(output) if output and str(output) != "-" else "html")
@@ -161,21 +142,6 @@ def command(
         show_steps(stderr(), sides[0][1].ship)
 
 
-def _serve(folders: tuple[Path, ...], costs: str | None, port: int) -> None:
-    from nnapi_prof.errors import UsageError
-
-    if as_json():
-        raise UsageError("--serve shows pages until Ctrl-C: leave --json out")
-    from nnapi_prof.api.serve import HOST, Site, server
-
-    with server(Site(folders, costs), port) as listening:
-        click.echo(f"http://{HOST}:{listening.server_port}/ (Ctrl-C ends it)")
-        try:
-            listening.serve_forever()
-        except KeyboardInterrupt:
-            say("ended")
-
-
 def _table(bundle: Path, costs: str | None) -> str:
     """The cost table that is asked; where there is none, the error names the bundle's."""
     from nnapi_prof.api.report import naming_table
@@ -196,8 +162,6 @@ def _check_output(output: Path | None, form: str) -> None:
         return
     if as_json():
         raise UsageError("--json prints the report's data on standard output: leave -o - out")
-    if form == "csv":
-        raise UsageError("--format csv makes several files: name a folder with -o")
 
 
 def _beside(bundle: Path, form: str, compares: bool) -> Path:
@@ -205,8 +169,7 @@ def _beside(bundle: Path, form: str, compares: bool) -> Path:
     from nnapi_prof.reports.files import ENDINGS
 
     stem = bundle.resolve().with_suffix("")
-    ending = ".tables" if form == "csv" else ENDINGS[form][0]
-    return stem.with_name(f"{stem.name}{'.compare' if compares else ''}{ending}")
+    return stem.with_name(f"{stem.name}{'.compare' if compares else ''}{ENDINGS[form][0]}")
 
 
 def _write(path: Path, form: str, sides: Sides) -> None:

@@ -1,8 +1,7 @@
-"""What ``nnapi-prof go`` and ``go --batch`` print with ``--json``."""
+"""What ``nnapi-prof go`` prints with ``--json``."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from nnapi_prof.documents import schema as s
@@ -11,7 +10,6 @@ from nnapi_prof.documents.plans import CONDITIONS, NOTES, PLAN, of_plan, of_plan
 from nnapi_prof.documents.schema import Document, document, properties
 
 if TYPE_CHECKING:
-    from nnapi_prof.api.batches import Batch
     from nnapi_prof.api.end_to_end import PipelineResult
 
 _MEASURED = s.obj(
@@ -67,36 +65,4 @@ def of_go(result: PipelineResult) -> Document:
         "fault": None if result.fault is None else str(result.fault),
         "spent_s": dict(result.spent_s),
         "notes": list(result.model.notes),
-    }
-
-
-@document(
-    "go-batches",
-    1,
-    "A model at several batch sizes, each measured, planned and run by itself",
-    simulated=s.TRUTH,
-    batches=s.array(
-        s.obj(
-            size=s.COUNT,
-            latency_ns=s.described(s.NUMBER, "of the whole batch, end to end"),
-            each_ns=s.described(s.NUMBER, "of one image"),
-            measured=s.described(s.TRUTH, "it ran; else latencies are predicted"),
-            go=s.described(s.embedded("go"), "as `nnapi-prof go --json` has it"),
-        )
-    ),
-)
-def of_batches(batches: Sequence[Batch]) -> Document:
-    costs = batches[0].result.costs
-    return {
-        "simulated": costs is not None and costs.simulated,
-        "batches": [
-            {
-                "size": each.size,
-                "latency_ns": each.latency_ns,
-                "each_ns": each.each_ns,
-                "measured": each.is_measured,
-                "go": of_go(each.result),
-            }
-            for each in batches
-        ],
     }

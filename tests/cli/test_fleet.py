@@ -91,26 +91,6 @@ def test_words_for_people(cli: Cli, measured: Profiled) -> None:
     assert len(read_bundle(measured.bundle).plans) in (1, 2)  # the plan, and the CPU for others
 
 
-def test_report(cli: Cli, measured: Profiled, tmp_path: Path) -> None:
-    page = tmp_path / "fleet.html"
-    asked = ("fleet", "--input", INPUT, "--costs", measured.costs, "-k", 2)
-    document = cli(*asked, "--json", "--report", page, measured.model).document("fleet-report")
-    assert "2 phones" in page.read_text() and document["simulated"]
-    for cell in document["cells"]:
-        assert cell["best_ns"] <= cell["rule_ns"] <= cell["all_cpu_ns"]
-        assert cell["worth"] > 1 and cell["regret"] == pytest.approx(0, abs=1e-9)
-    assert sorted(p for group in document["groups"] for p in group["phones"]) == sorted(
-        document["phones"]
-    )
-    assert not any("reference" in row["target"] for row in document["slow"])
-    assert {day["again"] for day in document["days"]} == {0} and not document["faults"]
-    assert cli(*asked, "--report", tmp_path / "fleet.csv", measured.model).code == 0
-    assert (tmp_path / "fleet.csv" / "phones.csv").is_file()
-    assert "leave one" in chosen(cli, measured, "--report", page).error
-    two = cli("fleet", "--costs", measured.costs, measured.model, measured.model)
-    assert "a bundle is of one model, here are 2" in two.error
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [

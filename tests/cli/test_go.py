@@ -269,7 +269,7 @@ def test_outputs_that_differ(
 def test_what_cannot_be_written_is_told_before_the_work(
     go: Callable[..., Result], tmp_path: Path
 ) -> None:
-    for name, words in (("out.docx", "no format"), ("out.csv", "go writes html or md")):
+    for name, words in (("out.docx", "no format"), ("out.trace", "go writes html or md")):
         result = go(output=tmp_path / name)
         assert result.code == 2 and words in result.error
     (tmp_path / "dir.html").mkdir()
@@ -295,16 +295,3 @@ def _fail(*_: object, **__: object) -> None:
 
 def _must_not_be_called(*_: object, **__: object) -> None:
     raise AssertionError("measured again")
-
-
-def test_batches_are_planned_each_by_itself(go: Callable[..., Result], tmp_path: Path) -> None:
-    document = go("--json", "--batch", "1,3").document("go-batches")
-    one, three = document["batches"]
-    assert document["simulated"] and one["measured"] and three["size"] == 3
-    assert three["each_ns"] == three["latency_ns"] / 3 < one["each_ns"] == one["latency_ns"]
-    assert (tmp_path / "out.batch3.html").exists() and (tmp_path / "out.batch3.nnprof").is_dir()
-    shown = go("--batch", "1").out
-    assert "ms, simulated" in shown and f"{one['each_ns'] / 1e6:.3f}" in shown
-    for wrong in ("0,1", "1;4", "2,2", "all"):
-        refusal = go("--batch", wrong)
-        assert refusal.code == 2 and "different sizes of at least 1 are wanted" in refusal.error

@@ -17,7 +17,7 @@ from tests.cli.common import INPUT, Profiled
 OWN = {
     "profile": set[str](),
     "partition": {"output", "no_verify", "estimate"},
-    "go": {"output", "open_it", "batch"},
+    "go": {"output", "open_it"},
     "run": {"no_baselines", "against"},
     "estimate": set[str](),
     "calibrate": {"output"},

@@ -62,12 +62,6 @@ def test_units_carry_costs_and_refusals(data: ReportData) -> None:
     assert cell["status"] == "measured" and 0 < cell["spread"] < 0.1
 
 
-def test_refusals_are_grouped_by_reason(data: ReportData) -> None:
-    (row,) = frames.refusal_frame(data.cost_model).to_dict("records")
-    assert row["unit"] == 9 and set(row["targets"]) == {t.key for t in NPU}
-    assert row["reason"] == f"refused: {REFUSAL}"
-
-
 def test_baselines_have_measured_beside_predicted(data: ReportData) -> None:
     plans = (data.plan, *data.baselines)
     assert data.run is not None

@@ -272,15 +272,15 @@ def a_report_that_cannot_be_written(at: Place) -> Arguments:
     return ["report", "--costs", at.profiled.costs, "-o", "/proc/absent.html", at.profiled.bundle]
 
 
-@provoked(2, facts=("'--format'", "'pdf'", "'html', 'md', 'csv', 'trace', 'json'", "report --help"))
+@provoked(2, facts=("'--format'", "'pdf'", "'html', 'md', 'trace', 'json'", "report --help"))
 def a_report_of_an_unknown_format(at: Place) -> Arguments:
     return ["report", "--costs", at.profiled.costs, "--format", "pdf", at.profiled.bundle]
 
 
 @provoked(
     2,
-    "the ending of {tmp}/x.pdf names no format: there are .html, .md, .csv, .trace.json, "
-    ".json, or say --format html|md|csv|trace|json",
+    "the ending of {tmp}/x.pdf names no format: there are .html, .md, .trace.json, "
+    ".json, or say --format html|md|trace|json",
 )
 def a_report_with_an_unknown_ending(at: Place) -> Arguments:
     return ["report", "--costs", at.profiled.costs, "-o", at.tmp / "x.pdf", at.profiled.bundle]
