@@ -1,6 +1,6 @@
 /* PACK, MIRROR_PAD and REVERSE, which the library's level has not; moves of types that only
  * lowering moves; and the fingerprint that LSH_PROJECTION is made of. */
-#include "kernels/np_fingerprint.h"
+#include "kernels/host_only/np_fingerprint.h"
 #include "kernels/np_kernel.h"
 #include "np_test_model.h"
 

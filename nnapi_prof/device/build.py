@@ -43,6 +43,7 @@ SOURCES = (
     "CMakeLists.txt",
     "include/*.h",
     "runtime/*/*.[ch]",
+    "runtime/kernels/host_only/*.[ch]",
     "emulator/*.[ch]",
     "emulator/*.map",
     "emulator/doors/*",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from nnapi_prof.device import build
 from nnapi_prof.device.protocol.lines import parse_line
 from nnapi_prof.device.protocol.results import AgentInfo
 from nnapi_prof.errors import BuildError
+from nnapi_prof.nnapi.codes import OperationCode
 
 TINY_CMAKE = """
 cmake_minimum_required(VERSION 3.25)
@@ -194,3 +196,27 @@ def test_a_device_without_agents_is_refused_before_zig_is_looked_for(tmp_path, m
     monkeypatch.setitem(sys.modules, "ziglang", None)
     with pytest.raises(BuildError, match="the device is linux on mips: agents exist for"):
         toolchain.cross_compiler("mips", "linux", tmp_path)
+
+
+def test_every_source_of_an_agent_belongs_to_its_key():
+    named = {path for pattern in build.SOURCES for path in build.SOURCE_DIR.glob(pattern)}
+    folders = ("include", "runtime", "emulator", "src", "library")
+    sources = {p for name in folders for p in (build.SOURCE_DIR / name).rglob("*.[ch]")}
+    assert {p for p in sources if "java" not in p.parts} <= named
+
+
+def test_the_host_alone_has_operations_that_no_conversion_produces():
+    """Each in a folder of its own, all the others beside it."""
+    kernels = build.SOURCE_DIR / "runtime" / "kernels"
+    apart = re.findall(r"np_kernel_([A-Z0-9_]+) =", _text(kernels.glob("host_only/*.c")))
+    product = Path(build.__file__).parent.parent
+    converter = [p for p in product.rglob("*.py") if p.parent.name != "nnapi"]
+    names = set(re.findall(r"\b[A-Z][A-Z0-9_]+\b", _text(converter)))
+    produced = {op.name for op in OperationCode if op.name in names}
+    loops = {OperationCode.IF.name, OperationCode.WHILE.name}  # have no kernel
+    assert len(apart) == 18
+    assert set(apart) == {op.name for op in OperationCode} - produced - loops
+
+
+def _text(paths):
+    return "".join(path.read_text(encoding="utf-8") for path in paths)

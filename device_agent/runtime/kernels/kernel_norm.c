@@ -1,19 +1,18 @@
-/* L2_NORMALIZATION and LOCAL_RESPONSE_NORMALIZATION along an axis, INSTANCE_NORMALIZATION over the
- * pixels of each image and channel. */
+/* L2_NORMALIZATION along an axis, INSTANCE_NORMALIZATION over the pixels of each image and
+ * channel. */
 #include <math.h>
 
 #include "kernels/np_along.h"
 #include "kernels/np_quant.h"
 
 /* One line along the axis; `start` is its first element. */
-typedef void line(const struct np_call *call, size_t start, const struct np_along *along,
-                  const void *how);
+typedef void line(const struct np_call *call, size_t start, const struct np_along *along);
 
-static void each_line(const struct np_call *call, uint32_t axis, line *one, const void *how) {
+static void each_line(const struct np_call *call, uint32_t axis, line *one) {
   const struct np_along along = np_along_axis(np_in(call, 0), axis);
   for (size_t o = 0; o < along.outer; o++) {
     for (size_t i = 0; i < along.inner; i++) {
-      one(call, o * along.n * along.inner + i, &along, how);
+      one(call, o * along.n * along.inner + i, &along);
     }
   }
 }
@@ -29,13 +28,11 @@ static enum np_status l2_infer(const struct np_call *call) {
 }
 
 /* A line of zeros stays one, as feature level 4 wants it. */
-static void l2_f32(const struct np_call *call, size_t start, const struct np_along *along,
-                   const void *how) {
+static void l2_f32(const struct np_call *call, size_t start, const struct np_along *along) {
   const float *in = (const float *)np_in(call, 0)->data + start;
   float *out = (float *)np_out(call, 0)->room + start;
   const float least = 1e-6f;
   float sum = 0.0f;
-  (void)how;
   for (size_t i = 0; i < along->n; i++) {
     sum += in[i * along->inner] * in[i * along->inner];
   }
@@ -74,15 +71,13 @@ static struct np_multiplier inverse_root(int64_t sum) {
                    : (struct np_multiplier){x, -right};
 }
 
-static void l2_quant(const struct np_call *call, size_t start, const struct np_along *along,
-                     const void *how) {
+static void l2_quant(const struct np_call *call, size_t start, const struct np_along *along) {
   const struct np_operand *from = np_in_operand(call, 0);
   const struct np_operand *to = np_out_operand(call, 0);
   const unsigned char *in = (const unsigned char *)np_in(call, 0)->data + start;
   unsigned char *out = (unsigned char *)np_out(call, 0)->room + start;
   int64_t sum = 0;
   int32_t low, high;
-  (void)how;
   np_q_limits(to->type, &low, &high);
   for (size_t i = 0; i < along->n; i++) {
     const int32_t x = np_q_read(from->type, in, i * along->inner) - from->zero_point;
@@ -99,54 +94,7 @@ static void l2_quant(const struct np_call *call, size_t start, const struct np_a
 static enum np_status l2_run(const struct np_call *call) {
   uint32_t axis = 0;
   NP_TRY(np_read_axis(call, 1, &axis));
-  each_line(call, axis, np_in(call, 0)->type == NP_TYPE_TENSOR_FLOAT32 ? l2_f32 : l2_quant, NULL);
-  return NP_OK;
-}
-
-/* ---- LOCAL_RESPONSE_NORMALIZATION: input, radius, bias, alpha, beta, optional axis ---- */
-
-struct lrn {
-  size_t radius;
-  float bias, alpha, beta;
-};
-
-static enum np_status lrn_infer(const struct np_call *call) { return np_along_infer(call, 5); }
-
-static float square(float x) { return x * x; }
-
-/* The sum of squares is made anew for each element: a running one would lose small values for good
- * after a large one. */
-static void lrn_line(const struct np_call *call, size_t start, const struct np_along *along,
-                     const void *how) {
-  const float *in = (const float *)np_in(call, 0)->data + start;
-  float *out = (float *)np_out(call, 0)->room + start;
-  const struct lrn *lrn = how;
-  for (size_t i = 0; i < along->n; i++) {
-    const size_t first = i > lrn->radius ? i - lrn->radius : 0;
-    const size_t last = lrn->radius < along->n - 1 - i ? i + lrn->radius : along->n - 1;
-    float sum = 0.0f;
-    for (size_t k = first; k <= last; k++) {
-      sum += square(in[k * along->inner]);
-    }
-    const float factor = powf(lrn->bias + lrn->alpha * sum, -lrn->beta);
-    out[i * along->inner] = in[i * along->inner] * factor;
-  }
-}
-
-static enum np_status lrn_run(const struct np_call *call) {
-  uint32_t axis = 0;
-  int32_t radius;
-  struct lrn lrn;
-  NP_TRY(np_read_axis(call, 5, &axis));
-  NP_TRY(np_read_i32(call, 1, &radius));
-  if (radius < 0) {
-    return np_fail(call, NP_BAD_MODEL, "radius (input 1) is %d, wanted 0 or more", radius);
-  }
-  lrn.radius = (size_t)radius;
-  NP_TRY(np_read_f32(call, 2, &lrn.bias));
-  NP_TRY(np_read_f32(call, 3, &lrn.alpha));
-  NP_TRY(np_read_f32(call, 4, &lrn.beta));
-  each_line(call, axis, lrn_line, &lrn);
+  each_line(call, axis, np_in(call, 0)->type == NP_TYPE_TENSOR_FLOAT32 ? l2_f32 : l2_quant);
   return NP_OK;
 }
 
@@ -208,7 +156,5 @@ static enum np_status instance_run(const struct np_call *call) {
 
 const struct np_kernel np_kernel_L2_NORMALIZATION = {
     .types = NP_FLOATS | NP_QUANT8, .infer = l2_infer, .run = l2_run};
-const struct np_kernel np_kernel_LOCAL_RESPONSE_NORMALIZATION = {
-    .types = NP_FLOATS, .infer = lrn_infer, .run = lrn_run};
 const struct np_kernel np_kernel_INSTANCE_NORMALIZATION = {
     .types = NP_FLOATS, .infer = instance_infer, .run = instance_run};

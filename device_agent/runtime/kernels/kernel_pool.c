@@ -1,15 +1,14 @@
-/* AVERAGE_POOL_2D, MAX_POOL_2D and L2_POOL_2D. Cells of padding take no part: an average divides by
+/* AVERAGE_POOL_2D and MAX_POOL_2D. Cells of padding take no part: an average divides by
  * the cells inside the image. */
 #include <math.h>
 #include <string.h>
 
+#include "kernels/np_pool.h"
 #include "kernels/np_quant.h"
-#include "kernels/np_window.h"
 
-enum pool { POOL_AVERAGE, POOL_MAX, POOL_L2 };
+enum pool { POOL_AVERAGE, POOL_MAX };
 
-static enum np_status read_pool(const struct np_call *call, struct np_window *window,
-                                uint32_t *fuse) {
+enum np_status np_pool_read(const struct np_call *call, struct np_window *window, uint32_t *fuse) {
   const uint32_t next = 1 + np_window_inputs(call);
   memset(window, 0, sizeof *window);
   int32_t filter_w, filter_h;
@@ -38,10 +37,10 @@ static enum np_status read_pool(const struct np_call *call, struct np_window *wi
   return np_q_same_as_input(call, 0, 0);
 }
 
-static enum np_status infer(const struct np_call *call) {
+enum np_status np_pool_infer(const struct np_call *call) {
   struct np_window window;
   uint32_t fuse;
-  NP_TRY(read_pool(call, &window, &fuse));
+  NP_TRY(np_pool_read(call, &window, &fuse));
   return np_window_shape(call, &window, window.channels);
 }
 
@@ -49,7 +48,7 @@ static enum np_status infer(const struct np_call *call) {
 static size_t scratch(const struct np_call *call) {
   struct np_window window;
   uint32_t fuse;
-  if (read_pool(call, &window, &fuse) != NP_OK) {
+  if (np_pool_read(call, &window, &fuse) != NP_OK) {
     return 0;
   }
   return np_mul_saturated(window.channels, sizeof(int64_t));
@@ -68,11 +67,6 @@ static void take(enum pool pool, const float *cell, float *out, size_t n) {
       out[c] = cell[c] > out[c] ? cell[c] : out[c];
     }
     break;
-  case POOL_L2:
-    for (size_t c = 0; c < n; c++) {
-      out[c] += cell[c] * cell[c];
-    }
-    break;
   }
 }
 
@@ -81,31 +75,22 @@ static void finish(enum pool pool, float *out, size_t n, uint32_t cells) {
   for (size_t c = 0; pool != POOL_MAX && c < n; c++) {
     out[c] /= count;
   }
-  for (size_t c = 0; pool == POOL_L2 && c < n; c++) {
-    out[c] = sqrtf(out[c]);
-  }
 }
 
-/* The cells of output pixel (y, x) that lie inside the image. */
-struct cells {
-  size_t first, row_step; /* in elements of the image */
-  uint32_t rows, columns;
-};
-
-static struct cells find_cells(const struct np_window *w, uint32_t y, uint32_t x) {
+struct np_cells np_pool_cells(const struct np_window *w, uint32_t y, uint32_t x) {
   uint32_t first_y, last_y, first_x, last_x;
   np_window_taps(y, w->stride_h, w->pad_top, 1, w->filter_h, w->height, &first_y, &last_y);
   np_window_taps(x, w->stride_w, w->pad_left, 1, w->filter_w, w->width, &first_x, &last_x);
   const size_t iy = (size_t)y * w->stride_h + first_y - w->pad_top;
   const size_t ix = (size_t)x * w->stride_w + first_x - w->pad_left;
-  return (struct cells){.first = (iy * w->width + ix) * w->channels,
-                        .row_step = (size_t)w->width * w->channels,
-                        .rows = last_y - first_y,
-                        .columns = last_x - first_x};
+  return (struct np_cells){.first = (iy * w->width + ix) * w->channels,
+                           .row_step = (size_t)w->width * w->channels,
+                           .rows = last_y - first_y,
+                           .columns = last_x - first_x};
 }
 
 static void float_pixel(const struct np_window *w, enum pool pool, const float *image,
-                        struct cells cells, float *out) {
+                        struct np_cells cells, float *out) {
   for (size_t c = 0; c < w->channels; c++) {
     out[c] = pool == POOL_MAX ? -INFINITY : 0.0f;
   }
@@ -128,7 +113,7 @@ static enum np_status run_float(const struct np_call *call, const struct np_wind
   for (size_t b = 0; b < w->batches; b++) {
     for (uint32_t y = 0; y < w->out_h; y++) {
       for (uint32_t x = 0; x < w->out_w; x++, out += w->channels) {
-        float_pixel(w, pool, image, find_cells(w, y, x), out);
+        float_pixel(w, pool, image, np_pool_cells(w, y, x), out);
       }
     }
     image += (size_t)w->height * w->width * w->channels;
@@ -140,7 +125,7 @@ static enum np_status run_float(const struct np_call *call, const struct np_wind
 /* Averages, or largest values, of 8 bit data: sums of q divided, halves away from zero. (For signed
  * data that is not the average of the same values as unsigned ones, where halves go up.) */
 static void quant_pixel(const struct np_window *w, enum pool pool, int32_t type,
-                        const unsigned char *image, struct cells cells, int64_t *sums) {
+                        const unsigned char *image, struct np_cells cells, int64_t *sums) {
   for (size_t c = 0; c < w->channels; c++) {
     sums[c] = pool == POOL_AVERAGE ? 0 : INT8_MIN;
   }
@@ -171,7 +156,7 @@ static enum np_status run_quant(const struct np_call *call, const struct np_wind
   for (size_t b = 0; b < w->batches; b++) {
     for (uint32_t y = 0; y < w->out_h; y++) {
       for (uint32_t x = 0; x < w->out_w; x++, out += w->channels) {
-        quant_pixel(w, pool, operand->type, image, find_cells(w, y, x), sums);
+        quant_pixel(w, pool, operand->type, image, np_pool_cells(w, y, x), sums);
         for (size_t c = 0; c < w->channels; c++) {
           np_q_write(operand->type, out, c, np_limit((int32_t)sums[c], low, high));
         }
@@ -186,7 +171,7 @@ static enum np_status run(const struct np_call *call) {
   struct np_window w;
   uint32_t fuse_input;
   int32_t fuse;
-  NP_TRY(read_pool(call, &w, &fuse_input));
+  NP_TRY(np_pool_read(call, &w, &fuse_input));
   NP_TRY(np_read_i32(call, fuse_input, &fuse));
   if (np_out(call, 0)->elements == 0) {
     return NP_OK;
@@ -197,13 +182,11 @@ static enum np_status run(const struct np_call *call) {
 
 const struct np_kernel np_kernel_AVERAGE_POOL_2D = {.types = NP_FLOATS | NP_QUANT8,
                                                     .extra = POOL_AVERAGE,
-                                                    .infer = infer,
+                                                    .infer = np_pool_infer,
                                                     .scratch = scratch,
                                                     .run = run};
 const struct np_kernel np_kernel_MAX_POOL_2D = {.types = NP_FLOATS | NP_QUANT8,
                                                 .extra = POOL_MAX,
-                                                .infer = infer,
+                                                .infer = np_pool_infer,
                                                 .scratch = scratch,
                                                 .run = run};
-const struct np_kernel np_kernel_L2_POOL_2D = {
-    .types = NP_FLOATS, .extra = POOL_L2, .infer = infer, .scratch = scratch, .run = run};

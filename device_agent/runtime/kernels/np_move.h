@@ -29,6 +29,16 @@ size_t np_strided_offset(size_t index, uint32_t n, const uint32_t *dims, const p
 /* Elements of a tensor before an axis, and from it on; both are 0 only where a dimension is. */
 void np_split_at(const struct np_tensor *tensor, uint32_t axis, size_t *outer, size_t *inner);
 
+/* Copies `outer` rows of `bytes` each between places with strides of their own. */
+void np_copy_rows(unsigned char *to, size_t to_stride, const unsigned char *from,
+                  size_t from_stride, size_t outer, size_t bytes);
+
+/* Bytes of one row of a tensor: of all dimensions but the first. */
+size_t np_row_bytes(const struct np_tensor *tensor);
+
+/* Sets output 0 to a row of the input `values` for each of the lookups, input 0. */
+enum np_status np_rows_infer(const struct np_call *call, uint32_t values);
+
 /* A dimension that grows `times` its length; NP_BAD_MODEL where that does not fit 32 bits. */
 enum np_status np_multiply_dim(const struct np_call *call, uint32_t dim, uint64_t times,
                                uint32_t *product);

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/np_quantized_lstm.h"
+#include "kernels/host_only/np_quantized_lstm.h"
 
 enum {
   RECURRENT = 5,

@@ -1,7 +1,7 @@
 /* The integer arithmetic of QUANTIZED_LSTM. */
 #include <string.h>
 
-#include "kernels/np_quantized_lstm.h"
+#include "kernels/host_only/np_quantized_lstm.h"
 
 static int16_t limit16(int64_t value) {
   return (int16_t)(value < INT16_MIN ? INT16_MIN : value > INT16_MAX ? INT16_MAX : value);

@@ -1,5 +1,5 @@
 /* What ROI_ALIGN and ROI_POOLING have in common. */
-#include "kernels/np_boxes.h"
+#include "kernels/host_only/np_boxes.h"
 #include "kernels/np_quant.h"
 
 enum { DATA, ROIS, BATCHES, OUT_H, OUT_W, RATIO_H, RATIO_W };

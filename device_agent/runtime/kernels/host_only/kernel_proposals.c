@@ -1,7 +1,7 @@
 /* GENERATE_PROPOSALS: the regions of an image that are most likely to show something. */
 #include <string.h>
 
-#include "kernels/np_boxes.h"
+#include "kernels/host_only/np_boxes.h"
 #include "kernels/np_quant.h"
 
 enum {

@@ -1,7 +1,7 @@
 /* ROI_POOLING: the highest value in each bin of regions of a feature map, in whole pixels. */
 #include <math.h>
 
-#include "kernels/np_boxes.h"
+#include "kernels/host_only/np_boxes.h"
 #include "kernels/np_quant.h"
 
 enum { DATA };

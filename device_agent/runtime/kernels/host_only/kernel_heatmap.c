@@ -2,7 +2,7 @@
 #include <float.h>
 #include <math.h>
 
-#include "kernels/np_boxes.h"
+#include "kernels/host_only/np_boxes.h"
 #include "kernels/np_quant.h"
 
 enum { HEATMAPS, BOXES };

@@ -5,7 +5,7 @@
  * taken as a signed number, times the row's weight. */
 #include <string.h>
 
-#include "kernels/np_fingerprint.h"
+#include "kernels/host_only/np_fingerprint.h"
 #include "kernels/np_half.h"
 #include "kernels/np_move.h"
 

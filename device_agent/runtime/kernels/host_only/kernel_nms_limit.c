@@ -1,7 +1,7 @@
 /* BOX_WITH_NMS_LIMIT: of the boxes of each image and class the best, as few as overlap little. */
 #include <string.h>
 
-#include "kernels/np_boxes.h"
+#include "kernels/host_only/np_boxes.h"
 #include "kernels/np_quant.h"
 
 enum {

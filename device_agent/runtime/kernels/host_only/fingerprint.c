@@ -1,4 +1,4 @@
-#include "kernels/np_fingerprint.h"
+#include "kernels/host_only/np_fingerprint.h"
 
 static const uint64_t K0 = 0xc3a5c85c97cb3127u;
 static const uint64_t K1 = 0xb492b66fbe98f273u;

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/np_boxes.h"
+#include "kernels/host_only/np_boxes.h"
 #include "kernels/np_quant.h"
 
 enum { DATA, SAMPLES_H = 7, SAMPLES_W };
