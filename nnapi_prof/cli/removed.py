@@ -12,8 +12,13 @@ REMOVED: Mapping[str, str] = {
     "costs export": "`nnapi-prof costs show --format csv|parquet -o FILE` writes the rows, and the"
     " SQLite file is the table to pass on",
     "costs import": "pass the SQLite file on, and `nnapi-prof costs merge` adds it to a table",
+    "fleet --report": "the command prints its table, and `--json` all of it",
+    "go --batch": "run `nnapi-prof go` once for each size, with `--input 4x3x224x224` and an `-o`"
+    " of its own",
     "partition --solver": "the search proves its plan, or says how far it may be off; `--seconds`"
     " gives it more time",
+    "report --port": "a report is one file: open it in a browser",
+    "report --serve": "a report is one file: open it in a browser; `nnapi-prof go --open` does",
 }
 """``COMMAND --option`` or ``COMMAND [SUBCOMMAND]``, without ``nnapi-prof`` -> what to do instead,
 as the end of a sentence."""
