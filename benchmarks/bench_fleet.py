@@ -14,11 +14,13 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from draw_phones import write_phones
+
 import nnapi_prof as nnp
-from nnapi_prof.device.fleet import FleetSpec
 from nnapi_prof.partition import make_problem, plan_problem
 from nnapi_prof.partition.fleet_search import latency_of
 
@@ -43,20 +45,20 @@ def saved(name: str, folder: Path) -> Path:
     return path
 
 
-def choose(name: str, fleet: FleetSpec, folder: Path, profiled: int) -> dict[str, Any]:
+def choose(name: str, phones: Sequence[Path], folder: Path, profiled: int) -> dict[str, Any]:
     """The curve of one model, and what was measured."""
     model = nnp.load(saved(name, folder))
     began = time.monotonic()
     costs = {}
-    for phone in fleet.phones():
-        costs[phone.serial] = nnp.estimate(model, phone.serial)
+    for phone in phones:
+        costs[phone.stem] = nnp.estimate(model, str(phone))
         print(f"\r{name}: costs of {len(costs)} phones", end="", file=sys.stderr, flush=True)
     priced_s, began = time.monotonic() - began, time.monotonic()
     chosen = nnp.fleet(model, costs, k=MOST, seconds=600)
     print(f"; chosen in {time.monotonic() - began:.0f} s", file=sys.stderr)
     row: dict[str, Any] = {
         "model": name,
-        "phones": fleet.n,
+        "phones": len(phones),
         "candidates": len(chosen.search.plans),
         "curve": [
             {"k": k, "mean": c.mean, "worst": c.worst, "optimal": c.is_optimal}
@@ -69,8 +71,8 @@ def choose(name: str, fleet: FleetSpec, folder: Path, profiled: int) -> dict[str
     }
     three = chosen.search.choices[2]
     for number in range(profiled):
-        index = number * fleet.n // profiled
-        serial = FleetSpec(fleet.n, fleet.seed, index).serial
+        index = number * len(phones) // profiled
+        serial = f"sim:{phones[index]}"
         measured = nnp.profile(model, serial, costs=folder / "costs.sqlite", preferences=["fast"])
         problem = make_problem(model.graph, measured.priced)
         best = plan_problem(problem, True, with_curve=False).best.predicted_ns
@@ -89,12 +91,12 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "bench_fleet")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
-    fleet = FleetSpec(options.phones, options.seed)
+    phones = write_phones(options.folder / "phones", options.phones, options.seed)
     rows = []
     for place, name in enumerate(options.models.split(",")):
-        kept_in = options.folder / f"{name}-{fleet.n}-{fleet.seed}.json"
+        kept_in = options.folder / f"{name}-{options.phones}-{options.seed}.json"
         if not kept_in.is_file():
-            row = choose(name, fleet, options.folder, 0 if place else options.profiled)
+            row = choose(name, phones, options.folder, 0 if place else options.profiled)
             kept_in.write_text(json.dumps(row, indent=1) + "\n")
         rows.append(json.loads(kept_in.read_text()))
     heads = " | ".join(f"K = {k}" for k in range(1, MOST + 1))

@@ -3,7 +3,7 @@
     python benchmarks/bench_lab.py                                # 200 phones x 6 models
     python benchmarks/bench_lab.py --phones 12 --models 2
 
-Three times the phones of `sim-fleet:PHONES?seed=1` measure small models, each time into a table of
+Three times the phones of `draw_phones.py` measure small models, each time into a table of
 its own:
 
 * **serial**: one after the other in one process, without Dask, into SQLite;
@@ -40,11 +40,11 @@ REPO = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPO))
 
 import torch  # noqa: E402
+from draw_phones import write_phones  # noqa: E402
 from torch import nn  # noqa: E402
 
 import nnapi_prof as nnp  # noqa: E402
 from nnapi_prof.costs.store import CostStore  # noqa: E402
-from nnapi_prof.device.fleet import FleetSpec  # noqa: E402
 from nnapi_prof.lab import cluster  # noqa: E402
 from nnapi_prof.lab.phones import Phone  # noqa: E402
 from nnapi_prof.lab.run import Coordinator, Job, Outcome, jobs_of  # noqa: E402
@@ -263,12 +263,12 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--outage-s", type=float, default=10.0)
     options = parser.parse_args()
-    serials = [phone.serial for phone in FleetSpec(options.phones, 1).phones()]
     tasks = options.phones * options.models
     good = True
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-lab-")))
         folder.chmod(0o755)
+        serials = [f"sim:{path}" for path in write_phones(folder / "phones", options.phones, 1)]
         models = models_in(folder, options.models)
         took = serial(serials, models, folder / "serial.sqlite")
         here = rows(folder / "serial.sqlite")

@@ -3,7 +3,7 @@
     python benchmarks/fit_fleet.py FOLDER
 
 FOLDER has, as CSV, the tables that are named below with their sources. What this prints stands in
-nnapi_prof/device/fleet.py: standard deviations of the logarithm of speed between phones, and how
+benchmarks/draw_phones.py: standard deviations of the logarithm of speed between phones, and how
 the speeds of CPU and GPU go together.
 """
 

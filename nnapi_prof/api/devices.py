@@ -10,7 +10,7 @@ from nnapi_prof.api import notebook
 from nnapi_prof.api.events import SILENT, Listener
 from nnapi_prof.api.options import device_name
 from nnapi_prof.device.agent import AgentClient
-from nnapi_prof.device.find import ListedDevice, fleet_devices, list_devices, open_device
+from nnapi_prof.device.find import ListedDevice, list_devices, open_device
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,14 +37,11 @@ class Devices(tuple[ListedDevice, ...]):
         )
 
 
-def devices(fleet: str | None = None) -> Devices:
+def devices() -> Devices:
     """The devices within reach, as ``nnapi-prof devices`` lists them: phones on a running adb
     server and on USB, this machine, simulated phones. A phone on the network is reached as
-    ``HOST:PORT``. With a ``fleet``, ``"sim-fleet:12?seed=1"``, its simulated phones instead.
-
-    Raises UsageError where that is not a fleet.
-    """
-    return Devices(list_devices() if fleet is None else fleet_devices(fleet))
+    ``HOST:PORT``."""
+    return Devices(list_devices())
 
 
 @contextmanager

@@ -25,8 +25,7 @@ from nnapi_prof.costs.estimate.work import Work
 from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.model.fit import fit
 from nnapi_prof.costs.model.region import PHONE_CPU, CostModel, Price
-from nnapi_prof.device.find import SIMULATED, list_phones, phone_file
-from nnapi_prof.device.fleet import PREFIX as FLEET
+from nnapi_prof.device.find import SIMULATED, list_phones, phone_file, refuse_fleet
 from nnapi_prof.errors import CostError, UnsupportedOp, UsageError, did_you_mean, option
 from nnapi_prof.graph.plan import CPU, HOST, Engine, Target
 from nnapi_prof.graph.unit import Unit, UnitGraph
@@ -88,10 +87,11 @@ def fitted_costs(
 
 
 def read_phone(name: str) -> dict[str, Any]:
-    """The description of a phone: a name that comes along (``sim:`` in front is taken, too), one of
-    a simulated fleet, or a JSON file of either format. Raises UsageError, listing the names."""
+    """The description of a phone: a name that comes along (``sim:`` in front is taken, too), or a
+    JSON file of either format. Raises UsageError, listing the names."""
+    refuse_fleet(name)
     bare = name.removeprefix(SIMULATED)
-    if bare in list_phones() or bare.startswith(FLEET):
+    if bare in list_phones():
         path = phone_file(bare)
     elif Path(bare).is_file():
         path = Path(bare)

@@ -3,8 +3,6 @@ phones."""
 
 from __future__ import annotations
 
-import click
-
 from nnapi_prof.cli import options as opt
 from nnapi_prof.cli.command import define
 from nnapi_prof.cli.output import as_json, plain, print_document, stdout
@@ -15,32 +13,26 @@ from nnapi_prof.cli.output import as_json, plain, print_document, stdout
     examples=[
         "nnapi-prof devices",
         "nnapi-prof devices --json",
-        'nnapi-prof devices "sim-fleet:12?seed=1"',
         "nnapi-prof devices --nnapi-library /vendor/lib64/libneuron_adapter.so",
     ],
 )
 @opt.device
 @opt.library
-@click.argument("fleet", required=False, metavar="[FLEET]")
-def command(device_spec: str | None, fleet: str | None) -> None:
+def command(device_spec: str | None) -> None:
     """List the devices within reach.
 
     The first column is what --device takes. Phones are found on a running adb server and on USB; a
-    phone on the network is named HOST:PORT. With a FLEET, sim-fleet:N?seed=S, the N phones that are
-    drawn for it are listed instead; with --device or --nnapi-library, what that one device is, with
-    the accelerators of that library, as `nnapi-prof agent info` has it.
+    phone on the network is named HOST:PORT. With --device or --nnapi-library, what that one device
+    is, with the accelerators of that library, as `nnapi-prof agent info` has it.
     """
     if device_spec is not None:
         from nnapi_prof.cli.agent import print_info
-        from nnapi_prof.errors import UsageError
 
-        if fleet is not None:
-            raise UsageError(f"--device names one device, {fleet} a fleet: leave one out")
         print_info(device_spec)
         return
-    from nnapi_prof.device.find import fleet_devices, list_devices
+    from nnapi_prof.device.find import list_devices
 
-    rows = list_devices() if fleet is None else fleet_devices(fleet)
+    rows = list_devices()
     if as_json():
         from nnapi_prof.documents.tool import of_devices
 

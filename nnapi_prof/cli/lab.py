@@ -64,7 +64,8 @@ def command() -> None:
     "serials",
     multiple=True,
     metavar="SERIAL",
-    help="What --device takes; repeatable. Default: all phones connected to this host.",
+    help="What --device takes, or a pattern of it; of simulated phones a folder of descriptions, or"
+    " 'FOLDER/*.json'; repeatable. Default: all phones connected to this host.",
 )
 @click.option(
     "--slots",
@@ -112,7 +113,8 @@ def _shelf(serials: Sequence[str]) -> list[Phone]:
     "profile",
     of=command,
     examples=[
-        "nnapi-prof lab profile --phones sim:npu-phone --phones sim:gpu-phone model.pt",
+        "nnapi-prof lab profile --phones 'sim:*' model.pt",
+        "nnapi-prof lab profile --phones 'phones/*.json' model.pt",
         "nnapi-prof lab profile --scheduler tcp://lab:8786 --phones 'android=14,soc=SM*' *.pt2",
     ],
 )
@@ -127,8 +129,9 @@ def _shelf(serials: Sequence[str]) -> list[Phone]:
     multiple=True,
     metavar="SELECTOR",
     help="Patterns of names, fingerprints or serials, or soc=, android=, abi=, host= PATTERN; terms"
-    " joined by commas hold together, repeated options are alternatives. Without --scheduler, names"
-    " of devices: serials, HOST:PORT, sim:NAME. Default: all.",
+    " joined by commas hold together, repeated options are alternatives. Without --scheduler what"
+    " --device takes, or a pattern of it. Of simulated phones also a folder of descriptions, or"
+    " 'FOLDER/*.json'. Default: all.",
 )
 @click.option(
     "--patience-s",

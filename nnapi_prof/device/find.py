@@ -16,8 +16,6 @@ from pathlib import Path
 
 from nnapi_prof.device.agent import THROUGH, AgentClient
 from nnapi_prof.device.build import build_host
-from nnapi_prof.device.fleet import PREFIX as FLEET
-from nnapi_prof.device.fleet import draw_phone, one_phone, parse_fleet, phone_path
 from nnapi_prof.device.install import InstalledAgent
 from nnapi_prof.device.transport import LocalTransport, Transport
 from nnapi_prof.device.transport.adb_server import AdbServer
@@ -69,9 +67,9 @@ class ListedDevice:
 
 
 def open_device(spec: str | None = None, progress: Progress | None = None) -> OpenDevice:
-    """Opens what ``--device`` names: a serial, HOST:PORT, ``local``, ``sim:NAME``, or a phone of a
-    simulated fleet, ``sim-fleet:N?seed=S#I``; with ``,library=PATH`` behind, its accelerators are
-    those of that library on it, an NNAPI support library or NeuronAdapter.
+    """Opens what ``--device`` names: a serial, HOST:PORT, ``local`` or ``sim:NAME``; with
+    ``,library=PATH`` behind, its accelerators are those of that library on it, an NNAPI support
+    library or NeuronAdapter.
 
     With None: $ANDROID_SERIAL, else the only connected phone, else the default simulated phone.
     ``progress`` hears what takes time: building, pushing, a phone that asks its owner.
@@ -137,15 +135,6 @@ def list_devices() -> list[ListedDevice]:
     return connected() + here
 
 
-def fleet_devices(fleet: str) -> list[ListedDevice]:
-    """The phones of ``sim-fleet:N?seed=S``. Raises what :func:`.fleet.parse_fleet` raises."""
-    spec = parse_fleet(fleet)
-    return [
-        ListedDevice(phone.serial, "simulated", "device", str(draw_phone(phone)["description"]))
-        for phone in (spec.phones() if spec.index is None else [spec])
-    ]
-
-
 def connected() -> list[ListedDevice]:
     """Phones on a running adb server and on USB, each once."""
     phones = [
@@ -186,8 +175,7 @@ def _connected(spec: str, library: str | None, progress: Progress | None) -> Age
         return open_local(progress, library)
     if spec.startswith(SIMULATED):
         return open_simulated(spec.removeprefix(SIMULATED), progress, library)
-    if spec.startswith(FLEET):
-        return open_simulated(spec, progress, library)
+    refuse_fleet(spec)
     return AgentClient(_open_adb(spec, progress), nnapi_library=library, progress=progress)
 
 
@@ -217,6 +205,15 @@ PHONES_DIR = SOURCE_DIR / "emulator" / "phones"
 LIBRARY = "libneuralnetworks.so"
 
 
+def refuse_fleet(device: str) -> None:
+    """Raises UsageError for what earlier versions called a phone of a simulated fleet."""
+    if device.startswith("sim-fleet:"):
+        raise UsageError(
+            "`sim-fleet:` was removed: sim:PATH.json takes any description of a phone, and"
+            " benchmarks/draw_phones.py writes drawn ones"
+        )
+
+
 def list_phones() -> list[str]:
     """Names of the simulated phones that come along, for ``sim:NAME``."""
     return sorted(path.stem for path in PHONES_DIR.glob("*.json"))
@@ -231,10 +228,8 @@ def phone_description(name: str) -> str:
 def phone_file(name: str) -> Path:
     """The description of a simulated phone: a name that comes along, or a path to a JSON file.
 
-    Raises DeviceNotFound, listing the names. ``sim-fleet:N?seed=S#I`` is a drawn one.
+    Raises DeviceNotFound, listing the names.
     """
-    if name.startswith(FLEET):
-        return phone_path(one_phone(name))
     own = Path(name)
     if own.suffix == ".json" and own.is_file():
         return own.absolute()
@@ -252,15 +247,14 @@ def phone_file(name: str) -> Path:
 def open_simulated(
     name: str, progress: Progress | None = None, library: str | None = None
 ) -> AgentClient:
-    """The simulated phone ``sim:name``, or ``name`` of a simulated fleet; ``library`` is the
-    emulator behind another door.
+    """The simulated phone ``sim:name``; ``library`` is the emulator behind another door.
 
     Raises DeviceNotFound, BuildError, and DeviceError where a description is damaged.
     """
     description = phone_file(name)
     built = build_host(progress=progress)
     transport = LocalTransport(
-        name if name.startswith(FLEET) else f"{SIMULATED}{name}",
+        f"{SIMULATED}{name}",
         "simulated phone on this host",
         {"NNAPI_EMULATOR_PHONE": str(description)},
     )

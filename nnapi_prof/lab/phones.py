@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
+import glob
 import json
 import socket
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from nnapi_prof.device.find import connected, open_device
+from nnapi_prof.device.find import SIMULATED, connected, list_devices, open_device
 from nnapi_prof.device.protocol.description import device_fingerprint
 from nnapi_prof.device.protocol.results import AgentInfo
 from nnapi_prof.errors import DeviceError, DeviceNotFound, UsageError
@@ -61,14 +63,43 @@ def phone_of(serial: str, info: AgentInfo) -> Phone:
     )
 
 
+def serials_of(selector: str) -> list[str]:
+    """What ``--device`` takes for each device of this host that a selector means.
+
+    A folder, or a pattern of paths, means the descriptions of simulated phones there
+    (``FOLDER/*.json``); another pattern the devices that ``nnapi-prof devices`` lists by a serial
+    that fits (``sim:*``); anything else is one device. Raises DeviceNotFound where nothing fits.
+    """
+    path = selector.removeprefix(SIMULATED)
+    pattern = f"{glob.escape(path)}/*.json" if Path(path).is_dir() else path
+    if not glob.has_magic(pattern):
+        return [selector]
+    paths = sorted(glob.glob(pattern))  # noqa: PTH207  # may be absolute, as no pattern of Path is
+    files = [file for file in paths if file.endswith(".json")]
+    if files:
+        return [f"{SIMULATED}{Path(file).absolute()}" for file in files]
+    listed = [each.serial for each in list_devices() if each.state == "device"]
+    serials = [serial for serial in listed if _like(serial, selector)]
+    if not serials:
+        raise DeviceNotFound(
+            f"no description of a phone and no device of this host fits {selector!r}: the devices"
+            f" are {', '.join(listed)}",
+            selector,
+        )
+    return serials
+
+
 def shelf(
-    serials: Sequence[str] = (), progress: Progress | None = None
+    selectors: Sequence[str] = (), progress: Progress | None = None
 ) -> tuple[list[Phone], list[tuple[str, str]]]:
-    """The phones named by ``serials`` (None: all that are connected to this host), and those that
-    do not answer, each with the reason."""
+    """The phones that selectors mean (see :func:`serials_of`; none: all that are connected to this
+    host), and those that do not answer, each with the reason."""
     phones: list[Phone] = []
     silent: list[tuple[str, str]] = []
-    for serial in serials or [each.serial for each in connected() if each.state == "device"]:
+    serials = [serial for selector in selectors for serial in serials_of(selector)]
+    if not selectors:
+        serials = [each.serial for each in connected() if each.state == "device"]
+    for serial in dict.fromkeys(serials):
         try:
             with open_device(serial, progress) as opened:
                 phones.append(phone_of(serial, opened.client.info()))
@@ -108,7 +139,10 @@ def _fits(phone: Phone, term: str) -> bool:
     name, equals, pattern = term.strip().partition("=")
     values: Mapping[str, str] = {field: getattr(phone, field) for field in FIELDS}
     if not equals:
-        return any(_like(values[field], name) for field in ("name", "fingerprint", "serial"))
+        paths = f"{SIMULATED}{Path(name).absolute()}"  # as shelf() names a description in a file
+        return _like(phone.serial, paths) or any(
+            _like(values[field], name) for field in ("name", "fingerprint", "serial")
+        )
     if name not in values:
         raise UsageError(
             f"--phones {term!r}: phones have no {name!r}; ask for {', '.join(FIELDS)}, as in"

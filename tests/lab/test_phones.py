@@ -12,7 +12,7 @@ import pytest
 from nnapi_prof.device.transport import LocalTransport
 from nnapi_prof.errors import DeviceNotFound, UsageError
 from nnapi_prof.lab.lock import PhoneBusy, held_here, held_there
-from nnapi_prof.lab.phones import Phone, listed, named, select, shelf
+from nnapi_prof.lab.phones import Phone, listed, named, select, serials_of, shelf
 
 PIXEL = Phone("a1", "left", "f00d", "Google Pixel 8", "Tensor G3", "14", "arm64-v8a", False)
 GALAXY = Phone("b2", "right", "cafe", "samsung SM-S911B", "SM8550", "14", "arm64-v8a", False)
@@ -50,6 +50,26 @@ def test_a_shelf_of_what_answers(tmp_path: Path) -> None:
     phones, silent = shelf(["sim:npu-phone", f"sim:{tmp_path}/gone.json"])
     assert [(phone.serial, phone.simulated) for phone in phones] == [("sim:npu-phone", True)]
     assert [serial for serial, _ in silent] == [f"sim:{tmp_path}/gone.json"]
+
+
+def test_drawn_phones_by_pattern_and_by_folder(tmp_path: Path) -> None:
+    """The emulator is each of them, and each is a phone of its own."""
+    folder = tmp_path / "drawn [1]"
+    script = Path(__file__).parents[2] / "benchmarks" / "draw_phones.py"
+    subprocess.run([sys.executable, script, folder, "--phones", "3", "--seed", "2"], check=True)
+    phones, silent = shelf([f"{tmp_path}/drawn*/*.json"])
+    assert len({phone.fingerprint for phone in phones}) == 3 and not silent
+    assert all(phone.simulated for phone in phones)
+    assert [phone.name.rpartition(" ")[2] for phone in phones] == [f"fleet-2-{i}" for i in range(3)]
+    assert serials_of(f"sim:{folder}") == serials_of(str(folder)) == [p.serial for p in phones]
+    assert select([PIXEL, *phones], [f"{tmp_path}/*/*.json"]) == phones
+
+
+def test_devices_by_a_pattern_of_their_serials() -> None:
+    assert "sim:npu-phone" in serials_of("sim:*") and "local" not in serials_of("sim:*")
+    assert serials_of("10.0.0.7:5555") == ["10.0.0.7:5555"]
+    with pytest.raises(DeviceNotFound, match=r"no device of this host fits 'pixel\*': .*local"):
+        serials_of("pixel*")
 
 
 HOLDER = """

@@ -1,7 +1,10 @@
-"""Simulated fleets: ``sim-fleet:N?seed=S`` are N phones, ``sim-fleet:N?seed=S#I`` is one of them.
+"""Draw simulated phones and write their descriptions, one JSON file a phone.
 
-Each is an ordinary simulated phone, drawn from the four that come along. A fleet has a fifth as
-many SoCs as phones; a SoC is of one of the four kinds, with a speed of its CPU, its GPU, its other
+    python benchmarks/draw_phones.py FOLDER [--phones 12] [--seed 1]
+    nnapi-prof lab profile --phones 'FOLDER/*.json' model.pt
+
+Each is an ordinary simulated phone, drawn from the four that come along. There are a fifth as many
+SoCs as phones; a SoC is of one of the four kinds, with a speed of its CPU, its GPU, its other
 accelerators and their kinds of operations; phones of one SoC differ a little. What is drawn follows
 from the seed, the numbers of SoC and phone, and the number of SoCs, and from nothing else.
 
@@ -11,26 +14,16 @@ named.
 
 from __future__ import annotations
 
-import copy
-import hashlib
+import argparse
 import json
 import math
-import os
 import random
-import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nnapi_prof.device_agent import SOURCE_DIR
-from nnapi_prof.errors import DeviceNotFound, UsageError
-from nnapi_prof.toolchain import cache_dir
 
-PREFIX = "sim-fleet:"
-MOST_PHONES = 100_000
 PHONES_A_SOC = 5
-_SPEC = re.compile(r"sim-fleet:(?P<n>\d{1,6})(\?seed=(?P<seed>\d{1,9}))?(#(?P<index>\d{1,6}))?")
-
 KINDS = {"npu-phone": 0.3, "gpu-phone": 0.3, "dsp-phone": 0.2, "slow-nnapi-phone": 0.2}
 """The phones that come along, and how many SoCs are of their kind. Assumed; of the eight phones of
 which both are published (columns `nnapi` and `cpu` of tensorflow's measurement.md @12d3eaa7, and
@@ -56,60 +49,15 @@ FASTEST = 2.5
 """Standard deviations; what lies farther out is taken for this."""
 
 
-@dataclass(frozen=True, slots=True)
-class FleetSpec:
-    """A fleet, or one phone of it."""
-
-    n: int
-    seed: int
-    index: int | None = None
-
-    @property
-    def serial(self) -> str:
-        """What ``--device`` takes."""
-        phone = "" if self.index is None else f"#{self.index}"
-        return f"{PREFIX}{self.n}?seed={self.seed}{phone}"
-
-    def phones(self) -> list[FleetSpec]:
-        """Each phone of the fleet."""
-        return [FleetSpec(self.n, self.seed, index) for index in range(self.n)]
-
-
-def parse_fleet(text: str) -> FleetSpec:
-    """Raises UsageError where it is not written so, DeviceNotFound where there is no such phone."""
-    match = _SPEC.fullmatch(text)
-    if match is None or not 1 <= int(match["n"]) <= MOST_PHONES:
-        raise UsageError(
-            f"{text!r} is not a simulated fleet: sim-fleet:12?seed=1 has 12 phones ({MOST_PHONES:,}"
-            " at most), sim-fleet:12?seed=1#0 is the first of them"
-        )
-    index = None if match["index"] is None else int(match["index"])
-    spec = FleetSpec(int(match["n"]), int(match["seed"] or 0), index)
-    if index is not None and index >= spec.n:
-        raise DeviceNotFound(f"{text} has phones #0 to #{spec.n - 1}, not #{index}", text)
-    return spec
-
-
-def one_phone(text: str) -> FleetSpec:
-    """As :func:`parse_fleet`, of one phone. Raises UsageError where it is a whole fleet."""
-    spec = parse_fleet(text)
-    if spec.index is None:
-        raise UsageError(
-            f"{text} is a fleet of {spec.n}: name one of them, {spec.serial}#0 to"
-            f" #{spec.n - 1}; `nnapi-prof devices '{spec.serial}'` shows them"
-        )
-    return spec
-
-
-def draw_phone(spec: FleetSpec) -> dict[str, Any]:
-    """The description of a phone, as JSON has it."""
-    chance = random.Random(f"{spec.seed}/phone/{spec.index}")
-    n_socs = math.ceil(spec.n / PHONES_A_SOC)
+def draw_phone(n_phones: int, seed: int, index: int) -> dict[str, Any]:
+    """Return the description of one of ``n_phones``, as the emulator reads it from JSON."""
+    chance = random.Random(f"{seed}/phone/{index}")
+    n_socs = math.ceil(n_phones / PHONES_A_SOC)
     number = chance.randrange(n_socs)
-    soc = random.Random(f"{spec.seed}/soc/{n_socs}/{number}")
+    soc = random.Random(f"{seed}/soc/{n_socs}/{number}")
     kind = soc.choices(list(KINDS), list(KINDS.values()))[0]
     text = (SOURCE_DIR / "emulator" / "phones" / f"{kind}.json").read_text(encoding="utf-8")
-    phone: dict[str, Any] = copy.deepcopy(json.loads(text))
+    phone: dict[str, Any] = json.loads(text)
     own = _factor(chance, PHONE_SPREAD)
     cpu = _normal(soc)
     gpu = TOGETHER * cpu + math.sqrt(1 - TOGETHER**2) * _normal(soc)
@@ -126,7 +74,7 @@ def draw_phone(spec: FleetSpec) -> dict[str, Any]:
         for name in ("invocation", "burst_invocation", "transfer_floor"):
             if name in accelerator:
                 _times(accelerator[name], fixed)
-    name = f"fleet-{spec.seed}-{spec.index}"
+    name = f"fleet-{seed}-{index}"
     properties = phone["properties"]
     release = properties["ro.build.version.release"]
     phone["name"] = name
@@ -134,25 +82,22 @@ def draw_phone(spec: FleetSpec) -> dict[str, Any]:
     properties |= {
         "ro.product.model": name,
         "ro.build.fingerprint": f"simulated/{name}/{name}:{release}/SIM1/1:user/release-keys",
-        "ro.soc.model": f"sim-soc-{spec.seed}-{number}",
+        "ro.soc.model": f"sim-soc-{seed}-{number}",
         "ro.board.platform": f"simsoc{number}",
         "ro.hardware": f"simsoc{number}",
     }
-    phone["noise"]["seed"]["value"] = soc.randrange(1 << 20) + (spec.index or 0)
+    phone["noise"]["seed"]["value"] = soc.randrange(1 << 20) + index
     return phone
 
 
-def phone_path(spec: FleetSpec) -> Path:
-    """The description of a phone as a file in the cache, for the emulator."""
-    text = json.dumps(draw_phone(spec), indent=1) + "\n"
-    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    path = cache_dir() / "fleets" / f"{digest}.json"
-    if not path.is_file() or path.read_text(encoding="utf-8") != text:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f"{path.name}.{os.getpid()}")
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
-    return path
+def write_phones(folder: Path, n_phones: int, seed: int) -> list[Path]:
+    """Write the descriptions of ``n_phones`` into a folder; return their paths, by index."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"fleet-{seed}-{index:05}.json" for index in range(n_phones)]
+    for index, path in enumerate(paths):
+        text = json.dumps(draw_phone(n_phones, seed, index), indent=1)
+        path.write_text(text + "\n", encoding="utf-8")
+    return paths
 
 
 def _normal(chance: random.Random) -> float:
@@ -178,3 +123,16 @@ def _scale(unit: dict[str, Any], soc: random.Random, speed: float) -> None:
 def _times(constant: dict[str, Any], factor: float) -> None:
     constant["value"] = float(f"{constant['value'] * factor:.4g}")
     constant["origin"] += f"; drawn: {factor:.3g} times that"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--phones", type=int, default=12)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    write_phones(options.folder, options.phones, options.seed)
+
+
+if __name__ == "__main__":
+    main()
