@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from nnapi_prof.graph.node import is_constant, type_of
+from nnapi_prof.graph.node import is_constant, makes_tensor, type_of
 from nnapi_prof.passes.rewrite import Rule, Site
 
 aten = torch.ops.aten
@@ -106,13 +106,16 @@ def times_reciprocal(site: Site) -> fx.Node | None:
 
 
 def left_out(site: Site) -> fx.Node | None:
-    """What it reads first, where that is like what it makes. None of what joins branches: those of
-    them that nothing else reads would be left out with it."""
+    """Return what the operation reads first, where that is like what it makes. Return None for what
+    joins branches (those of them that nothing else reads would be left out with it) and for what
+    makes several tensors."""
+    if not makes_tensor(site.node):
+        return None
     joined = [node for node in site.node.all_input_nodes if not is_constant(node)]
     if len(joined) > 1 and any(set(node.users) == {site.node} for node in joined[1:]):
         return None
     for node in site.node.all_input_nodes:
-        if is_constant(node) or "tensor" not in node.meta:
+        if is_constant(node) or not makes_tensor(node):
             continue
         if (type_of(node).shape, type_of(node).dtype) == (site.type.shape, site.type.dtype):
             return node

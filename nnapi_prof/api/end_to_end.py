@@ -6,6 +6,7 @@ plan in its folder before it runs, and the report has predictions only where the
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from nnapi_prof.bundle.bundle import Bundle
 
 
+LOGGER = logging.getLogger(__name__)
 ADVICE_S = 10.0
 """Looking for what would help may take."""
 VERIFYING_RUNS = 30
@@ -80,6 +82,7 @@ def run_all(
     costs: str | os.PathLike[str] | None = None,
     fresh: bool = False,
     runs: int = QUICK.runs,
+    tolerance: float | None = None,
     cooldown_s: float = QUICK.cooldown_s,
     memory_mb: int | None = None,
     listener: Listener = SILENT,
@@ -95,13 +98,16 @@ def run_all(
     KeyboardInterrupt.
     """
     arguments.repeats(runs, cooldown_s, memory_mb)
+    arguments.number("tolerance", tolerance, 0)
     options = ProfileOptions(
         conditions=arguments.conditions_of(**conditions),
         fresh=fresh,
         cooldown_s=cooldown_s,
         memory_mb=memory_mb,
     )
-    settings = replace(QUICK, runs=runs, cooldown_s=cooldown_s, memory_mb=memory_mb)
+    settings = replace(
+        QUICK, runs=runs, tolerance=tolerance, cooldown_s=cooldown_s, memory_mb=memory_mb
+    )
     pipeline = PipelineResult(model, report)
     try:
         with open_table(costs) as store, reached(device, listener) as client:
@@ -119,6 +125,8 @@ def run_all(
         _report(pipeline, listener)
     except NnapiProfError as error:
         pipeline.fault = pipeline.fault or error
+    except Exception as error:  # the run stands without
+        pipeline.fault = pipeline.fault or NnapiProfError(f"no report: {_told(error)}")
     return pipeline
 
 
@@ -272,10 +280,10 @@ def _advise(pipeline: PipelineResult, listener: Listener) -> None:
         if not advice:
             try:
                 advice = advise(planned, seconds=ADVICE_S, listener=listener).advice
-            except NnapiProfError as error:  # the plan stands without
-                listener.note(f"no advice: {error}")
+                keep_advice(bundle, advice)
+            except Exception as error:  # the plan and its run stand without
+                listener.note(f"no advice: {_told(error)}")
                 return
-            keep_advice(bundle, advice)
         pipeline.planned = replace(planned, advice=advice)
         pipeline.result = Result(pipeline.planned, result.run)
 
@@ -287,6 +295,18 @@ def _report(pipeline: PipelineResult, listener: Listener) -> None:
     with listener.working("writing the report"), pipeline.step("report"):
         subject = pipeline.planned if pipeline.result is None else pipeline.result
         pipeline.report = subject.report(pipeline.report_path)
+
+
+def _told(error: Exception) -> str:
+    """Return what to tell of an error that ends a step and not the result; of one that nobody
+    foresaw the log has the rest."""
+    if isinstance(error, NnapiProfError | OSError):
+        return str(error)
+    LOGGER.debug("a step failed", exc_info=error)
+    return (
+        f"it ended with {type(error).__name__}: {error}, which is a fault of nnapi-prof: the result"
+        " stands, and --verbose tells where"
+    )
 
 
 def go(
@@ -304,6 +324,7 @@ def go(
     sustained: int = arguments.USUAL.sustained_s,
     fresh: bool = False,
     runs: int = QUICK.runs,
+    tolerance: float | None = None,
     cooldown_s: float = QUICK.cooldown_s,
     memory_mb: int | None = None,
     progress: Callable[[Progress], None] | None = None,
@@ -315,8 +336,8 @@ def go(
     the model's name with ``.html`` beside it; the plan's folder stands beside that, with
     ``.nnprof``. ``device``, ``costs``, the conditions ``threads``, ``cpus``, ``mode``, ``relaxed``,
     ``float16`` and ``sustained``, ``fresh``, ``cooldown_s`` and ``memory_mb`` are those of
-    :func:`nnapi_prof.profile`; ``runs`` are recorded of each plan, for about half a second. What
-    the cost table has is not measured again.
+    :func:`nnapi_prof.profile`; ``runs`` are recorded of each plan, for about half a second, and
+    ``tolerance`` is that of :func:`nnapi_prof.run`. What the cost table has is not measured again.
 
     Raises NnapiProfError where a step fails; what was reached until then is kept and written.
     """
@@ -334,6 +355,7 @@ def go(
         sustained=sustained,
         fresh=fresh,
         runs=runs,
+        tolerance=tolerance,
         cooldown_s=cooldown_s,
         memory_mb=memory_mb,
         listener=to_log(progress),

@@ -243,6 +243,11 @@ def mismatch(report: RunReport) -> MismatchError | None:
     if not wrong:
         return None
     worst = max(wrong, key=lambda check: check.relative)
+    if worst.tolerance == 0:
+        return MismatchError(
+            f"output {worst.name} differs from eager PyTorch by up to {worst.max_abs:.4g}; integers"
+            f" must be equal: give {option('tolerance')} to allow them as much of the largest"
+        )
     return MismatchError(
         f"output {worst.name} differs from eager PyTorch by {worst.relative:.2e} of its"
         f" largest value, {worst.tolerance:.0e} is allowed: give a larger"

@@ -215,7 +215,7 @@ def expected(
     options: RunOptions | None = None,
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
     """The inputs to run with, and the outputs that eager PyTorch gives for them."""
-    from nnapi_prof.execution.host import choose_inputs
+    from nnapi_prof.execution.judgement import choose_inputs
 
     inputs = choose_inputs(program, (options or RunOptions()).seed)
     return inputs, eager(*(value.clone() for value in program.as_given(inputs)))

@@ -24,8 +24,9 @@ from nnapi_prof.bundle.torchscript import (
     weight,
 )
 from nnapi_prof.errors import NnapiProfError
-from nnapi_prof.frontend.structure import Structure, expression
+from nnapi_prof.frontend.structure import Structure
 from nnapi_prof.frontend.torch_logging import quiet_torch
+from nnapi_prof.frontend.trees import expression
 from nnapi_prof.graph.node import constant_value, is_constant
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.quantisation import DEQUANTIZE, DEQUANTIZE_CHANNELS, QUANTIZE

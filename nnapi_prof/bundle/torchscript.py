@@ -18,15 +18,9 @@ from torch.backends._nnapi.prepare import NnapiModule
 from nnapi_prof.convert.model import NnapiModel, Operand, OperandId, Operation, Value
 from nnapi_prof.convert.region import Region
 from nnapi_prof.errors import NnapiProfError
-from nnapi_prof.frontend.structure import (
-    Leaf,
-    Structure,
-    annotation,
-    checks,
-    expression,
-    places,
-)
+from nnapi_prof.frontend.structure import Structure
 from nnapi_prof.frontend.torch_logging import quiet_torch
+from nnapi_prof.frontend.trees import Leaf, annotation, checks, expression, places
 from nnapi_prof.graph.node import torch_dtype
 from nnapi_prof.graph.plan import Preference
 from nnapi_prof.graph.types import MAX_RANK, DimOrder, TensorType
@@ -207,8 +201,6 @@ def forward_text(
     """TorchScript of the wrapper's ``forward``, its arguments ``arg_0``, ... unless ``structure``
     says others; ``first`` has the lines that come before the rest, indented, and ``leading`` is
     :func:`call_lines`'.
-
-    NnapiProfError where TorchScript has no type for the structure.
     """
     structure = structure or Structure.flat(len(graph.inputs), len(graph.outputs))
     inputs = input_places(graph, structure)
@@ -224,11 +216,7 @@ def forward_text(
 
 
 def head_text(structure: Structure) -> str:
-    """TorchScript of the first lines of ``forward``: its arguments, and what they must be.
-
-    NnapiProfError where TorchScript has no type for the structure.
-    """
-    annotation(structure.outputs)  # refuses what TorchScript cannot say
+    """TorchScript of the first lines of ``forward``: its arguments, and what they must be."""
     arguments = [f"{name}: {annotation(tree)}" for name, tree in structure.inputs.items()]
     asserted = [
         f"    {line}\n" for name, tree in structure.inputs.items() for line in checks(name, tree)

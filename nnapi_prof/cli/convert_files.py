@@ -36,6 +36,11 @@ class OutputFiles(Converted):
         self.notes.append(text)
         say(f"note: {text}")
 
+    def notes_on(self, structure: Structure) -> None:
+        """Where outputs or inputs are nested otherwise than the model's."""
+        for text in structure.notes:
+            self.note(text)
+
     def grow(self, program: Program, converted: Sequence[tuple[Sequence[int], int]]) -> None:
         """Regions, by units and NNAPI operations; said where they grew a lot."""
         from nnapi_prof.convert.region import growth_note
@@ -181,6 +186,7 @@ def write_stock(
     from nnapi_prof.convert.dynamic_shapes import Template
 
     region = source.region if isinstance(source, Template) else source
+    written.notes_on(structure)
     _save(module_of(program, source, preference, relaxed, structure), path)
     written.files.append((path, "stock"))
     say(f"{len(region.operations)} NNAPI operations in {path}")
@@ -216,6 +222,7 @@ def write_parts(
 
     show_kept(program, parts.cpu_reasons)
     show_in_floats(written, program, parts.regions)
+    written.notes_on(structure)
     _save(module_of(program, parts, Preference.SUSTAINED_SPEED, relaxed, structure), path)
     on_nnapi = [(p.units, len(p.region.operations)) for p in parts.parts if p.region is not None]
     written.grow(program, on_nnapi)

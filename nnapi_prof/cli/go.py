@@ -63,6 +63,7 @@ FORMS = ("html", "md")
     show_default=True,
     help="Recorded runs of the plan and of each baseline, at most: about half a second of each.",
 )
+@opt.tolerance
 @opt.cooldown
 @opt.memory
 @opt.model

@@ -311,6 +311,14 @@ gates = together(
 :class:`~nnapi_prof.execution.gates.Gates`, as the Python interface takes it."""
 
 
+tolerance = click.option(
+    "--tolerance",
+    type=click.FloatRange(min=0),
+    help="Largest allowed difference of an output, relative to its largest value. Default: 1e-4,"
+    " with float16 or relaxed precision 2e-2; integers must be equal.",
+)
+
+
 cooldown = click.option(
     "--cooldown-s",
     type=click.FloatRange(0, MOST_WAIT_S),

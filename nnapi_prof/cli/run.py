@@ -56,12 +56,7 @@ if TYPE_CHECKING:
     help="Frames that run besides, many at once, in each way that the bundle has.",
 )
 @click.option("--no-baselines", is_flag=True, help="Time the plan only.")
-@click.option(
-    "--tolerance",
-    type=click.FloatRange(min=0),
-    help="Largest allowed difference of an output, relative to its largest value. Default: 1e-4,"
-    " with float16 or relaxed precision 2e-2.",
-)
+@opt.tolerance
 @opt.cpus(None)
 @opt.cooldown
 @opt.memory

@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 from nnapi_prof.costs.conditions import Precision
 from nnapi_prof.execution.report import Evidence, OutputCheck
-from nnapi_prof.graph.unit import UnitGraph
 
 SMALLEST = float(np.finfo(np.float32).tiny)
 """The smallest normal number of float32. A difference of less is none: devices may flush smaller
@@ -32,36 +31,18 @@ def usual_tolerance(precision: Precision) -> float:
     return TOLERANCE if precision is Precision.FLOAT32 else HALF_TOLERANCE
 
 
-def last_step(graph: UnitGraph, output: str) -> float:
-    """The coarsest scale among the quantised values nearest to an output; 0 where there are none.
-
-    An output that is quantised itself comes as integers: its step is 1.
-    """
-    if graph.values[output].quant is not None:
-        return 1.0
-    steps, seen, waiting = [0.0], {output}, [output]
-    while waiting:
-        value = waiting.pop()
-        quant = graph.values[value].quant
-        if quant is not None:
-            steps.append(quant.scale)
-        elif value in graph.producer:
-            new = [v for v in graph.units[graph.producer[value]].inputs if v not in seen]
-            seen.update(new)
-            waiting += new
-    return max(steps)
-
-
 def compare(
     names: Sequence[str],
     actual: Sequence[npt.NDArray[np.generic]],
     expected: Sequence[npt.NDArray[np.generic]],
     tolerance: float = TOLERANCE,
     steps: Sequence[float] | None = None,
+    integers: float = 0.0,
 ) -> tuple[OutputCheck, ...]:
     """One check per output. A shape that differs or a value that is not finite on one side only
     counts as an infinite difference, but for what :func:`limit_notes` tells of. ``steps`` has
-    :func:`last_step` of each output.
+    :func:`~nnapi_prof.execution.judgement.last_step` of each output; ``integers`` is the tolerance
+    of those that are integers or truth values and stand for no real numbers.
 
     Differences of SMALLEST at most, of two quantised steps behind quantised values, pass whatever
     the largest value is: it may be zero.
@@ -70,7 +51,10 @@ def compare(
     steps = [0.0] * len(names) if steps is None else steps
     for name, mine, theirs, step in zip(names, actual, expected, steps, strict=True):
         shape, mine, theirs = theirs.shape, _reals(mine), _reals(theirs)
-        allowed = tolerance if step == 0 else max(tolerance, _quantised(theirs, step))
+        if theirs.dtype.kind in "biu" and step != 1:
+            allowed, step = integers, 0.0
+        else:
+            allowed = tolerance if step == 0 else max(tolerance, _quantised(theirs, step))
         max_abs, relative = _difference(mine, theirs, allowed, 2.01 * step or SMALLEST)
         evidence = evidence_of(theirs)
         checks.append(OutputCheck(name, shape, max_abs, relative, allowed, evidence))

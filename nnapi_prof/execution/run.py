@@ -23,14 +23,13 @@ from nnapi_prof.errors import AgentError
 from nnapi_prof.execution.actions import PreparedAction, build_action, read_later, stages_of
 from nnapi_prof.execution.compare import (
     compare,
-    last_step,
     limit_notes,
     notes_on,
     usual_tolerance,
 )
 from nnapi_prof.execution.frame_runs import WayRun
 from nnapi_prof.execution.frames import frame_notes, time_frames, ways_of
-from nnapi_prof.execution.host import excused
+from nnapi_prof.execution.judgement import excused, last_step
 from nnapi_prof.execution.options import RunOptions
 from nnapi_prof.execution.report import OutputCheck, PlanRun, RunReport, SegmentTiming
 from nnapi_prof.execution.timing import (
@@ -79,17 +78,17 @@ def run_bundle(
             "`nnapi-prof profile` and `nnapi-prof partition`",
             error.serial,
         ) from error
-    steps = [last_step(bundle.graph, name) for name in bundle.graph.outputs]
+    steps = [last_step(program, name) for name in bundle.graph.outputs]
     names = bundle.graph.outputs
     mine = [as_array(outputs[name]) for name in names]
     theirs = list(map(as_array, expected))
     tolerance = options.tolerance
     if tolerance is None:
         tolerance = usual_tolerance(options.conditions.precision)
-    checks = compare(names, mine, theirs, tolerance, steps)
+    checks = compare(names, mine, theirs, tolerance, steps, options.tolerance or 0.0)
     notes += limit_notes(names, mine, theirs)
     own = [outputs[name] for name in names]
-    checks, excuses = excused(checks, program, inputs, steps, own, expected)
+    checks, excuses = excused(checks, program, inputs, steps, own, expected, tolerance)
     notes += [*excuses, *notes_on(checks)]
     plans = bundle.plans if options.baselines else bundle.plans[:1]
     if any(stage.on_host for stage in stages_of(bundle.plan)):

@@ -11,7 +11,8 @@ from torch import Tensor
 from nnapi_prof.costs.measurement import Kind, Measurement, Status, work_columns
 from nnapi_prof.costs.model.fit import Locator, UnitSet, fit
 from nnapi_prof.costs.model.region import CostModel
-from nnapi_prof.execution.compare import TOLERANCE, compare, last_step
+from nnapi_prof.execution.compare import TOLERANCE, compare
+from nnapi_prof.execution.judgement import last_step
 from nnapi_prof.execution.profile.jobs import region_label
 from nnapi_prof.execution.report import OutputCheck
 from nnapi_prof.executorch.aot import XnnpackPartitioner
@@ -176,7 +177,7 @@ class RegionTimes:
         inputs = [self.values[name] for name in region.inputs]
         timing = self._stopwatch.time(file, inputs, self._limit_s(units))
         expected = [self.values[name] for name in region.outputs]
-        steps = [last_step(self.graph, name) for name in region.outputs]
+        steps = [last_step(self.program, name) for name in region.outputs]
         return agreeing(timing, region.outputs, expected, steps)
 
     def _is_unsigned(self, units: UnitSet) -> bool:
@@ -219,18 +220,21 @@ def agreeing(
     names: Sequence[str],
     expected: Sequence[Tensor],
     steps: Sequence[float],
-    allow: Allow = lambda checks, _: checks,
+    allow: Allow | None = None,
     tolerance: float = TOLERANCE,
 ) -> Timing:
     """A timing, which failed where its outputs are not those of eager PyTorch. ``allow`` may let
-    more pass; ``tolerance`` is relative to an output's largest value."""
+    more pass, and without it integers are judged as floats are; ``tolerance`` is relative to an
+    output's largest value."""
     if timing.status is not Status.OK or timing.outputs is None:
         return timing
     if len(timing.outputs) != len(expected):
         message = f"it returns {len(timing.outputs)} values in the place of {len(expected)}"
         return Timing(Status.FAILED, message=message)
     actual, wanted = list(map(as_array, timing.outputs)), list(map(as_array, expected))
-    for check in allow(compare(names, actual, wanted, tolerance, steps), timing.outputs):
+    integers = tolerance if allow is None else 0.0
+    checks = compare(names, actual, wanted, tolerance, steps, integers)
+    for check in checks if allow is None else allow(checks, timing.outputs):
         if not check.ok:
             message = (
                 f"output {check.name} differs from eager PyTorch by {check.relative:.1e} of its"

@@ -22,8 +22,7 @@ from nnapi_prof.costs.measurement import Status
 from nnapi_prof.device.find import LOCAL, SIMULATED, list_phones, open_device
 from nnapi_prof.device.protocol.description import device_fingerprint
 from nnapi_prof.errors import NnapiProfError, PartitionError, UsageError
-from nnapi_prof.execution.compare import last_step
-from nnapi_prof.execution.host import choose_inputs, excused
+from nnapi_prof.execution.judgement import choose_inputs, excused, last_step
 from nnapi_prof.executorch.candidates import LIST_ORDER, NNAPI
 from nnapi_prof.executorch.choice import Choice
 from nnapi_prof.executorch.host import build
@@ -231,7 +230,7 @@ class _Files:
         timing = stopwatch.time(buffer, inputs, LIMIT_S)
         reference = reference_of(replace(self._planned, plans=(plan,)))
         program, graph = reference.program, reference.program.units
-        steps = [last_step(graph, output) for output in graph.outputs]
+        steps = [last_step(program, output) for output in graph.outputs]
         with torch.no_grad():
             given = program.as_given([value.clone() for value in inputs])
             expected = [value.detach().contiguous() for value in reference.eager(*given)]

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from nnapi_prof.device.find import LOCAL, SIMULATED
 from nnapi_prof.errors import InputSpecError, ModelFileError, NnapiProfError, irregular
-from nnapi_prof.execution.compare import TOLERANCE, compare, last_step, usual_tolerance
-from nnapi_prof.execution.host import choose_inputs, excused
+from nnapi_prof.execution.compare import TOLERANCE, compare, usual_tolerance
+from nnapi_prof.execution.judgement import choose_inputs, excused, last_step
 from nnapi_prof.execution.report import OutputCheck
 from nnapi_prof.executorch.host import USUAL, Caution, load
 from nnapi_prof.frontend.inputs import InputSpec, example_tensors, listed
@@ -239,15 +239,17 @@ def _checks(
     with torch.no_grad():
         expected = reference.eager(*(value.clone() for value in program.as_given(inputs)))
     names = program.units.outputs
-    steps = [last_step(program.units, name) for name in names]
+    steps = [last_step(program, name) for name in names]
+    of_floats = reference.tolerance if tolerance is None else tolerance
     checks = compare(
         names,
         list(map(as_array, outputs)),
         list(map(as_array, expected)),
-        reference.tolerance if tolerance is None else tolerance,
+        of_floats,
         steps,
+        tolerance or 0.0,
     )
-    return excused(checks, program, inputs, steps, outputs, expected)
+    return excused(checks, program, inputs, steps, outputs, expected, of_floats)
 
 
 def _part_times(

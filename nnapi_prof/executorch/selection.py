@@ -27,7 +27,7 @@ from nnapi_prof.costs.model.fit import UnitSet
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.device.find import LOCAL, SIMULATED
 from nnapi_prof.errors import PartitionError, UsageError
-from nnapi_prof.execution.host import choose_inputs
+from nnapi_prof.execution.judgement import choose_inputs
 from nnapi_prof.executorch.aot import Partitioner
 from nnapi_prof.executorch.candidates import (
     NNAPI,

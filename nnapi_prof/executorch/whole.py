@@ -14,8 +14,7 @@ from torch.export import ExportedProgram
 from nnapi_prof.api.events import Listener, Progress
 from nnapi_prof.api.model import Model
 from nnapi_prof.costs.measurement import Status
-from nnapi_prof.execution.compare import last_step
-from nnapi_prof.execution.host import excused
+from nnapi_prof.execution.judgement import excused, last_step
 from nnapi_prof.executorch.aot import Partitioner, silence
 from nnapi_prof.executorch.candidates import LIST_ORDER, PORTABLE, Candidate, target_of
 from nnapi_prof.executorch.compose import Part, composed
@@ -155,7 +154,7 @@ class WholeFiles:
 
     def _checked(self, timing: Timing) -> Timing:
         graph = self._program.units
-        steps = [last_step(graph, name) for name in graph.outputs]
+        steps = [last_step(self._program, name) for name in graph.outputs]
         return agreeing(
             timing,
             graph.outputs,

@@ -111,15 +111,18 @@ def _user_input(tracer: GraphTracer, argument: Any, example_iter: Any) -> Any:
 def find_examples(
     program: ExportedProgram, specs: Sequence[InputSpec], name: str
 ) -> tuple[Tensor, ...]:
-    """Inputs of these shapes on which the program was seen to run: random ones, else those that it
-    was exported with (of indices, say, or matrices that have an inverse).
+    """Inputs of these shapes on which the program was seen to run: those that it was exported with,
+    which are what the model is for, else random ones. Ones or zeros everywhere show little: random
+    numbers go before them.
 
     Raises InputSpecError with PyTorch's essential line where it runs on neither.
     """
     run, failed = eager(program), None
-    for examples in (example_tensors(specs), _exported_with(program, specs)):
-        if examples is None:
-            continue
+    stored, random = _exported_with(program, specs), example_tensors(specs)
+    candidates = [random] if stored is None else [stored, random]
+    if stored is not None and not any(map(_varies, stored)):
+        candidates.reverse()
+    for examples in candidates:
         try:
             with run_once():
                 run(*(example.clone() for example in examples))
@@ -133,13 +136,20 @@ def find_examples(
     ) from failed
 
 
+def _varies(value: Tensor) -> bool:
+    """Whether a tensor has several values, or only one element."""
+    return value.numel() == 1 or bool((value != value.flatten()[0]).any())
+
+
 def _exported_with(
     program: ExportedProgram, specs: Sequence[InputSpec]
 ) -> tuple[Tensor, ...] | None:
     """The inputs that were given to the export and saved with it, if they have these shapes."""
     stored = [v for v in pytree.tree_leaves(program.example_inputs) if isinstance(v, Tensor)]
     shapes = [(tuple(v.shape), dtype_name(v.dtype)) for v in stored]
-    return tuple(stored) if shapes == [(s.shape, s.dtype) for s in specs] else None
+    if shapes != [(s.shape, s.dtype) for s in specs]:
+        return None
+    return tuple(value.detach().contiguous() for value in stored)
 
 
 def _is_tensor(argument: Any) -> bool:

@@ -22,6 +22,7 @@ from nnapi_prof.frontend.archives import (
     check_saved_tensors,
     look_into,
 )
+from nnapi_prof.frontend.named_trees import names_classes
 from nnapi_prof.frontend.script_check import is_registered, refusal
 
 _AGAIN = "export the model again without it"
@@ -114,7 +115,31 @@ def _check_record(archive: Archive, name: str, data: bytes, older: bool) -> None
     elif last.endswith("_config.json"):
         _check_config(archive, name, _json(data))
     elif name.endswith(".pt") or (older and name.endswith(".json")):
-        _check_tensors(archive, name, data)
+        if name.startswith(_EXAMPLES) and _takes_classes(archive, name):
+            check_inner(archive.path, name, data)  # its objects are not made: named_trees
+        else:
+            _check_tensors(archive, name, data)
+
+
+_EXAMPLES = "data/sample_inputs/"
+
+
+def _takes_classes(archive: Archive, examples: str) -> bool:
+    """Whether the model of some example inputs takes objects of classes, by its own tree."""
+    model = f"models/{examples.removeprefix(_EXAMPLES).removesuffix('.pt')}.json"
+    program = _json(archive.read(model)) if model in archive.sizes else None
+    specs: list[str] = []
+    waiting = [program]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            waiting += value.values()
+            specs += [text for text in (value.get("in_spec"),) if isinstance(text, str)]
+        elif isinstance(value, list):
+            waiting += value
+    for text in specs:
+        _tree(text)
+    return any(map(names_classes, specs))
 
 
 def _json(data: bytes) -> Any:

@@ -22,6 +22,7 @@ from nnapi_prof.frontend import export
 from nnapi_prof.frontend.eager import element_type_notes, settle_views
 from nnapi_prof.frontend.export_check import check_export
 from nnapi_prof.frontend.inputs import InputSpec, listed
+from nnapi_prof.frontend.named_trees import classes_as_dicts
 from nnapi_prof.frontend.quant import plain, plain_inputs
 from nnapi_prof.frontend.script_check import load_script
 from nnapi_prof.frontend.structure import Structure, flat_inputs, structure_of
@@ -139,7 +140,7 @@ def _read_export(path: Path) -> ExportedProgram:
     check_export(path)
     with logged_errors("torch.export") as told:
         try:
-            with _weights_only():
+            with _weights_only(), classes_as_dicts():
                 return torch.export.load(path)
         except RuntimeError as error:
             if told:

@@ -26,11 +26,12 @@ from nnapi_prof.frontend import export
 from nnapi_prof.frontend.inputs import InputSpec, parse_input_specs
 from nnapi_prof.frontend.loader import ModelKind, model_kind, read_exported, read_nested
 from nnapi_prof.frontend.named_inputs import arranged
-from nnapi_prof.frontend.structure import expression, flat_inputs, places, tree_of
+from nnapi_prof.frontend.structure import flat_inputs
 from nnapi_prof.frontend.torch_logging import essential_line, quiet_torch, run_once
 from nnapi_prof.frontend.torchscript import routes
 from nnapi_prof.frontend.torchscript.attributes import KeptAttribute, kept_attributes
 from nnapi_prof.frontend.torchscript.interpreter import forward_arguments
+from nnapi_prof.frontend.trees import expression, places, tree_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -204,16 +204,16 @@ class Mixed(nn.Module):
         return {"one": torch.relu(x), "two": (x + 1.0, x)}
 
 
-def test_a_structure_without_a_type_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_dict_of_several_types_becomes_a_tuple(
+    tmp_path: Path, emulator_library: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    model = tmp_path / "mixed.pt2"
-    save(Mixed().eval(), model, (torch.randn(2, 3),))
-    with pytest.raises(SystemExit) as ended:
-        main(["convert", str(model)])
-    assert ended.value.code == 1
-    captured = capsys.readouterr().err
-    assert "a dict of values of several types (Tensor and Tuple[Tensor, Tensor])" in captured
+    model, converted = tmp_path / "mixed.pt2", tmp_path / "converted.pt"
+    x = torch.randn(2, 3)
+    save(Mixed().eval(), model, (x,))
+    convert("--output", converted, model)
+    assert "it becomes a tuple of one, two, in that order" in capsys.readouterr().err
+    torch.save(((x,), {}, (torch.relu(x), (x + 1.0, x)), ()), tmp_path / "data.pt")
+    in_a_process(NESTED_PROGRAM, emulator_library, converted, tmp_path / "data.pt")
 
 
 def save(

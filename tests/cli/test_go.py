@@ -12,11 +12,12 @@ from typing import Any
 
 import click
 import pytest
+from torch import nn
 
 from nnapi_prof.errors import AgentError, UsageError
 from nnapi_prof.execution.profile import measurer
 from tests import warm
-from tests.cli.common import INPUT, Profiled, Result, count_rows
+from tests.cli.common import INPUT, Profiled, Result, count_rows, trace
 
 Cli = Callable[..., Result]
 
@@ -255,6 +256,27 @@ def test_a_report_that_cannot_be_written_leaves_the_run(
     assert "outputs against eager PyTorch: agree" in result.out
 
 
+def test_advice_that_fails_leaves_the_result(
+    go: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise KeyError("tensor")
+
+    monkeypatch.setattr("nnapi_prof.api.advise.advise", broken)
+    result = go()
+    assert result.code == 0 and "outputs against eager PyTorch: agree" in result.out
+    assert "no advice: it ended with KeyError" in result.err
+
+
+@pytest.mark.slow
+def test_a_recurrence_in_both_directions(cli: Cli, tmp_path: Path) -> None:
+    """A unit of several outputs is no reason to leave out what it reads."""
+    trace(nn.GRU(8, 8, bidirectional=True), tmp_path / "gru.pt", (5, 1, 8))
+    where = ["--device", "sim:npu-phone", "--costs", tmp_path / "c.sqlite"]
+    result = cli("go", *where, tmp_path / "gru.pt")
+    assert result.code == 0 and "no advice" not in result.err
+
+
 @pytest.mark.slow
 def test_outputs_that_differ(
     go: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -262,6 +284,7 @@ def test_outputs_that_differ(
     with monkeypatch.context() as patch:
         patch.setattr("nnapi_prof.execution.compare.TOLERANCE", 0.0)
         result = go()
+        assert go("--tolerance", "1e-3").code == 0
     assert result.code == 1 and "differs from eager PyTorch" in result.error
     assert (tmp_path / "out.html").exists()
 

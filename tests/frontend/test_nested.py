@@ -1,15 +1,19 @@
 """TorchScript models that take tuples, lists and dicts; how they nest what they return."""
 
+from dataclasses import dataclass
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 from torch.utils.bundled_inputs import augment_model_with_bundled_inputs
 
 from nnapi_prof import frontend
 from nnapi_prof.errors import InputSpecError
 from nnapi_prof.frontend import parse_input_spec
 from nnapi_prof.frontend.loader import model_structure
-from nnapi_prof.frontend.structure import Leaf, Named, Sequenced, tree_of
+from nnapi_prof.frontend.trees import Leaf, Named, Sequenced, tree_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.jit itself
 
@@ -102,3 +106,57 @@ def test_traced_lists_and_dicts(tmp_path):
     traced = torch.jit.trace(Traced(), ([a, b], {"x": c}), strict=False)
     torch.jit.save(traced, str(path))
     torch.testing.assert_close(loaded(path, ["2x3"] * 3).module(a, b, c)[0], a + b * c)
+
+
+@dataclass
+class Frame:
+    image: Tensor
+    gain: Tensor
+    mask: Tensor | None = None
+
+
+@dataclass
+class Boxes:
+    scores: Tensor
+    corners: Tensor
+    features: tuple[Tensor, ...] | None = None
+
+
+class Detector(nn.Module):
+    def __init__(self, features: bool) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+        self.features = features
+
+    def forward(self, frame: Frame) -> Boxes:
+        found = self.conv(frame.image * frame.gain)
+        features = (found, found + 1) if self.features else None
+        return Boxes(found.sigmoid(), found.mean((2, 3)), features)
+
+
+@pytest.mark.parametrize("features", [False, True])
+def test_data_classes_are_read_as_dicts_where_nobody_knows_them(
+    tmp_path: Path, features: bool
+) -> None:
+    for kind in (Frame, Boxes):
+        torch.export.register_dataclass(kind, serialized_type_name=f"mine.{kind.__name__}")
+    model, frame = Detector(features).eval(), Frame(torch.rand(1, 3, 8, 8), torch.ones(1))
+    try:
+        torch.export.save(torch.export.export(model, (frame,)), tmp_path / "model.pt2")
+        out = model(frame)
+    finally:
+        for kind in (Frame, Boxes):
+            pytree._deregister_pytree_node(kind)
+    path = tmp_path / "model.pt2"
+    program = frontend.load(path)
+    structure = model_structure(path, program.example_inputs)
+    assert structure.inputs == {"arg_0": Named((("image", Leaf(0)), ("gain", Leaf(1))))}
+    scores, corners = Leaf(0), Leaf(1)
+    if features:
+        assert structure.outputs == Sequenced((scores, corners, Sequenced((Leaf(2), Leaf(3)))))
+        assert "a tuple of scores, corners, features, in that order" in structure.notes[0]
+    else:
+        assert structure.outputs == Named((("scores", scores), ("corners", corners)))
+    given = (frame.image, frame.gain)
+    expected = (out.scores, out.corners, *(out.features or ()))
+    torch.testing.assert_close(tuple(frontend.reference(path)(*given)), expected)

@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from nnapi_prof.execution.compare import compare, last_step, limit_notes, notes_on
+from nnapi_prof.execution.compare import compare, limit_notes, notes_on
 from nnapi_prof.execution.report import Evidence
 from nnapi_prof.graph.eager import as_array
-from nnapi_prof.graph.types import Quantisation, TensorType
-from nnapi_prof.graph.unit import Unit, UnitGraph
 
 
 def relative(found: object, wanted: object) -> float:
@@ -112,24 +110,6 @@ def test_two_steps_of_a_quantised_output_are_allowed() -> None:
     assert not check.ok and check.relative == math.inf
 
 
-def test_the_last_step_is_the_coarsest_scale_before_an_output() -> None:
-    fine, coarse = Quantisation(0.1, 3), Quantisation(0.5, 3)
-    values = {
-        "x": TensorType((2,), "uint8", quant=Quantisation(9.0, 0)),
-        "a": TensorType((2,), "uint8", quant=fine),
-        "b": TensorType((2,), "uint8", quant=coarse),
-        "y": TensorType((2,)),
-        "z": TensorType((2,)),
-    }
-    edges = [("a", ("x",)), ("b", ("x",)), ("y", ("a", "b")), ("z", ())]
-    units = tuple(
-        Unit(index, name, name, (name,), inputs, (name,), name)
-        for index, (name, inputs) in enumerate(edges)
-    )
-    graph = UnitGraph(units, values, ("x",), ("y", "z", "a"))
-    assert [last_step(graph, name) for name in graph.outputs] == [0.5, 0.0, 1.0]
-
-
 def test_both_parts_of_complex_numbers_and_bfloat16_are_compared() -> None:
     theirs = torch.complex(torch.ones(2, 3), torch.ones(2, 3))
     mine = torch.complex(torch.ones(2, 3), -torch.ones(2, 3))
@@ -138,3 +118,12 @@ def test_both_parts_of_complex_numbers_and_bfloat16_are_compared() -> None:
     assert (wrong.ok, right.ok, right.shape) == (False, True, (2, 3))
     half = torch.linspace(0, 1, 8).to(torch.bfloat16)
     assert compare(["y"], [as_array(half)], [as_array(half)])[0].ok
+
+
+def test_integers_must_be_equal_unless_a_tolerance_was_asked_for() -> None:
+    """One token of 50,000 is another word, however near its number."""
+    theirs, mine = np.array([7, 50_000]), np.array([7, 49_999])
+    assert not compare(["y"], [mine], [theirs])[0].ok
+    assert compare(["y"], [mine], [theirs], integers=1e-3)[0].ok
+    assert compare(["y"], [mine], [theirs], steps=[1.0])[0].ok  # of 8 bits: one step
+    assert not compare(["y"], [np.array([True])], [np.array([False])])[0].ok

@@ -1,0 +1,177 @@
+"""Nested values as trees around flat tensors, and how TorchScript spells them."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from nnapi_prof.frontend.named_inputs import Constant
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """The tensor with this number among the flat ones."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sequenced:
+    """A tuple (named ones count as such) or a list."""
+
+    items: tuple[Tree, ...]
+    is_list: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A dict with strings as keys, in their order."""
+
+    items: tuple[tuple[str, Tree], ...]
+
+
+Tree = Leaf | Sequenced | Named | Constant
+
+
+def tree_of(value: object) -> Tree:
+    """The tree of a nested value, its tensors numbered in their order (Leaf values stay)."""
+    return _tree_of(value, itertools.count())
+
+
+def _tree_of(value: object, numbers: Iterator[int]) -> Tree:
+    if isinstance(value, Tensor):
+        return Leaf(next(numbers))
+    if isinstance(value, Leaf | None | bool | int | float | str):
+        return value
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return Named(tuple((key, _tree_of(item, numbers)) for key, item in value.items()))
+    if isinstance(value, tuple | list):
+        items = tuple(_tree_of(item, numbers) for item in value)
+        return Sequenced(items, isinstance(value, list))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        pairs = [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
+        return Named(tuple((name, _tree_of(v, numbers)) for name, v in pairs if v is not None))
+    # a class that PyTorch was told how to flatten: its values alone can be said
+    return Sequenced(tuple(_tree_of(leaf, numbers) for leaf in pytree.tree_leaves(value)))
+
+
+def annotation(tree: Tree) -> str:
+    """Return the TorchScript type of a tree that :func:`with_types` made."""
+    match tree:
+        case Leaf():
+            return "Tensor"
+        case None:
+            return "Optional[Tensor]"
+        case Sequenced(items, is_list=False):
+            return f"Tuple[{', '.join(map(annotation, items)) or '()'}]"
+        case Sequenced(items):
+            return f"List[{annotation(items[0]) if items else 'Tensor'}]"
+        case Named(items):
+            return f"Dict[str, {annotation(items[0][1]) if items else 'Tensor'}]"
+        case _:
+            return type(tree).__name__
+
+
+def with_types(tree: Tree) -> Tree:
+    """Return the tree with tuples in the place of lists and dicts whose values are of several
+    types, which TorchScript has not."""
+    match tree:
+        case Sequenced(items, is_list):
+            parts = tuple(map(with_types, items))
+            return Sequenced(parts, is_list and _one_type(parts))
+        case Named(items):
+            parts = tuple(with_types(item) for _, item in items)
+            names = (name for name, _ in items)
+            if _one_type(parts):
+                return Named(tuple(zip(names, parts, strict=True)))
+            return Sequenced(parts)
+        case _:
+            return tree
+
+
+def _one_type(items: Sequence[Tree]) -> bool:
+    return len(set(map(annotation, items))) <= 1
+
+
+def retyped(name: str, before: Tree, after: Tree) -> Iterator[str]:
+    """Tell in a note of each list and dict that became a tuple."""
+    match before, after:
+        case Named(items), Sequenced(parts):
+            yield (
+                f"{name} is a dict of values of several types, which TorchScript has not: it"
+                f" becomes a tuple of {', '.join(key for key, _ in items)}, in that order"
+            )
+            before_parts = [item for _, item in items]
+        case Named(items), Named(others):
+            before_parts, parts = [item for _, item in items], tuple(item for _, item in others)
+        case Sequenced(items, is_list), Sequenced(parts, stays_list):
+            if is_list and not stays_list:
+                yield f"{name} is a list of values of several types: it becomes a tuple"
+            before_parts = list(items)
+        case _:
+            return
+    for old, new in zip(before_parts, parts, strict=True):
+        yield from retyped(f"a part of {name}", old, new)
+
+
+def expression(tree: Tree, leaves: Sequence[str]) -> str:
+    """The TorchScript expression of a tree, given those of its tensors."""
+    match tree:
+        case Leaf(index):
+            return leaves[index]
+        case Sequenced(items, is_list):
+            inner = [expression(item, leaves) for item in items]
+            if is_list:
+                return f"[{', '.join(inner)}]"
+            return f"({inner[0]},)" if len(inner) == 1 else f"({', '.join(inner)})"
+        case Named(items):
+            pairs = (f"{json.dumps(key)}: {expression(item, leaves)}" for key, item in items)
+            return f"{{{', '.join(pairs)}}}"
+        case _:
+            return json.dumps(tree) if isinstance(tree, str) else repr(tree)
+
+
+def places(name: str, tree: Tree) -> Iterator[tuple[str, Leaf | Constant]]:
+    """The expression of each leaf and constant of an argument called ``name``."""
+    match tree:
+        case Sequenced(items):
+            for index, item in enumerate(items):
+                yield from places(f"{name}[{index}]", item)
+        case Named(items):
+            for key, item in items:
+                yield from places(f"{name}[{json.dumps(key)}]", item)
+        case _:
+            yield name, tree
+
+
+def checks(name: str, tree: Tree) -> Iterator[str]:
+    """TorchScript assertions that an argument has the constants and lengths that it must."""
+    match tree:
+        case Sequenced(items, is_list):
+            if is_list:
+                yield _assertion(f"len({name}) == {len(items)}", name, f"{len(items)} items")
+            for index, item in enumerate(items):
+                yield from checks(f"{name}[{index}]", item)
+        case Named(items):
+            for key, item in items:
+                place = f"{name}[{json.dumps(key)}]"
+                yield _assertion(f"{json.dumps(key)} in {name}", name, f"the key {key}")
+                yield from checks(place, item)
+        case Leaf():
+            pass
+        case None:
+            yield _assertion(f"{name} is None", name, "None")
+        case _:
+            literal = expression(tree, ())
+            yield _assertion(f"{name} == {literal}", name, str(tree))
+
+
+def _assertion(condition: str, name: str, expected: str) -> str:
+    reason = f"{name}: the model was exported for {expected}"
+    return f"assert {condition}, {json.dumps(reason)}"

@@ -1,0 +1,210 @@
+"""What eager PyTorch leaves open is allowed, measured on the model; all else is an error."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from nnapi_prof.costs.measurement import Status
+from nnapi_prof.execution.compare import compare
+from nnapi_prof.execution.judgement import allow_decisions, allow_unsteady, excused, last_step
+from nnapi_prof.execution.report import OutputCheck
+from nnapi_prof.frontend import prepare
+from nnapi_prof.graph.quantisation import DEQUANTIZE, QUANTIZE
+
+NUMBERS = (0.05, 128, 0, 255, torch.uint8)
+
+
+class Rounded(nn.Module):
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.sin(DEQUANTIZE(QUANTIZE(x, *NUMBERS), *NUMBERS) * self.factor)
+
+
+@pytest.mark.parametrize(
+    ("factor", "step", "allowed"), [(1000.0, 0.05, True), (0.1, 0.05, False), (1000.0, 0.0, False)]
+)
+def test_only_what_jumps_in_eager_pytorch_is_allowed_to(
+    factor: float, step: float, allowed: bool
+) -> None:
+    x = torch.linspace(-4, 4, 64).reshape(1, 64)
+    program = prepare(torch.export.export(Rounded(factor), (x,)), (x,), "rounded")
+    (name,) = program.units.outputs
+    check = OutputCheck(name, (1, 64), 0.15, 0.15, 0.1)
+    (result,), notes = allow_unsteady([check], program, (x,), [step])
+    assert result.ok is allowed
+    assert len(notes) == allowed
+    if allowed:
+        assert notes[0].startswith(
+            f"{name} is quantised and unsteady: in eager PyTorch, too, it moves by"
+        )
+
+
+def test_what_is_right_is_not_asked() -> None:
+    x = torch.ones(1, 4)
+    program = prepare(torch.export.export(Rounded(1.0), (x,)), (x,), "rounded")
+    check = OutputCheck("y", (1, 4), 0.0, 0.0, 0.1)
+    assert allow_unsteady([check], program, (x,), [0.05]) == ((check,), [])
+
+
+class Ranked(nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x.topk(2, -1)[1], x.argsort(-1, descending=True)
+
+
+def test_places_of_equal_values_are_allowed_others_are_not() -> None:
+    x = torch.tensor([[3.0, 1.0, 3.0, 3.0]])
+    program = prepare(torch.export.export(Ranked(), (x,)), (x,), "ranked")
+    first, order = program.units.outputs
+    checks = [OutputCheck(name, (1, 2), 1.0, 1.0, 1e-4) for name in (first, order)]
+    expected = [torch.tensor([[0, 2]]), torch.tensor([[0, 2, 3, 1]])]
+    equal = [torch.tensor([[3, 2]]), torch.tensor([[3, 0, 2, 1]])]
+    results, notes = allow_decisions(checks, program, (x,), [0.0, 0.0], equal, expected)
+    assert [result.ok for result in results] == [True, True]
+    assert len(notes) == 2 and notes[0].startswith(f"{first} names other places of equal values")
+    for wrong in (torch.tensor([[0, 1]]), torch.tensor([[0, 4]]), torch.tensor([[3, 3]])):
+        results, notes = allow_decisions(
+            checks, program, (x,), [0.0, 0.0], [wrong, expected[1]], expected
+        )
+        assert (results[0].ok, len(notes)) == (False, 1)
+
+
+def test_files_for_executorch_are_judged_as_runs_are() -> None:
+    """Other places of equal values fail neither; outputs that differ fail both."""
+    pytest.importorskip("executorch", reason="the extra executorch is not installed")
+    from nnapi_prof.executorch.region_times import agreeing
+    from nnapi_prof.executorch.stopwatch import Timing
+
+    x = torch.tensor([[3.0, 1.0, 3.0, 3.0]])
+    program = prepare(torch.export.export(Ranked(), (x,)), (x,), "ranked")
+    expected = [torch.tensor([[0, 2]]), torch.tensor([[0, 2, 3, 1]])]
+    for places, status in (([[3, 2]], Status.OK), ([[3, 1]], Status.FAILED)):
+        timing = Timing(Status.OK, ((1,),), outputs=(torch.tensor(places), expected[1]))
+        judged = agreeing(
+            timing,
+            program.units.outputs,
+            expected,
+            [0.0, 0.0],
+            lambda checks, own: excused(checks, program, (x,), [0.0, 0.0], own, expected)[0],
+        )
+        assert judged.status is status
+
+
+class Camera(nn.Module):
+    """Bytes of an image, [1, 8, 8, 3], to logits or to a map of classes."""
+
+    def __init__(self, classes: bool) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 5, 1)
+        self.classes = classes
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        logits = self.conv(image.permute(0, 3, 1, 2).float() / 255)
+        return logits.argmax(1).to(torch.uint8).unsqueeze(1) if self.classes else logits
+
+
+def judged(
+    model: nn.Module, x: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor]
+) -> OutputCheck:
+    """The check of a model's output that was changed."""
+    program = prepare(torch.export.export(model.eval(), (x,)), (x,), "model")
+    steps = [last_step(program, name) for name in program.units.outputs]
+    theirs = model(x).detach()
+    mine = change(theirs.clone())
+    checks = compare(program.units.outputs, [mine.numpy()], [theirs.numpy()], steps=steps)
+    (check,), _ = excused(checks, program, (x,), steps, [mine], [theirs])
+    return check
+
+
+def image() -> torch.Tensor:
+    return torch.randint(0, 256, (1, 32, 32, 3), dtype=torch.uint8)
+
+
+def test_a_cameras_bytes_allow_nothing() -> None:
+    torch.manual_seed(0)
+
+    def noise(y: torch.Tensor) -> torch.Tensor:
+        return y + (torch.rand_like(y) - 0.5) * 0.02 * (y.max() - y.min())
+
+    def wrong(y: torch.Tensor) -> torch.Tensor:
+        places = torch.randperm(y.numel())[: y.numel() // 100]
+        y.view(-1)[places] = (y.view(-1)[places] + 1) % 5
+        return y
+
+    assert not judged(Camera(classes=False), image(), noise).ok
+    assert not judged(Camera(classes=True), image(), wrong).ok
+    for classes in (False, True):
+        assert judged(Camera(classes), image(), lambda y: y).ok
+    assert judged(Camera(classes=False), image(), lambda y: y * (1 + 1e-6)).ok
+
+
+class TwoAlike(nn.Module):
+    """Classes 0 and 1 are equal but for 1e-6, class 2 is another."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([x, x + 1e-6, x - 1], 1).argmax(1).to(torch.uint8)
+
+
+def test_classes_are_judged_by_what_they_are_chosen_from() -> None:
+    x = torch.rand(1, 1, 4, 4)
+    assert judged(TwoAlike(), x, torch.zeros_like).ok
+    assert not judged(TwoAlike(), x, lambda y: torch.full_like(y, 2)).ok
+
+
+class Pixels(nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (x * 255).clamp(0, 255).to(torch.uint8)
+
+
+def test_whole_numbers_are_judged_by_the_floats_before_them() -> None:
+    x = torch.tensor([[0.5, 37 / 255 + 1e-8, 0.9]])
+    assert int(Pixels()(x)[0, 1]) == 37
+    one_less = torch.tensor([[0, 1, 0]], dtype=torch.uint8)
+    assert judged(Pixels(), x, lambda y: y - one_less).ok
+    assert not judged(Pixels(), x, lambda y: y - one_less * 2).ok
+    assert not judged(Pixels(), x, lambda y: y - one_less.roll(1)).ok
+
+
+class Cancelling(nn.Module):
+    """What is left of two large numbers: float32 gives it three digits."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x + 1e4) * 1.1 - 1.1e4
+
+
+class Steps(nn.Module):
+    """Of 400 values one lies where rounding decides."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.round(x)
+
+
+def test_floats_are_judged_by_what_rounding_does_to_them() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(1, 400)
+
+    def noise(size: float) -> Callable[[torch.Tensor], torch.Tensor]:
+        return lambda y: y + (torch.rand_like(y) * 2 - 1) * size * y.abs().max()
+
+    assert judged(Cancelling(), x, noise(1e-3)).ok
+    assert not judged(Cancelling(), x, noise(0.1)).ok
+    assert not judged(nn.Linear(400, 400), x, noise(1e-3)).ok
+    edge = torch.full((1, 400), 2.2)
+    edge[0, 0] = 2.5
+    assert judged(Steps(), edge, lambda y: y + torch.eye(400)[:1]).ok
+    assert not judged(Steps(), edge, lambda y: y + 1.0).ok
+
+
+def test_the_last_step_is_that_of_the_rounding_nearest_to_an_output() -> None:
+    class Model(nn.Module):
+        def forward(self, image: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            integers = QUANTIZE(x, *NUMBERS)
+            return image.float() / 255, DEQUANTIZE(integers, *NUMBERS) * 2, integers, x.argmax(1)
+
+    given = (torch.zeros(1, 4, dtype=torch.uint8), torch.rand(1, 4))
+    program = prepare(torch.export.export(Model(), given), given, "model")
+    assert [last_step(program, name) for name in program.units.outputs] == [0.0, 0.05, 1.0, 0.0]
