@@ -47,13 +47,13 @@ PHRASES: tuple[tuple[str, str], ...] = (
         "a noun",
     ),
     (
-        r"(?:^|[.;:] )What (?:[a-z]+ ){1,9}(?:is|are|has|have|stands?|goes|comes)\b(?![^.]*\?)",
+        r"(?:^|[.;:] )What (?!matters)(?:[a-z]+ ){1,9}(?:is|are|has|have|stands?|goes|comes)\b(?![^.]*\?)",
         "a noun",
     ),
     (r"\bwho(?:m)?ever\b|\bwhosoever\b|\bhe who\b|\bthat which\b", "a noun"),
     (r"\bof wh(?:ich|om)\b", "two sentences"),
     (
-        r"\b(?:all|everything|nothing) that (?:is|it|one|they|has|can)\b(?! (?:needs? to|takes?))",
+        r"\ball that (?:is|it|one|they|has|can)\b",
         "",
     ),
     # Words of another century, or another language's order.
@@ -77,7 +77,7 @@ PHRASES: tuple[tuple[str, str], ...] = (
     (r"\bthe house\b|\bof the house\b", "the project"),
     (r"\bknows? (?:no|neither|nothing)\b", "does not know, does not use"),
     (
-        r"(?<![Tt]here )\bis no (?!longer|more\b|other|such)(?=[a-z]+[ .,;:])",
+        r"(?<![Tt]here )\bis no (?!longer|more\b|other|such|[a-z]+er\b)(?=[a-z]+[ .,;:])",
         "is not a",
     ),
     (r"\bgo(?:es)? (?:before|its way|their way)\b", "takes precedence, proceeds"),
