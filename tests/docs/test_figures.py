@@ -1,12 +1,14 @@
-"""The documentation's pictures are those that its script draws today, and can be read aloud."""
+"""Pictures and figures of the documentation are those that their scripts write."""
 
+import importlib.util
 import re
 import sys
+import tomllib
 from xml.etree import ElementTree
 
 import pytest
 
-from tests.docs.blocks import DOCS
+from tests.docs.blocks import DOCS, REPO
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -45,3 +47,36 @@ def test_latencies_in_pictures_are_labelled(drawn):
     for name, text in drawn.items():
         if re.search(r"\d ms", text):
             assert "stimated" in text, name
+
+
+@pytest.fixture(scope="module")
+def figures():
+    spec = importlib.util.spec_from_file_location("figures", REPO / "benchmarks" / "figures.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_figures_are_current(figures):
+    assert figures.page() == figures.PAGE.read_text(), "run python benchmarks/figures.py"
+
+
+def test_figures_name_command_commit_and_machine(figures):
+    index = tomllib.loads((figures.RESULTS / "index.toml").read_text())["table"]
+    shown = {table["file"] for table in index} | {"single.csv"}
+    assert shown == {path.name for path in figures.RESULTS.glob("*.csv")}
+    for entry in [*index, *figures.read("single.csv")]:
+        assert re.fullmatch(r"[0-9a-f]{7,}", entry["commit"])
+        assert len(entry["machine"]) > 8
+        assert re.search("measured|simulated|predicted|estimated", entry["label"])
+        named = re.findall(r"(?:benchmarks|tests)/\S+\.py", entry["command"])
+        named += [
+            f"{name.replace('.', '/')}.py"
+            for name in re.findall(r"-m (tests\S+)", entry["command"])
+        ]
+        assert all((REPO / name).is_file() for name in named), entry["command"]
+
+
+def test_no_table_of_figures_is_wide(figures):
+    with pytest.raises(ValueError, match="9 columns"):
+        figures.markdown(["column"] * 9, [])
