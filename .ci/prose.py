@@ -43,7 +43,8 @@ PHRASES: tuple[tuple[str, str], ...] = (
     # A clause in the place of a noun.
     (r"\bwhat (?:is|was|are|were) (?:made|said|known|asked|kept|put|wanted|between|to be)\b", ""),
     (
-        r"(?:^|[.;:] )What (?!matters)(?:[a-z]+ ){1,9}(?:is|are|ha[sv]e?|stands?|goes)\b(?![^.]*\?)",
+        r"(?:^|[.;:] )What (?!matters)(?:[a-z]+ ){1,9}"
+        r"(?:is|are|has|have|stands?|goes)\b(?![^.]*\?)",
         "",
     ),
     (r"\bshow what\b|\bfor whose\b|\bby which\b", "a noun"),

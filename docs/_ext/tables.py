@@ -36,11 +36,12 @@ class CostColumns(SphinxDirective):
         from nnapi_prof.costs.store.schema import MEASUREMENTS
 
         words = {
-            "n_samples": "how many samples the next three are of",
-            "median_ns": "ns: median of the samples, without those of throttled rounds if there "
-            "are others",
+            "n_samples": "number of samples that the next columns summarise",
+            "median_ns": "ns: median of the samples, without those of throttled rounds if others "
+            "exist",
             "spread_ns": "ns: robust standard deviation of one sample",
-            "minimum_ns": "ns: the least of them",
+            "minimum_ns": "ns: the lowest of them",
+            "p95_ns": "ns: 95th percentile of them",
         }
         rows = [
             (column.name, str(column.type), "yes" if column.nullable else "", column.comment or "")

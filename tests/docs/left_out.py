@@ -9,7 +9,6 @@ MINUTES = "takes minutes, and is a step of CI of its own (.ci/run)"
 ROOT = "changes this machine, as root, so that its owner may open phones on USB"
 LIBRARY = "compiles the C library, for a minute; tests/library builds the same targets and an app"
 EXECUTORCH = "takes long to lower and run; tests/executorch/test_pte.py does both the same way"
-BATCH = "plans a network anew for each size; tests/cli/test_go.py does the same with a smaller one"
 AGAIN = "the steps of before with a serial: the page ran them, and tests/device with a real adbd"
 ADVISE = "the command below it does all that this does, and then tries the rewrites"
 ESTIMATE = "one more start of PyTorch; tests/cli/test_estimate.py estimates from both kinds of file"
@@ -42,7 +41,6 @@ LEFT_OUT: dict[str, str] = {
     "nnapi-prof run       --device SERIAL phone.nnprof": AGAIN,
     "nnapi-prof convert --to executorch --output segmenter.pte segmenter.nnprof": EXECUTORCH,
     "nnapi-prof run --device sim:npu-phone --against segmenter.nnprof segmenter.pte": EXECUTORCH,
-    "nnapi-prof go --device sim:npu-phone --input 1x3x96x96 --batch 1,4 segmenter.pt": BATCH,
     "nnapi-prof convert --to executorch --partitioners nnapi,xnnpack --device local --seconds 1200"
     " unet.pt2": "how a figure was made, in some minutes; tests/executorch/test_choose.py is short",
     "nnapi-prof advise segmenter.nnprof": ADVISE,
