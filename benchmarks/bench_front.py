@@ -18,6 +18,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from greedy_orders import greedy_orders
+
 from nnapi_prof.graph.plan import Precision, ProofKind
 from nnapi_prof.partition import (
     Constraints,
@@ -25,7 +27,6 @@ from nnapi_prof.partition import (
     RulePlan,
     best_within,
     front,
-    greedy_orders,
     plan_problem,
     uniform,
 )

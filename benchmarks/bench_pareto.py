@@ -5,7 +5,7 @@
 For each network of examples/models.py (at its own size) and bert of examples/zoo.py, random weights
 and inputs, on simulated phones with float32, relaxed, float16 and int8: within each usual budget of
 error, how many times slower than the front's plan the fastest rule is (latencies simulated): one
-precision for all, and both greedy orders. 1.00 is a rule as fast as the plan.
+precision for all. 1.00 is a rule as fast as the plan. bench_front.py has greedy orders, too.
 
 Fails where a rule is both faster and more accurate than every plan of the front.
 """

@@ -22,9 +22,7 @@ from nnapi_prof.partition.explain import cause_of_baseline
 from nnapi_prof.partition.front import FrontPoint, best_within, front
 from nnapi_prof.partition.parallel import ParallelPlan, plan_parallel
 from nnapi_prof.partition.precision_rules import (
-    GreedyOrder,
     RulePlan,
-    greedy_orders,
     uniform,
 )
 from nnapi_prof.partition.problem import Costs, Problem, check_runnable, evaluate, make_problem
@@ -48,7 +46,6 @@ __all__ = [
     "CurvePoint",
     "ErrorLimit",
     "FrontPoint",
-    "GreedyOrder",
     "ParallelPlan",
     "Partitioning",
     "Problem",
@@ -63,7 +60,6 @@ __all__ = [
     "best_within",
     "evaluate",
     "front",
-    "greedy_orders",
     "is_optimum",
     "make_problem",
     "plan_graph",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nnapi_prof.api.events import Listener
 from nnapi_prof.api.model import Model
@@ -22,7 +22,6 @@ class CalibrationOptions:
     """Where samples come from, as :func:`nnapi_prof.precision.samples.load_samples` takes it."""
 
     source: Source | None = None
-    transform: str | Callable[[Any], Any] | None = None
     limit: int | None = None
     """None: as many as :data:`nnapi_prof.precision.samples.LIMIT`."""
 
@@ -58,7 +57,6 @@ def calibrate_model(
             program,
             options.source,
             model=model.path,
-            transform=options.transform,
             limit=LIMIT if options.limit is None else options.limit,
         )
     listener.notes(*samples.notes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -95,7 +95,6 @@ def read_costs(
     statistic: str = Statistic.MEDIAN.value,
     precisions: Sequence[str] | None = None,
     calibration: Source | None = None,
-    transform: str | Callable[[Any], Any] | None = None,
     samples: int | None = None,
     listener: Listener = SILENT,
 ) -> Costs:
@@ -108,7 +107,7 @@ def read_costs(
     was measured under. ``fill`` estimates units that were never measured from what else was
     measured on the device. ``until``, a date or time in UTC, leaves out what was measured later.
     ``statistic`` is what a latency is of its runs: ``median`` or ``p95``. ``precisions``,
-    ``calibration``, ``transform`` and ``samples`` are those of :func:`profile`, and need a device
+    ``calibration`` and ``samples`` are those of :func:`profile`, and need a device
     that is open. A ``listener`` hears notes.
 
     Raises CostError where the model was not measured there, UsageError where the table or the
@@ -137,7 +136,7 @@ def read_costs(
                 raise UsageError(
                     "costs in several precisions are calibrated for a device: pass one that is open"
                 )
-            data = CalibrationOptions(calibration, transform, samples)
+            data = CalibrationOptions(calibration, samples)
             calibrated = calibrate_model(chosen, device.info(), chosen_precisions, data, listener)
             priced = _read_precisions(
                 chosen, calibrated, store, fingerprint, conditions, chosen_precisions, latency

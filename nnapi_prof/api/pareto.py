@@ -29,9 +29,9 @@ from nnapi_prof.errors import PartitionError, UsageError, spelled
 from nnapi_prof.execution.options import LEAST_SECONDS, MOST_SECONDS
 from nnapi_prof.graph.plan import Plan, Precision, Proof
 from nnapi_prof.partition import Constraints, Problem, SearchLimits, make_problem, plan_problem
-from nnapi_prof.partition.constraints import ErrorLimit, percent
-from nnapi_prof.partition.front import best_within, front
-from nnapi_prof.partition.precision_rules import greedy_orders, uniform
+from nnapi_prof.partition.constraints import ErrorLimit
+from nnapi_prof.partition.front import front
+from nnapi_prof.partition.precision_rules import uniform
 from nnapi_prof.partition.problem import Placement
 from nnapi_prof.partition.solver import plan_of_placements
 from nnapi_prof.precision.accuracy import Data, Judge, PlanError
@@ -75,9 +75,9 @@ class FrontSearch:
         self.points.append(point)
         return point
 
-    def rules(self, precisions: Sequence[Precision], budgets: Sequence[float]) -> list[FrontPoint]:
-        """What one would do without the front: one precision for all, as far as it goes, and the
-        greedy orders, for every budget that stops them on their way."""
+    def uniform(self, precisions: Sequence[Precision]) -> list[FrontPoint]:
+        """Add and return what one would do without the front: one precision for all, as far as it
+        goes."""
         points = []
         noise = self._noise_of(self.noise)
         for precision in (Precision.FLOAT32, *precisions):
@@ -85,17 +85,6 @@ class FrontSearch:
             if own is not None:
                 name = f"uniform {precision.value}"
                 points.append(self.add(name, self._plan_of(name, own.placements)))
-        powers = [budget**2 for budget in budgets]
-        orders = greedy_orders(self.problem, noise, budgets=powers, limits=self.limits)
-        for order, plans in orders.items():
-            answers = {
-                plan.placements: budget
-                for budget in sorted(budgets, reverse=True)
-                if (plan := best_within(plans, budget**2)) is not None
-            }
-            for placements, budget in answers.items():
-                name = f"by {order.value}, {percent(budget)}"
-                points.append(self.add(name, self._plan_of(name, placements)))
         return points
 
     def front(self, budgets: Sequence[float]) -> None:
@@ -208,16 +197,15 @@ def pareto(
     listener: Listener | None = None,
 ) -> Pareto:
     """Latency against accuracy: for every budget of error the fastest plan, targets and precisions
-    of its regions chosen together, and what simple rules give beside it.
+    of its regions chosen together, and what one precision for all gives beside it.
 
     ``costs`` are of :func:`nnapi_prof.profile` with ``precisions``. The error of each unit in each
     precision, and that of every plan, is measured on the calibration data by running it on this
     host in NNAPI's own arithmetic, with as many samples as ``accuracy_s`` seconds allow about (two
     at least). ``metric`` is what an error is: ``relative`` (root mean square of outputs less their
-    mean), ``mean``, ``largest``, ``cosine``, ``top1``, or ``"module:function"`` of outputs and
-    targets. Plans are searched for within ``budgets`` (0.02: 2 %), and within usual ones beside;
-    each search may take ``seconds`` (None: 10). ``progress`` and ``listener`` are those of
-    :func:`nnapi_prof.profile`.
+    mean), ``top1``, or ``"module:function"`` of outputs and targets. Plans are searched for within
+    ``budgets`` (0.02: 2 %), and within usual ones beside; each search may take ``seconds`` (None:
+    10). ``progress`` and ``listener`` are those of :func:`nnapi_prof.profile`.
 
     Raises UsageError where the costs know one precision only, or the metric does not fit.
     """
@@ -290,7 +278,7 @@ def _search(
 
     search = FrontSearch(problem, costs.simulated, noise, judge, limits, told)
     every = sorted({*budgets, *USUAL_BUDGETS})
-    rules = search.rules(precisions, every)
+    rules = search.uniform(precisions)
     search.front(every)
     for budget in every:
         search.within(budget)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nnapi_prof.api import options as arguments
 from nnapi_prof.api.calibration import Calibration, CalibrationOptions, calibrate_model
@@ -67,7 +67,6 @@ def profile(
     timeout_s: float = USUAL.timeout_s,
     precisions: Sequence[str] | None = None,
     calibration: Source | None = None,
-    transform: str | Callable[[Any], Any] | None = None,
     samples: int | None = None,
     progress: Callable[[Progress], None] | None = None,
     listener: Listener | None = None,
@@ -101,10 +100,10 @@ def profile(
 
     ``precisions`` (``float32``, ``relaxed``, ``float16``, ``int8``) measures a float model in each,
     for :func:`nnapi_prof.pareto` and for plans within an ``accuracy_budget``; float32 is always
-    among them. For 8 bits the model is calibrated with ``calibration``: a ``.pt``, ``.npz`` or
-    ``.npy``, a folder of these or (with ``transform``, a function or ``"module:function"``) of
-    images, a ``"module:function"``, or any iterable or DataLoader; of at most ``samples`` (None:
-    128) a quarter is held out. None takes the inputs bundled with the model, else random ones.
+    among them. For 8 bits the model is calibrated with ``calibration``: any iterable of
+    inputs, such as a DataLoader, a ``.pt`` or ``.npz`` file, or a ``"module:function"`` that
+    returns an iterable; of at most ``samples`` (None: 128) a quarter is held out. None takes the
+    inputs bundled with the model, else random ones.
 
     Raises NnapiProfError: DeviceError where the device fails (what was measured is kept),
     UsageError, CostError. Ctrl-C raises :class:`nnapi_prof.api.costs.Interrupted`, a
@@ -138,7 +137,7 @@ def profile(
     )
     listener = listener or to_log(progress)
     chosen = loaded(model)
-    data = CalibrationOptions(calibration, transform, samples)
+    data = CalibrationOptions(calibration, samples)
     with open_table(costs) as store, reached(device, listener) as client:
         note_other_agent(store, client.info(), listener)
         if chosen_precisions is None:

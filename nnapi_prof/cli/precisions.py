@@ -12,7 +12,7 @@ import click
 from nnapi_prof.cli.command import F, together
 from nnapi_prof.graph.plan import Precision
 
-CALIBRATION = ("precisions", "calibration", "transform", "samples")
+CALIBRATION = ("precisions", "calibration", "samples")
 """What :func:`precision_options` gives to a command."""
 WORDS = ",".join(precision.value for precision in Precision)
 _BUDGET = re.compile(r"([0-9.]+(?:e-?[0-9]+)?) *(%|dB)?", re.IGNORECASE)
@@ -50,8 +50,8 @@ def _precisions(
 
 
 def precision_options(default: str | None) -> Callable[[F], F]:
-    """``--precisions`` (None where none are asked for), ``--calibration``, ``--transform``,
-    ``--samples``: arguments of :func:`nnapi_prof.profile`."""
+    """``--precisions`` (None where none are asked for), ``--calibration``, ``--samples``:
+    arguments of :func:`nnapi_prof.profile`."""
     return together(
         click.option(
             "--precisions",
@@ -64,14 +64,9 @@ def precision_options(default: str | None) -> Callable[[F], F]:
         click.option(
             "--calibration",
             metavar="DATA",
-            help="Inputs that 8 bits are fitted to and errors measured on: a .pt, .npz or .npy, a"
-            " folder of these or of images, or module:function. Default: the file's own inputs,"
-            " else random ones.",
-        ),
-        click.option(
-            "--transform",
-            metavar="MODULE:FUNCTION",
-            help="Makes an input of an image of --calibration.",
+            help="Inputs that 8 bits are fitted to and errors measured on: a .pt or .npz file, or"
+            " module:function, which returns an iterable, such as a DataLoader. Default: the file's"
+            " own inputs, else random ones.",
         ),
         click.option(
             "--samples",
@@ -86,6 +81,6 @@ METRIC = click.option(
     metavar="NAME|MODULE:FUNCTION",
     default="relative",
     show_default=True,
-    help="What an error is: relative (root mean square of the outputs less their mean), mean,"
-    " largest, cosine, top1, or a function of (outputs, targets).",
+    help="What an error is: relative (root mean square of the outputs less their mean), top1, or a"
+    " function of (outputs, targets).",
 )

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+_TRANSFORM = (
+    "`--calibration MODULE:FUNCTION` names a function that returns an iterable of inputs, such as a"
+    " DataLoader over images"
+)
 REMOVED: Mapping[str, str] = {
     "costs export": "`nnapi-prof costs show --format csv|parquet -o FILE` writes the rows, and the"
     " SQLite file is the table to pass on",
@@ -15,8 +19,11 @@ REMOVED: Mapping[str, str] = {
     "fleet --report": "the command prints its table, and `--json` all of it",
     "go --batch": "run `nnapi-prof go` once for each size, with `--input 4x3x224x224` and an `-o`"
     " of its own",
+    "pareto --transform": _TRANSFORM,
     "partition --solver": "the search proves its plan, or says how far it may be off; `--seconds`"
     " gives it more time",
+    "partition --transform": _TRANSFORM,
+    "profile --transform": _TRANSFORM,
     "report --port": "a report is one file: open it in a browser",
     "report --serve": "a report is one file: open it in a browser; `nnapi-prof go --open` does",
 }

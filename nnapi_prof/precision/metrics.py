@@ -6,12 +6,6 @@ that a sample with large outputs counts for more than one with small ones:
 ``relative``
     Root of the mean square difference, relative to that of the reference outputs less their mean
     over the calibration data. Its logarithm is the ratio of signal to noise (:func:`sqnr_db`).
-``mean``
-    Mean difference, relative to the mean of the reference outputs less their mean.
-``largest``
-    Largest difference, relative to the largest of the reference outputs less their mean.
-``cosine``
-    1 less the cosine between outputs and reference, both less the mean, in the mean over samples.
 ``top1``
     Share of samples (of places, where an output has several) whose largest value is another one.
 ``module:function``
@@ -40,7 +34,6 @@ from nnapi_prof.precision.bootstrap import (
     Floats,
     drawn_counts,
     interval_ends,
-    interval_of_largest,
     means_drawn,
     with_beyond,
 )
@@ -139,9 +132,6 @@ class Kind(enum.Enum):
     """The metrics that need no targets."""
 
     RELATIVE = "relative"
-    MEAN = "mean"
-    LARGEST = "largest"
-    COSINE = "cosine"
     TOP1 = "top1"
 
 
@@ -163,7 +153,7 @@ class BuiltInMetric:
         self, outputs: Sequence[Floats], reference: Reference, targets: Sequence[Any] | None = None
     ) -> Estimate:
         rows = self._rows(outputs, reference)
-        errors = [float(_formed(self.kind, row.sum(0), row.max(0))) for row in rows]
+        errors = [float(_formed(self.kind, row.sum(0))) for row in rows]
         error, n = max(errors, default=0.0), reference.n_samples
         low, high = self._interval(error, rows, n)
         return Estimate(error, low, high, n, tuple(errors))
@@ -180,7 +170,7 @@ class BuiltInMetric:
                 )
             return [row for row in rows if row is not None]
         triples = zip(outputs, reference.outputs, reference.means, strict=True)
-        return [_statistics(self.kind, *triple) for triple in triples]
+        return [_squares(*triple) for triple in triples]
 
     def _interval(self, error: float, rows: Sequence[Floats], n: int) -> tuple[float, float]:
         if n < 2 or not math.isfinite(error):
@@ -188,8 +178,6 @@ class BuiltInMetric:
         if error == 0 and self.kind is not Kind.TOP1:
             return 0.0, 0.0
         random = np.random.default_rng(0)
-        if self.kind is Kind.LARGEST:
-            return interval_of_largest(error, rows, random)
         if self.kind is Kind.TOP1:
             # Jeffreys' prior: half a sample of each kind more. None of 100 is not none of all.
             rows = [np.concatenate([row, [[0.5, 0.5], [0.0, 0.5]]]) for row in rows]
@@ -201,7 +189,7 @@ class BuiltInMetric:
         rows = [with_beyond(row) for row in rows]
         for counts in drawn_counts(n + 1, np.full(n + 1, 1 / (n + 1)), n, 2 * DRAWS, random):
             sums = [counts @ row for row in rows]
-            pairs.append(np.max([_formed(self.kind, s, s) for s in sums], axis=0))
+            pairs.append(np.max([_formed(self.kind, s) for s in sums], axis=0))
         drawn = np.concatenate(pairs)
         with np.errstate(divide="ignore", invalid="ignore"):
             apart = np.log(drawn[DRAWS:]) - np.log(drawn[:DRAWS])
@@ -212,17 +200,16 @@ class BuiltInMetric:
 # What errors are formed from
 
 
-def _formed(kind: Kind, total: Floats, largest: Floats) -> Floats:
-    """The error of [..., 2] sums over samples, or the largest of samples."""
-    ends = largest if kind is Kind.LARGEST else total
-    apart, size = ends[..., 0], ends[..., 1]
+def _formed(kind: Kind, total: Floats) -> Floats:
+    """The error of [..., 2] sums over samples."""
+    apart, size = total[..., 0], total[..., 1]
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(apart == 0, 0.0, apart / size)
     return np.asarray(np.sqrt(ratio) if kind is Kind.RELATIVE else ratio)
 
 
-def _statistics(kind: Kind, output: Floats, reference: Floats, mean: Floats) -> Floats:
-    """[samples, 2]: difference and size of each sample."""
+def _squares(output: Floats, reference: Floats, mean: Floats) -> Floats:
+    """[samples, 2]: squared difference and squared size of each sample."""
     n = len(reference)
     if output.shape != reference.shape:
         return np.tile([math.inf, 1.0], (n, 1))
@@ -231,27 +218,7 @@ def _statistics(kind: Kind, output: Floats, reference: Floats, mean: Floats) -> 
         apart = np.where(same, 0.0, output - reference).reshape(n, -1)
         size = np.where(np.isfinite(reference), reference - mean, 0.0).reshape(n, -1)
     apart = np.where(np.isfinite(apart), apart, math.inf)
-    if kind is Kind.RELATIVE:
-        columns = np.square(apart).sum(1), np.square(size).sum(1)
-    elif kind is Kind.MEAN:
-        columns = np.abs(apart).sum(1), np.abs(size).sum(1)
-    elif kind is Kind.LARGEST:
-        columns = np.abs(apart).max(1, initial=0.0), np.abs(size).max(1, initial=0.0)
-    else:
-        columns = _angles(apart, size), np.ones(n)
-    return np.stack(columns, axis=1)
-
-
-def _angles(apart: Floats, size: Floats) -> Floats:
-    """1 less the cosine of each sample's output with its reference."""
-    finite = np.asarray(np.isfinite(apart).all(axis=1))
-    moved = size + np.where(finite[:, np.newaxis], apart, 0.0)
-    lengths = np.linalg.norm(moved, axis=1) * np.linalg.norm(size, axis=1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        cosines = (moved * size).sum(1) / lengths
-    still = np.abs(apart).max(1, initial=0.0) == 0
-    angles = np.where(lengths > 0, np.maximum(1 - cosines, 0.0), 1.0)
-    return np.asarray(np.where(finite, np.where(still, 0.0, angles), math.inf))
+    return np.stack([np.square(apart).sum(1), np.square(size).sum(1)], axis=1)
 
 
 def _disagreement(output: Floats, reference: Floats) -> Floats | None:

@@ -22,7 +22,7 @@ from nnapi_prof.frontend.quant import plain
 from nnapi_prof.graph.node import describe, torch_dtype
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.types import TensorType
-from nnapi_prof.precision.sample_files import KINDS, elements_of, is_function, user_function
+from nnapi_prof.precision.sample_files import KINDS, is_function, read_samples, user_function
 
 LIMIT = 128
 """Samples that are used unless told otherwise."""
@@ -62,19 +62,16 @@ def load_samples(
     source: Source | None = None,
     *,
     model: Path | None = None,
-    transform: str | Callable[[Any], Any] | None = None,
     limit: int = LIMIT,
     held_out: float = HELD_OUT,
     seed: int = 0,
 ) -> Samples:
     """Samples of the inputs of ``program``, in two parts that ``seed`` chooses.
 
-    ``source`` is a path (``.pt``, ``.npz``, ``.npy``, a folder of these or of images), a
-    ``module:function`` or function that returns an iterable, or an iterable, a DataLoader for one.
-    What it gives one by one is a sample or a batch: a tensor, a tuple of the model's inputs, that
-    with a target behind, or a mapping by the names of inputs. ``transform``, a function or
-    ``module:function``, makes such of what files hold: a PIL image, a tensor, an array. Batches
-    larger than the model's are split.
+    ``source`` is an iterable, such as a DataLoader, the path of a ``.pt`` or ``.npz`` file, or a
+    function or its name, ``module:function``, that returns an iterable. What it gives one by one is
+    a sample or a batch: a tensor, a tuple of the model's inputs, that with a target behind, or a
+    mapping by the names of inputs. Batches larger than the model's are split.
 
     Without a source, examples that ``model``, the model's file, has are used, and else random
     inputs; ``notes`` say so. Raises InputSpecError where samples do not fit the program or there
@@ -83,9 +80,7 @@ def load_samples(
     notes: list[str] = []
     made_up = False
     if source is not None:
-        function = user_function(transform) if isinstance(transform, str) else transform
-        elements = _elements(program, source, function, limit, seed)
-        samples = list(itertools.islice(_fitted(program, elements), limit))
+        samples = list(itertools.islice(_fitted(program, _elements(program, source)), limit))
         if not samples:
             raise InputSpecError(
                 f"{option('calibration')} has no samples: {KINDS} is what they are read from"
@@ -119,17 +114,11 @@ def load_samples(
     )
 
 
-def _elements(
-    program: Program,
-    source: Source,
-    transform: Callable[[Any], Any] | None,
-    limit: int,
-    seed: int,
-) -> Iterable[Any]:
+def _elements(program: Program, source: Source) -> Iterable[Any]:
     if isinstance(source, str) and is_function(source) and not Path(source).exists():
         source = user_function(source)
     if isinstance(source, str | os.PathLike):
-        return elements_of(Path(source), transform, limit, seed)
+        return read_samples(Path(source))
     elements: Any = source
     if callable(source) and not isinstance(source, Tensor):
         elements = source()
@@ -140,7 +129,7 @@ def _elements(
             f"samples are {type(elements).__name__}: an iterable of tensors, tuples or mappings is "
             "wanted"
         )
-    return elements if transform is None else map(transform, elements)
+    return elements
 
 
 def _is_one(elements: object, program: Program) -> bool:

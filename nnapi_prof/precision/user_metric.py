@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from torch import Tensor
 from nnapi_prof.errors import UsageError, did_you_mean
 from nnapi_prof.precision.bootstrap import Floats, interval_ends, means_drawn
 from nnapi_prof.precision.metrics import BuiltInMetric, Estimate, Kind, Metric, Reference
+from nnapi_prof.precision.sample_files import is_function, user_function
 
 USER_DRAWS = 200
 """The same where a user's function is called for each."""
@@ -23,8 +23,8 @@ USER_DRAWS = 200
 
 def metric_of(name: str) -> Metric:
     """The metric that ``--metric`` names. Raises UsageError."""
-    if ":" in name:
-        return UserMetric(name, _function(name))
+    if is_function(name):
+        return UserMetric(name, user_function(name))
     kinds = {kind.value: kind for kind in Kind}
     if name not in kinds:
         raise UsageError(
@@ -32,22 +32,6 @@ def metric_of(name: str) -> Metric:
             "function of your own as module:function"
         )
     return BuiltInMetric(kinds[name])
-
-
-def _function(name: str) -> Callable[..., Any]:
-    module, _, attribute = name.partition(":")
-    try:
-        function = importlib.import_module(module)
-        for part in attribute.split("."):
-            function = getattr(function, part)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UsageError(
-            f"the metric {name} cannot be imported: {error}; it is spelled module:function, and "
-            "the module's folder stands in PYTHONPATH"
-        ) from error
-    if not callable(function):
-        raise UsageError(f"the metric {name} is not a function")
-    return function
 
 
 @dataclass(frozen=True)

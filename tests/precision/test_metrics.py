@@ -30,7 +30,6 @@ EVERY: list[Metric] = [
     UserMetric("own:wrong", wrong),
     UserMetric("own:largest_class", largest_class),
 ]
-WITHOUT_CLASSES = [kind for kind in Kind if kind is not Kind.TOP1]
 
 
 def estimate(kind: Kind, output: list, reference: list, means: list | None = None):
@@ -45,10 +44,6 @@ def test_errors_are_relative_to_what_varies() -> None:
     # Two samples of two places, means 10 and 0: less these the reference is -3, 1 and 3, -1.
     reference, output = [[7, 1], [13, -1]], [[7, 2], [13, -2]]
     assert estimate(Kind.RELATIVE, output, reference).error == pytest.approx(math.sqrt(2 / 20))
-    assert estimate(Kind.MEAN, output, reference).error == pytest.approx(2 / 8)
-    assert estimate(Kind.LARGEST, output, reference).error == pytest.approx(1 / 3)
-    cosine = (9 + 2) / math.sqrt(10 * 13)
-    assert estimate(Kind.COSINE, output, reference).error == pytest.approx(1 - cosine)
     assert estimate(Kind.TOP1, [[7, 8], [13, -2]], reference).error == 0.5
     assert sqnr_db(0.01) == pytest.approx(40) and sqnr_db(0) == math.inf
 
@@ -61,22 +56,21 @@ def test_held_out_data_is_taken_less_the_means_of_the_calibration_data() -> None
     assert result.error == pytest.approx(0.5 / 5) and result.n_samples == 3
 
 
-@pytest.mark.parametrize("kind", WITHOUT_CLASSES)
-def test_an_output_that_never_varies_is_relative_to_its_size(kind: Kind) -> None:
+def test_an_output_that_never_varies_is_relative_to_its_size() -> None:
     reference = Reference.calibrated([np.full((3, 4), 5.0)])
     assert reference.steady == (0,)
-    result = BuiltInMetric(kind).estimate([np.full((3, 4), 5.5)], reference)
-    assert result.error == pytest.approx(0.0 if kind is Kind.COSINE else 0.1)
+    result = BuiltInMetric().estimate([np.full((3, 4), 5.5)], reference)
+    assert result.error == pytest.approx(0.1)
 
 
-@pytest.mark.parametrize("kind", WITHOUT_CLASSES)
-def test_numbers_that_are_none(kind: Kind) -> None:
+def test_numbers_that_are_none() -> None:
+    kind = Kind.RELATIVE
     reference = [[math.inf, 1], [2, 3], [math.nan, 5]]
     assert estimate(kind, reference, reference).error == 0
     assert estimate(kind, [[math.inf, 1], [math.nan, 3], [math.nan, 5]], reference).error > 1e300
     zeros = [[0, 0], [0, 0]]
     assert estimate(kind, zeros, zeros).error == 0
-    assert estimate(kind, [[1, 0], [0, 0]], zeros).error >= 0.5  # infinite, or half of the angles
+    assert estimate(kind, [[1, 0], [0, 0]], zeros).error == math.inf
 
 
 def test_the_output_with_the_largest_error_counts() -> None:
@@ -165,15 +159,15 @@ def test_what_is_wrong_with_a_metric_of_the_user() -> None:
 
 
 def test_metrics_by_name() -> None:
-    assert metric_of("relative") == BuiltInMetric() and not metric_of("cosine").needs_targets
+    assert metric_of("relative") == BuiltInMetric() and not metric_of("top1").needs_targets
     joined = metric_of("os.path:join")
     assert joined.name == "os.path:join" and joined.needs_targets
-    with pytest.raises(UsageError, match=r"no metric 'cosin' \(did you mean cosine\?\): there are"):
-        metric_of("cosin")
-    for name in ("no_such_module:f", "os:no_such_function", ":f"):
-        with pytest.raises(UsageError, match="cannot be imported"):
+    with pytest.raises(UsageError, match=r"no metric 'top' \(did you mean top1\?\): there are rel"):
+        metric_of("top")
+    for name in ("no_such_module:f", "os:no_such_function"):
+        with pytest.raises(UsageError, match="cannot be loaded"):
             metric_of(name)
-    with pytest.raises(UsageError, match="is not a function"):
+    with pytest.raises(UsageError, match="is str, a function is wanted"):
         metric_of("os:sep")
 
 
@@ -207,7 +201,7 @@ def test_the_error_on_other_data_lies_in_the_interval(metric: Metric, n: int, tr
         inside += result.low <= other <= result.high
         widths.append(result.high / result.error if result.error > 0 else math.inf)
     assert inside >= 0.9 * tries
-    if n == 60 and metric in (BuiltInMetric(), BuiltInMetric(Kind.MEAN)):
+    if n == 60 and metric == BuiltInMetric():
         assert np.median(widths) < 1.5  # and it says something
 
 
