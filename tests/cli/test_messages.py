@@ -9,6 +9,7 @@ for people, the others for programs.
 from __future__ import annotations
 
 import re
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -94,16 +95,17 @@ def test_every_family_has_its_words() -> None:
 
 def test_a_cost_table_of_another_user(cli: Cli, profiled: Profiled, open_folder: Path) -> None:
     """One that may be read is read; it is not written to."""
-    table = open_folder / "costs.sqlite"
+    table, other = open_folder / "costs.sqlite", open_folder / "other.sqlite"
     assert cli("costs", "merge", "--costs", table, profiled.costs).code == 0
     with sqlite3.connect(table) as link:
         link.execute("pragma journal_mode = delete")
+        shutil.copy(table, other)
         link.execute("delete from measurements")
     link.close()
     table.chmod(0o444)
     with without_root():
         listed = cli("costs", "list", "--costs", table)
-        result = cli("costs", "merge", "--costs", table, profiled.costs)
+        result = cli("costs", "merge", "--costs", table, other)
     assert listed.code == 0
     assert result.code == 1 and result.out == ""
     assert result.error == (
