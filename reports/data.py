@@ -18,7 +18,7 @@ from nnapi_prof import __version__
 from nnapi_prof.bundle.doors import Step
 from nnapi_prof.bundle.precision import MixedPrecision
 from nnapi_prof.convert.region import Permutes
-from nnapi_prof.costs.measurement import Measurement, Statistic
+from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.views import shown_targets
 from nnapi_prof.execution.report import PlanRun, RunReport
@@ -57,7 +57,6 @@ class ReportData:
     """What would make the plan faster, the most first."""
     ship: tuple[Step, ...] = ()
     """The next command for each way into an app; empty where the plan stands in no folder."""
-    statistic: Statistic = Statistic.MEDIAN
     """What every latency is of its runs, measured and predicted."""
     every_preference: bool = False
     """Shows accelerators under each preference, in place of the one that the plan uses or, of
@@ -94,16 +93,6 @@ class ReportData:
         return (
             f"Planned for another device, {self.planned_for}: predictions, costs and facts of the"
             " device are of that one, what was measured of the plans as they ran is not."
-        )
-
-    @property
-    def what_a_latency_is(self) -> str:
-        """A sentence, where it is not the median; else empty."""
-        if self.statistic is Statistic.MEDIAN:
-            return ""
-        return (
-            f"A latency in this report, predicted or measured, is the {self.statistic.words} of its"
-            " runs; those of parts add up to more than that of the whole."
         )
 
     @property

@@ -232,7 +232,7 @@ def stacked_bars(data: ReportData) -> pd.DataFrame:
     rows = []
     for plan in data.plans:
         run = ran.get(plan.name)
-        timed = {t.segment: t.latency_ns for t in run.segments} if run and not run.error else {}
+        timed = {t.segment: t.median_ns for t in run.segments} if run and not run.error else {}
         for number, segment in enumerate(plan.segments):
             ns: float | None = segment.predicted_ns
             if timed:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from nnapi_prof.convert.region import Permutes
-from nnapi_prof.costs.measurement import Measurement, Statistic
+from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.views import marginal
 from nnapi_prof.execution.report import RunReport
@@ -120,16 +120,13 @@ def method_facts(data: ReportData) -> list[Fact]:
     """:func:`how_measured` without what the environment says as well."""
     elsewhere = ("agent", "drivers", "run at", "device fingerprint")
     return [
-        fact
-        for fact in how_measured(data.own_measurements, data.run, data.statistic)
-        if fact.name not in elsewhere
+        fact for fact in how_measured(data.own_measurements, data.run) if fact.name not in elsewhere
     ]
 
 
 def how_measured(
     measurements: Sequence[Measurement],
     run: RunReport | None,
-    statistic: Statistic = Statistic.MEDIAN,
 ) -> list[Fact]:
     """What was measured, how often, under which conditions; empty values are left out."""
     timed = [m for m in measurements if m.usable]
@@ -143,7 +140,7 @@ def how_measured(
         Fact("runs of each", _range([len(m.samples_ns) for m in timed], "", 1)),
         Fact(
             "statistic",
-            f"{statistic.words} of the runs; spread is 1.4826 × median absolute deviation",
+            "median of the runs; spread is 1.4826 × median absolute deviation",
         ),
         Fact("relative spread", _range([100 * m.summary.relative_spread for m in timed], " %", 1)),
         Fact("clock", _all(_clock(m.clock) for m in timed)),

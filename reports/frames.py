@@ -32,19 +32,19 @@ PLAN_COLUMNS = (
 )  # fmt: skip
 UNIT_COLUMNS = (
     "unit", "name", "label", "macs", "target", "marginal_ms", "sigma_ms", "inferred", "alone_ms",
-    "spread", "status", "reason",
+    "p95_ms", "spread", "status", "reason",
 )  # fmt: skip
 BASELINE_COLUMNS = (
-    "plan", "n_segments", "n_targets", "predicted_ms", "measured_ms", "low_ms", "high_ms", "runs",
-    "first_ms", "permutes", "permuted_bytes", "error",
+    "plan", "n_segments", "n_targets", "predicted_ms", "measured_ms", "p95_ms", "low_ms",
+    "high_ms", "runs", "first_ms", "permutes", "permuted_bytes", "error",
 )  # fmt: skip
 SEGMENT_COLUMNS = (
-    "plan", "segment", "target", "label", "predicted_ms", "measured_ms", "low_ms", "high_ms",
-    "first_ms", "compile_ms", "relative_error",
+    "plan", "segment", "target", "label", "predicted_ms", "measured_ms", "p95_ms",
+    "low_ms", "high_ms", "first_ms", "compile_ms", "relative_error",
 )  # fmt: skip
 MEASUREMENT_COLUMNS = (
-    "label", "kind", "n_units", "target", "status", "median_ms", "minimum_ms", "spread", "runs",
-    "precision", "mode", "flags", "hardware_ms", "driver_ms", "compile_ms", "first_ms",
+    "label", "kind", "n_units", "target", "status", "median_ms", "p95_ms", "minimum_ms", "spread",
+    "runs", "precision", "mode", "flags", "hardware_ms", "driver_ms", "compile_ms", "first_ms",
     "input_bytes", "output_bytes", "reason", "measured_at",
 )  # fmt: skip
 RESIDUAL_COLUMNS = ("target", "relative_error")
@@ -114,7 +114,8 @@ def unit_frame(costs: CostModel, targets: Sequence[Target] | None = None) -> pd.
 
     ``marginal_ms`` is the fitted cost inside a region, ``sigma_ms`` its standard error (0 where
     none is known), ``inferred`` where it ran under another preference only; ``alone_ms`` is the
-    latency of the unit run alone, invocation and transfer included, ``spread`` its relative sigma.
+    latency of the unit run alone, invocation and transfer included,
+    ``p95_ms`` its 95th percentile, ``spread`` its relative sigma.
     ``status`` is ``measured``, ``fitted``, ``estimated``, ``refused`` or ``unknown``; ``reason``
     says why not.
     """
@@ -146,6 +147,7 @@ def unit_frame(costs: CostModel, targets: Sequence[Target] | None = None) -> pd.
                     "sigma_ms": _ms(cost.sigma_ns if cost else None),
                     "inferred": cost is not None and cost.inferred,
                     "alone_ms": _ms(alone.latency_ns if alone is not None and summary else None),
+                    "p95_ms": _ms(summary.p95_ns if summary else None),
                     "spread": summary.relative_spread if summary else math.nan,
                     "status": status,
                     "reason": reason,
@@ -170,7 +172,8 @@ def baseline_frame(
 
     ``permutes`` says by plan name what each permutes; unknown ones are NaN.
 
-    ``low_ms`` and ``high_ms`` are the 10th and 90th percentile of the measured runs. A plan that
+    ``p95_ms``, ``low_ms`` and ``high_ms`` are the 95th, 10th and 90th percentile of the measured
+    runs. A plan that
     ran is predicted for what was timed: without its segments on the host.
     """
     ran = {row.plan.name: row for row in run.runs} if run is not None else {}
@@ -184,7 +187,8 @@ def baseline_frame(
                 "n_segments": len(plan.segments),
                 "n_targets": len({s.target for s in plan.segments}),
                 "predicted_ms": (timing or plan).predicted_ns / NS_PER_MS,
-                "measured_ms": _ms(timing.latency_ns if timing and not timing.error else None),
+                "measured_ms": _ms(timing.median_ns if timing and not timing.error else None),
+                "p95_ms": _ms(timing.p95_ns if timing and not timing.error else None),
                 "low_ms": low,
                 "high_ms": high,
                 "runs": len(timing.total_ns) if timing else 0,
@@ -205,7 +209,7 @@ def segment_frame(runs: Iterable[PlanRun]) -> pd.DataFrame:
     for run in runs:
         for timing in run.segments:
             low, high = _percentiles(timing.samples_ns)
-            measured = timing.latency_ns
+            measured = timing.median_ns
             error = (timing.predicted_ns - measured) / measured if measured else math.nan
             rows.append(
                 {
@@ -215,6 +219,7 @@ def segment_frame(runs: Iterable[PlanRun]) -> pd.DataFrame:
                     "label": timing.label,
                     "predicted_ms": timing.predicted_ns / NS_PER_MS,
                     "measured_ms": _ms(measured),
+                    "p95_ms": _ms(timing.p95_ns),
                     "low_ms": low,
                     "high_ms": high,
                     "first_ms": _ms(timing.first_ns),
@@ -238,6 +243,7 @@ def measurement_frame(measurements: Iterable[Measurement]) -> pd.DataFrame:
                 "target": m.target.key,
                 "status": m.status.value,
                 "median_ms": _ms(summary.median_ns if summary else None),
+                "p95_ms": _ms(summary.p95_ns if summary else None),
                 "minimum_ms": _ms(summary.minimum_ns if summary else None),
                 "spread": summary.relative_spread if summary else math.nan,
                 "runs": len(m.samples_ns),

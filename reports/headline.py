@@ -97,8 +97,8 @@ def headline(data: ReportData, baselines: pd.DataFrame, label_cards: bool = True
     single = _best_single(rivals)
     cpu = next((r for r in rivals if r.rule is Rule.ALL_CPU), None)
     planned = data.costs_simulated
-    unit = ms_unit(data.run_simulated if ran else planned, data.statistic)
-    predicted_unit = ms_unit(planned, data.statistic) + _guessed(data.plan, ran)
+    unit = ms_unit(data.run_simulated if ran else planned)
+    predicted_unit = ms_unit(planned) + _guessed(data.plan, ran)
     taken = (
         latency(own["measured_ms"], unit) if ran else latency(own["predicted_ms"], predicted_unit)
     )
@@ -117,8 +117,8 @@ def headline(data: ReportData, baselines: pd.DataFrame, label_cards: bool = True
             sentence += " No split over several targets is faster by more than 1 %, by these costs."
     sentence += _doubt(data.plan)
     is_labelled = label_cards or (ran and data.run_simulated != planned)
-    planned_unit = ms_unit(planned and is_labelled, data.statistic)
-    unit = ms_unit(data.run_simulated and is_labelled, data.statistic) if ran else planned_unit
+    planned_unit = ms_unit(planned and is_labelled)
+    unit = ms_unit(data.run_simulated and is_labelled) if ran else planned_unit
     predicted_unit = planned_unit + _guessed(data.plan, ran)
     others = [r for r in (single, cpu) if r is not None and r is not fastest]
     cards = [

@@ -111,8 +111,8 @@ def _head(data: ReportData, plans: pd.DataFrame) -> Iterator[str]:
     if data.ran_elsewhere:
         yield f"**{text(data.ran_elsewhere)}**"
         yield ""
-    for sentence in filter(None, (data.what_a_latency_is, data.what_is_estimated)):
-        yield sentence
+    if data.what_is_estimated:
+        yield data.what_is_estimated
         yield ""
     yield f"**{text(first.sentence)}**"
     yield ""
@@ -190,6 +190,7 @@ def _baselines(data: ReportData, plans: pd.DataFrame) -> Iterator[str]:
                 str(row["n_segments"]),
                 format_ms(row["predicted_ms"]),
                 format_ms(row["measured_ms"]),
+                format_ms(row["p95_ms"]),
                 f"{format_ms(row['low_ms'])} to {format_ms(row['high_ms'])}" if was_run else DASH,
                 str(row["runs"] or DASH),
                 format_ms(row["first_ms"]),
@@ -198,7 +199,7 @@ def _baselines(data: ReportData, plans: pd.DataFrame) -> Iterator[str]:
         )
     heads = [
         "plan", "rule", "segments", f"predicted {predicted_unit}", f"measured {measured_unit}",
-        "10th to 90th percentile", "runs", "first run", "permutes",
+        "95 % within", "10th to 90th percentile", "runs", "first run", "permutes",
     ]  # fmt: skip
     yield from table(heads, rows, range(2, len(heads)))
 
@@ -379,8 +380,8 @@ def _section(heading: str, about: str) -> Iterator[str]:
 
 def _units_of(data: ReportData) -> tuple[str, str]:
     """What stands behind predicted latencies, and behind measured ones."""
-    planned = ms_unit(data.costs_simulated, data.statistic)
-    return planned, ms_unit(data.run_simulated, data.statistic)
+    planned = ms_unit(data.costs_simulated)
+    return planned, ms_unit(data.run_simulated)
 
 
 def _ranges(units: Sequence[int]) -> str:

@@ -57,7 +57,7 @@ def parts_frame(plan: Plan, costs: CostModel, ran: PlanRun | None) -> pd.DataFra
     """One row a segment: ``segment``, ``target``, ``predicted_ms``, ``measured_ms`` (NaN where it
     was not run), and what the latter, else the former, is made of: ``work_ms``,
     ``invocation_ms``, ``moving_ms``, NaN where a unit's cost is unknown."""
-    measured = {timing.segment: timing.latency_ns for timing in ran.segments} if ran else {}
+    measured = {timing.segment: timing.median_ns for timing in ran.segments} if ran else {}
     rows = []
     for number, segment in enumerate(plan.segments):
         took = measured.get(number)

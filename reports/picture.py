@@ -144,7 +144,7 @@ def model_svg(data: ReportData, palette: Mapping[str, str], prefix: str = "pictu
             net_bytes=[_bytes(data.graph.values[value]) for value in drawn.values],
             readers=data.graph.readers,
             producer=data.graph.producer,
-            unit_ms=ms_unit(data.costs_simulated, data.statistic),
+            unit_ms=ms_unit(data.costs_simulated),
             simulated=data.costs_simulated,
             graph=data.graph,
             depthwise=any(unit.operation.startswith("depthwise_") for unit in data.graph.units),
@@ -186,10 +186,10 @@ def _pattern(target: Target, named: int) -> str:
 
 
 def _segments(data: ReportData, places: Mapping[str, Place]) -> list[SegmentWords]:
-    planned = ms_unit(data.costs_simulated, data.statistic)
-    timed = ms_unit(data.run_simulated, data.statistic)
+    planned = ms_unit(data.costs_simulated)
+    timed = ms_unit(data.run_simulated)
     ran = data.run_of_plan
-    measured = {t.segment: t.latency_ns for t in ran.segments} if ran is not None else {}
+    measured = {t.segment: t.median_ns for t in ran.segments} if ran is not None else {}
     segments = []
     for number, segment in enumerate(data.plan.segments):
         key, median = segment.target.key, measured.get(number)
@@ -230,7 +230,7 @@ def _units(
     here_ns = {unit: ns for s in segments if s.parts for unit, ns in s.parts.unit_ns.items()}
     facts = unit_facts(data.cost_model, here_ns, data.shown_targets)
     slowest = max((each.here_ms or 0.0 for each in facts), default=0.0) or 1.0
-    unit_ms = ms_unit(data.costs_simulated, data.statistic)
+    unit_ms = ms_unit(data.costs_simulated)
     rows = []
     for unit, each in zip(data.graph.units, facts, strict=True):
         segment = of_unit[unit.index]

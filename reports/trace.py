@@ -128,7 +128,7 @@ def _measured(run: PlanRun) -> list[Slice]:
     slices = []
     start = 0.0
     for timing in run.segments:
-        latency = timing.latency_ns
+        latency = timing.median_ns
         if latency is None:
             continue
         segment = run.plan.segments[timing.segment]
@@ -139,7 +139,7 @@ def _measured(run: PlanRun) -> list[Slice]:
 
 def _timing_facts(timing: SegmentTiming) -> dict[str, Any]:
     facts: dict[str, Any] = {
-        "basis": f"{timing.statistic.words} of {len(timing.samples_ns)} runs",
+        "basis": f"median of {len(timing.samples_ns)} runs",
         "fastest_ms": min(timing.samples_ns) / 1e6,
         "slowest_ms": max(timing.samples_ns) / 1e6,
     }

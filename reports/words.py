@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from nnapi_prof.costs.measurement import Statistic
 from nnapi_prof.graph.plan import AUTO, CPU, Engine, Rule, Target, baseline_of
 
 if TYPE_CHECKING:
@@ -134,12 +133,9 @@ def format_si(number: float | None) -> str:
     return f"{number:.0f} "
 
 
-def ms_unit(simulated: bool, statistic: Statistic = Statistic.MEDIAN) -> str:
-    """The unit behind a latency: simulated ones, and those that are no medians, are labelled
-    wherever they stand."""
-    labels = ["" if statistic is Statistic.MEDIAN else statistic.words]
-    labels.append("simulated" if simulated else "")
-    return ", ".join(filter(None, ("ms", *labels)))
+def ms_unit(simulated: bool) -> str:
+    """The unit behind a latency: simulated ones are labelled wherever they stand."""
+    return "ms, simulated" if simulated else "ms"
 
 
 def format_time(utc: str) -> str:

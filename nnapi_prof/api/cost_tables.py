@@ -16,7 +16,7 @@ from nnapi_prof.api.program_costs import filled_costs, fitted_costs
 from nnapi_prof.costs import existing
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.contention import beside_rows
-from nnapi_prof.costs.measurement import Measurement, Statistic, read_by
+from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.model.precision import PrecisionCosts
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.store import CostStore
@@ -92,7 +92,6 @@ def read_costs(
     sustained: int = USUAL.sustained_s,
     fill: bool = False,
     until: str | None = None,
-    statistic: str = Statistic.MEDIAN.value,
     precisions: Sequence[str] | None = None,
     calibration: Source | None = None,
     samples: int | None = None,
@@ -106,8 +105,7 @@ def read_costs(
     ``threads``, ``cpus``, ``mode``, ``relaxed``, ``float16`` and ``sustained`` are those that it
     was measured under. ``fill`` estimates units that were never measured from what else was
     measured on the device. ``until``, a date or time in UTC, leaves out what was measured later.
-    ``statistic`` is what a latency is of its runs: ``median`` or ``p95``. ``precisions``,
-    ``calibration`` and ``samples`` are those of :func:`profile`, and need a device
+    ``precisions``, ``calibration`` and ``samples`` are those of :func:`profile`, and need a device
     that is open. A ``listener`` hears notes.
 
     Raises CostError where the model was not measured there, UsageError where the table or the
@@ -117,7 +115,6 @@ def read_costs(
     conditions = arguments.conditions_of(threads, cpus, mode, relaxed, float16, sustained)
     chosen_precisions = arguments.precisions_of(precisions, relaxed, float16)
     until = None if until is None else stated_instant("until", until, end=True)
-    latency = arguments.statistic_of(statistic)
     with open_table(costs, to_read=True) as store:
         if isinstance(device, AgentClient):
             fingerprint, name = device_fingerprint(device.info()), describe(device.info())
@@ -127,7 +124,6 @@ def read_costs(
         rows = store.select(
             Selection((fingerprint,), conditions=conditions, until=until, newest=True)
         )
-        rows = read_by(rows, latency)
         notes: tuple[str, ...] = chosen.notes
         priced: CostModel | PrecisionCosts
         calibrated = None
@@ -139,7 +135,7 @@ def read_costs(
             data = CalibrationOptions(calibration, samples)
             calibrated = calibrate_model(chosen, device.info(), chosen_precisions, data, listener)
             priced = _read_precisions(
-                chosen, calibrated, store, fingerprint, conditions, chosen_precisions, latency
+                chosen, calibrated, store, fingerprint, conditions, chosen_precisions
             )
         elif fill:
             priced, note = filled_costs(chosen.program, rows, fingerprint)
@@ -160,7 +156,6 @@ def read_costs(
             agent_info=device.info() if isinstance(device, AgentClient) else None,
             notes=notes,
             calibration=calibrated,
-            statistic=latency,
         )
 
 
@@ -171,18 +166,14 @@ def _read_precisions(
     fingerprint: str,
     conditions: Conditions,
     precisions: Sequence[Precision],
-    statistic: Statistic,
 ) -> PrecisionCosts:
     from nnapi_prof.execution.profile.forms import read_precision_costs
 
     rows: dict[Precision, Sequence[Measurement]] = {
-        precision: read_by(
-            store.select(
-                Selection(
-                    (fingerprint,), conditions=replace(conditions, precision=precision), newest=True
-                )
-            ),
-            statistic,
+        precision: store.select(
+            Selection(
+                (fingerprint,), conditions=replace(conditions, precision=precision), newest=True
+            )
         )
         for precision in precisions
         if precision is not Precision.INT8

@@ -13,7 +13,7 @@ from nnapi_prof.api.model import Model
 from nnapi_prof.api.objective import AdjustedCosts, Objective, UnitCost, Weight
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.contention import Slowdowns, slowdowns
-from nnapi_prof.costs.measurement import Measurement, Statistic
+from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.model.precision import PrecisionCosts
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.views import left_at_trial, marginal, shown_targets
@@ -77,8 +77,6 @@ class Costs:
     """Of :meth:`adjusted` costs: what they are in place of ns."""
     calibration: Calibration | None = field(default=None, repr=False)
     """Of costs in several precisions: what 8 bits were fitted to, and errors are measured on."""
-    statistic: Statistic = Statistic.MEDIAN
-    """What they are of the runs of each measurement."""
 
     @property
     def simulated(self) -> bool:

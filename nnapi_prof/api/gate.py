@@ -6,18 +6,18 @@ import enum
 import io
 import json
 import os
+import statistics
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nnapi_prof.api.options import statistic_of
 from nnapi_prof.bundle.storage import check_bundle, read_bundle, read_file
 from nnapi_prof.costs import existing
 from nnapi_prof.costs.diff import Difference, Verdict, ratio_interval, verdict_of
 from nnapi_prof.costs.diff import compare as compare_measurements
-from nnapi_prof.costs.measurement import Measurement, Statistic
+from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.devices import find_one, measured
 from nnapi_prof.costs.store.selection import Selection
@@ -35,7 +35,7 @@ class GateRow:
 
     name: str
     base_ns: float | None
-    """The statistic; None where it did not run."""
+    """The median; None where it did not run."""
     new_ns: float | None
     verdict: Verdict
     ratio: float | None = None
@@ -63,8 +63,6 @@ class Gate:
     """The slow-down that fails: 0.05 is 5 %. None where none does."""
     simulated: bool
     notes: tuple[str, ...] = field(default=())
-    statistic: Statistic = Statistic.MEDIAN
-    """What was compared."""
 
     @property
     def failed(self) -> tuple[GateRow, ...]:
@@ -120,25 +118,23 @@ def compare_speed(
     new: str | os.PathLike[str],
     slower: float | None = None,
     device: str | None = None,
-    statistic: str = "median",
 ) -> Gate:
     """Compares the speed of ``new`` with that of ``base``: two bundles by their last runs, two
     documents of ``nnapi-prof run --json``, or two cost tables.
 
     ``slower`` is the slow-down that fails (0.05: 5 %). A row fails where the median is slower by at
     least half of that, beyond noise: so a change of nothing passes, and one of ``slower`` fails,
-    where noise leaves the interval less than half of it. ``statistic`` is ``median`` or ``p95``.
+    where noise leaves the interval less than half of it.
     Of tables, ``device`` names one as :func:`nnapi_prof.read_costs` does.
 
     Raises UsageError where the sides are not alike, CostError and SerializationError where one
     cannot be read.
     """
-    chosen = statistic_of(statistic)
     one, two = (_read(str(side), device) for side in (base, new))
     if isinstance(one, RunSide) and isinstance(two, RunSide):
-        return compare_sides(one, two, slower, chosen)
+        return compare_sides(one, two, slower)
     if isinstance(one, tuple) and isinstance(two, tuple):
-        return _of_tables(one, two, slower, chosen)
+        return _of_tables(one, two, slower)
     raise UsageError(f"{base} and {new} are not of one kind: two bundles, runs or cost tables")
 
 
@@ -263,7 +259,6 @@ def compare_sides(
     one: RunSide,
     two: RunSide,
     slower: float | None = None,
-    statistic: Statistic = Statistic.MEDIAN,
 ) -> Gate:
     """:func:`compare_speed` of two runs. Raises UsageError where they are not alike."""
     for what, ours, theirs in (
@@ -279,8 +274,8 @@ def compare_sides(
     notes = []
     if one.model != two.model:
         notes.append(f"the models are called {one.model} and {two.model}")
-    row = _run_row(one.plans[0], two.plans[0], two.model, _threshold(slower), statistic)
-    return Gate((row,), slower, one.simulated or two.simulated, tuple(notes), statistic)
+    row = _run_row(one.plans[0], two.plans[0], two.model, _threshold(slower))
+    return Gate((row,), slower, one.simulated or two.simulated, tuple(notes))
 
 
 def _run_row(
@@ -288,13 +283,12 @@ def _run_row(
     new: tuple[str, Sequence[int]],
     model: str,
     threshold: float,
-    statistic: Statistic,
 ) -> GateRow:
     name = f"{model}: the plan"
-    first, second = (statistic.of(ns) if ns else None for _, ns in (base, new))
+    first, second = (float(statistics.median(ns)) if ns else None for _, ns in (base, new))
     if not first or not second:
         return GateRow(name, first, second, Verdict.STATUS)
-    ratio, interval = second / first, ratio_interval(base[1], new[1], statistic)
+    ratio, interval = second / first, ratio_interval(base[1], new[1])
     if interval is None:
         return GateRow(name, first, second, Verdict.UNSURE, ratio)
     return GateRow(name, first, second, verdict_of(ratio, interval, threshold), ratio, *interval)
@@ -309,16 +303,15 @@ def _of_tables(
     one: Sequence[Measurement],
     two: Sequence[Measurement],
     slower: float | None,
-    statistic: Statistic,
 ) -> Gate:
-    comparison = compare_measurements(one, two, _threshold(slower), True, statistic)
+    comparison = compare_measurements(one, two, _threshold(slower), True)
     if not comparison.differences:
         raise UsageError(
             "the tables have nothing in common that was measured again: name the device with"
             f" {option('device')}, or profile the same model on it"
         )
     rows = sorted(
-        (_table_row(each, statistic) for each in comparison.differences),
+        (_table_row(each) for each in comparison.differences),
         key=lambda row: (not row.failed, -(row.ratio or 0.0)),
     )
     notes = []
@@ -326,11 +319,11 @@ def _of_tables(
         if n:
             notes.append(f"{count(n, 'measurement')} only in {words}")
     simulated = any(m.simulated for m in (*one, *two))
-    return Gate(tuple(rows), slower, simulated, tuple(notes), statistic)
+    return Gate(tuple(rows), slower, simulated, tuple(notes))
 
 
-def _table_row(each: Difference, statistic: Statistic) -> GateRow:
-    base, new = (m.summary.of(statistic) if m.usable else None for m in (each.first, each.second))
+def _table_row(each: Difference) -> GateRow:
+    base, new = (m.summary.median_ns if m.usable else None for m in (each.first, each.second))
     name = f"{each.first.label} on {each.first.target.key}"
     return GateRow(name, base, new, each.verdict, each.ratio, each.low, each.high)
 

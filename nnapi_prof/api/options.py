@@ -17,7 +17,6 @@ from nnapi_prof.costs.conditions import (
     Precision,
     parse_cpus,
 )
-from nnapi_prof.costs.measurement import Statistic
 from nnapi_prof.device.protocol.actions import MAX_RUNS
 from nnapi_prof.errors import UsageError, option, spelled
 from nnapi_prof.execution.gates import Gates
@@ -170,12 +169,6 @@ def precisions_of(
             names = ", ".join(precision.value for precision in Precision)
             raise UsageError(f"precision {word!r} is none of {names}") from error
     return tuple(dict.fromkeys(chosen))
-
-
-def statistic_of(word: str) -> Statistic:
-    """Raises UsageError where it is none."""
-    one_of("statistic", word, [each.value for each in Statistic])
-    return Statistic(word)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,6 @@ from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.costs import absolute
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.estimate.costs import EstimatedCosts, FilledCosts
-from nnapi_prof.costs.measurement import Statistic
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.protocol.description import device_name
 from nnapi_prof.device.protocol.results import AgentInfo
@@ -216,8 +215,7 @@ class Planned:
             if measured is not None and not isinstance(measured, FilledCosts):
                 fits = measured.fits
         bundle = bundle_of(program, file, info, self.plans, self.conditions, notes, fits)
-        statistic = Statistic.MEDIAN if self.costs is None else self.costs.statistic
-        bundle = replace(bundle, mixed=self.model.mixed, frames=self.frames, statistic=statistic)
+        bundle = replace(bundle, mixed=self.model.mixed, frames=self.frames)
         if self.frames is not None:
             bundle = replace(bundle, plan_set=self.frames.plan_set)
         return with_open_sizes(bundle, self.model.inputs)
@@ -268,8 +266,7 @@ class Planned:
             measurements=self.costs.measurements,
             plan=bundle.plan,
             baselines=bundle.plans[1:],
-            run=run.by(self.costs.statistic) if run is not None else None,
-            statistic=self.costs.statistic,
+            run=run,
             device_info=self.costs.device_info,
             notes=bundle.notes,
             permutes={plan.name: bundle.permutes(plan) for plan in bundle.plans},

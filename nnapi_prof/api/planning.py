@@ -26,7 +26,6 @@ from nnapi_prof.api.throughput import (
     with_branches,
 )
 from nnapi_prof.costs.conditions import Conditions
-from nnapi_prof.costs.measurement import Statistic
 from nnapi_prof.costs.model.views import with_intervals
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.errors import UsageError, option, spelled
@@ -290,9 +289,6 @@ def _fastest(
             search = search.each(lambda plan: as_latency(plan, base, other))
         if (measured := own.measured) is not None:
             search = search.each(lambda plan: with_intervals(plan, measured))
-        if own.statistic is not Statistic.MEDIAN:
-            words = f"planned by the {own.statistic.words} of each measurement's runs"
-            search = search.each(lambda plan: plan.with_note(words))
     planned = _planned(model, search.plans, own)
     return replace(
         planned,
@@ -323,8 +319,7 @@ def _on_device(
         with listener.working("converting what the plan gives to the device"):
             bundle = planned.new_bundle(client.info())
         listener.notes(*(note for note in bundle.notes if note not in planned.model.notes))
-        statistic = planned.costs.statistic if planned.costs else Statistic.MEDIAN
-        options = replace(settings, conditions=planned.conditions, statistic=statistic)
+        options = replace(settings, conditions=planned.conditions)
         if verify and planned.throughput is None:
             bundle = verified(bundle, program, client, options, listener)
         if verify and bundle.frames is not None:

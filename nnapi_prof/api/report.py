@@ -12,7 +12,7 @@ from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.doors import steps
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.costs import absolute, default_location
-from nnapi_prof.costs.measurement import Measurement, Statistic, read_by
+from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.model.fit import fit
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.regression import TargetFit
@@ -32,14 +32,12 @@ def report_data(
     costs: str | None = None,
     *,
     until: str | None = None,
-    statistic: Statistic | None = None,
 ) -> ReportData:
     """All that a report of a bundle shows, with its last run where it was run.
 
     ``costs`` is what ``--costs`` takes. ``until``, a time in UTC as the table has it
     (:func:`.costs.store.selection.instant`), leaves out what was measured and run later: the
-    same plan as it was known on that day. ``statistic`` is what latencies are of their runs, None
-    what the plan was made by; by another one the plan is priced again.
+    same plan as it was known on that day.
 
     Raises UsageError where there is no bundle, SerializationError where it or its run is damaged,
     CostError where the table cannot be read or lacks the model.
@@ -49,7 +47,7 @@ def report_data(
     naming = naming_table(loaded, costs) if until is None else nullcontext()
     with naming, CostStore(costs) as store:
         model = bundle / loaded.model_file
-        data = data_of(loaded, run, store, until=until, model=model, statistic=statistic)
+        data = data_of(loaded, run, store, until=until, model=model)
     if until is not None:
         return data
     return replace(data, advice=kept_advice(bundle), ship=steps(loaded, bundle))
@@ -61,13 +59,11 @@ def report_sides(
     *,
     runs: Sequence[str] = (),
     dates: Sequence[str] = (),
-    statistic: Statistic | None = None,
 ) -> list[tuple[str, ReportData]]:
     """What is compared, each with a name: several bundles, or of one bundle several ``runs``
     (:func:`nnapi_prof.execution.report.choose`) or ``dates`` (as ``--at`` takes them).
 
-    One entry is no comparison, but may be reported, by its ``statistic``; several are compared by
-    their medians. Raises UsageError where several bundles, runs
+    One entry is no comparison, but may be reported. Raises UsageError where several bundles, runs
     and dates are mixed, and what :func:`report_data` raises.
     """
     if bool(runs) + bool(dates) + (len(bundles) > 1) > 1:
@@ -75,31 +71,23 @@ def report_sides(
             f"several bundles, {option('run')} and {option('at')} are three comparisons: ask"
             " for one at a time"
         )
-    if max(len(bundles), len(runs), len(dates)) > 1:
-        if statistic not in (None, Statistic.MEDIAN):
-            raise UsageError(
-                f"{option('statistic', statistic.value)} is of one report: side by side stand"
-                " medians; `nnapi-prof compare` takes it for two"
-            )
-        statistic = Statistic.MEDIAN
     if runs:
         history = every(bundles[0])
         chosen = [choose(history, words) for words in runs]
-        data = report_data(bundles[0], costs, statistic=statistic)
+        data = report_data(bundles[0], costs)
         return [(_name_of(run), with_run(data, run, bundles[0])) for run in chosen]
     if dates:
         when = [stated_instant("at", date, end=True) for date in dates]
         return [
             (
                 f"{bundles[0].stem} as known on {date}",
-                report_data(bundles[0], costs, until=until, statistic=statistic),
+                report_data(bundles[0], costs, until=until),
             )
             for date, until in zip(dates, when, strict=True)
         ]
     same = len({bundle.stem for bundle in bundles}) < len(bundles)
     return [
-        (str(bundle) if same else bundle.stem, report_data(bundle, costs, statistic=statistic))
-        for bundle in bundles
+        (str(bundle) if same else bundle.stem, report_data(bundle, costs)) for bundle in bundles
     ]
 
 
@@ -107,9 +95,7 @@ def with_run(data: ReportData, run: RunReport, bundle: Path) -> ReportData:
     """The report of another run of the bundle."""
     made_for = read_bundle(bundle)
     elsewhere = made_for.device if run.fingerprint != made_for.fingerprint else ""
-    if data.statistic is not made_for.statistic:
-        run = _predicted_anew(run, data.plans)
-    return replace(data, run=run.by(data.statistic), planned_for=elsewhere)
+    return replace(data, run=run, planned_for=elsewhere)
 
 
 def _name_of(run: RunReport) -> str:
@@ -128,15 +114,12 @@ def data_of(
     *,
     until: str | None = None,
     model: Path | None = None,
-    statistic: Statistic | None = None,
 ) -> ReportData:
     """:func:`report_data` of a bundle in memory and its run, None where there was none.
 
     ``model`` is the original's file, which a plan with estimated segments needs: its costs are
     estimated again.
     """
-    statistic = statistic or bundle.statistic
-    anew = until is not None or statistic is not bundle.statistic
     if run is not None:
         bundle = bundle.of_run(run.runs[0].plan)
     rows = store.select(
@@ -144,19 +127,17 @@ def data_of(
     )
     if not rows:
         raise CostError(_nothing_of(bundle, store, until))
-    rows = read_by(rows, statistic)
-    costs = _costs(bundle, rows, model, None if anew else bundle.fits)
+    costs = _costs(bundle, rows, model, None if until else bundle.fits)
     descriptions = {row.fingerprint: row.description for row in store.devices()}
     plans = bundle.plans
-    if anew:
+    if until is not None:
         plans = tuple(_priced(plan, bundle.graph, costs, until) for plan in plans[:1])
         plans += tuple(
             priced
             for plan in bundle.plans[1:]
             if (priced := _priced_or_none(plan, bundle.graph, costs, until)) is not None
         )
-    if run is not None:
-        run = (_predicted_anew(run, plans) if anew else run).by(statistic)
+        run = run and _predicted_anew(run, plans)
     return ReportData(
         model=bundle.model,
         graph=bundle.graph,
@@ -165,7 +146,6 @@ def data_of(
         plan=plans[0],
         baselines=plans[1:],
         run=run,
-        statistic=statistic,
         device_info=descriptions.get(bundle.fingerprint, {}),
         notes=bundle.notes,
         permutes={plan.name: bundle.permutes(plan) for plan in bundle.plans},
@@ -231,7 +211,7 @@ def _costs(
     return filled_costs(program, rows, bundle.fingerprint)[0]
 
 
-def _priced(plan: Plan, graph: UnitGraph, costs: CostModel, until: str | None) -> Plan:
+def _priced(plan: Plan, graph: UnitGraph, costs: CostModel, until: str) -> Plan:
     """The plan with the latencies that the costs give its segments. CostError where a segment has
     none."""
     segments: list[Segment] = []
@@ -239,14 +219,9 @@ def _priced(plan: Plan, graph: UnitGraph, costs: CostModel, until: str | None) -
         cost = costs.region_cost(segment.units, segment.target)
         if cost is None:
             label = graph.label(segment.units)
-            when, remedy = (
-                (f"until {until} nothing", f"choose a later {option('at')}")
-                if until is not None
-                else ("nothing that was measured", f"leave {option('statistic')} out")
-            )
             raise CostError(
-                f"{when} says what {label} takes on {segment.target}, where the plan runs it:"
-                f" {remedy}"
+                f"until {until} nothing says what {label} takes on {segment.target}, where the plan"
+                f" runs it: choose a later {option('at')}"
             )
         segments.append(
             replace(
@@ -260,9 +235,7 @@ def _priced(plan: Plan, graph: UnitGraph, costs: CostModel, until: str | None) -
     return replace(plan, segments=tuple(segments), simulated=costs.simulated)
 
 
-def _priced_or_none(
-    plan: Plan, graph: UnitGraph, costs: CostModel, until: str | None
-) -> Plan | None:
+def _priced_or_none(plan: Plan, graph: UnitGraph, costs: CostModel, until: str) -> Plan | None:
     """A baseline that could not run on that day is left out."""
     try:
         return _priced(plan, graph, costs, until)

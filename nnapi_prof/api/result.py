@@ -73,17 +73,17 @@ class Result:
 
     def frame(self) -> pd.DataFrame:
         """One row for the plan and each baseline: ``plan``, ``predicted_ms``, ``measured_ms``
-        (median), ``p10_ms`` and ``p90_ms`` (percentiles), ``first_ms`` (the cold run), ``error``
-        (relative, of the prediction), ``against_plan`` (measured, as a multiple of the plan's),
-        ``runs``, ``failure``."""
+        (median), ``p10_ms``, ``p90_ms`` and ``p95_ms`` (percentiles), ``first_ms`` (the cold run),
+        ``error`` (relative, of the prediction), ``against_plan`` (measured, as a multiple of the
+        plan's), ``runs``, ``failure``."""
         import numpy as np
         import pandas as pd
 
         rows = []
         for run in self.run.runs:
             samples = np.array(run.total_ns, dtype=np.float64) / 1e6
-            low, middle, high = (
-                np.percentile(samples, [10, 50, 90]) if len(samples) else (float("nan"),) * 3
+            low, middle, high, p95 = (
+                np.percentile(samples, [10, 50, 90, 95]) if len(samples) else (float("nan"),) * 4
             )
             predicted = run.predicted_ns / 1e6
             rows.append(
@@ -93,6 +93,7 @@ class Result:
                     "measured_ms": middle,
                     "p10_ms": low,
                     "p90_ms": high,
+                    "p95_ms": p95,
                     "first_ms": float("nan") if run.first_ns is None else run.first_ns / 1e6,
                     "error": (predicted - middle) / middle,
                     "against_plan": middle / self.latency_ms,
@@ -199,7 +200,7 @@ class Result:
                 error = f"{(run.predicted_ns - median) / median:+.1%}"
                 ratio = f"{median / 1e6 / self.latency_ms:.2f}x"
             cells = [run.plan.name, notebook.ms(run.predicted_ns), run.error or notebook.ms(median)]
-            plans.append([*cells, error, ratio])
+            plans.append([*cells, notebook.ms(run.p95_ns), error, ratio])
         from nnapi_prof.execution.compare import verdict
 
         checks = [
@@ -212,13 +213,13 @@ class Result:
             ]
             for check in self.run.checks
         ]
-        heads = ["plan", f"predicted, {predicted}", f"measured, {measured}", "error"]
+        heads = ["plan", f"predicted, {predicted}", f"measured, {measured}", "95 % within", "error"]
         return (
             notebook.table(
                 f"{self.run.model} on {self.device}: plan and baselines",
                 [*heads, "against the plan"],
                 plans,
-                numbers=(1, 2, 3, 4),
+                numbers=(1, 2, 3, 4, 5),
             )
             + notebook.table(
                 "Outputs beside eager PyTorch's, relative to the largest value",

@@ -25,7 +25,6 @@ from nnapi_prof.bundle.plan_set import Choice, PlanSet, SelectionRule
 from nnapi_prof.bundle.precision import MixedPrecision
 from nnapi_prof.convert.region import Permutes, Region, permutes
 from nnapi_prof.costs.conditions import Conditions, Precision
-from nnapi_prof.costs.measurement import Statistic
 from nnapi_prof.costs.model.regression import TargetFit
 from nnapi_prof.graph.plan import AUTO, Engine, Plan, Target
 from nnapi_prof.graph.unit import UnitGraph
@@ -64,8 +63,6 @@ class Bundle:
     costs: str = ""
     """Where the cost table is that it was planned with, for people: a path or a URL without its
     password. Nothing opens it by itself: a bundle may be a stranger's."""
-    statistic: Statistic = Statistic.MEDIAN
-    """What the plan's costs are of many runs."""
     fits: Mapping[Target, TargetFit] | None = field(default=None, repr=False)
     """What each target was found to cost when the plan was made; None of a bundle that was written
     without, or rests on estimates."""

@@ -22,7 +22,6 @@ from nnapi_prof.convert.deserialize import deserialize
 from nnapi_prof.convert.pool import Blob
 from nnapi_prof.convert.region import Region
 from nnapi_prof.costs.conditions import Conditions
-from nnapi_prof.costs.measurement import Statistic
 from nnapi_prof.costs.model.regression import fits_from_json, fits_to_json
 from nnapi_prof.errors import SerializationError, UsageError, option, visible
 from nnapi_prof.graph.plan import Plan
@@ -157,8 +156,6 @@ def _write(folder: Path, bundle: Bundle, model: Path) -> None:
         "notes": list(bundle.notes),
         "costs": bundle.costs,
     }
-    if bundle.statistic is not Statistic.MEDIAN:
-        manifest["statistic"] = bundle.statistic.value
     if bundle.fits is not None:
         manifest["fits"] = fits_to_json(bundle.fits)
     if bundle.plan_set is not None:
@@ -209,6 +206,11 @@ def check_bundle(path: Path) -> Path:
     if not manifest_file.is_file():
         raise UsageError(f"{path} is not a bundle: `nnapi-prof partition` makes one")
     manifest = _unchecked(manifest_file)
+    if manifest.get("statistic", "median") != "median":
+        raise SerializationError(
+            f"{path}: the bundle was planned by the 95th percentile of runs, which an older "
+            "nnapi-prof did: make it again with `nnapi-prof partition`"
+        )
     plan_set = manifest.get("plan_set")
     set_version = plan_set.get("version") if isinstance(plan_set, dict) else None
     for whose, version, ours in (
@@ -269,7 +271,6 @@ def read_bundle(path: Path) -> Bundle:
             copies=_read_region(path, data["copies"]) if "copies" in data else None,
             notes=tuple(data["notes"]),
             costs=visible(str(data.get("costs", "")), MOST_LOCATION),
-            statistic=Statistic(data.get("statistic", Statistic.MEDIAN.value)),
             fits=fits_from_json(data.get("fits")),
             plan_set=(
                 PlanSet.from_json(data["plan_set"], len(data["plans"]))

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnapi_prof.cli import options as opt
 from nnapi_prof.cli.command import define
 from nnapi_prof.cli.output import as_json, line, ms, plain, print_document, stdout, unit_of, writing
-from nnapi_prof.costs.measurement import Statistic
 
 if TYPE_CHECKING:
     from nnapi_prof.api.gate import Gate
@@ -55,7 +53,6 @@ class Share(click.ParamType[float]):
     metavar="PATTERN",
     help="Of cost tables: the device, by its name or its fingerprint. Default: the only one.",
 )
-@opt.statistic
 @click.option(
     "--junit",
     type=click.Path(path_type=Path),
@@ -67,7 +64,6 @@ class Share(click.ParamType[float]):
 def command(
     slower: float | None,
     device: str | None,
-    statistic: str,
     junit: Path | None,
     base: str,
     new: str,
@@ -81,7 +77,7 @@ def command(
     """
     from nnapi_prof.api.gate import compare_speed
 
-    gate = compare_speed(base, new, slower, device, statistic)
+    gate = compare_speed(base, new, slower, device)
     if junit is not None:
         with writing(junit):
             junit.write_text(gate.junit(), encoding="utf-8")
@@ -109,8 +105,6 @@ def show_gate(gate: Gate) -> None:
             row.verdict.value,
         )
     console.print(table)
-    if gate.statistic is not Statistic.MEDIAN:
-        line(console, f"(latencies are the {gate.statistic.words} of the runs)")
     if len(gate.rows) > MOST_ROWS:
         line(console, f"({len(gate.rows) - MOST_ROWS} more rows are not slower than these)")
     for note in gate.notes:

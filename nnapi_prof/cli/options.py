@@ -17,7 +17,6 @@ from click.shell_completion import CompletionItem
 
 from nnapi_prof.cli.command import CONDITIONS, F, together
 from nnapi_prof.costs.conditions import MOST_SUSTAINED_S, MOST_THREADS, Conditions, Mode, parse_cpus
-from nnapi_prof.costs.measurement import Statistic
 from nnapi_prof.execution.gates import Gates
 from nnapi_prof.execution.options import (
     LEAST_SECONDS,
@@ -263,15 +262,6 @@ def seconds(what: str, default: int | str) -> Callable[[F], F]:
         type=click.FloatRange(LEAST_SECONDS, MOST_SECONDS),
         help=f"Most that {what} may take. Default: {default}.",
     )
-
-
-statistic = click.option(
-    "--statistic",
-    type=click.Choice([each.value for each in Statistic]),
-    default=Statistic.MEDIAN.value,
-    show_default=True,
-    help="What a latency is of many runs: their median, or what 95 % of them keep to.",
-)
 
 
 gates = together(

@@ -153,7 +153,6 @@ plan_options = together(
     is_flag=True,
     help="Do not run plan and baselines whole before choosing.",
 )
-@opt.statistic
 @precision_options(None)
 @click.option(
     "--accuracy-budget",
@@ -172,7 +171,6 @@ def command(
     estimate: bool,
     no_verify: bool,
     model: Path,
-    statistic: str,
     **options: Any,
 ) -> None:
     """Choose what runs where from measured costs, and write a bundle.
@@ -213,7 +211,6 @@ def command(
                 store,
                 client,
                 fill=estimate,
-                statistic=statistic,
                 listener=listener,
                 **conditions,
                 **data,

@@ -12,7 +12,12 @@ _TRANSFORM = (
     "`--calibration MODULE:FUNCTION` names a function that returns an iterable of inputs, such as a"
     " DataLoader over images"
 )
+_P95 = (
+    "plans are made and compared by the median, and `nnapi-prof run` and `report` show what 95 % of"
+    " the runs keep to beside it"
+)
 REMOVED: Mapping[str, str] = {
+    "compare --statistic": _P95,
     "costs export": "`nnapi-prof costs show --format csv|parquet -o FILE` writes the rows, and the"
     " SQLite file is the table to pass on",
     "costs import": "pass the SQLite file on, and `nnapi-prof costs merge` adds it to a table",
@@ -20,6 +25,8 @@ REMOVED: Mapping[str, str] = {
     "go --batch": "run `nnapi-prof go` once for each size, with `--input 4x3x224x224` and an `-o`"
     " of its own",
     "pareto --transform": _TRANSFORM,
+    "partition --statistic": _P95,
+    "report --statistic": _P95,
     "partition --solver": "the search proves its plan, or says how far it may be off; `--seconds`"
     " gives it more time",
     "partition --transform": _TRANSFORM,

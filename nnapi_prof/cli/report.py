@@ -16,7 +16,6 @@ from nnapi_prof.cli.output import as_json, current, print_document, say, stderr
 from nnapi_prof.cli.progress import working
 from nnapi_prof.cli.ship import show_steps
 from nnapi_prof.costs import existing
-from nnapi_prof.costs.measurement import Statistic
 
 if TYPE_CHECKING:
     from nnapi_prof.documents.schema import Document
@@ -71,12 +70,6 @@ FORMATS = ("html", "md", "trace", "json")
     is_flag=True,
     help="Show accelerators under each of NNAPI's preferences. Default: under the plan's.",
 )
-@click.option(
-    "--statistic",
-    type=click.Choice([each.value for each in Statistic]),
-    help="What a latency, predicted and measured, is of many runs: their median, or what 95 % of"
-    " them keep to. Default: what the plan was made by.",
-)
 @click.argument(
     "bundles", metavar="BUNDLE...", nargs=-1, required=True, type=click.Path(path_type=Path)
 )
@@ -87,7 +80,6 @@ def command(
     runs: tuple[str, ...],
     dates: tuple[str, ...],
     every_preference: bool,
-    statistic: str | None,
     bundles: tuple[Path, ...],
 ) -> None:
     """Write a report of BUNDLE, or of several BUNDLEs side by side.
@@ -122,7 +114,6 @@ def command(
                 table,
                 runs=runs,
                 dates=dates,
-                statistic=None if statistic is None else Statistic(statistic),
             )
         ]
     for name, data in sides:

@@ -154,7 +154,7 @@ def _show(report: RunReport) -> None:
     console.print(table)
     if not wide:
         listed(console, "Units", ((str(each.segment), each.label) for each in segments))
-    times = [predicted, f"{measured}, median", "error", "against the plan", first]
+    times = [predicted, f"{measured}, median", "95 % within", "error", "against the plan", first]
     if not wide:
         times.remove(first)
     plans = boxed(f"Plan and baselines, latency in {unit}", ["plan"], times)
@@ -165,7 +165,8 @@ def _show(report: RunReport) -> None:
         if median:
             error = f"{(run.predicted_ns - median) / median:+.1%}"
             ratio = f"{median / fastest:.2f}x" if fastest else "–"
-        cells = [ms(run.predicted_ns), run.error or ms(median), error, ratio, ms(run.first_ns)]
+        cells = [ms(run.predicted_ns), run.error or ms(median), ms(run.p95_ns), error, ratio]
+        cells.append(ms(run.first_ns))
         plans.add_row(run.plan.name, *cells[: len(times)])
     console.print(plans)
     _show_frames(console, report)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nnapi_prof.costs.measurement import Measurement, Round, Statistic
+from nnapi_prof.costs.measurement import Measurement, Round
 
 RESAMPLES = 1000
 CONFIDENCE = 0.99
@@ -79,9 +79,8 @@ def compare(
     second: Iterable[Measurement],
     threshold: float = 0.0,
     together: bool = False,
-    statistic: Statistic = Statistic.MEDIAN,
 ) -> Comparison:
-    """Pairs what agrees in signature, target and conditions, and compares its ``statistic``.
+    """Pairs what agrees in signature, target and conditions, and compares its medians.
 
     A latency changed where the interval of the ratio of medians excludes 1, and the ratio is off
     1 by at least ``threshold`` (0.02: 2 %). The interval is a bootstrap's, which draws rounds and
@@ -96,10 +95,7 @@ def compare(
     return Comparison(
         differences=tuple(
             sorted(
-                (
-                    _difference(*p, threshold, len(pairs) if together else 1, statistic)
-                    for p in pairs
-                ),
+                (_difference(*p, threshold, len(pairs) if together else 1) for p in pairs),
                 key=_order,
             )
         ),
@@ -130,18 +126,17 @@ def _difference(
     second: Measurement,
     threshold: float,
     questions: int,
-    statistic: Statistic,
 ) -> Difference:
     if not (first.usable and second.usable):
         same = first.status is second.status
         return Difference(first, second, Verdict.SAME if same else Verdict.STATUS)
-    latencies = first.summary.of(statistic), second.summary.of(statistic)
+    latencies = first.summary.median_ns, second.summary.median_ns
     if min(latencies) <= 0:  # a clock too coarse for it
         return Difference(first, second, Verdict.UNSURE)
     ratio = latencies[1] / latencies[0]
     if min(first.summary.n, second.summary.n) < FEWEST_SAMPLES:
         return Difference(first, second, Verdict.UNSURE, ratio)
-    low, high = _interval(_of(first), _of(second), questions, statistic)
+    low, high = _interval(_of(first), _of(second), questions)
     return Difference(first, second, verdict_of(ratio, (low, high), threshold), ratio, low, high)
 
 
@@ -152,10 +147,8 @@ def verdict_of(ratio: float, interval: tuple[float, float], threshold: float) ->
     return (Verdict.SLOWER if ratio > 1 else Verdict.FASTER) if beyond else Verdict.SAME
 
 
-def ratio_interval(
-    first: Sequence[int], second: Sequence[int], statistic: Statistic = Statistic.MEDIAN
-) -> tuple[float, float] | None:
-    """Ends of the interval, at :data:`CONFIDENCE`, of the second's statistic by the first's.
+def ratio_interval(first: Sequence[int], second: Sequence[int]) -> tuple[float, float] | None:
+    """Ends of the interval, at :data:`CONFIDENCE`, of the second's median by the first's.
 
     For samples in ns of which no rounds are known, as of plans that ran whole: what is near in time
     is drawn together, so that a slow stretch counts as noise. None where either side has fewer than
@@ -163,7 +156,7 @@ def ratio_interval(
     """
     if min(len(first), len(second)) < FEWEST_SAMPLES:
         return None
-    return _interval(_stretches(first), _stretches(second), statistic=statistic)
+    return _interval(_stretches(first), _stretches(second))
 
 
 def _stretches(samples: Sequence[int]) -> list[Sequence[int]]:
@@ -183,10 +176,9 @@ def _interval(
     first: list[Sequence[int]],
     second: list[Sequence[int]],
     questions: int = 1,
-    statistic: Statistic = Statistic.MEDIAN,
 ) -> tuple[float, float]:
-    """Of the ratio of statistics; samples by rounds. One of so many that are to hold together."""
-    draws = np.log(_draws(second, 1, statistic)) - np.log(_draws(first, 0, statistic))
+    """Of the ratio of medians; samples by rounds. One of so many that are to hold together."""
+    draws = np.log(_draws(second, 1)) - np.log(_draws(first, 0))
     if questions > 1:  # too far out for draws to tell
         z = statistics.NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / (2 * questions))
         middle, half = float(draws.mean()), z * float(draws.std())
@@ -196,8 +188,8 @@ def _interval(
     return low, high
 
 
-def _draws(groups: list[Sequence[int]], seed: int, statistic: Statistic) -> NDArray[np.float64]:
-    """The statistic of :data:`RESAMPLES` draws from samples by rounds. [RESAMPLES]"""
+def _draws(groups: list[Sequence[int]], seed: int) -> NDArray[np.float64]:
+    """The medians of :data:`RESAMPLES` draws from samples by rounds. [RESAMPLES]"""
     random = np.random.default_rng(seed)
     sizes = np.array([len(group) for group in groups])
     width = int(sizes.max())
@@ -208,8 +200,7 @@ def _draws(groups: list[Sequence[int]], seed: int, statistic: Statistic) -> NDAr
     chosen = random.integers(len(groups), size=(RESAMPLES, len(groups)))
     places = random.random((RESAMPLES, len(groups), n_draws)) * sizes[chosen][..., None]
     drawn = padded[chosen[..., None], places.astype(np.int64)]
-    share = 0.5 if statistic is Statistic.MEDIAN else 0.95
-    values: NDArray[np.float64] = np.quantile(drawn.reshape(RESAMPLES, -1), share, axis=1)
+    values: NDArray[np.float64] = np.median(drawn.reshape(RESAMPLES, -1), axis=1)
     return np.maximum(values, 1.0)  # a clock that stood still has no logarithm
 
 

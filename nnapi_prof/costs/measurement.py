@@ -7,7 +7,7 @@ import functools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -102,27 +102,13 @@ def steady(samples: Sequence[int], rounds: Sequence[Round]) -> tuple[int, ...]:
     return tuple(cool or samples)
 
 
-class Statistic(enum.Enum):
-    """Which number of many runs a latency is."""
-
-    MEDIAN = "median"
-    P95 = "p95"
-    """The 95th percentile: 19 of 20 runs are at least as fast."""
-
-    @property
-    def words(self) -> str:
-        """For people."""
-        return "median" if self is Statistic.MEDIAN else "95th percentile"
-
-    def of(self, samples: Sequence[int]) -> float:
-        """Of samples, at least one; between two of them by the line."""
-        if self is Statistic.MEDIAN:
-            return float(statistics.median(samples))
-        ordered = sorted(samples)
-        place = 0.95 * (len(ordered) - 1)
-        low = int(place)
-        high = min(low + 1, len(ordered) - 1)
-        return ordered[low] + (place - low) * (ordered[high] - ordered[low])
+def p95(samples: Sequence[int]) -> float:
+    """Return the 95th percentile of at least one sample; between two of them by the line."""
+    ordered = sorted(samples)
+    place = 0.95 * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
 
 
 MAD_TO_SIGMA = 1.4826
@@ -130,10 +116,6 @@ MAD_TO_SIGMA = 1.4826
 
 MEDIAN_TO_MEAN = 1.2533
 """sqrt(pi / 2): how much wider a median of normal samples spreads than their mean."""
-
-
-P95_TO_MEAN = 2.113
-"""The same of the 95th percentile: sqrt(0.95 x 0.05) / 0.10314, the normal density there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,16 +130,7 @@ class Summary:
     n_left_out: int = 0
     """Samples of throttled rounds, which take no part."""
     p95_ns: float = math.nan
-
-    def of(self, statistic: Statistic) -> float:
-        """The latency, in ns."""
-        return self.median_ns if statistic is Statistic.MEDIAN else self.p95_ns
-
-    def sigma_of(self, statistic: Statistic) -> float:
-        """Its standard error in ns, were the samples normal and independent."""
-        if statistic is Statistic.MEDIAN:
-            return self.sigma_of_median_ns
-        return P95_TO_MEAN * self.spread_ns / math.sqrt(self.n)
+    """What 95 % of the samples keep to."""
 
     @property
     def sigma_of_median_ns(self) -> float:
@@ -175,8 +148,7 @@ def _summarise(samples_ns: tuple[int, ...], rounds: tuple[Round, ...]) -> Summar
     median = statistics.median(cool)
     mad = statistics.median(abs(sample - median) for sample in cool)
     left_out = len(samples_ns) - len(cool)
-    p95 = Statistic.P95.of(cool)
-    return Summary(float(median), MAD_TO_SIGMA * mad, len(cool), min(cool), left_out, p95)
+    return Summary(float(median), MAD_TO_SIGMA * mad, len(cool), min(cool), left_out, p95(cool))
 
 
 def summarise(samples_ns: Sequence[int], rounds: Sequence[Round] = ()) -> Summary:
@@ -322,8 +294,6 @@ class Measurement:
     device held still, or nobody looked."""
     measured_at: str = ""
     """UTC, ISO 8601; the store fills it in where it is empty."""
-    statistic: Statistic = Statistic.MEDIAN
-    """What its latency is to whoever reads it; no column has it."""
 
     @property
     def n_units(self) -> int:
@@ -358,8 +328,8 @@ class Measurement:
 
     @property
     def latency_ns(self) -> float:
-        """Its :attr:`statistic`. Raises CostError where nothing was timed."""
-        return self.summary.of(self.statistic)
+        """Median of ``samples_ns``. Raises CostError where nothing was timed."""
+        return self.summary.median_ns
 
     @property
     def work(self) -> Work | None:
@@ -402,10 +372,3 @@ class Measurement:
         return Reason.of(
             self.status.value, self.message or "", failed=self.status is not Status.REFUSED
         )
-
-
-def read_by(rows: Sequence[Measurement], statistic: Statistic) -> list[Measurement]:
-    """Rows whose latency is this statistic."""
-    if statistic is Statistic.MEDIAN:
-        return list(rows)
-    return [replace(row, statistic=statistic) for row in rows]

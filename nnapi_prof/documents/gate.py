@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nnapi_prof.costs.diff import CONFIDENCE, Verdict
-from nnapi_prof.costs.measurement import Statistic
 from nnapi_prof.documents import schema as s
 from nnapi_prof.documents.plans import NOTES
 from nnapi_prof.documents.schema import Document, document, properties
@@ -32,7 +31,6 @@ GATE_ROW = s.obj(
     base=s.described(s.TEXT, "as it was named"),
     new=s.TEXT,
     fail_if_slower=s.described(s.NUMBER_OR_NULL, "the slow-down that fails: 0.05 is 5 %"),
-    statistic=s.choice(*(statistic.value for statistic in Statistic)),
     confidence=s.described(s.NUMBER, "of the intervals; of a table's, that all hold"),
     simulated=s.described(s.TRUTH, "whether any of it is of a simulated phone"),
     ok=s.described(s.TRUTH, "nothing fails; else the exit code is 1"),

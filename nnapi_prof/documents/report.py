@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 _COST = s.obj(
     target=TARGET,
     marginal_ns=s.described(s.NUMBER_OR_NULL, "inside a region, without invocation and transfer"),
-    alone_ns=s.described(s.NUMBER_OR_NULL, "`statistic` of the unit run alone, all included"),
+    alone_ns=s.described(s.NUMBER_OR_NULL, "median of the unit run alone, all included"),
+    p95_ns=s.described(s.NUMBER_OR_NULL, "what 95 % of its runs alone keep to"),
     relative_spread=s.described(s.NUMBER_OR_NULL, "sigma of alone_ns by alone_ns"),
     status=s.choice("measured", "fitted", "estimated", "refused", "unknown"),
     reason=s.described(s.TEXT_OR_NULL, "why it is refused, in a sentence"),
@@ -59,6 +60,7 @@ _RUN = s.obj(
     name=s.TEXT,
     predicted_ns=s.described(s.NUMBER, "of what was timed"),
     median_ns=s.NUMBER_OR_NULL,
+    p95_ns=s.NUMBER_OR_NULL,
     first_ns=s.COUNT_OR_NULL,
     total_ns=s.described(s.array(s.COUNT), "every recorded run, in the order they ran"),
     error=s.TEXT_OR_NULL,
@@ -76,15 +78,12 @@ _RAN = s.obj(
 
 @document(
     "report",
-    1,
+    2,
     "A bundle with the costs behind it and its last run",
     model=s.TEXT,
     device=s.described(s.TEXT, "for people"),
     simulated=s.described(s.TRUTH, "some latencies are; each plan and run says it of its own"),
     estimated=s.described(s.TRUTH, "whether the plan rests in part on estimated costs"),
-    statistic=s.described(
-        s.choice("median", "p95"), "what every latency but median_ns is of its runs"
-    ),
     units=s.array(_COSTED),
     plan=PLAN,
     baselines=s.array(PLAN),
@@ -109,7 +108,7 @@ def of_report(data: ReportData) -> Document:
         run=_run(data),
         cost_model=_fits(data),
         device_facts=dict(device_facts(data.device_info)),
-        method=dict(how_measured(data.own_measurements, data.run, data.statistic)),
+        method=dict(how_measured(data.own_measurements, data.run)),
         notes=data.all_notes,
     )
 
@@ -125,6 +124,7 @@ def _units(data: ReportData) -> list[Document]:
                 "target": row["target"],
                 "marginal_ns": _known(row["marginal_ms"], NS_PER_MS),
                 "alone_ns": _known(row["alone_ms"], NS_PER_MS),
+                "p95_ns": _known(row["p95_ms"], NS_PER_MS),
                 "relative_spread": _known(row["spread"]),
                 "status": row["status"],
                 "reason": row["reason"] if isinstance(row["reason"], str) else None,

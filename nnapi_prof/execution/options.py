@@ -6,7 +6,6 @@ import itertools
 from dataclasses import dataclass, replace
 
 from nnapi_prof.costs.conditions import Conditions
-from nnapi_prof.costs.measurement import Statistic
 from nnapi_prof.device.protocol.actions import Timing
 
 LEAST_SECONDS, MOST_SECONDS = 0.1, 86_400
@@ -63,8 +62,6 @@ class RunOptions:
     """What one plan's process may use; None leaves it to the agent."""
     frames: int = 0
     """Frames of each way of running many at once; 0 runs none."""
-    statistic: Statistic = Statistic.MEDIAN
-    """What a plan's latency is of its runs, where one is chosen by it."""
     seed: int | None = None
     """Of random inputs; None: the model's bundled inputs, else always the same."""
 

@@ -10,13 +10,14 @@ import dataclasses
 import enum
 import fnmatch
 import json
+import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nnapi_prof.bundle.storage import read_file
-from nnapi_prof.costs.measurement import Statistic
+from nnapi_prof.costs.measurement import p95
 from nnapi_prof.costs.store.selection import instant
 from nnapi_prof.device.protocol.description import description_parts
 from nnapi_prof.errors import SerializationError, UsageError, visible
@@ -36,16 +37,14 @@ class SegmentTiming:
     compile_ns: int | None
     first_ns: int | None = None
     """Of its first, cold run; known of the plan itself. ``samples_ns`` are warm."""
-    statistic: Statistic = Statistic.MEDIAN
-    """What :attr:`latency_ns` is of the samples; a run's file has these alone."""
 
     @property
     def median_ns(self) -> float | None:
-        return Statistic.MEDIAN.of(self.samples_ns) if self.samples_ns else None
+        return float(statistics.median(self.samples_ns)) if self.samples_ns else None
 
     @property
-    def latency_ns(self) -> float | None:
-        return self.statistic.of(self.samples_ns) if self.samples_ns else None
+    def p95_ns(self) -> float | None:
+        return p95(self.samples_ns) if self.samples_ns else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,21 +59,15 @@ class PlanRun:
     """What a reader should know before trusting the times, for people."""
     first_ns: int | None = None
     """Of the first, cold run after compilation. ``total_ns`` are warm."""
-    statistic: Statistic = Statistic.MEDIAN
-    """What :attr:`latency_ns` is of the samples; a run's file has these alone."""
 
     @property
     def median_ns(self) -> float | None:
-        return Statistic.MEDIAN.of(self.total_ns) if self.total_ns else None
+        return float(statistics.median(self.total_ns)) if self.total_ns else None
 
     @property
-    def latency_ns(self) -> float | None:
-        return self.statistic.of(self.total_ns) if self.total_ns else None
-
-    def by(self, statistic: Statistic) -> PlanRun:
-        """The same run, whose latencies are this statistic."""
-        segments = tuple(replace(timing, statistic=statistic) for timing in self.segments)
-        return replace(self, segments=segments, statistic=statistic)
+    def p95_ns(self) -> float | None:
+        """What 95 % of the runs keep to."""
+        return p95(self.total_ns) if self.total_ns else None
 
     @property
     def predicted_ns(self) -> float:
@@ -145,10 +138,6 @@ class RunReport:
     """Many frames at once, where they were asked for: as the bundle is meant to run them first,
     then the rivals. Each has its frames' times and its lanes' spans."""
 
-    def by(self, statistic: Statistic) -> RunReport:
-        """The same, with latencies that are this statistic of their runs."""
-        return replace(self, runs=tuple(run.by(statistic) for run in self.runs))
-
     def to_json(self) -> str:
         data = dataclasses.asdict(dataclasses.replace(self, frames=()))
         data["frames"] = [run.to_json() for run in self.frames]
@@ -156,8 +145,6 @@ class RunReport:
             row["evidence"] = check.evidence.value
         for row, run in zip(data["runs"], self.runs, strict=True):
             row["plan"] = json.loads(run.plan.to_json())
-            for part in (row, *row["segments"]):
-                del part["statistic"]
         return json.dumps(data, indent=1)
 
     @classmethod

@@ -19,13 +19,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 
 from nnapi_prof.bundle.bundle import Bundle
-from nnapi_prof.costs.measurement import Statistic, quality_flags, steady
+from nnapi_prof.costs.measurement import quality_flags, steady
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.actions import Groups, Source, Timing
 from nnapi_prof.device.protocol.request import RequestBuilder
@@ -57,7 +58,6 @@ class TimedPlan:
     flags: tuple[str, ...] = ()
     """What a reader should know before trusting the times, for people."""
     error: str | None = None
-    statistic: Statistic = Statistic.MEDIAN
 
     def total_ns(self) -> tuple[int, ...]:
         """End to end: the sum over stages, run by run."""
@@ -74,7 +74,7 @@ class TimedPlan:
     def latency_ns(self) -> float | None:
         """None where it failed or nothing of it runs on the device."""
         total = self.total_ns()
-        return self.statistic.of(total) if total else None
+        return float(statistics.median(total)) if total else None
 
 
 def plan_key(plan: Plan) -> PlanKey:
@@ -184,9 +184,7 @@ def _time_once(
     progress: Progress | None,
 ) -> dict[PlanKey, TimedPlan]:
     """One process for each distinct plan, all of them taking turns."""
-    distinct = {
-        plan_key(plan): TimedPlan(plan, statistic=options.statistic) for plan in reversed(plans)
-    }
+    distinct = {plan_key(plan): TimedPlan(plan) for plan in reversed(plans)}
     jobs: list[tuple[TimedPlan, int, PlanStage]] = []
     for timed in reversed(distinct.values()):
         for position, stage in enumerate(stages_of(timed.plan)):

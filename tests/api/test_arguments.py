@@ -27,7 +27,7 @@ PROFILE = [
     {"budget_ms": -1.0}, {"timeout_s": 0}, {"costs": 3}, {"accelerators": [3]}, {"mode": "warp"},
 ]  # fmt: skip
 PARTITION = [
-    {"max_regions": -1}, {"max_compile_ms": -1}, {"max_error": math.nan}, {"solver": "quantum"},
+    {"max_regions": -1}, {"max_compile_ms": -1}, {"max_error": math.nan},
     {"preference": "warp"}, {"pin": [3]}, {"forbid": [None]},
 ]  # fmt: skip
 RUN = [{"runs": 0}, {"tolerance": -1}, {"tolerance": math.nan}, {"cooldown_s": -1}]

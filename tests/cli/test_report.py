@@ -13,13 +13,11 @@ import pytest
 from nnapi_prof.bundle.doors import steps
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.cli import main
-from nnapi_prof.costs.measurement import Statistic
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.selection import Selection
 from nnapi_prof.execution.report import RunReport, every
 from nnapi_prof.graph.plan import CPU
 from nnapi_prof.reports.files import ENDINGS, format_of
-from nnapi_prof.reports.words import format_ms
 from tests.cli.common import INPUT, Result
 from tests.documents.common import check
 
@@ -388,39 +386,3 @@ def test_a_bundle_knows_the_table_that_it_was_planned_with(
     lacking = cli("report", "--costs", other, bundles.npu)
     assert lacking.code == 1 and "were never measured on this device" in lacking.error
     assert lacking.error.endswith(f"another table: add --costs {made.costs}")
-
-
-# ---- other statistics than the median ----------------------------------------------------------
-
-
-def test_a_report_by_what_95_runs_of_100_keep_to(cli: Cli, bundles: Bundles) -> None:
-    """Measured and predicted, from all samples; labelled; the plan itself is the bundle's."""
-    named = ("report", "--costs", bundles.costs)
-    by_median = cli(*named, "--json", bundles.npu).document("report")
-    by_p95 = cli(*named, "--json", "--statistic", "p95", bundles.npu).document("report")
-    assert (by_median["statistic"], by_p95["statistic"]) == ("median", "p95")
-    same, other = by_median["plan"]["segments"], by_p95["plan"]["segments"]
-    assert [s["units"] for s in same] == [s["units"] for s in other]
-    assert by_p95["plan"]["predicted_ns"] > by_median["plan"]["predicted_ns"]
-    alone = [c["alone_ns"] for d in (by_median, by_p95) for c in d["units"][0]["costs"]]
-    assert alone[: len(alone) // 2] != alone[len(alone) // 2 :]
-    text = cli(*named, "--statistic", "p95", "--format", "md", "-o", "-", bundles.npu).out
-    assert "is the 95th percentile of its runs" in text
-    assert "measured ms, 95th percentile, simulated |" in text and "(95th percentile" in text
-    samples = by_p95["run"]["plans"][0]["total_ns"]
-    shown = format_ms(Statistic.P95.of(samples) / 1e6)
-    assert f"takes {shown} ms (95th percentile, simulated)" in text
-    assert "95th percentile, simulated" not in cli(*named, "-o", "-", bundles.npu).out
-
-
-def test_a_plan_by_the_95th_percentile_is_reported_so(
-    cli: Cli, bundles: Bundles, tiny: Path, tmp_path: Path
-) -> None:
-    named = ("--device", "sim:npu-phone", "--input", INPUT, "--costs", bundles.costs)
-    bundle = tmp_path / "slow.nnprof"
-    asked = ("--statistic", "p95", "--no-verify", "--output", bundle)
-    assert cli("partition", *named, *asked, tiny).code == 0
-    document = cli("report", "--costs", bundles.costs, "--json", bundle).document("report")
-    assert document["statistic"] == "p95"
-    result = cli("report", "--costs", bundles.costs, "--statistic", "p95", bundle, bundles.npu)
-    assert result.code == 2 and "side by side stand medians" in result.error

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from nnapi_prof.costs.conditions import CONDITIONAL, Conditions, Mode
-from nnapi_prof.costs.measurement import Kind, Measurement, Round, Statistic, Status
+from nnapi_prof.costs.measurement import Kind, Measurement, Round, Status
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.files import COLUMNS, encode, frame
 from nnapi_prof.costs.store.merge import Merged, merge
@@ -117,7 +117,6 @@ MEASURED = st.builds(
     charging=st.none() | st.booleans(),
     load_percent=st.none() | INT32,
     drift_percent=st.none() | INT32,
-    statistic=st.just(Statistic.MEDIAN),
     measured_at=st.datetimes().map(lambda moment: f"{moment.isoformat()}+00:00"),
 )
 

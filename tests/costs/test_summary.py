@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ def test_median_lies_within_and_order_does_not_matter(samples: list[int]) -> Non
     summary = summarise(samples)
     assert min(samples) == summary.minimum_ns <= summary.median_ns <= max(samples)
     assert summary.n == len(samples)
+    assert summary.p95_ns == pytest.approx(np.quantile(samples, 0.95))
     assert summarise(sorted(samples)) == summary
 
 

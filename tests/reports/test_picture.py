@@ -343,7 +343,7 @@ def test_numbers_add_up_to_their_segment(ran: bool) -> None:
     data = replace(data, run=run_of(data.graph, data.plans, "net") if ran else None)
     for number, segment in enumerate(data.plan.segments):
         timing = data.run_of_plan.segments[number] if data.run_of_plan else None
-        total = timing.latency_ns if timing else 1.7 * segment.predicted_ns
+        total = timing.median_ns if timing else 1.7 * segment.predicted_ns
         assert total is not None
         parts = segment_parts(data.cost_model, segment, total)
         assert parts is not None and parts.invocation_ns > 0

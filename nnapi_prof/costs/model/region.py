@@ -301,8 +301,7 @@ class CostModel(PricedTargets):
             if not math.isfinite(whole_ns):
                 return None
             row = self._whole[region, target]
-            own = row.summary.sigma_of(row.statistic)
-            sigma = math.hypot(own, self.noise * whole_ns)
+            sigma = math.hypot(row.summary.sigma_of_median_ns, self.noise * whole_ns)
             return RegionCost(whole_ns, measured=True, sigma_ns=sigma)
         total = self.overhead(target) + self.boundary_ns(region, target)
         for unit in region:

@@ -41,9 +41,7 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = {
 SHOWN = ("label", "message", "driver_version", "agent_version", "memory", "cpu_mask", "clock")
 """Columns of texts that drivers and devices say."""
 _FIELDS = tuple(
-    f.name
-    for f in dataclasses.fields(Measurement)
-    if f.name not in ("conditions", "rounds", "statistic")
+    f.name for f in dataclasses.fields(Measurement) if f.name not in ("conditions", "rounds")
 )
 
 
