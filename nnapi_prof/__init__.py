@@ -50,6 +50,7 @@ _WHERE = {
     "convert_model": "api.convert",
     "devices": "api.devices",
     "estimate": "api.estimate",
+    "estimate_chips": "api.chips",
     "fleet": "api.fleet",
     "go": "api.end_to_end",
     "load": "api.model",

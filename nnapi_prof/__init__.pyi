@@ -2,6 +2,7 @@
 
 from nnapi_prof.api.advise import Advised as Advised
 from nnapi_prof.api.advise import advise as advise
+from nnapi_prof.api.chips import estimate_chips as estimate_chips
 from nnapi_prof.api.compare import Comparison as Comparison
 from nnapi_prof.api.compare import compare as compare
 from nnapi_prof.api.convert import convert_model as convert_model

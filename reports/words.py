@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from nnapi_prof.graph.plan import AUTO, CPU, Engine, Rule, Target, baseline_of
 
@@ -268,3 +268,30 @@ GLOSSARY = tuple(
     for line in TEMPLATES.joinpath("glossary.txt").read_text(encoding="utf-8").splitlines()
 )
 """Sorted by their words."""
+
+
+class FittedToPublished(Protocol):
+    """What :class:`nnapi_prof.qnn.calibration.Calibration` says of itself."""
+
+    @property
+    def qairt(self) -> str: ...
+    @property
+    def networks(self) -> int: ...
+    @property
+    def device(self) -> str: ...
+    @property
+    def median_error(self) -> float: ...
+    @property
+    def worst_error(self) -> float: ...
+    @property
+    def borrowed(self) -> bool: ...
+
+
+def calibration_words(fit: FittedToPublished) -> str:
+    """What a figure of Qualcomm's simulator is called wherever it stands."""
+    borrowed = "; another chip's fit, the band is twice as wide" if fit.borrowed else ""
+    return (
+        f"estimated by Qualcomm's simulator (QAIRT {fit.qairt}), calibrated on {fit.networks}"
+        f" published networks ({fit.device}), leave-one-out {format_percent(fit.median_error)}"
+        f" in the median, {format_percent(fit.worst_error)} at worst{borrowed}"
+    )

@@ -37,15 +37,22 @@ _ERROR = "± (9 of 10)"
     examples=[
         "nnapi-prof estimate --phone pixel4 model.pt",
         "nnapi-prof estimate --phone phone.json --json model.pt > estimate.json",
+        "nnapi-prof estimate --device qnn:SM8550,SM8750 model.pt2",
     ],
 )
 @click.option(
     "--phone",
-    required=True,
     metavar="NAME|FILE.json",
     shell_complete=opt.phones,
     help="A phone that comes along, simulated or real, or a description that `nnapi-prof calibrate`"
     " wrote.",
+)
+@click.option(
+    "--device",
+    metavar="qnn:CHIP,...[/fp16|/int8]",
+    shell_complete=opt.chips,
+    help="In place of --phone: Snapdragons whose NPU Qualcomm's compiler and simulator stand in for"
+    " (the extra qnn): what each takes of the model, and how long it would take.",
 )
 @opt.inputs
 @click.option(
@@ -57,7 +64,8 @@ _ERROR = "± (9 of 10)"
 @click.option("--relaxed", is_flag=True, help="float32 computed as float16 (simulated phones).")
 @opt.model
 def command(
-    phone: str,
+    phone: str | None,
+    device: str | None,
     inputs: tuple[str, ...],
     model: Path,
     **options: Any,
@@ -67,6 +75,14 @@ def command(
     Needs no device and no network, and says the same every time. All of it is estimated, from the
     phone's description: this model was not measured, which is what `nnapi-prof profile` does.
     """
+    if (phone is None) == (device is None):
+        raise click.UsageError("give either --phone or --device qnn:CHIP")
+    if device is not None:
+        from nnapi_prof.cli.chips import estimate_on_chips
+
+        estimate_on_chips(device, inputs, model, options)
+        return
+    assert phone is not None
     with listening() as listener:
         with listener.working("loading PyTorch"):
             from nnapi_prof.api.estimate import Phone, estimate

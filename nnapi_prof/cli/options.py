@@ -70,6 +70,16 @@ def phones(
     return named + files((".json",))(context, parameter, incomplete)
 
 
+def chips(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem[str]]:
+    """Chips that Qualcomm's simulator stands in for; what is behind a comma is the next one."""
+    from nnapi_prof.qnn.chips import CHIPS, PREFIX
+
+    before, comma, _ = incomplete.rpartition(",")
+    return _beginning_with(incomplete, [f"{before or PREFIX}{comma}{name}" for name in CHIPS])
+
+
 def documents(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem[str]]:

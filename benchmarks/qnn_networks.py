@@ -1,0 +1,197 @@
+"""Networks of Qualcomm AI Hub Models, rebuilt from torchvision, timm and transformers by name.
+
+Random weights: they change no estimate.  Input sizes are those of AI Hub's code.  The packages are
+the benchmark's own: `pip install torchvision timm transformers`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+TOKENS = 384
+
+
+def image(size: int, width: int | None = None) -> tuple[Tensor, ...]:
+    return (torch.randn(1, 3, size, width or size),)
+
+
+def _tokens() -> tuple[Tensor, ...]:
+    return (
+        torch.randint(0, 1000, (1, TOKENS), dtype=torch.int32),
+        torch.ones(1, TOKENS, dtype=torch.float32),
+    )
+
+
+class _Text(nn.Module):
+    """A transformer of tokens and a mask; its first output."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        # What transformers makes of a mask itself, without its checks of the mask's values.
+        bias = (1.0 - mask[:, None, None, :]) * -10000.0
+        return self.model(input_ids=tokens, attention_mask=bias)[0]
+
+
+class _First(nn.Module):
+    """The first output, or the one called ``out`` or ``logits``, of a model with several."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = self.model(x)
+        if isinstance(made, Tensor):
+            return made
+        return made["out"] if "out" in made else made["logits"]
+
+
+class UNet(nn.Module):
+    """The U-Net of Ronneberger et al. (2015) with padding, batch norm and transposed convolutions:
+    64 to 1,024 channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        widths = [64, 128, 256, 512, 1024]
+        self.first = self._double(3, 64)
+        self.down = nn.ModuleList(
+            nn.Sequential(nn.MaxPool2d(2), self._double(a, b))
+            for a, b in itertools.pairwise(widths)
+        )
+        back = widths[::-1]
+        self.up = nn.ModuleList(nn.ConvTranspose2d(a, b, 2, 2) for a, b in itertools.pairwise(back))
+        self.join = nn.ModuleList(self._double(a, b) for a, b in itertools.pairwise(back))
+        self.head = nn.Conv2d(64, 2, 1)
+
+    @staticmethod
+    def _double(n_in: int, n_out: int) -> nn.Module:
+        layers: list[nn.Module] = []
+        for a in (n_in, n_out):
+            layers += [
+                nn.Conv2d(a, n_out, 3, padding=1, bias=False),
+                nn.BatchNorm2d(n_out),
+                nn.ReLU(),
+            ]
+        return nn.Sequential(*layers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        kept = [self.first(x)]
+        for down in self.down:
+            kept.append(down(kept[-1]))
+        y = kept.pop()
+        for up, join in zip(self.up, self.join, strict=True):
+            y = join(torch.cat([kept.pop(), up(y)], 1))
+        return self.head(y)
+
+
+def _vision(name: str, **options: object) -> nn.Module:
+    # A torchvision whose compiled operators do not fit this torch still has the networks.
+    library = torch.library.Library("torchvision", "FRAGMENT")
+    for operator in ("nms", "qnms"):
+        if not hasattr(torch.ops.torchvision, operator):
+            library.define(f"{operator}(Tensor dets, Tensor scores, float threshold) -> Tensor")
+    import torchvision.models as models
+
+    _LIBRARIES.append(library)
+    return models.get_model(name, weights=None, **options)
+
+
+_LIBRARIES: list[torch.library.Library] = []
+
+
+def _timm(name: str) -> nn.Module:
+    import timm
+
+    return timm.create_model(name, pretrained=False)
+
+
+def _hugging(kind: str, config: str, **options: object) -> nn.Module:
+    import transformers
+
+    made = getattr(transformers, config)(attn_implementation="eager", **options)
+    return getattr(transformers, kind)(made)
+
+
+Built = tuple[nn.Module, tuple[Tensor, ...]]
+
+
+def _text(kind: str, config: str, **options: object) -> Callable[[], Built]:
+    return lambda: (_Text(_hugging(kind, config, **options)), _tokens())
+
+
+def _image_of(name: str, size: int = 224, **options: object) -> Callable[[], Built]:
+    return lambda: (_First(_vision(name, **options)), image(size))
+
+
+def _timm_of(name: str, size: int = 224) -> Callable[[], Built]:
+    return lambda: (_timm(name), image(size))
+
+
+def _video_of(name: str) -> Callable[[], Built]:
+    return lambda: (_vision(name), (torch.randn(1, 3, 16, 112, 112),))
+
+
+NETWORKS: dict[str, Callable[[], Built]] = {
+    "squeezenet1_1": _image_of("squeezenet1_1"),
+    "shufflenet_v2": _image_of("shufflenet_v2_x0_5"),
+    "mobilenet_v2": _image_of("mobilenet_v2"),
+    "mobilenet_v3_small": _image_of("mobilenet_v3_small"),
+    "resnet18": _image_of("resnet18"),
+    "googlenet": _image_of("googlenet", aux_logits=False, init_weights=False),
+    "resnet50": _image_of("resnet50"),
+    "efficientnet_b0": _image_of("efficientnet_b0"),
+    "regnet_y_800mf": _image_of("regnet_y_800mf"),
+    "inception_v3": _image_of("inception_v3", aux_logits=False, init_weights=False),
+    "densenet121": _image_of("densenet121"),
+    "vit": _timm_of("vit_base_patch16_224"),
+    "efficientformer": _timm_of("efficientformer_l1"),
+    "efficientnet_b4": _image_of("efficientnet_b4"),
+    "mobile_vit": _timm_of("mobilevit_s", 256),
+    "resnet101": _image_of("resnet101"),
+    "resnext101": _image_of("resnext101_32x8d"),
+    "convnext_base": _image_of("convnext_base"),
+    "resnet_3d": _video_of("r3d_18"),
+    "resnet_mixed": _video_of("mc3_18"),
+    "beit": _timm_of("beit_base_patch16_224"),
+    "efficientvit_l2_cls": _timm_of("efficientvit_l2"),
+    "segformer_base": lambda: (
+        _First(_hugging("SegformerForSemanticSegmentation", "SegformerConfig", num_labels=150)),
+        image(512),
+    ),
+    "electra_bert_base_discrim_google": _text(
+        "ElectraForPreTraining",
+        "ElectraConfig",
+        embedding_size=768,
+        hidden_size=768,
+        num_attention_heads=12,
+        intermediate_size=3072,
+    ),
+    "albert_base_v2_hf": _text(
+        "AlbertForMaskedLM",
+        "AlbertConfig",
+        hidden_size=768,
+        num_attention_heads=12,
+        intermediate_size=3072,
+    ),
+    "bert_base_uncased_hf": _text("BertForMaskedLM", "BertConfig"),
+    "mobile_bert_uncased_google": _text("MobileBertForMaskedLM", "MobileBertConfig"),
+    "nasnet": _timm_of("nasnetalarge", 331),
+    "fcn_resnet50": _image_of("fcn_resnet50", 520, aux_loss=False, weights_backbone=None),
+    "unet_segmentation": lambda: (UNet(), image(640, 1280)),
+}
+"""AI Hub's name of a network -> the network in training mode, and example inputs."""
+
+
+def export(name: str) -> torch.export.ExportedProgram:
+    """The network, exported in eval mode with random weights."""
+    torch.manual_seed(0)
+    model, examples = NETWORKS[name]()
+    with torch.no_grad():
+        return torch.export.export(model.eval(), examples, strict=False)

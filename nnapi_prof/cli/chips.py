@@ -1,0 +1,78 @@
+"""``estimate --device qnn:CHIPS``, and words for estimates of Qualcomm's simulator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nnapi_prof.cli.output import as_json, boxed, line, listed, ms, print_document, say, stdout
+from nnapi_prof.cli.progress import listening
+from nnapi_prof.errors import UsageError
+from nnapi_prof.reports.words import calibration_words
+
+if TYPE_CHECKING:
+    from nnapi_prof.api.chips import ChipEstimates
+    from nnapi_prof.qnn.network import ChipEstimate
+
+
+def estimate_on_chips(
+    device: str, inputs: tuple[str, ...], model: Path, options: dict[str, Any]
+) -> None:
+    """Prints what NPUs take of a model, and how long it would take."""
+    from nnapi_prof.qnn.chips import is_qnn
+
+    if not is_qnn(device):
+        raise UsageError(
+            f"estimate needs no device, and takes --device qnn:CHIP only: {device!r} is measured by"
+            " `nnapi-prof profile`"
+        )
+    if asked := [name for name, value in options.items() if value]:
+        raise UsageError(f"--{asked[0]} is for --phone: leave it out")
+    with listening() as listener:
+        from nnapi_prof.api.chips import estimate_chips
+
+        made = estimate_chips(model, device, inputs=inputs, listener=listener)
+    say(made.licence)
+    if as_json():
+        from nnapi_prof.documents.chips import of_chips
+
+        print_document(of_chips(made))
+        return
+    _show(made)
+
+
+def _show(made: ChipEstimates) -> None:
+    console = stdout()
+    title = f"{made.model} on NPUs, {made.precision.value}: ms, estimated by Qualcomm's simulator"
+    table = boxed(title, ["chip"], ["whole", "nine of ten within", "on the NPU", "refused"])
+    for one in made.chips:
+        band = f"{ms(one.low_ns)} to {ms(one.high_ns)}" if one.low_ns is not None else "–"
+        whole = ms(one.whole_ns) + (" (order only)" if _order_only(one) else "")
+        refused = sum(part.count for part in one.refused)
+        table.add_row(one.chip, whole, band, str(sum(one.taken.values())), str(refused))
+    console.print(table)
+    refusals = [
+        (
+            one.chip,
+            f"{part.count} {part.operation}: {part.reason or 'the compiler gives no reason'}",
+        )
+        for one in made.chips
+        for part in one.refused
+    ]
+    refusals += [(one.chip, one.error) for one in made.chips if one.error and not one.refused]
+    if refusals:
+        listed(console, "Not on the NPU", refusals)
+    for doubt in dict.fromkeys(d.words() for one in made.chips for d in one.doubts):
+        line(console, f"? {doubt}.")
+    for one in made.chips:
+        if one.calibration is not None and one.whole_ns is not None:
+            line(console, f"{one.chip}: {calibration_words(one.calibration)}.")
+    line(
+        console,
+        "Nothing of this was measured. A phone measures it: `nnapi-prof profile`, or Qualcomm AI"
+        " Hub for the whole network.",
+    )
+
+
+def _order_only(one: ChipEstimate) -> bool:
+    return one.whole_ns is not None and one.calibration is not None and one.calibration.order_only

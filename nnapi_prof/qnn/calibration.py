@@ -1,0 +1,184 @@
+"""From simulated to a phone's time: two numbers for each chip, fitted to published measurements.
+
+A chip's time is ``a + b x``: ``a`` is the overhead of an invocation, which the simulator does not
+know, ``x`` the simulated time (:attr:`.Chip.weights`).  Both minimise the relative error, robustly,
+over networks of Qualcomm AI Hub Models; ``data/published.json`` has these rows with their source.
+It has the simulated times as ratios to a published one only.
+
+The band is that of split conformal prediction over leave-one-out errors (Barber et al., 2021,
+*Predictive inference with the jackknife+*): nine of ten networks lie in it.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.resources
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nnapi_prof.errors import CostError
+from nnapi_prof.qnn.chips import CHIPS, Chip, QnnPrecision, Simulation
+
+COVERAGE = 0.9
+"""Share of networks whose measured time is to lie within the band."""
+ROBUST = 0.1
+"""Relative errors beyond this count by their size, below by its square (soft L1)."""
+BORROWED = 2.0
+"""Factor on the band where another chip's fit, or another compiler's, stands in."""
+FEWEST = 8
+"""Published networks without which nothing is fitted."""
+TIE = 0.15
+"""Of gains below this nothing is known, whatever the band."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """How a chip's time follows from the simulation, and how far that was off."""
+
+    chip: str
+    precision: QnnPrecision
+    overhead_ns: float
+    """``a``: of each invocation."""
+    slope: float
+    """``b``."""
+    networks: int
+    """Published networks that both were fitted to."""
+    median_error: float
+    """Relative, of networks left out of the fit: half are below."""
+    worst_error: float
+    within_quarter: float
+    """Share of networks left out that were off by 25 % at most."""
+    spread: float
+    """Half the width of the band, in natural logarithms."""
+    device: str
+    """The published device."""
+    borrowed: bool
+    """It is another chip's, or for another version of the compiler."""
+    qairt: str
+    """Version of the simulator that the rows were simulated with."""
+    measured_qairt: str
+    """Version of the compiler on the devices."""
+
+    def region_ns(self, x_ns: float) -> float:
+        """What the simulated time of a region is on the phone, without the invocation."""
+        return self.slope * x_ns
+
+    def whole_ns(self, x_ns: float, invocations: int = 1) -> float:
+        return self.overhead_ns * invocations + self.region_ns(x_ns)
+
+    def band(self, ns: float) -> tuple[float, float]:
+        """Nine of ten published networks lie in this."""
+        return ns * math.exp(-self.spread), ns * math.exp(self.spread)
+
+    @property
+    def order_only(self) -> bool:
+        """Its errors are too large to tell milliseconds."""
+        return self.median_error > 0.1
+
+    @property
+    def tie(self) -> float:
+        """Relative gains below this are none that the estimate can see."""
+        return max(TIE, 2 * self.median_error)
+
+
+def mean_ns(chip: Chip, simulated: Mapping[Simulation, float]) -> float:
+    """The weighted geometric mean of the simulated times that this chip follows, in ns."""
+    return math.exp(sum(weight * math.log(simulated[s]) for s, weight in chip.weights))
+
+
+@functools.cache
+def published() -> dict[str, Any]:
+    """The rows that come along (see ``data/published.json``)."""
+    file = importlib.resources.files("nnapi_prof.qnn") / "data" / "published.json"
+    return dict(json.loads(file.read_text(encoding="utf-8")))
+
+
+def rows(
+    chip: Chip, precision: QnnPrecision
+) -> tuple[list[str], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Names, simulated and published times (ns) of the networks published for a chip."""
+    data = published()
+    reference = data["reference"]
+    names, x, t = [], [], []
+    for name, one in data["networks"].items():
+        part = one.get(precision.value, {})
+        ms, ratios = part.get("published_ms", {}), part.get("simulated_to_reference")
+        if ratios is None or chip.calibrated_on not in ms:
+            continue
+        base = ms[reference] * 1e6
+        times = {s: ratios[s.value] * base for s in Simulation}
+        names.append(name)
+        x.append(mean_ns(chip, times))
+        t.append(ms[chip.calibrated_on] * 1e6)
+    return names, np.array(x), np.array(t)
+
+
+def fit(x: np.ndarray[Any, Any], t: np.ndarray[Any, Any]) -> tuple[float, float]:
+    """``a`` and ``b`` of ``t = a + b x``, both positive, that minimise the soft L1 norm of
+    ``log((a + b x) / t)``; all in ns."""
+    from scipy.optimize import least_squares
+
+    def errors(p: np.ndarray[Any, Any]) -> Any:
+        return np.logaddexp(p[0], p[1] + np.log(x)) - np.log(t)
+
+    start = np.array([math.log(0.5 * t.min()), float(np.median(np.log(t / x)))])
+    result = least_squares(errors, start, loss="soft_l1", f_scale=ROBUST)
+    return math.exp(result.x[0]), math.exp(result.x[1])
+
+
+def leave_one_out(x: np.ndarray[Any, Any], t: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """``log(predicted / measured)`` of each network, predicted from all others."""
+    result = []
+    for i in range(len(x)):
+        others = np.arange(len(x)) != i
+        a, b = fit(x[others], t[others])
+        result.append(math.log((a + b * x[i]) / t[i]))
+    return np.array(result)
+
+
+def spread_of(log_errors: Sequence[float] | np.ndarray[Any, Any]) -> float:
+    """The conformal quantile of absolute errors: the ``ceil((n + 1) COVERAGE)``-th smallest."""
+    ordered = np.sort(np.abs(log_errors))
+    place = min(math.ceil((len(ordered) + 1) * COVERAGE), len(ordered))
+    return float(ordered[place - 1])
+
+
+@functools.cache
+def calibrate(chip: Chip, precision: QnnPrecision, qairt: str) -> Calibration:
+    """The fit for a chip, or for the one nearest to it, its band then twice as wide.
+
+    ``qairt`` is the version of the simulator that is installed.  Raises CostError where nothing was
+    published to fit to.
+    """
+    source = chip if chip.calibrated_on is not None else CHIPS[str(chip.nearest)]
+    _, x, t = rows(source, precision)
+    if len(x) < FEWEST:
+        raise CostError(
+            f"{len(x)} networks were published in {precision.value} for {source.name}, too few to"
+            f" fit to: use /fp16, or a chip of a later generation than {chip.name}"
+        )
+    data = published()
+    borrowed = source is not chip or qairt != data["simulated_with"]
+    errors = leave_one_out(x, t)
+    relative = np.abs(np.expm1(errors))
+    a, b = fit(x, t)
+    return Calibration(
+        chip=chip.name,
+        precision=precision,
+        overhead_ns=a,
+        slope=b,
+        networks=len(x),
+        median_error=float(np.median(relative)),
+        worst_error=float(relative.max()),
+        within_quarter=float((relative <= 0.25).mean()),
+        spread=spread_of(errors) * (BORROWED if borrowed else 1.0),
+        device=str(source.calibrated_on),
+        borrowed=borrowed,
+        qairt=str(data["simulated_with"]),
+        measured_qairt=str(data["measured_with"]),
+    )

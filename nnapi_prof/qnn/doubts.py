@@ -1,0 +1,202 @@
+"""Reasons not to trust an estimate, as facts with numbers; their sentences are made here, once.
+
+The limits are those of a study of 37 networks: good ones have a ratio of v73 to v81 of 1.8 to 4.2,
+packed attention one of 44; wrong estimates have an upper bound of three times the lower.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nnapi_prof.graph.causes import Fact
+from nnapi_prof.qnn.chips import QnnPrecision, Simulation
+from nnapi_prof.qnn.compiler import Compiled
+from nnapi_prof.qnn.graphs import shapes_of
+
+if TYPE_CHECKING:
+    import onnx
+
+WIDE = 2.0
+"""Upper over lower bound of the simulator."""
+APART = 6.0
+"""v73 over v81."""
+SLOW = 5.0
+"""Times what arithmetic and memory alone would take."""
+LEAST_US = 50
+"""Smaller estimates are near the simulator's floor, where ratios say nothing."""
+PEAK = {
+    (Simulation.V73, QnnPrecision.FP16): 3.0e12,
+    (Simulation.V81, QnnPrecision.FP16): 9.7e12,
+    (Simulation.V73, QnnPrecision.INT8): 17.0e12,
+    (Simulation.V81, QnnPrecision.INT8): 37.0e12,
+}
+"""Multiply-accumulates a second that the largest networks reach in the simulation."""
+BYTES_PER_S = {Simulation.V73: 42e9, Simulation.V81: 60e9}
+"""Of large borders in the simulation."""
+ELEMENT = {QnnPrecision.FP16: 2, QnnPrecision.INT8: 1}
+
+
+class DoubtKind(enum.Enum):
+    """What is odd."""
+
+    WIDE_BOUNDS = "wide bounds"
+    GENERATIONS_APART = "generations apart"
+    ABOVE_ROOFLINE = "above roofline"
+    INT8_SLOWER = "int8 slower"
+    INT8_IN_FLOAT = "int8 in float"
+    NO_COSTS = "operations without costs"
+    SEVERAL_SUBGRAPHS = "several subgraphs"
+    PACKED_ATTENTION = "packed attention"
+    LEFT_TO_CPU = "left to the CPU"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Doubt(Fact):
+    """One oddity of a network's, a region's or a unit's estimate."""
+
+    kind: DoubtKind
+    simulation: str = ""
+    """The generation that it is about; empty where it is about the graph."""
+    value: float = 0.0
+    limit: float = 0.0
+    nodes: tuple[str, ...] = ()
+
+    def words(self, unit: str = "ms") -> str:
+        """The sentence."""
+        kind, value, where = self.kind, self.value, self.simulation
+        if kind is DoubtKind.WIDE_BOUNDS:
+            return (
+                f"the simulator's own bounds on {where} are {value:.1f} times apart (more than"
+                f" {self.limit:g}): it does not know this graph well"
+            )
+        if kind is DoubtKind.GENERATIONS_APART:
+            return (
+                f"v73 is simulated {value:.1f} times as slow as v81 (others 1.8 to 4.2): a form of"
+                " the graph that one of them handles badly"
+            )
+        if kind is DoubtKind.ABOVE_ROOFLINE:
+            return (
+                f"on {where} it takes {value:.1f} times what its arithmetic and its bytes take:"
+                " data movement dominates, which the simulator may overestimate"
+            )
+        if kind is DoubtKind.INT8_SLOWER:
+            return f"int8 takes {value:.2f} times as long as fp16 on {where}: suspect the Q/DQ form"
+        names = ", ".join(self.nodes[:3]) + (" ..." if len(self.nodes) > 3 else "")
+        if kind is DoubtKind.INT8_IN_FLOAT:
+            return (
+                f"{len(self.nodes)} convolutions or products stand outside a Q/DQ unit and compute"
+                f" in float: {names}"
+            )
+        if kind is DoubtKind.NO_COSTS:
+            return f"the simulator has no cost for {value:.0f} operations on {where}"
+        if kind is DoubtKind.SEVERAL_SUBGRAPHS:
+            return f"the NPU gets {value:.0f} parts, each an invocation with transfers of its own"
+        if kind is DoubtKind.PACKED_ATTENTION:
+            return (
+                f"{len(self.nodes)} attention blocks project query, key and value packed, through a"
+                f" transpose of rank 5 ({names}): write three linear layers, or timm's form of the"
+                " network; v73 is simulated to take 20 times as long so"
+            )
+        return f"{len(self.nodes)} operations stay on the CPU: {names}"
+
+
+def of_compiled(
+    compiled: Mapping[Simulation, Compiled],
+    precision: QnnPrecision,
+    macs: float | None = None,
+    moved: float | None = None,
+) -> Iterator[Doubt]:
+    """What is odd about simulations of one graph.
+
+    ``macs`` are its multiply-accumulates, ``moved`` the numbers in its weights, inputs and outputs.
+    """
+    for simulation, one in compiled.items():
+        if one.us is None:
+            continue
+        name = simulation.value
+        if one.us >= LEAST_US and one.high_us > WIDE * one.low_us > 0:
+            yield Doubt(DoubtKind.WIDE_BOUNDS, name, one.high_us / one.low_us, WIDE)
+        if one.missing:
+            yield Doubt(DoubtKind.NO_COSTS, name, one.missing)
+        if macs is not None and moved is not None and one.us >= LEAST_US:
+            seconds = macs / PEAK[simulation, precision]
+            seconds += moved * ELEMENT[precision] / BYTES_PER_S[simulation]
+            if seconds > 0 and one.us * 1e-6 > SLOW * seconds:
+                yield Doubt(DoubtKind.ABOVE_ROOFLINE, name, one.us * 1e-6 / seconds, SLOW)
+    old, new = compiled.get(Simulation.V73), compiled.get(Simulation.V81)
+    if old is not None and new is not None and old.us and new.us:
+        if old.us >= LEAST_US and old.us > APART * new.us:
+            yield Doubt(DoubtKind.GENERATIONS_APART, "", old.us / new.us, APART)
+        several = max(old.subgraphs, new.subgraphs)
+        if several > 1:
+            yield Doubt(DoubtKind.SEVERAL_SUBGRAPHS, "", several, 1)
+
+
+def of_int8(
+    int8: Mapping[Simulation, Compiled], fp16: Mapping[Simulation, Compiled]
+) -> Iterator[Doubt]:
+    """Where eight bits are no faster than sixteen."""
+    for simulation, one in int8.items():
+        other = fp16.get(simulation)
+        if one.us and other is not None and other.us and one.us > max(other.us, LEAST_US):
+            yield Doubt(DoubtKind.INT8_SLOWER, simulation.value, one.us / other.us, 1.0)
+
+
+def packed_attention(model: onnx.ModelProto) -> tuple[str, ...]:
+    """Names of the transposes that unpack query, key and value of one projection: of rank 5, a 1 in
+    front that changes place with a 3."""
+    shapes = shapes_of(model)
+    return tuple(
+        node.name
+        for node in model.graph.node
+        if node.op_type == "Transpose"
+        and (shape := shapes.get(node.input[0])) is not None
+        and len(shape) == 5
+        and shape[0] == 1
+        and (perm := _perm(node)) is not None
+        and shape[perm[0]] == 3
+    )
+
+
+def _perm(node: onnx.NodeProto) -> Sequence[int] | None:
+    return next((tuple(a.ints) for a in node.attribute if a.name == "perm"), None)
+
+
+MAC_OPERATIONS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+
+
+def outside_quantisation(model: onnx.ModelProto) -> tuple[str, ...]:
+    """Convolutions and products of a Q/DQ model that the compiler computes in float: an input does
+    not come from a DequantizeLinear, or the output does not go straight to a QuantizeLinear.
+
+    A ReLU in between is fused where the zero point is its lower limit, 0; with any other it stays,
+    and the convolution falls out of its unit without a word.
+    """
+    from onnx import numpy_helper
+
+    constants = {constant.name: constant for constant in model.graph.initializer}
+    producer = {name: node for node in model.graph.node for name in node.output}
+    readers: dict[str, list[onnx.NodeProto]] = {}
+    for node in model.graph.node:
+        for name in node.input:
+            readers.setdefault(name, []).append(node)
+    outputs = {value.name for value in model.graph.output}
+    outside = []
+    for node in model.graph.node:
+        if node.op_type not in MAC_OPERATIONS:
+            continue
+        read = [producer.get(name) for name in node.input[:2]]
+        reads = all(one is not None and one.op_type == "DequantizeLinear" for one in read)
+        written = readers.get(node.output[0], [])
+        if len(written) == 1 and written[0].op_type in ("Relu", "Clip"):
+            behind = readers.get(written[0].output[0], [])
+            zero_points = [constants.get(one.input[-1]) for one in behind]
+            if all(zero is not None and not numpy_helper.to_array(zero) for zero in zero_points):
+                written = behind
+        writes = bool(written) and all(one.op_type == "QuantizeLinear" for one in written)
+        if not (reads and writes and node.output[0] not in outputs):
+            outside.append(node.name)
+    return tuple(outside)

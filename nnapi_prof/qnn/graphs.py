@@ -1,0 +1,225 @@
+"""From a PyTorch model to the ONNX graph that Qualcomm's compiler gets.
+
+The model is exported once (``torch.onnx``), then ONNX Runtime's own tools for QNN fuse GELU and
+layer norm and lay images of the inputs channels last, as Qualcomm AI Hub compiles them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import math
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nnapi_prof.errors import ConversionError
+
+if TYPE_CHECKING:
+    import onnx
+    import torch
+    from torch import Tensor
+    from torch.export import ExportedProgram
+
+OPSET = 18
+SMALL = 64
+"""Constants of more numbers are weights, whose values change no estimate; smaller ones may be
+shapes, limits or scales."""
+INLINE_LIMIT = 1 << 30
+"""Bytes of weights that go into the file itself; protobuf takes less than 2 GiB."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """An ONNX graph as the compiler gets it."""
+
+    model: onnx.ModelProto
+
+    @property
+    def hash(self) -> str:
+        return canonical_hash(self.model)
+
+    def write(self, path: Path) -> Path:
+        """Writes it, with weights beside it where they are large."""
+        import onnx
+
+        large = self.model.ByteSize() > INLINE_LIMIT
+        onnx.save_model(
+            self.model,
+            str(path),
+            save_as_external_data=large,
+            all_tensors_to_one_file=True,
+            location=f"{path.name}.data",
+        )
+        return path
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """The exporter and ONNX Runtime's tools tell much that no user needs."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir", "")]
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def export_onnx(
+    program: ExportedProgram | torch.nn.Module,
+    examples: Sequence[Tensor],
+    output_names: Sequence[str] | None = None,
+) -> onnx.ModelProto:
+    """Exports to ONNX with all weights inside. Raises ConversionError, naming the cause."""
+    import onnx
+    import torch
+    from torch.export import ExportedProgram
+
+    options: dict[str, Any] = {"dynamo": True, "opset_version": OPSET, "verbose": False}
+    if output_names is not None:
+        options["output_names"] = list(output_names)
+    try:
+        with quiet(), tempfile.TemporaryDirectory(prefix="nnapi-prof-qnn-") as folder:
+            if isinstance(program, ExportedProgram):
+                exported = program
+            else:
+                exported = torch.export.export(program, tuple(examples), strict=False)
+            made = torch.onnx.export(exported, **options)
+            if made is None:
+                raise ConversionError("torch.onnx made no model")
+            path = Path(folder) / "model.onnx"
+            made.save(str(path))
+            model = onnx.load(str(path))
+    except ConversionError:
+        raise
+    except Exception as error:
+        first = next((line for line in str(error).splitlines() if line.strip()), "")
+        raise ConversionError(
+            f"torch.onnx cannot export the model ({type(error).__name__}: {first[:300]}): rewrite"
+            " that part, or leave it to the CPU"
+        ) from error
+    return model
+
+
+def preprocess(model: onnx.ModelProto, last: bool = True) -> Form:
+    """Fuses what the compiler has operations for, and with ``last`` lays images of the inputs
+    channels last: their layout change is not what the network costs."""
+    import onnx
+    from onnxruntime.quantization.execution_providers.qnn import qnn_preprocess_model
+
+    work = onnx.ModelProto()
+    work.CopyFrom(model)
+    del work.metadata_props[:]
+    _strip(work)
+    images = [value.name for value in work.graph.input if last and _is_image(value)]
+    with quiet(), tempfile.TemporaryDirectory(prefix="nnapi-prof-qnn-") as folder:
+        source, path = Path(folder) / "in.onnx", Path(folder) / "out.onnx"
+        Form(work).write(source)
+        changed = qnn_preprocess_model(
+            str(source), str(path), fuse_layernorm=True, inputs_to_make_channel_last=images or None
+        )
+        result = onnx.load(str(path if changed else source))
+    return Form(result)
+
+
+def _strip(model: onnx.ModelProto) -> None:
+    """Names of Python's source lines, which the tools trip over."""
+    for node in model.graph.node:
+        del node.metadata_props[:]
+        node.doc_string = ""
+    for value in (*model.graph.value_info, *model.graph.input, *model.graph.output):
+        del value.metadata_props[:]
+
+
+def _is_image(value: onnx.ValueInfoProto) -> bool:
+    """A float tensor of rank 4 or 5: [N, C, H, W] or [N, C, D, H, W]."""
+    import onnx
+
+    kind = value.type.tensor_type
+    floats = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16)
+    return len(kind.shape.dim) in (4, 5) and kind.elem_type in floats
+
+
+def shapes_of(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
+    """The shapes of all values and constants; sizes that are not known are 0."""
+    import onnx
+
+    outline = onnx.ModelProto()
+    outline.CopyFrom(model)
+    for constant in outline.graph.initializer:
+        if int(np.prod(constant.dims, dtype=np.int64)) > SMALL:  # shapes are told by small ones
+            constant.ClearField("raw_data")
+            constant.ClearField("float_data")
+    graph = onnx.shape_inference.infer_shapes(outline).graph
+    shapes = {
+        value.name: tuple(d.dim_value for d in value.type.tensor_type.shape.dim)
+        for value in (*graph.input, *graph.value_info, *graph.output)
+    }
+    return shapes | {constant.name: tuple(constant.dims) for constant in graph.initializer}
+
+
+def count_macs(model: onnx.ModelProto) -> float:
+    """Multiply-accumulates of convolutions and products."""
+    shapes = shapes_of(model)
+    total = 0.0
+    for node in model.graph.node:
+        out = shapes.get(node.output[0], ())
+        read = [shapes.get(name, ()) for name in node.input[:2]]
+        if node.op_type == "Conv" and read[1]:
+            total += math.prod(out) * math.prod(read[1][1:])
+        elif node.op_type == "ConvTranspose" and read[1]:
+            total += math.prod(read[0]) * math.prod(read[1][1:])
+        elif node.op_type in ("MatMul", "Gemm") and read[0]:
+            transposed = any(a.name == "transA" and a.i for a in node.attribute)
+            total += math.prod(out) * read[0][0 if transposed else -1]
+    return total
+
+
+def canonical_hash(model: onnx.ModelProto) -> str:
+    """A hash that neither names, nor the order of independent nodes in the file, nor the values of
+    float weights change: nothing of it moves an estimate by a microsecond.
+
+    Each value is named by what computes it, from the inputs on.
+    """
+    import onnx
+    from onnx import numpy_helper
+
+    graph = model.graph
+    names: dict[str, str] = {"": ""}
+    quantised = any(node.op_type == "QuantizeLinear" for node in graph.node)
+    for index, value in enumerate(graph.input):
+        kind = value.type.tensor_type
+        sizes = [d.dim_value for d in kind.shape.dim]
+        names[value.name] = f"input {index} {kind.elem_type} {sizes}"
+    floats = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16)
+    for constant in graph.initializer:
+        text = f"{constant.data_type} {list(constant.dims)}"
+        n = int(np.prod(constant.dims, dtype=np.int64))
+        if quantised or n <= SMALL or constant.data_type not in floats:
+            text += hashlib.sha256(numpy_helper.to_array(constant).tobytes()).hexdigest()
+        names[constant.name] = text
+    digests = []
+    for node in graph.node:
+        attributes = sorted(
+            (attribute.name, attribute.SerializeToString(deterministic=True))
+            for attribute in node.attribute
+        )
+        text = repr((node.domain, node.op_type, [names[name] for name in node.input], attributes))
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        digests.append(digest)
+        for place, name in enumerate(node.output):
+            names[name] = f"{digest} {place}"
+    opsets = sorted((one.domain, one.version) for one in model.opset_import)
+    outputs = [names[value.name] for value in graph.output]
+    return hashlib.sha256(repr((opsets, sorted(digests), outputs)).encode()).hexdigest()

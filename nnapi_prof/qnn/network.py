@@ -1,0 +1,160 @@
+"""A whole network for several chips: what the NPU takes, why not, and how long it would take."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nnapi_prof.errors import CostError
+from nnapi_prof.qnn import doubts as odd
+from nnapi_prof.qnn.calibration import Calibration, calibrate, mean_ns
+from nnapi_prof.qnn.chips import Chip, QnnPrecision, Simulation
+from nnapi_prof.qnn.compiler import Compiled, CompilerPool, Request
+from nnapi_prof.qnn.doubts import Doubt, DoubtKind
+from nnapi_prof.qnn.graphs import Form, count_macs
+from nnapi_prof.qnn.wheel import qairt_version
+
+FLOAT_REFUSED = "the NPU of this generation computes in integers only: use /int8"
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Operations of one kind that stay on the CPU for one reason."""
+
+    operation: str
+    count: int
+    reason: str
+    """In the compiler's words; empty where it gives none."""
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ChipEstimate:
+    """What is known of a network on a chip's NPU without the chip."""
+
+    chip: str
+    precision: QnnPrecision
+    whole_ns: float | None
+    """Estimated time of the whole network; None where the NPU does not take all of it, or there is
+    no estimate."""
+    low_ns: float | None
+    high_ns: float | None
+    """Nine of ten published networks lie between."""
+    npu_ns: float | None
+    """The same of the part on the NPU."""
+    calibration: Calibration | None
+    taken: Mapping[str, int]
+    """Operation -> how many of them the NPU takes."""
+    refused: tuple[Refused, ...]
+    doubts: tuple[Doubt, ...]
+    error: str | None = None
+    """Why the compiler made nothing, or there is no estimate."""
+
+
+def estimate_network(
+    form: Form,
+    chips: Sequence[Chip],
+    precision: QnnPrecision,
+    pool: CompilerPool,
+    *,
+    rival: Form | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[ChipEstimate, ...]:
+    """Compiles the graph for each chip and both simulated generations.
+
+    ``rival`` is its form in fp16 where ``form`` is in int8: what is slower in 8 bits is doubted.
+    """
+    simulations = tuple(Simulation)
+    with tempfile.TemporaryDirectory(prefix="nnapi-prof-qnn-") as folder:
+        path, graph = form.write(Path(folder) / "network.onnx"), form.hash
+        requests = [Request(path, graph, s.soc_model) for s in simulations]
+        if rival is not None:
+            other, hashed = rival.write(Path(folder) / "rival.onnx"), rival.hash
+            requests += [Request(other, hashed, s.soc_model) for s in simulations]
+        requests += [Request(path, graph, chip.soc_model, reasons=True) for chip in chips]
+        answers = pool.compile(requests, progress)
+    n = len(simulations)
+    simulated = dict(zip(simulations, answers[:n], strict=True))
+    odd_ones = list(odd.of_compiled(simulated, precision, count_macs(form.model), _moved(form)))
+    if packed := odd.packed_attention(form.model):
+        odd_ones.insert(0, Doubt(DoubtKind.PACKED_ATTENTION, nodes=packed))
+    if rival is not None:
+        odd_ones += odd.of_int8(simulated, dict(zip(simulations, answers[n : 2 * n], strict=True)))
+    if precision is QnnPrecision.INT8 and (outside := odd.outside_quantisation(form.model)):
+        odd_ones.append(Doubt(DoubtKind.INT8_IN_FLOAT, nodes=outside))
+    own = answers[-len(chips) :]
+    return tuple(
+        _of_chip(chip, precision, simulated, answer, tuple(odd_ones))
+        for chip, answer in zip(chips, own, strict=True)
+    )
+
+
+def _of_chip(
+    chip: Chip,
+    precision: QnnPrecision,
+    simulated: Mapping[Simulation, Compiled],
+    own: Compiled,
+    odd_ones: tuple[Doubt, ...],
+) -> ChipEstimate:
+    taken = Counter(kind for _, kind in own.on_npu)
+    refused = group_refusals(own)
+    error = own.error
+    if precision is QnnPrecision.FP16 and not chip.float_runs:
+        refused = tuple(
+            Refused(kind, count, FLOAT_REFUSED) for kind, count in sorted(taken.items())
+        )
+        taken, error = Counter(), FLOAT_REFUSED
+    calibration = None
+    try:
+        calibration = calibrate(chip, precision, qairt_version())
+    except CostError as failure:
+        error = error or str(failure)
+    npu_ns = whole_ns = None
+    missing = [one.error for s, one in simulated.items() if one.us is None and one.error]
+    if error is None and missing:
+        error = missing[0]
+    if calibration is not None and error is None and all(one.us for one in simulated.values()):
+        x_ns = mean_ns(chip, {s: float(one.us or 0) * 1e3 for s, one in simulated.items()})
+        npu_ns = calibration.whole_ns(x_ns, max(own.subgraphs, 1))
+        whole_ns = npu_ns if not refused else None
+    low, high = (None, None)
+    if whole_ns is not None and calibration is not None:
+        low, high = calibration.band(whole_ns)
+    return ChipEstimate(
+        chip=chip.name,
+        precision=precision,
+        whole_ns=whole_ns,
+        low_ns=low,
+        high_ns=high,
+        npu_ns=npu_ns,
+        calibration=calibration,
+        taken=dict(sorted(taken.items())),
+        refused=refused,
+        doubts=odd_ones,
+        error=error,
+    )
+
+
+def group_refusals(own: Compiled) -> tuple[Refused, ...]:
+    """What stays on the CPU, by operation and reason."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for name, kind in own.on_cpu:
+        reason = own.reasons.get(name) or own.reasons.get(f"<{kind}>") or ""
+        groups.setdefault((kind, reason), []).append(name)
+    return tuple(
+        Refused(kind, len(nodes), reason, tuple(nodes))
+        for (kind, reason), nodes in sorted(groups.items())
+    )
+
+
+def _moved(form: Form) -> float:
+    """Numbers in weights, inputs and outputs."""
+    graph = form.model.graph
+    count = sum(math.prod(constant.dims) for constant in graph.initializer)
+    for value in (*graph.input, *graph.output):
+        count += math.prod(max(d.dim_value, 1) for d in value.type.tensor_type.shape.dim)
+    return float(count)

@@ -1,0 +1,109 @@
+"""ONNX graphs of a few nodes."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+
+def graph(nodes, inputs, outputs, constants=(), opset=18):
+    """A model; ``inputs`` and ``outputs`` are name -> shape, or (shape, element type)."""
+
+    def values(named):
+        for name, shape in named.items():
+            shape, kind = shape if isinstance(shape[0], tuple) else (shape, TensorProto.FLOAT)
+            yield helper.make_tensor_value_info(name, kind, shape)
+
+    made = helper.make_graph(
+        list(nodes),
+        "g",
+        list(values(inputs)),
+        list(values(outputs)),
+        [numpy_helper.from_array(value, name) for name, value in dict(constants).items()],
+    )
+    return helper.make_model(made, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+
+
+def weights(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32) * 0.1
+
+
+def convolutions(n=2, names="", seed=0, channels=16, size=28):
+    """``n`` 3x3 convolutions with ReLU, one after the other, channels first."""
+    nodes, constants, x = [], {}, "x"
+    for i in range(n):
+        w, y, z = f"{names}w{i}", f"{names}y{i}", f"{names}z{i}"
+        constants[w] = weights(channels, channels, 3, 3, seed=seed + i)
+        nodes.append(helper.make_node("Conv", [x, w], [y], f"{names}conv{i}", pads=[1] * 4))
+        nodes.append(helper.make_node("Relu", [y], [z], f"{names}relu{i}"))
+        x = z
+    shape = (1, channels, size, size)
+    return graph(nodes, {"x": shape}, {x: shape}, constants)
+
+
+def quantised_convolution(zero_point):
+    """uint8 in and out: a convolution and a ReLU in one Q/DQ unit, whose result has this zero
+    point: other than 0, the ReLU stays between the convolution and its quantisation."""
+    size, channels = 56, 128
+    w = np.random.default_rng(0).integers(-100, 100, (channels, channels, 3, 3)).astype(np.int8)
+    constants = {
+        "s": np.float32(0.05),
+        "z": np.uint8(128),
+        "so": np.float32(0.05),
+        "zo": np.uint8(zero_point),
+        "w": w,
+        "sw": np.float32(0.01),
+        "zw": np.int8(0),
+    }
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "s", "z"], ["xf"], "dx"),
+        helper.make_node("DequantizeLinear", ["w", "sw", "zw"], ["wf"], "dw"),
+        helper.make_node("Conv", ["xf", "wf"], ["y"], "conv", pads=[1] * 4),
+        helper.make_node("Relu", ["y"], ["r"], "relu"),
+        helper.make_node("QuantizeLinear", ["r", "so", "zo"], ["out"], "q"),
+    ]
+    shape = ((1, channels, size, size), TensorProto.UINT8)
+    return graph(nodes, {"x": shape}, {"out": shape}, constants)
+
+
+def group_normalisation():
+    """The operation of opset 21, which kills a whole session."""
+    node = helper.make_node(
+        "GroupNormalization", ["x", "scale", "bias"], ["y"], "the_group_norm", num_groups=4
+    )
+    ones = np.ones(16, np.float32)
+    shape = (1, 16, 8, 8)
+    return graph([node], {"x": shape}, {"y": shape}, {"scale": ones, "bias": ones}, opset=21)
+
+
+def softsign():
+    """A convolution, and an operation that no NPU takes."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["y"], "the_conv", pads=[1] * 4),
+        helper.make_node("Softsign", ["y"], ["z"], "the_softsign"),
+    ]
+    shape = (1, 16, 28, 28)
+    return graph(nodes, {"x": shape}, {"z": shape}, {"w": weights(16, 16, 3, 3)})
+
+
+def renamed(model):
+    """The same graph under other names, with other weights."""
+    text = model.SerializeToString()
+    copy = onnx.load_from_string(text)
+    names = {}
+
+    def new(name):
+        return names.setdefault(name, f"renamed_{len(names)}" if name else "")
+
+    for value in (*copy.graph.input, *copy.graph.output, *copy.graph.initializer):
+        value.name = new(value.name)
+    for node in copy.graph.node:
+        node.name = new(node.name)
+        node.input[:] = [new(name) for name in node.input]
+        node.output[:] = [new(name) for name in node.output]
+    for constant in copy.graph.initializer:
+        values = numpy_helper.to_array(constant)
+        if values.size > 64:
+            constant.CopyFrom(numpy_helper.from_array(values + np.float32(0.01), constant.name))
+    return copy

@@ -1,0 +1,74 @@
+"""What is published, and how well two numbers a chip tell it from the simulation."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from nnapi_prof.errors import CostError, UsageError
+from nnapi_prof.qnn.calibration import calibrate, fit, published, spread_of
+from nnapi_prof.qnn.chips import CHIPS, QnnPrecision, is_qnn, one_chip, parse_device
+
+QAIRT = published()["simulated_with"]
+
+
+def test_devices_are_read_by_chip_and_precision():
+    chips, precision = parse_device("qnn:sm8550,SM8750/int8")
+    assert [chip.name for chip in chips] == ["SM8550", "SM8750"]
+    assert precision is QnnPrecision.INT8
+    assert one_chip("qnn:SM8650")[1] is QnnPrecision.FP16
+    assert is_qnn("qnn:SM8650") and not is_qnn("sim:npu-phone")
+
+
+@pytest.mark.parametrize("name", ["qnn:SM8651", "qnn:", "qnn:SM8650/fp8", "qnn:SM8650,"])
+def test_what_is_no_chip_is_refused(name):
+    with pytest.raises(UsageError):
+        parse_device(name)
+
+
+@pytest.mark.parametrize(
+    ("chip", "median"),
+    [("SM8850", 0.08), ("SM8750", 0.07), ("SM8650", 0.12), ("SM8550", 0.11)],
+)
+def test_networks_left_out_are_predicted(chip, median):
+    result = calibrate(CHIPS[chip], QnnPrecision.FP16, QAIRT)
+    assert result.networks >= 25
+    assert result.median_error <= median
+    low, high = result.band(1e6)
+    assert low < 1e6 < high
+
+
+def test_a_chip_without_published_rows_borrows_with_twice_the_band():
+    own = calibrate(CHIPS["SM8450"], QnnPrecision.FP16, QAIRT)
+    borrowed = calibrate(CHIPS["SM8475"], QnnPrecision.FP16, QAIRT)
+    assert borrowed.borrowed and not own.borrowed
+    assert borrowed.spread == pytest.approx(2 * own.spread)
+    assert calibrate(CHIPS["SM8450"], QnnPrecision.FP16, "9.9.9").borrowed
+
+
+def test_eight_bits_on_v73_tell_the_order_only():
+    assert calibrate(CHIPS["SM8550"], QnnPrecision.INT8, QAIRT).order_only
+
+
+def test_two_numbers_are_fitted_through_an_outlier():
+    x = np.geomspace(1e5, 1e8, 20)
+    t = 2e5 + 0.5 * x
+    t[7] *= 10
+    a, b = fit(x, t)
+    assert a == pytest.approx(2e5, rel=0.05)
+    assert b == pytest.approx(0.5, rel=0.05)
+
+
+def test_the_band_is_the_conformal_quantile():
+    errors = [-math.log(1 + k / 100) for k in range(1, 20)]
+    assert spread_of(errors) == pytest.approx(math.log(1.18))
+
+
+def test_nothing_is_fitted_to_few_networks(monkeypatch):
+    import nnapi_prof.qnn.calibration as module
+
+    monkeypatch.setattr(module, "FEWEST", 1000)
+    with pytest.raises(CostError):
+        calibrate.__wrapped__(CHIPS["SM8650"], QnnPrecision.FP16, QAIRT)

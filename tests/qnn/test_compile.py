@@ -1,0 +1,153 @@
+"""Graphs of a few nodes through Qualcomm's compiler: estimates, refusals, faults, and the traps of
+its options."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from nnapi_prof.qnn.chips import CHIPS, Simulation, find_chip
+from nnapi_prof.qnn.doubts import outside_quantisation
+from nnapi_prof.qnn.worker import read_estimates, read_reasons
+
+onnx = pytest.importorskip("onnx", reason="the extra qnn is not installed")
+
+from nnapi_prof.qnn.compiler import MODE, Compiled, Request  # noqa: E402
+from nnapi_prof.qnn.graphs import Form, count_macs  # noqa: E402
+from tests.qnn import graphs  # noqa: E402
+
+V73 = Simulation.V73.soc_model
+
+
+def compiled(pool, folder, model, soc_model=V73, **options) -> Compiled:
+    path = folder / "graph.onnx"
+    form = Form(model)
+    form.write(path)
+    return pool.compile([Request(path, form.hash, soc_model, **options)])[0]
+
+
+def test_an_estimate_is_remembered_and_the_same_for_other_names_and_weights(pool, tmp_path):
+    model = graphs.convolutions()
+    first = compiled(pool, tmp_path, model)
+    assert first.us is not None
+    assert 0 < first.low_us <= first.us <= first.high_us
+    assert first.subgraphs == 1
+    assert Form(graphs.renamed(model)).hash == Form(model).hash
+    assert compiled(pool, tmp_path, graphs.renamed(model)) == first
+    assert pool.n_compiled == 1
+
+
+def test_a_graph_of_another_shape_has_another_hash():
+    hashes = {
+        Form(graphs.convolutions(**options)).hash
+        for options in ({}, {"n": 3}, {"size": 29}, {"channels": 8})
+    }
+    assert len(hashes) == 4
+
+
+def test_a_phones_own_number_gives_refusals_and_no_time(pool, tmp_path):
+    phone = find_chip("SM8650")
+    result = compiled(pool, tmp_path, graphs.softsign(), phone.soc_model, reasons=True)
+    assert result.us is None and result.error is None
+    assert "Softsign" in {kind for _, kind in result.on_cpu}
+    assert "Conv" in {kind for _, kind in result.on_npu}
+    assert any("Softsign" in reason for reason in result.reasons.values())
+
+
+def test_optimisation_mode_1_is_not_asked_for(pool, tmp_path):
+    """Its estimate is many times that of mode 3."""
+    import nnapi_prof.qnn.compiler as module
+
+    good = compiled(pool, tmp_path, graphs.convolutions(4, channels=32))
+    assert MODE == 3
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "MODE", 1)
+        bad = compiled(pool, tmp_path, graphs.convolutions(4, channels=32))
+    assert bad.us > 1.2 * good.us
+
+
+def test_the_emulators_own_time_is_no_estimate():
+    head = ["0", "BACKEND", "0", "US", "BACKEND", "ROOT"]
+
+    def row(value, unit, name):
+        return [*head[:2], str(value), unit, *head[4:], name]
+
+    rows = [
+        row(850_364, "US", "Accelerator (execute) time"),
+        row(0, "US", "Performance Estimates"),
+        row(1_000_000, "CYCLES", "Simulated (Accelerator exec cycles)"),
+        row(353, "US", "Simulated (Accelerator exec time us)"),
+        row(306, "US", "Simulated (Accelerator exec time us (lower estimate))"),
+        row(423, "US", "Simulated (Accelerator exec time us (upper estimate))"),
+        row(7, "BYTES", "Intermediate Spill"),
+        row(99_999, "US", "Conv_1 (cycles)"),
+    ]
+    (graph,) = read_estimates(rows)
+    assert graph == {"us": 353, "low_us": 306, "high_us": 423, "spilled_bytes": 7, "missing": 0}
+    assert read_estimates(rows[:1]) == []
+
+
+def test_reasons_are_read_by_node():
+    text = (
+        "REASON : Operators of type `Erf` are not supported by QNN EP.Erf node `the_node` will not"
+        " be\nQNN.backendValidateOpConfig() failed for node `t_2` of type `Transpose` with error"
+        " code 3110"
+    )
+    reasons = read_reasons(text)
+    assert "Erf" in reasons["the_node"]
+    assert "3110" in reasons["t_2"]
+
+
+def test_a_session_that_fails_has_no_estimate_and_the_next_graph_has_one(pool, tmp_path):
+    """GroupNormalization of opset 21 killed the session of ONNX Runtime 1.31, and does not that of
+    1.32; an unknown number of a chip kills it in every one."""
+    group = compiled(pool, tmp_path, graphs.group_normalisation())
+    assert (group.us is None) == (group.error is not None)
+    bad = compiled(pool, tmp_path, graphs.convolutions(1), soc_model=46)
+    assert bad.us is None and bad.error
+    assert compiled(pool, tmp_path, graphs.convolutions(1)).us is not None
+
+
+def test_a_worker_killed_at_random_loses_nothing(pool, tmp_path):
+    models = [graphs.convolutions(2, channels=8 * k) for k in range(1, 9)]
+    requests = []
+    for number, model in enumerate(models):
+        form = Form(model)
+        requests.append(Request(form.write(tmp_path / f"{number}.onnx"), form.hash, V73))
+    over = threading.Event()
+
+    def kill() -> None:
+        for _ in range(2):
+            while not pool.pids and not over.is_set():
+                time.sleep(0.01)
+            time.sleep(1.0)
+            for pid in pool.pids:
+                os.kill(pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    answers = pool.compile(requests)
+    over.set()
+    killer.join()
+    assert [answer.error for answer in answers] == [None] * len(models)
+    assert pool.compile(requests) == answers
+    assert pool.n_compiled == len(models)
+
+
+def test_a_convolution_with_a_zero_point_behind_its_relu_is_found_outside_its_unit(pool, tmp_path):
+    good, bad = graphs.quantised_convolution(0), graphs.quantised_convolution(7)
+    assert outside_quantisation(bad) == ("conv",)
+    assert outside_quantisation(good) == ()
+    assert compiled(pool, tmp_path, bad).us > 2 * compiled(pool, tmp_path, good).us
+
+
+def test_macs_are_those_of_convolutions():
+    assert count_macs(graphs.convolutions(2, channels=16, size=28)) == 2 * 28 * 28 * 16 * 16 * 9
+
+
+def test_every_chip_has_a_number_of_its_own():
+    assert len({chip.soc_model for chip in CHIPS.values()}) == len(CHIPS)
