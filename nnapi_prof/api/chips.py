@@ -95,8 +95,8 @@ def _estimate(
         with listener.working("quantising to int8"):
             form, rival = quantise_form(form), form
     with CompilerPool() as pool, listener.working("compiling for " + ", ".join(map(_name, chips))):
-        made = estimate_network(form, chips, precision, pool, rival=rival)
-    return ChipEstimates(name, precision, made, qairt_version())
+        estimates = estimate_network(form, chips, precision, pool, rival=rival)
+    return ChipEstimates(name, precision, estimates, qairt_version())
 
 
 def _name(chip: Chip) -> str:

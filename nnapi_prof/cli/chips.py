@@ -31,21 +31,21 @@ def estimate_on_chips(
     with listening() as listener:
         from nnapi_prof.api.chips import estimate_chips
 
-        made = estimate_chips(model, device, inputs=inputs, listener=listener)
-    say(made.licence)
+        estimates = estimate_chips(model, device, inputs=inputs, listener=listener)
+    say(estimates.licence)
     if as_json():
         from nnapi_prof.documents.chips import of_chips
 
-        print_document(of_chips(made))
+        print_document(of_chips(estimates))
         return
-    _show(made)
+    _show(estimates)
 
 
-def _show(made: ChipEstimates) -> None:
+def _show(estimates: ChipEstimates) -> None:
     console = stdout()
-    title = f"{made.model} on NPUs, {made.precision.value}: ms, estimated by Qualcomm's simulator"
+    title = f"{estimates.model} on NPUs, {estimates.precision.value}: ms, estimated by Qualcomm's simulator"
     table = boxed(title, ["chip"], ["whole", "nine of ten within", "on the NPU", "refused"])
-    for one in made.chips:
+    for one in estimates.chips:
         band = f"{ms(one.low_ns)} to {ms(one.high_ns)}" if one.low_ns is not None else "–"
         whole = ms(one.whole_ns) + (" (order only)" if _order_only(one) else "")
         refused = sum(part.count for part in one.refused)
@@ -56,15 +56,15 @@ def _show(made: ChipEstimates) -> None:
             one.chip,
             f"{part.count} {part.operation}: {part.reason or 'the compiler gives no reason'}",
         )
-        for one in made.chips
+        for one in estimates.chips
         for part in one.refused
     ]
-    refusals += [(one.chip, one.error) for one in made.chips if one.error and not one.refused]
+    refusals += [(one.chip, one.error) for one in estimates.chips if one.error and not one.refused]
     if refusals:
         listed(console, "Not on the NPU", refusals)
-    for doubt in dict.fromkeys(d.words() for one in made.chips for d in one.doubts):
+    for doubt in dict.fromkeys(d.words() for one in estimates.chips for d in one.doubts):
         line(console, f"? {doubt}.")
-    for one in made.chips:
+    for one in estimates.chips:
         if one.calibration is not None and one.whole_ns is not None:
             line(console, f"{one.chip}: {calibration_words(one.calibration)}.")
     line(

@@ -59,20 +59,20 @@ _CHIP = s.obj(
     licence=s.TEXT,
     chips=s.array(_CHIP),
 )
-def of_chips(made: ChipEstimates) -> Document:
+def of_chips(estimates: ChipEstimates) -> Document:
     """One entry for each chip, in the order of the request."""
     return {
-        "model": made.model,
-        "precision": made.precision.value,
+        "model": estimates.model,
+        "precision": estimates.precision.value,
         "estimated_by": "qualcomm simulator",
-        "qairt": made.qairt,
-        "licence": made.licence,
+        "qairt": estimates.qairt,
+        "licence": estimates.licence,
         "chips": [
             properties(
                 _CHIP,
                 one,
                 doubts=[{"kind": d.kind.value, "words": d.words()} for d in one.doubts],
             )
-            for one in made.chips
+            for one in estimates.chips
         ],
     }

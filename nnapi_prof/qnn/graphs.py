@@ -95,11 +95,11 @@ def export_onnx(
                 exported = program
             else:
                 exported = torch.export.export(program, tuple(examples), strict=False)
-            made = torch.onnx.export(exported, **options)
-            if made is None:
+            result = torch.onnx.export(exported, **options)
+            if result is None:
                 raise ConversionError("torch.onnx made no model")
             path = Path(folder) / "model.onnx"
-            made.save(str(path))
+            result.save(str(path))
             model = onnx.load(str(path))
     except ConversionError:
         raise

@@ -116,9 +116,9 @@ class Compiler:
             session.add_provider_for_devices(self.devices, options)
             error, assigned = None, []
             try:
-                made = self.runtime.InferenceSession(request["onnx"], session)
-                assigned = list(_assigned(made.get_provider_graph_assignment_info()))
-                del made
+                inference = self.runtime.InferenceSession(request["onnx"], session)
+                assigned = list(_assigned(inference.get_provider_graph_assignment_info()))
+                del inference
             except Exception as failure:  # of any kind: the library throws its own
                 error = str(failure)
             estimates = []
