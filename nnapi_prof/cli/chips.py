@@ -43,7 +43,8 @@ def estimate_on_chips(
 
 def _show(estimates: ChipEstimates) -> None:
     console = stdout()
-    title = f"{estimates.model} on NPUs, {estimates.precision.value}: ms, estimated by Qualcomm's simulator"
+    label = f"{estimates.precision.value}: ms, estimated by Qualcomm's simulator"
+    title = f"{estimates.model} on NPUs, {label}"
     table = boxed(title, ["chip"], ["whole", "nine of ten within", "on the NPU", "refused"])
     for one in estimates.chips:
         band = f"{ms(one.low_ns)} to {ms(one.high_ns)}" if one.low_ns is not None else "–"
