@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "emulator.h"
+#include "service.h"
 
 #define DUMP_VARIABLE "NNAPI_EMULATOR_DUMP"
 
@@ -47,6 +48,7 @@ int ANeuralNetworksCompilation_create(ANeuralNetworksModel *model,
   if (!model || !compilation) {
     return NP_REFUSE(UNEXPECTED_NULL, "model or compilation is NULL");
   }
+  np_services_await();
   struct np_device_table *table = np_device_table();
   const ANeuralNetworksDevice *devices[NP_MAX_ACCELERATORS];
   const uint32_t n = table->phone || table->n_devices == 0 ? table->n_devices : 1;
@@ -78,6 +80,7 @@ void ANeuralNetworksCompilation_free(ANeuralNetworksCompilation *compilation) {
     return;
   }
   np_slots_free(compilation);
+  np_service_release(compilation);
   free(compilation->cache.folder);
   np_simulation_free(&compilation->simulation);
   pthread_mutex_destroy(&compilation->lock);

@@ -1,10 +1,13 @@
 /* ANeuralNetworks_getDevice*, ANeuralNetworksDevice_*. */
 #include "emulator.h"
+#include "service.h"
 
+/* As on Android, listing asks every driver. */
 int ANeuralNetworks_getDeviceCount(uint32_t *numDevices) {
   if (!numDevices) {
     return NP_REFUSE(UNEXPECTED_NULL, "numDevices is NULL");
   }
+  np_services_await();
   *numDevices = np_device_table()->n_devices;
   return ANEURALNETWORKS_NO_ERROR;
 }

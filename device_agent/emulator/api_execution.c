@@ -143,6 +143,7 @@ static int set_argument(ANeuralNetworksExecution *execution, enum np_role_kind k
     return np_refuse(ANEURALNETWORKS_BAD_DATA, function, "argument %d: %zu bytes, wanted %zu",
                      index, made.length, wanted);
   }
+  execution->memory_kinds |= source->memory ? source->memory->kind : 0;
   *argument = made;
   return ANEURALNETWORKS_NO_ERROR;
 }

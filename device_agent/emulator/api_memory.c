@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "emulator.h"
+#include "service.h"
 
 int np_memory_range(const ANeuralNetworksMemory *memory, const struct np_role *role, size_t offset,
                     size_t *length, void **data) {
@@ -80,6 +81,7 @@ int ANeuralNetworksMemory_createFromFd(size_t size, int protect, int fd, size_t 
   }
   void *data = NULL;
   const int code = map_file(size, protect, own, offset, &data);
+  const uint32_t kind = np_memory_kind_of(own);
   close(own); /* the mapping stays */
   if (code != ANEURALNETWORKS_NO_ERROR) {
     return code;
@@ -91,6 +93,7 @@ int ANeuralNetworksMemory_createFromFd(size_t size, int protect, int fd, size_t 
   }
   made->data = data;
   made->size = size;
+  made->kind = kind;
   made->readable = (protect & PROT_READ) != 0;
   made->writable = (protect & PROT_WRITE) != 0;
   atomic_init(&made->initialized, true);

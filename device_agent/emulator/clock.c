@@ -5,6 +5,7 @@
 
 #include "emulator.h"
 #include "hash.h"
+#include "service.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -25,6 +26,7 @@ EXPORT np_emulator_rest_fn np_emulator_rest;
 EXPORT np_emulator_look_fn np_emulator_look;
 EXPORT np_emulator_call_fn np_emulator_call;
 EXPORT np_emulator_driver_ns_fn np_emulator_driver_ns;
+EXPORT np_emulator_stopped_fn np_emulator_stopped;
 
 uint64_t np_clock_now(void) {
   struct np_device_table *table = np_device_table();
@@ -134,3 +136,5 @@ int32_t np_emulator_throttled(void) {
   struct np_phone *phone = np_device_table()->phone;
   return phone && phone->thermal.time_constant > 0 ? np_phone_throttle(phone) > 1 : -1;
 }
+
+const char *np_emulator_stopped(void) { return np_services_stopped(); }

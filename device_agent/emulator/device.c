@@ -7,12 +7,14 @@
 #include <string.h>
 
 #include "emulator.h"
+#include "service.h"
 
 #define PHONE_VARIABLE "NNAPI_EMULATOR_PHONE"
 #define BACKEND_VARIABLE "NNAPI_EMULATOR_BACKEND"
 #define VERBOSE_VARIABLE "NNAPI_EMULATOR_VERBOSE"
 #define FAULTS_VARIABLE "NNAPI_EMULATOR_FAULTS"
 #define BODY_VARIABLE "NNAPI_EMULATOR_BODY"
+#define SERVICE_VARIABLE "NNAPI_EMULATOR_SERVICE"
 #define LEVEL_VARIABLE "NNAPI_EMULATOR_FEATURE_LEVEL"
 #define FUTURE_LEVEL_TEXT "10000" /* NP_FUTURE_LEVEL */
 
@@ -60,6 +62,8 @@ static void offer_phone(const char *path, const struct np_backend *backend) {
     wrong = FAULTS_VARIABLE;
   } else if (body && np_phone_keep_body(table.phone, body, &why) != NP_OK) {
     wrong = BODY_VARIABLE;
+  } else if (np_services_open(table.phone, setting(SERVICE_VARIABLE), &why) != NP_OK) {
+    wrong = SERVICE_VARIABLE;
   }
   if (wrong) {
     snprintf(table.error, sizeof table.error, "%s: %s", wrong, why.text);

@@ -7,6 +7,7 @@
  * slots.c    the executors of a compilation
  * run.c      one execution from its arguments to its results
  * simulate.c what a compilation or execution takes on a simulated phone
+ * service.c  drivers of simulated phones as services, whose state all processes share
  * phone.c, latency.c, partition.c, clock.c, lanes.c   simulated phones
  *
  * Nothing is reference-counted: as NNAPI's headers demand, a model outlives its compilations, a
@@ -184,6 +185,7 @@ struct ANeuralNetworksMemory {
   unsigned char *data;
   size_t size;
   bool readable, writable;
+  uint32_t kind;             /* enum np_memory_kind of its descriptor, 0: it has none */
   bool from_desc;            /* used whole, in its roles only */
   struct np_role *roles;     /* from_desc: copied from the descriptor */
   struct np_operand operand; /* from_desc: what lies in it; its dimensions are known */
@@ -265,6 +267,7 @@ struct ANeuralNetworksExecution {
   ANeuralNetworksCompilation *compilation;
   struct np_argument *inputs, *outputs;
   struct np_buffer *input_buffers, *output_buffers; /* the executor's view of them */
+  uint32_t memory_kinds;                            /* of its arguments, bits */
   bool measure;
   uint64_t timeout_ns;      /* 0 is none */
   uint64_t loop_timeout_ns; /* 0 is the default */

@@ -17,6 +17,7 @@
 #define NP_MAX_FUSED 4u
 #define NP_MAX_THROTTLES 8u
 #define NP_MAX_FAULTS 32u
+#define NP_MAX_LOADED 8u
 
 /* What a tensor holds, as far as a device's abilities and rates differ by it. */
 enum np_data {
@@ -73,6 +74,23 @@ struct np_fusion {
  * number of an API that is still to come. */
 #define NP_FUTURE_LEVEL 10000
 
+/* How the bytes of a run reach a driver, a bit each. */
+enum np_memory_kind { NP_MEMORY_ASHMEM = 1, NP_MEMORY_FILE = 2, NP_MEMORY_MEMFD = 4 };
+
+/* A driver as a process of its own, which all clients share. */
+struct np_service {
+  bool described;
+  double returns;        /* ns after its death until it is there again */
+  double stops;          /* ns for which it hangs where a fault stops it; 0: for ever */
+  uint32_t compilations; /* that it holds at once; 0: any number */
+  uint32_t loaded;       /* models whose parameters stay loaded; 0: all */
+  double load;           /* ns that a run takes longer while its model is loaded */
+  uint32_t load_runs;    /* of a model that was not loaded, so many take longer */
+  double lingers;        /* ns for which it works on after its client was killed in a run */
+  double lingers_factor; /* of the time of others' runs meanwhile */
+  uint32_t memory;       /* bits of enum np_memory_kind that it may map */
+};
+
 struct np_accelerator {
   char *name;
   char *version;
@@ -97,6 +115,7 @@ struct np_accelerator {
   double cached_byte;        /* ns per byte of constants */
   struct np_fusion *fusions; /* [n_fusions], in the order in which they are tried */
   uint32_t n_fusions;
+  struct np_service service;
 };
 
 /* Time of the phone from a temperature on. */
@@ -123,6 +142,8 @@ struct np_heat {
 enum np_fault_kind {
   NP_FAULT_REFUSE,
   NP_FAULT_FAIL,
+  NP_FAULT_DIE,  /* the service */
+  NP_FAULT_STOP, /* the service hangs */
   NP_FAULT_HANG, /* from here on the call never returns */
   NP_FAULT_ABORT,
   NP_FAULT_CRASH,
@@ -139,6 +160,7 @@ struct np_fault {
   uint32_t nth;      /* from 1, in the order of execution */
   uint64_t from_run; /* from 1: the execution of a compilation from which on it happens */
   uint64_t every;    /* of those, the first and every so many-th; 1: each */
+  uint64_t times;    /* that it strikes in the life of its service; 0: any number */
   const struct np_accelerator *accelerator; /* whose fault it is; NULL: any but CPUs */
 };
 

@@ -231,7 +231,7 @@ int np_read_accelerator(const struct np_field *field, struct np_phone *phone,
       "peak",         "power",      "performance", "bandwidth",          "transfer_bandwidth",
       "heat",         "faults",     "invocation",  "burst_invocation",   "transfer_floor",
       "fusion",       "preference", "efficiency",  "operation_overhead", "compilation",
-      "driver_share", NULL};
+      "driver_share", "service",    NULL};
   return np_field_object(field, names) && np_read_text(field, "name", &a->name) &&
          read_type(field, &a->type) && np_read_text(field, "version", &a->version) &&
          read_level(field, phone, a) && np_read_operations(field, a) &&
@@ -247,5 +247,5 @@ int np_read_accelerator(const struct np_field *field, struct np_phone *phone,
                         &a->burst_invocation) &&
          np_read_optional(field, "driver_share", &np_rule_fraction, 1, &a->driver_share) &&
          read_preference(field, a->preference) && read_compilation(field, a) &&
-         np_read_fusion(field, a) && np_read_faults(field, phone, a);
+         np_read_fusion(field, a) && np_read_faults(field, phone, a) && np_read_service(field, a);
 }

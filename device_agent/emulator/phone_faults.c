@@ -6,10 +6,10 @@
 #include "hash.h"
 #include "phone_read.h"
 
-static const char *const kinds[] = {"refuse", "fail",    "hang",   "abort",
-                                    "crash",  "exhaust", "reshape"};
+static const char *const kinds[] = {"refuse", "fail",  "die",     "stop",   "hang",
+                                    "abort",  "crash", "exhaust", "reshape"};
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
-#define KIND_WORDS "refuse, fail, hang, abort, crash, exhaust or reshape"
+#define KIND_WORDS "refuse, fail, die, stop, hang, abort, crash, exhaust or reshape"
 static const char *const stages[] = {"compile", "execute"};
 
 /* Index of `length` bytes of text among names, -1 for none. */
@@ -37,11 +37,11 @@ static int read_choice(const struct np_field *parent, const char *name, const ch
 
 static int read_fault(const struct np_field *field, struct np_fault *fault) {
   static const char *const names[] = {"kind",     "stage", "operation", "nth",
-                                      "from_run", "every", "origin",    NULL};
-  struct np_field nth, run;
+                                      "from_run", "every", "times",     "origin", NULL};
+  struct np_field nth, run, times;
   const char *name = NULL, *origin = NULL;
   int kind, stage;
-  int64_t number = 1, from_run = 1, every = 1;
+  int64_t number = 1, from_run = 1, every = 1, most = 0;
   if (!np_field_object(field, names) || !read_choice(field, "kind", kinds, N_KINDS, &kind) ||
       !read_choice(field, "stage", stages, 2, &stage) ||
       !np_field_member_text(field, "operation", &name) ||
@@ -59,6 +59,10 @@ static int read_fault(const struct np_field *field, struct np_fault *fault) {
       (!np_field_member(field, "every", &run) || !np_field_integer(&run, 1, INT32_MAX, &every))) {
     return 0;
   }
+  if (np_json_member(field->value, "times") && (!np_field_member(field, "times", &times) ||
+                                                !np_field_integer(&times, 1, INT32_MAX, &most))) {
+    return 0;
+  }
   if (stage == NP_FAULT_COMPILE && (from_run != 1 || every != 1)) {
     return np_field_refuse(&run, "a run", "none, as a compilation comes once");
   }
@@ -70,6 +74,7 @@ static int read_fault(const struct np_field *field, struct np_fault *fault) {
   fault->nth = (uint32_t)number;
   fault->from_run = (uint64_t)from_run;
   fault->every = (uint64_t)every;
+  fault->times = (uint64_t)most;
   return 1;
 }
 

@@ -52,6 +52,9 @@ int np_read_fusion(const struct np_field *parent, struct np_accelerator *a);
 int np_read_faults(const struct np_field *parent, struct np_phone *phone,
                    const struct np_accelerator *a);
 
+/* Optional member "service" of an accelerator. */
+int np_read_service(const struct np_field *parent, struct np_accelerator *a);
+
 /* Optional member "thermal" of a phone. */
 int np_read_thermal(const struct np_field *root, struct np_phone *phone);
 

@@ -14,6 +14,7 @@
 #include "emulator.h"
 #include "hash.h"
 #include "partition.h"
+#include "service.h"
 
 /* What tells one placed model's noise from another's: operations, shapes, accelerator,
  * preference. */
@@ -118,13 +119,14 @@ static uint32_t faults_of(const struct np_graph *graph, const struct candidates 
   return met;
 }
 
-/* The first fault that strikes in a run, NULL for none. */
+/* The first fault that strikes in a run, NULL for none; one that strikes so many times only has
+ * struck then. */
 static const struct np_fault *first_fault(uint32_t met, uint64_t run) {
   const struct np_phone *phone = np_device_table()->phone;
   for (uint32_t i = 0; i < phone->n_faults; i++) {
     const struct np_fault *fault = &phone->faults[i];
     if ((met >> i & 1) != 0 && run >= fault->from_run &&
-        (run - fault->from_run) % fault->every == 0) {
+        (run - fault->from_run) % fault->every == 0 && np_service_strikes(fault)) {
       return fault;
     }
   }
@@ -180,6 +182,21 @@ static int spend_compiling(const struct np_simulation *s, bool from_cache, uint6
   return spend(np_lanes_mine(), &load, deadline_ns, &took, __func__);
 }
 
+/* What a fault makes of a call, as far as that is told by a result; the service dies, or hangs until
+ * it goes on. */
+static int strike(const ANeuralNetworksCompilation *compilation, const struct np_fault *fault) {
+  switch (fault->kind) {
+  case NP_FAULT_DIE:
+    return np_service_die(compilation, fault);
+  case NP_FAULT_STOP:
+    return np_service_stop(compilation, fault);
+  case NP_FAULT_REFUSE:
+    return NP_REFUSE(BAD_DATA, "an injected fault refuses");
+  default:
+    return NP_REFUSE(OP_FAILED, "an injected fault fails");
+  }
+}
+
 /* Compiles what `assignment` says, and again for the CPU where a fault fails and NNAPI chose. */
 static int compile_assigned(ANeuralNetworksCompilation *compilation, const struct candidates *c,
                             uint32_t *assignment, const struct np_simulate_options *options) {
@@ -196,19 +213,24 @@ static int compile_assigned(ANeuralNetworksCompilation *compilation, const struc
   if (code != ANEURALNETWORKS_NO_ERROR) {
     return code;
   }
-  if (!fault) {
+  code = np_service_compile(compilation);
+  if (code == ANEURALNETWORKS_NO_ERROR && fault) {
+    code = strike(compilation, fault);
+  }
+  if (code == ANEURALNETWORKS_NO_ERROR) {
     s->faults = faults_of(graph, c, assignment, NP_FAULT_EXECUTE);
     /* Where the CPU has no way either, the runs that fail say so. */
-    if (s->faults != 0 && !compilation->explicit_devices) {
+    if (!compilation->explicit_devices) {
       (void)place_on_cpu(compilation, c, assignment, &s->fallback, &s->n_fallback);
     }
     return ANEURALNETWORKS_NO_ERROR;
   }
+  np_service_release(compilation);
   free(s->steps);
   s->steps = NULL;
   s->n_steps = 0;
   if (compilation->explicit_devices) {
-    return NP_REFUSE(OP_FAILED, "an injected fault fails to compile");
+    return code;
   }
   code = place_on_cpu(compilation, c, assignment, &s->steps, &s->n_steps);
   return code == ANEURALNETWORKS_NO_ERROR ? spend_compiling(s, false, options->deadline_ns) : code;
@@ -247,7 +269,10 @@ int np_simulate_execute(ANeuralNetworksExecution *execution,
   struct np_simulation *s = &compilation->simulation;
   struct np_phone *phone = np_device_table()->phone;
   const uint64_t run = s->n_runs++;
-  const struct np_fault *fault = first_fault(s->faults, run + 1);
+  double longer = 1, load_ns = 0;
+  int result = np_service_begin(execution, &longer, &load_ns);
+  const struct np_fault *fault =
+      result == ANEURALNETWORKS_NO_ERROR ? first_fault(s->faults, run + 1) : NULL;
   if (fault && fault->kind == NP_FAULT_RESHAPE) {
     execution->reshaped = true;
     fault = NULL;
@@ -255,10 +280,15 @@ int np_simulate_execute(ANeuralNetworksExecution *execution,
   if (fault && fault->kind >= NP_FAULT_HANG) {
     break_down(fault->kind, __func__);
   }
+  if (fault) {
+    result = strike(compilation, fault);
+  }
+  np_service_end(execution);
+  const bool on_cpu = result != ANEURALNETWORKS_NO_ERROR && s->fallback;
   const double throttle = np_phone_throttle(phone);
   struct np_latency latency =
       np_steps_latency(s->steps, s->n_steps, compilation->preference, options->burst, throttle);
-  if (fault && s->fallback) {
+  if (on_cpu) {
     const struct np_latency again = np_steps_latency(
         s->fallback, s->n_fallback, compilation->preference, options->burst, throttle);
     latency.wall += again.wall;
@@ -266,7 +296,7 @@ int np_simulate_execute(ANeuralNetworksExecution *execution,
     latency.bytes += again.bytes;
   }
   const double noise = np_noise_factor(np_hash_u64(s->noise_hash, run), phone->noise_spread);
-  const struct np_load load = {.ns = latency.wall * noise,
+  const struct np_load load = {.ns = latency.wall * noise * longer + load_ns,
                                .heat = latency.heat,
                                .memory_ns = latency.memory * noise,
                                .bytes = latency.bytes,
@@ -276,114 +306,11 @@ int np_simulate_execute(ANeuralNetworksExecution *execution,
   const double company = execution->lane < 0 || load.ns <= 0 ? 1 : took / load.ns;
   execution->hardware_ns = whole_microseconds(latency.hardware * noise * company);
   execution->driver_ns = whole_microseconds(latency.driver * noise * company);
-  if (code != ANEURALNETWORKS_NO_ERROR || !fault || s->fallback) {
-    return code;
-  }
-  return fault->kind == NP_FAULT_REFUSE ? NP_REFUSE(BAD_DATA, "an injected fault refuses")
-                                        : NP_REFUSE(OP_FAILED, "an injected fault fails");
-}
-
-/* Frees the buffers of a list and the list. */
-static void free_buffers(struct np_buffer *buffers, uint32_t n) {
-  for (uint32_t i = 0; buffers && i < n; i++) {
-    free(buffers[i].data);
-  }
-  free(buffers);
-}
-
-static void last_run_free(struct np_last_run *last) {
-  free_buffers(last->inputs, last->n_inputs);
-  free_buffers(last->outputs, last->n_outputs);
-  *last = (struct np_last_run){0};
-}
-
-/* Bytes that an output holds, by the shape that the run gave it. */
-static size_t output_bytes(const struct np_operand *operand, const struct np_buffer *buffer) {
-  size_t bytes = np_type_bytes(operand->type);
-  for (uint32_t d = 0; d < buffer->rank; d++) {
-    bytes *= buffer->dims[d];
-  }
-  return bytes;
-}
-
-static bool same_input(const struct np_buffer *a, const struct np_buffer *b) {
-  return a->omitted == b->omitted && a->length == b->length && a->rank == b->rank &&
-         memcmp(a->dims, b->dims, sizeof a->dims) == 0 &&
-         (a->length == 0 || memcmp(a->data, b->data, a->length) == 0);
-}
-
-bool np_repeat_last_run(const struct np_last_run *last, const struct np_buffer *inputs,
-                        struct np_buffer *outputs) {
-  if (!last->valid) {
-    return false;
-  }
-  for (uint32_t i = 0; i < last->n_inputs; i++) {
-    if (!same_input(&last->inputs[i], &inputs[i])) {
-      return false;
-    }
-  }
-  for (uint32_t i = 0; i < last->n_outputs; i++) {
-    if (outputs[i].length < last->outputs[i].length) {
-      return false;
-    }
-  }
-  for (uint32_t i = 0; i < last->n_outputs; i++) {
-    const struct np_buffer *kept = &last->outputs[i];
-    if (kept->length) {
-      memcpy(outputs[i].data, kept->data, kept->length);
-    }
-    outputs[i].rank = kept->rank;
-    memcpy(outputs[i].dims, kept->dims, sizeof kept->dims);
-  }
-  return true;
-}
-
-/* A copy of `from` with `length` bytes of data of its own in *to; 0 where memory is short. The old
- * data of *to are used again where they have the same length. */
-static int keep_buffer(struct np_buffer *to, const struct np_buffer *from, size_t length) {
-  void *data = to->data;
-  if (!data || to->length != length) {
-    free(data);
-    data = malloc(length ? length : 1);
-  }
-  *to = *from;
-  to->data = data;
-  to->length = length;
-  if (data && length) {
-    memcpy(data, from->data, length);
-  }
-  return data != NULL;
-}
-
-void np_keep_last_run(struct np_last_run *last, const struct np_graph *graph,
-                      const struct np_buffer *inputs, const struct np_buffer *outputs) {
-  last->valid = false;
-  if (!last->inputs) {
-    last->inputs = calloc(graph->n_inputs, sizeof *last->inputs);
-    last->outputs = calloc(graph->n_outputs, sizeof *last->outputs);
-    last->n_inputs = graph->n_inputs;
-    last->n_outputs = graph->n_outputs;
-    if (!last->inputs || !last->outputs) {
-      last_run_free(last);
-      return;
-    }
-  }
-  int kept = 1;
-  for (uint32_t i = 0; kept && i < last->n_inputs; i++) {
-    kept = keep_buffer(&last->inputs[i], &inputs[i], inputs[i].length);
-  }
-  for (uint32_t i = 0; kept && i < last->n_outputs; i++) {
-    if (outputs[i].omitted) {
-      return; /* rare, and nothing to copy from */
-    }
-    const struct np_operand *operand = &graph->operands[graph->outputs[i]];
-    kept = keep_buffer(&last->outputs[i], &outputs[i], output_bytes(operand, &outputs[i]));
-  }
-  last->valid = kept;
+  return code != ANEURALNETWORKS_NO_ERROR || on_cpu ? code : result;
 }
 
 void np_simulation_free(struct np_simulation *simulation) {
-  last_run_free(&simulation->last);
+  np_forget_last_run(&simulation->last);
   free(simulation->steps);
   free(simulation->fallback);
   *simulation = (struct np_simulation){0};

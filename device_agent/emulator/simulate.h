@@ -25,6 +25,8 @@ struct np_simulation {
   uint32_t n_steps;
   struct np_step *fallback; /* the model on the CPU, for runs that fail where NNAPI chose */
   uint32_t n_fallback;
+  uint32_t n_entered; /* steps whose services hold the compilation */
+  uint64_t deaths;    /* of the steps' services before it */
   uint64_t noise_hash;
   uint32_t faults; /* a bit for each of the phone's that executions of the model meet */
   uint64_t n_runs; /* so far; guarded by the compilation's lock, as is `last` */
@@ -67,6 +69,9 @@ bool np_repeat_last_run(const struct np_last_run *last, const struct np_buffer *
 /* Keeps what a run read and wrote. Short memory only means that the next run computes again. */
 void np_keep_last_run(struct np_last_run *last, const struct np_graph *graph,
                       const struct np_buffer *inputs, const struct np_buffer *outputs);
+
+/* Frees what was kept. */
+void np_forget_last_run(struct np_last_run *last);
 
 /* Advances the clock by `ns` in which something heats the phone towards `heat` degrees above the
  * ambient; 0 is idle. */

@@ -72,10 +72,14 @@ typedef void np_emulator_call_fn(uint32_t lane);
 /* CPU time that the simulated drivers took so far, in ns. */
 typedef uint64_t np_emulator_driver_ns_fn(void);
 
+/* Name of an accelerator whose service hangs now, NULL where none does. Never waits for it. */
+typedef const char *np_emulator_stopped_fn(void);
+
 /* The library exports them under these names: np_emulator_phone, np_emulator_error,
  * np_emulator_property, np_emulator_now, np_emulator_cpu_run, np_emulator_identity,
  * np_emulator_idle, np_emulator_temperature, np_emulator_cpu_khz,
  * np_emulator_throttled, np_emulator_lanes, np_emulator_enter, np_emulator_leave,
- * np_emulator_rest, np_emulator_look, np_emulator_call, np_emulator_driver_ns. */
+ * np_emulator_rest, np_emulator_look, np_emulator_call, np_emulator_driver_ns,
+ * np_emulator_stopped. */
 
 #endif
