@@ -13,6 +13,7 @@ enum np_status {
   NP_MISSING,    /* a blob, library or function is not there */
   NP_RUN_FAILED, /* an engine's run failed */
   NP_DEADLINE,   /* the time budget ran out */
+  NP_STALLED,    /* NNAPI answers nobody: one of its drivers hangs */
 };
 
 /* The status as an English phrase, never NULL. */

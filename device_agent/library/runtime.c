@@ -69,6 +69,7 @@ nnp_status np_runtime_status(enum np_status status) {
   case NP_DEADLINE:
     return NNP_LATE;
   case NP_RUN_FAILED:
+  case NP_STALLED:
     break;
   }
   return NNP_FAILED;

@@ -106,6 +106,7 @@ enum np_status np_action_answer(const struct np_session *session, const struct n
   fill_segments(action, end->view, segments);
   struct np_result result = {
       .action = action->id,
+      .attempts = end->attempt,
       .stage = (enum np_stage)record->stage,
       .simulated = session->simulated,
       .n_segments = action->n_segments,
@@ -142,6 +143,7 @@ enum np_status np_action_answer_unbegun(const struct np_action *action, const ch
   np_message_set(&message, "setup: %s", cause);
   const struct np_readings unknown = {-1, -1, -1};
   const struct np_result result = {.action = action->id,
+                                   .attempts = 1,
                                    .verdict = NP_FAILED,
                                    .stage = NP_STAGE_SETUP,
                                    .message = message.text,

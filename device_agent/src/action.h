@@ -3,6 +3,7 @@
 #define NP_ACTION_H
 
 #include "child.h"
+#include "drivers.h"
 #include "model.h"
 #include "np_status.h"
 #include "record.h"
@@ -17,12 +18,14 @@ struct np_session {
   const char *library;          /* NNAPI's, NULL for its own name */
   int simulated;                /* that library simulates a phone */
   int work_fd;                  /* folder of kept tensors */
+  struct np_drivers *drivers;   /* what was learnt of them so far */
   struct np_sysfs *sysfs;       /* of this device; says nothing about a simulated one */
 };
 
 /* An action's process that is over. */
 struct np_process_end {
   const struct np_action *action;
+  uint32_t attempt; /* from 1 */
   const struct np_record_view *view; /* sane: np_record_sanitize */
   enum np_event event;               /* what its parent saw last */
   struct np_outcome outcome;

@@ -6,8 +6,10 @@
 #include <stdlib.h>
 
 #include "perform.h"
+#include "settle.h"
 #include "sysinfo.h"
 #include "timing.h"
+#include "watch.h"
 
 #define LAST_WORDS_MS 2000u /* for a process that has said all, to end itself */
 #define COOLING_STEP_MS 250
@@ -34,9 +36,10 @@ struct group {
   const struct np_session *session;
   struct np_answers *answers;
   struct np_message *why;
+  struct np_wave *wave;
   uint32_t n;
   struct member *members; /* [n] */
-  uint32_t n_ok;
+  int has_failed;         /* a member on NNAPI has: what others do after it may be due to that */
   uint64_t cool_ns; /* left for cooling down */
 };
 
@@ -111,9 +114,26 @@ static void drop(struct member *member) {
   member->runs = 0;
 }
 
-/* Ends a member's process, if it is not at its end, and writes its line. */
+/* What a member that is over teaches of its drivers. */
+static void learn(struct group *group, const struct np_process_end *end) {
+  const struct np_record *record = end->view->record;
+  if (!np_uses_nnapi(end->action)) {
+    return;
+  }
+  if (record->done && record->verdict == NP_VERDICT_OK) {
+    np_settle_gauge(group->session, end->action, end->view);
+  }
+  group->has_failed |= np_has_failed(end);
+  if (!record->done && record->stage != NP_STAGE_SETUP) {
+    np_settle(group->session, end->action);
+  }
+}
+
+/* Ends a member's process, if it is not at its end, and writes its line, unless it is to be tried
+ * again. */
 static enum np_status conclude(struct group *group, struct member *member, enum np_event event) {
   struct np_process_end end = {.action = member->action,
+                               .attempt = group->wave->attempt,
                                .view = &member->view,
                                .event = event,
                                .used_kb = member->child.used_kb,
@@ -134,21 +154,32 @@ static enum np_status conclude(struct group *group, struct member *member, enum 
   end.after = member->after;
   end.n_rounds = member->n_rounds;
   end.rounds = member->rounds;
+  learn(group, &end);
+  enum np_fate *fate = &group->wave->fates[member - group->members];
+  *fate = np_fate_of(&end, group->has_failed);
   int ok = 0;
   const enum np_status answered =
-      np_action_answer(group->session, &end, group->answers, &ok, group->why);
-  group->n_ok += ok != 0;
+      *fate != NP_FATE_DONE
+          ? NP_OK
+          : np_action_answer(group->session, &end, group->answers, &ok, group->why);
+  group->wave->n_ok += ok != 0;
   drop(member);
   return answered;
 }
 
 /* Waits for a member's next turn. Where anything else happens, or the turn is its last, the member
- * is over and its line is written. */
+ * is over. */
 static enum np_status await_turn(struct group *group, struct member *member) {
   struct np_watch watch = {.timeout_ms = member->action->timeout_ms,
                            .reader_fd = group->answers->fd,
                            .memory_kb = member->memory_kb};
-  enum np_event event = np_child_wait(&member->child, ++member->turns, &watch);
+  enum np_event event;
+  const enum np_status status =
+      np_watch_turn(group->session, member->action, &member->view, &member->child, ++member->turns,
+                    &watch, group->answers, &event, group->why);
+  if (status != NP_OK) {
+    return status;
+  }
   const int done = __atomic_load_n(&member->view.record->done, __ATOMIC_ACQUIRE) != 0;
   if (event == NP_EVENT_REACHED && !done) {
     close_round(member);
@@ -187,7 +218,8 @@ static int64_t memory_bound(const struct np_action *action) {
 static enum np_status start(struct group *group, struct member *member) {
   const struct np_action *action = member->action;
   np_message_set(group->why, "cannot write an answer");
-  const enum np_status status = np_answer_start(group->answers, action->id);
+  const enum np_status status =
+      group->wave->attempt > 1 ? NP_OK : np_answer_start(group->answers, action->id);
   if (status != NP_OK) {
     return status;
   }
@@ -200,7 +232,12 @@ static enum np_status start(struct group *group, struct member *member) {
   member->memory_kb = memory_bound(action);
   member->rounds = calloc(np_all_rounds(action), sizeof *member->rounds);
   read_device(member, &member->before);
-  if (!member->rounds || np_record_make(action, &member->view) != NP_OK ||
+  const int has_record = member->rounds && np_record_make(action, &member->view) == NP_OK;
+  if (has_record) {
+    member->view.record->shares = (uint32_t)np_shares_driver(
+        group->session->drivers, action, group->wave->actions, group->wave->n);
+  }
+  if (!has_record ||
       np_child_start(perform, member, &member->view.record->turns, &member->child, &cause) !=
           NP_OK) {
     drop(member);
@@ -310,29 +347,29 @@ static enum np_status run_members(struct group *group) {
   return status;
 }
 
-enum np_status np_group_run(const struct np_session *session, const struct np_action *actions,
-                            uint32_t n, struct np_answers *answers, uint32_t *n_ok,
-                            struct np_message *why) {
+enum np_status np_group_run(const struct np_session *session, struct np_wave *wave,
+                            struct np_answers *answers, struct np_message *why) {
   struct group group = {.session = session,
                         .answers = answers,
                         .why = why,
-                        .n = n,
-                        .members = calloc(n, sizeof *group.members),
-                        .cool_ns = (uint64_t)actions[0].cooldown_ms * 1000000u};
-  *n_ok = 0;
+                        .wave = wave,
+                        .n = wave->n,
+                        .members = calloc(wave->n, sizeof *group.members),
+                        .cool_ns = (uint64_t)wave->actions[0]->cooldown_ms * 1000000u};
+  wave->n_ok = 0;
   if (!group.members) {
-    np_message_set(why, "no memory for a group of %u actions", n);
+    np_message_set(why, "no memory for a group of %u actions", wave->n);
     return NP_NO_MEMORY;
   }
-  for (uint32_t i = 0; i < n; i++) {
+  for (uint32_t i = 0; i < wave->n; i++) {
+    wave->fates[i] = NP_FATE_DONE;
     group.members[i] = (struct member){
-        .session = session, .action = &actions[i], .child = {.fd = -1, .statm_fd = -1}};
+        .session = session, .action = wave->actions[i], .child = {.fd = -1, .statm_fd = -1}};
   }
   const enum np_status status = run_members(&group);
-  for (uint32_t i = 0; i < n; i++) {
+  for (uint32_t i = 0; i < wave->n; i++) {
     drop(&group.members[i]);
   }
   free(group.members);
-  *n_ok = group.n_ok;
   return status;
 }

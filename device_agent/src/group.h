@@ -2,14 +2,22 @@
 #ifndef NP_GROUP_H
 #define NP_GROUP_H
 
-#include "action.h"
+#include "fate.h"
 
-/* Runs the actions [n] of a group in rounds (PROTOCOL.md, "Groups") and writes their lines, each as
- * soon as its action has ended; *n_ok is how many were ok. What goes wrong with an action costs its
- * line only. NP_OK also where all failed; NP_IO where the reader of the answers is gone (the
- * processes are killed then), NP_NO_MEMORY. */
-enum np_status np_group_run(const struct np_session *session, const struct np_action *actions,
-                            uint32_t n, struct np_answers *answers, uint32_t *n_ok,
-                            struct np_message *why);
+/* Actions that take turns. */
+struct np_wave {
+  const struct np_action *const *actions; /* [n], at most NP_MAX_GROUP */
+  uint32_t n;
+  uint32_t attempt; /* from 1; after the second every line is written */
+  uint32_t n_ok;    /* set: how many were ok */
+  enum np_fate fates[NP_MAX_GROUP]; /* set */
+};
+
+/* Runs the actions of a wave in rounds (PROTOCOL.md, "Groups") and writes their lines, each as
+ * soon as its action has ended, but for those that are to be tried again. What goes wrong with an
+ * action costs its line only. NP_OK also where all failed; NP_IO where the reader of the answers is
+ * gone (the processes are killed then), NP_STALLED where NNAPI answers nobody, NP_NO_MEMORY. */
+enum np_status np_group_run(const struct np_session *session, struct np_wave *wave,
+                            struct np_answers *answers, struct np_message *why);
 
 #endif

@@ -7,8 +7,6 @@
 #include "supervise.h"
 #include "sysinfo.h"
 
-#define PROBE_TIMEOUT_MS 20000u
-
 const char *const np_property_names[NP_N_PROPERTIES] = {
     "ro.product.manufacturer",
     "ro.product.model",
@@ -107,7 +105,7 @@ enum np_status np_probe_library(const char *library, struct np_probe *probe,
   }
   struct job job = {.library = library, .probe = shared};
   const int64_t available_kb = np_memory_available_kb();
-  const struct np_watch watch = {.timeout_ms = PROBE_TIMEOUT_MS,
+  const struct np_watch watch = {.timeout_ms = NP_PROBE_TIMEOUT_MS,
                                  .reader_fd = -1,
                                  .memory_kb = available_kb < 0 ? -1 : available_kb / 4 * 3};
   enum np_event event;
@@ -128,7 +126,9 @@ enum np_status np_probe_library(const char *library, struct np_probe *probe,
     np_message_set(&probe->error,
                    "%s wanted more memory than there is when asked for its accelerators", name);
   } else if (event == NP_EVENT_LATE) {
-    np_message_set(&probe->error, "%s did not answer within %u s", name, PROBE_TIMEOUT_MS / 1000);
+    probe->stalled = 1;
+    np_message_set(&probe->error, "%s did not answer within %u s: a driver hangs", name,
+                   NP_PROBE_TIMEOUT_MS / 1000);
   } else if (outcome.signal != 0) {
     np_message_set(&probe->error, "%s crashed when asked for its accelerators: %s", name,
                    np_signal_name(outcome.signal, text, sizeof text));

@@ -11,6 +11,7 @@
 
 #define NP_PROBE_MAX_ACCELERATORS 32u
 #define NP_PROBE_MAX_FUNCTIONS 128u
+#define NP_PROBE_TIMEOUT_MS 15000u
 #define NP_N_PROPERTIES 8u
 
 /* The Android properties that `agent info` reads; the last one is the API level. */
@@ -18,6 +19,7 @@ extern const char *const np_property_names[NP_N_PROPERTIES];
 
 struct np_probe {
   int opened;
+  int stalled; /* it did not answer in time: a driver hangs */
   int simulated;
   struct np_message error; /* "" where nothing went wrong */
   int broken_phone;        /* the error is that a simulated phone's description cannot be read */

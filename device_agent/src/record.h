@@ -36,10 +36,11 @@ struct np_frame_span {
   uint64_t end_ns; /* 0: the segment did not run for the frame */
 };
 
-/* The child writes all but the command; the parent reads, and trusts no number in it. */
+/* The child writes all but the command and `shares`; the parent reads, and trusts no number in it. */
 struct np_record {
   struct np_turns turns;
   uint32_t command; /* enum np_command */
+  uint32_t shares;  /* other actions of the group use its accelerators */
   uint64_t cool_ns; /* of NP_COMMAND_COOL: the longest time to wait, and then how long it was */
   uint32_t done;    /* the action has ended; the next two fields are final */
   uint32_t verdict; /* enum np_verdict */

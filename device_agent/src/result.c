@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "answer.h"
 #include "json.h"
 #include "record.h"
 #include "request.h"
@@ -26,14 +27,14 @@ void np_kept_name(uint32_t action, uint32_t tensor, char name[32]) {
   (void)snprintf(name, 32, "%u-%u.bin", action, tensor);
 }
 
-static void begin_line(struct np_answers *answers, const char *type) {
+void np_answer_begin(struct np_answers *answers, const char *type) {
   answers->n_bytes = 0;
   answers->no_memory = 0;
   np_json_open(answers, NULL, '{');
   np_json_string(answers, "type", type);
 }
 
-static enum np_status end_line(struct np_answers *answers) {
+enum np_status np_answer_finish(struct np_answers *answers) {
   np_json_close(answers, '}');
   np_json_close(answers, '\n');
   if (answers->no_memory) {
@@ -60,18 +61,18 @@ static enum np_status end_line(struct np_answers *answers) {
 }
 
 enum np_status np_answer_hello(struct np_answers *answers, uint32_t n_actions, const char *phone) {
-  begin_line(answers, "hello");
+  np_answer_begin(answers, "hello");
   np_json_unsigned(answers, "protocol", NP_PROTOCOL_VERSION);
   np_json_string(answers, "agent", NP_AGENT_VERSION);
   np_json_unsigned(answers, "actions", n_actions);
   np_json_bool(answers, "simulated", phone != NULL);
   np_json_string(answers, "phone", phone);
-  return end_line(answers);
+  return np_answer_finish(answers);
 }
 
 enum np_status np_answer_missing(struct np_answers *answers, const uint8_t *const *sha256,
                                  uint32_t n) {
-  begin_line(answers, "missing");
+  np_answer_begin(answers, "missing");
   np_json_open(answers, "blobs", '[');
   for (uint32_t i = 0; i < n; i++) {
     char hex[2 * NP_SHA256_BYTES + 1];
@@ -79,28 +80,35 @@ enum np_status np_answer_missing(struct np_answers *answers, const uint8_t *cons
     np_json_string(answers, NULL, hex);
   }
   np_json_close(answers, ']');
-  return end_line(answers);
+  return np_answer_finish(answers);
 }
 
 enum np_status np_answer_start(struct np_answers *answers, uint32_t action) {
-  begin_line(answers, "start");
+  np_answer_begin(answers, "start");
   np_json_unsigned(answers, "action", action);
-  return end_line(answers);
+  return np_answer_finish(answers);
+}
+
+enum np_status np_answer_wait(struct np_answers *answers, uint32_t action, uint64_t ms) {
+  np_answer_begin(answers, "wait");
+  np_json_unsigned(answers, "action", action);
+  np_json_unsigned(answers, "ms", ms);
+  return np_answer_finish(answers);
 }
 
 enum np_status np_answer_end(struct np_answers *answers, uint32_t actions, uint32_t ok,
                              uint32_t failed) {
-  begin_line(answers, "end");
+  np_answer_begin(answers, "end");
   np_json_unsigned(answers, "actions", actions);
   np_json_unsigned(answers, "ok", ok);
   np_json_unsigned(answers, "failed", failed);
-  return end_line(answers);
+  return np_answer_finish(answers);
 }
 
 enum np_status np_answer_error(struct np_answers *answers, const char *message) {
-  begin_line(answers, "error");
+  np_answer_begin(answers, "error");
   np_json_string(answers, "message", message);
-  return end_line(answers);
+  return np_answer_finish(answers);
 }
 
 static const char *verdict_text(enum np_verdict verdict) {
@@ -192,7 +200,7 @@ static void add_readings(struct np_answers *answers, const struct np_readings *b
   add_pair(answers, "thermal_mc", before->thermal_mc, after->thermal_mc);
 }
 
-static void add_throttled(struct np_answers *answers, int throttled) {
+void np_answer_throttled(struct np_answers *answers, int throttled) {
   if (throttled < 0) {
     np_json_null(answers, "throttled");
   } else {
@@ -204,7 +212,7 @@ static void add_round(struct np_answers *answers, const struct np_round *round) 
   np_json_open(answers, NULL, '{');
   np_json_unsigned(answers, "runs", round->runs);
   add_readings(answers, &round->before, &round->after);
-  add_throttled(answers, round->throttled);
+  np_answer_throttled(answers, round->throttled);
   if (round->repeats == NP_NONE) {
     np_json_null(answers, "repeats");
   } else {
@@ -214,7 +222,7 @@ static void add_round(struct np_answers *answers, const struct np_round *round) 
 }
 
 /* A mask of CPUs as text, null for none. */
-static void add_mask(struct np_answers *answers, const char *key, uint64_t mask) {
+void np_answer_mask(struct np_answers *answers, const char *key, uint64_t mask) {
   char text[32];
   (void)snprintf(text, sizeof text, "0x%llx", (unsigned long long)mask);
   np_json_string(answers, key, mask == 0 ? NULL : text);
@@ -277,9 +285,10 @@ static void add_frames(struct np_answers *answers, const struct np_result *resul
 }
 
 enum np_status np_answer_result(struct np_answers *answers, const struct np_result *result) {
-  begin_line(answers, "result");
+  np_answer_begin(answers, "result");
   np_json_unsigned(answers, "action", result->action);
   np_json_string(answers, "status", verdict_text(result->verdict));
+  np_json_unsigned(answers, "attempts", result->attempts);
   if (result->verdict != NP_VERDICT_OK) {
     np_json_string(answers, "stage", stage_text(result->stage));
     np_json_string(answers, "message", result->message);
@@ -312,7 +321,7 @@ enum np_status np_answer_result(struct np_answers *answers, const struct np_resu
     add_round(answers, &result->rounds[i]);
   }
   np_json_close(answers, ']');
-  add_mask(answers, "cpu_mask", result->cpu_mask);
+  np_answer_mask(answers, "cpu_mask", result->cpu_mask);
   np_json_known(answers, "rss_peak_kb", result->rss_peak_kb);
   add_readings(answers, &result->before, &result->after);
   np_json_open(answers, "outputs", '[');
@@ -320,82 +329,14 @@ enum np_status np_answer_result(struct np_answers *answers, const struct np_resu
     add_kept(answers, result->action, &result->kept[i]);
   }
   np_json_close(answers, ']');
-  return end_line(answers);
-}
-
-static void add_nnapi(struct np_answers *answers, const struct np_info *info) {
-  np_json_open(answers, "nnapi", '{');
-  np_json_string(answers, "library", info->library);
-  np_json_string(answers, "door", np_door_text(info->door));
-  np_json_string(answers, "error", info->error);
-  np_json_open(answers, "missing", '[');
-  for (uint32_t i = 0; i < info->n_missing; i++) {
-    np_json_string(answers, NULL, info->missing[i]);
-  }
-  np_json_close(answers, ']');
-  np_json_open(answers, "accelerators", '[');
-  for (uint32_t i = 0; i < info->n_accelerators; i++) {
-    const struct np_accelerator *accelerator = &info->accelerators[i];
-    np_json_open(answers, NULL, '{');
-    np_json_string(answers, "name", accelerator->name);
-    np_json_string(answers, "type", np_nnapi_type_text(accelerator->type));
-    np_json_string(answers, "version", accelerator->version);
-    np_json_signed(answers, "feature_level", accelerator->feature_level);
-    np_json_close(answers, '}');
-  }
-  np_json_close(answers, ']');
-  np_json_close(answers, '}');
-}
-
-enum np_status np_answer_info(struct np_answers *answers, const struct np_info *info) {
-  begin_line(answers, "info");
-  np_json_unsigned(answers, "protocol", NP_PROTOCOL_VERSION);
-  np_json_string(answers, "agent", NP_AGENT_VERSION);
-  np_json_string(answers, "abi", info->abi);
-  np_json_string(answers, "os", info->os);
-  np_json_string(answers, "kernel", info->kernel);
-  np_json_open(answers, "properties", '{');
-  for (uint32_t i = 0; i < info->n_properties; i++) {
-    if (info->properties[i].value[0] == 0) {
-      continue;
-    }
-    np_json_string(answers, info->properties[i].name, info->properties[i].value);
-  }
-  np_json_close(answers, '}');
-  np_json_known(answers, "api_level", info->api_level);
-  np_json_unsigned(answers, "cpus", info->n_cpus);
-  np_json_open(answers, "cpu_max_khz", '[');
-  for (uint32_t i = 0; i < info->n_cpus; i++) {
-    np_json_known(answers, NULL, info->cpu_max_khz[i]);
-  }
-  np_json_close(answers, ']');
-  add_mask(answers, "big_cores", info->big_cores);
-  np_json_unsigned(answers, "threads_max", info->n_cpus);
-  np_json_open(answers, "engines", '{');
-  np_json_open(answers, "cpu", '[');
-  for (uint32_t i = 0; i < info->n_kernels; i++) {
-    np_json_string(answers, NULL, info->kernels[i]);
-  }
-  np_json_close(answers, ']');
-  np_json_close(answers, '}');
-  np_json_known(answers, "memory_kb", info->memory_kb);
-  np_json_open(answers, "readings", '{');
-  np_json_known(answers, "cpu_khz", info->readings->cpu_khz);
-  np_json_known(answers, "thermal_mc", info->readings->thermal_mc);
-  add_throttled(answers, info->readings->throttled);
-  np_json_close(answers, '}');
-  np_json_bool(answers, "simulated", info->phone != NULL);
-  np_json_string(answers, "phone", info->phone);
-  np_json_string(answers, "identity", info->identity);
-  add_nnapi(answers, info);
-  return end_line(answers);
+  return np_answer_finish(answers);
 }
 
 enum np_status np_answer_cleaned(struct np_answers *answers, uint64_t files, uint64_t bytes,
                                  uint64_t kept_bytes) {
-  begin_line(answers, "cleaned");
+  np_answer_begin(answers, "cleaned");
   np_json_unsigned(answers, "files", files);
   np_json_unsigned(answers, "bytes", bytes);
   np_json_unsigned(answers, "kept_bytes", kept_bytes);
-  return end_line(answers);
+  return np_answer_finish(answers);
 }

@@ -1,4 +1,4 @@
-/* The agent's answers (PROTOCOL.md, section 5): JSON Lines. The only file that formats them. */
+/* The agent's answers (PROTOCOL.md, section 5): JSON Lines, formatted by result*.c. */
 #ifndef NP_RESULT_H
 #define NP_RESULT_H
 
@@ -71,6 +71,7 @@ struct np_frames_result {
 
 struct np_result {
   uint32_t action;
+  uint32_t attempts; /* how often it was tried */
   enum np_verdict verdict;
   enum np_stage stage; /* this and message where not ok */
   const char *message;
@@ -131,6 +132,7 @@ enum np_status np_answer_hello(struct np_answers *answers, uint32_t n_actions, c
 enum np_status np_answer_missing(struct np_answers *answers, const uint8_t *const *sha256,
                                  uint32_t n);
 enum np_status np_answer_start(struct np_answers *answers, uint32_t action);
+enum np_status np_answer_wait(struct np_answers *answers, uint32_t action, uint64_t ms);
 enum np_status np_answer_result(struct np_answers *answers, const struct np_result *result);
 enum np_status np_answer_end(struct np_answers *answers, uint32_t actions, uint32_t ok,
                              uint32_t failed);

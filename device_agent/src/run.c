@@ -11,9 +11,10 @@
 
 #include "blobs.h"
 #include "clean.h"
-#include "group.h"
 #include "probe.h"
 #include "request.h"
+#include "schedule.h"
+#include "watch.h"
 
 #define UNUSED_DAYS 30    /* after which a blob goes */
 #define BLOCK_BYTES 4096u /* of the disk */
@@ -27,6 +28,7 @@ struct run {
   uint8_t *absent;        /* [n_blobs] */
   struct np_probe probe;
   struct np_sysfs sysfs;
+  struct np_drivers drivers;
   int store_fd; /* -1 while closed */
   int work_fd;
 };
@@ -120,15 +122,21 @@ static enum np_status run_actions(struct run *run, const char *library, struct n
                                      .library = library,
                                      .simulated = run->probe.simulated,
                                      .work_fd = run->work_fd,
+                                     .drivers = &run->drivers,
                                      .sysfs = &run->sysfs};
   const uint32_t n = run->request.n_actions;
   uint32_t all_ok = 0;
   uint32_t end;
+  if (np_drivers_make(&run->request, &run->drivers) != NP_OK) {
+    np_message_set(why, "no memory for %u drivers", run->request.n_strings);
+    return NP_NO_MEMORY;
+  }
   for (uint32_t first = 0; first < n; first = end) {
     end = np_request_group_end(&run->request, first);
     uint32_t n_ok = 0;
     const enum np_status status =
-        np_group_run(&session, &run->request.actions[first], end - first, run->answers, &n_ok, why);
+        np_schedule_run(&session, &run->request.actions[first], end - first, run->answers,
+                        &n_ok, why);
     if (status != NP_OK) {
       return status;
     }
@@ -187,6 +195,11 @@ static enum np_status carry_out(struct run *run, const char *library, struct np_
   if (status != NP_OK) {
     return status;
   }
+  if (run->probe.stalled) {
+    const struct np_session session = {.request = &run->request, .library = library};
+    np_tell_stall(&session, NULL, why);
+    return NP_STALLED;
+  }
   if (run->probe.broken_phone) {
     np_message_set(why, "no phone can be simulated: %s", run->probe.error.text);
     return NP_BAD_REQUEST;
@@ -236,6 +249,7 @@ enum np_status np_run_command(const char *request_path, const char *store, const
   }
   free(run->blobs);
   free(run->absent);
+  np_drivers_free(&run->drivers);
   np_request_free(&run->request);
   free((void *)(uintptr_t)run->file.data);
   if (run->store_fd >= 0) {

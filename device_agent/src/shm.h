@@ -4,6 +4,15 @@
 
 #include <stddef.h>
 
+/* Kinds of memory by which tensors reach a driver, in the order in which they are tried. */
+enum np_shm_kind {
+  NP_SHM_UNKNOWN,
+  NP_SHM_ASHMEM,   /* by the NDK's ASharedMemory_create, or the kernel's device behind it */
+  NP_SHM_FILE,     /* a file without a name in a folder of ours */
+  NP_SHM_MEMFD,    /* drivers of Android may not map what an app or the shell made so */
+  NP_SHM_POINTERS, /* none is shared: the runtime copies from and to addresses */
+};
+
 struct np_shm {
   int fd;
   void *data; /* mapped to be read and written, all zero at first */

@@ -31,6 +31,7 @@ struct np_simulator np_simulator_of(const struct np_nnapi *nnapi) {
   LOOK_UP(look, "np_emulator_look");
   LOOK_UP(call, "np_emulator_call");
   LOOK_UP(driver_ns, "np_emulator_driver_ns");
+  LOOK_UP(stopped, "np_emulator_stopped");
   return simulator;
 }
 

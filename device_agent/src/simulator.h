@@ -26,6 +26,7 @@ struct np_simulator {
   np_emulator_look_fn *look;
   np_emulator_call_fn *call;
   np_emulator_driver_ns_fn *driver_ns;
+  np_emulator_stopped_fn *stopped;
 };
 
 struct np_simulator np_simulator_of(const struct np_nnapi *nnapi);

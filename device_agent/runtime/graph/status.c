@@ -25,6 +25,8 @@ const char *np_status_text(enum np_status status) {
     return "the run failed";
   case NP_DEADLINE:
     return "the time budget ran out";
+  case NP_STALLED:
+    return "one of NNAPI's drivers hangs";
   }
   return "unknown status";
 }

@@ -1,0 +1,102 @@
+#include "drivers.h"
+
+#include <stdlib.h>
+
+#define FIRST_ROOM 4u /* halved where a driver has less */
+
+enum np_status np_drivers_make(const struct np_request *request, struct np_drivers *drivers) {
+  drivers->n = request->n_strings;
+  drivers->each = calloc(request->n_strings + (size_t)1, sizeof *drivers->each);
+  for (uint32_t i = 0; drivers->each && i <= drivers->n; i++) {
+    drivers->each[i].room = FIRST_ROOM;
+  }
+  return drivers->each ? NP_OK : NP_NO_MEMORY;
+}
+
+void np_drivers_free(struct np_drivers *drivers) {
+  free(drivers->each);
+  drivers->each = NULL;
+}
+
+static uint32_t index_of(const struct np_drivers *drivers, const struct np_segment *segment) {
+  return segment->accelerator < drivers->n ? segment->accelerator : drivers->n;
+}
+
+struct np_driver *np_driver_of(const struct np_drivers *drivers, const struct np_segment *segment) {
+  return &drivers->each[index_of(drivers, segment)];
+}
+
+int np_uses_nnapi(const struct np_action *action) {
+  for (uint32_t s = 0; s < action->n_segments; s++) {
+    if (action->segments[s].engine == NP_ENGINE_NNAPI) {
+      return 1;
+    }
+  }
+  return 0;
+}
+
+int np_uses_choice(const struct np_action *action) {
+  for (uint32_t s = 0; s < action->n_segments; s++) {
+    if (action->segments[s].engine == NP_ENGINE_NNAPI &&
+        action->segments[s].accelerator == NP_NONE) {
+      return 1;
+    }
+  }
+  return 0;
+}
+
+/* Compilations of an action on a driver. */
+static uint32_t compilations(const struct np_drivers *drivers, const struct np_action *action,
+                             uint32_t driver) {
+  uint32_t n = 0;
+  for (uint32_t s = 0; s < action->n_segments; s++) {
+    const struct np_segment *segment = &action->segments[s];
+    const uint32_t index = index_of(drivers, segment);
+    n += segment->engine == NP_ENGINE_NNAPI && (index == driver || index == drivers->n);
+  }
+  return n;
+}
+
+static uint32_t all_compilations(const struct np_drivers *drivers,
+                                 const struct np_action *const *actions, uint32_t n,
+                                 uint32_t driver) {
+  uint32_t total = 0;
+  for (uint32_t i = 0; i < n; i++) {
+    total += compilations(drivers, actions[i], driver);
+  }
+  return total;
+}
+
+uint32_t np_wave_size(const struct np_drivers *drivers, const struct np_action *const *actions,
+                 uint32_t n) {
+  uint32_t size = 1;
+  for (; size < n; size++) {
+    for (uint32_t d = 0; d <= drivers->n; d++) {
+      const uint32_t more = compilations(drivers, actions[size], d);
+      if (more != 0 &&
+          all_compilations(drivers, actions, size, d) + more > drivers->each[d].room) {
+        return size;
+      }
+    }
+  }
+  return size;
+}
+
+int np_shares_driver(const struct np_drivers *drivers, const struct np_action *action,
+                     const struct np_action *const *wave, uint32_t n) {
+  for (uint32_t d = 0; d <= drivers->n; d++) {
+    const uint32_t own = compilations(drivers, action, d);
+    if (own != 0 && all_compilations(drivers, wave, n, d) > own) {
+      return 1;
+    }
+  }
+  return 0;
+}
+
+void np_drivers_halve(const struct np_drivers *drivers, const struct np_action *action) {
+  for (uint32_t d = 0; d <= drivers->n; d++) {
+    if (compilations(drivers, action, d) != 0 && drivers->each[d].room > 1) {
+      drivers->each[d].room /= 2;
+    }
+  }
+}

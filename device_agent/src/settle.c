@@ -1,0 +1,121 @@
+#define _POSIX_C_SOURCE 200809L
+
+#include "settle.h"
+
+#include <time.h>
+
+#include "drivers.h"
+#include "perform.h"
+#include "timing.h"
+
+#define SETTLE_NS UINT64_C(2000000000)
+#define SETUP_MS 2000u
+#define PAUSE_NS 20000000
+#define ROUNDS 100u
+#define RUNS 3u
+#define NEAR_PERCENT 110u /* of the time before */
+
+/* A gauge's process. */
+struct gauge {
+  const struct np_session *session;
+  struct np_action action;
+  struct np_record_view view;
+};
+
+static int perform(void *ctx, struct np_link *link) {
+  const struct gauge *gauge = ctx;
+  np_perform(gauge->session, &gauge->action, &gauge->view, link);
+  return 0;
+}
+
+static uint64_t now_ns(void) {
+  const struct np_clock clock = np_monotonic_clock();
+  return clock.now_ns(clock.ctx);
+}
+
+static void pause_briefly(void) {
+  const struct timespec pause = {.tv_sec = 0, .tv_nsec = PAUSE_NS};
+  (void)nanosleep(&pause, NULL);
+}
+
+static uint64_t shortest(const uint64_t *values, uint32_t from, uint32_t n) {
+  uint64_t least = UINT64_MAX;
+  for (uint32_t i = from; i < n; i++) {
+    least = values[i] < least ? values[i] : least;
+  }
+  return least;
+}
+
+void np_settle_gauge(const struct np_session *session, const struct np_action *action,
+                     const struct np_record_view *view) {
+  if (action->n_segments != 1 || view->frames || action->segments[0].engine != NP_ENGINE_NNAPI ||
+      view->record->n_runs == 0) {
+    return;
+  }
+  struct np_driver *driver = np_driver_of(session->drivers, &action->segments[0]);
+  const uint64_t ns = shortest(view->total_ns, 0, view->record->n_runs);
+  if (!driver->gauge || ns < driver->gauge_ns) { /* the shortest costs the least */
+    driver->gauge = action;
+    driver->gauge_ns = ns;
+  }
+}
+
+/* Runs rounds of a gauge until one is as fast as before, or the time is over. */
+static void run_until_near(struct gauge *gauge, struct np_child *child, uint64_t gauge_ns,
+                           uint64_t end_ns) {
+  struct np_record *record = gauge->view.record;
+  const struct np_watch watch = {.timeout_ms = SETUP_MS, .reader_fd = -1, .memory_kb = -1};
+  uint32_t turns = 1;
+  if (np_child_wait(child, turns, &watch) != NP_EVENT_REACHED) {
+    return;
+  }
+  while (turns <= ROUNDS && !__atomic_load_n(&record->done, __ATOMIC_ACQUIRE)) {
+    const uint32_t before = __atomic_load_n(&record->n_runs, __ATOMIC_ACQUIRE);
+    __atomic_store_n(&record->command, (uint32_t)NP_COMMAND_ROUND, __ATOMIC_RELEASE);
+    np_child_send(child);
+    if (np_child_wait(child, ++turns, &watch) != NP_EVENT_REACHED) {
+      return;
+    }
+    const uint32_t n = __atomic_load_n(&record->n_runs, __ATOMIC_ACQUIRE);
+    const uint64_t ns = shortest(gauge->view.total_ns, before, n < gauge->view.room ? n : 0);
+    if (ns <= gauge_ns / 100u * NEAR_PERCENT || now_ns() >= end_ns) {
+      return;
+    }
+    pause_briefly();
+  }
+}
+
+static void settle_driver(const struct np_session *session, const struct np_driver *driver) {
+  const uint64_t end_ns = now_ns() + SETTLE_NS;
+  if (!driver->gauge) {
+    while (now_ns() < end_ns) {
+      pause_briefly();
+    }
+    return;
+  }
+  struct gauge gauge = {.session = session, .action = *driver->gauge};
+  gauge.action.rounds = ROUNDS;
+  gauge.action.cooldown_ms = 0;
+  gauge.action.warmup_min = gauge.action.warmup_max = 1;
+  gauge.action.min_runs = gauge.action.max_runs = ROUNDS * RUNS;
+  struct np_child child;
+  struct np_message ignored;
+  struct np_outcome outcome;
+  if (np_record_make(&gauge.action, &gauge.view) != NP_OK) {
+    return;
+  }
+  if (np_child_start(perform, &gauge, &gauge.view.record->turns, &child, &ignored) == NP_OK) {
+    run_until_near(&gauge, &child, driver->gauge_ns, end_ns);
+    (void)np_child_end(&child, &outcome, &ignored);
+  }
+  np_record_free(&gauge.view);
+}
+
+void np_settle(const struct np_session *session, const struct np_action *killed) {
+  for (uint32_t s = 0; s < killed->n_segments; s++) {
+    if (killed->segments[s].engine == NP_ENGINE_NNAPI) {
+      settle_driver(session, np_driver_of(session->drivers, &killed->segments[s]));
+      return; /* it ran one segment when it was killed, and the drivers wait at once */
+    }
+  }
+}

@@ -1,0 +1,230 @@
+#define _POSIX_C_SOURCE 200809L
+
+#include "watch.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "drivers.h"
+#include "probe.h"
+#include "simulator.h"
+#include "supervise.h"
+#include "timing.h"
+
+/* With NP_PROBE_TIMEOUT_MS without an answer it is within the 30 s that a request may hang. */
+#define SILENCE_MS 5000u
+#define RETURN_MS 10000u /* init restarts a service within 5 s */
+#define FIRST_PAUSE_MS 100u
+#define PAUSE_MS 250u
+
+static uint64_t now_ms(void) {
+  const struct np_clock clock = np_monotonic_clock();
+  return clock.now_ns(clock.ctx) / 1000000u;
+}
+
+static void pause_ms(uint32_t ms) {
+  const struct timespec pause = {.tv_sec = ms / 1000u, .tv_nsec = (long)(ms % 1000u) * 1000000L};
+  (void)nanosleep(&pause, NULL);
+}
+
+/* What moves while an action makes progress. */
+static uint64_t progress_of(const struct np_record_view *view) {
+  const struct np_record *record = view->record;
+  return ((uint64_t)__atomic_load_n(&record->started_runs, __ATOMIC_ACQUIRE) << 32) +
+         ((uint64_t)__atomic_load_n(&record->segment, __ATOMIC_ACQUIRE) << 8) +
+         __atomic_load_n(&record->stage, __ATOMIC_ACQUIRE) +
+         ((uint64_t)__atomic_load_n(&record->warmth.runs, __ATOMIC_ACQUIRE) << 32);
+}
+
+/* ---- Who hangs ---- */
+
+struct question {
+  const char *library;
+  char *name; /* [NP_DRIVER_BYTES], shared with the parent */
+};
+
+#define NP_DRIVER_BYTES 128u
+
+/* In a child: a simulated phone knows which of its services hangs. */
+static int ask_simulator(void *ctx) {
+  const struct question *question = ctx;
+  struct np_nnapi *nnapi;
+  struct np_message ignored;
+  if (np_nnapi_open(question->library, &nnapi, &ignored) == NP_OK) {
+    struct np_simulator simulator = np_simulator_of(nnapi);
+    const char *name = simulator.stopped ? simulator.stopped() : NULL;
+    (void)snprintf(question->name, NP_DRIVER_BYTES, "%s", name ? name : "");
+  }
+  return 0;
+}
+
+static int name_simulated(const char *library, char name[NP_DRIVER_BYTES]) {
+  struct question question = {.library = library, .name = np_shared_memory(NP_DRIVER_BYTES)};
+  const struct np_watch watch = {.timeout_ms = 2000, .reader_fd = -1, .memory_kb = -1};
+  enum np_event event;
+  struct np_outcome outcome;
+  struct np_message ignored;
+  name[0] = '\0';
+  if (question.name &&
+      np_supervise(ask_simulator, &question, &watch, &event, &outcome, &ignored) == NP_OK) {
+    question.name[NP_DRIVER_BYTES - 1] = '\0';
+    (void)snprintf(name, NP_DRIVER_BYTES, "%s", question.name);
+  }
+  np_shared_free(question.name, NP_DRIVER_BYTES);
+  return name[0] != '\0';
+}
+
+static ssize_t read_of(const char *pid, const char *file, char *text, size_t size) {
+  char path[64];
+  (void)snprintf(path, sizeof path, "/proc/%.20s/%s", pid, file);
+  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+  const ssize_t n = fd < 0 ? -1 : read(fd, text, size - 1);
+  if (fd >= 0) {
+    (void)close(fd);
+  }
+  text[n > 0 ? n : 0] = '\0';
+  return n;
+}
+
+/* Whether a process is a driver by its command, and stands still: stopped, traced, or waiting in
+ * the kernel for hardware. Drivers of every Android have "neuralnetworks" in their service's name.
+ */
+static int is_stuck_driver(const char *pid, char name[NP_DRIVER_BYTES]) {
+  char stat[512];
+  if (read_of(pid, "cmdline", name, NP_DRIVER_BYTES) <= 0 || !strstr(name, "neuralnetworks") ||
+      read_of(pid, "stat", stat, sizeof stat) <= 0) {
+    return 0;
+  }
+  const char *state = strrchr(stat, ')'); /* behind the command: a space, and the state */
+  return state && state[1] == ' ' && state[2] != '\0' && strchr("TtD", state[2]) != NULL;
+}
+
+/* The name of a driver's process that stands still, by the system's list of processes. */
+static int name_process(char name[NP_DRIVER_BYTES]) {
+  DIR *list = opendir("/proc");
+  int is_there = 0;
+  for (struct dirent *entry; list && !is_there && (entry = readdir(list));) {
+    is_there = isdigit((unsigned char)entry->d_name[0]) && is_stuck_driver(entry->d_name, name);
+  }
+  if (list) {
+    (void)closedir(list);
+  }
+  return is_there;
+}
+
+void np_tell_stall(const struct np_session *session, const char *asked, struct np_message *why) {
+  char name[NP_DRIVER_BYTES];
+  const char *const what = "NNAPI lists no accelerator while it does; restart the phone";
+  if (name_simulated(session->library, name) || name_process(name)) {
+    np_message_set(why, "the driver %s hangs: %s", name, what);
+  } else if (asked) {
+    np_message_set(why, "a driver hangs, perhaps not %s, which was busy: %s", asked, what);
+  } else {
+    np_message_set(why, "a driver hangs: %s", what);
+  }
+}
+
+/* ---- Waiting ---- */
+
+/* The accelerator that an action is busy with, NULL where it names none. */
+static const char *busy_with(const struct np_session *session, const struct np_action *action,
+                             const struct np_record_view *view, char name[NP_DRIVER_BYTES]) {
+  const uint32_t s = __atomic_load_n(&view->record->segment, __ATOMIC_ACQUIRE);
+  const uint32_t index = s < action->n_segments ? action->segments[s].accelerator : NP_NONE;
+  if (index >= session->request->n_strings) {
+    return NULL;
+  }
+  const struct np_text text = session->request->strings[index];
+  (void)snprintf(name, NP_DRIVER_BYTES, "%.*s",
+                 (int)(text.length < NP_DRIVER_BYTES ? text.length : NP_DRIVER_BYTES), text.bytes);
+  return name;
+}
+
+enum np_status np_watch_turn(const struct np_session *session, const struct np_action *action,
+                             const struct np_record_view *view, struct np_child *child,
+                             uint32_t turn, const struct np_watch *watch,
+                             struct np_answers *answers, enum np_event *event,
+                             struct np_message *why) {
+  const uint64_t start = now_ms();
+  for (;;) {
+    const uint64_t spent_ms = now_ms() - start;
+    const uint64_t before = progress_of(view);
+    struct np_watch slice = *watch;
+    const uint64_t left_ms = spent_ms < watch->timeout_ms ? watch->timeout_ms - spent_ms : 0;
+    slice.timeout_ms = left_ms < SILENCE_MS ? (uint32_t)left_ms : SILENCE_MS;
+    *event = np_child_wait(child, turn, &slice);
+    if (*event != NP_EVENT_LATE || now_ms() - start >= watch->timeout_ms) {
+      return NP_OK;
+    }
+    np_message_set(why, "cannot write an answer");
+    enum np_status status = np_answer_wait(answers, action->id, now_ms() - start);
+    if (status == NP_OK && np_uses_nnapi(action) && progress_of(view) == before) {
+      struct np_probe *probe = calloc(1, sizeof *probe);
+      status = probe ? np_probe_library(session->library, probe, why) : NP_NO_MEMORY;
+      if (status == NP_OK && probe->stalled) {
+        char name[NP_DRIVER_BYTES];
+        np_tell_stall(session, busy_with(session, action, view, name), why);
+        status = NP_STALLED;
+      }
+      free(probe);
+    }
+    if (status != NP_OK) {
+      return status;
+    }
+  }
+}
+
+/* Whether a probe lists each accelerator that an action names. */
+static int lists_all(const struct np_session *session, const struct np_action *action,
+                     const struct np_probe *probe) {
+  for (uint32_t s = 0; s < action->n_segments; s++) {
+    const uint32_t index = action->segments[s].accelerator;
+    if (action->segments[s].engine != NP_ENGINE_NNAPI || index >= session->request->n_strings) {
+      continue;
+    }
+    const struct np_text text = session->request->strings[index];
+    int is_there = 0;
+    for (uint32_t i = 0; i < probe->n_accelerators && !is_there; i++) {
+      const char *name = probe->accelerators[i].name;
+      is_there = strlen(name) == text.length && memcmp(name, text.bytes, text.length) == 0;
+    }
+    if (!is_there) {
+      return 0;
+    }
+  }
+  return 1;
+}
+
+enum np_status np_await_drivers(const struct np_session *session, const struct np_action *action,
+                                struct np_message *why) {
+  pause_ms(FIRST_PAUSE_MS);
+  if (!np_uses_nnapi(action)) {
+    return NP_OK;
+  }
+  struct np_probe *probe = calloc(1, sizeof *probe);
+  if (!probe) {
+    np_message_set(why, "no memory to ask the NNAPI library");
+    return NP_NO_MEMORY;
+  }
+  const uint64_t start = now_ms();
+  enum np_status status;
+  for (;;) {
+    status = np_probe_library(session->library, probe, why);
+    if (status == NP_OK && probe->stalled) {
+      np_tell_stall(session, NULL, why);
+      status = NP_STALLED;
+    }
+    if (status != NP_OK || lists_all(session, action, probe) || now_ms() - start >= RETURN_MS) {
+      break;
+    }
+    pause_ms(PAUSE_MS);
+  }
+  free(probe);
+  return status;
+}
