@@ -36,8 +36,8 @@ static int read_choice(const struct np_field *parent, const char *name, const ch
 }
 
 static int read_fault(const struct np_field *field, struct np_fault *fault) {
-  static const char *const names[] = {"kind",     "stage", "operation", "nth",
-                                      "from_run", "every", "times",     "origin", NULL};
+  static const char *const names[] = {"kind",  "stage", "operation", "nth", "from_run",
+                                      "every", "times", "origin",    NULL};
   struct np_field nth, run, times;
   const char *name = NULL, *origin = NULL;
   int kind, stage;

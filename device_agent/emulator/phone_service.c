@@ -21,8 +21,7 @@ static int read_memory(const struct np_field *parent, uint32_t *kinds) {
   static const struct {
     const char *name;
     uint32_t bit;
-  } rows[] = {
-      {"ashmem", NP_MEMORY_ASHMEM}, {"file", NP_MEMORY_FILE}, {"memfd", NP_MEMORY_MEMFD}};
+  } rows[] = {{"ashmem", NP_MEMORY_ASHMEM}, {"file", NP_MEMORY_FILE}, {"memfd", NP_MEMORY_MEMFD}};
   struct np_field list, element;
   if (!np_json_member(parent->value, "memory")) {
     return 1;

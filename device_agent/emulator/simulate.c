@@ -182,8 +182,8 @@ static int spend_compiling(const struct np_simulation *s, bool from_cache, uint6
   return spend(np_lanes_mine(), &load, deadline_ns, &took, __func__);
 }
 
-/* What a fault makes of a call, as far as that is told by a result; the service dies, or hangs until
- * it goes on. */
+/* What a fault makes of a call, as far as that is told by a result; the service dies, or hangs
+ * until it goes on. */
 static int strike(const ANeuralNetworksCompilation *compilation, const struct np_fault *fault) {
   switch (fault->kind) {
   case NP_FAULT_DIE:

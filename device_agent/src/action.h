@@ -25,7 +25,7 @@ struct np_session {
 /* An action's process that is over. */
 struct np_process_end {
   const struct np_action *action;
-  uint32_t attempt; /* from 1 */
+  uint32_t attempt;                  /* from 1 */
   const struct np_record_view *view; /* sane: np_record_sanitize */
   enum np_event event;               /* what its parent saw last */
   struct np_outcome outcome;

@@ -68,13 +68,12 @@ static uint32_t all_compilations(const struct np_drivers *drivers,
 }
 
 uint32_t np_wave_size(const struct np_drivers *drivers, const struct np_action *const *actions,
-                 uint32_t n) {
+                      uint32_t n) {
   uint32_t size = 1;
   for (; size < n; size++) {
     for (uint32_t d = 0; d <= drivers->n; d++) {
       const uint32_t more = compilations(drivers, actions[size], d);
-      if (more != 0 &&
-          all_compilations(drivers, actions, size, d) + more > drivers->each[d].room) {
+      if (more != 0 && all_compilations(drivers, actions, size, d) + more > drivers->each[d].room) {
         return size;
       }
     }

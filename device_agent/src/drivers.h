@@ -34,7 +34,7 @@ int np_uses_choice(const struct np_action *action);
 /* How many of the first n actions, with one more, one wave can hold: as many compilations at once
  * as each driver has room for; NNAPI's choice counts for every accelerator. At least 1. */
 uint32_t np_wave_size(const struct np_drivers *drivers, const struct np_action *const *actions,
-                 uint32_t n);
+                      uint32_t n);
 
 /* Whether another action of a wave has compilations on one of this one's accelerators. */
 int np_shares_driver(const struct np_drivers *drivers, const struct np_action *action,

@@ -3,6 +3,7 @@
 #include "group.h"
 
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 
 #include "perform.h"
@@ -40,7 +41,7 @@ struct group {
   uint32_t n;
   struct member *members; /* [n] */
   int has_failed;         /* a member on NNAPI has: what others do after it may be due to that */
-  uint64_t cool_ns; /* left for cooling down */
+  uint64_t cool_ns;       /* left for cooling down */
 };
 
 static int perform(void *ctx, struct np_link *link) {
@@ -125,7 +126,8 @@ static void learn(struct group *group, const struct np_process_end *end) {
   }
   group->has_failed |= np_has_failed(end);
   if (!record->done && record->stage != NP_STAGE_SETUP) {
-    np_settle(group->session, end->action);
+    np_settle(group->session, end->action,
+              end->event == NP_EVENT_LATE || end->outcome.signal == SIGKILL);
   }
 }
 
@@ -234,12 +236,11 @@ static enum np_status start(struct group *group, struct member *member) {
   read_device(member, &member->before);
   const int has_record = member->rounds && np_record_make(action, &member->view) == NP_OK;
   if (has_record) {
-    member->view.record->shares = (uint32_t)np_shares_driver(
-        group->session->drivers, action, group->wave->actions, group->wave->n);
+    member->view.record->shares = (uint32_t)np_shares_driver(group->session->drivers, action,
+                                                             group->wave->actions, group->wave->n);
   }
-  if (!has_record ||
-      np_child_start(perform, member, &member->view.record->turns, &member->child, &cause) !=
-          NP_OK) {
+  if (!has_record || np_child_start(perform, member, &member->view.record->turns, &member->child,
+                                    &cause) != NP_OK) {
     drop(member);
     return np_action_answer_unbegun(action, cause.text, group->answers, group->why);
   }

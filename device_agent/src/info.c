@@ -86,6 +86,7 @@ static enum np_status answer(struct facts *facts, struct np_answers *answers) {
       .library = probe->opened ? probe->library : NULL,
       .door = probe->door,
       .error = probe->error.text[0] != 0 ? probe->error.text : NULL,
+      .stalled = probe->stalled,
       .n_missing = list_missing(facts),
       .missing = facts->missing,
       .n_accelerators = probe->n_accelerators,

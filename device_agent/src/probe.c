@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "simulator.h"
+#include "stall.h"
 #include "supervise.h"
 #include "sysinfo.h"
 
@@ -126,9 +127,12 @@ enum np_status np_probe_library(const char *library, struct np_probe *probe,
     np_message_set(&probe->error,
                    "%s wanted more memory than there is when asked for its accelerators", name);
   } else if (event == NP_EVENT_LATE) {
+    char driver[NP_STALL_BYTES];
+    const int is_known = np_stalled_driver(library, driver);
     probe->stalled = 1;
-    np_message_set(&probe->error, "%s did not answer within %u s: a driver hangs", name,
-                   NP_PROBE_TIMEOUT_MS / 1000);
+    np_message_set(&probe->error, "%s did not answer within %u s: %s%s hangs", name,
+                   NP_PROBE_TIMEOUT_MS / 1000, is_known ? "the driver " : "a driver",
+                   is_known ? driver : "");
   } else if (outcome.signal != 0) {
     np_message_set(&probe->error, "%s crashed when asked for its accelerators: %s", name,
                    np_signal_name(outcome.signal, text, sizeof text));

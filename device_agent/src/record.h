@@ -36,7 +36,8 @@ struct np_frame_span {
   uint64_t end_ns; /* 0: the segment did not run for the frame */
 };
 
-/* The child writes all but the command and `shares`; the parent reads, and trusts no number in it. */
+/* The child writes all but the command and `shares`; the parent reads, and trusts no number in it.
+ */
 struct np_record {
   struct np_turns turns;
   uint32_t command; /* enum np_command */

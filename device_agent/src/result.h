@@ -120,6 +120,7 @@ struct np_info {
   const char *library; /* NULL: null */
   enum np_door door;   /* of the library */
   const char *error;   /* NULL: null */
+  int stalled;         /* it did not answer in time */
   uint32_t n_missing;
   const char *const *missing;
   uint32_t n_accelerators;

@@ -7,6 +7,7 @@ static void add_nnapi(struct np_answers *answers, const struct np_info *info) {
   np_json_string(answers, "library", info->library);
   np_json_string(answers, "door", np_door_text(info->door));
   np_json_string(answers, "error", info->error);
+  np_json_bool(answers, "stalled", info->stalled);
   np_json_open(answers, "missing", '[');
   for (uint32_t i = 0; i < info->n_missing; i++) {
     np_json_string(answers, NULL, info->missing[i]);

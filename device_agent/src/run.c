@@ -134,9 +134,8 @@ static enum np_status run_actions(struct run *run, const char *library, struct n
   for (uint32_t first = 0; first < n; first = end) {
     end = np_request_group_end(&run->request, first);
     uint32_t n_ok = 0;
-    const enum np_status status =
-        np_schedule_run(&session, &run->request.actions[first], end - first, run->answers,
-                        &n_ok, why);
+    const enum np_status status = np_schedule_run(&session, &run->request.actions[first],
+                                                  end - first, run->answers, &n_ok, why);
     if (status != NP_OK) {
       return status;
     }

@@ -85,10 +85,11 @@ static void run_until_near(struct gauge *gauge, struct np_child *child, uint64_t
   }
 }
 
-static void settle_driver(const struct np_session *session, const struct np_driver *driver) {
+static void settle_driver(const struct np_session *session, const struct np_driver *driver,
+                          int busy) {
   const uint64_t end_ns = now_ns() + SETTLE_NS;
   if (!driver->gauge) {
-    while (now_ns() < end_ns) {
+    while (busy && now_ns() < end_ns) {
       pause_briefly();
     }
     return;
@@ -111,10 +112,10 @@ static void settle_driver(const struct np_session *session, const struct np_driv
   np_record_free(&gauge.view);
 }
 
-void np_settle(const struct np_session *session, const struct np_action *killed) {
+void np_settle(const struct np_session *session, const struct np_action *killed, int busy) {
   for (uint32_t s = 0; s < killed->n_segments; s++) {
     if (killed->segments[s].engine == NP_ENGINE_NNAPI) {
-      settle_driver(session, np_driver_of(session->drivers, &killed->segments[s]));
+      settle_driver(session, np_driver_of(session->drivers, &killed->segments[s]), busy);
       return; /* it ran one segment when it was killed, and the drivers wait at once */
     }
   }

@@ -2,19 +2,14 @@
 
 #include "watch.h"
 
-#include <ctype.h>
-#include <dirent.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "drivers.h"
 #include "probe.h"
-#include "simulator.h"
-#include "supervise.h"
+#include "stall.h"
 #include "timing.h"
 
 /* With NP_PROBE_TIMEOUT_MS without an answer it is within the 30 s that a request may hang. */
@@ -42,86 +37,10 @@ static uint64_t progress_of(const struct np_record_view *view) {
          ((uint64_t)__atomic_load_n(&record->warmth.runs, __ATOMIC_ACQUIRE) << 32);
 }
 
-/* ---- Who hangs ---- */
-
-struct question {
-  const char *library;
-  char *name; /* [NP_DRIVER_BYTES], shared with the parent */
-};
-
-#define NP_DRIVER_BYTES 128u
-
-/* In a child: a simulated phone knows which of its services hangs. */
-static int ask_simulator(void *ctx) {
-  const struct question *question = ctx;
-  struct np_nnapi *nnapi;
-  struct np_message ignored;
-  if (np_nnapi_open(question->library, &nnapi, &ignored) == NP_OK) {
-    struct np_simulator simulator = np_simulator_of(nnapi);
-    const char *name = simulator.stopped ? simulator.stopped() : NULL;
-    (void)snprintf(question->name, NP_DRIVER_BYTES, "%s", name ? name : "");
-  }
-  return 0;
-}
-
-static int name_simulated(const char *library, char name[NP_DRIVER_BYTES]) {
-  struct question question = {.library = library, .name = np_shared_memory(NP_DRIVER_BYTES)};
-  const struct np_watch watch = {.timeout_ms = 2000, .reader_fd = -1, .memory_kb = -1};
-  enum np_event event;
-  struct np_outcome outcome;
-  struct np_message ignored;
-  name[0] = '\0';
-  if (question.name &&
-      np_supervise(ask_simulator, &question, &watch, &event, &outcome, &ignored) == NP_OK) {
-    question.name[NP_DRIVER_BYTES - 1] = '\0';
-    (void)snprintf(name, NP_DRIVER_BYTES, "%s", question.name);
-  }
-  np_shared_free(question.name, NP_DRIVER_BYTES);
-  return name[0] != '\0';
-}
-
-static ssize_t read_of(const char *pid, const char *file, char *text, size_t size) {
-  char path[64];
-  (void)snprintf(path, sizeof path, "/proc/%.20s/%s", pid, file);
-  const int fd = open(path, O_RDONLY | O_CLOEXEC);
-  const ssize_t n = fd < 0 ? -1 : read(fd, text, size - 1);
-  if (fd >= 0) {
-    (void)close(fd);
-  }
-  text[n > 0 ? n : 0] = '\0';
-  return n;
-}
-
-/* Whether a process is a driver by its command, and stands still: stopped, traced, or waiting in
- * the kernel for hardware. Drivers of every Android have "neuralnetworks" in their service's name.
- */
-static int is_stuck_driver(const char *pid, char name[NP_DRIVER_BYTES]) {
-  char stat[512];
-  if (read_of(pid, "cmdline", name, NP_DRIVER_BYTES) <= 0 || !strstr(name, "neuralnetworks") ||
-      read_of(pid, "stat", stat, sizeof stat) <= 0) {
-    return 0;
-  }
-  const char *state = strrchr(stat, ')'); /* behind the command: a space, and the state */
-  return state && state[1] == ' ' && state[2] != '\0' && strchr("TtD", state[2]) != NULL;
-}
-
-/* The name of a driver's process that stands still, by the system's list of processes. */
-static int name_process(char name[NP_DRIVER_BYTES]) {
-  DIR *list = opendir("/proc");
-  int is_there = 0;
-  for (struct dirent *entry; list && !is_there && (entry = readdir(list));) {
-    is_there = isdigit((unsigned char)entry->d_name[0]) && is_stuck_driver(entry->d_name, name);
-  }
-  if (list) {
-    (void)closedir(list);
-  }
-  return is_there;
-}
-
 void np_tell_stall(const struct np_session *session, const char *asked, struct np_message *why) {
-  char name[NP_DRIVER_BYTES];
+  char name[NP_STALL_BYTES];
   const char *const what = "NNAPI lists no accelerator while it does; restart the phone";
-  if (name_simulated(session->library, name) || name_process(name)) {
+  if (np_stalled_driver(session->library, name)) {
     np_message_set(why, "the driver %s hangs: %s", name, what);
   } else if (asked) {
     np_message_set(why, "a driver hangs, perhaps not %s, which was busy: %s", asked, what);
@@ -134,15 +53,15 @@ void np_tell_stall(const struct np_session *session, const char *asked, struct n
 
 /* The accelerator that an action is busy with, NULL where it names none. */
 static const char *busy_with(const struct np_session *session, const struct np_action *action,
-                             const struct np_record_view *view, char name[NP_DRIVER_BYTES]) {
+                             const struct np_record_view *view, char name[NP_STALL_BYTES]) {
   const uint32_t s = __atomic_load_n(&view->record->segment, __ATOMIC_ACQUIRE);
   const uint32_t index = s < action->n_segments ? action->segments[s].accelerator : NP_NONE;
   if (index >= session->request->n_strings) {
     return NULL;
   }
   const struct np_text text = session->request->strings[index];
-  (void)snprintf(name, NP_DRIVER_BYTES, "%.*s",
-                 (int)(text.length < NP_DRIVER_BYTES ? text.length : NP_DRIVER_BYTES), text.bytes);
+  (void)snprintf(name, NP_STALL_BYTES, "%.*s",
+                 (int)(text.length < NP_STALL_BYTES ? text.length : NP_STALL_BYTES), text.bytes);
   return name;
 }
 
@@ -168,7 +87,7 @@ enum np_status np_watch_turn(const struct np_session *session, const struct np_a
       struct np_probe *probe = calloc(1, sizeof *probe);
       status = probe ? np_probe_library(session->library, probe, why) : NP_NO_MEMORY;
       if (status == NP_OK && probe->stalled) {
-        char name[NP_DRIVER_BYTES];
+        char name[NP_STALL_BYTES];
         np_tell_stall(session, busy_with(session, action, view, name), why);
         status = NP_STALLED;
       }

@@ -342,7 +342,12 @@ def _unit(rows: list[Measurement]) -> str:
 
 def _status(m: Measurement) -> list[str]:
     """With doubts, without their explanations."""
-    return [m.why_not] if not m.usable else ["ok", *(flag.partition(":")[0] for flag in m.flags)]
+    tried = [f"tried {m.attempts} times"] if m.attempts and m.attempts > 1 else []
+    return (
+        [m.why_not, *tried]
+        if not m.usable
+        else ["ok", *(flag.partition(":")[0] for flag in m.flags)]
+    )
 
 
 def _short(time: str) -> str:

@@ -53,6 +53,11 @@ filter_options = together(
         help="How it ended; repeatable.",
     ),
     click.option(
+        "--failures",
+        is_flag=True,
+        help="What failed, crashed or timed out: --status failed, crashed and timeout.",
+    ),
+    click.option(
         "--model",
         type=click.Path(path_type=Path),
         help="Only what is made of this model's operations.",
@@ -79,13 +84,14 @@ def selection_of(
     labels: tuple[str, ...],
     kinds: tuple[str, ...],
     statuses: tuple[str, ...],
+    failures: bool,
     model: Path | None,
     inputs: tuple[str, ...],
     since: str | None,
     until: str | None,
 ) -> tuple[Selection, list[Named]]:
     """The newest rows that fit, and the devices that were named (all, where none was)."""
-    from nnapi_prof.costs.measurement import Kind, Status
+    from nnapi_prof.costs.measurement import FAILURES, Kind, Status
     from nnapi_prof.costs.store.devices import find, named
     from nnapi_prof.costs.store.selection import Selection, stated_instant
 
@@ -97,7 +103,7 @@ def selection_of(
         targets=targets,
         labels=labels,
         kinds=tuple(map(Kind, kinds)),
-        statuses=tuple(map(Status, statuses)),
+        statuses=(*map(Status, statuses), *(FAILURES if failures else ())),
         since=None if since is None else stated_instant("since", since),
         until=None if until is None else stated_instant("until", until, end=True),
         newest=True,

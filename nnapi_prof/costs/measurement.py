@@ -178,7 +178,8 @@ class Kind(enum.Enum):
 
 
 class Status(enum.Enum):
-    """How it ended. Every status is conclusive: a crash or a timeout is not tried again."""
+    """How it ended. The agent tries what failed once more, alone, before it says so: what it says
+    is conclusive for this version of the driver."""
 
     OK = "ok"
     REFUSED = "refused"
@@ -187,6 +188,9 @@ class Status(enum.Enum):
     CRASHED = "crashed"
     TIMEOUT = "timeout"
 
+
+FAILURES = (Status.FAILED, Status.CRASHED, Status.TIMEOUT)
+"""What a driver did not mean."""
 
 WORK_SIZES = (
     *("macs", "weight_bytes", "pixels", "width", "in_channels", "out_channels", "kernel"),
@@ -289,6 +293,9 @@ class Measurement:
     battery_percent: int | None = None
     charging: bool | None = None
     load_percent: int | None = None
+    attempts: int | None = None
+    """How often it was tried; None where that is not known, so that a failure may have been due to
+    another model's."""
     drift_percent: int | None = None
     """How much longer the reference model took about then than when it was fastest; None where the
     device held still, or nobody looked."""
@@ -312,6 +319,11 @@ class Measurement:
             self.driver_version,
             self.agent_version,
         )
+
+    @property
+    def conclusive(self) -> bool:
+        """True where nothing else is to be expected of another measurement."""
+        return self.status not in FAILURES or self.attempts is not None
 
     @property
     def usable(self) -> bool:

@@ -28,6 +28,7 @@ from nnapi_prof.device.protocol.results import (
     Missing,
     Readings,
     Start,
+    Wait,
 )
 from nnapi_prof.device.transport import (
     MAX_OUTPUT_BYTES,
@@ -338,8 +339,8 @@ class _Reader:
             return f"after action {self._finished}"
         return "before the first action"
 
-    def _note(self, event: Start | ActionResult | End) -> None:
-        if isinstance(event, Start):
+    def _note(self, event: Start | Wait | ActionResult | End) -> None:
+        if isinstance(event, Start | Wait):
             self._running = event.action
         elif isinstance(event, ActionResult):
             self._running, self._finished = None, event.action

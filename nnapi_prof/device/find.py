@@ -261,8 +261,9 @@ def open_simulated(
     client = _client(transport, built.agent, built.library, library)
     try:
         info = client.info()  # which is asked for next, and kept
-        if info.nnapi.error is not None and library is None:  # else told by _open
-            words = info.nnapi.error.removeprefix("NNAPI_EMULATOR_PHONE ")
+        wrong = None if info.nnapi.stalled else info.nnapi.error
+        if wrong is not None and library is None:  # else told by _open
+            words = wrong.removeprefix("NNAPI_EMULATOR_PHONE ")
             raise DeviceError(
                 f"no phone can be simulated by {words}: mend the description, as "
                 "device_agent/emulator/PHONES.md has it",

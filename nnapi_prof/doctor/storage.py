@@ -214,6 +214,7 @@ def _rows(link: sqlite3.Connection) -> int:
 
 
 def _version_finding(where: str, version: int | str | None, state: str) -> Finding:
+    from nnapi_prof.costs.store.migrate import MIGRATIONS
     from nnapi_prof.costs.store.schema import SCHEMA_VERSION
 
     if isinstance(version, str):
@@ -228,12 +229,14 @@ def _version_finding(where: str, version: int | str | None, state: str) -> Findi
             f"{SCHEMA_VERSION}",
             "python -m pip install --upgrade nnapi-prof",
         )
-    if version < SCHEMA_VERSION:
+    if version < SCHEMA_VERSION and version + 1 not in MIGRATIONS:
         return COSTS(_CHECK).problem(
             f"{where} was written before the first release: schema {version}, this nnapi-prof reads"
             f" {SCHEMA_VERSION}",
             _OTHER,
         )
+    if version < SCHEMA_VERSION:
+        state += f"; brought from schema {version} to {SCHEMA_VERSION} when first used"
     return COSTS(_CHECK).ok(f"{where}: {state}")
 
 

@@ -56,16 +56,16 @@ def test_actions_of_a_group_take_turns(
     turns = [(pid, len(list(runs))) for pid, runs in groupby(pids)]
     first, second, third = (pid for pid, _ in turns[:3])
     assert turns[:3] == [(first, 2), (second, 2), (third, 2)]  # warm-up, one after the other
-    # One unrecorded run and two recorded ones in each turn; the second round runs backwards, so
+    # Two unrecorded runs, as they share an accelerator, and two recorded ones; the second round runs backwards, so
     # that the last of one round is the first of the next.
     assert turns[3:] == [
-        (first, 3),
-        (second, 3),
-        (third, 6),
-        (second, 3),
-        (first, 6),
-        (second, 3),
-        (third, 3),
+        (first, 4),
+        (second, 4),
+        (third, 8),
+        (second, 4),
+        (first, 8),
+        (second, 4),
+        (third, 4),
     ]
     kinds = [(line["type"], line.get("action")) for line in answer.lines[1:-1]]
     assert kinds == [("start", i) for i in range(3)] + [("result", i) for i in range(3)]
@@ -118,14 +118,15 @@ def test_for_outputs_only_there_is_a_single_run(
 def test_a_member_that_fails_costs_its_line_and_no_more(
     agent: Agent, compile_library: Callable[[str], Path]
 ) -> None:
-    """It crashes in the second round; its line comes at once, that of the others after theirs."""
+    """It crashes in the second round, and again when it is alone; its line comes last."""
     agent.library = compile_library("faulty")
     agent.env |= {"NP_FAULT": "segv", "NP_FAULT_AT": "7"}  # 1 + 3 runs, 2 of the next round
     answer = agent.run(
         request_of(CPU, NNAPI, CPU, group=7, rounds=3, runs=(6, 6), warmup=1, timeout_ms=20000)
     )
-    crashed, *fine = answer.results
+    *fine, crashed = answer.results
     assert (crashed["action"], crashed["status"], crashed["stage"]) == (1, "crashed", "execute")
+    assert [r["attempts"] for r in answer.results] == [1, 1, 2]
     assert [r["runs"] for r in crashed["rounds"]] == [2, 1]
     assert len(crashed["total_ns"]) == 3
     assert [r["action"] for r in fine] == [0, 2]

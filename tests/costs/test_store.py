@@ -85,11 +85,39 @@ def test_the_latest_row_of_a_key_wins_and_nothing_is_lost(anywhere: str) -> None
 @pytest.mark.parametrize("status", list(Status))
 def test_every_status_counts_as_measured(anywhere: str, status: Status) -> None:
     with CostStore(anywhere) as store:
-        store.add(measurement(status=status, samples_ns=()))
+        store.add(measurement(status=status, samples_ns=(), attempts=1))
         key = Key("s", "nnapi:npu/fast", "float32", "sync", 1, "big", 0, "7", "0.1")
         assert store.have("phone") == {key}
         assert store.have("phone", ["other"]) == set()
         assert store.have("other phone") == set()
+
+
+def test_a_table_of_the_first_release_becomes_one_of_this(tmp_path: Path) -> None:
+    path = tmp_path / "costs.sqlite"
+    with CostStore(path) as store:
+        store.add(measurement())
+    with sqlite3.connect(path) as link:
+        link.execute("alter table measurements drop column attempts")
+        link.execute("update nnapi_prof_schema set version = 7")
+    with CostStore(path) as store:
+        (row,) = store.measurements("phone")
+        assert row.attempts is None and row.samples_ns == measurement().samples_ns
+        assert store.add(row) == 0, "it is the same row still"
+        store.add(measurement(attempts=2, samples_ns=(7,)))
+        assert store.measurements("phone")[0].attempts == 2
+    with sqlite3.connect(path) as link:
+        assert link.execute("select version from nnapi_prof_schema").fetchall() == [(8,)]
+
+
+@pytest.mark.parametrize("status", list(Status))
+def test_a_failure_that_may_have_been_anothers_is_not_conclusive(
+    anywhere: str, status: Status
+) -> None:
+    with CostStore(anywhere) as store:
+        row = measurement(status=status, samples_ns=(), attempts=None)
+        store.add(row)
+        assert row.conclusive == (status in (Status.OK, Status.REFUSED))
+        assert bool(store.have("phone")) == row.conclusive
 
 
 def test_conditions_select_rows(anywhere: str) -> None:

@@ -116,6 +116,7 @@ MEASURED = st.builds(
     battery_percent=st.none() | INT32,
     charging=st.none() | st.booleans(),
     load_percent=st.none() | INT32,
+    attempts=st.none() | INT32,
     drift_percent=st.none() | INT32,
     measured_at=st.datetimes().map(lambda moment: f"{moment.isoformat()}+00:00"),
 )

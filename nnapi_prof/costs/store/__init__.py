@@ -28,7 +28,7 @@ from nnapi_prof.costs.measurement import Key, Measurement
 from nnapi_prof.costs.store.database import Database
 from nnapi_prof.costs.store.rows import DeviceRow, Impossible, possible, shown, to_row, utc_now
 from nnapi_prof.costs.store.schema import DEVICES, MEASUREMENTS
-from nnapi_prof.costs.store.selection import Selection, superseded_ids
+from nnapi_prof.costs.store.selection import Selection, conclusive, superseded_ids
 from nnapi_prof.errors import UsageError
 
 LOGGER = logging.getLogger(__name__)
@@ -215,13 +215,15 @@ class CostStore:
         return self._database.read(lambda link: [Tally(*row) for row in link.execute(query)])
 
     def have(self, fingerprint: str, signatures: Collection[str] | None = None) -> set[Key]:
-        """Keys already measured on a device, whatever the outcome: each is conclusive."""
+        """Return the keys that need not be measured again on a device: what ran, what is not
+        supported, and what failed alone."""
         columns = [MEASUREMENTS.c[name] for name in Key._fields]
         selection = Selection(fingerprints=(fingerprint,), signatures=signatures)
 
         def work(connection: Connection) -> set[Key]:
             keys: set[Key] = set()
             for clause in selection.clauses(without=self._left_out):
+                clause.append(conclusive())
                 rows = connection.execute(select(*columns).where(*clause).distinct())
                 keys.update(Key(*row) for row in rows)
             return keys

@@ -31,6 +31,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from nnapi_prof.costs import VARIABLE, default_location
+from nnapi_prof.costs.store.migrate import migrate
 from nnapi_prof.costs.store.schema import DEVICES, MEASUREMENTS, METADATA, SCHEMA, SCHEMA_VERSION
 from nnapi_prof.errors import CostError, irregular, option, visible
 
@@ -130,8 +131,8 @@ class Database:
             version = _version(connection)
             if version is None:
                 self._create(connection)
-            elif version != SCHEMA_VERSION:
-                raise CostError(f"cost table {self.location}: {_wrong_version(version)}")
+            elif (reached := migrate(connection, version)) != SCHEMA_VERSION:
+                raise CostError(f"cost table {self.location}: {_wrong_version(reached)}")
 
     def _refuse_programs(self, connection: Connection) -> None:
         """Ours is a file of tables: a stranger's views may never end, and triggers change what is
@@ -265,8 +266,8 @@ def _wrong_version(version: int) -> str:
             f"update nnapi-prof or name another file with {option('costs')}"
         )
     return (
-        f"its schema is version {version}, and nnapi-prof reads {SCHEMA_VERSION} since its first "
-        f"release; name another file with {option('costs')} or ${VARIABLE} and profile again"
+        f"its schema is version {version}, from before the first release, and nnapi-prof reads "
+        f"{SCHEMA_VERSION}; name another file with {option('costs')} or ${VARIABLE} and profile again"
     )
 
 

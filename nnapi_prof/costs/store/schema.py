@@ -22,7 +22,7 @@ from sqlalchemy import (
     Text,
 )
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 """Version of the tables below; a database of another version is refused.
 
 The rule: every change of a table or a column raises it by one, and comes with a migration from the
@@ -88,7 +88,7 @@ MEASUREMENTS = Table(
     _column("cpu_mask", String(18), "affinity kept to, hex", null=True),
     _column("kernels_xnnpack", Integer, "operations of the CPU engine on XNNPACK", null=True),
     _column("kernels_portable", Integer, "operations of the CPU engine on ours", null=True),
-    _column("memory", String(8), "of NNAPI's tensors: shared or pointers", null=True),
+    _column("memory", String(8), "of NNAPI's tensors: ashmem, file, memfd or pointers", null=True),
     _column("compile_ns", BigInteger, "ns to compile", null=True),
     _column("first_ns", BigInteger, "ns of the first run of all, warm-up included", null=True),
     _column("input_bytes", BigInteger, "bytes that enter per run"),
@@ -117,11 +117,12 @@ MEASUREMENTS = Table(
     _column("battery_percent", Integer, "charge of the battery, before", null=True),
     _column("charging", Boolean, "whether the device was on a charger, before", null=True),
     _column("load_percent", Integer, "share of the CPUs that others kept busy, before", null=True),
+    _column("attempts", Integer, "how often it was tried; null where not known", null=True),
     _column(
         "drift_percent", Integer, "how much longer a reference model took about then", null=True
     ),
     _column("measured_at", String(32), "UTC, ISO 8601"),
-    _column("digest", String(64), "of all columns but id and drift: no row is there twice"),
+    _column("digest", String(64), "of all columns but id, drift and attempts: no row is there twice"),
     Index("measurements_by_device", "fingerprint", "signature"),
     Index("measurements_by_signature", "signature"),
     Index("measurements_by_time", "measured_at", postgresql_ops=IN_BYTES),

@@ -26,7 +26,7 @@ from sqlalchemy.sql.base import ReadOnlyColumnCollection
 from sqlalchemy.sql.functions import FunctionElement
 
 from nnapi_prof.costs.conditions import Conditions
-from nnapi_prof.costs.measurement import Kind, Status
+from nnapi_prof.costs.measurement import FAILURES, Kind, Status
 from nnapi_prof.costs.store.schema import MEASUREMENTS
 from nnapi_prof.errors import UsageError, option
 from nnapi_prof.graph.plan import CPU, Engine
@@ -122,6 +122,13 @@ class Selection:
 
     def with_(self, **changes: Any) -> Selection:
         return dataclasses.replace(self, **changes)
+
+
+def conclusive() -> ColumnElement[bool]:
+    """Whether a row is conclusive, as :attr:`.Measurement.conclusive` says it."""
+    m = MEASUREMENTS.c
+    failures = [status.value for status in FAILURES]
+    return or_(m.status.not_in(failures), m.attempts.is_not(None))
 
 
 def superseded_ids() -> Select[tuple[int]]:

@@ -33,6 +33,7 @@ from nnapi_prof.device.protocol.results import (
     SegmentSamples,
     SpanSample,
     Start,
+    Wait,
 )
 from nnapi_prof.errors import SerializationError, visible
 
@@ -162,6 +163,7 @@ def _result(line: Fields) -> ActionResult:
         warm=line.optional("warm", bool),
         cpu_mask=line.optional("cpu_mask", str),
         frames=_frames(line.optional_inner("frames")),
+        attempts=line.optional_number("attempts", MAX_INT32),
     )
 
 
@@ -211,6 +213,7 @@ def _info(line: Fields) -> AgentInfo:
             nnapi.many("missing", str),
             nnapi.objects("accelerators", _accelerator),
             _door(nnapi.optional("door", str)),
+            nnapi.optional("stalled", bool) or False,
         ),
         engines=line.lists_of_texts("engines"),
         big_cores=line.optional("big_cores", str),
@@ -223,6 +226,7 @@ _READERS: dict[str, Callable[[Fields], Event | AgentInfo | Cleaned]] = {
     "hello": _hello,
     "missing": lambda line: Missing(line.many("blobs", str)),
     "start": lambda line: Start(line.number("action")),
+    "wait": lambda line: Wait(line.number("action"), line.number("ms")),
     "result": _result,
     "end": lambda line: End(line.number("actions"), line.number("ok"), line.number("failed")),
     "error": lambda line: ErrorLine(line.text("message")),

@@ -36,6 +36,15 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
+class Wait:
+    """An action has shown no progress for a while; the agent asks whether NNAPI still answers."""
+
+    action: int
+    ms: int
+    """Since the turn that is waited for began."""
+
+
+@dataclass(frozen=True, slots=True)
 class Kernels:
     """How many operations of a segment the CPU engine ran on whose kernels."""
 
@@ -55,7 +64,7 @@ class SegmentSamples:
     kernels: Kernels | None = None
     """None on NNAPI."""
     memory: str | None = None
-    """How its tensors reach the engine: ``shared`` or ``pointers``."""
+    """How its tensors reach the engine: ``ashmem``, ``file``, ``memfd`` or ``pointers``."""
     alone_ns: tuple[int, ...] = ()
     """Of segments side by side: the runs of one alone, while ``samples_ns`` are those beside the
     others; empty of others, as is ``cpu_ns``."""
@@ -157,6 +166,8 @@ class ActionResult:
     frames: FrameSamples | None = None
     """Of an action that runs many at once: then its samples are these, and ``rounds`` tell how many
     of them each has."""
+    attempts: int | None = None
+    """How often it was tried: 2 where it failed in company and was tried once more, alone."""
 
     @property
     def ok(self) -> bool:
@@ -209,6 +220,8 @@ class NnapiInfo:
     accelerators: tuple[Accelerator, ...]
     """Behind another door than NNAPI's they are called NAME@FILE, after the library's file."""
     door: Door = Door.NNAPI
+    stalled: bool = False
+    """It did not answer in time: one of its drivers hangs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,5 +279,5 @@ class Cleaned:
     kept_bytes: int
 
 
-Event = Hello | Missing | Start | ActionResult | End | ErrorLine
+Event = Hello | Missing | Start | Wait | ActionResult | End | ErrorLine
 """What ``agent run`` may say."""

@@ -267,6 +267,7 @@ def measured(
         thermal_mc_before=result.thermal_mc[0],
         thermal_mc_after=result.thermal_mc[1],
         rss_peak_kb=result.rss_peak_kb,
+        attempts=result.attempts,
     )
 
 

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import signal
-import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from types import FrameType
 from typing import TYPE_CHECKING, Protocol
 
 from nnapi_prof.convert.region import Region
@@ -23,13 +19,15 @@ from nnapi_prof.costs.store.rows import utc_now
 from nnapi_prof.device.protocol.actions import Groups, Source, Timing
 from nnapi_prof.device.protocol.description import description_of, device_fingerprint
 from nnapi_prof.device.protocol.request import Request, RequestBuilder
-from nnapi_prof.device.protocol.results import ActionResult, Event, Start
+from nnapi_prof.device.protocol.results import ActionResult, Event, Start, Wait
 from nnapi_prof.device.state import DeviceState, Telling
+from nnapi_prof.errors import DeviceError
 from nnapi_prof.execution.actions import build_action
 from nnapi_prof.execution.options import ActionOptions
 from nnapi_prof.execution.profile.anchors import AGAIN, Anchors, Window
 from nnapi_prof.execution.profile.cached_units import CachedUnits
 from nnapi_prof.execution.profile.guard import Guard
+from nnapi_prof.execution.profile.interrupts import defer_sigint
 from nnapi_prof.execution.profile.jobs import (
     Converter,
     Job,
@@ -43,34 +41,6 @@ from nnapi_prof.graph.unit import UnitGraph
 
 if TYPE_CHECKING:
     from nnapi_prof.graph.program import Program
-
-
-@contextmanager
-def defer_sigint() -> Iterator[None]:
-    """Runs a block to its end before a Ctrl-C that comes meanwhile raises KeyboardInterrupt.
-
-    For short blocks. Only Python's main thread gets interrupts; in others this does nothing, nor
-    where somebody handles or ignores SIGINT in another way.
-    """
-    if (
-        threading.current_thread() is not threading.main_thread()
-        or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
-    ):
-        yield
-        return
-    came = False
-
-    def note(_: int, __: FrameType | None) -> None:
-        nonlocal came
-        came = True
-
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    if came:
-        raise KeyboardInterrupt
 
 
 INPUT_SEED = 1
@@ -171,9 +141,15 @@ class Measurer:
         self._store = store
         self._options = options
         self._progress = progress
+        self._last_report = ("", 0, 0)
         self._load_program = outline.load
         self._converter = Converter(self._load)
         self.info = client.info()
+        if self.info.nnapi.stalled:  # without it this would be a device of which only the CPU runs
+            raise DeviceError(
+                f"{self.info.nnapi.error}; NNAPI lists no accelerator while it does: restart the "
+                "phone, then run again"
+            )
         self.fingerprint = device_fingerprint(self.info)
         # Read once.
         rows = store.measurements(self.fingerprint, conditions=options.conditions)
@@ -187,7 +163,8 @@ class Measurer:
         """What need not be measured any more."""
         if not options.fresh:
             shared = eight_bits is not None
-            self.have = {row.key for row in rows} if shared else store.have(self.fingerprint)
+            own = (row.key for row in rows if row.conclusive)
+            self.have = set(own) if shared else store.have(self.fingerprint)
         self._before = frozenset(self.have)
         self.n_measured = 0
         self.n_failed = 0
@@ -319,7 +296,10 @@ class Measurer:
         # Closing stops the agent where something goes wrong here.
         with contextlib.closing(self._client.run(request)) as events:
             for event in self._waited_for(events):
-                if isinstance(event, ActionResult):
+                if isinstance(event, Wait):
+                    words = f"no progress for {event.ms / 1000:.0f} s: does NNAPI still answer?"
+                    self.report(*self._last_report, words)
+                elif isinstance(event, ActionResult):
                     yield event
 
     def convert(self, job: Job) -> Region | str:
@@ -369,6 +349,7 @@ class Measurer:
         return beside_rows(self._store, self.fingerprint, self._options.conditions)
 
     def report(self, phase: str, done: int, total: int, label: str) -> None:
+        self._last_report = (phase, done, total)
         if self._progress is not None:
             self._progress(Progress(phase, done, total, label, self.later.get(phase, 0)))
 

@@ -1,0 +1,154 @@
+"""Phones with one trouble each, and the same phones without: profile and plan are to be the same.
+
+A phone is a change of ``npu-phone``'s description; its drivers' services keep their state in the
+test's folder.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import nnapi_prof as np_
+from nnapi_prof.costs.store import CostStore
+from nnapi_prof.costs.store.selection import Selection
+from nnapi_prof.device.find import PHONES_DIR
+from tests.cli.common import trace
+
+Description = dict[str, Any]
+CLEAN = json.loads((PHONES_DIR / "npu-phone.json").read_text())
+
+
+class TenUnits(nn.Module):
+    """Convolutions, an addition, poolings: ten units, some faster on the NPU than on the CPU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 16, 3, 2, 1)
+        self.second = nn.Conv2d(16, 32, 3, 1, 1)
+        self.third = nn.Conv2d(32, 32, 3, 1, 1, groups=32)
+        self.fourth = nn.Conv2d(32, 64, 1)
+        self.fifth = nn.Conv2d(64, 64, 3, 1, 1)
+        self.last = nn.Linear(64, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.second(torch.relu(self.first(x))))
+        x = torch.tanh(self.third(x))
+        x = torch.relu(self.fourth(x))
+        x = x + self.fifth(x)
+        x = torch.max_pool2d(x, 2)
+        return self.last(x.mean((2, 3)))
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What a profile and the plan of its costs came to."""
+
+    costs: np_.Costs
+    plan: np_.Plan
+    rows: list[Any]
+    """Of the cost table."""
+    seconds: float
+
+    @property
+    def segments(self) -> list[tuple[tuple[int, ...], str]]:
+        return [(s.units, s.target.accelerator or s.target.key) for s in self.plan.plan.segments]
+
+    @property
+    def failures(self) -> dict[tuple[str, str], str]:
+        """(Label, accelerator) -> the message of its last row that is no success."""
+        return {
+            (row.label, row.target.accelerator): row.message
+            for row in self.rows
+            if not row.usable and row.status.value != "refused"
+        }
+
+    def unlike(self, clean: Profile, share: float = 0.05) -> list[str]:
+        """Unit costs that differ from the clean phone's by more than this share."""
+        both = zip(self.costs.frame().itertuples(), clean.costs.frame().itertuples(), strict=True)
+        return [
+            f"{a.label} on {a.target}: {a.alone_ms} for {b.alone_ms}"
+            for a, b in both
+            if not (a.alone_ms != a.alone_ms and b.alone_ms != b.alone_ms)
+            and not abs(a.alone_ms - b.alone_ms) <= share * b.alone_ms
+        ]
+
+
+def service(description: Description, accelerator: str = "sim-npu", **members: Any) -> Description:
+    """A description whose accelerator's driver is such a service; numbers become constants."""
+    changed = copy.deepcopy(description)
+    units = {"returns": "s", "stops": "s", "lingers": "s", "load": "us", "lingers_factor": "ratio"}
+    (entry,) = (a for a in changed["accelerators"] if a["name"] == accelerator)
+    entry["service"] = {
+        name: value
+        if isinstance(value, list)
+        else {"value": value, "unit": units.get(name, "none"), "origin": "assumed: a test"}
+        for name, value in members.items()
+    }
+    return changed
+
+
+def fault(
+    description: Description, accelerator: str = "sim-npu", **members: Mapping[str, Any] | Any
+) -> Description:
+    """A description with one more fault of an accelerator."""
+    changed = copy.deepcopy(description)
+    (entry,) = (a for a in changed["accelerators"] if a["name"] == accelerator)
+    entry.setdefault("faults", []).append({"nth": 1, "origin": "assumed: a test", **members})
+    return changed
+
+
+Profiler = Callable[..., Profile]
+
+
+@pytest.fixture(scope="session")
+def ten_units(tmp_path_factory: pytest.TempPathFactory) -> Iterator[np_.Model]:
+    torch.manual_seed(0)
+    path = tmp_path_factory.mktemp("model") / "ten.pt"
+    trace(TenUnits(), path, (1, 3, 64, 64))
+    yield np_.load(path, "1x3x64x64")
+
+
+@pytest.fixture
+def phone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Description], str]:
+    """Writes a description; what ``--device`` takes for it."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # for the services' state
+
+    def write(description: Description, name: str = "phone") -> str:
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps(description))
+        return f"sim:{path}"
+
+    return write
+
+
+@pytest.fixture
+def profiled(ten_units: np_.Model, tmp_path: Path, phone: Callable[..., str]) -> Profiler:
+    """Profiles the model on a phone, into a table of the phone's own, and plans by it."""
+
+    def run(
+        description: Description,
+        name: str = "phone",
+        model: np_.Model | None = None,
+        **options: Any,
+    ) -> Profile:
+        model, table = model or ten_units, tmp_path / f"{name}.sqlite"
+        began = time.monotonic()
+        device = phone(description, name)
+        costs = np_.profile(model, device, costs=table, refine=False, **options)
+        seconds = time.monotonic() - began
+        plan = np_.partition(model, costs, verify=False)
+        with CostStore(table) as store:
+            rows = store.select(Selection(newest=True))
+        return Profile(costs, plan, rows, seconds)
+
+    return run
