@@ -56,8 +56,8 @@ def test_actions_of_a_group_take_turns(
     turns = [(pid, len(list(runs))) for pid, runs in groupby(pids)]
     first, second, third = (pid for pid, _ in turns[:3])
     assert turns[:3] == [(first, 2), (second, 2), (third, 2)]  # warm-up, one after the other
-    # Two unrecorded runs, as they share an accelerator, and two recorded ones; the second round runs backwards, so
-    # that the last of one round is the first of the next.
+    # Two unrecorded runs, as they share an accelerator, and two recorded ones; the second round
+    # runs backwards, so that the last of one round is the first of the next.
     assert turns[3:] == [
         (first, 4),
         (second, 4),

@@ -175,7 +175,7 @@ def test_a_frame(anywhere: str) -> None:
     ("version", "words"),
     [
         (SCHEMA_VERSION + 1, "update nnapi-prof"),
-        (SCHEMA_VERSION - 1, "profile again"),
+        (SCHEMA_VERSION - 2, "profile again"),
         (0, "again"),
     ],
 )

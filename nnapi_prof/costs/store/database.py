@@ -267,7 +267,8 @@ def _wrong_version(version: int) -> str:
         )
     return (
         f"its schema is version {version}, from before the first release, and nnapi-prof reads "
-        f"{SCHEMA_VERSION}; name another file with {option('costs')} or ${VARIABLE} and profile again"
+        f"{SCHEMA_VERSION}; name another file with {option('costs')} or ${VARIABLE} and profile "
+        "again"
     )
 
 
