@@ -122,9 +122,7 @@ MEASUREMENTS = Table(
         "drift_percent", Integer, "how much longer a reference model took about then", null=True
     ),
     _column("measured_at", String(32), "UTC, ISO 8601"),
-    _column(
-        "digest", String(64), "of all but id, drift and attempts: no row is there twice"
-    ),
+    _column("digest", String(64), "of all but id, drift and attempts: no row is there twice"),
     Index("measurements_by_device", "fingerprint", "signature"),
     Index("measurements_by_signature", "signature"),
     Index("measurements_by_time", "measured_at", postgresql_ops=IN_BYTES),
