@@ -105,14 +105,14 @@ def _show_version(context: click.Context, _parameter: click.Parameter, asked: bo
     is_eager=True,
     expose_value=False,
     callback=_show_version,
-    help="Show the version of nnapi-prof, of Python and of what matters for figures, and exit.",
+    help="Show the versions of nnapi-prof, Python and the libraries that affect figures, and exit.",
 )
 def cli() -> None:
     """Measure a PyTorch model on the NNAPI accelerators of an Android phone, then decide what to
     offload.
 
-    The way of a model: profile, partition, run, report. `nnapi-prof devices` shows which phones are
-    within reach; with none connected, commands use a simulated one and say so.
+    The usual order: profile, partition, run, report. `nnapi-prof devices` lists the available
+    phones. With none connected, commands use a simulated one and say so.
     """
 
 

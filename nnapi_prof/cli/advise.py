@@ -40,7 +40,7 @@ SHORT = 3
     "--try",
     "tried",
     is_flag=True,
-    help="Write the best rewrites into the model, profile it on the device, and run it beside the"
+    help="Apply the best rewrites to the model, profile it on the device, and run it beside the"
     " plan.",
 )
 @click.option(
@@ -48,7 +48,7 @@ SHORT = 3
     type=click.IntRange(1, 100),
     default=3,
     show_default=True,
-    help="Most that --try tries.",
+    help="Largest number of rewrites that --try tries.",
 )
 @opt.seconds("looking", 30)
 @opt.model
@@ -62,13 +62,13 @@ def command(
     model: Path,
     **conditions: Any,
 ) -> None:
-    """Say what would make a plan faster, and how to write that in PyTorch.
+    """Suggest changes to a model that would make its plan faster, with PyTorch code.
 
     MODEL is a bundle, or a model that `nnapi-prof profile` measured on the same device and under
-    the same conditions; a bundle has its own. For each operation that an accelerator refuses, each
-    segment that divides an accelerator's, each unit that constraints keep off, is slow for its size
-    or only changes a layout, the plan is made again as if it were otherwise, and what that would
-    save is told, the most first. In a bundle the advice is kept, and its reports show it.
+    the same conditions (a bundle has its own). The plan is made again without each hindrance: an
+    operation that an accelerator refuses, a segment that splits an accelerator's, a unit that
+    constraints keep off, that is slow for its size, or that only changes a layout. The command
+    prints the savings, largest first. A bundle stores the advice, and its reports show it.
     """
     bundle = opt.names_bundle(model)
     with listening() as listener:

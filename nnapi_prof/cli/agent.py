@@ -39,9 +39,9 @@ def device(spec: str | None, agent: bool = True) -> Iterator[OpenDevice]:
 
 @click.group("agent", cls=Group, context_settings=HELP)
 def command() -> None:
-    """The executable that measures and runs on a device.
+    """Manage the executable that measures and runs on a device.
 
-    Other commands build and push it where they need it: these are for looking after it.
+    Other commands build and push it when they need it.
     """
 
 
@@ -64,12 +64,12 @@ def command() -> None:
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="Folder to copy the agents to, as ABI/agent. Default: they stay in the cache.",
+    help="Folder to copy the agents to, as ABI/agent. Default: leave them in the cache.",
 )
 def build(abis: tuple[str, ...], output: Path | None) -> None:
-    """Build the agent (or find it built) and say where it is.
+    """Build the agent, or find it built, and print where it is.
 
-    A line for each: ABI, size in bytes, path. The first time takes minutes.
+    Each line has ABI, size in bytes and path. The first build takes minutes.
     """
     import shutil
 
@@ -99,7 +99,7 @@ def build(abis: tuple[str, ...], output: Path | None) -> None:
 @define("push", of=command, examples=["nnapi-prof agent push --device 192.168.1.7:5555"])
 @opt.device
 def push(device_spec: str | None) -> None:
-    """Put the agent on a device and see whether it runs there."""
+    """Put the agent on a device and check that it runs there."""
     with device(device_spec) as opened:
         path = opened.client.installed.path
         if as_json():
@@ -114,7 +114,7 @@ def push(device_spec: str | None) -> None:
 @opt.device
 @opt.library
 def info(device_spec: str | None) -> None:
-    """What a device is and offers: system, cores, engines, accelerators."""
+    """Show a device's system, cores, engines and accelerators."""
     print_info(device_spec)
 
 
@@ -175,13 +175,13 @@ def _facts(info: AgentInfo, path: str) -> list[tuple[str, str]]:
     "older_than_days",
     type=click.IntRange(0, 36_500),
     metavar="DAYS",
-    help="Only what was not used for so many days.",
+    help="Remove only files that were not used for this many days.",
 )
-@click.option("--all", "everything", is_flag=True, help="The agent itself as well.")
+@click.option("--all", "everything", is_flag=True, help="Remove the agent too.")
 def clean(device_spec: str | None, older_than_days: int | None, everything: bool) -> None:
-    """Remove what nnapi-prof keeps on a device: weights, files of past runs, old agents.
+    """Remove nnapi-prof's files from a device: weights, files of past runs, old agents.
 
-    What is needed again is pushed again.
+    Later commands push again what they need.
     """
     from nnapi_prof.device import clean as cleaning
     from nnapi_prof.errors import UsageError

@@ -32,34 +32,35 @@ if TYPE_CHECKING:
     "--device",
     "fingerprint",
     metavar="DEVICE",
-    help="A device of the table: its fingerprint or the beginning of it, or its name (`nnapi-prof"
+    help="Device in the table: its fingerprint or a prefix of it, or its name (`nnapi-prof"
     " costs list`). Default: the only one.",
 )
 @opt.conditions
-@click.option("--name", help="The phone's name in the description. Default: its model.")
+@click.option("--name", help="Name of the phone in the description. Default: its model.")
 @click.option(
     "--folds",
     type=click.IntRange(2, 100),
     default=5,
     show_default=True,
-    help="Parts of the table, each predicted from the others.",
+    help="Number of cross-validation folds.",
 )
 @click.option(
-    "--seed", type=int, default=0, show_default=True, help="Decides which rows are in which part."
+    "--seed", type=int, default=0, show_default=True, help="Seed that assigns rows to folds."
 )
 @click.option(
     "--from",
     "sister",
     metavar="PHONE",
     shell_complete=opt.phones,
-    help="A phone like it that is known well: one that comes along, or a description. 10 to 30 rows"
-    " then do.",
+    help="A similar phone with a good description: an included one, or a file. 10 to 30 rows"
+    " are then enough.",
 )
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="The description, for `nnapi-prof estimate --phone`. Default: none is written.",
+    help="Write the description to this file, for `nnapi-prof estimate --phone`. Default: do"
+    " not write it.",
 )
 def command(
     costs: str | None,
@@ -71,10 +72,10 @@ def command(
     output: Path | None,
     **conditions: Any,
 ) -> None:
-    """Fit a phone's description to what a cost table has of it.
+    """Fit a phone's description to a cost table.
 
-    Prints how far predictions are off in cross-validation: each row is predicted by a model that
-    was fitted to the other folds. The same table gives the same description every time.
+    Prints the prediction errors of cross-validation: each row is predicted by a model that was
+    fitted to the other folds. The same table always gives the same description.
     """
     from nnapi_prof.api.cost_tables import open_table
     from nnapi_prof.api.estimate import calibrate

@@ -166,7 +166,7 @@ common_options = together(
         is_flag=True,
         expose_value=False,
         callback=_set_quiet,
-        help="No notes and no progress on standard error, only errors.",
+        help="Print only errors on standard error, no notes or progress.",
     ),
     click.option(
         "-v",
@@ -174,7 +174,7 @@ common_options = together(
         is_flag=True,
         expose_value=False,
         callback=_set_verbose,
-        help="Say on standard error what is done, step by step.",
+        help="Print each step on standard error.",
     ),
 )
 """``--json``, ``-q/--quiet``, ``-v/--verbose``, which every command takes.

@@ -46,18 +46,18 @@ class Share(click.ParamType[float]):
     "slower",
     type=Share(),
     metavar="SHARE",
-    help="The slow-down, 5% or 0.05, that ends with exit code 1. Default: none does.",
+    help="Slow-down, such as 5% or 0.05, that gives exit code 1. Default: none.",
 )
 @click.option(
     "--device",
     metavar="PATTERN",
-    help="Of cost tables: the device, by its name or its fingerprint. Default: the only one.",
+    help="Device in the cost tables, by its name or fingerprint. Default: the only one.",
 )
 @click.option(
     "--junit",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write the rows as test cases to this file.",
+    help="Write the rows as JUnit test cases to this file.",
 )
 @click.argument("base")
 @click.argument("new")
@@ -68,12 +68,12 @@ def command(
     base: str,
     new: str,
 ) -> None:
-    """Compare the speed of bundles, runs or cost tables; fail where NEW is slower.
+    """Compare the speed of bundles, runs or cost tables; fail if NEW is slower.
 
-    Bundles are compared by their last runs; runs are the documents of `nnapi-prof run --json`; cost
-    tables are SQLite files or PostgreSQL URLs. With --fail-if-slower 5% a median that is slower by
-    half of that, 2.5 %, beyond noise (the 99 % interval of the ratio excludes 1) ends with exit
-    code 1: no change passes, a slow-down of 5 % fails.
+    Bundles are compared by their last runs. Runs are the documents of `nnapi-prof run --json`. Cost
+    tables are SQLite files or PostgreSQL URLs. --fail-if-slower 5% gives exit code 1 if a median is
+    slower by half of that, 2.5 %, and beyond noise (the 99 % interval of the ratio excludes 1): no
+    change passes, and a slow-down of 5 % fails.
     """
     from nnapi_prof.api.gate import compare_speed
 

@@ -71,7 +71,7 @@ class Bash(BashComplete):
 def command(shell: str) -> None:
     """Print the script that lets a shell complete commands, options and values.
 
-    With it, TAB completes also devices, phones, models and bundles.
+    TAB then also completes devices, phones, models and bundles.
     """
     from nnapi_prof.cli import cli
 

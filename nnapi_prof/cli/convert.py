@@ -83,8 +83,8 @@ def known_levels() -> list[int]:
     metavar="27..31|1000006..1000008",
     default=30,
     show_default=True,
-    help="NNAPI feature level of the phones it must run on: their API level, or what their NNAPI"
-    " reports beyond 31.",
+    help="NNAPI feature level of the phones: their API level, or the level that their NNAPI"
+    " reports above 31.",
 )
 @click.option(
     "--preference",
@@ -96,26 +96,26 @@ def known_levels() -> list[int]:
 @click.option(
     "--relaxed",
     is_flag=True,
-    help="Let NNAPI compute float32 as float16; says what that may cost in accuracy.",
+    help="Let NNAPI compute float32 as float16, and print the possible loss of accuracy.",
 )
 @click.option(
     "--float16",
     is_flag=True,
-    help="Weights and computation in float16 (API 29), inputs and outputs in float32; says how far"
-    " the outputs move.",
+    help="Use float16 for weights and computation (API 29), float32 for inputs and outputs, and"
+    " print how far the outputs move.",
 )
 @click.option(
     "--whole",
     is_flag=True,
-    help="Refuse a model that NNAPI cannot run whole, instead of leaving the rest to the CPU. With"
-    " --to executorch, of a bundle: one delegated call runs all segments.",
+    help="Refuse a model that NNAPI cannot run whole, instead of leaving the rest to the CPU."
+    " With --to executorch and a bundle: run all segments in one delegated call.",
 )
 @click.option(
     "--min-region",
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="NNAPI operations that a part must have to leave the CPU.",
+    help="Smallest number of NNAPI operations of a part that leaves the CPU.",
 )
 @click.option(
     "--format",
@@ -125,15 +125,15 @@ def known_levels() -> list[int]:
     multiple=True,
     default=("stock",),
     show_default=True,
-    help="What to write; repeat it for several.",
+    help="Format to write; repeatable.",
 )
 @partitioner_options
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="File to write; several are named after it, with endings of their own. Default: beside the"
-    " model, MODEL.nnapi.pt for stock PyTorch.",
+    help="File to write; several files share its name, with different extensions. Default:"
+    " beside the model, MODEL.nnapi.pt for stock PyTorch.",
 )
 @opt.model
 @click.pass_context
@@ -158,33 +158,33 @@ def command(
 ) -> None:
     """Convert MODEL for stock PyTorch, to JSON or to C++.
 
-    stock: TorchScript for PyTorch's own NNAPI runtime, with nothing of ours in it. It takes
-    MODEL's inputs and returns its outputs, nested in tuples, lists and dicts as MODEL's are. What
-    NNAPI cannot say at this level stays on the CPU, as TorchScript in the same file; a table says
-    what does and why.
+    stock: TorchScript for PyTorch's own NNAPI runtime, without any of nnapi-prof's code. It takes
+    MODEL's inputs and returns its outputs, nested in tuples, lists and dicts as in MODEL.
+    Operations that NNAPI cannot express at this level stay on the CPU, as TorchScript in the same
+    file; a table lists them with reasons.
 
     json: a description of the NNAPI model for other programs; its schema is
     nnapi_prof/convert/data/region.schema.json.
 
     cpp: a class, header and source, that builds and compiles the NNAPI model once and executes it
-    many times. Like json, it keeps weights in a file beside it.
+    many times. Like json, it stores weights in a file beside it.
 
-    json and cpp are for models that NNAPI can run whole; `nnapi-prof partition` cuts others. The
-    bundle that it writes may stand for MODEL: then each region that its plan gives to NNAPI becomes
-    a description or a class of its own, and stock follows the plan. Stock PyTorch cannot name an
-    accelerator: of the bundle's plans it follows the fastest that names none.
+    json and cpp need models that NNAPI can run whole; `nnapi-prof partition` cuts others. MODEL
+    may be the bundle that it writes: then each NNAPI region of its plan becomes a separate
+    description or class, and stock follows the plan. Stock PyTorch cannot name an accelerator; if
+    the plan names one, it follows the fastest of the bundle's plans that names none.
 
-    runtime: of a bundle only, one file for apps that embed libnnapi_prof_runtime: its plans, models
-    and weights (device_agent/library/README.md).
+    runtime: from a bundle only, one file for apps that embed libnnapi_prof_runtime: its plans,
+    models and weights (device_agent/library/README.md).
 
-    executorch: of a bundle, a .pte: segments on NNAPI go to the delegate of this project, the
-    rest to XNNPACK's and to portable kernels (docs/executorch.md). It is timed against XNNPACK
-    alone, the best accelerator alone and list order, and the fastest of them becomes the file,
-    unless --as-planned is there. Of a model with --partitioners: each of these is measured on each
-    part of it, and the fastest plan becomes the file.
+    executorch: from a bundle, a .pte. NNAPI segments use this project's delegate, the rest
+    XNNPACK's and portable kernels (docs/executorch.md). It is timed against XNNPACK only, the best
+    accelerator only and list order, and the fastest is written, unless --as-planned is given. From
+    a model with --partitioners: each partitioner is measured on each part, and the fastest plan is
+    written.
 
-    Sizes may be left open for stock where NNAPI can run the model whole: --input "1x3x?x?". The
-    module takes them from its inputs whenever these change, and compiles then.
+    Sizes may be open for stock if NNAPI can run the model whole: --input "1x3x?x?". The module
+    takes them from its inputs, and compiles again when they change.
     """
     if partitioners is not None:
         choose_pte(context, partitioners, model, output)

@@ -42,7 +42,7 @@ _MANY_ROWS = 100_000
 
 @click.group("costs", cls=Group, context_settings=HELP)
 def command() -> None:
-    """Look into the cost table; compare, carry and tidy what is in it."""
+    """Inspect, compare, merge and clean the cost table."""
 
 
 for each in (prune, merge_command):
@@ -52,10 +52,9 @@ for each in (prune, merge_command):
 @define("list", of=command, examples=["nnapi-prof costs list"])
 @opt.costs
 def list_(costs: str | None) -> None:
-    """List the devices in the cost table, and what was measured on each.
+    """List the devices in the cost table with their measurements.
 
-    The first column, or its beginning, is what --device of the other commands takes; so is the
-    name.
+    --device of the other commands takes the first column, a prefix of it, or the name.
     """
     from nnapi_prof.costs.store import CostStore
     from nnapi_prof.costs.store.devices import measured
@@ -97,7 +96,7 @@ def list_(costs: str | None) -> None:
     type=click.Choice(_SORTS),
     default="time",
     show_default=True,
-    help="Order of the rows; latencies and spreads begin with the largest.",
+    help="Order of the rows; latencies and spreads start with the largest.",
 )
 @click.option(
     "--limit",
@@ -110,15 +109,15 @@ def list_(costs: str | None) -> None:
     type=click.Choice(["table", "csv", "parquet"]),
     default="table",
     show_default=True,
-    help="As csv or parquet: every row that fits, older ones too, in order of arrival, with raw"
-    " samples.",
+    help="csv and parquet contain every matching row, including older ones, in order of"
+    " arrival, with raw samples.",
 )
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Where --format csv or parquet is written. Default: standard output.",
+    help="File for --format csv or parquet. Default: standard output.",
 )
 def show(
     costs: str | None,
@@ -128,7 +127,7 @@ def show(
     output: Path | None,
     **filters: Any,
 ) -> None:
-    """Show measurements: of each region, target and conditions the newest that fits."""
+    """Show measurements: the newest matching one of each region, target and conditions."""
     from nnapi_prof.costs.store import CostStore
     from nnapi_prof.errors import UsageError
 
@@ -240,10 +239,10 @@ def _show_table(rows: list[Measurement], names: dict[str, str], several: bool) -
     type=click.FloatRange(min=0),
     default=5.0,
     show_default=True,
-    help="Leave out what changed by less, in percent: clock rates drift by some from one session to"
-    " the next, which no measurement's own noise shows.",
+    help="Leave out changes below this percentage. Clock rates drift by a few percent between"
+    " sessions, which the noise within one session does not show.",
 )
-@click.option("--every", is_flag=True, help="Show also what did not change beyond noise.")
+@click.option("--every", is_flag=True, help="Also show regions that did not change beyond noise.")
 @click.argument("first", metavar="FIRST")
 @click.argument("second", metavar="SECOND")
 def diff(
@@ -254,12 +253,12 @@ def diff(
     second: str,
     **filters: Any,
 ) -> None:
-    """Compare two devices, or one device at two dates: what changed beyond noise.
+    """Compare two devices, or one device at two dates: changes beyond noise.
 
-    FIRST and SECOND are a device, a date, or DEVICE@DATE. At a date stands what was measured last
-    up to its end. A date alone is of the table's only device, or of --device. Compared are regions
-    that both sides have measured on the same target under the same conditions; the ratio is
-    SECOND's median by FIRST's, with a bootstrap interval at 99 %.
+    FIRST and SECOND are a device, a date, or DEVICE@DATE. A date means the last measurements until
+    its end; without a device it means the table's only device, or --device. The command compares
+    regions that both sides have measured on the same target under the same conditions. The ratio is
+    SECOND's median divided by FIRST's, with a bootstrap interval at 99 %.
     """
     from nnapi_prof.costs.diff import compare
     from nnapi_prof.costs.store import CostStore

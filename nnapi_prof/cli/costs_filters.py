@@ -21,8 +21,8 @@ filter_options = together(
         "--device",
         "device_words",
         metavar="DEVICE",
-        help="A device of the table: its fingerprint or the beginning of it, or its name"
-        " (`nnapi-prof costs list`); * and ? stand for anything.",
+        help="Device in the table: its fingerprint or a prefix of it, or its name (`nnapi-prof"
+        " costs list`), with * and ?.",
     ),
     click.option(
         "--target",
@@ -36,21 +36,21 @@ filter_options = together(
         "labels",
         multiple=True,
         metavar="PATTERN",
-        help="Labels as `show` shows them, with * and ?: 'conv2d*'; repeatable.",
+        help="Labels as in `show`, with * and ?, such as 'conv2d*'; repeatable.",
     ),
     click.option(
         "--kind",
         "kinds",
         multiple=True,
         type=click.Choice(["unit", "chain", "region", "plan", "beside"]),
-        help="What was measured; repeatable.",
+        help="Kind of measurement; repeatable.",
     ),
     click.option(
         "--status",
         "statuses",
         multiple=True,
         type=click.Choice(["ok", "refused", "failed", "crashed", "timeout"]),
-        help="How it ended; repeatable.",
+        help="Result of the measurement; repeatable.",
     ),
     click.option(
         "--failures",
@@ -60,19 +60,21 @@ filter_options = together(
     click.option(
         "--model",
         type=click.Path(path_type=Path),
-        help="Only what is made of this model's operations.",
+        help="Only regions of this model's operations.",
     ),
     click.option(
         "--input",
         "inputs",
         multiple=True,
         metavar="1x3x224x224[:DTYPE]",
-        help="Shape of an input of --model, as of `nnapi-prof profile`.",
+        help="Shape of an input of --model, as in `nnapi-prof profile`.",
     ),
     click.option(
-        "--since", metavar="DATE", help="Measured then or later: 2026-01-31, or with a time."
+        "--since",
+        metavar="DATE",
+        help="Measured at this date or later: 2026-01-31, or with a time.",
     ),
-    click.option("--until", metavar="DATE", help="Measured then or earlier, in UTC."),
+    click.option("--until", metavar="DATE", help="Measured at this date or earlier, in UTC."),
 )
 """What :func:`selection_of` takes."""
 

@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 @click.option(
     "--superseded",
     is_flag=True,
-    help="Only rows that a newer measurement of the same thing has taken the place of.",
+    help="Only rows that a newer measurement of the same region replaces.",
 )
-@click.option("--yes", is_flag=True, help="Delete. Default: say only how many rows would go.")
+@click.option("--yes", is_flag=True, help="Delete the rows. Default: only print how many.")
 def prune(costs: str | None, superseded: bool, yes: bool, **filters: Any) -> None:
-    """Delete measurements: old ones, a device's, those that newer ones supersede.
+    """Delete measurements: old ones, a device's, or those that newer ones supersede.
 
-    Something must say which: a filter, --superseded, or both. Without --yes nothing is touched.
+    Give a filter, --superseded, or both. Without --yes nothing is deleted.
     """
     from nnapi_prof.costs import store as pruning
     from nnapi_prof.costs.store import CostStore
@@ -79,7 +79,7 @@ def _pruned_words(pruned: Pruned) -> str:
 def merge_command(costs: str | None, sources: tuple[str, ...]) -> None:
     """Add all measurements of other cost tables, each an SQLite file or a PostgreSQL URL.
 
-    What the table has already is left as it is, so that the same command goes on where one stopped.
+    Rows that the table has already are skipped, so you can repeat an interrupted merge.
     """
     import dataclasses
 

@@ -19,11 +19,11 @@ from nnapi_prof.cli.output import as_json, plain, print_document, stdout
 @opt.device
 @opt.library
 def command(device_spec: str | None) -> None:
-    """List the devices within reach.
+    """List the available devices.
 
-    The first column is what --device takes. Phones are found on a running adb server and on USB; a
-    phone on the network is named HOST:PORT. With --device or --nnapi-library, what that one device
-    is, with the accelerators of that library, as `nnapi-prof agent info` has it.
+    The first column is the value for --device. Phones are found on a running adb server and on
+    USB; name a phone on the network HOST:PORT. With --device or --nnapi-library, show one device
+    with the accelerators of that library, like `nnapi-prof agent info`.
     """
     if device_spec is not None:
         from nnapi_prof.cli.agent import print_info

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 )
 @opt.device
 def command(device_spec: str | None) -> int:
-    """Look for what stands in the way of measuring, and say how to mend it.
+    """Find problems that prevent measuring, and say how to fix them.
 
-    Looks at Python and its packages, compilers, the cache, the cost table, adb's key and server,
-    USB, and at the phone: the one named, else the only one within reach. Changes nothing on this
-    host; on the phone the agent is put where it is built already.
+    Checks Python and its packages, compilers, the cache, the cost table, adb's key and server,
+    USB, and the phone: the named one, else the only one available. It changes nothing on this
+    host. On the phone it pushes the agent, if it is built already.
 
-    The exit code is 1 where there is a problem, 0 where there are warnings at most.
+    The exit code is 1 if there is a problem, and 0 if there are only warnings.
     """
     from nnapi_prof.doctor.checks import Level, by_family
     from nnapi_prof.doctor.examine import examine

@@ -44,24 +44,25 @@ _ERROR = "± (9 of 10)"
     "--phone",
     metavar="NAME|FILE.json",
     shell_complete=opt.phones,
-    help="A phone that comes along, simulated or real, or a description that `nnapi-prof calibrate`"
-    " wrote.",
+    help="An included phone, simulated or real, or a description from `nnapi-prof calibrate`.",
 )
 @click.option(
     "--device",
     metavar="qnn:CHIP,...[/fp16|/int8]",
     shell_complete=opt.chips,
-    help="In place of --phone: Snapdragons whose NPU Qualcomm's compiler and simulator stand in for"
-    " (the extra qnn): what each takes of the model, and how long it would take.",
+    help="Instead of --phone: Snapdragons, estimated by Qualcomm's compiler and simulator"
+    " (needs the extra qnn): which parts of the model each NPU supports, and how long they"
+    " take.",
 )
 @opt.inputs
 @click.option(
     "--threads",
     type=click.IntRange(1, MOST_THREADS),
-    help="Threads of the CPU. Default: as many as the phone was measured with; simulated, 1.",
+    help="Threads of the CPU. Default: the number that the phone was measured with; for"
+    " simulated phones 1.",
 )
-@click.option("--burst", is_flag=True, help="NNAPI asked to compute in bursts (simulated phones).")
-@click.option("--relaxed", is_flag=True, help="float32 computed as float16 (simulated phones).")
+@click.option("--burst", is_flag=True, help="Use NNAPI's burst mode (simulated phones).")
+@click.option("--relaxed", is_flag=True, help="Compute float32 as float16 (simulated phones).")
 @opt.model
 def command(
     phone: str | None,
@@ -70,10 +71,10 @@ def command(
     model: Path,
     **options: Any,
 ) -> None:
-    """Estimate a model's latency and its plan on a phone that is not there.
+    """Estimate a model's latency and its plan without the phone.
 
-    Needs no device and no network, and says the same every time. All of it is estimated, from the
-    phone's description: this model was not measured, which is what `nnapi-prof profile` does.
+    Needs no device and no network, and always gives the same result. All numbers are estimated from
+    the phone's description; `nnapi-prof profile` measures.
     """
     if (phone is None) == (device is None):
         raise click.UsageError("give either --phone or --device qnn:CHIP")

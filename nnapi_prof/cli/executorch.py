@@ -108,8 +108,8 @@ partitioner_options = together(
     click.option(
         "--partitioners",
         metavar="NAME,NAME",
-        help="With --to executorch, of a model: ExecuTorch's partitioners to choose among by"
-        " measurement, in list order: nnapi (each accelerator of --device), xnnpack, vulkan, or"
+        help="With --to executorch and a model: ExecuTorch's partitioners to measure and choose"
+        " from, in list order: nnapi (each accelerator of --device), xnnpack, vulkan, or"
         " MODULE:CLASS.",
     ),
     opt.device,
@@ -118,25 +118,25 @@ partitioner_options = together(
         type=click.IntRange(1, MOST_THREADS),
         default=1,
         show_default=True,
-        help="With --partitioners: of ExecuTorch's thread pool.",
+        help="With --partitioners: size of ExecuTorch's thread pool.",
     ),
     click.option(
         "--seconds",
         type=click.FloatRange(min=0),
         default=600,
         show_default=True,
-        help="With --partitioners: the longest to measure units and regions.",
+        help="With --partitioners: time limit for measuring units and regions.",
     ),
     click.option(
         "--seed",
         type=click.IntRange(min=0),
-        help="With --partitioners: of random inputs in the place of the model's examples.",
+        help="With --partitioners: seed of random inputs that replace the model's examples.",
     ),
     click.option(
         "--as-planned",
         is_flag=True,
-        help="With --to executorch, of a bundle: the plan's file, without timing it against"
-        " XNNPACK alone and the other rules.",
+        help="With --to executorch and a bundle: write the plan's file without timing it"
+        " against simpler rules.",
     ),
 )
 """``--partitioners`` and what goes with it."""

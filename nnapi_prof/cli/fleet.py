@@ -33,8 +33,8 @@ MOST_ROWS = 20
     "--phones",
     multiple=True,
     metavar="PATTERN",
-    help="Phones of the cost table: names with * and ?, or fingerprints; repeat it for more."
-    " Default: all on which the model was measured.",
+    help="Phones in the cost table: names with * and ?, or fingerprints; repeatable. Default:"
+    " all on which the model was measured.",
 )
 @click.option(
     "-k",
@@ -43,21 +43,21 @@ MOST_ROWS = 20
     type=click.IntRange(1, 16),
     default=3,
     show_default=True,
-    help="Plans at most.",
+    help="Largest number of plans.",
 )
 @click.option(
     "--objective",
     type=click.Choice(["mean", "worst"]),
     default="mean",
     show_default=True,
-    help="Which regret is made least: that of all phones by their weights, or the largest.",
+    help="Regret to minimise: the weighted mean of all phones, or the largest.",
 )
 @click.option(
     "--weight",
     "stated",
     multiple=True,
     metavar="PATTERN=NUMBER",
-    help="How much some phones count; repeat it for others. Default: 1.",
+    help="Weight of phones, by a pattern; repeatable. Default: 1.",
 )
 @opt.seconds("the search for plans", 120)
 @click.option(
@@ -78,11 +78,10 @@ def command(
 ) -> None:
     """Choose at most K plans that are good on many phones, in one bundle.
 
-    Needs what `nnapi-prof profile` measured of the model on each phone, in one cost table, under
-    the same conditions. The regret of a plan on a phone is its latency there over that of the best
-    plan for this phone alone, less one. The bundle knows by a phone's build, its SoC, or its
-    accelerators and their feature levels which plan it runs; all other phones run the model on the
-    CPU.
+    Needs the measurements of `nnapi-prof profile` on each phone, in one cost table, under the same
+    conditions. The regret of a plan on a phone is how much slower it is there than the phone's own
+    best plan. The bundle recognises a phone by its build, its SoC, or its accelerators and their
+    feature levels; all other phones run the model on the CPU.
     """
     conditions = {name: options.pop(name) for name in CONDITIONS}
     with listening() as listener:

@@ -51,17 +51,18 @@ FORMS = ("html", "md")
     "--output",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The report, .html or .md; the bundle stands beside it, with .nnprof. Default: MODEL.html"
-    " beside the model.",
+    help="Report to write, .html or .md; the bundle is written beside it, with .nnprof."
+    " Default: MODEL.html beside the model.",
 )
 @click.option("--open", "open_it", is_flag=True, help="Open the report in a browser.")
-@click.option("--fresh", is_flag=True, help="Measure again what the cost table has already.")
+@click.option("--fresh", is_flag=True, help="Measure again what is already in the cost table.")
 @click.option(
     "--runs",
     type=click.IntRange(1, MAX_RUNS),
     default=QUICK.runs,
     show_default=True,
-    help="Recorded runs of the plan and of each baseline, at most: about half a second of each.",
+    help="Largest number of recorded runs of the plan and of each baseline, about half a second"
+    " each.",
 )
 @opt.tolerance
 @opt.cooldown
@@ -77,10 +78,10 @@ def command(
 ) -> None:
     """Profile MODEL, plan what runs where, run the plan, and write a report.
 
-    The same as `nnapi-prof profile`, `partition`, `run` and `report` one after another, with the
-    model read once. What was measured under these conditions is not measured again, and a plan that
-    stands is not refined again: the first time takes minutes, the next seconds. What is reached
-    when something fails is kept, and written as far as it goes.
+    Does the same as `nnapi-prof profile`, `partition`, `run` and `report`, but reads the model
+    only once. Nothing is measured twice under the same conditions, and a final plan is not refined
+    again: the first call takes minutes, the next one seconds. If something fails, all results so
+    far are kept and written.
     """
     report = output or model.with_suffix(".html")
     _check(report)

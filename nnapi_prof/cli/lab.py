@@ -38,7 +38,7 @@ SHOWN = 30
 """Rows of the table that moves."""
 
 scheduler_option = click.option(
-    "--scheduler", required=True, metavar="ADDRESS", help="Of the lab: tcp://HOST:8786."
+    "--scheduler", required=True, metavar="ADDRESS", help="Scheduler of the lab: tcp://HOST:8786."
 )
 
 
@@ -46,7 +46,7 @@ scheduler_option = click.option(
 def command() -> None:
     """Measure on the phones of many hosts at once, into one cost table.
 
-    Needs `pip install nnapi-prof[lab]`. A scheduler is Dask's own (`dask scheduler`).
+    Needs `pip install nnapi-prof[lab]`. The scheduler is Dask's own (`dask scheduler`).
     """
 
 
@@ -64,18 +64,19 @@ def command() -> None:
     "serials",
     multiple=True,
     metavar="SERIAL",
-    help="What --device takes, or a pattern of it; of simulated phones a folder of descriptions, or"
-    " 'FOLDER/*.json'; repeatable. Default: all phones connected to this host.",
+    help="Phones to offer: a value of --device or a pattern, or for simulated phones a folder"
+    " of descriptions or 'FOLDER/*.json'; repeatable. Default: all phones connected to"
+    " this host.",
 )
 @click.option(
     "--slots",
     type=click.IntRange(min=1),
-    help="Phones that are measured at once. Default: all.",
+    help="Number of phones measured at once. Default: all.",
 )
 def worker(scheduler: str, serials: tuple[str, ...], slots: int | None) -> int:
     """Offer the phones of this host to a lab, until Ctrl-C.
 
-    Each phone is a Dask resource of its own. Where the scheduler goes away, it is looked for again.
+    Each phone is a separate Dask resource. If the scheduler goes away, the worker reconnects.
     """
     import asyncio
 
@@ -121,36 +122,39 @@ def _shelf(serials: Sequence[str]) -> list[Phone]:
 @click.option(
     "--scheduler",
     metavar="ADDRESS",
-    help="Of the lab: tcp://HOST:8786. Default: a cluster on this host, of its own phones.",
+    help="Scheduler of the lab: tcp://HOST:8786. Default: a cluster on this host with its own"
+    " phones.",
 )
 @click.option(
     "--phones",
     "selectors",
     multiple=True,
     metavar="SELECTOR",
-    help="Patterns of names, fingerprints or serials, or soc=, android=, abi=, host= PATTERN; terms"
-    " joined by commas hold together, repeated options are alternatives. Without --scheduler what"
-    " --device takes, or a pattern of it. Of simulated phones also a folder of descriptions, or"
-    " 'FOLDER/*.json'. Default: all.",
+    help="Patterns of names, fingerprints or serials, or soc=, android=, abi=, host= PATTERN."
+    " Terms joined by commas must all match; repeated options are alternatives. Without"
+    " --scheduler: a value of --device or a pattern. For simulated phones also a folder of"
+    " descriptions, or 'FOLDER/*.json'. Default: all.",
 )
 @click.option(
     "--patience-s",
     type=click.FloatRange(min=0),
     default=600.0,
     show_default=True,
-    help="How long a phone in use elsewhere, one that no worker offers, or a scheduler that went"
-    " away is waited for.",
+    help="How long to wait for a phone that is in use or that no worker offers, or for a lost"
+    " scheduler.",
 )
 @opt.inputs
 @opt.costs
 @opt.conditions
 @opt.gates
-@click.option("--fresh", is_flag=True, help="Measure again what the cost table has already.")
+@click.option("--fresh", is_flag=True, help="Measure again what is already in the cost table.")
 @click.option(
-    "--refine/--no-refine", default=True, show_default=True, help="As in `nnapi-prof profile`."
+    "--refine/--no-refine", default=True, show_default=True, help="See `nnapi-prof profile`."
 )
 @click.option(
-    "--runs", type=click.IntRange(1, MAX_RUNS), help="Recorded runs of one region, at most."
+    "--runs",
+    type=click.IntRange(1, MAX_RUNS),
+    help="Largest number of recorded runs of one region.",
 )
 @opt.models
 def profile(
@@ -164,9 +168,9 @@ def profile(
 ) -> int:
     """Measure models on all phones of a lab, each phone one model at a time.
 
-    What the cost table has is not measured again, so that the same command goes on where one
-    stopped. A phone that drops is tried again, then set aside with its reason. All workers must
-    reach the cost table (a PostgreSQL URL, where there are several hosts) and the models' paths.
+    Measurements in the cost table are not repeated, so you can repeat an interrupted command. A
+    phone that disconnects is tried again, then set aside with its reason. All workers must reach
+    the cost table (a PostgreSQL URL for several hosts) and the models' paths.
     """
     from nnapi_prof.costs import absolute, default_location
     from nnapi_prof.costs.store import CostStore
@@ -322,7 +326,7 @@ def _show_phones(phones: Sequence[Phone]) -> None:
 )
 @scheduler_option
 def status(scheduler: str) -> None:
-    """Say how many workers and phones a lab has, and what its runs are at."""
+    """Show a lab's workers, phones and the progress of its runs."""
     from nnapi_prof.lab import cluster
 
     with cluster.connected_to(scheduler) as client:
@@ -348,7 +352,7 @@ def status(scheduler: str) -> None:
 @scheduler_option
 @click.argument("run", required=False)
 def cancel(scheduler: str, run: str | None) -> None:
-    """End RUN, or all runs: what was measured is kept, and its `lab profile` says so."""
+    """End RUN, or all runs: measurements are kept, and their `lab profile` says so."""
     from nnapi_prof.lab import cluster
 
     with cluster.connected_to(scheduler) as client:

@@ -164,8 +164,8 @@ def library(function: F) -> F:
         click.option(
             "--nnapi-library",
             metavar="PATH",
-            help="Library on the device in the place of its libneuralnetworks.so: an NNAPI support"
-            " library of a vendor's, or MediaTek's NeuronAdapter.",
+            help="Library on the device to use instead of its libneuralnetworks.so: a vendor's"
+            " NNAPI support library, or MediaTek's NeuronAdapter.",
         )(with_library),
     )
 
@@ -183,9 +183,8 @@ inputs = click.option(
     "inputs",
     multiple=True,
     metavar="1x3x224x224[:DTYPE]",
-    help="Shape of an input; repeat it for each. ? or ?=256 leaves a size open (quote it),"
-    " ?n one that all called ?n have."
-    " Default: what the file bundles, else a guess.",
+    help="Shape of an input; repeat it for each. ? or ?=256 leaves a size open (quote it); all"
+    " sizes named ?n are equal. Default: the inputs in the file, else a guess.",
 )
 
 
@@ -222,7 +221,7 @@ mode = click.option(
     type=click.Choice([mode.value for mode in Mode]),
     default=USUAL.mode.value,
     show_default=True,
-    help="How NNAPI is asked to compute.",
+    help="Execution mode of NNAPI.",
 )
 
 
@@ -242,8 +241,8 @@ def conditions(function: F) -> F:
         click.option(
             "--float16",
             is_flag=True,
-            help="Models for NNAPI in float16 (API 29), their inputs and outputs in float32; the"
-            " CPU's stay in float32.",
+            help="Use float16 models for NNAPI (API 29), with inputs and outputs in float32;"
+            " the CPU's stay in float32.",
         ),
         click.option(
             "--sustained",
@@ -251,7 +250,7 @@ def conditions(function: F) -> F:
             default=USUAL.sustained_s,
             show_default=True,
             metavar="SECONDS",
-            help="Of a device that has been busy for so long: its processors are kept busy first.",
+            help="Keep the device's processors busy for this long first.",
         ),
     )
 
@@ -278,33 +277,34 @@ gates = together(
     click.option(
         "--max-temp-c",
         type=click.FloatRange(0, 120),
-        help="Wait until the phone's skin has at most so many degrees Celsius, and no clock is"
-        " held down, before measurements.",
+        help="Before measurements, wait until the phone's skin has at most this temperature in"
+        " degrees Celsius and no clock is throttled.",
     ),
     click.option(
         "--min-battery",
         type=click.IntRange(0, 100),
         metavar="PERCENT",
-        help="Wait until the battery has so much charge, or is being charged.",
+        help="Wait until the battery has this charge, or is being charged.",
     ),
     click.option(
         "--max-load",
         type=click.IntRange(0, 100),
         metavar="PERCENT",
-        help="Wait until other programs keep at most that share of all CPUs busy.",
+        help="Wait until other programs use at most this share of all CPUs.",
     ),
     click.option(
         "--wait-s",
         type=click.FloatRange(0, 86_400),
         default=Gates().wait_s,
         show_default=True,
-        help="How long these may wait, each time, before that is an error.",
+        help="Longest wait for these conditions, each time; then it is an error.",
     ),
     click.option(
         "--anchor-s",
         type=click.FloatRange(0, 86_400),
-        help="Run a reference model that often, mark what was measured while it took longer,"
-        " and measure that again; 0 does not. Default: 120 on a phone, 0 elsewhere.",
+        help="Interval of drift checks with a reference model. Measurements made while it was"
+        " slower are marked and repeated; 0 disables the checks. Default: 120 on a phone,"
+        " 0 elsewhere.",
     ),
 )
 """What a device must be like before something is measured:
@@ -324,14 +324,14 @@ cooldown = click.option(
     type=click.FloatRange(0, MOST_WAIT_S),
     default=RunOptions().cooldown_s,
     show_default=True,
-    help="Wait this long at most for a phone that is too hot, and measure again what was"
-    " measured hot; 0 does not.",
+    help="Longest wait for a phone that is too hot; measurements made while it was hot are"
+    " repeated. 0 disables this.",
 )
 
 
 memory = click.option(
     "--memory-mb",
     type=click.IntRange(1, MOST_MEMORY_MB),
-    help="Memory that one measurement's process may use. Default: three quarters of what is"
-    " available on the device.",
+    help="Memory limit of one measurement's process. Default: three quarters of the available"
+    " memory.",
 )

@@ -40,7 +40,7 @@ USUAL = Conditions()
     type=ErrorBudget(),
     multiple=True,
     metavar="ERROR",
-    help="An error (2%, 0.02, 34dB) that a plan is searched for within, beside the usual ones.",
+    help="Additional error budget (2%, 0.02, 34dB) for which a plan is searched.",
 )
 @opt.seconds("the search for each plan", 10)
 @click.option(
@@ -48,7 +48,7 @@ USUAL = Conditions()
     type=click.FloatRange(0),
     default=120.0,
     show_default=True,
-    help="Measuring errors may take about this long.",
+    help="Approximate time limit for measuring errors.",
 )
 @opt.threads
 @opt.cpus(USUAL.cpus)
@@ -66,14 +66,13 @@ def command(
     model: Path,
     **options: Any,
 ) -> None:
-    """Show latency against accuracy: for every budget of error the fastest plan.
+    """Show latency against accuracy: the fastest plan for every error budget.
 
-    Targets and precisions of all regions are chosen together.
-    What the cost table lacks is measured first, in every precision. The error of each unit, and of
-    each plan whole, is measured on this host in NNAPI's own arithmetic, on the calibration data; a
-    quarter of that is held out and judges the plans. Beside the front stand one precision for all,
-    and the orders that lower unit after unit. `nnapi-prof partition --precisions ...
-    --accuracy-budget 2%` takes a plan of it.
+    Targets and precisions of all regions are chosen together. Missing measurements are made first,
+    in every precision. The error of each unit and of each whole plan is measured on this host in
+    NNAPI's own arithmetic, on the calibration data; a quarter of the data is held out and judges
+    the plans. One precision for all units is shown beside the front. `nnapi-prof partition
+    --precisions ... --accuracy-budget 2%` takes a plan from it.
     """
     with listening() as listener:
         with listener.working("loading PyTorch"):

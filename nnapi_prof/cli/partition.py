@@ -54,33 +54,36 @@ plan_options = together(
     click.option(
         "--preference",
         type=click.Choice(["low_power", "fast", "sustained"]),
-        help="Accelerators under this PreferenceCode only.",
+        help="Use accelerators only under this PreferenceCode.",
     ),
-    click.option("--max-regions", type=click.IntRange(0), help="Most segments on accelerators."),
+    click.option(
+        "--max-regions", type=click.IntRange(0), help="Largest number of segments on accelerators."
+    ),
     click.option(
         "--max-compile-ms",
         type=click.FloatRange(min=0),
-        help="Most that compiling all segments on accelerators may take, measured or summed"
-        " from parts.",
+        help="Largest compile time of all segments on accelerators, measured or summed from parts.",
     ),
     click.option(
         "--max-error",
         type=click.FloatRange(min=0),
-        help="With --relaxed or --float16: keep what differs from float32 by more than this"
-        " (of its largest value, in float16 on this host) off accelerators.",
+        help="With --relaxed or --float16: keep units off accelerators if they differ from"
+        " float32 by more than this (relative to the largest value, in float16 on this"
+        " host).",
     ),
     click.option(
         "--list",
         "listed",
         multiple=True,
         metavar="UNITS",
-        help="Show a baseline that keeps these units, and all behind them, off accelerators.",
+        help="Show a baseline that keeps these units, and all that depend on them, off"
+        " accelerators.",
     ),
     click.option(
         "--best",
         is_flag=True,
-        help="The plan of least latency, however many segments it takes. Default: the fewest"
-        " within noise of it.",
+        help="Take the plan with the lowest latency, whatever its number of segments. Default:"
+        " the fewest segments within noise of it.",
     ),
     opt.seconds("the search for the plan", "10, of frames at once 30; --parallel takes it twice"),
 )
@@ -108,45 +111,45 @@ plan_options = together(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="Folder of the bundle. Default: MODEL.nnprof beside the model.",
+    help="Folder of the bundle to write. Default: MODEL.nnprof beside the model.",
 )
 @click.option(
     "--estimate",
     is_flag=True,
-    help="Estimate units that were never measured from what else was measured on the device.",
+    help="Estimate units that were never measured from other measurements on the device.",
 )
 @click.option(
     "--objective",
     type=click.Choice(["latency", "throughput"]),
     default="latency",
     show_default=True,
-    help="`throughput` is for most frames per second, with processors that work at once.",
+    help="`throughput` maximises frames per second with processors that work at once.",
 )
 @click.option(
     "--parallel",
     is_flag=True,
-    help="With the objective `latency`: run branches of one frame at once, where that is faster.",
+    help="With the objective `latency`: run branches of one frame at once if that is faster.",
 )
 @click.option(
     "--contention",
     type=click.FloatRange(min=1),
-    help="How many times as long a processor takes while another one is busy. Default: what"
-    " `profile --beside` measured, else 1.1.",
+    help="Slow-down factor of a processor while another one is busy. Default: measured by"
+    " `profile --beside`, else 1.1.",
 )
 @click.option(
     "--frames-in-flight",
     type=click.IntRange(1, 63),
-    help="Most frames that wait or run at once. Default: 4 for each processor.",
+    help="Largest number of frames that wait or run at once. Default: 4 for each processor.",
 )
 @click.option(
     "--max-latency-ms",
     type=click.FloatRange(min=0),
-    help="Most that 95 % of frames may take, from submission to result.",
+    help="Latency limit for 95 % of frames, from submission to result.",
 )
 @click.option(
     "--max-memory-mb",
     type=click.IntRange(1),
-    help="Most for weights on all processors, and for what frames in flight hand over.",
+    help="Memory limit for weights on all processors and values of frames in flight.",
 )
 @click.option(
     "--no-verify",
@@ -158,8 +161,8 @@ plan_options = together(
     "--accuracy-budget",
     type=ErrorBudget(),
     metavar="ERROR",
-    help="With --precisions: the largest error of the plan (2%, 0.02, 34dB), on held-out data,"
-    " too.",
+    help="With --precisions: the largest error of the plan (2%, 0.02, 34dB), also on held-out"
+    " data.",
 )
 @METRIC
 @opt.model
@@ -175,24 +178,23 @@ def command(
 ) -> None:
     """Choose what runs where from measured costs, and write a bundle.
 
-    Needs what `nnapi-prof profile` measured for the same model and device, under the same
+    Needs the measurements of `nnapi-prof profile` for the same model and device, under the same
     conditions (--threads, --cpus, --mode, --relaxed, --float16, --sustained); `nnapi-prof run`
-    keeps to them, too. The plan has the fewest segments within noise of the least latency (--best:
-    the least latency); Ctrl-C while it is searched for keeps the best one until then. Before it is
-    written, plan and baselines run whole on the device, a few times each: where a baseline is
-    faster end to end, it becomes the plan.
+    uses these conditions too. The plan has the fewest segments within noise of the lowest latency
+    (--best: the lowest latency). Ctrl-C during the search keeps the best plan so far. Before the
+    bundle is written, plan and baselines run whole on the device, a few times each. If a baseline
+    is faster end to end, it becomes the plan.
 
-    With --objective throughput processors work at once on different frames, each of which takes one
-    of several plans. On the device that mixture, frames in turn on whole processors, one plan as a
-    pipeline and the best single device run as they would: what does most frames per second is
-    taken (`nnapi-prof run --frames` measures them again).
+    With --objective throughput, processors work at once on different frames, and each frame uses
+    one of several plans. That mixture, whole frames on alternating processors, one plan as a
+    pipeline and the best single device all run on the device, and the one with most frames per
+    second is taken (`nnapi-prof run --frames` measures them again).
 
-    With --parallel branches of one frame may run at once on different processors. A bound says
-    first what is to be had; where that is 15 % or more, a schedule is looked for, and taken if it
-    runs faster on the device.
+    With --parallel, branches of one frame may run at once on different processors. If the bound
+    promises at least 15 %, a schedule is searched, and taken if it runs faster on the device.
 
     With --precisions and --accuracy-budget, targets and precisions of all regions are chosen
-    together: the fastest plan whose error keeps to the budget (`nnapi-prof pareto` shows them all).
+    together: the fastest plan within the error budget (`nnapi-prof pareto` shows them all).
     """
     path = output or model.with_suffix(".nnprof")
     conditions = {name: options.pop(name) for name in CONDITIONS}

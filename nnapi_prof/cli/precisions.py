@@ -59,19 +59,19 @@ def precision_options(default: str | None) -> Callable[[F], F]:
             default=default,
             show_default=default is not None,
             callback=_precisions,
-            help="Precisions that regions may compute in; each is measured.",
+            help="Precisions that regions may use; each is measured.",
         ),
         click.option(
             "--calibration",
             metavar="DATA",
-            help="Inputs that 8 bits are fitted to and errors measured on: a .pt or .npz file, or"
-            " module:function, which returns an iterable, such as a DataLoader. Default: the file's"
-            " own inputs, else random ones.",
+            help="Inputs to calibrate 8 bits and measure errors with: a .pt or .npz file, or"
+            " module:function, which returns an iterable such as a DataLoader. Default:"
+            " the inputs in the model file, else random ones.",
         ),
         click.option(
             "--samples",
             type=click.IntRange(2, 100_000),
-            help="Most samples to use; a quarter of them chooses nothing and judges. Default: 128.",
+            help="Largest number of samples; a quarter of them is held out. Default: 128.",
         ),
     )
 
@@ -81,6 +81,6 @@ METRIC = click.option(
     metavar="NAME|MODULE:FUNCTION",
     default="relative",
     show_default=True,
-    help="What an error is: relative (root mean square of the outputs less their mean), top1, or a"
-    " function of (outputs, targets).",
+    help="Error metric: relative (root mean square, relative to the outputs' deviation), top1,"
+    " or a function of (outputs, targets).",
 )

@@ -46,72 +46,74 @@ USUAL = ProfileOptions()
 @opt.inputs
 @opt.costs
 @opt.conditions
-@click.option("--fresh", is_flag=True, help="Measure again what the cost table has already.")
+@click.option("--fresh", is_flag=True, help="Measure again what is already in the cost table.")
 @click.option(
     "--accelerator",
     "accelerators",
     multiple=True,
     metavar="NAME",
-    help="Only this NNAPI accelerator (`auto`: NNAPI's own choice); repeatable. Default: all.",
+    help="Measure only this NNAPI accelerator (`auto`: NNAPI's own choice); repeatable."
+    " Default: all.",
 )
 @click.option(
     "--preference",
     "preferences",
     multiple=True,
     type=click.Choice(opt.PREFERENCES),
-    help="Only this PreferenceCode; repeatable. Default: all three.",
+    help="Measure only this PreferenceCode; repeatable. Default: all three.",
 )
 @click.option(
     "--every-preference",
     is_flag=True,
-    help="Measure every unit under every preference. Default: a sample under all, the rest where"
-    " the sample shows that a preference is faster.",
+    help="Measure every unit under every preference. Default: a sample under all, and the rest"
+    " only if the sample shows that a preference is faster.",
 )
 @click.option(
     "--beside",
     is_flag=True,
-    help="Measure how CPU and accelerators slow each other down, too: some units of the model,"
-    " alone and side by side.",
+    help="Also measure how CPU and accelerators slow each other down, with some units of the"
+    " model, separately and side by side.",
 )
 @click.option(
     "--beside-s",
     type=click.FloatRange(0, MOST_BESIDE_S),
     default=USUAL.beside_s,
     show_default=True,
-    help="As --beside, and keep both sides busy with one unit for so long: how clocks do then.",
+    help="Like --beside, and also keep both sides busy with one unit for this long, to measure"
+    " how clocks fall.",
 )
 @click.option(
     "--refine/--no-refine",
     default=USUAL.refine,
     show_default=True,
-    help="Measure the regions of the plan whole, and plan again, until the plan stands.",
+    help="Measure the regions of the plan whole and plan again, until the plan no longer changes.",
 )
 @click.option(
     "--runs",
     type=click.IntRange(1, MAX_RUNS),
-    help="Recorded runs of one region, at most. Default: 200, on a simulated phone 30.",
+    help="Largest number of recorded runs of one region. Default: 200, on a simulated phone 30.",
 )
 @click.option(
     "--rounds",
     type=click.IntRange(1, MOST_ROUNDS),
     default=USUAL.rounds,
     show_default=True,
-    help="Turns that a region's alternatives take; the runs are spread over them.",
+    help="Number of rounds in which a region's alternatives take turns.",
 )
 @click.option(
     "--budget-ms",
     type=click.FloatRange(min=0),
     default=USUAL.budget_ms,
     show_default=True,
-    help="Recorded runs of one region stop after this long (at least 5 are made).",
+    help="Time limit for the recorded runs of one region (at least 5 are made).",
 )
 @click.option(
     "--warmup-ms",
     type=click.FloatRange(min=0),
     default=USUAL.warmup_ms,
     show_default=True,
-    help="Runs before these warm up until their times are stable, at most this long (at least 2"
-    " are made).",
+    help="Time limit for warm-up runs, which end when their times are stable (at least 2 are"
+    " made).",
 )
 @opt.cooldown
 @opt.gates
@@ -121,7 +123,7 @@ USUAL = ProfileOptions()
     type=click.FloatRange(min=0.001),
     default=USUAL.timeout_s,
     show_default=True,
-    help="Watchdog over a region's compilation and warm-up, and over each of its rounds.",
+    help="Time limit for a region's compilation and warm-up, and for each of its rounds.",
 )
 @precision_options(None)
 @opt.model
@@ -135,11 +137,11 @@ def command(
 ) -> int:
     """Measure MODEL's units and regions on a device into the cost table.
 
-    Every unit runs on the CPU and on every NNAPI accelerator, under one preference and where
-    others may be faster under those; so do some chains and runs of units. Then the regions of the
-    best plan, and of any that could beat it, are measured whole until the plan stands (--refine).
-    The alternatives of a region take turns, so that what disturbs one disturbs the others. What the
-    table has for this device is not measured again. Ctrl-C keeps what was measured.
+    Every unit runs on the CPU and on every NNAPI accelerator, under one preference, and under
+    others that may be faster; so do some chains and runs of units. Then the regions of the best
+    plan, and of any plan that could beat it, are measured whole until the plan no longer changes
+    (--refine). The alternatives of a region take turns, so disturbances affect all of them.
+    Existing measurements of this device are not repeated. Ctrl-C keeps all measurements.
     """
     from nnapi_prof.api.costs import Costs, Interrupted
     from nnapi_prof.api.model import load

@@ -47,28 +47,28 @@ FORMATS = ("html", "md", "trace", "json")
     "--format",
     "form",
     type=click.Choice(FORMATS),
-    help="Default: what the ending of -o says, .html, .md, .trace.json or .json.",
+    help="Format of the report. Default: by the extension of -o: .html, .md, .trace.json or .json.",
 )
 @click.option(
     "--run",
     "runs",
     multiple=True,
     metavar="DATE|DEVICE",
-    help="Of the bundle's runs the last until DATE, or on DEVICE, or DEVICE@DATE; repeat it to"
-    " compare. Default: the last.",
+    help="Run of the bundle to show: the last until DATE, on DEVICE, or DEVICE@DATE; repeat it"
+    " to compare. Default: the last.",
 )
 @click.option(
     "--at",
     "dates",
     multiple=True,
     metavar="DATE",
-    help="The plan under the costs that were known by the end of DATE (2026-01-31, or with a time,"
-    " UTC); repeat it to compare.",
+    help="Show the plan under the costs at the end of DATE (2026-01-31, or with a time, UTC);"
+    " repeat it to compare.",
 )
 @click.option(
     "--every-preference",
     is_flag=True,
-    help="Show accelerators under each of NNAPI's preferences. Default: under the plan's.",
+    help="Show accelerators under each of NNAPI's preferences. Default: only the plan's.",
 )
 @click.argument(
     "bundles", metavar="BUNDLE...", nargs=-1, required=True, type=click.Path(path_type=Path)
@@ -84,12 +84,12 @@ def command(
 ) -> None:
     """Write a report of BUNDLE, or of several BUNDLEs side by side.
 
-    Shows the latency of every unit on every target, the plan and why, what was refused, the
-    baselines, and, once `nnapi-prof run` ran the bundle, predicted against measured latency.
-    Several bundles, --run or --at are compared, the others against the first: what changed, where
-    units run elsewhere, which latencies differ beyond noise.
+    Shows the latency of every unit on every target, the plan and its reasons, refusals, baselines
+    and, after `nnapi-prof run`, predicted against measured latency. Several bundles, --run or --at
+    compare the others with the first: changes, units that run elsewhere, and latencies that differ
+    beyond noise.
 
-    Formats: html (one file, nothing fetched), md (Markdown), trace (for Perfetto and
+    Formats: html (one file that loads nothing), md (Markdown), trace (for Perfetto and
     chrome://tracing), json. --json prints the report's data.
     """
     from nnapi_prof.reports.files import check_compares, format_of

@@ -46,14 +46,14 @@ if TYPE_CHECKING:
     type=click.IntRange(1, MAX_RUNS),
     default=RunOptions().runs,
     show_default=True,
-    help="Recorded runs of each plan.",
+    help="Number of recorded runs of each plan.",
 )
 @click.option(
     "--frames",
     type=click.IntRange(0, MAX_RUNS),
     default=RunOptions().frames,
     show_default=True,
-    help="Frames that run besides, many at once, in each way that the bundle has.",
+    help="Also run this number of frames, several at once, in each way that the bundle has.",
 )
 @click.option("--no-baselines", is_flag=True, help="Time the plan only.")
 @opt.tolerance
@@ -63,20 +63,20 @@ if TYPE_CHECKING:
 @click.option(
     "--seed",
     type=int,
-    help="Random inputs of this seed. Default: bundled inputs, else always the same.",
+    help="Use random inputs with this seed. Default: bundled inputs, else a fixed seed.",
 )
 @click.option(
     "--input",
     "stated",
     multiple=True,
     metavar="1x3x256x256",
-    help="Sizes for those that the bundle leaves open; repeat it for each input.",
+    help="Sizes for the bundle's open sizes; repeat it for each input.",
 )
 @click.option(
     "--against",
     type=click.Path(path_type=Path),
     metavar="MODEL|BUNDLE",
-    help="Of a .pte: the model or the bundle that it was made of, to compare its outputs with.",
+    help="For a .pte: the model or bundle that it was made from, to compare outputs with.",
 )
 @opt.bundle
 def command(
@@ -89,14 +89,13 @@ def command(
 ) -> None:
     """Run BUNDLE on a device and compare its outputs with eager PyTorch.
 
-    It runs under the conditions it was planned for (precision, mode, threads, cores). Plan and
-    baselines are timed in turns; predicted and measured latency stand side by side. With --frames
-    many frames run at once besides, as the bundle is meant to run them and in other ways: frames
-    per second, and the latency of one. The result is kept in the bundle, where `nnapi-prof report`
-    finds it.
+    The bundle runs under the conditions it was planned for (precision, mode, threads, cores). Plan
+    and baselines run in turns; tables show predicted beside measured latency. --frames also runs
+    many frames at once, in the bundle's way and in others, and prints frames per second and the
+    latency of a frame. The result is stored in the bundle, where `nnapi-prof report` finds it.
 
-    A .pte that `nnapi-prof convert --to executorch` wrote, or any other, may stand for BUNDLE: it
-    runs in ExecuTorch on this host, with `local`'s NNAPI or a simulated phone's.
+    BUNDLE may also be a .pte from `nnapi-prof convert --to executorch` or another source: it runs
+    in ExecuTorch on this host, with `local`'s NNAPI or a simulated phone's.
     """
     if bundle.suffix == ".pte":
         from nnapi_prof.cli.executorch import run_command

@@ -19,9 +19,9 @@ from nnapi_prof.cli.output import as_json, current, plain, print_document, stdou
 def command(name: tuple[str, ...]) -> None:
     """Print the JSON Schema of a command's --json document.
 
-    NAME is the command, as `run` or `costs list`; `error` is what commands print that fail. Without
-    a NAME the documents are listed. The property "schema" of a document says which it is, and its
-    version: properties may be added to a version, none is taken away or changes its meaning.
+    NAME is the command, such as `run` or `costs list`; `error` is the document of commands that
+    fail. Without NAME, list the documents. The property "schema" of a document has its name and
+    version. A version may gain properties, but none is removed or changes its meaning.
     """
     from nnapi_prof.documents import schemas
     from nnapi_prof.documents.tool import of_schemas

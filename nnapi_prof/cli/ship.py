@@ -32,21 +32,21 @@ if TYPE_CHECKING:
     "abis",
     type=click.Choice(ANDROID_ABIS),
     multiple=True,
-    help="Of the archive's libraries; repeat it for several. Default: all.",
+    help="ABI of the archive's libraries; repeatable. Default: all.",
 )
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="The archive. Default: beside the bundle.",
+    help="Archive to write. Default: beside the bundle.",
 )
 @click.argument("bundle", metavar="BUNDLE", type=click.Path(path_type=Path))
 def command(aar: bool, abis: tuple[str, ...], output: Path | None, bundle: Path) -> None:
     """Show which command gets BUNDLE into which kind of app.
 
     With --aar, write an Android archive: the runtime library for each ABI, a Java class to call it
-    (dev.nnapiprof.NnapiModel, from Kotlin just as well), and the bundle as an asset. It takes a
-    JDK, but neither Android's SDK nor its NDK; the first time it compiles for minutes.
+    (dev.nnapiprof.NnapiModel, also usable from Kotlin), and the bundle as an asset. It needs a JDK,
+    but neither Android's SDK nor its NDK. The first time it compiles for minutes.
     """
     from nnapi_prof.errors import UsageError
 
