@@ -62,7 +62,7 @@ def command(
     model: Path,
     **conditions: Any,
 ) -> None:
-    """Suggest changes to a model that would make its plan faster, with PyTorch code.
+    """Suggest changes to a model that make its plan faster.
 
     MODEL is a bundle, or a model that `nnapi-prof profile` measured on the same device and under
     the same conditions (a bundle has its own). The plan is made again without each hindrance: an
