@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import click
@@ -29,7 +30,7 @@ def command(device_spec: str | None) -> int:
 
     The exit code is 1 if there is a problem, and 0 if there are only warnings.
     """
-    from nnapi_prof.doctor.checks import Level, by_family
+    from nnapi_prof.doctor.checks import Level
     from nnapi_prof.doctor.examine import examine
 
     findings = examine(device_spec, progress=say)
@@ -40,7 +41,7 @@ def command(device_spec: str | None) -> int:
 
         print_document(of_findings(findings))
         return 1 if n_problems else 0
-    for family, members in by_family(findings):
+    for family, members in itertools.groupby(findings, lambda finding: finding.family):
         click.echo(click.style(family, bold=True))
         for finding in members:
             _show(finding)

@@ -1,6 +1,5 @@
 """What stands in the way of measuring, on this host and on a phone, and how each is mended.
 
-One file for each theme; each registers its functions under a
-:class:`~nnapi_prof.doctor.checks.Family` and yields findings. Nothing is changed on the host; on a
-phone the agent is put where it can be had without building it.
+One file for each theme; each check is one function that returns what it found. Nothing is changed
+on the host; on a phone the agent is put where it can be had without building it.
 """

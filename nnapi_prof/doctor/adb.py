@@ -7,7 +7,6 @@ nothing.
 from __future__ import annotations
 
 import base64
-import grp
 import os
 import re
 import shutil
@@ -17,66 +16,49 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from nnapi_prof.device.transport.adb_server import AdbServer, server_address
-from nnapi_prof.doctor.checks import Family, Finding, Host
+from nnapi_prof.device.transport.adb_server import ServerDevice, server_address
+from nnapi_prof.doctor.checks import Family, Finding, Host, joined, ok, problem, warning
 from nnapi_prof.errors import DeviceError, DeviceOffline, UsageError
 
 ADB = Family("ADB")
 ANDROID_KEY_BITS = 2048
-_CHECK = "adb key"
 
 
-@ADB.on_host
-def adb_key(_: Host) -> Iterator[Finding]:
+@ADB("adb key")
+def adb_key(_: Host) -> Finding:
+    """Readable for this user alone, and its public half, which phones are shown, is its own."""
     from nnapi_prof.device.transport.adb import key_file
 
     path = key_file()
     public = Path(f"{path}.pub")
+    looked_at = path
     try:
-        content = path.read_bytes()
+        content, looked_at = path.read_bytes(), public
+        shown = public.read_bytes().split() if public.exists() else None
     except FileNotFoundError:
-        yield ADB(_CHECK).ok(f"{path} is not there yet: made when a phone is first connected")
-        return
+        return ok(f"{path} is not there yet: made when a phone is first connected")
     except OSError as error:
-        yield ADB(_CHECK).problem(
-            f"{path} cannot be read: {error.strerror}", f"sudo chown $USER '{path}'"
+        return problem(
+            f"{looked_at} cannot be read: {error.strerror}", f"sudo chown $USER '{looked_at}'"
         )
-        return
     public_half = _public_half(path, content)
     if public_half is None:
-        yield ADB(_CHECK).problem(
+        return problem(
             f"{path} holds no RSA key of {ANDROID_KEY_BITS} bits",
             f"mv '{path}' '{path}.old' (a new one is made; phones ask their owner again)",
         )
-        return
-    yield from _mode(path)
-    yield _pair(path, public, public_half)
-
-
-def _mode(path: Path) -> Iterator[Finding]:
-    mode = stat.S_IMODE(path.stat().st_mode)
-    if mode & 0o077:
-        yield ADB(_CHECK).warning(
-            f"{path} may be used by other users of this host (mode {mode:o})", f"chmod 600 '{path}'"
-        )
-
-
-def _pair(path: Path, public: Path, public_key: bytes) -> Finding:
-    """Whether the public half is that of the private one: phones are shown it."""
-    try:
-        shown = public.read_bytes().split()
-    except FileNotFoundError:
-        return ADB(_CHECK).ok(f"{path}; its public half is made when a phone is first connected")
-    except OSError as error:
-        return ADB(_CHECK).problem(
-            f"{public} cannot be read: {error.strerror}", f"sudo chown $USER '{public}'"
-        )
-    if not shown or shown[0] != public_key:
-        return ADB(_CHECK).problem(
+    if shown is not None and shown[:1] != [public_half]:
+        return problem(
             f"{public} is the public half of another key: phones that confirm it refuse this one",
             f"mv '{public}' '{public}.old' (the right one is made)",
         )
-    return ADB(_CHECK).ok(f"{path} is readable, and its public half matches")
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & 0o077:
+        return warning(
+            f"{path} may be used by other users of this host (mode {mode:o})", f"chmod 600 '{path}'"
+        )
+    half = "matches" if shown is not None else "is made when a phone is first connected"
+    return ok(f"{path} is readable, and its public half {half}")
 
 
 def _public_half(path: Path, pem: bytes) -> bytes | None:
@@ -115,43 +97,47 @@ _NO_PERMISSIONS = (
 )
 
 
-@ADB.on_host
-def adb_server(host: Host) -> Iterator[Finding]:
-    try:
-        server = host.adb_server
-    except UsageError as error:
-        problem_text, _, fix = str(error).partition(": ")
-        yield ADB("adb server").problem(problem_text, fix)
-        return
+@ADB("adb server")
+def adb_server(host: Host) -> Finding:
+    server = host.adb_server
     where = _words(server_address())
     try:
         version = server.version(TIMEOUT_S)
     except DeviceOffline:
-        yield ADB("adb server").ok(
-            f"none runs at {where}: phones on USB are opened directly, without one"
-        )
-        return
+        return ok(f"none runs at {where}: phones on USB are opened directly, without one")
     except DeviceError as error:
-        yield ADB("adb server").problem(
+        return problem(
             f"what listens at {where} is {error}",
             "end it (`ss -ltnp` names it), or export ADB_SERVER_SOCKET=tcp:PORT of the right one",
         )
-        return
-    yield _version_finding(version, where)
-    yield from _devices(server)
-
-
-def _version_finding(version: int, where: str) -> Finding:
-    """A client of another version ends the server when it starts, and with it what runs."""
     client = _client_version()
-    owner = f"version {version}, at {where}: it owns the phones on USB, which are reached by it"
     if client is not None and client != version:
-        return ADB("adb server").warning(
+        # A client of another version ends the server when it starts, and with it what runs.
+        return warning(
             f"the server at {where} has version {version}, the `adb` on the PATH {client}: that "
             "one ends the server whenever it is called, and what is being measured",
             f"{_RESTART} (and keep one adb: `which -a adb`)",
         )
-    return ADB("adb server").ok(owner)
+    return ok(f"version {version}, at {where}: it owns the phones on USB, which are reached by it")
+
+
+@ADB("phones")
+def served_phones(host: Host) -> Finding | None:
+    """Those that the adb server owns."""
+    try:
+        devices = host.adb_server.devices()
+    except (DeviceError, UsageError):
+        return None  # of the server there is a finding
+    return joined([_served(device) for device in devices]) if devices else None
+
+
+def _served(device: ServerDevice) -> Finding:
+    name = f"{device.serial} ({device.description})" if device.description else device.serial
+    if device.state == "device":
+        return ok(f"{name} is ready, by the adb server")
+    fix = _NO_PERMISSIONS if device.state.startswith("no permissions") else None
+    fix = fix or _STATES.get(device.state, "replug the cable, then: adb reconnect")
+    return problem(f"{name} is {device.state}", fix)
 
 
 def _client_version() -> int | None:
@@ -167,17 +153,6 @@ def _client_version() -> int | None:
         return None
     version = re.search(r"version \d+\.\d+\.(\d+)", done.stdout)
     return int(version[1]) if version else None
-
-
-def _devices(server: AdbServer) -> Iterator[Finding]:
-    for device in server.devices():
-        name = f"{device.serial} ({device.description})" if device.description else device.serial
-        if device.state == "device":
-            yield ADB("phone").ok(f"{name} is ready, by the adb server")
-            continue
-        fix = _NO_PERMISSIONS if device.state.startswith("no permissions") else None
-        fix = fix or _STATES.get(device.state, "replug the cable, then: adb reconnect")
-        yield ADB("phone").problem(f"{name} is {device.state}", fix)
 
 
 def _words(address: tuple[str, int] | str) -> str:
@@ -206,34 +181,31 @@ class UsbPhone:
     """Some process has its adb interface."""
 
 
-@USB.on_host
-def libusb(_: Host) -> Iterator[Finding]:
+@USB("libusb")
+def libusb(_: Host) -> Finding:
     from nnapi_prof.device.transport.adb import has_libusb
 
-    if not has_libusb():
-        yield USB("libusb").warning(
-            "libusb-1.0 is missing: phones on USB are reached by an adb server only",
-            "sudo apt install libusb-1.0-0 (or: adb start-server)",
-        )
-    else:
-        yield USB("libusb").ok("found")
+    if has_libusb():
+        return ok("found")
+    return warning(
+        "libusb-1.0 is missing: phones on USB are reached by an adb server only",
+        "sudo apt install libusb-1.0-0 (or: adb start-server)",
+    )
 
 
-@USB.on_host
-def phones(host: Host) -> Iterator[Finding]:
+@USB("phones")
+def phones(host: Host) -> Finding:
     if not host.usb_devices.is_dir():
-        yield USB("USB").warning(
+        return warning(
             f"this system shows no USB ({host.usb_devices} is absent): a container or WSL?",
             "docker run --device /dev/bus/usb ..., or use the host's adb server: export "
             "ADB_SERVER_SOCKET=tcp:HOST:5037",
         )
-        return
     connected = list(usb_phones(host))
     if not connected:
-        yield USB("phone").ok("none is on USB")
-    owned = {device.serial for device in host.adb_server.devices()} if connected else set()
-    for phone in connected:
-        yield _phone_finding(phone, phone.serial in owned, host)
+        return ok("none is on USB")
+    owned = {device.serial for device in host.adb_server.devices()}
+    return joined([_phone_finding(phone, phone.serial in owned) for phone in connected])
 
 
 def usb_phones(host: Host) -> Iterator[UsbPhone]:
@@ -256,61 +228,29 @@ def usb_phones(host: Host) -> Iterator[UsbPhone]:
         )
 
 
-def _phone_finding(phone: UsbPhone, owned: bool, host: Host) -> Finding:
+def _phone_finding(phone: UsbPhone, owned: bool) -> Finding:
     """Whether we or the adb server can use it. Opening it claims nothing, so it is harmless."""
     if owned:
-        return USB("phone").ok(f"{phone.name}: the adb server owns it and is used")
+        return ok(f"{phone.name}: the adb server owns it and is used")
     try:
         os.close(os.open(phone.node, os.O_RDWR))
     except PermissionError:
-        return USB("phone").problem(
-            f"{phone.name}: this user may not open {phone.node}", _permission(host)
+        return problem(
+            f"{phone.name}: this user may not open {phone.node}",
+            f"{_RULES} && {_GROUP}, then log in again and replug the phone",
         )
     except OSError as error:
-        return USB("phone").problem(
+        return problem(
             f"{phone.name}: {phone.node} cannot be opened: {error.strerror}",
             "replug the cable; in a container, map /dev/bus/usb into it",
         )
     if phone.claimed:
-        holders = ", ".join(_holders(phone.node)) or "a process of another user"
-        return USB("phone").problem(
-            f"{phone.name}: {holders} has it open, and no adb server that answers here owns it",
-            f"end that process (sudo fuser -k {phone.node}), or start one server: "
-            "adb kill-server && adb start-server",
+        return problem(
+            f"{phone.name}: a process has it open, and no adb server that answers here owns it",
+            f"end that process (sudo fuser -v {phone.node} names it), or start one server: "
+            f"{_RESTART}",
         )
-    return USB("phone").ok(f"{phone.name} can be opened")
-
-
-def _permission(host: Host) -> str:
-    """What this user lacks: udev's rules for phones, the group they give phones to, or both."""
-    rules = any(list(folder.glob("*android*.rules")) for folder in host.udev_rules)
-    steps = [] if rules else [_RULES]
-    if "plugdev" not in _groups():
-        steps.append(_GROUP)
-    if len(steps) > 1 or steps == [_GROUP]:
-        return f"{' && '.join(steps)}, then log in again and replug the phone"
-    return f"{steps[0] if steps else 'sudo udevadm control --reload'}, then replug the phone"
-
-
-def _groups() -> set[str]:
-    names = set()
-    for number in (os.getegid(), *os.getgroups()):
-        try:
-            names.add(grp.getgrgid(number).gr_name)
-        except KeyError:
-            continue  # a number without a name
-    return names
-
-
-def _holders(node: Path) -> Iterator[str]:
-    """Processes that have a file open, as far as this user may see: ``adb (1234)``."""
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            links = [str(link.readlink()) for link in (process / "fd").iterdir()]
-            if str(node) in links and int(process.name) != os.getpid():
-                yield f"{(process / 'comm').read_text().strip()} ({process.name})"
-        except OSError:
-            continue  # another user's, or it ended
+    return ok(f"{phone.name} can be opened")
 
 
 def _text(path: Path) -> str:

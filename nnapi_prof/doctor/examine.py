@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
+from dataclasses import replace
 
-from nnapi_prof.doctor.checks import HOST, Finding, Host, error_finding, failed, run
-from nnapi_prof.doctor.checks import PHONE as PHONE_CHECKS
-from nnapi_prof.doctor.phone import PHONE, reach, with_agent
-from nnapi_prof.errors import NnapiProfError
+from nnapi_prof.doctor.adb import ADB, USB
+from nnapi_prof.doctor.checks import Finding, Host, failed, run
+from nnapi_prof.doctor.phone import NNAPI, PHONE, STATE, agent_of, reach
+from nnapi_prof.doctor.software import COMPILERS, PYTHON
+from nnapi_prof.doctor.storage import AGENTS, CACHE, COSTS
 from nnapi_prof.toolchain import Progress
 
-FAMILIES = ("software", "storage", "adb", "phone")
-"""Modules whose import registers their checks, in the order in which findings are shown."""
-
-for _module in FAMILIES:
-    importlib.import_module(f"nnapi_prof.doctor.{_module}")
-# A module that was imported before, for whatever reason, registered before.
-HOST.sort(key=lambda each: FAMILIES.index(each[1].__module__.rpartition(".")[2]))
-PHONE_CHECKS.sort(key=lambda each: FAMILIES.index(each[1].__module__.rpartition(".")[2]))
+HOST = (PYTHON, COMPILERS, CACHE, AGENTS, COSTS, ADB, USB)
 
 
 def examine(
@@ -32,20 +26,22 @@ def examine(
 
 def _phone(spec: str | None, progress: Progress | None) -> list[Finding]:
     try:
-        phone, findings = reach(spec, progress)
+        phone, finding = reach(spec, progress)
     # As in `run`: whatever it is, the other findings are shown.
     except Exception as error:
-        return [failed(PHONE.name, reach, error)]
+        phone, finding = None, failed(error)
+    findings = [replace(finding, family=PHONE.name, check="device")]
     if phone is None:
         return findings
     try:
         # The system first: it tells why an agent cannot be put there.
-        findings += run([each for each in PHONE_CHECKS if each[0] == PHONE.name], phone)
+        findings += run([PHONE], phone)
         try:
-            phone, agent = with_agent(phone, progress)
-        except NnapiProfError as error:
-            agent = error_finding(PHONE("agent"), error)
-        findings += [] if agent is None else [agent]
-        return findings + run([each for each in PHONE_CHECKS if each[0] != PHONE.name], phone)
+            phone, agent = agent_of(phone, progress)
+        except Exception as error:
+            agent = failed(error)
+        if agent is not None:
+            findings.append(replace(agent, family=PHONE.name, check="agent"))
+        return findings + run([NNAPI, STATE], phone)
     finally:
         phone.transport.close()

@@ -5,15 +5,13 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 from nnapi_prof.costs import VARIABLE, default_location
-from nnapi_prof.device import build, xnnpack
-from nnapi_prof.device.build import find_agent, sources_key
-from nnapi_prof.doctor.checks import Family, Finding, Host
+from nnapi_prof.device import xnnpack
+from nnapi_prof.device.build import find_agent
+from nnapi_prof.doctor.checks import Family, Finding, Host, ok, problem, warning
 from nnapi_prof.errors import BuildError
 from nnapi_prof.toolchain import ANDROID_ABIS, cache_dir, host_abi
 
@@ -28,94 +26,59 @@ _PROBE_BYTES = 1 << 16
 _ELSEWHERE = "export NNAPI_PROF_CACHE_DIR=/path/to/a/folder/with/room"
 
 
-@CACHE.on_host
-def folder(_: Host) -> Iterator[Finding]:
+@CACHE("cache")
+def folder(_: Host) -> Finding:
     """Writable, and with room."""
     path = cache_dir()
     try:
         free = shutil.disk_usage(_try_writing(path)).free
     except OSError as error:
-        yield CACHE("cache").problem(
-            f"{path} cannot be written to: {error.strerror or error}", _ELSEWHERE
-        )
-        return
-    words = f"{path} is writable, {free / 1e9:.1f} GB free"
+        return problem(f"{path} cannot be written to: {error.strerror or error}", _ELSEWHERE)
     if free < FULL_BYTES:
-        yield CACHE("cache").problem(
-            f"{path} has {free / 1e6:.1f} MB free: no agent can be built", _ELSEWHERE
-        )
-    elif free < SCANT_BYTES:
-        yield CACHE("cache").warning(
-            f"{path} has {free / 1e6:.0f} MB free: too little for XNNPACK", _ELSEWHERE
-        )
-    else:
-        yield CACHE("cache").ok(words)
+        return problem(f"{path} has {free / 1e6:.1f} MB free: no agent can be built", _ELSEWHERE)
+    if free < SCANT_BYTES:
+        return warning(f"{path} has {free / 1e6:.0f} MB free: too little for XNNPACK", _ELSEWHERE)
+    return ok(f"{path} is writable, {free / 1e9:.1f} GB free")
 
 
-@CACHE.on_host
-def xnnpack_prefix(_: Host) -> Iterator[Finding]:
+@CACHE("XNNPACK")
+def xnnpack_prefix(_: Host) -> Finding:
     again = "python -m nnapi_prof.device.xnnpack"
     try:
         state = xnnpack.state()
     except BuildError as error:
         words = str(error).partition(": ")[0]
-        yield CACHE("XNNPACK").problem(words, f"unset NNAPI_PROF_XNNPACK, then {again} builds one")
-        return
+        return problem(words, f"unset NNAPI_PROF_XNNPACK, then {again} builds one")
     if state.prefix is not None:
-        yield CACHE("XNNPACK").ok(f"built for this host: {state.prefix}")
-    elif state.left_out:
-        yield CACHE("XNNPACK").warning(
-            "left out by NNAPI_PROF_XNNPACK=: the CPU engine is slow, its numbers are not a "
-            "phone's",
+        return ok(f"built for this host: {state.prefix}")
+    if state.left_out:
+        return warning(
+            "left out by NNAPI_PROF_XNNPACK=: the CPU engine is slow, its numbers are not a"
+            " phone's",
             "unset NNAPI_PROF_XNNPACK",
         )
-    elif state.failed is not None:
+    if state.failed is not None:
         why = state.failed.partition("\n")[0]
-        yield CACHE("XNNPACK").warning(f"could not be built: {why}", again)
-    else:
-        yield CACHE("XNNPACK").ok(
-            "not built yet: the first use of the device local does it (1 to 3 minutes)"
-        )
+        return warning(f"could not be built: {why}", again)
+    return ok("not built yet: the first use of the device local does it (1 to 3 minutes)")
 
 
-@AGENTS.on_host
-def agents(_: Host) -> Iterator[Finding]:
-    """Of each device that an agent exists for: there, and of these very sources."""
-    yield from _agent("this host", host_abi(), "linux")
-    for abi in ANDROID_ABIS:
-        yield from _agent(f"android-{abi}", abi, "android")
-
-
-@AGENTS.on_host
-def brought_along(_: Host) -> Iterator[Finding]:
-    """Agents of a wheel are of no use where the sources beside them were changed."""
-    sources = build.AGENTS_DIR / "sources"
-    if sources.is_file() and sources.read_text().strip() != sources_key():
-        yield AGENTS("wheel").warning(
-            f"the agents in {build.AGENTS_DIR} were built of other sources and are not used",
-            "python -m nnapi_prof.device.shipped --clean",
-        )
-
-
-def _agent(name: str, abi: str, os_name: str) -> Iterator[Finding]:
-    try:
-        agent = find_agent(abi, os_name)
-    except BuildError as error:
-        yield AGENTS(name).problem(str(error), "see Compilers and Cache above")
-        return
-    if agent is not None:
-        size = agent.stat().st_size / 1e6
-        yield AGENTS(name).ok(f"built of these sources, {size:.1f} MB: {agent}")
-        return
-    state = "built of other sources" if _has_older(abi, os_name) else "not built yet"
-    build = f"nnapi-prof agent build --abi {abi if os_name == 'android' else 'host'}"
-    yield AGENTS(name).ok(f"{state}: its first use builds it, which takes minutes (now: `{build}`)")
-
-
-def _has_older(abi: str, os_name: str) -> bool:
-    """Whether the cache has an agent for such a device at all."""
-    pattern = f"{os_name}-{abi}-*/agent" if os_name == "android" else "[0-9a-f]*/agent"
-    return any((cache_dir() / "agents").glob(pattern))
+@AGENTS("agents")
+def agents(_: Host) -> Finding:
+    """Of each device that an agent exists for: there, and of these very sources, or to be built."""
+    devices = [("host", host_abi(), "linux"), *((abi, abi, "android") for abi in ANDROID_ABIS)]
+    built: list[str] = []
+    unbuilt: list[str] = []
+    for name, abi, system in devices:
+        try:
+            (unbuilt if find_agent(abi, system) is None else built).append(name)
+        except BuildError as error:
+            return problem(str(error), "see Compilers and Cache above")
+    words = f"built of these sources for {', '.join(built)}" if built else "none is built yet"
+    if unbuilt:
+        words += f"; for {', '.join(unbuilt)} at first use, which takes minutes (now: `nnapi-prof"
+        words += f" agent build --abi {unbuilt[0]}`)"
+    return ok(words)
 
 
 def _try_writing(path: Path) -> Path:
@@ -140,21 +103,19 @@ def _existing(path: Path) -> Path:
 COSTS = Family("Costs")
 SERVER_TIMEOUT_S = 2
 BUSY_TIMEOUT_S = 1.0
-_CHECK = "cost table"
 _OTHER = f"name another: --costs FILE, or export {VARIABLE}=FILE"
 
 
-@COSTS.on_host
-def cost_table(_: Host) -> Iterator[Finding]:
+@COSTS("cost table")
+def cost_table(_: Host) -> Finding:
     where = default_location()
     if "://" not in where:
-        yield _file(Path(where).expanduser())
-    elif where.startswith("sqlite"):
+        return _file(Path(where).expanduser())
+    if where.startswith("sqlite"):
         from sqlalchemy import make_url
 
-        yield _file(Path(make_url(where).database or ""))
-    else:
-        yield _server(where)
+        return _file(Path(make_url(where).database or ""))
+    return _server(where)
 
 
 def _file(path: Path) -> Finding:
@@ -164,7 +125,6 @@ def _file(path: Path) -> Finding:
         # Read-only first: what is damaged or somebody else's stays as it is.
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as link:
             version = _version(link)
-            rows = _rows(link) if isinstance(version, int) else 0
         if isinstance(version, int):
             with closing(sqlite3.connect(path, BUSY_TIMEOUT_S, isolation_level=None)) as link:
                 link.execute("BEGIN IMMEDIATE")
@@ -173,44 +133,35 @@ def _file(path: Path) -> Finding:
                 link.execute("ROLLBACK")
     except sqlite3.Error as error:
         return _refused(path, error)
-    return _version_finding(str(path), version, f"{rows} measurements, writable")
+    return _version_finding(str(path), version, "writable")
 
 
 def _refused(path: Path, error: sqlite3.Error) -> Finding:
     words = f"{path}: {error}"
     if "locked" in str(error):
-        return COSTS(_CHECK).warning(
-            f"{words}: another process writes to it", "wait until that one has ended"
-        )
+        return warning(f"{words}: another process writes to it", "wait until that one has ended")
     if "readonly" in str(error) or "unable to open" in str(error):
-        return COSTS(_CHECK).problem(
-            f"{words}: this user may not write it", f"sudo chown $USER '{path}'"
-        )
-    return COSTS(_CHECK).problem(words, _OTHER)
+        return problem(f"{words}: this user may not write it", f"sudo chown $USER '{path}'")
+    return problem(words, _OTHER)
 
 
 def _folder(path: Path) -> Finding:
     try:
         _try_writing(path.parent)
     except OSError as error:
-        return COSTS(_CHECK).problem(
+        return problem(
             f"{path} cannot be made: {_existing(path.parent)}: {error.strerror or error}", _OTHER
         )
-    return COSTS(_CHECK).ok(f"{path} is not there yet: the first `nnapi-prof profile` makes it")
+    return ok(f"{path} is not there yet: the first `nnapi-prof profile` makes it")
 
 
 def _version(link: sqlite3.Connection) -> int | str | None:
     """The schema's version, a table of somebody else's, or None of an empty database."""
     tables = [name for (name,) in link.execute("SELECT name FROM sqlite_master WHERE type='table'")]
     if "nnapi_prof_schema" not in tables:
-        return min(tables) if tables else None
+        return min(tables, default=None)
     (version,) = link.execute("SELECT version FROM nnapi_prof_schema").fetchone() or (0,)
     return int(version)
-
-
-def _rows(link: sqlite3.Connection) -> int:
-    (n,) = link.execute("SELECT count(*) FROM measurements").fetchone()
-    return int(n)
 
 
 def _version_finding(where: str, version: int | str | None, state: str) -> Finding:
@@ -218,79 +169,51 @@ def _version_finding(where: str, version: int | str | None, state: str) -> Findi
     from nnapi_prof.costs.store.schema import SCHEMA_VERSION
 
     if isinstance(version, str):
-        return COSTS(_CHECK).problem(
-            f"{where} belongs to something else: it has the table {version}", _OTHER
-        )
+        return problem(f"{where} belongs to something else: it has the table {version}", _OTHER)
     if version is None:
-        return COSTS(_CHECK).ok(f"{where} is empty: the first `nnapi-prof profile` fills it")
+        return ok(f"{where} is empty: the first `nnapi-prof profile` fills it")
     if version > SCHEMA_VERSION:
-        return COSTS(_CHECK).problem(
+        return problem(
             f"{where} was written by a newer nnapi-prof: schema {version}, this one reads "
             f"{SCHEMA_VERSION}",
             "python -m pip install --upgrade nnapi-prof",
         )
     if version < SCHEMA_VERSION and version + 1 not in MIGRATIONS:
-        return COSTS(_CHECK).problem(
+        return problem(
             f"{where} was written before the first release: schema {version}, this nnapi-prof reads"
             f" {SCHEMA_VERSION}",
             _OTHER,
         )
     if version < SCHEMA_VERSION:
         state += f"; brought from schema {version} to {SCHEMA_VERSION} when first used"
-    return COSTS(_CHECK).ok(f"{where}: {state}")
+    return ok(f"{where}: {state}")
 
 
 def _server(where: str) -> Finding:
     """A PostgreSQL server, asked once and without waiting for one that starts."""
-    import importlib.util
+    from sqlalchemy import create_engine, inspect
+    from sqlalchemy.exc import SQLAlchemyError
 
-    from sqlalchemy import create_engine, make_url
-    from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+    from nnapi_prof.costs.store.database import table_url
 
+    url = table_url(where)
     try:
-        url = make_url(where)
-    except (ArgumentError, ValueError) as error:
-        return COSTS(_CHECK).problem(
-            f"{where} is not a database URL: {error}", "postgresql://USER@HOST/DATABASE is one"
-        )
-    if url.drivername.partition("+")[0] not in ("postgres", "postgresql"):
-        return COSTS(_CHECK).problem(
-            f"{url}: {url.drivername} is neither sqlite nor postgresql", _OTHER
-        )
-    if importlib.util.find_spec("psycopg") is None:
-        return COSTS(_CHECK).problem(
+        engine = create_engine(url, connect_args={"connect_timeout": SERVER_TIMEOUT_S})
+        with engine.connect() as link:
+            version = None
+            if inspect(link).has_table("nnapi_prof_schema"):
+                query = "SELECT version FROM nnapi_prof_schema"
+                version = int(link.exec_driver_sql(query).scalar() or 0)
+        engine.dispose()
+    except ImportError:
+        return problem(
             f"{url}: psycopg is not installed", "python -m pip install 'nnapi-prof[postgres]'"
         )
-    engine = create_engine(
-        url.set(drivername="postgresql+psycopg"), connect_args={"connect_timeout": SERVER_TIMEOUT_S}
-    )
-    try:
-        with engine.connect() as link:
-            version, may_write = _server_version(link)
     except SQLAlchemyError as error:
         why = getattr(error, "orig", None) or error
-        return COSTS(_CHECK).problem(
+        return problem(
             f"{url} cannot be reached: {why}",
             "start the server and check host, user and password: "
             f"psql '{url.set(drivername='postgresql')}'",
         )
-    finally:
-        engine.dispose()
-    if not may_write:
-        return COSTS(_CHECK).problem(
-            f"{url}: {url.username or 'this user'} may not add measurements",
-            f"GRANT INSERT, SELECT ON ALL TABLES IN SCHEMA public TO {url.username or 'USER'};",
-        )
-    return _version_finding(str(url), version, "reached, writable")
-
-
-def _server_version(link: Any) -> tuple[int | None, bool]:
-    """The schema's version (None: no tables yet), and whether rows may be added."""
-    from sqlalchemy import inspect
-
-    if not inspect(link).has_table("nnapi_prof_schema"):
-        query = "SELECT has_schema_privilege(current_schema(), 'CREATE')"
-        return None, bool(link.exec_driver_sql(query).scalar())
-    version = link.exec_driver_sql("SELECT version FROM nnapi_prof_schema").scalar()
-    query = "SELECT has_table_privilege('measurements', 'INSERT')"
-    return int(version or 0), bool(link.exec_driver_sql(query).scalar())
+    return _version_finding(str(url), version, "reached")

@@ -4,38 +4,39 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from nnapi_prof.doctor.checks import Finding, Level
 
 NOBODY = 65534
+Found = Finding | Sequence[Finding] | None
 
 
-def only(findings: Iterable[Finding], check: str | None = None) -> Finding:
-    """The one finding there is, of one check where several were looked at."""
+def only(found: Found, check: str | None = None) -> Finding:
+    """The finding, of one check where several were looked at."""
+    findings = [found] if isinstance(found, Finding) else found or []
     (finding,) = (each for each in findings if check in (None, each.check))
     return finding
 
 
-def problem(findings: Iterable[Finding], check: str | None = None) -> tuple[str, str]:
-    """What the one finding, a problem, says: found and fix."""
-    return _of(Level.PROBLEM, findings, check)
+def problem(found: Found, check: str | None = None) -> tuple[str, str]:
+    """What a finding, a problem, says: found and fix."""
+    return _of(Level.PROBLEM, found, check)
 
 
-def warning(findings: Iterable[Finding], check: str | None = None) -> tuple[str, str]:
-    return _of(Level.WARNING, findings, check)
+def warning(found: Found, check: str | None = None) -> tuple[str, str]:
+    return _of(Level.WARNING, found, check)
 
 
-def well(findings: Iterable[Finding], check: str | None = None) -> str:
-    finding = only(findings, check)
+def well(found: Found, check: str | None = None) -> str:
+    finding = only(found, check)
     assert finding.level is Level.OK, finding
     return finding.found
 
 
-def _of(level: Level, findings: Iterable[Finding], check: str | None) -> tuple[str, str]:
-    finding = only(findings, check)
+def _of(level: Level, found: Found, check: str | None) -> tuple[str, str]:
+    finding = only(found, check)
     assert finding.level is level and finding.fix is not None, finding
     return finding.found, finding.fix
 
@@ -56,13 +57,8 @@ def without_root() -> Iterator[None]:
         os.setegid(group)
 
 
-def without_rights(check: Callable[[Any], Iterable[Finding]], on: Any) -> list[Finding]:
+def without_rights(check: Callable[[Any], Finding | None], on: Any) -> Finding | None:
     """What a check finds as another user; once before as this one, so that its imports are done."""
-    list(check(on))
+    check(on)
     with without_root():
-        return list(check(on))
-
-
-def unreadable(path: Path) -> Path:
-    path.chmod(0)
-    return path
+        return check(on)

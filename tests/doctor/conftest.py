@@ -27,7 +27,7 @@ def open_folder() -> Iterator[Path]:
 def host(tmp_path: Path) -> Host:
     """A host without USB; its adb server is the one that the test's environment names."""
     (tmp_path / "sys").mkdir()
-    return Host(tmp_path / "sys", tmp_path / "dev", (tmp_path / "rules",))
+    return Host(tmp_path / "sys", tmp_path / "dev")
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from adb_shell.auth.keygen import keygen
 from nnapi_prof.device.transport.adb import key_path
 from nnapi_prof.doctor import adb
 from nnapi_prof.doctor.adb import adb_key
-from nnapi_prof.doctor.checks import Host, Level
+from nnapi_prof.doctor.checks import Host, run
 from tests.device.asking_phone import AskingPhone
-from tests.doctor.common import problem, unreadable, warning, well, without_rights
+from tests.doctor.common import problem, warning, well, without_rights
 
 # ---- the key -----------------------------------------------------------------------------------
 
@@ -48,14 +48,16 @@ def test_a_key_of_another_user(key: Path) -> None:
 
 def test_a_public_half_of_another_user(key: Path) -> None:
     key.chmod(0o644)
-    unreadable(Path(f"{key}.pub"))
-    findings = without_rights(adb_key, Host())
-    assert problem(findings[1:])[0] == f"{key}.pub cannot be read: Permission denied"
+    Path(f"{key}.pub").chmod(0)
+    assert (
+        problem(without_rights(adb_key, Host()))[0]
+        == f"{key}.pub cannot be read: Permission denied"
+    )
 
 
 def test_a_key_that_others_may_read(key: Path) -> None:
     key.chmod(0o644)
-    words, fix = warning(list(adb_key(Host()))[:1])
+    words, fix = warning(adb_key(Host()))
     assert words == f"{key} may be used by other users of this host (mode 644)"
     assert fix == f"chmod 600 '{key}'"
 
@@ -123,14 +125,12 @@ def test_a_real_server_and_its_phones(
     stranger, friend = asking_phone(), start_daemon()
     adb_server.adb("connect", stranger.serial)
     adb_server.connect(friend.serial)
-    findings = list(adb.adb_server(host))
-    assert f"at 127.0.0.1:{adb_server.port}: it owns the phones" in well(findings, "adb server")
-    phones = [each for each in findings if each.check == "phone"]
-    ready = well([each for each in phones if each.level is Level.OK])
-    assert ready.startswith(friend.serial) and ready.endswith("is ready, by the adb server")
-    words, fix = problem([each for each in phones if each.level is not Level.OK])
+    assert f"at 127.0.0.1:{adb_server.port}: it owns the phones" in well(adb.adb_server(host))
+    words, fix = problem(adb.served_phones(host))
     assert words == f"{stranger.serial} is unauthorized"
     assert fix.startswith("confirm 'Allow USB debugging' on the phone's screen")
+    adb_server.adb("disconnect", stranger.serial)
+    assert well(adb.served_phones(host)).endswith("is ready, by the adb server")
 
 
 def test_an_offline_phone(
@@ -140,10 +140,9 @@ def test_an_offline_phone(
     connecting = adb_server.begin_connect(phone.serial)
     try:
         for _ in range(200):
-            findings = [e for e in adb.adb_server(host) if e.check == "phone"]
-            if findings:
+            if (finding := adb.served_phones(host)) is not None:
                 break
-        words, fix = problem(findings)
+        words, fix = problem(finding)
         assert words.split(" is ")[1] in ("offline", "connecting")
         assert "adb reconnect" in fix
     finally:
@@ -159,13 +158,13 @@ def test_a_server_of_another_version(
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     where = peer(b"OKAY0004001f")
-    words, fix = warning(adb.adb_server(host), "adb server")
+    words, fix = warning(adb.adb_server(host))
     assert words.startswith(
         f"the server at {where} has version 31, the `adb` on the PATH 41: that one ends the server"
     )
     assert fix.startswith("adb kill-server && adb start-server")
     peer(b"OKAY00040029")
-    assert well(adb.adb_server(host), "adb server").startswith("version 41, at ")
+    assert well(adb.adb_server(host)).startswith("version 41, at ")
 
 
 @pytest.mark.parametrize(
@@ -191,7 +190,8 @@ def test_something_else_on_the_port(
 
 def test_a_server_named_wrongly(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ADB_SERVER_SOCKET", "carrier-pigeon")
-    words, fix = problem(adb.adb_server(host))
+    (finding,) = (each for each in run([adb.ADB], host) if each.check == "adb server")
+    words, fix = problem(finding)
     assert words == "ADB_SERVER_SOCKET is 'carrier-pigeon'"
     assert fix.startswith("write tcp:PORT") and fix.endswith("or unset it")
 
@@ -220,7 +220,7 @@ def plugged(open_folder: Path) -> Host:
     node = open_folder / "dev" / "001" / "007"
     node.parent.mkdir(parents=True)
     node.touch(0o600)
-    return Host(open_folder / "sys", open_folder / "dev", (open_folder / "rules",))
+    return Host(open_folder / "sys", open_folder / "dev")
 
 
 def test_no_usb(host: Host) -> None:
@@ -241,10 +241,6 @@ def test_a_phone_that_may_not_be_opened(plugged: Host) -> None:
         "sudo apt install android-sdk-platform-tools-common && sudo usermod -aG plugdev $USER, "
         "then log in again and replug the phone"
     )
-    (plugged.udev_rules[0]).mkdir()
-    (plugged.udev_rules[0] / "51-android.rules").touch()
-    fix = problem(without_rights(adb.phones, plugged))[1]
-    assert fix.startswith("sudo usermod -aG plugdev $USER, then log in again")
 
 
 def test_a_phone_that_is_gone(plugged: Host) -> None:
@@ -255,24 +251,9 @@ def test_a_phone_that_is_gone(plugged: Host) -> None:
 
 def test_a_phone_that_somebody_has(plugged: Host) -> None:
     (plugged.usb_devices / "1-1:1.1" / "driver").mkdir()
-    node = plugged.usb_nodes / "001" / "007"
-    with holding(node) as who:
-        words, fix = problem(adb.phones(plugged))
-    assert words.startswith(f"Galaxy R5CT12: sleep ({who}) has it open, and no adb server")
-    assert f"sudo fuser -k {node}" in fix
-    assert "a process of another user has it open" in problem(adb.phones(plugged))[0]
-
-
-@contextlib.contextmanager
-def holding(node: Path) -> Iterator[int]:
-    """A process that has a file open."""
-    import subprocess
-
-    with node.open("rb") as file, subprocess.Popen(["sleep", "60"], stdin=file) as process:
-        try:
-            yield process.pid
-        finally:
-            process.kill()
+    words, fix = problem(adb.phones(plugged))
+    assert words.startswith("Galaxy R5CT12: a process has it open, and no adb server")
+    assert f"sudo fuser -v {plugged.usb_nodes / '001' / '007'}" in fix
 
 
 def test_a_phone_of_the_adb_server(plugged: Host, peer: Callable[..., str]) -> None:

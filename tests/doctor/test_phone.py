@@ -10,8 +10,12 @@ from typing import Any
 import pytest
 
 from nnapi_prof.device.transport import adb
-from nnapi_prof.doctor.checks import PHONE, Finding, Level, run
+from nnapi_prof.doctor.adb import ADB
+from nnapi_prof.doctor.checks import Family, Finding, Host, Level, joined, ok, run
+from nnapi_prof.doctor.checks import problem as problem_
+from nnapi_prof.doctor.checks import warning as warning_
 from nnapi_prof.doctor.examine import examine
+from nnapi_prof.doctor.phone import PHONE
 from tests.device.asking_phone import AskingPhone
 from tests.doctor.common import only, problem, warning, well
 
@@ -38,16 +42,13 @@ def test_a_phone_that_is_well(start_adbd: Callable[..., str], built_host: Any) -
     assert [each for each in findings if each.level is Level.PROBLEM] == []
     assert well(findings, "device") == f"{serial} (nnapi-prof Test Phone), adb over TCP"
     assert well(findings, "Android") == "11, API 30"
-    assert well(findings, "ABI") == "x86_64"
-    assert well(findings, "page size") == "4 KB"
+    assert well(findings, "ABI") == "x86_64, pages of 4 KB"
     assert "MB free in /data/local" in only(findings, "space").found
     assert well(findings, "execution").startswith("programs run in /data/local/tmp/nnapi-prof")
     assert well(findings, "agent").startswith("runs there: ")
-    assert "sim-npu (accelerator, API" in well(findings, "accelerators")
-    assert "(simulated)" in well(findings, "accelerators") and "(simulated)" in well(
-        findings, "library"
-    )
-    assert well(findings, "state") == "the device tells neither heat nor battery"
+    assert "sim-npu (accelerator, API" in well(findings, "NNAPI")
+    assert "(simulated)" in well(findings, "NNAPI")
+    assert not {"thermal", "battery", "screen"} & {each.check for each in findings}
 
 
 def test_the_only_phone_is_looked_at(adb_server: Any, start_daemon: Any) -> None:
@@ -118,20 +119,20 @@ def test_an_agent_that_is_not_built(
     monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path))
     findings = examine(serial)
     words, fix = warning(findings, "agent")
-    assert words == "none is built for linux on x86_64: NNAPI is judged by files alone"
+    assert words == "none is built for linux on x86_64: what NNAPI has there is not known"
     assert fix.startswith("nnapi-prof agent build --abi host")
-    assert only(findings, "library").found == "the device has no libneuralnetworks.so"
+    assert "NNAPI" not in {each.check for each in findings}
     assert not (tmp_path / "agents").exists()
 
 
 def test_no_nnapi(start_adbd: Callable[..., str], built_host: Any) -> None:
-    words, fix = problem(examine(start_adbd()), "library")
+    words, fix = problem(examine(start_adbd()), "NNAPI")
     assert words.startswith("the device has no NNAPI: ") and "the phone's maker" in fix
 
 
 def test_nothing_but_the_cpu(start_adbd: Callable[..., str]) -> None:
-    words, _ = warning(examine(start_adbd("")), "accelerators")
-    assert words.startswith("nothing but the CPU: nnapi-")
+    words, _ = warning(examine(start_adbd("")), "NNAPI")
+    assert "; nothing but the CPU: nnapi-" in words
     assert "nnapi-reference (cpu, API 30, 1.0)" in words
 
 
@@ -187,24 +188,25 @@ def test_out_of_reach(
 def test_a_phone_that_leaves(start_daemon: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every check after that says so; none ends the others."""
     daemon = start_daemon()
-    family, first = PHONE[0]
+    name, first = PHONE.checks[0]
 
-    def and_away(phone: Any) -> list[Finding]:
-        findings = list(first(phone))
+    def and_away(phone: Any) -> Finding | None:
+        finding = first(phone)
         daemon.kill()
-        return findings
+        return finding
 
-    monkeypatch.setattr("nnapi_prof.doctor.examine.PHONE_CHECKS", [(family, and_away), *PHONE[1:]])
+    checks = [(name, and_away), *PHONE.checks[1:]]
+    monkeypatch.setattr("nnapi_prof.doctor.examine.PHONE", Family("Phone", checks))
     findings = examine(daemon.serial)
     assert well(findings, "Android") == "11, API 30"
-    assert "does not answer any more" in problem(findings, "space")[0]
-    assert "does not answer any more" in problem(findings, "state")[0]
+    for check in ("space", "execution", "agent", "thermal"):
+        assert "does not answer any more" in problem(findings, check)[0]
 
 
 def test_simulated_and_local(built_host: Any, tmp_path: Path, monkeypatch: Any) -> None:
     findings = examine("sim:gpu-phone")
     assert well(findings, "device") == "sim:gpu-phone: simulated phone on this host"
-    assert "sim-gpu (gpu, API" in well(findings, "accelerators")
+    assert "sim-gpu (gpu, API" in well(findings, "NNAPI")
     assert not {"Android", "space", "battery"} & {each.check for each in findings}
     words, fix = problem(examine("sim:nosuch"))
     assert words.startswith("no simulated phone 'nosuch'") and "gpu-phone" in f"{words} {fix}"
@@ -213,25 +215,32 @@ def test_simulated_and_local(built_host: Any, tmp_path: Path, monkeypatch: Any) 
 
 
 def test_a_check_that_fails() -> None:
-    def a_bad_idea(_: Any) -> list[Finding]:
+    family = Family("F")
+
+    @family("a bad idea")
+    def bad(_: Any) -> Finding:
         raise ZeroDivisionError("division by zero")
 
-    def a_good_one(_: Any) -> list[Finding]:
-        return [Finding("F", "good", Level.OK, "fine")]
+    @family("a good one")
+    def good(_: Any) -> Finding:
+        return ok("fine")
 
-    broken, fine = run([("F", a_bad_idea), ("F", a_good_one)], None)
+    broken, fine = run([family], None)
     assert (broken.family, broken.check, broken.level) == ("F", "a bad idea", Level.PROBLEM)
     assert broken.found == "this check failed itself: ZeroDivisionError: division by zero"
     assert broken.fix is not None and "doctor --json" in broken.fix
-    assert fine.found == "fine"
+    assert (fine.check, fine.found) == ("a good one", "fine")
 
 
 def test_a_check_whose_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    from nnapi_prof.doctor.adb import adb_key
-    from nnapi_prof.doctor.checks import Host
-
     monkeypatch.delitem(sys.modules, "nnapi_prof.device.transport.adb")
     monkeypatch.setitem(sys.modules, "adb_shell", None)
-    words, fix = problem(run([("ADB", adb_key)], Host()))
+    words, fix = problem(run([ADB], Host()), "adb key")
     assert words.startswith("not looked at: adb_shell") and words.endswith(" is not installed")
     assert fix == "install what is missing: see Python above"
+
+
+def test_of_several_things_the_worst_is_told() -> None:
+    both = joined([ok("a"), warning_("b", "mend b"), problem_("c", "mend c"), problem_("d", "x")])
+    assert (both.level, both.found, both.fix) == (Level.PROBLEM, "c; d", "mend c; x")
+    assert joined([ok("a"), ok("b")]).found == "a; b"

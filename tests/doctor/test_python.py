@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from nnapi_prof.doctor import software
-from nnapi_prof.doctor.checks import Host, Level
-from tests.doctor.common import only, problem, warning, well
+from nnapi_prof.doctor.checks import Host
+from tests.doctor.common import problem, well
 
 REPO = Path(__file__).resolve().parents[2]
 
@@ -33,44 +32,17 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_this_environment_is_well() -> None:
-    findings = [*software.python_itself(Host()), *software.packages(Host())]
-    assert [each for each in findings if each.level is not Level.OK] == []
-    assert {each.check for each in findings} >= {"Python", "torch", "numpy", "adb-shell", "libusb1"}
+    assert ">=3" in well(software.python_itself(Host()))
+    assert " packages, torch 2" in well(software.packages(Host()))
 
 
-def test_bounds_are_those_of_the_project() -> None:
-    import tomllib
-
-    project = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
-    assert software.requirements() == project["dependencies"]
-    assert software.requires_python() == project["requires-python"]
-
-
-def test_a_package_that_is_too_old(site: Path) -> None:
+def test_packages_that_are_too_old(site: Path) -> None:
     install(site, "numpy", "1.24.4")
-    finding, fix = problem(software.packages(Host()), "numpy")
-    assert finding.startswith("1.24.4 is installed: numpy>=")
-    assert fix.startswith("python -m pip install 'numpy>=")
-
-
-def test_packages_of_two_minds_and_two_places(site: Path) -> None:
-    here = metadata.version("numpy")
-    install(site, "numpy", here)
-    install(site, "old-thing", "0.1", "numpy<1.26", "nosuch>=1; extra == 'more'")
-    findings = list(software.conflicts(Host()))
-    (clash,) = (each for each in findings if each.level is Level.PROBLEM and each.check == "numpy")
-    assert clash.found == f"old-thing 0.1 wants numpy<1.26, {here} is installed"
-    assert clash.fix == "python -m pip install --upgrade old-thing 'numpy<1.26'"
-    twice, fix = warning([each for each in findings if each.level is Level.WARNING], "numpy")
-    assert twice.startswith(f"installed more than once: {site}, ")
-    assert fix.startswith("python -m pip uninstall numpy")
-
-
-def test_a_build_for_a_graphics_card(site: Path) -> None:
-    install(site, "torch", "2.99.0+cu126")
-    assert well(software.packages(Host()), "torch") == (
-        "2.99.0+cu126, for cu126: larger than need be, a CPU build does"
-    )
+    install(site, "libusb1", "0.1")  # of adb-shell's extra usb
+    finding, fix = problem(software.packages(Host()))
+    assert "numpy 1.24.4 is installed: numpy>=" in finding
+    assert "libusb1 0.1 is installed: libusb1>=" in finding
+    assert fix.startswith("python -m pip install '") and "'numpy>=" in fix and "'libusb1>=" in fix
 
 
 def test_a_package_that_is_missing(tmp_path: Path) -> None:
@@ -83,17 +55,17 @@ def test_a_package_that_is_missing(tmp_path: Path) -> None:
         (tmp_path / source.name).symlink_to(source)
     code = (
         "from nnapi_prof.doctor import software; from nnapi_prof.doctor.checks import Host\n"
-        "for each in software.packages(Host()): print(each.level.value, each.check, each.fix)"
+        "software.requirements = lambda: ['torch>=2.6', 'ziglang>=0.13', 'click>=8']\n"
+        "each = software.packages(Host()); print(each.level.value, each.found, each.fix)"
     )
     command = [sys.executable, "-S", "-c", code]
     env = {"PYTHONPATH": f"{REPO}:{tmp_path}", "PATH": "/usr/bin:/bin"}
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
-    assert "problem torch python -m pip install 'torch>=" in done.stdout
-    assert "problem ziglang python -m pip install 'ziglang>=" in done.stdout
+    assert "problem torch is not installed: torch>=2.6 is wanted; ziglang" in done.stdout
+    assert "python -m pip install 'torch>=2.6' 'ziglang>=0.13'" in done.stdout
 
 
 def test_a_python_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(software, "requires_python", lambda: ">=4")
     finding, fix = problem(software.python_itself(Host()))
     assert "is too old or too new: >=4 is wanted" in finding and "-m venv" in fix
-    assert only(software.python_itself(Host())).check == "Python"

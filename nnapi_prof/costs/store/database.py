@@ -67,7 +67,7 @@ class Database:
 
     def __init__(self, url_or_path: str | Path | None, patient: bool = False) -> None:
         where = str(url_or_path) if url_or_path is not None else default_location()
-        url = _url(where)
+        url = table_url(where)
         self.is_sqlite = url.get_backend_name() == "sqlite"
         self.location = url.database or str(url) if self.is_sqlite else str(url)
         self._expected = patient
@@ -223,7 +223,7 @@ class Database:
         )
 
 
-def _url(where: str) -> URL:
+def table_url(where: str) -> URL:
     """Of a file (whose folder is made) or a URL; the driver is the one that is tested."""
     if "://" not in where:
         path = Path(where).expanduser()
