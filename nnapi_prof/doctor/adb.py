@@ -34,7 +34,7 @@ def adb_key(_: Host) -> Finding:
     looked_at = path
     try:
         content, looked_at = path.read_bytes(), public
-        shown = public.read_bytes().split() if public.exists() else None
+        public_words = public.read_bytes().split() if public.exists() else None
     except FileNotFoundError:
         return ok(f"{path} is not there yet: made when a phone is first connected")
     except OSError as error:
@@ -47,7 +47,7 @@ def adb_key(_: Host) -> Finding:
             f"{path} holds no RSA key of {ANDROID_KEY_BITS} bits",
             f"mv '{path}' '{path}.old' (a new one is made; phones ask their owner again)",
         )
-    if shown is not None and shown[:1] != [public_half]:
+    if public_words is not None and public_words[:1] != [public_half]:
         return problem(
             f"{public} is the public half of another key: phones that confirm it refuse this one",
             f"mv '{public}' '{public}.old' (the right one is made)",
@@ -57,7 +57,7 @@ def adb_key(_: Host) -> Finding:
         return warning(
             f"{path} may be used by other users of this host (mode {mode:o})", f"chmod 600 '{path}'"
         )
-    half = "matches" if shown is not None else "is made when a phone is first connected"
+    half = "matches" if public_words is not None else "is made when a phone is first connected"
     return ok(f"{path} is readable, and its public half {half}")
 
 

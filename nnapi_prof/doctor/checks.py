@@ -80,10 +80,10 @@ class Family:
 
         def add(function: Callable[[Any], Finding | None]) -> Callable[[Any], Finding | None]:
             @functools.wraps(function)
-            def looked(on: Any) -> Finding | None:
+            def check_where_it_applies(on: Any) -> Finding | None:
                 return None if of_phones and on.host_only else function(on)
 
-            self.checks.append((check, looked))
+            self.checks.append((check, check_where_it_applies))
             return function
 
         return add
