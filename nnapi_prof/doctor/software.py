@@ -57,22 +57,22 @@ def packages(_: Host) -> Finding:
                     _look(brought, there, missing)
     if not missing:
         return ok(f"{len(there)} packages, torch {metadata.version('torch')}; `pip check` has more")
-    words = "; ".join(f"{state}: {wanted} is wanted" for wanted, state in missing.items())
+    words = "; ".join(f"{state}: {bounds} is wanted" for bounds, state in missing.items())
     return problem(words, f"python -m pip install {' '.join(map(repr, missing))}")
 
 
 def _look(requirement: Any, there: list[str], missing: dict[str, str]) -> None:
     """Adds a requirement to those that are met, or to the others, with what is installed."""
-    wanted = f"{requirement.name}{requirement.specifier}"
+    bounds = f"{requirement.name}{requirement.specifier}"
     try:
         version = metadata.version(requirement.name)
     except metadata.PackageNotFoundError:
-        missing[wanted] = f"{requirement.name} is not installed"
+        missing[bounds] = f"{requirement.name} is not installed"
         return
     if requirement.specifier.contains(version, prereleases=True):
         there.append(requirement.name)
     else:
-        missing[wanted] = f"{requirement.name} {version} is installed"
+        missing[bounds] = f"{requirement.name} {version} is installed"
 
 
 def _applicable(texts: list[str], extra: str | None = None) -> Iterator[Any]:
