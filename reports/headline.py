@@ -28,7 +28,7 @@ from nnapi_prof.reports.words import (
 )
 
 MOST_NAMED = 4
-"""Operations in the first sentence."""
+"""Operations in a sentence."""
 CLOSE = 0.05
 """A prediction within this share of what was measured is good."""
 
@@ -102,7 +102,7 @@ def headline(data: ReportData, baselines: pd.DataFrame, label_cards: bool = True
     taken = (
         latency(own["measured_ms"], unit) if ran else latency(own["predicted_ms"], predicted_unit)
     )
-    sentence = f"{_where(data.plan)}, the model takes {taken}"
+    sentence = f"{_where(data)}, the model takes {taken}"
     sentence += (
         " from end to end"
         if ran
@@ -200,9 +200,10 @@ def _is_cut_cpu(plan: Plan) -> bool:
     return len(placed) == len(plan.segments) > 1 and placed[0].target.engine is Engine.CPU
 
 
-def _where(plan: Plan) -> str:
+def _where(data: ReportData) -> str:
     """``Split over sim-npu and the CPU``, ``On the CPU alone, in 2 segments``, or
-    ``On the CPU, the rest on the host (eager PyTorch)``."""
+    ``On the CPU, index_on_data on the host (eager PyTorch)``."""
+    plan = data.plan
     placed = _on_device(plan)
     named = list(dict.fromkeys(_article(s.target) for s in placed))
     if len(named) > 1:
@@ -213,7 +214,16 @@ def _where(plan: Plan) -> str:
         where = f"On {named[0]} alone"
         if len(placed) > 1:
             where += f", in {count(len(placed), 'segment')}"
-    return where + (", the rest on the host (eager PyTorch)" if _is_helped(plan) else "")
+    return where + (f", {_hosted(data)} on the host (eager PyTorch)" if _is_helped(plan) else "")
+
+
+def _hosted(data: ReportData) -> str:
+    """``index_on_data and _to_copy``: the operations of a plan that the host computes."""
+    units = [u for s in data.plan.segments if s.target.engine is Engine.HOST for u in s.units]
+    names = list(dict.fromkeys(data.graph.units[unit].operation for unit in units))
+    if len(names) > MOST_NAMED:
+        names[MOST_NAMED - 1 :] = [f"{len(names) - MOST_NAMED + 1} other operations"]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _article(target: Target) -> str:

@@ -9,6 +9,7 @@ from torch import fx
 
 from nnapi_prof.errors import FrontendError
 from nnapi_prof.frontend.loader import prepare
+from nnapi_prof.graph.node import ScriptCall
 from nnapi_prof.graph.program import Program
 from nnapi_prof.passes.rewrite import Rule, Site, erase_unused
 
@@ -22,7 +23,7 @@ def rewritten(program: Program, forms: Mapping[str, Rule]) -> fx.GraphModule | N
     changed = 0
     for node in list(module.graph.nodes):
         form = forms.get(node.name)
-        if form is None or not node.users:
+        if form is None or not node.users or isinstance(node.target, ScriptCall):
             continue
         replacement = form(Site(node))
         if replacement is None or replacement is node:

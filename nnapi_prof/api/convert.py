@@ -13,7 +13,7 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from nnapi_prof.api.examples import SIZES, exported_module, find_examples, leaves_of, runner
-from nnapi_prof.api.model import load_for_stock
+from nnapi_prof.api.model import load
 from nnapi_prof.bundle.flexible import flexible_stock_module
 from nnapi_prof.bundle.mixed import mixed_module
 from nnapi_prof.bundle.parts import Parts, largest_parts
@@ -79,7 +79,7 @@ def convert_model(
             return _converted(model, inputs, options)
         except KeepsState as kept:
             LOGGER.debug("%s", kept)
-    of_tensors = load_for_stock(model, inputs)
+    of_tensors = load(model, inputs)
     return _converted(of_tensors.path, of_tensors.inputs, options)
 
 

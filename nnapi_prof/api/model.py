@@ -157,6 +157,9 @@ def load(
     used, or a guess that ``Model.notes`` tells. A module in memory that is neither scripted nor
     traced is exported with ``torch.export``, and needs them.
 
+    What depends on the values of tensors (a mask that picks rows, a loop until a token ends it)
+    stays one unit that only a host runs, and the rest is cut around it.
+
     A model that keeps state, in attributes that it writes, is taken as one that gets its state as
     the last inputs and returns it as the last outputs; ``Model.notes`` says which.
 
@@ -170,28 +173,16 @@ def load(
     return _load(model, inputs, name, listener)
 
 
-def load_for_stock(
-    model: str | os.PathLike[str] | torch.nn.Module | ExportedProgram,
-    inputs: Input = None,
-    *,
-    listener: Listener = SILENT,
-) -> Model:
-    """:func:`load` of what becomes a file for stock PyTorch, where branches and loops on data stay
-    TorchScript."""
-    return _load(model, inputs, None, listener, keep=True)
-
-
 def _load(
     model: str | os.PathLike[str] | torch.nn.Module | ExportedProgram,
     inputs: Input,
     name: str | None,
     listener: Listener,
-    keep: bool = False,
 ) -> Model:
     if isinstance(model, str | os.PathLike):
-        result = _from_file(Path(model), texts(inputs), listener, keep)
+        result = _from_file(Path(model), texts(inputs), listener)
     else:
-        result = _from_memory(model, inputs, name, keep)
+        result = _from_memory(model, inputs, name)
     listener.notes(*result.notes)
     return result
 
@@ -201,22 +192,18 @@ def loaded(model: Model | str | os.PathLike[str]) -> Model:
     return model if isinstance(model, Model) else load(model)
 
 
-def _from_file(
-    path: Path, inputs: tuple[str, ...], listener: Listener, keep: bool = False
-) -> Model:
+def _from_file(path: Path, inputs: tuple[str, ...], listener: Listener) -> Model:
     def read() -> Program:
         with listener.working(f"reading {path.name}"):
-            return read_model(path, inputs, keep)
+            return read_model(path, inputs)
 
     if not any(map(is_named, inputs)):
         try:
-            # what is remembered is for devices, which run no TorchScript
-            units = CachedUnits.of(read()) if keep else cached_units(path, inputs, read)
-            return Model(path, inputs, units)
+            return Model(path, inputs, cached_units(path, inputs, read))
         except KeepsState:
             LOGGER.debug("%s keeps state: it becomes inputs and outputs", path)
     with listener.working(f"reading {path.name}"):
-        return _stateless(path, inputs, keep=keep)
+        return _stateless(path, inputs)
 
 
 def is_named(text: str) -> bool:
@@ -225,9 +212,7 @@ def is_named(text: str) -> bool:
     return "=" in text and "?" not in text.partition("=")[0]
 
 
-def _stateless(
-    path: Path, inputs: tuple[str, ...], folder: _OwnFolder | None = None, keep: bool = False
-) -> Model:
+def _stateless(path: Path, inputs: tuple[str, ...], folder: _OwnFolder | None = None) -> Model:
     """The model of a file that keeps state, or takes other inputs than tensors, by a file that does
     not."""
     from nnapi_prof.frontend.stateless import write_stateless
@@ -236,7 +221,7 @@ def _stateless(
     target = folder.path / "stateless"
     target.mkdir()
     made = write_stateless(path, inputs, target)
-    outline = CachedUnits.of(read_model(made.path, made.inputs, keep))
+    outline = CachedUnits.of(read_model(made.path, made.inputs))
     notes = (*outline.notes, *made.notes)
     return Model(made.path, made.inputs, replace(outline, notes=notes), folder)
 
@@ -245,7 +230,6 @@ def _from_memory(
     model: torch.nn.Module | ExportedProgram,
     inputs: Input,
     name: str | None,
-    keep: bool = False,
 ) -> Model:
     """Saves the model to a file of its own: everything behind it reads files, and so the bundle
     that is made of it holds the model that was measured."""
@@ -279,10 +263,10 @@ def _from_memory(
             )
     try:
         if not any(map(is_named, stated)):
-            return Model(path, stated, CachedUnits.of(read_model(path, stated, keep)), folder)
+            return Model(path, stated, CachedUnits.of(read_model(path, stated)), folder)
     except KeepsState:
         LOGGER.debug("%s keeps state: it becomes inputs and outputs", called)
-    return _stateless(path, stated, folder, keep)
+    return _stateless(path, stated, folder)
 
 
 def _exported(
@@ -317,7 +301,7 @@ LOGGER = logging.getLogger(__name__)
 
 
 def read_model(
-    path: Path, inputs: Sequence[str], keep: bool = False, mixed: MixedPrecision | None = None
+    path: Path, inputs: Sequence[str], keep: bool = True, mixed: MixedPrecision | None = None
 ) -> Program:
     """Loads a model; ``keep`` is that of frontend.load. With ``mixed`` some of its units are in 8
     bits.

@@ -228,7 +228,7 @@ def _convert_model(
 ) -> None:
     """Writes a model in every format that is asked for; one that keeps state, or takes numbers, as
     one of tensors alone."""
-    from nnapi_prof.api.model import is_named, load_for_stock
+    from nnapi_prof.api.model import is_named, load
 
     output = output or written.source.with_suffix(".nnapi.pt")
     if not any(map(is_named, inputs)):
@@ -238,7 +238,7 @@ def _convert_model(
         except KeepsState as kept:
             LOGGER.debug("%s", kept)
     with listening() as listener:
-        model = load_for_stock(written.source, inputs, listener=listener)
+        model = load(written.source, inputs, listener=listener)
     _convert_tensors(written, model.path, model.inputs, output, options)
 
 

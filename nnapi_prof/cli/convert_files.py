@@ -109,7 +109,7 @@ def write_region(
 
 
 def load_program(
-    path: Path, inputs: Sequence[str], keep: bool = False, mixed: MixedPrecision | None = None
+    path: Path, inputs: Sequence[str], keep: bool = True, mixed: MixedPrecision | None = None
 ) -> Program:
     """A model's program; says its notes. ``keep``, ``mixed`` and errors are those of
     :func:`nnapi_prof.api.model.read_model`."""

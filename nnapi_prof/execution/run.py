@@ -41,6 +41,7 @@ from nnapi_prof.execution.timing import (
     why_failed,
 )
 from nnapi_prof.graph.eager import as_array, constant_outputs, from_memory, run_units
+from nnapi_prof.graph.plan import Engine
 from nnapi_prof.graph.program import Program
 
 
@@ -91,10 +92,11 @@ def run_bundle(
     checks, excuses = excused(checks, program, inputs, steps, own, expected, tolerance)
     notes += [*excuses, *notes_on(checks)]
     plans = bundle.plans if options.baselines else bundle.plans[:1]
-    if any(stage.on_host for stage in stages_of(bundle.plan)):
+    if hosted := [s for s in bundle.plan.segments if s.target.engine is Engine.HOST]:
+        labels = "; ".join(bundle.graph.label(segment.units) for segment in hosted)
         notes.append(
-            "segments on the host run in eager PyTorch; their time is an estimate, and a plan's "
-            "latencies here, predicted and measured, are those of its segments on the device"
+            f"on the host, in eager PyTorch: {labels}. That time is an estimate, and a plan's"
+            " latencies here, predicted and measured, are those of its segments on the device"
         )
     timed = time_plans(bundle, program, plans, inputs, client, options, progress)
     runs = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from nnapi_prof.errors import FrontendError, InputSpecError, KeepsState, option
 from nnapi_prof.frontend.calls import WritesToViews
+from nnapi_prof.frontend.host_parts import PartsTracer, concrete_values
 from nnapi_prof.frontend.inputs import DTYPES, InputSpec, check_count, example_tensors, listed
 from nnapi_prof.frontend.torch_logging import essential_line, quiet_torch, run_once
 from nnapi_prof.frontend.tracer import GraphTracer
@@ -22,21 +23,23 @@ _STATE = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
 
 
 def straight_graph(
-    program: ExportedProgram, examples: Sequence[Tensor], name: str
+    program: ExportedProgram, examples: Sequence[Tensor], name: str, keep: bool = False
 ) -> fx.GraphModule:
     """The program's graph on the shapes of ``examples``: placeholders, constants, ATen calls.
 
-    Writing in place is made functional by PyTorch. Raises FrontendError where the program keeps
-    state between runs or has no straight form (see GraphTracer).
+    Writing in place is made functional by PyTorch. With ``keep`` what depends on the values of
+    tensors becomes calls of functions (:class:`~nnapi_prof.graph.node.ScriptCall`). Raises
+    FrontendError where the program keeps state between runs or has no straight form (see
+    GraphTracer).
     """
     with quiet_torch():
         _refuse_state(program, name)
         try:
-            return _concretised(program, examples, name)
+            return _concretised(program, examples, name, keep)
         except WritesToViews:  # slow, and decomposes more than is wanted: only where it must be
             program = program.run_decompositions({})
             _refuse_state(program, name)
-            return _concretised(program, examples, name)
+            return _concretised(program, examples, name, keep)
         except RuntimeError as error:  # of an operator that cannot run without data, say
             notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
             raise FrontendError(
@@ -80,19 +83,28 @@ def _is_counter(program: ExportedProgram, buffer: str | None) -> bool:
     return not any(s.target == buffer and s.arg.name in needed for s in signature.input_specs)
 
 
-def _concretised(program: ExportedProgram, examples: Sequence[Tensor], name: str) -> fx.GraphModule:
-    tracer = GraphTracer(name)
-    example_iter = iter(examples)
-    inputs: list[Any] = []
+def _concretised(
+    program: ExportedProgram, examples: Sequence[Tensor], name: str, keep: bool
+) -> fx.GraphModule:
+    example_iter, concrete_iter = iter(examples), iter(examples)
+    inputs, concrete = list[Any](), list[Any]()
+
+    def run() -> Mapping[fx.Node, Any]:
+        return concrete_values(program.graph, program.graph_module, concrete)
+
+    tracer = PartsTracer(name, run) if keep else GraphTracer(name)
     lifted = {**program.state_dict, **program.constants}
     for spec in program.graph_signature.input_specs:
         if spec.kind is InputKind.USER_INPUT:
             inputs.append(_user_input(tracer, spec.arg, example_iter))
+            is_tensor = _is_tensor(spec.arg)
+            concrete.append(next(concrete_iter).clone() if is_tensor else inputs[-1])
             continue
         value = lifted.get(spec.target or "")
         if isinstance(value, Tensor):
             tracer.names.setdefault(value.data_ptr(), spec.target or "constant")
         inputs.append(value)
+        concrete.append(value)
     returned = tracer.run(program.graph, program.graph_module, inputs)
     user_outputs = [
         value

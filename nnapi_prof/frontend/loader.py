@@ -167,17 +167,17 @@ def load(path: Path, inputs: Sequence[InputSpec] = (), keep: bool = False) -> Pr
     """Reads a ``.pt`` (TorchScript) or ``.pt2`` (ExportedProgram) into a normalised Program.
 
     Input shapes are the stated ones, else those stored with the model, else a guess that
-    ``Program.notes`` announces. With ``keep`` branches and loops on data stay TorchScript, which
-    only eager PyTorch runs; without, they are refused. Raises ModelFileError, InputSpecError,
-    FrontendError, and KeepsState where :func:`~nnapi_prof.frontend.stateless.write_stateless` makes
-    a file that can be read.
+    ``Program.notes`` announces. With ``keep`` shapes, branches and loops that depend on data stay
+    calls of PyTorch, which only a host runs; without, they are refused. Raises ModelFileError,
+    InputSpecError, FrontendError, and KeepsState where
+    :func:`~nnapi_prof.frontend.stateless.write_stateless` makes a file that can be read.
     """
     path = Path(path)
     if model_kind(path) is ModelKind.EXPORTED:
         program = read_exported(path)
         export.check_stored(program, path.name)
         export.check_open(program, inputs, path.name)
-        return _from_exported(program, inputs, path.name, _open_notes(inputs))
+        return _from_exported(program, inputs, path.name, _open_notes(inputs), keep=keep)
     model = read_torchscript(path)
     examples, notes = routes.find_inputs(model, inputs, path.name)
     notes += _open_notes(inputs)
@@ -226,13 +226,13 @@ def prepare(
     """A module or an exported program in memory -> normalised Program, for these input shapes.
 
     A module is exported in eval mode and left in the mode it was in. ``keep`` is that of
-    :func:`load`, for TorchScript. Images of the inputs ``last`` lie channels last, and where there
+    :func:`load`. Images of the inputs ``last`` lie channels last, and where there
     are any those that the graph gives may. Raises InputSpecError, FrontendError.
     """
     examples = tuple(example_inputs)
     if isinstance(model, ExportedProgram):
         specs = [InputSpec.of(t) for t in examples]
-        return _from_exported(model, specs, name, last=last, examples=examples)
+        return _from_exported(model, specs, name, last=last, examples=examples, keep=keep)
     with eval_mode(model):
         if isinstance(model, torch.jit.ScriptModule):
             graph = routes.torchscript_graph(model, examples, name, keep)
@@ -244,7 +244,7 @@ def prepare(
                 raise FrontendError(
                     f"{name} cannot be exported: {essential_line(error)}"
                 ) from error
-            graph = export.straight_graph(program, examples, name)
+            graph = export.straight_graph(program, examples, name, keep)
         return _finish(graph, examples, name, (), model, last)
 
 
@@ -274,12 +274,13 @@ def _from_exported(
     notes: tuple[str, ...] = (),
     last: Collection[int] = (),
     examples: tuple[Tensor, ...] | None = None,
+    keep: bool = False,
 ) -> Program:
     specs = tuple(inputs) or export.stored_specs(program)
     export.check_specs(program, specs, name)
     if examples is None:
         examples = export.find_examples(program, specs, name)
-    graph = export.straight_graph(program, examples, name)
+    graph = export.straight_graph(program, examples, name, keep)
     return _finish(graph, examples, Path(name).stem, notes, export.eager(program), last)
 
 

@@ -128,18 +128,20 @@ class GraphTracer:
             elif node.op == "output":
                 return fx.node.map_arg(node.args[0], lambda n: values[n])
             elif not _only_counts(node, values):
-                args = _mapped(node.args, values)
-                kwargs = _mapped(node.kwargs, values)
-                values[node] = self._call(node, args, kwargs)
+                values[node] = self.carry_out(node, values)
         raise FrontendError(f"{self.name}: a nested graph has no output")
+
+    def carry_out(self, node: fx.Node, values: Mapping[fx.Node, Any]) -> Any:
+        """Carries out one node; ``values`` has what those before it made."""
+        return self._call(node, _mapped(node.args, values), _mapped(node.kwargs, values))
 
     def _call(self, node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         target = node.target
         if node.op != "call_function" or isinstance(target, str):
             raise FrontendError(f"{self.name}: {node.op} {target} has no place in an ATen graph")
         if isinstance(target, HigherOrderOperator):
-            return self._higher_order(target, args, _where(node))
-        return self.call(Step(target, args, kwargs, _where(node), node.name.rstrip("_")))
+            return self._higher_order(target, args, source_of(node))
+        return self.call(Step(target, args, kwargs, source_of(node), node.name.rstrip("_")))
 
     def call(self, step: Step) -> Any:
         """Carries out one call: now, if on constants alone, else in the graph that is written."""
@@ -221,10 +223,10 @@ class GraphTracer:
                 result = step.target(*args, **kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise DataDependent(
-                f"{self.name}: {op_name(step.target)} ({step.where}) makes a shape or a branch "
-                f"depend on the values of a tensor: give a model whose shapes follow from its "
-                f"inputs' shapes, or `nnapi-prof convert` it as TorchScript (torch.jit.script) for "
-                f"stock PyTorch, which keeps such parts on the CPU"
+                f"{self.name}: {op_name(step.target)} ({step.where}) makes a shape or a branch"
+                " depend on the values of a tensor, which NNAPI cannot: give a model whose shapes"
+                " follow from its inputs' shapes, or have it in parts (`nnapi-prof go`, or convert"
+                " without --whole), which leaves that to the CPU"
             ) from error
         except RuntimeError as error:
             error.add_note(f"{op_name(step.target)}, {step.where}")
@@ -330,13 +332,13 @@ class GraphTracer:
         if name == "cond":
             predicate, if_true, if_false, operands = args
             if isinstance(predicate, TracedValue):
-                raise FrontendError(branch_refusal(self.name, where))
+                raise DataDependent(branch_refusal(self.name, where))
             return self._nested(if_true if bool(predicate) else if_false, operands)
         if name == "wrap_with_set_grad_enabled":
             return self._nested(args[1], args[2:])
         if name == "wrap_with_autocast" and not args[2]:
             return self._nested(args[4], args[5:])
-        raise FrontendError(f"{self.name}: the construct {name} ({where}) is not supported")
+        raise DataDependent(f"{self.name}: the construct {name} ({where}) is not supported")
 
     def _nested(self, graph_module: fx.GraphModule, operands: Sequence[Any]) -> Any:
         return self.run(graph_module.graph, graph_module, operands)
@@ -391,7 +393,7 @@ def _memory(value: Any) -> int:
     return value.untyped_storage().data_ptr() if isinstance(value, Tensor) else 0
 
 
-def _where(node: fx.Node) -> str:
+def source_of(node: fx.Node) -> str:
     """The source line that made a node, as far as the node remembers."""
     trace = str(node.meta.get("stack_trace") or "").strip().splitlines()
     lines = [line.strip() for line in trace if line.strip().startswith("File ")]

@@ -183,8 +183,8 @@ def test_what_the_host_computes_is_not_timed(data: ReportData) -> None:
     data = replace(data, plan=replace(data.plan, segments=helped, remarks=(), proof=None))
     headline_ = headline(data, plans(("dp", 2.0, 2.0)))
     assert headline_.sentence == (
-        "On the CPU, the rest on the host (eager PyTorch), the model takes 2.00 ms (simulated) "
-        "from end to end, without what the host computes, which is not timed."
+        f"On the CPU, {data.graph.units[1].operation} on the host (eager PyTorch), the model takes "
+        "2.00 ms (simulated) from end to end, without what the host computes, which is not timed."
     )
     alone = replace(data, plan=replace(data.plan, segments=helped[1:]))
     headline_ = headline(alone, plans(("dp", 2.0, math.nan)))

@@ -34,6 +34,7 @@ from nnapi_prof.frontend.tracer import GraphTracer
 from nnapi_prof.graph.node import ScriptCall
 
 CONTROL = ("prim::If", "prim::Loop")
+_OPERATORS = ("aten::", "torchvision::")
 _NO_SHAPE = frozenset(
     {
         *("other", "alpha", "value", "fill_value", "min", "max", "exponent", "self", "p", "eps"),
@@ -312,9 +313,9 @@ class Outliner:
             return [TracedValue(node, fake) for fake in fakes]
         steps = self._needed(targets)
         function, inputs = script_function(steps, targets)
-        construct = next(
-            (s.node.kind() for s in reversed(steps) if s.node.kind() in CONTROL), "number"
-        )
+        control = (s.node.kind() for s in reversed(steps) if s.node.kind() in CONTROL)
+        operators = (s.node.kind() for s in steps if s.node.kind().startswith(_OPERATORS))
+        construct = next(control, None) or next(operators, "number")
         self.n_functions += 1
         word = construct.rpartition(":")[2].lower()
         call = ScriptCall(function, self.n_functions, f"{word}_on_data", steps[-1].where)

@@ -1,0 +1,185 @@
+"""Parts of an ExportedProgram that depend on data: they stay calls of PyTorch in a straight graph.
+
+A mask that picks rows, a branch or a loop on values give results whose shapes nobody knows before
+they are computed. Such a node is deferred, and so is what reads it, until a result has a shape that
+does not depend on data and something reads it that can be written down. The deferred nodes up to
+there become one function, which the graph calls and which runs on the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._ops import OpOverload
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+from nnapi_prof.frontend.calls import DataDependent, TracedValue
+from nnapi_prof.frontend.torch_logging import quiet_torch
+from nnapi_prof.frontend.tracer import GraphTracer, source_of
+from nnapi_prof.graph.node import ScriptCall, op_name
+
+aten = torch.ops.aten
+Concrete = Callable[[], Mapping[fx.Node, Any]]
+"""Runs the program on its examples: what each node makes of them."""
+
+
+@dataclass(eq=False)
+class _Deferred:
+    """What a node makes that waits, by its node and the values of all that it reads."""
+
+    node: fx.Node
+    values: Mapping[fx.Node, Any]
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether it is a tensor whose shape does not depend on data."""
+        value = self.node.meta.get("val")
+        return isinstance(value, Tensor) and not free_unbacked_symbols(value)
+
+
+class PartsTracer(GraphTracer):
+    """A GraphTracer that writes calls of functions for what depends on data."""
+
+    def __init__(self, name: str, concrete: Concrete) -> None:
+        super().__init__(name)
+        self._concrete = concrete
+        self._examples: Mapping[fx.Node, Any] | None = None
+        self._n_functions = 0
+
+    def carry_out(self, node: fx.Node, values: Mapping[fx.Node, Any]) -> Any:
+        """Carries out a node, or defers it."""
+        read = {source: values[source] for source in node.all_input_nodes if source in values}
+        waiting = [value for value in read.values() if isinstance(value, _Deferred)]
+        if all(value.is_certain for value in waiting):
+            now = zip(waiting, self._emitted(waiting), strict=True)
+            known = {value.node: traced for value, traced in now}
+            current = {**values, **{s: known.get(s, v) for s, v in read.items()}}
+            try:
+                return super().carry_out(node, current)
+            except DataDependent:
+                read = {source: current[source] for source in read}
+        return _Deferred(node, read)
+
+    def finish(self, outputs: Sequence[Any]) -> fx.GraphModule:
+        """Writes the outputs; those that depend on data have the shapes of the examples."""
+        listed = list(outputs)
+        waiting = [value for value in listed if isinstance(value, _Deferred)]
+        for value in waiting:
+            if not isinstance(self._example(value.node), Tensor):
+                raise DataDependent(
+                    f"{self.name} returns a number that depends on the values of a tensor"
+                    f" ({value.node.name}): return tensors"
+                )
+        emitted = iter(self._emitted(waiting))
+        return super().finish([next(emitted) if v in waiting else v for v in listed])
+
+    def _example(self, node: fx.Node) -> Any:
+        if self._examples is None:
+            self._examples = self._concrete()
+        return self._examples[node]
+
+    def _emitted(self, targets: Sequence[_Deferred]) -> list[TracedValue]:
+        """Has the graph call a function that computes the targets."""
+        if not targets:
+            return []
+        function, inputs, first = _function(targets)
+        self._n_functions += 1
+        word = op_name(first.target).removeprefix("aten.").partition(".")[0]
+        call = ScriptCall(function, self._n_functions, f"{word}_on_data", source_of(first))
+        examples = [self._example(target.node) for target in targets]
+        with self.mode:
+            fakes = [torch.empty(value.shape, dtype=value.dtype) for value in examples]
+        return self.script_call(call, inputs, fakes)
+
+
+def concrete_values(
+    graph: fx.Graph, module: torch.nn.Module, inputs: Sequence[Any]
+) -> Mapping[fx.Node, Any]:
+    """Run a graph in eager PyTorch: what each node makes."""
+    interpreter = fx.Interpreter(module, garbage_collect_values=False, graph=graph)
+    with torch.no_grad():
+        interpreter.run(*inputs, enable_io_processing=False)
+    return interpreter.env
+
+
+def _function(
+    targets: Sequence[_Deferred],
+) -> tuple[Callable[..., Any], list[TracedValue | Tensor], fx.Node]:
+    """The deferred nodes behind the targets as a function, what it is called with, and the first of
+    the nodes."""
+    graph, inputs = fx.Graph(), list[TracedValue | Tensor]()
+    root = torch.nn.Module()
+    copies: dict[int, Any] = {}
+    kept: list[Any] = []  # whose ids are keys
+    order: list[fx.Node] = []
+
+    def copied(value: Any) -> Any:
+        if not isinstance(value, _Deferred | TracedValue | Tensor | torch.nn.Module):
+            return value
+        if id(value) not in copies:
+            kept.append(value)
+            if isinstance(value, _Deferred):
+                for source in value.values.values():
+                    copied(source)
+                order.append(value.node)
+                reads = value.values
+                copies[id(value)] = graph.node_copy(value.node, lambda n: copied(reads[n]))
+            elif isinstance(value, torch.nn.Module):
+                name = f"part_{len(copies)}"
+                root.add_module(name, value)
+                copies[id(value)] = graph.get_attr(name)
+            else:
+                inputs.append(value)
+                copies[id(value)] = graph.placeholder(f"value_{len(inputs)}")
+        return copies[id(value)]
+
+    places = [copied(target) for target in targets]
+    # placeholders first, as a graph must have them
+    for node in [n for n in graph.nodes if n.op == "placeholder"]:
+        first = next(iter(graph.nodes))
+        if node is not first:
+            first.prepend(node)
+    ordered = [n for n in graph.nodes if n.op == "placeholder"]
+    inputs = [inputs[int(n.name.rpartition("_")[2]) - 1] for n in ordered]
+    graph.output(tuple(places))
+    module = fx.GraphModule(root, graph)
+    has_numbers = any(not isinstance(node.meta.get("val"), Tensor) for node in order)
+    return (_scripted(module) if has_numbers else module), inputs, order[0]
+
+
+_PLACED = ("device", "layout", "pin_memory")
+
+
+def _scripted(module: fx.GraphModule) -> Callable[..., Any]:
+    """The function as TorchScript, which a file for stock PyTorch can hold and a trace does not
+    bake sizes into; as it is where TorchScript has no word for something in it."""
+    graph = fx.Graph()
+    output = graph.graph_copy(module.graph, {})
+    graph.output(output)
+    for node in list(graph.nodes):
+        target = node.target
+        if not isinstance(target, OpOverload):
+            continue
+        node.kwargs = {name: v for name, v in node.kwargs.items() if name not in _PLACED}
+        if target in (aten.item.default, aten._local_scalar_dense.default):
+            (source,) = node.all_input_nodes
+            value = source.meta.get("val")
+            is_float = isinstance(value, Tensor) and value.is_floating_point()
+            is_bool = isinstance(value, Tensor) and value.dtype is torch.bool
+            node.target = float if is_float else bool if is_bool else int
+        elif target is aten.sym_size.int:
+            node.op, node.target = "call_method", "size"
+        elif target is aten.sym_numel.default:
+            node.op, node.target = "call_method", "numel"
+        else:
+            node.target = target.overloadpacket
+    copy = fx.GraphModule(module, graph)
+    try:
+        with quiet_torch():
+            return torch.jit.script(copy)
+    except Exception:  # whatever it has no word for: PyTorch itself runs it
+        return module

@@ -1,0 +1,106 @@
+"""Exported programs whose shapes or branches depend on data: those parts stay calls of PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from nnapi_prof.errors import FrontendError
+from nnapi_prof.frontend import prepare
+from nnapi_prof.graph.eager import all_values, run_units
+from nnapi_prof.graph.node import ScriptCall
+from nnapi_prof.graph.program import Program
+
+
+class Detector(nn.Module):
+    """Rows of an image's features whose score is high: [1, 3, 16, 16] -> [n, 4], [n]"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 5, 3, stride=2)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        rows = self.conv(x).flatten(2)[0].T
+        scores = rows[:, 4].sigmoid()
+        keep = scores > 0.5
+        return rows[:, :4][keep], scores[keep]
+
+
+class Between(Detector):
+    """What data decides stands between two layers; its mean has a shape that it does not."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        boxes, _ = super().forward(x)
+        centre = boxes.sum(0, keepdim=True) / (boxes.shape[0] + 1)
+        return self.conv(x) * centre.mean() + 1
+
+
+class Longest(nn.Module):
+    """A number of the data cuts the rows."""
+
+    def forward(self, x: Tensor, length: Tensor) -> Tensor:
+        n = length.max().item()
+        torch._check(n >= 1)
+        torch._check(n <= 8)
+        return torch.relu(x)[:n] * 2
+
+
+class Branch(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.relu(x)
+        return torch.cond(y.sum() > 3, lambda v: v * 2, lambda v: v - 1, (y,)) + 1
+
+
+def kept(model: nn.Module, *inputs: Tensor) -> tuple[Program, list[str]]:
+    program = prepare(torch.export.export(model.eval(), inputs), inputs, "model", keep=True)
+    calls = [n.target for n in program.module.graph.nodes if isinstance(n.target, ScriptCall)]
+    return program, [call.construct for call in calls]
+
+
+IMAGE = torch.randn(1, 3, 16, 16, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "constructs"),
+    [
+        (Detector, (IMAGE,), ["index_on_data"]),
+        (Between, (IMAGE,), ["index_on_data"]),
+        (Longest, (torch.randn(8, 4), torch.tensor([3, 5])), ["item_on_data"]),
+        (Branch, (torch.ones(4),), ["cond_on_data"]),
+    ],
+)
+def test_what_depends_on_data_is_one_call(
+    model: Callable[[], nn.Module], inputs: tuple[Tensor, ...], constructs: list[str]
+) -> None:
+    """Other data give other shapes; units before and after it run by themselves."""
+    torch.manual_seed(0)
+    module = model()
+    program, found = kept(module, *inputs)
+    assert found == constructs
+    others = tuple(v.flip(-1) * 0.5 if v.is_floating_point() else v - 1 for v in inputs)
+    for given in (inputs, others):
+        wanted = module(*given)
+        listed = wanted if isinstance(wanted, tuple) else (wanted,)
+        torch.testing.assert_close(tuple(program.module(*given)), tuple(listed))
+    values = dict(zip(program.units.inputs, inputs, strict=True)) | all_values(program, inputs)
+    for unit in program.units.units:
+        made = run_units(program, [unit.index], {name: values[name] for name in unit.inputs})
+        torch.testing.assert_close(made, {name: values[name] for name in unit.outputs})
+
+
+def test_a_number_of_the_data_is_no_output() -> None:
+    class Counted(nn.Module):
+        def forward(self, x: Tensor) -> tuple[Tensor, int]:
+            return x + 1, x.nonzero().shape[0]
+
+    with pytest.raises(FrontendError, match="returns a number that depends on the values"):
+        kept(Counted(), torch.ones(3))
+
+
+def test_without_it_such_a_model_is_refused() -> None:
+    program = torch.export.export(Detector().eval(), (IMAGE,))
+    with pytest.raises(FrontendError, match="depend on the values of a tensor"):
+        prepare(program, (IMAGE,), "model")
