@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 
 import torch
 from torch import fx
+from torch._ops import OpOverload
 
 from nnapi_prof.errors import FrontendError
 from nnapi_prof.frontend.loader import prepare
-from nnapi_prof.graph.node import ScriptCall
 from nnapi_prof.graph.program import Program
 from nnapi_prof.passes.rewrite import Rule, Site, erase_unused
 
@@ -23,7 +23,7 @@ def rewritten(program: Program, forms: Mapping[str, Rule]) -> fx.GraphModule | N
     changed = 0
     for node in list(module.graph.nodes):
         form = forms.get(node.name)
-        if form is None or not node.users or isinstance(node.target, ScriptCall):
+        if form is None or not node.users or not isinstance(node.target, OpOverload):
             continue
         replacement = form(Site(node))
         if replacement is None or replacement is node:

@@ -56,8 +56,8 @@ class PartsTracer(GraphTracer):
         waiting = [value for value in read.values() if isinstance(value, _Deferred)]
         if all(value.is_certain for value in waiting):
             now = zip(waiting, self._emitted(waiting), strict=True)
-            known = {value.node: traced for value, traced in now}
-            current = {**values, **{s: known.get(s, v) for s, v in read.items()}}
+            emitted = {value.node: traced for value, traced in now}
+            current = {**values, **{s: emitted.get(s, v) for s, v in read.items()}}
             try:
                 return super().carry_out(node, current)
             except DataDependent:
@@ -114,14 +114,14 @@ def _function(
     graph, inputs = fx.Graph(), list[TracedValue | Tensor]()
     root = torch.nn.Module()
     copies: dict[int, Any] = {}
-    kept: list[Any] = []  # whose ids are keys
+    alive: list[Any] = []  # whose ids are keys
     order: list[fx.Node] = []
 
     def copied(value: Any) -> Any:
         if not isinstance(value, _Deferred | TracedValue | Tensor | torch.nn.Module):
             return value
         if id(value) not in copies:
-            kept.append(value)
+            alive.append(value)
             if isinstance(value, _Deferred):
                 for source in value.values.values():
                     copied(source)

@@ -54,7 +54,7 @@ class Branch(nn.Module):
         return torch.cond(y.sum() > 3, lambda v: v * 2, lambda v: v - 1, (y,)) + 1
 
 
-def kept(model: nn.Module, *inputs: Tensor) -> tuple[Program, list[str]]:
+def in_parts(model: nn.Module, *inputs: Tensor) -> tuple[Program, list[str]]:
     program = prepare(torch.export.export(model.eval(), inputs), inputs, "model", keep=True)
     calls = [n.target for n in program.module.graph.nodes if isinstance(n.target, ScriptCall)]
     return program, [call.construct for call in calls]
@@ -78,17 +78,17 @@ def test_what_depends_on_data_is_one_call(
     """Other data give other shapes; units before and after it run by themselves."""
     torch.manual_seed(0)
     module = model()
-    program, found = kept(module, *inputs)
-    assert found == constructs
+    program, calls = in_parts(module, *inputs)
+    assert calls == constructs
     others = tuple(v.flip(-1) * 0.5 if v.is_floating_point() else v - 1 for v in inputs)
-    for given in (inputs, others):
-        wanted = module(*given)
-        listed = wanted if isinstance(wanted, tuple) else (wanted,)
-        torch.testing.assert_close(tuple(program.module(*given)), tuple(listed))
+    for arguments in (inputs, others):
+        expected = module(*arguments)
+        listed = expected if isinstance(expected, tuple) else (expected,)
+        torch.testing.assert_close(tuple(program.module(*arguments)), tuple(listed))
     values = dict(zip(program.units.inputs, inputs, strict=True)) | all_values(program, inputs)
     for unit in program.units.units:
-        made = run_units(program, [unit.index], {name: values[name] for name in unit.inputs})
-        torch.testing.assert_close(made, {name: values[name] for name in unit.outputs})
+        results = run_units(program, [unit.index], {name: values[name] for name in unit.inputs})
+        torch.testing.assert_close(results, {name: values[name] for name in unit.outputs})
 
 
 def test_a_number_of_the_data_is_no_output() -> None:
@@ -97,7 +97,7 @@ def test_a_number_of_the_data_is_no_output() -> None:
             return x + 1, x.nonzero().shape[0]
 
     with pytest.raises(FrontendError, match="returns a number that depends on the values"):
-        kept(Counted(), torch.ones(3))
+        in_parts(Counted(), torch.ones(3))
 
 
 def test_without_it_such_a_model_is_refused() -> None:
