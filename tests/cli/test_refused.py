@@ -134,7 +134,7 @@ def test_what_depends_on_data_stays_on_the_host(cli: Cli, tmp_path: Path, ending
     assert result.code == 0 and "index_on_data on the host (eager PyTorch)" in result.out
     assert "no advice" not in result.err
     assert "index_on_data" in (tmp_path / "detector.html").read_text()
-    pin = ["--pin", "conv2d*=nnapi:sim-npu/*"]
+    pin = ["--pin", "conv2d*=nnapi:sim-npu/fast"]
     assert cli("partition", *named, *pin, "-o", tmp_path / "d.nnprof", model).code == 0
     result = cli("run", "--device", "sim:npu-phone", tmp_path / "d.nnprof")
     assert result.code == 0 and "on the host, in eager PyTorch: index_on_data" in result.out

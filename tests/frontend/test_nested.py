@@ -129,9 +129,9 @@ class Detector(nn.Module):
         self.features = features
 
     def forward(self, frame: Frame) -> Boxes:
-        found = self.conv(frame.image * frame.gain)
-        features = (found, found + 1) if self.features else None
-        return Boxes(found.sigmoid(), found.mean((2, 3)), features)
+        rows = self.conv(frame.image * frame.gain)
+        features = (rows, rows + 1) if self.features else None
+        return Boxes(rows.sigmoid(), rows.mean((2, 3)), features)
 
 
 @pytest.mark.parametrize("features", [False, True])
@@ -157,6 +157,6 @@ def test_data_classes_are_read_as_dicts_where_nobody_knows_them(
         assert "a tuple of scores, corners, features, in that order" in structure.notes[0]
     else:
         assert structure.outputs == Named((("scores", scores), ("corners", corners)))
-    given = (frame.image, frame.gain)
+    tensors = (frame.image, frame.gain)
     expected = (out.scores, out.corners, *(out.features or ()))
-    torch.testing.assert_close(tuple(frontend.reference(path)(*given)), expected)
+    torch.testing.assert_close(tuple(frontend.reference(path)(*tensors)), expected)

@@ -205,6 +205,6 @@ def test_the_last_step_is_that_of_the_rounding_nearest_to_an_output() -> None:
             integers = QUANTIZE(x, *NUMBERS)
             return image.float() / 255, DEQUANTIZE(integers, *NUMBERS) * 2, integers, x.argmax(1)
 
-    given = (torch.zeros(1, 4, dtype=torch.uint8), torch.rand(1, 4))
-    program = prepare(torch.export.export(Model(), given), given, "model")
+    arguments = (torch.zeros(1, 4, dtype=torch.uint8), torch.rand(1, 4))
+    program = prepare(torch.export.export(Model(), arguments), arguments, "model")
     assert [last_step(program, name) for name in program.units.outputs] == [0.0, 0.05, 1.0, 0.0]
