@@ -27,6 +27,10 @@ EXPORT np_emulator_look_fn np_emulator_look;
 EXPORT np_emulator_call_fn np_emulator_call;
 EXPORT np_emulator_driver_ns_fn np_emulator_driver_ns;
 EXPORT np_emulator_stopped_fn np_emulator_stopped;
+EXPORT np_emulator_governed_fn np_emulator_governed;
+EXPORT np_emulator_cpu_top_khz_fn np_emulator_cpu_top_khz;
+EXPORT np_emulator_away_fn np_emulator_away;
+EXPORT np_emulator_busy_fn np_emulator_busy;
 
 uint64_t np_clock_now(void) {
   struct np_device_table *table = np_device_table();
@@ -92,12 +96,16 @@ void np_emulator_cpu_run(const int32_t *codes, const struct np_work *works, uint
   hash = np_hash_u32(hash, threads);
   hash = np_hash_u64(hash, atomic_fetch_add(&table->cpu_runs, 1));
   const double factor = np_noise_factor(hash, phone->noise_spread) * np_phone_throttle(phone);
-  const struct np_load load = {.ns = total * factor,
+  double level;
+  const double full = total * factor;
+  const double ns = np_governor_run(phone, np_clock_now(), full, &level);
+  const struct np_load load = {.ns = ns,
                                .heat = phone->cpu.heat,
-                               .memory_ns = memory * factor,
+                               .memory_ns = full > 0 ? memory * factor * (ns / full) : 0,
                                .bytes = bytes,
                                .on_cpu = true};
   (void)np_clock_spend(np_lanes_mine(), &load);
+  np_governor_stop(phone, np_clock_now(), level);
 }
 
 int32_t np_emulator_lanes(uint32_t n) { return np_lanes_begin(n); }
@@ -127,9 +135,42 @@ int64_t np_emulator_temperature(void) {
                                                    : -1;
 }
 
+/* The clock that heat allows, 0 where none is described. */
+static double allowed_khz(struct np_phone *phone) {
+  return phone && phone->cpu_khz > 0 ? phone->cpu_khz / np_phone_throttle(phone) : 0;
+}
+
 int64_t np_emulator_cpu_khz(void) {
   struct np_phone *phone = np_device_table()->phone;
-  return phone && phone->cpu_khz > 0 ? llround(phone->cpu_khz / np_phone_throttle(phone)) : -1;
+  const double khz = allowed_khz(phone);
+  return khz > 0 ? llround(khz * np_governor_ratio(phone, np_clock_now())) : -1;
+}
+
+int64_t np_emulator_cpu_top_khz(void) {
+  const double khz = allowed_khz(np_device_table()->phone);
+  return khz > 0 ? llround(khz) : -1;
+}
+
+int32_t np_emulator_governed(void) {
+  const struct np_phone *phone = np_device_table()->phone;
+  return phone && phone->governor.ramp > 0;
+}
+
+void np_emulator_busy(uint64_t ns) {
+  struct np_phone *phone = np_device_table()->phone;
+  if (phone) {
+    const double level = np_governor_busy(phone, np_clock_now(), ns);
+    const struct np_load load = {.ns = (double)ns, .heat = phone->cpu.heat, .on_cpu = true};
+    (void)np_clock_spend(np_lanes_mine(), &load);
+    np_governor_stop(phone, np_clock_now(), level);
+  }
+}
+
+void np_emulator_away(uint64_t ns) {
+  struct np_phone *phone = np_device_table()->phone;
+  if (phone) {
+    np_governor_rest(phone, ns);
+  }
 }
 
 int32_t np_emulator_throttled(void) {

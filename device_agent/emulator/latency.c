@@ -53,6 +53,7 @@ struct np_latency np_steps_latency(const struct np_step *steps, uint32_t n_steps
     total.hardware += hardware;
     total.driver += driver;
     total.wall += wall;
+    total.cpu += a->type == ANEURALNETWORKS_DEVICE_CPU ? wall : 0;
     total.heat += wall * a->unit.heat;
     total.memory +=
         steps[i].memory_ns * a->preference[preference] * throttle + transfer_ns(&steps[i]);

@@ -42,6 +42,7 @@ struct np_latency {
   double hardware; /* the operations, times preference and throttling */
   double driver;   /* + transfer of inputs and outputs */
   double wall;     /* + invocation */
+  double cpu;      /* of the wall, on accelerators of type CPU */
   double heat;     /* degrees above the ambient towards which it warms, by share of the wall */
   double memory;   /* of the wall, waiting for memory: transfers included */
   double bytes;    /* moved, transfers included */

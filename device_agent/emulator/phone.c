@@ -17,13 +17,15 @@ static const struct np_constant_rule seed_rule = {NULL, 0, 9007199254740991.0, 0
 static const struct np_constant_rule megahertz = {"MHz", 0, 1e5, 1};
 
 static int read_cpu(const struct np_field *root, struct np_phone *phone) {
-  static const char *const names[] = {"peak",           "bandwidth",  "operation_overhead", "heat",
-                                      "thread_scaling", "efficiency", "frequency",          NULL};
+  static const char *const names[] = {"peak",           "bandwidth",  "operation_overhead",
+                                      "heat",           "governor",   "frequency",
+                                      "thread_scaling", "efficiency", NULL};
   struct np_field cpu;
   return np_field_member(root, "cpu", &cpu) && np_field_object(&cpu, names) &&
          np_read_unit(&cpu, &phone->cpu) &&
          np_read_scaled(&cpu, "thread_scaling", &np_rule_fraction, 1, &phone->thread_scaling) &&
-         np_read_optional(&cpu, "frequency", &megahertz, 1e3, &phone->cpu_khz);
+         np_read_optional(&cpu, "frequency", &megahertz, 1e3, &phone->cpu_khz) &&
+         np_read_governor(&cpu, phone);
 }
 
 static int read_accelerators(const struct np_field *root, struct np_phone *phone) {

@@ -139,6 +139,18 @@ struct np_heat {
   struct np_body *body; /* that outlives the process, NULL: none */
 };
 
+/* What raises the CPU's clock while it is busy and lowers it while it rests. The first four are the
+ * description's, the others change while a process lives, under the lock of the heat. */
+struct np_governor {
+  double lowest; /* of the highest clock */
+  double ramp; /* ns of being busy from the lowest clock to the highest; 0: the clock is constant */
+  double drop; /* ns of rest from the highest to the lowest */
+  double steps;   /* clocks that there are, a whole number */
+  double level;   /* how far up it was when it was busy last: 0 the lowest clock, 1 the highest */
+  uint64_t at_ns; /* when that was, by the simulated clock */
+  double away;    /* ns of rest since that are not in the clock */
+};
+
 enum np_fault_kind {
   NP_FAULT_REFUSE,
   NP_FAULT_FAIL,
@@ -184,6 +196,7 @@ struct np_phone {
   double noise_spread; /* standard deviation of the logarithm of a run's time */
   uint64_t noise_seed;
   struct np_thermal thermal;
+  struct np_governor governor;
   struct np_fault faults[NP_MAX_FAULTS];
   uint32_t n_faults;
   char identity[17]; /* hex of a hash over the file's bytes and the injected faults */
@@ -231,6 +244,19 @@ void np_phone_spend(struct np_phone *phone, uint64_t ns, double heat);
  * is not there: by the host's clock it cools while no process uses it. NP_OK, or NP_IO with *why.
  */
 enum np_status np_phone_keep_body(struct np_phone *phone, const char *path, struct np_message *why);
+
+/* The clock of the CPU at a moment of the simulated clock, of its highest. */
+double np_governor_ratio(struct np_phone *phone, uint64_t now_ns);
+
+/* How long the CPU takes from that moment on for what takes `ns` at its highest clock, and in
+ * *level how far up the governor is then: for np_governor_stop, when it is done. */
+double np_governor_run(struct np_phone *phone, uint64_t now_ns, double ns, double *level);
+/* The same where it is busy for `ns`, whatever it gets done. */
+double np_governor_busy(struct np_phone *phone, uint64_t now_ns, uint64_t ns);
+void np_governor_stop(struct np_phone *phone, uint64_t now_ns, double level);
+
+/* The CPU rests for `ns` that are not in the simulated clock. */
+void np_governor_rest(struct np_phone *phone, uint64_t ns);
 
 /* Temperature in degrees Celsius, and the factor by which it slows operations. */
 double np_phone_temperature(struct np_phone *phone);

@@ -58,6 +58,9 @@ int np_read_service(const struct np_field *parent, struct np_accelerator *a);
 /* Optional member "thermal" of a phone. */
 int np_read_thermal(const struct np_field *root, struct np_phone *phone);
 
+/* Optional member "governor" of the CPU. */
+int np_read_governor(const struct np_field *cpu, struct np_phone *phone);
+
 /* Ends what np_phone_keep_body began. */
 void np_phone_forget_body(struct np_phone *phone);
 

@@ -292,18 +292,27 @@ int np_simulate_execute(ANeuralNetworksExecution *execution,
     const struct np_latency again = np_steps_latency(
         s->fallback, s->n_fallback, compilation->preference, options->burst, throttle);
     latency.wall += again.wall;
+    latency.cpu += again.cpu;
     latency.memory += again.memory;
     latency.bytes += again.bytes;
   }
   const double noise = np_noise_factor(np_hash_u64(s->noise_hash, run), phone->noise_spread);
-  const struct np_load load = {.ns = latency.wall * noise * longer + load_ns,
+  /* What of it is the CPU's waits for the governor. */
+  double level;
+  const double cpu_ns = latency.cpu * noise;
+  const double stretched = np_governor_run(phone, np_clock_now(), cpu_ns, &level);
+  const double slow = cpu_ns > 0 ? 1 + (stretched - cpu_ns) / (latency.wall * noise) : 1;
+  const struct np_load load = {.ns = latency.wall * noise * slow * longer + load_ns,
                                .heat = latency.heat,
-                               .memory_ns = latency.memory * noise,
+                               .memory_ns = latency.memory * noise * slow,
                                .bytes = latency.bytes,
                                .driver_share = latency.drivers};
   double took = load.ns;
   const int code = spend(execution->lane, &load, options->deadline_ns, &took, __func__);
-  const double company = execution->lane < 0 || load.ns <= 0 ? 1 : took / load.ns;
+  if (cpu_ns > 0) {
+    np_governor_stop(phone, np_clock_now(), level);
+  }
+  const double company = execution->lane < 0 || load.ns <= 0 ? slow : slow * took / load.ns;
   execution->hardware_ns = whole_microseconds(latency.hardware * noise * company);
   execution->driver_ns = whole_microseconds(latency.driver * noise * company);
   return code != ANEURALNETWORKS_NO_ERROR || on_cpu ? code : result;

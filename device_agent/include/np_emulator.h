@@ -45,8 +45,22 @@ typedef void np_emulator_idle_fn(uint64_t ns);
  * real time. Each process begins with a cold phone. */
 typedef int64_t np_emulator_temperature_fn(void);
 
-/* Clock of the simulated phone's CPU in kHz as throttling lets it run; -1 as above. */
+/* Clock of the simulated phone's CPU in kHz as governor and throttling let it run now, and the
+ * highest that throttling allows; -1 as above. */
 typedef int64_t np_emulator_cpu_khz_fn(void);
+typedef int64_t np_emulator_cpu_top_khz_fn(void);
+
+/* Whether a governor changes that clock by what the CPU has to do (PHONES.md, "Governor"): 1 or 0.
+ */
+typedef int32_t np_emulator_governed_fn(void);
+
+/* The simulated CPU computes something for `ns`: the clock goes on, the phone warms, and a governor
+ * raises the clock. */
+typedef void np_emulator_busy_fn(uint64_t ns);
+
+/* Other processes use the simulated phone for `ns`, and this one waits: its governor lowers the
+ * clock, and that is all. */
+typedef void np_emulator_away_fn(uint64_t ns);
 
 /* Whether the simulated phone's temperature slows its operations now: 1 or 0; -1 as above. */
 typedef int32_t np_emulator_throttled_fn(void);
@@ -80,6 +94,7 @@ typedef const char *np_emulator_stopped_fn(void);
  * np_emulator_idle, np_emulator_temperature, np_emulator_cpu_khz,
  * np_emulator_throttled, np_emulator_lanes, np_emulator_enter, np_emulator_leave,
  * np_emulator_rest, np_emulator_look, np_emulator_call, np_emulator_driver_ns,
- * np_emulator_stopped. */
+ * np_emulator_stopped, np_emulator_cpu_top_khz, np_emulator_governed, np_emulator_busy,
+ * np_emulator_away. */
 
 #endif

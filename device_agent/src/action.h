@@ -11,6 +11,16 @@
 #include "result.h"
 #include "sysfs.h"
 
+/* What a request's groups have spent on more than their rounds. */
+struct np_patience {
+  uint64_t wait_ns; /* that they may still wait for a hot device, NP_FOREVER without end */
+  uint64_t waited_ns;
+  int fruitless; /* it was waited for, and stayed hot: no further wait */
+  uint32_t n_rounds;
+  uint32_t n_repeats; /* of rounds in which the clock moved */
+};
+#define NP_FOREVER UINT64_MAX
+
 /* What all actions of a request share. Nothing is owned. */
 struct np_session {
   const struct np_request *request;
@@ -20,6 +30,7 @@ struct np_session {
   int work_fd;                  /* folder of kept tensors */
   struct np_drivers *drivers;   /* what was learnt of them so far */
   struct np_sysfs *sysfs;       /* of this device; says nothing about a simulated one */
+  struct np_patience *patience;
 };
 
 /* An action's process that is over. */

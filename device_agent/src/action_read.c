@@ -63,8 +63,8 @@ static enum np_status check_flags(const struct np_action *action, struct np_mess
   return NP_OK;
 }
 
-static enum np_status read_head(struct np_cursor *cursor, struct np_action *action,
-                                struct np_message *why) {
+static enum np_status read_head(struct np_cursor *cursor, const struct np_request *request,
+                                struct np_action *action, struct np_message *why) {
   action->id = np_take_u32(cursor);
   action->timeout_ms = np_take_u32(cursor);
   action->flags = np_take_u32(cursor);
@@ -75,6 +75,10 @@ static enum np_status read_head(struct np_cursor *cursor, struct np_action *acti
   action->warmup_min = np_take_u32(cursor);
   action->warmup_max = np_take_u32(cursor);
   action->warmup_ns = np_take_u64(cursor);
+  if (request->version >= NP_PROTOCOL_PACED) {
+    action->warm_ns = np_take_u64(cursor);
+    action->spin_ns = np_take_u64(cursor);
+  }
   action->rounds = np_take_u32(cursor);
   action->min_runs = np_take_u32(cursor);
   action->max_runs = np_take_u32(cursor);
@@ -260,7 +264,7 @@ static enum np_status read_plans(struct np_cursor *cursor, struct np_action *act
 
 enum np_status np_action_read(struct np_cursor *cursor, const struct np_request *request,
                               struct np_action *action, struct np_message *why) {
-  enum np_status status = read_head(cursor, action, why);
+  enum np_status status = read_head(cursor, request, action, why);
   if (status != NP_OK) {
     return status;
   }

@@ -11,7 +11,7 @@ enum np_status np_answer_finish(struct np_answers *answers);
 /* A mask of CPUs as text, null for none. */
 void np_answer_mask(struct np_answers *answers, const char *key, uint64_t mask);
 
-/* `throttled`: null for -1. */
-void np_answer_throttled(struct np_answers *answers, int throttled);
+/* 1, 0, or -1: null. */
+void np_answer_flag(struct np_answers *answers, const char *key, int yes);
 
 #endif

@@ -13,6 +13,7 @@ struct phase {
   struct np_clock clock;
   const struct np_simulator *simulator; /* NULL in real time */
   uint32_t n;                           /* lanes that run */
+  uint64_t spin_ns;                     /* before their runs are recorded */
   uint32_t n_runs;
   uint32_t *started_runs;
   _Atomic uint32_t n_there;  /* lanes whose thread runs */
@@ -74,13 +75,15 @@ static enum np_status run_once(const struct runner *self, uint32_t run) {
   return NP_OK;
 }
 
-/* The first run is not recorded, nor one that began when not all lanes were there. */
+/* The first runs are not recorded, nor one that began when not all lanes were there. */
 static enum np_status run_lane(const struct runner *self) {
   struct phase *phase = self->phase;
   uint32_t n_recorded = 0;
+  const uint64_t begin = phase->clock.now_ns(phase->clock.ctx);
   atomic_fetch_add(&phase->n_there, 1);
   for (uint32_t i = 0; atomic_load(&phase->n_behind) > 0 && !atomic_load(&phase->failed); i++) {
-    const int counts = i > 0 && atomic_load(&phase->n_there) == phase->n;
+    const int warm = phase->clock.now_ns(phase->clock.ctx) - begin >= phase->spin_ns;
+    const int counts = i > 0 && warm && atomic_load(&phase->n_there) == phase->n;
     const int wanted = n_recorded < phase->n_runs;
     /* Past its runs a lane writes where nobody reads. */
     uint64_t unread[4];
@@ -172,7 +175,8 @@ static uint32_t first_on_nnapi(const struct np_beside_lane *lanes, uint32_t n) {
 
 enum np_status np_beside_round(struct np_beside_lane *lanes, uint32_t n_lanes,
                                struct np_clock clock, const struct np_simulator *simulator,
-                               uint32_t n_runs, const struct np_beside_samples *samples) {
+                               uint64_t spin_ns, uint32_t n_runs,
+                               const struct np_beside_samples *samples) {
   const uint32_t first = *samples->n_runs;
   if (n_lanes == 0 || n_lanes > NP_MAX_BESIDE || n_runs == 0 || first > samples->room ||
       n_runs > samples->room - first) {
@@ -180,6 +184,7 @@ enum np_status np_beside_round(struct np_beside_lane *lanes, uint32_t n_lanes,
   }
   struct phase phase = {.clock = clock,
                         .simulator = np_simulator_phone(simulator) ? simulator : NULL,
+                        .spin_ns = spin_ns,
                         .n_runs = n_runs,
                         .started_runs = samples->started_runs};
   struct runner runners[NP_MAX_BESIDE];

@@ -36,14 +36,16 @@ struct np_beside_samples {
 };
 
 /* One round: each lane alone, then all at once, n_runs recorded of each both times, after one that
- * is not. While all run, a lane that has its runs goes on until the others have theirs. Simulated
- * time is that of the simulator's lanes; a simulator without a phone is real time.
+ * is not and as many as take spin_ns. While all run, a lane that has its runs goes on until the
+ * others have theirs. Simulated time is that of the simulator's lanes; a simulator without a phone
+ * is real time.
  *
  * NP_OK; a failed lane's status, with *samples->lane naming it and its fault in the lane: the
  * others end after the run that they are at; NP_NO_MEMORY where there is no thread to be had,
  * NP_BAD_ARGUMENT where there are more lanes than NP_MAX_BESIDE or there is no room. */
 enum np_status np_beside_round(struct np_beside_lane *lanes, uint32_t n_lanes,
                                struct np_clock clock, const struct np_simulator *simulator,
-                               uint32_t n_runs, const struct np_beside_samples *samples);
+                               uint64_t spin_ns, uint32_t n_runs,
+                               const struct np_beside_samples *samples);
 
 #endif

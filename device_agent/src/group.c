@@ -14,6 +14,9 @@
 
 #define LAST_WORDS_MS 2000u /* for a process that has said all, to end itself */
 #define COOLING_STEP_MS 250
+/* Rounds that are repeated because the clock moved: so many of a request, and half of its rounds.
+ */
+#define FREE_REPEATS 16u
 
 /* One action and its process. */
 struct member {
@@ -31,6 +34,7 @@ struct member {
   struct np_round *rounds; /* [np_all_rounds] */
   struct np_round *round;  /* that is being run, NULL: none */
   uint32_t runs_before;    /* it */
+  uint64_t seen_ns;        /* its clock when its last turn ended */
 };
 
 struct group {
@@ -71,10 +75,31 @@ static uint32_t recorded_runs(const struct member *member) {
 static void open_round(struct member *member, uint32_t repeats) {
   const struct np_readings unknown = {-1, -1, -1};
   struct np_round *round = &member->rounds[member->n_rounds++];
-  *round = (struct np_round){.before = unknown, .after = unknown, .repeats = repeats};
+  *round = (struct np_round){.before = unknown, .after = unknown, .moved = -1, .repeats = repeats};
   read_device(member, &round->before);
   member->round = round;
   member->runs_before = recorded_runs(member);
+}
+
+/* What the process saw of its clock and its core. */
+static void note_pace(const struct member *member, struct np_round *round) {
+  round->pace = member->view.record->pace;
+  if (round->pace.n_looks != 0 && round->pace.first_khz > 0) {
+    round->before.cpu_khz = round->pace.first_khz;
+    round->after.cpu_khz = round->pace.last_khz;
+  }
+}
+
+/* Which rounds moved, by the highest clock of all so far. On an accelerator the clock of the CPU
+ * says little of a run, and of several threads the first one's core does not. */
+static void judge_pace(struct member *member) {
+  const int one_core = member->action->threads == 1;
+  for (uint32_t r = 0; r < member->n_rounds && np_action_on_cpu(member->action); r++) {
+    struct np_round *round = &member->rounds[r];
+    if (round->pace.n_looks != 0) {
+      round->moved = np_pace_moved(&round->pace, member->view.record->level_khz, one_core);
+    }
+  }
 }
 
 static void close_round(struct member *member) {
@@ -89,6 +114,7 @@ static void close_round(struct member *member) {
     round->after = member->view.record->readings[1];
   }
   round->throttled = throttled(&round->before, &round->after);
+  note_pace(member, round);
   const uint32_t n = recorded_runs(member);
   round->runs = n > member->runs_before ? n - member->runs_before : 0;
 }
@@ -147,6 +173,7 @@ static enum np_status conclude(struct group *group, struct member *member, enum 
   close_round(member);
   np_record_sanitize(&member->view, member->action);
   reconcile(member);
+  judge_pace(member);
   read_device(member, &member->after);
   if (group->session->simulated) {
     member->before = member->view.record->first_reading;
@@ -169,6 +196,19 @@ static enum np_status conclude(struct group *group, struct member *member, enum 
   return answered;
 }
 
+/* A simulated phone's processes have a clock each: what one of them does, the others wait for. */
+static void pass_time(const struct group *group, struct member *member) {
+  const uint64_t now_ns = member->view.record->now_ns;
+  const uint64_t spent_ns = now_ns - member->seen_ns;
+  member->seen_ns = now_ns;
+  for (uint32_t i = 0; i < group->n && group->session->simulated; i++) {
+    struct member *other = &group->members[i];
+    if (other != member && other->runs) {
+      other->view.record->away_ns += spent_ns;
+    }
+  }
+}
+
 /* Waits for a member's next turn. Where anything else happens, or the turn is its last, the member
  * is over. */
 static enum np_status await_turn(struct group *group, struct member *member) {
@@ -185,6 +225,7 @@ static enum np_status await_turn(struct group *group, struct member *member) {
   const int done = __atomic_load_n(&member->view.record->done, __ATOMIC_ACQUIRE) != 0;
   if (event == NP_EVENT_REACHED && !done) {
     close_round(member);
+    pass_time(group, member);
     return NP_OK;
   }
   if (event == NP_EVENT_REACHED) {
@@ -261,6 +302,7 @@ static enum np_status run_rounds(struct group *group) {
     for (uint32_t i = 0; i < group->n && status == NP_OK; i++) {
       struct member *member = &group->members[r % 2 == 0 ? i : group->n - 1 - i];
       if (member->runs) {
+        group->session->patience->n_rounds++;
         status = run_round(group, member, NP_NONE);
       }
     }
@@ -268,21 +310,41 @@ static enum np_status run_rounds(struct group *group) {
   return status;
 }
 
+/* How long the group may wait now. Simulated time is nobody's. */
+static uint64_t wait_limit(const struct group *group) {
+  const struct np_patience *patience = group->session->patience;
+  if (patience->fruitless) {
+    return 0;
+  }
+  return group->session->simulated || group->cool_ns < patience->wait_ns ? group->cool_ns
+                                                                         : patience->wait_ns;
+}
+
+static void note_wait(struct group *group, uint64_t spent_ns, int cool) {
+  struct np_patience *patience = group->session->patience;
+  group->cool_ns -= spent_ns < group->cool_ns ? spent_ns : group->cool_ns;
+  patience->waited_ns += spent_ns;
+  if (patience->wait_ns != NP_FOREVER) {
+    patience->wait_ns -= spent_ns < patience->wait_ns ? spent_ns : patience->wait_ns;
+  }
+  patience->fruitless |= spent_ns != 0 && !cool;
+}
+
 /* Waits for the real device: what each look at it costs is part of the time. */
 static enum np_status cool_device(struct group *group, const struct member *member, int *cool) {
   const struct np_clock clock = np_monotonic_clock();
   const uint64_t start = clock.now_ns(clock.ctx);
-  const uint64_t limit_ns = group->cool_ns;
+  const uint64_t limit_ns = wait_limit(group);
   for (;;) {
     struct np_readings readings;
     read_device(member, &readings);
     *cool = readings.throttled != 1;
     const uint64_t spent_ns = clock.now_ns(clock.ctx) - start;
-    group->cool_ns = spent_ns < limit_ns ? limit_ns - spent_ns : 0;
-    if (*cool || group->cool_ns == 0) {
+    if (*cool || spent_ns >= limit_ns) {
+      note_wait(group, limit_ns == 0 ? 0 : spent_ns, *cool);
       return NP_OK;
     }
-    const uint64_t left_ms = group->cool_ns / 1000000u + 1;
+    const uint64_t left_ms = (limit_ns - spent_ns) / 1000000u + 1;
     struct pollfd reader = {.fd = group->answers->fd, .events = 0, .revents = 0};
     if (poll(&reader, 1, left_ms < COOLING_STEP_MS ? (int)left_ms : COOLING_STEP_MS) > 0) {
       np_message_set(group->why, "nobody reads the answers any more");
@@ -294,35 +356,59 @@ static enum np_status cool_device(struct group *group, const struct member *memb
 /* The clock of a simulated phone is its process's own. */
 static enum np_status cool_phone(struct group *group, struct member *member, int *cool) {
   struct np_record *record = member->view.record;
-  const uint64_t limit_ns = group->cool_ns;
+  const uint64_t limit_ns = wait_limit(group);
   record->cool_ns = limit_ns;
   const enum np_status status = send_command(group, member, NP_COMMAND_COOL);
   if (status != NP_OK || !member->runs) {
     return status;
   }
-  group->cool_ns = record->cool_ns < limit_ns ? limit_ns - record->cool_ns : 0;
   *cool = record->readings[1].throttled != 1;
+  note_wait(group, record->cool_ns < limit_ns ? record->cool_ns : limit_ns, *cool);
   return NP_OK;
 }
 
-/* Repeats the rounds that were throttled, each once, as long as there is time to cool down. */
+/* Whether there is time for another round because the clock moved in one. */
+static int may_repeat(const struct group *group) {
+  struct np_patience *patience = group->session->patience;
+  if (patience->n_repeats >= FREE_REPEATS + patience->n_rounds / 2) {
+    return 0;
+  }
+  patience->n_repeats++;
+  return 1;
+}
+
+/* Repeats a round that was throttled once the device is cool, and one in which the clock moved;
+ * *hot is set where it stays hot, and the time is over. */
+static enum np_status repeat_round(struct group *group, struct member *member, uint32_t r,
+                                   int *hot) {
+  const int throttled = member->rounds[r].throttled == 1;
+  if (throttled) {
+    int cool = 0;
+    if (*hot || group->members[0].action->cooldown_ms == 0) {
+      return NP_OK;
+    }
+    const enum np_status status = group->session->simulated ? cool_phone(group, member, &cool)
+                                                            : cool_device(group, member, &cool);
+    *hot = !cool;
+    if (status != NP_OK || !cool) {
+      return status;
+    }
+  } else if (member->rounds[r].moved != 1 || !may_repeat(group)) {
+    return NP_OK;
+  }
+  return member->runs ? run_round(group, member, r) : NP_OK;
+}
+
+/* Repeats rounds, each once. */
 static enum np_status repeat_rounds(struct group *group) {
   const uint32_t rounds = group->members[0].action->rounds;
   enum np_status status = NP_OK;
+  int hot = 0;
   for (uint32_t r = 0; r < rounds; r++) {
     for (uint32_t i = 0; i < group->n && status == NP_OK; i++) {
-      struct member *member = &group->members[i];
-      if (!member->runs || member->rounds[r].throttled != 1) {
-        continue;
-      }
-      int cool = 0;
-      status = group->session->simulated ? cool_phone(group, member, &cool)
-                                         : cool_device(group, member, &cool);
-      if (status == NP_OK && member->runs && !cool) {
-        return NP_OK; /* it stays hot, and the time is over */
-      }
-      if (status == NP_OK && member->runs) {
-        status = run_round(group, member, r);
+      if (group->members[i].runs) {
+        judge_pace(&group->members[i]);
+        status = repeat_round(group, &group->members[i], r, &hot);
       }
     }
   }
@@ -337,7 +423,7 @@ static enum np_status run_members(struct group *group) {
   if (status == NP_OK) {
     status = run_rounds(group);
   }
-  if (status == NP_OK && group->cool_ns != 0) {
+  if (status == NP_OK) {
     status = repeat_rounds(group);
   }
   for (uint32_t i = 0; i < group->n && status == NP_OK; i++) {

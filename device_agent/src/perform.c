@@ -10,6 +10,7 @@
 #include "kept.h"
 #include "nnapi.h"
 #include "pipeline.h"
+#include "rounds.h"
 #include "simulator.h"
 #include "sysinfo.h"
 #include "tensors.h"
@@ -26,6 +27,7 @@ struct performance {
   char **accelerators; /* [n_segments], names as C strings, NULL where none is named */
   struct np_pipeline_plan plan;
   struct np_pipeline *pipeline;
+  struct np_rounds rounds;
   struct np_beside_lane *lanes; /* [n_segments] of segments side by side, else NULL */
   struct np_frames *frames;     /* of frames at once, which need no pipeline of ours, else NULL */
 };
@@ -141,6 +143,20 @@ static enum np_status keep_to_cpus(struct performance *self) {
   np_message_set(&self->record->fault.why, "cannot keep to the CPUs of mask 0x%llx: %s",
                  (unsigned long long)mask, strerror(cause));
   return NP_BAD_ARGUMENT;
+}
+
+/* A core that goes offline takes its place in the affinity with it: then others are chosen. */
+static void return_to_cpus(struct performance *self) {
+  const uint64_t mask = self->session->simulated ? 0 : np_affinity();
+  if (mask == self->record->cpu_mask || mask == 0) {
+    return;
+  }
+  if (self->action->cpu_mask == 0) {
+    (void)np_set_affinity(
+        np_sysfs_big_cores(self->session->sysfs, self->cpus, self->action->threads));
+  }
+  self->record->cpu_mask = np_affinity();
+  np_rounds_forget(&self->rounds);
 }
 
 static int runs_frames(const struct performance *self) {
@@ -260,14 +276,10 @@ static enum np_status compile_segment(struct performance *self, uint32_t s) {
 }
 
 static enum np_status warm_up(struct performance *self) {
-  const struct np_action *action = self->action;
   enter(self, NP_STAGE_EXECUTE, 0);
-  const struct np_timing_plan plan = {.min_runs = action->warmup_min,
-                                      .max_runs = action->warmup_max,
-                                      .budget_ns = action->warmup_ns};
-  const struct np_samples samples = np_record_samples(self->view);
-  return np_warm_up(np_pipeline_steps(self->pipeline), action->n_segments, self->clock, &plan,
-                    &samples, &self->record->warmth);
+  np_rounds_open(self->action, self->view, self->session->sysfs,
+                 self->session->simulated ? &self->simulator : NULL, self->clock, &self->rounds);
+  return np_rounds_warm_up(&self->rounds, np_pipeline_steps(self->pipeline));
 }
 
 static enum np_status open_frames(struct performance *self) {
@@ -304,6 +316,7 @@ static enum np_status run_beside(struct performance *self) {
   }
   const enum np_status status =
       np_beside_round(self->lanes, action->n_segments, self->clock, &self->simulator,
+                      self->rounds.watched ? action->spin_ns : 0,
                       (uint32_t)np_share(action, action->max_runs), &samples);
   if (status != NP_OK) {
     record->fault = self->lanes[record->segment].fault;
@@ -312,7 +325,6 @@ static enum np_status run_beside(struct performance *self) {
 }
 
 static enum np_status run_round(struct performance *self) {
-  const struct np_action *action = self->action;
   if (self->lanes || self->frames) {
     read_phone(self, &self->record->readings[0]);
     const enum np_status status =
@@ -320,17 +332,9 @@ static enum np_status run_round(struct performance *self) {
     read_phone(self, &self->record->readings[1]);
     return status;
   }
-  const struct np_timing_plan plan = {.min_runs = (uint32_t)np_share(action, action->min_runs),
-                                      .max_runs = (uint32_t)np_share(action, action->max_runs),
-                                      .budget_ns = np_share(action, action->budget_ns)};
-  const struct np_samples samples = np_record_samples(self->view);
-  /* Where models take turns on an accelerator, the first run may load its parameters again, and
-   * the second still find them on their way. */
-  const uint32_t unrecorded =
-      (action->flags & NP_ACTION_UNTIMED) != 0 ? 0u : 1u + (self->record->shares != 0);
+  return_to_cpus(self);
   read_phone(self, &self->record->readings[0]);
-  const enum np_status status = np_time_round(np_pipeline_steps(self->pipeline), action->n_segments,
-                                              self->clock, unrecorded, &plan, &samples);
+  const enum np_status status = np_rounds_run(&self->rounds, np_pipeline_steps(self->pipeline));
   read_phone(self, &self->record->readings[1]);
   return status;
 }
@@ -345,6 +349,14 @@ static void release(struct performance *self) {
   free(self->accelerators);
   free(self->lanes);
   np_nnapi_close(self->nnapi);
+}
+
+/* While a process of a simulated phone waited, others had the phone. */
+static void rest(const struct performance *self) {
+  if (self->session->simulated && self->simulator.away) {
+    self->simulator.away(self->record->away_ns);
+  }
+  self->record->away_ns = 0;
 }
 
 /* Carries out one command; *last tells whether it is the last one. */
@@ -391,8 +403,10 @@ void np_perform(const struct np_session *session, const struct np_action *action
   enum np_status status = prepare(&self);
   int last = 0;
   while (status == NP_OK && !last) {
+    self.record->now_ns = self.clock.now_ns(self.clock.ctx);
     np_link_reach(link);
     np_link_await(link);
+    rest(&self);
     status = handle_command(&self, &last);
   }
   conclude(&self, status);

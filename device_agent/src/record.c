@@ -16,6 +16,15 @@ static size_t reserve(size_t *total, size_t count, size_t size) {
   return begin;
 }
 
+int np_action_on_cpu(const struct np_action *action) {
+  for (uint32_t s = 0; s < action->n_segments; s++) {
+    if (action->segments[s].engine != NP_ENGINE_CPU) {
+      return 0;
+    }
+  }
+  return 1;
+}
+
 enum np_status np_record_make(const struct np_action *action, struct np_record_view *view) {
   memset(view, 0, sizeof *view);
   /* NP_MAX_RUNS and NP_MAX_ROUNDS bound the runs to less than 2^18. */

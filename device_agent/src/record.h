@@ -9,6 +9,7 @@
 #include "beside.h"
 #include "child.h"
 #include "engine.h"
+#include "pace.h"
 #include "request.h"
 #include "result.h"
 #include "sysfs.h"
@@ -54,7 +55,11 @@ struct np_record {
   struct np_warmth warmth;
   struct np_message frame_failure; /* of the first frame that failed, "": none did */
   uint64_t first_ns;
-  uint64_t cpu_mask; /* that the process keeps to, 0 unknown */
+  struct np_pace_facts pace; /* of the last round */
+  int64_t level_khz;         /* the highest clock that the process saw, 0: it is not judged */
+  uint64_t now_ns;           /* its clock, as it reached its last turn */
+  uint64_t away_ns;          /* that others had the simulated phone since, told by the parent */
+  uint64_t cpu_mask;         /* that the process keeps to, 0 unknown */
   /* Of a simulated phone: after set-up; before and after the last turn. */
   struct np_readings first_reading;
   struct np_readings readings[2];
@@ -87,8 +92,11 @@ static inline uint64_t np_share(const struct np_action *action, uint64_t of) {
 
 /* How many rounds an action has at the most, repeated ones included. */
 static inline uint32_t np_all_rounds(const struct np_action *action) {
-  return action->cooldown_ms != 0 ? 2 * action->rounds : action->rounds;
+  return action->cooldown_ms != 0 || action->spin_ns != 0 ? 2 * action->rounds : action->rounds;
 }
+
+/* Whether all of an action runs on the CPU. */
+int np_action_on_cpu(const struct np_action *action);
 
 /* Maps a record for an action, all zero but the readings, which are unknown. NP_NO_MEMORY. */
 enum np_status np_record_make(const struct np_action *action, struct np_record_view *view);

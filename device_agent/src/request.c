@@ -42,19 +42,34 @@ static enum np_status close_list(const struct np_cursor *cursor, const char *tag
   return NP_BAD_REQUEST;
 }
 
-static enum np_status read_head(const struct np_container *container, struct np_message *why) {
+static enum np_status read_head(const struct np_container *container, struct np_request *request,
+                                struct np_message *why) {
   const struct np_section section = np_container_find(container, "HEAD");
   struct np_cursor cursor = np_cursor_over(section.bytes, section.length);
   const uint32_t version = np_take_u32(&cursor);
   const uint32_t flags = np_take_u32(&cursor);
-  if (cursor.bad || section.length != 8) {
-    np_message_set(why, "HEAD: %zu bytes, want 8", section.length);
+  if (cursor.bad) {
+    np_message_set(why, "HEAD: %zu bytes, want 8 or more", section.length);
     return NP_BAD_REQUEST;
   }
   if (version < NP_OLDEST_PROTOCOL || version > NP_PROTOCOL_VERSION || flags != 0) {
     np_message_set(why,
                    "HEAD: protocol version %u and flags 0x%x, this agent speaks %u to %u and 0",
                    version, flags, NP_OLDEST_PROTOCOL, NP_PROTOCOL_VERSION);
+    return NP_BAD_REQUEST;
+  }
+  request->version = version;
+  request->wait_ms = NP_UNBOUNDED;
+  if (version < NP_PROTOCOL_PACED && section.length == 8) {
+    return NP_OK;
+  }
+  request->wait_ms = np_take_u32(&cursor);
+  request->n_seen = np_take_u32(&cursor);
+  request->seen_khz = np_take_words(&cursor, request->n_seen);
+  if (cursor.bad || request->n_seen > NP_MAX_SEEN || np_cursor_left(&cursor) != 0 ||
+      section.length % 4 != 0) {
+    np_message_set(why, "HEAD: %zu bytes do not fit its %u clocks, want at most %u", section.length,
+                   request->n_seen, NP_MAX_SEEN);
     return NP_BAD_REQUEST;
   }
   return NP_OK;
@@ -298,7 +313,7 @@ enum np_status np_request_open(const void *bytes, size_t size, struct np_request
   struct np_container container;
   enum np_status status = np_container_open(bytes, size, NP_CONTAINER_REQUEST, &container, why);
   if (status == NP_OK) {
-    status = read_head(&container, why);
+    status = read_head(&container, request, why);
   }
   if (status == NP_OK) {
     status = read_blobs(&container, request, why);

@@ -9,14 +9,16 @@
 #include "np_status.h"
 #include "port.h"
 
-#define NP_PROTOCOL_VERSION 3u
+#define NP_PROTOCOL_VERSION 4u
 #define NP_OLDEST_PROTOCOL 2u /* whose requests are read, too */
+#define NP_PROTOCOL_PACED 4u  /* from which on a request tells of clocks and warm-up by time */
 #define NP_NONE UINT32_MAX
 #define NP_MAX_RUNS 100000u
 #define NP_MAX_ROUNDS 1000u
 #define NP_MAX_GROUP 32u
 #define NP_MAX_IN_FLIGHT 63u
 #define NP_MAX_VARIANTS 64u
+#define NP_MAX_SEEN 256u        /* clocks that a request tells of */
 #define NP_ALL_CPUS UINT64_MAX  /* of cpu_mask: leave the affinity as it is */
 #define NP_UNBOUNDED UINT32_MAX /* of memory_kb */
 
@@ -95,6 +97,9 @@ struct np_action {
   uint32_t warmup_min;
   uint32_t warmup_max;
   uint64_t warmup_ns;
+  uint64_t warm_ns; /* busy time of the warm-up, at least; 0 where spin_ns is */
+  uint64_t
+      spin_ns; /* of each round before its recorded runs; 0: one run, and no clock is watched */
   uint32_t rounds;
   uint32_t min_runs;
   uint32_t max_runs;
@@ -112,6 +117,11 @@ struct np_action {
 
 /* Arrays are owned; what has no count of its own points into the request's bytes. */
 struct np_request {
+  uint32_t version;
+  uint32_t wait_ms; /* that all groups together may wait for a hot device; NP_UNBOUNDED */
+  uint32_t n_seen;
+  const uint32_t
+      *seen_khz; /* [n_seen] highest scaling_max_freq of each CPU that its host was told */
   uint32_t n_blobs;
   struct np_blob *blobs;
   uint32_t n_strings;

@@ -96,12 +96,18 @@ enum np_status np_answer_wait(struct np_answers *answers, uint32_t action, uint6
   return np_answer_finish(answers);
 }
 
-enum np_status np_answer_end(struct np_answers *answers, uint32_t actions, uint32_t ok,
-                             uint32_t failed) {
+enum np_status np_answer_end(struct np_answers *answers, const struct np_ending *ending) {
   np_answer_begin(answers, "end");
-  np_json_unsigned(answers, "actions", actions);
-  np_json_unsigned(answers, "ok", ok);
-  np_json_unsigned(answers, "failed", failed);
+  np_json_unsigned(answers, "actions", ending->actions);
+  np_json_unsigned(answers, "ok", ending->ok);
+  np_json_unsigned(answers, "failed", ending->actions - ending->ok);
+  np_json_unsigned(answers, "waited_ms", ending->waited_ns / 1000000u);
+  np_json_bool(answers, "fruitless", ending->fruitless);
+  np_json_open(answers, "allowed_khz", '[');
+  for (uint32_t i = 0; i < ending->n_seen; i++) {
+    np_json_known(answers, NULL, ending->allowed_khz[i]);
+  }
+  np_json_close(answers, ']');
   return np_answer_finish(answers);
 }
 
@@ -200,25 +206,12 @@ static void add_readings(struct np_answers *answers, const struct np_readings *b
   add_pair(answers, "thermal_mc", before->thermal_mc, after->thermal_mc);
 }
 
-void np_answer_throttled(struct np_answers *answers, int throttled) {
-  if (throttled < 0) {
-    np_json_null(answers, "throttled");
+void np_answer_flag(struct np_answers *answers, const char *key, int yes) {
+  if (yes < 0) {
+    np_json_null(answers, key);
   } else {
-    np_json_bool(answers, "throttled", throttled);
+    np_json_bool(answers, key, yes);
   }
-}
-
-static void add_round(struct np_answers *answers, const struct np_round *round) {
-  np_json_open(answers, NULL, '{');
-  np_json_unsigned(answers, "runs", round->runs);
-  add_readings(answers, &round->before, &round->after);
-  np_answer_throttled(answers, round->throttled);
-  if (round->repeats == NP_NONE) {
-    np_json_null(answers, "repeats");
-  } else {
-    np_json_unsigned(answers, "repeats", round->repeats);
-  }
-  np_json_close(answers, '}');
 }
 
 /* A mask of CPUs as text, null for none. */
@@ -226,6 +219,21 @@ void np_answer_mask(struct np_answers *answers, const char *key, uint64_t mask) 
   char text[32];
   (void)snprintf(text, sizeof text, "0x%llx", (unsigned long long)mask);
   np_json_string(answers, key, mask == 0 ? NULL : text);
+}
+
+static void add_round(struct np_answers *answers, const struct np_round *round) {
+  np_json_open(answers, NULL, '{');
+  np_json_unsigned(answers, "runs", round->runs);
+  add_readings(answers, &round->before, &round->after);
+  np_answer_flag(answers, "throttled", round->throttled);
+  np_answer_flag(answers, "moved", round->moved);
+  np_answer_mask(answers, "cpus", round->pace.cpus);
+  if (round->repeats == NP_NONE) {
+    np_json_null(answers, "repeats");
+  } else {
+    np_json_unsigned(answers, "repeats", round->repeats);
+  }
+  np_json_close(answers, '}');
 }
 
 static void add_kept(struct np_answers *answers, uint32_t action,

@@ -8,6 +8,7 @@
 #include "engine.h"
 #include "nnapi.h"
 #include "np_status.h"
+#include "pace.h"
 #include "sha256.h"
 #include "sysfs.h"
 #include "timing.h"
@@ -47,7 +48,9 @@ struct np_round {
   uint32_t runs;
   struct np_readings before;
   struct np_readings after;
-  int throttled;    /* 1, 0, or -1: cannot be known */
+  int throttled; /* 1, 0, or -1: cannot be known */
+  int moved;     /* the clock or the core changed: 1, 0, or -1: nobody looked */
+  struct np_pace_facts pace;
   uint32_t repeats; /* round, NP_NONE: none */
 };
 
@@ -96,6 +99,16 @@ struct np_result {
   const struct np_kept_output *kept;
 };
 
+/* What a request came to. */
+struct np_ending {
+  uint32_t actions;
+  uint32_t ok;
+  uint64_t waited_ns;         /* for a hot device */
+  int fruitless;              /* it stayed hot */
+  uint32_t n_seen;            /* CPUs */
+  const int64_t *allowed_khz; /* [n_seen] highest scaling_max_freq seen of each, -1: none */
+};
+
 struct np_info_property {
   const char *name;
   const char *value; /* "": left out */
@@ -135,8 +148,7 @@ enum np_status np_answer_missing(struct np_answers *answers, const uint8_t *cons
 enum np_status np_answer_start(struct np_answers *answers, uint32_t action);
 enum np_status np_answer_wait(struct np_answers *answers, uint32_t action, uint64_t ms);
 enum np_status np_answer_result(struct np_answers *answers, const struct np_result *result);
-enum np_status np_answer_end(struct np_answers *answers, uint32_t actions, uint32_t ok,
-                             uint32_t failed);
+enum np_status np_answer_end(struct np_answers *answers, const struct np_ending *ending);
 enum np_status np_answer_error(struct np_answers *answers, const char *message);
 enum np_status np_answer_info(struct np_answers *answers, const struct np_info *info);
 enum np_status np_answer_cleaned(struct np_answers *answers, uint64_t files, uint64_t bytes,

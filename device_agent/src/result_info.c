@@ -62,7 +62,7 @@ enum np_status np_answer_info(struct np_answers *answers, const struct np_info *
   np_json_open(answers, "readings", '{');
   np_json_known(answers, "cpu_khz", info->readings->cpu_khz);
   np_json_known(answers, "thermal_mc", info->readings->thermal_mc);
-  np_answer_throttled(answers, info->readings->throttled);
+  np_answer_flag(answers, "throttled", info->readings->throttled);
   np_json_close(answers, '}');
   np_json_bool(answers, "simulated", info->phone != NULL);
   np_json_string(answers, "phone", info->phone);

@@ -117,13 +117,18 @@ static enum np_status bind_models(struct run *run, struct np_message *why) {
 }
 
 static enum np_status run_actions(struct run *run, const char *library, struct np_message *why) {
+  const uint32_t wait_ms = run->request.wait_ms;
+  struct np_patience patience = {.wait_ns = wait_ms == NP_UNBOUNDED ? NP_FOREVER
+                                                                    : (uint64_t)wait_ms * 1000000u};
+  np_sysfs_expect(&run->sysfs, run->request.seen_khz, run->request.n_seen);
   const struct np_session session = {.request = &run->request,
                                      .blobs = run->blobs,
                                      .library = library,
                                      .simulated = run->probe.simulated,
                                      .work_fd = run->work_fd,
                                      .drivers = &run->drivers,
-                                     .sysfs = &run->sysfs};
+                                     .sysfs = &run->sysfs,
+                                     .patience = &patience};
   const uint32_t n = run->request.n_actions;
   uint32_t all_ok = 0;
   uint32_t end;
@@ -142,7 +147,13 @@ static enum np_status run_actions(struct run *run, const char *library, struct n
     all_ok += n_ok;
   }
   np_message_set(why, "cannot write an answer");
-  return np_answer_end(run->answers, n, all_ok, n - all_ok);
+  const struct np_ending ending = {.actions = n,
+                                   .ok = all_ok,
+                                   .waited_ns = patience.waited_ns,
+                                   .fruitless = patience.fruitless,
+                                   .n_seen = run->probe.simulated ? 0 : run->sysfs.n_cpus,
+                                   .allowed_khz = run->sysfs.allowed_khz};
+  return np_answer_end(run->answers, &ending);
 }
 
 /* What the actions' kept outputs need, in whole blocks; saturates. */

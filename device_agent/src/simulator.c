@@ -32,6 +32,10 @@ struct np_simulator np_simulator_of(const struct np_nnapi *nnapi) {
   LOOK_UP(call, "np_emulator_call");
   LOOK_UP(driver_ns, "np_emulator_driver_ns");
   LOOK_UP(stopped, "np_emulator_stopped");
+  LOOK_UP(governed, "np_emulator_governed");
+  LOOK_UP(cpu_top_khz, "np_emulator_cpu_top_khz");
+  LOOK_UP(away, "np_emulator_away");
+  LOOK_UP(busy, "np_emulator_busy");
   return simulator;
 }
 
@@ -45,6 +49,10 @@ const char *np_simulator_phone(const struct np_simulator *simulator) {
 
 const char *np_simulator_error(const struct np_simulator *simulator) {
   return simulator->error ? simulator->error() : NULL;
+}
+
+int np_simulator_governed(const struct np_simulator *simulator) {
+  return simulator->governed && simulator->governed() == 1;
 }
 
 struct np_readings np_simulator_readings(const struct np_simulator *simulator) {

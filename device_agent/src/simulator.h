@@ -27,6 +27,10 @@ struct np_simulator {
   np_emulator_call_fn *call;
   np_emulator_driver_ns_fn *driver_ns;
   np_emulator_stopped_fn *stopped;
+  np_emulator_governed_fn *governed;
+  np_emulator_cpu_top_khz_fn *cpu_top_khz;
+  np_emulator_away_fn *away;
+  np_emulator_busy_fn *busy;
 };
 
 struct np_simulator np_simulator_of(const struct np_nnapi *nnapi);
@@ -36,6 +40,9 @@ const char *np_simulator_phone(const struct np_simulator *simulator);
 
 /* Why the phone's description could not be read, NULL where nothing is wrong. */
 const char *np_simulator_error(const struct np_simulator *simulator);
+
+/* Whether the simulated phone's CPU has a clock that rises while it is busy. */
+int np_simulator_governed(const struct np_simulator *simulator);
 
 /* What the simulated phone's CPU and thermal zone tell now, -1 each where they tell nothing. */
 struct np_readings np_simulator_readings(const struct np_simulator *simulator);

@@ -275,6 +275,12 @@ static void note(struct np_readings *readings, int64_t value, int holds) {
   }
 }
 
+void np_sysfs_expect(struct np_sysfs *sysfs, const uint32_t *khz, uint32_t n) {
+  for (uint32_t i = 0; i < n && i < sysfs->n_cpus; i++) {
+    sysfs->allowed_khz[i] = khz[i] > sysfs->allowed_khz[i] ? khz[i] : sysfs->allowed_khz[i];
+  }
+}
+
 int64_t np_sysfs_khz(const struct np_sysfs *sysfs, uint32_t cpu, int64_t *most) {
   *most = cpufreq(sysfs, cpu, "scaling_max_freq");
   return cpufreq(sysfs, cpu, "scaling_cur_freq");

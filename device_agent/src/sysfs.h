@@ -43,6 +43,9 @@ struct np_readings {
  * fit or is not there is a system that tells nothing. */
 void np_sysfs_open(const char *root, struct np_sysfs *sysfs);
 
+/* What was seen of the CPUs' scaling_max_freq before, khz[n], 0 where nothing was. */
+void np_sysfs_expect(struct np_sysfs *sysfs, const uint32_t *khz, uint32_t n);
+
 /* The current frequency of a CPU, and in *most the highest that it may have now; -1 unknown. */
 int64_t np_sysfs_khz(const struct np_sysfs *sysfs, uint32_t cpu, int64_t *most);
 

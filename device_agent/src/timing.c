@@ -5,7 +5,10 @@
 #include <string.h>
 #include <time.h>
 
-#define WINDOW 5u /* runs whose median is compared with that of as many before them */
+#define WINDOW 5u /* times whose median is compared with that of as many before them */
+/* Of busy time between two looks at the clock: in a round, and while one waits for it. */
+#define LOOK_NS UINT64_C(4000000)
+#define WAIT_LOOK_NS UINT64_C(1000000)
 
 static uint64_t monotonic_ns(void *ctx) {
   (void)ctx;
@@ -79,48 +82,76 @@ static uint32_t is_stable(const uint64_t *recent) {
   return apart <= earlier / 50; /* 2 % */
 }
 
+/* Times that tell whether runs are stable: the means of stretches of slot_ns at least. */
+struct stretches {
+  uint64_t slot_ns;
+  uint64_t recent[2 * WINDOW];
+  uint32_t n;  /* so far, of which the last are in `recent` */
+  uint64_t ns; /* of the stretch that is not over */
+  uint32_t runs;
+};
+
+static void add_run(struct stretches *all, uint64_t ns) {
+  all->ns += ns;
+  all->runs++;
+  if (all->ns < all->slot_ns) {
+    return;
+  }
+  memmove(all->recent, all->recent + 1, sizeof all->recent - sizeof *all->recent);
+  all->recent[2 * WINDOW - 1] = all->ns / all->runs;
+  all->n += all->n < 2 * WINDOW;
+  all->ns = 0;
+  all->runs = 0;
+}
+
 enum np_status np_warm_up(const struct np_step *steps, uint32_t n_steps, struct np_clock clock,
-                          const struct np_timing_plan *plan, const struct np_samples *samples,
-                          struct np_warmth *warmth) {
+                          const struct np_timing_plan *plan, const struct np_pace *pace,
+                          const struct np_samples *samples, struct np_warmth *warmth) {
   *warmth = (struct np_warmth){0, 0};
   if (n_steps == 0 || *samples->n_runs >= samples->room || plan->max_runs < plan->min_runs) {
     return NP_BAD_ARGUMENT;
   }
-  uint64_t recent[2 * WINDOW] = {0};
-  uint64_t spent = 0;
-  while (warmth->runs < plan->max_runs) {
-    if (warmth->runs >= plan->min_runs && (warmth->stable || spent >= plan->budget_ns)) {
-      break;
+  struct stretches all = {.slot_ns = plan->least_ns / (2 * WINDOW)};
+  uint64_t spent = 0, looked = 0;
+  int settled = pace == NULL;
+  for (;;) {
+    const int enough = warmth->runs >= plan->min_runs && spent >= plan->least_ns;
+    const int over = warmth->stable || warmth->runs >= plan->max_runs || spent >= plan->budget_ns;
+    if (enough && over && (settled || spent >= plan->least_ns + NP_MOST_SETTLING_NS)) {
+      return NP_OK;
     }
-    memmove(recent, recent + 1, sizeof recent - sizeof *recent);
-    uint64_t *last = &recent[2 * WINDOW - 1];
-    const enum np_status status = run_once(steps, n_steps, clock, samples, last);
+    uint64_t ns;
+    const enum np_status status = run_once(steps, n_steps, clock, samples, &ns);
     if (status != NP_OK) {
       return status;
     }
-    spent += *last;
+    spent += ns;
+    if (pace && pace->stretch && ns < WAIT_LOOK_NS) {
+      pace->stretch(pace->ctx, WAIT_LOOK_NS - ns);
+      spent += WAIT_LOOK_NS - ns;
+    }
     publish(&warmth->runs, warmth->runs + 1);
-    warmth->stable = warmth->runs >= 2 * WINDOW && is_stable(recent);
+    add_run(&all, ns);
+    warmth->stable = all.n == 2 * WINDOW && is_stable(all.recent);
+    if (pace && spent - looked >= WAIT_LOOK_NS) {
+      looked = spent;
+      settled = pace->settled(pace->ctx, spent);
+    }
   }
-  return NP_OK;
 }
 
 enum np_status np_time_round(const struct np_step *steps, uint32_t n_steps, struct np_clock clock,
-                             uint32_t unrecorded, const struct np_timing_plan *plan,
+                             const struct np_timing_plan *plan, const struct np_pace *pace,
                              const struct np_samples *samples) {
   const uint32_t first = *samples->n_runs;
   if (n_steps == 0 || plan->min_runs == 0 || plan->max_runs < plan->min_runs ||
       first > samples->room || plan->max_runs > samples->room - first) {
     return NP_BAD_ARGUMENT;
   }
-  uint64_t total;
-  for (uint32_t i = 0; i < unrecorded; i++) {
-    const enum np_status status = run_once(steps, n_steps, clock, samples, &total);
-    if (status != NP_OK) {
-      return status;
-    }
+  uint64_t spent = 0, looked = 0, total;
+  if (pace) {
+    pace->look(pace->ctx);
   }
-  uint64_t spent = 0;
   for (uint32_t i = 0; i < plan->max_runs; i++) {
     const enum np_status status = run_once(steps, n_steps, clock, samples, &total);
     if (status != NP_OK) {
@@ -128,7 +159,13 @@ enum np_status np_time_round(const struct np_step *steps, uint32_t n_steps, stru
     }
     publish(samples->n_runs, first + i + 1);
     spent += total;
-    if (i + 1 >= plan->min_runs && spent >= plan->budget_ns) {
+    const int last =
+        i + 1 == plan->max_runs || (i + 1 >= plan->min_runs && spent >= plan->budget_ns);
+    if (pace && (last || spent - looked >= LOOK_NS)) {
+      looked = spent;
+      pace->look(pace->ctx);
+    }
+    if (last) {
       break;
     }
   }

@@ -16,11 +16,22 @@ struct np_clock {
 /* CLOCK_MONOTONIC. */
 struct np_clock np_monotonic_clock(void);
 
-/* How often: at least min_runs, at most max_runs, and none once they took budget_ns in total. */
+/* How often: at least min_runs, at most max_runs, and none once they took budget_ns in total. Of
+ * unrecorded runs least_ns is the busy time that there is at the least, whatever the others say. */
 struct np_timing_plan {
   uint32_t min_runs;
   uint32_t max_runs; /* at least min_runs */
   uint64_t budget_ns;
+  uint64_t least_ns;
+};
+
+/* Looks at the clock of the processor between runs, never within one. A NULL pace sees nothing. */
+struct np_pace {
+  void (*look)(void *ctx);                     /* how fast is it now? */
+  int (*settled)(void *ctx, uint64_t busy_ns); /* is it as fast as it will be, after so long? */
+  /* Optional: keeps it busy for so long, in simulated time, in place of as many short runs. */
+  void (*stretch)(void *ctx, uint64_t ns);
+  void *ctx;
 };
 
 /* One part of a run. settle is optional and stands outside of all times. */
@@ -48,23 +59,29 @@ struct np_samples {
 /* How a warm-up went. */
 struct np_warmth {
   uint32_t runs;
-  uint32_t stable; /* the median of the last 5 runs is within 2 % of that of the 5 before them */
+  uint32_t stable; /* the later half of it was as fast as the one before, within 2 % */
 };
 
-/* Runs all steps in order, unrecorded, until they are stable or the plan ends it; *warmth is up to
- * date at any moment. NP_OK; a failed step's status, with *samples->step naming it; NP_BAD_ARGUMENT
- * where n_steps or room is 0 or the plan contradicts itself. */
+/* Runs all steps in order, unrecorded, until the runs are stable, the plan's max_runs or its budget
+ * ends that; but for its least_ns in any case, and until the pace has settled, for
+ * NP_MOST_SETTLING_NS more at the most. Runs are stable where the median of the last 5 times is
+ * within 2 % of that of the 5 before them; a time is that of a run, or where least_ns is given, the
+ * mean over a tenth of it: a governor takes tens of ms to raise a clock, in which short runs look
+ * alike. *warmth is up to date at any moment. NP_OK; a failed step's status, with *samples->step
+ * naming it; NP_BAD_ARGUMENT where n_steps or room is 0 or the plan contradicts itself. */
 enum np_status np_warm_up(const struct np_step *steps, uint32_t n_steps, struct np_clock clock,
-                          const struct np_timing_plan *plan, const struct np_samples *samples,
-                          struct np_warmth *warmth);
+                          const struct np_timing_plan *plan, const struct np_pace *pace,
+                          const struct np_samples *samples, struct np_warmth *warmth);
 
-/* Runs all steps in order, `unrecorded` times and then recorded until the plan is fulfilled; the
- * samples go behind those that are there. Nothing is sorted, averaged or dropped: statistics belong
- * to the host. NP_OK; a failed step's status, with *samples->step naming it and earlier runs kept;
- * NP_BAD_ARGUMENT where min_runs or n_steps is 0, the plan contradicts itself or there is no room.
- */
+#define NP_MOST_SETTLING_NS UINT64_C(150000000)
+
+/* Runs all steps in order, recorded, until the plan is fulfilled; the samples go behind those that
+ * are there, and the pace is looked at before, after and now and then in between. Nothing is
+ * sorted, averaged or dropped: statistics belong to the host. NP_OK; a failed step's status, with
+ * *samples->step naming it and earlier runs kept; NP_BAD_ARGUMENT where min_runs or n_steps is 0,
+ * the plan contradicts itself or there is no room. */
 enum np_status np_time_round(const struct np_step *steps, uint32_t n_steps, struct np_clock clock,
-                             uint32_t unrecorded, const struct np_timing_plan *plan,
+                             const struct np_timing_plan *plan, const struct np_pace *pace,
                              const struct np_samples *samples);
 
 #endif

@@ -72,7 +72,7 @@ static void test_rounds(const struct np_simulator *none) {
   static struct bench bench;
   const struct np_beside_samples samples = set_up(&bench);
   for (int round = 0; round < 2; round++) {
-    CHECK(np_beside_round(bench.lanes, N, np_monotonic_clock(), none, 6, &samples) == NP_OK);
+    CHECK(np_beside_round(bench.lanes, N, np_monotonic_clock(), none, 0, 6, &samples) == NP_OK);
   }
   CHECK(bench.n_runs == 12 && bench.lane == 1); /* the first that is not the CPU's */
   uint32_t n_started = 0;
@@ -101,7 +101,7 @@ static void test_failures(const struct np_simulator *none) {
     static struct bench bench;
     const struct np_beside_samples samples = set_up(&bench);
     bench.works[1].fails_at = at;
-    CHECK(np_beside_round(bench.lanes, N, np_monotonic_clock(), none, 6, &samples) ==
+    CHECK(np_beside_round(bench.lanes, N, np_monotonic_clock(), none, 0, 6, &samples) ==
           NP_RUN_FAILED);
     CHECK(bench.n_runs == 0 && bench.lane == 1 && bench.works[1].n_runs == at);
     CHECK(bench.works[2].n_runs == 0 || at > 7);
@@ -112,10 +112,10 @@ static void test_misuse(const struct np_simulator *none) {
   static struct bench bench;
   const struct np_beside_samples samples = set_up(&bench);
   const struct np_clock clock = np_monotonic_clock();
-  CHECK(np_beside_round(bench.lanes, 0, clock, none, 1, &samples) == NP_BAD_ARGUMENT);
-  CHECK(np_beside_round(bench.lanes, 9, clock, none, 1, &samples) == NP_BAD_ARGUMENT);
-  CHECK(np_beside_round(bench.lanes, N, clock, none, 0, &samples) == NP_BAD_ARGUMENT);
-  CHECK(np_beside_round(bench.lanes, N, clock, none, ROOM + 1, &samples) == NP_BAD_ARGUMENT);
+  CHECK(np_beside_round(bench.lanes, 0, clock, none, 0, 1, &samples) == NP_BAD_ARGUMENT);
+  CHECK(np_beside_round(bench.lanes, 9, clock, none, 0, 1, &samples) == NP_BAD_ARGUMENT);
+  CHECK(np_beside_round(bench.lanes, N, clock, none, 0, 0, &samples) == NP_BAD_ARGUMENT);
+  CHECK(np_beside_round(bench.lanes, N, clock, none, 0, ROOM + 1, &samples) == NP_BAD_ARGUMENT);
   CHECK(bench.started_runs == 0);
 }
 
@@ -147,7 +147,7 @@ static void test_simulated(const struct np_nnapi *nnapi) {
   }
   const struct np_clock clock = np_simulator_clock(&simulator);
   const uint64_t begin = clock.now_ns(clock.ctx);
-  CHECK(np_beside_round(bench.lanes, 2, clock, &simulator, 6, &samples) == NP_OK);
+  CHECK(np_beside_round(bench.lanes, 2, clock, &simulator, 0, 6, &samples) == NP_OK);
   const uint64_t took = clock.now_ns(clock.ctx) - begin;
   uint64_t alone = 0, least = UINT64_MAX;
   for (uint32_t r = 0; r < 6; r++) {

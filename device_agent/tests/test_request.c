@@ -78,7 +78,7 @@ static void check_refused(size_t section, size_t at, uint32_t word, const char *
 
 static void check_sections(void) {
   check_refused(HEAD, 0, 1, "HEAD: protocol version 1");
-  check_refused(HEAD, 8, 0, "HEAD: 12 bytes, want 8");
+  check_refused(HEAD, 8, 0, "HEAD: 12 bytes do not fit its 0 clocks");
   check_refused(BLOB, 0, 2, "BLOB: 2 items do not fit");
   check_refused(BLOB, 0, 0, "BLOB: 40 bytes stand after its last item");
   check_refused(BLOB, 4, 12,

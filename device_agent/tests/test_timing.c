@@ -47,13 +47,16 @@ static enum np_status round_of(struct fake *fake, uint32_t unrecorded, struct np
   const struct np_step steps[2] = {{first_step, NULL, fake}, {second_step, settle, fake}};
   const struct np_clock clock = {fake_now, fake};
   const struct np_samples samples = samples_of(memory);
-  return np_time_round(steps, 2, clock, unrecorded, &plan, &samples);
+  const struct np_timing_plan before = {.min_runs = unrecorded, .max_runs = unrecorded};
+  struct np_warmth ignored;
+  const enum np_status status = np_warm_up(steps, 2, clock, &before, NULL, &samples, &ignored);
+  return status == NP_OK ? np_time_round(steps, 2, clock, &plan, NULL, &samples) : status;
 }
 
 static void check_rounds(void) {
   struct memory memory = {0};
   struct fake fake = {.now = 5};
-  CHECK(round_of(&fake, 2, (struct np_timing_plan){3, MAX_RUNS, 0}, &memory) == NP_OK);
+  CHECK(round_of(&fake, 2, (struct np_timing_plan){3, MAX_RUNS, 0, 0}, &memory) == NP_OK);
   CHECK(memory.n_runs == 3 && memory.started == 5); /* no budget: as few runs as allowed */
   CHECK(memory.first == 111);                       /* the first unrecorded run */
   for (uint32_t i = 0; i < 3; i++) {
@@ -64,32 +67,32 @@ static void check_rounds(void) {
   }
 
   /* The second round's samples go behind those of the first, and its unrecorded run is none. */
-  CHECK(round_of(&fake, 1, (struct np_timing_plan){1, 2, UINT64_MAX}, &memory) == NP_OK);
+  CHECK(round_of(&fake, 1, (struct np_timing_plan){1, 2, UINT64_MAX, 0}, &memory) == NP_OK);
   CHECK(memory.n_runs == 5 && memory.started == 8 && memory.first == 111);
   CHECK(memory.total[2] == 115 && memory.total[3] == 117 && memory.total[4] == 118);
   const uint32_t left = MAX_RUNS - 5;
-  CHECK(round_of(&fake, 1, (struct np_timing_plan){1, left + 1, 0}, &memory) == NP_BAD_ARGUMENT);
-  CHECK(round_of(&fake, 1, (struct np_timing_plan){left, left, 0}, &memory) == NP_OK);
+  CHECK(round_of(&fake, 1, (struct np_timing_plan){1, left + 1, 0, 0}, &memory) == NP_BAD_ARGUMENT);
+  CHECK(round_of(&fake, 1, (struct np_timing_plan){left, left, 0, 0}, &memory) == NP_OK);
   CHECK(memory.n_runs == MAX_RUNS);
 
   memory = (struct memory){0};
   fake = (struct fake){.now = 0};
-  CHECK(round_of(&fake, 0, (struct np_timing_plan){1, MAX_RUNS, 500}, &memory) == NP_OK);
+  CHECK(round_of(&fake, 0, (struct np_timing_plan){1, MAX_RUNS, 500, 0}, &memory) == NP_OK);
   CHECK(memory.n_runs == 5 && memory.first == 111); /* 111 + 112 + ... passes 500 at the fifth */
 
   memory = (struct memory){0};
   fake = (struct fake){.fail_at = 4};
-  CHECK(round_of(&fake, 1, (struct np_timing_plan){5, MAX_RUNS, 0}, &memory) == NP_RUN_FAILED);
+  CHECK(round_of(&fake, 1, (struct np_timing_plan){5, MAX_RUNS, 0, 0}, &memory) == NP_RUN_FAILED);
   CHECK(memory.n_runs == 2 && memory.step == 1); /* what was recorded before stays */
   CHECK(memory.total[1] == 113);
 
   memory = (struct memory){0};
   fake = (struct fake){.fail_at = 1};
-  CHECK(round_of(&fake, 1, (struct np_timing_plan){5, MAX_RUNS, 0}, &memory) == NP_RUN_FAILED);
+  CHECK(round_of(&fake, 1, (struct np_timing_plan){5, MAX_RUNS, 0, 0}, &memory) == NP_RUN_FAILED);
   CHECK(memory.n_runs == 0 && memory.first == 0);
 
-  CHECK(round_of(&fake, 0, (struct np_timing_plan){0, 1, 0}, &memory) == NP_BAD_ARGUMENT);
-  CHECK(round_of(&fake, 0, (struct np_timing_plan){2, 1, 0}, &memory) == NP_BAD_ARGUMENT);
+  CHECK(round_of(&fake, 0, (struct np_timing_plan){0, 1, 0, 0}, &memory) == NP_BAD_ARGUMENT);
+  CHECK(round_of(&fake, 0, (struct np_timing_plan){2, 1, 0, 0}, &memory) == NP_BAD_ARGUMENT);
 }
 
 /* A step that takes the times of a list, the last one for ever. */
@@ -115,7 +118,7 @@ static struct np_warmth warm_up(const uint64_t *times, uint32_t n, struct np_tim
   const struct np_clock clock = {listed_now, &listed};
   const struct np_samples samples = samples_of(&memory);
   struct np_warmth warmth = {9, 9};
-  CHECK(np_warm_up(&step, 1, clock, &plan, &samples, &warmth) == NP_OK);
+  CHECK(np_warm_up(&step, 1, clock, &plan, NULL, &samples, &warmth) == NP_OK);
   CHECK(memory.n_runs == 0 && memory.started == warmth.runs);
   CHECK(memory.first == (warmth.runs ? times[0] : 0));
   return warmth;
@@ -125,7 +128,7 @@ static void check_warm_up(void) {
   const uint64_t even[] = {1000};
   const uint64_t falling[] = {2000, 1900, 1800, 1700, 1600, 1500, 1400, 1300, 1200, 1100, 1000};
   const uint64_t spiky[] = {1000, 9000, 1000, 1000, 9000, 1019, 1019, 9999, 1, 1019};
-  const struct np_timing_plan free_plan = {0, 1000, UINT64_MAX};
+  const struct np_timing_plan free_plan = {0, 1000, UINT64_MAX, 0};
 
   struct np_warmth warmth = warm_up(even, 1, free_plan);
   CHECK(warmth.runs == 10 && warmth.stable); /* 5 and 5 of them are compared */
@@ -135,15 +138,15 @@ static void check_warm_up(void) {
   warmth = warm_up(falling, 11, free_plan);
   CHECK(warmth.runs == 18 && warmth.stable);
 
-  warmth = warm_up(even, 1, (struct np_timing_plan){15, 1000, 0});
+  warmth = warm_up(even, 1, (struct np_timing_plan){15, 1000, 0, 0});
   CHECK(warmth.runs == 15 && warmth.stable); /* as many as are wanted at the least */
-  warmth = warm_up(even, 1, (struct np_timing_plan){0, 7, UINT64_MAX});
+  warmth = warm_up(even, 1, (struct np_timing_plan){0, 7, UINT64_MAX, 0});
   CHECK(warmth.runs == 7 && !warmth.stable);
-  warmth = warm_up(even, 1, (struct np_timing_plan){2, 1000, 3500});
+  warmth = warm_up(even, 1, (struct np_timing_plan){2, 1000, 3500, 0});
   CHECK(warmth.runs == 4 && !warmth.stable); /* the fourth passes the budget */
-  warmth = warm_up(even, 1, (struct np_timing_plan){2, 1000, 0});
+  warmth = warm_up(even, 1, (struct np_timing_plan){2, 1000, 0, 0});
   CHECK(warmth.runs == 2 && !warmth.stable);
-  warmth = warm_up(even, 1, (struct np_timing_plan){0, 0, UINT64_MAX});
+  warmth = warm_up(even, 1, (struct np_timing_plan){0, 0, UINT64_MAX, 0});
   CHECK(warmth.runs == 0 && !warmth.stable);
 }
 

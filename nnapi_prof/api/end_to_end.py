@@ -83,7 +83,7 @@ def run_all(
     fresh: bool = False,
     runs: int = QUICK.runs,
     tolerance: float | None = None,
-    cooldown_s: float = QUICK.cooldown_s,
+    cooldown_s: float | None = None,
     memory_mb: int | None = None,
     listener: Listener = SILENT,
     announced: bool = False,
@@ -325,7 +325,7 @@ def go(
     fresh: bool = False,
     runs: int = QUICK.runs,
     tolerance: float | None = None,
-    cooldown_s: float = QUICK.cooldown_s,
+    cooldown_s: float | None = None,
     memory_mb: int | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Result:

@@ -21,7 +21,7 @@ def costs_within(
     budget: float,
     client: AgentClient,
     *,
-    cooldown_s: float,
+    cooldown_s: float | None,
     memory_mb: int | None,
     listener: Listener,
 ) -> Costs:

@@ -90,7 +90,7 @@ def device_name(device: str | None) -> None:
         )
 
 
-def repeats(runs: int | None, cooldown_s: float, memory_mb: int | None) -> None:
+def repeats(runs: int | None, cooldown_s: float | None, memory_mb: int | None) -> None:
     """What :func:`nnapi_prof.profile`, ``run`` and ``go`` have in common."""
     number("runs", runs, 1, MAX_RUNS)
     number("cooldown_s", cooldown_s, 0, MOST_WAIT_S)

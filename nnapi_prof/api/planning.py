@@ -59,7 +59,7 @@ def partition(
     parallel: bool = False,
     device: str | AgentClient | None = None,
     verify: bool | None = None,
-    cooldown_s: float = RunOptions().cooldown_s,
+    cooldown_s: float | None = None,
     memory_mb: int | None = None,
     progress: Callable[[Progress], None] | None = None,
     listener: Listener | None = None,

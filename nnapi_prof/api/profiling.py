@@ -57,7 +57,7 @@ def profile(
     rounds: int = USUAL.rounds,
     budget_ms: float = USUAL.budget_ms,
     warmup_ms: float = USUAL.warmup_ms,
-    cooldown_s: float = USUAL.cooldown_s,
+    cooldown_s: float | None = None,
     max_temp_c: float | None = USUAL.gates.max_temp_c,
     min_battery: int | None = USUAL.gates.min_battery,
     max_load: int | None = USUAL.gates.max_load,
@@ -88,15 +88,16 @@ def profile(
     names; ``refine`` measures the regions of the plan whole until it stands; ``every_preference``
     measures every unit under all three. ``beside`` measures how CPU and accelerators slow each
     other down, too (:attr:`Costs.contention`), ``beside_s`` that with both busy for so many
-    seconds. ``runs`` are recorded of each region at most, in ``rounds``
-    turns of the alternatives, for ``budget_ms`` ms, after up to ``warmup_ms`` ms. A hot phone is
-    waited for ``cooldown_s`` s; ``memory_mb`` limits the process of a measurement, ``timeout_s``
-    (s) each of its steps. Before measurements the device is waited for, ``wait_s`` s at most, until
-    its skin has ``max_temp_c`` degrees Celsius at most, its battery ``min_battery`` percent or a
-    charger, and others keep ``max_load`` percent of its CPUs busy at most; every ``anchor_s`` s
-    (None: 120 on a phone, 0, which is never, elsewhere) a reference model shows whether it drifts:
-    what was measured then is marked, and measured again. ``progress`` is called with a
-    :class:`nnapi_prof.Progress` after each; a ``listener`` hears notes, too, in place of it.
+    seconds. ``runs`` are recorded of each region at most, in ``rounds`` turns of the alternatives,
+    for ``budget_ms`` ms, after up to ``warmup_ms`` ms. A hot phone is waited for ``cooldown_s`` s
+    each time (None: 60 s, and a tenth of measuring all in all); ``memory_mb`` limits the process of
+    a measurement, ``timeout_s`` (s) each of its steps. Before measurements the device is waited
+    for, ``wait_s`` s at most, until its skin has ``max_temp_c`` degrees Celsius at most, its
+    battery ``min_battery`` percent or a charger, and others keep ``max_load`` percent of its CPUs
+    busy at most; every ``anchor_s`` s (None: 120 on a phone, 0, which is never, elsewhere) a
+    reference model shows whether it drifts: what was measured then is marked, and measured again.
+    ``progress`` is called with a :class:`nnapi_prof.Progress` after each; a ``listener`` hears
+    notes, too, in place of it.
 
     ``precisions`` (``float32``, ``relaxed``, ``float16``, ``int8``) measures a float model in each,
     for :func:`nnapi_prof.pareto` and for plans within an ``accuracy_budget``; float32 is always

@@ -46,7 +46,7 @@ def run(
     baselines: bool = USUAL.baselines,
     tolerance: float | None = None,
     cpus: str | None = None,
-    cooldown_s: float = USUAL.cooldown_s,
+    cooldown_s: float | None = None,
     memory_mb: int | None = None,
     seed: int | None = None,
     progress: Callable[[Progress], None] | None = None,

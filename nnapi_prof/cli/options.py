@@ -23,7 +23,6 @@ from nnapi_prof.execution.options import (
     MOST_MEMORY_MB,
     MOST_SECONDS,
     MOST_WAIT_S,
-    RunOptions,
 )
 from nnapi_prof.graph.plan import Preference
 
@@ -322,10 +321,9 @@ tolerance = click.option(
 cooldown = click.option(
     "--cooldown-s",
     type=click.FloatRange(0, MOST_WAIT_S),
-    default=RunOptions().cooldown_s,
-    show_default=True,
-    help="Longest wait for a phone that is too hot; measurements made while it was hot are"
-    " repeated. 0 disables this.",
+    help="Longest wait for a phone that is too hot, each time; measurements made while it was hot"
+    " are repeated. 0 disables this. Default: 60; profile waits for a tenth of its measuring time"
+    " at most, all waits together.",
 )
 
 

@@ -181,6 +181,9 @@ def _say_doubts(outcome: ProfileOutcome, refined: bool) -> None:
             f"note: {outcome.n_failed} of these the device refused or did not finish: the bundle's"
             " report says why"
         )
+    if outcome.waited_s or outcome.stayed_hot:
+        what = "and not again, for it stayed so" if outcome.stayed_hot else "all in all"
+        say(f"note: waited {outcome.waited_s:.0f} s for a phone that was too hot, {what}")
     for doubt, count in outcome.doubts.items():
         say(f"note: {count} measurements: {doubt}")
     if refined and not outcome.stable and outcome.plan is not None:

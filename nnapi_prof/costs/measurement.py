@@ -31,6 +31,15 @@ class Round:
     """The device was held back by heat; None where it does not tell."""
     repeats: int | None = None
     """The round (its index) that this one was measured again for."""
+    moved: bool | None = None
+    """The clock moved, stood below its level, or the core changed; None where nobody looked."""
+    cpus: str | None = None
+    """Mask in hex of the cores that its runs were seen on."""
+
+    @property
+    def unsteady(self) -> bool:
+        """Its samples count only where there are no others."""
+        return bool(self.throttled or self.moved)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -39,12 +48,22 @@ class Round:
             "thermal_mc": self.thermal_mc,
             "throttled": self.throttled,
             "repeats": self.repeats,
+            "moved": self.moved,
+            "cpus": self.cpus,
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Round:
         clocks, heat = tuple(data["cpu_khz"]), tuple(data["thermal_mc"])
-        return cls(data["runs"], clocks, heat, data["throttled"], data["repeats"])
+        return cls(
+            data["runs"],
+            clocks,
+            heat,
+            data["throttled"],
+            data["repeats"],
+            data.get("moved"),
+            data.get("cpus"),
+        )
 
 
 def quality_flags(rounds: Sequence[Round], warm: bool | None) -> tuple[str, ...]:
@@ -55,6 +74,8 @@ def quality_flags(rounds: Sequence[Round], warm: bool | None) -> tuple[str, ...]
         flags.append("throttled in every round")
     elif hot:
         flags.append(f"{hot} of {len(rounds)} rounds throttled and left out")
+    if rounds and hot < len(rounds) and all(each.unsteady for each in rounds):
+        flags.append("the clock or the core changed in every round")
     if warm is False:
         flags.append("not warm: warming up ended before the times were stable")
     return tuple(flags)
@@ -65,7 +86,7 @@ DRIFTING = "the device drifted: a reference model took longer about then"
 
 
 def medians(samples: Sequence[int], rounds: Sequence[Round]) -> tuple[float | None, ...]:
-    """The median of each round's samples, None of one that was throttled or is empty; one median of
+    """The median of each round's samples, None of one that is unsteady or empty; one median of
     all where the samples are not as many as the rounds say, or nothing was told of rounds."""
     if sum(each.runs for each in rounds) != len(samples):
         return (statistics.median(samples),) if samples else ()
@@ -73,7 +94,7 @@ def medians(samples: Sequence[int], rounds: Sequence[Round]) -> tuple[float | No
     at = 0
     for each in rounds:
         own = samples[at : at + each.runs]
-        values.append(statistics.median(own) if own and not each.throttled else None)
+        values.append(statistics.median(own) if own and not each.unsteady else None)
         at += each.runs
     return tuple(values)
 
@@ -86,20 +107,23 @@ def log_ratios(first: Sequence[float | None], second: Sequence[float | None]) ->
 
 
 def steady(samples: Sequence[int], rounds: Sequence[Round]) -> tuple[int, ...]:
-    """The samples of rounds that were not throttled; all of them where there are no others.
+    """The samples of rounds that were neither throttled nor had a clock that moved; where there are
+    none, of those that were not throttled; else all of them.
 
     Samples stand in the order of the rounds. Where they are not as many as the rounds say (a fault
     in the middle of one), nothing is left out.
     """
     if sum(each.runs for each in rounds) != len(samples):
         return tuple(samples)
+    calm: list[int] = []
     cool: list[int] = []
     at = 0
     for each in rounds:
-        if not each.throttled:
-            cool += samples[at : at + each.runs]
+        own = samples[at : at + each.runs]
+        calm += () if each.unsteady else own
+        cool += () if each.throttled else own
         at += each.runs
-    return tuple(cool or samples)
+    return tuple(calm or cool or samples)
 
 
 def p95(samples: Sequence[int]) -> float:

@@ -28,7 +28,7 @@ from nnapi_prof.device.protocol.results import (
 from nnapi_prof.errors import SerializationError, UsageError
 from nnapi_prof.execution.actions import build_action
 from nnapi_prof.execution.frame_runs import CPU_LANE, LaneSpan, WayRun
-from nnapi_prof.execution.options import RunOptions
+from nnapi_prof.execution.options import RunOptions, cooldown_ms
 from nnapi_prof.execution.timing import feed_of, plan_key, why_failed
 from nnapi_prof.graph.plan import Engine, Plan, Target
 
@@ -143,7 +143,7 @@ def _timing(options: RunOptions, simulated: bool, n_frames: int, in_flight: int)
         min_runs=n_frames if simulated else min(n_frames, 3 * in_flight * rounds),
         max_runs=n_frames,
         budget_ns=options.budget_ms * 1_000_000,
-        cooldown_ms=round(options.cooldown_s * 1000),
+        cooldown_ms=cooldown_ms(options.cooldown_s, 0),
         timeout_ms=options.timeout_s * 1000,
     )
 

@@ -13,6 +13,20 @@ LEAST_SECONDS, MOST_SECONDS = 0.1, 86_400
 MOST_WAIT_S = 3600
 """For a device that is too hot."""
 MOST_MEMORY_MB = (1 << 22) - 1
+USUAL_COOLDOWN_S = 60.0
+"""For a hot device, unless the user says how long."""
+WARM_NS = 50_000_000
+"""Busy time of a warm-up at least: governors take up to about that long to raise a clock."""
+SPIN_NS = 20_000_000
+"""The same of each round: the clock falls again while others take their turns."""
+
+
+def cooldown_ms(cooldown_s: float | None, sustained_s: int) -> int:
+    """How long a group may wait for a hot device. A device that is kept busy is measured as hot as
+    it is."""
+    return (
+        0 if sustained_s else round(1e3 * (USUAL_COOLDOWN_S if cooldown_s is None else cooldown_s))
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +67,9 @@ class RunOptions:
     """Of each process of a plan, at most."""
     budget_ms: int = 10_000
     """Per plan, over all repeats: a slow plan stops early, after at least two runs a round."""
-    cooldown_s: float = 60.0
+    cooldown_s: float | None = None
     """How long all of it may wait for a hot device before rounds measured while it was throttled
-    are repeated; 0 repeats none."""
+    are repeated; 0 repeats none, None is :data:`USUAL_COOLDOWN_S`."""
     timeout_s: int = 120
     conditions: Conditions = Conditions()
     memory_mb: int | None = None
@@ -84,12 +98,13 @@ class RunOptions:
             warmup_min=self.warmup_min,
             warmup_max=self.warmup_min if simulated else self.warmup_max,
             warmup_ns=self.warmup_ms * 1_000_000,
+            warm_ns=WARM_NS,
+            spin_ns=SPIN_NS,
             rounds=rounds,
             min_runs=runs if simulated else min(2 * rounds, runs),
             max_runs=runs,
             budget_ns=self.budget_ms * 1_000_000 // repeats,
-            # A busy phone is measured as hot as it is.
-            cooldown_ms=0 if self.conditions.sustained_s else round(self.cooldown_s * 1000),
+            cooldown_ms=cooldown_ms(self.cooldown_s, self.conditions.sustained_s),
             timeout_ms=self.timeout_s * 1000,
         )
 
@@ -99,4 +114,4 @@ class RunOptions:
 
 QUICK = RunOptions(runs=20, repeats=1, warmup_ms=60, budget_ms=600)
 """How plans run in ``nnapi-prof go``: in one process each, for about this long, and ``runs`` times
-at most. A governor raises the clock within about 20 ms."""
+at most."""

@@ -13,7 +13,7 @@ from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.device.protocol.actions import Groups, Source, Timing
 from nnapi_prof.device.protocol.request import Request, RequestBuilder
 from nnapi_prof.execution.actions import build_action
-from nnapi_prof.execution.options import ActionOptions
+from nnapi_prof.execution.options import SPIN_NS, WARM_NS, ActionOptions
 from nnapi_prof.graph.plan import Target
 from nnapi_prof.graph.types import DimOrder, TensorType
 from nnapi_prof.nnapi.codes import FuseCode, OperandCode, OperationCode
@@ -53,8 +53,8 @@ def one_a_processor(targets: Iterable[Target]) -> list[Target]:
 def anchor_request(targets: Sequence[Target], conditions: Conditions) -> Request:
     """Runs the reference on each target, in turns."""
     timing = Timing(
-        warmup_min=2, warmup_max=50, warmup_ns=30_000_000, rounds=ROUNDS, min_runs=RUNS,
-        max_runs=RUNS, budget_ns=0,
+        warmup_min=2, warmup_max=50, warmup_ns=100_000_000, warm_ns=WARM_NS, spin_ns=SPIN_NS,
+        rounds=ROUNDS, min_runs=RUNS, max_runs=RUNS, budget_ns=0,
     )  # fmt: skip
     return _request(targets, conditions, timing)
 

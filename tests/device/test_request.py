@@ -18,7 +18,7 @@ from nnapi_prof.device.protocol.actions import (
     TensorSpec,
     Timing,
 )
-from nnapi_prof.device.protocol.request import RequestBuilder
+from nnapi_prof.device.protocol.request import Patience, RequestBuilder
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph.plan import CPU, Engine, Preference, Target
 from nnapi_prof.nnapi.container import read_container
@@ -56,7 +56,8 @@ def read_request(data: bytes) -> dict[str, Any]:
     """An independent reader of section 3."""
     sections = read_container(data, 1)
     head = Words(sections["HEAD"])
-    assert (head.u32(), head.u32()) == (2, 0)
+    assert (head.u32(), head.u32()) == (4, 0)
+    patience = (head.u32(), head.u32s())
     blobs = Words(sections["BLOB"])
     read_blobs = [(blobs.u64(), blobs.take(32).hex()) for _ in range(blobs.u32())]
     strings = Words(sections["STRS"])
@@ -72,9 +73,10 @@ def read_request(data: bytes) -> dict[str, Any]:
         read_models.append((sections["DATA"][offset : offset + length], models.u32s()))
     actions = Words(sections["ACTN"])
     read_actions = [read_action(actions, texts) for _ in range(actions.u32())]
-    for words in (blobs, strings, models, actions):
+    for words in (head, blobs, strings, models, actions):
         assert words.at == len(words.data)
-    return {"blobs": read_blobs, "models": read_models, "actions": read_actions}
+    items = {"blobs": read_blobs, "models": read_models, "actions": read_actions}
+    return items | {"patience": patience}
 
 
 def read_action(words: Words, texts: list[str]) -> ActionSpec:
@@ -91,6 +93,8 @@ def read_action(words: Words, texts: list[str]) -> ActionSpec:
         warmup_min=words.u32(),
         warmup_max=words.u32(),
         warmup_ns=words.u64(),
+        warm_ns=words.u64(),
+        spin_ns=words.u64(),
         rounds=words.u32(),
         min_runs=words.u32(),
         max_runs=words.u32(),
@@ -247,15 +251,10 @@ def beside(*segments, flags=ActionFlag.BESIDE, timing=SIX):
     return ActionSpec(1, (IN, OUT, OUT), segments, timing, flags | ActionFlag.BESIDE)
 
 
-def test_only_what_is_new_is_of_the_new_version():
-    for action, version in (
-        (ActionSpec(1, (IN, OUT), (SEGMENT,)), 2),
-        (beside(SEGMENT, on_nnapi("npu")), 3),
-    ):
-        builder = one_model()
-        builder.add_action(action)
-        head = read_container(builder.build(), 1)["HEAD"]
-        assert struct.unpack("<II", head) == (version, 0)
+def test_a_request_tells_what_those_before_it_saw():
+    assert read_request(RequestBuilder().build())["patience"] == (0xFFFFFFFF, [])
+    told = read_request(RequestBuilder(Patience(1500, (1_800_000, None))).build())
+    assert told["patience"] == (1500, [1_800_000, 0])
 
 
 @pytest.mark.parametrize(

@@ -59,8 +59,8 @@ def read_actions(request: bytes) -> list[Action]:
     at = 4
     for _ in range(_word(data, 0)):
         number = _word(data, at)
-        group = struct.unpack_from("<IIIIQIIIIQIIIQI", data, at)[6]
-        at += struct.calcsize("<IIIIQIIIIQIIIQI")
+        group = struct.unpack_from("<IIIIQIIIIQQQIIIQI", data, at)[6]
+        at += struct.calcsize("<IIIIQIIIIQQQIIIQI")
         n_tensors = _word(data, at)
         at += 4
         for _ in range(n_tensors):

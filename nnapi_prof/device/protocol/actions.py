@@ -120,6 +120,11 @@ class Timing:
     warmup_max: int = 2
     warmup_ns: int = 0
     """No further warm-up run after this long, once there were ``warmup_min``."""
+    warm_ns: int = 0
+    """Busy time of the warm-up at least, and until the clock has risen as far as it will."""
+    spin_ns: int = 0
+    """Busy time of each round before its recorded runs, likewise; 0 is one run, and the clock is
+    not watched."""
     rounds: int = 1
     """The recorded runs are spread over these; the actions of a group take turns in each."""
     min_runs: int = 5
@@ -135,7 +140,15 @@ class Timing:
     @classmethod
     def once(cls, timeout_ms: int = 60_000) -> Timing:
         """One cold run."""
-        return cls(0, 0, 0, 1, 1, 1, 0, 0, timeout_ms)
+        return cls(
+            warmup_min=0,
+            warmup_max=0,
+            rounds=1,
+            min_runs=1,
+            max_runs=1,
+            budget_ns=0,
+            timeout_ms=timeout_ms,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +303,8 @@ def _check_timing(action: ActionSpec, require: Callable[[bool, str], None]) -> N
         f"warm-up runs from {timing.warmup_min} to {timing.warmup_max}",
     )
     require(0 <= timing.warmup_ns <= _U64_MAX, f"warm-up of {timing.warmup_ns} ns")
+    require(0 <= timing.warm_ns <= _U64_MAX, f"warm-up of {timing.warm_ns} ns at least")
+    require(0 <= timing.spin_ns <= _U64_MAX, f"{timing.spin_ns} ns before each round")
     require(1 <= timing.rounds <= MAX_RUNS, f"{timing.rounds} rounds")
     require(
         1 <= timing.min_runs <= timing.max_runs <= MAX_RUNS,

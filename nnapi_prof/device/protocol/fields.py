@@ -106,12 +106,16 @@ class Fields:
             for i, v in enumerate(values)
         )
 
-    def before_after(self, name: str, low: int, high: int) -> tuple[int | None, int | None]:
-        """Two readings of a sensor; one beyond its range, as broken ones tell, is none."""
-        pair = [
+    def readings(self, name: str, low: int, high: int) -> tuple[int | None, ...]:
+        """A list of readings of sensors; one beyond its range, as broken ones tell, is none."""
+        return tuple(
             None if value is None or not low <= value <= high else value
             for value in self.numbers_or_null(name)
-        ]
+        )
+
+    def before_after(self, name: str, low: int, high: int) -> tuple[int | None, int | None]:
+        """Two readings of a sensor; one beyond its range, as broken ones tell, is none."""
+        pair = self.readings(name, low, high)
         if len(pair) not in (0, 2):
             raise SerializationError(
                 f"the agent's {self._where}: {name} has {len(pair)} values, 2 wanted"

@@ -106,6 +106,8 @@ def _round(line: Fields) -> Round:
         line.before_after("thermal_mc", *HEAT_MC),
         line.optional("throttled", bool),
         line.optional_number("repeats"),
+        line.optional("moved", bool),
+        line.optional("cpus", str),
     )
 
 
@@ -228,7 +230,14 @@ _READERS: dict[str, Callable[[Fields], Event | AgentInfo | Cleaned]] = {
     "start": lambda line: Start(line.number("action")),
     "wait": lambda line: Wait(line.number("action"), line.number("ms")),
     "result": _result,
-    "end": lambda line: End(line.number("actions"), line.number("ok"), line.number("failed")),
+    "end": lambda line: End(
+        line.number("actions"),
+        line.number("ok"),
+        line.number("failed"),
+        line.optional_number("waited_ms", MAX_NS) or 0,
+        line.optional("fruitless", bool) or False,
+        line.readings("allowed_khz", 0, MAX_KHZ),
+    ),
     "error": lambda line: ErrorLine(line.text("message")),
     "info": _info,
     "cleaned": lambda line: Cleaned(

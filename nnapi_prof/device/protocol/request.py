@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from nnapi_prof.convert.pool import Blob
 from nnapi_prof.convert.region import Region
 from nnapi_prof.device.protocol.actions import (
-    ActionFlag,
     ActionSpec,
     check_action,
     check_group,
@@ -18,14 +17,23 @@ from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph.plan import AUTO, TARGET_KINDS
 from nnapi_prof.nnapi.container import ContainerKind, write_container
 
-PROTOCOL_VERSION = 3
-OLDEST_VERSION = 2
-"""What a request has that needs nothing newer: agents of then read it."""
+PROTOCOL_VERSION = 4
 NONE = 0xFFFFFFFF
-"""No accelerator named, no preference set."""
+"""No accelerator named, no preference set; a wait without end."""
 MODEL_ALIGNMENT = 8
 """Models in DATA begin at multiples of this, so that the agent may read their words in place."""
 _RELAXED = 1  # a segment's only flag
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """What a request is told of those before it."""
+
+    wait_ms: int | None = None
+    """All groups together may wait for a hot device for so long; None: each as long as its
+    ``cooldown_ms`` says."""
+    seen_khz: tuple[int | None, ...] = ()
+    """The highest ``scaling_max_freq`` of each CPU that was seen."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +50,8 @@ class Request:
 class RequestBuilder:
     """Collects blobs, models and actions; equal blobs and equal models are stored once."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience: Patience | None = None) -> None:
+        self._patience = patience or Patience()
         self._blobs: dict[str, tuple[int, Blob]] = {}
         self._models: dict[tuple[bytes, tuple[int, ...]], int] = {}
         self._actions: dict[int, ActionSpec] = {}
@@ -84,20 +93,22 @@ class RequestBuilder:
 
     def _silence_ms(self) -> int:
         """A group may time out once for each action, and cool down once."""
-        alone, groups = 0, dict[int, int]()
+        alone, groups, wait_ms = 0, dict[int, int](), self._patience.wait_ms
         for action in self._actions.values():
             timing = action.timing
+            cooldown_ms = timing.cooldown_ms
+            cooldown_ms = cooldown_ms if wait_ms is None else min(cooldown_ms, wait_ms)
             if action.group == 0:
-                alone = max(alone, timing.timeout_ms + timing.cooldown_ms)
+                alone = max(alone, timing.timeout_ms + cooldown_ms)
             else:
-                silence_ms = groups.get(action.group, timing.cooldown_ms)
+                silence_ms = groups.get(action.group, cooldown_ms)
                 groups[action.group] = silence_ms + timing.timeout_ms
         return max(alone, *groups.values(), 0)
 
-    def _version(self) -> int:
-        newer = ActionFlag.BESIDE | ActionFlag.FRAMES
-        flags = (action.all_flags for action in self._actions.values())
-        return PROTOCOL_VERSION if any(each & newer for each in flags) else OLDEST_VERSION
+    def _head(self) -> bytes:
+        wait_ms, seen = self._patience.wait_ms, self._patience.seen_khz
+        head = struct.pack("<III", PROTOCOL_VERSION, 0, NONE if wait_ms is None else wait_ms)
+        return head + _u32s([khz or 0 for khz in seen])
 
     def build(self) -> bytes:
         """The request's bytes. The same additions in the same order give the same bytes."""
@@ -117,7 +128,7 @@ class RequestBuilder:
         return write_container(
             ContainerKind.REQUEST,
             {
-                "HEAD": struct.pack("<II", self._version(), 0),
+                "HEAD": self._head(),
                 "BLOB": blobs,
                 "STRS": strings.section(),
                 "DATA": bytes(data),
@@ -127,7 +138,7 @@ class RequestBuilder:
         )
 
 
-_HEAD = struct.Struct("<IIIIQIIIIQIIIQI")
+_HEAD = struct.Struct("<IIIIQIIIIQQQIIIQI")
 """An action up to its tensors."""
 
 
@@ -189,6 +200,8 @@ def _head(action: ActionSpec) -> bytes:
         timing.warmup_min,
         timing.warmup_max,
         timing.warmup_ns,
+        timing.warm_ns,
+        timing.spin_ns,
         timing.rounds,
         timing.min_runs,
         timing.max_runs,

@@ -181,6 +181,12 @@ class End:
     actions: int
     ok: int
     failed: int
+    waited_ms: int = 0
+    """For a device that was too hot."""
+    fruitless: bool = False
+    """It stayed too hot."""
+    allowed_khz: tuple[int | None, ...] = field(default=(), compare=False)
+    """The highest ``scaling_max_freq`` of each CPU that was seen, before or now."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,11 @@ from nnapi_prof.device.protocol.results import ActionResult, AgentInfo
 from nnapi_prof.device.state import DeviceState, Telling, read_state
 from nnapi_prof.device.transport import LocalTransport
 from nnapi_prof.execution.gates import LOOK_SIMULATED_S, await_ready
+from nnapi_prof.execution.options import USUAL_COOLDOWN_S
 from nnapi_prof.execution.profile.anchors import USUAL_S, Anchor
 from nnapi_prof.execution.profile.jobs import device_targets
 from nnapi_prof.execution.profile.options import ProfileOptions
+from nnapi_prof.execution.profile.waits import Waits
 from nnapi_prof.execution.reference import (
     CHANNELS,
     SIDE,
@@ -91,15 +93,19 @@ class Guard:
         self.after()
         return Anchor(samples)
 
-    def rest(self, settled: Callable[[Anchor], bool]) -> None:
+    def rest(self, settled: Callable[[Anchor], bool], waits: Waits) -> None:
         """Lets the device rest until the reference is as fast as it was, for a hot one's time."""
-        began, most = time.monotonic(), self._options.cooldown_s
+        began = time.monotonic()
+        asked_s = self._options.cooldown_s
+        most = waits.left_s(USUAL_COOLDOWN_S if asked_s is None else asked_s)
         with self._spending("wait"):
             while (gone := time.monotonic() - began) < most:
                 self._waiting("the reference model to be as fast as it was", gone, most)
                 time.sleep(min(LOOK_SIMULATED_S if self._info.simulated else REST_S, most - gone))
                 if settled(self.anchor()):
+                    waits.rested(time.monotonic() - began, brought=True)
                     return
+        waits.rested(time.monotonic() - began, brought=most == 0)
 
     def rows(self, anchor: Anchor, fingerprint: str) -> list[Measurement]:
         """The rows of an anchor."""

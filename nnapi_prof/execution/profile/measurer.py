@@ -18,8 +18,8 @@ from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.rows import utc_now
 from nnapi_prof.device.protocol.actions import Groups, Source, Timing
 from nnapi_prof.device.protocol.description import description_of, device_fingerprint
-from nnapi_prof.device.protocol.request import Request, RequestBuilder
-from nnapi_prof.device.protocol.results import ActionResult, Event, Start, Wait
+from nnapi_prof.device.protocol.request import Patience, Request, RequestBuilder
+from nnapi_prof.device.protocol.results import ActionResult, End, Event, Start, Wait
 from nnapi_prof.device.state import DeviceState, Telling
 from nnapi_prof.errors import DeviceError
 from nnapi_prof.execution.actions import build_action
@@ -36,6 +36,7 @@ from nnapi_prof.execution.profile.jobs import (
     region_label,
 )
 from nnapi_prof.execution.profile.options import ProfileOptions, Progress, ProgressCallback
+from nnapi_prof.execution.profile.waits import Waits
 from nnapi_prof.graph.plan import Target
 from nnapi_prof.graph.unit import UnitGraph
 
@@ -57,7 +58,7 @@ MAX_WEIGHT_BYTES = 128 << 20
 class Prepared:
     """A request, its jobs by action, and the jobs that cannot be sent."""
 
-    request: RequestBuilder = field(default_factory=RequestBuilder)
+    request: RequestBuilder
     sent: dict[int, tuple[Job, Region]] = field(default_factory=dict)
     refusals: list[tuple[Job, Measurement]] = field(default_factory=list)
 
@@ -87,9 +88,10 @@ def prepare(
     memory_kb: int,
     fingerprint: str,
     simulated: bool,
+    patience: Patience,
 ) -> Prepared:
     """Converts the jobs of one request, equal models once."""
-    prepared = Prepared()
+    prepared = Prepared(RequestBuilder(patience))
     request = prepared.request
     groups = Groups()
     for number, job in enumerate(batch):
@@ -173,6 +175,7 @@ class Measurer:
         """Flag -> rows of this run that have it."""
         self.spent_s: dict[str, float] = defaultdict(float)
         """What took how long."""
+        self.waits = Waits(self.spent_s, options.cooldown_s is None)
         self.reused: set[Key] = set()
         """Asked for, and known before this run."""
         self.later: Mapping[str, int] = {}
@@ -241,7 +244,7 @@ class Measurer:
         if self._lasting:
             self.doubts[DRIFTING] += len(window.items)
             return
-        self._guard.rest(self._anchors.settled)
+        self._guard.rest(self._anchors.settled, self.waits)
         jobs = [job for job, _ in window.items]
         self.have.difference_update(job.key for job in jobs)
         phase, done = f"again after a drift of {drift:.0%}", 0
@@ -271,6 +274,7 @@ class Measurer:
                 self._options.memory_kb,
                 self.fingerprint,
                 self.info.simulated,
+                self.waits.patience(self.info.simulated),
             )
         with self.spending("store"):
             self._add(*((asked[job.key], row) for job, row in prepared.refusals))
@@ -301,6 +305,8 @@ class Measurer:
                     self.report(*self._last_report, words)
                 elif isinstance(event, ActionResult):
                     yield event
+                elif isinstance(event, End):
+                    self.waits.note(event, self.info.simulated)
 
     def convert(self, job: Job) -> Region | str:
         """A job's model, or the sentence with which it is refused."""

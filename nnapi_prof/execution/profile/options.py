@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.device.protocol.actions import Timing
 from nnapi_prof.execution.gates import Gates
+from nnapi_prof.execution.options import SPIN_NS, WARM_NS, cooldown_ms
 from nnapi_prof.graph.plan import Plan, Preference
 
 if TYPE_CHECKING:
@@ -33,9 +34,9 @@ class ProfileOptions:
 
     warmup_min: int = 2
     warmup_max: int = 200
-    warmup_ms: float = 30.0
-    """Warming up ends when the runs' times are stable, or after this long: a governor raises the
-    clock within about 20 ms."""
+    warmup_ms: float = 100.0
+    """Warming up ends when the runs' times are stable and the clock has risen as far as it will,
+    not before :data:`WARM_NS`; times that stay unstable end it after this long."""
     rounds: int = 5
     """Turns that the alternatives of a region take: what disturbs one disturbs the others."""
     min_runs: int = 5
@@ -44,9 +45,10 @@ class ProfileOptions:
     budget_ms: float = 60.0
     """Recorded runs of one action take about this long, once there are ``min_runs``: short units
     run often, long ones a few times."""
-    cooldown_s: float = 60.0
+    cooldown_s: float | None = None
     """How long a region's alternatives may wait for a hot device before rounds measured while it
-    was throttled are repeated; 0 repeats none."""
+    was throttled are repeated; 0 repeats none. None: as long as all waits together stay within
+    :data:`~nnapi_prof.execution.profile.waits.SHARE_OF_MEASURING`."""
     memory_mb: int | None = None
     """What one action's process may use; None leaves it to the agent."""
     timeout_s: float = 60.0
@@ -75,12 +77,13 @@ class ProfileOptions:
             warmup_min=self.warmup_min,
             warmup_max=self.warmup_min if simulated else max(self.warmup_min, self.warmup_max),
             warmup_ns=round(self.warmup_ms * 1e6),
+            warm_ns=min(WARM_NS, round(self.warmup_ms * 1e6)),
+            spin_ns=min(SPIN_NS, round(self.warmup_ms * 1e6)),
             rounds=min(self.rounds, least),
             min_runs=least,
             max_runs=most,
             budget_ns=round(self.budget_ms * 1e6),
-            # A busy phone is measured as hot as it is.
-            cooldown_ms=0 if self.conditions.sustained_s else round(self.cooldown_s * 1e3),
+            cooldown_ms=cooldown_ms(self.cooldown_s, self.conditions.sustained_s),
             timeout_ms=max(1, round(self.timeout_s * 1e3)),
         )
 
@@ -144,6 +147,10 @@ class ProfileOutcome:
     ``store`` results, ``plan``."""
     doubts: Mapping[str, int] = field(default_factory=dict)
     """:attr:`Measurement.flags` of what was measured now, and of how many."""
+    waited_s: float = 0.0
+    """For a device that was too hot, of ``measure``."""
+    stayed_hot: bool = False
+    """It was waited for in vain, and then not again."""
     interrupted: bool = False
     costs: CostModel | None = None
     plan: Plan | None = None

@@ -402,6 +402,8 @@ class Session:
             potential=self._potential,
             spent_s=dict(self.measurer.spent_s),
             doubts=dict(self.measurer.doubts),
+            waited_s=self.measurer.waits.waited_s,
+            stayed_hot=self.measurer.waits.fruitless,
             interrupted=interrupted,
             costs=costs,
             plan=plan,

@@ -1,0 +1,73 @@
+#include "rounds.h"
+
+#include <string.h>
+
+/* Most that a round waits for times to be stable where no clock tells that they will be. */
+#define MOST_SPIN_NS UINT64_C(60000000)
+
+void np_rounds_open(const struct np_action *action, const struct np_record_view *view,
+                    const struct np_sysfs *sysfs, const struct np_simulator *simulator,
+                    struct np_clock clock, struct np_rounds *rounds) {
+  *rounds = (struct np_rounds){
+      .action = action,
+      .view = view,
+      .clock = clock,
+      .watched = action->spin_ns != 0 && (!simulator || np_simulator_governed(simulator)),
+      .on_cpu = np_action_on_cpu(action),
+      .watch = {.sysfs = sysfs, .simulator = simulator, .facts = &view->record->pace}};
+}
+
+enum np_status np_rounds_warm_up(struct np_rounds *rounds, const struct np_step *steps) {
+  const struct np_action *action = rounds->action;
+  const struct np_timing_plan plan = {.min_runs = action->warmup_min,
+                                      .max_runs = action->warmup_max,
+                                      .budget_ns = action->warmup_ns,
+                                      .least_ns = rounds->watched ? action->warm_ns : 0};
+  const struct np_pace pace = np_pace_of(&rounds->watch, rounds->on_cpu);
+  const struct np_samples samples = np_record_samples(rounds->view);
+  np_pace_begin(&rounds->watch);
+  return np_warm_up(steps, action->n_segments, rounds->clock, &plan, rounds->watched ? &pace : NULL,
+                    &samples, &rounds->view->record->warmth);
+}
+
+/* The runs of a round that are not recorded: where models take turns on an accelerator two at
+ * least, for the first may load its parameters again, and the second still find them on their way.
+ * The CPU's clock says when they are as fast as they will be; where it cannot be read, or the time
+ * is somebody else's, the times themselves do. */
+static enum np_status spin(struct np_rounds *rounds, const struct np_step *steps,
+                           const struct np_pace *pace, const struct np_samples *samples) {
+  const uint32_t least = 1u + (rounds->view->record->shares != 0);
+  struct np_timing_plan plan = {.min_runs = least, .max_runs = least};
+  if (rounds->watched) {
+    plan.least_ns = rounds->action->spin_ns;
+    plan.budget_ns = plan.least_ns > MOST_SPIN_NS ? plan.least_ns : MOST_SPIN_NS;
+    plan.max_runs = rounds->on_cpu && np_pace_tells(&rounds->watch) ? least : UINT32_MAX;
+  }
+  struct np_warmth ignored;
+  np_pace_begin(&rounds->watch);
+  return np_warm_up(steps, rounds->action->n_segments, rounds->clock, &plan,
+                    rounds->watched ? pace : NULL, samples, &ignored);
+}
+
+enum np_status np_rounds_run(struct np_rounds *rounds, const struct np_step *steps) {
+  const struct np_action *action = rounds->action;
+  struct np_record *record = rounds->view->record;
+  const struct np_timing_plan plan = {.min_runs = (uint32_t)np_share(action, action->min_runs),
+                                      .max_runs = (uint32_t)np_share(action, action->max_runs),
+                                      .budget_ns = np_share(action, action->budget_ns)};
+  const struct np_samples samples = np_record_samples(rounds->view);
+  const struct np_pace pace = np_pace_of(&rounds->watch, rounds->on_cpu);
+  memset(&record->pace, 0, sizeof record->pace);
+  enum np_status status = NP_OK;
+  if ((action->flags & NP_ACTION_UNTIMED) == 0) {
+    status = spin(rounds, steps, &pace, &samples);
+  }
+  if (status == NP_OK) {
+    status = np_time_round(steps, action->n_segments, rounds->clock, &plan,
+                           rounds->watched ? &pace : NULL, &samples);
+  }
+  record->level_khz = rounds->on_cpu ? rounds->watch.level_khz : 0;
+  return status;
+}
+
+void np_rounds_forget(struct np_rounds *rounds) { rounds->watch.level_khz = 0; }

@@ -1,0 +1,54 @@
+"""How long a profile may wait for a hot device, and what it has learnt of the clocks meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from nnapi_prof.device.protocol.request import Patience
+from nnapi_prof.device.protocol.results import End
+
+SHARE_OF_MEASURING = 0.1
+"""Of the time that measuring took so far, waits take this much at most, unless the user said how
+long to wait."""
+SHORTEST_S = 5.0
+"""A phone that is too hot is not cool any earlier."""
+
+
+class Waits:
+    """Of one profile. ``spent_s`` is what it has spent on what, "measure" among it; ``bounded``
+    that nobody asked for more."""
+
+    def __init__(self, spent_s: Mapping[str, float], bounded: bool) -> None:
+        self._spent_s, self._bounded = spent_s, bounded
+        self._seen_khz: tuple[int | None, ...] = ()
+        self.waited_s = 0.0
+        self.fruitless = False
+        """A wait brought nothing: there is no other."""
+
+    def left_s(self, most: float) -> float:
+        """How long it may wait now, ``most`` at the most."""
+        if self.fruitless:
+            return 0.0
+        if not self._bounded:
+            return most
+        measured_s = self._spent_s.get("measure", 0.0) - self.waited_s
+        left = SHARE_OF_MEASURING * measured_s - self.waited_s
+        return min(left, most) if left >= SHORTEST_S else 0.0
+
+    def patience(self, simulated: bool) -> Patience:
+        """What the next request is told. Simulated waits cost nobody's time: only one that brought
+        nothing ends them."""
+        if self.fruitless or not (simulated or not self._bounded):
+            return Patience(round(1000 * self.left_s(3600.0)), self._seen_khz)
+        return Patience(None, self._seen_khz)
+
+    def rested(self, seconds: float, brought: bool) -> None:
+        """The device had a rest, and was as fast as before after it, or not."""
+        self.waited_s += seconds
+        self.fruitless |= not brought
+
+    def note(self, end: End, simulated: bool) -> None:
+        """A request has ended."""
+        self.fruitless |= end.fruitless
+        self.waited_s += 0.0 if simulated else end.waited_ms / 1000
+        self._seen_khz = end.allowed_khz or self._seen_khz

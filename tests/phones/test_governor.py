@@ -1,0 +1,141 @@
+"""A phone whose governor raises the clock within 60 ms of being busy and drops it within 20 ms of
+rest, against the same phone at its highest clock.
+
+With the warm-up of real phones at f374024 (ten runs that look alike, and one unrecorded run a round)
+the units of the network below that take the CPU 0.05 to 1 ms were measured 2.40 to 2.92 times as
+long on such a phone, in the median 2.44 times; the test measures that, too (UnpacedOptions).
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from nnapi_prof.costs.measurement import Kind, Measurement
+from nnapi_prof.costs.store import CostStore
+from nnapi_prof.device.build import HostBuild
+from nnapi_prof.device.find import open_device, phone_file
+from nnapi_prof.device.protocol.actions import Timing
+from nnapi_prof.execution.profile.options import ProfileOptions, ProfileOutcome
+from nnapi_prof.execution.profile.session import profile
+from nnapi_prof.frontend import prepare
+from nnapi_prof.graph.plan import CPU
+from nnapi_prof.graph.program import Program
+
+GOVERNOR = {"lowest": (0.3, "ratio"), "ramp": (60, "ms"), "drop": (20, "ms")}
+
+
+def constant(value: float, unit: str) -> dict[str, Any]:
+    return {"value": value, "unit": unit, "origin": "assumed: a test"}
+
+
+def describe(folder: Path, name: str, **cpu: Any) -> Path:
+    """The description of npu-phone with other members of its CPU."""
+    phone = json.loads(phone_file("npu-phone").read_text())
+    del phone["cpu"]["frequency"]
+    phone["cpu"] |= cpu
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps(phone))
+    return path
+
+
+class Pyramid(nn.Module):
+    """Convolutions whose times on the phone's CPU lie between 0.05 and a few ms."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        widths = (3, 8, 16, 24, 32, 48)
+        self.layers = nn.ModuleList(
+            nn.Conv2d(a, b, 3, stride=2, padding=1) for a, b in itertools.pairwise(widths)
+        )
+        self.last = nn.Linear(widths[-1], 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = torch.sigmoid(layer(x))
+        return self.last(x.mean((2, 3)))
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    torch.manual_seed(0)
+    return prepare(Pyramid().eval(), (torch.zeros(1, 3, 160, 160),), "pyramid")
+
+
+@dataclass(frozen=True, slots=True)
+class UnpacedOptions(ProfileOptions):
+    """Warm-up as it was on real phones at f374024: ten runs that look alike, and one a round."""
+
+    def timing(self, simulated: bool) -> Timing:
+        usual = ProfileOptions.timing(self, False)
+        return replace(usual, warmup_ns=30_000_000, warm_ns=0, spin_ns=0, cooldown_ms=0)
+
+
+def measure(
+    program: Program, phone: Path, folder: Path, options: ProfileOptions | None = None
+) -> tuple[ProfileOutcome, dict[tuple[str, str], Measurement]]:
+    """The outcome, and the rows by unit or region and target."""
+    with CostStore(folder / f"{phone.stem}.db") as store, open_device(f"sim:{phone}") as opened:
+        outcome = profile(program, opened.client, store, options or ProfileOptions())
+        rows = store.measurements(outcome.fingerprint)
+    return outcome, {(row.signature, row.target.key): row for row in rows}
+
+
+def ratios_of(
+    rows: Mapping[tuple[str, str], Measurement], wanted: Mapping[tuple[str, str], Measurement]
+) -> dict[tuple[str, str], float]:
+    """How much longer things took than on another phone, of what was measured on both."""
+    return {
+        key: rows[key].latency_ns / row.latency_ns
+        for key, row in wanted.items()
+        if key in rows and row.usable
+    }
+
+
+def short_units(rows: Mapping[tuple[str, str], Measurement]) -> set[tuple[str, str]]:
+    """Units that take the CPU 0.05 to 1 ms."""
+    return {
+        key
+        for key, row in rows.items()
+        if row.kind is Kind.UNIT and row.target == CPU and 5e4 <= row.latency_ns <= 1e6
+    }
+
+
+def segments(outcome: ProfileOutcome) -> list[tuple[tuple[int, ...], str]]:
+    assert outcome.plan is not None
+    return [(s.units, s.target.key) for s in outcome.plan.segments]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("readable", [True, False], ids=["readable", "unreadable"])
+def test_units_cost_what_they_cost_at_the_highest_clock(
+    built_host: HostBuild, program: Program, tmp_path: Path, readable: bool
+) -> None:
+    clock = {"frequency": constant(2840, "MHz")} if readable else {}
+    governor = {name: constant(*each) for name, each in GOVERNOR.items()}
+    steady, wanted = measure(program, describe(tmp_path, "steady", **clock), tmp_path)
+    governed = describe(tmp_path, "governed", governor=governor, **clock)
+    outcome, rows = measure(program, governed, tmp_path)
+    ratios = ratios_of(rows, wanted)
+    assert len(short_units(wanted)) >= 4 and short_units(wanted) <= ratios.keys()
+    assert max(abs(ratio - 1) for ratio in ratios.values()) < 0.05
+    assert segments(outcome) == segments(steady)
+    assert (outcome.doubts, outcome.n_failed) == ({}, steady.n_failed)
+    assert all(row.status is wanted[key].status for key, row in rows.items() if key in wanted)
+    for key in short_units(wanted):
+        for each in rows[key].rounds:
+            assert each.moved is False
+            assert each.cpu_khz == ((2_840_000, 2_840_000) if readable else (None, None))
+
+    (tmp_path / "governed.db").unlink()
+    _, before = measure(program, governed, tmp_path, UnpacedOptions())
+    short = [ratios_of(before, wanted)[key] for key in short_units(wanted)]
+    assert min(short) > 2
