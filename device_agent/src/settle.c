@@ -98,6 +98,7 @@ static void settle_driver(const struct np_session *session, const struct np_driv
   gauge.action.rounds = ROUNDS;
   gauge.action.cooldown_ms = 0;
   gauge.action.warmup_min = gauge.action.warmup_max = 1;
+  gauge.action.warm_ns = gauge.action.spin_ns = 0;
   gauge.action.min_runs = gauge.action.max_runs = ROUNDS * RUNS;
   struct np_child child;
   struct np_message ignored;

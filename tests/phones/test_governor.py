@@ -1,7 +1,7 @@
 """A phone whose governor raises the clock within 60 ms of being busy and drops it within 20 ms of
 rest, against the same phone at its highest clock.
 
-With the warm-up of real phones at f374024 (ten runs that look alike, and one unrecorded run a round)
+With the warm-up of real phones at f374024 (ten runs that look alike, and one run a round)
 the units of the network below that take the CPU 0.05 to 1 ms were measured 2.40 to 2.92 times as
 long on such a phone, in the median 2.44 times; the test measures that, too (UnpacedOptions).
 """
