@@ -123,7 +123,8 @@ static int set_argument(ANeuralNetworksExecution *execution, enum np_role_kind k
   const bool omitted = !source->buffer && !source->memory;
   struct np_argument made = {.kind = omitted ? NP_ARGUMENT_OMITTED : NP_ARGUMENT_GIVEN,
                              .data = (void *)(uintptr_t)source->buffer,
-                             .length = source->length};
+                             .length = source->length,
+                             .shared = source->memory != NULL};
   code = np_combine_dims(operand, type, omitted || !input, &made.rank, made.dims);
   if (code == ANEURALNETWORKS_NO_ERROR && source->memory) {
     const struct np_role role = {execution->compilation, (uint32_t)index, kind};

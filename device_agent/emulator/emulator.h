@@ -20,6 +20,7 @@
 #include <stdbool.h>
 
 #include "latency.h"
+#include "miscompute.h"
 #include "np_emulator.h"
 #include "np_executor.h"
 #include "np_graph.h"
@@ -205,6 +206,7 @@ int np_memory_range(const ANeuralNetworksMemory *memory, const struct np_role *r
 struct np_slot {
   struct np_executor *executor;
   atomic_bool busy;
+  struct np_miscompute miscompute; /* of accelerators that compute something else */
   struct np_slot *next;
 };
 
@@ -258,6 +260,7 @@ struct np_argument {
   uint32_t rank; /* as known before the run; an output's is set by the run */
   uint32_t dims[NP_MAX_RANK];
   bool too_small;
+  bool shared;                   /* lies in a memory object */
   ANeuralNetworksMemory *memory; /* where it is one from a descriptor, else NULL */
 };
 

@@ -18,6 +18,7 @@
 #define NP_MAX_THROTTLES 8u
 #define NP_MAX_FAULTS 32u
 #define NP_MAX_LOADED 8u
+#define NP_MAX_ERRORS 8u
 
 /* What a tensor holds, as far as a device's abilities and rates differ by it. */
 enum np_data {
@@ -91,6 +92,28 @@ struct np_service {
   uint32_t memory;       /* bits of enum np_memory_kind that it may map */
 };
 
+/* How a driver computes something else. */
+enum np_error_how {
+  NP_ERROR_SCALE,     /* times `amount` */
+  NP_ERROR_OFFSET,    /* plus `amount`; of 8 bits in steps */
+  NP_ERROR_SATURATE,  /* within +-amount */
+  NP_ERROR_TRANSPOSE, /* height and width exchanged */
+  NP_ERROR_CHANNELS,  /* the last dimension reversed */
+  NP_ERROR_BORDER,    /* the first and last rows and columns times `amount` */
+  NP_ERROR_NAN,       /* the first value is NaN */
+  NP_ERROR_RACE,      /* times `amount`, in about half of all processes */
+};
+
+/* An operation whose outputs the driver spoils. */
+struct np_error {
+  int32_t code; /* operation */
+  enum np_error_how how;
+  double amount;
+  uint32_t rank; /* of the output that is meant; 0: any */
+  uint32_t dims[NP_MAX_RANK];
+  bool burst, shared; /* only in a burst, only with tensors in shared memory */
+};
+
 struct np_accelerator {
   char *name;
   char *version;
@@ -116,6 +139,8 @@ struct np_accelerator {
   struct np_fusion *fusions; /* [n_fusions], in the order in which they are tried */
   uint32_t n_fusions;
   struct np_service service;
+  struct np_error errors[NP_MAX_ERRORS];
+  uint32_t n_errors;
 };
 
 /* Time of the phone from a temperature on. */

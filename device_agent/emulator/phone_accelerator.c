@@ -226,12 +226,30 @@ static int read_level(const struct np_field *field, const struct np_phone *phone
 
 int np_read_accelerator(const struct np_field *field, struct np_phone *phone,
                         struct np_accelerator *a) {
-  static const char *const names[] = {
-      "name",         "type",       "version",     "feature_level",      "operations",
-      "peak",         "power",      "performance", "bandwidth",          "transfer_bandwidth",
-      "heat",         "faults",     "invocation",  "burst_invocation",   "transfer_floor",
-      "fusion",       "preference", "efficiency",  "operation_overhead", "compilation",
-      "driver_share", "service",    NULL};
+  static const char *const names[] = {"name",
+                                      "type",
+                                      "version",
+                                      "feature_level",
+                                      "operations",
+                                      "peak",
+                                      "power",
+                                      "performance",
+                                      "bandwidth",
+                                      "transfer_bandwidth",
+                                      "heat",
+                                      "faults",
+                                      "invocation",
+                                      "burst_invocation",
+                                      "transfer_floor",
+                                      "fusion",
+                                      "preference",
+                                      "efficiency",
+                                      "operation_overhead",
+                                      "compilation",
+                                      "driver_share",
+                                      "service",
+                                      "errors",
+                                      NULL};
   return np_field_object(field, names) && np_read_text(field, "name", &a->name) &&
          read_type(field, &a->type) && np_read_text(field, "version", &a->version) &&
          read_level(field, phone, a) && np_read_operations(field, a) &&
@@ -247,5 +265,6 @@ int np_read_accelerator(const struct np_field *field, struct np_phone *phone,
                         &a->burst_invocation) &&
          np_read_optional(field, "driver_share", &np_rule_fraction, 1, &a->driver_share) &&
          read_preference(field, a->preference) && read_compilation(field, a) &&
-         np_read_fusion(field, a) && np_read_faults(field, phone, a) && np_read_service(field, a);
+         np_read_fusion(field, a) && np_read_faults(field, phone, a) && np_read_service(field, a) &&
+         np_read_errors(field, a);
 }

@@ -54,6 +54,8 @@ int np_read_faults(const struct np_field *parent, struct np_phone *phone,
 
 /* Optional member "service" of an accelerator. */
 int np_read_service(const struct np_field *parent, struct np_accelerator *a);
+/* Optional member "errors" of an accelerator. */
+int np_read_errors(const struct np_field *parent, struct np_accelerator *a);
 
 /* Optional member "thermal" of a phone. */
 int np_read_thermal(const struct np_field *root, struct np_phone *phone);

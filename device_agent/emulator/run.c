@@ -38,9 +38,19 @@ static int run_code(enum np_status status, uint32_t too_small, const struct np_m
   return np_refuse(code, __func__, "%s", why->text);
 }
 
+static bool uses_shared_memory(const ANeuralNetworksExecution *execution) {
+  const struct np_graph *graph = &execution->compilation->model->graph;
+  for (uint32_t i = 0; i < graph->n_inputs; i++) {
+    if (execution->inputs[i].shared) {
+      return true;
+    }
+  }
+  return false;
+}
+
 /* Computes with an executor of its own. Where it fails, nothing is known of the outputs but, after
  * OUTPUT_INSUFFICIENT_SIZE, their shapes. */
-static int compute(ANeuralNetworksExecution *execution, uint64_t deadline_ns) {
+static int compute(ANeuralNetworksExecution *execution, bool burst, uint64_t deadline_ns) {
   struct np_message why = {""};
   enum np_status status;
   uint32_t too_small = UINT32_MAX;
@@ -50,6 +60,8 @@ static int compute(ANeuralNetworksExecution *execution, uint64_t deadline_ns) {
   }
   const struct np_limits limits = {.deadline_ns = deadline_ns == NP_NEVER ? 0 : deadline_ns,
                                    .loop_timeout_ns = execution->loop_timeout_ns};
+  slot->miscompute.burst = burst;
+  slot->miscompute.shared = uses_shared_memory(execution);
   status = np_executor_run(slot->executor, execution->input_buffers, execution->output_buffers,
                            &limits, &too_small, &why);
   np_slot_release(slot);
@@ -61,7 +73,7 @@ static int run_real(ANeuralNetworksExecution *execution, uint64_t deadline_ns) {
   if (start >= deadline_ns) {
     return NP_REFUSE(MISSED_DEADLINE_PERSISTENT, "the deadline has passed before the run");
   }
-  const int code = compute(execution, deadline_ns);
+  const int code = compute(execution, false, deadline_ns);
   execution->hardware_ns = execution->driver_ns = np_clock_now() - start;
   return code;
 }
@@ -77,7 +89,7 @@ static int run_simulated(ANeuralNetworksExecution *execution, bool burst, uint64
   int code = np_simulate_execute(execution, &options);
   if (code == ANEURALNETWORKS_NO_ERROR &&
       !np_repeat_last_run(last, execution->input_buffers, execution->output_buffers)) {
-    code = compute(execution, NP_NEVER);
+    code = compute(execution, burst, NP_NEVER);
     if (code == ANEURALNETWORKS_NO_ERROR) {
       np_keep_last_run(last, graph, execution->input_buffers, execution->output_buffers);
     }

@@ -15,10 +15,18 @@ static struct np_slot *add(ANeuralNetworksCompilation *compilation, enum np_stat
     return NULL;
   }
   /* A phone may have no accelerator at all: NNAPI's own CPU path runs everything then. */
-  const struct np_executor_options options = {
+  struct np_executor_options options = {
       .backend = compilation->n_devices > 0 ? compilation->devices[0]->backend : NULL,
       .finite = 1,
   };
+  const struct np_accelerator *accelerator =
+      compilation->n_devices > 0 ? compilation->devices[0]->accelerator : NULL;
+  if (np_miscomputes(accelerator)) {
+    np_miscompute_init(&slot->miscompute, accelerator);
+    options.backend = NULL; /* the reference, one operation after the other */
+    options.after = np_miscompute_after;
+    options.context = &slot->miscompute;
+  }
   *status = np_executor_create(&compilation->model->graph, &options, &slot->executor, why);
   if (*status != NP_OK) {
     free(slot);

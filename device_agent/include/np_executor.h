@@ -44,11 +44,17 @@ enum np_status np_graph_check(struct np_graph *graph, int32_t feature_level,
 enum np_status np_operation_check(const struct np_graph *graph, uint32_t operation,
                                   int32_t feature_level, struct np_message *why);
 
+struct np_call;
+
 struct np_executor_options {
   const struct np_backend *backend; /* NULL is "reference" */
   uint32_t threads;                 /* of "fast"; 0 and 1 are the caller's alone */
   int finite; /* operations with a fuse code give +-FLT_MAX for infinities, as Android's own do, and
                * so do REDUCE_MAX and REDUCE_MIN of nothing else */
+  /* Called behind each operation of the reference back end; NULL is never. It may change outputs.
+   */
+  void (*after)(void *context, const struct np_call *call);
+  void *context; /* of `after`; must outlive the executor */
 };
 
 /* Makes an executor of a graph that np_graph_check accepted. The graph's arrays and constants must

@@ -8,7 +8,7 @@ ATen overloads on tensors, every size a number.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,6 +36,7 @@ from nnapi_prof.frontend.calls import (
 )
 from nnapi_prof.graph.node import TENSOR, ScriptCall, add_constant, bind, describe, op_name
 from nnapi_prof.graph.quantisation import DEQUANTIZE, DEQUANTIZE_CHANNELS
+from nnapi_prof.graph.source import META, Source, export_source
 
 aten, _decomposed = torch.ops.aten, torch.ops.quantized_decomposed
 CONVERSIONS = frozenset(
@@ -74,6 +75,8 @@ class GraphTracer:
         written to."""
         self._computed: dict[int, Tensor] = {}
         """All memory that calls on constants made."""
+        self.origin: Callable[[], Source] = Source
+        """The source of the model's own node that is carried out, asked where a call is written."""
         self._moved: dict[int, tuple[Tensor, TracedValue]] = {}
         """That of them to which values that depend on the inputs were written: constants that are
         none any more."""
@@ -141,6 +144,7 @@ class GraphTracer:
             raise FrontendError(f"{self.name}: {node.op} {target} has no place in an ATen graph")
         if isinstance(target, HigherOrderOperator):
             return self._higher_order(target, args, source_of(node))
+        self.origin = lambda: export_source(node)
         return self.call(Step(target, args, kwargs, source_of(node), node.name.rstrip("_")))
 
     def call(self, step: Step) -> Any:
@@ -281,6 +285,7 @@ class GraphTracer:
     def _written(self, step: Step, target: OpOverload, result: Any) -> Any:
         args, kwargs = pytree.tree_map(self._argument, (step.args, step.kwargs))
         call = self.graph.create_node("call_function", target, tuple(args), kwargs, step.hint)
+        call.meta[META] = self.origin()
         if isinstance(result, Tensor):
             call.meta[TENSOR] = describe(result)
             return self._remember(TracedValue(call, result))

@@ -25,6 +25,7 @@ from nnapi_prof.graph.node import (
     positive_dim,
     type_of,
 )
+from nnapi_prof.graph.source import META
 from nnapi_prof.graph.types import TensorType
 
 aten = torch.ops.aten
@@ -62,7 +63,10 @@ class Site:
     def call(self, target: OpOverload, *args: Any, **kwargs: Any) -> fx.Node:
         """Inserts a call before the node."""
         with self.graph.inserting_before(self.node):
-            return insert_call(self.graph, target, args, kwargs)
+            call = insert_call(self.graph, target, args, kwargs)
+        if META in self.node.meta:
+            call.meta[META] = self.node.meta[META]
+        return call
 
     def reshape(self, node: fx.Node, shape: Sequence[int]) -> fx.Node:
         """Inserts a reshape, which unlike a view eager PyTorch does on permuted memory too."""

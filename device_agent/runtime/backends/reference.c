@@ -1,5 +1,6 @@
 /* The reference back end: each operation by its kernel, a plain loop that specifies it. */
 #include "execute/np_clock.h"
+#include "np_executor.h"
 #include "plan/np_plan.h"
 
 static struct np_call *call_of(const struct np_region *region) {
@@ -24,6 +25,9 @@ static enum np_status reference_run(const struct np_region *region, void *state,
   call->why = why;
   NP_TRY(np_check_inputs(call));
   const enum np_status status = call->kernel->run(call);
+  if (status == NP_OK && call->options != NULL && call->options->after != NULL) {
+    call->options->after(call->options->context, call);
+  }
   const int told = status == NP_OK || status == NP_NO_MEMORY || status == NP_DEADLINE;
   return told ? status : NP_RUN_FAILED;
 }

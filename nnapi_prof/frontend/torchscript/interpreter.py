@@ -41,6 +41,7 @@ from nnapi_prof.frontend.torchscript.control_flow import Outliner
 from nnapi_prof.frontend.torchscript.deferred import DeferredValue
 from nnapi_prof.frontend.tracer import GraphTracer, branch_refusal, is_traced
 from nnapi_prof.graph.node import bind
+from nnapi_prof.graph.source import script_source
 
 
 class WalkRefused(Exception):
@@ -177,6 +178,7 @@ class _Walker:
 
     def carry_out(self, node: Any, inputs: Sequence[Any]) -> list[Any]:
         """What a node makes of its inputs."""
+        self.tracer.origin = lambda: script_source(node.scopeName(), node.sourceRange())
         kind = node.kind()
         if kind == "prim::Constant":
             value = node.output().toIValue()

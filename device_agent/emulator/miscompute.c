@@ -1,0 +1,177 @@
+#define _POSIX_C_SOURCE 200809L
+#include "miscompute.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "hash.h"
+#include "kernels/np_kernel.h"
+
+bool np_miscomputes(const struct np_accelerator *accelerator) {
+  return accelerator && accelerator->n_errors > 0;
+}
+
+void np_miscompute_init(struct np_miscompute *run, const struct np_accelerator *accelerator) {
+  struct timespec now = {0};
+  (void)clock_gettime(CLOCK_MONOTONIC, &now);
+  const uint64_t seed = np_hash_u64(NP_HASH_START, (uint64_t)getpid());
+  *run = (struct np_miscompute){
+      .accelerator = accelerator,
+      .odd = (np_hash_u64(seed, (uint64_t)now.tv_nsec) >> 32 & 1) != 0,
+  };
+}
+
+/* The elements of an output as reals, and back; 8-bit values count in steps from their zero. */
+struct view {
+  void *data;
+  int32_t type;
+  int32_t zero_point;
+};
+
+static double get(const struct view *view, size_t i) {
+  switch (view->type) {
+  case NP_TYPE_TENSOR_FLOAT32:
+    return ((const float *)view->data)[i];
+  case NP_TYPE_TENSOR_QUANT8_ASYMM:
+    return ((const uint8_t *)view->data)[i] - view->zero_point;
+  default:
+    return ((const int8_t *)view->data)[i] - view->zero_point;
+  }
+}
+
+static void put(const struct view *view, size_t i, double value) {
+  const double whole = nearbyint(value) + view->zero_point;
+  switch (view->type) {
+  case NP_TYPE_TENSOR_FLOAT32:
+    ((float *)view->data)[i] = (float)value;
+    break;
+  case NP_TYPE_TENSOR_QUANT8_ASYMM:
+    ((uint8_t *)view->data)[i] = (uint8_t)fmin(fmax(whole, 0), UINT8_MAX);
+    break;
+  default:
+    ((int8_t *)view->data)[i] = (int8_t)fmin(fmax(whole, INT8_MIN), INT8_MAX);
+    break;
+  }
+}
+
+/* Elements [before, a, b, after] of an output, of which a and b are exchanged in memory: height and
+ * width of an image, the last two dimensions of another tensor. */
+static void transpose(const struct view *view, const struct np_tensor *tensor) {
+  const uint32_t image = tensor->rank == 4 ? 1 : 0;
+  const uint32_t first = tensor->rank - 2 - image;
+  size_t before = 1;
+  for (uint32_t d = 0; d < first; d++) {
+    before *= tensor->dims[d];
+  }
+  const size_t a = tensor->dims[first], b = tensor->dims[first + 1];
+  const size_t after = image ? tensor->dims[3] : 1;
+  double *old = malloc((a * b * after + 1) * sizeof *old);
+  for (size_t n = 0; old && n < before; n++) {
+    const size_t base = n * a * b * after;
+    for (size_t i = 0; i < a * b * after; i++) {
+      old[i] = get(view, base + i);
+    }
+    for (size_t i = 0; i < a; i++) {
+      for (size_t j = 0; j < b; j++) {
+        for (size_t c = 0; c < after; c++) {
+          put(view, base + (j * a + i) * after + c, old[(i * b + j) * after + c]);
+        }
+      }
+    }
+  }
+  free(old);
+}
+
+/* Reverses the last dimension: channels are read the other way. */
+static void reverse_channels(const struct view *view, const struct np_tensor *tensor) {
+  const size_t n = tensor->rank ? tensor->dims[tensor->rank - 1] : 1;
+  for (size_t row = 0; n > 1 && row + n <= tensor->elements; row += n) {
+    for (size_t c = 0; c < n / 2; c++) {
+      const double left = get(view, row + c);
+      put(view, row + c, get(view, row + n - 1 - c));
+      put(view, row + n - 1 - c, left);
+    }
+  }
+}
+
+/* Whether an element of [N, H, W, C] lies in the first or last row or column. */
+static bool at_border(const struct np_tensor *tensor, size_t i) {
+  if (tensor->rank != 4) {
+    return i == 0;
+  }
+  const size_t column = i / tensor->dims[3] % tensor->dims[2];
+  const size_t row = i / tensor->dims[3] / tensor->dims[2] % tensor->dims[1];
+  return row == 0 || column == 0 || row + 1 == tensor->dims[1] || column + 1 == tensor->dims[2];
+}
+
+static void spoil(const struct view *view, const struct np_tensor *tensor,
+                  const struct np_error *error) {
+  if (error->how == NP_ERROR_TRANSPOSE) {
+    if (tensor->rank >= 2) {
+      transpose(view, tensor);
+    }
+    return;
+  }
+  if (error->how == NP_ERROR_CHANNELS) {
+    reverse_channels(view, tensor);
+    return;
+  }
+  for (size_t i = 0; i < tensor->elements; i++) {
+    const double value = get(view, i);
+    switch (error->how) {
+    case NP_ERROR_SCALE:
+    case NP_ERROR_RACE:
+      put(view, i, value * error->amount);
+      break;
+    case NP_ERROR_OFFSET:
+      put(view, i, value + error->amount);
+      break;
+    case NP_ERROR_SATURATE:
+      put(view, i, fmin(fmax(value, -error->amount), error->amount));
+      break;
+    case NP_ERROR_BORDER:
+      if (at_border(tensor, i)) {
+        put(view, i, value * error->amount);
+      }
+      break;
+    default: /* NP_ERROR_NAN */
+      if (i == 0 && view->type == NP_TYPE_TENSOR_FLOAT32) {
+        put(view, i, (double)NAN);
+      }
+      break;
+    }
+  }
+}
+
+static bool meets(const struct np_error *error, const struct np_miscompute *run,
+                  const struct np_call *call, const struct np_tensor *tensor) {
+  if (error->code != call->operation->code || (error->burst && !run->burst) ||
+      (error->shared && !run->shared) || (error->how == NP_ERROR_RACE && !run->odd)) {
+    return false;
+  }
+  return error->rank == 0 ||
+         (error->rank == tensor->rank &&
+          memcmp(error->dims, tensor->dims, error->rank * sizeof *error->dims) == 0);
+}
+
+void np_miscompute_after(void *context, const struct np_call *call) {
+  const struct np_miscompute *run = context;
+  struct np_tensor *tensor = np_out(call, 0);
+  const struct np_operand *operand = np_out_operand(call, 0);
+  const bool taken = operand->type == NP_TYPE_TENSOR_FLOAT32 ||
+                     operand->type == NP_TYPE_TENSOR_QUANT8_ASYMM ||
+                     operand->type == NP_TYPE_TENSOR_QUANT8_ASYMM_SIGNED;
+  if (!taken || !tensor->room) {
+    return;
+  }
+  const struct view view = {tensor->room, operand->type, operand->zero_point};
+  for (uint32_t i = 0; i < run->accelerator->n_errors; i++) {
+    const struct np_error *error = &run->accelerator->errors[i];
+    if (meets(error, run, call, tensor)) {
+      spoil(&view, tensor, error);
+    }
+  }
+}

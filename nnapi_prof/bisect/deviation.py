@@ -1,0 +1,130 @@
+"""How far a device's value is from the reference, and how much of that is allowed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from nnapi_prof.costs.conditions import Precision
+from nnapi_prof.graph.eager import run_units
+from nnapi_prof.graph.program import Program
+from nnapi_prof.graph.types import TensorType
+
+BUDGETS: Mapping[Precision, float] = {
+    Precision.FLOAT32: 1e-4,
+    Precision.RELAXED: 2e-2,
+    Precision.FLOAT16: 2e-2,
+    Precision.INT8: 1e-4,
+}
+"""Largest error of a region's float value with reference inputs, as a share of its largest one."""
+EPSILON: Mapping[Precision, float] = {
+    Precision.FLOAT32: 2.0**-22,
+    Precision.RELAXED: 2.0**-10,
+    Precision.FLOAT16: 2.0**-10,
+    Precision.INT8: 2.0**-22,
+}
+"""Two roundings of a value in that precision, as a share of it."""
+MEAN_STEPS, FAR_SHARE = 0.12, 0.02
+"""Of 8-bit values: steps that they are off on average, and the share that is off by two or more.
+Drivers round ties another way, which moves one value in thirty by one step or so."""
+OTHER_SHARE = 0.02
+"""Share of integers and truth values that may differ: near ties, the argmax of rounded numbers is
+another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    """Error of one value of a region."""
+
+    value: str
+    max_abs: float
+    """In real numbers, also of 8-bit values; infinite for NaN or infinity on one side alone."""
+    relative: float
+    """``max_abs`` as a share of the reference's largest finite value."""
+    ratio: float
+    """The error as a multiple of what is allowed."""
+
+
+def deviation(
+    name: str, mine: torch.Tensor, reference: torch.Tensor, type_: TensorType, budget: float | None,
+    precision: Precision,
+) -> Deviation:  # fmt: skip
+    """Compare a value, ``[...]`` of the logical shape, with its reference.
+
+    ``budget`` is relative to the reference's largest value; None takes :data:`BUDGETS`, and for
+    8-bit values :data:`MEAN_STEPS` and :data:`FAR_SHARE`.
+    """
+    if mine.shape != reference.shape:
+        return Deviation(name, math.inf, math.inf, math.inf)
+    if not reference.numel():
+        return Deviation(name, 0.0, 0.0, 0.0)
+    mine, reference = mine.detach().double(), reference.detach().double()
+    apart = difference(mine, reference)
+    scale = 1.0 if type_.quant is None else type_.quant.scale
+    finite = reference[reference.isfinite()]
+    if type_.quant is not None:
+        finite = finite - type_.quant.zero_point
+    largest = finite.abs().max().item() * scale if finite.numel() else 0.0
+    max_abs = apart.max().item() * scale
+    relative = max_abs / largest if largest > 0 else (math.inf if max_abs > 0 else 0.0)
+    if type_.quant is not None and budget is None:
+        far = (apart > 1.5).double().mean().item()
+        ratio = max(apart.mean().item() / MEAN_STEPS, far / FAR_SHARE)
+    elif type_.dtype.startswith("float"):
+        ratio = relative / (BUDGETS[precision] if budget is None else budget)
+    else:
+        ratio = (apart > 0).double().mean().item() / OTHER_SHARE
+    return Deviation(name, max_abs, relative, ratio)
+
+
+SMALLEST = torch.finfo(torch.float32).tiny
+"""Devices may flush smaller numbers to zero."""
+
+
+def difference(mine: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
+    """Return ``|mine - reference|``, infinite where one side alone is NaN or infinite.
+
+    Sums of NNAPI may end at the largest float32 where PyTorch has infinity; that counts as equal.
+    """
+    limit = torch.finfo(torch.float32).max
+    same = (mine == reference) | (mine.isnan() & reference.isnan())
+    same |= reference.isinf() & (mine == reference.sign() * limit)
+    apart = (mine - reference).abs().nan_to_num(nan=math.inf)
+    return torch.where(same | (apart <= SMALLEST), 0.0, apart)
+
+
+def worst(deviations: Iterable[Deviation]) -> Deviation | None:
+    """Return the deviation of the largest ratio; None of none."""
+    return max(deviations, key=lambda each: (each.ratio, each.relative), default=None)
+
+
+def movement(
+    program: Program,
+    units: Sequence[int],
+    inputs: Mapping[str, torch.Tensor],
+    outputs: Mapping[str, torch.Tensor],
+    precision: Precision,
+) -> float:
+    """Return how far eager PyTorch moves a region's outputs when its inputs move by a rounding.
+
+    The largest relative movement over float outputs. Where it is as large as an error, rounding
+    alone explains the error.
+    """
+    moved = 0.0
+    for sign in (1.0, -1.0):
+        nudged = {
+            name: value * (1 + sign * EPSILON[precision]) if value.is_floating_point() else value
+            for name, value in inputs.items()
+        }
+        results = run_units(program, units, nudged)
+        for name, reference in outputs.items():
+            if name in results and reference.is_floating_point() and reference.numel():
+                apart = difference(results[name].double(), reference.double())
+                largest = reference[reference.isfinite()].abs().max().item()
+                finite = apart[apart.isfinite()]
+                if largest > 0 and finite.numel():
+                    moved = max(moved, finite.max().item() / largest)
+    return moved

@@ -1,0 +1,215 @@
+"""What a wrong value looks like, and what that says of the fault behind it."""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from nnapi_prof.bisect.deviation import difference
+
+
+class FaultKind(enum.Enum):
+    """The likely kind of a fault, by what its values look like."""
+
+    DOES_NOT_RUN = "does not run"
+    RACE = "race"
+    """Two executions with the same inputs differ."""
+    NOT_FINITE = "not finite"
+    """NaN or infinity where the reference is finite."""
+    SATURATION = "saturation"
+    """Values end at a limit that the reference passes."""
+    LAYOUT = "layout"
+    """The right values at other places."""
+    SCALE = "scale"
+    """Multiples of the right values, or all off by the same."""
+    PADDING = "padding"
+    """Only values at the borders of images are off."""
+    CHANNELS = "channels"
+    """Only values of some channels are off."""
+    PRECISION = "precision"
+    """No further off than float16 rounding explains."""
+    FUSION = "fusion"
+    """Several units differ together, none alone."""
+    KERNEL = "kernel"
+    """Something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueFacts:
+    """What a value looks like beside its reference. Ranges are of finite numbers."""
+
+    shape: tuple[int, ...]
+    range: tuple[float, float]
+    reference_range: tuple[float, float]
+    share_off: float
+    """Share of elements that are off by more than a tenth of the largest error."""
+    n_nan: int = 0
+    n_infinite: int = 0
+    limit: float | None = None
+    """Where values end that should be larger; None where none does."""
+    factor: float | None = None
+    """What the right values were multiplied by, where that explains the error."""
+    offset: float | None = None
+    """What was added to the right values, where that explains the error."""
+    channels_off: tuple[int, ...] = ()
+    """Channels with errors, where others have none."""
+    borders_only: bool = False
+    permuted: tuple[int, ...] | None = None
+    """Axes in the order in which the device read them, where that explains the error."""
+
+
+EXPLAINED = 0.05
+"""An explanation leaves less than this share of the error."""
+
+
+def facts_of(mine: torch.Tensor, reference: torch.Tensor) -> ValueFacts:
+    """Describe a value, ``[...]`` of the logical shape, beside its reference."""
+    mine, reference = mine.detach().double(), reference.detach().double()
+    apart = difference(mine, reference)
+    both = mine.isfinite() & reference.isfinite()
+    error = apart[both].max().item() if both.any() else 0.0
+    off = ~both & (apart > 0) | (apart > 0.1 * error)
+    factor, offset = _linear(mine[both], reference[both], error)
+    return ValueFacts(
+        shape=tuple(reference.shape),
+        range=_range(mine),
+        reference_range=_range(reference),
+        share_off=off.double().mean().item() if off.numel() else 0.0,
+        n_nan=int((mine.isnan() & ~reference.isnan()).sum()),
+        n_infinite=int((mine.isinf() & ~reference.isinf()).sum()),
+        limit=_limit(mine, reference, error),
+        factor=factor,
+        offset=offset,
+        channels_off=_channels(off),
+        borders_only=_borders_only(off),
+        permuted=_permuted(mine, reference, error),
+    )
+
+
+def _range(value: torch.Tensor) -> tuple[float, float]:
+    finite = value[value.isfinite()]
+    return (finite.min().item(), finite.max().item()) if finite.numel() else (math.nan, math.nan)
+
+
+def _limit(mine: torch.Tensor, reference: torch.Tensor, error: float) -> float | None:
+    """Return the limit at which values end, where clamping the reference explains the error."""
+    finite = mine[mine.isfinite()]
+    if error == 0 or finite.numel() < 2:
+        return None
+    for limit, clamped in (
+        (finite.max().item(), reference.clamp(max=finite.max().item())),
+        (finite.min().item(), reference.clamp(min=finite.min().item())),
+        (finite.abs().max().item(), reference.clamp(-finite.abs().max(), finite.abs().max())),
+    ):
+        passed = (reference - clamped).abs() > EXPLAINED * error
+        rest = difference(mine, clamped)
+        if passed.any() and rest.max().item() < EXPLAINED * error:
+            return limit
+    return None
+
+
+def _linear(
+    mine: torch.Tensor, reference: torch.Tensor, error: float
+) -> tuple[float | None, float | None]:
+    """Return the factor or the offset that explains the error, each None where it does not."""
+    if error == 0 or mine.numel() < 3 or reference.min() == reference.max():
+        return None, None
+    allowed = max(EXPLAINED, 0.5 / max(error, 0.5) if _is_whole(mine) else EXPLAINED) * error
+    offset = (mine - reference).median().item()
+    if offset and (mine - reference - offset).abs().max().item() <= allowed:
+        return None, offset
+    factor = (mine * reference).sum().item() / max((reference**2).sum().item(), 1e-300)
+    if abs(factor - 1) > 1e-6 and (mine - factor * reference).abs().max().item() <= allowed:
+        return factor, None
+    return None, None
+
+
+def _is_whole(value: torch.Tensor) -> bool:
+    return bool((value == value.round()).all())
+
+
+def _channels(off: torch.Tensor) -> tuple[int, ...]:
+    """Return the channels (axis 1, or the last of two axes) with errors, () where all have."""
+    if off.dim() < 2 or off.shape[1] < 2:
+        return ()
+    axes = [axis for axis in range(off.dim()) if axis != 1]
+    wrong = off.any(dim=axes[0]) if len(axes) == 1 else off.amax(dim=axes)
+    return () if wrong.all() else tuple(map(int, wrong.nonzero().flatten()))
+
+
+BORDER = 3
+"""Pixels that a 7x7 window reads beyond an image."""
+
+
+def _borders_only(off: torch.Tensor) -> bool:
+    """Whether only pixels near an edge of ``[N, C, H, W]`` are off, and some pixel is not."""
+    if off.dim() != 4 or min(off.shape[2:]) < 3 or not off.any():
+        return False
+    margin = min(BORDER, (min(off.shape[2:]) - 1) // 2)
+    inside = off[:, :, margin:-margin, margin:-margin]
+    return not bool(inside.any())
+
+
+def _permuted(
+    mine: torch.Tensor, reference: torch.Tensor, error: float
+) -> tuple[int, ...] | None:
+    """Return the order of axes that turns the reference's numbers into the device's.
+
+    The device may have written another order into the same shape: then the numbers, read one after
+    the other, are those of the transposed reference.
+    """
+    if error == 0 or not 2 <= mine.dim() <= 4:
+        return None
+    # Most values must be at other places: one number that is everywhere proves nothing.
+    if difference(mine.flatten().sort().values, reference.flatten().sort().values).max() > (
+        EXPLAINED * error
+    ):
+        return None
+    for axes in itertools.permutations(range(mine.dim())):
+        moved = reference.permute(axes).reshape(reference.shape)
+        if difference(mine, moved).max().item() < EXPLAINED * error:
+            return axes
+    for axis in range(mine.dim()):
+        if difference(mine, reference.flip(axis)).max().item() < EXPLAINED * error:
+            return (axis,)
+    return tuple(range(mine.dim()))
+
+
+def kind_of(
+    facts: Sequence[ValueFacts],
+    *,
+    runs: bool,
+    repeats: bool,
+    n_units: int,
+    error: float,
+    half_movement: float,
+) -> FaultKind:
+    """Return the likely kind of a fault.
+
+    ``runs``: the region ran; ``repeats``: equal inputs gave equal outputs. ``half_movement`` is how
+    far a rounding to float16 moves the outputs, relative as ``error``.
+    """
+    if not runs:
+        return FaultKind.DOES_NOT_RUN
+    if not repeats:
+        return FaultKind.RACE
+    if any(each.n_nan or each.n_infinite for each in facts):
+        return FaultKind.NOT_FINITE
+    if error <= 2 * half_movement:
+        return FaultKind.PRECISION
+    tests = (
+        (FaultKind.LAYOUT, lambda f: f.permuted is not None),
+        (FaultKind.SATURATION, lambda f: f.limit is not None),
+        (FaultKind.SCALE, lambda f: f.factor is not None or f.offset is not None),
+        (FaultKind.PADDING, lambda f: f.borders_only),
+        (FaultKind.CHANNELS, lambda f: bool(f.channels_off)),
+    )
+    for kind, holds in tests:
+        if any(holds(each) for each in facts):
+            return kind
+    return FaultKind.FUSION if n_units > 1 else FaultKind.KERNEL

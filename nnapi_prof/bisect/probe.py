@@ -1,0 +1,249 @@
+"""Regions on the device with reference inputs, against reference outputs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from nnapi_prof.bisect.deviation import Deviation, deviation, worst
+from nnapi_prof.bisect.search import Region as UnitRun
+from nnapi_prof.bisect.search import Verdict
+from nnapi_prof.bundle.bundle import halves
+from nnapi_prof.convert.float16 import to_float16
+from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.convert.region import Region, operand_of
+from nnapi_prof.costs.conditions import Conditions, Mode
+from nnapi_prof.costs.measurement import Status
+from nnapi_prof.device.agent import AgentClient
+from nnapi_prof.device.build import build_host
+from nnapi_prof.device.host_nnapi import HostNnapi
+from nnapi_prof.device.protocol.actions import ActionFlag, Source, Timing
+from nnapi_prof.device.protocol.request import RequestBuilder
+from nnapi_prof.device.protocol.results import ActionResult
+from nnapi_prof.errors import AgentError, ConversionError, UnsupportedOp
+from nnapi_prof.execution.actions import build_action
+from nnapi_prof.execution.options import ActionOptions
+from nnapi_prof.graph.eager import all_values, constant_outputs, from_memory, run_units, to_memory
+from nnapi_prof.graph.plan import Engine, Target
+from nnapi_prof.graph.program import Program
+
+HOST_LEVEL = 30
+"""Feature level of the host's library."""
+
+
+def reference_values(
+    program: Program, inputs: Sequence[torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """Return every value between units: eager PyTorch's, for 8 bits the integer reference's.
+
+    The integer reference is NNAPI's own arithmetic, unit by unit, on the host's library. Raises
+    BuildError where that cannot be built.
+    """
+    values = dict(zip(program.units.inputs, inputs, strict=True)) | constant_outputs(program)
+    graph = program.units
+    if all(type_.quant is None for type_ in graph.values.values()):
+        return values | all_values(program, inputs)
+    nnapi = HostNnapi(build_host().library)
+    for unit in graph.units:
+        reads = {name: values[name] for name in unit.inputs}
+        region = None
+        if any(graph.values[name].quant is not None for name in (*unit.inputs, *unit.outputs)):
+            region = _converted(program, (unit.index,), HOST_LEVEL)
+        if region is None:
+            values |= run_units(program, (unit.index,), reads)
+        else:
+            outputs = nnapi.compile(region).run([values[name] for name in region.inputs])
+            values |= dict(zip(region.outputs, outputs, strict=True))
+    return values
+
+
+def _converted(program: Program, units: UnitRun, level: int) -> Region | None:
+    try:
+        return convert_region(program, units, level)
+    except (UnsupportedOp, ConversionError):
+        return None
+
+
+@dataclass(frozen=True)
+class Execution:
+    """One execution of a region. ``values`` are its outputs by name, empty where it failed."""
+
+    status: Status
+    message: str | None = None
+    values: Mapping[str, torch.Tensor] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class Way:
+    """How executions reach the driver. A fault may show in some of them alone."""
+
+    mode: Mode
+    pointers: bool = False
+    """Tensors are handed over as addresses instead of in shared memory."""
+
+
+class RegionProbe:
+    """Runs regions of a program on one target; a probe of :class:`.search.Halving`.
+
+    ``references`` are the values of each sample. ``budget`` is that of
+    :func:`.deviation.deviation`.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        client: AgentClient,
+        target: Target,
+        level: int,
+        references: Sequence[Mapping[str, torch.Tensor]],
+        conditions: Conditions,
+        budget: float | None = None,
+        tell: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self.program = program
+        self.target = target
+        self.level = level
+        self.references = references
+        self.conditions = conditions
+        self.precision = conditions.precision_of(target)
+        self.budget = budget
+        self.executions = 0
+        """Regions executed on the device, every repeat and sample counted."""
+        self._client = client
+        self._tell = tell
+        self._regions: dict[UnitRun, Region | str] = {}
+
+    def __call__(self, region: UnitRun, repeats: int) -> Verdict:
+        self._tell(self.program.units.label(region))
+        converted = self.convert(region)
+        if isinstance(converted, str):
+            return Verdict(0.0, refused=True, parts=self._parts(region))
+        runs = self.execute([region], repeats)[0]
+        if any(run.status is Status.REFUSED for _, run in runs):
+            return Verdict(0.0, refused=True, parts=self._parts(region))
+        return Verdict(max((self.ratio(run, sample) for sample, run in runs), default=0.0))
+
+    def convert(self, region: UnitRun) -> Region | str:
+        """Return the region's NNAPI model, or why there is none."""
+        if region not in self._regions:
+            self._regions[region] = self._convert(region)
+        return self._regions[region]
+
+    def _convert(self, region: UnitRun) -> Region | str:
+        types = self.program.units.values
+        crossing = [name for side in self.program.units.boundary(region) for name in side]
+        beyond = [name for name in crossing if operand_of(types[name]) is None]
+        if beyond:
+            return f"{beyond[0]} is {types[beyond[0]]}, which does not cross to a device"
+        try:
+            converted = convert_region(self.program, region, self.level)
+            return to_float16(converted) if halves(self.conditions, self.target) else converted
+        except (UnsupportedOp, ConversionError) as error:
+            return str(error)
+
+    def execute(
+        self, regions: Sequence[UnitRun], repeats: int, way: Way | None = None
+    ) -> list[list[tuple[int, Execution]]]:
+        """Run convertible regions on every sample, in one request; each repeat is a new process.
+
+        Returns for each region its executions, each with the number of its sample. Raises
+        DeviceError where the device fails as a whole.
+        """
+        request, actions = RequestBuilder(), []
+        way = way or Way(self.conditions.mode)
+        conditions = replace(self.conditions, mode=way.mode)
+        options = ActionOptions(conditions.on(self.target.engine), untimed=True)
+        for place, region in enumerate(regions):
+            converted = self.convert(region)
+            assert isinstance(converted, Region), converted
+            for sample, values in enumerate(self.references):
+
+                def feed(
+                    name: str, values: Mapping[str, torch.Tensor] = values
+                ) -> tuple[Source, int]:
+                    data = to_memory(values[name], self.program.units.values[name])
+                    return Source.BLOB, request.add_blob(data)
+
+                for _ in range(repeats):
+                    prepared = build_action(
+                        len(actions), [(self.target, converted)], feed, request, Timing.once(),
+                        options, keep=converted.outputs,
+                    )  # fmt: skip
+                    spec = prepared.spec
+                    if way.pointers:
+                        spec = replace(spec, flags=spec.flags | ActionFlag.POINTERS)
+                    request.add_action(spec)
+                    actions.append((place, sample, prepared))
+        results: list[list[tuple[int, Execution]]] = [[] for _ in regions]
+        for event in self._client.run(request.request()):
+            if isinstance(event, ActionResult):
+                self.executions += 1
+                place, sample, prepared = actions[event.action]
+                names = {index: name for name, index in prepared.tensors.items()}
+                results[place].append((sample, self._execution(event, names)))
+        return results
+
+    def _execution(self, result: ActionResult, names: Mapping[int, str]) -> Execution:
+        if not result.ok:
+            return Execution(result.status, result.message)
+        types = self.program.units.values
+        values = {
+            names[output.tensor]: from_memory(
+                self._client.pull_output(output), types[names[output.tensor]]
+            )
+            for output in result.outputs
+        }
+        return Execution(Status.OK, None, values)
+
+    def deviations(self, run: Execution, sample: int) -> list[Deviation]:
+        """Return how far each output of an execution is from its reference."""
+        types = self.program.units.values
+        return [
+            deviation(
+                name, mine, self.references[sample][name], types[name], self.budget, self.precision
+            )
+            for name, mine in run.values.items()
+        ]
+
+    def ratio(self, run: Execution, sample: int) -> float:
+        """Return the worst of an execution's errors as a multiple of what is allowed."""
+        if run.status is not Status.OK:
+            return math.inf
+        off = worst(self.deviations(run, sample))
+        return 0.0 if off is None else off.ratio
+
+    def _parts(self, region: UnitRun) -> tuple[UnitRun, ...]:
+        """Return the runs of a refused region's units that the target takes one by one."""
+        if len(region) == 1:
+            return ()
+        alone = [(unit,) for unit in region if isinstance(self.convert((unit,)), Region)]
+        first, self.references = self.references, self.references[:1]
+        try:
+            answers = self.execute(alone, 1)
+        finally:
+            self.references = first
+        taken = {
+            unit
+            for (unit,), runs in zip(alone, answers, strict=True)
+            if all(run.status is not Status.REFUSED for _, run in runs)
+        }
+        parts: list[list[int]] = []
+        for previous, unit in zip((None, *region), region, strict=False):
+            if unit not in taken:
+                continue
+            if parts and previous in taken and parts[-1][-1] == previous:
+                parts[-1].append(unit)
+            else:
+                parts.append([unit])
+        return tuple(tuple(part) for part in parts if tuple(part) != region)
+
+
+def engine_takes(target: Target) -> bool:
+    """Whether the agent runs a target; the host and other runtimes are not its."""
+    return target.engine in (Engine.CPU, Engine.NNAPI)
+
+
+__all__ = ["AgentError", "Execution", "RegionProbe", "Way", "engine_takes", "reference_values"]
