@@ -28,6 +28,7 @@ __version__ = "0.2.0"
 
 _WHERE = {
     "Advised": "api.advise",
+    "Bisection": "bisection.result",
     "Comparison": "api.compare",
     "Costs": "api.costs",
     "Devices": "api.devices",
@@ -44,6 +45,7 @@ _WHERE = {
     "Throughput": "api.throughput",
     "Unit": "graph.unit",
     "advise": "api.advise",
+    "bisect": "api.bisect",
     "calibrate": "api.estimate",
     "compare": "api.compare",
     "compare_speed": "api.gate",

@@ -2,6 +2,7 @@
 
 from nnapi_prof.api.advise import Advised as Advised
 from nnapi_prof.api.advise import advise as advise
+from nnapi_prof.api.bisect import bisect as bisect
 from nnapi_prof.api.chips import estimate_chips as estimate_chips
 from nnapi_prof.api.compare import Comparison as Comparison
 from nnapi_prof.api.compare import compare as compare
@@ -30,6 +31,7 @@ from nnapi_prof.api.profiling import profile as profile
 from nnapi_prof.api.result import Result as Result
 from nnapi_prof.api.run import run as run
 from nnapi_prof.api.throughput import Throughput as Throughput
+from nnapi_prof.bisection.result import Bisection as Bisection
 from nnapi_prof.errors import NnapiProfError as NnapiProfError
 from nnapi_prof.graph.plan import Target as Target
 from nnapi_prof.graph.unit import Unit as Unit

@@ -16,6 +16,7 @@ from typing import Any
 
 from nnapi_prof import __version__
 from nnapi_prof.bundle.doors import Step
+from nnapi_prof.bundle.faults import Fault
 from nnapi_prof.bundle.precision import MixedPrecision
 from nnapi_prof.convert.region import Permutes
 from nnapi_prof.costs.measurement import Measurement
@@ -55,6 +56,8 @@ class ReportData:
     """Where regions differ in precision: what the plan was chosen from."""
     advice: tuple[Advice, ...] = ()
     """What would make the plan faster, the most first."""
+    faults: tuple[Fault, ...] = ()
+    """What a bisection found, in topological order."""
     ship: tuple[Step, ...] = ()
     """The next command for each way into an app; empty where the plan stands in no folder."""
     """What every latency is of its runs, measured and predicted."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from nnapi_prof.bundle.advice import kept_advice
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.doors import steps
+from nnapi_prof.bundle.faults import kept_faults
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.costs import absolute, default_location
 from nnapi_prof.costs.measurement import Measurement
@@ -50,7 +51,8 @@ def report_data(
         data = data_of(loaded, run, store, until=until, model=model)
     if until is not None:
         return data
-    return replace(data, advice=kept_advice(bundle), ship=steps(loaded, bundle))
+    ship = steps(loaded, bundle)
+    return replace(data, advice=kept_advice(bundle), faults=kept_faults(bundle), ship=ship)
 
 
 def report_sides(

@@ -224,7 +224,9 @@ class Converter:
 def refused(job: Job, graph: UnitGraph, fingerprint: str, simulated: bool, why: str) -> Measurement:
     """The measurement of a job that a lowering refuses: nothing ran."""
     clock = "simulated" if simulated else "monotonic"
-    return _row(job, graph, fingerprint, simulated, status=Status.REFUSED, message=why, clock=clock)
+    return row_of(
+        job, graph, fingerprint, simulated, status=Status.REFUSED, message=why, clock=clock
+    )
 
 
 def measured(
@@ -239,7 +241,7 @@ def measured(
     """The measurement that a result of the agent's is, of the segment of that number."""
     segment = result.segments[number] if number < len(result.segments) else SegmentSamples()
     kernels = segment.kernels
-    return _row(
+    return row_of(
         job,
         graph,
         fingerprint,
@@ -271,10 +273,10 @@ def measured(
     )
 
 
-def _row(
+def row_of(
     job: Job, graph: UnitGraph, fingerprint: str, simulated: bool, **outcome: Any
 ) -> Measurement:
-    """What was run, where and under which conditions, with the ``outcome`` that it had."""
+    """Return the cost table's row of a job with this ``outcome``."""
     units = [graph.units[u] for u in job.region]
     entering, leaving = graph.boundary(job.region)
     return Measurement(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from nnapi_prof.bisect.deviation import difference
+from nnapi_prof.bisection.deviation import difference
 
 
 class FaultKind(enum.Enum):
@@ -155,9 +155,7 @@ def _borders_only(off: torch.Tensor) -> bool:
     return not bool(inside.any())
 
 
-def _permuted(
-    mine: torch.Tensor, reference: torch.Tensor, error: float
-) -> tuple[int, ...] | None:
+def _permuted(mine: torch.Tensor, reference: torch.Tensor, error: float) -> tuple[int, ...] | None:
     """Return the order of axes that turns the reference's numbers into the device's.
 
     The device may have written another order into the same shape: then the numbers, read one after

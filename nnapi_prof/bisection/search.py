@@ -31,8 +31,8 @@ class Verdict:
         return not self.refused and self.ratio > 1.0
 
 
-Probe = Callable[[Region, int], Verdict]
-"""Region and number of executions -> the worst of them."""
+Probe = Callable[[Sequence[Region], int], Sequence[Verdict]]
+"""Regions and number of executions of each -> the worst of each, in one run on the device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,47 +44,49 @@ class Finding:
 
 
 class Halving:
-    """A search over the regions of one target. ``probes`` counts what was asked."""
+    """A search over the regions of one target. ``runs`` counts the requests to the device."""
 
     def __init__(self, probe: Probe) -> None:
         self._ask = probe
         self._verdicts: dict[tuple[Region, int], Verdict] = {}
-
-    @property
-    def probes(self) -> int:
-        return len(self._verdicts)
+        self.runs = 0
 
     def search(self, regions: Sequence[Region]) -> Iterator[Finding]:
-        """Yield the differing units of some regions, in topological order as far as they reach.
+        """Yield the differing units of some regions, in topological order.
 
-        The first finding takes at most ``2 log2(units) + 4`` probes where one unit is at fault, a
-        region holds all units and the target takes them all. Whoever wants the first alone stops
-        there.
+        The first finding takes at most ``log2(units) + 4`` runs where one unit is at fault.
+        Whoever wants the first alone stops there.
         """
-        for region in regions:
-            if region:
-                yield from self._search(region)
+        taken = [region for region in regions if region]
+        verdicts = self._probe(taken)
+        parts = [part for verdict in verdicts for part in verdict.parts]
+        found = [*zip(taken, verdicts, strict=True)]
+        if parts:
+            found += zip(parts, self._probe(parts), strict=True)
+        for region, verdict in sorted(found, key=lambda each: each[0]):
+            if verdict.differs:
+                yield from self._inside(region, verdict)
 
-    def _search(self, region: Region) -> Iterator[Finding]:
-        verdict = self._probe(region)
-        if verdict.refused:
-            yield from self.search(verdict.parts)
-            return
-        if not verdict.differs:
-            return
-        yield from self._inside(region, verdict)
+    def alone(self, regions: Sequence[Region]) -> Iterator[Finding]:
+        """Yield the units of some regions that differ alone, whatever comes behind them.
+
+        What follows may hide a fault: a mean does not tell in which order it read. One run.
+        """
+        units = [(unit,) for region in regions for unit in region]
+        for unit, verdict in zip(units, self._probe(units), strict=True):
+            if verdict.differs:
+                yield Finding(unit, verdict)
 
     def _inside(self, region: Region, verdict: Verdict) -> Iterator[Finding]:
         """Yield what differs in a region that does."""
         if len(region) == 1:
             yield Finding(region, verdict)
             return
-        n_found = 0
-        for half in halves(region):
-            for finding in self._search(half):
-                n_found += 1
-                yield finding
-        if not n_found:
+        n_findings = 0
+        for finding in self.search(halves(region)):
+            n_findings += 1
+            yield finding
+        if not n_findings:
             yield from self._together(region, verdict)
 
     def _together(self, region: Region, verdict: Verdict) -> Iterator[Finding]:
@@ -93,26 +95,19 @@ class Halving:
         Either a fault comes and goes, which more executions of the halves show, or it needs
         neighbours, as a wrong fused kernel does: then the region is shrunk from both ends.
         """
-        for half in halves(region):
-            again = self._probe(half, LAST_REPEATS)
-            if again.differs:
-                yield from self._flaky(half, again)
-                return
-        if not self._probe(region, LAST_REPEATS).differs:
-            return  # seen once in ten executions: nothing that could be shown again
-        yield self._shrunk(region, verdict)
-
-    def _flaky(self, region: Region, verdict: Verdict) -> Iterator[Finding]:
-        """Yield the part of a region that differs only now and then."""
-        while len(region) > 1:
-            for half in halves(region):
-                again = self._probe(half, LAST_REPEATS)
-                if again.differs:
-                    region, verdict = half, again
-                    break
-            else:
+        while True:
+            again = self._probe((*halves(region), region), LAST_REPEATS)
+            smaller = next(
+                (h for h, v in zip(halves(region), again, strict=False) if v.differs), ()
+            )
+            if not smaller:
                 break
-        yield Finding(region, verdict)
+            region = smaller
+            if len(region) == 1:
+                yield Finding(region, self._probe((region,), LAST_REPEATS)[0])
+                return
+        if again[-1].differs:  # else it was seen once in ten executions and cannot be shown
+            yield self._shrunk(region, verdict)
 
     def _shrunk(self, region: Region, verdict: Verdict) -> Finding:
         """Return a part of a region from which neither end can be taken."""
@@ -120,7 +115,7 @@ class Halving:
             step = len(region) // 2
             while step and len(region) > 1:
                 smaller = region[step:] if side == 0 else region[:-step]
-                again = self._probe(smaller) if smaller else Verdict(0.0)
+                (again,) = self._probe((smaller,)) if smaller else (Verdict(0.0),)
                 if again.differs:
                     region, verdict = smaller, again
                     step = min(step, len(region) // 2)
@@ -128,11 +123,13 @@ class Halving:
                     step //= 2
         return Finding(region, verdict)
 
-    def _probe(self, region: Region, repeats: int = FIRST_REPEATS) -> Verdict:
-        key = (region, repeats)
-        if key not in self._verdicts:
-            self._verdicts[key] = self._ask(region, repeats)
-        return self._verdicts[key]
+    def _probe(self, regions: Sequence[Region], repeats: int = FIRST_REPEATS) -> list[Verdict]:
+        new = [region for region in regions if (region, repeats) not in self._verdicts]
+        if new:
+            self.runs += 1
+            for region, verdict in zip(new, self._ask(new, repeats), strict=True):
+                self._verdicts[region, repeats] = verdict
+        return [self._verdicts[region, repeats] for region in regions]
 
 
 def halves(region: Region) -> tuple[Region, Region]:

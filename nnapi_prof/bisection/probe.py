@@ -8,14 +8,15 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from nnapi_prof.bisect.deviation import Deviation, deviation, worst
-from nnapi_prof.bisect.search import Region as UnitRun
-from nnapi_prof.bisect.search import Verdict
+from nnapi_prof.bisection.deviation import Deviation, deviation, worst
+from nnapi_prof.bisection.result import Way
+from nnapi_prof.bisection.search import Region as UnitRun
+from nnapi_prof.bisection.search import Verdict
 from nnapi_prof.bundle.bundle import halves
 from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.region import Region, operand_of
-from nnapi_prof.costs.conditions import Conditions, Mode
+from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.measurement import Status
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.build import build_host
@@ -23,20 +24,18 @@ from nnapi_prof.device.host_nnapi import HostNnapi
 from nnapi_prof.device.protocol.actions import ActionFlag, Source, Timing
 from nnapi_prof.device.protocol.request import RequestBuilder
 from nnapi_prof.device.protocol.results import ActionResult
-from nnapi_prof.errors import AgentError, ConversionError, UnsupportedOp
-from nnapi_prof.execution.actions import build_action
+from nnapi_prof.errors import ConversionError, UnsupportedOp
+from nnapi_prof.execution.actions import PreparedAction, build_action
 from nnapi_prof.execution.options import ActionOptions
 from nnapi_prof.graph.eager import all_values, constant_outputs, from_memory, run_units, to_memory
-from nnapi_prof.graph.plan import Engine, Target
+from nnapi_prof.graph.plan import Target
 from nnapi_prof.graph.program import Program
 
 HOST_LEVEL = 30
 """Feature level of the host's library."""
 
 
-def reference_values(
-    program: Program, inputs: Sequence[torch.Tensor]
-) -> dict[str, torch.Tensor]:
+def reference_values(program: Program, inputs: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return every value between units: eager PyTorch's, for 8 bits the integer reference's.
 
     The integer reference is NNAPI's own arithmetic, unit by unit, on the host's library. Raises
@@ -76,15 +75,6 @@ class Execution:
     values: Mapping[str, torch.Tensor] = field(default_factory=dict, repr=False)
 
 
-@dataclass(frozen=True)
-class Way:
-    """How executions reach the driver. A fault may show in some of them alone."""
-
-    mode: Mode
-    pointers: bool = False
-    """Tensors are handed over as addresses instead of in shared memory."""
-
-
 class RegionProbe:
     """Runs regions of a program on one target; a probe of :class:`.search.Halving`.
 
@@ -112,17 +102,18 @@ class RegionProbe:
         self.budget = budget
         self.executions = 0
         """Regions executed on the device, every repeat and sample counted."""
-        self._client = client
+        self.client = client
         self._tell = tell
         self._regions: dict[UnitRun, Region | str] = {}
 
-    def __call__(self, region: UnitRun, repeats: int) -> Verdict:
-        self._tell(self.program.units.label(region))
-        converted = self.convert(region)
-        if isinstance(converted, str):
-            return Verdict(0.0, refused=True, parts=self._parts(region))
-        runs = self.execute([region], repeats)[0]
-        if any(run.status is Status.REFUSED for _, run in runs):
+    def __call__(self, regions: Sequence[UnitRun], repeats: int) -> list[Verdict]:
+        self._tell(self.program.units.label([unit for region in regions for unit in region]))
+        whole = [region for region in regions if isinstance(self.convert(region), Region)]
+        answers = dict(zip(whole, self.execute(whole, repeats), strict=True))
+        return [self._verdict(region, answers.get(region)) for region in regions]
+
+    def _verdict(self, region: UnitRun, runs: Sequence[tuple[int, Execution]] | None) -> Verdict:
+        if runs is None or any(run.status is Status.REFUSED for _, run in runs):
             return Verdict(0.0, refused=True, parts=self._parts(region))
         return Verdict(max((self.ratio(run, sample) for sample, run in runs), default=0.0))
 
@@ -152,7 +143,10 @@ class RegionProbe:
         Returns for each region its executions, each with the number of its sample. Raises
         DeviceError where the device fails as a whole.
         """
-        request, actions = RequestBuilder(), []
+        if not regions:
+            return []
+        request = RequestBuilder()
+        actions: list[tuple[int, int, PreparedAction]] = []
         way = way or Way(self.conditions.mode)
         conditions = replace(self.conditions, mode=way.mode)
         options = ActionOptions(conditions.on(self.target.engine), untimed=True)
@@ -178,7 +172,7 @@ class RegionProbe:
                     request.add_action(spec)
                     actions.append((place, sample, prepared))
         results: list[list[tuple[int, Execution]]] = [[] for _ in regions]
-        for event in self._client.run(request.request()):
+        for event in self.client.run(request.request()):
             if isinstance(event, ActionResult):
                 self.executions += 1
                 place, sample, prepared = actions[event.action]
@@ -192,7 +186,7 @@ class RegionProbe:
         types = self.program.units.values
         values = {
             names[output.tensor]: from_memory(
-                self._client.pull_output(output), types[names[output.tensor]]
+                self.client.pull_output(output), types[names[output.tensor]]
             )
             for output in result.outputs
         }
@@ -215,35 +209,31 @@ class RegionProbe:
         off = worst(self.deviations(run, sample))
         return 0.0 if off is None else off.ratio
 
-    def _parts(self, region: UnitRun) -> tuple[UnitRun, ...]:
-        """Return the runs of a refused region's units that the target takes one by one."""
-        if len(region) == 1:
-            return ()
-        alone = [(unit,) for unit in region if isinstance(self.convert((unit,)), Region)]
-        first, self.references = self.references, self.references[:1]
+    def taken(self, units: Sequence[int]) -> set[int]:
+        """Return the units that the target takes one by one, from one run."""
+        alone = [(unit,) for unit in units if isinstance(self.convert((unit,)), Region)]
+        samples, self.references = self.references, self.references[:1]
         try:
             answers = self.execute(alone, 1)
         finally:
-            self.references = first
-        taken = {
+            self.references = samples
+        return {
             unit
             for (unit,), runs in zip(alone, answers, strict=True)
             if all(run.status is not Status.REFUSED for _, run in runs)
         }
+
+    def _parts(self, region: UnitRun) -> tuple[UnitRun, ...]:
+        """Return the runs of a refused region's units that the target takes one by one."""
+        if len(region) == 1:
+            return ()
+        taken = self.taken(region)
         parts: list[list[int]] = []
         for previous, unit in zip((None, *region), region, strict=False):
             if unit not in taken:
                 continue
-            if parts and previous in taken and parts[-1][-1] == previous:
+            if previous is not None and parts and parts[-1][-1] == previous:
                 parts[-1].append(unit)
             else:
                 parts.append([unit])
         return tuple(tuple(part) for part in parts if tuple(part) != region)
-
-
-def engine_takes(target: Target) -> bool:
-    """Whether the agent runs a target; the host and other runtimes are not its."""
-    return target.engine in (Engine.CPU, Engine.NNAPI)
-
-
-__all__ = ["AgentError", "Execution", "RegionProbe", "Way", "engine_takes", "reference_values"]

@@ -1,0 +1,299 @@
+"""Faults planted in simulated drivers: does `nnapi-prof bisect` name each, and in how many runs?
+
+    python benchmarks/bench_bisect.py                       # 40 faults in 8 networks
+    python benchmarks/bench_bisect.py --networks bert int8  # some of them
+    python benchmarks/bench_bisect.py --clean               # healthy drivers: no alarm
+
+A fault spoils one operation where its output has one shape. It counts as named where the unit that
+bisect finds has such an operation. A run is a request to the device; 2 log2(units) + 4 are
+allowed. Ends with 1 where a fault was missed, a run was too many or a healthy driver was blamed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+import nnapi_prof as nnp
+from nnapi_prof.bisection.result import Bisection
+from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.device.find import PHONES_DIR, open_device
+from nnapi_prof.errors import UnsupportedOp
+from nnapi_prof.execution.profile.jobs import device_targets
+from nnapi_prof.graph.plan import AUTO, Preference
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
+import models
+import zoo
+
+FAULTS: tuple[dict[str, Any], ...] = (
+    {"how": "scale", "amount": 1.05},
+    {"how": "transpose"},
+    {"how": "saturate"},
+    {"how": "border", "amount": 0.5},
+    {"how": "channels"},
+    {"how": "race", "amount": 1.1},
+    {"how": "offset"},
+    {"how": "scale", "amount": 0.9, "when": "burst"},
+    {"how": "scale", "amount": 1.2, "when": "shared"},
+    {"how": "nan"},
+)
+"""Kinds of faults, in turn; ``amount`` is filled in where it depends on the values."""
+
+
+class Quantised(nn.Module):
+    """A small CNN between conversions to 8 bits. [1, 3, 32, 32] -> [1, 10]"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.quant = torch.ao.quantization.QuantStub()
+        layers: list[nn.Module] = []
+        for c_in, c_out, stride in ((3, 16, 1), (16, 24, 2), (24, 32, 1), (32, 48, 2)):
+            layers += [nn.Conv2d(c_in, c_out, 3, stride, 1), nn.ReLU()]
+        self.features = nn.Sequential(*layers)
+        self.pool = nn.AvgPool2d(8)
+        self.head = nn.Linear(48, 10)
+        self.dequant = torch.ao.quantization.DeQuantStub()
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        features = self.pool(self.features(self.quant(image)))
+        return self.dequant(self.head(features.flatten(1)))
+
+
+def quantised() -> nn.Module:
+    """The network in 8 bits, calibrated on noise."""
+    torch.manual_seed(0)
+    model = Quantised().eval()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.qconfig = torch.ao.quantization.get_default_qconfig("qnnpack")
+        prepared = torch.ao.quantization.prepare(model)
+        for _ in range(8):
+            prepared(torch.randn(1, 3, 32, 32))
+        return torch.ao.quantization.convert(prepared)
+
+
+@dataclass(frozen=True)
+class Network:
+    make: Callable[[], nn.Module]
+    example: Callable[[], torch.Tensor]
+    phone: str = "npu-phone"
+    accelerator: str = "sim-npu"
+
+
+def image(size: int) -> Callable[[], torch.Tensor]:
+    return lambda: torch.randn(1, 3, size, size, generator=torch.Generator().manual_seed(0))
+
+
+NETWORKS = {
+    "mobilenet_v2": Network(models.mobilenet_v2, image(96)),
+    "resnet18": Network(models.resnet18, image(96)),
+    "squeezenet1_1": Network(models.squeezenet1_1, image(96)),
+    "unet": Network(models.unet, image(64)),
+    "inception": Network(zoo.MODELS["inception"].model, image(224)),
+    "ssdlite": Network(zoo.MODELS["ssdlite"].model, image(224)),
+    "bert": Network(zoo.MODELS["bert"].model, zoo.MODELS["bert"].examples),
+    "int8": Network(quantised, image(32), "dsp-phone", "sim-dsp"),
+}
+
+
+def save(network: Network, path: Path) -> Path:
+    """Save a network as TorchScript with its example bundled."""
+    example = network.example()
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        torch.jit.save(torch.jit.trace(network.make().eval(), example), str(path))
+    return path
+
+
+@dataclass(frozen=True)
+class Plant:
+    """A fault, and the operation it is planted in."""
+
+    error: dict[str, Any]
+    operation: str
+    dims: tuple[int, ...]
+
+    def phone(self, network: Network, folder: Path) -> str:
+        """Write the phone with this fault; what ``--device`` takes."""
+        described = json.loads((PHONES_DIR / f"{network.phone}.json").read_text())
+        error = {**self.error, "operation": self.operation, "output": list(self.dims)}
+        if "amount" in error:
+            error["amount"] = {"value": error["amount"], "unit": "none", "origin": "planted"}
+        for accelerator in described["accelerators"]:
+            if accelerator["name"] == network.accelerator:
+                accelerator["errors"] = [{**error, "origin": "planted"}]
+        path = folder / "phone.json"
+        path.write_text(json.dumps(described))
+        return f"sim:{path}"
+
+    def named(
+        self, found: Bisection, operations: Sequence[set[tuple[str, tuple[int, ...]]]]
+    ) -> bool:
+        """Whether the first culprit has the operation."""
+        return any(
+            (self.operation, self.dims) in operations[unit]
+            for culprit in found.culprits[:1]
+            for unit in culprit.units
+        )
+
+
+def operations_of(model: nnp.Model) -> list[set[tuple[str, tuple[int, ...]]]]:
+    """The NNAPI operations of each unit, with the dimensions of their first outputs."""
+    listed = []
+    for unit in model.graph.units:
+        try:
+            region = convert_region(model.program, (unit.index,), 30)
+        except UnsupportedOp:
+            listed.append(set())
+            continue
+        listed.append(
+            {
+                (each.code.name, tuple(region.model.operands[each.outputs[0]].dims))
+                for each in region.model.operations
+            }
+        )
+    return listed
+
+
+SPOILT = frozenset(
+    "CONV_2D DEPTHWISE_CONV_2D FULLY_CONNECTED ADD MUL AVERAGE_POOL_2D MAX_POOL_2D SOFTMAX LOGISTIC"
+    " CONCATENATION BATCH_MATMUL TANH".split()
+)
+
+
+def plants(
+    model: nnp.Model,
+    network: Network,
+    operations: Sequence[set[tuple[str, tuple[int, ...]]]],
+    n: int,
+    seed: int,
+) -> Iterator[Plant]:
+    """Faults in operations that the accelerator runs, drawn at random."""
+    from nnapi_prof.bisection.probe import RegionProbe, reference_values
+
+    random = np.random.default_rng(seed)
+    values = reference_values(model.program, model.program.example_inputs)
+    with open_device(f"sim:{network.phone}") as device:
+        specs = device_targets(device.client.info(), accelerators=[network.accelerator])
+        probe = RegionProbe(
+            model.program, device.client, specs[-1].target, specs[-1].level, [values], Conditions()
+        )
+        taken = probe.taken(range(len(model.graph.units)))
+    units = [
+        unit
+        for unit in model.graph.units
+        if unit.index in taken and any(o in SPOILT for o, _ in operations[unit.index])
+    ]
+    for number in range(n):
+        error = dict(FAULTS[(seed + number) % len(FAULTS)])
+        unit = units[int(random.integers(len(units)))]
+        value = values[unit.outputs[0]].double()
+        quant = model.graph.values[unit.outputs[0]].quant
+        if quant is not None:
+            value = value - quant.zero_point
+            error["how"] = "offset" if error["how"] in ("nan", "saturate") else error["how"]
+        if error["how"] == "saturate":
+            error["amount"] = float(value.abs().max()) / 2
+        if error["how"] == "offset":
+            error["amount"] = 1.0 if quant is not None else float(value.abs().max()) / 50
+        own = sorted(o for o in operations[unit.index] if o[0] in SPOILT)
+        operation, dims = own[int(random.integers(len(own)))]
+        if error["how"] in ("border", "transpose") and (len(dims) != 4 or min(dims[1:3]) < 4):
+            error = {"how": "scale", "amount": 1.05}
+        yield Plant(error, operation, dims)
+
+
+def bench(names: Sequence[str], n_faults: int) -> int:
+    missed = 0
+    print(f"{'network':<14}{'units':>6}  {'fault':<34}{'named':<7}{'kind':<14}runs  allowed  CPU s")
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        for place, name in enumerate(names):
+            network = NETWORKS[name]
+            example = network.example()
+            spec = "x".join(map(str, example.shape)) + (
+                ":int64" if not example.dtype.is_floating_point else ""
+            )
+            model = nnp.load(save(network, folder / f"{name}.pt"), inputs=[spec])
+            operations = operations_of(model)
+            share = [*plants(model, network, operations, n_faults, 3 * place)]
+            for plant in share:
+                began = time.process_time()
+                found = nnp.bisect(
+                    model,
+                    plant.phone(network, folder),
+                    target=f"nnapi:{network.accelerator}/fast",
+                    mode="burst" if plant.error.get("when") == "burst" else "sync",
+                )
+                n_units = found.n_units
+                allowed = math.floor(2 * math.log2(n_units) + 4)
+                named = plant.named(found, operations)
+                missed += not named or found.runs > allowed
+                words = f"{plant.error['how']} {plant.operation} {'x'.join(map(str, plant.dims))}"
+                words += f" ({plant.error['when']})" if "when" in plant.error else ""
+                kind = found.culprits[0].kind.value if found.culprits else "-"
+                print(
+                    f"{name:<14}{n_units:>6}  {words:<34}{'yes' if named else 'NO':<7}{kind:<14}"
+                    f"{found.runs:>6}  {allowed:>7}  {time.process_time() - began:.1f}",
+                    flush=True,
+                )
+    return missed
+
+
+def clean(names: Sequence[str]) -> int:
+    """Healthy drivers of every shipped phone."""
+    alarms = pairs = 0
+    with tempfile.TemporaryDirectory() as scratch:
+        for name in names:
+            network = NETWORKS[name]
+            example = network.example()
+            spec = "x".join(map(str, example.shape)) + (
+                ":int64" if not example.dtype.is_floating_point else ""
+            )
+            model = nnp.load(save(network, Path(scratch) / f"{name}.pt"), inputs=[spec])
+            for phone in sorted(path.stem for path in PHONES_DIR.glob("*.json")):
+                with open_device(f"sim:{phone}") as device:
+                    targets = [
+                        each.target.key
+                        for each in device_targets(device.client.info())
+                        if each.target.preference in (None, Preference.FAST_SINGLE_ANSWER)
+                        and each.target.accelerator != AUTO
+                    ]
+                    for target in targets:
+                        for relaxed in (False, True):
+                            found = nnp.bisect(model, device.client, target=target, relaxed=relaxed)
+                            pairs += 1
+                            alarms += not found.clean
+                            if not found.clean:
+                                print(f"ALARM {name} {phone} {target}: {found.culprits[0]}")
+    print(f"{pairs} healthy pairs of network and target, {alarms} alarms")
+    return alarms
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--networks", nargs="+", choices=list(NETWORKS), default=list(NETWORKS))
+    parser.add_argument("--faults", type=int, default=5, help="of each network")
+    parser.add_argument("--clean", action="store_true", help="healthy drivers instead")
+    options = parser.parse_args()
+    failed = clean(options.networks) if options.clean else bench(options.networks, options.faults)
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,197 @@
+"""The smallest case that shows a fault, as a folder that needs none of this tool's Python.
+
+::
+
+    README.md            what it shows, and the commands
+    region.pt2           the units in PyTorch, where they are a plain graph
+    input_0.bin ...      what the region reads, as it lies in the device's memory
+    expected_0.bin ...   what it should write
+    region.h region.cpp region.weights   the NNAPI model (:mod:`nnapi_prof.convert.export.cpp`)
+    main.cpp             runs it on the accelerator, compares, and exits with 1 where it differs
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import fx
+
+from nnapi_prof.bisection.result import Culprit
+from nnapi_prof.convert.export.constants import lay_out
+from nnapi_prof.convert.export.cpp import DATA, class_name, to_cpp
+from nnapi_prof.convert.export.json import Description
+from nnapi_prof.convert.region import Region
+from nnapi_prof.costs.conditions import Conditions, Mode, Precision
+from nnapi_prof.graph.eager import to_memory
+from nnapi_prof.graph.plan import AUTO, Preference
+from nnapi_prof.graph.program import Program
+from nnapi_prof.graph.types import TensorType
+
+STEM = "region"
+
+_C_TYPES = {
+    "float32": "float",
+    "int32": "std::int32_t",
+    "bool": "std::uint8_t",
+    "uint8": "std::uint8_t",
+    "int8": "std::int8_t",
+}
+
+
+def write_reproducer(
+    folder: Path,
+    program: Program,
+    culprit: Culprit,
+    region: Region,
+    values: Mapping[str, torch.Tensor],
+    conditions: Conditions,
+    command: str,
+) -> list[Path]:
+    """Write a reproducer of a culprit on an NNAPI target; returns its files.
+
+    ``values`` are the references of the sample that shows it, ``command`` shows it with this tool.
+    Raises SerializationError where the region has sizes that are not known, OSError where the
+    folder cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    written: list[Path] = []
+
+    def write(name: str, data: bytes | str) -> None:
+        path = folder / name
+        path.write_bytes(data.encode() if isinstance(data, str) else data)
+        written.append(path)
+
+    for side, names in (("input", region.inputs), ("expected", region.outputs)):
+        for number, name in enumerate(names):
+            write(f"{side}_{number}.bin", to_memory(values[name], program.units.values[name]))
+    weights = lay_out(region.buffers)
+    if region.buffers:
+        weights.write(folder / f"{STEM}.weights")
+        written.append(folder / f"{STEM}.weights")
+    target = culprit.target
+    described = Description(
+        region,
+        target.preference or Preference.FAST_SINGLE_ANSWER,
+        conditions.precision_of(target) is Precision.RELAXED,
+        None if target.accelerator == AUTO else target.accelerator,
+    )
+    code = to_cpp(described, STEM, weights)
+    write(f"{STEM}.h", code.header)
+    write(f"{STEM}.cpp", code.source)
+    allowed = culprit.worst.relative / culprit.worst.ratio if culprit.worst.ratio else 0.0
+    burst = conditions.mode is Mode.BURST
+    write("main.cpp", _main(region, bool(region.buffers), burst, allowed))
+    if _save_program(program, culprit, values, folder / f"{STEM}.pt2"):
+        written.append(folder / f"{STEM}.pt2")
+    write("README.md", _readme(culprit, region, command, allowed))
+    return written
+
+
+def _save_program(
+    program: Program, culprit: Culprit, values: Mapping[str, torch.Tensor], path: Path
+) -> bool:
+    """Save the units as an ExportedProgram; whether that is possible."""
+    module, inputs = extract(program, culprit.units)
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            examples = tuple(values[name].clone() for name in inputs)
+            torch.export.save(torch.export.export(module, examples), path)
+    except Exception as error:  # torch.export raises what it likes on graphs that it refuses
+        warnings.warn(f"no {path.name}: torch.export refuses these units: {error}", stacklevel=2)
+        return False
+    return True
+
+
+def extract(program: Program, units: tuple[int, ...]) -> tuple[fx.GraphModule, tuple[str, ...]]:
+    """Return some units as a module of their own, and the names of the values that it takes."""
+    entering, leaving = program.units.boundary(units)
+    inside = {name for unit in units for name in program.units.units[unit].nodes}
+    graph = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    root: dict[str, Any] = {}
+    for name in entering:
+        copies[program.nodes[name]] = graph.placeholder(name)
+    for node in program.module.graph.nodes:
+        if node.name not in inside:
+            continue
+        for argument in node.all_input_nodes:
+            if argument.op == "get_attr" and argument not in copies:
+                name = str(argument.target).replace(".", "_")
+                root[name] = program.module.get_buffer(str(argument.target))
+                copies[argument] = graph.get_attr(name)
+        copies[node] = graph.node_copy(node, lambda each: copies[each])
+    graph.output(tuple(copies[program.nodes[name]] for name in leaving))
+    holder = torch.nn.Module()
+    for name, value in root.items():
+        holder.register_buffer(name, value)
+    return fx.GraphModule(holder, graph), entering
+
+
+def _main(region: Region, weights: bool, burst: bool, allowed: float) -> str:
+    """Return the program that runs the region once and compares."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    def tensors(names: tuple[str, ...], types: tuple[TensorType, ...]) -> list[dict[str, object]]:
+        return [
+            {
+                "name": name,
+                "element": _C_TYPES[type_.device_dtype],
+                "count": math.prod(type_.memory_shape),
+                "zero": 0 if type_.quant is None else type_.quant.zero_point,
+            }
+            for name, type_ in zip(names, types, strict=True)
+        ]
+
+    environment = Environment(
+        loader=FileSystemLoader(DATA),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        undefined=StrictUndefined,
+    )
+    return environment.get_template("reproducer.cpp.j2").render(
+        stem=STEM,
+        name=class_name(STEM),
+        weights=weights,
+        burst=burst,
+        tolerance=f"{allowed:.9g}",
+        inputs=tensors(region.inputs, region.input_types),
+        outputs=tensors(region.outputs, region.output_types),
+    )
+
+
+def _readme(culprit: Culprit, region: Region, command: str, allowed: float) -> str:
+    operations = ", ".join(region.operations)
+    only = "; ".join(way.name for way in culprit.only_in)
+    lines = [
+        f"# {culprit.label} on {culprit.target.key}",
+        "",
+        f"The driver (version {culprit.driver_version or 'unknown'}) computes something else than "
+        f"PyTorch: its output {culprit.worst.value} is off by {culprit.worst.relative:.3g} of its "
+        f"largest value. {allowed:.3g} is allowed. The likely kind of fault: {culprit.kind.value}.",
+        "",
+        f"NNAPI operations: {operations}. Feature level {region.level}.",
+        *([f"It shows only in these ways: {only}.", ""] if only else [""]),
+        "With NNAPI alone, on the phone (the NDK's clang++) or a host with an NNAPI library:",
+        "",
+        "```sh",
+        f"clang++ -std=c++14 main.cpp {STEM}.cpp -ldl -o reproduce",
+        "./reproduce    # in this folder: exit code 1 where outputs differ",
+        "```",
+        "",
+        "With nnapi-prof:",
+        "",
+        "```sh",
+        command,
+        "```",
+        "",
+        "`input_*.bin` and `expected_*.bin` hold the tensors as they lie in the device's memory.",
+        "",
+    ]
+    return "\n".join(lines)

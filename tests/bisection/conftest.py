@@ -1,0 +1,3 @@
+"""The command line, as tests/cli calls it."""
+
+from tests.cli.conftest import cli as cli

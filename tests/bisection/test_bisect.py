@@ -1,0 +1,187 @@
+"""The whole way: faults planted in simulated drivers are named, reproduced and avoided."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import nnapi_prof as nnp
+from nnapi_prof.bisection.diagnosis import FaultKind
+from nnapi_prof.device.build import HostBuild
+from nnapi_prof.device.find import PHONES_DIR
+from tests.cli.common import Result
+
+INCLUDE = Path(nnp.__file__).resolve().parents[1] / "device_agent" / "include"
+NPU = "nnapi:sim-npu/fast"
+
+
+class Block(nn.Module):
+    """[1, c, 16, 16] -> [1, c, 16, 16]"""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(channels, channels, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.conv(x)) + x
+
+
+class Net(nn.Module):
+    """[1, 3, 16, 16] -> [1, 5]"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, padding=1)
+        self.first = Block(8)
+        self.wide = nn.Conv2d(8, 12, 1)
+        self.second = Block(12)
+        self.head = nn.Linear(12, 5)
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        x = self.second(self.wide(self.first(self.stem(image))))
+        return self.head(x.mean((2, 3)))
+
+
+WIDE = {"operation": "CONV_2D", "output": [1, 16, 16, 12]}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> nnp.Model:
+    torch.manual_seed(0)
+    path = tmp_path_factory.mktemp("bisect") / "net.pt2"
+    torch.export.save(torch.export.export(Net().eval(), (torch.randn(1, 3, 16, 16),)), path)
+    return nnp.load(path)
+
+
+def phone(folder: Path, amount: float | None = None, **error: Any) -> Path:
+    """The npu-phone whose driver computes something else."""
+    described = json.loads((PHONES_DIR / "npu-phone.json").read_text())
+    if amount is not None:
+        error["amount"] = {"value": amount, "unit": "none", "origin": "planted"}
+    for accelerator in described["accelerators"]:
+        if accelerator["name"] == "sim-npu":
+            accelerator["errors"] = [{**error, "origin": "planted"}]
+    path = folder / "phone.json"
+    path.write_text(json.dumps(described))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("how", "kind"),
+    [
+        ({"how": "scale", "amount": 1.05}, FaultKind.SCALE),
+        ({"how": "transpose"}, FaultKind.LAYOUT),
+        ({"how": "border", "amount": 0.5}, FaultKind.PADDING),
+        ({"how": "saturate", "amount": 0.5}, FaultKind.SATURATION),
+        ({"how": "nan"}, FaultKind.NOT_FINITE),
+        ({"how": "race", "amount": 1.1}, FaultKind.RACE),
+    ],
+)
+def test_a_planted_fault_is_named(
+    model: nnp.Model, tmp_path: Path, how: dict[str, Any], kind: FaultKind
+) -> None:
+    found = nnp.bisect(model, f"sim:{phone(tmp_path, **WIDE, **how)}", target=NPU)
+    (culprit,) = found.culprits
+    assert culprit.kind is kind
+    assert culprit.source.module in ("wide", "second.conv", "second")
+    assert culprit.source.line.startswith(f"{__file__}:")
+    assert found.runs <= 10
+
+
+def test_faults_in_some_ways_of_running_only(model: nnp.Model, tmp_path: Path) -> None:
+    bad = f"sim:{phone(tmp_path, **WIDE, how='scale', amount=1.2, when='shared')}"
+    (culprit,) = nnp.bisect(model, bad, target=NPU).culprits
+    assert {way.pointers for way in culprit.only_in} == {False}
+    bad = f"sim:{phone(tmp_path, **WIDE, how='scale', amount=1.2, when='burst')}"
+    assert nnp.bisect(model, bad, target=NPU).clean
+    (culprit,) = nnp.bisect(model, bad, target=NPU, mode="burst").culprits
+    assert {way.mode.value for way in culprit.only_in} == {"burst"}
+
+
+def test_all_faults_and_masked_ones(model: nnp.Model, tmp_path: Path) -> None:
+    bad = f"sim:{phone(tmp_path, operation='CONV_2D', how='scale', amount=1.05)}"
+    every = nnp.bisect(model, bad, target=NPU, find_all=True).culprits
+    assert {each.label.split()[0] for each in every} <= {"conv2d", "conv2d+relu"}
+    assert len(every) == 4
+    # A mean over the image does not tell that its rows are columns.
+    masked = f"sim:{phone(tmp_path, operation='ADD', output=[1, 16, 16, 12], how='transpose')}"
+    (culprit,) = nnp.bisect(model, masked, target=NPU).culprits
+    assert culprit.final_error == pytest.approx(0, abs=1e-5)
+
+
+def test_healthy_drivers_are_not_blamed(model: nnp.Model) -> None:
+    for relaxed in (False, True):
+        found = nnp.bisect(model, "sim:npu-phone", relaxed=relaxed)
+        assert found.clean and len(found.targets) == 2
+    assert nnp.bisect(model, "sim:npu-phone", target="cpu").clean
+
+
+def test_the_reproducer_shows_it_alone(
+    model: nnp.Model, tmp_path: Path, built_host: HostBuild
+) -> None:
+    description = phone(tmp_path, **WIDE, how="scale", amount=1.05)
+    case = tmp_path / "case"
+    nnp.bisect(model, f"sim:{description}", target=NPU, reproducer=case)
+    (tmp_path / "ndk" / "android").mkdir(parents=True)
+    (tmp_path / "ndk/android/NeuralNetworks.h").write_text('#include "np_nnapi.h"\n')
+    subprocess.run(
+        ["g++", "-std=c++14", "-Wall", "-Wextra", "-Werror", f"-I{tmp_path / 'ndk'}",
+         f"-I{INCLUDE}", "main.cpp", "region.cpp", "-ldl", "-o", "reproduce"],
+        cwd=case, check=True,
+    )  # fmt: skip
+
+    def code(**variables: str) -> int:
+        environment = {"LD_LIBRARY_PATH": str(built_host.library.parent), **variables}
+        return subprocess.run(
+            ["./reproduce"], cwd=case, env={**os.environ, **environment}, check=False
+        ).returncode
+
+    assert code(NNAPI_EMULATOR_PHONE=str(description)) == 1
+    assert code(NNAPI_EMULATOR_PHONE=str(PHONES_DIR / "npu-phone.json")) == 0
+    again = nnp.bisect(case / "region.pt2", f"sim:{description}", target=NPU)
+    assert not again.clean
+
+
+def test_the_cure_is_planned_and_later_profiles_avoid_the_pair(
+    model: nnp.Model, tmp_path: Path, cli: Any
+) -> None:
+    description = phone(tmp_path, **WIDE, how="scale", amount=1.05)
+    device, table = f"sim:{description}", tmp_path / "costs.sqlite"
+    costs = nnp.profile(model, device=device, costs=table, runs=2)
+    plan = nnp.partition(model, costs, verify=False, pin={"conv2d 1x1*": NPU})
+    result = nnp.run(plan, device=device, runs=2)
+    assert not result.agrees
+    bundle, fixed = tmp_path / "net.nnprof", tmp_path / "fixed.nnprof"
+    plan.save(bundle)
+    out: Result = cli("bisect", "--json", "--device", device, "--costs", table, "--fix", fixed, bundle)
+    assert out.code == 1
+    (culprit, *_) = out.document("bisect")["culprits"]
+    assert culprit["kind"] == "scale" and culprit["cures"][0]["costs_ns"] is not None
+    report = cli("report", "--costs", table, "-o", tmp_path / "report.md", bundle)
+    assert report.code == 0, report.err
+    assert culprit["label"] in (tmp_path / "report.md").read_text().partition("## Where")[2]
+    healed = nnp.read_plan(fixed)
+    bad = set(culprit["units"])
+    assert all(
+        s.target.accelerator != "sim-npu" for s in healed.plan.segments if bad & set(s.units)
+    )
+    later = nnp.partition(model, nnp.profile(model, device=device, costs=table), verify=False)
+    assert all(
+        s.target.accelerator != "sim-npu" for s in later.plan.segments if bad & set(s.units)
+    )
+
+
+def test_bad_arguments(model: nnp.Model, cli: Any, tmp_path: Path) -> None:
+    result = cli("bisect", "--device", "sim:npu-phone", "--target", "gpu", model.path)
+    assert result.code == 2 and "nnapi:sim-gpu/fast" in result.error
+    result = cli("bisect", "--device", "sim:npu-phone", tmp_path / "none.pt2")
+    assert result.code == 2
+    with pytest.raises(nnp.errors.UsageError):
+        nnp.bisect(model, "sim:npu-phone", budget=-1.0)

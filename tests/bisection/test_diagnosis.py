@@ -1,0 +1,93 @@
+"""What kind of fault values look like."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from nnapi_prof.bisection.deviation import deviation, difference
+from nnapi_prof.bisection.diagnosis import FaultKind, facts_of, kind_of
+from nnapi_prof.costs.conditions import Precision
+from nnapi_prof.graph.types import Quantisation, TensorType
+
+X = torch.randn(1, 6, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+def border(value: torch.Tensor) -> torch.Tensor:
+    wrong = value.clone()
+    wrong[:, :, 0] = 0
+    wrong[:, :, :, -1] *= 2
+    return wrong
+
+
+def channels(value: torch.Tensor) -> torch.Tensor:
+    wrong = value.clone()
+    wrong[:, 2] = value[:, 2].square() + 3
+    return wrong
+
+
+def nan(value: torch.Tensor) -> torch.Tensor:
+    wrong = value.clone()
+    wrong[0, 1, 2, 3] = math.nan
+    return wrong
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kind"),
+    [
+        (X * 1.03, FaultKind.SCALE),
+        (X + 0.25, FaultKind.SCALE),
+        (X.clamp(-1, 1), FaultKind.SATURATION),
+        (X.clamp(max=0.5), FaultKind.SATURATION),
+        (X.transpose(2, 3).contiguous(), FaultKind.LAYOUT),
+        (X.flip(1), FaultKind.LAYOUT),
+        (X.permute(0, 2, 3, 1).reshape(X.shape), FaultKind.LAYOUT),
+        (border(X), FaultKind.PADDING),
+        (channels(X), FaultKind.CHANNELS),
+        (nan(X), FaultKind.NOT_FINITE),
+        (X.square(), FaultKind.KERNEL),
+    ],
+)
+def test_kinds(wrong: torch.Tensor, kind: FaultKind) -> None:
+    facts = [facts_of(wrong, X)]
+    error = difference(wrong.double(), X.double()).max().item()
+    told = kind_of(facts, runs=True, repeats=True, n_units=1, error=error, half_movement=1e-4)
+    assert told is kind, facts
+
+
+def test_numbers_of_the_facts() -> None:
+    assert facts_of(X * 1.03, X).factor == pytest.approx(1.03)
+    assert facts_of(X + 0.25, X).offset == pytest.approx(0.25)
+    assert facts_of(X.clamp(-1, 1), X).limit == pytest.approx(1.0)
+    assert facts_of(channels(X), X).channels_off == (2,)
+    assert facts_of(nan(X), X).n_nan == 1
+
+
+def test_what_does_not_repeat_is_a_race_and_half_precision_is_told() -> None:
+    half = X.half().float()
+    error = difference(half.double(), X.double()).max().item() / X.abs().max().item()
+    options = {"runs": True, "n_units": 1, "error": error, "half_movement": 5e-4}
+    assert kind_of([facts_of(half, X)], repeats=True, **options) is FaultKind.PRECISION
+    assert kind_of([facts_of(half, X)], repeats=False, **options) is FaultKind.RACE
+
+
+def test_deviations_of_8_bits_allow_ties_and_no_more() -> None:
+    type_ = TensorType((100,), "uint8", quant=Quantisation(0.1, 128))
+    reference = torch.arange(100, dtype=torch.uint8) + 70
+    ties = reference.clone()
+    ties[::20] += 1  # one value in twenty, by one step
+    shifted = reference + 1
+
+    def ratio(mine: torch.Tensor) -> float:
+        return deviation("x", mine, reference, type_, None, Precision.FLOAT32).ratio
+
+    assert ratio(reference) == 0 and ratio(ties) < 1 < ratio(shifted)
+
+
+def test_infinity_and_denormals() -> None:
+    limit = torch.finfo(torch.float32).max
+    mine, reference = torch.tensor([limit, 0.0, 1.0]), torch.tensor([math.inf, 1e-40, 1.0])
+    assert difference(mine.double(), reference.double()).max() == 0
+    assert difference(torch.tensor([math.nan]).double(), torch.tensor([1.0]).double()) == math.inf

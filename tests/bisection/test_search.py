@@ -1,0 +1,90 @@
+"""Halving against planted faults, without a device."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import pytest
+
+from nnapi_prof.bisection.search import Halving, Region, Verdict
+
+
+class Driver:
+    """A probe of units of which some are wrong, alone or with their neighbours."""
+
+    def __init__(
+        self,
+        *,
+        wrong: frozenset[int] = frozenset(),
+        pairs: frozenset[int] = frozenset(),
+        refused: frozenset[int] = frozenset(),
+        every: int = 1,
+    ) -> None:
+        self.wrong, self.pairs, self.refused, self.every = wrong, pairs, refused, every
+        self.runs = 0
+
+    def __call__(self, regions: Sequence[Region], repeats: int) -> list[Verdict]:
+        self.runs += 1
+        return [self.verdict(region, repeats) for region in regions]
+
+    def verdict(self, region: Region, repeats: int) -> Verdict:
+        if self.refused & set(region):
+            parts = [
+                tuple(unit for _, unit in group)
+                for taken, group in itertools.groupby(
+                    enumerate(region), lambda each: each[1] not in self.refused
+                )
+                if taken
+            ]
+            return Verdict(0.0, refused=True, parts=tuple(parts) if len(region) > 1 else ())
+        seen = self.every == 1 or repeats >= self.every
+        wrong = self.wrong & set(region) if seen else ()
+        together = [a for a in self.pairs if {a, a + 1} <= set(region)]
+        return Verdict(9.0 if wrong or together else 0.0)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 17, 64, 300])
+def test_each_single_fault_is_found_in_few_runs(n: int) -> None:
+    for unit in range(n):
+        search = Halving(Driver(wrong=frozenset({unit})))
+        finding = next(search.search([tuple(range(n))]))
+        assert finding.region == (unit,)
+        assert search.runs <= 2 * math.log2(n) + 4
+
+
+def test_all_faults_are_found_in_order() -> None:
+    wrong = frozenset({0, 7, 8, 30})
+    found = [each.region for each in Halving(Driver(wrong=wrong)).search([tuple(range(31))])]
+    assert found == [(0,), (7,), (8,), (30,)]
+
+
+def test_refused_units_divide_the_model() -> None:
+    driver = Driver(wrong=frozenset({12}), refused=frozenset({3, 4, 11, 20}))
+    assert [each.region for each in Halving(driver).search([tuple(range(24))])] == [(12,)]
+    nothing = Driver(refused=frozenset(range(8)))
+    assert list(Halving(nothing).search([tuple(range(8))])) == []
+
+
+def test_what_differs_with_its_neighbour_only_is_shrunk_to_both() -> None:
+    for first in range(15):
+        search = Halving(Driver(pairs=frozenset({first})))
+        (finding,) = search.search([tuple(range(16))])
+        assert finding.region == (first, first + 1)
+
+
+def test_a_fault_that_comes_and_goes_is_found_by_more_executions() -> None:
+    class Flaky(Driver):
+        def verdict(self, region: Region, repeats: int) -> Verdict:
+            lucky = self.runs > 1 and repeats < 8  # seen in the first run, then rarely
+            return Verdict(9.0 if 5 in region and not lucky else 0.0)
+
+    (finding,) = Halving(Flaky()).search([tuple(range(16))])
+    assert finding.region == (5,)
+
+
+def test_a_healthy_driver_costs_one_run() -> None:
+    search = Halving(Driver())
+    assert list(search.search([tuple(range(100))])) == [] and search.runs == 1
+    assert list(search.alone([tuple(range(100))])) == [] and search.runs == 2
