@@ -142,12 +142,12 @@ class Plant:
         return f"sim:{path}"
 
     def named(
-        self, found: Bisection, operations: Sequence[set[tuple[str, tuple[int, ...]]]]
+        self, outcome: Bisection, operations: Sequence[set[tuple[str, tuple[int, ...]]]]
     ) -> bool:
         """Whether the first culprit has the operation."""
         return any(
             (self.operation, self.dims) in operations[unit]
-            for culprit in found.culprits[:1]
+            for culprit in outcome.culprits[:1]
             for unit in culprit.units
         )
 
@@ -234,22 +234,22 @@ def bench(names: Sequence[str], n_faults: int) -> int:
             share = [*plants(model, network, operations, n_faults, 3 * place)]
             for plant in share:
                 began = time.process_time()
-                found = nnp.bisect(
+                outcome = nnp.bisect(
                     model,
                     plant.phone(network, folder),
                     target=f"nnapi:{network.accelerator}/fast",
                     mode="burst" if plant.error.get("when") == "burst" else "sync",
                 )
-                n_units = found.n_units
+                n_units = outcome.n_units
                 allowed = math.floor(2 * math.log2(n_units) + 4)
-                named = plant.named(found, operations)
-                missed += not named or found.runs > allowed
+                named = plant.named(outcome, operations)
+                missed += not named or outcome.runs > allowed
                 words = f"{plant.error['how']} {plant.operation} {'x'.join(map(str, plant.dims))}"
                 words += f" ({plant.error['when']})" if "when" in plant.error else ""
-                kind = found.culprits[0].kind.value if found.culprits else "-"
+                kind = outcome.culprits[0].kind.value if outcome.culprits else "-"
                 print(
                     f"{name:<14}{n_units:>6}  {words:<34}{'yes' if named else 'NO':<7}{kind:<14}"
-                    f"{found.runs:>6}  {allowed:>7}  {time.process_time() - began:.1f}",
+                    f"{outcome.runs:>6}  {allowed:>7}  {time.process_time() - began:.1f}",
                     flush=True,
                 )
     return missed
@@ -276,11 +276,13 @@ def clean(names: Sequence[str]) -> int:
                     ]
                     for target in targets:
                         for relaxed in (False, True):
-                            found = nnp.bisect(model, device.client, target=target, relaxed=relaxed)
+                            outcome = nnp.bisect(
+                                model, device.client, target=target, relaxed=relaxed
+                            )
                             pairs += 1
-                            alarms += not found.clean
-                            if not found.clean:
-                                print(f"ALARM {name} {phone} {target}: {found.culprits[0]}")
+                            alarms += not outcome.clean
+                            if not outcome.clean:
+                                print(f"ALARM {name} {phone} {target}: {outcome.culprits[0]}")
     print(f"{pairs} healthy pairs of network and target, {alarms} alarms")
     return alarms
 

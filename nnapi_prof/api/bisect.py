@@ -70,8 +70,9 @@ def bisect(
     that is allowed with reference inputs (None: 1e-4, in less than float32 2e-2, in 8 bits what
     roundings of ties explain). ``find_all`` goes on for the next units. ``samples`` are the model's
     own example inputs, then random ones; ``inputs`` are shapes as :func:`nnapi_prof.load` takes
-    them, or tensors, which are then the only sample. The conditions ``threads`` to ``float16`` are
-    those of :func:`nnapi_prof.profile`; a plan has its own.
+    them, or tensors, which are then the only sample. The conditions ``threads``, ``cpus``,
+    ``mode``, ``relaxed`` and ``float16`` are those of :func:`nnapi_prof.profile`; a plan has its
+    own. ``progress`` is called with a :class:`nnapi_prof.Progress`; a ``listener`` hears notes, too.
 
     Where the cost table ``costs`` has the model, each cure is planned and its latency predicted.
     ``reproducer`` is a folder for the smallest case that shows the first fault. ``fix`` is the
@@ -169,7 +170,7 @@ def _references(
     program: Program, samples: int, inputs: Sequence[str] | Sequence[Tensor]
 ) -> list[dict[str, Tensor]]:
     from nnapi_prof.bisection.probe import reference_values
-    from nnapi_prof.execution.host import choose_inputs
+    from nnapi_prof.execution.judgement import choose_inputs
 
     tensors = tuple(each for each in inputs if not isinstance(each, str))
     if tensors:

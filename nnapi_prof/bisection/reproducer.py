@@ -191,7 +191,7 @@ def _readme(culprit: Culprit, region: Region, command: str, allowed: float) -> s
         command,
         "```",
         "",
-        "`input_*.bin` and `expected_*.bin` hold the tensors as they lie in the device's memory.",
+        "`input_*.bin` and `expected_*.bin` hold the tensors as they are in the device's memory.",
         "",
     ]
     return "\n".join(lines)

@@ -60,10 +60,10 @@ class Halving:
         taken = [region for region in regions if region]
         verdicts = self._probe(taken)
         parts = [part for verdict in verdicts for part in verdict.parts]
-        found = [*zip(taken, verdicts, strict=True)]
+        searched = [*zip(taken, verdicts, strict=True)]
         if parts:
-            found += zip(parts, self._probe(parts), strict=True)
-        for region, verdict in sorted(found, key=lambda each: each[0]):
+            searched += zip(parts, self._probe(parts), strict=True)
+        for region, verdict in sorted(searched, key=lambda each: each[0]):
             if verdict.differs:
                 yield from self._inside(region, verdict)
 

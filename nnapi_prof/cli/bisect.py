@@ -98,7 +98,7 @@ def command(
         with listener.working("loading PyTorch"):
             from nnapi_prof.api.bisect import bisect
 
-        found = bisect(
+        outcome = bisect(
             model,
             device_spec,
             target=target,
@@ -115,11 +115,11 @@ def command(
     if as_json():
         from nnapi_prof.documents.bisect import of_bisection
 
-        print_document(of_bisection(found))
+        print_document(of_bisection(outcome))
     else:
-        show_bisection(stdout(), found)
-    if found.culprits:
-        first = found.culprits[0]
+        show_bisection(stdout(), outcome)
+    if outcome.culprits:
+        first = outcome.culprits[0]
         raise MismatchError(
             f"{first.label} on {first.target.key} differs from PyTorch: see its cures above"
             if fix is None
@@ -127,19 +127,19 @@ def command(
         )
 
 
-def show_bisection(console: Console, found: Bisection) -> None:
+def show_bisection(console: Console, outcome: Bisection) -> None:
     """Print each culprit with its facts and cures."""
-    searched = ", ".join(found.targets) or "no target"
+    searched = ", ".join(outcome.targets) or "no target"
     line(
         console,
-        f"{found.model}: {found.n_units} units on {searched}, {found.n_samples} inputs, "
-        f"{found.runs} runs.",
+        f"{outcome.model}: {outcome.n_units} units on {searched}, {outcome.n_samples} inputs, "
+        f"{outcome.runs} runs.",
     )
-    if found.clean:
+    if outcome.clean:
         line(console, "Nothing differs from PyTorch beyond rounding.")
-    for number, culprit in enumerate(found.culprits, 1):
-        _show_culprit(console, number, culprit, found.simulated)
-    for note in found.notes:
+    for number, culprit in enumerate(outcome.culprits, 1):
+        _show_culprit(console, number, culprit, outcome.simulated)
+    for note in outcome.notes:
         say(f"note: {note}")
 
 

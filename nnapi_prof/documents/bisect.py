@@ -74,7 +74,7 @@ _CULPRIT = s.obj(
     culprits=s.array(_CULPRIT),
     notes=NOTES,
 )
-def of_bisection(found: Bisection) -> Document:
+def of_bisection(outcome: Bisection) -> Document:
     culprits = [
         properties(
             _CULPRIT,
@@ -89,6 +89,6 @@ def of_bisection(found: Bisection) -> Document:
             values=[properties(_VALUE, facts, value=name) for name, facts in culprit.facts],
             ways=[{"way": each.way.name, "differs": each.differs} for each in culprit.ways],
         )
-        for culprit in found.culprits
+        for culprit in outcome.culprits
     ]
-    return properties("bisect", found, culprits=culprits)
+    return properties("bisect", outcome, culprits=culprits)

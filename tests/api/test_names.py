@@ -22,6 +22,7 @@ FUNCTIONS = [name for name in NAMES if name not in CLASSES]
 def test_the_names_are_these() -> None:
     assert sorted(FUNCTIONS) == [
         "advise",
+        "bisect",
         "calibrate",
         "compare",
         "compare_speed",

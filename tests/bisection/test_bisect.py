@@ -87,12 +87,12 @@ def phone(folder: Path, amount: float | None = None, **error: Any) -> Path:
 def test_a_planted_fault_is_named(
     model: nnp.Model, tmp_path: Path, how: dict[str, Any], kind: FaultKind
 ) -> None:
-    found = nnp.bisect(model, f"sim:{phone(tmp_path, **WIDE, **how)}", target=NPU)
-    (culprit,) = found.culprits
+    outcome = nnp.bisect(model, f"sim:{phone(tmp_path, **WIDE, **how)}", target=NPU)
+    (culprit,) = outcome.culprits
     assert culprit.kind is kind
     assert culprit.source.module in ("wide", "second.conv", "second")
     assert culprit.source.line.startswith(f"{__file__}:")
-    assert found.runs <= 10
+    assert outcome.runs <= 10
 
 
 def test_faults_in_some_ways_of_running_only(model: nnp.Model, tmp_path: Path) -> None:
@@ -118,8 +118,8 @@ def test_all_faults_and_masked_ones(model: nnp.Model, tmp_path: Path) -> None:
 
 def test_healthy_drivers_are_not_blamed(model: nnp.Model) -> None:
     for relaxed in (False, True):
-        found = nnp.bisect(model, "sim:npu-phone", relaxed=relaxed)
-        assert found.clean and len(found.targets) == 2
+        outcome = nnp.bisect(model, "sim:npu-phone", relaxed=relaxed)
+        assert outcome.clean and len(outcome.targets) == 2
     assert nnp.bisect(model, "sim:npu-phone", target="cpu").clean
 
 
@@ -160,7 +160,9 @@ def test_the_cure_is_planned_and_later_profiles_avoid_the_pair(
     assert not result.agrees
     bundle, fixed = tmp_path / "net.nnprof", tmp_path / "fixed.nnprof"
     plan.save(bundle)
-    out: Result = cli("bisect", "--json", "--device", device, "--costs", table, "--fix", fixed, bundle)
+    out: Result = cli(
+        "bisect", "--json", "--device", device, "--costs", table, "--fix", fixed, bundle
+    )
     assert out.code == 1
     (culprit, *_) = out.document("bisect")["culprits"]
     assert culprit["kind"] == "scale" and culprit["cures"][0]["costs_ns"] is not None
@@ -173,9 +175,7 @@ def test_the_cure_is_planned_and_later_profiles_avoid_the_pair(
         s.target.accelerator != "sim-npu" for s in healed.plan.segments if bad & set(s.units)
     )
     later = nnp.partition(model, nnp.profile(model, device=device, costs=table), verify=False)
-    assert all(
-        s.target.accelerator != "sim-npu" for s in later.plan.segments if bad & set(s.units)
-    )
+    assert all(s.target.accelerator != "sim-npu" for s in later.plan.segments if bad & set(s.units))
 
 
 def test_bad_arguments(model: nnp.Model, cli: Any, tmp_path: Path) -> None:

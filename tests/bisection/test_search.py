@@ -56,8 +56,8 @@ def test_each_single_fault_is_found_in_few_runs(n: int) -> None:
 
 def test_all_faults_are_found_in_order() -> None:
     wrong = frozenset({0, 7, 8, 30})
-    found = [each.region for each in Halving(Driver(wrong=wrong)).search([tuple(range(31))])]
-    assert found == [(0,), (7,), (8,), (30,)]
+    regions = [each.region for each in Halving(Driver(wrong=wrong)).search([tuple(range(31))])]
+    assert regions == [(0,), (7,), (8,), (30,)]
 
 
 def test_refused_units_divide_the_model() -> None:
