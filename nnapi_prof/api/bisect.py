@@ -64,7 +64,7 @@ def bisect(
     Each region gets reference inputs, eager PyTorch's in float32 or the integer reference's in 8
     bits, so that errors do not add up. The model is halved until the unit that differs is alone.
 
-    ``plan`` is a plan or the folder of one, of which every segment on the device is searched, or a
+    ``plan`` is a plan or the folder of one, of which every segment on the ``device`` is searched, or a
     model: then ``target`` says where, as ``"nnapi:NAME/fast"`` or ``"cpu"`` (None: every
     accelerator in turn). ``budget`` is the largest error of a value relative to its largest element
     that is allowed with reference inputs (None: 1e-4, in less than float32 2e-2, in 8 bits what

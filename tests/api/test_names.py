@@ -29,6 +29,7 @@ def test_the_names_are_these() -> None:
         "convert_model",
         "devices",
         "estimate",
+        "estimate_chips",
         "fleet",
         "go",
         "load",
