@@ -64,15 +64,15 @@ def bisect(
     Each region gets reference inputs, eager PyTorch's in float32 or the integer reference's in 8
     bits, so that errors do not add up. The model is halved until the unit that differs is alone.
 
-    ``plan`` is a plan or the folder of one, of which every segment on the ``device`` is searched, or a
-    model: then ``target`` says where, as ``"nnapi:NAME/fast"`` or ``"cpu"`` (None: every
+    ``plan`` is a plan or the folder of one, of which every segment on the ``device`` is searched,
+    or a model: then ``target`` says where, as ``"nnapi:NAME/fast"`` or ``"cpu"`` (None: every
     accelerator in turn). ``budget`` is the largest error of a value relative to its largest element
     that is allowed with reference inputs (None: 1e-4, in less than float32 2e-2, in 8 bits what
     roundings of ties explain). ``find_all`` goes on for the next units. ``samples`` are the model's
     own example inputs, then random ones; ``inputs`` are shapes as :func:`nnapi_prof.load` takes
     them, or tensors, which are then the only sample. The conditions ``threads``, ``cpus``,
     ``mode``, ``relaxed`` and ``float16`` are those of :func:`nnapi_prof.profile`; a plan has its
-    own. ``progress`` is called with a :class:`nnapi_prof.Progress`; a ``listener`` hears notes, too.
+    own. ``progress`` is called with a :class:`nnapi_prof.Progress`; a ``listener`` hears notes.
 
     Where the cost table ``costs`` has the model, each cure is planned and its latency predicted.
     ``reproducer`` is a folder for the smallest case that shows the first fault. ``fix`` is the
