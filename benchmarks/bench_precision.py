@@ -36,9 +36,8 @@ from nnapi_prof.device.host_nnapi import HostNnapi
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import Precision
 from nnapi_prof.precision.accuracy import Data, Judge
-from nnapi_prof.precision.bootstrap import Floats
 from nnapi_prof.precision.calibrate import calibrate
-from nnapi_prof.precision.metrics import BuiltInMetric, Reference, sqnr_db
+from nnapi_prof.precision.metrics import BuiltInMetric, Floats, Reference, sqnr_db
 from nnapi_prof.precision.sensitivity import N_SAMPLES, UnitNoise, corrected, unit_noise
 from nnapi_prof.precision.simulation import Simulation
 

@@ -9,8 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from nnapi_prof.errors import InputSpecError
-from nnapi_prof.precision.bootstrap import Floats
-from nnapi_prof.precision.metrics import BuiltInMetric, Estimate, Metric, Reference, stacked
+from nnapi_prof.precision.metrics import BuiltInMetric, Estimate, Floats, Metric, Reference, stacked
 from nnapi_prof.precision.simulation import Assignment, Simulation
 
 

@@ -17,8 +17,7 @@ from torch import Tensor
 
 from nnapi_prof.errors import InputSpecError
 from nnapi_prof.graph.plan import Precision
-from nnapi_prof.precision.bootstrap import Floats
-from nnapi_prof.precision.metrics import Reference, stacked
+from nnapi_prof.precision.metrics import Floats, Reference, stacked
 from nnapi_prof.precision.simulation import Assignment, Simulation
 
 N_SAMPLES = 32

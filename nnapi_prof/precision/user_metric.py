@@ -13,8 +13,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nnapi_prof.errors import UsageError, did_you_mean
-from nnapi_prof.precision.bootstrap import Floats, interval_ends, means_drawn
-from nnapi_prof.precision.metrics import BuiltInMetric, Estimate, Kind, Metric, Reference
+from nnapi_prof.precision.metrics import (
+    BuiltInMetric,
+    Estimate,
+    Floats,
+    Kind,
+    Metric,
+    Reference,
+    interval_ends,
+    means_drawn,
+)
 from nnapi_prof.precision.sample_files import is_function, user_function
 
 USER_DRAWS = 200

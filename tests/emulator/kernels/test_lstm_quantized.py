@@ -1,13 +1,12 @@
 """LSTMs on integers, through the C API: against AOSP's own examples, whose integers must come out
-exactly, against a second implementation, and against float64 formulas on what the integers stand
-for."""
+exactly, and against float64 formulas on what the integers stand for."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from tests.emulator.kernels.quantized_lstm import Cell8, as_ints, left_out, some_cell8, step
+from tests.emulator.kernels.quantized_lstm import Cell8, left_out, some_cell8
 from tests.emulator.kernels.recurrent import (
     QUANTIZED_16BIT_LSTM,
     QUANTIZED_LSTM,
@@ -233,7 +232,7 @@ def test_quantized_lstm_with_projection_is_aosps(nn, cifg):
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=variant_id)
-@pytest.mark.parametrize("integer_bits", [0, 1, 3, 4, 6])
+@pytest.mark.parametrize("integer_bits", [0, 1, 3, 4, 5, 6])
 def test_quantized_lstm_is_an_lstm(nn, variant, integer_bits):
     rng = np.random.default_rng(VARIANTS.index(variant))
     cell = some_cell8(rng, 11, 8, 3, **variant, c_scale=2.0 ** (integer_bits - 15))
@@ -255,23 +254,6 @@ def test_quantized_lstm_is_an_lstm(nn, variant, integer_bits):
         good = np.repeat(good.all(1, keepdims=True), outputs, 1)
     tolerance = (2 if cell.proj is None else 4) * scale
     np.testing.assert_allclose((out[good] - float(zero)) * scale, wanted_h[good], atol=tolerance)
-
-
-@pytest.mark.parametrize("variant", VARIANTS, ids=variant_id)
-@pytest.mark.parametrize("integer_bits", [0, 4, 5, 6])
-def test_quantized_lstm_bit_for_bit(nn, variant, integer_bits):
-    rng = np.random.default_rng(VARIANTS.index(variant))
-    cell = some_cell8(rng, 11, 7, 3, **variant, c_scale=2.0 ** (integer_bits - 15))
-    outputs = cell.r[3].shape[1]
-    x, h = rng.integers(-128, 128, (6, 11)), rng.integers(-128, 128, (6, outputs))
-    c = rng.integers(-32768, 32768, (6, 7))
-    state, new_c, out = run(nn, QUANTIZED_LSTM, cell.inputs(x, h, c), cell.outputs(6))
-    expected = [
-        step(as_ints(cell), *(v.tolist() for v in row)) for row in zip(x, h, c, strict=True)
-    ]
-    np.testing.assert_array_equal(new_c, [row[1] for row in expected])
-    np.testing.assert_array_equal(out, [row[0] for row in expected])
-    np.testing.assert_array_equal(state, out)
 
 
 def test_quantized_lstm_clips(nn):
