@@ -16,8 +16,8 @@ SIM = ("--device", "sim:dsp-phone", "--input", INPUT, "--precisions", "float32,i
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    path = tmp_path / "samples.npy"
-    np.save(path, np.random.default_rng(0).normal(size=(8, 3, 16, 16)).astype(np.float32))
+    path = tmp_path / "samples.npz"
+    np.savez(path, np.random.default_rng(0).normal(size=(8, 3, 16, 16)).astype(np.float32))
     return path
 
 
@@ -59,8 +59,8 @@ def test_what_is_not_understood(
 
 def test_a_single_sample_judges_nothing(cli: Cli, tmp_path: Path) -> None:
     model = trace(TinyNet(), tmp_path / "tiny.pt")
-    np.save(tmp_path / "one.npy", np.ones((1, 3, 16, 16), np.float32))
-    asked = (*SIM, "--costs", tmp_path / "costs.sqlite", "--calibration", tmp_path / "one.npy")
+    np.savez(tmp_path / "one.npz", np.ones((1, 3, 16, 16), np.float32))
+    asked = (*SIM, "--costs", tmp_path / "costs.sqlite", "--calibration", tmp_path / "one.npz")
     result = cli("pareto", *asked, model)
     assert result.code == 0 and "held-out data" not in result.out and "unknown" in result.out
     assert result.err.count("there is one sample only") == 1
