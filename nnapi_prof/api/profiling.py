@@ -15,6 +15,8 @@ from nnapi_prof.costs.contention import beside_rows
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.description import describe
+from nnapi_prof.device.state import read_state
+from nnapi_prof.execution.profile.guard import is_phone
 from nnapi_prof.execution.profile.options import (
     MOST_BESIDE_S,
     MOST_ROUNDS,
@@ -156,9 +158,28 @@ def profile_on(
     listener: Listener,
 ) -> Costs:
     """:func:`profile` where device and table are open already."""
+    note_sleep(client, listener)
     listener.busy(f"{model.name} on {describe(client.info())}")
     outcome = measure_model(model.outline, client, store, options, listener.progress)
     return _costs_of(model, client, store, options, outcome, outcome.costs)
+
+
+def note_sleep(client: AgentClient, listener: Listener) -> None:
+    """Tell, before anything is measured, that a phone's screen is off or that it may suspend."""
+    if not is_phone(client, client.info()):
+        return
+    state = read_state(client)
+    if state.awake is False:
+        listener.note(
+            f"the screen of {client.serial} is off: phones lower their clocks then, and off a"
+            " charger they suspend; adb shell input keyevent WAKEUP turns it on, adb shell svc power stayon"
+            " true keeps it on"
+        )
+    elif state.awake and state.stays_awake is False and not state.charging:
+        listener.note(
+            f"{client.serial} is on no charger and its screen goes off by itself: phones lower"
+            " their clocks then, and suspend; keep it on with adb shell svc power stayon true"
+        )
 
 
 def _profile_precisions(
@@ -174,6 +195,7 @@ def _profile_precisions(
     from nnapi_prof.execution.profile.precisions import profile_precisions
 
     calibration = calibrate_model(model, client.info(), precisions, data, listener)
+    note_sleep(client, listener)
     listener.busy(f"{model.name} on {describe(client.info())}")
     profiled = profile_precisions(
         model.program,

@@ -5,8 +5,10 @@ Android's services tell it to adb's shell where /sys does not; a simulated phone
 
 from __future__ import annotations
 
+import math
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from nnapi_prof.device.protocol.results import AgentInfo, Readings
@@ -14,6 +16,10 @@ from nnapi_prof.device.transport import Transport
 
 _SKIN = 3
 """``android.os.Temperature.TYPE_SKIN``."""
+_OTHER_PARTS = ("batt", "usb", "cpu", "gpu", "npu", "amplifier")
+"""Names of sensors that are not the skin's, whatever their type: some makers count types from 1."""
+_WHOLE_DEGREES = 200
+"""Old kernels tell zones in whole degrees: what is below is."""
 _SENSIBLE_MC = (1, 200_000)
 """Zones that are off report nonsense."""
 _SKIN_ZONES = ("skin", "quiet", "shell")
@@ -21,11 +27,14 @@ _SKIN_ZONES = ("skin", "quiet", "shell")
 
 SCRIPT = (
     "dumpsys thermalservice 2>/dev/null | grep -E 'Thermal Status:|emperatures|Temperature\\{'; "
+    # Android 7 to 9.
+    "dumpsys hardware_properties 2>/dev/null | grep -E '^(CPU|GPU|Skin) temperatures:'; "
+    "dumpsys power 2>/dev/null | grep -E 'mWakefulness=|mStayOn='; "
     "dumpsys battery 2>/dev/null; echo saver=$(settings get global low_power 2>/dev/null); "
     "for z in /sys/class/thermal/thermal_zone*; do [ -r $z/temp ] && "
     'echo "zone $(cat $z/type 2>/dev/null) $(cat $z/temp 2>/dev/null)"; done; '
     "for c in /sys/devices/system/cpu/cpu[0-9]*/cpufreq; do [ -r $c/scaling_max_freq ] && "
-    'echo "clock $(cat $c/scaling_max_freq) $(cat $c/cpuinfo_max_freq)"; done; '
+    'n=${c%/cpufreq}; echo "clock ${n##*/} $(cat $c/scaling_max_freq)"; done; '
     "for s in /sys/class/power_supply/*; do "
     '[ "$(cat $s/type 2>/dev/null)" = Battery ] && [ -r $s/capacity ] && '
     'echo "supply $(cat $s/capacity) $(cat $s/status)"; done; '
@@ -55,10 +64,14 @@ class DeviceState:
     sensor: str = ""
     thermal_status: int | None = None
     """Android's, 0 (none) to 6 (shutdown)."""
-    held_cores: int | None = None
-    """Cores that may not run as fast as they can."""
+    allowed_khz: Mapping[str, int] = field(default_factory=dict)
+    """The clock that each core may have now (``scaling_max_freq``), by its name."""
     throttled: bool | None = None
-    """It is held back by heat: by what Android says, else by its clocks."""
+    """It is held back by heat, as Android says: a status of light or above."""
+    awake: bool | None = None
+    """Its screen is on."""
+    stays_awake: bool | None = None
+    """It does not go to sleep by itself, for it is told to stay on."""
     battery_percent: int | None = None
     battery_mc: int | None = None
     charging: bool | None = None
@@ -90,17 +103,19 @@ def parse_state(output: str) -> DeviceState:
     percent = _number(output, r"^\s*level:\s*(\d+)")
     percent = _number(output, r"^supply (\d+)") if percent is None else percent
     status = _number(output, r"Thermal Status:\s*(\d+)")
-    clocks = [(int(a), int(b)) for a, b in re.findall(r"^clock (\d+) (\d+)\s*$", output, re.M)]
-    held = sum(allowed < most for allowed, most in clocks) if clocks else None
+    wakefulness = re.search(r"\bmWakefulness=([A-Za-z]+)", output)
+    stay_on = re.search(r"\bmStayOn=(true|false)", output)
     saver = re.search(r"^saver=([01])\s*$", output, re.M)
     return DeviceState(
         skin_mc=skin_mc,
         sensor=sensor,
         thermal_status=status,
-        held_cores=held,
-        throttled=_either(
-            None if status is None else status > 0, None if held is None else held > 0
-        ),
+        allowed_khz={
+            core: int(khz) for core, khz in re.findall(r"^clock (\w+) (\d+)\s*$", output, re.M)
+        },
+        throttled=None if status is None else status > 0,
+        awake=None if wakefulness is None else wakefulness[1] == "Awake",
+        stays_awake=None if stay_on is None else stay_on[1] == "true",
         battery_percent=percent,
         battery_mc=battery_mc,
         charging=None if percent is None else _charging(output),
@@ -110,20 +125,58 @@ def parse_state(output: str) -> DeviceState:
 
 
 def _heat(output: str, battery_mc: int | None) -> tuple[int | None, str]:
-    # What the sensors say now stands last, behind what was cached.
-    current = output.rpartition("Current temperatures")[2] or output
-    told = re.findall(r"Temperature\{mValue=(-?[\d.]+), mType=(-?\d+)", current)
-    skin = [round(float(value) * 1000) for value, kind in told if int(kind) == _SKIN]
-    zones = [(name, int(mc)) for name, mc in re.findall(r"^zone (\S*) (-?\d+)\s*$", output, re.M)]
-    zones = [(name, mc) for name, mc in zones if _SENSIBLE_MC[0] <= mc <= _SENSIBLE_MC[1]]
-    skin += [mc for name, mc in zones if any(word in name.lower() for word in _SKIN_ZONES)]
-    if skin:
-        return max(skin), "skin"
+    told = [(name, kind, mc) for name, kind, mc in _sensors(output) if _is_sensible(mc)]
+    named = [mc for name, _, mc in told if any(word in name for word in _SKIN_ZONES)]
+    typed = [
+        mc
+        for name, kind, mc in told
+        if kind == _SKIN and not any(word in name for word in _OTHER_PARTS)
+    ]
+    if named or typed:
+        return max(named or typed), "skin"
     if battery_mc is not None:
         return battery_mc, "battery"
-    if zones:
-        return max(mc for _, mc in zones), "hottest zone"
+    if told:
+        return max(mc for *_, mc in told), "hottest zone"
     return None, ""
+
+
+def _is_sensible(mc: float) -> bool:
+    return _SENSIBLE_MC[0] <= mc <= _SENSIBLE_MC[1]
+
+
+def _sensors(output: str) -> Iterator[tuple[str, int | None, int]]:
+    """Name in lower case, Android's type and thousandths of a degree of each sensor: of Android's
+    thermal service (10 and later; what the sensors say now stands behind what was cached), of its
+    hardware properties (7 to 9), and of /sys."""
+    current = output.rpartition("Current temperatures")[2]
+    if "Temperature{" not in current:
+        current = output
+    for fields in re.findall(r"\bTemperature\{([^}]*)\}", current):
+        value, kind, name = (
+            re.search(rf"\b{key}=([^,}}]*)", fields) for key in ("mValue", "mType", "mName")
+        )
+        celsius = _celsius(value[1]) if value else math.nan
+        if math.isfinite(celsius):
+            number = re.fullmatch(r"-?\d+", kind[1].strip()) if kind else None
+            known = None if number is None else int(number[0])
+            yield (name[1].lower() if name else ""), known, round(celsius * 1000)
+    for what, values in re.findall(r"^(CPU|GPU|Skin) temperatures: \[([^]]*)\]", output, re.M):
+        for word in values.split(","):
+            celsius = _celsius(word)
+            if math.isfinite(celsius):
+                yield what.lower(), None, round(celsius * 1000)
+    for name, mc in re.findall(r"^zone (\S*) (-?\d+)\s*$", output, re.M):
+        yield name.lower(), None, int(mc) * (1000 if int(mc) < _WHOLE_DEGREES else 1)
+
+
+def _celsius(word: str) -> float:
+    """NaN for none; some makers tell thousandths."""
+    try:
+        value = float(word)
+    except ValueError:
+        return math.nan
+    return value / 1000 if value >= 1000 else value
 
 
 def _charging(output: str) -> bool:
@@ -140,11 +193,6 @@ def _load(output: str) -> int | None:
     if len(spent) < 5 or sum(spent) <= 0:
         return None
     return min(100, max(0, round(100 * (1 - (spent[3] + spent[4]) / sum(spent)))))
-
-
-def _either(*answers: bool | None) -> bool | None:
-    known = [answer for answer in answers if answer is not None]
-    return any(known) if known else None
 
 
 def _number(output: str, pattern: str) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from nnapi_prof.device.state import DeviceState, Telling, read_state
@@ -39,15 +39,18 @@ class Gates:
         """Whether anything is asked."""
         return (self.max_temp_c, self.min_battery, self.max_load) != (None, None, None)
 
-    def reasons(self, state: DeviceState) -> list[str]:
-        """What stands in the way, each as half a sentence. What a device does not tell does not."""
+    def reasons(self, state: DeviceState, seen_khz: Mapping[str, int] | None = None) -> list[str]:
+        """What stands in the way, each as half a sentence. What a device does not tell does not.
+
+        ``seen_khz`` are the highest clocks that its cores were seen to be allowed."""
         reasons = []
         if self.max_temp_c is not None:
             if state.skin_mc is not None and state.skin_mc > self.max_temp_c * 1000:
                 heat = f"{state.skin_mc / 1000:.1f} °C, {self.max_temp_c:g} at most"
                 reasons.append(f"{state.sensor} at {heat}")
-            if state.held_cores:
-                reasons.append(f"{state.held_cores} cores held below their clock")
+            held = slower_cores(state.allowed_khz, seen_khz or {})
+            if held:
+                reasons.append(f"{held} cores held below the clock that they had")
             elif state.throttled:
                 reasons.append("held back by heat")
         charge = state.battery_percent
@@ -61,8 +64,24 @@ class Gates:
         return reasons
 
 
-def await_ready(client: Telling, gates: Gates, waiting: Waiting) -> DeviceState:
-    """Waits until a device is as the gates ask, and says what it is like then.
+NEAR = 0.97
+"""Of a clock: what is not below that is the same."""
+
+
+def slower_cores(now_khz: Mapping[str, int], seen_khz: Mapping[str, int]) -> int:
+    """How many cores may not run as fast as they were seen to. A clock that was never higher says
+    nothing: vendors and battery savers cap clocks for good."""
+    return sum(khz < NEAR * seen_khz.get(core, 0) for core, khz in now_khz.items())
+
+
+def await_ready(
+    client: Telling,
+    gates: Gates,
+    waiting: Waiting,
+    seen_khz: Mapping[str, int] | None = None,
+) -> DeviceState:
+    """Waits until a device is as the gates ask, and says what it is like then; ``seen_khz`` as in
+    :meth:`Gates.reasons`.
 
     Raises DeviceError where it is not after ``gates.wait_s``.
     """
@@ -70,7 +89,7 @@ def await_ready(client: Telling, gates: Gates, waiting: Waiting) -> DeviceState:
     pause_s = LOOK_SIMULATED_S if client.info().simulated else LOOK_S
     while True:
         state = read_state(client)
-        reasons = gates.reasons(state)
+        reasons = gates.reasons(state, seen_khz)
         if not reasons:
             return state
         gone = time.monotonic() - began

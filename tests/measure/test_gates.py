@@ -37,8 +37,10 @@ Current Battery Service state:
   level: 87
   temperature: 312
 saver=0
-clock 1800000 1800000
-clock 2000000 2400000
+  mWakefulness=Awake
+  mStayOn=false
+clock cpu0 1800000
+clock cpu7 2000000
 cpu  100 0 100 700 100 0 0 0 0 0
 cpu  150 0 130 760 100 10 0 0 0 0
 """
@@ -53,8 +55,10 @@ def test_what_android_tells() -> None:
         skin_mc=38_400,
         sensor="skin",
         thermal_status=1,
-        held_cores=1,
+        allowed_khz={"cpu0": 1_800_000, "cpu7": 2_000_000},
         throttled=True,
+        awake=True,
+        stays_awake=False,
         battery_percent=87,
         battery_mc=31_200,
         charging=True,
@@ -71,12 +75,55 @@ def test_what_others_tell() -> None:
     assert parse_state("no words of ours") == DeviceState()
 
 
+SAMSUNG = """Thermal Status: 0
+Cached temperatures:
+ Temperature{mValue=99.0, mType=4, mName=TYPE_SKIN, mStatus=0}
+Current temperatures from HAL:
+ Temperature{mValue=41.0, mType=1, mName=TYPE_CPU, mStatus=0}
+ Temperature{mValue=24.4, mType=3, mName=TYPE_BATTERY, mStatus=0}
+ Temperature{mStatus=0, mName=TYPE_SKIN, mType=4, mValue=25.3}
+ Temperature{mValue=-99.9, mType=6, mName=TYPE_POWER_AMPLIFIER, mStatus=0}
+Current cooling devices from HAL:
+ CoolingDevice{mValue=0, mType=2, mName=TYPE_CPU}
+Temperature static thresholds from HAL:
+ TemperatureThreshold{mType=3, mName=skin, mHotThrottlingThresholds=[NaN, 39.0]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("output", "skin_mc", "sensor"),
+    [
+        (SAMSUNG, 25_300, "skin"),  # its types count from 1
+        ("Current temperatures from HAL:\n Temperature{mValue=NaN, mType=3, mName=s, mStatus=0}\n",
+         None, ""),
+        ("Cached temperatures:\n Temperature{mValue=31.5, mType=3, mName=therm, mStatus=0}\n"
+         "Current temperatures from HAL:\n", 31_500, "skin"),
+        ("Temperature{mValue=33200.0, mType=3, mName=skin, mStatus=0}", 33_200, "skin"),
+        ("CPU temperatures: [45.0, 47.5]\nSkin temperatures: [30.5]\n", 30_500, "skin"),
+        ("CPU temperatures: [45.0, 47.5]\nSkin temperatures: []\n", 47_500, "hottest zone"),
+        ("zone quiet-therm 36\nzone cpu-0 41\n", 36_000, "skin"),  # whole degrees
+    ],
+)  # fmt: skip
+def test_temperatures_of_many_releases(output: str, skin_mc: int | None, sensor: str) -> None:
+    told = parse_state(output)
+    assert (told.skin_mc, told.sensor) == (skin_mc, sensor)
+
+
+def test_a_core_is_held_down_where_it_was_faster() -> None:
+    state, asked = parse_state("clock cpu0 1800000\nclock cpu7 2000000\n"), Gates(max_temp_c=50)
+    assert (
+        asked.reasons(state) == asked.reasons(state, {"cpu0": 1_800_000, "cpu7": 2_050_000}) == []
+    )
+    held = asked.reasons(state, {"cpu0": 1_800_000, "cpu7": 2_400_000})
+    assert held == ["1 cores held below the clock that they had"]
+
+
 @pytest.mark.parametrize(
     ("gates", "reasons"),
     [
         (Gates(), []),
-        (Gates(max_temp_c=50), ["1 cores held below their clock"]),
-        (Gates(max_temp_c=38), ["skin at 38.4 °C, 38 at most", "1 cores held below their clock"]),
+        (Gates(max_temp_c=50), ["held back by heat"]),
+        (Gates(max_temp_c=38), ["skin at 38.4 °C, 38 at most", "held back by heat"]),
         (Gates(min_battery=90), []),  # it is on a charger
         (Gates(max_load=50), ["others keep 60 % busy, 50 at most"]),
         (Gates(max_load=60), []),

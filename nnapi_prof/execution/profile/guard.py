@@ -53,8 +53,9 @@ class Guard:
         self._ask, self._spending, self._report = ask, spending, report
         info = client.info()
         self._info = info
-        self._phone = _is_phone(client, info)
+        self._phone = is_phone(client, info)
         self._last_busy: float | None = None
+        self._seen_khz: dict[str, int] = {}
         self._specs = device_targets(info, options.preferences, options.accelerators)
         self._targets: Sequence[Target] = one_a_processor(spec.target for spec in self._specs)
         every_s = options.gates.anchor_s
@@ -66,18 +67,40 @@ class Guard:
         gates = self._options.gates
         return gates.asked or bool(self.every_s) or bool(self._options.conditions.sustained_s)
 
-    def before(self) -> DeviceState:
+    def before(self, waits: Waits) -> DeviceState:
         """Waits until the device is as it is asked to be, and keeps it busy where that is asked.
         Raises DeviceError where it stays otherwise."""
         gates = self._options.gates
         state = DeviceState()
         with self._spending("wait"):
             if gates.asked:
-                state = await_ready(self._client, gates, self._waiting)
+                state = await_ready(self._client, gates, self._waiting, self._seen_khz)
             elif self._phone:
-                state = read_state(self._client)
+                state = self._cool(waits)
+        for core, khz in state.allowed_khz.items():
+            self._seen_khz[core] = max(khz, self._seen_khz.get(core, 0))
         self._keep_busy()
         return state
+
+    def _cool(self, waits: Waits) -> DeviceState:
+        """Waits for a phone that Android calls too hot, as long as that is allowed."""
+        state = read_state(self._client)
+        if not state.throttled or self._options.conditions.sustained_s:
+            return state
+        began = time.monotonic()
+        most = waits.left_s(self._most_rest_s)
+        while state.throttled and (gone := time.monotonic() - began) < most:
+            self._waiting("the phone to cool down", gone, most)
+            time.sleep(min(REST_S, most - gone))
+            state = read_state(self._client)
+        if most:
+            waits.rested(time.monotonic() - began, brought=not state.throttled)
+        return state
+
+    @property
+    def _most_rest_s(self) -> float:
+        asked_s = self._options.cooldown_s
+        return USUAL_COOLDOWN_S if asked_s is None else asked_s
 
     def after(self) -> None:
         """The device has just been busy."""
@@ -96,8 +119,7 @@ class Guard:
     def rest(self, settled: Callable[[Anchor], bool], waits: Waits) -> None:
         """Lets the device rest until the reference is as fast as it was, for a hot one's time."""
         began = time.monotonic()
-        asked_s = self._options.cooldown_s
-        most = waits.left_s(USUAL_COOLDOWN_S if asked_s is None else asked_s)
+        most = waits.left_s(self._most_rest_s)
         with self._spending("wait"):
             while (gone := time.monotonic() - began) < most:
                 self._waiting("the reference model to be as fast as it was", gone, most)
@@ -156,7 +178,7 @@ class Guard:
         self._report("waiting for the device", round(gone), max(1, round(most)), words)
 
 
-def _is_phone(client: Telling, info: AgentInfo) -> bool:
-    """Neither simulated nor this host."""
+def is_phone(client: Telling, info: AgentInfo) -> bool:
+    """Whether a device is neither simulated nor this host."""
     own = info.simulated or info.os != "android"
     return not own and not isinstance(client.transport, LocalTransport)

@@ -212,7 +212,7 @@ class Measurer:
         for batch in batches(self._graph, jobs, most):
             if self._anchors.open and self._anchors.due:
                 self._anchor(again)  # before a hot device is waited for
-            self._state = self._guard.before()
+            self._state = self._guard.before(self.waits)
             if self._guard.every_s and again != self._anchors.again:
                 self._anchor(again)
             self._measure_batch(batch, stored)
@@ -291,6 +291,9 @@ class Measurer:
                 simulated = self.info.simulated
                 row = measured(job, self._graph, self.fingerprint, simulated, converted, result)
                 row = replace(row, measured_at=utc_now(), **self._state.columns)
+                if self._state.throttled:  # Android knows of heat that /sys does not show
+                    hot = tuple(replace(each, throttled=True) for each in row.rounds)
+                    row = replace(row, rounds=hot)
                 self._anchors.measured((asked[job.key], row))
                 self.keep([(asked[job.key], row)])
                 stored(asked[job.key])
