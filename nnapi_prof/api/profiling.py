@@ -172,8 +172,8 @@ def note_sleep(client: AgentClient, listener: Listener) -> None:
     if state.awake is False:
         listener.note(
             f"the screen of {client.serial} is off: phones lower their clocks then, and off a"
-            " charger they suspend; adb shell input keyevent WAKEUP turns it on, adb shell svc power stayon"
-            " true keeps it on"
+            " charger they suspend; adb shell input keyevent WAKEUP turns it on, and adb shell svc"
+            " power stayon true keeps it on"
         )
     elif state.awake and state.stays_awake is False and not state.charging:
         listener.note(
