@@ -19,8 +19,6 @@ from nnapi_prof.api.events import Progress as Progress
 from nnapi_prof.api.fleet import fleet as fleet
 from nnapi_prof.api.fleet_result import Fleet as Fleet
 from nnapi_prof.api.front import Pareto as Pareto
-from nnapi_prof.api.gate import Gate as Gate
-from nnapi_prof.api.gate import compare_speed as compare_speed
 from nnapi_prof.api.model import Model as Model
 from nnapi_prof.api.model import load as load
 from nnapi_prof.api.pareto import pareto as pareto

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,8 +19,6 @@ ENDINGS = {
     "json": (".json",),
 }
 """Format -> endings of files that ask for it; the first is what a file gets that nobody named."""
-COMPARES = ("html", "md", "json")
-"""Formats that several plans fit in side by side."""
 
 
 def format_of(path: Path) -> str:
@@ -40,50 +38,24 @@ def format_of(path: Path) -> str:
     )
 
 
-def text_of(form: str, sides: Sequence[tuple[str, ReportData]]) -> str:
-    """A report (of one side) or a comparison in ``html``, ``md`` or ``trace``. Raises UsageError
-    where several do not fit in the format."""
-    if len(sides) == 1:
-        return _single(form)(sides[0][1])
-    check_compares(form)
-    if form == "md":
-        from nnapi_prof.reports import compare_markdown
-
-        return compare_markdown.render(sides)
-    from nnapi_prof.reports import compare_page
-
-    return compare_page.render(sides)
-
-
-def check_compares(form: str) -> None:
-    """Raises UsageError where several plans do not fit in a format."""
-    if form not in COMPARES:
-        raise UsageError(
-            f"{option('format', form)} is of one bundle: a comparison is"
-            f" {', '.join(COMPARES[:-1])} or {COMPARES[-1]}"
-        )
-
-
-def _single(form: str) -> Callable[[ReportData], str]:
+def text_of(form: str, data: ReportData) -> str:
+    """A report in ``html``, ``md`` or ``trace``."""
     if form == "md":
         from nnapi_prof.reports import markdown
 
-        return markdown.render
+        return markdown.render(data)
     if form == "trace":
         from nnapi_prof.reports import trace
 
-        return trace.render
+        return trace.render(data)
     from nnapi_prof.reports import html
 
-    return html.render
+    return html.render(data)
 
 
-def write_report(path: Path, form: str, sides: Sequence[tuple[str, ReportData]]) -> None:
-    """Writes a report of one side, or a comparison of several, in any form but ``json``. Raises
-    UsageError where it cannot be written, or several sides do not fit in the form."""
-    if len(sides) > 1:
-        check_compares(form)
-    write_whole(path, lambda: text_of(form, sides))
+def write_report(path: Path, form: str, data: ReportData) -> None:
+    """Writes a report in any form but ``json``. Raises UsageError where it cannot be written."""
+    write_whole(path, lambda: text_of(form, data))
 
 
 def write_whole(path: Path, make: Callable[[], str]) -> None:

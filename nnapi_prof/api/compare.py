@@ -1,165 +1,251 @@
-"""Plans, devices or dates side by side."""
+"""Compare two bundles, runs or cost tables; fail a build where one became slower."""
 
 from __future__ import annotations
 
+import io
+import json
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nnapi_prof.api import notebook
-from nnapi_prof.api.plan import Planned, read_plan
+from nnapi_prof.api.plan import Planned
+from nnapi_prof.api.report import report_data, with_run
 from nnapi_prof.api.result import Result
-from nnapi_prof.device.protocol.description import description_parts
-from nnapi_prof.errors import UsageError
+from nnapi_prof.bundle.storage import check_bundle, read_bundle, read_file
+from nnapi_prof.costs import existing
+from nnapi_prof.costs.store import CostStore
+from nnapi_prof.costs.store.devices import find_one, listed, named
+from nnapi_prof.costs.store.selection import Selection, instant
+from nnapi_prof.device.protocol.description import device_name
+from nnapi_prof.errors import CostError, SerializationError, UsageError, visible
+from nnapi_prof.execution.report import RunReport, choose, every
+from nnapi_prof.reports.comparison import Compared, Side
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from nnapi_prof.reports.data import ReportData
+MOST_BYTES = 1 << 28
+_RUN_DOCUMENT = "nnapi-prof/run/"
+_SQLITE = b"SQLite format 3\0"
+_TABLES = (".sqlite", ".sqlite3", ".db")
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Plans beside each other, each with a name; the others are compared with the first.
-
-    :func:`nnapi_prof.compare` makes one.
-    """
-
-    sides: Mapping[str, Planned | Result] = field(repr=False)
-    """Name -> plan, run or not; in order."""
+class Comparison(Compared):
+    """Two sides, the new one against the base. :func:`nnapi_prof.compare` makes one."""
 
     def frame(self) -> pd.DataFrame:
-        """One row for each side: ``name``, ``model``, ``device``, ``segments`` (how many),
-        ``predicted_ms``, ``measured_ms`` (NaN where it was not run), ``all_cpu_ms`` (measured where
-        the plan was, else predicted), ``against_first`` (latency as a multiple of the first's),
-        ``simulated``, ``estimated``."""
+        """One row for the plan as it ran whole and each unit and region that both sides measured:
+        ``name``, ``target`` (None of the plan), ``base_ms`` and ``new_ms`` (medians), ``ratio``
+        (new by base) with its interval ``low`` and ``high``, ``verdict``, ``simulated``."""
         import pandas as pd
 
-        rows = [_row(name, side) for name, side in self.sides.items()]
-        table = pd.DataFrame(rows)
-        latency = table["measured_ms"].fillna(table["predicted_ms"])
-        if table["measured_ms"].isna().any():  # what was measured is not compared with predictions
-            latency = table["predicted_ms"]
-        table.insert(7, "against_first", latency / latency.iloc[0])
-        return table
-
-    def units(self) -> pd.DataFrame:
-        """One row for each unit of the model, a column for each side: the target that it runs on.
-
-        Raises UsageError where the sides are of different models.
-        """
-        import pandas as pd
-
-        plans = {name: _planned(side) for name, side in self.sides.items()}
-        first = next(iter(plans.values())).model.graph
-        table = {
-            "unit": [unit.index for unit in first.units],
-            "label": [unit.label for unit in first.units],
-        }
-        for name, planned in plans.items():
-            if [u.signature for u in planned.model.graph.units] != [
-                u.signature for u in first.units
-            ]:
-                raise UsageError(f"{name} is another model: units are compared of one model")
-            where = {u: s.target.key for s in planned.plan.segments for u in s.units}
-            table[name] = [where[unit.index] for unit in first.units]
-        return pd.DataFrame(table)
+        rows = [
+            {
+                "name": row.name,
+                "target": row.target,
+                "base_ms": None if row.base_ns is None else row.base_ns / 1e6,
+                "new_ms": None if row.new_ns is None else row.new_ns / 1e6,
+                "ratio": row.ratio,
+                "low": row.low,
+                "high": row.high,
+                "verdict": row.verdict.value,
+                "simulated": row.simulated,
+            }
+            for row in self.rows
+        ]
+        columns = "name target base_ms new_ms ratio low high verdict simulated".split()
+        return pd.DataFrame(rows, columns=columns)
 
     def report(self, path: str | os.PathLike[str]) -> Path:
-        """Writes the comparison as ``.html`` or ``.md``, with what changed; returns its path.
+        """Writes the comparison as ``.html`` or ``.md``; returns its path. Raises UsageError where
+        it cannot be written."""
+        from nnapi_prof.reports.comparison_files import write
 
-        Raises UsageError where it cannot be written, or a side was only estimated.
-        """
-        from nnapi_prof.api.report import write
-
-        return write(Path(path), [(name, _data(side)) for name, side in self.sides.items()])
+        return write(self, Path(path))
 
     def __repr__(self) -> str:
-        return f"Comparison({', '.join(self.sides)})"
+        return f"Comparison({self.base.name!r}, {self.new.name!r})"
 
     def _repr_html_(self) -> str:
-        rows = []
-        kinds = {
-            notebook.kind_of(side.simulated, _planned(side).estimated)
-            for side in self.sides.values()
-        }
-        for row in self.frame().to_dict("records"):
-            side = self.sides[str(row["name"])]
-            kind = notebook.kind_of(side.simulated, _planned(side).estimated)
-            cells = (_number(row[key], kind, len(kinds)) for key in ("predicted_ms", "measured_ms"))
-            ratio = f"{row['against_first']:.2f}x"
-            rows.append([row["name"], row["device"], str(row["segments"]), *cells, ratio])
-        unit = kinds.pop() if len(kinds) == 1 else "ms"
-        heads = ("plan", "device", "segments", f"predicted, {unit}", f"measured, {unit}")
-        return notebook.table(
-            "Plans side by side", [*heads, "against the first"], rows, numbers=(2, 3, 4, 5)
+        from nnapi_prof.reports.comparison_files import sentences, tables
+
+        title = f"{self.base.name} against {self.new.name}"
+        shown = [each for each in tables(self) if each.id in ("numbers", "placement")]
+        return notebook.notes([title, *sentences(self)]) + "".join(
+            notebook.table(each.title, each.heads, each.rows) for each in shown
         )
 
 
 def compare(
-    sides: Mapping[str, Planned | Result | str | os.PathLike[str]]
-    | Sequence[Planned | Result | str | os.PathLike[str]],
+    base: Planned | Result | str | os.PathLike[str],
+    new: Planned | Result | str | os.PathLike[str],
+    fail_if_slower: float | None = None,
+    *,
+    costs: str | os.PathLike[str] | None = None,
 ) -> Comparison:
-    """Puts plans side by side: of preferences, devices, dates, objectives or models.
+    """Compares ``new`` with ``base``: two plans or results, two bundles with their last runs, two
+    documents of ``nnapi-prof run --json``, or two cost tables.
 
-    ``sides`` are results of :func:`nnapi_prof.run`, plans of :func:`nnapi_prof.partition`, or
-    folders of bundles; a mapping names them, a sequence is named by model and device.
+    Behind ``#`` a path says more: of a bundle which run (``net.nnprof#2026-01-31``, a device, or
+    DEVICE@DATE), of a table which device and what was known by when (``costs.sqlite#Pixel
+    6@2026-01-31``). ``costs`` is the cost table that bundles were planned with, for the latencies
+    of their units; without one the plans as they ran are compared alone.
 
-    Raises UsageError where there are fewer than two.
+    ``fail_if_slower`` is the slow-down that :meth:`Comparison.raise_for_slower` fails (0.05: 5 %).
+    The plan, or of tables a row, fails where its median is slower by at least half of that, beyond
+    noise: so a change of nothing passes, and one of the limit fails, where noise leaves the
+    interval less than half of it.
+
+    Raises UsageError where the sides are not alike, CostError and SerializationError where one
+    cannot be read.
     """
-    if isinstance(sides, Mapping):
-        named = {name: _read(side) for name, side in sides.items()}
-    else:
-        named = {}
-        for side in map(_read, sides):
-            name = f"{_planned(side).model.name} on {description_parts(side.device)[0]}"
-            alike = sum(earlier_name.partition(", no. ")[0] == name for earlier_name in named)
-            named[f"{name}, no. {alike + 1}" if alike else name] = side
-    if len(named) < 2:
-        raise UsageError(f"a comparison takes two or more, {len(named)} given")
-    return Comparison(named)
+    table = None if costs is None else os.fspath(costs)
+    one, two = (_side(side, table, fail_if_slower is not None) for side in (base, new))
+    if _is_table(one) != _is_table(two):
+        raise UsageError(
+            f"{one.name} and {two.name} are not of one kind: two bundles, runs or cost tables"
+        )
+    if fail_if_slower is not None and not _is_table(one):
+        _require_alike(one, two)
+    compared = Comparison(one, two, fail_if_slower)
+    if _is_table(one) and not compared.latencies.differences and not compared.latencies.same_row:
+        raise UsageError(
+            f"{one.name} and {two.name} have nothing in common: name the device behind #, as in"
+            " costs.sqlite#DEVICE, or profile the same model on it"
+        )
+    return compared
 
 
-def _read(side: Planned | Result | str | os.PathLike[str]) -> Planned | Result:
+def _is_table(side: Side) -> bool:
+    return side.data is None and not side.model
+
+
+def _require_alike(one: Side, two: Side) -> None:
+    """Raises UsageError where a limit would be asked of other devices or conditions."""
+    for what, ours, theirs in (
+        ("device", one.fingerprint, two.fingerprint),
+        ("conditions", one.conditions, two.conditions),
+    ):
+        if ours != theirs:
+            raise UsageError(
+                f"{one.name} ran on {one.device} ({one.conditions or 'usual conditions'}),"
+                f" {two.name} on {two.device} ({two.conditions or 'usual conditions'}): run both on"
+                f" one device under the same conditions, or the {what} would be compared"
+            )
+
+
+def _side(
+    side: Planned | Result | str | os.PathLike[str], costs: str | None, must_run: bool
+) -> Side:
     if isinstance(side, Planned | Result):
-        return side
-    from nnapi_prof.execution.report import last
-
-    planned, ran = read_plan(side), last(Path(side))
-    return planned if ran is None else Result(planned, ran)
-
-
-def _planned(side: Planned | Result) -> Planned:
-    return side.planned if isinstance(side, Result) else side
-
-
-def _data(side: Planned | Result) -> ReportData:
-    return side.report_data()
-
-
-def _row(name: str, side: Planned | Result) -> dict[str, object]:
-    planned = _planned(side)
-    ran = isinstance(side, Result)
-    latencies = side.frame()
-    column = "measured_ms" if ran else "predicted_ms"
-    on_cpu = latencies.loc[latencies["plan"] == "all-cpu", column]
-    return {
-        "name": name,
-        "model": planned.model.name,
-        "device": side.device,
-        "segments": len(planned.plan.segments),
-        "predicted_ms": side.predicted_ms if isinstance(side, Result) else side.latency_ms,
-        "measured_ms": side.latency_ms if ran else float("nan"),
-        "all_cpu_ms": on_cpu.iloc[0] if len(on_cpu) else float("nan"),
-        "simulated": side.simulated,
-        "estimated": planned.estimated,
-    }
+        named_by = side.planned if isinstance(side, Result) else side
+        data = side.report_data() if costs is None else side.report_data(costs=costs)
+        return Side.of(f"{named_by.model.name} on {device_name(side.device)}", data)
+    spec = os.fspath(side)
+    path, which = spec, ""
+    if "#" in spec and not Path(spec).exists():
+        path, _, which = spec.rpartition("#")
+    head = _head(path)
+    if "://" in path or head == _SQLITE or (not head and path.endswith(_TABLES)):
+        return _of_table(spec, path, which)
+    if Path(path).is_dir() or path.endswith(".nnprof"):
+        return _of_bundle(spec, Path(path), which, costs, must_run)
+    if head.lstrip()[:1] == b"{":
+        return _of_document(spec, read_file(Path(path), MOST_BYTES).decode("utf-8", "replace"))
+    what = "is none of these" if Path(path).exists() else "does not exist"
+    raise UsageError(
+        f"{path} {what}: name a bundle, a document of `nnapi-prof run --json` or a cost table"
+    )
 
 
-def _number(ms: float, kind: str, kinds: int) -> str:
-    """A cell's latency; labelled where the sides are not all of one kind."""
-    if ms != ms:
-        return "–"
-    return f"{ms:.3f}" if kinds == 1 else f"{ms:.3f} ({kind})"
+def _head(path: str) -> bytes:
+    try:
+        with Path(path).open("rb") if Path(path).is_file() else io.BytesIO() as file:
+            return file.read(len(_SQLITE))
+    except OSError:  # whoever reads it says why
+        return b""
+
+
+def _of_bundle(name: str, path: Path, which: str, costs: str | None, must_run: bool) -> Side:
+    check_bundle(path)
+    read_bundle(path)  # says so where it is damaged
+    runs = every(path)
+    run = choose(runs, which) if which else (runs[-1] if runs else None)
+    if run is None and must_run:
+        raise UsageError(f"{path} was never run: `nnapi-prof run {path}` does it")
+    try:
+        data = report_data(path, existing(costs))
+    except (CostError, UsageError) as error:
+        if costs is not None or run is None:
+            raise
+        return replace(_of_run(name, run), notes=(f"latencies of units are left out: {error}",))
+    return Side.of(name, data if run is None else with_run(data, run, path))
+
+
+def _of_run(name: str, run: RunReport) -> Side:
+    return Side(
+        name=name,
+        model=run.model,
+        device=device_name(run.device),
+        simulated=run.simulated,
+        fingerprint=run.fingerprint,
+        conditions=run.conditions,
+        samples_ns=run.runs[0].total_ns,
+        error=run.runs[0].error,
+    )
+
+
+def _of_document(name: str, text: str) -> Side:
+    """A document of ``nnapi-prof run --json``, or the file that a bundle keeps of its run."""
+    try:
+        data: Any = json.loads(text)
+        if not str(data.get("schema", "")).startswith(_RUN_DOCUMENT):
+            return _of_run(name, RunReport.from_json(text))
+        plan = data["plans"][0]
+        return Side(
+            name=name,
+            model=str(data["model"]),
+            device=device_name(str(data["device"])),
+            simulated=bool(data["simulated"]),
+            fingerprint=str(data["fingerprint"]),
+            conditions=str(data["conditions"]),
+            samples_ns=tuple(_sample(ns) for ns in plan["total_ns"]),
+            error=None if plan.get("error") is None else str(plan["error"]),
+        )
+    except (
+        SerializationError, ValueError, KeyError, IndexError, TypeError, AttributeError,
+        RecursionError,
+    ) as error:  # fmt: skip
+        raise SerializationError(
+            f"{name} is not a document of `nnapi-prof run --json` ({visible(str(error), 200)});"
+            " write it anew"
+        ) from error
+
+
+def _sample(ns: object) -> int:
+    if type(ns) is not int or not 0 <= ns < 10**15:
+        raise ValueError(f"{ns!r} is not a latency in ns")
+    return ns
+
+
+def _of_table(name: str, path: str, which: str) -> Side:
+    """The last measurements of one device, those until a date where ``which`` names one."""
+    device, _, date = which.rpartition("@")
+    until = None
+    try:
+        until = instant(date, end=True) if date else None
+    except ValueError:
+        device = which
+    with CostStore(existing(path)) as store:
+        devices = named(store)
+        if not device and len(devices) != 1:
+            there = listed(devices) or "none"
+            raise UsageError(
+                f"{path} has several devices or none: name one, {path}#DEVICE: {there}"
+            )
+        chosen = find_one(devices, device) if device else devices[0]
+        rows = store.select(Selection((chosen.fingerprint,), until=until, newest=True))
+    simulated = any(m.simulated for m in rows)
+    return Side(name, "", chosen.name, simulated, chosen.fingerprint, measurements=tuple(rows))

@@ -232,7 +232,7 @@ class Planned:
         """
         from nnapi_prof.api.report import write
 
-        return write(Path(path), [(self.model.name, self.report_data(costs=costs))])
+        return write(Path(path), self.report_data(costs=costs))
 
     def report_data(
         self,

@@ -55,42 +55,18 @@ def report_data(
     return replace(data, advice=kept_advice(bundle), faults=kept_faults(bundle), ship=ship)
 
 
-def report_sides(
-    bundles: Sequence[Path],
-    costs: str | None = None,
-    *,
-    runs: Sequence[str] = (),
-    dates: Sequence[str] = (),
-) -> list[tuple[str, ReportData]]:
-    """What is compared, each with a name: several bundles, or of one bundle several ``runs``
-    (:func:`nnapi_prof.execution.report.choose`) or ``dates`` (as ``--at`` takes them).
-
-    One entry is no comparison, but may be reported. Raises UsageError where several bundles, runs
-    and dates are mixed, and what :func:`report_data` raises.
-    """
-    if bool(runs) + bool(dates) + (len(bundles) > 1) > 1:
-        raise UsageError(
-            f"several bundles, {option('run')} and {option('at')} are three comparisons: ask"
-            " for one at a time"
-        )
-    if runs:
-        history = every(bundles[0])
-        chosen = [choose(history, words) for words in runs]
-        data = report_data(bundles[0], costs)
-        return [(_name_of(run), with_run(data, run, bundles[0])) for run in chosen]
-    if dates:
-        when = [stated_instant("at", date, end=True) for date in dates]
-        return [
-            (
-                f"{bundles[0].stem} as known on {date}",
-                report_data(bundles[0], costs, until=until),
-            )
-            for date, until in zip(dates, when, strict=True)
-        ]
-    same = len({bundle.stem for bundle in bundles}) < len(bundles)
-    return [
-        (str(bundle) if same else bundle.stem, report_data(bundle, costs)) for bundle in bundles
-    ]
+def chosen_report(
+    bundle: Path, costs: str | None, run: str | None = None, at: str | None = None
+) -> ReportData:
+    """:func:`report_data` of a bundle with the run that ``run`` names
+    (:func:`nnapi_prof.execution.report.choose`), or as known ``at`` a date."""
+    if run is not None and at is not None:
+        raise UsageError(f"{option('run')} and {option('at')} exclude each other: leave one out")
+    if run is not None:
+        chosen = choose(every(bundle), run)
+        return with_run(report_data(bundle, costs), chosen, bundle)
+    until = None if at is None else stated_instant("at", at, end=True)
+    return report_data(bundle, costs, until=until)
 
 
 def with_run(data: ReportData, run: RunReport, bundle: Path) -> ReportData:
@@ -98,10 +74,6 @@ def with_run(data: ReportData, run: RunReport, bundle: Path) -> ReportData:
     made_for = read_bundle(bundle)
     elsewhere = made_for.device if run.fingerprint != made_for.fingerprint else ""
     return replace(data, run=run, planned_for=elsewhere)
-
-
-def _name_of(run: RunReport) -> str:
-    return f"{description_parts(run.device)[0]}, {run.created_at[:19].replace('T', ' ')}"
 
 
 def _last_until(bundle: Path, until: str) -> RunReport | None:
@@ -261,17 +233,14 @@ def _predicted_anew(run: RunReport, plans: Sequence[Plan]) -> RunReport:
     return replace(run, runs=tuple(rows))
 
 
-def write(path: Path, sides: Sequence[tuple[str, ReportData]]) -> Path:
-    """Writes a report of one side, or a comparison of several, to ``path``; returns it.
-
-    Raises UsageError where the ending is unknown or of a form that several sides do not fit in, or
-    nothing can be written there.
-    """
+def write(path: Path, data: ReportData) -> Path:
+    """Writes a report to ``path``; returns it. Raises UsageError where the ending is unknown, or
+    nothing can be written there."""
     form = format_of(path)
     if form == "json":
         raise UsageError(
             f"{path}: Python has the data already (frame(), segments(), report_data()); as one JSON"
             " document `nnapi-prof report --format json` writes it"
         )
-    write_report(path, form, sides)
+    write_report(path, form, data)
     return path

@@ -164,7 +164,7 @@ class Result:
         """
         from nnapi_prof.api.report import write
 
-        return write(Path(path), [(self.run.model, self.report_data(costs=costs))])
+        return write(Path(path), self.report_data(costs=costs))
 
     def headline(self, *, costs: str | os.PathLike[str] | None = None) -> str:
         """The first sentences of a report: what runs where, how long that takes, and what it gains

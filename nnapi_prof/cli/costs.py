@@ -1,4 +1,4 @@
-"""``nnapi-prof costs``: Look into the cost table: list, show, diff, merge, prune."""
+"""``nnapi-prof costs``: Look into the cost table: list, show, merge, prune."""
 
 from __future__ import annotations
 
@@ -27,10 +27,8 @@ from nnapi_prof.costs import existing
 from nnapi_prof.reports.words import count
 
 if TYPE_CHECKING:
-    from nnapi_prof.costs.diff import Comparison, Difference
     from nnapi_prof.costs.measurement import Measurement
     from nnapi_prof.costs.store import CostStore
-    from nnapi_prof.costs.store.devices import Named
     from nnapi_prof.costs.store.selection import Selection
 
 
@@ -42,7 +40,7 @@ _MANY_ROWS = 100_000
 
 @click.group("costs", cls=Group, context_settings=HELP)
 def command() -> None:
-    """Inspect, compare, merge and clean the cost table."""
+    """Inspect, merge and clean the cost table."""
 
 
 for each in (prune, merge_command):
@@ -222,116 +220,6 @@ def _show_table(rows: list[Measurement], names: dict[str, str], several: bool) -
         cells += [_short(m.measured_at)] if wide else []
         table.add_row(*cells, *([names.get(m.fingerprint, m.fingerprint)] if several else []))
     console.print(table)
-
-
-@define(
-    "diff",
-    of=command,
-    examples=[
-        "nnapi-prof costs diff 'Pixel 6' 'Pixel 8'",
-        "nnapi-prof costs diff 2026-01-31 2026-02-28",
-    ],
-)
-@opt.costs
-@filter_options
-@click.option(
-    "--threshold",
-    type=click.FloatRange(min=0),
-    default=5.0,
-    show_default=True,
-    help="Leave out changes below this percentage. Clock rates drift by a few percent between"
-    " sessions, which the noise within one session does not show.",
-)
-@click.option("--every", is_flag=True, help="Also show regions that did not change beyond noise.")
-@click.argument("first", metavar="FIRST")
-@click.argument("second", metavar="SECOND")
-def diff(
-    costs: str | None,
-    threshold: float,
-    every: bool,
-    first: str,
-    second: str,
-    **filters: Any,
-) -> None:
-    """Compare two devices, or one device at two dates: changes beyond noise.
-
-    FIRST and SECOND are a device, a date, or DEVICE@DATE. A date means the last measurements until
-    its end; without a device it means the table's only device, or --device. The command compares
-    regions that both sides have measured on the same target under the same conditions. The ratio is
-    SECOND's median divided by FIRST's, with a bootstrap interval at 99 %.
-    """
-    from nnapi_prof.costs.diff import compare
-    from nnapi_prof.costs.store import CostStore
-
-    with CostStore(existing(costs)) as store:
-        selection, devices = selection_of(store, **filters)
-        one, two = (_side(store, selection, devices, words) for words in (first, second))
-    comparison = compare(one, two, threshold / 100)
-    if as_json():
-        from nnapi_prof.documents.costs import of_comparison
-
-        print_document(of_comparison(store.location, comparison, first, second))
-        return
-    heads = (f"{first} ({_unit(one)})", f"{second} ({_unit(two)})")
-    _diff_table(comparison.differences if every else comparison.changed, heads)
-    click.echo(_in_words(comparison))
-
-
-def _side(
-    store: CostStore, selection: Selection, devices: list[Named], words: str
-) -> list[Measurement]:
-    from nnapi_prof.costs.store.devices import find_one, listed
-    from nnapi_prof.costs.store.selection import instant
-    from nnapi_prof.errors import UsageError
-
-    device, _, date = words.rpartition("@")
-    until = None
-    try:
-        until = instant(date, end=True)
-    except ValueError:
-        device = words
-    if device:
-        chosen = find_one(devices, device)
-    elif len(devices) == 1:
-        chosen = devices[0]
-    else:
-        names = listed(devices) or "none"
-        raise UsageError(f"{words} of which device? Say DEVICE@{words} or --device: {names}")
-    limit = min(filter(None, (until, selection.until)), default=None)
-    of_side = selection.with_(fingerprints=(chosen.fingerprint,), until=limit, newest=True)
-    return store.select(of_side)
-
-
-def _diff_table(shown: tuple[Difference, ...], heads: tuple[str, str]) -> None:
-    if not shown:
-        return
-    usual = not any(each.first.conditions.options for each in shown)
-    words = ["label", "kind", "target", *([] if usual else ["conditions"])]
-    table = plain(words, [*heads, "ratio", "99 % interval"], "verdict")
-    for each in shown:
-        one, two = each.first, each.second
-        cells = [one.label, one.kind.value, one.target.key]
-        cells += [] if usual else [one.conditions.options or "–"]
-        cells += [ms(m.summary.median_ns) if m.usable else m.status.value for m in (one, two)]
-        cells.append("–" if each.ratio is None else f"{each.ratio:.3f}")
-        has_interval = each.low is not None and each.high is not None
-        cells.append(f"{each.low:.3f} to {each.high:.3f}" if has_interval else "–")
-        table.add_row(*cells, each.verdict.value)
-    stdout().print(table)
-
-
-def _in_words(comparison: Comparison) -> str:
-    n, changed = len(comparison.differences), len(comparison.changed)
-    words = f"{changed} of {n} changed beyond noise" if n else "nothing was measured on both sides"
-    ratio = comparison.median_ratio
-    parts = [words if ratio is None else f"{words}, median ratio {ratio:.3f}"]
-    if comparison.same_row:
-        parts.append(f"{comparison.same_row} not measured again in between")
-    if comparison.only_first or comparison.only_second:
-        parts.append(
-            f"{comparison.only_first} only in the first, {comparison.only_second} in the second"
-        )
-    return "; ".join(parts)
 
 
 def _unit(rows: list[Measurement]) -> str:

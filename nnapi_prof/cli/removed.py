@@ -18,6 +18,9 @@ _P95 = (
 )
 REMOVED: Mapping[str, str] = {
     "compare --statistic": _P95,
+    "compare --device": "name the device behind the table, as in TABLE#DEVICE",
+    "costs diff": "`nnapi-prof compare TABLE#DEVICE TABLE#DEVICE` compares two devices of one"
+    " table, TABLE#DATE two dates",
     "costs export": "`nnapi-prof costs show --format csv|parquet -o FILE` writes the rows, and the"
     " SQLite file is the table to pass on",
     "costs import": "pass the SQLite file on, and `nnapi-prof costs merge` adds it to a table",

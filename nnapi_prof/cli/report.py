@@ -1,5 +1,4 @@
-"""``nnapi-prof report``: Write a report of a bundle, or of several bundles, runs or dates side by
-side."""
+"""``nnapi-prof report``: Write a report of a bundle."""
 
 from __future__ import annotations
 
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from nnapi_prof.documents.schema import Document
     from nnapi_prof.reports.data import ReportData
 
-    Sides = list[tuple[str, ReportData]]
-
 FORMATS = ("html", "md", "trace", "json")
 
 
@@ -31,7 +28,7 @@ FORMATS = ("html", "md", "trace", "json")
     examples=[
         "nnapi-prof report model.nnprof",
         "nnapi-prof report --format md -o - model.nnprof",
-        "nnapi-prof report -o compare.html pixel6.nnprof pixel8.nnprof",
+        "nnapi-prof report --run 'Pixel 6@2026-01-31' model.nnprof",
     ],
 )
 @opt.costs
@@ -54,16 +51,15 @@ FORMATS = ("html", "md", "trace", "json")
     "runs",
     multiple=True,
     metavar="DATE|DEVICE",
-    help="Run of the bundle to show: the last until DATE, on DEVICE, or DEVICE@DATE; repeat it"
-    " to compare. Default: the last.",
+    help="Run of the bundle to show: the last until DATE, on DEVICE, or DEVICE@DATE. Default: the"
+    " last.",
 )
 @click.option(
     "--at",
     "dates",
     multiple=True,
     metavar="DATE",
-    help="Show the plan under the costs at the end of DATE (2026-01-31, or with a time, UTC);"
-    " repeat it to compare.",
+    help="Show the plan under the costs at the end of DATE (2026-01-31, or with a time, UTC).",
 )
 @click.option(
     "--every-preference",
@@ -82,55 +78,48 @@ def command(
     every_preference: bool,
     bundles: tuple[Path, ...],
 ) -> None:
-    """Write a report of BUNDLE, or of several BUNDLEs side by side.
+    """Write a report of BUNDLE.
 
     Shows the latency of every unit on every target, the plan and its reasons, refusals, baselines
-    and, after `nnapi-prof run`, predicted against measured latency. Several bundles, --run or --at
-    compare the others with the first: changes, units that run elsewhere, and latencies that differ
-    beyond noise.
+    and, after `nnapi-prof run`, predicted against measured latency. `nnapi-prof compare` compares
+    two bundles or runs.
 
     Formats: html (one file that loads nothing), md (Markdown), trace (for Perfetto and
     chrome://tracing), json. --json prints the report's data.
     """
-    from nnapi_prof.reports.files import check_compares, format_of
+    from nnapi_prof.errors import UsageError
+    from nnapi_prof.reports.files import format_of
 
-    chosen = form or (format_of(output) if output and str(output) != "-" else "html")
     if max(len(bundles), len(runs), len(dates)) > 1:
-        check_compares(chosen)
-    _check_output(output, chosen)
+        raise UsageError(
+            "a report is of one bundle and one run: `nnapi-prof compare BASE NEW` compares two,"
+            " BUNDLE#DATE two runs of one"
+        )
+    bundle, run, at = bundles[0], *(next(iter(words), None) for words in (runs, dates))
+    chosen = form or (format_of(output) if output and str(output) != "-" else "html")
+    _check_output(output)
     from nnapi_prof.bundle.storage import check_bundle
 
-    for bundle in bundles:
-        check_bundle(bundle)
+    check_bundle(bundle)
+    from nnapi_prof.api.report import chosen_report
 
-    from nnapi_prof.api.report import report_sides
-
-    with working("reading bundles and costs"):
-        table = _table(bundles[0], costs)
-        sides = [
-            (name, replace(data, every_preference=every_preference))
-            for name, data in report_sides(
-                bundles,
-                table,
-                runs=runs,
-                dates=dates,
-            )
-        ]
-    for name, data in sides:
-        if data.run is None:
-            when = "by then" if dates else "yet"
-            say(f"note: {name} was not run {when}: the report shows predictions only")
+    with working("reading the bundle and costs"):
+        data = chosen_report(bundle, _table(bundle, costs), run, at)
+        data = replace(data, every_preference=every_preference)
+    if data.run is None:
+        when = "by then" if dates else "yet"
+        say(f"note: {bundle.stem} was not run {when}: the report shows predictions only")
     if as_json():
-        print_document(_document(sides))
+        print_document(_document(data))
         if output is None:
             return
-    path = output or _beside(bundles[0], chosen, len(sides) > 1)
+    path = output or _beside(bundle, chosen)
     with working("writing the report"):
-        _write(path, chosen, sides)
+        _write(path, chosen, data)
     if not as_json() and str(path) != "-":
         click.echo(path)
-    if len(sides) == 1 and chosen in ("html", "md") and not (as_json() or current().quiet):
-        show_steps(stderr(), sides[0][1].ship)
+    if chosen in ("html", "md") and not (as_json() or current().quiet):
+        show_steps(stderr(), data.ship)
 
 
 def _table(bundle: Path, costs: str | None) -> str:
@@ -146,7 +135,7 @@ def _table(bundle: Path, costs: str | None) -> str:
             raise
 
 
-def _check_output(output: Path | None, form: str) -> None:
+def _check_output(output: Path | None) -> None:
     from nnapi_prof.errors import UsageError
 
     if str(output) != "-":
@@ -155,33 +144,29 @@ def _check_output(output: Path | None, form: str) -> None:
         raise UsageError("--json prints the report's data on standard output: leave -o - out")
 
 
-def _beside(bundle: Path, form: str, compares: bool) -> Path:
+def _beside(bundle: Path, form: str) -> Path:
     """Where a report goes that nobody named."""
     from nnapi_prof.reports.files import ENDINGS
 
     stem = bundle.resolve().with_suffix("")
-    return stem.with_name(f"{stem.name}{'.compare' if compares else ''}{ENDINGS[form][0]}")
+    return stem.with_name(f"{stem.name}{ENDINGS[form][0]}")
 
 
-def _write(path: Path, form: str, sides: Sides) -> None:
+def _write(path: Path, form: str, data: ReportData) -> None:
     from nnapi_prof.reports.files import text_of, write_report, write_whole
 
     def document() -> str:
-        return json.dumps(_document(sides), indent=1, allow_nan=False) + "\n"
+        return json.dumps(_document(data), indent=1, allow_nan=False) + "\n"
 
     if str(path) == "-":
-        click.echo(document() if form == "json" else text_of(form, sides))
+        click.echo(document() if form == "json" else text_of(form, data))
     elif form == "json":
         write_whole(path, document)
     else:
-        write_report(path, form, sides)
+        write_report(path, form, data)
 
 
-def _document(sides: Sides) -> Document:
-    if len(sides) > 1:
-        from nnapi_prof.documents.report import of_comparison
-
-        return of_comparison(sides)
+def _document(data: ReportData) -> Document:
     from nnapi_prof.documents.report import of_report
 
-    return of_report(sides[0][1])
+    return of_report(data)

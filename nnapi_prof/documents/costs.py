@@ -9,14 +9,12 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from nnapi_prof.costs.diff import CONFIDENCE, Verdict
 from nnapi_prof.costs.measurement import Kind, Status
 from nnapi_prof.documents import schema as s
 from nnapi_prof.documents.plans import CONDITIONS, TARGET
-from nnapi_prof.documents.schema import Document, Schema, document, properties
+from nnapi_prof.documents.schema import Document, document, properties
 
 if TYPE_CHECKING:
-    from nnapi_prof.costs.diff import Comparison, Difference
     from nnapi_prof.costs.measurement import Measurement
     from nnapi_prof.costs.store import Pruned
     from nnapi_prof.costs.store.devices import Measured
@@ -118,73 +116,6 @@ def _measurement(m: Measurement, name: str) -> Document:
         spread_ns=summary and summary.spread_ns,
         minimum_ns=summary and summary.minimum_ns,
         n_samples=summary.n if summary else 0,
-    )
-
-
-_DIFFERENCE = s.obj(
-    signature=s.TEXT,
-    label=s.TEXT,
-    kind=_KIND,
-    target=TARGET,
-    conditions=CONDITIONS,
-    verdict=s.choice(*(verdict.value for verdict in Verdict)),
-    ratio=s.described(s.NUMBER_OR_NULL, "second by first"),
-    low=s.described(s.NUMBER_OR_NULL, "of the interval of the ratio"),
-    high=s.NUMBER_OR_NULL,
-    first_ns=s.NUMBER_OR_NULL,
-    second_ns=s.NUMBER_OR_NULL,
-    first_status=_STATUS,
-    second_status=_STATUS,
-    simulated=s.TRUTH,
-)
-
-
-@document(
-    "costs-diff",
-    1,
-    "What changed between two devices or dates",
-    costs=_COSTS,
-    first=s.described(s.TEXT, "as it was asked for: DEVICE, DATE or DEVICE@DATE"),
-    second=s.TEXT,
-    simulated=s.described(s.TRUTH, "whether any of it is of a simulated phone"),
-    confidence=s.described(s.NUMBER, "of the intervals of ratios"),
-    changed=s.described(s.COUNT, "differences beyond noise"),
-    median_ratio=s.NUMBER_OR_NULL,
-    only_first=s.COUNT,
-    only_second=s.COUNT,
-    same_row=s.described(s.COUNT, "not measured again in between"),
-    differences=s.array(_DIFFERENCE),
-)
-def of_comparison(costs: str, comparison: Comparison, first: str, second: str) -> Document:
-    differences = [of_difference(_DIFFERENCE, each) for each in comparison.differences]
-    return properties(
-        "costs-diff",
-        comparison,
-        costs=costs,
-        first=first,
-        second=second,
-        simulated=any(each["simulated"] for each in differences),
-        confidence=CONFIDENCE,
-        changed=len(comparison.changed),
-        differences=differences,
-    )
-
-
-def of_difference(schema: Schema, each: Difference) -> Document:
-    """What a schema has of a latency that was measured on two sides."""
-    one, two = each.first, each.second
-    return properties(
-        schema,
-        one,
-        verdict=each.verdict,
-        ratio=each.ratio,
-        low=each.low,
-        high=each.high,
-        first_ns=one.summary.median_ns if one.usable else None,
-        second_ns=two.summary.median_ns if two.usable else None,
-        first_status=one.status,
-        second_status=two.status,
-        simulated=one.simulated or two.simulated,
     )
 
 

@@ -25,7 +25,6 @@ def test_the_names_are_these() -> None:
         "bisect",
         "calibrate",
         "compare",
-        "compare_speed",
         "convert_model",
         "devices",
         "estimate",

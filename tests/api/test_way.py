@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import subprocess
 from pathlib import Path
 
@@ -112,8 +111,8 @@ def test_a_plan_in_a_folder(way: Way, tmp_path: Path) -> None:
     again = np_.read_plan(folder)
     assert again.plans == way.planned.plans and again.model.name == "tiny"
     assert np_.run(folder, device=PHONE, runs=2, baselines=False).agrees
-    compared = np_.compare([way.result, folder])
-    assert list(compared.frame()["measured_ms"]) == [way.result.latency_ms] * 2
+    compared = np_.compare(way.result, folder, costs=way.table)
+    assert list(compared.frame()["ratio"]) == [1.0]
     with pytest.raises(UsageError, match=r"is not a bundle|does not exist"):
         np_.read_plan(tmp_path)
 
@@ -144,8 +143,8 @@ def test_reports_that_cannot_be_written(way: Way, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot write"):
         way.planned.save(tmp_path / "file" / "tiny.nnprof")
     trace = tmp_path / "out.trace.json"  # one would overwrite the other
-    with pytest.raises(UsageError, match="is of one bundle"):
-        np_.compare([way.result, way.planned]).report(trace)
+    with pytest.raises(UsageError, match=r"is .html or .md|names no format"):
+        np_.compare(way.result, way.planned).report(trace)
     assert not trace.exists()
 
 
@@ -230,15 +229,13 @@ def test_progress_and_notes(way: Way, caplog: pytest.LogCaptureFixture) -> None:
 
 def test_comparison(way: Way, tmp_path: Path) -> None:
     slow = np_.partition(way.model, way.costs, pin=[f"*={SLOW}"])
-    compared = np_.compare({"best": way.planned, "slow": slow})
-    table = compared.frame().set_index("name")
-    assert table.loc["best", "against_first"] == 1 and table.loc["slow", "against_first"] > 2
-    assert math.isnan(table.loc["best", "measured_ms"])
-    assert set(compared.units()["slow"]) == {SLOW}
+    compared = np_.compare(way.planned, slow)
+    assert compared.plan is None and compared.frame().empty
+    (move,) = compared.moves[-1:]
+    assert (
+        move.new.target.key == SLOW and compared.new.predicted_ns > 2 * compared.base.predicted_ns
+    )
     assert compared.report(tmp_path / "both.html").stat().st_size > 1000
-    assert list(np_.compare([way.planned, way.planned]).sides)[1].endswith("no. 2")
-    with pytest.raises(UsageError, match="two or more"):
-        np_.compare([way.planned])
 
 
 def test_devices() -> None:

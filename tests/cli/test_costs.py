@@ -1,4 +1,4 @@
-"""``nnapi-prof costs``: list, show, diff, export, import."""
+"""``nnapi-prof costs``: list, show, merge, prune."""
 
 from __future__ import annotations
 
@@ -118,42 +118,11 @@ def test_show_as_a_table(cli: Cli, costs: Path) -> None:
     assert "crashed: signal 11" in result.out
 
 
-def test_diff_of_two_dates(cli: Cli, costs: Path) -> None:
-    sides = ("aaaa@2026-01-01", "aaaa@2026-01-31")
-    printed = document(cli, "diff", "--costs", costs, *sides)
-    assert [(each["signature"], each["verdict"]) for each in printed["differences"]] == [
-        ("lost", "status changed"),
-        ("fast", "faster"),
-        ("slow", "slower"),
-        ("steady", "within noise"),
-    ]
-    assert (printed["changed"], printed["same_row"], printed["only_first"]) == (3, 1, 0)
-    result = cli("costs", "diff", "--costs", costs, *sides)
-    assert result.code == 0 and "op_steady" not in result.out
-    assert result.out.endswith(
-        "3 of 4 changed beyond noise, median ratio 1.000; 1 not measured again in between\n"
-    )
-    assert "op_steady" in cli("costs", "diff", "--costs", costs, "--every", *sides).out
-    dates = ("2026-01-01", "2026-01-31", "--device", "One", "--op", "*slow")
-    printed = document(cli, "diff", "--costs", costs, *dates)
-    assert [each["ratio"] for each in printed["differences"]] == [pytest.approx(1.5, rel=1e-3)]
-    result = cli("costs", "diff", "--costs", costs, "--threshold", 60, *dates)
-    assert result.out.startswith("0 of 1 changed beyond noise")
-
-
 def test_rows_of_several_devices_say_whose_they_are(cli: Cli, costs: Path) -> None:
     result = cli("costs", "show", "--costs", costs, "--limit", "1", "--sort", "median")
     assert result.code == 0 and " device" in result.out.splitlines()[0]
     one = cli("costs", "show", "--costs", costs, "--limit", "1", "--device", "One")
     assert one.code == 0 and " device" not in one.out.splitlines()[0]
-
-
-def test_diff_of_two_devices(cli: Cli, costs: Path) -> None:
-    result = cli("costs", "diff", "--costs", costs, "One", "npu-phone")
-    assert result.code == 0 and "One (ms) " in result.out
-    assert "npu-phone (ms, simulated)" in result.out
-    assert "1.999" in result.out and "slower" in result.out
-    assert "1 of 1 changed" in result.out and "4 only in the first, 0 in the second" in result.out
 
 
 def test_show_as_csv_and_parquet(cli: Cli, costs: Path, tmp_path: Path) -> None:
@@ -216,9 +185,6 @@ WRONG = [
     (["show", "--kind", "block"], "invalid value for '--kind'"),
     (["show", "--input", "1x3"], "--input is of a --model, and none was given"),
     (["show", "--model", "absent.pt"], "absent.pt does not exist"),
-    (["diff", "2026-01-01", "2026-01-02"], "2026-01-01 of which device? Say DEVICE@2026-01-01 or"),
-    (["diff", "One", "Two"], "no device of the cost table is called 'Two'"),
-    (["diff", "One@tomorrow", "One"], "no device of the cost table is called 'One@tomorrow'"),
     (["show", "-o", "rows.csv"], "--output is for --format csv or parquet"),
     (["show", "--format", "csv", "--limit", "3"], "leave --limit and --json out"),
     (["show", "--format", "xlsx"], "'xlsx' is not one of"),
@@ -238,7 +204,7 @@ def test_what_cannot_be_asked(cli: Cli, costs: Path, arguments: list[str], words
 
 def test_a_table_that_is_not_there_is_not_made(cli: Cli, tmp_path: Path) -> None:
     absent = tmp_path / "typo.sqlite"
-    for arguments in (["list"], ["show"], ["diff", "a", "b"]):
+    for arguments in (["list"], ["show"]):
         result = cli("costs", arguments[0], "--costs", absent, *arguments[1:])
         assert result.code == 2 and "typo.sqlite does not exist: `nnapi-prof prof" in result.error
     assert not absent.exists()

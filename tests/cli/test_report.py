@@ -162,46 +162,6 @@ def test_a_bundle_of_estimated_costs(
     assert actual.document("report")["estimated"]
 
 
-# ---- several -----------------------------------------------------------------------------------
-
-
-def test_two_bundles(cli: Cli, bundles: Bundles) -> None:
-    result = cli("report", "--costs", bundles.costs, bundles.npu, bundles.gpu)
-    page = bundles.npu.with_name("npu.compare.html")
-    assert (result.code, result.out.strip()) == (0, str(page)), result.err
-    text = page.read_text()
-    assert "npu against gpu" in text and 'id="changed"' in text
-    assert text.count('<span class="badge">simulated</span>') == 3  # the title and both sides
-
-
-def test_two_bundles_as_data(cli: Cli, bundles: Bundles, tmp_path: Path) -> None:
-    named = ("report", "--costs", bundles.costs)
-    document = cli(*named, "--json", bundles.npu, bundles.gpu).document("compare")
-    assert [side["name"] for side in document["sides"]] == ["npu", "gpu"]
-    assert [side["simulated"] for side in (s["measured"] for s in document["sides"])] == [True] * 2
-    runs = [RunReport.from_json((b / "run.json").read_text()) for b in (bundles.npu, bundles.gpu)]
-    medians = [run.runs[0].median_ns for run in runs]
-    assert [side["measured"]["ns"] for side in document["sides"]] == medians
-    (ratio,) = document["ratios"]
-    assert medians[0] and medians[1] and ratio["ratio"] == medians[1] / medians[0]
-    assert ratio["measured"] and ratio["low"] <= ratio["ratio"] <= ratio["high"]
-    path = tmp_path / "c.json"
-    assert cli(*named, "-o", path, bundles.npu, bundles.gpu).code == 0
-    assert json.loads(path.read_text()) == document
-    markdown = cli(*named, "--format", "md", "-o", "-", bundles.npu, bundles.gpu)
-    assert markdown.out.startswith("# npu (A) against gpu (B)")
-    for sentence in document["changed"]:
-        assert sentence.split(":")[0].replace("_", "\\_") in markdown.out
-
-
-def test_bundles_of_one_name_are_called_by_their_paths(cli: Cli, bundles: Bundles) -> None:
-    other = bundles.npu.parent / "other" / "npu.nnprof"
-    shutil.copytree(bundles.gpu, other)
-    result = cli("report", "--json", "--costs", bundles.costs, bundles.npu, other)
-    names = [side["name"] for side in result.document("compare")["sides"]]
-    assert names == [str(bundles.npu), str(other)]
-
-
 def test_a_bundle_keeps_its_runs(cli: Cli, bundles: Bundles) -> None:
     runs = every(bundles.npu)
     assert [run.created_at == LONG_AGO for run in runs] == [True, False]
@@ -210,34 +170,6 @@ def test_a_bundle_keeps_its_runs(cli: Cli, bundles: Bundles) -> None:
     assert then["run"]["created_at"] == LONG_AGO
     now = cli(*named, bundles.npu).document("report")
     assert now["run"]["created_at"] == runs[1].created_at
-
-
-def test_runs_of_one_bundle_on_two_dates(cli: Cli, bundles: Bundles) -> None:
-    named = ("report", "--json", "--costs", bundles.costs)
-    both = ("--run", "2026-01-31", "--run", "npu-phone")
-    document = cli(*named, *both, bundles.npu).document("compare")
-    assert document["sides"][0]["name"] == "simulated npu-phone, 2026-01-31 12:00:00"
-    assert 0.3 < document["ratios"][0]["ratio"] < 0.7
-    assert document["placement"]["units_elsewhere"] == 0
-    assert document["latencies"][0]["compared"] == 0
-    assert document["latencies"][0]["not_measured_again"] > 0
-    assert any(each["name"] == "run at" for each in document["conditions"])
-
-
-def test_runs_of_one_bundle_on_two_devices(cli: Cli, bundles: Bundles) -> None:
-    """What was planned for the phone with a GPU runs on the one that has an NPU besides."""
-    assert cli("run", "--device", "sim:npu-phone", "--runs", 7, bundles.gpu).code == 0
-    both = ("--run", "gpu-phone", "--run", "npu-phone")
-    result = cli("report", "--json", "--costs", bundles.costs, *both, bundles.gpu)
-    document = result.document("compare")
-    devices = [side["device"] for side in document["sides"]]
-    assert [device.split(" (")[0] for device in devices] == [
-        "simulated gpu-phone",
-        "simulated npu-phone",
-    ]
-    assert document["ratios"][0]["measured"]
-    (elsewhere,) = (d for d in document["conditions"] if d["name"] == "run on another device")
-    assert elsewhere["values"] == [None, "simulated npu-phone"]
 
 
 def test_one_plan_under_the_costs_of_two_dates(cli: Cli, bundles: Bundles) -> None:
@@ -255,26 +187,18 @@ def test_one_plan_under_the_costs_of_two_dates(cli: Cli, bundles: Bundles) -> No
         ]
         assert store.add(*old) == len(old)
     named = ("report", "--json", "--costs", bundles.costs)
-    both = ("--at", "2026-01-31", "--at", "2999-12-31")
-    document = cli(*named, *both, bundles.npu).document("compare")
-    then, now = document["sides"]
-    assert then["name"] == "npu as known on 2026-01-31"
-    assert then["run_at"] == LONG_AGO and now["run_at"] == run.created_at
+    then, now = (
+        cli(*named, "--at", date, bundles.npu).document("report")
+        for date in ("2026-01-31", "2999-12-31")
+    )
+    assert (then["run"]["created_at"], now["run"]["created_at"]) == (LONG_AGO, run.created_at)
     plan = run.runs[0].plan
     on_nnapi = sum(s.predicted_ns for s in plan.segments if s.target != CPU)
     assert on_nnapi > 0.9 * plan.predicted_ns
-    assert now["predicted"]["ns"] == pytest.approx(plan.predicted_ns, rel=1e-3)
-    expected = plan.predicted_ns + 2 * on_nnapi
-    assert then["predicted"]["ns"] == pytest.approx(expected, rel=0.02)
-    by_target = {row["target"]: row for row in document["latencies"][0]["by_target"]}
-    npu = by_target["nnapi:sim-npu/fast"]
-    assert npu["median_ratio"] == pytest.approx(1 / 3, rel=1e-3)
-    assert npu["faster"] == npu["compared"] > 0
-    assert by_target["cpu"]["faster"] == by_target["cpu"]["slower"] == 0
-    single = cli(*named, "--at", "2026-01-31", bundles.npu).document("report")
-    assert single["plan"]["predicted_ns"] == pytest.approx(then["predicted"]["ns"])
-    ran = {row["name"]: row["predicted_ns"] for row in single["run"]["plans"]}
-    assert ran[single["plan"]["name"]] == pytest.approx(then["predicted"]["ns"])
+    assert now["plan"]["predicted_ns"] == pytest.approx(plan.predicted_ns, rel=1e-3)
+    assert then["plan"]["predicted_ns"] == pytest.approx(plan.predicted_ns + 2 * on_nnapi, rel=0.02)
+    ran = {row["name"]: row["predicted_ns"] for row in then["run"]["plans"]}
+    assert ran[then["plan"]["name"]] == pytest.approx(then["plan"]["predicted_ns"])
 
 
 # ---- what is wrong -----------------------------------------------------------------------------
@@ -291,23 +215,17 @@ def test_unknown_endings_and_formats(cli: Cli, bundles: Bundles) -> None:
     assert result.code == 2 and "'html', 'md', 'trace', 'json'" in result.error
 
 
-def test_formats_that_hold_one_bundle(cli: Cli, bundles: Bundles) -> None:
-    sides = (bundles.npu, bundles.gpu)
-    result = cli("report", "--costs", bundles.costs, "--format", "trace", *sides)
-    assert result.code == 2
-    assert result.error == "--format trace is of one bundle: a comparison is html, md or json"
-
-
-def test_three_comparisons_at_once(cli: Cli, bundles: Bundles) -> None:
+def test_a_report_is_of_one(cli: Cli, bundles: Bundles) -> None:
     for wrong in (
-        ("--run", "npu", "--at", "2026-01-31", bundles.npu),
-        ("--run", "npu", bundles.npu, bundles.gpu),
-        ("--at", "2026-01-31", bundles.npu, bundles.gpu),
+        (bundles.npu, bundles.gpu),
+        ("--run", "npu", "--run", "gpu", bundles.npu),
+        ("--at", "2026-01-31", "--at", "2026-02-28", bundles.npu),
     ):
         result = cli("report", "--costs", bundles.costs, *wrong)
-        assert result.code == 2 and "ask for one at a time" in result.error
-    result = cli("report", "--costs", bundles.costs, *[bundles.npu] * 7)
-    assert result.code == 2 and "a comparison has 2 to 6 sides, not 7" in result.error
+        assert result.code == 2 and "`nnapi-prof compare BASE NEW`" in result.error
+    both = ("--run", "npu", "--at", "2026-01-31")
+    result = cli("report", "--costs", bundles.costs, *both, bundles.npu)
+    assert result.code == 2 and "exclude each other" in result.error
 
 
 def test_standard_output_holds_one_thing(cli: Cli, bundles: Bundles) -> None:

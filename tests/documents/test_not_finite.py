@@ -6,9 +6,10 @@ import json
 import math
 from dataclasses import replace
 
+from nnapi_prof.documents.compare import of_comparison
 from nnapi_prof.documents.plans import of_checks
-from nnapi_prof.documents.report import of_comparison
 from nnapi_prof.execution.report import OutputCheck
+from nnapi_prof.reports.comparison import Compared, Side
 from tests.reports.sample import sample
 
 
@@ -24,4 +25,5 @@ def test_a_comparison_of_such_outputs_is_json() -> None:
     assert data.run is not None
     checks = (OutputCheck("y", (1,), math.inf, math.inf, 1e-4),)
     broken = replace(data, run=replace(data.run, checks=checks))
-    json.dumps(of_comparison([("good", data), ("broken", broken)]), allow_nan=False)
+    compared = Compared(Side.of("good", data), Side.of("broken", broken))
+    json.dumps(of_comparison(compared), allow_nan=False)

@@ -240,9 +240,9 @@ def test_a_unit_on_the_host_is_called_estimated() -> None:
 
 def test_write_replaces_whole_files(data: ReportData, html: str, tmp_path: Path) -> None:
     path = tmp_path / "new" / "report.html"
-    write_report(path, "html", [("net", data)])
+    write_report(path, "html", data)
     assert path.read_text(encoding="utf-8") == html
     assert [p.name for p in path.parent.iterdir()] == ["report.html"]
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match=r"cannot write the report .*file/report\.html"):
-        write_report(tmp_path / "file" / "report.html", "html", [("net", data)])
+        write_report(tmp_path / "file" / "report.html", "html", data)

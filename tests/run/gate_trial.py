@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from nnapi_prof.api.gate import RunSide, compare_sides
+from nnapi_prof.reports.comparison import Compared, Side
 
 FILE = Path(__file__).resolve().parents[1] / "data" / "gate_samples.npz"
 LIMIT = 0.05
@@ -35,11 +35,11 @@ def recordings() -> NDArray[np.uint32]:
 
 def fails(base: NDArray[np.uint32], new: NDArray[np.uint32], factor: float) -> bool:
     """Whether ``--fail-if-slower 5%`` fails, where the new run takes so many times as long."""
-    sides = [
-        RunSide("run", "model", "device", "f00", "", False, (("dp", tuple(ns)),))
+    one, two = (
+        Side("run", "model", "device", False, samples_ns=tuple(ns))
         for ns in (base.tolist(), (new * factor).astype(int).tolist())
-    ]
-    return bool(compare_sides(sides[0], sides[1], LIMIT).failed)
+    )
+    return bool(Compared(one, two, LIMIT).failed)
 
 
 def count(pairs: int, factor: float, seed: int = 0) -> int:

@@ -108,7 +108,8 @@ def an_input_without_a_model(at: Place) -> Arguments:
 
 @provoked(2, facts=("'apples'", "(simulated npu-phone)"))
 def sides_that_are_none(at: Place) -> Arguments:
-    return ["costs", "diff", "--costs", at.profiled.costs, "apples", "pears"]
+    table = at.profiled.costs
+    return ["compare", f"{table}#apples", f"{table}#pears"]
 
 
 @provoked(

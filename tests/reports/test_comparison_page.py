@@ -37,7 +37,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         call("profile", *named, "--preference", "fast", model)
         call("partition", *named, *pin, "--output", bundle, model)
         call("run", *device, "--runs", 9, bundle)
-    call("report", *costs, "-o", result / "page.html", result / "npu.nnprof", result / "gpu.nnprof")
+    bundles = result / "npu.nnprof", result / "gpu.nnprof"
+    call("compare", *costs, "-o", result / "page.html", *bundles)
     return result
 
 
@@ -49,17 +50,18 @@ def test_the_page_says_what_the_runs_were(folder: Path) -> None:
     ]
     one, two = (run.runs[0].median_ns for run in runs)
     assert one and two
-    assert f"B takes {two / one:.3f} × as long as A, measured end to end (simulated)" in text
-    assert "4 of 5 units run elsewhere in B." in text
+    assert f"The plan takes {two / one:.3f} × as long" in text and "(simulated)" in text
+    assert "4 of 5 units run elsewhere." in text
     assert "pinned to nnapi:sim-npu/fast" in text
     assert "driver of sim-npu" in text and "simulated gpu-phone" in text
+    figures = re.findall(r"<svg.*?</svg>", text, flags=re.DOTALL)
+    assert len(figures) == 4  # two, each in two widths
+    for figure in figures:
+        assert re.search(r"<title[^>]*>[^<]{10,}</title><desc[^>]*>[^<]{40,}</desc>", figure)
     for section in ("numbers", "latencies"):
         (part,) = re.findall(rf'<section id="{section}".*?</section>', text, flags=re.DOTALL)
-        latencies = re.findall(
-            r">([^<]*\d ms\b[^<]*)<", re.sub(r"<svg.*?</svg>", "", part, flags=re.S)
-        )
-        assert len(latencies) > 5 and all(", simulated" in each for each in latencies)
-    assert "Latencies in these sentences are simulated" in text
+        latencies = re.findall(r">([^<]*\d ms\b[^<]*)<", part)
+        assert len(latencies) > 1 and all(", simulated" in each for each in latencies)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -69,5 +71,20 @@ def test_in_a_browser(browser: Browser, folder: Path, width: int, scheme: Scheme
         assert seen.text == [] and seen.asked == []
         assert not seen.overflows
         assert seen.violations() == []
-        for section in ("changed", "numbers", "placement", "latencies", "conditions"):
+        for section in ("changed", "numbers", "placement", "conditions"):
             assert seen.page.locator(f"#{section}").is_visible()
+
+
+def test_what_the_browser_is_asked_can_fail(browser: Browser, tmp_path: Path) -> None:
+    """A page with every fault that the tests above look for."""
+    path = tmp_path / "bad.html"
+    path.write_text(
+        "<!DOCTYPE html><html><body><img src='http://127.0.0.1:9/x.png'><script>boom()</script>"
+        "<p style='color:#ccc;width:3000px'>pale</p></body></html>"
+    )
+    with visit(browser, path) as seen:
+        assert any("boom" in words for words in seen.text)
+        assert seen.asked == ["http://127.0.0.1:9/x.png"]
+        assert seen.overflows
+        result = " ".join(seen.violations())
+        assert "color-contrast" in result and "image-alt" in result
