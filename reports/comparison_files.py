@@ -73,28 +73,28 @@ def _speed(compared: Compared) -> str:
 
 
 def _outcomes(compared: Compared) -> list[str]:
-    said = [
+    lines = [
         f"The plan of {side.name} did not run to its end: {side.error}"
         for side in compared.sides
         if side.error is not None
     ]
     verdicts = [side.outputs or "not compared" for side in compared.sides]
     if "differ" in verdicts and len(set(verdicts)) > 1:
-        said.append(f"Outputs against eager PyTorch: {verdicts[0]}, then {verdicts[1]}.")
-    return said
+        lines.append(f"Outputs against eager PyTorch: {verdicts[0]}, then {verdicts[1]}.")
+    return lines
 
 
 def _differences(compared: Compared) -> list[str]:
-    said = []
+    lines = []
     both = compared.base.data is not None and compared.new.data is not None
     n_moved = sum(len(move.base_units) for move in compared.moves)
     if both and not compared.matched:
-        said.append("The models have no unit in common.")
+        lines.append("The models have no unit in common.")
     elif both and n_moved:
         verb = "runs" if n_moved == 1 else "run"
-        said.append(f"{n_moved} of {len(compared.matched)} units {verb} elsewhere.")
+        lines.append(f"{n_moved} of {len(compared.matched)} units {verb} elsewhere.")
     elif both:
-        said.append(f"All {len(compared.matched)} units in common run on the same targets.")
+        lines.append(f"All {len(compared.matched)} units in common run on the same targets.")
     rows = [row for row in compared.rows if row.target is not None and row.ratio is not None]
     if rows:
         slower, faster = (
@@ -103,26 +103,26 @@ def _differences(compared: Compared) -> list[str]:
         )
         changed = f"{slower} became slower, {faster} faster" if slower + faster else "none"
         middle = statistics.median(row.ratio or 1.0 for row in rows)
-        said.append(
+        lines.append(
             f"Of {count(len(rows), 'latency', 'latencies')} of units and regions measured on"
             f" both sides, {changed} beyond noise; median ratio {middle:.3f}."
         )
     elif compared.latencies.same_row:
-        said.append("No unit was measured again.")
+        lines.append("No unit was measured again.")
     for n, side in (
         (compared.latencies.only_first, "base"),
         (compared.latencies.only_second, "new"),
     ):
         if n:
-            said.append(f"{count(n, 'measurement')} only on the {side} side.")
+            lines.append(f"{count(n, 'measurement')} only on the {side} side.")
     if compared.refusals:
         units = len({each.unit for each in compared.refusals})
         targets = sorted({target_words(each.target) for each in compared.refusals})
-        said.append(f"Refusals differ for {count(units, 'unit')}: {_some(targets)}.")
+        lines.append(f"Refusals differ for {count(units, 'unit')}: {_some(targets)}.")
     names = [fact.name for fact in compared.facts if fact.name not in _EXPECTED]
     if names:
-        said.append(f"Conditions, versions and facts that differ: {_some(names)}.")
-    return said
+        lines.append(f"Conditions, versions and facts that differ: {_some(names)}.")
+    return lines
 
 
 def ratio_words(row: Row) -> str:
