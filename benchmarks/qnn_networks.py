@@ -47,10 +47,10 @@ class _First(nn.Module):
         self.model = model
 
     def forward(self, x: Tensor) -> Tensor:
-        made = self.model(x)
-        if isinstance(made, Tensor):
-            return made
-        return made["out"] if "out" in made else made["logits"]
+        result = self.model(x)
+        if isinstance(result, Tensor):
+            return result
+        return result["out"] if "out" in result else result["logits"]
 
 
 class UNet(nn.Module):
@@ -82,16 +82,16 @@ class UNet(nn.Module):
         return nn.Sequential(*layers)
 
     def forward(self, x: Tensor) -> Tensor:
-        kept = [self.first(x)]
+        levels = [self.first(x)]
         for down in self.down:
-            kept.append(down(kept[-1]))
-        y = kept.pop()
+            levels.append(down(levels[-1]))
+        y = levels.pop()
         for up, join in zip(self.up, self.join, strict=True):
-            y = join(torch.cat([kept.pop(), up(y)], 1))
+            y = join(torch.cat([levels.pop(), up(y)], 1))
         return self.head(y)
 
 
-def _vision(name: str, **options: object) -> nn.Module:
+def vision_network(name: str, **options: object) -> nn.Module:
     # A torchvision whose compiled operators do not fit this torch still has the networks.
     library = torch.library.Library("torchvision", "FRAGMENT")
     for operator in ("nms", "qnms"):
@@ -106,7 +106,7 @@ def _vision(name: str, **options: object) -> nn.Module:
 _LIBRARIES: list[torch.library.Library] = []
 
 
-def _timm(name: str) -> nn.Module:
+def timm_network(name: str) -> nn.Module:
     import timm
 
     return timm.create_model(name, pretrained=False)
@@ -115,8 +115,8 @@ def _timm(name: str) -> nn.Module:
 def _hugging(kind: str, config: str, **options: object) -> nn.Module:
     import transformers
 
-    made = getattr(transformers, config)(attn_implementation="eager", **options)
-    return getattr(transformers, kind)(made)
+    configuration = getattr(transformers, config)(attn_implementation="eager", **options)
+    return getattr(transformers, kind)(configuration)
 
 
 Built = tuple[nn.Module, tuple[Tensor, ...]]
@@ -127,15 +127,15 @@ def _text(kind: str, config: str, **options: object) -> Callable[[], Built]:
 
 
 def _image_of(name: str, size: int = 224, **options: object) -> Callable[[], Built]:
-    return lambda: (_First(_vision(name, **options)), image(size))
+    return lambda: (_First(vision_network(name, **options)), image(size))
 
 
 def _timm_of(name: str, size: int = 224) -> Callable[[], Built]:
-    return lambda: (_timm(name), image(size))
+    return lambda: (timm_network(name), image(size))
 
 
 def _video_of(name: str) -> Callable[[], Built]:
-    return lambda: (_vision(name), (torch.randn(1, 3, 16, 112, 112),))
+    return lambda: (vision_network(name), (torch.randn(1, 3, 16, 112, 112),))
 
 
 NETWORKS: dict[str, Callable[[], Built]] = {
@@ -153,7 +153,10 @@ NETWORKS: dict[str, Callable[[], Built]] = {
     "vit": _timm_of("vit_base_patch16_224"),
     "efficientformer": _timm_of("efficientformer_l1"),
     "efficientnet_b4": _image_of("efficientnet_b4"),
-    "mobile_vit": _timm_of("mobilevit_s", 256),
+    "mobile_vit": lambda: (
+        _First(_hugging("MobileViTForImageClassification", "MobileViTConfig")),
+        image(256),
+    ),
     "resnet101": _image_of("resnet101"),
     "resnext101": _image_of("resnext101_32x8d"),
     "convnext_base": _image_of("convnext_base"),

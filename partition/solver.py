@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.causes import Cause, CompileNote, Fact, ProvenNote, amount
-from nnapi_prof.graph.plan import Plan, Proof, Segment, Target
+from nnapi_prof.graph.plan import Engine, Plan, Proof, Segment, Target
 from nnapi_prof.partition.baselines import find_baselines, total_ns
 from nnapi_prof.partition.constraints import (
     COMPILE_TIME,
@@ -260,11 +260,13 @@ def _shipped_note(
 def segment_of(problem: Problem, placement: Placement, cause: Cause) -> Segment:
     """A placement as a plan's segment."""
     units, k = placement
+    target = problem.targets[k]
+    simulator = target.engine is Engine.QNN  # a region compiled whole is an estimate, too
     return Segment(
         units=units,
-        target=problem.targets[k],
+        target=target,
         predicted_ns=problem.segment_ns(units, k),
         why=cause,
-        measured=(frozenset(units), k) in problem.region_ns,
-        estimated=problem.is_estimated(units, k),
+        measured=(frozenset(units), k) in problem.region_ns and not simulator,
+        estimated=problem.is_estimated(units, k) or simulator,
     )

@@ -11,9 +11,15 @@ from nnapi_prof.api.events import SILENT, Listener
 from nnapi_prof.api.options import device_name
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.find import ListedDevice, list_devices, open_device
+from nnapi_prof.errors import UsageError
+from nnapi_prof.qnn.chips import CHIPS, PREFIX, is_qnn
+from nnapi_prof.qnn.wheel import available
 
 if TYPE_CHECKING:
     import pandas as pd
+
+ESTIMATED = "estimated"
+"""How a chip is reached: not at all."""
 
 
 class Devices(tuple[ListedDevice, ...]):
@@ -22,7 +28,8 @@ class Devices(tuple[ListedDevice, ...]):
     __slots__ = ()
 
     def frame(self) -> pd.DataFrame:
-        """One row for each: ``serial``, ``kind`` (adb server, usb, local, simulated), ``state``
+        """One row for each: ``serial``, ``kind`` (adb server, usb, local, simulated,
+        estimated), ``state``
         (``device`` where it can be used), ``description``."""
         import pandas as pd
 
@@ -41,7 +48,17 @@ def devices() -> Devices:
     """The devices within reach, as ``nnapi-prof devices`` lists them: phones on a running adb
     server and on USB, this machine, simulated phones. A phone on the network is reached as
     ``HOST:PORT``."""
-    return Devices(list_devices())
+    return Devices([*list_devices(), *list_chips()])
+
+
+def list_chips() -> list[ListedDevice]:
+    """Snapdragons whose NPU Qualcomm's simulator stands in for; none without the extra ``qnn``."""
+    if not available():
+        return []
+    return [
+        ListedDevice(f"{PREFIX}{chip.name}", ESTIMATED, "device", f"NPU of the {chip.marketing}")
+        for chip in CHIPS.values()
+    ]
 
 
 @contextmanager
@@ -55,6 +72,11 @@ def reached(device: str | AgentClient | None, listener: Listener = SILENT) -> It
         yield device
         return
     device_name(device)
+    if is_qnn(device):
+        raise UsageError(
+            f"{device} runs nothing, it is estimated by Qualcomm's simulator: that is for"
+            " profile, partition, go and estimate"
+        )
     with open_device(device, listener.busy) as opened:
         if opened.note:
             listener.note(opened.note)

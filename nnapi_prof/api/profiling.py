@@ -26,6 +26,7 @@ from nnapi_prof.execution.profile.options import (
 from nnapi_prof.execution.profile.session import profile as measure_model
 from nnapi_prof.graph.plan import Precision
 from nnapi_prof.partition import Costs as PricedUnits
+from nnapi_prof.qnn.chips import is_qnn
 
 if TYPE_CHECKING:
     from nnapi_prof.precision.samples import Source
@@ -76,7 +77,9 @@ def profile(
     """Measures a model's units and regions on a device, as ``nnapi-prof profile`` does.
 
     ``device`` is a serial, ``HOST:PORT``, ``local`` or ``sim:NAME``; None the only phone, else a
-    simulated one; or one that is open already. ``costs`` is the cost table, an SQLite file, a
+    simulated one; or one that is open already; or a Snapdragon that is not there,
+    ``"qnn:SM8750/fp16"`` or ``/int8``, whose NPU's costs Qualcomm's simulator estimates (the extra
+    ``qnn``): these are never stored. ``costs`` is the cost table, an SQLite file, a
     PostgreSQL URL or a table that is open; None ``$NNAPI_PROF_COSTS``, else a file in the user's
     data folder. What it has for this device and these conditions is not measured again, unless
     ``fresh``.
@@ -140,6 +143,12 @@ def profile(
     )
     listener = listener or to_log(progress)
     chosen = loaded(model)
+    if isinstance(device, str) and is_qnn(device):
+        from nnapi_prof.api.chip_costs import no_conditions, profile_on_chip
+
+        asked = {"conditions": options.conditions != USUAL.conditions, "precisions": precisions}
+        no_conditions(device, [name for name, value in asked.items() if value])
+        return profile_on_chip(chosen, device, listener).costs
     data = CalibrationOptions(calibration, samples)
     with open_table(costs) as store, reached(device, listener) as client:
         note_other_agent(store, client.info(), listener)

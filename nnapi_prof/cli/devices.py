@@ -30,9 +30,10 @@ def command(device_spec: str | None) -> None:
 
         print_info(device_spec)
         return
+    from nnapi_prof.api.devices import list_chips
     from nnapi_prof.device.find import list_devices
 
-    rows = list_devices()
+    rows = [*list_devices(), *list_chips()]
     if as_json():
         from nnapi_prof.documents.tool import of_devices
 

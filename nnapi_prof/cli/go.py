@@ -9,6 +9,7 @@ import click
 
 from nnapi_prof.cli import options as opt
 from nnapi_prof.cli.advise import SHORT, show_advice
+from nnapi_prof.cli.chip_plan import on_chip
 from nnapi_prof.cli.command import define
 from nnapi_prof.cli.output import (
     as_json,
@@ -83,6 +84,8 @@ def command(
     again: the first call takes minutes, the next one seconds. If something fails, all results so
     far are kept and written.
     """
+    if on_chip(device_spec, inputs, model, output):
+        return
     report = output or model.with_suffix(".html")
     _check(report)
     result = _go(model, inputs, report, device_spec, options)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnapi_prof.cli import options as opt
+from nnapi_prof.cli.chip_plan import on_chip
 from nnapi_prof.cli.command import CONDITIONS, define, together
 from nnapi_prof.cli.output import (
     as_json,
@@ -196,6 +197,8 @@ def command(
     With --precisions and --accuracy-budget, targets and precisions of all regions are chosen
     together: the fastest plan within the error budget (`nnapi-prof pareto` shows them all).
     """
+    if on_chip(device_spec, inputs, model, output):
+        return
     path = output or model.with_suffix(".nnprof")
     conditions = {name: options.pop(name) for name in CONDITIONS}
     data = {name: options.pop(name) for name in CALIBRATION}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnapi_prof.cli import options as opt
+from nnapi_prof.cli.chip_plan import on_chip
 from nnapi_prof.cli.command import define
 from nnapi_prof.cli.output import (
     as_json,
@@ -143,6 +144,8 @@ def command(
     (--refine). The alternatives of a region take turns, so disturbances affect all of them.
     Existing measurements of this device are not repeated. Ctrl-C keeps all measurements.
     """
+    if on_chip(device_spec, inputs, model):
+        return 0
     from nnapi_prof.api.costs import Costs, Interrupted
     from nnapi_prof.api.model import load
     from nnapi_prof.api.profiling import profile

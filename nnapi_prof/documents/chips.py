@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from nnapi_prof.api.chips import ChipEstimates
 
 _NS = s.described(s.NUMBER_OR_NULL, "ns, estimated by the simulator; null where there is none")
-_CALIBRATION = s.obj(
+CALIBRATION = s.obj(
     chip=s.TEXT,
     overhead_ns=s.described(s.NUMBER, "of each invocation"),
     slope=s.described(s.NUMBER, "ns on the chip for each simulated ns"),
@@ -33,17 +33,17 @@ _REFUSED = s.obj(
     reason=s.described(s.TEXT, "in the compiler's words; empty where it gives none"),
     nodes=s.array(s.TEXT),
 )
-_DOUBT = s.obj(kind=s.TEXT, words=s.TEXT)
+DOUBT = s.obj(kind=s.TEXT, words=s.TEXT)
 _CHIP = s.obj(
     chip=s.TEXT,
     whole_ns=_NS,
     low_ns=_NS,
     high_ns=s.described(s.NUMBER_OR_NULL, "nine of ten published networks lie between the two"),
     npu_ns=s.described(s.NUMBER_OR_NULL, "the part on the NPU, where that is not all"),
-    calibration=s.nullable(_CALIBRATION),
+    calibration=s.nullable(CALIBRATION),
     taken=s.described(s.mapping(s.COUNT), "operation -> how many the NPU takes"),
     refused=s.array(_REFUSED),
-    doubts=s.array(_DOUBT),
+    doubts=s.array(DOUBT),
     error=s.TEXT_OR_NULL,
 )
 

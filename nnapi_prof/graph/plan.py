@@ -59,6 +59,8 @@ class Engine(enum.Enum):
     """Eager PyTorch on the host: only for what neither engine of the agent can run."""
     EXECUTORCH = "executorch"
     """A partitioner of ExecuTorch's, with its back end; or ExecuTorch's portable kernels."""
+    QNN = "qnn"
+    """A Snapdragon's NPU by Qualcomm's compiler: costs are its simulator's, and nothing runs it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,7 @@ TARGET_KINDS: Mapping[Engine, TargetKind] = {
         _ON_NNAPI,
     ),
     Engine.EXECUTORCH: TargetKind("executorch:PARTITIONER", re.compile(r"executorch:[^\s/]+")),
+    Engine.QNN: TargetKind("qnn:CHIP/PRECISION", re.compile(r"qnn:\w+/(fp16|int8)")),
 }
 """A kind of target more is an entry more, and a member of :class:`Engine`."""
 TARGET_SPELLINGS = tuple(kind.spelling for kind in TARGET_KINDS.values())

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -41,7 +42,9 @@ MOST_MEMORY = 24 << 30
 """Bytes of address space of a worker: a graph that asks for more has no estimate."""
 ATTEMPTS = 3
 """A worker that dies may have been killed by somebody: its graph gets two more."""
-START_S = 120.0
+POLL_S = 1.0
+PATIENCE = 10.0
+"""Times as long by the clock: time limits are of a core's time, for others may keep it busy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +139,10 @@ class WorkerDied(Exception):
     """The worker ended, or was ended, before it answered."""
 
 
+class TooSlow(WorkerDied):
+    """It took more than its time: another attempt would, too."""
+
+
 class _Worker:
     """One process, and the pipe of its answers."""
 
@@ -179,11 +186,15 @@ class _Worker:
             self.process.stdin.flush()
         except OSError:
             raise WorkerDied(self._end()) from None
+        began, cpu_s = time.monotonic(), _cpu_s(self.process.pid)
         while b"\n" not in self._rest:
-            ready, _, _ = select.select([self._answers], [], [], timeout_s)
+            ready, _, _ = select.select([self._answers], [], [], POLL_S)
             if not ready:
-                self.close()
-                raise WorkerDied(f"the compiler did not finish in {timeout_s:.0f} s")
+                busy = _cpu_s(self.process.pid) - cpu_s
+                if busy > timeout_s or time.monotonic() - began > PATIENCE * timeout_s:
+                    self.close()
+                    raise TooSlow(f"the compiler did not finish in {timeout_s:.0f} s of a core")
+                continue
             piece = self._answers.read(1 << 16)
             if not piece:
                 raise WorkerDied(self._end())
@@ -208,6 +219,15 @@ class _Worker:
         with contextlib.suppress(OSError):
             self.process.stdin.close()
         self._answers.close()
+
+
+def _cpu_s(pid: int) -> float:
+    """Seconds that a process has computed; 0 where it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _rss_kb(pid: int) -> int:
@@ -272,10 +292,10 @@ class CompilerPool:
             with self._worker() as worker:
                 try:
                     return worker.ask(request, timeout_s)
+                except TooSlow as error:
+                    return {"died": str(error)}
                 except WorkerDied as error:
                     died = str(error)
-                    if "did not finish" in died:
-                        break
         return {"died": died}
 
     @contextmanager
@@ -313,11 +333,11 @@ class CompilerPool:
 
 def _remember(entry: Path, answer: Mapping[str, Any]) -> None:
     """Writes an answer whole or not at all; a cache that cannot be written costs time only."""
-    kept = {name: value for name, value in answer.items() if name != "seconds"}
+    answered = {name: value for name, value in answer.items() if name != "seconds"}
     with contextlib.suppress(OSError):
         entry.parent.mkdir(parents=True, exist_ok=True)
         draft = entry.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
-        draft.write_text(json.dumps(kept))
+        draft.write_text(json.dumps(answered))
         draft.replace(entry)
 
 

@@ -104,9 +104,9 @@ def unshare_initializers(model: onnx.ModelProto) -> onnx.ModelProto:
         and node.input[0] in constants
         and node.output[0] not in outputs
     }
-    kept = [node for node in graph.node if node.output[0] not in aliases]
+    rest = [node for node in graph.node if node.output[0] not in aliases]
     used: set[str] = set()
-    for node in kept:
+    for node in rest:
         for place, name in enumerate(node.input):
             origin = aliases.get(name, name)
             if origin not in constants:
@@ -121,5 +121,5 @@ def unshare_initializers(model: onnx.ModelProto) -> onnx.ModelProto:
                 used.add(origin)
                 node.input[place] = origin
     del graph.node[:]
-    graph.node.extend(kept)
+    graph.node.extend(rest)
     return result

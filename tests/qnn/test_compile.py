@@ -58,6 +58,7 @@ def test_a_phones_own_number_gives_refusals_and_no_time(pool, tmp_path):
     assert any("Softsign" in reason for reason in result.reasons.values())
 
 
+@pytest.mark.slow
 def test_optimisation_mode_1_is_not_asked_for(pool, tmp_path):
     """Its estimate is many times that of mode 3."""
     import nnapi_prof.qnn.compiler as module
@@ -102,6 +103,7 @@ def test_reasons_are_read_by_node():
     assert "3110" in reasons["t_2"]
 
 
+@pytest.mark.slow
 def test_a_session_that_fails_has_no_estimate_and_the_next_graph_has_one(pool, tmp_path):
     """GroupNormalization of opset 21 killed the session of ONNX Runtime 1.31, and does not that of
     1.32; an unknown number of a chip kills it in every one."""
@@ -112,6 +114,7 @@ def test_a_session_that_fails_has_no_estimate_and_the_next_graph_has_one(pool, t
     assert compiled(pool, tmp_path, graphs.convolutions(1)).us is not None
 
 
+@pytest.mark.slow
 def test_a_worker_killed_at_random_loses_nothing(pool, tmp_path):
     models = [graphs.convolutions(2, channels=8 * k) for k in range(1, 9)]
     requests = []
@@ -138,6 +141,7 @@ def test_a_worker_killed_at_random_loses_nothing(pool, tmp_path):
     assert pool.n_compiled == len(models)
 
 
+@pytest.mark.slow
 def test_a_convolution_with_a_zero_point_behind_its_relu_is_found_outside_its_unit(pool, tmp_path):
     good, bad = graphs.quantised_convolution(0), graphs.quantised_convolution(7)
     assert outside_quantisation(bad) == ("conv",)

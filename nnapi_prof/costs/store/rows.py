@@ -14,7 +14,7 @@ from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.measurement import Kind, Measurement, Round, Status
 from nnapi_prof.costs.store.schema import MEASUREMENTS
 from nnapi_prof.errors import visible
-from nnapi_prof.graph.plan import Target, is_target
+from nnapi_prof.graph.plan import Engine, Target, is_target
 
 LISTS = ("members", "offsets", "samples_ns", "hardware_ns", "driver_ns", "alone_ns", "cpu_ns")
 _MAYBE_LISTS = ("alone_ns", "cpu_ns")
@@ -132,6 +132,8 @@ def _impossible(row: Mapping[str, Any]) -> str | None:
             return f"{name} is {_shown(row[name])}"
     if not is_target(row["target"]):
         return f"target is {_shown(row['target'])}"
+    if Target(row["target"]).engine is Engine.QNN:
+        return f"target is {_shown(row['target'])}: a simulator's estimate is no measurement"
     if row["beside"] is not None and not is_target(row["beside"]):
         return f"beside is {_shown(row['beside'])}"
     for name in _TIMES:

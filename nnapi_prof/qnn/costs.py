@@ -1,0 +1,124 @@
+"""Estimated costs of a model's units and regions on a chip's NPU, and of its CPU beside it.
+
+    region = invocation + slope x (o + c x bytes at its borders + sum of its units' parts)
+
+Every unit is compiled alone (an activation with what it follows), and runs of several units; ``o``
+(µs of any graph), ``c`` (µs a byte) and the parts are those that predict these best.  The simulator
+knows no invocation: that is the calibration's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from nnapi_prof.costs.estimate.costs import EstimatedCosts
+from nnapi_prof.costs.model.region import RegionCost
+from nnapi_prof.graph.plan import Target
+from nnapi_prof.graph.unit import UnitGraph
+
+ALONE = 0.1
+"""Weight of units alone against regions of several: lone units lie where joining matters."""
+BYTE_SCALE = 1e-6
+"""Bytes become megabytes, so that all columns are of one size."""
+STEPS = 6
+LEAST_ERROR = 0.02
+"""Smaller relative errors count by their square."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegionTime:
+    """The simulated mean of a region in µs, and what it moves across its borders."""
+
+    units: tuple[int, ...]
+    us: float
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnitModel:
+    """What is told from units and chains of one model for one chip."""
+
+    fixed_us: float
+    """``o``."""
+    us_per_byte: float
+    """``c``."""
+    parts: Mapping[int, float]
+    """Unit -> µs of its own."""
+    errors: tuple[float, ...] = ()
+    """Relative, of chains that nothing was fitted to."""
+
+    def region_us(self, units: Iterable[int], n_bytes: int) -> float:
+        """Predicted from units; in µs of the simulation."""
+        own = sum(self.parts[unit] for unit in units)
+        return self.fixed_us + self.us_per_byte * n_bytes + own
+
+
+def border_bytes(graph: UnitGraph, units: Iterable[int]) -> int:
+    """Bytes that enter and leave."""
+    return sum(graph.values[name].n_bytes for side in graph.boundary(units) for name in side)
+
+
+def fit_units(
+    units: Mapping[int, RegionTime],
+    leader: Mapping[int, int],
+    regions: Sequence[RegionTime],
+    held_out: Sequence[RegionTime] = (),
+) -> UnitModel:
+    """Finds ``o``, ``c`` and the units' parts, none negative, by the relative errors of regions.
+
+    Large errors count by their size, not by its square (iteratively reweighted least squares).
+
+    ``units`` are the leaders' groups compiled alone; a follower's part is in its leader's.
+    """
+    from scipy.optimize import nnls
+
+    column = {unit: index for index, unit in enumerate(units)}
+    rows = [(time, ALONE) for time in units.values()] + [(time, 1.0) for time in regions]
+    matrix = np.zeros((len(rows), len(units) + 2))
+    for row, (time, weight) in zip(matrix, rows, strict=True):
+        for unit in time.units:
+            if leader[unit] == unit:
+                row[column[unit]] = 1.0
+        row[-2:] = 1.0, time.bytes * BYTE_SCALE
+        row *= weight / time.us
+    goal = np.array([weight for _, weight in rows])
+    ease = np.ones(len(rows))
+    x = np.zeros(matrix.shape[1])
+    for _ in range(STEPS):
+        x, _norm = nnls(matrix * ease[:, None], goal * ease)
+        ease = 1 / np.sqrt(np.maximum(np.abs(matrix @ x - goal), LEAST_ERROR))
+    parts = {unit: float(x[index]) for unit, index in column.items()}
+    followers = {unit: 0.0 for unit, first in leader.items() if first != unit and first in units}
+    model = UnitModel(float(x[-2]), float(x[-1]) * BYTE_SCALE, parts | followers)
+    errors = tuple(model.region_us(r.units, r.bytes) / r.us - 1 for r in held_out)
+    return replace(model, errors=errors)
+
+
+@dataclass
+class ChipCosts(EstimatedCosts):
+    """Costs of the CPU by a described phone, of the NPU by the simulator; regions that were
+    compiled whole answer with their own figure, which is an estimate, too."""
+
+    npu: Target | None = None
+    compiled: dict[tuple[frozenset[int], Target], float] = field(default_factory=dict, repr=False)
+    """ns; infinite where the compiler does not take the region whole."""
+    npu_error: float | None = None
+    """Relative, which nine of ten networks stay below."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.measured = self.compiled
+
+    def region_cost(self, units: Iterable[int], target: Target) -> RegionCost | None:
+        region = frozenset(units)
+        whole = self.compiled.get((region, target))
+        if whole is None:
+            return super().region_cost(region, target)
+        return RegionCost(whole, estimated=True) if math.isfinite(whole) else None
+
+    def error_of(self, units: Sequence[int], target: Target) -> float | None:
+        return self.npu_error if target == self.npu else super().error_of(units, target)

@@ -1,0 +1,319 @@
+"""Costs of a model on a chip by units, and the plan's regions compiled whole until it stands."""
+
+from __future__ import annotations
+
+import math
+import random
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from nnapi_prof.costs.estimate.costs import Estimate, EstimatedCosts
+from nnapi_prof.costs.model.region import Price
+from nnapi_prof.errors import ConversionError
+from nnapi_prof.graph.plan import CPU, HOST, Engine, Plan, Target
+from nnapi_prof.graph.unit import UnitGraph
+from nnapi_prof.qnn import doubts as odd
+from nnapi_prof.qnn.calibration import Calibration, mean_ns
+from nnapi_prof.qnn.chips import Chip, QnnPrecision, Simulation
+from nnapi_prof.qnn.compiler import Compiled, CompilerPool, Request
+from nnapi_prof.qnn.costs import ChipCosts, RegionTime, UnitModel, border_bytes, fit_units
+from nnapi_prof.qnn.graphs import Form
+from nnapi_prof.qnn.network import FLOAT_REFUSED, group_refusals
+from nnapi_prof.qnn.regions import activation_groups
+
+WINDOWS = ((4, 2), (12, 6))
+"""Neighbouring units compiled together to tell their parts: how many, and how far apart."""
+HELD_OUT = 8
+"""Regions compiled to tell how far sums are off, and fitted to nothing."""
+SEED = 0
+MOST_ROUNDS = 8
+
+Region = frozenset[int]
+Cut = Callable[[Iterable[int]], Form]
+Planner = Callable[[ChipCosts], Sequence[Plan]]
+"""The best plan, then its rivals."""
+
+
+@dataclass(frozen=True)
+class ChipProfile:
+    """What a chip's NPU costs, and how it was told."""
+
+    costs: ChipCosts
+    plans: tuple[Plan, ...]
+    """The best one, then its rivals."""
+    rounds: int
+    stable: bool
+    """Every region of the plan was compiled whole."""
+    n_compiled: int
+    """Graphs that were not remembered."""
+    n_regions: int
+    """Units, chains and regions that the costs rest on."""
+    errors: tuple[float, ...]
+    """Relative errors of sums of units, of regions that nothing was fitted to."""
+    doubts: Mapping[str, tuple[odd.Doubt, ...]] = field(default_factory=dict)
+    """Label of a unit or a region -> what is odd about its estimate."""
+    failures: Mapping[str, str] = field(default_factory=dict)
+    """Label -> why there is no estimate."""
+
+    def ties(self, calibration: Calibration) -> tuple[str, ...]:
+        """Names of rivals that the plan beats by less than the estimate can see."""
+        best = self.plans[0].predicted_ns
+        return tuple(
+            plan.name
+            for plan in self.plans[1:]
+            if best
+            and plan.predicted_ns / best - 1 < calibration.tie
+            and _placement(plan) != _placement(self.plans[0])
+        )
+
+
+def _placement(plan: Plan) -> tuple[tuple[tuple[int, ...], str], ...]:
+    return tuple(sorted((segment.units, segment.target.key) for segment in plan.segments))
+
+
+class _Compiler:
+    """Regions of one model for one chip: compiled for both simulations and for the chip itself."""
+
+    def __init__(
+        self, graph: UnitGraph, cut: Cut, chip: Chip, precision: QnnPrecision, pool: CompilerPool
+    ) -> None:
+        self.graph, self.cut, self.chip, self.precision, self.pool = (
+            *(graph, cut, chip, precision, pool),
+        )
+        self.us: dict[Region, float | None] = {}
+        """The mean that the chip follows; None where there is no estimate."""
+        self.refusals: dict[Region, str] = {}
+        self.failures: dict[Region, str] = {}
+        self.doubts: dict[Region, tuple[odd.Doubt, ...]] = {}
+
+    def compile(self, regions: Iterable[Sequence[int]]) -> None:
+        """Compiles what was not yet; a graph that fails has no estimate, and the others go on."""
+        fresh = [r for r in dict.fromkeys(map(frozenset, regions)) if r not in self.us]
+        numbers = [s.soc_model for s in Simulation]
+        with tempfile.TemporaryDirectory(prefix="nnapi-prof-qnn-") as folder:
+            requests: list[Request] = []
+            sent: list[Region] = []
+            for region in fresh:
+                try:
+                    form = self.cut(sorted(region))
+                except ConversionError as error:
+                    self.us[region], self.failures[region] = None, str(error)
+                    continue
+                path, graph = Path(folder) / f"{len(sent)}.onnx", form.hash
+                form.write(path)
+                requests += [Request(path, graph, number) for number in numbers]
+                requests.append(Request(path, graph, self.chip.soc_model, reasons=True))
+                sent.append(region)
+            answers = self.pool.compile(requests)
+        for place, region in enumerate(sent):
+            *timed, own = answers[3 * place : 3 * place + 3]
+            self._take(region, dict(zip(Simulation, timed, strict=True)), own)
+
+    def _take(
+        self, region: Region, simulated: Mapping[Simulation, Compiled], own: Compiled
+    ) -> None:
+        refused = group_refusals(own)
+        if own.error is not None:
+            self.failures[region] = own.error
+        elif refused:
+            self.refusals[region] = "; ".join(
+                f"{part.operation}: {part.reason or 'left to the CPU by the compiler'}"
+                for part in refused
+            )
+        failed = next((one.error for one in simulated.values() if one.error), None)
+        if failed is not None:
+            self.failures.setdefault(region, failed)
+        timed = all(one.us is not None for one in simulated.values())
+        if own.error is not None or refused or not timed:
+            self.us[region] = None
+            return
+        times = {s: max(float(one.us or 0), 0.5) * 1e3 for s, one in simulated.items()}
+        self.us[region] = mean_ns(self.chip, times) / 1e3
+        self.doubts[region] = tuple(odd.of_compiled(simulated, self.precision))
+
+    def time(self, region: Sequence[int]) -> RegionTime | None:
+        """What was simulated of it; None where there is no estimate."""
+        us = self.us.get(frozenset(region))
+        if us is None:
+            return None
+        return RegionTime(tuple(region), us, border_bytes(self.graph, region))
+
+    def times(self, regions: Iterable[Sequence[int]]) -> list[RegionTime]:
+        return [time for region in regions if (time := self.time(region)) is not None]
+
+
+def profile_chip(
+    graph: UnitGraph,
+    cut: Cut,
+    chip: Chip,
+    precision: QnnPrecision,
+    calibration: Calibration,
+    cpu: EstimatedCosts,
+    pool: CompilerPool,
+    planner: Planner,
+    say: Callable[[str], None] = lambda _: None,
+) -> ChipProfile:
+    """Compiles units and windows of them, then what plans use, until the plan stands.
+
+    ``cut`` gives a region's graph, ``cpu`` are the costs of the phone's CPU (and of the host, where
+    that must help out), ``planner`` the best plan under some costs and its rivals.
+    """
+    target = Target(f"qnn:{chip.name}/{precision.value}")
+    leader = activation_groups(graph)
+    groups: dict[int, tuple[int, ...]] = {}
+    for unit, first in leader.items():
+        groups[first] = (*groups.get(first, ()), unit)
+    compiler = _Compiler(graph, cut, chip, precision, pool)
+    floats = precision is QnnPrecision.FP16 and not chip.float_runs
+    if not floats:
+        say(f"compiling {len(groups)} units for {chip.name}")
+        compiler.compile(groups.values())
+    alone = {first: compiler.time(group) for first, group in groups.items()}
+    runs = {unit for first, group in groups.items() if alone[first] for unit in group}
+    windows = [w for w in _windows(graph, groups, leader) if runs.issuperset(w)]
+    held_out = [w for w in _held_out(graph, groups, leader) if runs.issuperset(w)]
+    say(f"compiling {len(windows) + len(held_out)} regions of several units")
+    compiler.compile([*windows, *held_out])
+    units = {first: time for first, time in alone.items() if time is not None}
+    model = fit_units(units, leader, compiler.times(windows), compiler.times(held_out))
+    costs = _costs(graph, target, calibration, cpu, model, groups, leader, compiler, floats)
+    plans: Sequence[Plan] = ()
+    stable, rounds = False, 0
+    while not stable and rounds < MOST_ROUNDS:
+        rounds += 1
+        plans = planner(costs)
+        used_regions = {
+            frozenset(segment.units)
+            for plan in plans
+            for segment in plan.segments
+            if segment.target == target
+        }
+        fresh = [r for r in used_regions if (r, target) not in costs.compiled]
+        if not fresh:
+            stable = True
+            break
+        say(f"compiling {len(fresh)} regions of plans whole")
+        compiler.compile(sorted(map(sorted, fresh)))
+        _take_whole(costs, compiler, target, calibration, fresh)
+    label = graph.label
+    return ChipProfile(
+        costs=costs,
+        plans=tuple(plans),
+        rounds=rounds,
+        stable=stable,
+        n_compiled=pool.n_compiled,
+        n_regions=len(compiler.us),
+        errors=model.errors,
+        doubts={label(r): d for r, d in compiler.doubts.items() if d},
+        failures={label(r): words for r, words in compiler.failures.items()},
+    )
+
+
+def _closed(
+    units: Iterable[int], groups: Mapping[int, tuple[int, ...]], leader: Mapping[int, int]
+) -> tuple[int, ...]:
+    """The units, and those that no activation may be cut off from."""
+    return tuple(sorted({member for unit in units for member in groups[leader[unit]]}))
+
+
+def _windows(
+    graph: UnitGraph, groups: Mapping[int, tuple[int, ...]], leader: Mapping[int, int]
+) -> list[tuple[int, ...]]:
+    n = len(graph.units)
+    windows = {
+        _closed(range(start, min(start + length, n)), groups, leader)
+        for length, step in WINDOWS
+        for start in range(0, n, step)
+    }
+    return sorted(window for window in windows if len(window) > 1)
+
+
+def _held_out(
+    graph: UnitGraph, groups: Mapping[int, tuple[int, ...]], leader: Mapping[int, int]
+) -> list[tuple[int, ...]]:
+    n, generator = len(graph.units), random.Random(SEED)
+    used = set(_windows(graph, groups, leader))
+    regions: set[tuple[int, ...]] = set()
+    for _ in range(20 * HELD_OUT):
+        start, length = generator.randrange(n), generator.randint(2, max(2, min(20, n // 2)))
+        region = _closed(range(start, min(start + length, n)), groups, leader)
+        if len(region) > 1 and region not in used:
+            regions.add(region)
+        if len(regions) == HELD_OUT:
+            break
+    return sorted(regions)
+
+
+def _costs(
+    graph: UnitGraph,
+    target: Target,
+    calibration: Calibration,
+    cpu: EstimatedCosts,
+    model: UnitModel,
+    groups: Mapping[int, tuple[int, ...]],
+    leader: Mapping[int, int],
+    compiler: _Compiler,
+    floats: bool,
+) -> ChipCosts:
+    """The CPU's costs, and beside them the NPU's."""
+    estimates = dict(cpu.estimates)
+    refusals = dict(cpu.refusals)
+    error = math.expm1(calibration.spread)
+    for unit in range(len(graph.units)):
+        group = frozenset(groups[leader[unit]])
+        part = model.parts.get(unit)
+        if part is None or compiler.us.get(group) is None:
+            words = FLOAT_REFUSED if floats else compiler.refusals.get(group)
+            failure = compiler.failures.get(group, "the simulator gives none")
+            refusals[unit, target] = words or f"no estimate: {failure}"
+        else:
+            estimates[unit, target] = Estimate(calibration.region_ns(part * 1e3), error)
+    border = calibration.region_ns(model.us_per_byte * 1e3)
+    invocation = calibration.overhead_ns + calibration.region_ns(model.fixed_us * 1e3)
+    prices = {**cpu.prices, target: Price(invocation, border, border)}
+    costs = ChipCosts(
+        graph=graph,
+        prices=prices,
+        estimates=estimates,
+        refusals=refusals,
+        models=cpu.models,
+        works=cpu.works,
+        npu=target,
+        npu_error=error,
+    )
+    _take_whole(costs, compiler, target, calibration, compiler.us)
+    return costs
+
+
+def _take_whole(
+    costs: ChipCosts,
+    compiler: _Compiler,
+    target: Target,
+    calibration: Calibration,
+    regions: Iterable[Region],
+) -> None:
+    for region in regions:
+        us = compiler.us[region]
+        whole = math.inf if us is None else calibration.whole_ns(us * 1e3)
+        costs.compiled[region, target] = whole
+
+
+def phone_side(costs: EstimatedCosts) -> EstimatedCosts:
+    """The CPU of a described phone, and the host where it must help out; no accelerators."""
+    used = {target for target in costs.prices if target in (CPU, HOST)}
+    return EstimatedCosts(
+        graph=costs.graph,
+        prices={target: costs.prices[target] for target in used},
+        estimates={at: one for at, one in costs.estimates.items() if at[1] in used},
+        refusals={at: why for at, why in costs.refusals.items() if at[1] in used},
+        models={t: m for t, m in costs.models.items() if t in used},
+        works=costs.works,
+    )
+
+
+def on_npu(plan: Plan) -> float:
+    """Share of the plan's latency on the NPU."""
+    total = sum(s.predicted_ns for s in plan.segments if s.target.engine is Engine.QNN)
+    return total / plan.predicted_ns if plan.predicted_ns else 0.0

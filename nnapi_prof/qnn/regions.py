@@ -1,0 +1,192 @@
+"""Regions of a model as graphs for the compiler, cut from one export by the values at borders.
+
+The normalised model is exported once, with every value between units as an output, so that each has
+a name in the ONNX graph.  A region is what lies between its borders, where images lie channels
+last, in float32: channels first in float16 costs the compiler's estimate several times as much, and
+the change of layout is a cost of its own (that of the units that change it).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+
+from nnapi_prof.errors import ConversionError
+from nnapi_prof.graph.types import DimOrder, TensorType
+from nnapi_prof.qnn.graphs import Form, export_onnx, preprocess
+
+if TYPE_CHECKING:
+    import onnx
+
+    from nnapi_prof.graph.program import Program
+    from nnapi_prof.graph.unit import UnitGraph
+
+TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
+_ELEMENTS = {
+    "float32": "FLOAT",
+    "float16": "FLOAT16",
+    "float64": "DOUBLE",
+    "int64": "INT64",
+    "int32": "INT32",
+    "int16": "INT16",
+    "int8": "INT8",
+    "uint8": "UINT8",
+    "bool": "BOOL",
+}
+ACTIVATIONS = frozenset(
+    "relu relu6 hardtanh gelu silu sigmoid tanh hardswish hardsigmoid leaky_relu elu selu softplus"
+    " mish celu prelu erf clamp".split()
+)
+"""Operations of one tensor that the compiler computes with what makes it, and that cost many times
+as much alone."""
+
+
+class RegionCutter:
+    """Cuts regions of one program. Raises ConversionError where it cannot be exported."""
+
+    def __init__(self, program: Program) -> None:
+        self.graph: UnitGraph = program.units
+        module, self._alias = _without_clones(program)
+        values = [name for unit in self.graph.units for name in unit.outputs]
+        self._exported = list(dict.fromkeys(self._origin(name) for name in values))
+        outputs = [name for name in self._exported if name not in self.graph.inputs]
+        _return(module, outputs)
+        model = export_onnx(module, program.example_inputs, outputs)
+        _rename_inputs(model, self.graph.inputs)
+        self._model = preprocess(model, last=False).model
+        nodes = self._model.graph.node
+        self._producer = {name: index for index, n in enumerate(nodes) for name in n.output}
+        self._constants = {c.name: c for c in self._model.graph.initializer}
+
+    def _origin(self, value: str) -> str:
+        """The value itself, or the one whose layout it changes."""
+        while value in self._alias:
+            value = self._alias[value]
+        return value
+
+    def cut(self, region: Iterable[int]) -> Form:
+        """The region's graph, images at its borders channels last.
+
+        Raises ConversionError where its borders cannot be found in the export.
+        """
+        from onnx import helper
+
+        entering, leaving = self.graph.boundary(region)
+        border = {self._origin(name) for name in entering}
+        nodes = self._between(border, [self._origin(name) for name in leaving])
+        used = {name for index in nodes for name in self._model.graph.node[index].input}
+        inputs, outputs, before, after = [], [], [], []
+        body = [copy.deepcopy(self._model.graph.node[index]) for index in nodes]
+        renamed: dict[str, str] = {}
+        for place, name in enumerate(entering):
+            origin, kind = self._origin(name), self.graph.values[name]
+            if origin in renamed or (
+                origin not in used and origin not in map(self._origin, leaving)
+            ):
+                continue
+            renamed[origin] = f"in_{place}"
+            inputs.append(_value(f"in_{place}_border", kind))
+            before.append(_border(f"in_{place}_border", f"in_{place}", kind, TO_FIRST))
+        for node in body:
+            node.input[:] = [renamed.get(name, name) for name in node.input]
+        for place, name in enumerate(leaving):
+            origin, kind = self._origin(name), self.graph.values[name]
+            outputs.append(_value(f"out_{place}", kind))
+            source = renamed.get(origin, origin)
+            after.append(_border(source, f"out_{place}", kind, TO_LAST))
+        weights = [self._constants[name] for name in sorted(used) if name in self._constants]
+        region_graph = helper.make_graph(
+            [*before, *body, *after], "region", inputs, outputs, weights
+        )
+        model = helper.make_model(
+            region_graph, opset_imports=self._model.opset_import, ir_version=self._model.ir_version
+        )
+        return Form(model)
+
+    def _between(self, border: set[str], leaving: Sequence[str]) -> list[int]:
+        """Places of the nodes that make ``leaving`` from ``border``, in the graph's order."""
+        places: set[int] = set()
+        asked = [name for name in leaving if name not in border]
+        while asked:
+            name = asked.pop()
+            if not name or name in border or name in self._constants:
+                continue
+            index = self._producer.get(name)
+            if index is None:
+                raise ConversionError(
+                    f"the value {name} has no counterpart in the exported graph: this region"
+                    " cannot be cut from it"
+                )
+            if index not in places:
+                places.add(index)
+                asked += self._model.graph.node[index].input
+        return sorted(places)
+
+
+def _without_clones(program: Program) -> tuple[fx.GraphModule, dict[str, str]]:
+    """A copy of the module in which no value changes its layout, and value -> the one that it is a
+    copy of."""
+    module = fx.GraphModule(program.module, copy.deepcopy(program.module.graph))
+    alias: dict[str, str] = {}
+    for node in list(module.graph.nodes):
+        if node.target is torch.ops.aten.clone.default and "memory_format" in node.kwargs:
+            (source,) = node.args
+            alias[node.name] = str(source)
+            node.replace_all_uses_with(source)
+            module.graph.erase_node(node)
+    return module, alias
+
+
+def _return(module: fx.GraphModule, names: Sequence[str]) -> None:
+    """Makes the module return these values."""
+    nodes = {node.name: node for node in module.graph.nodes}
+    module.graph.output_node().args = (tuple(nodes[name] for name in names),)
+    module.graph.lint()
+    module.recompile()
+
+
+def _rename_inputs(model: onnx.ModelProto, names: Sequence[str]) -> None:
+    """Gives the graph's inputs the names of the program's."""
+    renamed = {v.name: name for v, name in zip(model.graph.input, names, strict=True)}
+    for value in model.graph.input:
+        value.name = renamed[value.name]
+    for node in model.graph.node:
+        node.input[:] = [renamed.get(name, name) for name in node.input]
+
+
+def _value(name: str, kind: TensorType) -> Any:
+    from onnx import TensorProto, helper
+
+    shape = kind.shape
+    if kind.dim_order is DimOrder.CHANNELS_LAST:
+        shape = tuple(shape[place] for place in TO_LAST)
+    element = getattr(TensorProto, _ELEMENTS[kind.dtype])
+    return helper.make_tensor_value_info(name, element, shape)
+
+
+def _border(source: str, target: str, kind: TensorType, order: Sequence[int]) -> Any:
+    from onnx import helper
+
+    if kind.dim_order is DimOrder.CHANNELS_LAST:
+        return helper.make_node("Transpose", [source], [target], f"layout_{target}", perm=order)
+    return helper.make_node("Identity", [source], [target], f"border_{target}")
+
+
+def activation_groups(graph: UnitGraph) -> dict[int, int]:
+    """Unit -> the one that it is compiled with: an activation goes with what makes its input, where
+    nothing else reads that."""
+    leader: dict[int, int] = {}
+    for unit in graph.units:
+        leader[unit.index] = unit.index
+        if unit.operation not in ACTIVATIONS or len(unit.inputs) != 1:
+            continue
+        (value,) = unit.inputs
+        producer = graph.producer.get(value)
+        alone = graph.readers[value] == (unit.index,) and value not in graph.outputs
+        if producer is not None and alone:
+            leader[unit.index] = leader[producer]
+    return leader

@@ -1,0 +1,115 @@
+"""Regions cut from one export, what their units cost, and a small network's plan for a chip."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+pytest.importorskip("onnx", reason="the extra qnn is not installed")
+
+from nnapi_prof.api.chip_costs import profile_on_chip
+from nnapi_prof.api.model import load
+from nnapi_prof.qnn.costs import RegionTime, fit_units
+from nnapi_prof.qnn.regions import RegionCutter, activation_groups
+
+
+class Net(nn.Module):
+    """Convolutions with activations that are units of their own, and an operation for the CPU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 16, 3, 2, 1)
+        self.second = nn.Conv2d(16, 32, 3, 2, 1)
+        self.last = nn.Linear(32, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.nn.functional.gelu(self.first(x))
+        y = torch.relu(self.second(y))
+        return self.last(y.mean((2, 3)))
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(0)
+    return load(Net().eval(), ["1x3x64x64"], name="net")
+
+
+@pytest.fixture(scope="module")
+def cutter(wheel, model):
+    return RegionCutter(model.program)
+
+
+def test_regions_compute_what_the_model_does(cutter, model):
+    import numpy as np
+    import onnxruntime
+
+    everything = range(len(model.graph.units))
+    form = cutter.cut(everything)
+    session = onnxruntime.InferenceSession(
+        form.model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    (x,) = model.program.example_inputs
+    (value,) = session.get_inputs()
+    (result,) = session.run(None, {value.name: x.numpy()})
+    np.testing.assert_allclose(result, model.eager(x)[0].detach().numpy(), rtol=1e-3, atol=1e-4)
+
+
+def test_images_at_borders_lie_channels_last_in_float32(cutter, model):
+    unit = next(u.index for u in model.graph.units if "conv2d+relu" in u.label)
+    graph = cutter.cut([unit]).model.graph
+    shapes = [
+        [d.dim_value for d in value.type.tensor_type.shape.dim]
+        for value in (*graph.input, *graph.output)
+    ]
+    assert shapes == [[1, 32, 32, 16], [1, 16, 16, 32]]
+    assert {value.type.tensor_type.elem_type for value in (*graph.input, *graph.output)} == {1}
+    assert [node.op_type for node in graph.node] == ["Transpose", "Conv", "Relu", "Transpose"]
+
+
+def test_an_activation_is_compiled_with_what_it_follows(model):
+    leader = activation_groups(model.graph)
+    gelu = next(u for u in model.graph.units if u.operation == "gelu")
+    (producer,) = model.graph.predecessors(gelu.index)
+    assert leader[gelu.index] == producer != gelu.index
+
+
+def test_units_are_told_from_regions():
+    """Ten units of 20 µs, a fixed part of 5 and 2 µs a unit's border."""
+    leader = {unit: unit for unit in range(10)}
+
+    def region(*units):
+        return RegionTime(units, 5 + 20 * len(units) + 2, 1_000_000)
+
+    alone = {unit: region(unit) for unit in range(10)}
+    windows = [region(*range(start, start + 4)) for start in range(7)]
+    model = fit_units(alone, leader, windows, [region(*range(10))])
+    assert model.parts[3] == pytest.approx(20, rel=0.05)
+    assert abs(model.errors[0]) < 0.02
+
+
+@pytest.mark.slow
+def test_a_chip_has_the_same_costs_each_time_and_its_plan_is_compiled_whole(
+    wheel, model, tmp_path, monkeypatch
+):
+    from nnapi_prof.documents.chip_plan import of_chip_plan
+
+    monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path))
+    first = profile_on_chip(model, "qnn:SM8750")
+    assert first.profile.stable and first.profile.n_compiled > 0
+    assert all(s.estimated and not s.measured for s in first.plan.segments)
+    again = profile_on_chip(model, "qnn:SM8750")
+    assert again.profile.n_compiled == 0
+    assert json.dumps(of_chip_plan(first)) == json.dumps(of_chip_plan(again))
+    assert first.costs.estimated and first.costs.location is None
+
+
+@pytest.mark.slow
+def test_a_chip_measures_nothing(model):
+    import nnapi_prof as nnp
+    from nnapi_prof.errors import UsageError
+
+    with pytest.raises(UsageError, match="estimated"):
+        nnp.run(nnp.partition(model, nnp.estimate(model, "pixel4")), device="qnn:SM8750")
