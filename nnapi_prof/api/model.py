@@ -152,6 +152,7 @@ def load(
     ``inputs`` are its input shapes, as texts (``"1x3x224x224"``, ``"1x128:int64"``, with a size
     left open ``"1x3x?x?"``), as tuples of sizes (``(1, 3, 224, 224)``) or as example tensors; a
     list for several, nested as the model takes them, or a dict with the names of its arguments.
+    ``"@values.npz"`` has the tensors themselves, by the names of arguments or in their order.
     Arguments that are numbers or texts have the value that they are stated with, ``16000`` or
     ``"rate=16000"``, from then on. TorchScript stores no shapes: without them, bundled ones are
     used, or a guess that ``Model.notes`` tells. A module in memory that is neither scripted nor
@@ -192,24 +193,42 @@ def loaded(model: Model | str | os.PathLike[str]) -> Model:
     return model if isinstance(model, Model) else load(model)
 
 
-def _from_file(path: Path, inputs: tuple[str, ...], listener: Listener) -> Model:
+def _from_file(
+    path: Path,
+    inputs: tuple[str, ...],
+    listener: Listener,
+    folder: _OwnFolder | None = None,
+) -> Model:
+    if any(text.startswith(VALUES) for text in inputs):
+        from nnapi_prof.frontend.values import write_with_values
+
+        folder = _OwnFolder()
+        with listener.working(f"reading {path.name}"):
+            stored = write_with_values(path, inputs, folder.path)
+        return _from_file(stored, (), listener, folder)
+
     def read() -> Program:
         with listener.working(f"reading {path.name}"):
             return read_model(path, inputs)
 
     if not any(map(is_named, inputs)):
         try:
-            return Model(path, inputs, cached_units(path, inputs, read))
+            return Model(path, inputs, cached_units(path, inputs, read), folder)
         except KeepsState:
             LOGGER.debug("%s keeps state: it becomes inputs and outputs", path)
     with listener.working(f"reading {path.name}"):
-        return _stateless(path, inputs)
+        return _stateless(path, inputs, folder)
+
+
+VALUES = "@"
+"""What an input begins with that names a file of values."""
 
 
 def is_named(text: str) -> bool:
-    """Whether an input is stated by name or as a value; only shapes that are left open have an
-    equals sign, too."""
-    return "=" in text and "?" not in text.partition("=")[0]
+    """Whether an input is stated by name or by value; only shapes that are left open have an equals
+    sign, too."""
+    named = "=" in text and "?" not in text.partition("=")[0]
+    return named or text.startswith(VALUES)
 
 
 def _stateless(path: Path, inputs: tuple[str, ...], folder: _OwnFolder | None = None) -> Model:

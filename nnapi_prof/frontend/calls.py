@@ -203,6 +203,13 @@ def _masked_select(arg: dict[str, Any]) -> _Call | None:
     return aten.index.Tensor, (source, list(mask.nonzero(as_tuple=True)))
 
 
+def _moved(arg: dict[str, Any]) -> _Call | None:
+    """A tensor on a device, all of which are this host's memory here: only its type may change."""
+    if arg.get("dtype") is None:
+        return aten.detach.default, (arg["self"],)
+    return aten.to.dtype, (arg["self"], arg["dtype"])
+
+
 _LIKE = frozenset(
     {
         *(aten.new_zeros.default, aten.new_ones.default, aten.new_full.default),
@@ -219,6 +226,7 @@ _RULES: dict[Any, Callable[[dict[str, Any]], _Call | None]] = {
     aten.index.Tensor: _index,
     aten.index_put.default: _index_put,
     aten.masked_select.default: _masked_select,
+    **dict.fromkeys((aten.to.prim_Device, aten.to.prim_dtype, aten.to.prim_other), _moved),
 }
 
 

@@ -20,6 +20,9 @@ _SHORT = {"float": "float32", "half": "float16", "long": "int64", "int": "int32"
 _IMAGE_SIZES = (224, 64, 32, 28, 299, 512, 16)
 """Sides tried for a guess: ImageNet's first, then what small models are trained on."""
 
+_TOKENS = (64, 128, 16, 8)
+"""Lengths tried for a sequence of tokens."""
+
 SCALAR = "scalar"
 """What stands for the sizes of a tensor of no dimension."""
 
@@ -256,10 +259,14 @@ class Guess:
 def guesses(weights: Iterator[tuple[str, tuple[int, ...]]]) -> Guess | None:
     """Shapes for a model whose first layer is ``weights``' first: ``(kind, weight's shape)``.
 
-    ``conv2d`` gives 1 x C x side x side, ``conv1d`` 1 x C x length, ``linear`` 1 x features; the
-    channels are those of the whole input, groups multiplied in.
+    ``conv2d`` gives 1 x C x side x side, ``conv1d`` 1 x C x length, ``linear`` 1 x features,
+    ``embedding`` 1 x tokens of int64; the channels are those of the whole input, groups multiplied
+    in.
     """
     for kind, shape in weights:
+        if kind == "embedding":
+            specs = tuple(InputSpec((1, length), "int64") for length in _TOKENS)
+            return Guess("embedding", (*specs, InputSpec((_TOKENS[0],), "int64")))
         if kind == "linear":
             return Guess("linear layer", (InputSpec((1, shape[1])), InputSpec((1, 1, shape[1]))))
         rank = len(shape) - 2

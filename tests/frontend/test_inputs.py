@@ -6,6 +6,7 @@ import re
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils import bundled_inputs
 
 from nnapi_prof import frontend
+from nnapi_prof.api.model import load
 from nnapi_prof.errors import InputSpecError
 from nnapi_prof.frontend.inputs import DTYPES
 
@@ -277,3 +279,65 @@ def test_quantised_inputs_are_stated_with_scale_and_zero_point():
     for wrong in ("quint8", "quint8@0@3", "qint8@0.1@200"):
         with pytest.raises(InputSpecError, match=r"quint8@0.05@128, is wanted"):
             frontend.parse_input_spec(f"2x3:{wrong}")
+
+
+class Tokens(nn.Module):
+    """Token numbers and their mask, [n, tokens], to scores."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.out = nn.Embedding(50, 8), nn.Linear(8, 50)
+
+    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        return self.out(self.embed(tokens) * mask.unsqueeze(-1))
+
+
+def test_inputs_of_a_model_of_tokens_are_guessed_as_such(saved):
+    model = Tokens().eval()
+    path = saved(model, torch.zeros(1, 5, dtype=torch.int64), torch.ones(1, 5, dtype=torch.int64))
+    program = frontend.load(path)
+    assert [str(frontend.InputSpec.of(value)) for value in program.example_inputs] == [
+        "1x64:int64", "1x64:int64",
+    ]  # fmt: skip
+    assert "guessed as 1x64:int64, 1x64:int64 from the first embedding" in program.notes[0]
+
+
+class Lengths(nn.Module):
+    """Means of the first rows of each sequence, whose lengths must be in it."""
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        torch._assert(lengths.shape[0] == x.shape[0], "a length for each")
+        mask = torch.arange(x.shape[1]) < lengths.unsqueeze(1)
+        return torch.relu(x).masked_fill(~mask.unsqueeze(-1), 0.0).sum(1) / lengths.unsqueeze(1)
+
+
+@pytest.mark.parametrize("names", [("x", "lengths"), ("lengths", "x"), ()])
+@pytest.mark.parametrize("ending", ["pt", "pt2"])
+def test_values_from_a_file_are_those_that_the_model_has(
+    tmp_path: Path, names: tuple[str, ...], ending: str
+):
+    path, values = tmp_path / f"lengths.{ending}", tmp_path / "values.npz"
+    x, lengths = torch.randn(2, 6, 4), torch.tensor([6, 4])
+    arrays = {"x": x.double().numpy(), "lengths": lengths.numpy()}
+    if names:
+        np.savez(values, **{name: arrays[name] for name in names})
+    else:
+        np.savez(values, *arrays.values())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if ending == "pt":
+            torch.jit.save(torch.jit.script(Lengths()), str(path))
+        else:
+            torch.export.save(torch.export.export(Lengths(), (x, lengths)), path)
+    model = load(path, f"@{values}")
+    for value, stated in zip(model.program.example_inputs, (x, lengths), strict=True):
+        assert torch.equal(value, stated)
+    np.savez(values, x=arrays["x"], length=arrays["lengths"])
+    with pytest.raises(InputSpecError, match=r"has length, and the inputs of .* are x, lengths"):
+        load(path, f"@{values}")
+    np.savez(values, arrays["x"], np.array([[1, 1]]))
+    with pytest.raises(InputSpecError):
+        load(path, f"@{values}")
+    values.write_bytes(b"no archive")
+    with pytest.raises(InputSpecError, match=r"cannot be read as arrays .*numpy\.savez"):
+        load(path, f"@{values}")

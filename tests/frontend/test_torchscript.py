@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import logging
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -348,3 +349,19 @@ SIZE_ARITHMETIC = {
 def test_sizes_that_became_tensors(name, tmp_path):
     path = traced(tmp_path / "model.pt", SIZE_ARITHMETIC[name], torch.randn(IMAGE.shape))
     agree(path, IMAGE)
+
+
+class OnADevice(nn.Module):
+    """Moves to where its input is, as models do that run anywhere."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        shift = torch.ones(4).to(x.device)
+        return torch.relu(x.to(shift.device) + shift).to(x)
+
+
+def test_moves_between_devices_are_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "device.pt"
+    with quiet_torch():
+        torch.jit.save(torch.jit.script(OnADevice()), str(path))
+    program = frontend.load(path, [frontend.parse_input_spec("2x4")])
+    assert [unit.operation for unit in program.units.units] == ["add+relu"]

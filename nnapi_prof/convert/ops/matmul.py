@@ -22,14 +22,16 @@ from nnapi_prof.convert.ops.formula import (
 from nnapi_prof.convert.ops.slicing import strided_slice
 from nnapi_prof.convert.registry import Lowering, lowers, memory_axis
 from nnapi_prof.graph.node import is_constant
-from nnapi_prof.nnapi.codes import OperationCode
+from nnapi_prof.nnapi.codes import FuseCode, OperationCode
 
 aten = torch.ops.aten
 
 MAX_PRODUCTS = 256
-"""How many products one node may become below level 6, which has BATCH_MATMUL: each is a
-FULLY_CONNECTED between slices, so that more than a few hundred would cost more in overhead than
-they compute."""
+"""How many products one node may become below level 3, which has neither BATCH_MATMUL nor
+GROUPED_CONV_2D: each is a FULLY_CONNECTED between slices, so that more than a few hundred would
+cost more in overhead than they compute."""
+FEW_PRODUCTS = 2
+"""So many are one by one no more operations than as the groups of a convolution."""
 
 
 @lowers(aten.mm.default, aten.bmm.default, aten.matmul.default)
@@ -84,8 +86,10 @@ def product(x: Value, y: Value, transposed: bool = False) -> Value:
     """``x[..., M, K] @ y[..., K, N]``, or ``@ y[..., N, K]^T`` if ``transposed``: [..., M, N].
 
     Where only one side has batches the other is one matrix for all of them, and a single
-    FULLY_CONNECTED does it. Otherwise BATCH_MATMUL from level 6 on; before, one FULLY_CONNECTED
-    for each pair of matrices (at most MAX_PRODUCTS), whose weights are computed tensors.
+    FULLY_CONNECTED does it. Otherwise BATCH_MATMUL from level 6 on; before, from level 3 on, one
+    GROUPED_CONV_2D of a pixel, a group for each pair of matrices; before that, and of
+    FEW_PRODUCTS, one FULLY_CONNECTED for each pair (at most MAX_PRODUCTS). The weights of both are
+    computed tensors.
     """
     op = x.op
     *x_batch, m, k = x.dims
@@ -102,6 +106,8 @@ def product(x: Value, y: Value, transposed: bool = False) -> Value:
         transpose = _fully_connected(right, x.reshaped((m, k)))
         transpose = transpose.reshaped((math.prod(y_batch), n, m))
         return transpose.transposed((0, 2, 1)).reshaped((*batch, m, n))
+    if 3 <= op.level < 6 and math.prod(batch) > FEW_PRODUCTS:
+        return _as_groups(x, _as_weights(y, transposed), batch).reshaped((*batch, m, n))
     if op.level < 6:
         pairs = _pair_by_pair(x, _as_weights(y, transposed), batch)
         return pairs.reshaped((*batch, m, n))
@@ -139,12 +145,31 @@ def _spread(x: Value, batch: Sequence[int]) -> Value:
     return x.reshaped((math.prod(batch), rows, columns))
 
 
+def _as_groups(x: Value, weights: Value, batch: Sequence[int]) -> Value:
+    """``x[..., M, K] @ weights[..., N, K]^T`` for each of B batches, as [B, M, N]: an image of M
+    rows whose channels are those of all batches, each group of which has filters of its own."""
+    op, count = x.op, math.prod(batch)
+    left, filters = _spread(x, batch), _spread(weights, batch)
+    m, k, n = left.dims[1], left.dims[2], filters.dims[1]
+    image = left.transposed((1, 0, 2)).reshaped((1, m, 1, count * k))
+    filters = filters.reshaped((count * n, 1, 1, k))
+    bias = np.zeros(count * n, np.float32)
+    pads_and_strides = [0, 0, 0, 0, 1, 1]
+    result = op.emit(
+        OperationCode.GROUPED_CONV_2D,
+        [image.operand, filters.operand, bias],
+        [*pads_and_strides, count, FuseCode.NONE.value, False],
+        dims=(1, m, 1, count * n),
+    )
+    return Value(op, result).reshaped((m, count, n)).transposed((1, 0, 2))
+
+
 def _pair_by_pair(x: Value, weights: Value, batch: Sequence[int]) -> Value:
     """``x[..., M, K] @ weights[..., N, K]^T`` for each batch on its own, as [B * M, N]."""
     count = math.prod(batch)
     x.op.require(
         count <= MAX_PRODUCTS,
-        f"{count} products of matrices: below level 6, which has BATCH_MATMUL, up to "
+        f"{count} products of matrices: below level 3, which has GROUPED_CONV_2D, up to "
         f"{MAX_PRODUCTS} are done one by one",
     )
     lefts, rights = _matrices(x, batch), _matrices(weights, batch)

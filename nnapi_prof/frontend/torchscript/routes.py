@@ -19,6 +19,7 @@ from nnapi_prof.frontend.inputs import (
     check_count,
     example_tensors,
     guesses,
+    listed,
     try_model,
 )
 from nnapi_prof.frontend.torch_logging import essential_line, quiet_torch
@@ -35,6 +36,7 @@ _WEIGHT_KINDS = {
     "aten::conv2d": "conv",
     "aten::conv3d": "conv",
     "aten::linear": "linear",
+    "aten::embedding": "embedding",
 }
 
 
@@ -89,9 +91,11 @@ def _guessed(
     model: torch.jit.ScriptModule, needed: int, name: str
 ) -> tuple[tuple[Tensor, ...], tuple[str, ...]]:
     tried = []
-    guess = guesses(_first_weights(model)) if needed == 1 else None
-    for spec in guess.specs if guess else ():
-        examples = example_tensors([spec])
+    guess = guesses(_first_weights(model))
+    of_tokens = guess is not None and guess.layer == "embedding"
+    for spec in guess.specs if guess and (needed == 1 or of_tokens) else ():
+        specs = [spec] * needed  # tokens, their mask and their types are of one shape
+        examples = example_tensors(specs)
         try:
             try_model(name, model, examples)
         except InputSpecError:
@@ -99,15 +103,15 @@ def _guessed(
             continue
         assert guess is not None
         # Kept with the model, whoever reads it next: neither an option nor an argument is named.
-        note = (
-            f"input shape guessed as {spec} from the first {guess.layer}; state it where it is not"
-        )
+        shapes = f"shape guessed as {spec}" if needed == 1 else f"shapes guessed as {listed(specs)}"
+        note = f"input {shapes} from the first {guess.layer}; state it where it is not"
         return examples, (note,)
+    example = "1x64:int64" if of_tokens else "1x3x224x224"
     counted = "1 input" if needed == 1 else f"{needed} inputs"
     failed = f" (the model does not run on {', '.join(tried)})" if tried else ""
     raise InputSpecError(
         f"{name} takes {counted} and stores no shapes{failed}: state each with "
-        + spelled("--input, as in --input 1x3x224x224", 'inputs, as in inputs=["1x3x224x224"]')
+        + spelled(f"--input, as in --input {example}", f'inputs, as in inputs=["{example}"]')
     )
 
 
@@ -120,7 +124,7 @@ def _first_weights(model: torch.jit.ScriptModule) -> Iterator[tuple[str, tuple[i
         kind = _WEIGHT_KINDS.get(node.kind())
         if kind is None:
             continue
-        weight = node.inputsAt(1).toIValue()
+        weight = node.inputsAt(0 if kind == "embedding" else 1).toIValue()
         if not isinstance(weight, Tensor):
             continue
         shape = list(weight.shape)
