@@ -102,7 +102,7 @@ def noise_arrays(problem: Problem, noise: Noise) -> list[NDArray[np.float64]]:
         if array.shape != problem.unit_ns.shape or np.isnan(array).any() or (array < 0).any():
             raise PartitionError(
                 f"noise powers of the shape {array.shape}, wanted {problem.unit_ns.shape}, each at "
-                "least 0 (inf where nobody knows it)"
+                "least 0 (inf if unknown)"
             )
     return arrays
 

@@ -139,7 +139,7 @@ def throughput_of(
     a number is none, or nothing keeps to the limits.
     """
     if frames_in_flight is not None and frames_in_flight < 1:
-        raise PartitionError(f"{frames_in_flight} frames in flight are none: allow 1 at least")
+        raise PartitionError(f"{frames_in_flight} frames in flight: allow at least 1")
     if not dispatches:
         raise PartitionError("frames need a dispatch: name one")
     lanes = make_lanes(problem.targets, contention)

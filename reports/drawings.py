@@ -147,8 +147,8 @@ def _figures(data: ReportData, tables: Tables, palette: Mapping[str, str]) -> It
         yield (
             "front",
             "Error against latency",
-            "A falling line of plans of which none is both faster and more accurate than another;"
-            " beside it simple strategies. The table below has every number; it is in ms and %.",
+            "A falling line of plans; none is both faster and more accurate than another. Simple"
+            " strategies are beside it. The table below has every number, in ms and %.",
             lambda width: figures_plan.precision_front(front, chosen, simulated, width=width),
         )
     if tables.timed["measured_ms"].notna().sum() > 1:
@@ -191,7 +191,7 @@ def _figures(data: ReportData, tables: Tables, palette: Mapping[str, str]) -> It
         yield (
             "residuals",
             "Errors of the cost model",
-            "Dots, one a measurement, for each target: how far the sum of fitted costs is from it. "
+            "One dot for each measurement on each target: the error of the sum of fitted costs. "
             "Median error: "
             + _sentence(
                 f"{target_words(str(key))} {format_percent(e)}" for key, e in median.items()

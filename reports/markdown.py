@@ -283,7 +283,8 @@ def _units(data: ReportData) -> Iterator[str]:
     facts = unit_facts(data.cost_model, {}, data.shown_targets)
     places = [row.place for row in facts[0].rows] if facts else []
     yield from _section(
-        "Units", f"Marginal costs inside a segment, {_units_of(data)[0]}, or why there is none."
+        "Units",
+        f"Marginal costs inside a segment, {_units_of(data)[0]}, or the reason why one is missing.",
     )
     yield f"<details><summary>{count(len(facts), 'unit')} on each target</summary>"
     yield ""

@@ -219,7 +219,7 @@ RULES = {
     ),
     Rule.LARGEST_SUPPORTED: (
         "largest supported",
-        "all that one accelerator supports, the rest on the CPU",
+        "everything that one accelerator supports, the rest on the CPU",
     ),
     Rule.LARGEST_FEW: (
         "largest 3",

@@ -32,7 +32,7 @@ def _row(
     operators: tuple[Any, ...], form: Rule, name: str, code: str, accuracy: str = ""
 ) -> KnownRewrite:
     exact = not accuracy
-    text = accuracy or "The same values, but for rounding."
+    text = accuracy or "The same values, except for rounding."
     return KnownRewrite(operators, Rewrite(name, code, text, exact), form)
 
 
@@ -127,7 +127,7 @@ RULES: tuple[KnownRewrite, ...] = (
         *(_BILINEAR, forms.spread_pixels, "transposed convolution with bilinear weights"),
         "nn.ConvTranspose2d(c, c, 2 * s, stride=s, padding=s // 2, bias=False)"
         "  # weight[i, i]: a tent",
-        "As bilinear without align_corners, but for one pixel at the border; the weights can be"
+        "As bilinear without align_corners, except for one pixel at the border; the weights can be"
         " trained.",
     ),
     _row(

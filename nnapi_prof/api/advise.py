@@ -156,7 +156,7 @@ def advise(
     return Advised(replace(planned, advice=tuple(advice)), notes)
 
 
-INTERRUPTED = "interrupted: this is what was known until then"
+INTERRUPTED = "interrupted: these are the results so far"
 
 
 def _check_device(planned: Planned, client: AgentClient) -> None:

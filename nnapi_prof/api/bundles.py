@@ -178,8 +178,8 @@ def at_sizes(bundle: Bundle, model: Path, stated: Sequence[str]) -> tuple[Bundle
         if len(bundle.graph.units) == len(program.units.units):
             return _converted_again(bundle, program, listed(specs)), program
     raise InputSpecError(
-        f"with the input {listed(specs)} the model has other units than with that which the bundle"
-        f" was made for: make one for these sizes with `nnapi-prof partition`"
+        f"with the input {listed(specs)} the model has other units than in the bundle: make a"
+        f" bundle for these sizes with `nnapi-prof partition`"
     )
 
 

@@ -184,8 +184,8 @@ class Fleet:
             unknown = [t for t in _targets(plans[plan]) if t.base.key not in levels]
             if unknown or (infos[phone] is None and phone == places[0]):
                 raise UsageError(
-                    f"nothing but latencies is known of {self.phones[phone].name}, so that no plan"
-                    " can be converted for it: profile() phones, or read_costs() them from a table"
+                    f"{self.phones[phone].name} has only latencies, so its plan cannot be"
+                    " converted: profile() phones, or read_costs() from a table"
                 )
         info = infos[places[0]]
         assert info is not None

@@ -278,7 +278,7 @@ def _from_memory(
         else:
             raise InputSpecError(
                 "load() takes a path, a torch.nn.Module or an ExportedProgram:"
-                f" {type(model).__name__} is none of these"
+                f" {type(model).__name__} is not one of these"
             )
     try:
         if not any(map(is_named, stated)):

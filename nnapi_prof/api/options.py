@@ -167,7 +167,7 @@ def precisions_of(
             chosen.append(Precision(word))
         except ValueError as error:
             names = ", ".join(precision.value for precision in Precision)
-            raise UsageError(f"precision {word!r} is none of {names}") from error
+            raise UsageError(f"precision {word!r} is not one of {names}") from error
     return tuple(dict.fromkeys(chosen))
 
 

@@ -33,7 +33,7 @@ from nnapi_prof.execution.options import RunOptions
 from nnapi_prof.graph.plan import Plan
 from nnapi_prof.partition import Costs as PricedUnits
 
-KEPT = "the plan keeps to what was asked: no baseline that runs faster replaces it"
+KEPT = "the plan meets the constraints: a faster baseline does not replace it"
 
 
 def partition(

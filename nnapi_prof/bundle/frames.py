@@ -70,7 +70,7 @@ class FrameWay:
             raise SerializationError(f"a way of running frames names plans beyond {n_plans}")
         rate, threads = data["predicted_per_second"], data["threads"]
         if type(data["in_flight"]) is not int:
-            raise SerializationError("the number of frames in flight is none")
+            raise SerializationError("the number of frames in flight is not a number")
         if not (rate is None or (type(rate) in (int, float) and math.isfinite(rate))):
             raise SerializationError("a prediction of frames per second is not a number")
         if not (threads is None or (type(threads) is int and threads > 0)):

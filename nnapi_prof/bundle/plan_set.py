@@ -63,7 +63,7 @@ class PlanSet:
     def __post_init__(self) -> None:
         choices = self.choices
         _require(bool(choices), "it has no plan")
-        _require(len({c.plan for c in choices}) == len(choices), "a plan stands in it twice")
+        _require(len({c.plan for c in choices}) == len(choices), "a plan occurs twice")
         if self.rule is SelectionRule.FRONT:
             criteria = list(choices[0].figures)
             alike = all(list(c.figures) == criteria for c in choices)
@@ -76,7 +76,7 @@ class PlanSet:
             _require(abs(total - 1) < 1e-6, f"the shares of a mixture are 1 in all, not {total:g}")
         if self.rule is SelectionRule.PHONES:
             keys = [key for c in choices for key in c.keys]
-            _require(len(set(keys)) == len(keys), "a phone's name stands in it twice")
+            _require(len(set(keys)) == len(keys), "a phone's name occurs twice")
             others = [c for c in choices if OTHERS in c.keys]
             _require(
                 bool(others) and not others[0].accelerators,
@@ -116,7 +116,7 @@ class PlanSet:
         for name in limits:
             if name not in criteria:
                 names = ", ".join(visible(criterion, 100) for criterion in criteria)
-                raise UsageError(f"the bundle's plans know nothing of {name}, only of {names}")
+                raise UsageError(f"the bundle's plans do not have {name}, only {names}")
         within = [
             c for c in self.choices if all(c.figures[name] <= most for name, most in limits.items())
         ]

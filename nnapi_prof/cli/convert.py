@@ -58,7 +58,7 @@ class Level(click.ParamType[int]):
         try:
             return int(FeatureLevel(int(value)))
         except ValueError:
-            self.fail(f"{value} is none of {', '.join(map(str, known_levels()))}", param, ctx)
+            self.fail(f"{value} is not one of {', '.join(map(str, known_levels()))}", param, ctx)
 
 
 def known_levels() -> list[int]:

@@ -166,7 +166,7 @@ def write_runtime(written: OutputFiles, path: Path, bundle: Bundle) -> None:
         say(f"other plans in it: {', '.join(plan.name for plan in plans[1:])}")
     left_out = [plan.name for plan in bundle.plans if needs_host(plan)]
     if left_out:
-        written.note(f"left out, for they need PyTorch: {', '.join(left_out)}")
+        written.note(f"left out, because they need PyTorch: {', '.join(left_out)}")
 
 
 # ---- modules for stock PyTorch -------------------------------------------------------------------

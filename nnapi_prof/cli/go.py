@@ -96,7 +96,7 @@ def command(
     else:
         _show(result)
     if open_it and result.report is not None and not click.launch(str(result.report.resolve())):
-        say("note: no browser was opened: there is none here that the system knows of")
+        say("note: no browser was opened: the system has none")
     if result.fault is not None:
         raise result.fault
     if result.result is not None:

@@ -196,8 +196,8 @@ def _say_doubts(outcome: ProfileOutcome, refined: bool) -> None:
 def _effort(outcome: ProfileOutcome) -> str:
     """What the plan took to find, beside measuring everything."""
     words = (
-        f"{outcome.rounds} rounds of refinement, for which {outcome.n_regions} of all "
-        f"{outcome.n_rows} measurements were made"
+        f"{outcome.rounds} rounds of refinement, with {outcome.n_regions} of all "
+        f"{outcome.n_rows} measurements"
     )
     if outcome.n_exhaustive and outcome.n_rows < outcome.n_exhaustive:
         words += (

@@ -13,8 +13,8 @@ _TRANSFORM = (
     " DataLoader over images"
 )
 _P95 = (
-    "plans are made and compared by the median, and `nnapi-prof run` and `report` show what 95 % of"
-    " the runs keep to beside it"
+    "plans are made and compared by the median, and `nnapi-prof run` and `report` show the 95th"
+    " percentile beside it"
 )
 REMOVED: Mapping[str, str] = {
     "compare --statistic": _P95,

@@ -265,8 +265,8 @@ def open_simulated(
         if wrong is not None and library is None:  # else told by _open
             words = wrong.removeprefix("NNAPI_EMULATOR_PHONE ")
             raise DeviceError(
-                f"no phone can be simulated by {words}: mend the description, as "
-                "device_agent/emulator/PHONES.md has it",
+                f"no phone can be simulated by {words}: fix the description "
+                "(device_agent/emulator/PHONES.md)",
                 client.serial,
             )
     except BaseException:

@@ -230,7 +230,7 @@ def _fetch(folder: Path) -> None:
     command = [sys.executable, str(RECIPE_DIR / "fetch.py"), str(folder)]
     result = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
     if result.returncode != 0:
-        raise BuildError(f"the sources of XNNPACK are not to be had: {result.stderr.strip()}")
+        raise BuildError(f"the sources of XNNPACK are not available: {result.stderr.strip()}")
 
 
 def recipe_hash() -> str:

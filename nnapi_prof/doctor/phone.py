@@ -43,7 +43,7 @@ def reach(spec: str | None, progress: Progress | None = None) -> tuple[Phone | N
         ready = [phone.serial for phone in connected() if phone.state == "device"]
         if not ready:
             return None, warning(
-                "no phone is within reach: simulated ones stand in for it", _CONNECT
+                "no phone is available: simulated ones replace it", _CONNECT
             )
         if len(ready) > 1:
             words = f"several are within reach: {', '.join(ready)}; none was looked at"
@@ -110,7 +110,7 @@ SCANT_KB = 256 * 1024
 _PAGES = ("4096", "16384")
 LOW_PERCENT = 20
 HOT_C = 40.0
-_FIX = "none of ours: the phone's maker ships drivers; `nnapi-prof devices` lists others"
+_FIX = "not possible here: the phone's maker ships drivers; `nnapi-prof devices` lists others"
 _THERMAL = ("none", "light", "moderate", "severe", "critical", "emergency", "shutdown")
 _COOL = "let it cool down, out of its case; profile waits as long as --cooldown-s says"
 _STATE_SCRIPT = SCRIPT + "true"

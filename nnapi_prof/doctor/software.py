@@ -200,5 +200,5 @@ def _call(command: list[str]) -> tuple[str | None, str]:
     if done.returncode == 0:
         return None, done.stdout
     words = [line for line in done.stderr.splitlines() if "error" in line.lower()]
-    answer = (words or done.stderr.splitlines() or ["without a word"])[0]
+    answer = (words or done.stderr.splitlines() or ["without a message"])[0]
     return f"ended with {done.returncode}: {answer.strip()[:200]}", done.stdout

@@ -17,7 +17,7 @@ _REWRITE = s.obj(
     name=s.TEXT,
     code=s.described(s.TEXT, "PyTorch"),
     accuracy=s.described(s.TEXT, "what it does to the outputs, as a sentence"),
-    exact=s.described(s.TRUTH, "it computes the same but for rounding"),
+    exact=s.described(s.TRUTH, "it computes the same except for rounding"),
 )
 _VERIFIED = s.obj(
     before_ns=s.described(s.NUMBER, "median of the plan as it is, end to end"),
@@ -31,7 +31,7 @@ _VERIFIED = s.obj(
 )
 ADVICE = s.array(
     s.obj(
-        cause=s.described(s.TEXT, "what stands in the way, as a sentence"),
+        cause=s.described(s.TEXT, "the hindrance, as a sentence"),
         kind=s.choice(*(kind.value for kind in Hindrance)),
         units=s.described(s.array(s.COUNT), "that it is about, by their numbers"),
         labels=s.array(s.TEXT),

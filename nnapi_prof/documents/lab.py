@@ -19,7 +19,7 @@ _PHONE = s.obj(
     fingerprint=s.described(s.TEXT, "the device in cost tables"),
     name=s.TEXT,
     soc=s.described(s.TEXT, "empty where it does not tell"),
-    android=s.described(s.TEXT, "release; empty on a machine that is none"),
+    android=s.described(s.TEXT, "release; empty on a machine without Android"),
     abi=s.TEXT,
     simulated=s.TRUTH,
 )

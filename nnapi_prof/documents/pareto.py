@@ -34,7 +34,7 @@ POINT = s.obj(
 @document(
     "pareto",
     1,
-    "Latency against accuracy: plans of which none is both faster and more accurate than another",
+    "Latency against accuracy: plans; none is both faster and more accurate than another",
     model=s.TEXT,
     device=s.described(s.TEXT, "for people"),
     simulated=s.TRUTH,

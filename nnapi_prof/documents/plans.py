@@ -62,7 +62,7 @@ PLAN = s.obj(
             interval_ns=INTERVAL,
             measured=s.described(s.TRUTH, "this very region was measured whole"),
             estimated=s.TRUTH,
-            cause=s.described(s.TEXT, "why it stands where it does, in a sentence"),
+            cause=s.described(s.TEXT, "the reason for its target, in a sentence"),
         )
     ),
 )
@@ -117,7 +117,9 @@ PARALLEL = s.obj(
         s.NUMBER_OR_NULL, "no schedule is as many times as fast as the serial plan"
     ),
     serial_ns=s.described(s.NUMBER, "predicted, of the serial plan"),
-    latency_ns=s.described(s.NUMBER, "predicted, of the schedule; serial_ns where there is none"),
+    latency_ns=s.described(
+        s.NUMBER, "predicted, of the schedule; serial_ns if there is no schedule"
+    ),
     lanes=s.described(s.array(s.TEXT), "cpu or an accelerator"),
     spans=s.described(
         s.array(s.obj(lane=s.COUNT, start_ns=s.NUMBER, end_ns=s.NUMBER)),

@@ -22,7 +22,7 @@ PROOF = s.described(
             ),
             found_by=s.described(s.TEXT, "the step of the search that found the best plan"),
             bounded_by=s.described(s.TEXT, "the step that proved the bound"),
-            constrained=s.described(s.TRUTH, "it is about plans that keep to what was asked"),
+            constrained=s.described(s.TRUTH, "it covers plans that meet the constraints"),
             objective=s.described(
                 s.TEXT_OR_NULL,
                 "what least_ns and bound_ns are millionths of, as `energy in mJ`; null for latency",

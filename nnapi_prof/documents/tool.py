@@ -97,14 +97,14 @@ _FINDING = s.obj(
     check=s.described(s.TEXT, "what was looked at"),
     level=s.choice("ok", "warning", "problem"),
     found=s.TEXT,
-    fix=s.described(s.TEXT_OR_NULL, "how to mend it, where there is something to mend"),
+    fix=s.described(s.TEXT_OR_NULL, "how to fix it; null if there is nothing to fix"),
 )
 
 
 @document(
     "doctor",
     1,
-    "What stands in the way of measuring",
+    "Problems that prevent measuring",
     problems=s.described(
         s.COUNT, "findings of level problem; the exit code is 1 where there are any"
     ),
@@ -146,7 +146,7 @@ def of_push(serial: str, path: str) -> Document:
 @document(
     "agent-info",
     1,
-    "What a device is and offers",
+    "A device's system, cores, engines and accelerators",
     serial=s.TEXT,
     device=s.described(s.TEXT, "for people"),
     fingerprint=s.described(s.TEXT, "the device in the cost table"),

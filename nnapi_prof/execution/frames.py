@@ -158,7 +158,7 @@ def _way_run(bundle: Bundle, way: FrameWay, result: ActionResult) -> WayRun:
     if any(f.plan >= len(way.choices) for f in samples.frames) or any(
         span.segment >= len(places) for span in samples.spans
     ):
-        raise SerializationError("the agent's result: a frame has a plan or segment that is none")
+        raise SerializationError("the agent's result: a frame has an unknown plan or segment")
     spans = tuple(
         LaneSpan(lane, plan, segment, span.frame, span.begin_ns, span.end_ns)
         for span in samples.spans

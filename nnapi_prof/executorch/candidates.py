@@ -61,10 +61,12 @@ def checked(partitioners: Mapping[str, Partitioner]) -> None:
     for name, partitioner in partitioners.items():
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise UsageError(
-                f"{name!r} is no name of a partitioner: letters, digits and _ . - make one"
+                f"{name!r} is not a name for a partitioner: use letters, digits and _ . -"
             )
         if name in (PORTABLE, LIST_ORDER):
-            raise UsageError(f"the name {name} is taken: call that partitioner otherwise")
+            raise UsageError(
+                f"the name {name} is reserved: choose another name for the partitioner"
+            )
         if not isinstance(partitioner, Partitioner):
             what = "its class" if inspect.isclass(partitioner) else type(partitioner).__name__
             raise UsageError(
@@ -153,4 +155,4 @@ def _imported(name: str, place: str) -> Partitioner:
             return getattr(importlib.import_module(module), word)()
     except Exception as error:  # whatever a module of anybody's raises
         words = f"{type(error).__name__}: {error}"
-        raise UsageError(f"the partitioner {name} cannot be had: {words}") from error
+        raise UsageError(f"the partitioner {name} cannot be loaded: {words}") from error

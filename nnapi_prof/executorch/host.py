@@ -109,8 +109,8 @@ def build(device: str, progress: Progress | None = None) -> tuple[Path | None, P
     the host has its own, and the delegate's. Raises UsageError, BuildError."""
     if device != LOCAL and not device.startswith(SIMULATED):
         raise UsageError(
-            f"the delegate runs on this host, {device} is none of its devices: {LOCAL} or"
-            f" {SIMULATED}NAME; on a phone the app's runner has it (docs/executorch.md)"
+            f"the delegate runs on this host, and {device} is not one of its devices: use"
+            f" {LOCAL} or {SIMULATED}NAME; on a phone, an app's runner has it (docs/executorch.md)"
         )
     fast = device == LOCAL
     nnapi: Path | None = None

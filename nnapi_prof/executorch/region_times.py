@@ -229,7 +229,7 @@ def agreeing(
     if timing.status is not Status.OK or timing.outputs is None:
         return timing
     if len(timing.outputs) != len(expected):
-        message = f"it returns {len(timing.outputs)} values in the place of {len(expected)}"
+        message = f"it returns {len(timing.outputs)} values instead of {len(expected)}"
         return Timing(Status.FAILED, message=message)
     actual, wanted = list(map(as_array, timing.outputs)), list(map(as_array, expected))
     integers = tolerance if allow is None else 0.0

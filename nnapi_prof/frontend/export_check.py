@@ -243,7 +243,7 @@ def _expression(text: str) -> None:
     except (SyntaxError, ValueError, MemoryError):
         tree = None
     if tree is None:
-        raise _Refused(f"has the expression {shown}, which is none of sizes")
+        raise _Refused(f"has the expression {shown}, which is not an expression of sizes")
     for node in ast.walk(tree):
         fits = isinstance(node, _NODES)
         if isinstance(node, ast.Name):
@@ -257,7 +257,7 @@ def _expression(text: str) -> None:
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow | ast.LShift):
             fits = isinstance(node.right, ast.Constant) and node.right.value in range(64)
         if not fits:
-            raise _Refused(f"has the expression {shown}, which is none of sizes")
+            raise _Refused(f"has the expression {shown}, which is not an expression of sizes")
 
 
 def _is_constant(value: object) -> bool:

@@ -151,8 +151,8 @@ def _tree(kind: Any, value: Any, prefix: str, numbers: Iterator[int]) -> Tree:
             item = kind.getValueType()
             return Named(tuple((key, _tree(item, None, prefix, numbers)) for key in keys))
     raise InputSpecError(
-        f"{prefix}: only tensors can be given, in tuples, or in lists and dicts whose items the"
-        " code names; wrap the model so that it takes tensors, or bundle an example"
+        f"{prefix}: only tensors can be inputs, in tuples, or in lists and dicts whose items the"
+        " code names; wrap the model to take tensors, or bundle an example"
         " (torch.utils.bundled_inputs)"
     )
 

@@ -123,7 +123,7 @@ class Advice:
             case Hindrance.CUT:
                 return f"{what} divides what {where} could run in one call"
             case Hindrance.KEPT_OFF:
-                return f"{what} is kept off {where} by what was asked of the plan"
+                return f"{what} is kept off {where} by the plan's constraints"
             case Hindrance.SLOW:
                 return f"{what} is slow on {where} for its size"
             case Hindrance.LAYOUT:
@@ -175,7 +175,7 @@ def _margin_words(saves_ns: float, margin_ns: float) -> str:
     if margin_ns <= NEGLIGIBLE * abs(saves_ns):
         return ""
     words = f", give or take {amount(margin_ns)}"
-    return words if margin_ns < abs(saves_ns) else f"{words}: too little to be told from noise"
+    return words if margin_ns < abs(saves_ns) else f"{words}: not distinguishable from noise"
 
 
 def _listed(labels: Sequence[str]) -> str:

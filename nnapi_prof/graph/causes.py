@@ -200,11 +200,11 @@ class ProvenNote(Fact):
     def _proof(self, unit: str) -> str:
         if self.is_optimal:
             if self.asked:
-                return f"optimal over all plans that keep to what was asked ({self.asked})"
+                return f"optimal over all plans within the constraints ({self.asked})"
             return "optimal over all plans under these costs"
         which = "no plan at all"
         if self.asked:
-            which = f"no plan that keeps to what was asked ({self.asked})"
+            which = f"no plan within the constraints ({self.asked})"
         return (
             f"{which} is faster than {amount(self.bound_ns, unit)}; the best one found takes "
             f"{amount(self.least_ns, unit)}, at most {self.gap:.2%} more"

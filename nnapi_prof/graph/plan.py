@@ -133,7 +133,7 @@ class Target:
     def parse(cls, key: str) -> Target:
         """Raises ValueError where no kind of target has such a key."""
         if not is_target(_parts(key)[0]):
-            raise ValueError(f"{key!r} is none of {', '.join(TARGET_SPELLINGS)}")
+            raise ValueError(f"{key!r} is not one of {', '.join(TARGET_SPELLINGS)}")
         return cls(key)
 
     @property

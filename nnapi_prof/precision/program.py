@@ -327,8 +327,8 @@ def _check(program: Program, recipe: Recipe, units: frozenset[int]) -> None:
     """Raises ConversionError where a recipe does not say what ``units`` of the program need."""
     if missing := units - recipe.units:
         index = min(missing)
-        why = recipe.refusals.get(index, "the recipe does not know it")
-        raise ConversionError(f"unit {index} of {program.name} cannot be had in 8 bits: {why}")
+        why = recipe.refusals.get(index, "it is not in the recipe")
+        raise ConversionError(f"unit {index} of {program.name} cannot run in 8 bits: {why}")
     graph, nodes = program.units, program.nodes
     if units and max(units) >= len(graph.units):
         raise ConversionError(

@@ -136,5 +136,5 @@ def _index(value: Any) -> int:
 
 def _name(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} in the place of words")
+        raise TypeError(f"{value!r} instead of text")
     return value

@@ -35,10 +35,9 @@ SECTION = Section(
     heads=("plan", "latency, predicted, ms", "error", "on held-out data", "segments", "units"),
     numbers=(1, 2, 3, 4),
     about=(
-        "Plans of which none is both faster and more accurate than another, then what one precision"
-        " for all, or lowering units one by one, would give. The error is of the whole plan, on the"
-        " calibration data and on data that chose nothing; in brackets where it lies on other data"
-        " of the same kind, nineteen times out of twenty."
+        "Plans (none is both faster and more accurate than another), and one precision for all"
+        " units. The error is that of the whole plan, on the calibration data and on held-out data; in"
+        " brackets is the 95 % interval for other data of the same kind."
     ),
     figure="front",
 )

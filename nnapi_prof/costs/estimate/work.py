@@ -85,7 +85,7 @@ def conv_like(row: Any) -> Work:
     (padding included, if the table has it so) x ``in_c`` to ``out_h`` x ``out_w`` x ``out_c``."""
     data = str(getattr(row, "dtype", "float32"))
     if data not in ELEMENT_BYTES:
-        raise CostError(f"dtype {data!r} is none of {', '.join(ELEMENT_BYTES)}")
+        raise CostError(f"dtype {data!r} is not one of {', '.join(ELEMENT_BYTES)}")
     size = ELEMENT_BYTES[data]
     batch, n_inputs = int(getattr(row, "batch", 1)), int(getattr(row, "n_inputs", 1))
     pixels = batch * int(row.out_h) * int(row.out_w)

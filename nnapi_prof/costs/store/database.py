@@ -50,7 +50,7 @@ _TRANSIENT = {
     "40P01": "deadlock",
     "53300": "too many connections",
     "55P03": "lock not available",
-    "57P01": "the server was told to stop",
+    "57P01": "the server is shutting down",
     "57P02": "the server crashed",
     "57P03": "the server is starting",
 }

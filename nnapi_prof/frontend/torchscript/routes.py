@@ -83,7 +83,7 @@ def _refuse_other_types(arguments: Sequence[Any], name: str) -> None:
         if str(argument.type) not in ("Tensor", "Optional[Tensor]"):
             raise InputSpecError(
                 f"{name} takes the input {argument.name} of type {argument.type}: only tensors can "
-                f"be given; wrap the model so that it takes tensors"
+                f"be inputs; wrap the model to take tensors"
             )
 
 
