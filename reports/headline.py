@@ -143,7 +143,7 @@ def _doubt(plan: Plan) -> str:
     proof = plan.proof
     if proof is None or proof.is_optimal or proof.objective or not math.isfinite(proof.gap):
         return ""
-    asked = " within the constraints" if proof.constrained else ""
+    asked = " under the constraints" if proof.constrained else ""
     within = format_percent(math.ceil(1000 * proof.gap) / 1000)  # never less than it is
     return f" Planning ended within {within} of the optimum{asked}, by these costs."
 

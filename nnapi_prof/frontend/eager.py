@@ -105,9 +105,9 @@ def element_type_notes(graph: fx.Graph) -> tuple[str, ...]:
     if not few:
         return ()
     return (
-        f"{len(few)} of {len(types)} operations compute in {' and '.join(sorted(set(few)))}; devices"
-        " have few operations and no layers for it, so they stay in eager PyTorch. Save the model in"
-        " float32 with model.float(); --float16 lets NNAPI compute it in float16",
+        f"{len(few)} of {len(types)} operations compute in {' and '.join(sorted(set(few)))};"
+        " devices have few operations and no layers for it, so they stay in eager PyTorch. Save"
+        " the model in float32 with model.float(); --float16 lets NNAPI compute it in float16",
     )
 
 

@@ -36,8 +36,8 @@ SECTION = Section(
     numbers=(1, 2, 3, 4),
     about=(
         "Plans (none is both faster and more accurate than another), and one precision for all"
-        " units. The error is that of the whole plan, on the calibration data and on held-out data; in"
-        " brackets is the 95 % interval for other data of the same kind."
+        " units. The error is that of the whole plan, on the calibration data and on held-out"
+        " data; in brackets is the 95 % interval for other data of the same kind."
     ),
     figure="front",
 )

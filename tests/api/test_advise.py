@@ -161,7 +161,7 @@ def test_a_small_saving_is_told_with_its_interval(tmp_path: Path):
 
 def test_noise_is_called_noise():
     advice = Advice(Hindrance.SLOW, (0,), ("silu",), ("cpu",), (), 1e6, 0.99e6, margin_ns=2e4)
-    assert "give or take 0.0200 ms: too little to be told from noise" in str(advice)
+    assert "give or take 0.0200 ms: not distinguishable from noise" in str(advice)
     assert "give or take" not in str(replace(advice, margin_ns=1e2))
 
 

@@ -109,7 +109,7 @@ def test_models_that_cannot_be_loaded(tmp_path: Path, net: Net) -> None:
         np_.load(net)
     with pytest.raises(InputSpecError, match="does not run on the inputs 1x4x8x8"):
         np_.load(net, ["1x4x8x8"])
-    with pytest.raises(InputSpecError, match="int is none of these"):
+    with pytest.raises(InputSpecError, match="int is not one of these"):
         np_.load(3, ["1x4x8x8"])  # type: ignore[arg-type]
 
     class Data(nn.Module):

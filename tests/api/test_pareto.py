@@ -114,7 +114,7 @@ def test_what_is_missing_is_said(measured: Measured) -> None:
         np_.partition(measured.model, measured.costs, accuracy_budget=-1)
     with pytest.raises(UsageError, match="no metric 'relativ'"):
         np_.pareto(measured.model, measured.costs, metric="relativ")
-    with pytest.raises(UsageError, match="precision 'int4' is none of"):
+    with pytest.raises(UsageError, match="precision 'int4' is not one of"):
         np_.profile(measured.model, PHONE, precisions=["int4"])
     plain = np_.read_costs(measured.model, measured.table)
     with pytest.raises(UsageError, match="one precision only"):

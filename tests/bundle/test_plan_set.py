@@ -129,7 +129,7 @@ def phones(*choices: list) -> dict:
         (GOOD | {"choices": [{"plan": 0, "share": "1"}]}, "share is not a number"),
         (GOOD | {"choices": [{"plan": 0, "share": 0.5}]}, "are 1 in all, not 0.5"),
         (GOOD | {"choices": [{"plan": 0, "share": float("nan")}]}, "above 0"),
-        (GOOD | {"choices": [{"plan": 0, "share": 0.5}] * 2}, "stands in it twice"),
+        (GOOD | {"choices": [{"plan": 0, "share": 0.5}] * 2}, "occurs twice"),
         (GOOD | {"rule": "phones"}, "its rule is 'phones'"),
         (GOOD | {"rule": "phone names"}, "one plan is for all other phones"),
         (GOOD | {"rule": "front"}, "have the same criteria"),
@@ -141,7 +141,7 @@ def phones(*choices: list) -> dict:
         (phones([0, {"keys": [3]}]), "not a list of texts"),
         (phones([0, {"keys": [""], "device": 3}]), "a device is not a name"),
         (phones([0, {"keys": [""], "all_cpu_ns": -1}]), "latency is finite"),
-        (phones([0, {"keys": ["a", ""]}], [1, {"keys": ["a"]}]), "name stands in it twice"),
+        (phones([0, {"keys": ["a", ""]}], [1, {"keys": ["a"]}]), "name occurs twice"),
         (phones([0, {"keys": [""], "accelerators": ["npu"]}]), "needs no accelerator"),
     ],
 )

@@ -50,7 +50,7 @@ def test_levels(cli: Callable[..., Result], attention: Path, level: int) -> None
 def test_other_levels_are_refused(cli: Callable[..., Result], level: str) -> None:
     result = cli("convert", "--level", level, "attention.pt")
     assert result.code == 2
-    assert f"{level} is none of 27, 28, 29, 30, 31, 1000006, 1000007, 1000008" in result.error
+    assert f"{level} is not one of 27, 28, 29, 30, 31, 1000006, 1000007, 1000008" in result.error
 
 
 RUN = """

@@ -118,7 +118,7 @@ def test_from_python(measured: Profiled, tmp_path: Path) -> None:
     assert fleet.curve()["mean"].tolist()[1] == fleet.mean_regret <= fleet.curve()["mean"][0]
     assert fleet.estimated and "plans for 3 phones" in repr(fleet)
     assert "Regret by the number of plans" in fleet._repr_html_()
-    with pytest.raises(UsageError, match="nothing but latencies is known of table"):
+    with pytest.raises(UsageError, match="has only latencies"):
         fleet.save(tmp_path / "few.nnprof")
     known = np_.fleet(model, {name: costs[name] for name in ("flagship", "described")})
     bundle = read_bundle(known.save(tmp_path / "few.nnprof"))

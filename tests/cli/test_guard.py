@@ -56,7 +56,7 @@ def test_the_guard_keeps_off_what_moves_too_far(cli: Cli, tmp_path: Path) -> Non
         guard = ("--max-error", limit)
         done = cli("partition", *NAMED, "--costs", costs, "--output", output, *guard, model)
         assert done.code == 0, done.err
-        assert "keeps to what was asked" in done.err
+        assert "meets the constraints" in done.err
         return read_bundle(output), done
 
     loose, _ = partition("0.1")

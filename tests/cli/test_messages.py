@@ -33,7 +33,7 @@ PREFIX = "nnapi-prof: error: "
 COLUMNS, LINES = 110, 3
 # How a message tells what to do: an order, a command, or what there is to choose from.
 ADVICE = re.compile(
-    r"(?:[:;,(] |\bor )(?:allow|check|choose|confirm|free|give|leave|make|mend|name|put|remove|run|"
+    r"(?:[:;,(] |\bor )(?:allow|check|choose|confirm|free|give|leave|make|fix|name|put|remove|run|"
     r"save|say|see|state|update|use|write|unset|add|on the phone, switch on)\b"
     r"|: `nnapi-prof|; `nnapi-prof|there (?:are|is):? \S|--costs and \$|one of .* is wanted"
     r"|must be at least|without --whole|must be left open in `|\? See `"

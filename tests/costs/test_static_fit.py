@@ -171,7 +171,7 @@ def test_a_frame_without_a_column_or_with_a_latency_of_zero_is_refused() -> None
         from_frame(table().drop(columns="out_c"))
     with pytest.raises(CostError, match="not positive"):
         from_frame(table().assign(latency_ns=0.0))
-    with pytest.raises(CostError, match="'complex' is none of"):
+    with pytest.raises(CostError, match="'complex' is not one of"):
         from_frame(table().assign(dtype="complex"))
 
 

@@ -64,7 +64,7 @@ def test_the_only_phone_is_looked_at(adb_server: Any, start_daemon: Any) -> None
 
 def test_no_phone() -> None:
     words, fix = warning(examine())
-    assert words == "no phone is within reach: simulated ones stand in for it"
+    assert words == "no phone is available: simulated ones replace it"
     assert "USB debugging on" in fix
 
 

@@ -167,7 +167,7 @@ def test_input_that_is_no_tensor(saved):
                 total = total + x
             return total
 
-    assert "takes the input xs of type List[Tensor]: only tensors can be given" in refusal(
+    assert "takes the input xs of type List[Tensor]: only tensors can be inputs" in refusal(
         saved(Listed())
     )
 

@@ -45,7 +45,7 @@ def test_the_plan_keeps_to_the_limit_and_says_what_is_proven() -> None:
     assert ns == 7 and "regions compile in 70.0 ms together, of 70.0 ms allowed" in note
     ns, note = plan(40)  # three units in one region: 10 + 3 x 10 ms
     assert ns == 1 + 3 + 3 * 3 and "of 40.0 ms allowed" in note
-    assert "keep to what was asked (at most 40 ms of compilation)" in note
+    assert "within the constraints (at most 40 ms of compilation)" in note
     assert plan(0)[0] == 18
 
 

@@ -76,7 +76,7 @@ def test_a_plan_that_was_constrained_is_not_called_the_optimum_of_all() -> None:
     ):
         plan = solve(graph, costs, constraints=constraints)
         assert not is_optimum(plan)
-        assert f"keep to what was asked ({text})" in plan.notes[0]
+        assert f"within the constraints ({text})" in plan.notes[0]
 
 
 def test_forbidden_pinned_and_one_preference() -> None:

@@ -206,5 +206,5 @@ def test_a_recipe_of_another_model_is_refused():
 def test_a_unit_that_is_refused_says_why():
     stated = recipe("encoder", 30)
     unit = min(stated.refusals)
-    with pytest.raises(ConversionError, match=rf"unit {unit} of encoder cannot be had in 8 bits: "):
+    with pytest.raises(ConversionError, match=rf"unit {unit} of encoder cannot run in 8 bits: "):
         quantise(program("encoder"), stated, [unit])

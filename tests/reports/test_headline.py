@@ -146,7 +146,7 @@ WITHIN = "Planning ended within 3.1 % of the optimum"
         (Proof(ProofKind.BOUND_MET, 2e6, 2e6), "No split over several targets is faster"),
         (replace(EXACT, constrained=True), None),
         (GAP, f"{WITHIN}, by these costs."),
-        (replace(GAP, constrained=True), f"{WITHIN} of what was asked for, by these costs."),
+        (replace(GAP, constrained=True), f"{WITHIN} under the constraints, by these costs."),
         (replace(GAP, constrained=True, objective="energy in mJ"), None),
         (replace(GAP, bound_ns=0.0), None),
         (None, None),

@@ -45,8 +45,8 @@ def a_damaged_description(at: Place) -> Arguments:
 @provoked(
     1,
     "no phone can be simulated by {tmp}/mine.json: accelerators[0].feature_level: found "
-    '"high", wanted a whole number from 27 to 30: mend the description, as '
-    "device_agent/emulator/PHONES.md has it",
+    '"high", wanted a whole number from 27 to 30: fix the description '
+    "(device_agent/emulator/PHONES.md)",
 )
 def a_description_with_a_wrong_value(at: Place) -> Arguments:
     described = json.loads(phone_file("gpu-phone").read_text())

@@ -326,6 +326,8 @@ def a_truncated_table_under_the_name_of_a_bundle_compared(at: Place) -> Argument
     return ["compare", at.file("new.nnprof", b"SQLite format 3\0"), at.profiled.costs]
 
 
-@provoked(2, facts=("model.pt is none of these: name a bundle", "nnapi-prof run --json", "table"))
+@provoked(
+    2, facts=("model.pt is not one of these: name a bundle", "nnapi-prof run --json", "table")
+)
 def a_model_compared(at: Place) -> Arguments:
     return ["compare", at.file("model.pt", b"PK\x03\x04"), at.profiled.bundle]
