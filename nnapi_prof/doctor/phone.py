@@ -42,9 +42,7 @@ def reach(spec: str | None, progress: Progress | None = None) -> tuple[Phone | N
     if spec is None:
         ready = [phone.serial for phone in connected() if phone.state == "device"]
         if not ready:
-            return None, warning(
-                "no phone is available: simulated ones replace it", _CONNECT
-            )
+            return None, warning("no phone is available: simulated ones replace it", _CONNECT)
         if len(ready) > 1:
             words = f"several are within reach: {', '.join(ready)}; none was looked at"
             return None, warning(words, "nnapi-prof doctor --device SERIAL")
@@ -222,7 +220,7 @@ def nnapi(phone: Phone) -> Finding | None:
         for each in accelerators
     )
     if not accelerators:
-        return ok(f"{words}; before Android 10 its own choice (auto) is all that is measured")
+        return ok(f"{words}; before Android 10 only its own choice (auto) is measured")
     if all(each.type == "CPU" for each in accelerators):
         return warning(f"{words}; nothing but the CPU: {listed}", _FIX)
     return ok(f"{words}; {listed}")
