@@ -64,7 +64,7 @@ PHRASES: tuple[tuple[str, str], ...] = (
     (r"\bbetter(?:s|ed)\b", "dominates"),
     (r"\bstrangers?\b", "untrusted"),
     (r"\bnobody(?:'s)?\b|\bsomebody(?:'s)?\b", "no one; name who"),
-    (rf"\bsome {_NUMBER}", "about"),
+    (rf"\bsome {_NUMBER}\b", "about"),
     (r"\bas ever\b|\bnow and then\b", "as before, sometimes"),
     (r"\bLeave to\b|\bhas leave\b", "may, permission"),
     (r"\bin the manner of\b", "like"),

@@ -154,7 +154,7 @@ def _side(
         return _of_bundle(spec, Path(path), which, costs, must_run)
     if head.lstrip()[:1] == b"{":
         return _of_document(spec, read_file(Path(path), MOST_BYTES).decode("utf-8", "replace"))
-    what = "is none of these" if Path(path).exists() else "does not exist"
+    what = "is not one of these" if Path(path).exists() else "does not exist"
     raise UsageError(
         f"{path} {what}: name a bundle, a document of `nnapi-prof run --json` or a cost table"
     )

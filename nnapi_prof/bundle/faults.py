@@ -56,7 +56,7 @@ def kept_faults(bundle: Path) -> tuple[Fault, ...]:
             and all(isinstance(text, str) for text in row.values())
             for row in listed
         ):
-            raise ValueError("it is no list of faults")
+            raise ValueError("it is not a list of faults")
     except ValueError as error:
         raise SerializationError(f"{file} is damaged: {error}") from error
     return tuple(Fault(**row) for row in listed)

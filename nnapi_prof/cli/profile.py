@@ -185,7 +185,7 @@ def _say_doubts(outcome: ProfileOutcome, refined: bool) -> None:
             " report says why"
         )
     if outcome.waited_s or outcome.stayed_hot:
-        what = "and not again, for it stayed so" if outcome.stayed_hot else "all in all"
+        what = "and no longer, because it stayed hot" if outcome.stayed_hot else "in total"
         say(f"note: waited {outcome.waited_s:.0f} s for a phone that was too hot, {what}")
     for doubt, count in outcome.doubts.items():
         say(f"note: {count} measurements: {doubt}")

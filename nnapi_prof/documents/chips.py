@@ -10,7 +10,7 @@ from nnapi_prof.documents.schema import Document, document, properties
 if TYPE_CHECKING:
     from nnapi_prof.api.chips import ChipEstimates
 
-_NS = s.described(s.NUMBER_OR_NULL, "ns, estimated by the simulator; null where there is none")
+_NS = s.described(s.NUMBER_OR_NULL, "ns, estimated by the simulator; null if it has no value")
 CALIBRATION = s.obj(
     chip=s.TEXT,
     overhead_ns=s.described(s.NUMBER, "of each invocation"),
