@@ -2,14 +2,13 @@
 
 In this order, each step only while the best plan is above the bound and limits allow:
 
-1. *reduction*: units that some optimal plan surely runs together become one;
-2. *start plans*: the baselines, and what the caller knows (the last round's plan);
-3. *relaxation*: a linear programme bounds every plan; rounded, it is a plan, often the best. Where
+1. *start plans*: the baselines, and what the caller knows (the last round's plan);
+2. *relaxation*: a linear programme bounds every plan; rounded, it is a plan, often the best. Where
    it is too large, a minimum cut takes its place;
-4. *exact*: dynamic programming over ideals, pruned by the relaxation's prices and the best plan;
-5. *annealing* and *expansions* (moves that are minimum cuts) from the best plans, exact programmes
-   of limited width over the whole, and of full width over *windows* (stretches of the plan, the
-   rest held fixed), in turn, with growing effort.
+3. *exact*: dynamic programming over ideals, pruned by the relaxation's prices and the best plan;
+4. *annealing* and *expansions* (moves that are minimum cuts) from the best plans, and exact
+   programmes over *windows* (stretches of the plan, the rest held fixed), in turn, with growing
+   effort.
 
 Effort is counted in steps of loops, and not timed: as long as time and memory suffice, a plan does
 not depend on the machine.
@@ -23,23 +22,17 @@ from collections.abc import Collection, Iterable
 import numpy as np
 
 from nnapi_prof.graph.plan import ProofKind
-from nnapi_prof.partition.baselines import find_baselines, merge_by_target, segments_ns
+from nnapi_prof.partition.baselines import find_baselines, merge_by_target
 from nnapi_prof.partition.problem import Problem, Region
 from nnapi_prof.partition.search.annealing import Annealer
 from nnapi_prof.partition.search.exact import ExactResult, search_ideals
 from nnapi_prof.partition.search.expansion import expand, join_segments
 from nnapi_prof.partition.search.minimum_cut import minimum_cut
 from nnapi_prof.partition.search.prices import Prices, free_prices, unit_shares
-from nnapi_prof.partition.search.reduce import (
-    Reduced,
-    identity_reduction,
-    reduce_problem,
-    subproblem,
-    windows,
-)
 from nnapi_prof.partition.search.relaxation import Relaxation, relax
 from nnapi_prof.partition.search.result import Plan, Pool, SearchResult, Watch
 from nnapi_prof.partition.search.tables import MOST_WATCHED, NEGLIGIBLE, is_underpriced
+from nnapi_prof.partition.search.windows import SHARE_OF_MEMORY, improve_stretch, windows
 
 BOUND_MET = 1e-6
 """Relative: a plan this close to the bound counts as proven; HiGHS works to about as much."""
@@ -54,13 +47,8 @@ MOST_STEPS = 40_000_000
 """The same, where its progress so far says that it can be finished."""
 MOVES = 10_000
 """Of the first annealing, for each unit: a tenth of a second for 200."""
-WIDTH = 1_000
-"""Labels of a level in the first programme of limited width."""
 FIRST_WIDTHS = (50, 1_000, 20_000)
 """Labels of a level while no plan at all is known: units may run only inside measured regions."""
-WINDOW_STEPS = 400_000
-STEPS_OF_WIDTH = 1_500
-"""Of a programme of limited width, for each label that a level may hold."""
 HEATS = (0.1, 0.03, 0.3)
 """First temperature of an annealing, in shares of what a move changes about; in turn."""
 COOLING = 0.03
@@ -68,13 +56,11 @@ COOLING = 0.03
 GROWTH = 1.6
 """Of effort, from round to round."""
 PATIENCE = 3
-"""Rounds of step 5 that gain nothing to speak of before the search ends."""
+"""Rounds of step 4 that gain nothing to speak of before the search ends."""
 WORTH_GOING_ON = 2e-4
 """Relative gain of a round: less is less than any measurement can tell."""
 CLOSE = 5e-4
 """Gap that is not worth another round."""
-SHARE_OF_MEMORY = 0.5
-"""Of the memory allowed, for one exact programme."""
 
 
 def search(
@@ -85,16 +71,14 @@ def search(
     costlier: Collection[Region] = (),
     patience: int = PATIENCE,
     with_baselines: bool = False,
-    is_reduced: bool = False,
 ) -> SearchResult | None:
     """The fastest plan found within the watch's limits; None where no plan was found.
 
     ``starts`` are plans with the names of the steps that made them, ``costlier`` regions that an
-    earlier search of such a problem ran into. ``patience`` 0 leaves step 5 out. The baselines are
-    among the starts where ``with_baselines`` asks for it, and where there are none. A problem that
-    ``is_reduced`` needs no first step.
+    earlier search of such a problem ran into. ``patience`` 0 leaves step 4 out. The baselines are
+    among the starts where ``with_baselines`` asks for it, and where there are none.
     """
-    run = _Search(problem, watch, costlier, identity_reduction(problem) if is_reduced else None)
+    run = _Search(problem, watch, costlier)
     starts = list(starts)
     if with_baselines or not starts:
         for baseline in find_baselines(problem):
@@ -111,23 +95,13 @@ def search(
 
 
 class _Search:
-    """State of one search, on the reduced problem; plans are kept as the original's."""
+    """State of one search."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        watch: Watch,
-        costlier: Collection[Region],
-        reduced: Reduced | None = None,
-    ) -> None:
+    def __init__(self, problem: Problem, watch: Watch, costlier: Collection[Region]) -> None:
         self._watch = watch
-        self._original = problem
-        self._reduced = reduced or reduce_problem(problem)
-        self._problem = self._reduced.problem
+        self._problem = problem
         self.pool = Pool(problem)
-        smaller = dict(zip(problem.region_ns, self._problem.region_ns, strict=True))
-        self._original_region = {small: region for region, small in smaller.items()}
-        self._costlier = {smaller[region] for region in costlier if region in smaller}
+        self._costlier = {region for region in costlier if region in problem.region_ns}
         self._bound_ns = 0.0
         self._bounded_by = "unit costs"
         self._is_exact = False
@@ -158,9 +132,8 @@ class _Search:
             pool.found_by,
             "exact" if self._is_exact else self._bounded_by,
             pool.plans,
-            frozenset(self._original_region[region] for region in self._costlier),
+            frozenset(self._costlier),
             self._watch.steps,
-            self._reduced,
             self._relaxation,
         )
 
@@ -180,31 +153,16 @@ class _Search:
             self._watch.bound_ns = bound_ns
 
     def _offer(self, placements: Plan, step: str) -> bool:
-        """Notes a plan of the reduced problem."""
-        better = self.pool.offer(self._reduced.expanded(placements), step)
+        """Notes a plan."""
+        better = self.pool.offer(placements, step)
         self._watch.best_ns = self.pool.best_ns
         return better
 
     @property
     def _best(self) -> Plan:
-        """The best plan, of the reduced problem."""
+        """The best plan."""
         assert self.pool.best is not None
-        return self._reduced.shrunk(self.pool.best) or self._merged_best()
-
-    def _merged_best(self) -> Plan:
-        """The best plan where it runs apart what the reduction joined: each group where most of it
-        runs."""
-        assert self.pool.best is not None
-        target = np.zeros(self._original.n, dtype=np.int64)
-        for units, k in self.pool.best:
-            target[list(units)] = k
-        assignment = [
-            int(np.bincount(target[list(group)]).argmax()) for group in self._reduced.groups
-        ]
-        for unit, k in enumerate(assignment):
-            if not np.isfinite(self._problem.unit_ns[unit, k]):
-                assignment[unit] = int(self._problem.unit_ns[unit].argmin())
-        return merge_by_target(self._problem, assignment)
+        return self.pool.best
 
     # ---- the steps ---------------------------------------------------------------------------
 
@@ -318,11 +276,11 @@ class _Search:
         return True
 
     def _improve(self, patience: int) -> None:
-        """Annealing, expansions, windows and programmes of limited width, in turn."""
+        """Annealing, expansions and windows, in turn."""
         used = np.isfinite(self._fixed().unit_ns).any(axis=0)
         annealer = Annealer(self._problem, np.flatnonzero(used).tolist())
         typical = self._typical_move()
-        idle, turn, width = 0, 0, WIDTH
+        idle, turn = 0, 0
         moves = float(MOVES * max(100, self._problem.n))
         while idle < patience and not self._is_done and not self._is_close:
             before = self.pool.best_ns
@@ -336,15 +294,12 @@ class _Search:
             if not self._is_done:
                 self._watch.stage = "windows"
                 self._windows(turn)
-            if not self._is_done:
-                self._watch.stage = "exact"
-                self._exact(STEPS_OF_WIDTH * width, width)
             gained = 1 - self.pool.best_ns / before if before > 0 else 0.0
             if gained > WORTH_GOING_ON:
                 idle = 0
             else:
                 idle += 1
-            moves, width = moves * GROWTH, int(width * GROWTH)
+            moves *= GROWTH
             turn += 1
 
     def _windows(self, turn: int) -> None:
@@ -355,39 +310,8 @@ class _Search:
                 break
             if last > len(plan):
                 continue
-            stretch = plan[first:last]
-            units = sorted(u for segment, _ in stretch for u in segment)
-            small = subproblem(self._problem, units, plan)
-            place = {u: i for i, u in enumerate(units)}
-            now = segments_ns(self._problem, stretch) + small.conversions_ns(
-                [(tuple(place[u] for u in segment), k) for segment, k in stretch]
-            )
-            relaxation = relax(small, self._watch.seconds_left)
-            if relaxation is None or relaxation.bound_ns >= now * (1 - 1e-7):
-                continue
-            least = relaxation.cost_ns.min(axis=1, keepdims=True)
-            small = small.without(relaxation.cost_ns - least > now - relaxation.bound_ns)
-            result = search_ideals(
-                small,
-                relaxation.prices,
-                now * (1 - 1e-7),
-                self._watch,
-                watched=[
-                    (frozenset(place[u] for u in region), k)
-                    for region, k in self._costlier
-                    if region <= place.keys()
-                ],
-                width=WIDTH,
-                steps=WINDOW_STEPS,
-                memory_bytes=self._watch.limits.memory_bytes * SHARE_OF_MEMORY,
-            )
-            if result is None or not result.placements:
-                continue
-            changed = [
-                (tuple(sorted(units[i] for i in segment)), k) for segment, k in result.placements
-            ]
-            converting_ns = small.conversions_ns(result.placements)
-            if segments_ns(self._problem, changed) + converting_ns < now:
+            changed = improve_stretch(self._problem, plan, first, last, self._costlier, self._watch)
+            if changed != tuple(plan[first:last]):
                 self._offer((*plan[:first], *changed, *plan[last:]), "windows")
                 plan = list(self._best)
 

@@ -29,7 +29,6 @@ from nnapi_prof.partition.baselines import total_ns
 from nnapi_prof.partition.constraints import Budget, ErrorLimit, add_prices
 from nnapi_prof.partition.problem import Problem, Region, check_runnable
 from nnapi_prof.partition.search.anytime import BOUND_MET, search
-from nnapi_prof.partition.search.dominated import undominated
 from nnapi_prof.partition.search.exact import search_ideals
 from nnapi_prof.partition.search.lagrangian import search_within
 from nnapi_prof.partition.search.prices import free_prices, unit_shares
@@ -83,7 +82,6 @@ class Bicriteria:
         unknown = np.any([np.isinf(array) for array in self.noise], axis=0)
         self.problem = self.problem.without(unknown)
         check_runnable(self.problem)
-        self._small = undominated(self.problem, self._budgets(math.inf))
         self._hull: list[Plan] = []
         self._hull_of = 0
 
@@ -153,7 +151,7 @@ class Bicriteria:
         """Solves with a price on noise, the same for all outputs."""
         own = self.watch.part(SHARE)
         rates = [price / len(self.noise)] * len(self.noise)
-        rival = add_prices(self._small, self._budgets(math.inf), rates)
+        rival = add_prices(self.problem, self._budgets(math.inf), rates)
         result = search(rival, own, starts=self._starts(price), patience=0)
         self.watch.absorb(own)
         if result is not None:
@@ -165,7 +163,7 @@ class Bicriteria:
         """Solves within a limit of noise."""
         own = self.watch.part(share)
         starts = self._starts(0.0, limit)
-        result = search_within(self._small, self._budgets(limit), own, starts=starts)
+        result = search_within(self.problem, self._budgets(limit), own, starts=starts)
         self.watch.absorb(own)
         if result is not None:
             is_exact = result.kind is ProofKind.EXACT
@@ -184,16 +182,16 @@ class Bicriteria:
         self.bounds.append(Bound(result.bound_ns, result.bounded_by, is_exact=is_exact))
         self._answer(result, math.inf)
         quiet = np.sum([np.where(np.isfinite(a), a, 0.0) for a in self.noise], axis=0)
-        runs = np.where(np.isfinite(self._small.unit_ns), quiet, np.inf)
+        runs = np.where(np.isfinite(self.problem.unit_ns), quiet, np.inf)
         own = self.watch.part(SHARE)
-        result = search(self._small.without(quiet > runs.min(axis=1, keepdims=True)), own)
+        result = search(self.problem.without(quiet > runs.min(axis=1, keepdims=True)), own)
         self.watch.absorb(own)
         if result is None:  # units run only inside regions that are noisier
             ns, noise = min(self.plans.values())
             self._at(1e3 * ns / noise if noise > 0 else 0.0)
             return
         self._answer(result)
-        if len(self.noise) == 1 and np.isfinite(self._small.unit_ns).any(axis=1).all():
+        if len(self.noise) == 1 and np.isfinite(self.problem.unit_ns).any(axis=1).all():
             limit = self.plans[result.placements][1]
             is_exact = result.kind is ProofKind.EXACT
             bound = Bound(result.bound_ns, result.bounded_by, 0.0, limit, is_exact)
@@ -204,16 +202,16 @@ class Bicriteria:
         upper = math.inf
         if self.hull() and len(self.noise) == 1:
             ns, noise = self.plans[self.hull()[-1]]
-            least = ErrorLimit(self.noise[0], math.inf).least(self._small)
+            least = ErrorLimit(self.noise[0], math.inf).least(self.problem)
             if noise <= least**2 * (1 + CLOSE):
                 upper = ns * (1 + CLOSE)  # who is slower is no quieter
-        prices = free_prices(self._small, unit_shares(self._small))
+        prices = free_prices(self.problem, unit_shares(self.problem))
         watched: set[Region] = set()
         own = self.watch.part(SHARE)
         spent = 0
         while spent < WHOLE_STEPS and len(watched) <= MOST_WATCHED:
             result = search_ideals(
-                self._small,
+                self.problem,
                 prices,
                 upper,
                 own,
@@ -229,7 +227,7 @@ class Bicriteria:
             for _, _, plan in result.fronts:
                 self.offer(plan)
                 places = [(frozenset(units), k) for units, k in plan]
-                new.update(r for r in places if is_underpriced(self._small, sorted(r[0]), r[1]))
+                new.update(r for r in places if is_underpriced(self.problem, sorted(r[0]), r[1]))
             if new <= watched:
                 self.is_whole = True
                 self.answers.update({plan: self.plans[plan][1] for plan in self.hull()})

@@ -21,7 +21,6 @@ from nnapi_prof.partition.baselines import find_baselines, total_ns
 from nnapi_prof.partition.constraints import Budget, add_prices
 from nnapi_prof.partition.problem import Problem, Region
 from nnapi_prof.partition.search.anytime import BOUND_MET, CLOSE, PATIENCE, search
-from nnapi_prof.partition.search.dominated import undominated
 from nnapi_prof.partition.search.exact import search_ideals
 from nnapi_prof.partition.search.prices import Prices, free_prices, unit_shares
 from nnapi_prof.partition.search.relaxation import Relaxation, relax
@@ -159,7 +158,7 @@ class _Lagrange:
         free: SearchResult,
     ) -> None:
         self._sums = [i for i, budget in enumerate(budgets) if budget.is_sum_over_units]
-        self._problem = undominated(problem, budgets) if self._sums else problem
+        self._problem = problem
         self._budgets = budgets
         self._watch = watch
         self._best = best

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from nnapi_prof.graph.plan import ProofKind
 from nnapi_prof.partition.baselines import total_ns
 from nnapi_prof.partition.problem import Placement, Problem, Region
-from nnapi_prof.partition.search.reduce import Reduced
 from nnapi_prof.partition.search.relaxation import Relaxation
 from nnapi_prof.partition.search.tables import NEGLIGIBLE
 
@@ -132,10 +131,8 @@ class SearchResult:
     costlier: frozenset[Region] = frozenset()
     """Regions that cost more measured whole than by their parts, and that stood in a plan found."""
     steps: float = 0.0
-    reduced: Reduced | None = field(default=None, repr=False)
-    """The problem that was searched, and ..."""
     relaxation: Relaxation | None = field(default=None, repr=False)
-    """... its relaxation, where it was solved."""
+    """Of the problem that was searched, where it was solved."""
     rates: tuple[float, ...] = ()
     """Where plans keep to budgets: ns that a step of each is worth."""
 

@@ -18,7 +18,6 @@ from nnapi_prof.partition.problem import Problem, Region
 from nnapi_prof.partition.search.anytime import BOUND_MET, LONG, search
 from nnapi_prof.partition.search.exact import search_ideals
 from nnapi_prof.partition.search.expansion import MOST_TO_JOIN, join_segments
-from nnapi_prof.partition.search.reduce import identity_reduction
 from nnapi_prof.partition.search.relaxation import relax
 from nnapi_prof.partition.search.result import Plan, SearchResult, Watch
 from nnapi_prof.partition.search.tables import NEGLIGIBLE, is_underpriced
@@ -81,7 +80,6 @@ class TradeOff:
         ]
         """Budgets with what a step of each is worth, in ns; none where the best plan keeps to all
         anyhow"""
-        self._reduced = best.reduced or identity_reduction(problem)
         self._plans: dict[Plan, float] = {}
         self._prices: list[tuple[float, float]] = []
         """Price of a segment, and the bound of latency and price together."""
@@ -233,7 +231,7 @@ class TradeOff:
         """Solves with a price on segments; how many that plan has. With ``caution``, whatever was
         not measured whole costs as much more than the sum of its parts, relative."""
         began = self._watch.elapsed_s
-        small = self._reduced.problem
+        small = self._problem
         if caution:
             small = replace(
                 small,
@@ -248,16 +246,8 @@ class TradeOff:
             rates.append(rate)
         rival = add_prices(small, budgets, rates)
         nearest = sorted(self._plans, key=lambda plan: self._plans[plan] + price * len(plan))
-        shrunk = [self._reduced.shrunk(plan) for plan in nearest[:MOST_STARTS]]
-        starts = [("known", plan) for plan in shrunk if plan is not None]
-        result = search(
-            rival,
-            self._watch,
-            starts=starts,
-            costlier=self._known_costlier(),
-            patience=0,
-            is_reduced=True,
-        )
+        starts = [("known", plan) for plan in nearest[:MOST_STARTS]]
+        result = search(rival, self._watch, starts=starts, costlier=self._costlier, patience=0)
         self._last_s = self._watch.elapsed_s - began
         if result is None:
             return 0
@@ -265,7 +255,7 @@ class TradeOff:
             worth_ns = sum(rate * budget.limit for budget, rate in self._priced if rate)
             self._prices.append((price, result.bound_ns - worth_ns))
         for plan in result.plans:
-            self._offer(self._reduced.expanded(plan))
+            self._offer(plan)
         return len(result.placements)
 
     @property
@@ -273,49 +263,40 @@ class TradeOff:
         """Whether there is time for another search that takes as long as the last one."""
         return not self._watch.is_over and self._watch.seconds_left > SPARE * self._last_s
 
-    def _known_costlier(self) -> set[Region]:
-        """As regions of the reduced problem."""
-        small = dict(zip(self._problem.region_ns, self._reduced.problem.region_ns, strict=True))
-        return {small[region] for region in self._costlier if region in small}
-
     def _front(self, upper_ns: float, steps: float) -> bool:
         """All plans below ``upper_ns`` that none betters in latency and segments, by the exact
         programme; whether it was finished."""
-        reduced, relaxation = self._reduced, self._best.relaxation
-        if self._budgets:
-            reduced, relaxation = identity_reduction(self._problem), None
+        problem = self._problem
+        relaxation = None if self._budgets else self._best.relaxation
         sums = [budget for budget in self._budgets if budget.is_sum_over_units]
-        if relaxation is None and reduced.problem.n <= LONG:
-            relaxation = relax(reduced.problem, self._watch.seconds_left * 0.3, sums)
+        if relaxation is None and problem.n <= LONG:
+            relaxation = relax(problem, self._watch.seconds_left * 0.3, sums)
         if relaxation is None:
             return False
-        small = dict(zip(self._problem.region_ns, reduced.problem.region_ns, strict=True))
-        large = {region: own for own, region in small.items()}
         spent = 0.0
         prices = iter(relaxation.rates.tolist() if self._budgets else ())
         rates = [next(prices) if budget.is_sum_over_units else 0.0 for budget in self._budgets]
         while spent < steps and not self._watch.is_over:
             result = search_ideals(
-                reduced.problem,
+                problem,
                 relaxation.prices,
                 upper_ns * (1 + NEGLIGIBLE),
                 self._watch,
-                budgets=[Budget.segments(reduced.problem), *self._budgets],
+                budgets=[Budget.segments(problem), *self._budgets],
                 rates=[0.0, *rates],
-                watched={small[region] for region in self._costlier if region in small},
+                watched=self._costlier & problem.region_ns.keys(),
                 steps=steps - spent,
                 memory_bytes=self._watch.limits.memory_bytes * 0.3,
             )
             if result is None or not result.complete:
                 return False
             spent += result.steps
-            new = set()
+            new: set[Region] = set()
             for _, _, plan in result.fronts:
-                self._offer(reduced.expanded(plan))
-                for units, k in plan:
-                    region = (frozenset(units), k)
-                    if is_underpriced(reduced.problem, units, k):
-                        new.add(large[region])
+                self._offer(plan)
+                new |= {
+                    (frozenset(units), k) for units, k in plan if is_underpriced(problem, units, k)
+                }
             new -= self._costlier
             if not new:
                 self._note_front(result.fronts, upper_ns)

@@ -11,7 +11,7 @@ import pytest
 
 from nnapi_prof.costs.model.region import Conversions, CostArrays
 from nnapi_prof.errors import PartitionError
-from nnapi_prof.graph.plan import CPU, Engine, Plan, Precision, Preference, ProofKind, Target
+from nnapi_prof.graph.plan import CPU, Engine, Plan, Precision, ProofKind
 from nnapi_prof.partition import (
     Constraints,
     ErrorLimit,
@@ -21,12 +21,10 @@ from nnapi_prof.partition import (
     plan_problem,
 )
 from nnapi_prof.partition.baselines import total_ns
-from nnapi_prof.partition.constraints import Budget
 from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, Value
 from nnapi_prof.partition.search import annealing, anytime, exact
 from nnapi_prof.partition.search.annealing import Annealer, Labelling, Tables
 from nnapi_prof.partition.search.anytime import search
-from nnapi_prof.partition.search.dominated import undominated
 from nnapi_prof.partition.search.exact import search_ideals
 from nnapi_prof.partition.search.expansion import (
     _best_move,
@@ -34,9 +32,9 @@ from nnapi_prof.partition.search.expansion import (
     plan_of_labelling,
 )
 from nnapi_prof.partition.search.prices import free_prices, unit_shares
-from nnapi_prof.partition.search.reduce import reduce_problem, subproblem
 from nnapi_prof.partition.search.relaxation import relax
 from nnapi_prof.partition.search.result import Watch
+from nnapi_prof.partition.search.windows import subproblem
 from tests.partition import reference_annealing, reference_ideals
 from tests.partition.cases import Table, build_graph
 from tests.partition.milp import solve_milp
@@ -192,7 +190,6 @@ def test_reduction_and_search_keep_the_optimum(monkeypatch: pytest.MonkeyPatch) 
             monkeypatch.setattr(exact, "SLICE", 20)
         problem = mixed(seed)
         least = optimum_with_formats(problem)
-        assert optimum_with_formats(reduce_problem(problem).problem) == pytest.approx(least), seed
         result = search(problem, Watch(SearchLimits(seconds=1e6, effort=1e7)))
         if result is None:
             assert math.isinf(least) or seed >= 120
@@ -388,30 +385,3 @@ def test_what_is_said_of_errors() -> None:
     unknown = np.where(np.arange(2) == 1, np.inf, noise)
     alone = plan_problem(problem, True, constraints=Constraints(errors=(ErrorLimit(unknown, 1),)))
     assert {segment.target for segment in alone.best.segments} == {CPU}
-
-
-def test_targets_that_another_betters_are_left_out() -> None:
-    gone = 0
-    for seed in range(150):
-        problem, chance = mixed(seed, 7), np.random.default_rng(seed)
-        assert problem.formats is not None
-        copy = int(chance.integers(len(problem.targets)))
-        order = [*range(len(problem.targets)), copy]
-        dearer = 1.0 + 0.2 * chance.random((problem.n, 1)) * (seed % 3 > 0)
-        unit_ns = np.hstack([problem.unit_ns, problem.unit_ns[:, [copy]] * dearer])
-        noise = draw_noise(problem, seed)
-        larger = replace(
-            problem,
-            targets=(*problem.targets, Target.nnapi("copy", Preference.LOW_POWER)),
-            unit_ns=unit_ns,
-            overhead_ns=problem.overhead_ns[order],
-            in_ns_per_byte=problem.in_ns_per_byte[order],
-            out_ns_per_byte=problem.out_ns_per_byte[order],
-            formats=problem.formats[order],
-        )
-        budget = Budget.error(np.hstack([noise, noise[:, [copy]]]))
-        small = undominated(larger, [budget])
-        assert problem.region_ns or np.isinf(small.unit_ns[:, -1]).all(), seed
-        assert true_front(small, budget.unit_use) == true_front(larger, budget.unit_use), seed
-        gone += int(np.isinf(small.unit_ns).all(axis=0).sum())
-    assert gone > 100

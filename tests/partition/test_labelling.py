@@ -16,7 +16,7 @@ from nnapi_prof.partition.search.expansion import (
     labelling_of_plan,
     plan_of_labelling,
 )
-from nnapi_prof.partition.search.reduce import subproblem, windows
+from nnapi_prof.partition.search.windows import subproblem, windows
 from tests.partition.pairs import optimum
 from tests.partition.problems import Plan, check_plan, draw_plan, draw_problem, stem_problem
 

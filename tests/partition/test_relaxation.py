@@ -8,8 +8,8 @@ import pytest
 
 from nnapi_prof.partition.search.ideals import members
 from nnapi_prof.partition.search.prices import free_prices, lower_bound
-from nnapi_prof.partition.search.reduce import subproblem
 from nnapi_prof.partition.search.relaxation import relax
+from nnapi_prof.partition.search.windows import subproblem
 from tests.partition.pairs import all_ideals, optimum
 from tests.partition.problems import draw_problem
 

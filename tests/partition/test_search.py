@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 
 from nnapi_prof.graph.plan import ProofKind
 from nnapi_prof.graph.unit import UnitGraph
-from nnapi_prof.partition import make_problem
+from nnapi_prof.partition import make_problem, plan_problem
 from nnapi_prof.partition.baselines import find_baselines, total_ns
-from nnapi_prof.partition.problem import Problem
+from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, Value
 from nnapi_prof.partition.search.anytime import search
 from nnapi_prof.partition.search.result import SearchLimits, SearchResult, Watch
 from tests.partition.cases import SETTINGS, Table, cases
 from tests.partition.pairs import optimum
-from tests.partition.problems import check_plan, draw_problem, stem_problem
+from tests.partition.problems import TARGETS, check_plan, draw_problem, stem_problem
 
 
 def searched(problem: Problem, limits: SearchLimits | None = None) -> SearchResult:
@@ -82,3 +83,25 @@ def test_a_problem_without_any_plan_has_none() -> None:
     problem = draw_problem(2, regions=False)
     problem.unit_ns[0] = math.inf
     assert search(problem, Watch(SearchLimits())) is None
+
+
+def test_heads_that_share_a_value_do_not_each_pay_for_it() -> None:
+    """Of three readers of a value each counted bringing it in for itself: 85 was called optimal."""
+    problem = Problem(
+        labels=("u0", "u1", "u2", "u3"),
+        predecessors=((), (0,), (0,), (0,)),
+        values=(
+            Value(GRAPH_INPUT, (0,), 1),
+            Value(0, (1, 2, 3), 16),
+            Value(1, (), 16, True),
+            Value(2, (), 1, True),
+            Value(3, (), 4, True),
+        ),
+        targets=TARGETS[:2],
+        unit_ns=np.array([[29, np.inf], [18, 5], [17, 4], [30, 8]], dtype=np.float64),
+        overhead_ns=np.array([0.0, 2.0]),
+        in_ns_per_byte=np.array([0.0, 1.0]),
+        out_ns_per_byte=np.array([0.0, 1.0]),
+    )
+    assert optimum(problem) == 82
+    assert plan_problem(problem, True).best.predicted_ns == 82
