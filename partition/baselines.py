@@ -79,12 +79,13 @@ def total_ns(problem: Problem, placements: Sequence[Placement]) -> float:
 
 def segments_ns(problem: Problem, placements: Sequence[Placement]) -> float:
     """Latency of segments in ns; inf where one cannot run."""
-    if len(placements) < FEW_SEGMENTS or sum(len(u) for u, _ in placements) < problem.n:
+    is_part = sum(len(u) for u, _ in placements) < problem.n
+    if is_part or (len(placements) < FEW_SEGMENTS and problem.n < MANY_UNITS):
         return sum(problem.segment_ns(units, k) for units, k in placements)
     return _total_at_once(problem, placements)
 
 
-FEW_SEGMENTS = 32
+FEW_SEGMENTS, MANY_UNITS = 32, 300
 """More are priced all at once, with arrays."""
 
 

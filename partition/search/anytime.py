@@ -194,12 +194,15 @@ class _Search:
             self._improve(patience)
 
     def _relax(self) -> None:
-        relaxation = relax(self._problem, self._watch.seconds_left * 0.6)
-        if relaxation is None:
+        if self._problem.n > LONG:
             cut = minimum_cut(self._problem)
             if cut is not None:
                 self._raise(cut.ns, "cut")
                 self._offer(cut.plan(self._problem), "cut")
+            if self._is_close:
+                return
+        relaxation = relax(self._problem, self._watch.seconds_left * 0.6)
+        if relaxation is None:
             return
         self._relaxation = relaxation
         self._prices = relaxation.prices

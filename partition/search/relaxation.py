@@ -46,15 +46,12 @@ from nnapi_prof.partition.arrays import AS_FLOAT, AS_INT8, Arrays, Bools, Floats
 from nnapi_prof.partition.constraints import Budget
 from nnapi_prof.partition.problem import Problem
 from nnapi_prof.partition.search.prices import Prices
+from nnapi_prof.partition.search.programme import TOTAL, Programme
 
-TOTAL = 1e4
-"""What costs are scaled to sum up to: HiGHS works to an absolute 1e-7."""
 MOST_ENTRIES = 3_000_000
 """Non-zeros; a larger programme would take minutes and gigabytes."""
-MANY_COLUMNS = 15_000
+MANY_COLUMNS = 60_000
 """From here on HiGHS's interior points are faster than its simplex."""
-MANY_WITH_FORMATS = 60_000
-"""The same where targets differ in format: networks of many targets rather than wide ones."""
 _ROUNDING = 1e-12
 
 
@@ -83,39 +80,14 @@ def relax(
     return _Programme(problem, budgets).solve(seconds)
 
 
-class _Programme:
-    """The programme under construction: columns with costs, rows ``a x >= 0`` as triples."""
+class _Programme(Programme):
+    """The programme under construction; its rows are ``a x >= 0``, but for budgets."""
 
     def __init__(self, problem: Problem, budgets: Sequence[Budget]) -> None:
+        super().__init__()
         self._problem = problem
         self._budgets = budgets
         self._arrays: Arrays = problem.arrays
-        self._cost: list[Floats] = []
-        self._limit: list[Floats] = []
-        self._row: list[Ints] = []
-        self._column: list[Ints] = []
-        self._factor: list[Floats] = []
-        self.n_columns = 0
-        self.n_rows = 0
-
-    def _columns(self, cost: Floats, limit: Floats | float = 1.0) -> Ints:
-        """Adds columns; their indices."""
-        added = np.arange(self.n_columns, self.n_columns + cost.size).reshape(cost.shape)
-        self._cost.append(cost.ravel())
-        self._limit.append(np.broadcast_to(limit, cost.shape).ravel())
-        self.n_columns += cost.size
-        return added
-
-    def _rows(self, count: int) -> Ints:
-        added = np.arange(self.n_rows, self.n_rows + count)
-        self.n_rows += count
-        return added
-
-    def _add(self, row: Ints, column: Ints, factor: Floats | float) -> None:
-        shape = np.broadcast_shapes(row.shape, column.shape, np.shape(factor))
-        self._row.append(np.broadcast_to(row, shape).ravel())
-        self._column.append(np.broadcast_to(column, shape).ravel())
-        self._factor.append(np.broadcast_to(np.asarray(factor, np.float64), shape).ravel())
 
     def solve(self, seconds: float) -> Relaxation | None:
         a, problem = self._arrays, self._problem
@@ -134,11 +106,11 @@ class _Programme:
         np.add.at(cost, a.producer[output], a.out_ns[output])
         if a.converts:
             self._output_conversions(cost)
-        self._x = self._columns(cost)
+        self._x = self.columns(cost)
         self._regions = regions
         own = a.unit_ns[regions.units, regions.target[regions.region]]
         parts = np.bincount(regions.region, np.where(np.isfinite(own), own, 0.0), regions.count)
-        self._region = self._columns(regions.ns - regions.border_ns - parts)
+        self._region = self.columns(regions.ns - regions.border_ns - parts)
         entering = self._transfers(a.in_ns, ~entry_single, allowed, into=True)
         handed = (a.producer >= 0) & ~a.is_output
         leaving = self._transfers(a.out_ns, handed[a.reader_value], allowed, into=False)
@@ -147,7 +119,7 @@ class _Programme:
         none = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
         converting = self._conversions(allowed) if a.converts else (none, none)
         limits = self._limits()
-        if sum(map(len, self._row)) > MOST_ENTRIES:
+        if self.n_entries > MOST_ENTRIES:
             return None
         return self._solved(allowed, entering, leaving, turning, converting, limits, seconds)
 
@@ -164,12 +136,12 @@ class _Programme:
         reading, target = np.nonzero(able)
         value = a.reader_value[reading]
         pairs, which = np.unique(value * a.t + target, return_inverse=True)
-        columns = self._columns(ns[pairs // a.t, pairs % a.t])
-        rows = self._rows(len(reading))
-        self._add(rows, columns[which], 1.0)
-        self._add(rows, self._x[a.readers[reading], target], -sign)
+        columns = self.columns(ns[pairs // a.t, pairs % a.t])
+        rows = self.rows(len(reading))
+        self.add(rows, columns[which], 1.0)
+        self.add(rows, self._x[a.readers[reading], target], -sign)
         has_maker = producer[reading] >= 0
-        self._add(rows[has_maker], self._x[producer[reading[has_maker]], target[has_maker]], sign)
+        self.add(rows[has_maker], self._x[producer[reading[has_maker]], target[has_maker]], sign)
         far, near = (producer, a.readers) if into else (a.readers, producer)
         self._of_regions(reading, target, rows, columns[which], far, near)
         return rows, reading, target
@@ -194,14 +166,14 @@ class _Programme:
         beyond, region = regions.holding(far, near)
         has_row = row_of[beyond, regions.target[region]] >= 0
         beyond, region = beyond[has_row], region[has_row]
-        self._add(row_of[beyond, regions.target[region]], self._region[region], -1.0)
+        self.add(row_of[beyond, regions.target[region]], self._region[region], -1.0)
         across, region = regions.holding(near, far)
         has_row = row_of[across, regions.target[region]] >= 0
         across, region = across[has_row], region[has_row]
         places, which = np.unique(across * t + regions.target[region], return_inverse=True)
-        added = self._rows(len(places))
-        self._add(added, column_of.ravel()[places], 1.0)
-        self._add(added[which], self._region[region], -1.0)
+        added = self.rows(len(places))
+        self.add(added, column_of.ravel()[places], 1.0)
+        self.add(added[which], self._region[region], -1.0)
 
     def _overheads(self, allowed: Bools) -> tuple[Ints, Ints, Ints, Ints, Ints]:
         """Rows of turns, with the ends and the target of each, and the rows of first units."""
@@ -214,11 +186,11 @@ class _Programme:
         tail = a.predecessors
         dependency, at = np.nonzero(allowed[head][:, paid])
         target = paid[at]
-        turn = self._columns(np.zeros(len(dependency)))
-        rows = self._rows(len(dependency))
-        self._add(rows, turn, 1.0)
-        self._add(rows, self._x[head[dependency], target], -1.0)
-        self._add(rows, self._x[tail[dependency], target], 1.0)
+        turn = self.columns(np.zeros(len(dependency)))
+        rows = self.rows(len(dependency))
+        self.add(rows, turn, 1.0)
+        self.add(rows, self._x[head[dependency], target], -1.0)
+        self.add(rows, self._x[tail[dependency], target], 1.0)
         self._of_regions(dependency, target, rows, turn, tail, head)
         # No path pays more than the largest overhead at each of its units.
         depth = np.ones(a.n)
@@ -227,20 +199,20 @@ class _Programme:
             if len(before):
                 depth[u] = depth[before].max() + 1
         most = float(a.overhead_ns.max())
-        path = self._columns(np.zeros(a.n), depth * most)
-        longer = self._rows(len(head))
-        self._add(longer, path[head], 1.0)
-        self._add(longer, path[tail], -1.0)
-        self._add(longer[dependency], turn, -a.overhead_ns[target])
+        path = self.columns(np.zeros(a.n), depth * most)
+        longer = self.rows(len(head))
+        self.add(longer, path[head], 1.0)
+        self.add(longer, path[tail], -1.0)
+        self.add(longer[dependency], turn, -a.overhead_ns[target])
         first = np.flatnonzero(np.diff(a.predecessor_at) == 0)
-        begin = self._rows(len(first))
-        self._add(begin, path[first], 1.0)
-        self._add(begin[:, None], self._x[first][:, paid], -a.overhead_ns[paid][None, :])
+        begin = self.rows(len(first))
+        self.add(begin, path[first], 1.0)
+        self.add(begin[:, None], self._x[first][:, paid], -a.overhead_ns[paid][None, :])
         last = np.flatnonzero(np.diff(a.successor_at) == 0)
-        overhead = self._columns(np.ones(1), float(depth.max()) * most)
-        end = self._rows(len(last))
-        self._add(end, overhead[:1], 1.0)
-        self._add(end, path[last], -1.0)
+        overhead = self.columns(np.ones(1), float(depth.max()) * most)
+        end = self.rows(len(last))
+        self.add(end, overhead[:1], 1.0)
+        self.add(end, path[last], -1.0)
         return rows, dependency, target, begin, first
 
     def _output_conversions(self, cost: Floats) -> None:
@@ -263,13 +235,13 @@ class _Programme:
             reading = np.flatnonzero((ns > 0)[a.reader_value] & ~free[a.reader_value])
             reading = reading[able[a.readers[reading]]]
             values, which = np.unique(a.reader_value[reading], return_inverse=True)
-            columns = self._columns(ns[values])
-            rows = self._rows(len(reading))
-            self._add(rows, columns[which], 1.0)
+            columns = self.columns(ns[values])
+            rows = self.rows(len(reading))
+            self.add(rows, columns[which], 1.0)
             own = np.flatnonzero(of_format)
-            self._add(rows[:, None], self._x[a.readers[reading]][:, own], -1.0)
+            self.add(rows[:, None], self._x[a.readers[reading]][:, own], -1.0)
             of_unit = maker[reading] >= 0
-            self._add(rows[of_unit][:, None], self._x[maker[reading[of_unit]]][:, own], 1.0)
+            self.add(rows[of_unit][:, None], self._x[maker[reading[of_unit]]][:, own], 1.0)
             sides.append((rows, reading))
         return sides[0], sides[1]
 
@@ -279,11 +251,11 @@ class _Programme:
         for i, budget in enumerate(self._budgets):
             if not budget.is_sum_over_units or not math.isfinite(budget.limit):
                 continue
-            rows[i] = self._rows(1)[0]
+            rows[i] = self.rows(1)[0]
             limits[i] = budget.limit * (1 + 1e-9)
             units, targets = np.nonzero(budget.unit_use)
             factor = -budget.unit_use[units, targets]
-            self._add(np.full(len(units), rows[i]), self._x[units, targets], factor)
+            self.add(np.full(len(units), rows[i]), self._x[units, targets], factor)
         return rows, limits
 
     def _whole(self, only_inside: Bools) -> None:
@@ -294,15 +266,15 @@ class _Programme:
         place = regions.units * a.t + regions.target[regions.region]
         column = self._region[regions.region]
         pairs, which = np.unique(place, return_inverse=True)
-        rows = self._rows(len(pairs))
-        self._add(rows, self._x.ravel()[pairs], 1.0)
-        self._add(rows[which], column, -1.0)
+        rows = self.rows(len(pairs))
+        self.add(rows, self._x.ravel()[pairs], 1.0)
+        self.add(rows[which], column, -1.0)
         needs = only_inside.ravel()[pairs]
         needed = np.full(len(pairs), -1)
-        needed[needs] = self._rows(int(needs.sum()))
-        self._add(needed[needs], self._x.ravel()[pairs[needs]], -1.0)
+        needed[needs] = self.rows(int(needs.sum()))
+        self.add(needed[needs], self._x.ravel()[pairs[needs]], -1.0)
         chosen = needed[which] >= 0
-        self._add(needed[which][chosen], column[chosen], 1.0)
+        self.add(needed[which][chosen], column[chosen], 1.0)
 
     def _solved(
         self,
@@ -315,14 +287,7 @@ class _Programme:
         seconds: float,
     ) -> Relaxation | None:
         a = self._arrays
-        cost, limit = np.concatenate(self._cost), np.concatenate(self._limit)
-        factor = np.concatenate(self._factor) if self._factor else np.zeros(0)
-        where = (
-            (np.concatenate(self._row), np.concatenate(self._column))
-            if self._row
-            else (np.zeros(0, np.int64), np.zeros(0, np.int64))
-        )
-        matrix = csr_array((factor, where), shape=(self.n_rows, self.n_columns))
+        cost, limit, matrix = self.cost, self.limit, self.matrix
         # Paths and overheads are in ns, their rows in ns as well: scaled by their largest factor.
         units = np.where(limit > 1.0, np.maximum(limit, 1e-300), 1.0)
         upper = np.where(limit > 1.0, 1.0, limit)
@@ -330,11 +295,10 @@ class _Programme:
         total = max(total, float(np.abs(cost * units).max(initial=0.0)))
         scale = TOTAL / total if total > 0 else 1.0
         upper[: a.n * a.t] = allowed.ravel()
-        factors = np.abs(factor) * units[where[1]]
-        largest = np.zeros(self.n_rows)
-        np.maximum.at(largest, where[0], factors)
+        rows = csr_array(matrix.multiply(units[None, :]))
+        largest = np.asarray(abs(rows).max(axis=1).todense()).ravel() if self.n_rows else np.ones(0)
         largest[largest == 0] = 1.0
-        rows = csr_array((factor * units[where[1]] / largest[where[0]], where), shape=matrix.shape)
+        rows = csr_array(rows.multiply(1.0 / largest[:, None]))
         one = csr_array(
             (np.ones(a.n * a.t), (np.repeat(np.arange(a.n), a.t), np.arange(a.n * a.t))),
             shape=(a.n, self.n_columns),
@@ -342,7 +306,6 @@ class _Programme:
         least_of_row = np.zeros(self.n_rows)
         budgeted = limits[0] >= 0
         least_of_row[limits[0][budgeted]] = -limits[1][budgeted]
-        many = MANY_WITH_FORMATS if a.converts else MANY_COLUMNS
         solve: Any = linprog  # its stubs know no time limit beside a method
         result = solve(
             cost * units * scale,
@@ -351,7 +314,7 @@ class _Programme:
             A_eq=one,
             b_eq=np.ones(a.n),
             bounds=np.stack([np.zeros(self.n_columns), upper], axis=1),
-            method="highs-ds" if self.n_columns < many else "highs-ipm",
+            method="highs-ds" if self.n_columns < MANY_COLUMNS else "highs-ipm",
             options={"presolve": True, "time_limit": max(0.05, min(seconds, 1e6))},
         )
         if result.status != 0:
