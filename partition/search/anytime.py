@@ -18,16 +18,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
 from nnapi_prof.graph.plan import ProofKind
-from nnapi_prof.partition.baselines import find_baselines, merge_by_target
+from nnapi_prof.partition.baselines import find_baselines, merge_by_target, total_ns
 from nnapi_prof.partition.problem import Problem, Region
 from nnapi_prof.partition.search.annealing import Annealer
 from nnapi_prof.partition.search.exact import ExactResult, search_ideals
 from nnapi_prof.partition.search.expansion import expand, join_segments
 from nnapi_prof.partition.search.minimum_cut import minimum_cut
+from nnapi_prof.partition.search.phases import solve_phases
 from nnapi_prof.partition.search.prices import Prices, free_prices, unit_shares
 from nnapi_prof.partition.search.relaxation import Relaxation, relax
 from nnapi_prof.partition.search.result import Plan, Pool, SearchResult, Watch
@@ -45,12 +47,18 @@ WHOLE_STEPS = 2_000_000
 """Of the exact programme with the relaxation's prices."""
 MOST_STEPS = 40_000_000
 """The same, where its progress so far says that it can be finished."""
-MOVES = 10_000
-"""Of the first annealing, for each unit: a tenth of a second for 200."""
+MOVES = 2_000
+"""Of each of the first annealings, for each unit."""
 FIRST_WIDTHS = (50, 1_000, 20_000)
 """Labels of a level while no plan at all is known: units may run only inside measured regions."""
-HEATS = (0.1, 0.03, 0.3)
-"""First temperature of an annealing, in shares of what a move changes about; in turn."""
+HEATS = (0.03, 0.1, 0.3, 1.0, 3.0)
+"""First temperatures of annealings side by side, in shares of what a move changes about: which one
+is right depends on what stands between plans, a unit's own cost or many values' transfers."""
+EXPANDED = 2
+"""Results of these that expansions go on from."""
+MOST_PHASES = 9
+PHASES_SHARE = 0.25
+"""Of the time left, for a programme over phases."""
 COOLING = 0.03
 """Last temperature against the first."""
 GROWTH = 1.6
@@ -94,6 +102,16 @@ def search(
     return run.solution()
 
 
+@dataclass
+class _Rung:
+    """One of the annealings side by side."""
+
+    heat: float
+    plan: Plan
+    """Its last result."""
+    ns: float = math.inf
+
+
 class _Search:
     """State of one search."""
 
@@ -106,6 +124,8 @@ class _Search:
         self._bounded_by = "unit costs"
         self._is_exact = False
         self._expected_steps = math.inf
+        self._tried_phases = 0
+        self._rounded: Plan | None = None
         self._relaxation: Relaxation | None = None
         self._prices: Prices = free_prices(self._problem, unit_shares(self._problem))
         self._raise(float(unit_shares(self._problem).sum()) * (1 - 1e-12), "unit costs")
@@ -210,6 +230,8 @@ class _Search:
         share = np.where(np.isfinite(self._problem.unit_ns), relaxation.share, -1.0)
         rounded = merge_by_target(self._problem, share.argmax(axis=1).tolist())
         self._offer(rounded, "relaxation")
+        if math.isfinite(total_ns(self._problem, rounded)):
+            self._rounded = rounded
         self._offer(join_segments(self._problem, rounded), "relaxation")
 
     def _fixed(self) -> Problem:
@@ -279,31 +301,81 @@ class _Search:
         return True
 
     def _improve(self, patience: int) -> None:
-        """Annealing, expansions and windows, in turn."""
+        """Annealing, expansions, windows and phases, in turn; where the graph allows it, the exact
+        programme after all."""
         used = np.isfinite(self._fixed().unit_ns).any(axis=0)
         annealer = Annealer(self._problem, np.flatnonzero(used).tolist())
-        typical = self._typical_move()
+        if self._problem.n > LONG:
+            self._offer(expand(self._problem, self._best, self._watch), "expansion")
+        ladder = [_Rung(heat, self._rounded or self._best) for heat in HEATS]
         idle, turn = 0, 0
         moves = float(MOVES * max(100, self._problem.n))
         while idle < patience and not self._is_done and not self._is_close:
             before = self.pool.best_ns
             self._watch.stage = "annealing"
-            hot = typical * HEATS[turn % len(HEATS)]
-            annealed = annealer.run(self._best, int(moves), hot, hot * COOLING, turn, self._watch)
-            self._offer(annealed, "annealing")
-            if not self._is_done:
-                self._watch.stage = "expansion"
-                self._offer(expand(self._problem, annealed, self._watch), "expansion")
+            self._anneal(annealer, ladder, int(moves), turn)
             if not self._is_done:
                 self._watch.stage = "windows"
                 self._windows(turn)
+            if not self._is_done:
+                self._watch.stage = "phases"
+                self._phases()
+            self._offer(join_segments(self._problem, self._best), "joining")
             gained = 1 - self.pool.best_ns / before if before > 0 else 0.0
-            if gained > WORTH_GOING_ON:
-                idle = 0
-            else:
-                idle += 1
+            idle = 0 if gained > WORTH_GOING_ON else idle + 1
             moves *= GROWTH
             turn += 1
+        self._watch.stage = "exact"
+        while not self._is_done and 2 * self._expected_steps < self._steps_left:
+            expected = self._expected_steps
+            self._exact(2 * expected)
+            if self._expected_steps == expected:  # out of memory
+                break
+
+    @property
+    def _steps_left(self) -> float:
+        return self._watch.limits.effort - self._watch.steps
+
+    def _anneal(self, annealer: Annealer, ladder: list[_Rung], moves: int, turn: int) -> None:
+        """Anneals at several first temperatures, each from its own last plan or, every other turn,
+        from the best of all; the best results are expanded. The least successful temperature
+        goes."""
+        typical = self._typical_move()
+        for number, rung in enumerate(ladder):
+            if self._is_done:
+                return
+            hot = typical * rung.heat
+            begin = self._best if turn % 2 else rung.plan
+            seed = turn * len(HEATS) + number
+            rung.plan = annealer.run(begin, moves, hot, hot * COOLING, seed, self._watch)
+            rung.ns = total_ns(self._problem, rung.plan)
+            self._offer(rung.plan, "annealing")
+        ladder.sort(key=lambda rung: rung.ns)
+        self._watch.stage = "expansion"
+        for rung in ladder[:EXPANDED]:
+            if not self._is_done:
+                rung.plan = expand(self._problem, rung.plan, self._watch)
+                self._offer(rung.plan, "expansion")
+        if len(ladder) > EXPANDED:
+            ladder.pop()
+
+    def _phases(self) -> None:
+        """Where few segments of two targets are best, all plans of about as few."""
+        plan = self._best
+        targets = sorted({k for _, k in plan})
+        if self._tried_phases >= len(plan) + 2 or len(plan) + 2 > MOST_PHASES:
+            return
+        if len(targets) == 1 and len(self._problem.targets) == 2:
+            targets = [0, 1]
+        if len(targets) != 2:
+            return
+        self._tried_phases = len(plan) + 2
+        chain = [(targets[s % 2],) for s in range(self._tried_phases)]
+        seconds = PHASES_SHARE * self._watch.seconds_left
+        result = solve_phases(self._fixed(), chain, seconds)
+        if result is not None and result.placements is not None:
+            self._offer(result.placements, "phases")
+            self._offer(join_segments(self._problem, result.placements), "phases")
 
     def _windows(self, turn: int) -> None:
         """Solves stretches of the plan exactly, the rest held fixed."""

@@ -22,6 +22,7 @@ from nnapi_prof.partition.constraints import Budget, add_prices
 from nnapi_prof.partition.problem import Problem, Region
 from nnapi_prof.partition.search.anytime import BOUND_MET, CLOSE, PATIENCE, search
 from nnapi_prof.partition.search.exact import search_ideals
+from nnapi_prof.partition.search.phases import chain_within, solve_phases
 from nnapi_prof.partition.search.prices import Prices, free_prices, unit_shares
 from nnapi_prof.partition.search.relaxation import Relaxation, relax
 from nnapi_prof.partition.search.result import Plan, SearchResult, Watch
@@ -39,6 +40,10 @@ LOOK = 0.2
 """Share of the time for the best plan without budgets, where the relaxation knows some."""
 IMPROVED, IMPROVING = 3, 0.3
 """Of the factors, how many are worth the whole search, and each one's share of the time left."""
+MOST_CHAIN = 8
+"""Segments on accelerators that a programme over phases may have."""
+CHAIN_SHARE = 0.7
+"""Of the time left, for it."""
 SUM_STEPS = 2e9
 """Of each of them; some 20 seconds."""
 
@@ -90,11 +95,9 @@ def search_within(
     def keeps(plan: Plan) -> bool:
         return all(budget.keeps(plan) for budget in budgets)
 
-    free = None
-    if any(budget.is_sum_over_units for budget in budgets):
-        free = _look(problem, watch, known_plans, costlier)
-        if free is not None:
-            known_plans.insert(0, (free.found_by, free.placements))
+    free = _look(problem, watch, known_plans, costlier) if budgets else None
+    if free is not None:
+        known_plans.insert(0, (free.found_by, free.placements))
     if free is None or (keeps(free.placements) and not free.is_optimal):
         free = search(problem, watch, starts=known_plans, costlier=costlier)
     if free is None or keeps(free.placements):
@@ -157,7 +160,7 @@ class _Lagrange:
         best: _Best,
         free: SearchResult,
     ) -> None:
-        self._sums = [i for i, budget in enumerate(budgets) if budget.is_sum_over_units]
+        self._in_rows = [i for i, budget in enumerate(budgets) if not budget.region_use]
         self._problem = problem
         self._budgets = budgets
         self._watch = watch
@@ -175,23 +178,37 @@ class _Lagrange:
         """The rates at which priced plans just keep to the budgets: one after the other, but for
         those that are rows of the relaxation."""
         for i, budget in enumerate(self._budgets):
-            if i not in self._sums and not budget.keeps(self._free.placements):
+            if i not in self._in_rows and not budget.keeps(self._free.placements):
                 self._raise_and_halve(i)
-        if not self._sums or self._watch.is_over:
+        if not self._in_rows or self._watch.is_over:
             return
         self._relaxation = relax(
             add_prices(self._problem, self._budgets, self.rates),
             self._watch.seconds_left * 0.5,
-            [self._budgets[i] for i in self._sums],
+            [self._budgets[i] for i in self._in_rows],
         )
         if self._relaxation is None:
-            for i in self._sums:
+            for i in self._in_rows:
                 self._raise_and_halve(i)
             return
         self._best.raise_bound(self._relaxation.bound_ns - self._worth(), "price, relaxation")
-        for i, rate in zip(self._sums, self._relaxation.rates, strict=True):
+        for i, rate in zip(self._in_rows, self._relaxation.rates, strict=True):
             self.rates[i] = float(rate)
         self._raise_together()
+        self._phases()
+
+    def _phases(self) -> None:
+        """All plans of so few segments at once, where a budget allows no more."""
+        chain = chain_within(self._problem, self._budgets, MOST_CHAIN)
+        if chain is None or self._relaxation is None or self._is_close or self._watch.is_over:
+            return
+        seconds = self._watch.seconds_left * CHAIN_SHARE
+        result = solve_phases(self._rest(self._relaxation), chain, seconds, self._budgets)
+        if result is None:
+            return
+        if result.placements is not None:
+            self._best.offer(result.placements, "phases")
+        self._best.raise_bound(min(result.bound_ns, self._best.ns), "phases")
 
     def _raise_and_halve(self, i: int) -> None:
         budget, watch = self._budgets[i], self._watch
@@ -219,7 +236,7 @@ class _Lagrange:
         what the exact programme has to beat."""
         for factor in FACTORS:
             rates = list(self.rates)
-            for i in self._sums:
+            for i in self._in_rows:
                 rates[i] *= factor
             if self._watch.is_over or self._keeps_at(rates):
                 return
@@ -265,7 +282,7 @@ class _Lagrange:
             if self._watch.is_over or self._is_close:
                 return
             rates = list(self.rates)
-            for i in self._sums:
+            for i in self._in_rows:
                 rates[i] *= factor
             own = self._watch.part(IMPROVING)
             self._keeps_at(rates, own, PATIENCE)
@@ -296,11 +313,7 @@ class _Lagrange:
         best, watch = self._best, self._watch
         spent = 0.0
         while spent < steps and not (watch.is_over and best.plan is not None):
-            problem = self._problem
-            if relaxation is not None and best.plan is not None:
-                room = best.ns * (1 + NEGLIGIBLE) - relaxation.bound_ns + self._worth_of_others()
-                least = relaxation.cost_ns.min(axis=1, keepdims=True)
-                problem = problem.without(relaxation.cost_ns - least > room)
+            problem = self._problem if relaxation is None else self._rest(relaxation)
             result = search_ideals(
                 problem,
                 prices,
@@ -335,12 +348,20 @@ class _Lagrange:
             self.costlier = new if is_too_many else self.costlier | new
         return False
 
+    def _rest(self, relaxation: Relaxation) -> Problem:
+        """The problem without what no plan better than the best one has, by reduced costs."""
+        if self._best.plan is None:
+            return self._problem
+        room = self._best.ns * (1 + NEGLIGIBLE) - relaxation.bound_ns + self._worth_of_others()
+        least = relaxation.cost_ns.min(axis=1, keepdims=True)
+        return self._problem.without(relaxation.cost_ns - least > room)
+
     def _worth_of_others(self) -> float:
         """ns that the limits of budgets are worth that the relaxation does not know."""
         return sum(
             rate * budget.limit
             for i, (rate, budget) in enumerate(zip(self.rates, self._budgets, strict=True))
-            if rate and i not in self._sums
+            if rate and i not in self._in_rows
         )
 
 

@@ -17,7 +17,8 @@ Variables, each between 0 and 1 unless said otherwise:
 * ``converts[v, f]``: value v is converted to format f: at least ``x[r, f] - x[p, f]`` for each
   reader r, where ``x[u, f]`` is the sum over the targets of that format.
 
-Budgets that are sums over units are rows: their use is at most the limit.
+Budgets are rows: what units use, and segments along any path, as with overheads, is at most the
+limit. Those that know of regions better than by their parts are left out.
 
 Every plan is a solution, so none costs less than the least one. The bound is taken from the dual
 side: with prices y >= 0 on the rows (``a x >= b``, and b is 0 but for budgets), no solution costs
@@ -114,14 +115,14 @@ class _Programme(Programme):
         entering = self._transfers(a.in_ns, ~entry_single, allowed, into=True)
         handed = (a.producer >= 0) & ~a.is_output
         leaving = self._transfers(a.out_ns, handed[a.reader_value], allowed, into=False)
-        turning = self._overheads(allowed)
+        turns = self._turns(allowed)
         self._whole(inside & ~runs)
         none = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
         converting = self._conversions(allowed) if a.converts else (none, none)
-        limits = self._limits()
+        limits = self._limits(turns.total[1:])
         if self.n_entries > MOST_ENTRIES:
             return None
-        return self._solved(allowed, entering, leaving, turning, converting, limits, seconds)
+        return self._solved(allowed, entering, leaving, turns, converting, limits, seconds)
 
     def _transfers(
         self, ns: Floats, entries: Bools, allowed: Bools, *, into: bool
@@ -175,45 +176,56 @@ class _Programme(Programme):
         self.add(added, column_of.ravel()[places], 1.0)
         self.add(added[which], self._region[region], -1.0)
 
-    def _overheads(self, allowed: Bools) -> tuple[Ints, Ints, Ints, Ints, Ints]:
-        """Rows of turns, with the ends and the target of each, and the rows of first units."""
+    def _turns(self, allowed: Bools) -> _Turns:
+        """Rows of turns, and of the paths that add up what segments cost and use of budgets."""
         a = self._arrays
-        none = np.zeros(0, dtype=np.int64)
-        paid = np.flatnonzero(a.overhead_ns > 0)
-        if not len(paid):
-            return none, none, none, none, none
         head = np.repeat(np.arange(a.n), np.diff(a.predecessor_at))
-        tail = a.predecessors
+        counted = [budget.open_use if _is_row(budget) else None for budget in self._budgets]
+        uses = [use for use in counted if use is not None]
+        paid = np.flatnonzero(np.any([a.overhead_ns > 0, *(use > 0 for use in uses)], axis=0))
         dependency, at = np.nonzero(allowed[head][:, paid])
         target = paid[at]
         turn = self.columns(np.zeros(len(dependency)))
         rows = self.rows(len(dependency))
         self.add(rows, turn, 1.0)
         self.add(rows, self._x[head[dependency], target], -1.0)
-        self.add(rows, self._x[tail[dependency], target], 1.0)
-        self._of_regions(dependency, target, rows, turn, tail, head)
-        # No path pays more than the largest overhead at each of its units.
+        self.add(rows, self._x[a.predecessors[dependency], target], 1.0)
+        self._of_regions(dependency, target, rows, turn, a.predecessors, head)
+        turns = _Turns(rows, dependency, target, [], [])
+        depth = self._depth()
+        for cost, open_use in ((1.0, a.overhead_ns), *((0.0, use) for use in counted)):
+            if open_use is None or not open_use.any():
+                turns.total.append(-1)
+                continue
+            # No path pays more than the most at each of its units.
+            most = float(open_use.max())
+            path = self.columns(np.zeros(a.n), depth * most)
+            longer = self.rows(len(head))
+            self.add(longer, path[head], 1.0)
+            self.add(longer, path[a.predecessors], -1.0)
+            self.add(longer[dependency], turn, -open_use[target])
+            first = np.flatnonzero(np.diff(a.predecessor_at) == 0)
+            begin = self.rows(len(first))
+            self.add(begin, path[first], 1.0)
+            self.add(begin[:, None], self._x[first][:, paid], -open_use[paid][None, :])
+            turns.begin.append((begin, first, open_use))
+            last = np.flatnonzero(np.diff(a.successor_at) == 0)
+            total = self.columns(np.full(1, cost), float(depth.max()) * most)
+            end = self.rows(len(last))
+            self.add(end, total[:1], 1.0)
+            self.add(end, path[last], -1.0)
+            turns.total.append(int(total[0]))
+        return turns
+
+    def _depth(self) -> Floats:
+        """[n]: units of the longest path up to each."""
+        a = self._arrays
         depth = np.ones(a.n)
         for u in range(a.n):
             before = a.predecessors[a.predecessor_at[u] : a.predecessor_at[u + 1]]
             if len(before):
                 depth[u] = depth[before].max() + 1
-        most = float(a.overhead_ns.max())
-        path = self.columns(np.zeros(a.n), depth * most)
-        longer = self.rows(len(head))
-        self.add(longer, path[head], 1.0)
-        self.add(longer, path[tail], -1.0)
-        self.add(longer[dependency], turn, -a.overhead_ns[target])
-        first = np.flatnonzero(np.diff(a.predecessor_at) == 0)
-        begin = self.rows(len(first))
-        self.add(begin, path[first], 1.0)
-        self.add(begin[:, None], self._x[first][:, paid], -a.overhead_ns[paid][None, :])
-        last = np.flatnonzero(np.diff(a.successor_at) == 0)
-        overhead = self.columns(np.ones(1), float(depth.max()) * most)
-        end = self.rows(len(last))
-        self.add(end, overhead[:1], 1.0)
-        self.add(end, path[last], -1.0)
-        return rows, dependency, target, begin, first
+        return depth
 
     def _output_conversions(self, cost: Floats) -> None:
         """Outputs that are needed in another format than their maker's cost it that much more."""
@@ -245,17 +257,20 @@ class _Programme(Programme):
             sides.append((rows, reading))
         return sides[0], sides[1]
 
-    def _limits(self) -> tuple[Ints, Floats]:
-        """Rows of the budgets that are sums over units, each -1 where it is none, and limits."""
+    def _limits(self, totals: Sequence[int]) -> tuple[Ints, Floats]:
+        """Rows of the budgets, each -1 where it is none, and limits; ``totals`` are the columns of
+        what segments use of each."""
         rows, limits = np.full(len(self._budgets), -1), np.zeros(len(self._budgets))
-        for i, budget in enumerate(self._budgets):
-            if not budget.is_sum_over_units or not math.isfinite(budget.limit):
+        for i, (budget, total) in enumerate(zip(self._budgets, totals, strict=True)):
+            if not _is_row(budget):
                 continue
             rows[i] = self.rows(1)[0]
             limits[i] = budget.limit * (1 + 1e-9)
             units, targets = np.nonzero(budget.unit_use)
             factor = -budget.unit_use[units, targets]
             self.add(np.full(len(units), rows[i]), self._x[units, targets], factor)
+            if total >= 0:
+                self.add(rows[i : i + 1], np.array([total]), -1.0)
         return rows, limits
 
     def _whole(self, only_inside: Bools) -> None:
@@ -281,7 +296,7 @@ class _Programme(Programme):
         allowed: Bools,
         entering: tuple[Ints, Ints, Ints],
         leaving: tuple[Ints, Ints, Ints],
-        turning: tuple[Ints, Ints, Ints, Ints, Ints],
+        turns: _Turns,
         converting: tuple[tuple[Ints, Ints], tuple[Ints, Ints]],
         limits: tuple[Ints, Floats],
         seconds: float,
@@ -335,7 +350,7 @@ class _Programme(Programme):
             rates[budgeted] = price[limits[0][budgeted]]
             bound -= float(rates @ limits[1]) * (1 + _ROUNDING)
         share = np.clip(result.x[x].reshape(a.n, a.t), 0.0, 1.0)
-        prices = self._prices(price, least, slack, entering, leaving, turning, converting)
+        prices = self._prices(price, least, slack, entering, leaving, turns, converting)
         return Relaxation(max(0.0, bound), share, own, prices, rates)
 
     def _prices(
@@ -345,29 +360,47 @@ class _Programme(Programme):
         slack: float,
         entering: tuple[Ints, Ints, Ints],
         leaving: tuple[Ints, Ints, Ints],
-        turning: tuple[Ints, Ints, Ints, Ints, Ints],
+        turns: _Turns,
         converting: tuple[tuple[Ints, Ints], tuple[Ints, Ints]],
     ) -> Prices:
         a = self._arrays
         by_reading = np.zeros((2, len(a.readers), a.t))
         for side, (rows, reading, target) in enumerate((entering, leaving)):
             by_reading[side, reading, target] = price[rows]
-        rows, dependency, target, begin, first = turning
         switch = np.zeros((a.n, a.t))
         switch_begin = np.zeros(a.t)
-        if len(rows) or len(begin):
-            head = np.repeat(np.arange(a.n), np.diff(a.predecessor_at))
-            np.add.at(switch, (head[dependency], target), price[rows])
-            np.add.at(switch, (a.predecessors[dependency], target), -price[rows])
-            begun = price[begin][:, None] * a.overhead_ns[None, :]
+        head = np.repeat(np.arange(a.n), np.diff(a.predecessor_at))
+        np.add.at(switch, (head[turns.dependency], turns.target), price[turns.rows])
+        np.add.at(switch, (a.predecessors[turns.dependency], turns.target), -price[turns.rows])
+        for begin, first, open_use in turns.begin:
+            begun = price[begin][:, None] * open_use[None, :]
             switch[first] += begun
-            switch_begin = -begun.sum(axis=0)
+            switch_begin -= begun.sum(axis=0)
         by_format = np.zeros((2, len(a.readers)))
         for side, (rows, reading) in enumerate(converting):
             by_format[side, reading] = price[rows]
         enters, leaves = by_reading
         to_int8, to_float = by_format
         return Prices(least, enters, leaves, switch, switch_begin, to_int8, to_float, slack)
+
+
+@dataclass(frozen=True, slots=True)
+class _Turns:
+    """Where segments begin."""
+
+    rows: Ints
+    dependency: Ints
+    target: Ints
+    """Of each row"""
+    begin: list[tuple[Ints, Ints, Floats]]
+    """Rows of first units, these units, and [t] what a segment costs or uses there"""
+    total: list[int]
+    """The column of what a path costs at most, and of what it uses of each budget; -1 for none"""
+
+
+def _is_row(budget: Budget) -> bool:
+    """Whether a budget's use is no less than its units', and its segments' along any path."""
+    return math.isfinite(budget.limit) and not budget.region_use
 
 
 def _typical_total(cost: Floats, allowed: Bools) -> float:

@@ -14,7 +14,7 @@ from nnapi_prof.partition.search.relaxation import Relaxation
 from nnapi_prof.partition.search.tables import NEGLIGIBLE
 
 SECONDS = 10.0
-MEMORY_BYTES = 256 << 20
+MEMORY_BYTES = 640 << 20
 
 
 @dataclass(frozen=True, slots=True)

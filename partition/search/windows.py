@@ -18,7 +18,7 @@ SMALLEST, LARGEST = 12, 60
 """Units of a window, about."""
 STEPS, WIDTH = 400_000, 1_000
 """Of the exact programme in one window, and labels of a level."""
-SHARE_OF_MEMORY = 0.5
+SHARE_OF_MEMORY = 0.8
 _LEAST_GAIN = 1e-7
 """Relative."""
 
