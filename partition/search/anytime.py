@@ -61,6 +61,8 @@ PHASES_SHARE = 0.25
 """Of the time left, for a programme over phases."""
 COOLING = 0.03
 """Last temperature against the first."""
+QUICK_MOVES = 300
+"""The same before the exact programme over the whole."""
 GROWTH = 1.6
 """Of effort, from round to round."""
 PATIENCE = 3
@@ -206,12 +208,18 @@ class _Search:
         if self._is_done:
             return
         self._exact(WHOLE_STEPS)
-        if not self._is_done and self._expected_steps <= MOST_STEPS:
-            self._exact(2 * self._expected_steps)
         if self._is_done or self.pool.best is None:
             return
-        if patience:
-            self._improve(patience)
+        used = np.isfinite(self._fixed().unit_ns).any(axis=0)
+        annealer = Annealer(self._problem, np.flatnonzero(used).tolist())
+        ladder = [_Rung(heat, self._rounded or self._best) for heat in HEATS]
+        if n <= LONG:  # the exact programme leaves out more where a better plan is known
+            self._anneal(annealer, ladder, QUICK_MOVES * max(100, n), 0)
+        if not self._is_done and self._expected_steps <= MOST_STEPS:
+            self._watch.stage = "exact"
+            self._exact(2 * self._expected_steps)
+        if patience and not self._is_done:
+            self._improve(patience, annealer, ladder)
 
     def _relax(self) -> None:
         if self._problem.n > LONG:
@@ -300,14 +308,11 @@ class _Search:
         self._costlier = set()
         return True
 
-    def _improve(self, patience: int) -> None:
+    def _improve(self, patience: int, annealer: Annealer, ladder: list[_Rung]) -> None:
         """Annealing, expansions, windows and phases, in turn; where the graph allows it, the exact
         programme after all."""
-        used = np.isfinite(self._fixed().unit_ns).any(axis=0)
-        annealer = Annealer(self._problem, np.flatnonzero(used).tolist())
         if self._problem.n > LONG:
             self._offer(expand(self._problem, self._best, self._watch), "expansion")
-        ladder = [_Rung(heat, self._rounded or self._best) for heat in HEATS]
         idle, turn = 0, 0
         moves = float(MOVES * max(100, self._problem.n))
         while idle < patience and not self._is_done and not self._is_close:
@@ -356,7 +361,7 @@ class _Search:
             if not self._is_done:
                 rung.plan = expand(self._problem, rung.plan, self._watch)
                 self._offer(rung.plan, "expansion")
-        if len(ladder) > EXPANDED:
+        if turn and len(ladder) > EXPANDED:
             ladder.pop()
 
     def _phases(self) -> None:
