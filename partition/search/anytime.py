@@ -51,11 +51,15 @@ MOVES = 2_000
 """Of each of the first annealings, for each unit."""
 FIRST_WIDTHS = (50, 1_000, 20_000)
 """Labels of a level while no plan at all is known: units may run only inside measured regions."""
-HEATS = (0.03, 0.1, 0.3, 1.0, 3.0)
+HEATS = (0.3, 0.1, 1.0, 0.03, 3.0)
 """First temperatures of annealings side by side, in shares of what a move changes about: which one
 is right depends on what stands between plans, a unit's own cost or many values' transfers."""
 EXPANDED = 2
 """Results of these that expansions go on from."""
+RELAXATION_SHARE = 0.85
+"""Of the time left, at most: without a bound no plan can be called good."""
+FEW_SEGMENTS = 50
+"""Of a large plan; expansions of others take longer than annealing."""
 MOST_PHASES = 9
 PHASES_SHARE = 0.25
 """Of the time left, for a programme over phases."""
@@ -229,7 +233,7 @@ class _Search:
                 self._offer(cut.plan(self._problem), "cut")
             if self._is_close:
                 return
-        relaxation = relax(self._problem, self._watch.seconds_left * 0.6)
+        relaxation = relax(self._problem, self._watch.seconds_left * RELAXATION_SHARE)
         if relaxation is None:
             return
         self._relaxation = relaxation
@@ -311,7 +315,7 @@ class _Search:
     def _improve(self, patience: int, annealer: Annealer, ladder: list[_Rung]) -> None:
         """Annealing, expansions, windows and phases, in turn; where the graph allows it, the exact
         programme after all."""
-        if self._problem.n > LONG:
+        if self._problem.n > LONG and len(self._best) <= FEW_SEGMENTS:
             self._offer(expand(self._problem, self._best, self._watch), "expansion")
         idle, turn = 0, 0
         moves = float(MOVES * max(100, self._problem.n))
