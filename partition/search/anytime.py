@@ -58,6 +58,8 @@ EXPANDED = 2
 """Results of these that expansions go on from."""
 RELAXATION_SHARE = 0.85
 """Of the time left, at most: without a bound no plan can be called good."""
+ORDER_SHARE = 0.3
+"""The same for rows that know the order of segments."""
 FEW_SEGMENTS = 50
 """Of a large plan; expansions of others take longer than annealing."""
 MOST_PHASES = 9
@@ -214,6 +216,10 @@ class _Search:
         self._exact(WHOLE_STEPS)
         if self._is_done or self.pool.best is None:
             return
+        if n <= LONG:
+            self._tighten()
+        if self._is_done:
+            return
         used = np.isfinite(self._fixed().unit_ns).any(axis=0)
         annealer = Annealer(self._problem, np.flatnonzero(used).tolist())
         ladder = [_Rung(heat, self._rounded or self._best) for heat in HEATS]
@@ -236,15 +242,27 @@ class _Search:
         relaxation = relax(self._problem, self._watch.seconds_left * RELAXATION_SHARE)
         if relaxation is None:
             return
-        self._relaxation = relaxation
         self._prices = relaxation.prices
-        self._raise(relaxation.bound_ns, "relaxation")
+        self._take(relaxation, "relaxation")
+
+    def _tighten(self) -> None:
+        """The relaxation with rows that know the order of segments."""
+        self._watch.stage = "relaxation"
+        seconds = self._watch.seconds_left * ORDER_SHARE
+        relaxation = relax(self._problem, seconds, in_order=True)
+        if relaxation is not None:
+            self._take(relaxation, "order")
+
+    def _take(self, relaxation: Relaxation, step: str) -> None:
+        """Notes a relaxation's bound and, rounded, its plan."""
+        self._relaxation = relaxation
+        self._raise(relaxation.bound_ns, step)
         share = np.where(np.isfinite(self._problem.unit_ns), relaxation.share, -1.0)
         rounded = merge_by_target(self._problem, share.argmax(axis=1).tolist())
-        self._offer(rounded, "relaxation")
+        self._offer(rounded, step)
         if math.isfinite(total_ns(self._problem, rounded)):
             self._rounded = rounded
-        self._offer(join_segments(self._problem, rounded), "relaxation")
+        self._offer(join_segments(self._problem, rounded), step)
 
     def _fixed(self) -> Problem:
         """The problem without what no plan better than the best one has, by reduced costs."""

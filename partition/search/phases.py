@@ -95,8 +95,6 @@ class _Phases(Programme):
         self._phase = np.array([s for s, targets in enumerate(chain) for _ in targets])
         self._target = np.array([k for targets in chain for k in targets])
         self._n_phases = len(chain)
-        self._low: dict[int, float] = {}
-        """Of rows whose sum is at least something else than 0."""
         self._equal: list[Ints] = []
         a = problem.arrays
         unit_ns = a.unit_ns[:, self._target]
@@ -134,7 +132,7 @@ class _Phases(Programme):
                 self.add(rows, self._after[:, s], -1.0)
             self._equal.append(rows)
             if s == 0:
-                self._low |= dict.fromkeys(rows.tolist(), -1.0)
+                self.low |= dict.fromkeys(rows.tolist(), -1.0)
 
     def _transfers(self, ns: np.ndarray, entries: np.ndarray, sign: float) -> None:
         """Values brought in (``sign`` 1) or handed over (-1), and the readings that say so."""
@@ -164,14 +162,14 @@ class _Phases(Programme):
         for s in np.flatnonzero(sizes > 1):
             (row,) = self.rows(1)
             self.add(np.array([row]), self._used[self._phase == s], -1.0)
-            self._low[row] = -1.0
+            self.low[row] = -1.0
         for budget in budgets:
             (row,) = self.rows(1)
             self.add(np.array([row]), self._used, -budget.open_use[self._target])
             use = budget.unit_use[:, self._target]
             units, places = np.nonzero(use)
             self.add(np.full(len(units), row), self._x[units, places], -use[units, places])
-            self._low[row] = -budget.limit * (1 + 1e-9)
+            self.low[row] = -budget.limit * (1 + 1e-9)
 
     def _regions(self) -> None:
         """Regions that cost less whole than by their parts."""
@@ -193,8 +191,7 @@ class _Phases(Programme):
         cost, x = self.cost, self._x
         total = float(cost[x].max(axis=1).sum() + cost[self._used].sum())
         scale = TOTAL / total if total > 0 else 1.0
-        low, high = np.zeros(self.n_rows), np.full(self.n_rows, np.inf)
-        low[list(self._low)] = list(self._low.values())
+        low, high = self.least, np.full(self.n_rows, np.inf)
         equal = np.concatenate(self._equal)
         high[equal] = low[equal]
         whole = np.zeros(self.n_columns, dtype=np.int8)

@@ -20,6 +20,8 @@ class Programme:
         self._row: list[Ints] = []
         self._column: list[Ints] = []
         self._factor: list[Floats] = []
+        self.low: dict[int, float] = {}
+        """Of rows that are at least something else than 0"""
         self.n_columns = 0
         self.n_rows = 0
 
@@ -58,6 +60,13 @@ class Programme:
     def limit(self) -> Floats:
         """[columns]"""
         return np.concatenate(self._limit)
+
+    @property
+    def least(self) -> Floats:
+        """[rows]: what each is at least."""
+        least = np.zeros(self.n_rows)
+        least[list(self.low)] = list(self.low.values())
+        return least
 
     @property
     def matrix(self) -> csr_array:

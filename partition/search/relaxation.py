@@ -35,8 +35,9 @@ and Shcherbina, "Safe bounds in linear and mixed-integer linear programming", Ma
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,7 @@ from scipy.sparse import csr_array
 from nnapi_prof.partition.arrays import AS_FLOAT, AS_INT8, Arrays, Bools, Floats, Ints, Regions
 from nnapi_prof.partition.constraints import Budget
 from nnapi_prof.partition.problem import Problem
+from nnapi_prof.partition.search.order import OrderRows
 from nnapi_prof.partition.search.prices import Prices
 from nnapi_prof.partition.search.programme import TOTAL, Programme
 
@@ -55,6 +57,8 @@ MANY_COLUMNS = 60_000
 """From here on HiGHS's interior points are faster than its simplex."""
 DEVEX_COLUMNS = 15_000
 """From here on the simplex with Devex prices takes half of what it does with steepest edges."""
+MOST_ROUNDS = 25
+"""Of rows that know the order of segments."""
 _ROUNDING = 1e-12
 
 
@@ -76,11 +80,16 @@ class Relaxation:
 
 
 def relax(
-    problem: Problem, seconds: float = math.inf, budgets: Sequence[Budget] = ()
+    problem: Problem,
+    seconds: float = math.inf,
+    budgets: Sequence[Budget] = (),
+    *,
+    in_order: bool = False,
 ) -> Relaxation | None:
     """Solves the relaxation; None where it is too large, not solved within ``seconds``, or where no
-    plan keeps to the budgets."""
-    return _Programme(problem, budgets).solve(seconds)
+    plan keeps to the budgets. ``in_order`` adds rows that know the order of segments
+    (:mod:`.order`), as far as time allows: all but the prices are of the programme with these."""
+    return _Programme(problem, budgets).solve(seconds, in_order)
 
 
 class _Programme(Programme):
@@ -91,8 +100,11 @@ class _Programme(Programme):
         self._problem = problem
         self._budgets = budgets
         self._arrays: Arrays = problem.arrays
+        self._crossing: list[Ints] = []
+        """[m, t] each: columns of what enters and of what leaves; -1 for none"""
 
-    def solve(self, seconds: float) -> Relaxation | None:
+    def solve(self, seconds: float, in_order: bool) -> Relaxation | None:
+        began = time.monotonic()
         a, problem = self._arrays, self._problem
         regions = _useful_regions(problem)
         inside = np.zeros(a.unit_ns.shape, dtype=np.bool_)
@@ -124,7 +136,25 @@ class _Programme(Programme):
         limits = self._limits(turns.total[1:])
         if self.n_entries > MOST_ENTRIES:
             return None
-        return self._solved(allowed, entering, leaving, turns, converting, limits, seconds)
+
+        def solved() -> Relaxation | None:
+            left = seconds - (time.monotonic() - began)
+            return self._solved(allowed, entering, leaving, turns, converting, limits, left)
+
+        relaxation = solved()
+        if relaxation is None or not in_order:
+            return relaxation
+        enters, leaves = self._crossing
+        order = OrderRows(self, problem, self._x, enters, leaves, self._turn)
+        for _ in range(MOST_ROUNDS):
+            if time.monotonic() - began > seconds or not order.add_violated(self._solution):
+                break
+            tighter = solved()
+            if tighter is None:
+                break
+            if tighter.bound_ns > relaxation.bound_ns:
+                relaxation = replace(tighter, prices=relaxation.prices)
+        return relaxation
 
     def _transfers(
         self, ns: Floats, entries: Bools, allowed: Bools, *, into: bool
@@ -140,6 +170,8 @@ class _Programme(Programme):
         value = a.reader_value[reading]
         pairs, which = np.unique(value * a.t + target, return_inverse=True)
         columns = self.columns(ns[pairs // a.t, pairs % a.t])
+        self._crossing.append(np.full(ns.shape, -1))
+        self._crossing[-1][pairs // a.t, pairs % a.t] = columns
         rows = self.rows(len(reading))
         self.add(rows, columns[which], 1.0)
         self.add(rows, self._x[a.readers[reading], target], -sign)
@@ -188,6 +220,8 @@ class _Programme(Programme):
         dependency, at = np.nonzero(allowed[head][:, paid])
         target = paid[at]
         turn = self.columns(np.zeros(len(dependency)))
+        self._turn = np.full((len(head), a.t), -1)
+        self._turn[dependency, target] = turn
         rows = self.rows(len(dependency))
         self.add(rows, turn, 1.0)
         self.add(rows, self._x[head[dependency], target], -1.0)
@@ -259,21 +293,21 @@ class _Programme(Programme):
             sides.append((rows, reading))
         return sides[0], sides[1]
 
-    def _limits(self, totals: Sequence[int]) -> tuple[Ints, Floats]:
-        """Rows of the budgets, each -1 where it is none, and limits; ``totals`` are the columns of
-        what segments use of each."""
-        rows, limits = np.full(len(self._budgets), -1), np.zeros(len(self._budgets))
+    def _limits(self, totals: Sequence[int]) -> Ints:
+        """Rows of the budgets, each -1 where it is none; ``totals`` are the columns of what
+        segments use of each."""
+        rows = np.full(len(self._budgets), -1)
         for i, (budget, total) in enumerate(zip(self._budgets, totals, strict=True)):
             if not _is_row(budget):
                 continue
             rows[i] = self.rows(1)[0]
-            limits[i] = budget.limit * (1 + 1e-9)
+            self.low[int(rows[i])] = -budget.limit * (1 + 1e-9)
             units, targets = np.nonzero(budget.unit_use)
             factor = -budget.unit_use[units, targets]
             self.add(np.full(len(units), rows[i]), self._x[units, targets], factor)
             if total >= 0:
                 self.add(rows[i : i + 1], np.array([total]), -1.0)
-        return rows, limits
+        return rows
 
     def _whole(self, only_inside: Bools) -> None:
         """Regions that share a unit on a target exclude each other."""
@@ -300,7 +334,7 @@ class _Programme(Programme):
         leaving: tuple[Ints, Ints, Ints],
         turns: _Turns,
         converting: tuple[tuple[Ints, Ints], tuple[Ints, Ints]],
-        limits: tuple[Ints, Floats],
+        limits: Ints,
         seconds: float,
     ) -> Relaxation | None:
         a = self._arrays
@@ -320,9 +354,7 @@ class _Programme(Programme):
             (np.ones(a.n * a.t), (np.repeat(np.arange(a.n), a.t), np.arange(a.n * a.t))),
             shape=(a.n, self.n_columns),
         )
-        least_of_row = np.zeros(self.n_rows)
-        budgeted = limits[0] >= 0
-        least_of_row[limits[0][budgeted]] = -limits[1][budgeted]
+        low = self.least
         solve: Any = linprog  # its stubs know no time limit beside a method
         options: dict[str, Any] = {"time_limit": max(0.05, min(seconds, 1e6))}
         if self.n_columns > DEVEX_COLUMNS:
@@ -330,7 +362,7 @@ class _Programme(Programme):
         result = solve(
             cost * units * scale,
             A_ub=-rows if self.n_rows else None,
-            b_ub=-least_of_row / largest if self.n_rows else None,
+            b_ub=-low / largest if self.n_rows else None,
             A_eq=one,
             b_eq=np.ones(a.n),
             bounds=np.stack([np.zeros(self.n_columns), upper], axis=1),
@@ -348,12 +380,11 @@ class _Programme(Programme):
         rest[x] = False
         slack = float(np.minimum(reduced[rest], 0.0) @ limit[rest])
         least = own.min(axis=1)
-        size = float(np.abs(least).sum()) - slack
-        bound = float(least.sum()) + slack - size * _ROUNDING
+        size = float(np.abs(least).sum() + np.abs(price * low).sum()) - slack
+        bound = float(least.sum() + price @ low) + slack - size * _ROUNDING
         rates = np.zeros(len(self._budgets))
-        if budgeted.any():
-            rates[budgeted] = price[limits[0][budgeted]]
-            bound -= float(rates @ limits[1]) * (1 + _ROUNDING)
+        rates[limits >= 0] = price[limits[limits >= 0]]
+        self._solution: Floats = result.x
         share = np.clip(result.x[x].reshape(a.n, a.t), 0.0, 1.0)
         prices = self._prices(price, least, slack, entering, leaving, turns, converting)
         return Relaxation(max(0.0, bound), share, own, prices, rates)

@@ -68,10 +68,10 @@ def draw_problem(
         in_ns_per_byte=rates(),
         out_ns_per_byte=rates(),
     )
-    return _with_regions(problem, chance) if regions else problem
+    return with_regions(problem, chance) if regions else problem
 
 
-def _with_regions(problem: Problem, chance: random.Random) -> Problem:
+def with_regions(problem: Problem, chance: random.Random) -> Problem:
     """Regions measured cheaper and costlier than their parts, and failed ones."""
     ideals = all_ideals(problem)
     region_ns: dict[Region, float] = {}

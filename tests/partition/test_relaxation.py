@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+import random
 
+import numpy as np
 import pytest
 
+from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, Value
 from nnapi_prof.partition.search.ideals import members
 from nnapi_prof.partition.search.prices import free_prices, lower_bound
 from nnapi_prof.partition.search.relaxation import relax
 from nnapi_prof.partition.search.windows import subproblem
+from tests.partition.networks import readers_of
 from tests.partition.pairs import all_ideals, optimum
-from tests.partition.problems import draw_problem
+from tests.partition.problems import TARGETS, draw_problem, with_regions
 
 
 def test_no_plan_costs_less_than_the_bound() -> None:
@@ -55,6 +59,51 @@ def test_prices_bound_what_remains_after_any_prefix() -> None:
                 least = optimum(subproblem(problem, rest))
                 bound = prices.least[rest].sum() + prices.slack
                 assert bound <= least * (1 + 1e-9) + 1e-9, (seed, members(ideal))
+
+
+def tangled_problem(seed: int) -> Problem:
+    """Values that several units read, and transfers that cost about what units do: what shares a
+    segment by the sums alone is often forced apart by others."""
+    chance = random.Random(f"tangled/{seed}")
+    n, t = chance.randint(7, 10), chance.choice((2, 2, 3))
+    reads = [
+        sorted(chance.sample(range(max(0, u - 4), u), min(u, chance.choice((1, 2, 2)))))
+        for u in range(n)
+    ]
+    readers = readers_of(reads)
+    accelerated = np.arange(t) > 0
+    ns_per_byte = chance.choice((0.1, 0.3, 0.5)) * accelerated
+    problem = Problem(
+        labels=tuple(f"u{u}" for u in range(n)),
+        predecessors=tuple(map(tuple, reads)),
+        values=(
+            Value(GRAPH_INPUT, tuple(sorted(chance.sample(range(n), 2))), 1),
+            *(Value(u, tuple(readers[u]), 1, not readers[u]) for u in range(n)),
+        ),
+        targets=TARGETS[:t],
+        unit_ns=np.array([[chance.random() for _ in range(t)] for _ in range(n)]),
+        overhead_ns=chance.choice((0.0, 0.0, 0.3)) * accelerated,
+        in_ns_per_byte=ns_per_byte,
+        out_ns_per_byte=chance.choice((0, 1, 1)) * ns_per_byte,
+    )
+    return with_regions(problem, chance) if seed % 3 == 0 else problem
+
+
+def test_rows_of_cycles_know_the_order_of_segments_and_bound_every_plan() -> None:
+    met, met_before = 0, 0
+    for seed in range(60):
+        problem = tangled_problem(seed)
+        plain, ordered = relax(problem), relax(problem, in_order=True)
+        if plain is None or ordered is None:
+            continue
+        least = optimum(problem)
+        assert plain.bound_ns <= ordered.bound_ns <= least * (1 + 1e-9), seed
+        met_before += plain.bound_ns >= least * (1 - 1e-6)
+        met += ordered.bound_ns >= least * (1 - 1e-6)
+        elsewhere = ordered.cost_ns - ordered.cost_ns.min(axis=1, keepdims=True)
+        room = least * (1 + 1e-9) - ordered.bound_ns
+        assert optimum(problem.without(elsewhere > room)) == pytest.approx(least, rel=1e-9), seed
+    assert met > met_before + 5 and met > 50
 
 
 def test_a_unit_that_runs_nowhere_has_no_relaxation() -> None:
