@@ -62,7 +62,7 @@ def test_a_front_gives_the_best_within_limits(bundle: Bundle) -> None:  # noqa: 
     assert several.selected_plan() is bundle.plans[0]
     with pytest.raises(UsageError, match=r"no plan of the bundle keeps memory of 0.5 at most"):
         FRONT.select(limits={"memory": 0.5})
-    with pytest.raises(UsageError, match="know nothing of energy, only of latency_ns, memory"):
+    with pytest.raises(UsageError, match="do not have energy, only latency_ns, memory"):
         FRONT.select(limits={"energy": 1})
 
 
