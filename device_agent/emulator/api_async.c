@@ -97,6 +97,9 @@ static int start_compute(ANeuralNetworksExecution *execution, const struct start
     task->dependencies[i] = (ANeuralNetworksEvent *)(uintptr_t)how->dependencies[i];
     atomic_fetch_add(&task->dependencies[i]->owners, 1);
   }
+  if (execution->event) { /* of its run before */
+    np_event_release(execution->event);
+  }
   execution->event = made;
   code = start(task);
   if (code == ANEURALNETWORKS_NO_ERROR) {
@@ -152,7 +155,8 @@ int ANeuralNetworksExecution_startComputeWithDependencies(
       return NP_REFUSE(UNEXPECTED_NULL, "dependency %u is NULL", i);
     }
   }
-  if (atomic_load(&execution->state) != NP_PREPARING) {
+  const int state = atomic_load(&execution->state);
+  if (state != NP_PREPARING && (state != NP_COMPLETED || !execution->reusable)) {
     return NP_REFUSE(BAD_STATE, "the execution was started before");
   }
   if (duration != 0 && !np_single_device(execution->compilation)) {

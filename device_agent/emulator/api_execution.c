@@ -199,6 +199,21 @@ int ANeuralNetworksExecution_compute(ANeuralNetworksExecution *execution) {
   return code == ANEURALNETWORKS_NO_ERROR ? np_execution_run(execution, false, 0) : code;
 }
 
+/* Only at level 5 and above, which has the function. */
+int ANeuralNetworksExecution_setReusable(ANeuralNetworksExecution *execution, bool reusable) {
+  if (!execution) {
+    return NP_REFUSE(UNEXPECTED_NULL, "execution is NULL");
+  }
+  if (np_device_table()->level < ANEURALNETWORKS_FEATURE_LEVEL_5) {
+    return NP_REFUSE(BAD_STATE, "no execution is reusable below feature level 5");
+  }
+  const int code = check_preparing(execution, __func__);
+  if (code == ANEURALNETWORKS_NO_ERROR) {
+    execution->reusable = reusable;
+  }
+  return code;
+}
+
 int ANeuralNetworksExecution_setMeasureTiming(ANeuralNetworksExecution *execution, bool measure) {
   if (!execution) {
     return NP_REFUSE(UNEXPECTED_NULL, "execution is NULL");

@@ -272,6 +272,7 @@ struct ANeuralNetworksExecution {
   struct np_buffer *input_buffers, *output_buffers; /* the executor's view of them */
   uint32_t memory_kinds;                            /* of its arguments, bits */
   bool measure;
+  bool reusable;
   uint64_t timeout_ns;      /* 0 is none */
   uint64_t loop_timeout_ns; /* 0 is the default */
   uint64_t deadline_ns;     /* of np_clock_now, NP_NEVER; set when it begins */

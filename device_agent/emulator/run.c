@@ -157,7 +157,8 @@ static int settle(ANeuralNetworksExecution *execution, int code) {
 
 int np_execution_begin(ANeuralNetworksExecution *execution, const char *function) {
   const struct np_graph *graph = &execution->compilation->model->graph;
-  if (atomic_load(&execution->state) != NP_PREPARING) {
+  int expected = atomic_load(&execution->state);
+  if (expected != NP_PREPARING && (expected != NP_COMPLETED || !execution->reusable)) {
     return np_refuse(ANEURALNETWORKS_BAD_STATE, function, "the execution was started before");
   }
   for (uint32_t i = 0; i < graph->n_inputs; i++) {
@@ -175,7 +176,6 @@ int np_execution_begin(ANeuralNetworksExecution *execution, const char *function
       return np_refuse(ANEURALNETWORKS_BAD_DATA, function, "output %u is not set", i);
     }
   }
-  int expected = NP_PREPARING;
   if (!atomic_compare_exchange_strong(&execution->state, &expected, NP_RUNNING)) {
     return np_refuse(ANEURALNETWORKS_BAD_STATE, function, "the execution was started before");
   }

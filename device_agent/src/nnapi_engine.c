@@ -101,8 +101,10 @@ static void nnapi_settle(struct np_compiled *self, struct np_durations *duration
       durations->driver_ns = NP_NO_DURATION;
     }
   }
-  table->ANeuralNetworksExecution_free(self->execution);
-  self->execution = NULL;
+  if (!self->places) {
+    table->ANeuralNetworksExecution_free(self->execution);
+    self->execution = NULL;
+  }
 }
 
 static void nnapi_free(struct np_compiled *self) {
@@ -119,6 +121,7 @@ static void nnapi_free(struct np_compiled *self) {
   if (self->model) {
     table->ANeuralNetworksModel_free(self->model);
   }
+  free(self->places);
   free(self);
 }
 
@@ -145,6 +148,9 @@ static enum np_status nnapi_compile(void *ctx, const struct np_model *model,
   self->table = &nnapi->table;
   self->source = model;
   self->async = options->async;
+  self->reuse = nnapi->table.ANeuralNetworksExecution_setReusable && !options->async
+                    ? NP_REUSE_TRY
+                    : NP_REUSE_NEVER;
   /* NNAPI measures where exactly one device was named, and nowhere else. */
   self->measure_timing = options->measure_timing && options->accelerator &&
                          nnapi->table.ANeuralNetworksExecution_setMeasureTiming &&
@@ -247,18 +253,24 @@ static enum np_status check_shapes(const struct np_compiled *self, const struct 
   return NP_OK;
 }
 
-static enum np_status nnapi_run(struct np_compiled *self, const struct np_io *inputs,
-                                const struct np_io *outputs, struct np_fault *fault) {
-  const struct np_nnapi_table *table = self->table;
-  const struct np_graph *graph = &self->source->graph;
-  if (self->execution) { /* of a run that failed */
-    table->ANeuralNetworksExecution_free(self->execution);
+static void drop_execution(struct np_compiled *self) {
+  if (self->execution) {
+    self->table->ANeuralNetworksExecution_free(self->execution);
   }
   self->execution = NULL;
+}
+
+/* An execution with its inputs and outputs set. */
+static enum np_status make_execution(struct np_compiled *self, const struct np_io *inputs,
+                                     const struct np_io *outputs, struct np_fault *fault) {
+  const struct np_nnapi_table *table = self->table;
+  const struct np_graph *graph = &self->source->graph;
+  drop_execution(self); /* of a run that failed, or with other inputs */
   int code = table->ANeuralNetworksExecution_create(self->compilation, &self->execution);
   if (code != ANEURALNETWORKS_NO_ERROR) {
     return np_nnapi_failed(self, fault, "Execution_create", code);
   }
+  np_nnapi_make_reusable(self, inputs, outputs);
   if (self->measure_timing) {
     code = table->ANeuralNetworksExecution_setMeasureTiming(self->execution, true);
     if (code != ANEURALNETWORKS_NO_ERROR) {
@@ -277,12 +289,29 @@ static enum np_status nnapi_run(struct np_compiled *self, const struct np_io *in
       return np_nnapi_failed(self, fault, "setOutput", code);
     }
   }
-  code = compute(self);
+  return NP_OK;
+}
+
+static enum np_status nnapi_run(struct np_compiled *self, const struct np_io *inputs,
+                                const struct np_io *outputs, struct np_fault *fault) {
+  const int again = np_nnapi_runs_again(self, inputs, outputs);
+  enum np_status status = again ? NP_OK : make_execution(self, inputs, outputs, fault);
+  int code = status == NP_OK ? compute(self) : ANEURALNETWORKS_NO_ERROR;
+  if (again && np_door_code(self->nnapi, code) == ANEURALNETWORKS_BAD_STATE) {
+    np_nnapi_never_reuse(self); /* it said that it could be run again, and cannot */
+    status = make_execution(self, inputs, outputs, fault);
+    code = status == NP_OK ? compute(self) : ANEURALNETWORKS_NO_ERROR;
+  }
+  if (status != NP_OK) {
+    drop_execution(self);
+    return status;
+  }
   if (code != ANEURALNETWORKS_NO_ERROR) {
+    drop_execution(self);
     return np_nnapi_failed(self, fault, "compute", code);
   }
   if (!self->has_run) {
-    const enum np_status status = check_shapes(self, outputs, fault);
+    status = check_shapes(self, outputs, fault);
     self->has_run = status == NP_OK;
     return status;
   }
@@ -308,7 +337,8 @@ static enum np_status nnapi_share(void *ctx, int fd, size_t size,
 }
 
 static void nnapi_unshare(void *ctx, struct np_engine_memory *memory) {
-  const struct np_nnapi *nnapi = ctx;
+  struct np_nnapi *nnapi = ctx;
+  atomic_fetch_add(&nnapi->n_unshared, 1);
   nnapi->table.ANeuralNetworksMemory_free((ANeuralNetworksMemory *)memory);
 }
 

@@ -21,6 +21,7 @@ struct np_nnapi {
   char path[512];
   const char *file; /* of the path */
   struct np_nnapi_table table;
+  _Atomic uint32_t n_unshared; /* memories that were given back */
 };
 
 /* Finds an accelerator by name, or by what np_nnapi_accelerators calls it. NP_MISSING with the

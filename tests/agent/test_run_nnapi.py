@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -271,3 +272,30 @@ def test_slow_actions_meet_the_watchdog(agent: Agent, engine: int) -> None:
     n = len(result["total_ns"])
     assert 0 < n < 100_000  # what was recorded before is kept
     assert n == len(result["segments"][0]["samples_ns"])
+
+
+@pytest.mark.parametrize(
+    ("level", "stubborn", "created"), [(31, False, 1), (31, True, 4), (30, False, 4)]
+)
+def test_an_execution_is_run_again_where_it_can_be(
+    agent: Agent,
+    compile_library: Callable[[str], Path],
+    tmp_path: Path,
+    level: int,
+    stubborn: bool,
+    created: int,
+) -> None:
+    agent.library = compile_library("reusable")
+    log = tmp_path / "log"
+    agent.env |= {"NP_LOG": str(log), "NNAPI_EMULATOR_FEATURE_LEVEL": str(level)}
+    agent.env |= {"NP_STUBBORN": "1"} if stubborn else {}
+    request = Request()
+    one_segment(request, accelerator="nnapi-reference")
+    answer = agent.run(request)
+    (result,) = answer.results
+    assert (result["status"], len(result["total_ns"])) == ("ok", 3)
+    expected = np.maximum(pseudo_random(5, *DIMS), 0)
+    assert np.allclose(answer.output(result, 0, *DIMS), expected, atol=1e-3)
+    calls = log.read_text().split()
+    # One run warms up, one is not recorded, or two are, and three are.
+    assert calls.count("create") == created + (calls.count("compute") - 4) * (created > 1)
