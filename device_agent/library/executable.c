@@ -441,7 +441,7 @@ nnp_segment np_executable_segment(const struct np_executable *self, uint32_t s) 
                        .fell_back = cpu != NULL,
                        .cause = cpu ? cpu->cause : NNP_NO_CAUSE,
                        .why = cpu ? cpu->why.text : "",
-                       .shared_memory = engine->shared,
+                       .shared_memory = np_shm_is_shared(engine->memory),
                        .n_xnnpack = engine->n_xnnpack,
                        .n_portable = engine->n_portable,
                        .compile_ns = facts->compile_ns,

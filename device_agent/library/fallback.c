@@ -15,6 +15,7 @@ struct np_compiled {
   struct np_compiled *inner;        /* what that one compiled it to; NULL: the guard has it */
   struct np_guard *guard;           /* of NNAPI's calls, NULL: they are called without limits */
   struct np_trial_verdict too_late; /* of a run that was given up */
+  int has_run;                      /* on NNAPI */
   struct np_stand_in stand_in;
 };
 
@@ -183,10 +184,14 @@ static int has_shared(uint32_t n, const struct np_io *ios) {
   return 0;
 }
 
-/* Whether Android's runtime only cannot map shared memory, without which it is asked again. */
-static int cannot_map(const struct np_compiled *self, const struct np_io *inputs,
-                      const struct np_io *outputs, const struct np_fault *fault) {
-  return fault->has_code && fault->code == ANEURALNETWORKS_UNMAPPABLE &&
+/* Whether it may be that the driver only cannot map shared memory, without which, or with another
+ * kind of which, it is asked again (pipeline_memory.c). */
+static int may_be_memory(const struct np_compiled *self, const struct np_io *inputs,
+                         const struct np_io *outputs, const struct np_fault *fault) {
+  return fault->has_code &&
+         (fault->code == ANEURALNETWORKS_UNMAPPABLE ||
+          (!self->has_run && (fault->code == ANEURALNETWORKS_OP_FAILED ||
+                              fault->code == ANEURALNETWORKS_BAD_DATA))) &&
          (has_shared(self->model->graph.n_inputs, inputs) ||
           has_shared(self->model->graph.n_outputs, outputs));
 }
@@ -199,7 +204,8 @@ static enum np_status fallback_run(struct np_compiled *self, const struct np_io 
   enum np_status status = NP_OK;
   if (self->too_late.status == NP_OK || !self->fallback->is_allowed) {
     status = run_on_nnapi(self, inputs, outputs, fault);
-    if (status == NP_OK || cannot_map(self, inputs, outputs, fault)) {
+    self->has_run |= status == NP_OK;
+    if (status == NP_OK || may_be_memory(self, inputs, outputs, fault)) {
       return status;
     }
     if (status == NP_DEADLINE) { /* to be asked again, with memory that the driver has not */

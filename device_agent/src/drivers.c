@@ -45,6 +45,40 @@ int np_uses_choice(const struct np_action *action) {
   return 0;
 }
 
+enum np_shm_kind np_segment_memory(const struct np_drivers *drivers,
+                                   const struct np_segment *segment) {
+  const uint32_t own = index_of(drivers, segment);
+  enum np_shm_kind last = drivers->each[own].memory;
+  for (uint32_t d = 0; own == drivers->n && d < drivers->n; d++) {
+    last = drivers->each[d].memory > last ? drivers->each[d].memory : last;
+  }
+  return last;
+}
+
+enum np_shm_kind np_action_memory(const struct np_drivers *drivers,
+                                  const struct np_action *action) {
+  enum np_shm_kind first = NP_SHM_UNKNOWN;
+  for (uint32_t s = 0; s < action->n_segments; s++) {
+    const enum np_shm_kind kind = np_segment_memory(drivers, &action->segments[s]);
+    if (action->segments[s].engine == NP_ENGINE_NNAPI && kind != NP_SHM_POINTERS && kind > first) {
+      first = kind;
+    }
+  }
+  return first;
+}
+
+void np_drivers_learn_memory(const struct np_drivers *drivers, const struct np_action *action,
+                             const struct np_engine_facts *facts) {
+  if ((action->flags & (NP_ACTION_POINTERS | NP_ACTION_FRAMES)) != 0) {
+    return;
+  }
+  for (uint32_t s = 0; s < action->n_segments; s++) {
+    if (action->segments[s].engine == NP_ENGINE_NNAPI && facts[s].memory <= NP_SHM_POINTERS) {
+      np_driver_of(drivers, &action->segments[s])->memory = facts[s].memory;
+    }
+  }
+}
+
 /* Compilations of an action on a driver. */
 static uint32_t compilations(const struct np_drivers *drivers, const struct np_action *action,
                              uint32_t driver) {
@@ -67,10 +101,32 @@ static uint32_t all_compilations(const struct np_drivers *drivers,
   return total;
 }
 
+/* Whether an action names an accelerator. */
+static int names_accelerator(const struct np_action *action) {
+  for (uint32_t s = 0; s < action->n_segments; s++) {
+    if (action->segments[s].engine == NP_ENGINE_NNAPI &&
+        action->segments[s].accelerator != NP_NONE) {
+      return 1;
+    }
+  }
+  return 0;
+}
+
+/* Whether one of the two leaves to NNAPI what the other one names. */
+static int is_choice_beside_name(const struct np_action *one, const struct np_action *other) {
+  return (np_uses_choice(one) && names_accelerator(other)) ||
+         (np_uses_choice(other) && names_accelerator(one));
+}
+
 uint32_t np_wave_size(const struct np_drivers *drivers, const struct np_action *const *actions,
                       uint32_t n) {
   uint32_t size = 1;
   for (; size < n; size++) {
+    for (uint32_t i = 0; i < size; i++) {
+      if (is_choice_beside_name(actions[i], actions[size])) {
+        return size;
+      }
+    }
     for (uint32_t d = 0; d <= drivers->n; d++) {
       const uint32_t more = compilations(drivers, actions[size], d);
       if (more != 0 && all_compilations(drivers, actions, size, d) + more > drivers->each[d].room) {

@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 
+#include "engine.h"
 #include "np_status.h"
 #include "request.h"
 #include "shm.h"
@@ -31,8 +32,23 @@ struct np_driver *np_driver_of(const struct np_drivers *drivers, const struct np
 int np_uses_nnapi(const struct np_action *action);
 int np_uses_choice(const struct np_action *action);
 
-/* How many of the first n actions, with one more, one wave can hold: as many compilations at once
- * as each driver has room for; NNAPI's choice counts for every accelerator. At least 1. */
+/* The kind of memory that reached the driver of a segment on NNAPI; of NNAPI's choice the last one
+ * among all accelerators, for where one of them cannot map it, it falls back to the CPU and tells
+ * nobody. */
+enum np_shm_kind np_segment_memory(const struct np_drivers *drivers,
+                                   const struct np_segment *segment);
+
+/* The kind to begin with for an action: the last of its segments' that is shared. */
+enum np_shm_kind np_action_memory(const struct np_drivers *drivers, const struct np_action *action);
+
+/* Remembers in which memory an action that ran reached its drivers; facts [n_segments]. */
+void np_drivers_learn_memory(const struct np_drivers *drivers, const struct np_action *action,
+                             const struct np_engine_facts *facts);
+
+/* How many of n actions, from the first on, one wave can hold: as many compilations at once as each
+ * driver has room for, and NNAPI's choice, which counts for every accelerator, not beside actions
+ * that name one: where a driver has no room for it, it takes the CPU and tells nobody. At least 1.
+ */
 uint32_t np_wave_size(const struct np_drivers *drivers, const struct np_action *const *actions,
                       uint32_t n);
 

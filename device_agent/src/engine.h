@@ -7,6 +7,7 @@
 
 #include "model.h"
 #include "np_status.h"
+#include "shm.h"
 
 #define NP_FOLDER_BYTES 512
 
@@ -59,7 +60,7 @@ struct np_stand_in;
 
 /* What became of a model: zero where an engine has nothing to tell. */
 struct np_engine_facts {
-  int shared;                         /* inputs and outputs are handed over in shared memory */
+  enum np_shm_kind memory;            /* in which inputs and outputs are handed over */
   int has_kernels;                    /* the two counts are known */
   uint32_t n_xnnpack;                 /* operations of the lowered graph that XNNPACK computes */
   uint32_t n_portable;                /* those of our portable kernels */

@@ -286,7 +286,11 @@ static enum np_status start(struct group *group, struct member *member) {
     return np_action_answer_unbegun(action, cause.text, group->answers, group->why);
   }
   member->runs = 1;
-  return await_turn(group, member);
+  const enum np_status warm = await_turn(group, member);
+  if (warm == NP_OK && member->runs) {
+    np_drivers_learn_memory(group->session->drivers, action, member->view.facts);
+  }
+  return warm;
 }
 
 /* One round of a member; `repeats` is the round that it repeats, NP_NONE for none. */

@@ -110,7 +110,9 @@ static enum np_status describe_segment(struct performance *self, uint32_t s) {
       .relaxed = (segment->flags & NP_SEGMENT_RELAXED) != 0,
       .burst = (action->flags & NP_ACTION_BURST) != 0,
       .async = (action->flags & NP_ACTION_ASYNC) != 0,
-      .pointers = (action->flags & NP_ACTION_POINTERS) != 0,
+      .pointers = (action->flags & NP_ACTION_POINTERS) != 0 ||
+                  (segment->engine == NP_ENGINE_NNAPI &&
+                   np_segment_memory(self->session->drivers, segment) == NP_SHM_POINTERS),
       .measure_timing = (action->flags & NP_ACTION_UNTIMED) == 0,
       .threads = action->threads,
   };
@@ -238,6 +240,7 @@ static enum np_status set_up(struct performance *self) {
     return no_memory(self, "the action");
   }
   self->plan.folder_fd = self->session->work_fd;
+  self->plan.memory = np_action_memory(self->session->drivers, action);
   describe_tensors(self);
   for (uint32_t s = 0; s < action->n_segments && status == NP_OK; s++) {
     status = describe_segment(self, s);
@@ -275,6 +278,13 @@ static enum np_status compile_segment(struct performance *self, uint32_t s) {
   return NP_OK;
 }
 
+/* A driver may have refused shared memory when it was to use it. */
+static void describe_segments(struct performance *self) {
+  for (uint32_t s = 0; s < self->action->n_segments; s++) {
+    np_pipeline_describe(self->pipeline, s, &self->view->facts[s]);
+  }
+}
+
 static enum np_status warm_up(struct performance *self) {
   enter(self, NP_STAGE_EXECUTE, 0);
   np_rounds_open(self->action, self->view, self->session->sysfs,
@@ -301,6 +311,9 @@ static enum np_status prepare(struct performance *self) {
   }
   if (status == NP_OK) {
     status = warm_up(self);
+  }
+  if (status == NP_OK) {
+    describe_segments(self);
   }
   read_phone(self, &self->record->readings[1]);
   return status;
@@ -376,10 +389,7 @@ static enum np_status handle_command(struct performance *self, int *last) {
   if (self->frames) {
     return NP_OK;
   }
-  /* A driver may have refused shared memory when it was to use it. */
-  for (uint32_t s = 0; s < self->action->n_segments; s++) {
-    np_pipeline_describe(self->pipeline, s, &self->view->facts[s]);
-  }
+  describe_segments(self);
   return np_kept_write(self->session->work_fd, self->action, self->pipeline, self->view);
 }
 

@@ -1,48 +1,11 @@
 #define _POSIX_C_SOURCE 200809L
 
-#include "pipeline.h"
+#include "pipeline_memory.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "np_nnapi.h"
-#include "shm.h"
-
-#define TENSOR_ALIGNMENT 64u /* a cache line, and what vendor drivers like best */
-
-/* One segment as it runs. */
-struct segment_run {
-  struct np_pipeline *pipeline;
-  struct np_engine engine;
-  struct np_compiled *compiled; /* NULL until compiled */
-  int is_borrowed;              /* it is another pipeline's */
-  uint32_t n_inputs;
-  uint32_t n_outputs;
-  struct np_io *inputs;
-  struct np_io *outputs;
-  struct np_fault *fault; /* the pipeline's */
-  int wants_shared;       /* its engine takes shared memory, and may be given some */
-  int shared;
-};
-
-/* Room for the bytes of a tensor. */
-struct buffer_slot {
-  size_t n_bytes;
-  int is_shared;
-  size_t offset; /* in the shared memory */
-  void *own;     /* elsewhere */
-};
-
-struct np_pipeline {
-  const struct np_pipeline_plan *plan;
-  struct np_fault *fault;
-  struct buffer_slot *slots; /* [n_tensors] */
-  struct np_shm memory;
-  struct np_engine_memory *handle; /* the engines' of it, NULL: nothing is shared */
-  const struct np_engine *sharer;  /* who made the handle */
-  struct segment_run *runs;        /* [n_segments] */
-  struct np_step *steps;
-};
+#include <unistd.h>
 
 static enum np_status no_memory(struct np_fault *fault, const char *what) {
   np_message_set(&fault->why, "no memory for %s", what);
@@ -58,55 +21,6 @@ static void *address(const struct np_pipeline *self, const struct buffer_slot *s
 void *np_pipeline_data(const struct np_pipeline *self, uint32_t tensor) {
   void *data = address(self, &self->slots[tensor]);
   return data ? data : (void *)(uintptr_t)self->plan->tensors[tensor].bytes;
-}
-
-/* Marks the tensors that segments which want shared memory touch. */
-static void list_slots(struct np_pipeline *self) {
-  const struct np_pipeline_plan *plan = self->plan;
-  for (uint32_t t = 0; t < plan->n_tensors; t++) {
-    self->slots[t].n_bytes = plan->tensors[t].n_bytes;
-  }
-  for (uint32_t s = 0; s < plan->n_segments; s++) {
-    const struct np_pipeline_segment *segment = &plan->segments[s];
-    for (uint32_t i = 0; i < segment->n_inputs + segment->n_outputs; i++) {
-      const struct np_port *port =
-          i < segment->n_inputs ? &segment->inputs[i] : &segment->outputs[i - segment->n_inputs];
-      self->slots[port->tensor].is_shared |= self->runs[s].wants_shared;
-    }
-  }
-}
-
-/* Gives the marked slots their offsets; *size is what they take. -1 where that overflows. */
-static int lay_out(struct np_pipeline *self, size_t *size) {
-  *size = 0;
-  for (uint32_t p = 0; p < self->plan->n_tensors; p++) {
-    struct buffer_slot *slot = &self->slots[p];
-    if (!slot->is_shared) {
-      continue;
-    }
-    slot->offset = *size;
-    size_t room;
-    if (__builtin_add_overflow(slot->n_bytes, TENSOR_ALIGNMENT - 1, &room) ||
-        __builtin_add_overflow(*size, room / TENSOR_ALIGNMENT * TENSOR_ALIGNMENT, size)) {
-      return -1;
-    }
-  }
-  return 0;
-}
-
-/* Makes shared memory for the marked slots. Where there is none they are marked no longer. */
-static void share(struct np_pipeline *self) {
-  size_t size;
-  if (self->sharer && lay_out(self, &size) == 0 &&
-      np_shm_make(size, self->plan->folder_fd, &self->memory) == 0 &&
-      self->sharer->share(self->sharer->ctx, self->memory.fd, self->memory.size, &self->handle) !=
-          NP_OK) {
-    self->handle = NULL;
-    np_shm_free(&self->memory);
-  }
-  for (uint32_t p = 0; p < self->plan->n_tensors && !self->handle; p++) {
-    self->slots[p].is_shared = 0;
-  }
 }
 
 static enum np_status allocate_slots(struct np_pipeline *self) {
@@ -151,51 +65,15 @@ static struct np_io *make_ios(const struct np_pipeline *self, struct segment_run
   return ios;
 }
 
-/* Lets a segment hand over addresses from now on. */
-static void use_addresses(struct segment_run *run) {
-  for (uint32_t i = 0; i < run->n_inputs; i++) {
-    run->inputs[i].memory = NULL;
-  }
-  for (uint32_t i = 0; i < run->n_outputs; i++) {
-    run->outputs[i].memory = NULL;
-  }
-  run->shared = 0;
-}
-
-/* Android's runtime says only when it uses memory that it cannot map it: from then on addresses do.
- */
-static int cannot_map(struct segment_run *run) {
-  if (!run->shared || !run->fault->has_code || run->fault->code != ANEURALNETWORKS_UNMAPPABLE) {
-    return 0;
-  }
-  use_addresses(run);
-  return 1;
-}
-
-/* Takes all tensors out of the shared memory, to which a run that was given up has access still: it
- * is left to that run, and what lies in it goes on at the same addresses elsewhere. 0 where there
- * is no memory for that. */
-static int leave_shared(struct np_pipeline *self) {
-  if (self->handle && np_shm_leave(&self->memory) != 0) {
-    return 0;
-  }
-  self->handle = NULL;
-  for (uint32_t s = 0; s < self->plan->n_segments; s++) {
-    use_addresses(&self->runs[s]);
-  }
-  return 1;
-}
-
 static enum np_status run_segment(void *ctx) {
   struct segment_run *run = ctx;
+  int was_late = 0;
   enum np_status status = run->engine.run(run->compiled, run->inputs, run->outputs, run->fault);
-  const int again = status != NP_OK &&
-                    (cannot_map(run) ||
-                     (status == NP_DEADLINE && run->engine.lingers && leave_shared(run->pipeline)));
-  if (again) {
+  while (status != NP_OK && np_pipeline_hand_over_anew(run, status, &was_late)) {
     *run->fault = (struct np_fault){.has_code = 0};
     status = run->engine.run(run->compiled, run->inputs, run->outputs, run->fault);
   }
+  run->has_run |= status == NP_OK;
   return status;
 }
 
@@ -283,13 +161,14 @@ enum np_status np_pipeline_make(const struct np_pipeline_plan *plan, struct np_f
   }
   self->plan = plan;
   self->fault = fault;
+  self->folder_fd = plan->folder_fd < 0 ? -1 : fcntl(plan->folder_fd, F_DUPFD_CLOEXEC, 0);
   self->runs = calloc(plan->n_segments + (size_t)1, sizeof *self->runs);
   self->steps = calloc(plan->n_segments + (size_t)1, sizeof *self->steps);
   enum np_status status =
       self->runs && self->steps ? begin_runs(self) : no_memory(fault, "the segments");
   if (status == NP_OK) {
-    list_slots(self);
-    share(self);
+    np_pipeline_list_slots(self);
+    np_pipeline_share(self);
     status = allocate_slots(self);
   }
   if (status == NP_OK) {
@@ -325,6 +204,9 @@ void np_pipeline_free(struct np_pipeline *self) {
     self->sharer->unshare(self->sharer->ctx, self->handle);
   }
   np_shm_free(&self->memory);
+  if (self->folder_fd >= 0) {
+    (void)close(self->folder_fd);
+  }
   for (uint32_t p = 0; self->slots && p < self->plan->n_tensors; p++) {
     free(self->slots[p].own);
   }
@@ -353,11 +235,11 @@ void np_pipeline_tell(struct np_pipeline *self, uint32_t segment, struct np_faul
 void np_pipeline_describe(const struct np_pipeline *self, uint32_t segment,
                           struct np_engine_facts *facts) {
   const struct segment_run *run = &self->runs[segment];
-  *facts = (struct np_engine_facts){.shared = 0};
+  *facts = (struct np_engine_facts){.memory = NP_SHM_UNKNOWN};
   if (run->engine.describe && run->compiled) {
     run->engine.describe(run->compiled, facts);
   }
-  facts->shared = run->shared;
+  facts->memory = run->shared ? self->memory.kind : NP_SHM_POINTERS;
 }
 
 const struct np_step *np_pipeline_steps(const struct np_pipeline *self) { return self->steps; }

@@ -36,7 +36,8 @@ struct np_pipeline_plan {
   struct np_pipeline_tensor *tensors;
   uint32_t n_segments;
   struct np_pipeline_segment *segments;
-  int folder_fd; /* where shared memory may lie if there is no better place; -1: nowhere */
+  int folder_fd;           /* where shared memory may lie as a file; -1: nowhere */
+  enum np_shm_kind memory; /* the first kind to try; NP_SHM_UNKNOWN: the usual one */
 };
 
 struct np_pipeline;
@@ -51,8 +52,11 @@ void np_pipeline_plan_free(struct np_pipeline_plan *plan);
 
 /* Makes the tensors' memory, aligned to 64 bytes, and what the segments run with; tensors of a
  * segment whose engine takes shared memory lie there, unless its options say `pointers` or there is
- * none. The plan must outlive the pipeline and is not written; so must *fault, which every later
- * failure is told in. NP_NO_MEMORY with what it was for in fault->why; *pipeline is NULL then. */
+ * none. Memory of the next kind takes its place, at the same addresses, where the first run of a
+ * segment with it fails, and addresses alone where none is left: a driver may be kept from mapping
+ * it, and says no more than that the run failed. The plan must outlive the pipeline and is not
+ * written; so must *fault, which every later failure is told in. NP_NO_MEMORY with what it was for
+ * in fault->why; *pipeline is NULL then. */
 enum np_status np_pipeline_make(const struct np_pipeline_plan *plan, struct np_fault *fault,
                                 struct np_pipeline **pipeline);
 

@@ -189,7 +189,7 @@ static void add_segment(struct np_answers *answers, const struct np_segment_resu
     np_json_null(answers, "kernels");
   }
   np_json_string(answers, "memory",
-                 segment->compiled && segment->facts->shared ? "shared" : "pointers");
+                 np_shm_text(segment->compiled ? segment->facts->memory : NP_SHM_POINTERS));
   np_json_close(answers, '}');
 }
 

@@ -72,36 +72,83 @@ static int from_file(size_t size, int folder_fd) {
   return sized(fd, size);
 }
 
-int np_shm_make(size_t size, int folder_fd, struct np_shm *shared) {
+static int from_ashmem(size_t size) {
+  int fd = from_ndk(size, RTLD_NOLOAD);
+  fd = fd < 0 ? from_device(size) : fd;
+  return fd < 0 ? from_ndk(size, 0) : fd;
+}
+
+static int descriptor_of(enum np_shm_kind kind, size_t size, int folder_fd) {
+  switch (kind) {
+  case NP_SHM_ASHMEM:
+    return from_ashmem(size);
+  case NP_SHM_FILE:
+    return from_file(size, folder_fd);
+  case NP_SHM_MEMFD:
+    return from_memfd(size);
+  case NP_SHM_UNKNOWN:
+  case NP_SHM_POINTERS:
+    break;
+  }
+  return -1;
+}
+
+static void *map(size_t size, int fd) {
+  return mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+}
+
+int np_shm_make(size_t size, int folder_fd, enum np_shm_kind first, struct np_shm *shared) {
   const size_t page = (size_t)getpagesize(); /* not sysconf: its numbers differ on Android */
   *shared = (struct np_shm){.fd = -1};
   if (size > SIZE_MAX / 2 - page) {
     return -1;
   }
   size = size == 0 ? page : (size + page - 1) / page * page;
-  int fd = from_ndk(size, RTLD_NOLOAD);
-  if (fd < 0) {
-    fd = from_device(size);
+  for (enum np_shm_kind kind = first; kind < NP_SHM_POINTERS; kind++) {
+    const int fd = descriptor_of(kind, size, folder_fd);
+    void *data = fd < 0 ? MAP_FAILED : map(size, fd);
+    if (data != MAP_FAILED) {
+      *shared = (struct np_shm){.fd = fd, .data = data, .size = size, .kind = kind};
+      return 0;
+    }
+    if (fd >= 0) {
+      (void)close(fd);
+    }
   }
-  if (fd < 0) {
-    fd = from_ndk(size, 0);
-  }
-  if (fd < 0) {
-    fd = from_memfd(size);
-  }
-  if (fd < 0) {
-    fd = from_file(size, folder_fd);
-  }
-  if (fd < 0) {
+  return -1;
+}
+
+int np_shm_next(struct np_shm *shared, int folder_fd) {
+  struct np_shm next;
+  if (np_shm_make(shared->size, folder_fd, shared->kind + 1, &next) != 0) {
     return -1;
   }
-  void *data = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (data == MAP_FAILED) {
-    (void)close(fd);
+  memcpy(next.data, shared->data, shared->size);
+  if (mmap(shared->data, shared->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, next.fd,
+           0) == MAP_FAILED) {
+    np_shm_free(&next);
     return -1;
   }
-  *shared = (struct np_shm){.fd = fd, .data = data, .size = size};
+  (void)munmap(next.data, next.size);
+  (void)close(shared->fd);
+  shared->fd = next.fd;
+  shared->kind = next.kind;
   return 0;
+}
+
+const char *np_shm_text(enum np_shm_kind kind) {
+  switch (kind) {
+  case NP_SHM_ASHMEM:
+    return "ashmem";
+  case NP_SHM_FILE:
+    return "file";
+  case NP_SHM_MEMFD:
+    return "memfd";
+  case NP_SHM_UNKNOWN:
+  case NP_SHM_POINTERS:
+    break;
+  }
+  return "pointers";
 }
 
 int np_shm_leave(struct np_shm *shared) {

@@ -17,12 +17,25 @@ struct np_shm {
   int fd;
   void *data; /* mapped to be read and written, all zero at first */
   size_t size;
+  enum np_shm_kind kind;
 };
 
-/* Makes memory of at least `size` bytes, by whichever of these this system has: ashmem, which every
- * Android's drivers take (its device, or the NDK's ASharedMemory_create), memfd, or a file without
- * a name in the folder folder_fd (-1: none). 0, or -1 where there is no way or no memory. */
-int np_shm_make(size_t size, int folder_fd, struct np_shm *shared);
+/* Makes memory of at least `size` bytes of the first kind from `first` on that this system has
+ * (NP_SHM_UNKNOWN: of any); a file lies in the folder folder_fd (-1: none). 0, or -1 where there is
+ * no way or no memory. */
+int np_shm_make(size_t size, int folder_fd, enum np_shm_kind first, struct np_shm *shared);
+
+/* Puts memory of the next kind that this system has in the place of this one, with the same bytes
+ * at the same address. 0, or -1 where there is none: all is as it was then. */
+int np_shm_next(struct np_shm *shared, int folder_fd);
+
+/* Whether a kind is memory that a driver maps. */
+static inline int np_shm_is_shared(enum np_shm_kind kind) {
+  return kind != NP_SHM_UNKNOWN && kind != NP_SHM_POINTERS;
+}
+
+/* "ashmem", "file", "memfd"; "pointers" of what is not shared. */
+const char *np_shm_text(enum np_shm_kind kind);
 
 /* Leaves the memory to those who have mapped its file, and goes on with a copy that is nobody
  * else's, at the same address. 0, or -1 where there is no memory for it. */

@@ -73,9 +73,9 @@ static void check_two_segments(struct np_nnapi *nnapi, struct mode mode) {
   CHECK(np_pipeline_compile(pipeline, 1) == NP_OK);
   struct np_engine_facts facts;
   np_pipeline_describe(pipeline, 0, &facts);
-  CHECK(facts.shared == !mode.pointers);
+  CHECK((facts.memory == NP_SHM_POINTERS) == mode.pointers);
   np_pipeline_describe(pipeline, 1, &facts);
-  CHECK(facts.shared == (!mode.pointers && mode.both_nnapi));
+  CHECK(np_shm_is_shared(facts.memory) == (!mode.pointers && mode.both_nnapi));
   const struct np_step *steps = np_pipeline_steps(pipeline);
   for (int run = 0; run < 3; run++) {
     float *in = np_pipeline_data(pipeline, 0);
@@ -176,7 +176,7 @@ static void check_unmappable(int is_shared) {
   CHECK(np_pipeline_compile(pipeline, 0) == NP_OK);
   struct np_engine_facts facts;
   np_pipeline_describe(pipeline, 0, &facts);
-  CHECK(facts.shared == is_shared);
+  CHECK(np_shm_is_shared(facts.memory) == is_shared);
   const struct np_step *step = np_pipeline_steps(pipeline);
   memcpy(np_pipeline_data(pipeline, 0), "0123456789abcdef", 16);
   CHECK(step->run(step->ctx) == NP_OK);
@@ -186,7 +186,7 @@ static void check_unmappable(int is_shared) {
   CHECK(memcmp(np_pipeline_data(pipeline, 1), "0123456789abcdef", 16) == 0);
   CHECK(!fault.has_code);
   np_pipeline_describe(pipeline, 0, &facts);
-  CHECK(!facts.shared);
+  CHECK(facts.memory == NP_SHM_POINTERS);
   np_pipeline_free(pipeline);
   np_pipeline_plan_free(&plan);
 }

@@ -40,7 +40,7 @@ static void check_result(void) {
   const uint64_t hardware[2] = {5, 6};
   const uint64_t driver[2] = {7, NP_NO_DURATION};
   const uint64_t alone[2] = {21, 22};
-  const struct np_engine_facts facts[2] = {{.shared = 1},
+  const struct np_engine_facts facts[2] = {{.memory = NP_SHM_FILE},
                                            {.has_kernels = 1, .n_xnnpack = 3, .n_portable = 4}};
   const struct np_segment_result segments[3] = {
       {1, 3, samples, hardware, driver, NULL, NULL, &facts[0]},
@@ -53,6 +53,7 @@ static void check_result(void) {
   };
   const struct np_kept_output kept = {.tensor = 4, .n_bytes = 8, .sha256 = {0xab}};
   const struct np_result result = {.action = 9,
+                                   .attempts = 2,
                                    .verdict = NP_CRASHED,
                                    .stage = NP_STAGE_COMPILE,
                                    .message = "m",
@@ -77,10 +78,11 @@ static void check_result(void) {
   struct np_answers answers = catch_answers(&caught);
   CHECK(np_answer_result(&answers, &result) == NP_OK);
   const char *line = release(&caught, &answers);
-  CHECK_TEXT(line, "{\"type\":\"result\",\"action\":9,\"status\":\"crashed\",\"stage\":\"compile\","
+  CHECK_TEXT(line, "{\"type\":\"result\",\"action\":9,\"status\":\"crashed\",\"attempts\":2,"
+                   "\"stage\":\"compile\","
                    "\"message\":\"m\",\"code\":5,\"signal\":\"SIGSEGV\",\"clock\":\"simulated\"");
   CHECK_TEXT(line, "{\"compile_ns\":3,\"samples_ns\":[11,12],\"hardware_ns\":[5,6],"
-                   "\"driver_ns\":[],\"kernels\":null,\"memory\":\"shared\"}");
+                   "\"driver_ns\":[],\"kernels\":null,\"memory\":\"file\"}");
   CHECK_TEXT(line, "\"driver_ns\":[],\"alone_ns\":[21,22],\"cpu_ns\":[5,6],\"kernels\":{");
   CHECK_TEXT(line, "\"kernels\":{\"xnnpack\":3,\"portable\":4},\"memory\":\"pointers\"},"
                    "{\"compile_ns\":null,");

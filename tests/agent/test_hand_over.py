@@ -47,5 +47,5 @@ def test_two_segments(
     np.testing.assert_allclose(answer.output(result, 1, *SHAPE), np.tanh(y), rtol=1e-5, atol=1e-6)
     memory = [segment["memory"] for segment in result["segments"]]
     shares = engine == NNAPI and not flags & POINTERS
-    assert memory == ["shared" if shares else "pointers", "pointers"]
+    assert memory == ["file" if shares else "pointers", "pointers"]
     assert [len(segment["samples_ns"]) for segment in result["segments"]] == [3, 3]

@@ -53,7 +53,7 @@ RESULT = {
             "hardware_ns": [1, 1],
             "driver_ns": [],
             "kernels": {"xnnpack": 3, "portable": 1},
-            "memory": "shared",
+            "memory": "file",
         }
     ],
     "total_ns": [3, 4],
@@ -127,7 +127,7 @@ def test_every_type_of_line():
         None,
         None,
         "simulated",
-        (SegmentSamples(5, (1, 2), (1, 1), (), Kernels(3, 1), "shared"),),
+        (SegmentSamples(5, (1, 2), (1, 1), (), Kernels(3, 1), "file"),),
         (3, 4),
         9,
         1000,

@@ -1,0 +1,45 @@
+"""(e) A driver that goes on with the run of a client that was killed; (g) one that keeps the
+parameters of one model; one that holds few compilations."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.phones.conftest import CLEAN, Profiler, fault, service
+
+pytestmark = pytest.mark.slow
+
+
+def test_after_a_killed_run_the_driver_is_waited_for(profiled: Profiler) -> None:
+    """A pooling hangs; while the driver works on it, others' runs take four times as long."""
+    clean = profiled(CLEAN, "clean", timeout_s=2)
+    busy = service(CLEAN, lingers=1, lingers_factor=4)
+    busy = fault(busy, kind="hang", stage="execute", operation="MAX_POOL_2D", nth=1)
+    lingering = profiled(busy, timeout_s=2)
+    assert {(label.split()[0], target) for label, target in lingering.failures} == {
+        ("max_pool2d", "sim-npu"),
+        ("max_pool2d", "auto"),  # which chooses it
+    }
+    assert [w for w in lingering.unlike(clean) if not w.startswith("max_pool2d")] == []
+
+
+@pytest.mark.parametrize("load_runs", [1, 2])
+def test_models_that_push_each_other_out_are_timed_loaded(
+    profiled: Profiler, load_runs: int
+) -> None:
+    clean = profiled(CLEAN, "clean")
+    cache = profiled(service(CLEAN, loaded=1, load=5000, load_runs=load_runs))
+    assert (cache.failures, cache.segments) == ({}, clean.segments)
+    assert cache.unlike(clean) == []
+    assert cache.seconds <= 1.5 * clean.seconds
+
+
+@pytest.mark.parametrize("room", [1, 2, 3])
+def test_as_many_models_are_compiled_at_once_as_the_driver_holds(
+    profiled: Profiler, room: int
+) -> None:
+    clean = profiled(CLEAN, "clean")
+    full = profiled(service(CLEAN, compilations=room))
+    assert (full.failures, full.segments) == ({}, clean.segments)
+    assert full.unlike(clean) == []
+    assert full.seconds <= 1.5 * clean.seconds + 1
