@@ -4,7 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "np_nnapi.h"
 #include "supervise.h"
+#include "sysinfo.h"
+
+/* What NNAPI's least telling result may be. Up to Android 10 it is all that there is. */
+#define VAGUE                                                                                      \
+  ": the driver failed, died, or may not map the memory it was handed (`adb logcat` has its "      \
+  "words)"
 
 /* "compile of segment 1 (nnapi, sim-npu)". */
 static void describe_stage(const struct np_session *session, const struct np_action *action,
@@ -27,6 +34,18 @@ static void describe_stage(const struct np_session *session, const struct np_act
   }
 }
 
+/* Who probably killed a process that was not ours to kill. */
+static const char *probable_killer(int64_t used_kb) {
+  const int64_t available_kb = np_memory_available_kb();
+  if (np_has_kernel_killer()) {
+    return "probably the kernel's low memory killer, which Android 9 and before have";
+  }
+  if (available_kb >= 0 && used_kb > available_kb) {
+    return "probably for want of memory, of which it had more than was left";
+  }
+  return "probably by lmkd, Android's low memory killer, or by hand";
+}
+
 /* The message of a process that came to its end before its action did. */
 static void describe_end(const struct np_process_end *end, const char *place, const char *signal,
                          struct np_message *message) {
@@ -37,7 +56,7 @@ static void describe_end(const struct np_process_end *end, const char *place, co
     np_message_set(message, "killed during %s: it used %lld kB of memory, %lld kB are allowed",
                    place, (long long)end->used_kb, (long long)end->memory_kb);
   } else if (outcome->signal == SIGKILL) {
-    np_message_set(message, "SIGKILL during %s: the system may have been out of memory", place);
+    np_message_set(message, "SIGKILL during %s: %s", place, probable_killer(end->used_kb));
   } else if (outcome->signal != 0) {
     np_message_set(message, "%s during %s", signal, place);
   } else {
@@ -59,7 +78,9 @@ static void judge(const struct np_session *session, const struct np_process_end 
     result->code = record->fault.code;
     /* With one segment the stage says where already. */
     const char *where = end->action->n_segments > 1 ? place.text : "";
-    np_message_set(message, "%s%s%s", where, where[0] ? ": " : "", record->fault.why.text);
+    const int is_vague = result->has_code && result->code == ANEURALNETWORKS_OP_FAILED;
+    np_message_set(message, "%s%s%s%s", where, where[0] ? ": " : "", record->fault.why.text,
+                   is_vague ? VAGUE : "");
     return;
   }
   result->verdict = end->event == NP_EVENT_LATE ? NP_TIMED_OUT : NP_CRASHED;

@@ -53,13 +53,26 @@ static void hush(void) {
   (void)dup2(target, STDOUT_FILENO);
 }
 
-/* Where memory runs out, it is this process that goes. */
+int np_has_kernel_killer(void) {
+  const char *root = getenv("NNAPI_PROF_SYSFS");
+  char path[512];
+  (void)snprintf(path, sizeof path, "%s/module/lowmemorykiller", root ? root : "/sys");
+  return access(path, F_OK) == 0;
+}
+
+/* Where memory runs out, it is this process that goes before the phone's own. Not where the kernel
+ * has a low memory killer of its own: that one kills by the score as soon as little memory is free,
+ * which is where such phones live. Nor before every app that rests in memory, whose score is 900 or
+ * more. */
 static void volunteer(void) {
+  if (np_has_kernel_killer()) {
+    return;
+  }
   const int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
   if (fd < 0) {
     return;
   }
-  const ssize_t n = write(fd, "1000", 4);
+  const ssize_t n = write(fd, "700", 3);
   (void)n; /* a system that does not let us has its own rules */
   (void)close(fd);
 }

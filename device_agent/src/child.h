@@ -54,10 +54,10 @@ struct np_outcome {
 };
 
 /* Forks and runs work(ctx, link) in the child. The child dies with its parent, leads a process
- * group of its own, is the first that a system without memory kills, its standard output goes to
- * standard error (to nowhere where both are one file), it writes no core file, and it exits with
- * what work returns, without running exit handlers. To be ended with np_child_end. NP_IO with the
- * failed call in *why where no child could be made. */
+ * group of its own, goes before the phone's own processes where memory runs out, its standard
+ * output goes to standard error (to nowhere where both are one file), it writes no core file, and
+ * it exits with what work returns, without running exit handlers. To be ended with np_child_end.
+ * NP_IO with the failed call in *why where no child could be made. */
 enum np_status np_child_start(int (*work)(void *ctx, struct np_link *link), void *ctx,
                               struct np_turns *turns, struct np_child *child,
                               struct np_message *why);
@@ -73,6 +73,9 @@ void np_child_send(struct np_child *child);
  * NP_IO with the failed call in *why. */
 enum np_status np_child_end(struct np_child *child, struct np_outcome *outcome,
                             struct np_message *why);
+
+/* Whether the system has the low memory killer of kernels up to Android 9. */
+int np_has_kernel_killer(void);
 
 /* The child's side: tells that the next turn is reached; waits for the next order. */
 void np_link_reach(struct np_link *link);

@@ -182,6 +182,7 @@ static int open_standard_files(void) {
 }
 
 int main(int argc, char **argv) {
+  (void)umask(077); /* adbd's is 000, and apps may read what the shell writes */
   if (!open_standard_files()) {
     (void)fprintf(stderr, "agent: standard output is closed, so nobody would read the answers\n");
     return EXIT_FAILED;

@@ -85,6 +85,10 @@ DRIFTING = "the device drifted: a reference model took longer about then"
 """The flag of a row of a drifting window."""
 
 
+UNWATCHED = "not watched for drift: the reference model does not run on"
+"""The flag, before the accelerator's name, of what was measured where the reference fails."""
+
+
 def medians(samples: Sequence[int], rounds: Sequence[Round]) -> tuple[float | None, ...]:
     """The median of each round's samples, None of one that is unsteady or empty; one median of
     all where the samples are not as many as the rounds say, or nothing was told of rounds."""

@@ -56,10 +56,11 @@ SILENCE_MARGIN_S = 60.0
 """Beyond an action's own watchdog: the agent hashes its blobs and reads the request."""
 
 # $0 the client's work folder, then the agent's command line.
-_RUN_SCRIPT = 'echo $$ >"$0/pid"; exec "$@" 2>"$0/stderr"'
+_RUN_SCRIPT = 'umask 077; chmod 600 "$0/request"; echo $$ >"$0/pid"; exec "$@" 2>"$0/stderr"'
 _STOP_SCRIPT = 'kill "$(cat "$0/pid")" 2>/dev/null; true'
 # $0 where blobs were pushed to, $1 the store. A rename: others may read or push the same blob.
-_STORE_SCRIPT = 'mv -f "$0"/* "$1"/ && rmdir "$0"'
+# adbd copies a pushed file's permissions of its owner to everybody.
+_STORE_SCRIPT = 'chmod 600 "$0"/* && mv -f "$0"/* "$1"/ && rmdir "$0"'
 
 
 class AgentClient:
@@ -206,7 +207,7 @@ class AgentClient:
         """An empty work folder of this client's own."""
         if self._work is None:
             self._work = f"{self.installed.work}/{uuid.uuid4().hex[:12]}"
-        script = 'rm -rf "$0" && mkdir -p "$0/out"'
+        script = 'umask 077; rm -rf "$0" && mkdir -p "$0/out"'
         result = self.transport.shell(["sh", "-c", script, self._work])
         if result.exit_code != 0:
             raise refusal(result.output, "make", self._work, self.serial)
@@ -275,7 +276,7 @@ class AgentClient:
     def _push_blobs(self, names: tuple[str, ...], blobs: Mapping[str, bytes], work: str) -> None:
         store = self.installed.store
         draft = f"{work}/blobs"
-        result = self.transport.shell(["mkdir", "-p", draft])
+        result = self.transport.shell(["sh", "-c", 'umask 077; mkdir -p "$0"', draft])
         if result.exit_code != 0:
             raise refusal(result.output, "make", draft, self.serial)
         for name in names:

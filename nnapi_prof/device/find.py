@@ -308,7 +308,7 @@ def _client(
         nnapi_library=None if library is None else str(library),
     )
     for folders in (installed.store, installed.work):
-        Path(folders).mkdir()
+        Path(folders).mkdir(mode=0o700)
     if named is not None and Path(named).exists():
         named = str(Path(named).absolute())  # the linker takes a bare name for one of the system's
     return AgentClient(transport, installed, nnapi_library=named)

@@ -51,7 +51,15 @@ _STALE_SCRIPT = (
     f'find "$1" -name "agent.*" -mtime +{_STALE_DAYS} -exec rm -f {{}} + 2>/dev/null; true'
 )
 # $0 the draft, $1 the agent. Into a folder of its name it would be moved.
-_PLACE_SCRIPT = 'if [ -d "$1" ]; then rm -rf "$1"; fi; chmod 755 "$0" && mv -f "$0" "$1"'
+_PLACE_SCRIPT = 'if [ -d "$1" ]; then rm -rf "$1"; fi; chmod 700 "$0" && mv -f "$0" "$1"'
+# $0 the folder of all, the others in it. adbd's umask is 000, and apps may read what the shell
+# writes: models are nobody's business, also those that older versions left here. Old Android
+# versions have no find: a closed folder closes what is in it.
+_FOLDERS_SCRIPT = (
+    'umask 077; mkdir -p "$@" && chmod 700 "$0" "$@" || exit 1; '
+    'find "$0" -type d -exec chmod 700 {} + 2>/dev/null; '
+    'find "$0" -type f ! -perm 700 -exec chmod go= {} + 2>/dev/null; true'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +136,9 @@ def install_agent(
     # A draft and a rename: another host may be starting the same agent right now.
     draft = f"{installed.path}.{uuid.uuid4().hex[:8]}"
     try:
-        transport.push(binary, draft, 0o755)
-        _must(transport, ["sh", "-c", _PLACE_SCRIPT, draft, installed.path], installed.path)
+        transport.push(binary, draft, 0o700)
+        place = ["sh", "-c", _PLACE_SCRIPT, draft, installed.path]
+        _must(transport, place, installed.path, "place")
     except DeviceError:
         # Half an agent would fill what is full already; a device that is gone keeps it.
         with contextlib.suppress(DeviceError):
@@ -153,7 +162,8 @@ def install_agent(
 
 def _make_folders(transport: Transport, installed: InstalledAgent) -> None:
     folders = [str(PurePosixPath(installed.path).parent), installed.store, installed.work]
-    _must(transport, ["mkdir", "-p", *folders], installed.store)
+    base = str(PurePosixPath(installed.store).parent)
+    _must(transport, ["sh", "-c", _FOLDERS_SCRIPT, base, *folders], installed.store, "make")
 
 
 def _flaw(transport: Transport, path: str, digest: str, binary: Path) -> str | None:
@@ -171,8 +181,7 @@ def _flaw(transport: Transport, path: str, digest: str, binary: Path) -> str | N
     return None
 
 
-def _must(transport: Transport, argv: list[str], path: str) -> None:
+def _must(transport: Transport, argv: list[str], path: str, what: str) -> None:
     result = transport.shell(argv)
     if result.exit_code != 0:
-        what = "make" if argv[0] == "mkdir" else "place"
         raise refusal(result.output, what, path, transport.serial)

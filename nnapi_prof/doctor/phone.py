@@ -119,8 +119,8 @@ _SPACE_SCRIPT = (
 )
 # $0 the agent's folder. A script is refused where a program would be.
 _EXECUTE_SCRIPT = (
-    'mkdir -p "$0" || exit 8; f="$0/doctor.$$"; '
-    'printf "#!%s\\necho fits\\n" "$(command -v sh)" >"$f" && chmod 755 "$f" || '
+    'umask 077; mkdir -p "$0" || exit 8; f="$0/doctor.$$"; '
+    'printf "#!%s\\necho fits\\n" "$(command -v sh)" >"$f" && chmod 700 "$f" || '
     '{ rm -f "$f"; exit 8; }; "$f"; c=$?; rm -f "$f"; exit $c'
 )
 

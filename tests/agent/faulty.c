@@ -2,6 +2,7 @@
  *
  * Found by dlsym before the emulator's own, which this library needs; everything else is the
  * emulator's. NP_FAULT is one of abort, segv, hang, exit, noise, spin (for ever), leak (memory),
+ * kill (as a system without memory does, after its score is copied to the file $NP_SCORE),
  * stubborn (closes all files, ignores signals, leaves a process that holds on, and hangs) and close
  * (all files, and goes on); NP_FAULT_AT is finish (of a compilation), load (of the library) or the
  * number of the computation. $NP_LOG names a file to which each computation adds its process, and the
@@ -25,6 +26,13 @@ static void fault(const char *place) {
   if (strcmp(what, "abort") == 0) abort();
   if (strcmp(what, "segv") == 0) *(volatile int *)8 = 1;
   if (strcmp(what, "exit") == 0) exit(9);
+  if (strcmp(what, "kill") == 0) {
+    char text[16] = "";
+    FILE *score = fopen("/proc/self/oom_score_adj", "r"), *copy = fopen(getenv("NP_SCORE"), "w");
+    (void)fputs(fgets(text, sizeof text, score), copy);
+    (void)fclose(copy);
+    (void)raise(SIGKILL);
+  }
   if (strcmp(what, "hang") == 0) {
     for (;;) (void)pause();
   }

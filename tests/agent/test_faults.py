@@ -218,3 +218,27 @@ def test_memory_may_be_unbounded(agent: Agent) -> None:
     assert free["status"] == "ok"
     assert (bound["status"], bound["signal"]) == ("crashed", "SIGKILL")
     assert "1 kB are allowed" in bound["message"]
+
+
+@pytest.mark.parametrize("has_killer", [False, True])
+def test_who_goes_first_where_memory_runs_out(
+    agent: Agent, compile_library: Callable[[str], Path], tmp_path: Path, has_killer: bool
+) -> None:
+    """A kernel with a low memory killer of its own goes by the score alone, and all the time."""
+    agent.library = compile_library("faulty")
+    agent.env |= {"NP_FAULT": "kill", "NP_FAULT_AT": "4", "NNAPI_PROF_SYSFS": str(tmp_path / "sys")}
+    agent.env["NP_SCORE"] = str(tmp_path / "score")
+    if has_killer:
+        (tmp_path / "sys" / "module" / "lowmemorykiller").mkdir(parents=True)
+    request = Request()
+    request.action(
+        [tensor(RANDOM, 8), tensor(SEGMENT, 8)],
+        [request.segment(NNAPI, request.model(unary(RELU, 8)), [0], [1])],
+    )
+    (killed,) = agent.run(request).results
+    score = int((tmp_path / "score").read_text())
+    own = int(Path("/proc/self/oom_score_adj").read_text())
+    assert score == (own if has_killer else 700)
+    assert (killed["status"], killed["signal"], killed["attempts"]) == ("crashed", "SIGKILL", 2)
+    assert "low memory killer" in killed["message"]
+    assert ("kernel" in killed["message"]) == has_killer

@@ -175,6 +175,21 @@ def test_closing_leaves_only_agent_and_blobs(start_daemon, built_host):
     look.close()
 
 
+def test_what_lies_on_a_phone_is_nobody_elses(start_daemon, built_host):
+    """adbd's umask is 000, and apps may read what the shell writes; older versions let them."""
+    daemon = start_daemon()
+    transport = connect_tcp("127.0.0.1", daemon.port)
+    old = f"{daemon.remote_dir}/store/{'0' * 64}"
+    script = 'umask 000; mkdir -p "$0/store" "$0/work"; echo weights > "$1"'
+    assert transport.shell(["sh", "-c", script, daemon.remote_dir, old]).exit_code == 0
+    builder, _ = product(8)
+    with AgentClient(transport, remote_dir=daemon.remote_dir) as client:
+        assert isinstance(list(client.run(builder.request()))[-1], End)
+        everything = transport.shell(["find", daemon.remote_dir]).output.split()
+        assert len(everything) > 8 and old in everything
+        assert transport.shell(["find", daemon.remote_dir, "-perm", "/077"]) == (0, "")
+
+
 def test_a_phone_without_nnapi_still_runs_on_its_cpu(start_daemon, built_host):
     daemon = start_daemon()
     transport = connect_tcp("127.0.0.1", daemon.port)

@@ -56,7 +56,7 @@ class Transport(Protocol):
         """For people: how it is reached."""
         ...
 
-    def push(self, data: bytes | Path, remote: str, mode: int = 0o644) -> None:
+    def push(self, data: bytes | Path, remote: str, mode: int = 0o600) -> None:
         """Writes a file on the device; its folder exists.
 
         Raises DeviceStorageError where the device's storage is full or read-only, DeviceError for
@@ -274,7 +274,7 @@ class LocalTransport:
     def description(self) -> str:
         return self._description
 
-    def push(self, data: bytes | Path, remote: str, mode: int = 0o644) -> None:
+    def push(self, data: bytes | Path, remote: str, mode: int = 0o600) -> None:
         try:
             if isinstance(data, Path):
                 shutil.copyfile(data, remote)

@@ -65,7 +65,7 @@ class AdbTransport:
     def description(self) -> str:
         return self._description
 
-    def push(self, data: bytes | Path, remote: str, mode: int = 0o644) -> None:
+    def push(self, data: bytes | Path, remote: str, mode: int = 0o600) -> None:
         source = BytesIO(data) if isinstance(data, bytes) else str(data)
         with self._link():
             try:

@@ -147,7 +147,7 @@ class ServerTransport:
     def description(self) -> str:
         return f"adb server, {self._device.description}".removesuffix(", ")
 
-    def push(self, data: bytes | Path, remote: str, mode: int = 0o644) -> None:
+    def push(self, data: bytes | Path, remote: str, mode: int = 0o600) -> None:
         content = data.read_bytes() if isinstance(data, Path) else data
         with self._service("sync:", COMMAND_TIMEOUT_S) as link:
             target = f"{remote},{0o100000 | mode}".encode()

@@ -56,6 +56,8 @@ class Guard:
         self._phone = is_phone(client, info)
         self._last_busy: float | None = None
         self._seen_khz: dict[str, int] = {}
+        self.unwatched: set[str | None] = set()
+        """Accelerators on which the reference does not run: nobody knows whether they drift."""
         self._specs = device_targets(info, options.preferences, options.accelerators)
         self._targets: Sequence[Target] = one_a_processor(spec.target for spec in self._specs)
         every_s = options.gates.anchor_s
@@ -113,6 +115,8 @@ class Guard:
             for result in self._ask(anchor_request(self._targets, self._options.conditions)):
                 if result.ok:
                     samples[self._targets[result.action]] = result.segments[0].samples_ns
+                else:
+                    self.unwatched.add(self._targets[result.action].accelerator)
         self.after()
         return Anchor(samples)
 

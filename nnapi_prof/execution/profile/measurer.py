@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from nnapi_prof.convert.region import Region
 from nnapi_prof.costs.contention import beside_rows
-from nnapi_prof.costs.measurement import DRIFTING, Key, Measurement
+from nnapi_prof.costs.measurement import DRIFTING, UNWATCHED, Key, Measurement
 from nnapi_prof.costs.model.quantised import EightBits
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.rows import utc_now
@@ -350,6 +350,8 @@ class Measurer:
                 self.n_measured += 1
                 if row.usable:
                     self.doubts.update(row.flags)
+                    if row.target.accelerator in self._guard.unwatched:
+                        self.doubts[f"{UNWATCHED} {row.target.accelerator}"] += 1
                 else:
                     self.n_failed += 1
 
