@@ -42,4 +42,4 @@ def test_as_many_models_are_compiled_at_once_as_the_driver_holds(
     full = profiled(service(CLEAN, compilations=room))
     assert (full.failures, full.segments) == ({}, clean.segments)
     assert full.unlike(clean) == []
-    assert full.seconds <= 1.5 * clean.seconds + 1
+    assert full.seconds <= 1.5 * clean.seconds
