@@ -91,15 +91,19 @@ class UNet(nn.Module):
         return self.head(y)
 
 
-def vision_network(name: str, **options: object) -> nn.Module:
-    # A torchvision whose compiled operators do not fit this torch still has the networks.
+def _stand_in_operators() -> None:
+    """A torchvision whose compiled operators do not fit this torch still has the networks."""
     library = torch.library.Library("torchvision", "FRAGMENT")
     for operator in ("nms", "qnms"):
         if not hasattr(torch.ops.torchvision, operator):
             library.define(f"{operator}(Tensor dets, Tensor scores, float threshold) -> Tensor")
+    _LIBRARIES.append(library)
+
+
+def vision_network(name: str, **options: object) -> nn.Module:
+    _stand_in_operators()
     import torchvision.models as models
 
-    _LIBRARIES.append(library)
     return models.get_model(name, weights=None, **options)
 
 
@@ -107,12 +111,14 @@ _LIBRARIES: list[torch.library.Library] = []
 
 
 def timm_network(name: str) -> nn.Module:
+    _stand_in_operators()
     import timm
 
     return timm.create_model(name, pretrained=False)
 
 
 def _hugging(kind: str, config: str, **options: object) -> nn.Module:
+    _stand_in_operators()
     import transformers
 
     configuration = getattr(transformers, config)(attn_implementation="eager", **options)

@@ -11,6 +11,8 @@ from nnapi_prof.errors import UsageError
 from nnapi_prof.reports.words import calibration_words
 
 if TYPE_CHECKING:
+    import click
+
     from nnapi_prof.api.chips import ChipEstimates
     from nnapi_prof.qnn.network import ChipEstimate
 
@@ -77,3 +79,47 @@ def _show(estimates: ChipEstimates) -> None:
 
 def _order_only(one: ChipEstimate) -> bool:
     return one.whole_ns is not None and one.calibration is not None and one.calibration.order_only
+
+
+def write_for_chip(
+    context: click.Context,
+    device: str | None,
+    inputs: tuple[str, ...],
+    model: Path,
+    output: Path | None,
+) -> None:
+    """Writes ``convert --to qnn``, and says what is known of it. Raises UsageError where no chip is
+    named, or another format is asked for, too."""
+    from nnapi_prof.cli.options import names_bundle
+    from nnapi_prof.qnn.chips import is_qnn
+
+    if device is None or not is_qnn(device):
+        raise UsageError("--to qnn writes for one chip: name it, as --device qnn:SM8650")
+    if set(context.params["formats"]) != {"qnn"} or names_bundle(model):
+        raise UsageError("--to qnn is of a model, and the only format: leave the others out")
+    with listening() as listener:
+        from nnapi_prof.api.chips import convert_for_chip
+
+        files = convert_for_chip(model, device, output, inputs=inputs, listener=listener)
+    if as_json():
+        from nnapi_prof.documents.chips import of_chip_files
+
+        print_document(of_chip_files(files))
+        return
+    console = stdout()
+    for path in (files.path, *files.binaries):
+        line(console, f"{path} ({path.stat().st_size / 1e6:.1f} MB)")
+    left = sum(part.count for part in files.refused)
+    line(
+        console,
+        f"{files.on_npu} operations on the NPU of {files.chip} in {files.precision.value},"
+        f" {left} for ONNX Runtime's CPU",
+    )
+    if files.channels_last:
+        line(console, f"images are channels last now: {', '.join(files.channels_last)}")
+    line(
+        console,
+        f"The binary is for {files.chip} only. Known: this host loads it. Not known: whether a"
+        " phone does; it needs ONNX Runtime with the QNN execution provider and QAIRT libraries"
+        " of a version that goes with it.",
+    )

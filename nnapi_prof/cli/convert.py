@@ -11,6 +11,7 @@ import click
 from click.core import ParameterSource
 
 from nnapi_prof.cli import options as opt
+from nnapi_prof.cli.chips import write_for_chip
 from nnapi_prof.cli.command import define
 from nnapi_prof.cli.convert_files import (
     OutputFiles,
@@ -74,6 +75,7 @@ def known_levels() -> list[int]:
         "nnapi-prof convert --format runtime model.nnprof",
         "nnapi-prof convert --to executorch -o model.pte model.nnprof",
         "nnapi-prof convert --to executorch --partitioners nnapi,xnnpack model.pt2",
+        "nnapi-prof convert --to qnn --device qnn:SM8650 model.pt2",
     ],
 )
 @opt.inputs
@@ -121,7 +123,7 @@ def known_levels() -> list[int]:
     "--format",
     "--to",
     "formats",
-    type=click.Choice(["stock", "json", "cpp", "runtime", "executorch"]),
+    type=click.Choice(["stock", "json", "cpp", "runtime", "executorch", "qnn"]),
     multiple=True,
     default=("stock",),
     show_default=True,
@@ -183,9 +185,15 @@ def command(
     a model with --partitioners: each partitioner is measured on each part, and the fastest plan is
     written.
 
+    qnn: with --device qnn:CHIP, an ONNX file with the NPU's parts compiled for that chip by
+    Qualcomm's compiler, for ONNX Runtime in an app (docs/snapdragon.md).
+
     Sizes may be open for stock if NNAPI can run the model whole: --input "1x3x?x?". The module
     takes them from its inputs, and compiles again when they change.
     """
+    if "qnn" in formats:
+        write_for_chip(context, device_spec, inputs, model, output)
+        return
     if partitioners is not None:
         choose_pte(context, partitioners, model, output)
         return

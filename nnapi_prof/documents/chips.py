@@ -9,6 +9,7 @@ from nnapi_prof.documents.schema import Document, document, properties
 
 if TYPE_CHECKING:
     from nnapi_prof.api.chips import ChipEstimates
+    from nnapi_prof.qnn.ship import ChipFiles
 
 _NS = s.described(s.NUMBER_OR_NULL, "ns, estimated by the simulator; null if it has no value")
 CALIBRATION = s.obj(
@@ -27,7 +28,7 @@ CALIBRATION = s.obj(
     qairt=s.described(s.TEXT, "version of the simulator that the rows were simulated with"),
     measured_qairt=s.described(s.TEXT, "version of the compiler on the devices"),
 )
-_REFUSED = s.obj(
+REFUSED = s.obj(
     operation=s.described(s.TEXT, "ONNX's name"),
     count=s.COUNT,
     reason=s.described(s.TEXT, "in the compiler's words; empty where it gives none"),
@@ -42,7 +43,7 @@ _CHIP = s.obj(
     npu_ns=s.described(s.NUMBER_OR_NULL, "the part on the NPU, where that is not all"),
     calibration=s.nullable(CALIBRATION),
     taken=s.described(s.mapping(s.COUNT), "operation -> how many the NPU takes"),
-    refused=s.array(_REFUSED),
+    refused=s.array(REFUSED),
     doubts=s.array(DOUBT),
     error=s.TEXT_OR_NULL,
 )
@@ -76,3 +77,20 @@ def of_chips(estimates: ChipEstimates) -> Document:
             for one in estimates.chips
         ],
     }
+
+
+@document(
+    "chip-files",
+    1,
+    "A model compiled for a Snapdragon's NPU",
+    chip=s.TEXT,
+    precision=s.choice("fp16", "int8"),
+    path=s.described(s.TEXT, "ONNX with nodes EPContext"),
+    binaries=s.array(s.TEXT),
+    on_npu=s.described(s.COUNT, "operations in the binaries"),
+    refused=s.array(REFUSED),
+    channels_last=s.described(s.array(s.TEXT), "inputs that are images, now [N, H, W, C]"),
+)
+def of_chip_files(files: ChipFiles) -> Document:
+    """Paths as they were asked for."""
+    return properties("chip-files", files)

@@ -51,6 +51,11 @@ class DoubtKind(enum.Enum):
     SEVERAL_SUBGRAPHS = "several subgraphs"
     PACKED_ATTENTION = "packed attention"
     LEFT_TO_CPU = "left to the CPU"
+    EXPORTERS_DIFFER = "exporters differ"
+
+
+SUSPECT = frozenset({DoubtKind.WIDE_BOUNDS, DoubtKind.GENERATIONS_APART, DoubtKind.ABOVE_ROOFLINE})
+"""Of a form of the graph that another exporter may not have."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,6 +94,12 @@ class Doubt(Fact):
             return (
                 f"{len(self.nodes)} convolutions or products stand outside a Q/DQ unit and compute"
                 f" in float: {names}"
+            )
+        if kind is DoubtKind.EXPORTERS_DIFFER:
+            times = f"{value:.1f} times as slow" if value else "not to be compiled"
+            return (
+                f"the graph of torch.onnx's exporter (dynamo=True) is {times}: these are figures of"
+                " the traced one (dynamo=False); ship that one"
             )
         if kind is DoubtKind.NO_COSTS:
             return f"the simulator has no cost for {value:.0f} operations on {where}"

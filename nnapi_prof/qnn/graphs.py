@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 OPSET = 18
+TRACED_OPSET = 17
 SMALL = 64
 """Constants of more numbers are weights, whose values change no estimate; smaller ones may be
 shapes, limits or scales."""
@@ -110,6 +111,33 @@ def export_onnx(
             " that part, or leave it to the CPU"
         ) from error
     return model
+
+
+def export_by_trace(program: ExportedProgram) -> onnx.ModelProto:
+    """Exports by the older exporter, which traces: the form that Qualcomm AI Hub's models have.
+
+    Some networks have a form that the compiler handles well from one exporter only. Raises
+    ConversionError where this one does not know an operator.
+    """
+    import onnx
+    import torch
+
+    examples, named = program.example_inputs or ((), {})
+    try:
+        with quiet(), torch.no_grad(), tempfile.TemporaryDirectory(prefix="nnapi-prof-") as folder:
+            path = Path(folder) / "model.onnx"
+            torch.onnx.export(
+                program.module(),
+                tuple(examples),
+                str(path),
+                kwargs=named or None,
+                dynamo=False,
+                opset_version=TRACED_OPSET,
+                training=torch.onnx.TrainingMode.PRESERVE,
+            )
+            return onnx.load(str(path))
+    except Exception as error:  # of many kinds
+        raise ConversionError(f"torch.onnx cannot trace the model: {error}") from error
 
 
 def preprocess(model: onnx.ModelProto, last: bool = True) -> Form:

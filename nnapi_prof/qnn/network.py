@@ -6,7 +6,7 @@ import math
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from nnapi_prof.errors import CostError
@@ -18,6 +18,7 @@ from nnapi_prof.qnn.doubts import Doubt, DoubtKind
 from nnapi_prof.qnn.graphs import Form, count_macs
 from nnapi_prof.qnn.wheel import qairt_version
 
+AT_BORDERS = ("QuantizeLinear", "DequantizeLinear")
 FLOAT_REFUSED = "the NPU of this generation computes in integers only: use /int8"
 
 
@@ -51,6 +52,8 @@ class ChipEstimate:
     """Operation -> how many of them the NPU takes."""
     refused: tuple[Refused, ...]
     doubts: tuple[Doubt, ...]
+    simulated_ns: Mapping[str, float] = field(default_factory=dict)
+    """Generation -> what the simulator itself says."""
     error: str | None = None
     """Why the compiler made nothing, or there is no estimate."""
 
@@ -135,14 +138,18 @@ def _of_chip(
         taken=dict(sorted(taken.items())),
         refused=refused,
         doubts=odd_ones,
+        simulated_ns={s.value: one.us * 1e3 for s, one in simulated.items() if one.us},
         error=error,
     )
 
 
 def group_refusals(own: Compiled) -> tuple[Refused, ...]:
-    """What stays on the CPU, by operation and reason."""
+    """What stays on the CPU, by operation and reason. Of a graph in int8 whose inputs and outputs are
+    floats, quantising these is the app's, and no refusal."""
     groups: dict[tuple[str, str], list[str]] = {}
     for name, kind in own.on_cpu:
+        if kind in AT_BORDERS:
+            continue
         reason = own.reasons.get(name) or own.reasons.get(f"<{kind}>") or ""
         groups.setdefault((kind, reason), []).append(name)
     return tuple(

@@ -1,0 +1,170 @@
+"""How far Qualcomm's simulator is off, after fitting, over rebuilt networks of AI Hub.
+
+Networks of benchmarks/qnn_networks.py are exported with random weights and compiled for both
+simulated generations; ratios to published times go into the package's data, and every chip's error
+is printed, each network predicted from all others.  No absolute simulated times are written.
+
+    python benchmarks/bench_qnn.py aihub_qnn.csv --work build/qnn            # compile and print
+    python benchmarks/bench_qnn.py aihub_qnn.csv --work build/qnn --write    # and keep the data
+    python benchmarks/bench_qnn.py --regions mobilenet_v2 resnet18 --work build/qnn
+
+Needs torchvision, timm and transformers.  Times of compiling are seconds of a core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import resource
+import statistics
+from pathlib import Path
+from typing import Any
+
+import torch
+from qnn_networks import NETWORKS, export
+
+from nnapi_prof.api.chips import estimate_chips
+from nnapi_prof.errors import CostError, NnapiProfError
+from nnapi_prof.qnn.calibration import calibrate, leave_one_out, rows
+from nnapi_prof.qnn.chips import CHIPS, QnnPrecision, Simulation
+from nnapi_prof.qnn.wheel import qairt_version, require
+
+DATA = Path("nnapi_prof/qnn/data/published.json")
+REFERENCE = "Snapdragon 8 Elite Gen 5 QRD"
+SOURCE = (
+    "Qualcomm AI Hub Models v0.47.0, qai_hub_models/models/*/perf.yaml at"
+    " b61a009028de5420032377d9e6bd7280aae24c74 (BSD-3-Clause), runtime qnn_dlc, rows that ran on"
+    " the NPU alone"
+)
+PRECISIONS = {"float": QnnPrecision.FP16, "w8a8": QnnPrecision.INT8}
+
+
+def model_file(name: str, work: Path) -> Path:
+    """The network as a file, exported once."""
+    path = work / f"{name}.pt2"
+    if not path.exists():
+        work.mkdir(parents=True, exist_ok=True)
+        torch.export.save(export(name), path)
+    return path
+
+
+def published(file: Path) -> dict[tuple[str, QnnPrecision], dict[str, float]]:
+    """Network and precision -> device -> ms."""
+    devices = {chip.calibrated_on for chip in CHIPS.values()} - {None}
+    result: dict[tuple[str, QnnPrecision], dict[str, float]] = {}
+    with file.open(newline="") as stream:
+        for row in csv.DictReader(stream):
+            precision = PRECISIONS.get(row["precision"])
+            alone = row["unit"] == "NPU" and row["gpu"] == row["cpu"] == "0"
+            if precision is None or row["runtime"] != "qnn_dlc" or not alone or not row["ms"]:
+                continue
+            if row["device"] in devices:
+                times = result.setdefault((row["model"], precision), {})
+                times.setdefault(row["device"], float(row["ms"]))
+    return result
+
+
+def simulate(name: str, precision: QnnPrecision, work: Path) -> dict[str, float] | None:
+    """Simulated ms by generation; None where the NPU does not take all of it."""
+    kept = work / f"{name}.{precision.value}.{qairt_version()}.json"
+    if not kept.exists():
+        device = f"qnn:SM8850/{precision.value}"
+        (one,) = estimate_chips(model_file(name, work), device).chips
+        whole = one.whole_ns is not None
+        kept.write_text(json.dumps(one.simulated_ns if whole else None))
+    times = json.loads(kept.read_text())
+    return times and {generation: ns / 1e6 for generation, ns in times.items()}
+
+
+def collect(file: Path, work: Path, precision: QnnPrecision, data: dict[str, Any]) -> None:
+    """Adds the rows of every network that was published and can be rebuilt."""
+    times = published(file)
+    for name in NETWORKS:
+        ms = times.get((name, precision), {})
+        if REFERENCE not in ms:
+            continue
+        try:
+            simulated = simulate(name, precision, work)
+        except NnapiProfError as error:
+            print(f"{name:32} {precision.value}: {error}")
+            continue
+        if simulated is None:
+            print(f"{name:32} {precision.value}: not whole on the NPU")
+            continue
+        data["networks"].setdefault(name, {})[precision.value] = {
+            "published_ms": dict(sorted(ms.items())),
+            "simulated_to_reference": {
+                s.value: round(simulated[s.value] / ms[REFERENCE], 5) for s in Simulation
+            },
+        }
+
+
+def show_errors() -> None:
+    """Leave-one-out errors of each chip, and how often the printed band holds."""
+    print(f"{'chip':8} {'':5} networks  median  nine of ten  within 25 %  band holds")
+    for precision in QnnPrecision:
+        for chip in CHIPS.values():
+            if chip.calibrated_on is None:
+                continue
+            try:
+                fit = calibrate(chip, precision, qairt_version())
+            except CostError as error:
+                print(f"{chip.name:8} {precision.value:5} {error}")
+                continue
+            _, x, t = rows(chip, precision)
+            logs = leave_one_out(x, t)
+            nine = sorted(abs(e) for e in logs)[int(0.9 * len(logs))]
+            holds = statistics.mean(abs(e) <= fit.spread for e in logs)
+            print(
+                f"{chip.name:8} {precision.value:5} {fit.networks:8d} {fit.median_error:7.1%}"
+                f" {nine:12.1%} {fit.within_quarter:12.0%} {holds:11.0%}"
+            )
+
+
+def show_regions(names: list[str], work: Path) -> None:
+    """How far sums of units are off for regions compiled whole."""
+    from nnapi_prof.api.chip_costs import profile_on_chip
+    from nnapi_prof.api.model import load
+
+    for name in names:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        result = profile_on_chip(load(model_file(name, work)), "qnn:SM8750")
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        errors = sorted(abs(error) for error in result.profile.errors)
+        print(
+            f"{name:32} {len(errors)} regions held out: median {statistics.median(errors):.1%},"
+            f" worst {errors[-1]:.1%}; {result.profile.n_compiled} graphs in {seconds:.0f} s of a"
+            f" core; plan stands: {result.profile.stable}"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("published", type=Path, nargs="?")
+    parser.add_argument("--work", type=Path, default=Path("build/qnn"))
+    parser.add_argument("--int8", action="store_true", help="compile int8, too")
+    parser.add_argument("--write", action="store_true", help=f"write {DATA}")
+    parser.add_argument("--regions", nargs="*", default=[], help="networks to profile by units")
+    asked = parser.parse_args()
+    require()
+    if asked.published is not None:
+        data: dict[str, Any] = {
+            "source": SOURCE,
+            "measured_with": "2.43",
+            "simulated_with": qairt_version(),
+            "reference": REFERENCE,
+            "networks": {},
+        }
+        for precision in QnnPrecision:
+            if precision is QnnPrecision.FP16 or asked.int8:
+                collect(asked.published, asked.work, precision, data)
+        if asked.write:
+            DATA.write_text(json.dumps(data, indent=1) + "\n")
+    show_errors()
+    show_regions(asked.regions, asked.work)
+
+
+if __name__ == "__main__":
+    main()
