@@ -144,8 +144,10 @@ def _of_chip(
 
 
 def group_refusals(own: Compiled) -> tuple[Refused, ...]:
-    """What stays on the CPU, by operation and reason. Of a graph in int8 whose inputs and outputs are
-    floats, quantising these is the app's, and no refusal."""
+    """What stays on the CPU, by operation and reason.
+
+    In int8 quantising the graph's float inputs and outputs is the app's, and no refusal.
+    """
     groups: dict[tuple[str, str], list[str]] = {}
     for name, kind in own.on_cpu:
         if kind in AT_BORDERS:

@@ -93,7 +93,9 @@ def test_without_the_wheel_one_sentence_says_what_to_install(monkeypatch, tmp_pa
     ],
 )
 def test_what_makes_no_sense_is_a_mistake_of_usage(wheel, arguments):
-    assert main(arguments) == 2
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
 
 
 class Packed(nn.Module):
