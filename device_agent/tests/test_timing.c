@@ -150,7 +150,69 @@ static void check_warm_up(void) {
   CHECK(warmth.runs == 0 && !warmth.stable);
 }
 
+/* A processor whose clock rises while it is busy: a run takes 100 us at its highest clock, which is
+ * reached after 60 ms, and three times as long at the lowest. */
+struct rising {
+  uint64_t now;
+  uint64_t busy;
+  int tells; /* its clock can be read */
+  uint32_t looks;
+};
+
+static double clock_of(const struct rising *rising) {
+  const double ms = (double)rising->busy / 1e6;
+  return ms < 60 ? 1.0 / 3 + 2.0 / 3 * ms / 60 : 1;
+}
+
+static uint64_t rising_now(void *ctx) { return ((struct rising *)ctx)->now; }
+
+static enum np_status rising_step(void *ctx) {
+  struct rising *rising = ctx;
+  const uint64_t ns = (uint64_t)(100000 / clock_of(rising));
+  rising->now += ns;
+  rising->busy += ns;
+  return NP_OK;
+}
+
+static int rising_settled(void *ctx, uint64_t busy_ns) {
+  const struct rising *rising = ctx;
+  (void)busy_ns;
+  return !rising->tells || clock_of(rising) > 0.97;
+}
+
+static void rising_look(void *ctx) { ((struct rising *)ctx)->looks++; }
+
+static uint64_t run_after(struct rising *rising, struct np_timing_plan plan, int watched) {
+  struct memory memory = {0};
+  const struct np_step step = {rising_step, NULL, rising};
+  const struct np_clock clock = {rising_now, rising};
+  const struct np_pace pace = {.look = rising_look, .settled = rising_settled, .ctx = rising};
+  const struct np_samples samples = samples_of(&memory);
+  struct np_warmth warmth;
+  CHECK(np_warm_up(&step, 1, clock, &plan, watched ? &pace : NULL, &samples, &warmth) == NP_OK);
+  const struct np_timing_plan round = {3, 3, 0, 0};
+  CHECK(np_time_round(&step, 1, clock, &round, watched ? &pace : NULL, &samples) == NP_OK);
+  CHECK(rising->looks == (watched ? 2u : 0u)); /* before the first run and after the last */
+  return memory.total[0];
+}
+
+static void check_rising_clock(void) {
+  const struct np_timing_plan warm = {2, 200, 100000000, 50000000};
+  const struct np_timing_plan spin = {1, 1, 60000000, 20000000};
+  const struct np_timing_plan blind = {1, UINT32_MAX, 200000000, 20000000};
+  /* 30 ms are not enough. */
+  CHECK(run_after(&(struct rising){0}, (struct np_timing_plan){2, 200, 30000000, 0}, 0) > 140000);
+  CHECK(run_after(&(struct rising){.tells = 1}, warm, 1) < 105000);
+  CHECK(run_after(&(struct rising){.tells = 1}, spin, 1) < 105000);  /* 20 ms are not enough */
+  CHECK(run_after(&(struct rising){.tells = 0}, blind, 1) < 105000); /* by the times alone */
+  /* Of a clock that stands from the start it is the least time that there is. */
+  struct rising high = {.busy = 60000000, .tells = 1};
+  (void)run_after(&high, spin, 1);
+  CHECK(high.now >= 20000000 && high.now < 21000000);
+}
+
 int main(void) {
+  check_rising_clock();
   check_rounds();
   check_warm_up();
   const struct np_clock clock = np_monotonic_clock();

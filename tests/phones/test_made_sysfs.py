@@ -1,0 +1,102 @@
+"""This host under a made /sys: clocks capped by the vendor for good, one clock with two capacities,
+temperatures in whole degrees, a core that is offline. Each profile is the host's own: nothing
+is waited for, nothing counts as hot, and the cores are those that are there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from nnapi_prof.costs.store import CostStore
+from nnapi_prof.device.build import HostBuild
+from nnapi_prof.device.find import open_device
+from nnapi_prof.execution.profile.options import ProfileOptions
+from nnapi_prof.execution.profile.session import profile
+from nnapi_prof.frontend import prepare
+from nnapi_prof.graph.plan import CPU
+
+CPUS = sorted(os.sched_getaffinity(0))
+Made = Callable[[Path], None]
+
+
+def put(root: Path, name: str, text: object) -> None:
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{text}\n")
+
+
+def put_cpus(root: Path, *, allowed: int = 2_500_000) -> None:
+    """As many as this host has, all alike."""
+    for cpu in range(CPUS[-1] + 1):
+        folder = f"devices/system/cpu/cpu{cpu}"
+        put(root, f"{folder}/cpu_capacity", 1024)
+        put(root, f"{folder}/cpufreq/cpuinfo_max_freq", 2_500_000)
+        put(root, f"{folder}/cpufreq/scaling_max_freq", allowed)
+        put(root, f"{folder}/cpufreq/scaling_cur_freq", allowed)
+
+
+def capped(root: Path) -> None:
+    put_cpus(root, allowed=1_996_800)
+    put(root, "class/thermal/cooling_device0/type", "thermal-cpufreq-0")
+    put(root, "class/thermal/cooling_device0/cur_state", 3)
+
+
+def one_clock(root: Path) -> None:
+    put_cpus(root)
+    for cpu in range(CPUS[-1]):
+        put(root, f"devices/system/cpu/cpu{cpu}/cpu_capacity", 400)
+
+
+def whole_degrees(root: Path) -> None:
+    put_cpus(root)
+    put(root, "class/thermal/thermal_zone0/temp", 45)
+    put(root, "class/thermal/thermal_zone0/trip_point_0_type", "passive")
+    put(root, "class/thermal/thermal_zone0/trip_point_0_temp", 95)
+
+
+def offline(root: Path) -> None:
+    one_clock(root)
+    put(root, f"devices/system/cpu/cpu{CPUS[-1]}/online", 0)
+
+
+ALL = sum(1 << cpu for cpu in CPUS)
+LAST = 1 << CPUS[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(len(CPUS) < 2, reason="cores of two kinds")
+@pytest.mark.parametrize(
+    ("made", "mask"),
+    [(capped, ALL), (one_clock, LAST), (whole_degrees, ALL), (offline, ALL & ~LAST)],
+)
+def test_a_profile_is_that_of_the_host(
+    built_host: HostBuild,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    made: Made,
+    mask: int,
+) -> None:
+    made(tmp_path / "sys")
+    monkeypatch.setenv("NNAPI_PROF_SYSFS", str(tmp_path / "sys"))
+    net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.Sigmoid()).eval()
+    program = prepare(net, (torch.zeros(1, 3, 32, 32),), "small")
+    options = replace(ProfileOptions(), refine=False, accelerators=("nnapi-reference",))
+    with CostStore(tmp_path / "costs.db") as store, open_device("local") as opened:
+        outcome = profile(program, opened.client, store, options)
+        rows = store.measurements(outcome.fingerprint)
+    assert (outcome.waited_s, outcome.stayed_hot, outcome.n_failed) == (0, False, 0)
+    rounds = [each for row in rows for each in row.rounds]
+    assert rounds and not any(each.throttled for each in rounds)
+    masks = {int(row.cpu_mask, 16) for row in rows if row.cpu_mask and row.target == CPU}
+    assert masks == {mask}
+    for row in rows:
+        if row.target == CPU:
+            assert all(each.cpus is None or int(each.cpus, 16) & ~mask == 0 for each in row.rounds)
+    if made is whole_degrees:
+        assert {row.thermal_mc_before for row in rows} == {45_000}
