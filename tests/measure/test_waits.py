@@ -1,4 +1,4 @@
-"""Waits for a hot device: a tenth of measuring, none twice in vain, and clocks seen are carried on."""
+"""Waits for a hot device: a tenth of measuring, none twice in vain; clocks seen are carried on."""
 
 from __future__ import annotations
 
