@@ -11,15 +11,7 @@
 #include "result.h"
 #include "sysfs.h"
 
-/* What a request's groups have spent on more than their rounds. */
-struct np_patience {
-  uint64_t wait_ns; /* that they may still wait for a hot device, NP_FOREVER without end */
-  uint64_t waited_ns;
-  int fruitless; /* it was waited for, and stayed hot: no further wait */
-  uint32_t n_rounds;
-  uint32_t n_repeats; /* of rounds in which the clock moved */
-};
-#define NP_FOREVER UINT64_MAX
+struct np_patience;
 
 /* What all actions of a request share. Nothing is owned. */
 struct np_session {

@@ -2,21 +2,18 @@
 
 #include "group.h"
 
-#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 
+#include "patience.h"
 #include "perform.h"
+#include "rounds.h"
 #include "settle.h"
 #include "sysinfo.h"
 #include "timing.h"
 #include "watch.h"
 
 #define LAST_WORDS_MS 2000u /* for a process that has said all, to end itself */
-#define COOLING_STEP_MS 250
-/* Rounds that are repeated because the clock moved: so many of a request, and half of its rounds.
- */
-#define FREE_REPEATS 16u
 
 /* One action and its process. */
 struct member {
@@ -81,27 +78,6 @@ static void open_round(struct member *member, uint32_t repeats) {
   member->runs_before = recorded_runs(member);
 }
 
-/* What the process saw of its clock and its core. */
-static void note_pace(const struct member *member, struct np_round *round) {
-  round->pace = member->view.record->pace;
-  if (round->pace.n_looks != 0 && round->pace.first_khz > 0) {
-    round->before.cpu_khz = round->pace.first_khz;
-    round->after.cpu_khz = round->pace.last_khz;
-  }
-}
-
-/* Which rounds moved, by the highest clock of all so far. On an accelerator the clock of the CPU
- * says little of a run, and of several threads the first one's core does not. */
-static void judge_pace(struct member *member) {
-  const int one_core = member->action->threads == 1;
-  for (uint32_t r = 0; r < member->n_rounds && np_action_on_cpu(member->action); r++) {
-    struct np_round *round = &member->rounds[r];
-    if (round->pace.n_looks != 0) {
-      round->moved = np_pace_moved(&round->pace, member->view.record->level_khz, one_core);
-    }
-  }
-}
-
 static void close_round(struct member *member) {
   struct np_round *round = member->round;
   if (!round) {
@@ -114,7 +90,7 @@ static void close_round(struct member *member) {
     round->after = member->view.record->readings[1];
   }
   round->throttled = throttled(&round->before, &round->after);
-  note_pace(member, round);
+  np_rounds_note(member->view.record, round);
   const uint32_t n = recorded_runs(member);
   round->runs = n > member->runs_before ? n - member->runs_before : 0;
 }
@@ -173,7 +149,7 @@ static enum np_status conclude(struct group *group, struct member *member, enum 
   close_round(member);
   np_record_sanitize(&member->view, member->action);
   reconcile(member);
-  judge_pace(member);
+  np_rounds_judge(member->action, member->view.record, member->rounds, member->n_rounds);
   read_device(member, &member->after);
   if (group->session->simulated) {
     member->before = member->view.record->first_reading;
@@ -314,71 +290,28 @@ static enum np_status run_rounds(struct group *group) {
   return status;
 }
 
-/* How long the group may wait now. Simulated time is nobody's. */
-static uint64_t wait_limit(const struct group *group) {
-  const struct np_patience *patience = group->session->patience;
-  if (patience->fruitless) {
-    return 0;
-  }
-  return group->session->simulated || group->cool_ns < patience->wait_ns ? group->cool_ns
-                                                                         : patience->wait_ns;
-}
-
-static void note_wait(struct group *group, uint64_t spent_ns, int cool) {
-  struct np_patience *patience = group->session->patience;
-  group->cool_ns -= spent_ns < group->cool_ns ? spent_ns : group->cool_ns;
-  patience->waited_ns += spent_ns;
-  if (patience->wait_ns != NP_FOREVER) {
-    patience->wait_ns -= spent_ns < patience->wait_ns ? spent_ns : patience->wait_ns;
-  }
-  patience->fruitless |= spent_ns != 0 && !cool;
-}
-
-/* Waits for the real device: what each look at it costs is part of the time. */
 static enum np_status cool_device(struct group *group, const struct member *member, int *cool) {
-  const struct np_clock clock = np_monotonic_clock();
-  const uint64_t start = clock.now_ns(clock.ctx);
-  const uint64_t limit_ns = wait_limit(group);
-  for (;;) {
-    struct np_readings readings;
-    read_device(member, &readings);
-    *cool = readings.throttled != 1;
-    const uint64_t spent_ns = clock.now_ns(clock.ctx) - start;
-    if (*cool || spent_ns >= limit_ns) {
-      note_wait(group, limit_ns == 0 ? 0 : spent_ns, *cool);
-      return NP_OK;
-    }
-    const uint64_t left_ms = (limit_ns - spent_ns) / 1000000u + 1;
-    struct pollfd reader = {.fd = group->answers->fd, .events = 0, .revents = 0};
-    if (poll(&reader, 1, left_ms < COOLING_STEP_MS ? (int)left_ms : COOLING_STEP_MS) > 0) {
-      np_message_set(group->why, "nobody reads the answers any more");
-      return NP_IO;
-    }
+  const enum np_status status =
+      np_patience_wait(group->session, member->cpu_mask, group->answers->fd, &group->cool_ns, cool);
+  if (status != NP_OK) {
+    np_message_set(group->why, "nobody reads the answers any more");
   }
+  return status;
 }
 
 /* The clock of a simulated phone is its process's own. */
 static enum np_status cool_phone(struct group *group, struct member *member, int *cool) {
   struct np_record *record = member->view.record;
-  const uint64_t limit_ns = wait_limit(group);
+  const uint64_t limit_ns = np_patience_limit(group->session->patience, group->cool_ns);
   record->cool_ns = limit_ns;
   const enum np_status status = send_command(group, member, NP_COMMAND_COOL);
   if (status != NP_OK || !member->runs) {
     return status;
   }
   *cool = record->readings[1].throttled != 1;
-  note_wait(group, record->cool_ns < limit_ns ? record->cool_ns : limit_ns, *cool);
+  const uint64_t spent_ns = record->cool_ns < limit_ns ? record->cool_ns : limit_ns;
+  np_patience_spend(group->session->patience, &group->cool_ns, spent_ns, *cool);
   return NP_OK;
-}
-
-/* Whether there is time for another round because the clock moved in one. */
-static int may_repeat(const struct group *group) {
-  struct np_patience *patience = group->session->patience;
-  if (patience->n_repeats >= FREE_REPEATS + patience->n_rounds / 2) {
-    return 0;
-  }
-  patience->n_repeats++;
-  return 1;
 }
 
 /* Repeats a round that was throttled once the device is cool, and one in which the clock moved;
@@ -397,7 +330,7 @@ static enum np_status repeat_round(struct group *group, struct member *member, u
     if (status != NP_OK || !cool) {
       return status;
     }
-  } else if (member->rounds[r].moved != 1 || !may_repeat(group)) {
+  } else if (member->rounds[r].moved != 1 || !np_patience_repeat(group->session->patience)) {
     return NP_OK;
   }
   return member->runs ? run_round(group, member, r) : NP_OK;
@@ -411,8 +344,9 @@ static enum np_status repeat_rounds(struct group *group) {
   for (uint32_t r = 0; r < rounds; r++) {
     for (uint32_t i = 0; i < group->n && status == NP_OK; i++) {
       if (group->members[i].runs) {
-        judge_pace(&group->members[i]);
-        status = repeat_round(group, &group->members[i], r, &hot);
+        struct member *member = &group->members[i];
+        np_rounds_judge(member->action, member->view.record, member->rounds, member->n_rounds);
+        status = repeat_round(group, member, r, &hot);
       }
     }
   }

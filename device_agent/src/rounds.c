@@ -71,3 +71,20 @@ enum np_status np_rounds_run(struct np_rounds *rounds, const struct np_step *ste
 }
 
 void np_rounds_forget(struct np_rounds *rounds) { rounds->watch.level_khz = 0; }
+
+void np_rounds_note(const struct np_record *record, struct np_round *round) {
+  round->pace = record->pace;
+  if (round->pace.n_looks != 0 && round->pace.first_khz > 0) {
+    round->before.cpu_khz = round->pace.first_khz;
+    round->after.cpu_khz = round->pace.last_khz;
+  }
+}
+
+void np_rounds_judge(const struct np_action *action, const struct np_record *record,
+                     struct np_round *rounds, uint32_t n) {
+  for (uint32_t r = 0; r < n && np_action_on_cpu(action); r++) {
+    if (rounds[r].pace.n_looks != 0) {
+      rounds[r].moved = np_pace_moved(&rounds[r].pace, record->level_khz, action->threads == 1);
+    }
+  }
+}

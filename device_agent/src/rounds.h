@@ -29,4 +29,12 @@ enum np_status np_rounds_run(struct np_rounds *rounds, const struct np_step *ste
 /* Another core took over for good: what was seen of the clock holds no more. */
 void np_rounds_forget(struct np_rounds *rounds);
 
+/* What a process saw of its clock and its core in its last round. */
+void np_rounds_note(const struct np_record *record, struct np_round *round);
+
+/* Which of an action's rounds [n] moved, by the highest clock of all so far. On an accelerator the
+ * clock of the CPU says little of a run, and of several threads the first one's core does not. */
+void np_rounds_judge(const struct np_action *action, const struct np_record *record,
+                     struct np_round *rounds, uint32_t n);
+
 #endif

@@ -11,6 +11,7 @@
 
 #include "blobs.h"
 #include "clean.h"
+#include "patience.h"
 #include "probe.h"
 #include "request.h"
 #include "schedule.h"
