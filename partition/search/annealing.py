@@ -210,6 +210,15 @@ def anneal(tables: Tables, labelling: Labelling, moves: int, hot_ns: float, fact
     )
 
 
+def typical_move(problem: Problem, plan_ns: float) -> float:
+    """ns: what a move of one unit changes about, of a plan of such a latency; temperatures are
+    shares of it."""
+    ns = problem.unit_ns[np.isfinite(problem.unit_ns).any(axis=1)]
+    spreads = np.where(np.isfinite(ns), ns, 0.0).max(axis=1) - ns.min(axis=1)
+    spread = float(np.median(spreads)) if len(spreads) else 0.0
+    return max(spread, plan_ns / max(1, problem.n), 1e-9)
+
+
 def sizes_of(tables: Tables, labelling: Labelling, words: int = 0, lanes: int = 0) -> Any:
     """``struct np_move_sizes``."""
     return native.integers(

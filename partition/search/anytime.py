@@ -25,11 +25,11 @@ import numpy as np
 from nnapi_prof.graph.plan import ProofKind
 from nnapi_prof.partition.baselines import find_baselines, merge_by_target, total_ns
 from nnapi_prof.partition.problem import Problem, Region
-from nnapi_prof.partition.search.annealing import Annealer
+from nnapi_prof.partition.search.annealing import Annealer, typical_move
 from nnapi_prof.partition.search.exact import ExactResult, search_ideals
 from nnapi_prof.partition.search.expansion import expand, join_segments
 from nnapi_prof.partition.search.minimum_cut import minimum_cut
-from nnapi_prof.partition.search.phases import solve_phases
+from nnapi_prof.partition.search.phases import chain_about, solve_phases
 from nnapi_prof.partition.search.prices import Prices, free_prices, unit_shares
 from nnapi_prof.partition.search.relaxation import Relaxation, relax
 from nnapi_prof.partition.search.result import Plan, Pool, SearchResult, Watch
@@ -62,7 +62,6 @@ ORDER_SHARE = 0.3
 """The same for rows that know the order of segments."""
 FEW_SEGMENTS = 50
 """Of a large plan; expansions of others take longer than annealing."""
-MOST_PHASES = 9
 PHASES_SHARE = 0.25
 """Of the time left, for a programme over phases."""
 COOLING = 0.03
@@ -188,7 +187,6 @@ class _Search:
 
     @property
     def _best(self) -> Plan:
-        """The best plan."""
         assert self.pool.best is not None
         return self.pool.best
 
@@ -315,20 +313,15 @@ class _Search:
         """Whether the plan found has regions that cost more than the search believed; it knows
         them from now on."""
         problem = self._problem
-        new = set()
-        for units, k in result.placements:
-            region = (frozenset(units), k)
-            if region not in self._costlier and is_underpriced(problem, units, k):
-                new.add(region)
-        if not new or len(self._costlier) + len(new) > MOST_WATCHED:
-            return bool(new) and self._give_up_exactness()
-        self._costlier |= new
-        return True
-
-    def _give_up_exactness(self) -> bool:
-        """More costlier regions than a search can watch: what it finds is a bound, and no more."""
-        self._costlier = set()
-        return True
+        new = {
+            (frozenset(units), k)
+            for units, k in result.placements
+            if (frozenset(units), k) not in self._costlier and is_underpriced(problem, units, k)
+        }
+        # Of more than a search can watch, what it finds is a bound, and no more.
+        is_too_many = len(self._costlier) + len(new) > MOST_WATCHED
+        self._costlier = set() if is_too_many and new else self._costlier | new
+        return bool(new)
 
     def _improve(self, patience: int, annealer: Annealer, ladder: list[_Rung]) -> None:
         """Annealing, expansions, windows and phases, in turn; where the graph allows it, the exact
@@ -367,7 +360,7 @@ class _Search:
         """Anneals at several first temperatures, each from its own last plan or, every other turn,
         from the best of all; the best results are expanded. The least successful temperature
         goes."""
-        typical = self._typical_move()
+        typical = typical_move(self._problem, self.pool.best_ns)
         for number, rung in enumerate(ladder):
             if self._is_done:
                 return
@@ -388,16 +381,10 @@ class _Search:
 
     def _phases(self) -> None:
         """Where few segments of two targets are best, all plans of about as few."""
-        plan = self._best
-        targets = sorted({k for _, k in plan})
-        if self._tried_phases >= len(plan) + 2 or len(plan) + 2 > MOST_PHASES:
+        chain = chain_about(self._problem, self._best)
+        if len(chain) <= self._tried_phases:
             return
-        if len(targets) == 1 and len(self._problem.targets) == 2:
-            targets = [0, 1]
-        if len(targets) != 2:
-            return
-        self._tried_phases = len(plan) + 2
-        chain = [(targets[s % 2],) for s in range(self._tried_phases)]
+        self._tried_phases = len(chain)
         seconds = PHASES_SHARE * self._watch.seconds_left
         result = solve_phases(self._fixed(), chain, seconds)
         if result is not None and result.placements is not None:
@@ -416,11 +403,3 @@ class _Search:
             if changed != tuple(plan[first:last]):
                 self._offer((*plan[:first], *changed, *plan[last:]), "windows")
                 plan = list(self._best)
-
-    def _typical_move(self) -> float:
-        """ns: what a move of one unit changes about; temperatures are shares of it."""
-        runs = np.isfinite(self._problem.unit_ns)
-        ns = self._problem.unit_ns[runs.any(axis=1)]
-        spreads = np.where(np.isfinite(ns), ns, 0.0).max(axis=1) - ns.min(axis=1)
-        spread = float(np.median(spreads)) if len(spreads) else 0.0
-        return max(spread, self.pool.best_ns / max(1, self._problem.n), 1e-9)

@@ -33,6 +33,8 @@ from nnapi_prof.partition.search.programme import TOTAL, Programme
 
 MOST_ENTRIES = 400_000
 """Non-zeros; of a larger programme HiGHS has hardly a plan in seconds."""
+MOST_PHASES, MORE_PHASES = 9, 2
+"""Of a programme about a plan, and how many more it has than that plan."""
 TOLERANCE = 2e-6
 """Relative to all costs: taken off what HiGHS says it proves, which works to 1e-6."""
 
@@ -65,6 +67,18 @@ def chain_within(
             chain += [tuple(np.flatnonzero(counted).tolist()), tuple(free.tolist())]
         return [targets for targets in chain if targets]
     return None
+
+
+def chain_about(problem: Problem, plan: Sequence[Placement]) -> list[tuple[int, ...]]:
+    """Phases of two targets in turn, some more than a plan of these has; none where it has many
+    segments, or other than two targets."""
+    targets = sorted({k for _, k in plan})
+    if len(targets) == 1 and len(problem.targets) == 2:
+        targets = [0, 1]
+    count = len(plan) + MORE_PHASES
+    if len(targets) != 2 or count > MOST_PHASES:
+        return []
+    return [(targets[s % 2],) for s in range(count)]
 
 
 def solve_phases(
