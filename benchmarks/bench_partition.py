@@ -1,6 +1,6 @@
 """The partitioner on families of large graphs: what it finds, what is proven, time and memory.
 
-    python benchmarks/bench_partition.py [--family heads] [--seeds 20] [--no-former] [--figure SVG]
+    python benchmarks/bench_partition.py [--family heads] [--seeds 20] [--no-former] [--cpu-clock]
 
 Families are those of tests/partition/families.py (all costs simulated) and the graphs of a
 device-placement paper (tests/partition/placement_graphs.py). Each case runs in a process of its own
@@ -74,6 +74,8 @@ class Family:
     """By the seed."""
     n_seeds: int
     bar: Bar
+    max_regions: int | None = None
+    """Of the plans; None for any number."""
 
 
 def families() -> Iterator[Family]:
@@ -93,6 +95,17 @@ def families() -> Iterator[Family]:
     ):
         draw = partial(wide_problem, structure, n, n_targets)
         yield Family("wide", f"{structure} {n} x {n_targets}", draw, 20, Bar(gap))
+    for structure, n, n_targets, gap in (("random", 5_000, 3, 0.04), ("stem", 20_000, 2, 1e-3)):
+        draw = partial(wide_problem, structure, n, n_targets)
+        bar = Bar(gap, worst_gap=gap, megabytes=1_000.0)
+        yield Family("large", f"{structure} {n} x {n_targets}", draw, 3, bar)
+    for n_targets in (2, 3):
+        draw = partial(wide_problem, "blocks", 200, n_targets)
+        bar = Bar(PROVEN, seconds=5.0, worst_gap=PROVEN)
+        name = f"blocks 200 x {n_targets}, 4 regions"
+        yield Family("limited", name, draw, 5, bar, max_regions=4)
+    draw = partial(wide_problem, "random", 30, 4)
+    yield Family("small", "random 30 x 4", draw, 10, Bar(PROVEN))
     for n in (2_000, 10_000):
         bar = Bar(1e-3, seconds=5.0, worst_gap=1e-3)
         yield Family("wide", f"skips {n} x 4", partial(wide_problem, "skips", n, 4), 20, bar)
@@ -104,7 +117,7 @@ def families() -> Iterator[Family]:
         bar = Bar(0.01, seconds=2.0, worst_gap=0.01, megabytes=300.0)
         yield Family("heads", f"heads on {n_taps} taps", partial(heads_problem, n_taps), 3, bar)
     for style in ("nasnet", "pnasnet"):
-        bar = Bar(0.003, worst_gap=0.05)
+        bar = Bar(0.0025, worst_gap=0.05)
         yield Family("cells", style, partial(cells_problem, style), 10, bar)
     yield Family("decoder", "decoder", decoder_problem, 10, Bar(PROVEN, worst_gap=PROVEN))
 
@@ -304,8 +317,11 @@ def measure(family: Family, options: argparse.Namespace, folder: Path) -> Row:
         if options.present:
             limit = min(options.seconds, family.bar.seconds)
             command = ["present", str(file), "--seconds", str(limit)]
+            command += ["--cpu-clock"] * options.cpu_clock
+            if family.max_regions is not None:
+                command += ["--max-regions", str(family.max_regions)]
             row.present.append(plan(command, 4 * limit + 30, 8_000.0))
-        if options.former and seed < options.former_seeds:
+        if options.former and family.max_regions is None and seed < options.former_seeds:
             row.former.append(plan_formerly(file))
     return row
 
@@ -325,6 +341,7 @@ def main() -> None:
     )
     parser.add_argument("--seeds", type=int, default=20, help="at most so many of each")
     parser.add_argument("--seconds", type=float, default=10.0, help="limit, where the bar has more")
+    parser.add_argument("--cpu-clock", action="store_true", help="limits are CPU seconds")
     parser.add_argument("--former", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--former-seeds", type=int, default=2)
     parser.add_argument("--present", action=argparse.BooleanOptionalAction, default=True)

@@ -3,12 +3,13 @@
 In this order, each step only while the best plan is above the bound and limits allow:
 
 1. *start plans*: the baselines, and what the caller knows (the last round's plan);
-2. *relaxation*: a linear programme bounds every plan; rounded, it is a plan, often the best. Where
-   it is too large, a minimum cut takes its place;
+2. *relaxation*: a linear programme bounds every plan; rounded, it is a plan, often the best. Of
+   large graphs a minimum cut comes before it, or in its place;
 3. *exact*: dynamic programming over ideals, pruned by the relaxation's prices and the best plan;
-4. *annealing* and *expansions* (moves that are minimum cuts) from the best plans, and exact
-   programmes over *windows* (stretches of the plan, the rest held fixed), in turn, with growing
-   effort.
+4. *order*: rows of the relaxation that know the order of segments;
+5. *annealing* at several temperatures and *expansions* (moves that are minimum cuts), exact
+   programmes over *windows* (stretches of the plan, the rest held fixed), programmes over few
+   *phases*, in turn, with growing effort; and the exact programme again where it can end.
 
 Effort is counted in steps of loops, and not timed: as long as time and memory suffice, a plan does
 not depend on the machine.
@@ -71,7 +72,7 @@ QUICK_MOVES = 300
 GROWTH = 1.6
 """Of effort, from round to round."""
 PATIENCE = 3
-"""Rounds of step 4 that gain nothing to speak of before the search ends."""
+"""Rounds of step 5 that gain nothing to speak of before the search ends."""
 WORTH_GOING_ON = 2e-4
 """Relative gain of a round: less is less than any measurement can tell."""
 CLOSE = 5e-4
@@ -90,7 +91,7 @@ def search(
     """The fastest plan found within the watch's limits; None where no plan was found.
 
     ``starts`` are plans with the names of the steps that made them, ``costlier`` regions that an
-    earlier search of such a problem ran into. ``patience`` 0 leaves step 4 out. The baselines are
+    earlier search of such a problem ran into. ``patience`` 0 leaves step 5 out. The baselines are
     among the starts where ``with_baselines`` asks for it, and where there are none.
     """
     run = _Search(problem, watch, costlier)
@@ -346,15 +347,11 @@ class _Search:
             moves *= GROWTH
             turn += 1
         self._watch.stage = "exact"
-        while not self._is_done and 2 * self._expected_steps < self._steps_left:
+        while not self._is_done and 2 * self._expected_steps < self._watch.steps_left:
             expected = self._expected_steps
             self._exact(2 * expected)
             if self._expected_steps == expected:  # out of memory
                 break
-
-    @property
-    def _steps_left(self) -> float:
-        return self._watch.limits.effort - self._watch.steps
 
     def _anneal(self, annealer: Annealer, ladder: list[_Rung], moves: int, turn: int) -> None:
         """Anneals at several first temperatures, each from its own last plan or, every other turn,

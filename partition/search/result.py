@@ -60,6 +60,10 @@ class Watch:
         return max(0.0, self.limits.seconds - self.elapsed_s)
 
     @property
+    def steps_left(self) -> float:
+        return self.limits.effort - self.steps
+
+    @property
     def is_over(self) -> bool:
         """Whether time or effort is spent, or the user pressed Ctrl-C."""
         return (
