@@ -55,8 +55,7 @@ FIRST_WIDTHS = (50, 1_000, 20_000)
 HEATS = (0.3, 0.1, 1.0, 0.03, 3.0)
 """First temperatures of annealings side by side, in shares of what a move changes about: which one
 is right depends on what stands between plans, a unit's own cost or many values' transfers."""
-EXPANDED = 2
-"""Results of these that expansions go on from."""
+EXPANDED = 2  # results of these that expansions go on from
 RELAXATION_SHARE = 0.85
 """Of the time left, at most: without a bound no plan can be called good."""
 ORDER_SHARE = 0.3
@@ -69,8 +68,7 @@ COOLING = 0.03
 """Last temperature against the first."""
 QUICK_MOVES = 300
 """The same before the exact programme over the whole."""
-GROWTH = 1.6
-"""Of effort, from round to round."""
+GROWTH = 1.6  # of effort, from round to round
 PATIENCE = 3
 """Rounds of step 5 that gain nothing to speak of before the search ends."""
 WORTH_GOING_ON = 2e-4
