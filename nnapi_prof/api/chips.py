@@ -80,7 +80,8 @@ def estimate_chips(
 
     ``device`` is ``"qnn:SM8550,SM8750"``, with ``/int8`` behind for 8 bits. Needs the extra
     ``qnn``, no phone and no network. Nothing of it is measured: times are fitted to published
-    networks, and each has its band.
+    networks, and each has its band. ``inputs`` are the shapes of a file that leaves them open, and
+    a ``listener`` hears what takes time.
 
     Raises UsageError where the extra is missing or a chip does not exist, ConversionError where
     ``torch.onnx`` cannot export the model.

@@ -26,7 +26,7 @@ from nnapi_prof.qnn.chips import CHIPS, Chip, QnnPrecision, Simulation
 
 COVERAGE = 0.9
 """Share of networks whose measured time is to lie within the band."""
-ROBUST = 0.1
+ROBUST = 0.03
 """Relative errors beyond this count by their size, below by its square (soft L1)."""
 BORROWED = 2.0
 """Factor on the band where another chip's fit, or another compiler's, stands in."""
