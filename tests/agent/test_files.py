@@ -216,3 +216,26 @@ def test_outputs_replace_what_has_their_name(agent: Agent, before: str) -> None:
     assert output.stat().st_mode & 0o777 == 0o600
     assert output.stat().st_size == 16
     assert others.read_bytes() == b"theirs"
+
+
+def test_a_blob_is_hashed_once(agent: Agent) -> None:
+    """A mark in its time says that it was; what is written into it later takes the mark away."""
+    request = Request()
+    weights = np.arange(4, dtype=np.float32)
+    blob = request.blob(weights)
+    model = request.model(unary(RELU, 4))
+    request.action(
+        [tensor(BLOB, 4, value=blob), tensor(SEGMENT, 4, keep=True)],
+        [request.segment(CPU, model, [0], [1])],
+    )
+    assert agent.run(request).exit_code == 0
+    (file,) = agent.store.iterdir()
+    mark = file.stat().st_mtime_ns
+    file.write_bytes(bytes(16))
+    os.utime(file, ns=(mark, mark))
+    (trusted,) = agent.run_bytes(request.pack()).results
+    assert trusted["status"] == "ok", "it was not hashed again"
+    file.write_bytes(bytes(16))
+    answer = agent.run_bytes(request.pack())
+    assert (answer.exit_code, answer.of_type("missing")[0]["blobs"]) == (3, [file.name])
+    assert not file.exists()
