@@ -94,7 +94,7 @@ def test_what_is_sent_takes_a_fifth_at_most(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    daemon = start_daemon("npu-phone")
+    daemon = start_daemon("")  # in real time: a simulated phone takes none to measure
     monkeypatch.setenv("NNAPI_PROF_REMOTE_DIR", daemon.remote_dir)
     link = slow_link(daemon.port)
     model = tmp_path / "mobilenet_v2.pt"
