@@ -94,7 +94,24 @@ def settle_views(
     return len(runner.refused), ()
 
 
-FEW_OPERATIONS = ("float16", "bfloat16", "float64")
+def widening_notes(
+    wide: Callable[..., tuple[Tensor, ...]],
+    model: Callable[..., tuple[Tensor, ...]],
+    examples: Sequence[Tensor],
+    n_halves: int,
+) -> tuple[str, ...]:
+    """Tell that a model's float16 or bfloat16 is computed in float32, and what that changes."""
+    with torch.no_grad():
+        pairs = zip(wide(*examples), model(*examples), strict=True)
+        moved = [_apart(ours, theirs) / (_scale(theirs) or 1.0) for ours, theirs in pairs]
+    return (
+        f"{n_halves} values of the model are in half precision: they are computed in float32, which"
+        f" moves its outputs by up to {max(moved, default=0.0):.1e} of their largest value;"
+        " --float16 has NNAPI compute in halves",
+    )
+
+
+FEW_OPERATIONS = ("float64",)
 """Element types for which devices have few operations, and no layers."""
 
 
@@ -107,7 +124,7 @@ def element_type_notes(graph: fx.Graph) -> tuple[str, ...]:
     return (
         f"{len(few)} of {len(types)} operations compute in {' and '.join(sorted(set(few)))};"
         " devices have few operations and no layers for it, so they stay in eager PyTorch. Save"
-        " the model in float32 with model.float(); --float16 lets NNAPI compute it in float16",
+        " the model in float32 with model.float()",
     )
 
 

@@ -14,7 +14,7 @@ from nnapi_prof.errors import InputSpecError, option, spelled
 from nnapi_prof.frontend.torch_logging import essential_line, quiet_torch, run_once, source_line
 from nnapi_prof.graph.node import dtype_name, torch_dtype
 
-DTYPES = ("float32", "float16", "int64", "int32", "uint8", "int8", "bool")
+DTYPES = ("float32", "float16", "bfloat16", "int64", "int32", "uint8", "int8", "bool")
 _QUANTISED = {"uint8": "quint8", "int8": "qint8"}
 _SHORT = {"float": "float32", "half": "float16", "long": "int64", "int": "int32"}
 _IMAGE_SIZES = (224, 64, 32, 28, 299, 512, 16)

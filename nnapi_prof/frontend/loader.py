@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import enum
 import importlib
 import os
@@ -19,7 +20,7 @@ from torch.utils import _pytree as pytree
 
 from nnapi_prof.errors import FrontendError, KeepsState, ModelFileError, irregular
 from nnapi_prof.frontend import export
-from nnapi_prof.frontend.eager import element_type_notes, settle_views
+from nnapi_prof.frontend.eager import element_type_notes, settle_views, widening_notes
 from nnapi_prof.frontend.export_check import check_export
 from nnapi_prof.frontend.inputs import InputSpec, listed
 from nnapi_prof.frontend.named_trees import classes_as_dicts
@@ -35,6 +36,7 @@ from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.types import Quantisation
 from nnapi_prof.graph.verify import verify
 from nnapi_prof.passes.pipeline import DEFAULT_PASSES, run_passes
+from nnapi_prof.passes.widen import widen_halves
 
 _ADVICE = (
     "save torch.jit.trace(model.eval(), example) with torch.jit.save, or torch.export.export(...) "
@@ -318,11 +320,17 @@ def _finish(
     model, examples = plain_inputs(model, examples), tuple(map(plain, examples))
     with quiet_torch():
         mark_last(graph.graph, last)
+        own = _flat(model)
+        halves = widen_halves(graph.graph)
+        if halves:  # what it computes in float32 is compared with that, before other passes
+            graph.recompile()
+            original, own = own, _flat(copy.deepcopy(graph))
+            notes += widening_notes(own, original, examples, halves)
         run_passes(graph, DEFAULT_PASSES)
         verify(graph.graph, types=True)
-        _, more = settle_views(graph, examples, _flat(model), name)
+        _, more = settle_views(graph, examples, own, name)
     notes += more + element_type_notes(graph.graph)
-    return Program(graph, unit_graph(graph.graph), name, examples, notes, quantised)
+    return Program(graph, unit_graph(graph.graph), name, examples, notes, quantised, bool(halves))
 
 
 # Operators of packages beside torch, which files of models name and do not hold

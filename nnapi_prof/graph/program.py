@@ -33,6 +33,8 @@ class Program:
     """What the user should know: guessed input shapes, dropped nodes."""
     quantised: Mapping[int, Quantisation] = field(default_factory=dict)
     """Of those inputs that are quantised tensors to the model: the program has their integers."""
+    widened: bool = False
+    """Computes in float32 what the model computes in float16 or bfloat16."""
 
     @cached_property
     def nodes(self) -> Mapping[str, fx.Node]:

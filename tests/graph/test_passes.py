@@ -7,7 +7,9 @@ import torch
 from torch import fx, nn
 
 from nnapi_prof.errors import FrontendError
-from nnapi_prof.graph.node import TENSOR, describe, insert_call
+from nnapi_prof.frontend import prepare
+from nnapi_prof.frontend.torch_logging import quiet_torch
+from nnapi_prof.graph.node import TENSOR, describe, insert_call, type_of
 from nnapi_prof.graph.types import TensorType
 from nnapi_prof.graph.verify import verify
 from nnapi_prof.passes.layout.dim_order import cancel_permutes
@@ -72,3 +74,40 @@ def test_writing_in_place_is_no_graph_of_ours():
     relu.target = aten.relu_.default
     with pytest.raises(FrontendError, match=r"aten.relu_.default writes to its input"):
         verify(module.graph)
+
+
+class Halves(nn.Module):
+    """Layers in half precision between inputs and outputs of both kinds."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 8, dtype=dtype), nn.Linear(8, 3, dtype=dtype)
+        self.dtype = dtype
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        hidden = self.first(x.to(self.dtype) + y).relu()
+        return self.second(hidden).softmax(1).float(), hidden
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("scripted", [False, True])
+def test_half_precision_is_computed_in_float32(dtype: torch.dtype, scripted: bool) -> None:
+    """Types of inputs and outputs stay; what differs is the model's own rounding."""
+    torch.manual_seed(0)
+    model = Halves(dtype).eval()
+    inputs = torch.randn(2, 4), torch.randn(2, 4).to(dtype)
+    with quiet_torch():
+        source = torch.jit.trace(model, inputs) if scripted else torch.export.export(model, inputs)
+    program = prepare(source, inputs, "halves")
+    assert program.widened and "in half precision" in program.notes[0]
+    wide = [node for node in program.module.graph.nodes if node.op == "call_function"]
+    computed = [n for n in wide if n.target is not torch.ops.aten._to_copy.default]
+    assert {type_of(node).dtype for node in computed} == {"float32"}
+    with torch.no_grad():
+        ours, theirs = program.module(*inputs), model(*inputs)
+    exact = Halves(torch.float32).eval()
+    exact.load_state_dict({name: value.float() for name, value in model.state_dict().items()})
+    expected = exact(inputs[0], inputs[1].float())
+    for mine, halved, single in zip(ours, theirs, expected, strict=True):
+        assert mine.dtype == halved.dtype
+        torch.testing.assert_close(mine.float(), single.to(mine.dtype).float())

@@ -208,3 +208,20 @@ def test_the_last_step_is_that_of_the_rounding_nearest_to_an_output() -> None:
     arguments = (torch.zeros(1, 4, dtype=torch.uint8), torch.rand(1, 4))
     program = prepare(torch.export.export(Model(), arguments), arguments, "model")
     assert [last_step(program, name) for name in program.units.outputs] == [0.0, 0.05, 1.0, 0.0]
+
+
+def test_half_precision_is_judged_by_its_own_rounding() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8)).to(torch.bfloat16)
+    x = torch.randn(1, 64, dtype=torch.bfloat16)
+    program = prepare(torch.export.export(model.eval(), (x,)), (x,), "model")
+    (wide,), theirs = program.module(x), model(x).detach()
+
+    def check(mine: torch.Tensor) -> OutputCheck:
+        arrays = ([value.float().numpy()] for value in (mine, theirs))
+        checks = compare(program.units.outputs, *arrays)
+        (judged_check,), _ = excused(checks, program, (x,), [0.0], [mine], [theirs])
+        return judged_check
+
+    assert check(wide.detach()).ok
+    assert not check(wide.detach() * 1.05).ok
