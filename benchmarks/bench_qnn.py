@@ -115,7 +115,7 @@ def show_errors() -> None:
             _, x, t = rows(chip, precision)
             logs = leave_one_out(x, t)
             nine = sorted(abs(e) for e in logs)[int(0.9 * len(logs))]
-            holds = statistics.mean(abs(e) <= fit.spread for e in logs)
+            holds = statistics.mean(float(abs(e) <= fit.spread) for e in logs)
             print(
                 f"{chip.name:8} {precision.value:5} {fit.networks:8d} {fit.median_error:7.1%}"
                 f" {nine:12.1%} {fit.within_quarter:12.0%} {holds:11.0%}"
