@@ -78,6 +78,7 @@ def estimate_chips(
 ) -> ChipEstimates:
     """Estimates a whole model on Snapdragons' NPUs by Qualcomm's own compiler and simulator.
 
+    ``inputs`` are shapes as :func:`nnapi_prof.load` takes them; a ``listener`` hears notes.
     ``device`` is ``"qnn:SM8550,SM8750"``, with ``/int8`` behind for 8 bits. Needs the extra
     ``qnn``, no phone and no network. Nothing of it is measured: times are fitted to published
     networks, and each has its band. ``inputs`` are the shapes of a file that leaves them open, and

@@ -14,6 +14,7 @@ from nnapi_prof.errors import InputSpecError, UsageError
 from nnapi_prof.graph.plan import Engine
 from tests import warm
 from tests.api.conftest import PHONE, Way
+from tests.cli.common import shift_reference
 
 SLOW = "nnapi:nnapi-reference/fast"
 """A target that runs everything, and nothing well."""
@@ -92,8 +93,11 @@ def test_what_a_result_shows(way: Way) -> None:
     assert len(result.segments())
 
 
-def test_outputs_that_differ_are_told_and_raised_on_request(way: Way) -> None:
-    strict = np_.run(way.planned, tolerance=0.0, baselines=False, runs=2)
+def test_outputs_that_differ_are_told_and_raised_on_request(
+    way: Way, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shift_reference(monkeypatch)
+    strict = np_.run(way.planned, baselines=False, runs=2)
     assert not strict.agrees and "DIFFER" in repr(strict) and "differs" in strict._repr_html_()
     with pytest.raises(np_.NnapiProfError, match="differs from eager PyTorch"):
         strict.raise_for_mismatch()

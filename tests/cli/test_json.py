@@ -16,7 +16,7 @@ import torch
 from nnapi_prof.documents import schemas
 from nnapi_prof.errors import NnapiProfError
 from nnapi_prof.graph.plan import Engine, Target
-from tests.cli.common import INPUT, Profiled, Result, TinyNet, trace
+from tests.cli.common import INPUT, Profiled, Result, TinyNet, shift_reference, trace
 from tests.documents.common import check
 
 Cli = Callable[..., Result]
@@ -71,9 +71,12 @@ def test_partition_and_run(cli: Cli, profiled: Profiled, tmp_path: Path) -> None
     ]
 
 
-def test_outputs_that_differ_are_a_result_and_a_failure(cli: Cli, profiled: Profiled) -> None:
+def test_outputs_that_differ_are_a_result_and_a_failure(
+    cli: Cli, profiled: Profiled, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The one document is the run's, not that of the error; the exit code and stderr tell it."""
-    result = cli("run", *SIM, profiled.bundle, "--json", "--no-baselines", "--tolerance", "0")
+    shift_reference(monkeypatch)
+    result = cli("run", *SIM, profiled.bundle, "--json", "--no-baselines")
     assert result.code == 1 and "differs from eager PyTorch" in result.error
     document = result.document("run")
     assert not document["agrees"] and [each["ok"] for each in document["outputs"]] == [False]

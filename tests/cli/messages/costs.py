@@ -126,7 +126,7 @@ def an_export_that_cannot_be_written(at: Place) -> Arguments:
 @provoked(
     2,
     "no phone 'pixel44' (did you mean pixel4?): there are dsp-phone, gpu-phone, npu-phone, "
-    "slow-nnapi-phone, a03s, mi8se, pixel4, s10, or name a JSON file that `nnapi-prof "
+    "slow-nnapi-phone, a03s, mi8se, pixel4, s10, sm8750, or name a JSON file that `nnapi-prof "
     "calibrate` wrote",
 )
 def an_unknown_phone_to_estimate(at: Place) -> Arguments:

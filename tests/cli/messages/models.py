@@ -94,25 +94,6 @@ def a_model_that_computes_nothing(at: Place) -> Arguments:
     return ["profile", *SIM, *SHAPE, trace(Nothing(), at.tmp / "nothing.pt")]
 
 
-class UntilSmall(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        while bool((x.sum() > 1).item()):
-            x = x / 2
-        return x
-
-
-@provoked(
-    1,
-    "loop.pt: aten.item.default ({*}) makes a shape or a branch depend on the values of a "
-    "tensor: give a model whose shapes follow from its inputs' shapes, or `nnapi-prof convert` "
-    "it as TorchScript (torch.jit.script) for stock PyTorch, which keeps such parts on the CPU",
-)
-def shapes_that_depend_on_values(at: Place) -> Arguments:
-    path = at.tmp / "loop.pt"
-    torch.jit.save(torch.jit.script(UntilSmall()), str(path))
-    return ["profile", *SIM, *SHAPE, path]
-
-
 # ---- inputs ------------------------------------------------------------------------------------
 
 
