@@ -25,6 +25,8 @@ aten = torch.ops.aten
 MAX_STEPS = 256
 """How many steps a node may be unrolled to, over all its layers and directions: each is 1 to 16
 operations."""
+MAX_STEPS_FOR_STOCK = 1024
+"""The same in a file for stock PyTorch, which is made once."""
 
 
 @lowers(aten.lstm.input)
@@ -122,7 +124,8 @@ def _layers(op: Lowering, gates: int, layer: Layer) -> tuple[OperandId, ...]:
 
 
 def _require_short(op: Lowering, length: int) -> None:
-    """Refuses what would become more than MAX_STEPS steps."""
+    """Refuses what would become more than MAX_STEPS steps, for stock PyTorch more than
+    MAX_STEPS_FOR_STOCK."""
     steps = length * int(op.arg("num_layers")) * (2 if op.arg("bidirectional") else 1)
     whole = (
         "stock PyTorch's runtime has whole sequences of RNN with relu in one direction alone"
@@ -130,7 +133,8 @@ def _require_short(op: Lowering, length: int) -> None:
         else "whole sequences: LSTM and RNN with relu from level 3 (API 29) on, with c_n from "
         "level 4 (API 30) on"
     )
-    op.require(steps <= MAX_STEPS, f"{steps} steps, up to {MAX_STEPS} are unrolled ({whole})")
+    most = MAX_STEPS_FOR_STOCK if op.model.for_stock else MAX_STEPS
+    op.require(steps <= most, f"{steps} steps, up to {most} are unrolled ({whole})")
 
 
 def _stack(op: Lowering, values: Sequence[OperandId]) -> OperandId:

@@ -21,10 +21,12 @@ from nnapi_prof.convert.ops.formula import (
     Value,
     absolute,
     constant,
+    floats,
     fully_connected,
     tensor,
     with_ones,
 )
+from nnapi_prof.convert.ops.slicing import concatenate, strided_slice
 from nnapi_prof.convert.registry import Lowering, lies_as_it_reads, lowers, memory_axis
 from nnapi_prof.graph.types import DimOrder, TensorType
 from nnapi_prof.nnapi.codes import FuseCode, OperationCode
@@ -267,6 +269,31 @@ def cumsum(op: Lowering) -> OperandId:
     sums = Value(op, fully_connected(op, rows, np.tril(ones), zeros)).reshaped(x.dims)
     back = sums.transposed([to_end.index(i) for i in range(rank)])
     return back.cast(result_dtype(op)).operand
+
+
+@lowers(aten.cumprod.default)
+def cumprod(op: Lowering) -> OperandId:
+    """Lowers ``cumprod(x[..., n, ...], dim)`` in log2(n) turns.
+
+    Each multiplies by the products that end 1, 2, 4, ... elements before (Hillis and Steele, 1986),
+    with ones in front.
+    """
+    order = op.out.dim_order
+    x = floats(op, "self", "a cumulative product", order)
+    rank = len(x.dims)
+    axis = memory_axis(order, op.arg("dim") % max(1, len(op.out.shape)))
+    to_end = [i for i in range(rank) if i != axis] + [axis]
+    x = x.transposed(to_end)
+    dims, n = x.dims, x.dims[-1]
+    count, reach = math.prod(dims) // n, 1
+    result = x.reshaped((count, n))
+    while reach < n:
+        ones = op.constant(np.ones((count, reach), np.float32))
+        before = strided_slice(op, result.operand, (0, 0), (count, n - reach))
+        result = result * Value(op, concatenate(op, [ones, before], 1))
+        reach *= 2
+    back = result.reshaped(dims).transposed([to_end.index(i) for i in range(rank)])
+    return back.operand
 
 
 @lowers(aten.tril.default, aten.triu.default)

@@ -207,6 +207,8 @@ class _Walker:
             return [ON_CONTAINERS[kind](*inputs)]
         if kind in ON_NUMBERS and not is_traced(inputs):
             return [self.tracer.own(ON_NUMBERS[kind](*inputs), inputs)]
+        if kind == "prim::isinstance":
+            return [_is_instance(inputs[0], node)]
         if kind == "aten::__interpolate":
             return [self._interpolate(node, inputs)]
         return self._operator(node, kind, inputs)
@@ -297,6 +299,29 @@ class _Walker:
                 f"operator between conversions that is known here ({error})"
             ) from error
         return [result] if node.outputsSize() == 1 else list(result or ())
+
+
+_KINDS: dict[str, Any] = {
+    "TensorType": (TracedValue, Tensor, Quantised),
+    "NoneType": type(None),
+    "BoolType": bool,
+    "IntType": int,
+    "FloatType": float,
+    "StringType": str,
+    "ListType": list,
+    "TupleType": tuple,
+    "DictType": dict,
+}
+"""Kinds of types in TorchScript -> what the walker has for their values."""
+
+
+def _is_instance(value: Any, node: Any) -> bool:
+    """Whether a value is of one of the types that a node names. Raises WalkRefused for a type that
+    the walker cannot tell."""
+    kinds = [kind.kind() for kind in node.tys("types")]
+    if not set(kinds) <= _KINDS.keys():
+        raise WalkRefused(f"{node.kind()} {source(node)}")
+    return any(isinstance(value, _KINDS[kind]) for kind in kinds)
 
 
 _MAX_CALLS = 64

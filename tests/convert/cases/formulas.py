@@ -133,6 +133,14 @@ FORMULAS = {
     ),
     "lerp": Case(lambda x, y: aten.lerp.Scalar(x, y, 0.3), (X, -X)),
     "lerp by a tensor": Case(lambda x, y: aten.lerp.Tensor(x, y, x), (X, -X)),
+    "cumprod of columns": Case(
+        lambda x: aten.cumprod.default(x, 0), (image(5, 3),), refused={27: "TRANSPOSE exists"}
+    ),
+    "cumprod of rows": Case(
+        lambda x: aten.cumprod.default(x, -1),
+        (image(2, 4, 9),),
+        refused={27: "STRIDED_SLICE exists"},
+    ),
     "cumsum of columns": Case(
         lambda x: aten.cumsum.default(x, 0),
         (image(5, 3),),

@@ -60,7 +60,7 @@ PRODUCTS = {
         (257, 2, 3),
         (257, 3, 2),
         refused={
-            **all_levels(r"257 products of matrices: below level 6.*up to 256", 31),
+            **all_levels(r"257 products of matrices: below level 3.*up to 256", 29),
             **NEEDS_TRANSPOSE,
         },
     ),
