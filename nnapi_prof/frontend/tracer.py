@@ -102,7 +102,7 @@ class GraphTracer:
 
     def finish(self, outputs: Sequence[Any]) -> fx.GraphModule:
         """Writes the outputs, flattened to a tuple; constants among them become clones."""
-        listed = [value for value in self._now(outputs) if isinstance(value, TracedValue | Tensor)]
+        listed = [value for value in self.now(outputs) if isinstance(value, TracedValue | Tensor)]
         nodes = [self._output(value) for value in listed]
         if not nodes:
             raise FrontendError(f"{self.name} returns no tensor: there is nothing to run")
@@ -153,7 +153,7 @@ class GraphTracer:
             return None
         if isinstance(step.target, OpOverload):
             self._refuse_training(step, step.target)
-        args, kwargs = self._now((step.args, step.kwargs))
+        args, kwargs = self.now((step.args, step.kwargs))
         step = specialize_constant_args(replace(step, args=args, kwargs=kwargs))
         if not is_traced((step.args, step.kwargs)) and step.target not in CONVERSIONS:
             return self._compute(step)
@@ -187,12 +187,12 @@ class GraphTracer:
                 self._own[_memory(value)] = self._computed[_memory(value)] = value
         return result
 
-    def _now(self, values: Any) -> Any:
+    def now(self, values: Any) -> Any:
         """The values, with what was a constant before it was written to as it is now."""
         if not self._moved:
             return values
 
-        def now(value: Tensor) -> Any:
+        def current(value: Tensor) -> Any:
             if _memory(value) not in self._moved:
                 return value
             base, moving = self._moved[_memory(value)]
@@ -204,7 +204,7 @@ class GraphTracer:
                 fake = moving.fake.as_strided(*place)
             return self._remember(TracedValue(view.node, fake))
 
-        return pytree.tree_map_only(Tensor, now, values)
+        return pytree.tree_map_only(Tensor, current, values)
 
     def _moving(self, value: Any) -> Any:
         """A constant that a call made as a value in the graph, that can be written to."""
@@ -215,7 +215,7 @@ class GraphTracer:
         with self.mode:
             fake = torch.empty(base.shape, dtype=base.dtype)
         self._moved[_memory(value)] = base, self._remember(TracedValue(node, fake))
-        return self._now(value)
+        return self.now(value)
 
     def _write(self, step: Step) -> Any:
         """A call on at least one value that depends on the inputs."""

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from nnapi_prof.errors import FrontendError
 from nnapi_prof.frontend import prepare
+from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.eager import all_values, run_units
 from nnapi_prof.graph.node import ScriptCall
 from nnapi_prof.graph.program import Program
@@ -104,3 +105,25 @@ def test_without_it_such_a_model_is_refused() -> None:
     program = torch.export.export(Detector().eval(), (IMAGE,))
     with pytest.raises(FrontendError, match="depend on the values of a tensor"):
         prepare(program, (IMAGE,), "model")
+
+
+class Written(nn.Module):
+    """A constant that data are written to, read by a branch on data."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        order = torch.zeros(4, dtype=torch.int64)
+        order.scatter_(0, x.argsort(), torch.arange(4))
+        if bool(x.sum() > 0):
+            ranked = x[order]
+        else:
+            ranked = x
+        return torch.relu(ranked) if isinstance(ranked, Tensor) else x
+
+
+def test_a_branch_reads_constants_as_they_were_written() -> None:
+    with quiet_torch():
+        model = torch.jit.script(Written())
+    x = torch.tensor([3.0, -1.0, 2.0, 0.5])
+    program = prepare(model, (x,), "written", keep=True)
+    for arguments in (x, x.flip(0), -x):
+        torch.testing.assert_close(program.module(arguments)[0], Written()(arguments))

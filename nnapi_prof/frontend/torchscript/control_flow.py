@@ -98,7 +98,7 @@ class Outliner:
     def _keep(self, walker: Walker, node: Any) -> list[Any]:
         where = source(node)
         before = {name: walker.values[name] for name in captured_names(node)}
-        step = DeferredNode(node, _as_now(before), where)
+        step = DeferredNode(node, _as_now(walker.tracer.now(before)), where)
         step.writes = mutated_tensors(node)
         for name in step.writes:
             self._require_alone(walker, before[name], where)
