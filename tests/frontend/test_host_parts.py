@@ -113,10 +113,7 @@ class Written(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         order = torch.zeros(4, dtype=torch.int64)
         order.scatter_(0, x.argsort(), torch.arange(4))
-        if bool(x.sum() > 0):
-            ranked = x[order]
-        else:
-            ranked = x
+        ranked = x[order] if bool(x.sum() > 0) else x
         return torch.relu(ranked) if isinstance(ranked, Tensor) else x
 
 
