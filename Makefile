@@ -73,7 +73,8 @@ bench: $(READY)  ## ratios against a baseline in the same run
 	for f in benchmarks/bench_*.py; do $(BIN)/python $$f || exit 1; done
 
 sanitize: $(READY)  ## the C tests under address and undefined-behaviour sanitizers, those of threads under TSan
-	cd device_agent && export PATH="$(abspath $(BIN)):$$PATH" && for p in host-sanitize host-threads; do \
+	export NNAPI_PROF_XNNPACK="$$($(MAKE) -s xnnpack)" PATH="$(abspath $(BIN)):$$PATH"; \
+	  cd device_agent && for p in host-sanitize host-threads; do \
 	  cmake --preset $$p && cmake --build --preset $$p && ctest --preset $$p -j 2 || exit 1; done
 
 soak: $(READY)  ## FRAMES through the runtime library under the thread and address sanitizers, drivers failing

@@ -19,11 +19,13 @@
 #define N_WAYS 5u /* to run them: see main */
 #define N_ACCELERATORS 2u
 
-/* Every 7th run of the one fails from the 5th on, every 11th of the other from the 3rd on. */
-#define FAULTS "fail:execute:ADD:1:5/7@sim-npu,refuse:execute:ADD:1:3/11@sim-gpu"
+/* Every 7th run of the one fails from the 45th on, every 11th of the other from the 43rd on: by
+ * then each pipeline has run, so that no failure may be its memory's, which is tried again unseen.
+ */
+#define FAULTS "fail:execute:ADD:1:45/7@sim-npu,refuse:execute:ADD:1:43/11@sim-gpu"
 static const struct {
   uint64_t from, every;
-} faults[N_ACCELERATORS] = {{5, 7}, {3, 11}};
+} faults[N_ACCELERATORS] = {{45, 7}, {43, 11}};
 
 static nnp_bundle *open_bundle(void) {
   static struct np_build container;

@@ -89,9 +89,9 @@ static void check_result(void) {
   CHECK_TEXT(line, "\"kernels\":null,\"memory\":\"pointers\"}],\"total_ns\":[11,12],");
   CHECK_TEXT(line, "\"first_ns\":null,\"warmup_runs\":12,\"warm\":true,\"rounds\":["
                    "{\"runs\":1,\"cpu_khz\":[1,3],\"thermal_mc\":[2,4],\"throttled\":true,"
-                   "\"repeats\":null},"
+                   "\"moved\":false,\"cpus\":null,\"repeats\":null},"
                    "{\"runs\":1,\"cpu_khz\":[null,5],\"thermal_mc\":[null,null],"
-                   "\"throttled\":null,\"repeats\":0}],"
+                   "\"throttled\":null,\"moved\":false,\"cpus\":null,\"repeats\":0}],"
                    "\"cpu_mask\":\"0x30\",\"rss_peak_kb\":100,"
                    "\"cpu_khz\":[null,2],\"thermal_mc\":[3,null]");
   CHECK_TEXT(line, "{\"tensor\":4,\"file\":\"9-4.bin\",\"n_bytes\":8,\"sha256\":\"ab00");
