@@ -119,7 +119,7 @@ def write_for_chip(
         line(console, f"images are channels last now: {', '.join(files.channels_last)}")
     line(
         console,
-        f"The binary is for {files.chip} only. Known: this host loads it. Not known: whether a"
-        " phone does; it needs ONNX Runtime with the QNN execution provider and QAIRT libraries"
-        " of a version that goes with it.",
+        f"The binary is for {files.chip} only. Nobody has loaded it on a phone: that needs ONNX"
+        " Runtime with the QNN execution provider and QAIRT libraries of a version that goes with"
+        " it.",
     )
