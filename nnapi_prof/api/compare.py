@@ -89,7 +89,7 @@ def compare(
     documents of ``nnapi-prof run --json``, or two cost tables.
 
     Behind ``#`` a path says more: of a bundle which run (``net.nnprof#2026-01-31``, a device, or
-    DEVICE@DATE), of a table which device and what was known by when (``costs.sqlite#Pixel
+    ``#DEVICE@DATE``), of a table which device and what was known by when (``costs.sqlite#Pixel
     6@2026-01-31``). ``costs`` is the cost table that bundles were planned with, for the latencies
     of their units; without one the plans as they ran are compared alone.
 

@@ -229,8 +229,8 @@ class GraphTracer:
             raise DataDependent(
                 f"{self.name}: {op_name(step.target)} ({step.where}) makes a shape or a branch"
                 " depend on the values of a tensor, which NNAPI cannot: give a model whose shapes"
-                " follow from its inputs' shapes, or have it in parts (`nnapi-prof go`, or convert"
-                " without --whole), which leaves that to the CPU"
+                " follow from its inputs' shapes, or have it in parts (`nnapi-prof go`, or"
+                " `nnapi-prof convert` as it is by default), which leaves that to the CPU"
             ) from error
         except RuntimeError as error:
             error.add_note(f"{op_name(step.target)}, {step.where}")

@@ -36,7 +36,7 @@ def test_a_device_and_a_table_that_are_open(way: Way, tmp_path: Path) -> None:
         assert np_.run(planned, client, runs=2, baselines=False).agrees
         assert store.devices(), "both stay open"
         pinned = np_.partition(way.model, costs, pin={"*": "cpu"}, device=client, listener=listener)
-        assert "no baseline that runs faster replaces it" in notes[-1]
+        assert "a faster baseline does not replace it" in notes[-1]
         assert {segment.target.key for segment in pinned.plan.segments} == {"cpu"}
     bundle = read_bundle(planned.save(tmp_path / "tiny.nnprof"))
     assert bundle.plans == planned.plans and bundle.costs == str(way.table)

@@ -13,7 +13,7 @@ from torch import nn
 
 from nnapi_prof.bundle.storage import VERSION
 from nnapi_prof.costs.store import CostStore
-from tests.cli.common import INPUT, Profiled, Result, trace
+from tests.cli.common import INPUT, Profiled, Result, shift_reference, trace
 
 SIM = ("--device", "sim:npu-phone")
 Cli = Callable[..., Result]
@@ -181,6 +181,9 @@ def test_commands_inside_the_bundle(
     assert (result.code, result.out.strip()) == (0, str(profiled.bundle.with_suffix(".html")))
 
 
-def test_outputs_that_differ_are_marked(cli: Cli, profiled: Profiled) -> None:
-    result = cli("run", *SIM, "--runs", 2, "--tolerance", 0, profiled.bundle)
+def test_outputs_that_differ_are_marked(
+    cli: Cli, profiled: Profiled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shift_reference(monkeypatch)
+    result = cli("run", *SIM, "--runs", 2, profiled.bundle)
     assert result.code == 1 and "DIFFERS from eager PyTorch" in result.out

@@ -49,7 +49,7 @@ def test_every_phone_that_comes_along_gives_a_plan(cli: Cli, tiny: Path, phone: 
     assert "all-cpu" in {p["name"] for p in result["baselines"]}
     if phone in shipped():  # which measured networks in NHWC: no layout was ever changed there
         assert plan["error"] is None
-        assert set(plan["never_measured"]) == {"TRANSPOSE"}
+        assert "TRANSPOSE" in plan["never_measured"]
 
 
 def test_it_is_the_same_every_time_and_asks_nobody(

@@ -106,21 +106,6 @@ def test_a_model_that_computes_nothing_is_refused(function):
         convert_model(torch.export.export(Function(function), (X,)), (X,))
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        lambda x: F.pad(x, (1, 1), value=1.5),
-        lambda x: F.interpolate(x, size=(5, 7), mode="bicubic"),
-        lambda x: F.avg_pool2d(x, 2, divisor_override=3),
-    ],
-)
-def test_float16_with_numbers_of_float32_is_refused(function):
-    half = numbers(1, 2, 4, 6).half()
-    program = prepare(torch.export.export(Function(function), (half,)), (half,), "half")
-    with pytest.raises(NnapiProfError, match=r"float16.* (is|are) wanted"):
-        convert_region(program, range(len(program.units.units)), 30)
-
-
 def test_no_copy_is_refused():
     program = prepare(torch.export.export(Function(lambda x: x.repeat(0, 2)), (X,)), (X,), "none")
     with pytest.raises(NnapiProfError, match="an empty tensor, NNAPI has none"):

@@ -241,7 +241,7 @@ def test_a_process_keeps_its_agent_while_another_builds_xnnpack(recipe, tmp_path
 def test_failures_say_what_failed(recipe, tmp_path):
     (recipe / "fetch.py").write_text("import sys; sys.exit('fetch.py: no network')")
     with pytest.raises(
-        BuildError, match=r"sources of XNNPACK are not to be had: fetch.py: no netw"
+        BuildError, match=r"sources of XNNPACK are not available: fetch.py: no netw"
     ):
         xnnpack.build_xnnpack(tmp_path / "cache")
     (recipe / "fetch.py").write_text(TINY_FETCH.replace("return 1", "return nothing"))

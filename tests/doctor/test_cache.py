@@ -89,7 +89,7 @@ def test_xnnpack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     messages: list[str] = []
     assert xnnpack.first_use(tmp_path, messages.append) is None and messages
     words, fix = warning(storage.xnnpack_prefix(Host()))
-    assert words.startswith("could not be built: the sources of XNNPACK are not to be had")
+    assert words.startswith("could not be built: the sources of XNNPACK are not available")
     assert fix == "python -m nnapi_prof.device.xnnpack"
 
 

@@ -172,7 +172,7 @@ def test_crashes_and_hangs_are_answers(monkeypatch):
     [
         ({}, "nothing to choose among"),
         ({"xnnpack": XnnpackPartitioner}, "its class"),
-        ({"portable": XnnpackPartitioner()}, "is taken"),
+        ({"portable": XnnpackPartitioner()}, "is reserved"),
         ({"two words": XnnpackPartitioner()}, "no name"),
     ],
 )
@@ -186,7 +186,7 @@ def test_arguments_that_are_no_partitioners(program, partitioners, words):
     [
         ("xnnpak", "did you mean xnnpack"),
         ("no_such_module:Partitioner", "No module named"),
-        ("math:pi", "cannot be had"),
+        ("math:pi", "cannot be loaded"),
     ],
 )
 def test_names_that_are_no_partitioners(name, words):
@@ -229,5 +229,5 @@ def test_accelerators_of_costs_are_candidates_of_their_own(picture_model):
     assert all(name.startswith("ours-") for name in names[:-1])
     one = region_candidates({"ours": NnapiPartitioner("nnapi:sim-npu/fast")})
     assert [candidate.name for candidate in one] == ["ours", "portable"]
-    with pytest.raises(UsageError, match="no accelerator"):
+    with pytest.raises(UsageError, match="not an NNAPI accelerator"):
         NnapiPartitioner("cpu")

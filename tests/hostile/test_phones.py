@@ -199,7 +199,7 @@ def test_a_slow_link_is_no_dead_one(phone: Callable[[Any], Any]) -> None:
     assert len(measurements) == 2
     way = adb.connect_tcp("127.0.0.1", peer.port)
     way.push(bytes(12_000), "/a/blob")
-    assert lie.files[b"/a/blob,33188"] == 12_000
+    assert lie.files[b"/a/blob,33152"] == 12_000
     way.close()
 
 
