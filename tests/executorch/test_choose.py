@@ -173,7 +173,7 @@ def test_crashes_and_hangs_are_answers(monkeypatch):
         ({}, "nothing to choose among"),
         ({"xnnpack": XnnpackPartitioner}, "its class"),
         ({"portable": XnnpackPartitioner()}, "is reserved"),
-        ({"two words": XnnpackPartitioner()}, "no name"),
+        ({"two words": XnnpackPartitioner()}, "is not a name"),
     ],
 )
 def test_arguments_that_are_no_partitioners(program, partitioners, words):
