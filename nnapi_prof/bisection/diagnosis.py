@@ -1,4 +1,4 @@
-"""What a wrong value looks like, and what that says of the fault behind it."""
+"""Describe wrong values, and tell the likely kind of fault behind them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class FaultKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class ValueFacts:
-    """What a value looks like beside its reference. Ranges are of finite numbers."""
+    """Description of a value beside its reference. Ranges are of finite numbers."""
 
     shape: tuple[int, ...]
     range: tuple[float, float]
@@ -53,9 +53,9 @@ class ValueFacts:
     limit: float | None = None
     """Where values end that should be larger; None where none does."""
     factor: float | None = None
-    """What the right values were multiplied by, where that explains the error."""
+    """Factor between the right values and these, where that explains the error."""
     offset: float | None = None
-    """What was added to the right values, where that explains the error."""
+    """Constant added to the right values, where that explains the error."""
     channels_off: tuple[int, ...] = ()
     """Channels with errors, where others have none."""
     borders_only: bool = False

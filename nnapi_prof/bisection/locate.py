@@ -24,7 +24,7 @@ from nnapi_prof.graph.source import source_of
 
 @dataclass(frozen=True)
 class Located:
-    """What the search of one target came to."""
+    """Outcome of the search of one target."""
 
     culprits: tuple[Culprit, ...]
     unsteady: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What a bisection found, as values."""
+"""The outcome of a bisection, as values."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Culprit:
 
     units: tuple[int, ...]
     names: tuple[str, ...]
-    """Of the units."""
+    """Names of the units in the graph."""
     label: str
     target: Target
     driver_version: str
