@@ -28,7 +28,7 @@ EPSILON: Mapping[Precision, float] = {
 }
 """Two roundings of a value in that precision, as a share of it."""
 MEAN_STEPS, FAR_SHARE = 0.12, 0.02
-"""Limits for 8-bit values: steps that they are off on average, and the share that is off by two or more.
+"""Limits for 8-bit values: steps that they are off on average, and the share off by two or more.
 Drivers round ties another way, which moves one value in thirty by one step or so."""
 OTHER_SHARE = 0.02
 """Share of integers and truth values that may differ: near ties, the argmax of rounded numbers is
