@@ -41,7 +41,7 @@ def sampled(x):
 
 
 BETWEEN = {
-    "cumprod": lambda x: torch.cumprod(x.sigmoid(), 1),
+    "logcumsumexp": lambda x: torch.logcumsumexp(x, 1),
     "lgamma": lambda x: torch.lgamma(x + 1),
     "grid_sampler": sampled,
     "conv_transpose3d": lambda x: F.conv_transpose3d(
@@ -77,10 +77,10 @@ class Tied(nn.Module):
         self.conv = nn.Conv2d(64, 64, 3, padding=1)
 
     def forward(self, ids):
-        x = torch.cumprod(self.embedding(ids), 1)  # [1, 4, 64]
+        x = torch.logcumsumexp(self.embedding(ids), 1)  # [1, 4, 64]
         image = x.permute(0, 2, 1)[:, :, :, None]
         image = F.leaky_relu(self.conv(image), 0.1)
-        image = torch.cumprod(self.conv(image), 2)
+        image = torch.logcumsumexp(self.conv(image), 2)
         return F.linear(image[:, :, :, 0].permute(0, 2, 1), self.embedding.weight)
 
 
@@ -120,7 +120,7 @@ def test_constants_of_several_parts_stand_once():
             self.weight = nn.Parameter(torch.randn(200, 200))
 
         def forward(self, x):
-            return torch.cumprod(x @ self.weight, 0) @ self.weight[:, :40]
+            return torch.logcumsumexp(x @ self.weight, 0) @ self.weight[:, :40]
 
     model, x = Twice().eval(), torch.randn(3, 200)
     result = make(model, (x,))
@@ -140,10 +140,10 @@ class Typed(nn.Module):
     def forward(self, ids, mask):
         x = torch.where(mask[..., None], self.table(ids), -1.0)
         top = x.argmax(-1)  # int64, from NNAPI
-        late = torch.cumprod(x, 1)
+        late = torch.logcumsumexp(x, 1)
         worst = late.amin()
         seen = late > worst  # bool, from NNAPI
-        tail = torch.cumprod(seen.float() + worst, 1)
+        tail = torch.logcumsumexp(seen.float() + worst, 1)
         return tail.sum(), top, seen, self.table(torch.cummax(top, 1)[1]) * worst
 
 
@@ -153,7 +153,7 @@ def test_element_types_at_the_border(nnapi_library):
     model = Typed().eval()
     result = make(model, inputs)
     assert result.kinds.count("nnapi") >= 2
-    assert result.stays() == {"cumprod", "cummax"}  # bools go to NNAPI, too
+    assert result.stays() == {"logcumsumexp", "cummax"}  # bools go to NNAPI, too
     for mine, theirs in zip(result.module(*inputs), model(*inputs), strict=True):
         torch.testing.assert_close(mine, theirs)
 
@@ -196,7 +196,7 @@ class Crossed(nn.Module):
     """Outputs twice, as they came in, and constant, beside parts."""
 
     def forward(self, unread, x, y):
-        z = torch.cumprod(torch.relu(x), 0)
+        z = torch.logcumsumexp(torch.relu(x), 0)
         return z, (z.tanh(), y), x, torch.arange(3.0), z
 
 
@@ -225,8 +225,8 @@ def test_small_parts_stay():
 def test_moves_alone_stay():
     class Moves(nn.Module):
         def forward(self, x):
-            y = torch.cumprod(x, 0).t()
-            return torch.cumprod(y.reshape(2, 6), 0)
+            y = torch.logcumsumexp(x, 0).t()
+            return torch.logcumsumexp(y.reshape(2, 6), 0)
 
     result = make(Moves(), (torch.randn(3, 4),))
     assert result.kinds == ["cpu"]
@@ -264,11 +264,11 @@ def test_random_cuts(nnapi_library, layers, marks, seed):
 
 
 def test_a_cpu_part_that_is_no_torchscript(monkeypatch):
-    result = make(Between(BETWEEN["cumprod"]).eval(), (torch.randn(1, 3, 12, 12),))
+    result = make(Between(BETWEEN["logcumsumexp"]).eval(), (torch.randn(1, 3, 12, 12),))
 
     def failing(*args, **kwargs):
         raise RuntimeError("no such trace")
 
     monkeypatch.setattr(torch.jit, "trace", failing)
-    with pytest.raises(Exception, match=r"\(cumprod .*cannot become TorchScript: no such trace"):
+    with pytest.raises(Exception, match=r"\(logcumsumexp .*cannot become TorchScript: no such trace"):
         mixed_module(result.program, result.parts, {})

@@ -60,7 +60,7 @@ class Volumes(nn.Module):
 
 class HostOnly(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.lgamma(torch.cumprod(x, 1))
+        return torch.lgamma(torch.logcumsumexp(x, 1))
 
 
 def run_all(tmp_path: Path, model: nn.Module, example: torch.Tensor, spec: str) -> dict:
