@@ -58,7 +58,7 @@ class FrontendError(NnapiProfError):
 
 
 class KeepsState(FrontendError):
-    """What a run of the model does depends on the run before."""
+    """A model keeps state, so that a run depends on the run before."""
 
 
 class UnsupportedOp(NnapiProfError):
@@ -129,7 +129,7 @@ class MismatchError(NnapiProfError):
 
 
 class SlowerError(NnapiProfError):
-    """What was to be as fast as before is slower."""
+    """A latency is worse than the limit allows."""
 
 
 _on_command_line: ContextVar[bool] = ContextVar("on_command_line", default=False)
@@ -149,7 +149,7 @@ def command_line() -> Iterator[None]:
 
 
 def spelled(on_command_line: str, in_python: str) -> str:
-    """What a message says to who called."""
+    """Returns a message in the caller's terms."""
     return on_command_line if _on_command_line.get() else in_python
 
 
@@ -172,8 +172,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def irregular(path: Path) -> str | None:
-    """What stands at ``path`` in the place of a file: ``a folder``, ``a pipe`` or ``a device``;
-    None of a file, of a link to one, and where there is nothing.
+    """Returns the kind of what stands at ``path`` in the place of a file: ``a folder``, ``a pipe``
+    or ``a device``; None for a file, a link to one, and where there is nothing.
 
     Whoever reads a file that a user named asks first: opening a pipe waits for a writer, and a
     device may never end.

@@ -83,7 +83,7 @@ class Compiler:
 
     @property
     def configure_options(self) -> tuple[str, ...]:
-        """What chooses this compiler on CMake's command line."""
+        """The options that choose this compiler on CMake's command line."""
         if self.toolchain is not None:
             return (f"-DCMAKE_TOOLCHAIN_FILE={self.toolchain}", *self.cmake_options)
         return (
@@ -94,8 +94,8 @@ class Compiler:
 
 
 def cache_dir() -> Path:
-    """Where built things live: $NNAPI_PROF_CACHE_DIR, else nnapi-prof in $XDG_CACHE_HOME or
-    ~/.cache."""
+    """Returns the folder of built files: $NNAPI_PROF_CACHE_DIR, else nnapi-prof in $XDG_CACHE_HOME
+    or ~/.cache."""
     if own := os.environ.get("NNAPI_PROF_CACHE_DIR"):
         return Path(own).absolute()
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
@@ -343,7 +343,7 @@ def run_tool(command: Sequence[str], failed: str) -> None:
 
 
 def _lines(source: int) -> Iterator[str]:
-    """What comes from a pipe, by lines. Raises TimeoutError after SILENCE_TIMEOUT_S of nothing."""
+    """Yields the lines of a pipe. Raises TimeoutError after SILENCE_TIMEOUT_S of nothing."""
     rest = b""
     while chunk := _read(source, SILENCE_TIMEOUT_S):
         *lines, rest = (rest + chunk).split(b"\n")

@@ -73,7 +73,7 @@ __all__ = [
 
 
 class SolveOptions(TypedDict, total=False):
-    """What both of these take (see :func:`plan_problem`)."""
+    """The options of both functions below (see :func:`plan_problem`)."""
 
     tolerance: float
     constraints: Constraints | None
@@ -113,7 +113,7 @@ def is_optimum(plan: Plan) -> bool:
 
 
 def baselines(graph: UnitGraph, costs: Costs, listed: Collection[int] = ()) -> tuple[Plan, ...]:
-    """What one would do without the partitioner, all-cpu first (see the module ``baselines``).
+    """Plans by simple rules, without the partitioner, all-cpu first (see the module ``baselines``).
 
     ``listed`` are units that the baseline of that name keeps off accelerators. Raises
     PartitionError where a unit can run nowhere.

@@ -111,7 +111,7 @@ class Arrays:
         return bool(self.to_int8_ns.any() or self.to_float_ns.any())
 
     def conversions_ns(self, target: Ints) -> float:
-        """What the conversions of a plan cost, each value converted at most once each way.
+        """Returns the cost of a plan's conversions, each value converted at most once each way.
         ``target`` is [n], of each unit."""
         return float(self.converting_ns(target).sum()) if self.converts else 0.0
 
@@ -235,7 +235,7 @@ class Regions:
 
     @cached_property
     def region(self) -> Ints:
-        """Of each entry of ``units``."""
+        """The region of each entry of ``units``."""
         return np.repeat(np.arange(self.count), np.diff(self.unit_at))
 
     def subset(self, chosen: Ints) -> Regions:

@@ -1,4 +1,4 @@
-"""What one would do without this partitioner, as placements under the same costs.
+"""Plans by simple rules, without this partitioner, as placements under the same costs.
 
 all-cpu            the CPU runs all it can (the host the rest)
 best-single        the whole model on the one target that is fastest for it. On real phones this is

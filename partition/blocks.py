@@ -100,7 +100,7 @@ def starts_of(
 
 
 def best_targets(problem: Problem, lanes: Lanes) -> list[int]:
-    """Of each lane the target that runs most units, and these fastest."""
+    """Returns for each lane the target that runs most units, and these fastest."""
     best: dict[int, tuple[int, float, int]] = {}
     for k, lane in enumerate(lanes.of_target.tolist()):
         runs = np.isfinite(problem.unit_ns[:, k])

@@ -1,4 +1,4 @@
-"""What a plan must keep to beside being fast: targets ruled out, and budgets.
+"""Constrains plans beside their speed: targets ruled out, and budgets.
 
 A budget (segments on accelerators, compile time, error) is the sum over a plan's segments of a
 fixed part by target and a part by unit and target, or what is known of that very region. Like the
@@ -35,7 +35,7 @@ class ErrorLimit:
     """Whose error it is, where a model has several"""
 
     def error(self, placements: Sequence[Placement]) -> float:
-        """Of a plan."""
+        """Returns the error of a plan."""
         powers = (float(self.noise[list(units), k].sum()) for units, k in placements)
         return math.sqrt(sum(powers))
 
@@ -80,8 +80,7 @@ class Constraints:
 
     @property
     def words(self) -> str:
-        """What is asked for, for people: ``2 units pinned, preference fast only``; empty for
-        nothing."""
+        """The constraints, for people: ``2 units pinned, preference fast only``; empty for none."""
         parts = [
             f"{len(units)} {'unit' if len(units) == 1 else 'units'} {how}"
             for units, how in (
@@ -258,7 +257,7 @@ def add_prices(problem: Problem, budgets: Sequence[Budget], rates: Sequence[floa
 
 
 class CompileCosts(Protocol):
-    """What a limit asks of a cost model (:mod:`nnapi_prof.costs.model.region` has one)."""
+    """The cost model that a limit asks for (:mod:`nnapi_prof.costs.model.region` has one)."""
 
     def compile_overhead(self, target: Target, /) -> float: ...
     def compile_cost(self, unit_index: int, target: Target, /) -> float: ...
@@ -267,7 +266,7 @@ class CompileCosts(Protocol):
 
 @dataclass(frozen=True)
 class CompileTimes:
-    """What compiling regions takes, in ns; all zero on targets that are no accelerators."""
+    """The compile time of regions, in ns; all zero on targets that are no accelerators."""
 
     fixed_ns: NDArray[np.float64]
     """[t], of each segment."""

@@ -110,8 +110,8 @@ def _named_accelerators(problem: Problem) -> dict[str, list[int]]:
 
 
 def _refusals(problem: Problem, units: tuple[int, ...]) -> Iterator[Cause]:
-    """What each named accelerator says to the units of the segment that it does not run, after what
-    the constraints keep off accelerators."""
+    """Yields the refusals of each named accelerator among the segment's units, after what the
+    constraints keep off accelerators."""
     kept_off: dict[tuple[str, ...], list[str]] = {}
     refusals: list[Cause] = []
     for name, ks in _named_accelerators(problem).items():
@@ -165,7 +165,8 @@ def _on_host(problem: Problem, units: tuple[int, ...]) -> Cause:
 
 
 def _too_small(problem: Problem, units: tuple[int, ...], k: int) -> Cause | None:
-    """That some accelerator is faster at the work itself and loses by what surrounds it, if so."""
+    """Returns the cause that some accelerator is faster at the work itself and loses by what
+    surrounds it, if so."""
     work_here = float(problem.unit_ns[list(units), k].sum())
     best: tuple[float, int, float] | None = None
     for j, target in enumerate(problem.targets):

@@ -30,7 +30,7 @@ Matrix = NDArray[np.float64]
 
 
 class Objective(StrEnum):
-    """What is made least."""
+    """The objective."""
 
     MEAN = "mean"
     """The regret of a phone drawn by the weights."""

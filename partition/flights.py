@@ -48,7 +48,7 @@ ONE_BY_ONE = (RateRule.BEST_SINGLE, RateRule.SERIAL)
 
 @dataclass(frozen=True)
 class Rate:
-    """What one way of running frames makes of them, with any number of them in flight."""
+    """The rate of one way of running frames, with any number of them in flight."""
 
     rule: RateRule
     period_ns: float
@@ -193,7 +193,7 @@ class Flights:
         return tuple(point for point in points if point is not None)
 
     def period_ns(self, rate: Rate, frames: int) -> float:
-        """Of a frame, where so many are in flight and run like this; whatever the limits are."""
+        """Returns the period of a frame with so many in flight, whatever the limits are."""
         if rate.rule in ONE_BY_ONE:
             return rate.period_ns
         periods = [
@@ -216,7 +216,7 @@ class Flights:
         return best
 
     def _points(self, rate: Rate, frames: int) -> Iterator[InFlight]:
-        """What each dispatch makes of one way of running frames."""
+        """Yields a point for each dispatch of one way of running frames."""
         weights, values = self._memory[id(rate)]
         if rate.rule in ONE_BY_ONE:
             ns = rate.period_ns
@@ -251,8 +251,8 @@ class Flights:
 
 
 def choose(curve: Sequence[InFlight], frames_in_flight: int | None) -> InFlight | None:
-    """Of the points of at most so many frames in flight that of most frames per second; of about
-    equal ones that of fewer. None where there is none."""
+    """Chooses, among points of at most so many frames in flight, the one with most frames per
+    second; among about equal ones the one with fewer in flight. None where there is none."""
     points = [p for p in curve if p.frames_in_flight <= (frames_in_flight or math.inf)]
     best = min((point.period_ns for point in points), default=math.inf)
     return next((point for point in points if point.period_ns <= best * (1 + NOISE)), None)

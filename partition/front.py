@@ -128,7 +128,7 @@ def best_within(plans: Iterable[P], budget: float) -> P | None:
 def _points(
     run: Bicriteria, budgets: Sequence[float], rivals: Collection[Plan], most: int
 ) -> tuple[FrontPoint, ...]:
-    """What was asked for, and of the other answers those that say most."""
+    """Returns the points that were asked for, and of the other answers those that say most."""
     hull = run.hull()
     limit_of: dict[Plan, float] = {}
     for limit in (math.inf, *budgets, min((run.plans[p][1] for p in hull), default=0.0)):
@@ -151,9 +151,8 @@ def _points(
 def _telling(
     run: Bicriteria, plans: Sequence[Plan], fixed: Collection[Plan], most: int
 ) -> list[Plan]:
-    """Of some plans those that a front of so many lacks most where one leaves them out: those
-    that are far below their slower neighbour. The fixed ones are among them, and not counted
-    out."""
+    """Picks the plans that a front of so many lacks most where one leaves them out: those that are
+    far below their slower neighbour. The fixed ones are among them, and not counted."""
     rows = sorted(plans, key=lambda plan: run.plans[plan][1])
     while len(rows) > most:
         ns = [run.plans[plan][0] for plan in rows]

@@ -146,7 +146,7 @@ def _slowdown(names: Sequence[str], contention: Contention) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a frame does on one lane before it goes on to the next one."""
+    """The work of a frame on one lane before it goes on to the next one."""
 
     lane: int
     ns: float
@@ -177,7 +177,8 @@ def on_lanes(problem: Problem, lanes: Lanes) -> Problem:
 
 
 def moved_ns(problem: Problem, lanes: Lanes, placement: Placement) -> tuple[float, float]:
-    """What one segment's transfers, in and out, load the CPU with beside its own lane, in ns."""
+    """Returns the load that one segment's transfers, in and out, put on the CPU beside its own
+    lane, in ns."""
     units, k = placement
     if lanes.mover == NO_LANE or lanes.of_target[k] == lanes.mover:
         return 0.0, 0.0
@@ -217,7 +218,8 @@ def steps_of(problem: Problem, lanes: Lanes, placements: Sequence[Placement]) ->
 
 
 def conversions_after(problem: Problem, placements: Sequence[Placement]) -> list[float]:
-    """What converting values takes before the first segment of a plan, and after each."""
+    """Returns the time that converting values takes before the first segment of a plan, and after
+    each."""
     arrays = problem.arrays
     if not arrays.converts:
         return [0.0] * (len(placements) + 1)

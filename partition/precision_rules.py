@@ -1,5 +1,5 @@
-"""What one would do about precision without the front: every unit that can be in one precision is,
-the others are in floats.
+"""Plans of precision by a simple rule, without the front: every unit that can be in one precision
+is, the others are in floats.
 
 The rule chooses precisions alone. Where units run in these is then solved for least latency as any
 problem is, so that what it loses against the front it loses by its choice of precisions.

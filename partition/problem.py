@@ -1,4 +1,4 @@
-"""What the partitioner asks of a cost model: arrays of all that a plan's latency is made of.
+"""The partitioner's view of a cost model: arrays of all that a plan's latency is made of.
 
 A model of one's own may answer by functions instead (:class:`Costs`): they are asked once for
 each unit and target, and the answers put into arrays.
@@ -66,7 +66,7 @@ def arrays_of(graph: UnitGraph, costs: Costs) -> CostArrays:
 
 
 def arrays_by_asking(graph: UnitGraph, costs: Costs) -> CostArrays:
-    """What the functions of a cost model say of every unit on every target."""
+    """Collects arrays from the functions of a cost model, for every unit on every target."""
     targets = tuple(costs.targets)
     n = len(graph.units)
     unit_ns = np.full((n, len(targets)), np.inf)
@@ -260,7 +260,7 @@ class Problem:
 
     @cached_property
     def region_parts_ns(self) -> dict[Region, float]:
-        """What regions measured whole cost by their parts; inf where one cannot run there."""
+        """The cost of regions measured whole by their parts; inf where one cannot run there."""
         return dict(zip(self.region_ns, self.regions.parts_ns.tolist(), strict=True))
 
     def segment_ns(self, units: Iterable[int], k: int) -> float:
@@ -270,7 +270,8 @@ class Problem:
         return self.additive_ns(key[0], k) if measured is None else measured
 
     def conversions_ns(self, placements: Sequence[Placement]) -> float:
-        """What the values of a plan that are converted between formats cost beside its segments."""
+        """Returns the cost of values of a plan that are converted between formats, beside its
+        segments."""
         if not self.arrays.converts:
             return 0.0
         target = np.zeros(self.n, dtype=np.int64)
@@ -375,7 +376,8 @@ def evaluate(problem: Problem, segments: Sequence[Segment]) -> float:
 
 
 def fallback_target(problem: Problem, unit: int) -> int:
-    """Where a unit runs when nothing is offloaded: the CPU, else the host, else the cheapest.
+    """Returns the target of a unit when nothing is offloaded: the CPU, else the host, else the
+    cheapest.
 
     Raises PartitionError where no target can run the unit alone.
     """

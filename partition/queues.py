@@ -33,7 +33,7 @@ _DONE = 1e-9
 
 
 class Dispatch(enum.Enum):
-    """Which of the frames that wait for a lane it takes."""
+    """The order in which a lane takes the frames that wait for it."""
 
     OLDEST = "oldest"
     """That of the least number: first come, first served."""
@@ -44,7 +44,7 @@ class Dispatch(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class QueueFigures:
-    """What a simulation gives, in ns."""
+    """The results of a simulation, in ns."""
 
     period_ns: float
     """Between two results, on average."""
@@ -54,8 +54,8 @@ class QueueFigures:
 
 
 def plan_of_frame(shares: Sequence[float], frame: int) -> int:
-    """Which of the plans with these shares a frame, by its number from 0, runs by: any stretch of
-    frames has each plan nearly as often as its share says."""
+    """Returns the plan that a frame, by its number from 0, runs by: any stretch of frames has each
+    plan nearly as often as its share says."""
     place = (frame + 0.5) * _GOLDEN % 1
     for plan, share in enumerate(shares):
         place -= share

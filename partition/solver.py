@@ -34,7 +34,7 @@ vary by 0.1 to 1 %, and the cheapest of many sums is the luckiest. Of such plans
 
 @dataclass
 class WarmStart:
-    """What is kept of one solution of a graph to solve it again under other costs."""
+    """The state of one solution of a graph that helps to solve it again under other costs."""
 
     plans: tuple[tuple[tuple[tuple[int, ...], Target], ...], ...] = ()
     """The last plans, best first."""

@@ -209,8 +209,8 @@ class Compared:
 
     @property
     def threshold(self) -> float:
-        """What a unit's median differs by at least, where it counts as changed. Half of a limit, so
-        that no change passes and one of the limit fails."""
+        """The least difference of a unit's median that counts as a change. Half of a limit, so that
+        no change passes and one of the limit fails."""
         return THRESHOLD if self.limit is None else self.limit / 2
 
     @cached_property

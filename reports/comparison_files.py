@@ -182,7 +182,7 @@ def tables(compared: Compared) -> tuple[Table, ...]:
 
 
 def _numbers(compared: Compared) -> Iterator[tuple[str, str, str]]:
-    """What is looked at first; a quantity that no side knows is left out."""
+    """Yields the most important numbers; leaves out a quantity that no side knows."""
 
     def latency(ns: float | None, simulated: bool) -> str:
         return DASH if ns is None else f"{format_ms(ns / NS_PER_MS)} {ms_unit(simulated)}"

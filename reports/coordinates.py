@@ -69,7 +69,7 @@ def _four(
 
 
 def _aligned(items: Items) -> tuple[list[list[int]], list[list[int]]]:
-    """What each item may be aligned with above, and below.
+    """Lists for each item those that it may be aligned with above, and below.
 
     A box stands below the nearest of what it reads, and above the box that begins the longest way
     down: chains are straight, and what skips some of their boxes goes around.
@@ -260,7 +260,7 @@ def _runs(items: Items, x: Sequence[float]) -> list[list[int]]:
 
 
 def _aim(items: Items, run: Sequence[int], x: Sequence[float], least: float, most: float) -> float:
-    """Where a run would stand if it had all room."""
+    """Returns the place that a run would have with unlimited room."""
     zone = items.zone[run[0]]
     if zone is Zone.LEFT_WALL:
         return most

@@ -1,4 +1,4 @@
-"""What every form of a report is made from, and where and how it was written."""
+"""The data that every form of a report is made from, and where and how it was written."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ class ReportData:
 
     @property
     def costs_simulated(self) -> bool:
-        """Of costs and predictions; those of the plans as they ran may be of another device."""
+        """Whether costs and predictions are simulated; those of the plans as they ran may be of
+        another device."""
         return self.cost_model.simulated or self.plan.simulated
 
     @property
@@ -80,7 +81,8 @@ class ReportData:
 
     @property
     def what_is_simulated(self) -> str:
-        """Which latencies are: a plan may have been run on another device than it was made for."""
+        """Names the simulated latencies: a plan may have been run on another device than it was
+        made for."""
         planned = self.costs_simulated
         if self.run is None or self.run.simulated == planned:
             return "Latencies in this report"
@@ -181,7 +183,7 @@ _SECRET = re.compile(r"(?<=://)([^:/@\s]+:)\S*(?=@)|(?<=[?&]password=)[^&\s']+")
 
 @dataclass(frozen=True)
 class Environment:
-    """As it was when the report was written."""
+    """The environment at the time of the report."""
 
     written_at: str
     """UTC, ISO 8601."""

@@ -141,7 +141,7 @@ HISTORY_COLUMNS = (
 
 @dataclass(frozen=True)
 class Readings:
-    """What the device told in all rounds: ``(lowest, median, highest)``, None for nothing."""
+    """The device's readings in all rounds: ``(lowest, median, highest)``, None for nothing."""
 
     measurements: int
     rounds: int

@@ -128,7 +128,7 @@ def how_measured(
     measurements: Sequence[Measurement],
     run: RunReport | None,
 ) -> list[Fact]:
-    """What was measured, how often, under which conditions; empty values are left out."""
+    """Lists what was measured, how often, under which conditions; leaves out empty values."""
     timed = [m for m in measurements if m.usable]
     on_nnapi = [m for m in timed if m.target != CPU]
     kinds = Counter(m.kind.value for m in measurements)
@@ -175,7 +175,7 @@ def _counts(counter: Counter[str], plural: str = "") -> str:
 
 
 def _kernels(timed: Iterable[Measurement]) -> str:
-    """Whose kernels the CPU engine's measurements ran on."""
+    """Names the kernels that the CPU engine's measurements ran on."""
     of = {"XNNPACK's": "kernels_xnnpack", "our own": "kernels_portable"}
     sums = {who: sum(getattr(m, name) or 0 for m in timed) for who, name in of.items()}
     return ", ".join(f"{n} on {who} kernels" for who, n in sums.items() if n)
@@ -238,8 +238,8 @@ class PlaceFacts:
 
 @dataclass(frozen=True, slots=True)
 class UnitFacts:
-    """What is known of one unit. ``here_ms`` is its share of its segment's latency, None where
-    that is unknown."""
+    """The facts about one unit. ``here_ms`` is its share of its segment's latency, None where that
+    is unknown."""
 
     unit: int
     here_ms: float | None

@@ -121,7 +121,7 @@ def _squares(cells: np.ndarray) -> Path:
 
 
 def _scale(figure: Figure, edges: np.ndarray, simulated: bool) -> None:
-    """What the colours mean, below."""
+    """Draws the legend of the colours below the figure."""
     wide, high = figure.get_size_inches()
     bar = figure.add_axes((0.3 / wide, 0.34 / high, min(3.4, wide - 0.6) / wide, 0.13 / high))
     for level, (colour, _) in enumerate(HEAT):

@@ -1,4 +1,4 @@
-"""Which forms a report has, and how it becomes a file."""
+"""The forms of a report, and their files."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def frame_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pd.Da
 
 
 def boundary_bytes(graph: UnitGraph, units: Sequence[int]) -> tuple[int, int]:
-    """What enters and what leaves a set of units."""
+    """Returns the bytes that enter and that leave a set of units."""
     entering, leaving = graph.boundary(units)
     values = graph.values
     return sum(values[v].n_bytes for v in entering), sum(values[v].n_bytes for v in leaving)
@@ -338,8 +338,8 @@ def rate_frame(runs: Sequence[WayRun]) -> pd.DataFrame:
 
 
 def lane_frame(run: WayRun, plans: Sequence[Plan], most_frames: int = 12) -> pd.DataFrame:
-    """What lanes did, a row for each segment that ran: of some frames in the middle of the last
-    round, from the first of their segments on.
+    """Returns a frame with a row for each segment that lanes ran: of some frames in the middle of
+    the last round, from the first of their segments on.
 
     Columns as :func:`plan_frame`'s where a figure of segments in time reads them: ``plan`` is the
     lane, ``segment`` the frame's number, ``start_ms`` and ``predicted_ms`` when it began and how

@@ -85,7 +85,8 @@ class Headline:
 
 
 def headline(data: ReportData, baselines: pd.DataFrame, label_cards: bool = True) -> Headline:
-    """What a reader is to know first; ``baselines`` is the frame of all plans, the plan first.
+    """Returns the first facts that a reader needs; ``baselines`` is the frame of all plans, the
+    plan first.
 
     Without ``label_cards`` only the sentence says that latencies are simulated, where all are.
     """
@@ -235,7 +236,7 @@ FASTEST_RULE = "the fastest rule that needs no partitioner"
 
 
 def _against_rules(data: ReportData, rivals: Sequence[Rival]) -> str:
-    """What the plan gains over the fastest rule, and where that is nothing, what measuring was
+    """Compares the plan with the fastest rule, and where it gains nothing, tells what measuring was
     good for. ``rivals`` are not empty, the hardest to beat first."""
     fastest = rivals[0]
     name = plan_words(fastest.name, separator=", ")
@@ -276,7 +277,7 @@ def _takes(rival: Rival) -> str:
 
 
 def _refused(data: ReportData) -> list[str]:
-    """What each accelerator refuses: ``sim-npu refuses sigmoid and softmax``."""
+    """Lists what each accelerator refuses: ``sim-npu refuses sigmoid and softmax``."""
     refusals = data.cost_model.refusals
     numbers: dict[str, dict[str, None]] = {}
     for unit, target in sorted(refusals, key=lambda place: place[0]):
@@ -293,8 +294,8 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _guessed(plan: Plan, ran: bool) -> str:
-    """What stands behind the unit of a prediction that rests on estimates. That of a plan that ran
-    is without what the host computes."""
+    """Returns the words behind the unit of a prediction that rests on estimates. That of a plan
+    that ran is without what the host computes."""
     segments = _on_device(plan) if ran else plan.segments
     return ", estimated in part" if any(s.estimated for s in segments) else ""
 
@@ -340,7 +341,7 @@ def _prediction(
 
 
 def _first_run(data: ReportData, unit: str) -> Card | None:
-    """What the plan takes before it runs at its speed; None where that was not measured."""
+    """Returns the time before the plan runs at its speed; None where that was not measured."""
     run = data.run_of_plan
     if run is None or run.first_ns is None:
         return None
@@ -355,7 +356,7 @@ def _first_run(data: ReportData, unit: str) -> Card | None:
 
 
 def _memory(data: ReportData) -> Card:
-    """What the plan needs beside the model: by sizes, not measured."""
+    """Returns the memory that the plan needs beside the model: by sizes, not measured."""
     placed = [segment.units for segment in _on_device(data.plan)]
     weights = sum(unit.constant_bytes for unit in data.graph.units)
     detail = "inputs, outputs and what moves between segments, in memory shared with drivers"

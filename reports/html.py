@@ -145,7 +145,7 @@ def _runs(data: ReportData) -> tuple[Any, ...]:
 
 
 def places(palette: Mapping[str, str]) -> dict[str, str]:
-    """Who computes -> colour, once for all preferences."""
+    """Maps each engine to its colour, the same for all preferences."""
     rows: dict[str, str] = {}
     for key, colour in palette.items():
         rows.setdefault(place_words(key), colour)
@@ -226,5 +226,6 @@ def template(name: str) -> Template:
 
 
 def sort_key(number: float | None) -> str:
-    """What a table sorts by: a number as short as it can be, empty where it is unknown."""
+    """Returns the key that a table sorts by: a number as short as it can be, empty where it is
+    unknown."""
     return f"{number:.6g}" if is_known(number) and number is not None else ""

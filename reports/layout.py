@@ -1,4 +1,4 @@
-"""Where the boxes and wires of a layered drawing stand: plain numbers, no drawing.
+"""Lays out the boxes and wires of a layered drawing: plain numbers, no drawing.
 
 Told as K. Sugiyama does, with groups (a plan's segments) stacked in the order in which they run:
 
@@ -67,7 +67,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """Where a net crosses from group to group: room for a label of its size."""
+    """The crossing of a net from group to group: room for a label of its size."""
 
     net: int
     row: int

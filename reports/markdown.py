@@ -380,7 +380,7 @@ def _section(heading: str, about: str) -> Iterator[str]:
 
 
 def _units_of(data: ReportData) -> tuple[str, str]:
-    """What stands behind predicted latencies, and behind measured ones."""
+    """Returns the words behind predicted latencies, and behind measured ones."""
     planned = ms_unit(data.costs_simulated)
     return planned, ms_unit(data.run_simulated)
 

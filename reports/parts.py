@@ -1,4 +1,4 @@
-"""What a segment's latency is made of: the work of its units, the call, moving values."""
+"""Splits a segment's latency: the work of its units, the call, moving values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SegmentParts:
 
     @property
     def work_ns(self) -> float:
-        """What its units take together."""
+        """The time of its units together."""
         return sum(self.unit_ns.values())
 
 

@@ -57,7 +57,7 @@ _NAME_CHARACTERS = 18
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Who computes, with its two cues: colour and pattern."""
+    """An engine with its two cues: colour and pattern."""
 
     name: str
     colour: str

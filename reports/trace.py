@@ -200,8 +200,8 @@ def _slices(
 
 
 def _parts(pid: int, tid: int, each: Slice, costs: CostModel) -> Iterator[Event]:
-    """What the segment's latency is made of. The cost model's parts are scaled to its prediction,
-    which is the region's own where it was measured whole."""
+    """Yields the parts of the segment's latency. The cost model's parts are scaled to its
+    prediction, which is the region's own where it was measured whole."""
     segment, graph = each.segment, costs.graph
     if segment.target.engine is Engine.HOST or segment.target not in costs.fits:
         return

@@ -83,7 +83,8 @@ MARGINAL_MARKS = (
 
 
 def trial_words(left: Collection[str]) -> str:
-    """What follows a table without the accelerators that a trial left; empty where it left none."""
+    """Returns the note that follows a table without the accelerators that a trial left; empty where
+    it left none."""
     return f"; left after a trial of a few units, far behind: {', '.join(left)}" if left else ""
 
 
@@ -249,7 +250,7 @@ def plan_words(name: str, is_own: bool = False, separator: str = ": ") -> str:
 
 
 def rule_words(name: str) -> str:
-    """What a baseline does; empty for an unknown one."""
+    """Describes a baseline; empty for an unknown one."""
     rule, _ = baseline_of(name)
     return RULES[rule][1] if rule else ""
 
@@ -271,7 +272,7 @@ GLOSSARY = tuple(
 
 
 class FittedToPublished(Protocol):
-    """What :class:`nnapi_prof.qnn.calibration.Calibration` says of itself."""
+    """The description of a :class:`nnapi_prof.qnn.calibration.Calibration`."""
 
     @property
     def qairt(self) -> str: ...
@@ -288,7 +289,7 @@ class FittedToPublished(Protocol):
 
 
 def calibration_words(fit: FittedToPublished) -> str:
-    """What a figure of Qualcomm's simulator is called wherever it stands."""
+    """Names a figure of Qualcomm's simulator, the same everywhere."""
     borrowed = "; another chip's fit, the band is twice as wide" if fit.borrowed else ""
     return (
         f"estimated by Qualcomm's simulator (QAIRT {fit.qairt}), calibrated on {fit.networks}"

@@ -1,4 +1,4 @@
-"""What stands in the way of a faster plan, found in its graph, its costs and its segments."""
+"""Finds what prevents a faster plan, from its graph, its costs and its segments."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def accelerators(targets: Iterable[Target]) -> list[Target]:
 def _refusals(
     graph: UnitGraph, costs: CostModel, plan: Plan, prices: Mapping[Target, WorkPrices]
 ) -> list[Finding]:
-    """Of each operation that some accelerator refuses, or that not even the CPU engine runs, all
-    units; what is in 64 bits is one."""
+    """Finds operations that an accelerator refuses, or that not even the CPU engine runs, with all
+    their units. All operations in 64 bits are one finding."""
     hosted = {u for s in plan.segments if s.target.engine is Engine.HOST for u in s.units}
     units: dict[str, set[int]] = defaultdict(set)
     places: dict[str, dict[Target, None]] = defaultdict(dict)
@@ -98,7 +98,8 @@ def _kept_off(
     prices: Mapping[Target, WorkPrices],
     kept_off: frozenset[int],
 ) -> list[Finding]:
-    """Of each operation that constraints keep off accelerators, all units; and all together."""
+    """Finds operations that constraints keep off accelerators, with all their units; and one
+    finding for all of them together."""
     by_operation: dict[str, list[int]] = defaultdict(list)
     for unit in sorted(kept_off):
         by_operation[graph.units[unit].operation].append(unit)

@@ -1,4 +1,4 @@
-"""What work takes on a target that never ran it, from what the same target ran.
+"""Predicts what work takes on a target that never ran it, from what the same target ran.
 
     ns = operation + max(moved bytes * ns_per_byte, multiply-accumulates * ns_per_mac[kind])
 
@@ -124,12 +124,12 @@ def fit_prices(samples: Sequence[tuple[Work, float]]) -> WorkPrices | None:
 
 
 def _most(logarithms: Sequence[float]) -> float:
-    """What nine of ten stay below, as a relative error."""
+    """Returns the relative error that nine of ten samples stay below."""
     return math.expm1(float(np.percentile(logarithms, 90))) if logarithms else 0.0
 
 
 def _weighted_median(pairs: Sequence[tuple[float, float]]) -> float:
-    """Of values with weights: the large tell more of a rate than the small."""
+    """Returns the median of values with weights: large ones tell more of a rate than small ones."""
     ordered = sorted(pairs)
     whole, weight = sum(own for _, own in ordered), 0.0
     for value, own in ordered:

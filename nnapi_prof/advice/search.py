@@ -45,7 +45,7 @@ def suggestions(
     rewriting: bool = True,
     progress: Callable[[int, int, str], None] = lambda *_: None,
 ) -> Iterator[Suggestion]:
-    """What would help, as it is found: what promises most by costs alone is looked at first.
+    """Yields suggestions as they are found. What promises most by costs alone is tried first.
 
     ``rewriting`` says whether the program may be written anew, which one in 8 bits may not. Ends
     after ``seconds``; what was not looked at then is told by costs alone.
@@ -102,8 +102,8 @@ def _advice(basis: Basis, finding: Finding, what_if: WhatIf, rewrite: Rewrite | 
 
 
 def _best_rewrite(basis: Basis, finding: Finding, hoped_ns: float) -> Suggestion | None:
-    """Of the rewrites of a hindrance, of those least in doubt that save most, the one that changes
-    least; the others behind it."""
+    """Picks a hindrance's rewrite. Of the least doubtful ones that save most it takes the one that
+    changes least; the others follow as alternatives."""
     least = LEAST_GAIN * basis.plan.predicted_ns
     options = [
         option

@@ -68,7 +68,7 @@ class WhatIf:
 
 @dataclass
 class Basis:
-    """What is known of a model on a device, to plan it otherwise."""
+    """The model, costs and device that a what-if plan starts from."""
 
     program: Program
     costs: CostModel
@@ -90,7 +90,7 @@ class Basis:
 
     @cached_property
     def prices(self) -> dict[Target, WorkPrices]:
-        """Of the targets on which enough ran to price what did not."""
+        """Prices of the targets that ran enough units to price those that did not run."""
         by_target = {}
         for target in self.offered & set(self.costs.fits) - self.costs.partial:
             own = fit_prices([*self._own_samples(target), *self._other_samples(target)])
@@ -255,7 +255,7 @@ class Basis:
         ).default
 
     def constraints(self, kept_off: Collection[int]) -> Constraints:
-        """That keep units off all accelerators."""
+        """Returns constraints that keep units off all accelerators."""
         off = frozenset(t for t in self.costs.targets if t.engine is Engine.NNAPI)
         return Constraints(forbidden=dict.fromkeys(kept_off, off))
 

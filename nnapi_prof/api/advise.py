@@ -1,5 +1,4 @@
-"""What would help: which part of a model stands in the way of a faster plan, and how to write it
-otherwise."""
+"""Finds the part of a model that prevents a faster plan, and another way to write it."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ LOOKING, TRYING = "looking for what would help", "trying rewrites"
 
 @dataclass(frozen=True)
 class Advised:
-    """What would help, the most first; :func:`nnapi_prof.advise` finds it."""
+    """Suggestions, the largest saving first; :func:`nnapi_prof.advise` finds them."""
 
     planned: Planned
     """The plan, which keeps the advice when it is saved."""
@@ -49,7 +48,8 @@ class Advised:
 
     @property
     def advice(self) -> tuple[Advice, ...]:
-        """What was measured counts, where it was; else what is predicted."""
+        """The suggestions. The measured saving counts where there is one, else the predicted
+        one."""
         return self.planned.advice
 
     def frame(self) -> pd.DataFrame:
@@ -112,7 +112,7 @@ def advise(
     progress: Callable[[Progress], None] | None = None,
     listener: Listener | None = None,
 ) -> Advised:
-    """What would make a plan faster, ranked by what it would save.
+    """Finds what would make a plan faster, ranked by what it would save.
 
     For each operation that an accelerator refuses, each segment that divides an accelerator's, each
     unit that constraints keep off, each that is slow for its size and each change of layout, the
@@ -171,7 +171,8 @@ def _check_device(planned: Planned, client: AgentClient) -> None:
 
 
 def _rank(advice: Advice) -> float:
-    """What was measured counts, where it was; of what no rewrite is known, nothing was."""
+    """Returns the saving that suggestions are ranked by: the measured one where there is one. A
+    suggestion without a known rewrite has no measurement."""
     verified = advice.verified
     if verified is None or advice.rewrite is None:
         return -advice.saves_ns

@@ -1,4 +1,4 @@
-"""Where a device computes something else than PyTorch, and what avoids it."""
+"""Finds where a device's results differ from PyTorch's, and what avoids it."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def bundle_of(
 
 @dataclass(frozen=True)
 class DescribedDevice:
-    """What a bundle says of its device."""
+    """A device as a bundle describes it."""
 
     levels: Mapping[str, int]
     """Key of a target -> feature level."""
@@ -125,7 +125,7 @@ def levels_of(info: AgentInfo) -> dict[str, int]:
 
 
 def _copies(program: Program, levels: Mapping[str, int]) -> Region | None:
-    """What an app copies for the outputs that no unit computes."""
+    """Converts the copies that an app makes for outputs that no unit computes."""
     return convert_copies(program.units, constant_outputs(program), max(levels.values()))
 
 
@@ -135,7 +135,7 @@ def _grown(
     levels: Mapping[str, int],
     regions: Mapping[RegionKey, Region],
 ) -> list[str]:
-    """What to tell of a plan's regions on NNAPI that became far larger."""
+    """Lists notes on a plan's NNAPI regions that became far larger than their graph."""
     sizes = [
         (s.units, len(regions[region_key(s.units, s.target, levels)].operations))
         for s in plan.segments
@@ -146,7 +146,7 @@ def _grown(
 
 
 def _floats(program: Program, regions: Iterable[Region]) -> list[str]:
-    """What to tell of quantised units that are computed in float32: a line for each rule."""
+    """Lists notes on quantised units that are computed in float32, one for each rule."""
     broken: dict[str, list[int]] = {}
     for unit, rule in units_in_floats(program.units, regions).items():
         broken.setdefault(rule, []).append(unit)

@@ -1,4 +1,5 @@
-"""What several precisions need beside a model: samples of its inputs, and scales for 8 bits."""
+"""Prepares what several precisions need beside a model: samples of its inputs, and scales for 8
+bits."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CalibrationOptions:
-    """Where samples come from, as :func:`nnapi_prof.precision.samples.load_samples` takes it."""
+    """The source of samples, as :func:`nnapi_prof.precision.samples.load_samples` takes it."""
 
     source: Source | None = None
     limit: int | None = None
@@ -28,7 +29,7 @@ class CalibrationOptions:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Of one model for one device."""
+    """The calibration of one model for one device."""
 
     samples: Samples = field(repr=False)
     recipe: Recipe | None = field(default=None, repr=False)

@@ -1,4 +1,4 @@
-"""What a cost table has of a model's units."""
+"""Reads a model's units from a cost table."""
 
 from __future__ import annotations
 
@@ -182,6 +182,6 @@ def _read_precisions(
 
 
 def device_info(store: CostStore, fingerprint: str) -> Mapping[str, Any]:
-    """What a table knows of a device."""
+    """Returns a table's description of a device."""
     descriptions = {row.fingerprint: row.description for row in store.devices()}
     return descriptions.get(fingerprint, {})

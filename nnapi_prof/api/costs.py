@@ -1,4 +1,4 @@
-"""What a model's units cost on a device's targets: measured, read from a table, or estimated."""
+"""The costs of a model's units on a device's targets: measured, read from a table, or estimated."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MANY_UNITS = 20
 
 @dataclass(frozen=True)
 class Costs:
-    """What each unit of a model costs on each target of a device, and what a region of units does.
+    """The cost of each unit, and of each region of units, on each target of a device.
 
     :func:`nnapi_prof.profile` measures them, :func:`nnapi_prof.read_costs` reads them from a cost
     table, :func:`nnapi_prof.estimate` estimates them. :func:`nnapi_prof.partition` takes them.
@@ -85,7 +85,8 @@ class Costs:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """Where units can run: ``cpu``, ``nnapi:ACCELERATOR/PREFERENCE``, ``host``."""
+        """Names of the targets that units can run on: ``cpu``, ``nnapi:ACCELERATOR/PREFERENCE``,
+        ``host``."""
         return tuple(target.key for target in self.priced.targets)
 
     @property

@@ -268,7 +268,7 @@ def _run(
 
 
 def _advise(pipeline: PipelineResult, listener: Listener) -> None:
-    """What would help, from costs alone; a plan that stands has it from an earlier call."""
+    """Adds advice that rests on costs alone. A plan that stands has it from an earlier call."""
     from nnapi_prof.api.advise import advise
     from nnapi_prof.api.result import Result
     from nnapi_prof.bundle.advice import keep_advice, kept_advice

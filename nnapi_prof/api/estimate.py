@@ -43,7 +43,7 @@ class Phone:
 
     @property
     def origin(self) -> str:
-        """Where the description comes from: a table of measurements, or ``simulated``."""
+        """The description's origin: a table of measurements, or ``simulated``."""
         return str(self.description.get("origin") or "simulated")
 
     @property

@@ -1,4 +1,4 @@
-"""Who hears what a step tells while it works: the steps themselves never print."""
+"""Passes on what a step tells while it works: the steps themselves never print."""
 
 from __future__ import annotations
 

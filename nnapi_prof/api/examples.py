@@ -61,7 +61,7 @@ def find_examples(
     run: Callable[[Sequence[Tensor]], object],
     sizes: Sequence[tuple[int, int]],
 ) -> tuple[list[InputSpec], tuple[Tensor, ...]]:
-    """What each input is, and tensors on which the model runs.
+    """Finds the shape and type of each input, and tensors on which the model runs.
 
     Sizes of 0 become the first of ``sizes`` at which the model runs and gives something.
     """

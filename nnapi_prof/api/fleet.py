@@ -116,7 +116,7 @@ def _fleet(
     search: FleetSearch,
     n_unfit: int,
 ) -> Fleet:
-    """What the search came to, for people."""
+    """Presents the result of the search to people."""
     choice, every = search.choices[-1], list(named.values())
     rank = {plan: number for number, plan in enumerate(choice.plans)}
     plan_of = [rank[plan] for plan in choice.plan_of]

@@ -25,8 +25,8 @@ from nnapi_prof.partition.problem import Problem
 
 
 def info_of(costs: Costs) -> AgentInfo | None:
-    """What is known of the device that costs are of; None of one that was only described by its
-    latencies."""
+    """Returns the information about the device of these costs; None where the device was only
+    described by its latencies."""
     if costs.agent_info is not None:
         return costs.agent_info
     if not costs.device_info:
@@ -54,8 +54,8 @@ def useful_targets(costs: Sequence[Costs], problems: Sequence[Problem]) -> list[
 
 
 def _undominated(problem: Problem) -> list[Target]:
-    """Of a problem without measured regions: targets of which no other preference of the same
-    accelerator is as fast in all."""
+    """Lists targets of a problem without measured regions, but for those that another preference of
+    the same accelerator beats everywhere."""
     order = sorted(range(len(problem.targets)), key=lambda k: float(problem.unit_ns[:, k].min()))
     alive: list[int] = []
     for k in order:

@@ -1,4 +1,4 @@
-"""What a choice of plans for many phones came to, and the bundle of it."""
+"""The result of a choice of plans for many phones, and its bundle."""
 
 from __future__ import annotations
 
@@ -85,12 +85,12 @@ class Fleet:
 
     @property
     def mean_regret(self) -> float:
-        """Of a phone drawn by the weights: 0.02 is 2 %."""
+        """Mean regret of a phone drawn by the weights: 0.02 is 2 %."""
         return self.choice.mean
 
     @property
     def worst_regret(self) -> float:
-        """Of the phones whose weight is above 0."""
+        """Largest regret among phones whose weight is above 0."""
         return self.choice.worst
 
     @property
@@ -137,9 +137,9 @@ class Fleet:
         return pd.DataFrame(rows)
 
     def curve(self) -> pd.DataFrame:
-        """What each number of plans comes to: ``k``, ``plans`` (how many of them are used),
-        ``mean`` and ``worst`` regret, ``bound`` (no k of the candidates have less of what was made
-        least)."""
+        """Returns a frame with a row for each number of plans: ``k``, ``plans`` (how many of them
+        are used), ``mean`` and ``worst`` regret, ``bound`` (no k of the candidates have a smaller
+        objective)."""
         import pandas as pd
 
         rows = [

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 def arguments(inputs: Input) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """What a call of the model takes, by position and by name: shapes as texts, tensors, numbers.
+    """Returns the arguments of a call of the model, by position and by name: shapes as texts,
+    tensors, numbers.
 
     A text, sizes or a tensor alone is the only argument; a mapping names them. Raises
     InputSpecError where something is none of these.

@@ -106,7 +106,8 @@ def _finite(precisions: Sequence[Precision], errors: Sequence[float]) -> dict[Pr
 
 
 def _float_precision(point: FrontPoint) -> Precision:
-    """What NNAPI computes floats in: the most exact precision that the plan has there."""
+    """Returns the precision in which NNAPI computes floats: the most exact one that the plan has
+    there."""
     used = {
         segment.target.precision
         for segment in point.plan.segments

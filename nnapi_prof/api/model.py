@@ -73,7 +73,7 @@ class Model:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What should be known of it: input shapes that were guessed, sizes left open."""
+        """Notes on the model: guessed input shapes, open sizes."""
         return self.outline.notes
 
     @cached_property
@@ -310,7 +310,7 @@ def _exported(
 
 
 def _name_of(model: Any) -> str:
-    """What its class is called; an ExportedProgram does not know."""
+    """Returns the name of the model's class; an ExportedProgram does not know it."""
     if not hasattr(model, "eval"):
         return "model"
     return str(getattr(model, "original_name", None) or type(model).__name__)

@@ -41,7 +41,7 @@ first that fits counts (1 where none does)."""
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """What a plan makes least, where that is not the latency."""
+    """The objective that a plan minimises, where that is not the latency."""
 
     name: str
     """For people: ``energy``."""
@@ -111,7 +111,7 @@ class AdjustedCosts:
 
     @cached_property
     def _own(self) -> dict[tuple[int, Target], float | None]:
-        """What the function says of every unit on every target that runs it, asked once each."""
+        """The function's value for every unit on every target that runs it, asked once each."""
         values: dict[tuple[int, Target], float | None] = {}
         for target in self.base.targets:
             for unit in self.graph.units:

@@ -1,5 +1,4 @@
-"""What the functions of the Python interface take: checks of their arguments, and the options of a
-plan."""
+"""Checks arguments of the Python interface, and holds the options of a plan."""
 
 from __future__ import annotations
 
@@ -64,7 +63,8 @@ def placements(name: str, value: str | Sequence[str] | Mapping[str, str]) -> tup
 
 
 def table(costs: str | os.PathLike[str] | None) -> str | None:
-    """Where a cost table is, as text. Raises UsageError where that is no path and no URL."""
+    """Returns the location of a cost table as text. Raises UsageError where it is no path and no
+    URL."""
     if costs is None or isinstance(costs, str | os.PathLike):
         return None if costs is None else str(costs)
     raise UsageError(
@@ -73,7 +73,8 @@ def table(costs: str | os.PathLike[str] | None) -> str | None:
 
 
 def preferences_of(preferences: Sequence[str] | None) -> tuple[Preference, ...]:
-    """Of these names, all for None. Raises UsageError where one is none."""
+    """Returns the preferences of these names, all for None. Raises UsageError where a name is
+    unknown."""
     if preferences is None:
         return tuple(Preference)
     chosen = names("preferences", preferences)
@@ -91,7 +92,7 @@ def device_name(device: str | None) -> None:
 
 
 def repeats(runs: int | None, cooldown_s: float | None, memory_mb: int | None) -> None:
-    """What :func:`nnapi_prof.profile`, ``run`` and ``go`` have in common."""
+    """Checks the options that :func:`nnapi_prof.profile`, ``run`` and ``go`` share."""
     number("runs", runs, 1, MAX_RUNS)
     number("cooldown_s", cooldown_s, 0, MOST_WAIT_S)
     number("memory_mb", memory_mb, 1, MOST_MEMORY_MB)
@@ -173,7 +174,7 @@ def precisions_of(
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """What the user asked of a plan, as given; the default asks for nothing but speed."""
+    """The user's demands on a plan, as given; the default asks for nothing but speed."""
 
     forbid: tuple[str, ...] = ()
     pin: tuple[str, ...] = ()

@@ -101,7 +101,7 @@ class Planned:
 
     @property
     def baselines(self) -> tuple[Plan, ...]:
-        """What one would do without a partitioner, all-cpu first."""
+        """Plans by simple rules, without a partitioner, all-cpu first."""
         return self.plans[1:]
 
     @property
@@ -116,8 +116,8 @@ class Planned:
 
     @property
     def uncertainty(self) -> float | None:
-        """Of an estimated plan: nine of ten predictions stayed within this share of the truth when
-        the phone's description was made. None where that is not known, or costs were measured."""
+        """Relative error that nine of ten predictions kept to when the phone's description was
+        made. None where it is unknown, or costs were measured."""
         priced = None if self.costs is None else self.costs.as_they_are
         return priced.plan_error(self.plan) if isinstance(priced, EstimatedCosts) else None
 

@@ -125,7 +125,7 @@ INTERRUPTED = "planning was interrupted: the best plan until then"
 
 @dataclass(frozen=True)
 class Search:
-    """What a search for plans of one model under some costs came to."""
+    """The result of a search for plans of one model under some costs."""
 
     plan: Plan
     """What was asked for: :attr:`default`, or :attr:`best`."""
@@ -158,7 +158,7 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class StartUp:
-    """Of one plan."""
+    """The start-up cost of one plan."""
 
     compile_ns: float | None
     """All its segments; None where costs tell no compile times."""

@@ -227,7 +227,7 @@ def _costs_of(
     priced: PricedUnits | None,
     calibration: Calibration | None = None,
 ) -> Costs:
-    """What was measured. Raises Interrupted where that was not all."""
+    """Returns the measured costs. Raises Interrupted where the profile is incomplete."""
     device, location = describe(client.info()), str(store.location)
     if outcome.interrupted or priced is None:
         raise Interrupted(device, location, outcome)

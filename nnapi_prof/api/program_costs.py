@@ -113,8 +113,8 @@ def read_phone(name: str) -> dict[str, Any]:
 
 
 def described_device(phone: Mapping[str, Any]) -> dict[str, Any]:
-    """What a cost table would know of a phone whose description this is; nothing of a real one,
-    whose description has its latencies only."""
+    """Returns a cost table's entry for a phone with this description; empty for a real phone, whose
+    description has its latencies only."""
     if phone.get("format") != SIMULATED_FORMAT:
         return {}
     properties = dict(phone.get("properties", {}))
@@ -140,7 +140,7 @@ def estimated_costs(
     burst: bool = False,
     relaxed: bool = False,
 ) -> EstimatedCosts:
-    """What the model is estimated to cost on the phone.
+    """Estimates the model's costs on the phone.
 
     A real phone's description holds for the threads of the CPU that it was made with, which is what
     ``threads`` None takes, and for NNAPI as it was asked then: UsageError where others are wanted.
@@ -193,7 +193,7 @@ def described_costs(program: Program, described: Description) -> EstimatedCosts:
 
 
 def _work(unit: Unit) -> Work:
-    """What the unit computes: a model that was read tells it of each of its units."""
+    """Returns the unit's work, which a loaded model has for each of its units."""
     assert unit.work is not None, unit.name
     return unit.work
 
@@ -237,7 +237,7 @@ def _with_host(
 
 
 def unit_works(program: Program, level: int) -> list[tuple[Work, ...] | str]:
-    """Of each unit, its NNAPI operations at a feature level, or why it has none."""
+    """Lists the NNAPI operations of each unit at a feature level, or the reason why it has none."""
     from nnapi_prof.convert.lower import convert_region
 
     by_signature: dict[str, tuple[Work, ...] | str] = {}

@@ -169,8 +169,8 @@ def _costs(
     model: Path | None,
     fits: Mapping[Target, TargetFit] | None,
 ) -> CostModel:
-    """What rows and ``fits`` say, or without these a fit to the rows; estimated besides where the
-    plan was made so."""
+    """Returns costs from rows and ``fits``, or from a fit to the rows where ``fits`` is None. Adds
+    estimates where the plan was made with them."""
     guessed = any(
         segment.estimated and segment.target.engine is not Engine.HOST
         for segment in bundle.plan.segments

@@ -1,4 +1,4 @@
-"""What a plan did on a device: measured latency, and outputs beside eager PyTorch's."""
+"""The result of a plan on a device: measured latency, and outputs compared with eager PyTorch's."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Result:
 
     @property
     def predicted_ms(self) -> float:
-        """What was predicted for that, in ms."""
+        """The prediction for that, in ms."""
         return self.run.runs[0].predicted_ns / 1e6
 
     @property

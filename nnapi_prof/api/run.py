@@ -120,7 +120,7 @@ def run(
 def _for_phone(
     ready: Planned | Bundle, info: AgentInfo, title: str, listener: Listener
 ) -> Planned | Bundle:
-    """Of a bundle for several phones the plan of this one, which a note tells."""
+    """Picks this phone's plan from a bundle for several phones, and notes the choice."""
     bundle = ready if isinstance(ready, Bundle) else ready.converted
     if bundle is None or bundle.plan_set is None:
         return ready

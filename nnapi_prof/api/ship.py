@@ -93,7 +93,7 @@ def _writing(target: Path) -> Iterator[None]:
 def _files(
     asset: str, content: bytes, abis: Sequence[str], progress: Callable[[str], None] | None
 ) -> dict[str, bytes]:
-    """What is in the archive, by name."""
+    """Returns the archive's files by name."""
     files = {
         "AndroidManifest.xml": MANIFEST.encode(),
         "R.txt": b"",

@@ -58,7 +58,7 @@ PREDICTED: Mapping[Basis, str] = {
 
 @dataclass(frozen=True)
 class Throughput:
-    """What is predicted of plans of most frames per second, and of their rivals.
+    """Predicted frames per second of throughput plans, and of their rivals.
 
     From costs that were measured one at a time, and from a contention: nothing of it was measured
     at once. ``nnapi_prof.partition(..., objective="throughput").throughput`` is one.
@@ -88,7 +88,7 @@ class Throughput:
 
     @property
     def baselines(self) -> dict[str, float]:
-        """What else one could do -> frames per second, with any number of frames in flight."""
+        """Frames per second of the alternatives, with any number of frames in flight."""
         return {rate.rule.value: rate.frames_per_second for rate in self.plan.baselines}
 
     def curve(self) -> pd.DataFrame:

@@ -25,7 +25,8 @@ def keep_advice(bundle: Path, advice: Sequence[Advice]) -> Path:
 
 
 def kept_advice(bundle: Path) -> tuple[Advice, ...]:
-    """What :func:`keep_advice` wrote; nothing where there is none. Raises SerializationError."""
+    """Reads the advice that :func:`keep_advice` wrote; empty where there is none. Raises
+    SerializationError."""
     file = bundle / FILE
     if not file.exists():
         return ()

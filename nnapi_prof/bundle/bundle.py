@@ -1,4 +1,4 @@
-"""What a bundle holds, as data: plans, the rule that selects one, and what they need to run.
+"""A bundle as data: plans, the rule that selects one, and what they need to run.
 
 A bundle's plans are a list: the partitioner's own, and baselines. A set says that several of them
 are the partitioner's own, and when each is meant: along a front of two criteria, as the shares of a
@@ -91,14 +91,15 @@ class Bundle:
         return self.plans[self.plan_set.select(run, phone, limits)]
 
     def for_phone(self, phone: Phone) -> Bundle:
-        """Of a set for phones the bundle of this one: its plan, and beside it that of all others.
-        Any other bundle as it is."""
+        """Returns this phone's bundle from a set for phones: its plan, and beside it that of all
+        others. Returns any other bundle unchanged."""
         if self.plan_set is None or self.plan_set.rule is not SelectionRule.PHONES:
             return self
         return self._led_by(self.plan_set.for_phone(phone)[0], self.plan_set)
 
     def of_run(self, plan: Plan) -> Bundle:
-        """Of a set for phones the bundle of one that ran this plan. Any other as it is."""
+        """Returns the bundle of the phone that ran this plan from a set for phones. Returns any
+        other bundle unchanged."""
         if self.plan_set is None or self.plan_set.rule is not SelectionRule.PHONES:
             return self
         ran = [(s.units, s.target) for s in plan.segments]
@@ -130,11 +131,11 @@ class Bundle:
         return self.halved[key] if halves(self.conditions, target) else self.regions[key]
 
     def permutes(self, plan: Plan) -> Permutes:
-        """What the segments of a plan that the agent runs permute, together."""
+        """Returns the permutes of the plan's segments that the agent runs, together."""
         return sum((each for each in self.segment_permutes(plan) if each is not None), Permutes())
 
     def segment_permutes(self, plan: Plan) -> tuple[Permutes | None, ...]:
-        """What each segment of a plan permutes; None on the host."""
+        """Returns the permutes of each segment of a plan; None for those on the host."""
         return tuple(
             None
             if segment.target.engine is Engine.HOST

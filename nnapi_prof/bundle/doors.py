@@ -16,7 +16,7 @@ from nnapi_prof.graph.plan import AUTO, Engine, Plan, Segment
 
 
 class Door(Enum):
-    """What runs a bundle in an app."""
+    """A runtime that runs a bundle in an app."""
 
     AAR = "Android app (Java, Kotlin)"
     LIBRARY = "C library"
@@ -36,8 +36,8 @@ class Step:
 
 
 def steps(bundle: Bundle, folder: str | os.PathLike[str]) -> tuple[Step, ...]:
-    """What to type next, to have a bundle that stands in ``folder`` in an app: one step for each
-    door."""
+    """Lists the next commands, one step for each runtime that can take the bundle in ``folder``
+    into an app."""
     path = Path(folder)
     if path.name in ("", ".."):
         path = path.resolve()

@@ -19,8 +19,8 @@ MOST_WAYS = 1000
 
 
 def usual_in_flight(lanes: Collection[str]) -> int:
-    """As many as the runtime library takes on several lanes where nobody says how many; one on one
-    lane."""
+    """Returns the runtime library's default number of frames in flight on several lanes; one for a
+    single lane."""
     return min(FRAMES_A_LANE * len(lanes), MOST_IN_FLIGHT) if len(lanes) > 1 else 1
 
 
@@ -109,7 +109,7 @@ class FramePlan:
 
     @property
     def plan_set(self) -> PlanSet | None:
-        """What selects a frame's plan; None where all frames take the bundle's first."""
+        """The set that selects a frame's plan; None where all frames take the bundle's first."""
         choices = self.ways[0].choices
         is_first = [choice.plan for choice in choices] == [0]
         return None if is_first else PlanSet(SelectionRule.MIXTURE, choices)

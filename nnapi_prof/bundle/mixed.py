@@ -161,7 +161,7 @@ def _cpu_module(
 def _sub_graph(
     source: fx.GraphModule, entering: Sequence[str], leaving: Sequence[str], weights: _Weights
 ) -> fx.GraphModule:
-    """What ``source`` computes between some of its values, ATen operators alone.
+    """Extracts what ``source`` computes between some of its values, ATen operators alone.
 
     Views become reshapes: a value of NNAPI's lies in the order that the graph says, which need not
     be eager's.

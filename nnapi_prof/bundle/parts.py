@@ -1,4 +1,4 @@
-"""What NNAPI runs of a model in a stock PyTorch module, and what stays on the CPU.
+"""Splits a model for a stock PyTorch module into NNAPI's part and the CPU's.
 
 Stock PyTorch has a CPU for whatever is not converted. A part is a stretch of units that runs as
 one: an NNAPI model, or TorchScript.

@@ -16,7 +16,7 @@ OTHERS = ""
 
 @dataclass(frozen=True, slots=True)
 class Phone:
-    """What the rule of a bundle for several phones looks at."""
+    """The properties of a phone that the rule of a bundle for several phones reads."""
 
     keys: tuple[str, ...] = ()
     """Its names, the most telling first."""

@@ -95,7 +95,7 @@ class PlanSet:
         return self._of_front(limits or {})
 
     def for_phone(self, phone: Phone) -> tuple[Choice, str]:
-        """Of a set for phones: the choice, and the phone's name that it is by."""
+        """Returns the choice for a phone, and the name of the phone that it goes by."""
         by_key = {key: choice for choice in self.choices for key in choice.keys}
         for key in phone.keys:
             choice = by_key.get(key)

@@ -1,5 +1,5 @@
-"""What a bundle of mixed precision keeps beside its plan: how the model is quantised, and the front
-that its plan was chosen from."""
+"""The part of a bundle that mixed precision adds: the quantisation of the model, and the front that
+its plan was chosen from."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Sensitivity:
 
 @dataclass(frozen=True)
 class MixedPrecision:
-    """Of a bundle whose regions differ in precision."""
+    """The precision data of a bundle whose regions differ in precision."""
 
     recipe: Mapping[str, Any] = field(repr=False)
     """As :meth:`nnapi_prof.precision.recipe.Recipe.to_json` has it: bundles are read without

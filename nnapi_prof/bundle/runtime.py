@@ -41,7 +41,7 @@ def runtime_plans(bundle: Bundle) -> tuple[Plan, ...]:
 
 
 def _runtime_indices(bundle: Bundle) -> tuple[int, ...]:
-    """Of :func:`runtime_plans` among the bundle's."""
+    """Returns the indices of :func:`runtime_plans` among the bundle's plans."""
     several = dict.fromkeys(
         choice.plan
         for rule in (SelectionRule.MIXTURE, SelectionRule.PHONES)

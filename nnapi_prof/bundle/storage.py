@@ -188,7 +188,7 @@ def _file_checksum(path: Path) -> str:
 
 
 def _checksum(manifest: Mapping[str, Any]) -> str:
-    """Of all members but ``sha256``, however the file is laid out.
+    """Returns the checksum of all members but ``sha256``, whatever the file's layout.
 
     The regions have checksums of their own; with this one nothing that a bundle says needs to be
     doubted field by field.
@@ -230,7 +230,7 @@ def check_bundle(path: Path) -> Path:
 
 
 def _unchecked(manifest_file: Path) -> dict[str, Any]:
-    """What a manifest says; nothing where it is none, which reading it finds out."""
+    """Reads a manifest without checks; empty where it is none, which a later read reports."""
     try:
         data = json.loads(read_file(manifest_file, MOST_MANIFEST))
     except (ValueError, OSError, RecursionError, SerializationError):
@@ -330,7 +330,7 @@ def read_file(path: Path, most_bytes: int) -> bytes:
 
 
 def check_file(path: Path, most_bytes: int) -> None:
-    """What :func:`read_file` checks, for who reads piece by piece."""
+    """Checks a file as :func:`read_file` does, for readers that go piece by piece."""
     try:
         status = os.lstat(path)
     except OSError as error:

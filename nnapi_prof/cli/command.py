@@ -1,4 +1,4 @@
-"""What all commands are: their common options, and a ``--help`` that ends with examples and says
+"""The base of all commands: common options, and a ``--help`` that ends with examples and says
 numbers' units."""
 
 from __future__ import annotations

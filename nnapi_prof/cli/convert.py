@@ -220,7 +220,7 @@ def command(
 
 
 class _ConvertOptions(NamedTuple):
-    """What the options ask of a model's conversion."""
+    """The conversion that the options ask for."""
 
     level: int
     preference: str

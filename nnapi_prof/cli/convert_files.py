@@ -32,12 +32,12 @@ class OutputFiles(Converted):
     """The files of one conversion, and what is to be known of them, said as it goes."""
 
     def note(self, text: str) -> None:
-        """What the user should know."""
+        """Adds a note for the user."""
         self.notes.append(text)
         say(f"note: {text}")
 
     def notes_on(self, structure: Structure) -> None:
-        """Where outputs or inputs are nested otherwise than the model's."""
+        """Notes where outputs or inputs are nested otherwise than the model's."""
         for text in structure.notes:
             self.note(text)
 
@@ -195,7 +195,8 @@ def write_stock(
 def find_parts(
     program: Program, level: int, preference: Preference, least: int, float16: bool
 ) -> Parts:
-    """What NNAPI can run of a model, and the rest. Raises NnapiProfError where it is nothing."""
+    """Finds what NNAPI can run of a model, and the rest. Raises NnapiProfError where NNAPI can run
+    nothing."""
     from nnapi_prof.bundle.parts import largest_parts
 
     parts = largest_parts(program, level, preference, least)

@@ -1,4 +1,4 @@
-"""Which rows of a cost table a command is about: its options, and what they select."""
+"""Selects rows of a cost table by a command's options."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def selection_of(
 
 
 def _signatures(store: CostStore, model: Path, inputs: tuple[str, ...]) -> set[str]:
-    """Of regions whose every member is a unit of the model."""
+    """Returns signatures of regions whose every member is a unit of the model."""
     from nnapi_prof.api.model import load
 
     with listening() as listener:

@@ -45,7 +45,7 @@ def names_bundle(path: Path) -> bool:
 def devices(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem[str]]:
-    """What ``--device`` takes: simulated phones, this host, phones of a running adb server."""
+    """Completes ``--device``: simulated phones, this host, phones of a running adb server."""
     from nnapi_prof.device.find import LOCAL, SIMULATED, list_phones
     from nnapi_prof.device.transport.adb_server import AdbServer
     from nnapi_prof.errors import NnapiProfError
@@ -61,7 +61,7 @@ def devices(
 def phones(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem[str]]:
-    """What ``--phone`` takes: names that come along, and descriptions in files."""
+    """Completes ``--phone``: names of shipped descriptions, and files."""
     from nnapi_prof.costs.estimate.phones import shipped
     from nnapi_prof.device.find import list_phones
 

@@ -1,4 +1,4 @@
-"""Where a command's words go: results to standard output, everything else to standard error.
+"""Writes a command's results to standard output, and everything else to standard error.
 
 Standard output has results only. Under ``--json`` it has exactly one JSON document: the command's
 result, or a document ``nnapi-prof/error`` where the command failed before it had one. Notes,
@@ -35,7 +35,7 @@ _PIPE_COLUMNS = 160
 
 
 class Output:
-    """What was asked of one call's output, and what was printed of it.
+    """The format of one call's output, and what was printed so far.
 
     ``as_json`` is ``--json``, ``quiet`` is ``--quiet``; ``printed`` tells whether the document
     of ``--json`` is out.

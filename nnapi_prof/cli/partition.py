@@ -390,7 +390,7 @@ def worth_showing(curve: Sequence[CurvePoint], default: int) -> list[CurvePoint]
 
 
 def proven(point: CurvePoint) -> str:
-    """What is known of a point, in words."""
+    """Returns the proof of a point in words."""
     if point.exact:
         return "optimal for its number"
     return (

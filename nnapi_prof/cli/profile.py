@@ -178,7 +178,7 @@ def command(
 
 
 def _say_doubts(outcome: ProfileOutcome, refined: bool) -> None:
-    """What a user should know before trusting the costs."""
+    """Prints doubts that a user should know before trusting the costs."""
     if outcome.n_failed:
         say(
             f"note: {outcome.n_failed} of these the device refused or did not finish: the bundle's"
@@ -194,7 +194,7 @@ def _say_doubts(outcome: ProfileOutcome, refined: bool) -> None:
 
 
 def _effort(outcome: ProfileOutcome) -> str:
-    """What the plan took to find, beside measuring everything."""
+    """Returns the effort that the plan took beside measuring everything."""
     words = (
         f"{outcome.rounds} rounds of refinement, with {outcome.n_regions} of all "
         f"{outcome.n_rows} measurements"
@@ -211,7 +211,7 @@ def _effort(outcome: ProfileOutcome) -> str:
 
 
 def _summarise(graph: UnitGraph, outcome: ProfileOutcome, location: str) -> None:
-    """What was measured, the slowest units, and the plans that follow."""
+    """Prints the number of measurements, the slowest units, and the plans that follow."""
     from nnapi_prof.costs.model.views import left_at_trial, marginal, shown_targets
     from nnapi_prof.reports.words import (
         MARGINAL_MARKS,

@@ -83,7 +83,7 @@ def _board(durations: Durations) -> Board:
 
 
 class Board:
-    """Where standard error is no terminal: a line for each phase that took long, after it."""
+    """Progress where standard error is no terminal: a line for each long phase, after it."""
 
     def __init__(self, durations: Durations, now: Callable[[], float] = time.monotonic) -> None:
         self.durations = durations
@@ -166,7 +166,7 @@ class Terminal(Board):
         )
 
     def _stop(self, task: TaskID | None) -> None:
-        """Of a phase that others follow, or that ended early, no time is left."""
+        """Hides the remaining time of a phase that others follow, or that ended early."""
         if task is not None:
             self._bars.update(task, label="", until=None)
             self._bars.stop_task(task)

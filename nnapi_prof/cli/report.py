@@ -145,7 +145,7 @@ def _check_output(output: Path | None) -> None:
 
 
 def _beside(bundle: Path, form: str) -> Path:
-    """Where a report goes that nobody named."""
+    """Returns the default path of a report."""
     from nnapi_prof.reports.files import ENDINGS
 
     stem = bundle.resolve().with_suffix("")

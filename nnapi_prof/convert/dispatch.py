@@ -122,7 +122,7 @@ def _require_ranks(op: Lowering) -> None:
 
 
 def check_result(op: Lowering, result: OperandId, type_: TensorType) -> None:
-    """That a lowering gave what the graph says: the last guard against a silent mistake."""
+    """Checks a lowering's result against the graph: the last guard against a silent mistake."""
     operand = op.model.operand(result)
     expected = operand_of(type_)
     if expected is None:

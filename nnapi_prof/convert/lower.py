@@ -155,7 +155,7 @@ def _only_reader(node: fx.Node, inside: set[fx.Node]) -> fx.Node | None:
 
 
 def _fuse_code(node: fx.Node | None) -> FuseCode:
-    """What a node is as a fused activation; NONE where it is none."""
+    """Returns a node's code as a fused activation; NONE where it is none."""
     if node is None:
         return FuseCode.NONE
     if node.target is aten.relu.default:

@@ -169,7 +169,7 @@ class ModelBuilder:
         return source if isinstance(source, bytes) else None
 
     def mark(self) -> Mark:
-        """What there is now, for :meth:`back_to`."""
+        """Returns the present state of the model, for :meth:`back_to`."""
         return Mark(len(self._operands), len(self._values), len(self._operations), len(self.blobs))
 
     def back_to(self, mark: Mark) -> None:

@@ -31,7 +31,7 @@ class Blob:
         return {}
 
     def derived(self, name: str, make: Callable[[bytes], bytes]) -> Blob:
-        """What ``make`` gives for the bytes; made once for each ``name``."""
+        """Returns the bytes derived by ``make``, which is called once for each ``name``."""
         if name not in self._derived:
             self._derived[name] = Blob(make(self.data))
         return self._derived[name]

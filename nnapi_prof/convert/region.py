@@ -151,8 +151,8 @@ VERY_MANY = 1000
 def growth_note(
     graph: UnitGraph, converted: Iterable[tuple[Iterable[int], int]], where: str = "the model"
 ) -> str | None:
-    """What to tell of converted regions, each given by its units and its NNAPI operations; None
-    where they hardly grew. ``where`` names what they are of."""
+    """Returns a note on converted regions, each given by its units and its NNAPI operations; None
+    where they hardly grew. ``where`` names what they belong to."""
     units: list[int] = []
     n_operations = 0
     for region, count in converted:

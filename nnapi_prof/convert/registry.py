@@ -1,4 +1,5 @@
-"""Which function lowers which ATen operator, and what such a function works with.
+"""Maps ATen operators to the functions that lower them, and defines what such a function works
+with.
 
 A lowering is a function ``Lowering -> OperandId`` under :func:`lowers`. It is the support check as
 well: run on a scratch model it either succeeds or refuses with a sentence, so what is supported is
@@ -64,7 +65,7 @@ def lowers(*targets: OpOverload) -> Callable[[Lowerer], Lowerer]:
 
 
 def memory_axis(order: DimOrder, axis: int) -> int:
-    """Where the logical ``axis`` lies in memory."""
+    """Returns the place of the logical ``axis`` in memory."""
     return MEMORY_AXES.index(axis) if order is DimOrder.CHANNELS_LAST else axis
 
 
@@ -85,7 +86,7 @@ def lies_as_it_reads(type_: TensorType) -> bool:
 
 
 class Lowering:
-    """What one lowering works with: the node's arguments in, NNAPI operations out.
+    """The context of one lowering: the node's arguments in, NNAPI operations out.
 
     ``model`` is the model being built, ``out`` the type of the node's result (of the first, where
     it makes several values), ``pad`` the zero padding (left, right, top, bottom) of a

@@ -49,19 +49,19 @@ class Conditions:
             raise ValueError(f"{self.precision.value} is not a condition of a whole model")
 
     def on(self, engine: Engine) -> Conditions:
-        """What of these concerns an engine; the rest stands at its default, so that the CPU is
-        not measured again because NNAPI is to be relaxed."""
+        """Returns the conditions that concern an engine, with defaults for the rest, so that the
+        CPU is not measured again because NNAPI is to be relaxed."""
         concern = TARGET_KINDS[engine].conditions
         return Conditions(**{name: getattr(self, name) for name in concern})
 
     def precision_of(self, target: Target) -> Precision:
-        """What a region on a target computes in: the target's own precision, else this one."""
+        """Returns the precision of a region on a target: the target's own, else this one."""
         own = target.precision
         return own if own is not Precision.FLOAT32 else self.on(target.engine).precision
 
     @property
     def options(self) -> str:
-        """What of the command line asks for these; empty for the defaults."""
+        """The command-line options that give these conditions; empty for the defaults."""
         options = []
         if self.threads != 1:
             options.append(f"--threads {self.threads}")

@@ -42,7 +42,7 @@ Floats = NDArray[np.float64]
 
 
 class Basis(enum.Enum):
-    """Where a contention comes from."""
+    """The origin of a contention."""
 
     MEASURED = "measured"
     PARTLY = "partly measured"
@@ -90,7 +90,7 @@ class Slowdown:
 
 @dataclass(frozen=True)
 class Slowdowns:
-    """Of all lanes beside all others."""
+    """Slowdowns of all lanes beside all others."""
 
     pairs: tuple[Slowdown, ...]
 
@@ -104,7 +104,7 @@ class Slowdowns:
         return tuple(pair for pair in self.pairs if pair.basis is Basis.MEASURED)
 
     def among(self, lanes: Collection[str]) -> Slowdowns:
-        """Of these lanes alone; of all where that leaves no pair."""
+        """Returns the slowdowns of these lanes alone; those of all where that leaves no pair."""
         pairs = tuple(p for p in self.pairs if p.lane in lanes and p.beside in lanes)
         return Slowdowns(pairs) if pairs else self
 
@@ -115,7 +115,7 @@ class Slowdowns:
 
 
 class Priced(Protocol):
-    """What is asked of costs; :class:`nnapi_prof.partition.Costs` is more."""
+    """The costs that contention asks for; :class:`nnapi_prof.partition.Costs` has more."""
 
     @property
     def targets(self) -> tuple[Target, ...]: ...
@@ -131,7 +131,8 @@ def lanes_of(targets: Iterable[Target]) -> tuple[str, ...]:
 def given(
     targets: Iterable[Target], contention: float | Mapping[tuple[str, str], float]
 ) -> Slowdowns:
-    """What a user said: one factor for all pairs, or some, 1 of the others."""
+    """Returns the slowdowns that a user gave: one factor for all pairs, or for some, with 1 for the
+    others."""
     pairs = (
         dict(contention)
         if isinstance(contention, Mapping)
@@ -145,7 +146,8 @@ def given(
 def beside_rows(
     store: CostStore, fingerprint: str, conditions: Conditions
 ) -> tuple[Measurement, ...]:
-    """What ran side by side on a device under these conditions, however NNAPI was asked."""
+    """Returns the rows of units that ran side by side on a device under these conditions, under any
+    NNAPI preference."""
     rows = store.select(Selection((fingerprint,), kinds=(Kind.BESIDE,), newest=True))
     return tuple(row for row in rows if _without_mode(row, conditions))
 
@@ -228,7 +230,7 @@ def _draws(values: Floats, random: np.random.Generator) -> Floats:
 
 
 def _interval(draws: Floats) -> Interval:
-    """Of a value and its draws. [1 + RESAMPLES]"""
+    """Returns the interval of a value from its draws. [1 + RESAMPLES]"""
     low, high = np.percentile(draws[1:], TAILS)
     return Interval(float(draws[0]), float(min(low, draws[0])), float(max(high, draws[0])))
 
@@ -251,7 +253,7 @@ def _later(row: Measurement) -> list[float]:
 
 
 def _wait(rows: Sequence[Measurement], random: np.random.Generator) -> Interval | None:
-    """Of units that ran in one call and by starting and waiting."""
+    """Compares units that ran in one call with those that were started and waited for."""
     in_call = {_what(row): row for row in rows if row.conditions.mode is Mode.SYNC}
     more = [
         _draws(np.array(row.alone_ns, dtype=np.float64), random)

@@ -23,7 +23,7 @@ _DRAWS_PER_ROUND = 40
 
 
 class Verdict(enum.Enum):
-    """What may be said of one region on one target, the second side against the first."""
+    """The verdict on one region on one target, the second side against the first."""
 
     SLOWER = "slower"
     FASTER = "faster"
@@ -69,7 +69,7 @@ class Comparison:
 
     @property
     def median_ratio(self) -> float | None:
-        """Of all that have a latency on both sides."""
+        """The median ratio of all that have a latency on both sides."""
         ratios = [each.ratio for each in self.differences if each.ratio is not None]
         return statistics.median(ratios) if ratios else None
 
@@ -141,7 +141,7 @@ def _difference(
 
 
 def verdict_of(ratio: float, interval: tuple[float, float], threshold: float) -> Verdict:
-    """Of a ratio of medians with its interval, where differences below ``threshold`` count as
+    """Judges a ratio of medians with its interval; differences below ``threshold`` count as
     none."""
     beyond = not interval[0] <= 1 <= interval[1] and abs(ratio - 1) >= threshold
     return (Verdict.SLOWER if ratio > 1 else Verdict.FASTER) if beyond else Verdict.SAME
@@ -177,7 +177,8 @@ def _interval(
     second: list[Sequence[int]],
     questions: int = 1,
 ) -> tuple[float, float]:
-    """Of the ratio of medians; samples by rounds. One of so many that are to hold together."""
+    """Returns the interval of the ratio of medians, from samples by rounds, widened for
+    ``questions`` intervals that are to hold together."""
     draws = np.log(_draws(second, 1)) - np.log(_draws(first, 0))
     if questions > 1:  # too far out for draws to tell
         z = statistics.NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / (2 * questions))

@@ -67,7 +67,7 @@ class Round:
 
 
 def quality_flags(rounds: Sequence[Round], warm: bool | None) -> tuple[str, ...]:
-    """What a reader should know before trusting a latency, for people."""
+    """Lists warnings about a latency, for people."""
     hot = sum(bool(each.throttled) for each in rounds)
     flags = []
     if hot and hot == len(rounds):
@@ -190,7 +190,7 @@ def summarise(samples_ns: Sequence[int], rounds: Sequence[Round] = ()) -> Summar
 
 
 class Kind(enum.Enum):
-    """What was measured."""
+    """The kind of thing that was measured."""
 
     UNIT = "unit"
     CHAIN = "chain"
@@ -241,7 +241,7 @@ def work_columns(works: Sequence[Work | None]) -> dict[str, Any]:
 
 
 class Key(NamedTuple):
-    """What makes two measurements of one device the same measurement."""
+    """The identity of a measurement on one device: two with the same key repeat each other."""
 
     signature: str
     target: str
@@ -373,8 +373,8 @@ class Measurement:
 
     @property
     def work(self) -> Work | None:
-        """What the unit computes and moves; None of a chain, a region or a plan, and of a row that
-        does not say."""
+        """The unit's computation and traffic; None for a chain, a region or a plan, and for a row
+        without it."""
         sizes = {name: getattr(self, name) for name in WORK_SIZES}
         if self.operation is None or self.element not in ELEMENT_BYTES or None in sizes.values():
             return None
@@ -402,7 +402,7 @@ class Measurement:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """What a reader should know before trusting the latency, for people."""
+        """Warnings about the latency, for people."""
         drifting = () if self.drift_percent is None else (DRIFTING,)
         return (*quality_flags(self.rounds, self.warm), *drifting)
 

@@ -104,13 +104,13 @@ class AgentClient:
 
     @property
     def serial(self) -> str:
-        """What ``--device`` takes, the library included where one was named."""
+        """The device's ``--device`` value, the library included where one was named."""
         library = self._nnapi_library
         return self.transport.serial + ("" if library is None else f"{THROUGH}{library}")
 
     @property
     def installed(self) -> InstalledAgent:
-        """Where the agent is on the device; put there if need be."""
+        """The agent on the device; put there if need be."""
         if self._installed is None:
             self._installed = install_agent(self.transport, self._remote_dir, self._progress)
         return self._installed
@@ -123,7 +123,7 @@ class AgentClient:
         return self._remote_dir or remote_dir()
 
     def info(self) -> AgentInfo:
-        """What the device is and offers; asked once. Raises AgentError."""
+        """Returns the device's description and offers; asked once. Raises AgentError."""
         if self._info is None:
             self._info = self._ask_info()
         return self._info

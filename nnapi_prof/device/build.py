@@ -70,7 +70,7 @@ SHIPPED = (
 
 @dataclass(frozen=True, slots=True)
 class HostBuild:
-    """What was built for this host."""
+    """The files that were built for this host."""
 
     directory: Path
     agent: Path
@@ -128,7 +128,8 @@ def build_agent(
 
 
 def find_agent(abi: str, os_name: str, cache: Path | None = None) -> Path | None:
-    """What :func:`agent_binary` would take without building anything; None where it would build.
+    """Returns the agent that :func:`agent_binary` would take without a build; None where it would
+    build.
 
     Raises BuildError where no agent can be built for the device.
     """

@@ -1,4 +1,4 @@
-"""What nnapi-prof keeps on a device, and taking it away: blobs, work folders, agents.
+"""Deletes nnapi-prof's files on a device: blobs, work folders, agents.
 
 Everything lies in one folder (see :mod:`nnapi_prof.device.install`); only names of ours in there
 are touched.
@@ -29,7 +29,7 @@ _AGENT_LINE = re.compile(r"\s*(\d+)\s+(.*)/([0-9a-f]{16})/agent(?:\.[0-9a-f]{8})
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """What went, and how much is left."""
+    """The files that were deleted, and the size of what is left."""
 
     n_agents: int
     n_files: int

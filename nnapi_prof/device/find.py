@@ -114,7 +114,7 @@ def split_spec(spec: str | None) -> tuple[str | None, str | None]:
 
 
 def named_with(device: str | None, library: str) -> str:
-    """What ``--device`` and ``--nnapi-library`` name, as one text that :func:`open_device` takes.
+    """Joins ``--device`` and ``--nnapi-library`` into one text that :func:`open_device` takes.
 
     Raises UsageError where the device is named with a library already.
     """

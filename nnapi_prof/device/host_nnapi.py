@@ -114,7 +114,7 @@ class HostNnapi:
             raise DeviceError(f"NNAPI on this host: {name.strip('_')} returned {word}")
 
     def handle(self, name: str, *arguments: Any) -> c_void_p:
-        """What a function creates, which takes a pointer to it last."""
+        """Returns the object that a function creates, which takes a pointer to it last."""
         handle = c_void_p()
         self.call(name, *arguments, byref(handle))
         return handle
@@ -168,7 +168,7 @@ class HostRegion:
         call("Model_finish", handle)
 
     def _address(self, source: bytes | BufferSlice) -> tuple[int | None, int]:
-        """Where a constant is, and its length; None for one that is left out."""
+        """Returns the address of a constant, and its length; None for one that is left out."""
         if isinstance(source, BufferSlice):
             return _start(self._constants[source.buffer]) + source.offset, source.length
         self._constants.append(source)

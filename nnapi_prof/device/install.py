@@ -64,7 +64,7 @@ _FOLDERS_SCRIPT = (
 
 @dataclass(frozen=True, slots=True)
 class InstalledAgent:
-    """Where the agent and its folders are on a device."""
+    """The location of the agent and its folders on a device."""
 
     path: str
     store: str
@@ -167,7 +167,7 @@ def _make_folders(transport: Transport, installed: InstalledAgent) -> None:
 
 
 def _flaw(transport: Transport, path: str, digest: str, binary: Path) -> str | None:
-    """What is wrong with the agent at ``path``, None where it is ours and runs."""
+    """Returns the flaw of the agent at ``path``, None where it is ours and runs."""
     result = transport.shell(["sh", "-c", _VERIFY_SCRIPT, path])
     words = result.output.split()
     if result.exit_code == 9 or not words:

@@ -1,4 +1,4 @@
-"""What a device is like just now: heat, clocks, battery, and what else it does.
+"""Reads the present state of a device: heat, clocks, battery, and other load.
 
 Android's services tell it to adb's shell where /sys does not; a simulated phone tells by its agent.
 """
@@ -44,7 +44,8 @@ _LOAD = "grep '^cpu ' /proc/stat; sleep 0.3; grep '^cpu ' /proc/stat; true"
 
 
 class Telling(Protocol):
-    """What is asked of a device; :class:`~nnapi_prof.device.agent.AgentClient` is one."""
+    """A device that can be asked for its state; :class:`~nnapi_prof.device.agent.AgentClient` is
+    one."""
 
     @property
     def serial(self) -> str: ...
@@ -56,7 +57,7 @@ class Telling(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """What a device tells of itself; None where it does not."""
+    """The state of a device; None where it does not tell."""
 
     skin_mc: int | None = None
     """Thousandths of a degree Celsius; of the skin, else of the battery, else of the hottest zone:
@@ -82,7 +83,7 @@ class DeviceState:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """What a row of the cost table has of it."""
+        """The columns of the state in a row of the cost table."""
         names = ("skin_mc", "battery_percent", "charging", "load_percent")
         return {name: getattr(self, name) for name in names}
 
@@ -97,7 +98,7 @@ def read_state(client: Telling) -> DeviceState:
 
 
 def parse_state(output: str) -> DeviceState:
-    """Of what :data:`SCRIPT` said; lines that are something else are passed over."""
+    """Parses the output of :data:`SCRIPT`; skips lines of other forms."""
     battery_mc = _scaled(output, r"^\s*temperature:\s*(-?\d+)", 100)
     skin_mc, sensor = _heat(output, battery_mc)
     percent = _number(output, r"^\s*level:\s*(\d+)")
@@ -184,7 +185,8 @@ def _charging(output: str) -> bool:
 
 
 def _load(output: str) -> int | None:
-    """Of two lines of /proc/stat: what was neither idle nor waiting for a disk."""
+    """Returns the load from two lines of /proc/stat: the share that was neither idle nor waiting
+    for a disk."""
     lines = re.findall(r"^cpu +((?:\d+ *)+)$", output, re.M)
     if len(lines) != 2:
         return None

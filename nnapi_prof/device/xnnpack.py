@@ -45,7 +45,7 @@ RETRY_S = 24 * 3600.0
 
 
 def built_prefix(cache: Path | None = None) -> Path | None:
-    """Where XNNPACK has been built for this host; None where it has not.
+    """Returns the folder of XNNPACK as built for this host; None where it has not been built.
 
     Raises BuildError where $NNAPI_PROF_XNNPACK names a folder without it.
     """
@@ -66,7 +66,8 @@ def built_prefix(cache: Path | None = None) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a build of an agent would find. At most one is set; none: XNNPACK would be built."""
+    """The state that a build of an agent would find. At most one is set; none: XNNPACK would be
+    built."""
 
     prefix: Path | None = None
     left_out: bool = False
@@ -189,7 +190,7 @@ def build_xnnpack(
 
 
 def _work_folder(prefix: Path, compiler: Compiler) -> Path:
-    """Where a build keeps its objects until it is done; each compiler has its own."""
+    """Returns the folder of a build's objects until it is done; each compiler has its own."""
     digest = hashlib.sha256(compiler.identity.encode()).hexdigest()[:8]
     return prefix.with_name(f"{prefix.name}-{digest}.build")
 

@@ -1,4 +1,4 @@
-"""What stands in the way of measuring, on this host and on a phone, and how each is mended.
+"""Finds problems that prevent measuring, on this host and on a phone, and the remedy for each.
 
 One file for each theme; each check is one function that returns what it found. Nothing is changed
 on the host; on a phone the agent is put where it can be had without building it.

@@ -1,4 +1,4 @@
-"""What a check is: a function that returns a finding, or None where there is nothing to say."""
+"""Defines a check: a function that returns a finding, or None where there is nothing to say."""
 
 from __future__ import annotations
 
@@ -127,14 +127,14 @@ def error_finding(error: NnapiProfError) -> Finding:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Where the checks of this host look; tests look elsewhere."""
+    """The places that the checks of this host read; tests have others."""
 
     usb_devices: Path = Path("/sys/bus/usb/devices")
     usb_nodes: Path = Path("/dev/bus/usb")
 
     @property
     def adb_server(self) -> AdbServer:
-        """Where the environment says that the adb server is. Raises UsageError."""
+        """The address of the adb server from the environment. Raises UsageError."""
         return AdbServer()
 
 

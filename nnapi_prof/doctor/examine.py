@@ -17,7 +17,7 @@ HOST = (PYTHON, COMPILERS, CACHE, AGENTS, COSTS, ADB, USB)
 def examine(
     spec: str | None = None, host: Host | None = None, progress: Progress | None = None
 ) -> list[Finding]:
-    """What every check finds on this host and on the device that ``spec`` names.
+    """Runs every check on this host and on the device that ``spec`` names.
 
     Without ``spec`` the only phone within reach is looked at. Raises nothing of a check's.
     """

@@ -1,4 +1,4 @@
-"""What this host keeps: agents and XNNPACK as they were built, and the cost table."""
+"""Checks the files of this host: built agents and XNNPACK, and the cost table."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ def xnnpack_prefix(_: Host) -> Finding:
 
 @AGENTS("agents")
 def agents(_: Host) -> Finding:
-    """Of each device that an agent exists for: there, and of these very sources, or to be built."""
+    """Tells of each device with an agent whether that is there, built of these very sources, or
+    still to be built."""
     devices = [("host", host_abi(), "linux"), *((abi, abi, "android") for abi in ANDROID_ABIS)]
     built: list[str] = []
     unbuilt: list[str] = []

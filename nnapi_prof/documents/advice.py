@@ -1,4 +1,4 @@
-"""What ``advise`` prints with ``--json``, and what other documents have of it."""
+"""Builds the document of ``advise --json``, and its parts in other documents."""
 
 from __future__ import annotations
 

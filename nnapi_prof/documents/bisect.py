@@ -1,4 +1,4 @@
-"""What ``bisect`` prints with ``--json``."""
+"""Builds the document of ``bisect --json``."""
 
 from __future__ import annotations
 

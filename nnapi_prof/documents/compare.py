@@ -1,4 +1,4 @@
-"""What ``compare`` prints with ``--json``."""
+"""Builds the document of ``compare --json``."""
 
 from __future__ import annotations
 

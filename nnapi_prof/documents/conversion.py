@@ -1,4 +1,4 @@
-"""What ``nnapi-prof convert`` prints with ``--json``."""
+"""Builds the document of ``nnapi-prof convert --json``."""
 
 from __future__ import annotations
 

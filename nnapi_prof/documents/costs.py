@@ -1,4 +1,4 @@
-"""What ``nnapi-prof costs ... --json`` prints.
+"""Builds the documents of ``nnapi-prof costs ... --json``.
 
 Times are whole ns where they were measured and numbers of ns where they are statistics.
 """

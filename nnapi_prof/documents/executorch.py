@@ -1,4 +1,5 @@
-"""What ``nnapi-prof run`` of a ``.pte`` and a choice among partitioners print with ``--json``."""
+"""Builds the documents of ``nnapi-prof run --json`` for a ``.pte`` and of a choice among
+partitioners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``fleet`` prints with ``--json``: few plans, who uses which, and what that costs."""
+"""Builds the document of ``fleet --json``: few plans, the phones that use each, and their cost."""
 
 from __future__ import annotations
 

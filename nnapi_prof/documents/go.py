@@ -1,4 +1,4 @@
-"""What ``nnapi-prof go`` prints with ``--json``."""
+"""Builds the document of ``nnapi-prof go --json``."""
 
 from __future__ import annotations
 

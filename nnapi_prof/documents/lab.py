@@ -1,4 +1,4 @@
-"""What ``nnapi-prof lab ... --json`` prints."""
+"""Builds the documents of ``nnapi-prof lab ... --json``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``profile``, ``estimate`` and ``calibrate`` print with ``--json``."""
+"""Builds the documents of ``profile``, ``estimate`` and ``calibrate`` with ``--json``."""
 
 from __future__ import annotations
 

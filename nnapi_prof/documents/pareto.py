@@ -1,4 +1,4 @@
-"""What ``pareto`` prints with ``--json``: plans by latency and error, baselines beside them."""
+"""Builds the document of ``pareto --json``: plans by latency and error, baselines beside them."""
 
 from __future__ import annotations
 

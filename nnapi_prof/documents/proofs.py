@@ -1,4 +1,4 @@
-"""What is proven of a plan, in documents."""
+"""Builds the proof of a plan in documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``report`` prints with ``--json``: a bundle as numbers."""
+"""Builds the document of ``report --json``: a bundle as numbers."""
 
 from __future__ import annotations
 

@@ -62,8 +62,8 @@ def choice(*values: str) -> Schema:
 
 
 def properties(schema: Schema | str, source: object, **computed: Any) -> Document:
-    """What an object's schema, or the document of that name, asks for: what is computed, else the
-    attribute of ``source`` that is called so, as JSON has it.
+    """Fills the members of an object's schema, or of the document of that name: computed values
+    first, else the attribute of ``source`` with that name, in JSON's types.
 
     An enumeration becomes its value, a target or a path text, a number that is not finite null; a
     data class where the schema has an object becomes that object's properties.

@@ -1,4 +1,4 @@
-"""What ``nnapi-prof ship`` prints with ``--json``."""
+"""Builds the document of ``nnapi-prof ship --json``."""
 
 from __future__ import annotations
 

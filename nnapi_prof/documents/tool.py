@@ -1,4 +1,5 @@
-"""What commands about the tool, devices, their agents and conversions print with ``--json``."""
+"""Builds the ``--json`` documents of commands about the tool, devices, their agents and
+conversions."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ what moves by one step can move steps behind it. Two steps of the last scale are
 
 
 def usual_tolerance(precision: Precision) -> float:
-    """Where none was asked for."""
+    """Returns the default tolerance."""
     return TOLERANCE if precision is Precision.FLOAT32 else HALF_TOLERANCE
 
 
@@ -91,14 +91,14 @@ _LARGEST = float(np.finfo(np.float32).max)
 def _at_the_limit(
     actual: npt.NDArray[np.generic], expected: npt.NDArray[np.generic]
 ) -> npt.NDArray[np.bool_]:
-    """Where an infinity is wanted and the float32 next to it was found."""
+    """Marks places where an infinity is wanted and the float32 next to it was found."""
     mine, theirs = actual.astype(np.float64), expected.astype(np.float64)
     at_end: npt.NDArray[np.bool_] = np.isinf(theirs) & (mine == np.copysign(_LARGEST, theirs))
     return at_end
 
 
 def evidence_of(expected: npt.NDArray[np.generic]) -> Evidence:
-    """What an output of eager PyTorch gives to compare."""
+    """Tells what an output of eager PyTorch gives to compare."""
     if expected.size == 0:
         return Evidence.EMPTY
     values = expected.astype(np.float64).ravel()

@@ -19,7 +19,7 @@ MOST_PLANS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class LaneSpan:
-    """What a lane did for how long: one segment of a frame."""
+    """The time that a lane spent on one segment of a frame."""
 
     lane: str
     """``cpu``, an accelerator's name, or ``nnapi`` where NNAPI chose."""
@@ -76,7 +76,7 @@ class WayRun:
 
     @property
     def frame_ns(self) -> tuple[int, ...]:
-        """What each frame took that did not fail. The first of each round are left out."""
+        """The latency of each frame that did not fail, without the first of each round."""
         return tuple(
             frame.end_ns - frame.begin_ns
             for frames in self._each_round()
@@ -85,8 +85,8 @@ class WayRun:
         )
 
     def latency_ns(self, share: float) -> float | None:
-        """What that share of frames took at most, from being handed in to the end of their last
-        segment; None where none was measured."""
+        """Returns the latency that this share of frames kept to, from the hand-over to the end of
+        their last segment; None where none was measured."""
         times = self.frame_ns
         if len(times) < 2:
             return float(times[0]) if times else None

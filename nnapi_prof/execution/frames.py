@@ -174,7 +174,7 @@ def _way_run(bundle: Bundle, way: FrameWay, result: ActionResult) -> WayRun:
 
 
 def frame_notes(runs: Sequence[WayRun]) -> list[str]:
-    """What a reader of frames' rates should know of them, in sentences."""
+    """Lists notes on frames' rates, in sentences."""
     notes = []
     for run in runs:
         if differing := run.outcomes[Outcome.DIFFERS]:

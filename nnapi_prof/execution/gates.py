@@ -1,4 +1,4 @@
-"""What a device must be like before something is measured on it, and waiting until it is."""
+"""Waits until a device's state allows measuring."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ Waiting = Callable[[str, float, float], None]
 
 @dataclass(frozen=True, slots=True)
 class Gates:
-    """What is asked of a device before each request of measurements; by default nothing."""
+    """The conditions that a device must meet before each request of measurements; by default
+    none."""
 
     max_temp_c: float | None = None
     """Degrees Celsius of its skin (:attr:`DeviceState.skin_mc`); and no clock held down."""
@@ -40,7 +41,7 @@ class Gates:
         return (self.max_temp_c, self.min_battery, self.max_load) != (None, None, None)
 
     def reasons(self, state: DeviceState, seen_khz: Mapping[str, int] | None = None) -> list[str]:
-        """What stands in the way, each as half a sentence. What a device does not tell does not.
+        """Lists the unmet conditions, each as half a sentence. Unknown readings count as met.
 
         ``seen_khz`` are the highest clocks that its cores were seen to be allowed."""
         reasons = []

@@ -1,4 +1,4 @@
-"""What float16 costs in accuracy, measured on this host."""
+"""Measures the accuracy cost of float16 on this host."""
 
 from __future__ import annotations
 

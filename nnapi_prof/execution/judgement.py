@@ -321,7 +321,7 @@ class _Ranking:
 
 
 def _call(node: fx.Node, first: Tensor) -> Any:
-    """What a node makes of another first argument."""
+    """Repeats a node's call with another first argument."""
     assert callable(node.target)
     return node.target(first, *node.args[1:], **node.kwargs)
 
@@ -411,7 +411,8 @@ LITTLE = 0.05
 
 
 def _share(values: Tensor, exact: Tensor, least: float) -> float:
-    """Of an output's places, how many are off by more than ``least`` of the largest value."""
+    """Returns the share of an output's places that are off by more than ``least`` of the largest
+    value."""
     apart = (values.double() - exact.double()).abs()
     return float((apart > least * _largest(exact)).double().mean()) if apart.numel() else 0.0
 

@@ -43,7 +43,7 @@ def reference() -> Region:
 
 
 def one_a_processor(targets: Iterable[Target]) -> list[Target]:
-    """Of the targets, one for the CPU and one for each accelerator."""
+    """Picks one target for the CPU and one for each accelerator."""
     chosen: dict[str | None, Target] = {}
     for target in targets:
         chosen.setdefault(target.accelerator, target)

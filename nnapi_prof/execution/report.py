@@ -1,4 +1,4 @@
-"""What a run on a device gave, and the runs that a bundle keeps.
+"""The result of a run on a device, and the runs that a bundle keeps.
 
 A report has the timings of plan and baselines, and the comparison of outputs. In a bundle the last
 one is ``run.json``, those before it are in ``runs/``.
@@ -66,7 +66,7 @@ class PlanRun:
 
     @property
     def p95_ns(self) -> float | None:
-        """What 95 % of the runs keep to."""
+        """The latency that 95 % of the runs keep to."""
         return p95(self.total_ns) if self.total_ns else None
 
     @property
@@ -82,7 +82,8 @@ MOST_NS = 10**15
 
 
 class Evidence(enum.Enum):
-    """What an output of eager PyTorch is made of, which decides what agreeing with it tells."""
+    """The kind of evidence that an output of eager PyTorch gives, which decides what agreement
+    tells."""
 
     VALUES = "values"
     """Numbers that differ, or a single one: something to compare."""
@@ -243,7 +244,7 @@ def _earlier(bundle: Path) -> list[Path]:
 
 
 def last(bundle: Path) -> RunReport | None:
-    """What the bundle's last run kept, None where it was never run.
+    """Reads the bundle's last run, None where it was never run.
 
     Raises SerializationError where that is damaged.
     """

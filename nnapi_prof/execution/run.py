@@ -161,7 +161,7 @@ def run_bundle(
 
 
 def _moved(precision: Precision, checks: Sequence[OutputCheck]) -> str:
-    """What less than float32 costs in accuracy: eager PyTorch computes in float32."""
+    """Describes the accuracy cost of less than float32: eager PyTorch computes in float32."""
     name = "relaxed precision" if precision is Precision.RELAXED else precision.value
     worst = max((check.relative for check in checks), default=0.0)
     return f"with {name} the outputs are off float32 by {worst:.1e} of their largest value"

@@ -78,7 +78,7 @@ class TimedPlan:
 
 
 def plan_key(plan: Plan) -> PlanKey:
-    """What tells two plans apart: the segments and where they run."""
+    """Returns the identity of a plan: its segments and their targets."""
     return tuple((segment.units, segment.target.key) for segment in plan.segments)
 
 
@@ -132,7 +132,7 @@ def time_repeats(
 
 
 def _keep_busy(client: AgentClient, plans: Sequence[Plan], options: RunOptions) -> None:
-    """Where the conditions say so, each processor of the plans, in turns."""
+    """Keeps each processor of the plans busy, in turns, where the conditions say so."""
     seconds = options.conditions.sustained_s
     if not seconds:
         return

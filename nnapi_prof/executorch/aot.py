@@ -1,4 +1,4 @@
-"""What is used of ExecuTorch ahead of time, imported without the chatter of its own imports."""
+"""Imports ExecuTorch's ahead-of-time modules without the chatter of their own imports."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ _WEIGHT = struct.Struct("<QQ64s")
 
 @dataclass(frozen=True, eq=False)
 class DelegatedCall:
-    """What one delegated call computes: a bundle, from ``inputs`` to ``outputs``."""
+    """One delegated call: a bundle, from ``inputs`` to ``outputs``."""
 
     bundle: Bundle = field(repr=False)
     inputs: tuple[str, ...]
@@ -66,8 +66,9 @@ class DelegatedCall:
         return hashlib.sha256(places).hexdigest()
 
     def processed(self, inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
-        """What the delegate reads (backend.cpp), where the call's arguments are in this order:
-        each place's index in ``self.inputs``, and of each output its index in ``self.outputs``."""
+        """Returns the bytes that the delegate reads (backend.cpp), for a call with the arguments in
+        this order: each place's index in ``self.inputs``, and of each output its index in
+        ``self.outputs``."""
         bundle, weights = self._parts
         graph = self.bundle.graph
         entering = [name for name in dict.fromkeys(graph.inputs) if name in self.inputs]

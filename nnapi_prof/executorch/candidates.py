@@ -32,7 +32,7 @@ _WHEEL = {
 
 @dataclass(frozen=True)
 class Candidate:
-    """Where a region may run: a partitioner with its back end, or none, portable kernels."""
+    """A place for a region: a partitioner with its back end, or none, portable kernels."""
 
     name: str
     partitioner: Partitioner | None
@@ -76,7 +76,7 @@ def checked(partitioners: Mapping[str, Partitioner]) -> None:
 
 
 def region_candidates(partitioners: Mapping[str, Partitioner]) -> tuple[Candidate, ...]:
-    """What a region may be lowered through: each partitioner as it is; of one that knows several
+    """Lists the candidates for a region: each partitioner as it is; for one that knows several
     accelerators of NNAPI's, each of these, NAME-ACCELERATOR; the portable kernels last."""
     candidates: list[Candidate] = []
     for name, partitioner in partitioners.items():
@@ -91,7 +91,7 @@ def region_candidates(partitioners: Mapping[str, Partitioner]) -> tuple[Candidat
 
 
 def _one_each(targets: Sequence[tuple[Target, int]]) -> list[tuple[Target, int]]:
-    """Of each accelerator that is named the fast preference, or its first."""
+    """Picks the fast preference of each named accelerator, or its first."""
     best: dict[str, tuple[Target, int]] = {}
     for target, level in targets:
         name = target.accelerator or AUTO

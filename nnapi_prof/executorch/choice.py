@@ -1,4 +1,4 @@
-"""What a choice among partitioners came to."""
+"""The result of a choice among partitioners."""
 
 from __future__ import annotations
 
@@ -46,12 +46,13 @@ class Choice:
 
     @property
     def clock(self) -> str:
-        """Whose times these are, for the head of a table."""
+        """The source of the times, for the head of a table."""
         return "simulated latency in ms" if self.simulated_times else "latency in ms on this host"
 
     @property
     def plan(self) -> Plan:
-        """What the file follows: segments on ``executorch:NAME``. A baseline's is one segment."""
+        """The plan that the file follows: segments on ``executorch:NAME``. A baseline's is one
+        segment."""
         return self.file.plan
 
     @property
@@ -61,7 +62,7 @@ class Choice:
 
     @property
     def median_ns(self) -> float:
-        """Of a run of the file."""
+        """The median latency of a run of the file."""
         return self.file.median_ns
 
     def backends(self) -> Mapping[str, int]:

@@ -88,7 +88,7 @@ def _build(work: Path, options: tuple[str, ...], prefix: Path | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Caution:
-    """What guards a process against its NNAPI."""
+    """A guard of a process against its NNAPI."""
 
     fallback: bool = True
     """A segment that NNAPI lacks, refuses, fails or is late with runs on the CPU, and a line of
@@ -105,8 +105,8 @@ USUAL = Caution()
 
 
 def build(device: str, progress: Progress | None = None) -> tuple[Path | None, Path]:
-    """What :func:`load` loads, built unless it is there: the library in NNAPI's place, None where
-    the host has its own, and the delegate's. Raises UsageError, BuildError."""
+    """Builds, unless they are there, the libraries that :func:`load` loads: the one in NNAPI's
+    place, None where the host has its own, and the delegate's. Raises UsageError, BuildError."""
     if device != LOCAL and not device.startswith(SIMULATED):
         raise UsageError(
             f"the delegate runs on this host, and {device} is not one of its devices: use"

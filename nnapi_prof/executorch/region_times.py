@@ -87,7 +87,7 @@ class RegionTimes:
         return self.program.units
 
     def row(self, units: UnitSet, target: Target) -> Measurement | None:
-        """What is known of a region, or of one equal to it."""
+        """Returns the row of a region, or of one equal to it."""
         return self._rows.get((self._locator.signature(units), target))
 
     def measure(self, units: UnitSet, candidate: Candidate) -> Measurement:
@@ -141,7 +141,7 @@ class RegionTimes:
         return replace(model, targets=targets, partial=frozenset(partial), _host_ns={})
 
     def refusals(self) -> tuple[Refusal, ...]:
-        """What did not run, each kind of region once; whole files are not among them."""
+        """Returns the regions that did not run, each kind once; whole files are not among them."""
         regions = sorted(self._regions, reverse=True)
         place = {self._locator.signature(units): units for units in regions}
         return tuple(

@@ -56,7 +56,7 @@ HOST_TIMES = (
 
 @dataclass(frozen=True, slots=True)
 class PartTime:
-    """What a delegate or a kernel of the program took."""
+    """The time of a delegate or a kernel of the program."""
 
     name: str
     """``segment 0 nnapi:sim-npu``, XNNPACK's own names, or ``native_call_...`` of a kernel."""
@@ -66,7 +66,7 @@ class PartTime:
 
 @dataclass(frozen=True, slots=True)
 class FileRun:
-    """What came of a program."""
+    """The result of running a program."""
 
     path: Path
     device: str
@@ -167,7 +167,7 @@ def _told(what: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Reference:
-    """What outputs are compared with."""
+    """The reference that outputs are compared with."""
 
     program: NormalisedProgram
     eager: Callable[..., tuple[Tensor, ...]]
@@ -212,7 +212,7 @@ def _inputs(
     inputs: Sequence[Tensor] | None,
     seed: int | None,
 ) -> tuple[Tensor, ...]:
-    """What to run with, of the types and sizes that the program says."""
+    """Makes inputs of the types and sizes that the program says."""
     if inputs is not None:
         values = tuple(inputs)
     elif reference is not None:

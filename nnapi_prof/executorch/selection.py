@@ -1,4 +1,4 @@
-"""Which of ExecuTorch's partitioners gets which part of a model: measured, then decided.
+"""Assigns the parts of a model to ExecuTorch's partitioners: measured, then decided.
 
 Phases:
 

@@ -28,7 +28,7 @@ ROUND_SECONDS = 0.08
 
 @dataclass(frozen=True)
 class Timing:
-    """What came of timing one program."""
+    """The timing of one program."""
 
     status: Status
     rounds_ns: tuple[tuple[int, ...], ...] = ()

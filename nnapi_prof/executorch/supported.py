@@ -32,8 +32,8 @@ def supported_bundle(model: Model, target: Target, level: int) -> Bundle:
 
 
 def supported_plan(program: Program, target: Target, level: int) -> Plan:
-    """That plan. Changes of dim order next to the model's inputs and outputs are left to who hands
-    these over."""
+    """Plans all supported units on the target. Leaves changes of dim order next to the model's
+    inputs and outputs to the caller."""
     graph = program.units
     n = len(graph.units)
     border = {*graph.inputs, *graph.outputs}

@@ -112,7 +112,7 @@ def _in_child(work: Callable[[], dict[str, Any]], writer: int, log: int) -> None
 
 
 def _read(reader: int, limit_s: float) -> tuple[bytes, bool]:
-    """What comes from a pipe, and whether it was closed in time."""
+    """Reads from a pipe, and tells whether it was closed in time."""
     data, end = b"", time.monotonic() + limit_s
     while True:
         if not select.select([reader], [], [], max(0.0, end - time.monotonic()))[0]:

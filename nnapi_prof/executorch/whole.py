@@ -193,7 +193,7 @@ def _file(
 
 
 def _exported(model: Model) -> ExportedProgram:
-    """As its user exported it, else as it was read."""
+    """Returns the program as its user exported it, else as it was read."""
     if model.mixed is None and model_kind(model.path) is ModelKind.EXPORTED:
         return read_exported(model.path)
     program = model.program

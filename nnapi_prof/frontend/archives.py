@@ -66,7 +66,7 @@ def look_into(path: Path, advice: str = AGAIN) -> Archive:
 
 
 def check_inner(path: Path, name: str, data: bytes) -> None:
-    """As :func:`look_into`, of an archive within the archive ``path``; other bytes are left to
+    """Checks an archive within the archive ``path`` by :func:`look_into`; leaves other bytes to
     their reader. Raises ModelFileError."""
     if data.startswith(b"PK"):
         _sizes(BytesIO(data), f"{path} ({visible(name)})", len(data))
@@ -180,7 +180,7 @@ CLASSES = frozenset("quantized rnn sparse xnnpack mkldnn".split())
 
 
 class BadPickle(ValueError):
-    """What is wrong with a pickle, as the end of a sentence."""
+    """The flaw of a pickle, as the end of a sentence."""
 
 
 class _Name:

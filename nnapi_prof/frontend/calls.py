@@ -38,7 +38,7 @@ class TracedValue:
 
     @property
     def place(self) -> tuple[Any, ...]:
-        """Where in its storage the value lies."""
+        """The place of the value in its storage."""
         return (self.fake.shape, self.fake.stride(), self.fake.storage_offset())
 
 
@@ -262,7 +262,7 @@ def is_base(value: Tensor) -> bool:
 def after_write(
     call: Call, written: TracedValue, result: TracedValue, sharing: Sequence[TracedValue]
 ) -> list[TracedValue]:
-    """What the values ``sharing`` one memory are after ``written``, one of them, became ``result``.
+    """Returns the values ``sharing`` one memory after ``written``, one of them, became ``result``.
 
     Raises WritesToViews where none of them is the base of all.
     """

@@ -116,7 +116,7 @@ FEW_OPERATIONS = ("float64",)
 
 
 def element_type_notes(graph: fx.Graph) -> tuple[str, ...]:
-    """What to do about a model that computes in one of FEW_OPERATIONS."""
+    """Suggests remedies for a model that computes in one of FEW_OPERATIONS."""
     types = [type_.dtype for node in calls(graph) if (type_ := node.meta.get(TENSOR)) is not None]
     few = [dtype for dtype in types if dtype in FEW_OPERATIONS]
     if not few:
@@ -147,8 +147,8 @@ def _unsteady(
     name: str,
     refusal: FrontendError,
 ) -> tuple[str, ...]:
-    """What to tell of a model whose outputs jump when its inputs barely move, each by as much as
-    ``outputs`` is off. Raises ``refusal`` for any other."""
+    """Notes that a model's outputs jump when its inputs barely move, each by as much as ``outputs``
+    is off. Raises ``refusal`` for any other."""
     exact = reference(0.0)
     if [ours.shape for ours in outputs] != [theirs.shape for theirs in exact]:
         raise refusal

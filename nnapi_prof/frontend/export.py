@@ -190,7 +190,8 @@ def eager(program: ExportedProgram) -> Callable[..., object]:
 
 
 def nested_arguments(program: ExportedProgram) -> Callable[[Sequence[Tensor]], tuple[Any, Any]]:
-    """What makes of flat tensors the arguments of the program's call, by position and by name."""
+    """Returns a function that nests flat tensors into the arguments of the program's call, by
+    position and by name."""
     form = program.call_spec.in_spec
     arguments = [
         spec.arg

@@ -64,7 +64,7 @@ _NODES = (
 
 
 class _Refused(Exception):
-    """What is refused, as the middle of a sentence."""
+    """The refused construct, as the middle of a sentence."""
 
 
 def check_export(path: Path) -> None:
@@ -88,7 +88,8 @@ def check_export(path: Path) -> None:
 
 
 def _records(archive: Archive, older: bool) -> Iterator[tuple[str, bytes]]:
-    """What PyTorch would read of the archive, but for plain bytes of tensors and other files."""
+    """Yields the records of the archive that PyTorch would read, but for plain bytes of tensors and
+    other files."""
     if older:
         import zipfile
 

@@ -29,7 +29,7 @@ Concrete = Callable[[], Mapping[fx.Node, Any]]
 
 @dataclass(eq=False)
 class _Deferred:
-    """What a node makes that waits, by its node and the values of all that it reads."""
+    """A deferred result of a node, by its node and the values of all that it reads."""
 
     node: fx.Node
     values: Mapping[fx.Node, Any]

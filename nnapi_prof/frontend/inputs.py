@@ -109,7 +109,7 @@ def parse_input_specs(texts: Sequence[str]) -> list[InputSpec]:
 
 
 def _words(text: str) -> tuple[list[str], str]:
-    """What stands for each size, and the element type."""
+    """Splits the text into a word for each size, and the element type."""
     shape, _, dtype = text.strip().partition(":")
     if shape == SCALAR:
         return [], _SHORT.get(dtype, dtype) or "float32"

@@ -49,7 +49,7 @@ STATISTICS = ("num_batches_tracked", "running_mean", "running_var")
 
 
 class ModelKind(enum.Enum):
-    """What a model file holds."""
+    """The kind of model that a file holds."""
 
     TORCHSCRIPT = "TorchScript"
     EXPORTED = "ExportedProgram"
@@ -348,7 +348,7 @@ _UNKNOWN = (
 
 
 def with_extensions(load: Callable[[], Loaded], path: object) -> Loaded:
-    """What ``load`` returns, once the package is imported whose operator it did not know.
+    """Calls ``load``, after importing the package whose operator it did not know.
 
     Raises ModelFileError, which names the operator, where no package is known to register it or
     that cannot be imported; any other exception of ``load`` as it is.

@@ -77,7 +77,7 @@ def arranged(texts: Sequence[str], arguments: Mapping[str, str], model: str) -> 
 
 
 def missing_value(model: str, name: str, kind: str) -> str:
-    """What to do about an argument that is no tensor and was not stated."""
+    """Returns the remedy for an argument that is no tensor and was not stated."""
     value = {"int": "16", "float": "0.5", "bool": "true", "str": "fast"}.get(kind, "VALUE")
     how = spelled(f"--input {name}={value}", f'"{name}={value}" in inputs')
     return f"{model} takes the input {name}, of type {kind}: say which it always is to have, {how}"

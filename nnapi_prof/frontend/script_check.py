@@ -198,8 +198,9 @@ def runs_at_load(text: str) -> bool:
 
 
 def _header(text: str, at: int) -> tuple[list[str], int | None]:
-    """What stands behind each ``=`` of the function's header whose arguments begin at ``at``, up to
-    where the next argument may begin; and the header's end, None where it is nothing plain."""
+    """Parses the function's header whose arguments begin at ``at``: what stands behind each ``=``,
+    up to where the next argument may begin; and the header's end, None where it is nothing plain.
+    """
     depth, start, defaults = 1, None, []
     while at < len(text):
         char = text[at]

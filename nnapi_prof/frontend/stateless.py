@@ -189,7 +189,7 @@ def _same(
 def _told(
     names: Sequence[str], first: Sequence[Tensor], n_inputs: int, begins_so: bool
 ) -> tuple[str, ...]:
-    """What whoever calls the model must know of its state."""
+    """Tells callers what they must know of the model's state."""
     if not names:
         return ()
     pairs = zip(names, _shapes(first), strict=True)

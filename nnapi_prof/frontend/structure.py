@@ -47,8 +47,8 @@ _NUMBERS = ("int", "float", "bool", "str", "number")
 def input_trees(
     model: torch.jit.ScriptModule, name: str, values: Mapping[str, Constant] = NO_VALUES
 ) -> dict[str, Tree]:
-    """What each argument of ``forward`` holds (``arg_0``, ...), its tensors numbered through; empty
-    where the model takes tensors alone.
+    """Returns the contents of each argument of ``forward`` (``arg_0``, ...), its tensors numbered
+    through; empty where the model takes tensors alone.
 
     ``values`` has those of arguments that are numbers or texts; others have their defaults, and are
     left out at the end. Raises InputSpecError where a type
@@ -193,7 +193,7 @@ def _keys(value: Any) -> list[str]:
 
 @dataclass(frozen=True)
 class Structure:
-    """What a model is called with and returns.
+    """The nesting of a model's arguments and results.
 
     ``inputs`` maps the name of each argument of the call to what it holds; names of positional
     arguments are ``arg_0``, ``arg_1``, ... Lists and dicts hold values of one type.

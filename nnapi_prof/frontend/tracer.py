@@ -394,7 +394,7 @@ def _is_check(target: Any) -> bool:
 
 
 def _memory(value: Any) -> int:
-    """Where a tensor's storage lies, whatever part of it a view shows; 0 for what is no tensor."""
+    """Returns the storage of a tensor, whatever part of it a view shows; 0 for anything else."""
     return value.untyped_storage().data_ptr() if isinstance(value, Tensor) else 0
 
 

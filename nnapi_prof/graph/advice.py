@@ -1,4 +1,5 @@
-"""What would make a plan faster: facts with their numbers, and the sentences made of them.
+"""Describes what would make a plan faster: facts with their numbers, and the sentences made of
+them.
 
 Times are ns. Nothing here knows how advice is found, so that reports and bundles may hold some.
 """
@@ -32,7 +33,7 @@ MOST_NS = 1e15
 
 
 class Hindrance(enum.Enum):
-    """What stands in the way of a faster plan."""
+    """An obstacle to a faster plan."""
 
     REFUSED = "refused"
     """Accelerators do not run these units."""
@@ -63,7 +64,7 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What a rewrite really did: both models ran whole, one after the other."""
+    """The measured effect of a rewrite: both models ran whole, one after the other."""
 
     before_ns: float = 0.0
     after_ns: float = 0.0
@@ -114,7 +115,7 @@ class Advice:
 
     @property
     def cause(self) -> str:
-        """What stands in the way, as a sentence."""
+        """The obstacle, as a sentence."""
         what, where = _listed(self.labels), ", ".join(self.targets)
         match self.kind:
             case Hindrance.REFUSED:
@@ -131,7 +132,7 @@ class Advice:
 
     @property
     def remedy(self) -> str:
-        """What to do about it, in a few words."""
+        """The remedy, in a few words."""
         if self.rewrite is not None:
             return self.rewrite.name
         match self.kind:
@@ -159,7 +160,7 @@ class Advice:
 
 
 def verified_words(verified: Verified) -> str:
-    """What a rewrite was measured to do."""
+    """Describes the measured effect of a rewrite."""
     if verified.failure:
         return f"tried: {verified.failure}"
     change = "saves" if verified.saves_ns >= 0 else "costs"

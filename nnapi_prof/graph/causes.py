@@ -39,7 +39,7 @@ def detail(reason: str) -> str:
 
 
 class CauseKind(enum.Enum):
-    """What stands behind a placement, or a part of that."""
+    """The reason for a placement, or a part of it."""
 
     FASTEST = "fastest"
     ONLY_TARGET = "only target"
@@ -213,7 +213,7 @@ class ProvenNote(Fact):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompileNote(Fact):
-    """What compiling the plan's regions takes, whatever is made least."""
+    """The compile time of the plan's regions, under any objective."""
 
     ns: float
     limit_ns: float

@@ -1,4 +1,4 @@
-"""What each operation asks of the dim order of its tensors: a table, and nothing else.
+"""Tables of the dim order that each operation asks of its tensors.
 
 Every rank-4 value of floats, quantised integers or truth values may lie CONTIGUOUS or
 CHANNELS_LAST. An operation
@@ -30,7 +30,7 @@ aten = torch.ops.aten
 
 
 class Layout(enum.Enum):
-    """What an operation asks of its tensors' dim orders."""
+    """The dim orders that an operation asks of its tensors."""
 
     WANTS = "wants channels last"
     FOLLOWS = "follows"
@@ -120,7 +120,7 @@ def orders_agree(value_type: TensorType) -> bool:
 
 
 def layout_of(node: fx.Node) -> Layout:
-    """What ``node``, a call, asks."""
+    """Returns the layout that ``node``, a call, asks for."""
     if not isinstance(node.target, OpOverload) or not makes_tensor(node):
         return Layout.OPAQUE
     if node.target in _RESHAPES:
@@ -209,7 +209,7 @@ def writes_either(node: fx.Node) -> bool:
 
 
 def transposed_bytes(value_type: TensorType) -> int:
-    """What changing the order of a value costs, in bytes moved: each is read and written.
+    """Returns the cost of changing the order of a value, in bytes moved: each is read and written.
 
     The constant stands for what a transposition costs however small it is; it only decides between
     few large and many small ones. 16 KiB is about what moves in the time of one kernel launch on a

@@ -206,7 +206,7 @@ def _data_kind(dtype: str, quantised: bool) -> str:
 
 
 def _shape_of_weights(node: fx.Node, shape: Sequence[int]) -> dict[str, float]:
-    """Of what multiplies matrices: sizes that the result alone does not tell."""
+    """Returns sizes of a matrix multiplication that the result alone does not tell."""
     args = bound_args(node) if not isinstance(node.target, ScriptCall) else {}
     if node.target is aten.convolution.default:
         weight = type_of(args["weight"]).shape

@@ -38,7 +38,7 @@ class Preference(enum.Enum):
 
 
 class Precision(enum.Enum):
-    """What a region computes in."""
+    """The precision that a region computes in."""
 
     FLOAT32 = "float32"
     RELAXED = "relaxed"
@@ -50,7 +50,7 @@ class Precision(enum.Enum):
 
 
 class Engine(enum.Enum):
-    """Who executes a segment."""
+    """The engine that executes a segment."""
 
     CPU = "cpu"
     """The agent's CPU engine on the device."""
@@ -65,7 +65,7 @@ class Engine(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class TargetKind:
-    """What holds of all targets of one engine."""
+    """The properties that all targets of one engine share."""
 
     spelling: str
     """Of their keys, for people."""
@@ -115,7 +115,7 @@ def _parts(key: str) -> tuple[str, Precision]:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Target:
-    """Where a segment may run: ``cpu``, ``host``, ``nnapi:ACCELERATOR/PREFERENCE``, or of files for
+    """A place for a segment: ``cpu``, ``host``, ``nnapi:ACCELERATOR/PREFERENCE``, or in files for
     ExecuTorch ``executorch:PARTITIONER``, by the name that its user gave it.
 
     Where precision is chosen region by region, ``@relaxed``, ``@float16`` or ``@int8`` follows;
@@ -153,7 +153,7 @@ class Target:
 
     @property
     def engine(self) -> Engine:
-        """Who executes what stands there."""
+        """The engine that executes segments on this target."""
         return Engine(_parts(self.key)[0].partition(":")[0])
 
     @property
@@ -214,7 +214,7 @@ class Segment:
 
 
 class Rule(enum.Enum):
-    """What one would do without the partitioner; begins the name of a baseline."""
+    """A simple rule that needs no partitioner; begins the name of a baseline."""
 
     ALL_CPU = "all-cpu"
     BEST_SINGLE = "best-single"
@@ -228,8 +228,8 @@ _RULES = {rule.value: rule for rule in Rule}
 
 
 def baseline_of(name: str) -> tuple[Rule | None, Target | None]:
-    """What the name of a plan says: a baseline's rule, and the target that it is about; nothing
-    where it is no baseline's."""
+    """Parses the name of a plan: a baseline's rule, and the target that it is about; None for any
+    other plan."""
     word, _, key = name.partition(" ")
     rule = _RULES.get(word)
     return rule, Target(key) if rule is not None and key else None
@@ -248,7 +248,7 @@ class ProofKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What is proven about the least latency of all plans that keep to what was asked."""
+    """The proof about the least latency of all plans within the constraints."""
 
     kind: ProofKind
     least_ns: float
@@ -381,10 +381,10 @@ def _proof_fields(proof: Proof) -> dict[str, Any]:
 
 
 def _proof(fields: Any) -> Proof | None:
-    """As JSON has it; plans of earlier versions have none."""
+    """Reads a proof from JSON; plans of earlier versions have none."""
     return None if fields is None else Proof(**{**fields, "kind": ProofKind(fields["kind"])})
 
 
 def _interval(pair: Any) -> tuple[float, float] | None:
-    """As JSON has it; plans of earlier versions have none."""
+    """Reads an interval from JSON; plans of earlier versions have none."""
     return None if pair is None else (float(pair[0]), float(pair[1]))

@@ -92,8 +92,8 @@ def weight_value(node: fx.Node) -> Tensor:
 
 
 def _channels_value(node: fx.Node) -> Tensor:
-    """What the operator computes, which does it channel by channel and so takes ten times as
-    long."""
+    """Computes the result of an operator that goes channel by channel itself and so takes ten times
+    as long."""
     args = bound_args(node)
     integers, scales = constant_value(args["input"]), constant_value(args["scales"])
     shape = [1] * integers.ndim

@@ -1,4 +1,4 @@
-"""Where in the user's Python an operation comes from."""
+"""Finds the line of the user's Python that an operation comes from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tensor of the graph is: shape, element type and order of dimensions in memory.
+"""The type of a tensor of the graph: shape, element type and order of dimensions in memory.
 
 Plain data: no torch here, so that costs, partition and reports can read a graph.
 """
@@ -54,7 +54,7 @@ class DimOrder(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Quantisation:
-    """What the integers of a quantised value stand for: ``(integer - zero_point) * scale``."""
+    """The meaning of a quantised value's integers: ``(integer - zero_point) * scale``."""
 
     scale: float
     zero_point: int

@@ -112,7 +112,7 @@ class Unit:
 
     @property
     def operation(self) -> str:
-        """What the label begins with: ``conv2d+relu6``."""
+        """The first word of the label: ``conv2d+relu6``."""
         return self.label.partition(" ")[0]
 
     @property
@@ -174,7 +174,8 @@ class UnitGraph:
         return tuple(entering), tuple(leaving)
 
     def shared_bytes(self, regions: Iterable[Iterable[int]]) -> int:
-        """Of all values that enter or leave one of these sets of units, each counted once."""
+        """Returns the bytes of all values that enter or leave one of these sets of units, each
+        counted once."""
         crossing = {name for units in regions for side in self.boundary(units) for name in side}
         return sum(self.values[name].n_bytes for name in crossing)
 

@@ -76,7 +76,7 @@ def connected_to(address: str) -> Iterator[Any]:
 
 
 def connect(address: str) -> Any:
-    """As :func:`connected_to`; :func:`close` ends it."""
+    """Connects as :func:`connected_to` does; :func:`close` ends it."""
     package = distributed()
     try:
         return package.Client(address, timeout=CONNECT_S, set_as_default=False)
@@ -122,7 +122,7 @@ def own_cluster(phones: Sequence[Phone], processes: int | None = None) -> Iterat
 
 
 def worker_options(phones: Sequence[Phone], slots: int) -> dict[str, Any]:
-    """Of a Dask worker that offers these phones, ``slots`` of them at once."""
+    """Returns the options of a Dask worker that offers these phones, ``slots`` of them at once."""
     counts = Counter(resource(phone.fingerprint) for phone in phones)
     return {
         "nthreads": slots,
@@ -158,7 +158,7 @@ def offered(client: Any) -> list[Phone]:
 
 
 def runs(client: Any) -> list[Run]:
-    """What the scheduler has tasks of."""
+    """Lists the runs that the scheduler has tasks of."""
     states: dict[str, Counter[str]] = defaultdict(Counter)
     for key, state in client.run_on_scheduler(_states):
         states[key.split("/")[1]][state] += 1

@@ -64,7 +64,7 @@ def phone_of(serial: str, info: AgentInfo) -> Phone:
 
 
 def serials_of(selector: str) -> list[str]:
-    """What ``--device`` takes for each device of this host that a selector means.
+    """Lists the ``--device`` value of each device of this host that a selector means.
 
     A folder, or a pattern of paths, means the descriptions of simulated phones there
     (``FOLDER/*.json``); another pattern the devices that ``nnapi-prof devices`` lists by a serial

@@ -50,7 +50,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run came to: each model x phone is in one of the two."""
+    """The outcome of a run: each model x phone is in one of the two."""
 
     run: str
     profiled: tuple[Job, ...]
@@ -188,7 +188,7 @@ class Coordinator:
                 self._note(text)
 
     def _hear(self, job: Job) -> None:
-        """What became of a job's future."""
+        """Notes the result of a job's future."""
         future, job.future = job.future, None
         if future.status == "finished":
             answer: Answer = future.result()
@@ -217,7 +217,7 @@ class Coordinator:
                 self._dropped(job, f"{type(error).__name__}: {error}")
 
     def _wait(self, job: Job, reason: str) -> None:
-        """Of a phone that somebody else uses: others go on meanwhile."""
+        """Puts off a phone that somebody else uses: others go on meanwhile."""
         if time.monotonic() - job.since > self._patience_s:
             job.reason = f"{reason}, for more than {self._patience_s:.0f} s"
             return

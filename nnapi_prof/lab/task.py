@@ -1,4 +1,4 @@
-"""What a worker does: one model on one phone, by :func:`nnapi_prof.profile`."""
+"""Runs a worker's task: one model on one phone, by :func:`nnapi_prof.profile`."""
 
 from __future__ import annotations
 

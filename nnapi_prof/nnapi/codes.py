@@ -157,7 +157,7 @@ class PaddingCode(enum.IntEnum):
 
 
 class ResultCode(enum.IntEnum):
-    """What a call returns."""
+    """The result of a call."""
 
     NO_ERROR = 0
     OUT_OF_MEMORY = 1

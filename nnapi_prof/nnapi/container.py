@@ -32,7 +32,7 @@ _TABLE_AT = _HEADER.size + _CRC.size
 
 
 class ContainerKind(enum.IntEnum):
-    """What a container holds."""
+    """The content of a container."""
 
     REQUEST = 1
     MODEL = 2

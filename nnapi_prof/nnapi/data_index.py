@@ -1,4 +1,4 @@
-"""Which input of an operation is its data, from the JSON facts."""
+"""Tells which input of an operation is its data, from the JSON facts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each NNAPI operation takes: argument forms, ranks and types, by feature level.
+"""The arguments of each NNAPI operation: forms, ranks and types, by feature level.
 
 Read once, on first use, from ``data/nnapi_ops.json``, the facts that ``codes.py`` is generated
 from. A level here is a feature level's number (1, 2, ...); devices report 27, 28, ... for it.

@@ -1,4 +1,4 @@
-"""Which nodes stand together in one unit."""
+"""Groups nodes into units."""
 
 from __future__ import annotations
 

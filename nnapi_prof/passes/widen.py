@@ -107,7 +107,8 @@ def _cast_behind(graph: fx.Graph, node: fx.Node, dtype: torch.dtype) -> None:
 def _cast_before(
     graph: fx.Graph, node: fx.Node, value: Any, halves: dict[fx.Node, torch.dtype]
 ) -> Any:
-    """What a node reads, in the type that it had; ``halves`` has those that are wide now."""
+    """Casts an argument of a node back to the type that it had; ``halves`` has those that are wide
+    now."""
     if value not in halves and not _was_half(value, halves):
         return value
     dtype = halves[value] if value in halves else _was_half(value, halves)

@@ -15,7 +15,7 @@ from nnapi_prof.precision.simulation import Assignment, Simulation
 
 @dataclass(frozen=True)
 class PlanError:
-    """What a plan's precisions cost."""
+    """The accuracy cost of a plan's precisions."""
 
     calibrated: Estimate
     """On the data that scales and errors of units come from."""
@@ -27,7 +27,8 @@ class PlanError:
 
     @property
     def honest(self) -> Estimate:
-        """What decides whether a budget holds: on held-out data, where there is some."""
+        """The estimate that decides whether a budget holds: on held-out data, where there is
+        some."""
         return self.held_out or self.calibrated
 
 

@@ -1,4 +1,4 @@
-"""What rounded weights take from a layer's results in the mean, which its bias gives back.
+"""Corrects a layer's bias by the mean error of its rounded weights.
 
 A weight's rounding is the same for every sample. Where a layer's inputs are positive in the mean,
 as behind a ReLU, all of its results move one way, and so do those of the layers behind it: an error
@@ -75,7 +75,7 @@ def corrections(
 
 
 def _lost(core: fx.Node, weights: Mapping[str, Scheme]) -> Tensor:
-    """What rounding takes from a layer's weight."""
+    """Returns the part of a layer's weight that rounding removes."""
     constant = bound_args(core)["weight"]
     scheme = weights[constant.name]
     low, high = WEIGHT_RANGES[scheme.dtype]

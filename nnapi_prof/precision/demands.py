@@ -1,4 +1,5 @@
-"""What NNAPI demands of the scales of a unit in 8 bits, and which units cannot be had in 8 bits.
+"""Checks NNAPI's demands on the scales of a unit in 8 bits, and finds units that cannot be in 8
+bits.
 
 A unit is lowered in floats; the operations it becomes say what NNAPI's 8-bit ones of the same names
 demand (:mod:`nnapi_prof.convert.quantize.rules`). Whether all of its rules hold is asked of the
@@ -66,7 +67,7 @@ class Formats:
 
 
 class WeightKind(enum.Enum):
-    """What a constant is to the operator that reads it."""
+    """The role of a constant in the operator that reads it."""
 
     CHANNELS = "weight, a scale for each channel"
     TENSOR = "weight, one scale"

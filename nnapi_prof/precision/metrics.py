@@ -113,7 +113,7 @@ class Metric(Protocol):
 
     @property
     def name(self) -> str:
-        """As the user spells it."""
+        """The name in the user's spelling."""
         ...
 
     @property
@@ -160,7 +160,7 @@ class BuiltInMetric:
         return Estimate(error, low, high, n, tuple(errors))
 
     def _rows(self, outputs: Sequence[Floats], reference: Reference) -> list[Floats]:
-        """Of each output what the error is formed from, [samples, 2]: the difference, and what it
+        """Returns for each output the parts of the error, [samples, 2]: the difference, and what it
         is relative to."""
         if self.kind is Kind.TOP1:
             rows = [_disagreement(*pair) for pair in zip(outputs, reference.outputs, strict=True)]
@@ -281,8 +281,8 @@ def means_drawn(
 
 
 def interval_ends(apart: Floats, n: int) -> tuple[float, float]:
-    """Where an error over other samples lies, from how far drawn ones lie apart; further out where
-    ``n`` is small, as drawing from few samples shows too little spread."""
+    """Returns the interval of an error over other samples, from the distances of drawn ones; wider
+    where ``n`` is small, as drawing from few samples shows too little spread."""
     if apart.size == 0:
         return 0.0, 0.0
     tail, drawn_tail = (1 - COVERAGE) / 2, (1 - DRAWN_COVERAGE) / 2

@@ -316,7 +316,7 @@ _INTEGERS: WeakKeyDictionary[fx.GraphModule, dict[Any, Tensor]] = WeakKeyDiction
 
 
 def _kept(program: Program, key: Any, make: Callable[[], Tensor]) -> Tensor:
-    """What ``make`` returns, remembered as long as the float program's module lives."""
+    """Calls ``make`` once, and remembers the result as long as the float program's module lives."""
     integers = _INTEGERS.setdefault(program.module, {})
     if key not in integers:
         integers[key] = make()

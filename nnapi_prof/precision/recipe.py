@@ -1,4 +1,5 @@
-"""What calibration says of a model: the scale of each value and weight, and which units they fit.
+"""The result of calibrating a model: the scale of each value and weight, and the units that they
+fit.
 
 A recipe is data. With the float program it was made for it gives a quantised program, the same one
 whenever and wherever that is done, so that a bundle keeps the float model and its recipe.

@@ -52,7 +52,7 @@ def read_samples(path: Path) -> list[Any]:
 
 
 def _saved(path: Path) -> list[Any]:
-    """What torch.save wrote: a list's elements, or the one thing that it is."""
+    """Reads a file of torch.save: a list's elements, or its one object."""
     with path.open("rb") as file:
         if file.read(2) != b"PK":
             raise ValueError("it is not an archive as torch.save writes it")

@@ -45,7 +45,7 @@ class CompiledRegion(Protocol):
 
 
 class Nnapi(Protocol):
-    """What compiles regions here: :class:`nnapi_prof.device.host_nnapi.HostNnapi`."""
+    """A compiler of regions on this host: :class:`nnapi_prof.device.host_nnapi.HostNnapi`."""
 
     def compile(self, region: Region) -> CompiledRegion: ...
 
@@ -123,7 +123,7 @@ class Simulation:
 
     @cached_property
     def dependents(self) -> tuple[tuple[int, ...], ...]:
-        """Of each unit, the units that hang on its outputs, in order; without itself."""
+        """Units that depend on each unit's outputs, in order; without itself."""
         graph = self.program.units
         rows: list[tuple[int, ...]] = []
         for unit in graph.units:

@@ -111,7 +111,7 @@ class UserMetric:
         return error + ends[0], error + ends[1]
 
     def _alone(self, added: Callable[[NDArray[np.int64]], float], n: int) -> Floats | None:
-        """What the function says of each sample alone; None where it refuses one."""
+        """Returns the function's value for each sample alone; None where it refuses one."""
         try:
             return np.array([added(np.array([i])) for i in range(n)])
         except UsageError:
@@ -130,7 +130,7 @@ class UserMetric:
 
 
 def _joined(values: Tensor, samples: Tensor) -> Tensor:
-    """Of [all samples, first, ...] some, as [samples x first, ...]."""
+    """Joins some of [all samples, first, ...] as [samples x first, ...]."""
     chosen = values[samples]
     return chosen.flatten(0, 1) if chosen.dim() > 1 else chosen
 

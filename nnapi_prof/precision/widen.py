@@ -79,7 +79,7 @@ class _Ranges:
         return True
 
     def _bound(self, demand: Demand) -> float:
-        """What the scale of a unit's result must be above."""
+        """Returns the bound that the scale of a unit's result must exceed."""
         core = self._program.nodes[demand.core]
         if core.target in WEIGHTED:
             weight = bound_args(core)["weight"].name

@@ -65,7 +65,7 @@ class Calibration:
     """Version of the compiler on the devices."""
 
     def region_ns(self, x_ns: float) -> float:
-        """What the simulated time of a region is on the phone, without the invocation."""
+        """Converts the simulated time of a region to the phone's, without the invocation."""
         return self.slope * x_ns
 
     def whole_ns(self, x_ns: float, invocations: int = 1) -> float:

@@ -17,7 +17,7 @@ PREFIX = "qnn:"
 
 
 class QnnPrecision(enum.Enum):
-    """What the NPU computes in."""
+    """The precision that the NPU computes in."""
 
     FP16 = "fp16"
     INT8 = "int8"

@@ -84,7 +84,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """What came of a request; times in µs, as the simulator counts."""
+    """The compiler's answer to a request; times in µs, as the simulator counts."""
 
     us: int | None = None
     """None where there is no estimate: a phone's own number, an error, nothing on the NPU."""

@@ -40,7 +40,7 @@ class RegionTime:
 
 @dataclass(frozen=True, slots=True)
 class UnitModel:
-    """What is told from units and chains of one model for one chip."""
+    """The costs that units and chains of one model tell for one chip."""
 
     fixed_us: float
     """``o``."""

@@ -40,7 +40,7 @@ ELEMENT = {QnnPrecision.FP16: 2, QnnPrecision.INT8: 1}
 
 
 class DoubtKind(enum.Enum):
-    """What is odd."""
+    """The kind of doubt."""
 
     WIDE_BOUNDS = "wide bounds"
     GENERATIONS_APART = "generations apart"
@@ -120,7 +120,7 @@ def of_compiled(
     macs: float | None = None,
     moved: float | None = None,
 ) -> Iterator[Doubt]:
-    """What is odd about simulations of one graph.
+    """Yields doubts about simulations of one graph.
 
     ``macs`` are its multiply-accumulates, ``moved`` the numbers in its weights, inputs and outputs.
     """
@@ -149,7 +149,7 @@ def of_compiled(
 def of_int8(
     int8: Mapping[Simulation, Compiled], fp16: Mapping[Simulation, Compiled]
 ) -> Iterator[Doubt]:
-    """Where eight bits are no faster than sixteen."""
+    """Yields doubts where eight bits are no faster than sixteen."""
     for simulation, one in int8.items():
         other = fp16.get(simulation)
         if one.us and other is not None and other.us and one.us > max(other.us, LEAST_US):

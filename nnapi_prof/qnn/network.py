@@ -35,7 +35,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class ChipEstimate:
-    """What is known of a network on a chip's NPU without the chip."""
+    """The estimate of a network on a chip's NPU without the chip."""
 
     chip: str
     precision: QnnPrecision
@@ -144,7 +144,7 @@ def _of_chip(
 
 
 def group_refusals(own: Compiled) -> tuple[Refused, ...]:
-    """What stays on the CPU, by operation and reason.
+    """Groups what stays on the CPU by operation and reason.
 
     In int8 quantising the graph's float inputs and outputs is the app's, and no refusal.
     """

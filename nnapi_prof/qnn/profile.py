@@ -38,7 +38,7 @@ Planner = Callable[[ChipCosts], Sequence[Plan]]
 
 @dataclass(frozen=True)
 class ChipProfile:
-    """What a chip's NPU costs, and how it was told."""
+    """The costs of a chip's NPU, and their origin."""
 
     costs: ChipCosts
     plans: tuple[Plan, ...]
@@ -134,7 +134,7 @@ class _Compiler:
         self.doubts[region] = tuple(odd.of_compiled(simulated, self.precision))
 
     def time(self, region: Sequence[int]) -> RegionTime | None:
-        """What was simulated of it; None where there is no estimate."""
+        """Returns the simulated time of a region; None where there is no estimate."""
         us = self.us.get(frozenset(region))
         if us is None:
             return None

@@ -22,7 +22,7 @@ SUFFIX = ".qnn.onnx"
 
 @dataclass(frozen=True, slots=True)
 class ChipFiles:
-    """What was written for a chip."""
+    """The files written for a chip."""
 
     chip: str
     precision: QnnPrecision

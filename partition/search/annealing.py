@@ -32,7 +32,7 @@ STRETCH = 1024
 
 @dataclass(frozen=True, eq=False)
 class Tables(Arrays):
-    """What moves look up: arrays of the problem, and the phases. Where a unit runs only inside
+    """Arrays of the problem that moves look up, and the phases. Where a unit runs only inside
     regions measured whole, ``unit_ns`` has a price that such a region gives back."""
 
     phase_target: Ints

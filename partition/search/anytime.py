@@ -375,7 +375,7 @@ class _Search:
             ladder.pop()
 
     def _phases(self) -> None:
-        """Where few segments of two targets are best, all plans of about as few."""
+        """Searches all plans of about as few phases, where few segments of two targets are best."""
         chain = chain_about(self._problem, self._best)
         if len(chain) <= self._tried_phases:
             return

@@ -98,7 +98,7 @@ class ExactResult:
 
     @property
     def placements(self) -> tuple[Placement, ...]:
-        """Of the cheapest plan."""
+        """The placements of the cheapest plan."""
         return self.fronts[0][2] if self.fronts else ()
 
 

@@ -276,8 +276,8 @@ class _Lagrange:
         self._improve()
 
     def _improve(self) -> None:
-        """Of wide graphs the exact programme leaves plans out: the whole search at prices, then all
-        that the exact programme can do."""
+        """Searches at prices, where the exact programme of a wide graph leaves plans out; then lets
+        the exact programme do all that it can."""
         for factor in FACTORS[:IMPROVED]:
             if self._watch.is_over or self._is_close:
                 return

@@ -61,11 +61,11 @@ class Network:
         self.arc(tail, head, np.inf)
 
     def source_arc(self, nodes: Ints, ns: ArrayLike) -> None:
-        """What nodes pay on the sink's side."""
+        """Adds the cost of nodes on the sink's side."""
         self.arc(np.full(len(nodes), self.SOURCE), nodes, ns)
 
     def sink_arc(self, nodes: Ints, ns: ArrayLike) -> None:
-        """What nodes pay on the source's side."""
+        """Adds the cost of nodes on the source's side."""
         self.arc(nodes, np.full(len(nodes), self.SINK), ns)
 
     def forbid_sink(self, nodes: Ints) -> None:
@@ -77,7 +77,7 @@ class Network:
         self.sink_arc(nodes, np.inf)
 
     def terminal(self, nodes: Ints, sink_ns: Floats, source_ns: Floats) -> None:
-        """What nodes pay on the sink's and on the source's side."""
+        """Adds the cost of nodes on the sink's and on the source's side."""
         both = np.minimum(sink_ns, source_ns)
         self.source_arc(nodes, sink_ns - both)
         self.sink_arc(nodes, source_ns - both)
@@ -112,7 +112,7 @@ class Network:
         return float(flow.flow_value) * step, ~near[: self._n]
 
     def sink_side(self) -> NDArray[np.bool_] | None:
-        """Which nodes lie on the sink's side of the least cut; None where no cut is allowed."""
+        """Returns the nodes on the sink's side of the least cut; None where no cut is allowed."""
         cut = self.cut()
         return None if cut is None else cut[1]
 

@@ -208,7 +208,8 @@ class OrderRows:
         return columns
 
     def _bring_in_twice(self, v: int, p: int, q: int) -> None:
-        """Of two readers that share no segment, nor that of the maker, each has it brought in."""
+        """Adds rows by which two readers that share no segment, nor that of the maker, each have
+        the value brought in."""
         value = self._problem.values[v]
         pairs = [(p, q)]
         if value.producer != GRAPH_INPUT:

@@ -41,7 +41,7 @@ TOLERANCE = 2e-6
 
 @dataclass(frozen=True, slots=True)
 class PhasesResult:
-    """What HiGHS found and proved about plans of some phases."""
+    """The best plan of some phases, and HiGHS's bound."""
 
     placements: tuple[Placement, ...] | None
     bound_ns: float

@@ -1,4 +1,4 @@
-"""What the rest of a plan costs at least, by prices, and bounds that need no programme."""
+"""Bounds the rest of a plan from below, by prices, and where there is no programme."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nnapi_prof.partition.problem import Problem
 
 @dataclass(frozen=True, eq=False)
 class Prices:
-    """What a relaxation's prices say about the rest of a plan, in ns.
+    """A relaxation's prices for the rest of a plan, in ns.
 
     After an ideal has run and with a segment open on k, the rest of a plan costs at least the sum
     of ``least`` over the units that remain, plus ``switch_begin[k]`` and ``switch[u, k]`` of all

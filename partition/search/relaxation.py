@@ -243,5 +243,5 @@ class _Programme(RelaxationRows):
 
 
 def _typical_total(cost: Floats, allowed: Bools) -> float:
-    """What a plan costs about, to scale by."""
+    """Returns about what a plan costs, to scale by."""
     return float(np.where(allowed, cost, 0.0).max(axis=1).sum())

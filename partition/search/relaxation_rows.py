@@ -16,7 +16,7 @@ from nnapi_prof.partition.search.programme import Programme
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """Where segments begin."""
+    """The columns that say where segments begin."""
 
     rows: Ints
     dependency: Ints
@@ -75,8 +75,8 @@ class RelaxationRows(Programme):
     def _of_regions(
         self, pair: Ints, target: Ints, rows: Ints, columns: Ints, far: Ints, near: Ints
     ) -> None:
-        """What crosses the border of a region that is a whole segment crosses it whatever runs
-        beyond it.
+        """Adds rows of the border of a region that is a whole segment: what crosses it does so
+        whatever runs beyond it.
 
         The rows have ``x[near] - x[far]`` for pairs of units (-1 for none): a region that holds the
         far one alone adds itself to them, and one that holds the near one alone has rows of its

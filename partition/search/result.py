@@ -37,7 +37,7 @@ Report = Callable[["Watch"], None]
 
 @dataclass
 class Watch:
-    """What has been spent of the limits; shared by all steps of one call."""
+    """The part of the limits that is spent; shared by all steps of one call."""
 
     limits: SearchLimits
     report: Report | None = None

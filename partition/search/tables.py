@@ -1,4 +1,4 @@
-"""What the exact programme looks up and what it writes, as arrays that its loops in C work on.
+"""Arrays that the exact programme looks up and writes, and that its loops in C work on.
 
 :class:`Tables` are costs, prices, slots of values, and what regions measured whole take;
 :class:`Search` is the state (see :mod:`.exact`). Of what changes there are two sets, for the level
@@ -41,7 +41,7 @@ UPPER, LEFT_OUT = range(2)
 
 @dataclass(frozen=True, eq=False)
 class Tables(Arrays):
-    """What a search looks up. n units, t targets, m values, s slots, r budgets, j jumps."""
+    """Arrays that a search looks up. n units, t targets, m values, s slots, r budgets, j jumps."""
 
     slot: Ints
     """[m] No two values that can be alive at once have the same; -1 where nobody reads it."""
@@ -138,7 +138,7 @@ LANDING = np.dtype(
 
 
 class Search(NamedTuple):
-    """What a search has come to. A first index of two is a level's parity."""
+    """The state of a search. A first index of two is a level's parity."""
 
     at: Ints
     bounds: Floats

@@ -16,7 +16,7 @@ from nnapi_prof.reports.data import ReportData
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """What a file of this folder defines."""
+    """A section, as a file of this folder defines it."""
 
     id: str
     """Of the page's element; ends links to it."""

@@ -1,4 +1,4 @@
-"""What the chosen precisions cost in accuracy and save in latency, beside the other plans."""
+"""Shows what the chosen precisions cost in accuracy and save in latency, beside the other plans."""
 
 from __future__ import annotations
 

@@ -96,7 +96,8 @@ def _all_units(program: Program) -> tuple[int, ...]:
 
 
 def _beside(program: Program) -> tuple[object, ...]:
-    """What a model gives that its region does not have: the order of its outputs, constants."""
+    """Returns the parts of a model's result that its region does not have: the order of outputs,
+    constants."""
     constants = [
         (node.name, constant_value(node).numpy().tobytes())
         for node in program.module.graph.nodes
@@ -106,7 +107,7 @@ def _beside(program: Program) -> tuple[object, ...]:
 
 
 class _Makers:
-    """Which node an operation of the whole model comes from; asked only for a refusal."""
+    """The node of the whole model behind each operation; looked up only for a refusal."""
 
     def __init__(self, model: FlexibleModel, level: int) -> None:
         self.model = model

@@ -63,8 +63,8 @@ class Template:
     leading: Mapping[str, int] = field(default_factory=dict)
 
     def fill(self, sizes: Sequence[int]) -> Region:
-        """What converting the model at these sizes gives. Raises InputSpecError where the template
-        does not hold for one."""
+        """Returns the region that converting the model at these sizes gives. Raises InputSpecError
+        where the template does not hold for a size."""
         for size, open_size in zip(sizes, self.opens, strict=True):
             reason = open_size.why_not(size)
             if reason is not None:
@@ -254,7 +254,7 @@ class Floor:
         return self.factor * ((size + self.shift) // self.divisor) + self.offset
 
     def text(self, names: Sequence[str]) -> str:
-        """As Python and TorchScript write it."""
+        """Returns the expression in the syntax of Python and TorchScript."""
         size = names[self.index]
         if self.divisor == 1:
             return _plus(_times(self.factor, size), self.offset + self.factor * self.shift)
@@ -296,7 +296,7 @@ class Expression:
         return total
 
     def text(self, names: Sequence[str]) -> str:
-        """As Python and TorchScript write it."""
+        """Returns the expression in the syntax of Python and TorchScript."""
         parts = []
         for factor, floors in self.terms:
             product = " * ".join(f"({floor.text(names)})" for floor in floors)

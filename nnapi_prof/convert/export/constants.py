@@ -139,7 +139,7 @@ ALIGNMENT = 64
 
 @dataclass(frozen=True)
 class Weights:
-    """Where the buffers of a region lie in its weights file; ``offsets[i]`` is buffer i's."""
+    """Offsets of a region's buffers in its weights file; ``offsets[i]`` is buffer i's."""
 
     buffers: tuple[bytes, ...] = field(repr=False)
     offsets: tuple[int, ...]

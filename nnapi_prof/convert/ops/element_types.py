@@ -277,7 +277,8 @@ def _low(x: Value) -> Value:
 
 
 def _rest(x: Value) -> Value:
-    """What division by 2048 ** 2 leaves over; whichever way it rounds, less than that in size."""
+    """Computes the remainder of a division by 2048 ** 2. Its size is below the divisor, whichever
+    way the division rounds."""
     return x - x / PART**2 * PART**2
 
 

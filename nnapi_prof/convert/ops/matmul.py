@@ -345,8 +345,8 @@ def _weights(op: Lowering, scores: Value, shape: tuple[int, ...]) -> Value:
 
 
 def _computed_mask(op: Lowering) -> tuple[Value, Value]:
-    """What a mask that the model computes adds to the scores, and for each row 1 where it shows
-    something, 0 where it hides all."""
+    """Converts a mask that the model computes: what it adds to the scores, and for each row 1 where
+    it shows something, 0 where it hides all."""
     op.require_level(3, "a mask that the model computes (REDUCE_ALL, in case it hides a whole row)")
     mask = tensor(op, "attn_mask", PLAIN)
     truth = mask.dtype == "bool"

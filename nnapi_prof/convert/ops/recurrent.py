@@ -92,7 +92,7 @@ def _cell(op: Lowering, states: Sequence[torch.fx.Node]) -> Direction:
 
 
 def _read(op: Lowering) -> set[object]:
-    """Which of the node's values somebody reads."""
+    """Returns the outputs of the node that another node reads."""
     return {reader.args[1] for reader in results_of(op.node)}
 
 
@@ -305,7 +305,7 @@ class Direction:
 
 @dataclass(frozen=True)
 class Run:
-    """What running one direction or layer gives."""
+    """The results of one direction or layer."""
 
     outputs: OperandId
     """[T, B, P] or [B, T, P]; of both directions [..., 2 P]."""

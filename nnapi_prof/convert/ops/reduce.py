@@ -178,7 +178,7 @@ def vector_norm(op: Lowering) -> OperandId:
 
 
 def _correction(op: Lowering) -> float:
-    """What is taken from the number of elements: 1 unless said otherwise."""
+    """Returns the correction that is subtracted from the number of elements: 1 by default."""
     if "correction" in {argument.name for argument in op.target._schema.arguments}:
         correction = op.arg("correction")
         return 1.0 if correction is None else float(correction)
@@ -201,14 +201,16 @@ def _axes(op: Lowering) -> list[int]:
 
 
 def _source(op: Lowering) -> tuple[Value, list[int]]:
-    """What is reduced, and the axes as they lie in memory; a tensor of rank 0 has one there."""
+    """Returns the value to reduce, and the axes by their place in memory; a tensor of rank 0 has
+    one there."""
     order = op.type("self").dim_order
     axes = sorted(memory_axis(order, axis) for axis in _axes(op)) or [0]
     return tensor(op, "self"), axes
 
 
 def _kept_type(op: Lowering) -> TensorType:
-    """What the reduction gives where it keeps its axes with size 1, in the input's dim order."""
+    """Returns the type of the reduction that keeps its axes with size 1, in the input's dim
+    order."""
     source = op.type("self")
     shape = tuple(with_ones(source.shape, _axes(op)))
     return TensorType(shape, source.dtype, source.dim_order)

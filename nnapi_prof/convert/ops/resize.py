@@ -104,7 +104,7 @@ def _by_torch(op: Lowering, image: Tensor, size: list[int]) -> Tensor:
 
 
 def _nearest_pixels(op: Lowering, axis: int) -> list[int]:
-    """Which pixel of an axis (0: height) torch reads for each of the result."""
+    """Lists the pixel of an axis (0: height) that torch reads for each pixel of the result."""
     size, target_size = op.type("input").shape[2 + axis], op.out.shape[2 + axis]
     numbers = torch.arange(size, dtype=torch.float32)
     image = numbers.reshape((1, 1, size, 1) if axis == 0 else (1, 1, 1, size))

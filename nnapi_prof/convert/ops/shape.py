@@ -35,7 +35,8 @@ def view(op: Lowering) -> OperandId:
 
 
 def _new_axes(shape: tuple[int, ...], target: tuple[int, ...]) -> list[int] | None:
-    """Where axes of size 1 turn ``shape`` into ``wanted``, ascending; None where more changes."""
+    """Lists the axes of size 1 that turn ``shape`` into ``wanted``, ascending; None where more
+    changes."""
     places, at = [], 0
     for axis, size in enumerate(target):
         if at < len(shape) and shape[at] == size:

@@ -264,7 +264,7 @@ def pad(op: Lowering) -> OperandId:
 
 
 def _positions(mode: str, size: int, pair: Sequence[int]) -> list[int]:
-    """Which element of an axis stands at each place of the padded one."""
+    """Lists the source element for each place of the padded axis."""
     places = np.arange(-pair[0], size + pair[1])
     if mode == "circular":  # torch repeats what its negative pads leave
         first = max(0, -pair[0])

@@ -1,4 +1,4 @@
-"""Where the extreme values are: argmax, topk and their like."""
+"""Lowers operations that find places of extreme values: argmax, topk and their like."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ aten = torch.ops.aten
 
 
 class ComposingLowering(Lowering, ABC):
-    """What a composition asks of a lowering to quant8 operations."""
+    """The interface of a lowering to quant8 operations that compositions use."""
 
     @abstractmethod
     def emit_between(
@@ -39,7 +39,7 @@ class ComposingLowering(Lowering, ABC):
 
     @abstractmethod
     def require_within_step(self, error: float) -> None:
-        """That roundings on the way move no result by a step or more."""
+        """Checks that roundings on the way move no result by a step or more."""
 
 
 Composition = Callable[[ComposingLowering], OperandId]

@@ -157,7 +157,7 @@ class QuantisedLowering(ComposingLowering):
             self.refuse(_narrow(unit.quantize))
 
     def require_target(self, result: OperandId) -> None:
-        """That the unit's result is what its quantize node says."""
+        """Checks that the unit's result has the type that its quantize node says."""
         actual, expected = self.model.operand(result), operand_of(self.target_type)
         assert expected is not None
         if not alike(actual, expected):

@@ -1,5 +1,5 @@
-"""What NNAPI's quant8 operations ask of scales and zero points, as tables, and constants written as
-integers by these rules."""
+"""Checks scales and zero points by the rules of NNAPI's quant8 operations, from tables, and writes
+constants as integers by these rules."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def limits(code: OperandCode) -> tuple[int, int]:
 
 
 def shift(dtype: str, code: OperandCode) -> int:
-    """What is added to integers of ``dtype`` to hold them as operands of ``code``."""
+    """Returns the offset that turns integers of ``dtype`` into operands of ``code``."""
     signed = code is not OperandCode.TENSOR_QUANT8_ASYMM
     return {(False, "int8"): 128, (True, "uint8"): -128}.get((signed, dtype), 0)
 

@@ -117,8 +117,9 @@ def is_long(samples: Sequence[Sample]) -> bool:
 
 
 def _size(errors: Floats) -> float:
-    """Of relative errors, one number: the geometric mean of their median and their mean, so that
-    neither a few wild ones nor the many small ones decide alone. Each counts as 1 at most."""
+    """Returns the size of relative errors as one number: the geometric mean of their median and
+    their mean, so that neither a few wild ones nor the many small ones decide alone. Each counts as
+    1 at most."""
     size = np.minimum(np.abs(errors), 1.0)
     return math.sqrt(float(np.median(size)) * float(size.mean()))
 

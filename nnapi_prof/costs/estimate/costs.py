@@ -149,7 +149,7 @@ class FilledCosts(CostModel):
         return self.prices.get(target) or super().price(target)
 
     def arrays(self) -> CostArrays:
-        """What is estimated in the place of what nobody measured."""
+        """Returns estimates in the place of costs that nobody measured."""
         arrays = super().arrays()
         index = {target: k for k, target in enumerate(arrays.targets)}
         for (unit, target), estimate in self.filled.items():

@@ -1,4 +1,5 @@
-"""What an operation takes on one target, from its shapes: a roofline and a smooth correction.
+"""Estimates what an operation takes on one target from its shapes: a roofline and a smooth
+correction.
 
     latency = sum over operations (o) of roof(o) * exp(correction(o) + forest(o))
               + invocation + in_bytes * per_in_byte + out_bytes * per_out_byte
@@ -126,12 +127,13 @@ class TargetModel:
     """Kinds (:attr:`Work.rate`) of which none ran there."""
 
     def works_ns(self, works: Sequence[Work]) -> Floats:
-        """Of each operation, without invocation and transfer."""
+        """Estimates each operation in ns, without invocation and transfer."""
         roof = np.array([self.roof.ns(work) for work in works], dtype=float)
         return roof * np.exp(self.log_ratio(works))
 
     def log_ratio(self, works: Sequence[Work]) -> Floats:
-        """What correction and forest multiply the roofline by, as logarithms."""
+        """Returns the logarithms of the factors by which correction and forest multiply the
+        roofline."""
         ratio = np.zeros(len(works))
         if self.correction is not None and works:
             ratio = self.correction.log_ratio(works)
@@ -140,7 +142,7 @@ class TargetModel:
         return ratio
 
     def sample_ns(self, sample: Sample) -> float:
-        """What :class:`Sample` measured, as predicted."""
+        """Predicts the latency that :class:`Sample` measured."""
         return (
             float(self.works_ns(sample.works).sum())
             + sample.invocations * self.invocation_ns

@@ -185,7 +185,7 @@ what little it does would count as much as all the rest, far from what was measu
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Of a correction: the kernel's length, and the ridge."""
+    """The setting of a correction: the kernel's length, and the ridge."""
 
     length: float
     ridge: float
@@ -287,7 +287,7 @@ def fit_correction(
 
 
 def _unusual(setting: Setting, usual: Setting) -> float:
-    """As minus the logarithm of a normal density counts it."""
+    """Returns the penalty of an unusual setting: minus the logarithm of a normal density."""
     lengths = math.log(setting.length / usual.length) / LENGTH_SPREAD
     ridges = math.log(setting.ridge / usual.ridge) / RIDGE_SPREAD
     return (lengths**2 + ridges**2) / 2

@@ -1,4 +1,4 @@
-"""What one NNAPI operation computes and moves, and the features by which its speed is told.
+"""The computation and traffic of one NNAPI operation, and the features that predict its speed.
 
 Plain numbers: neither torch nor a converted model here. :func:`from_frame` reads tables of
 operations that others measured.

@@ -1,4 +1,4 @@
-"""What was measured under one preference or precision -> what another would take.
+"""Infers the cost under one preference or precision from measurements under another.
 
 Preferences of one accelerator run the same operations over the same transfers; what differs is a
 clock, or nothing. So a unit that was measured under one preference only is inferred for another:
@@ -42,8 +42,8 @@ INFERRED_WEIGHT = 0.05
 def region_samples(
     graph: UnitGraph, rows: Iterable[Measurement]
 ) -> dict[Target, list[RegionSample]]:
-    """What rows of units and regions of ``graph`` measured, target by target; of equal signatures
-    and targets there may be one."""
+    """Samples units and regions of ``graph`` from rows, target by target. Equal signatures and
+    targets may give one sample."""
     unit_bytes = {unit.signature: cold_bytes(graph, (unit.index,)) for unit in graph.units}
     samples: dict[Target, list[RegionSample]] = defaultdict(list)
     for row in rows:
@@ -161,7 +161,7 @@ LEAST_ERROR = 0.03
 
 @dataclass(frozen=True)
 class Inference:
-    """What one precision takes, inferred from measurements in float32."""
+    """Costs in one precision, inferred from measurements in float32."""
 
     samples: Mapping[Target, list[RegionSample]]
     refused: tuple[Measurement, ...]
@@ -194,8 +194,8 @@ def infer_precision(
     rows: Iterable[Measurement],
     fits: Mapping[Target, TargetFit],
 ) -> Inference:
-    """What the units and regions measured in float32 (``leading``, with their ``fits``) take in the
-    precision of ``rows``, on NNAPI's targets where a unit ran in both."""
+    """Infers what the units and regions measured in float32 (``leading``, with their ``fits``) take
+    in the precision of ``rows``, on NNAPI's targets where a unit ran in both."""
     operations = {unit.signature: unit.operation for unit in graph.units}
     ours = operations.keys()
     before = {(r.signature, r.target): r for r in leading if ours >= set(r.members)}
@@ -249,7 +249,8 @@ def _shares(
     operations: Mapping[str, str],
     unit_ns: Mapping[str, float],
 ) -> _Shares:
-    """Of samples in float32, and the ns that each takes in the other precision."""
+    """Fits the shares of samples in float32 that the other precision takes, from pairs of sample
+    and ns."""
     from scipy.optimize import nnls  # who reads a fit does without
 
     parts = [_parts(sample, operations, unit_ns) for sample, _ in pairs]

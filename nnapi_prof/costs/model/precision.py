@@ -1,4 +1,4 @@
-"""What regions of a float model cost on targets in several precisions.
+"""The costs of a float model's regions on targets in several precisions.
 
 Of one device there are as many cost models as precisions: of the float graph in float32, relaxed
 and float16, and of the graph in which everything that can be is in 8 bits. :class:`PrecisionCosts`
@@ -78,7 +78,8 @@ class PrecisionCosts(PricedTargets):
 
     @property
     def noise(self) -> float:
-        """As :attr:`CostModel.noise`: repeats of one measurement vary alike in each precision."""
+        """The noise of :attr:`CostModel.noise`: repeats of one measurement vary alike in each
+        precision."""
         return self.floats.noise
 
     @cached_property
@@ -94,12 +95,12 @@ class PrecisionCosts(PricedTargets):
 
     @property
     def residuals(self) -> dict[Target, tuple[float, ...]]:
-        """As :attr:`CostModel.residuals`."""
+        """See :attr:`CostModel.residuals`."""
         return {target: fitted.residuals for target, fitted in self.fits.items()}
 
     @cached_property
     def partial(self) -> frozenset[Target]:
-        """As :attr:`CostModel.partial`."""
+        """See :attr:`CostModel.partial`."""
         return frozenset(
             target.at(precision)
             for precision, model in self.models.items()
@@ -128,7 +129,7 @@ class PrecisionCosts(PricedTargets):
     # ---- costs --------------------------------------------------------------------------------
 
     def unit_cost(self, unit_index: int, target: Target) -> float | None:
-        """As :meth:`CostModel.unit_cost`."""
+        """See :meth:`CostModel.unit_cost`."""
         model = self._model(target)
         unit = self._unit_there(unit_index, target)
         return None if model is None or unit is None else model.unit_cost(unit, target.base)
@@ -146,7 +147,7 @@ class PrecisionCosts(PricedTargets):
         )
 
     def region_cost(self, units: Iterable[int], target: Target) -> RegionCost | None:
-        """As :meth:`CostModel.region_cost`, without conversions."""
+        """See :meth:`CostModel.region_cost`; conversions are not included."""
         region = frozenset(units)
         model = self._model(target)
         if model is None:
@@ -199,8 +200,8 @@ class PrecisionCosts(PricedTargets):
 
     @property
     def conversions(self) -> Conversions | None:
-        """Which targets compute in 8 bits, and what converting each value costs; None where none
-        does."""
+        """The targets that compute in 8 bits, and the cost of converting each value; None without
+        such targets."""
         formats = [int(target.precision is Precision.INT8) for target in self.targets]
         if self.converting is None or not any(formats):
             return None
@@ -240,7 +241,7 @@ class PrecisionCosts(PricedTargets):
         return max(map(len, self.eight_bits.stretches), default=1)
 
     def unit_error(self, unit_index: int, target: Target) -> float:
-        """As :meth:`CostModel.unit_error`."""
+        """See :meth:`CostModel.unit_error`."""
         model = self._model(target)
         unit = self._unit_there(unit_index, target)
         return 0.0 if model is None or unit is None else model.unit_error(unit, target.base)
@@ -254,16 +255,16 @@ class PrecisionCosts(PricedTargets):
         return self.floats if is_float else self.models[Precision.INT8]
 
     def compile_overhead(self, target: Target) -> float:
-        """As :meth:`CostModel.compile_overhead`."""
+        """See :meth:`CostModel.compile_overhead`."""
         return self._compiling(target).compile_overhead(target.base)
 
     def compile_cost(self, unit_index: int, target: Target) -> float:
-        """As :meth:`CostModel.compile_cost`."""
+        """See :meth:`CostModel.compile_cost`."""
         unit = self._unit_there(unit_index, target)
         return 0.0 if unit is None else self._compiling(target).compile_cost(unit, target.base)
 
     def compiled_regions(self) -> dict[tuple[frozenset[int], Target], float]:
-        """As :meth:`CostModel.compiled_regions`."""
+        """See :meth:`CostModel.compiled_regions`."""
         names = {
             target.base: [t for t in self.targets if t.base == target.base]
             for target in self.targets

@@ -33,7 +33,7 @@ class _Program(Protocol):
 
 
 class Quantised(Protocol):
-    """What is asked of a :class:`nnapi_prof.precision.QuantisedProgram`."""
+    """The part of :class:`nnapi_prof.precision.QuantisedProgram` that costs need."""
 
     @property
     def program(self) -> _Program: ...
@@ -101,8 +101,9 @@ class EightBits:
         return UnitGraph(units, values, self.graph.inputs, self.graph.outputs)
 
     def _shared_signature(self, unit: Unit) -> str:
-        """Of what its lowering rests on beside the numbers of scales: which of them are equal.
-        Where there are weights their scale comes between, and it makes no difference."""
+        """Returns a signature of what the unit's lowering rests on beside the numbers of scales:
+        which of them are equal. Where there are weights their scale comes between, and equality
+        makes no difference."""
         of_float = self.float_of.get(unit.index)
         types = [self.graph.values[name] for name in (*unit.inputs, *unit.outputs)]
         compared = () if unit.constant_bytes else types
@@ -120,12 +121,12 @@ class EightBits:
 
     @cached_property
     def locator(self) -> Locator:
-        """Of ``graph``: whose signatures the cost table has."""
+        """The locator of ``graph``, whose signatures the cost table has."""
         return Locator(self.graph)
 
     @cached_property
     def alike_locator(self) -> Locator:
-        """Of :attr:`alike`."""
+        """The locator of :attr:`alike`."""
         return Locator(self.alike)
 
     def shared(self, row: Measurement, region: Iterable[int]) -> Measurement:
@@ -215,7 +216,7 @@ def _neighbours(graph: UnitGraph, unit: int) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class ConversionLine:
-    """What converting a value costs by its bytes in floats: measured sizes, and lines between."""
+    """The cost of converting a value by its bytes in floats: measured sizes, and lines between."""
 
     points: tuple[tuple[int, float], ...]
     """(bytes, ns), ascending."""
@@ -246,7 +247,7 @@ class ConversionCosts:
 
     @classmethod
     def of(cls, conversions: Iterable[Conversion], rows: Iterable[Measurement]) -> ConversionCosts:
-        """Of the rows of conversions that ran on the CPU."""
+        """Fits the costs to the rows of conversions that ran on the CPU."""
         on_cpu = {row.signature: row for row in rows if row.target == CPU and row.usable}
         points: dict[bool, list[tuple[int, float]]] = {True: [], False: []}
         for one in conversions:

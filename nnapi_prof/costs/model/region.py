@@ -139,7 +139,7 @@ class CompileModel:
         return {name: fit_target(own, on_cpu=False) for name, own in self.samples.items()}
 
     def fixed_ns(self, target: Target) -> float:
-        """Of each region on a target, whatever it computes."""
+        """Returns the fixed cost of each region on a target, whatever it computes."""
         fitted = self.fits.get(target.accelerator or "")
         return fitted.overhead_ns if fitted is not None else 0.0
 
@@ -162,7 +162,7 @@ class RegionCost:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What a target charges beside its operations, in ns."""
+    """The price of a target beside its operations, in ns."""
 
     invocation_ns: float = 0.0
     ns_per_in_byte: float = 0.0
@@ -173,21 +173,21 @@ FREE = Price()
 
 
 class PricedTargets(ABC):
-    """What cost models of regions have in common: a price for each target."""
+    """The base of cost models of regions: a price for each target."""
 
     graph: UnitGraph
     targets: tuple[Target, ...]
 
     @abstractmethod
     def price(self, target: Target) -> Price:
-        """What ``target`` charges beside its operations; FREE where it charges nothing."""
+        """Returns what ``target`` charges beside its operations; FREE where it charges nothing."""
 
     def overhead(self, target: Target) -> float:
-        """What one invocation costs in ns, whatever it computes."""
+        """Returns the cost of one invocation in ns, whatever it computes."""
         return self.price(target).invocation_ns
 
     def transfer(self, target: Target, in_bytes: int, out_bytes: int) -> float:
-        """What moving a region's inputs and outputs costs in ns."""
+        """Returns the cost of moving a region's inputs and outputs in ns."""
         price = self.price(target)
         return in_bytes * price.ns_per_in_byte + out_bytes * price.ns_per_out_byte
 
@@ -335,7 +335,8 @@ class CostModel(PricedTargets):
         return self.with_prices(unit_ns, self._whole_ns, estimated)
 
     def compile_overhead(self, target: Target) -> float:
-        """What compiling any region for ``target`` takes, in ns, beside its units' parts."""
+        """Returns the time that compiling any region for ``target`` takes, in ns, beside its units'
+        parts."""
         return self.compiling.fixed_ns(target)
 
     def compile_cost(self, unit_index: int, target: Target) -> float:

@@ -90,7 +90,8 @@ class RegionSample:
 
 @dataclass(frozen=True, slots=True)
 class TargetFit:
-    """What one target costs. ``residuals`` are (predicted - measured) / measured, one per row."""
+    """The fitted costs of one target. ``residuals`` are (predicted - measured) / measured, one per
+    row."""
 
     overhead_ns: float
     ns_per_in_byte: float
@@ -112,8 +113,8 @@ class TargetFit:
     """Measured regions of several units."""
 
     def to_json(self, units: Sequence[str]) -> dict[str, Any]:
-        """What :meth:`from_json` reads; costs and errors of ``units``, signatures, are in their
-        order, null where the fit has none."""
+        """Returns the fit for :meth:`from_json`; costs and errors of ``units``, signatures, are in
+        their order, null where the fit has none."""
         return {
             "terms": [
                 self.overhead_ns,
@@ -162,7 +163,7 @@ class TargetFit:
         return math.hypot(self.spread, self._beyond(n_units))
 
     def gain_of(self, n_units: int) -> float:
-        """As :meth:`spread_of`, of what plans of ``n_units`` may be cheaper by."""
+        """Returns the share by which plans of ``n_units`` may be cheaper; see :meth:`spread_of`."""
         return math.hypot(self.gain, self._beyond(n_units))
 
     def _beyond(self, n_units: int) -> float:
@@ -197,7 +198,7 @@ def fits_to_json(fits: Mapping[Target, TargetFit]) -> dict[str, Any]:
 
 
 def fits_from_json(data: Mapping[str, Any] | None) -> dict[Target, TargetFit] | None:
-    """What :func:`fits_to_json` made of them; None of a later version's, and of none.
+    """Reads the output of :func:`fits_to_json`; None for a later version's, and for None.
 
     Raises ValueError, KeyError, TypeError or AttributeError where ``data`` is something else.
     """
@@ -258,7 +259,7 @@ def fit_target(samples: Sequence[RegionSample], *, on_cpu: bool) -> TargetFit:
 
 
 def _variance(residuals: np.ndarray, weights: np.ndarray) -> float:
-    """Of one row of weight 1."""
+    """Returns the variance of one row of weight 1."""
     variance = float((weights * residuals**2).sum() / max(1.0, weights.sum()))
     return max(variance, MINIMUM_SIGMA**2)
 
@@ -266,7 +267,8 @@ def _variance(residuals: np.ndarray, weights: np.ndarray) -> float:
 def _covariance(
     design: np.ndarray, prior: np.ndarray, weights: np.ndarray, residuals: np.ndarray
 ) -> np.ndarray:
-    """Of the terms, by the rows and priors that they rest on (terms held at zero as if free)."""
+    """Returns the covariance of the terms, by the rows and priors that they rest on (terms held at
+    zero as if free)."""
     normal = design.T @ (design * weights[:, None]) + prior.T @ prior
     ridge = 1e-12 * max(1.0, float(np.trace(normal))) * np.eye(len(normal))
     inverse: np.ndarray = np.linalg.inv(normal + ridge)

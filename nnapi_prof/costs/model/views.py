@@ -1,4 +1,4 @@
-"""What is read off a cost model: its lower bounds, its dominated targets, a unit's marginal cost.
+"""Derives views of a cost model: its lower bounds, its dominated targets, a unit's marginal cost.
 
 What was measured costs what was measured. A plan that is optimal where everything else takes the
 lower end of its interval bounds what measuring can still gain: where it is hardly faster than a
@@ -221,7 +221,7 @@ class UnitCosts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Marginal:
-    """What one unit adds to a region on one target, and how well that is known.
+    """The cost that one unit adds to a region on one target, and its uncertainty.
 
     It is never measured by itself: it is fitted to latencies of units, chains and regions, each of
     which pays an invocation and transfers besides. Where that is most of what was measured, a
@@ -248,7 +248,7 @@ class Marginal:
 
     @property
     def most_ns(self) -> float:
-        """What it takes at most: two standard errors more, and not more than alone."""
+        """Upper end of the cost: two standard errors more, and not more than alone."""
         most = self.ns + 2 * self.sigma_ns
         return most if self.alone_ns is None else max(self.ns, min(most, self.alone_ns))
 

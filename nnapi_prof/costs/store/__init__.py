@@ -116,7 +116,7 @@ class CostStore:
             self._database.write(lambda connection: connection.execute(values, rows))
 
     def transact(self, work: Callable[[Connection], T], *, writing: bool) -> T:
-        """What ``work`` returns, all of it in one transaction; it may run several times."""
+        """Runs ``work`` in one transaction, which may run several times, and returns its result."""
         return self._database.write(work) if writing else self._database.read(work)
 
     def _insert_new(self, table: Table) -> Insert:
@@ -180,12 +180,13 @@ class CostStore:
         )
 
     def most_rows(self) -> int:
-        """As many rows as there have ever been, at most."""
+        """Returns an upper bound of the number of rows: as many as there have ever been."""
         query = select(func.coalesce(func.max(MEASUREMENTS.c.id), 0))
         return self._database.read(lambda link: int(link.execute(query).scalar_one()))
 
     def fingerprints(self) -> list[str]:
-        """Of all devices with rows, in order: one look into the index for each."""
+        """Lists the fingerprints of all devices with rows, in order: one look into the index for
+        each."""
         column = MEASUREMENTS.c.fingerprint
         return self._database.read(
             lambda link: [str(row[0]) for row in link.execute(_distinct(column))]
@@ -246,7 +247,7 @@ class CostStore:
         )
 
     def select(self, selection: Selection) -> list[Measurement]:
-        """What fits, in order of arrival."""
+        """Returns the rows that fit, in order of arrival."""
         return [shown(measurement) for _, measurement in self._fitting(selection)]
 
 
@@ -264,7 +265,7 @@ _IDS_PER_QUERY = 500
 
 @dataclass(frozen=True)
 class Pruned:
-    """What was deleted, or would be."""
+    """The rows that were deleted, or would be."""
 
     deleted: bool
     """False: nothing was touched."""

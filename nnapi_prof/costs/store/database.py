@@ -100,7 +100,7 @@ class Database:
         self._engine.dispose()
 
     def read(self, work: Callable[[Connection], T]) -> T:
-        """What ``work`` finds, all of it in one transaction."""
+        """Runs ``work`` in one transaction and returns its result."""
 
         def call() -> T:
             with self._engine.connect() as connection:
@@ -224,7 +224,8 @@ class Database:
 
 
 def table_url(where: str) -> URL:
-    """Of a file (whose folder is made) or a URL; the driver is the one that is tested."""
+    """Returns the URL of a file (whose folder is made) or of a URL; the driver is the one that is
+    tested."""
     if "://" not in where:
         path = Path(where).expanduser()
         try:
@@ -277,7 +278,8 @@ def _is_operational(error: DBAPIError) -> bool:
 
 
 def _lenient_json(text: str | bytes) -> Any:
-    """What a cell holds; where that is not JSON, text that says so, which no row can have there."""
+    """Parses a cell's JSON; where it is not JSON, returns a text that says so, which no row can
+    have there."""
     try:
         return json.loads(text)
     except (ValueError, TypeError, RecursionError):

@@ -120,7 +120,8 @@ def find(devices: Sequence[D], words: str) -> list[D]:
 
 
 def find_one(devices: Sequence[D], words: str) -> D:
-    """As :func:`find`; raises UsageError where there are several, too."""
+    """Finds the one device that :func:`find` finds; raises UsageError where there are several,
+    too."""
     matches = find(devices, words)
     if len(matches) > 1:
         raise UsageError(f"{words!r} may be any of {listed(matches)}: name one by its fingerprint")

@@ -19,7 +19,7 @@ ROWS_PER_STEP = 1000
 
 @dataclass(frozen=True)
 class Merged:
-    """What came of a table."""
+    """The result of merging a table."""
 
     rows: int
     """In it."""

@@ -103,7 +103,7 @@ def shown(measurement: Measurement) -> Measurement:
 
 
 class Impossible(ValueError):
-    """What cannot be in a row that the table has, as the end of a sentence."""
+    """A value that no row of the table can have, as the end of a sentence."""
 
 
 def possible(row: Mapping[str, Any]) -> Measurement:

@@ -1,4 +1,4 @@
-"""Which rows of a cost table are asked for, as data and as SQL."""
+"""Selects rows of a cost table, as data and as SQL."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _U64_MAX = 0xFFFFFFFFFFFFFFFF
 
 
 class Source(enum.IntEnum):
-    """Where a tensor's bytes come from."""
+    """The origin of a tensor's bytes."""
 
     SEGMENT = 0
     BLOB = 1
@@ -237,7 +237,7 @@ def check_action(action: ActionSpec, n_blobs: int, n_models: int) -> None:
 def _check_flow(
     action: ActionSpec, numbers: range, n_models: int, require: Callable[[bool, str], None]
 ) -> None:
-    """Of the segments of one plan."""
+    """Checks the segments of one plan."""
     ready = {i for i, t in enumerate(action.tensors) if t.source is not Source.SEGMENT}
     for index in numbers:
         segment = action.segments[index]
@@ -331,7 +331,7 @@ def check_group(action: ActionSpec, before: Sequence[ActionSpec]) -> None:
 
 
 def _shared(action: ActionSpec) -> tuple[int, int]:
-    """What the actions of a group have in common."""
+    """Returns the settings that the actions of a group share."""
     return action.timing.rounds, action.timing.cooldown_ms
 
 

@@ -1,4 +1,4 @@
-"""What a device is: its name for people, its fingerprint, and what a cost table keeps of it."""
+"""Describes a device: its name for people, its fingerprint, and its entry in a cost table."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def device_fingerprint(info: AgentInfo) -> str:
 
 
 def description_of(info: AgentInfo) -> dict[str, object]:
-    """What the table of devices keeps of an agent's info."""
+    """Returns the entry of an agent's info in the table of devices."""
     return {
         "phone": info.phone,
         "abi": info.abi,
@@ -135,8 +135,8 @@ def describe(info: AgentInfo) -> str:
 
 
 def description_parts(described: str) -> tuple[str, str]:
-    """What :func:`describe` put together: the device's name, and what stood behind it in brackets,
-    its system and drivers."""
+    """Splits the text of :func:`describe`: the device's name, and what stands behind it in
+    brackets, its system and drivers."""
     name, _, details = described.partition(" (")
     return name, details.removesuffix(")")
 

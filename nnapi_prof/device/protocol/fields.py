@@ -78,7 +78,7 @@ class Fields:
         return self._in_range(name, self._take(name, int), 0, high)
 
     def optional_number(self, name: str, high: int = MAX_COUNT) -> int | None:
-        """As :meth:`number`, of a field that may be null or absent."""
+        """Returns :meth:`number` of a field that may be null or absent."""
         value = self.optional(name, int)
         return None if value is None else self._in_range(name, value, 0, high)
 

@@ -27,7 +27,7 @@ _RELAXED = 1  # a segment's only flag
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """What a request is told of those before it."""
+    """The limits of a request that follow from earlier ones."""
 
     wait_ms: int | None = None
     """All groups together may wait for a hot device for so long; None: each as long as its
@@ -38,7 +38,7 @@ class Patience:
 
 @dataclass(frozen=True)
 class Request:
-    """What an agent is asked to do."""
+    """A request to the agent."""
 
     content: bytes = field(repr=False)
     blobs: Mapping[str, bytes] = field(repr=False)

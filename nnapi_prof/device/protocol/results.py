@@ -90,7 +90,7 @@ class KeptOutput:
 
 
 class Outcome(enum.Enum):
-    """What became of a frame."""
+    """The fate of a frame."""
 
     SAME = "same"
     """Its outputs are those of its plan run alone, bit by bit."""
@@ -134,7 +134,7 @@ class FrameSamples:
 
 @dataclass(frozen=True, slots=True)
 class ActionResult:
-    """What became of one action; where not ok it keeps the samples from before the fault."""
+    """The result of one action; a failed one keeps the samples from before the fault."""
 
     action: int
     status: Status
@@ -217,7 +217,7 @@ class Door(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class NnapiInfo:
-    """What libneuralnetworks.so, or a library in its place, offers on the device."""
+    """The offers of libneuralnetworks.so, or of a library in its place, on the device."""
 
     library: str | None
     error: str | None
@@ -232,7 +232,7 @@ class NnapiInfo:
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """Of all CPUs, when ``agent info`` was asked; None where the device does not tell."""
+    """Readings of all CPUs at the time of ``agent info``; None where the device does not tell."""
 
     cpu_khz: int | None = None
     thermal_mc: int | None = None
@@ -242,7 +242,7 @@ class Readings:
 
 @dataclass(frozen=True)
 class AgentInfo:
-    """What ``agent info`` tells about a device."""
+    """The answer of ``agent info`` about a device."""
 
     protocol: int
     agent: str
@@ -278,7 +278,7 @@ class AgentInfo:
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """What ``agent clean`` deleted, and what it left."""
+    """The files that ``agent clean`` deleted, and those that it left."""
 
     files: int
     n_bytes: int

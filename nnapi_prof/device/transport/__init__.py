@@ -48,7 +48,7 @@ class Transport(Protocol):
 
     @property
     def serial(self) -> str:
-        """What ``--device`` calls it."""
+        """The device's ``--device`` value."""
         ...
 
     @property

@@ -129,7 +129,7 @@ class AdbTransport:
 
 
 class _Sink(BytesIO):
-    """What is pulled, until it is more than any file of ours."""
+    """A sink for a pulled file that refuses more bytes than any file of ours has."""
 
     def __init__(self, serial: str) -> None:
         super().__init__()
@@ -201,7 +201,7 @@ def list_usb() -> list[tuple[str, str]]:
 
 
 def key_file() -> Path:
-    """Where this host's private adb key is or would be made, as adb itself finds it.
+    """Returns the path of this host's private adb key, also before it exists, by adb's own rules.
 
     The first file of $ADB_VENDOR_KEYS, or ~/.android/adbkey. $ANDROID_SDK_HOME and
     $ANDROID_USER_HOME move that folder as they do for adb.
@@ -302,7 +302,7 @@ def _unauthorized(serial: str) -> DeviceUnauthorized:
 
 
 def _words(error: Exception) -> str:
-    """What the device said, out of adb_shell's exceptions."""
+    """Returns the device's message, out of adb_shell's exceptions."""
     words = error.args[0] if error.args else ""
     text = bytes(words).decode("utf-8", "replace") if isinstance(words, bytearray) else str(words)
     return visible(text.strip(), 300)

@@ -67,7 +67,7 @@ class AdbServer:
         self._address = server_address() if address is None else address
 
     def devices(self, timeout_s: float = SERVER_TIMEOUT_S) -> list[ServerDevice]:
-        """What the server lists; nothing where no server runs."""
+        """Lists the devices of the server; empty where no server runs."""
         try:
             with self.connect(timeout_s) as link:
                 link.request("host:devices-l")
@@ -197,7 +197,7 @@ class ServerTransport:
 
     @cached_property
     def _features(self) -> frozenset[str]:
-        """What the device's adbd can do."""
+        """The features of the device's adbd."""
         with self._server.connect() as link:
             link.request(f"host-serial:{self.serial}:features")
             return frozenset(link.read_text().split(","))
@@ -237,7 +237,8 @@ class ServerTransport:
 
 
 def server_address() -> tuple[str, int] | str:
-    """Where the adb server is, as adb finds it: (host, port), or the path of a unix socket.
+    """Returns the address of the adb server by adb's own rules: (host, port), or the path of a unix
+    socket.
 
     $ADB_SERVER_SOCKET (tcp:PORT, tcp:HOST:PORT, localfilesystem:PATH), else
     $ANDROID_ADB_SERVER_ADDRESS and $ANDROID_ADB_SERVER_PORT, else 127.0.0.1:5037. Raises UsageError
@@ -298,7 +299,7 @@ class _Link:
         return bytes(data)
 
     def read_some(self) -> bytes:
-        """What there is, empty at the end of the stream."""
+        """Returns the bytes that are there, empty at the end of the stream."""
         return self._link.recv(1 << 16)
 
     def send(self, data: bytes) -> None:

@@ -135,7 +135,7 @@ class _Packets(_AdbIOManager):  # type: ignore[misc]  # adb_shell has no types
 
 
 def garbled_words(error: BaseException) -> str:
-    """What was wrong with the peer's bytes, for a message."""
+    """Describes the flaw of the peer's bytes, for a message."""
     return visible(str(error) or type(error).__name__, 200)
 
 

@@ -50,7 +50,7 @@ class Anchor:
 
 @dataclass
 class Window(Generic[T]):
-    """What was measured between two anchors."""
+    """The measurements between two anchors."""
 
     before: Anchor
     after: Anchor | None = None

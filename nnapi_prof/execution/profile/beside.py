@@ -60,7 +60,8 @@ class Pair:
         return self.sides[0].region[0]
 
     def timing(self, options: ProfileOptions, simulated: bool) -> Timing:
-        """Of the action: as many runs on each side, in rounds; a lasting one has a single round."""
+        """Returns the timing of the action: as many runs on each side, in rounds; a lasting one has
+        a single round."""
         usual = options.timing(simulated)
         alone_ns = max(self.expected_ns, 1.0)
         if self.lasting_s:
@@ -83,8 +84,8 @@ def pairs_to_measure(
     options: ProfileOptions,
     agent_version: str,
 ) -> list[Pair]:
-    """What to run side by side on a device, of which these are the targets; ``behind`` are those
-    that plans do not use."""
+    """Lists the pairs of units to run side by side on a device with these targets; ``behind`` are
+    those that plans do not use."""
     by_target = {spec.target: spec for spec in specs}
     locator = Locator(graph)
     accelerators = [

@@ -1,4 +1,4 @@
-"""What profiling needs of a model before anything must be converted, remembered between runs.
+"""Remembers between runs what profiling needs of a model before anything must be converted.
 
 Reading a model means torch.export, which takes seconds. Where the cost table has everything
 already, its units are enough; they are kept in the cache folder, under a hash of the model's bytes,

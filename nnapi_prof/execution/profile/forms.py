@@ -53,7 +53,7 @@ def read_precision_costs(
     recipe: Recipe | None,
     rows: Mapping[Precision, Sequence[Measurement]],
 ) -> PrecisionCosts:
-    """What was measured of a program on one device, without measuring more.
+    """Reads a program's costs on one device from rows, without measuring more.
 
     ``rows`` are the table's of that device (:meth:`CostStore.measurements`), under conditions that
     differ in their precision alone: FLOAT32 always, RELAXED and FLOAT16 where these are asked for.

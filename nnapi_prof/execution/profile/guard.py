@@ -1,4 +1,4 @@
-"""What goes on around a profile's requests: the device is waited for, kept busy, and watched."""
+"""Guards a profile's requests: waits for the device, keeps it busy, and watches it."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ Spending = Callable[[str], AbstractContextManager[None]]
 
 
 class Guard:
-    """Of one profile. ``ask`` runs a request, ``spending`` notes what takes the time, ``report`` is
-    told how a wait goes on: phase, done, total, words."""
+    """The guard of one profile. ``ask`` runs a request, ``spending`` notes what takes the time,
+    ``report`` is told how a wait goes on: phase, done, total, words."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What to measure, as jobs: the model and action of each, and the row that its result becomes."""
+"""Makes jobs to measure: the model and action of each, and the row that its result becomes."""
 
 from __future__ import annotations
 

@@ -36,7 +36,8 @@ float16 tensors."""
 
 
 class Sessions:
-    """What measures a float model in each precision on one device, and fits the costs of all."""
+    """The sessions that measure a float model in each precision on one device, and fit the costs of
+    all."""
 
     def __init__(
         self,
@@ -67,7 +68,8 @@ class Sessions:
         """Regions of the float graph that were measured for plans, in whatever precision."""
 
     def _session(self, precision: Precision, targets: Collection[Target] | None = None) -> Session:
-        """Of one precision, over the form of the model that it is measured in."""
+        """Starts the session of one precision, over the form of the model that it is measured
+        in."""
         client, store = self._device
         eight_bits = program = None
         conditions = replace(self._options.conditions, precision=Precision.FLOAT32)
@@ -87,7 +89,7 @@ class Sessions:
         )
 
     def _told_of(self, precision: Precision) -> ProgressCallback | None:
-        """What is told of how far a precision is; float32's phases have their names alone."""
+        """Returns the progress callback of a precision; float32's phases have their names alone."""
         tell = self._progress
         if tell is None or precision is Precision.FLOAT32:
             return tell
@@ -201,7 +203,7 @@ class Sessions:
 
     @property
     def by_precision(self) -> dict[Precision, Session]:
-        """Of each precision that was measured."""
+        """The session of each precision that was measured."""
         eight = {} if self.eight is None else {Precision.INT8: self.eight}
         return {Precision.FLOAT32: self.floats, **self._others, **eight}
 
@@ -226,7 +228,7 @@ class Sessions:
         return {session: session.region_jobs(own) for session, own in by_session.items()}
 
     def fit(self, alone: bool = False) -> PrecisionCosts:
-        """Of everything measured; ``alone`` of what is always measured."""
+        """Fits costs to everything measured; ``alone`` to what is always measured."""
         floats = self.floats.fit_alone() if alone else self.floats.fit(self.named)
         models = {Precision.FLOAT32: floats}
         leading_rows = self.floats.chosen_rows()

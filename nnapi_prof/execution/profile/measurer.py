@@ -116,7 +116,7 @@ def prepare(
 
 
 class Client(Telling, Protocol):
-    """What profiling asks of a device; :class:`~nnapi_prof.device.agent.AgentClient` is one."""
+    """The device that profiling asks for; :class:`~nnapi_prof.device.agent.AgentClient` is one."""
 
     def run(self, request: Request) -> Generator[Event, None, None]: ...
 
@@ -356,7 +356,8 @@ class Measurer:
                     self.n_failed += 1
 
     def beside_rows(self) -> tuple[Measurement, ...]:
-        """What ran side by side on the device, units of other models among them."""
+        """Returns the rows of units that ran side by side on the device, units of other models
+        among them."""
         return beside_rows(self._store, self.fingerprint, self._options.conditions)
 
     def report(self, phase: str, done: int, total: int, label: str) -> None:

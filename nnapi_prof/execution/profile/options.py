@@ -1,4 +1,4 @@
-"""What a profile measures, how often and under which conditions, and what it came to."""
+"""The options of a profile, and its outcome."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ MOST_BESIDE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ProfileOptions:
-    """What and how to measure. ``accelerators`` None means all of them and "auto"."""
+    """The choice of what to measure, and how. ``accelerators`` None means all of them and
+    "auto"."""
 
     warmup_min: int = 2
     warmup_max: int = 200
@@ -111,7 +112,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class ProfileOutcome:
-    """What a profile came to.
+    """The outcome of a profile.
 
     Where the user interrupted it, ``costs`` and ``plan`` are those of the last round (None before
     there was one), and ``baselines`` are empty; what was measured until then is in the store.

@@ -65,7 +65,7 @@ FRONT_S = 4.0
 
 @dataclass(frozen=True)
 class PrecisionOutcome:
-    """What a profile in several precisions came to."""
+    """The outcome of a profile in several precisions."""
 
     total: ProfileOutcome
     """Of all precisions: what was measured, how long it took; the plan is the fastest at any error,
@@ -263,7 +263,7 @@ class _Session:
         ]
 
     def _limits(self, n_cases: int) -> SearchLimits:
-        """Of one plan: planning takes its share of what measuring does."""
+        """Returns the limits of one plan: planning takes its share of what measuring does."""
         measured_s = sum(m.spent_s["measure"] for m in self.sessions.measurers)
         left = max(PLANNING_S, PLANNING_SHARE * measured_s) - self._planned_s
         seconds = min(LIMITS.seconds, max(left / (4 * n_cases), LEAST_SECONDS))
@@ -326,7 +326,8 @@ def _needed(points: Mapping[str, Chosen]) -> list[tuple[tuple[int, ...], Target]
 
 
 def _kept_in_floats(costs: PrecisionCosts) -> Callable[[int, Target], bool]:
-    """Which units are kept off which targets where everything is in 8 bits that can be."""
+    """Returns a predicate that keeps units off targets where everything is in 8 bits that can
+    be."""
     in_8_bits = [target for target in costs.targets if target.precision is Precision.INT8]
     able = {
         unit

@@ -1,4 +1,4 @@
-"""Which regions a plan still needs whole: what is measured, planned, and measured again."""
+"""Chooses the regions of a plan to measure whole, in turns of planning and measuring."""
 
 from __future__ import annotations
 
@@ -84,13 +84,13 @@ class Chosen:
 
     @property
     def to_measure(self) -> list[Segment]:
-        """What must be measured before the plan stands."""
+        """The segments that must be measured before the plan stands."""
         return [] if self.interrupted else [*unmeasured(self.plan), *self.hoped]
 
 
 @dataclass(frozen=True)
 class Warm:
-    """What one round's planning leaves to the next one's."""
+    """The state that one round's planning leaves to the next one's."""
 
     plan: WarmStart = field(default_factory=WarmStart)
     hopeful: WarmStart = field(default_factory=WarmStart)

@@ -1,4 +1,4 @@
-"""Which regions are measured before there is a plan: a trial, units, chains and runs.
+"""Chooses the regions that are measured before there is a plan: a trial, units, chains and runs.
 
 A trial comes first: a few units, the heaviest of their kinds among them, on every accelerator under
 one preference. An accelerator that lies far behind the CPU there (NNAPI's reference kernels do),
@@ -177,8 +177,8 @@ def _is_slow_at_most(own: Mapping[str, Measurement], on_cpu: Mapping[str, Measur
 
 
 def _least_by_itself(alone: Sequence[float], rows: Sequence[Measurement]) -> list[float]:
-    """What each unit takes at least, in ns, where an invocation and each byte in and out may take
-    as much as all of the latencies allow."""
+    """Bounds each unit's cost from below, in ns, where an invocation and each byte in and out may
+    take as much as all of the latencies allow."""
     ns = np.array(alone)
     shared = np.array([(1.0, row.input_bytes, row.output_bytes) for row in rows])
     size = np.maximum(shared.max(axis=0), 1.0)

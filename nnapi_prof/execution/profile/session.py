@@ -371,8 +371,8 @@ class Session:
         return chosen
 
     def _limits(self) -> SearchLimits:
-        """Of a plan between two rounds: planning takes a tenth of the time that measuring does, or
-        :data:`PLANNING_S`, as long as a moment is left for each plan."""
+        """Returns the limits of a plan between two rounds: planning takes a tenth of the time that
+        measuring does, or :data:`PLANNING_S`, as long as a moment is left for each plan."""
         allowed = max(PLANNING_S, PLANNING_SHARE * self.measurer.spent_s["measure"])
         left = allowed - self.measurer.spent_s["plan"]
         seconds = min(LIMITS.seconds, max(left * SHARE_OF_LEFT, LEAST_SECONDS))

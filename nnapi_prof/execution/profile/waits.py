@@ -15,8 +15,8 @@ SHORTEST_S = 5.0
 
 
 class Waits:
-    """Of one profile. ``spent_s`` is what it has spent on what, "measure" among it; ``bounded``
-    that nobody asked for more."""
+    """The waits of one profile. ``spent_s`` is the time spent by purpose, "measure" among them;
+    ``bounded`` that nobody asked for more."""
 
     def __init__(self, spent_s: Mapping[str, float], bounded: bool) -> None:
         self._spent_s, self._bounded = spent_s, bounded
@@ -36,8 +36,8 @@ class Waits:
         return min(left, most) if left >= SHORTEST_S else 0.0
 
     def patience(self, simulated: bool) -> Patience:
-        """What the next request is told. Simulated waits cost nobody's time: only one that brought
-        nothing ends them."""
+        """Returns the patience for the next request. Simulated waits cost nobody's time: only one
+        that brought nothing ends them."""
         if self.fruitless or not (simulated or not self._bounded):
             return Patience(round(1000 * self.left_s(3600.0)), self._seen_khz)
         return Patience(None, self._seen_khz)

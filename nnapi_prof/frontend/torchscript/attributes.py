@@ -41,7 +41,7 @@ class KeptAttribute:
 
     @property
     def first_tensors(self) -> list[Tensor]:
-        """What each tensor in it begins with: zeros, where the file does not say."""
+        """The first values of its tensors: zeros, where the file does not say."""
         settled = _tensors(self.settled)
         first = _tensors(self.first)
         if _form(first) == _form(settled):
@@ -52,7 +52,7 @@ class KeptAttribute:
 def kept_attributes(
     model: torch.jit.ScriptModule, examples: Sequence[Tensor], name: str
 ) -> list[KeptAttribute]:
-    """What ``model`` keeps from run to run, seen on ``examples``; it stays as it is.
+    """Finds what ``model`` keeps from run to run, seen on ``examples``; leaves it as it is.
 
     Raises FrontendError where that is no tensor, or grows with every run.
     """
@@ -139,7 +139,7 @@ def _base(value: Any) -> str:
 
 
 def _held(model: torch.jit.ScriptModule, paths: Sequence[str] | dict[str, str]) -> dict[str, Any]:
-    """What the attributes hold now, copied."""
+    """Copies the present values of the attributes."""
     return {
         path: pytree.tree_map_only(
             Tensor, lambda t: t.detach().clone(), operator.attrgetter(path)(model)

@@ -150,7 +150,7 @@ class NestedTensor:
 def call_on_nested(
     call: Callable[[Step], Any], target: Any, inputs: Sequence[Any], where: str
 ) -> Any | None:
-    """What an operator makes of a nested tensor, or makes one of; None for any other operator."""
+    """Runs an operator that takes or makes nested tensors; None for any other operator."""
     if target is aten._nested_tensor_from_mask.default:
         return NestedTensor(inputs[0], inputs[1])
     nested = next(value for value in inputs if isinstance(value, NestedTensor))

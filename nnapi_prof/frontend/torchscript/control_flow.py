@@ -51,7 +51,7 @@ _SAMPLES = {"int": 0, "float": 1.0, "bool": True, "number": 1.0, "Scalar": 1.0}
 
 
 class Walker(Protocol):
-    """What carries out a TorchScript graph node by node, as an outliner sees it."""
+    """An interpreter of a TorchScript graph, node by node, as an outliner sees it."""
 
     name: str
     tracer: GraphTracer
@@ -59,7 +59,7 @@ class Walker(Protocol):
     """By their names in the graph."""
 
     def carry_out(self, node: Any, inputs: Sequence[Any]) -> list[Any]:
-        """What a node makes of its inputs. Raises DataDependent where that depends on data."""
+        """Runs a node on its inputs. Raises DataDependent where the result depends on data."""
 
     def block(self, block: Any) -> list[Any]:
         """Runs the nodes of a block; returns its outputs."""
@@ -79,7 +79,7 @@ class Outliner:
     n_functions: int = 0
 
     def node(self, walker: Walker, node: Any, inputs: Sequence[Any]) -> list[Any]:
-        """What a node makes, carried out by the walker or kept."""
+        """Returns a node's results: the walker runs it, or keeps it."""
         if not (has_deferred(inputs) and _reads_values(node, inputs)):
             if node.kind() == "prim::Loop" and self._breaks_on_data(walker, node, inputs):
                 return self._keep(walker, node)
@@ -144,7 +144,7 @@ class Outliner:
         return DeferredValue(step, 0)
 
     def _require_alone(self, walker: Walker, target: Any, where: str) -> None:
-        """That no other value sees what is written to a tensor. Raises FrontendError."""
+        """Checks that no other value sees what is written to a tensor. Raises FrontendError."""
         others = pytree.tree_leaves(list(walker.values.values()))
         if not isinstance(target, TracedValue) or any(
             isinstance(v, TracedValue) and v is not target and v.memory == target.memory
@@ -178,7 +178,8 @@ class Outliner:
         return fakes
 
     def _of_loop(self, walker: Walker, node: Any, step: DeferredNode) -> list[Tensor | None]:
-        """Of what a loop carries: what comes in and goes out alike, however often it turns."""
+        """Finds the values that a loop carries unchanged in type and shape, however often it
+        turns."""
         (body,) = node.blocks()
         names = [value.debugName() for value in body.inputs()]
         carried = [step.env[value.debugName()] for value in list(node.inputs())[2:]]
@@ -221,7 +222,7 @@ class Outliner:
         return [result] if isinstance(result, Tensor) else None
 
     def _look(self, walker: Walker, block: Any, values: dict[str, Any]) -> list[Any] | None:
-        """What a block returns, in stand-ins: nothing is written. None where that fails."""
+        """Runs a block on stand-ins: nothing is written. None where that fails."""
         inner = walker.looking(Outliner(shapes_only=True))
         copies: dict[int, Any] = {}
 

@@ -36,7 +36,7 @@ class DeferredNode:
 
 @dataclass(eq=False)
 class DeferredValue:
-    """What a pending node makes: its output ``index``, or where that is None what it makes of the
+    """A result of a pending node: its output ``index``, or where that is None the new state of the
     container ``name`` that it changes."""
 
     step: DeferredNode

@@ -177,7 +177,7 @@ class _Walker:
         return self.carry_out(node, inputs)
 
     def carry_out(self, node: Any, inputs: Sequence[Any]) -> list[Any]:
-        """What a node makes of its inputs."""
+        """Runs a node on its inputs."""
         self.tracer.origin = lambda: script_source(node.scopeName(), node.sourceRange())
         kind = node.kind()
         if kind == "prim::Constant":

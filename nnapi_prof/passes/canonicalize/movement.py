@@ -284,7 +284,7 @@ def _replaced(site: Site, src: fx.Node, dim: int, start: int) -> fx.Node:
 
 
 def _diff(site: Site) -> fx.Node | None:
-    """What each element has more than the one before it."""
+    """Computes differences of neighbouring elements."""
     arg, source = site.args, site.input()
     if arg["n"] != 1 or arg["prepend"] is not None or arg["append"] is not None:
         return None

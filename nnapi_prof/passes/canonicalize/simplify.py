@@ -1,4 +1,4 @@
-"""What needs no computing: no-ops, what depends on no input, picks that choose nothing."""
+"""Removes what needs no computing: no-ops, what depends on no input, picks that choose nothing."""
 
 from __future__ import annotations
 

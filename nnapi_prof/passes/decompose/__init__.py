@@ -1,1 +1,1 @@
-"""What NNAPI has no operation for becomes several operations that it has."""
+"""Decomposes operations that NNAPI lacks into several that it has."""

@@ -255,7 +255,7 @@ def _average_over_channels(site: Site) -> fx.Node | None:
 
 
 def _affine_grid(site: Site) -> fx.Node | None:
-    """Where each pixel of an image comes from: its place, a constant, times the matrices.
+    """Computes the source of each pixel of an image: its place, a constant, times the matrices.
 
     Given:
         %g [N, H, W, 2] = affine_grid_generator(%m [N, 2, 3], [N, C, H, W], False)

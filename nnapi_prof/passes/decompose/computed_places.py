@@ -21,7 +21,7 @@ _INTEGERS = ("int64", "int32")
 
 
 class _Written(NamedTuple):
-    """What becomes of places: ``mask`` where one is written to, ``rows`` by which index; None where
+    """The writes to places: ``mask`` where one is written to, ``rows`` by which index; None where
     there is one index only."""
 
     mask: fx.Node
@@ -45,7 +45,7 @@ def _hits(site: Site, index: fx.Node, size: int, wraps: bool = False) -> fx.Node
 
 
 def _written(site: Site, hits: fx.Node) -> _Written:
-    """Of several indices of one place the last counts, as on PyTorch's CPU."""
+    """Finds the writes; of several indices of one place the last counts, as on PyTorch's CPU."""
     *others, size, n = type_of(hits).shape
     if n == 1:
         return _Written(site.reshape(hits, [*others, size]), None)

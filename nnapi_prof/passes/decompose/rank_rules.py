@@ -80,7 +80,7 @@ def _along_one(site: Site) -> fx.Node | None:
 
 
 def _reduction(site: Site) -> fx.Node | None:
-    """What is reduced, and what is not, is merged where it stands side by side."""
+    """Merges neighbouring axes that are reduced, and neighbouring ones that are not."""
     shape = type_of(site.input()).shape
     if not _is_high(shape):
         return None

@@ -59,8 +59,8 @@ def _sum(site: Site) -> fx.Node | None:
 
 
 def _splitter(site: Site, stack: fx.Node, dim: int) -> Callable[[int], fx.Node] | None:
-    """What gives the images of a stack of rank 5, by their place along ``dim``; None where they
-    are not there before the stack."""
+    """Returns a function that gives the images of a stack of rank 5, by their place along ``dim``;
+    None where they are not there before the stack."""
     shape = type_of(stack).shape
     image = [*shape[:dim], *shape[dim + 1 :]]
     if is_constant(stack):

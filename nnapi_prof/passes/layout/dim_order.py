@@ -136,7 +136,7 @@ def _price(network: _Network, source: fx.Node) -> None:
 
 
 def _cost(node: fx.Node) -> int:
-    """What moving all elements of a value costs."""
+    """Returns the cost of moving all elements of a value."""
     return max(1, transposed_bytes(type_of(node)) // 64)
 
 

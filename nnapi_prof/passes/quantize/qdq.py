@@ -77,8 +77,8 @@ _RULES: dict[torch._ops.OpOverload, Rule] = {
 
 
 def canonicalize_qdq(graph: fx.Graph) -> int:
-    """What rounds floats to the numbers of a scale becomes a quantize and a dequantize node, and
-    constant tensors that say scales become numbers.
+    """Turns operators that round floats to the numbers of a scale into a quantize and a dequantize
+    node, and constant tensors that say scales into numbers.
 
     Given:
         %y = fake_quantize_per_tensor_affine(%x, 0.05, 3, -128, 127)
@@ -252,7 +252,7 @@ def _move_weight(move: fx.Node) -> bool:
 
 
 def _moved_axis(move: fx.Node, axis: int) -> int | None:
-    """Where a move puts an axis of its input; None where it does not stay one."""
+    """Returns the axis where a move puts an axis of its input; None where it does not stay one."""
     if move.target is aten.permute.default:
         dims = [d % len(type_of(move).shape) for d in bound_args(move)["dims"]]
         return dims.index(axis)

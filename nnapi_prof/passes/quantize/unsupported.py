@@ -39,7 +39,7 @@ Number = fx.Node | float
 
 
 def decompose_dynamic_quant(graph: fx.Graph) -> int:
-    """What quantises to scales that depend on the input, or to more than 8 bits, and back becomes
+    """Turns quantisation to scales that depend on the input, or to more than 8 bits, and back into
     arithmetic on floats.
 
     Given:
