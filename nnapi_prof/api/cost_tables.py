@@ -99,13 +99,13 @@ def read_costs(
 ) -> Costs:
     """Reads what was measured of a model's units from a cost table; no device is needed.
 
-    ``costs`` is that of :func:`profile`, or a table that is open already. ``device`` is a device of
-    the table: its fingerprint, the beginning of it, or its name as `nnapi-prof costs list` shows
+    ``costs`` is that of :func:`.profile`, or a table that is open already. ``device`` is a device
+    of the table: its fingerprint, the beginning of it, or its name as `nnapi-prof costs list` shows
     it, with * and ?; None where there is only one; or a device that is open. The conditions
     ``threads``, ``cpus``, ``mode``, ``relaxed``, ``float16`` and ``sustained`` are those that it
     was measured under. ``fill`` estimates units that were never measured from what else was
     measured on the device. ``until``, a date or time in UTC, leaves out what was measured later.
-    ``precisions``, ``calibration`` and ``samples`` are those of :func:`profile`, and need a device
+    ``precisions``, ``calibration`` and ``samples`` are those of :func:`.profile`, and need a device
     that is open. A ``listener`` hears notes.
 
     Raises CostError where the model was not measured there, UsageError where the table or the

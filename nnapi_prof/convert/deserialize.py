@@ -1,4 +1,4 @@
-"""Bytes -> NnapiModel: the inverse of :mod:`serialize`, for bytes that a stranger may have written.
+"""Bytes -> NnapiModel: the inverse of :mod:`.serialize`, for bytes that strangers may have written.
 
 Models are values everywhere else: only what reads files imports this (a contract of import-linter).
 """
@@ -73,7 +73,7 @@ def _require_operand(index: int, n_operands: int, what: str) -> None:
 
 
 def deserialize(data: bytes) -> NnapiModel:
-    """The model that ``data`` holds; the inverse of :func:`serialize.serialize`.
+    """The model that ``data`` holds; the inverse of :func:`.serialize.serialize`.
 
     Every count, index and length is checked before use. Raises SerializationError with the part
     that is wrong: another version, counts beyond the data or from 2^24 on, unknown codes or value

@@ -206,7 +206,7 @@ def _draws(groups: list[Sequence[int]], seed: int) -> NDArray[np.float64]:
 
 
 def _groups(samples: Sequence[int], rounds: Sequence[Round]) -> list[Sequence[int]]:
-    """Samples by rounds, without those of throttled ones as in :func:`.rounds.steady`."""
+    """Samples by rounds, without those of throttled ones as in :func:`.measurement.steady`."""
     if sum(each.runs for each in rounds) != len(samples):
         return [samples]
     groups: list[tuple[Round, Sequence[int]]] = []

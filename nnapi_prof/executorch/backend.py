@@ -23,9 +23,9 @@ PREFIX = "nnapi_prof/"
 class NnapiBackend(BackendDetails):  # type: ignore[misc]
     """Writes what the delegate of device_agent/executorch reads.
 
-    A partition is one delegated call, which :class:`NnapiPartitioner` puts into the program.
-    Weights are named data by their hash: equal ones of all calls, methods and back ends that name
-    them so are once in the file.
+    A partition is one delegated call, which :class:`.partitioner.NnapiPartitioner` puts into the
+    program. Weights are named data by their hash: equal ones of all calls, methods and back ends
+    that name them so are once in the file.
     """
 
     @staticmethod

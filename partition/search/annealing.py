@@ -1,7 +1,7 @@
 """Perturbation: random legal moves of units and segments, accepted at a falling temperature.
 
 S. Kirkpatrick, C. D. Gelatt, M. P. Vecchi, "Optimization by Simulated Annealing", Science 220,
-1983, on the labelling of :mod:`.labelling`. Costs of moves are exact, regions
+1983, on a :class:`Labelling`. Costs of moves are exact, regions
 measured whole among them; the random numbers are our own, so that a plan does not depend on where
 it was found.
 """

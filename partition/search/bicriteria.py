@@ -1,6 +1,6 @@
 """Latency against noise: plans met by prices and by limits, and what is proven of every noise.
 
-Noise powers of units on targets add up to a plan's, as a budget does (:mod:`..constraints`). The
+Noise powers of units on targets add up to a plan's, as a budget does (:mod:`.constraints`). The
 front is met from two sides:
 
 * *prices*: least latency + price x noise, for prices between the fastest plan and the quietest,

@@ -25,7 +25,7 @@ Regions that were measured whole cost what was measured. A cheaper one is a step
 one ideal to another. A costlier one must not be had for the price of its parts: a segment that ends
 with a single unit pays what that unit takes more alone; labels that may still become one of several
 units remember that, and cannot end as it. Only those costlier regions are watched that a search
-without them ran into (:func:`.ideal_tables.is_underpriced`); it is then repeated.
+without them ran into (:func:`.tables.is_underpriced`); it is then repeated.
 
 Budgets (a number of segments, compile time) are carried by labels, of which none is superfluous
 that uses less.

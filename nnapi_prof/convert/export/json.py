@@ -1,7 +1,7 @@
 """A region as JSON, for people and for other programs.
 
 ``data/region.schema.json`` says what stands where (JSON Schema, draft 2020-12). Short constants
-stand in the text, long ones in a weights file beside it (:mod:`constants`).
+stand in the text, long ones in a weights file beside it (:mod:`.constants`).
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ class EstimatedCosts(PricedTargets):
     def error_of(self, units: Sequence[int], target: Target) -> float | None:
         """Relative error of some units together, which nine of ten stay below; None where that of
         one is not known. Errors are put together as errors are: of fitted targets by
-        :class:`.static_bands.ErrorBounds`, of others as if each unit's were its own."""
+        :class:`.model.ErrorBounds`, of others as if each unit's were its own."""
         parts = [self.estimates[unit, target] for unit in units]
         total = sum(part.ns for part in parts)
         model = self.models.get(target)

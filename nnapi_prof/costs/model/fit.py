@@ -123,7 +123,7 @@ def fit(
 ) -> CostModel:
     """Fits the cost model of ``graph`` from the measurements of one device.
 
-    ``rows`` are :meth:`CostStore.measurements` under one set of conditions; of rows with equal
+    ``rows`` are :meth:`.CostStore.measurements` under one set of conditions; of rows with equal
     signature and target the last counts, and rows of units that are not in the graph are left
     out. ``regions`` are sets of units that may have been measured whole, beyond those that
     ``locator`` finds itself (of this graph; one that was used before is faster, as is ``refit``).

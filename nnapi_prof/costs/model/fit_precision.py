@@ -68,7 +68,7 @@ def fit_precisions(
 ) -> PrecisionCosts:
     """The costs of a float model from the table of one device.
 
-    ``rows`` are :meth:`CostStore.measurements` under conditions that differ in their precision:
+    ``rows`` are :meth:`.CostStore.measurements` under conditions that differ in their precision:
     those in float32 always, in relaxed and float16 where these are asked for. With ``eight_bits``,
     what can be is in 8 bits, too: rows of its units are in those of float32, as are those of
     ``conversions``.

@@ -193,7 +193,7 @@ class CostStore:
         )
 
     def agent_versions(self, fingerprint: str, target: str) -> set[str]:
-        """Return the agents that measured a device's target (:attr:`Target.key`)."""
+        """Return the agents that measured a device's target (:attr:`.Target.key`)."""
         m = MEASUREMENTS.c
         rows = (m.fingerprint == fingerprint, m.target == target)
         query = select(m.agent_version).where(*rows).distinct()

@@ -48,7 +48,7 @@ class Selection:
     fingerprints: Collection[str] | None = None
     signatures: Collection[str] | None = None
     targets: tuple[str, ...] = ()
-    """Patterns of :attr:`Target.key`."""
+    """Patterns of :attr:`.Target.key`."""
     labels: tuple[str, ...] = ()
     """Patterns of the label, which begins with the operation: ``conv2d*``."""
     kinds: tuple[Kind, ...] = ()

@@ -81,7 +81,7 @@ class SegmentSpec:
     """One model on one engine. ``inputs`` and ``outputs`` are tensor indices, in the model's order.
 
     ``accelerator`` is None (or ``auto``) where NNAPI chooses; ``model`` comes from
-    :meth:`RequestBuilder.add_model`.
+    :meth:`.request.RequestBuilder.add_model`.
     """
 
     engine: Engine
@@ -108,7 +108,7 @@ class SegmentSpec:
 
 
 def cpu_mask(cpus: str) -> int:
-    """The mask of :attr:`Conditions.cpus`."""
+    """The mask of :attr:`~nnapi_prof.costs.conditions.Conditions.cpus`."""
     return {BIG: BIG_CORES, ALL: ALL_CORES}[cpus] if cpus in (BIG, ALL) else int(cpus, 16)
 
 

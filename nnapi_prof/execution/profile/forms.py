@@ -55,7 +55,7 @@ def read_precision_costs(
 ) -> PrecisionCosts:
     """Reads a program's costs on one device from rows, without measuring more.
 
-    ``rows`` are the table's of that device (:meth:`CostStore.measurements`), under conditions that
+    ``rows`` are the table's of that device (:meth:`.CostStore.measurements`), under conditions that
     differ in their precision alone: FLOAT32 always, RELAXED and FLOAT16 where these are asked for.
     With a recipe there is what can be in 8 bits as well.
 

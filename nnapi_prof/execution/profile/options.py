@@ -147,7 +147,7 @@ class ProfileOutcome:
     ``send`` them until the first action begins, ``measure`` (the agent works, the host waits),
     ``store`` results, ``plan``."""
     doubts: Mapping[str, int] = field(default_factory=dict)
-    """:attr:`Measurement.flags` of what was measured now, and of how many."""
+    """:attr:`.Measurement.flags` of what was measured now, and of how many."""
     waited_s: float = 0.0
     """For a device that was too hot, of ``measure``."""
     stayed_hot: bool = False

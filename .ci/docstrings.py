@@ -1,0 +1,119 @@
+"""Checks docstrings of the package: how they begin, and that their references lead somewhere.
+
+    python .ci/docstrings.py
+
+A docstring begins with a verb or with the thing, never with a word of BEGINNINGS. The target of a
+role (``:func:`name```, ``:class:`~nnapi_prof.module.Name```) is an absolute name of the package, or
+a name of the module or of one of its classes; names of other packages are not looked up.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+BEGINNINGS = frozenset("Of What Who Whose As That Where Which".split())
+ROLE = re.compile(r":(?:func|class|meth|attr|mod|data|exc):`([^`]+)`")
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = "nnapi_prof"
+FOLDERS = (PACKAGE, "partition", "reports")
+"""The latter are imported as modules of the package."""
+
+Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def modules() -> dict[str, tuple[Path, ast.Module]]:
+    """Parses each file of the package, by the name that it is imported by."""
+    parsed = {}
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            parts = parts if parts[0] == PACKAGE else (PACKAGE, *parts)
+            name = ".".join(parts).removesuffix(".__init__")
+            parsed[name] = path, ast.parse(path.read_text())
+    return parsed
+
+
+def bound(body: list[ast.stmt]) -> Iterator[str]:
+    """Yields names that statements bind, members of classes as ``Class.member``."""
+    for node in body:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield node.name
+            if isinstance(node, ast.ClassDef):
+                yield from (f"{node.name}.{member}" for member in bound(node.body))
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                yield from (n.id for n in ast.walk(target) if isinstance(n, ast.Name))
+        elif isinstance(node, (ast.If, ast.Try)):
+            yield from bound([*node.body, *node.orelse])
+
+
+class Names:
+    """The names of the package, and those that a reference in a module may use."""
+
+    def __init__(self, parsed: dict[str, tuple[Path, ast.Module]]) -> None:
+        self._own = {module: set(bound(tree.body)) for module, (_, tree) in parsed.items()}
+        for module in parsed:  # a package has its modules; the package itself its public names, too
+            parent, _, name = module.rpartition(".")
+            self._own.get(parent, set()).add(name)
+        self._own[PACKAGE] |= set(__import__(PACKAGE).__all__)
+        self._absolute = set(self._own)
+        for module, names in self._own.items():
+            self._absolute |= {f"{module}.{name}" for name in names}
+
+    def has(self, reference: str, module: str) -> bool:
+        """Tells whether a reference in a docstring of ``module`` leads somewhere."""
+        name = reference.rpartition("<")[2].rstrip(">").lstrip("~")
+        if name.startswith("."):
+            return any(
+                known == name.lstrip(".") or known.endswith(name) for known in self._absolute
+            )
+        if name.partition(".")[0] == PACKAGE:
+            return name in self._absolute or self._is_member(name)
+        own = self._own[module]
+        first, _, rest = name.partition(".")
+        if name in own or any(known.endswith(f".{name}") for known in own):
+            return True
+        return bool(rest) and first in own and self._is_member(name)
+
+    def _is_member(self, name: str) -> bool:
+        """Tells whether some class has the member, which it may inherit or an import may rename."""
+        return any(known.endswith("." + name.rpartition(".")[2]) for known in self._absolute)
+
+
+def complaints() -> Iterator[str]:
+    """Yields a line for each docstring that breaks a rule."""
+    parsed = modules()
+    names = Names(parsed)
+    for module, (path, tree) in parsed.items():
+        for node in ast.walk(tree):
+            if not isinstance(node, DOCUMENTED):
+                continue
+            text = ast.get_docstring(node) or ""
+            place = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}"
+            if text and text.split()[0].strip(".,:") in BEGINNINGS:
+                yield f"{place}: begins with {text.split()[0]!r}: {text.splitlines()[0]}"
+        for text, line in _strings(tree):
+            for reference in ROLE.findall(text):
+                if not names.has(reference, module):
+                    yield f"{path.relative_to(ROOT)}:{line}: leads nowhere: {reference}"
+
+
+def _strings(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Yields docstrings, those of attributes too, with their lines."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            if isinstance(node.value.value, str):
+                yield node.value.value, node.lineno
+
+
+if __name__ == "__main__":
+    lines = list(complaints())
+    print("\n".join(lines), end="\n" if lines else "", file=sys.stderr)
+    sys.exit(bool(lines))
