@@ -46,8 +46,8 @@ from torch import nn  # noqa: E402
 import nnapi_prof as nnp  # noqa: E402
 from nnapi_prof.costs.store import CostStore  # noqa: E402
 from nnapi_prof.lab import cluster  # noqa: E402
-from nnapi_prof.lab.phones import Phone  # noqa: E402
-from nnapi_prof.lab.run import Coordinator, Job, Outcome, jobs_of  # noqa: E402
+from nnapi_prof.lab.phones import LabPhone  # noqa: E402
+from nnapi_prof.lab.run import Coordinator, LabJob, LabOutcome, jobs_of  # noqa: E402
 from tests.costs.postgres import Server, binaries  # noqa: E402
 
 OPTIONS = {"refine": False, "runs": 5, "preferences": ("fast",)}
@@ -114,7 +114,7 @@ class Lab:
             process.wait()
         self._log.close()
 
-    def phones(self, count: int) -> list[Phone]:
+    def phones(self, count: int) -> list[LabPhone]:
         """Waits until all are offered."""
         deadline = time.monotonic() + 600
         while time.monotonic() < deadline:
@@ -144,7 +144,7 @@ class Faults:
         )
         self.told: list[str] = []
 
-    def show(self, jobs: Sequence[Job]) -> None:
+    def show(self, jobs: Sequence[LabJob]) -> None:
         share = sum(job.over for job in jobs) / len(jobs)
         while self._due and share >= self._due[0][0]:
             what = self._due.pop(0)[1]
@@ -213,13 +213,13 @@ def through_dask(
     models: Sequence[Path],
     count: int,
     url: str,
-    show: Callable[[Sequence[Job]], None] = lambda _: None,
-) -> Outcome:
+    show: Callable[[Sequence[LabJob]], None] = lambda _: None,
+) -> LabOutcome:
     phones = lab.phones(count)
     # As one profile would fill it: tables are made once, by whoever comes first.
     CostStore(url).close()
 
-    def told(jobs: Sequence[Job]) -> None:
+    def told(jobs: Sequence[LabJob]) -> None:
         _told(f"{sum(job.over for job in jobs)} of {len(jobs)} done")
         show(jobs)
 
@@ -227,7 +227,7 @@ def through_dask(
     return Coordinator(lab.address, jobs, lambda words: print(f"  note: {words}"), told).run()
 
 
-def judge(name: str, outcome: Outcome, tasks: int, here: list[Any], there: list[Any]) -> bool:
+def judge(name: str, outcome: LabOutcome, tasks: int, here: list[Any], there: list[Any]) -> bool:
     """Says whether a run is complete, and its rows are those of the serial run."""
     pairs = Counter((job.phone.serial, job.task.model) for job in outcome.profiled)
     twice = len(there) - len({row[:3] for row in there})
@@ -244,7 +244,7 @@ def judge(name: str, outcome: Outcome, tasks: int, here: list[Any], there: list[
     return good
 
 
-def added_by_scheduling(outcome: Outcome, workers: int) -> float:
+def added_by_scheduling(outcome: LabOutcome, workers: int) -> float:
     """The workers' time beyond that which their tasks took, by the latter."""
     busy = sum(job.answer.seconds for job in outcome.profiled if job.answer is not None)
     return outcome.seconds * workers / busy - 1

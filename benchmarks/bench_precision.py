@@ -37,7 +37,7 @@ from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import Precision
 from nnapi_prof.precision.accuracy import Data, Judge
 from nnapi_prof.precision.calibrate import calibrate
-from nnapi_prof.precision.metrics import BuiltInMetric, Floats, Reference, sqnr_db
+from nnapi_prof.precision.metrics import BuiltInMetric, FloatOutputs, Floats, sqnr_db
 from nnapi_prof.precision.sensitivity import N_SAMPLES, UnitNoise, corrected, unit_noise
 from nnapi_prof.precision.simulation import Simulation
 
@@ -93,7 +93,7 @@ def plan_within(judge: Judge, noise: UnitNoise, budget: float) -> Plan:
     return mixed_plan(noise, 0.9 * aim)
 
 
-def in_intervals(outputs: tuple[Floats, ...], reference: Reference, n_seeds: int) -> int:
+def in_intervals(outputs: tuple[Floats, ...], reference: FloatOutputs, n_seeds: int) -> int:
     """How many of the seeds, each of which halves the samples, have the error of one half in the
     interval that the other half prints."""
     n, inside = reference.n_samples, 0

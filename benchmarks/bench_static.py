@@ -31,7 +31,7 @@ from static_tables import GPUS, pixel1_blocks, tophub, usc_operations, usc_whole
 from nnapi_prof.costs.estimate.calibration import fit_samples, fit_with_errors, single_rate
 from nnapi_prof.costs.estimate.model import NORMAL, Roof, TargetModel
 from nnapi_prof.costs.estimate.phones import Description
-from nnapi_prof.costs.estimate.work import Sample, Work, from_frame
+from nnapi_prof.costs.estimate.work import Work, WorkSample, from_frame
 from nnapi_prof.graph.plan import CPU, Preference, Target
 
 SHARE = 0.2
@@ -52,7 +52,7 @@ PHONES = {
 SOURCE = "qed-usc/mobile-ml-benchmark @40ba833 (MIT)"
 
 Errors = np.ndarray
-Fit = Callable[[Sequence[Sample]], TargetModel]
+Fit = Callable[[Sequence[WorkSample]], TargetModel]
 
 
 def split(groups: np.ndarray, seed: int) -> tuple[list[int], list[int]]:
@@ -64,12 +64,12 @@ def split(groups: np.ndarray, seed: int) -> tuple[list[int], list[int]]:
     return np.flatnonzero(inside).tolist(), np.flatnonzero(~inside).tolist()
 
 
-def errors(samples: Sequence[Sample], rows: Sequence[int], model: TargetModel) -> Errors:
+def errors(samples: Sequence[WorkSample], rows: Sequence[int], model: TargetModel) -> Errors:
     return np.array([abs(model.sample_ns(samples[i]) / samples[i].ns - 1) for i in rows])
 
 
 def compare(
-    samples: list[Sample], groups: np.ndarray, seeds: int, head: str
+    samples: list[WorkSample], groups: np.ndarray, seeds: int, head: str
 ) -> tuple[float, float]:
     """One line: median error and share within 10 %, ours and of a single rate; returns ours."""
     ratios: dict[str, list[tuple[float, float]]] = {"ours": [], "rate": []}
@@ -91,7 +91,7 @@ def compare(
     return middle, within
 
 
-def coverage(samples: list[Sample], groups: np.ndarray, seed: int) -> float:
+def coverage(samples: list[WorkSample], groups: np.ndarray, seed: int) -> float:
     """Of the held rows for which an error is stated for nine of ten, the share below it."""
     shown, held = split(groups, seed)
     model = fit_with_errors([samples[i] for i in shown]).model
@@ -101,7 +101,7 @@ def coverage(samples: list[Sample], groups: np.ndarray, seed: int) -> float:
     return float((errors(samples, list(stated), model) <= list(stated.values())).mean())
 
 
-def configurations(samples: Sequence[Sample]) -> np.ndarray:
+def configurations(samples: Sequence[WorkSample]) -> np.ndarray:
     """A number for each set of equal operations."""
     numbers: dict[tuple[Work, ...], int] = {}
     return np.array([numbers.setdefault(sample.works, len(numbers)) for sample in samples])
@@ -138,18 +138,18 @@ def sums(table: pd.DataFrame, device: str, whole: pd.DataFrame, seeds: int) -> f
     return float(min(ours_sum, ours_end))
 
 
-def whole_samples(table: pd.DataFrame, times: pd.Series, *, calls: float) -> list[Sample]:
+def whole_samples(table: pd.DataFrame, times: pd.Series, *, calls: float) -> list[WorkSample]:
     """Models as sums of their operations."""
     by_model = {
         str(name): tuple(w for s in from_frame(rows.assign(latency_ns=1.0)) for w in s.works)
         for name, rows in table.groupby("model")
     }
     latencies = [(name, ns) for name, ns in times.dropna().items() if name in by_model]
-    return [Sample(by_model[str(name)], float(ns), calls) for name, ns in latencies]
+    return [WorkSample(by_model[str(name)], float(ns), calls) for name, ns in latencies]
 
 
 def gpu_model(
-    samples: Sequence[Sample],
+    samples: Sequence[WorkSample],
     models: np.ndarray,
     times: pd.Series,
     names: Sequence[str],
@@ -160,7 +160,7 @@ def gpu_model(
     profiler take another time than in a network that runs freely."""
     shown = [s for s, model in zip(samples, models.tolist(), strict=True) if model in set(names)]
     model = sister or fit_with_errors(shown).model
-    whole = [Sample(works_of(samples, models, n), float(times[n]), 1.0) for n in names]
+    whole = [WorkSample(works_of(samples, models, n), float(times[n]), 1.0) for n in names]
     bare = replace(model, invocation_ns=0.0)
     end = np.array([s.ns for s in whole])
     design = np.column_stack([np.ones(len(end)), bare.samples_ns(whole)])
@@ -175,7 +175,7 @@ def gpu_model(
     return replace(model, roof=roof, invocation_ns=float(start))
 
 
-def works_of(samples: Sequence[Sample], models: np.ndarray, name: str) -> tuple[Work, ...]:
+def works_of(samples: Sequence[WorkSample], models: np.ndarray, name: str) -> tuple[Work, ...]:
     """All operations of a network."""
     return tuple(
         w for s, m in zip(samples, models.tolist(), strict=True) if m == name for w in s.works
@@ -191,7 +191,7 @@ def folded(names: Sequence[str], folds: int, seed: int) -> list[tuple[list[str],
 
 def gpu_table(
     operations: pd.DataFrame, whole: pd.DataFrame, device: str
-) -> tuple[list[Sample], np.ndarray, pd.Series, list[str]]:
+) -> tuple[list[WorkSample], np.ndarray, pd.Series, list[str]]:
     """Samples, the network of each, whole latencies by network, and networks known by both."""
     samples = from_frame(operations.assign(latency_ns=operations[device]))
     models = operations.groupby("sample")["model"].first().to_numpy()
@@ -199,7 +199,7 @@ def gpu_table(
     return samples, models, times, sorted(set(models.tolist()) & set(times.index))
 
 
-def stated(samples: Sequence[Sample]) -> TargetModel:
+def stated(samples: Sequence[WorkSample]) -> TargetModel:
     """With its band."""
     return fit_with_errors(samples).model
 
@@ -208,7 +208,7 @@ Judged = tuple[float, float | None]
 """predicted / measured - 1, and the stated error."""
 
 
-def unseen_networks(samples: Sequence[Sample], seeds: int, fit: Fit) -> list[Judged]:
+def unseen_networks(samples: Sequence[WorkSample], seeds: int, fit: Fit) -> list[Judged]:
     """Whole networks of a CPU, each by a model of the others' sums."""
     judgements: list[Judged] = []
     for seed in range(seeds):
@@ -230,13 +230,13 @@ def unseen_gpu_networks(operations: pd.DataFrame, whole: pd.DataFrame, device: s
         model = with_whole(model, spread)
         for n in held:
             judgements.append(
-                judge(model, Sample(works_of(samples, models, n), float(times[n]), 1.0))
+                judge(model, WorkSample(works_of(samples, models, n), float(times[n]), 1.0))
             )
     return judgements
 
 
 def whole_spread(
-    samples: Sequence[Sample], models: np.ndarray, times: pd.Series, names: Sequence[str]
+    samples: Sequence[WorkSample], models: np.ndarray, times: pd.Series, names: Sequence[str]
 ) -> float:
     """What whole networks err beyond their operations' errors, out of fold: the standard deviation
     of a logarithm with which nine of ten are inside of their band."""
@@ -244,7 +244,7 @@ def whole_spread(
     for shown, held in folded(names, 4, 1):
         model = gpu_model(samples, models, times, shown)
         for n in held:
-            sample = Sample(works_of(samples, models, n), float(times[n]), 1.0)
+            sample = WorkSample(works_of(samples, models, n), float(times[n]), 1.0)
             off, band = judge(model, sample)
             if band is not None:
                 spreads.append((abs(np.log1p(off)) / NORMAL) ** 2 - (np.log1p(band) / NORMAL) ** 2)
@@ -257,7 +257,7 @@ def with_whole(model: TargetModel, spread: float) -> TargetModel:
     return replace(model, errors=replace(model.errors, whole=spread))
 
 
-def judge(model: TargetModel, sample: Sample) -> Judged:
+def judge(model: TargetModel, sample: WorkSample) -> Judged:
     return model.sample_ns(sample) / sample.ns - 1, model.uncertainty(sample.works)
 
 
@@ -320,11 +320,11 @@ def networks(operations: pd.DataFrame, whole: pd.DataFrame, seeds: int) -> list[
             order = [names[i] for i in np.random.default_rng(0).permutation(len(names))]
             shown, held = order[:SISTER_ROWS], order[SISTER_ROWS:]
             sister = gpu_model(*hers[:3], [n for n in shown if n in hers[2].index])
-            rows = [Sample(works_of(samples, models, n), float(times[n]), 1.0) for n in shown]
+            rows = [WorkSample(works_of(samples, models, n), float(times[n]), 1.0) for n in shown]
             model = fit_with_errors(rows, sister).model
             for n in held:
                 of_one.append(
-                    judge(model, Sample(works_of(samples, models, n), float(times[n]), 1.0))
+                    judge(model, WorkSample(works_of(samples, models, n), float(times[n]), 1.0))
                 )
         show(f"{device} gpu, from each other phone", of_one)
         every += of_one
@@ -379,7 +379,7 @@ def main() -> None:
     print(f"{'operations':34s}  rows    ours                 rate    ours          rate   covered")
     missed: list[str] = []
 
-    def judged(samples: list[Sample], groups: np.ndarray, head: str, bar: float) -> None:
+    def judged(samples: list[WorkSample], groups: np.ndarray, head: str, bar: float) -> None:
         if compare(samples, groups, chosen.seeds, head)[0] > bar:
             missed.append(head)
 

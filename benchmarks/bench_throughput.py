@@ -39,7 +39,7 @@ from nnapi_prof.graph.plan import CPU, Preference, Target  # noqa: E402
 from nnapi_prof.partition import SearchLimits  # noqa: E402
 from nnapi_prof.partition.flights import RateRule  # noqa: E402
 from nnapi_prof.partition.parallel import parallel_of  # noqa: E402
-from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, Value  # noqa: E402
+from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, ValueFlow  # noqa: E402
 from nnapi_prof.partition.throughput import throughput_of  # noqa: E402
 from tests.partition.families import (  # noqa: E402
     branches_problem,
@@ -119,10 +119,10 @@ def real_problem(rows: list[dict[str, str]], phone: str, cpu_ns: float) -> Probl
     )
     n = len(rows)
     moved = [TRANSFER_NS + TRANSFER_NS_PER_BYTE * 4 * size for size in sizes]
-    values = [Value(GRAPH_INPUT, (0,), moved[0])]  # type: ignore[arg-type]
+    values = [ValueFlow(GRAPH_INPUT, (0,), moved[0])]  # type: ignore[arg-type]
     for u in range(n):
         readers = (u + 1,) if u + 1 < n else ()
-        values.append(Value(u, readers, moved[u], not readers))  # type: ignore[arg-type]
+        values.append(ValueFlow(u, readers, moved[u], not readers))  # type: ignore[arg-type]
     return Problem(
         labels=tuple(f"{row['op']} {u}" for u, row in enumerate(rows)),
         predecessors=tuple((u - 1,) if u else () for u in range(n)),

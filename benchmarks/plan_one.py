@@ -44,14 +44,14 @@ def write_problem(problem: Any, path: Path) -> None:
 def read_problem(path: Path) -> Any:
     """A Problem of whichever ``nnapi_prof`` comes first on the path."""
     from nnapi_prof.graph.plan import Target
-    from nnapi_prof.partition.problem import Problem, Value
+    from nnapi_prof.partition.problem import Problem, ValueFlow
 
     fields = json.loads(path.read_text())
     return Problem(
         labels=tuple(fields["labels"]),
         predecessors=tuple(map(tuple, fields["predecessors"])),
         values=tuple(
-            Value(producer, tuple(readers), n_bytes, is_output)
+            ValueFlow(producer, tuple(readers), n_bytes, is_output)
             for producer, readers, n_bytes, is_output in fields["values"]
         ),
         targets=tuple(map(Target, fields["targets"])),

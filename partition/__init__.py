@@ -19,7 +19,7 @@ from nnapi_prof.partition.constraints import (
     ErrorLimit,
 )
 from nnapi_prof.partition.explain import cause_of_baseline
-from nnapi_prof.partition.front import FrontPoint, best_within, front
+from nnapi_prof.partition.front import NoisePoint, best_within, front
 from nnapi_prof.partition.parallel import ParallelPlan, plan_parallel
 from nnapi_prof.partition.precision_rules import (
     RulePlan,
@@ -45,7 +45,7 @@ __all__ = [
     "Costs",
     "CurvePoint",
     "ErrorLimit",
-    "FrontPoint",
+    "NoisePoint",
     "ParallelPlan",
     "Partitioning",
     "Problem",

@@ -30,7 +30,7 @@ AS_FLOAT, AS_INT8 = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class ValueFlow:
     """A tensor between units. ``producer`` is a unit or GRAPH_INPUT; ``readers`` are distinct."""
 
     producer: int
@@ -146,7 +146,7 @@ def grouped(keys: Ints, n: int) -> tuple[Ints, Ints]:
 def flat_arrays(
     predecessors_of: Sequence[Sequence[int]],
     successors_of: Sequence[Sequence[int]],
-    values: Sequence[Value],
+    values: Sequence[ValueFlow],
     unit_ns: Floats,
     overhead_ns: Floats,
     ns_per_byte: tuple[Floats, Floats],
@@ -274,7 +274,7 @@ class Regions:
 
 def flat_regions(
     a: Arrays,
-    values: Sequence[Value],
+    values: Sequence[ValueFlow],
     region_ns: Mapping[tuple[frozenset[int], int], float],
     ns_per_byte: tuple[Floats, Floats],
 ) -> Regions:
@@ -299,7 +299,7 @@ def flat_regions(
 
 
 def _border_bytes(
-    a: Arrays, values: Sequence[Value], region: Ints, units: Ints, count: int
+    a: Arrays, values: Sequence[ValueFlow], region: Ints, units: Ints, count: int
 ) -> tuple[Floats, Floats]:
     """Bytes that enter and that leave each region."""
     n_values = len(a.producer)

@@ -29,7 +29,7 @@ CLOSE = 1e-9
 Matrix = NDArray[np.float64]
 
 
-class Objective(StrEnum):
+class FleetObjective(StrEnum):
     """The objective."""
 
     MEAN = "mean"
@@ -51,14 +51,14 @@ class FleetChoice:
     mean: float
     """By the weights."""
     worst: float
-    objective: Objective
+    objective: FleetObjective
     bound: float
     """No K of the plans that were to choose from have less of the objective."""
 
     @property
     def value(self) -> float:
         """The objective's."""
-        return self.mean if self.objective is Objective.MEAN else self.worst
+        return self.mean if self.objective is FleetObjective.MEAN else self.worst
 
     @property
     def is_optimal(self) -> bool:
@@ -90,7 +90,7 @@ def choose_plans(
     regret: Matrix,
     k: int,
     *,
-    objective: Objective = Objective.MEAN,
+    objective: FleetObjective = FleetObjective.MEAN,
     weights: Sequence[float] | Matrix | None = None,
     seconds: float | None = None,
 ) -> FleetChoice:
@@ -110,7 +110,7 @@ def choose_plans(
     part, part_share = regret[:, every], share[every]
     plans = _undominated(part)
     part = part[plans]
-    if objective is Objective.MEAN:
+    if objective is FleetObjective.MEAN:
         chosen, bound = _least_mean(part, part_share, k, seconds)
     else:
         limit, bound, cover = _least_worst(part, k, seconds)
@@ -137,7 +137,7 @@ def _undominated(regret: Matrix) -> list[int]:
 
 
 def _choice(
-    regret: Matrix, share: Matrix, plans: Sequence[int], objective: Objective, bound: float
+    regret: Matrix, share: Matrix, plans: Sequence[int], objective: FleetObjective, bound: float
 ) -> FleetChoice:
     own = np.asarray(plans)[regret[list(plans)].argmin(axis=0)]
     got = regret[own, np.arange(regret.shape[1])]
@@ -145,7 +145,7 @@ def _choice(
     counted = share > 0
     mean = float((share[counted] * got[counted]).sum())
     worst = float(got[counted].max())
-    value = mean if objective is Objective.MEAN else worst
+    value = mean if objective is FleetObjective.MEAN else worst
     return FleetChoice(
         plans=tuple(sorted(weight, key=lambda plan: (-weight[plan], plan))),
         plan_of=tuple(own.tolist()),

@@ -22,8 +22,8 @@ from nnapi_prof.partition.baselines import find_baselines, total_ns
 from nnapi_prof.partition.fleet import (
     CLOSE,
     FleetChoice,
+    FleetObjective,
     Matrix,
-    Objective,
     choose_plans,
     regrets,
 )
@@ -117,7 +117,7 @@ def plan_fleet(
     problems: Sequence[Problem],
     k: int,
     *,
-    objective: Objective = Objective.MEAN,
+    objective: FleetObjective = FleetObjective.MEAN,
     weights: Sequence[float] | None = None,
     limits: SearchLimits | None = None,
     seconds: float = SECONDS,
@@ -132,7 +132,9 @@ def plan_fleet(
     in several precisions, a unit runs nowhere, or no plan serves all phones.
     """
     _check(problems, weights)
-    search = _Search(problems, weights, limits or SearchLimits(), seconds, report, set(without))
+    search = _FleetSearch(
+        problems, weights, limits or SearchLimits(), seconds, report, set(without)
+    )
     search.own()
     search.whole()
     choices = search.choices(k, objective)
@@ -161,7 +163,7 @@ def _check(problems: Sequence[Problem], weights: Sequence[float] | None) -> None
             raise PartitionError("plans for a fleet are in one precision: give costs in one")
 
 
-class _Search:
+class _FleetSearch:
     """Candidates and their latencies, as they come in."""
 
     def __init__(
@@ -232,7 +234,7 @@ class _Search:
             self._of_group(group)
         return len(self.latency) > before
 
-    def choices(self, k: int, objective: Objective) -> tuple[FleetChoice, ...]:
+    def choices(self, k: int, objective: FleetObjective) -> tuple[FleetChoice, ...]:
         """The best choices of 1, 2, ..., k."""
         plans = list(self.latency)
         regret = regrets(np.array([self.latency[plan] for plan in plans]), self.least)

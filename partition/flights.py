@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from nnapi_prof.graph.plan import Engine, Rule
 from nnapi_prof.partition.baselines import Baseline, total_ns
 from nnapi_prof.partition.lanes import Lanes, loads_of, steps_of
-from nnapi_prof.partition.mixture import Column, Mixture, MixtureResult, mix
+from nnapi_prof.partition.mixture import Mixture, MixtureColumn, MixtureResult, mix
 from nnapi_prof.partition.problem import Problem
 from nnapi_prof.partition.queues import Dispatch, simulate
 from nnapi_prof.partition.search.result import Plan as Placements
@@ -115,7 +115,7 @@ def candidates_of(
     """Ways of running frames, the best mixture first; each once."""
     columns = result.columns.columns
     steps = [len(steps_of(problem, lanes, column.placements)) for column in columns]
-    whole = [Column(plan, loads_of(problem, lanes, plan)) for plan in by_lane]
+    whole = [MixtureColumn(plan, loads_of(problem, lanes, plan)) for plan in by_lane]
     mixtures = [result.mixture]
     if whole:
         mixtures.append(mix(lanes, whole)[0])

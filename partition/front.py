@@ -31,7 +31,7 @@ Noise = NDArray[np.float64] | Sequence[NDArray[np.float64]]
 
 
 @dataclass(frozen=True, slots=True)
-class FrontPoint:
+class NoisePoint:
     """The fastest plan within a budget of noise."""
 
     placements: Plan
@@ -58,7 +58,7 @@ def front(
     budgets: Sequence[float] = (),
     rivals: Collection[Plan] = (),
     most: int = MOST_POINTS,
-) -> tuple[FrontPoint, ...]:
+) -> tuple[NoisePoint, ...]:
     """Plans of least latency against noise, the fastest first.
 
     ``noise`` is the noise power of each unit on each target, [n, t]; of a model with several
@@ -107,7 +107,7 @@ def noise_arrays(problem: Problem, noise: Noise) -> list[NDArray[np.float64]]:
     return arrays
 
 
-class Priced(Protocol):
+class NoisyPlan(Protocol):
     """A plan with its latency and its noise."""
 
     @property
@@ -116,7 +116,7 @@ class Priced(Protocol):
     def noise(self) -> float: ...
 
 
-P = TypeVar("P", bound=Priced)
+P = TypeVar("P", bound=NoisyPlan)
 
 
 def best_within(plans: Iterable[P], budget: float) -> P | None:
@@ -127,7 +127,7 @@ def best_within(plans: Iterable[P], budget: float) -> P | None:
 
 def _points(
     run: Bicriteria, budgets: Sequence[float], rivals: Collection[Plan], most: int
-) -> tuple[FrontPoint, ...]:
+) -> tuple[NoisePoint, ...]:
     """Returns the points that were asked for, and of the other answers those that say most."""
     hull = run.hull()
     limit_of: dict[Plan, float] = {}
@@ -167,7 +167,7 @@ def _telling(
     return [plan for plan in rows if plan not in fixed]
 
 
-def _point(run: Bicriteria, plan: Plan, limit: float) -> FrontPoint:
+def _point(run: Bicriteria, plan: Plan, limit: float) -> NoisePoint:
     ns, noise = run.plans[plan]
     if run.best(limit) != plan:
         limit = noise
@@ -179,4 +179,4 @@ def _point(run: Bicriteria, plan: Plan, limit: float) -> FrontPoint:
     if ns <= bound_ns * (1 + BOUND_MET):
         kind = ProofKind.EXACT if bound.is_exact else ProofKind.BOUND_MET
     proof = Proof(kind, ns, bound_ns, "front", bound.bounded_by, math.isfinite(limit))
-    return FrontPoint(plan, ns, noise, proof, limit)
+    return NoisePoint(plan, ns, noise, proof, limit)

@@ -40,7 +40,7 @@ from scipy.optimize import linprog
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import CPU, Target
 from nnapi_prof.partition.arrays import Floats, Ints
-from nnapi_prof.partition.problem import Placement, Problem, Value, check_runnable
+from nnapi_prof.partition.problem import Placement, Problem, ValueFlow, check_runnable
 
 CPU_LANE = CPU.key
 NO_LANE = -1
@@ -145,7 +145,7 @@ def _slowdown(names: Sequence[str], contention: Contention) -> Floats:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class LaneStep:
     """The work of a frame on one lane before it goes on to the next one."""
 
     lane: int
@@ -194,24 +194,26 @@ def moved_ns(problem: Problem, lanes: Lanes, placement: Placement) -> tuple[floa
     return into, out
 
 
-def steps_of(problem: Problem, lanes: Lanes, placements: Sequence[Placement]) -> tuple[Step, ...]:
+def steps_of(
+    problem: Problem, lanes: Lanes, placements: Sequence[Placement]
+) -> tuple[LaneStep, ...]:
     """A frame's way through the lanes under a plan; neighbours on one lane are one step where
     nothing moves between them."""
     converting = conversions_after(problem, placements)
-    ways = [Step(lanes.converter, converting[0])]
+    ways = [LaneStep(lanes.converter, converting[0])]
     for (units, k), converted_ns in zip(placements, converting[1:], strict=True):
         into, out = moved_ns(problem, lanes, (units, k))
         lane = int(lanes.of_target[k])
-        ways.append(Step(lane, problem.segment_ns(units, k), into, out))
-        ways.append(Step(lanes.converter, converted_ns))
-    joined: list[Step] = []
+        ways.append(LaneStep(lane, problem.segment_ns(units, k), into, out))
+        ways.append(LaneStep(lanes.converter, converted_ns))
+    joined: list[LaneStep] = []
     for step in ways:
         if step.ns == 0.0:
             continue
         before = joined[-1] if joined else None
         if before and before.lane == step.lane and not (before.out_ns or step.into_ns):
             total_ns = before.ns + step.ns
-            joined[-1] = Step(step.lane, total_ns, before.into_ns, step.out_ns)
+            joined[-1] = LaneStep(step.lane, total_ns, before.into_ns, step.out_ns)
         else:
             joined.append(step)
     return tuple(joined)
@@ -264,7 +266,7 @@ def priced(problem: Problem, lanes: Lanes, prices: Floats) -> Problem:
     )
 
 
-def _converted_for(problem: Problem, price: float) -> tuple[Value, ...]:
+def _converted_for(problem: Problem, price: float) -> tuple[ValueFlow, ...]:
     """The problem's values, with the conversions at a price."""
     if not problem.arrays.converts:
         return problem.values

@@ -49,7 +49,7 @@ SHARE_OF_TIME = 0.5
 
 
 @dataclass(frozen=True, eq=False)
-class Column:
+class MixtureColumn:
     """A plan and what it loads the lanes with."""
 
     placements: Plan
@@ -61,7 +61,7 @@ class Column:
 class Mixture:
     """Plans with shares; frames take them in these proportions."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[MixtureColumn, ...]
     shares: tuple[float, ...]
     """Of each; above 0, 1 in all."""
     busy_ns: float
@@ -82,9 +82,9 @@ class Columns:
         self._problem = problem
         self._lanes = lanes
         self._met: set[Plan] = set()
-        self.columns: list[Column] = []
+        self.columns: list[MixtureColumn] = []
 
-    def offer(self, placements: Sequence[Placement]) -> Column | None:
+    def offer(self, placements: Sequence[Placement]) -> MixtureColumn | None:
         """Notes a plan; None where it is no news, or cannot run."""
         plan = tuple((tuple(units), k) for units, k in placements)
         if plan in self._met:
@@ -96,12 +96,12 @@ class Columns:
         if any((known.loads <= loads).all() for known in self.columns):
             return None
         self.columns = [known for known in self.columns if not (loads <= known.loads).all()]
-        column = Column(plan, loads)
+        column = MixtureColumn(plan, loads)
         self.columns.append(column)
         return column
 
 
-def mix(lanes: Lanes, columns: Sequence[Column]) -> tuple[Mixture, Floats]:
+def mix(lanes: Lanes, columns: Sequence[MixtureColumn]) -> tuple[Mixture, Floats]:
     """The best mixture of some plans, and the prices ([lanes]) of the lanes that prove it: of the
     plans, none has a priced load below ``busy_ns``."""
     loads = np.array([column.loads for column in columns])
@@ -224,7 +224,7 @@ def _relaxed(
     watch.stage = "relaxation"
 
     def mixed(loads: Sequence[Floats]) -> tuple[float, Floats]:
-        mixture, prices = mix(lanes, [Column((), each) for each in loads])
+        mixture, prices = mix(lanes, [MixtureColumn((), each) for each in loads])
         return mixture.busy_ns, prices
 
     loads = [column.loads for column in columns.columns]

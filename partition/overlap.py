@@ -16,7 +16,7 @@ from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 
 from nnapi_prof.partition.arrays import Floats
 from nnapi_prof.partition.lanes import Lanes
-from nnapi_prof.partition.overlap_rows import Programme, System
+from nnapi_prof.partition.overlap_rows import OverlapProgramme, System
 from nnapi_prof.partition.problem import Problem
 
 MOST_ENTRIES = 2_000_000
@@ -32,7 +32,7 @@ TOLERANCE = 1e-5
 
 
 @dataclass(frozen=True, eq=False)
-class Bound:
+class OverlapBound:
     """No schedule takes less; and where the programme would run what."""
 
     ns: float
@@ -40,10 +40,10 @@ class Bound:
     """[n, t], between 0 and 1"""
 
 
-def lower_bound(problem: Problem, lanes: Lanes, seconds: float = math.inf) -> Bound | None:
+def lower_bound(problem: Problem, lanes: Lanes, seconds: float = math.inf) -> OverlapBound | None:
     """The bound for a problem whose targets all belong to lanes; None where the programme is too
     large, or not solved within ``seconds``."""
-    programme = Programme(_discounted(problem), lanes)
+    programme = OverlapProgramme(_discounted(problem), lanes)
     if programme.n_entries > MOST_ENTRIES:
         return None
     system = programme.system()
@@ -68,16 +68,18 @@ def lower_bound(problem: Problem, lanes: Lanes, seconds: float = math.inf) -> Bo
     rest = np.ones(n_columns, dtype=np.bool_)
     rest[system.columns] = False
     bound = float(least.min(axis=1).sum() + np.minimum(reduced[rest], 0.0) @ system.limit[rest])
-    return Bound(max(0.0, bound * (1 - 1e-12)) / programme.scale, _share(problem, system, answer.x))
+    return OverlapBound(
+        max(0.0, bound * (1 - 1e-12)) / programme.scale, _share(problem, system, answer.x)
+    )
 
 
-def integral_bound(problem: Problem, lanes: Lanes, seconds: float) -> Bound | None:
+def integral_bound(problem: Problem, lanes: Lanes, seconds: float) -> OverlapBound | None:
     """:func:`lower_bound` with no unit shared out among targets, as far as HiGHS proves it within
     ``seconds``, and the best targets that it found; None where it found none, or they are too many
     to try. For what it proves, its own tolerance is taken off."""
     if np.isfinite(problem.unit_ns).sum() > MOST_WHOLE:
         return None
-    programme = Programme(_discounted(problem), lanes)
+    programme = OverlapProgramme(_discounted(problem), lanes)
     system = programme.system()
     whole = np.zeros(len(system.cost), dtype=np.int8)
     whole[system.columns] = 1
@@ -95,7 +97,7 @@ def integral_bound(problem: Problem, lanes: Lanes, seconds: float) -> Bound | No
     if answer.x is None or told is None or not math.isfinite(told):
         return None
     bound = max(0.0, float(told) * (1 - TOLERANCE)) / programme.scale
-    return Bound(bound, _share(problem, system, answer.x))
+    return OverlapBound(bound, _share(problem, system, answer.x))
 
 
 def _discounted(problem: Problem) -> Problem:

@@ -50,7 +50,7 @@ class System(NamedTuple):
     """... and its column."""
 
 
-class Programme:
+class OverlapProgramme:
     """The programme under construction: rows ``a z >= 0`` as triples, columns with limits."""
 
     def __init__(self, problem: Problem, lanes: Lanes) -> None:

@@ -128,7 +128,7 @@ def parallel_of(
         if sharper is not None:
             floor_ns = max(floor_ns, sharper.ns)
             shares.append(sharper.share)
-    search_for = _Search(problem, lanes, serial, floor_ns, watch)
+    search_for = _ScheduleSearch(problem, lanes, serial, floor_ns, watch)
     tried = bool(serial.ns > promising * floor_ns)
     if tried:
         try:
@@ -162,7 +162,7 @@ def parallel_of(
     )
 
 
-class _Search:
+class _ScheduleSearch:
     """The search for the best schedule."""
 
     def __init__(

@@ -21,7 +21,7 @@ from nnapi_prof.graph.plan import CPU, HOST, Segment, Target
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition.arrays import GRAPH_INPUT as GRAPH_INPUT
 from nnapi_prof.partition.arrays import Arrays, Regions, flat_arrays, flat_regions
-from nnapi_prof.partition.arrays import Value as Value
+from nnapi_prof.partition.arrays import ValueFlow as ValueFlow
 
 _PROBE_BYTES = 1 << 20
 """Transfer is linear, so its slope is read off one probe; 1 MiB keeps the division exact."""
@@ -119,7 +119,7 @@ class Problem:
     labels: tuple[str, ...]
     """[n], for messages."""
     predecessors: tuple[tuple[int, ...], ...]
-    values: tuple[Value, ...]
+    values: tuple[ValueFlow, ...]
     targets: tuple[Target, ...]
     unit_ns: NDArray[np.float64]
     """[n, t]; inf where the target cannot run the unit, or its cost there is unknown."""
@@ -169,7 +169,7 @@ class Problem:
             if any(p >= u for p in preds):
                 raise PartitionError(f"{self.labels[u]} stands before a unit that it reads from")
 
-    def _maker(self, value: Value) -> str:
+    def _maker(self, value: ValueFlow) -> str:
         if value.producer == GRAPH_INPUT:
             return "enters the graph"
         return f"{self.labels[value.producer]} makes"
@@ -302,7 +302,7 @@ def make_problem(graph: UnitGraph, costs: Costs) -> Problem:
         labels=tuple(f"{unit.label} (unit {unit.index})" for unit in graph.units),
         predecessors=tuple(graph.predecessors(u) for u in range(len(graph.units))),
         values=tuple(
-            Value(
+            ValueFlow(
                 producer=graph.producer.get(name, GRAPH_INPUT),
                 readers=tuple(sorted(set(graph.readers[name]))),
                 n_bytes=tensor.n_bytes,

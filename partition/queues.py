@@ -19,7 +19,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nnapi_prof.partition.lanes import Lanes, Step
+from nnapi_prof.partition.lanes import Lanes, LaneStep
 
 LEAST_FRAMES = 120
 MOST_FRAMES = 600
@@ -66,7 +66,7 @@ def plan_of_frame(shares: Sequence[float], frame: int) -> int:
 
 def simulate(
     lanes: Lanes,
-    ways: Sequence[Sequence[Step]],
+    ways: Sequence[Sequence[LaneStep]],
     shares: Sequence[float],
     in_flight: int,
     dispatch: Dispatch,
@@ -100,7 +100,7 @@ class _Queues:
     def __init__(
         self,
         lanes: Lanes,
-        ways: Sequence[Sequence[Step]],
+        ways: Sequence[Sequence[LaneStep]],
         shares: Sequence[float],
         dispatch: Dispatch,
     ) -> None:
@@ -165,7 +165,7 @@ class _Queues:
                 self._running[lane] = None
                 self._go_on(running)
 
-    def _step(self, frame: int, ahead: int = 0) -> Step:
+    def _step(self, frame: int, ahead: int = 0) -> LaneStep:
         plan, step = self._place[frame]
         return self._ways[plan][step + ahead]
 
@@ -197,7 +197,7 @@ class _Queues:
         return queued + sum(ns for ns, _ in self._parts[lane])
 
 
-def _parts(step: Step) -> list[tuple[float, bool]]:
+def _parts(step: LaneStep) -> list[tuple[float, bool]]:
     """A step's values in, its work, its values out: the last first."""
     own_ns = step.ns - step.into_ns - step.out_ns
     parts = [(step.out_ns, True), (own_ns, False), (step.into_ns, True)]

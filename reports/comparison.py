@@ -17,10 +17,10 @@ from difflib import SequenceMatcher
 from functools import cached_property
 
 from nnapi_prof.costs.conditions import Conditions
-from nnapi_prof.costs.diff import Comparison as LatencyComparison
+from nnapi_prof.costs.diff import CostDiff as LatencyComparison
 from nnapi_prof.costs.diff import (
     Difference,
-    Verdict,
+    DiffVerdict,
     compare,
     ratio_interval,
     verdict_of,
@@ -134,7 +134,7 @@ class Row:
     base_ns: float | None
     """Median; None where it did not run."""
     new_ns: float | None
-    verdict: Verdict
+    verdict: DiffVerdict
     ratio: float | None = None
     """New by base: above 1 it is slower."""
     low: float | None = None
@@ -144,13 +144,13 @@ class Row:
 
     @property
     def changed(self) -> bool:
-        return self.verdict in (Verdict.SLOWER, Verdict.FASTER, Verdict.STATUS)
+        return self.verdict in (DiffVerdict.SLOWER, DiffVerdict.FASTER, DiffVerdict.STATUS)
 
     @property
     def failed(self) -> bool:
         """It became slower, or does not run any more."""
-        gone = self.verdict is Verdict.STATUS and self.new_ns is None
-        return self.verdict is Verdict.SLOWER or gone
+        gone = self.verdict is DiffVerdict.STATUS and self.new_ns is None
+        return self.verdict is DiffVerdict.SLOWER or gone
 
     @property
     def label(self) -> str:
@@ -169,7 +169,7 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RefusalChange:
     """A unit that a target of both sides refuses on one, or on each for another reason."""
 
     unit: int
@@ -182,7 +182,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
+class ConditionChange:
     """A condition, version or description that differs; None where a side does not know it."""
 
     name: str
@@ -217,7 +217,7 @@ class Compared:
     def plan(self) -> Row | None:
         """The two plans as they ran whole; None where neither ran."""
         one, two = self.base.median_ns, self.new.median_ns
-        row = Row("the plan", None, one, two, Verdict.STATUS, simulated=self.simulated)
+        row = Row("the plan", None, one, two, DiffVerdict.STATUS, simulated=self.simulated)
         if one is None and two is None:
             return None
         if not one or not two:
@@ -225,7 +225,7 @@ class Compared:
         ratio = two / one
         ends = ratio_interval(self.base.samples_ns, self.new.samples_ns)
         if ends is None:
-            return dataclasses.replace(row, verdict=Verdict.UNSURE, ratio=ratio)
+            return dataclasses.replace(row, verdict=DiffVerdict.UNSURE, ratio=ratio)
         verdict = verdict_of(ratio, ends, 0.0 if self.limit is None else self.threshold)
         return dataclasses.replace(row, verdict=verdict, ratio=ratio, low=ends[0], high=ends[1])
 
@@ -303,14 +303,14 @@ class Compared:
         return tuple(moves)
 
     @cached_property
-    def refusals(self) -> tuple[Refusal, ...]:
+    def refusals(self) -> tuple[RefusalChange, ...]:
         if self.base.data is None or self.new.data is None:
             return ()
         costs = self.base.data.cost_model, self.new.data.cost_model
         shared = [t for t in all_targets(costs[0]) if t in set(all_targets(costs[1]))]
         units = self.base.data.graph.units
         return tuple(
-            Refusal(one, units[one].label, target.key, *reasons)
+            RefusalChange(one, units[one].label, target.key, *reasons)
             for one, two in self.matched
             for target in shared
             if len(
@@ -325,10 +325,13 @@ class Compared:
         )
 
     @cached_property
-    def facts(self) -> tuple[Fact, ...]:
+    def facts(self) -> tuple[ConditionChange, ...]:
         """Conditions, versions and what the devices say of themselves, where these differ."""
         one, two = (_facts(side) for side in self.sides)
-        rows = (Fact(name, one.get(name), two.get(name)) for name in dict.fromkeys([*one, *two]))
+        rows = (
+            ConditionChange(name, one.get(name), two.get(name))
+            for name in dict.fromkeys([*one, *two])
+        )
         return tuple(row for row in rows if row.base != row.new)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
-from nnapi_prof.costs.diff import CONFIDENCE, Verdict
+from nnapi_prof.costs.diff import CONFIDENCE, DiffVerdict
 from nnapi_prof.errors import UsageError
 from nnapi_prof.reports.comparison import Compared, Row, Side, by_target
 from nnapi_prof.reports.drawings import ToDraw, draw
@@ -99,7 +99,7 @@ def _differences(compared: Compared) -> list[str]:
     if rows:
         slower, faster = (
             sum(row.verdict is verdict for row in rows)
-            for verdict in (Verdict.SLOWER, Verdict.FASTER)
+            for verdict in (DiffVerdict.SLOWER, DiffVerdict.FASTER)
         )
         changed = f"{slower} became slower, {faster} faster" if slower + faster else "none"
         middle = statistics.median(row.ratio or 1.0 for row in rows)
@@ -148,7 +148,7 @@ def tables(compared: Compared) -> tuple[Table, ...]:
     ]  # fmt: skip
     targets = [
         (target_words(key), str(len(rows)), *(str(sum(row.verdict is verdict for row in rows))
-         for verdict in (Verdict.SLOWER, Verdict.FASTER)),
+         for verdict in (DiffVerdict.SLOWER, DiffVerdict.FASTER)),
          f"{statistics.median(row.ratio or 1.0 for row in rows):.3f} ×")
         for key, rows in by_target(compared.rows).items()
     ]  # fmt: skip
@@ -372,7 +372,7 @@ def junit(compared: Compared) -> str:
         tests=str(len(compared.rows)),
         failures=str(len(compared.failed)),
         errors="0",
-        skipped=str(sum(row.verdict is Verdict.UNSURE for row in compared.rows)),
+        skipped=str(sum(row.verdict is DiffVerdict.UNSURE for row in compared.rows)),
     )
     for row in compared.rows:
         name = "".join(c for c in row.label if c.isprintable())
@@ -381,7 +381,7 @@ def junit(compared: Compared) -> str:
         words = row.verdict.value if row.ratio is None else ratio_words(row)
         if row in compared.failed:
             ET.SubElement(case, "failure", message=words).text = words
-        elif row.verdict is Verdict.UNSURE:
+        elif row.verdict is DiffVerdict.UNSURE:
             ET.SubElement(case, "skipped", message=words)
     root = ET.Element("testsuites")
     root.append(suite)

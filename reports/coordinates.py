@@ -14,7 +14,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 
-from nnapi_prof.reports.layering import Items, Kind, Zone
+from nnapi_prof.reports.layering import Items, NodeKind, Zone
 
 _LONGEST = (1 << 30, 12, 4, 1)
 """Items in a straight block at most, tried in turn while the drawing is too wide: blocks of a graph
@@ -81,8 +81,8 @@ def _aligned(items: Items) -> tuple[list[list[int]], list[list[int]]]:
         boxes = [
             other
             for other in others
-            if items.kind[other] is Kind.BOX
-            and items.kind[item] is not Kind.LANE  # which goes on straight
+            if items.kind[other] is NodeKind.BOX
+            and items.kind[item] is not NodeKind.LANE  # which goes on straight
             and items.age[item] == nearest[other]
         ]
         most = max((height[other] for other in boxes), default=0)
@@ -102,13 +102,13 @@ def _heights(items: Items) -> list[int]:
     heights = [0] * len(items)
     for item in sorted(range(len(items)), key=lambda item: -items.row[item]):
         below = max((heights[other] for other in items.down[item]), default=0)
-        heights[item] = below + (items.kind[item] is Kind.BOX)
+        heights[item] = below + (items.kind[item] is NodeKind.BOX)
     return heights
 
 
 def _conflicts(items: Items, rows: Sequence[Sequence[int]]) -> set[tuple[int, int]]:
     """(upper, lower) ends of wires that cross a lane: the lane is what stays straight."""
-    straight = [kind is not Kind.BOX for kind in items.kind]
+    straight = [kind is not NodeKind.BOX for kind in items.kind]
     place = {item: at for row in rows for at, item in enumerate(row)}
     conflicts: set[tuple[int, int]] = set()
     for upper, lower in itertools.pairwise(rows):
@@ -153,7 +153,7 @@ def _align(
             for middle in {(count - 1) // 2: 0, count // 2: 0} if count else ():
                 other = others[middle]
                 free = (other, item) not in conflicts and (item, other) not in conflicts
-                short = length[root[other]] < longest or items.kind[item] is Kind.WALL
+                short = length[root[other]] < longest or items.kind[item] is NodeKind.WALL
                 if root[item] == item and free and short and reached < place[other]:
                     root[item] = root[other]
                     length[root[other]] += 1
@@ -242,14 +242,14 @@ def _runs(items: Items, x: Sequence[float]) -> list[list[int]]:
     follows: set[int] = set()
     runs = []
     for item in sorted(range(len(items)), key=lambda item: items.row[item]):
-        if items.kind[item] is Kind.BOX or item in follows:
+        if items.kind[item] is NodeKind.BOX or item in follows:
             continue
         run = [item]
         while True:
             more = [
                 other
                 for other in items.down[run[-1]]
-                if items.kind[other] is not Kind.BOX and abs(x[other] - x[item]) < _STRAIGHT
+                if items.kind[other] is not NodeKind.BOX and abs(x[other] - x[item]) < _STRAIGHT
             ]
             if not more:
                 break
@@ -267,6 +267,6 @@ def _aim(items: Items, run: Sequence[int], x: Sequence[float], least: float, mos
     if zone is Zone.RIGHT_WALL:
         return least
     ends = {*items.up[run[0]], *(other for item in run for other in items.down[item])} - {*run}
-    boxes = [x[other] for other in sorted(ends) if items.kind[other] is Kind.BOX]
+    boxes = [x[other] for other in sorted(ends) if items.kind[other] is NodeKind.BOX]
     targets = boxes or [x[other] for other in sorted(ends)]
     return sum(targets) / len(targets) if targets else x[run[0]]

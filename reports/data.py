@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from nnapi_prof import __version__
-from nnapi_prof.bundle.doors import Step
+from nnapi_prof.bundle.doors import NextStep
 from nnapi_prof.bundle.faults import Fault
 from nnapi_prof.bundle.precision import MixedPrecision
 from nnapi_prof.convert.region import Permutes
@@ -58,7 +58,7 @@ class ReportData:
     """What would make the plan faster, the most first."""
     faults: tuple[Fault, ...] = ()
     """What a bisection found, in topological order."""
-    ship: tuple[Step, ...] = ()
+    ship: tuple[NextStep, ...] = ()
     """The next command for each way into an app; empty where the plan stands in no folder."""
     """What every latency is of its runs, measured and predicted."""
     every_preference: bool = False

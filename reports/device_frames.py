@@ -140,7 +140,7 @@ HISTORY_COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Readings:
+class RoundReadings:
     """The device's readings in all rounds: ``(lowest, median, highest)``, None for nothing."""
 
     measurements: int
@@ -189,10 +189,10 @@ def history_frame(measurements: Iterable[Measurement]) -> pd.DataFrame:
     return frame.astype({"throttled": object, "repeats": object})
 
 
-def readings(history: pd.DataFrame) -> Readings:
+def readings(history: pd.DataFrame) -> RoundReadings:
     """The history in a few numbers."""
     told = history["throttled"].notna()
-    return Readings(
+    return RoundReadings(
         measurements=int(history["measurement"].nunique()),
         rounds=len(history),
         mhz=_spread(history, "mhz"),

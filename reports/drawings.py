@@ -16,7 +16,7 @@ from nnapi_prof.graph.plan import Engine
 from nnapi_prof.partition import make_problem, plan_problem
 from nnapi_prof.reports import figures, figures_plan, figures_run, frames
 from nnapi_prof.reports.data import ReportData
-from nnapi_prof.reports.device_frames import LIMITS, Readings
+from nnapi_prof.reports.device_frames import LIMITS, RoundReadings
 from nnapi_prof.reports.parts import parts_frame
 from nnapi_prof.reports.style import NARROW, WIDE, title, to_svg
 from nnapi_prof.reports.words import (
@@ -41,7 +41,7 @@ class Drawn:
 
 
 @dataclass(frozen=True)
-class Tables:
+class ReportFrames:
     """The frames that figures draw and tables show."""
 
     baselines: pd.DataFrame
@@ -50,7 +50,7 @@ class Tables:
     units: pd.DataFrame
     preferences: pd.DataFrame
     history: pd.DataFrame
-    readings: Readings
+    readings: RoundReadings
     chosen: Mapping[int, str]
 
 
@@ -71,13 +71,17 @@ def draw(figures: Iterable[ToDraw], label: str = "") -> dict[str, Drawn]:
     }
 
 
-def draw_all(data: ReportData, tables: Tables, palette: Mapping[str, str]) -> dict[str, Drawn]:
+def draw_all(
+    data: ReportData, tables: ReportFrames, palette: Mapping[str, str]
+) -> dict[str, Drawn]:
     """The figures of a report; one with nothing to show is absent."""
     label = f" {data.what_is_simulated} are simulated." if data.simulated else ""
     return draw(_figures(data, tables, palette), label)
 
 
-def _figures(data: ReportData, tables: Tables, palette: Mapping[str, str]) -> Iterator[ToDraw]:
+def _figures(
+    data: ReportData, tables: ReportFrames, palette: Mapping[str, str]
+) -> Iterator[ToDraw]:
     simulated, ran = data.costs_simulated, data.run_simulated
     bars = stacked_bars(data)
     yield (
@@ -297,7 +301,7 @@ def _preference_sentence(row: Mapping[Any, Any]) -> str:
     return f"{target_words(row['target'])} {1 + row['relative']:.2f} ×"
 
 
-def _reading_sentence(readings: Readings) -> str:
+def _reading_sentence(readings: RoundReadings) -> str:
     parts = []
     for words, unit, spread in (
         ("CPU clock", "MHz", readings.mhz),

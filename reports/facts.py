@@ -32,17 +32,17 @@ from nnapi_prof.reports.words import (
 )
 
 
-class Fact(NamedTuple):
+class ReportFact(NamedTuple):
     name: str
     value: str
 
 
-def device_facts(info: Mapping[str, Any]) -> list[Fact]:
+def device_facts(info: Mapping[str, Any]) -> list[ReportFact]:
     """Every fact of an agent's info but accelerators, nested names joined with dots.
 
     What is unknown (None) or empty is left out.
     """
-    return [Fact(name, value) for name, value in _flatten("", info) if value]
+    return [ReportFact(name, value) for name, value in _flatten("", info) if value]
 
 
 _NAMES = {
@@ -65,7 +65,7 @@ _NAMES = {
 }
 
 
-def device_words(info: Mapping[str, Any]) -> list[Fact]:
+def device_words(info: Mapping[str, Any]) -> list[ReportFact]:
     """:func:`device_facts` with the names and units that people use, where there are any."""
     facts = []
     for name, value in device_facts(info):
@@ -76,31 +76,31 @@ def device_words(info: Mapping[str, Any]) -> list[Fact]:
             numbers = [part for part in value.split(", ") if part.isdigit()]
             value = ", ".join(f"{int(khz) / 1000:.0f}" for khz in numbers)
             value = f"{value} MHz" if numbers else "not reported"
-        facts.append(Fact(words, value))
+        facts.append(ReportFact(words, value))
     return facts
 
 
-def environment_facts(data: ReportData) -> list[Fact]:
+def environment_facts(data: ReportData) -> list[ReportFact]:
     """Device, drivers, agent, host, packages, command: what it takes to repeat a report."""
     own = data.own_measurements
     drivers = {_driver(m) for m in own if m.driver_version and m.target.accelerator != AUTO}
     facts = [
-        Fact("device", data.device_name),
-        Fact("drivers", ", ".join(sorted(drivers))),
-        Fact("agent on the device", _all(m.agent_version for m in own)),
-        Fact("the device's name in the cost table", own[0].fingerprint if own else ""),
+        ReportFact("device", data.device_name),
+        ReportFact("drivers", ", ".join(sorted(drivers))),
+        ReportFact("agent on the device", _all(m.agent_version for m in own)),
+        ReportFact("the device's name in the cost table", own[0].fingerprint if own else ""),
     ]
     if data.run is not None:
-        facts.append(Fact("plan run at", format_time(data.run.created_at)))
-        facts.append(Fact("other than usual conditions", data.run.conditions))
+        facts.append(ReportFact("plan run at", format_time(data.run.created_at)))
+        facts.append(ReportFact("other than usual conditions", data.run.conditions))
     if (here := data.environment) is not None:
         facts += [
-            Fact("report written at", format_time(here.written_at)),
-            Fact("by the command", here.command),
-            Fact("nnapi-prof", here.nnapi_prof),
-            Fact("host", here.host),
-            Fact("Python", here.python),
-            Fact("packages", ", ".join(f"{name} {v}" for name, v in here.packages.items())),
+            ReportFact("report written at", format_time(here.written_at)),
+            ReportFact("by the command", here.command),
+            ReportFact("nnapi-prof", here.nnapi_prof),
+            ReportFact("host", here.host),
+            ReportFact("Python", here.python),
+            ReportFact("packages", ", ".join(f"{name} {v}" for name, v in here.packages.items())),
         ]
     return [fact for fact in facts if fact.value]
 
@@ -116,7 +116,7 @@ def _flatten(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
         yield prefix, str(value)
 
 
-def method_facts(data: ReportData) -> list[Fact]:
+def method_facts(data: ReportData) -> list[ReportFact]:
     """:func:`how_measured` without what the environment says as well."""
     elsewhere = ("agent", "drivers", "run at", "device fingerprint")
     return [
@@ -127,7 +127,7 @@ def method_facts(data: ReportData) -> list[Fact]:
 def how_measured(
     measurements: Sequence[Measurement],
     run: RunReport | None,
-) -> list[Fact]:
+) -> list[ReportFact]:
     """Lists what was measured, how often, under which conditions; leaves out empty values."""
     timed = [m for m in measurements if m.usable]
     on_nnapi = [m for m in timed if m.target != CPU]
@@ -135,36 +135,40 @@ def how_measured(
     outcomes = Counter(m.status.value for m in measurements)
     mark = ", simulated" if any(m.simulated for m in timed) else ""
     facts = [
-        Fact("measurements", _counts(kinds, plural="s")),
-        Fact("outcomes", _counts(outcomes)),
-        Fact("runs of each", _range([len(m.samples_ns) for m in timed], "", 1)),
-        Fact(
+        ReportFact("measurements", _counts(kinds, plural="s")),
+        ReportFact("outcomes", _counts(outcomes)),
+        ReportFact("runs of each", _range([len(m.samples_ns) for m in timed], "", 1)),
+        ReportFact(
             "statistic",
             "median of the runs; spread is 1.4826 × median absolute deviation",
         ),
-        Fact("relative spread", _range([100 * m.summary.relative_spread for m in timed], " %", 1)),
-        Fact("clock", _all(_clock(m.clock) for m in timed)),
-        Fact("precision on NNAPI", _all(m.conditions.precision.value for m in on_nnapi)),
-        Fact("NNAPI execution", _all(m.conditions.mode.value for m in on_nnapi)),
-        Fact("CPU threads", _all(str(m.threads) for m in timed if m.target == CPU)),
-        Fact("CPU engine's operations", _kernels(timed)),
-        Fact("cores asked for", _all(m.conditions.cpus for m in timed)),
-        Fact("cores kept to", _all(m.cpu_mask or "" for m in timed)),
-        Fact("rounds of each", _range([len(m.rounds) for m in timed if m.rounds], "", 1)),
-        Fact("warm-up runs of each", _range([m.warmup_runs for m in timed], "", 1)),
-        Fact("to doubt", _counts(Counter(flag for m in timed for flag in m.flags))),
-        Fact("time to compile", _range([m.compile_ns for m in timed], f" ms{mark}", 1e6)),
-        Fact("CPU clock", _range([k for m in timed for k in _khz(m)], f" MHz{mark}", 1e3)),
-        Fact("temperature", _range([t for m in timed for t in _heat(m)], f" °C{mark}", 1e3)),
-        Fact("agent", _all(m.agent_version for m in measurements)),
-        Fact("drivers", _all(_driver(m) for m in measurements if m.driver_version)),
-        Fact("measured between", _span([m.measured_at for m in measurements if m.measured_at])),
+        ReportFact(
+            "relative spread", _range([100 * m.summary.relative_spread for m in timed], " %", 1)
+        ),
+        ReportFact("clock", _all(_clock(m.clock) for m in timed)),
+        ReportFact("precision on NNAPI", _all(m.conditions.precision.value for m in on_nnapi)),
+        ReportFact("NNAPI execution", _all(m.conditions.mode.value for m in on_nnapi)),
+        ReportFact("CPU threads", _all(str(m.threads) for m in timed if m.target == CPU)),
+        ReportFact("CPU engine's operations", _kernels(timed)),
+        ReportFact("cores asked for", _all(m.conditions.cpus for m in timed)),
+        ReportFact("cores kept to", _all(m.cpu_mask or "" for m in timed)),
+        ReportFact("rounds of each", _range([len(m.rounds) for m in timed if m.rounds], "", 1)),
+        ReportFact("warm-up runs of each", _range([m.warmup_runs for m in timed], "", 1)),
+        ReportFact("to doubt", _counts(Counter(flag for m in timed for flag in m.flags))),
+        ReportFact("time to compile", _range([m.compile_ns for m in timed], f" ms{mark}", 1e6)),
+        ReportFact("CPU clock", _range([k for m in timed for k in _khz(m)], f" MHz{mark}", 1e3)),
+        ReportFact("temperature", _range([t for m in timed for t in _heat(m)], f" °C{mark}", 1e3)),
+        ReportFact("agent", _all(m.agent_version for m in measurements)),
+        ReportFact("drivers", _all(_driver(m) for m in measurements if m.driver_version)),
+        ReportFact(
+            "measured between", _span([m.measured_at for m in measurements if m.measured_at])
+        ),
     ]
     if run is not None:
         counts = [len(row.total_ns) for row in run.runs if row.total_ns]
-        facts.append(Fact("end-to-end runs of each plan", _range(counts, "", 1)))
-        facts.append(Fact("run at", run.created_at))
-        facts.append(Fact("device fingerprint", run.fingerprint))
+        facts.append(ReportFact("end-to-end runs of each plan", _range(counts, "", 1)))
+        facts.append(ReportFact("run at", run.created_at))
+        facts.append(ReportFact("device fingerprint", run.fingerprint))
     return [fact for fact in facts if fact.value]
 
 

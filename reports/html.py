@@ -23,7 +23,7 @@ from nnapi_prof.reports.device_frames import (
     preference_frame,
     readings,
 )
-from nnapi_prof.reports.drawings import Tables, draw_all
+from nnapi_prof.reports.drawings import ReportFrames, draw_all
 from nnapi_prof.reports.facts import (
     device_words,
     environment_facts,
@@ -119,10 +119,10 @@ def context(data: ReportData) -> dict[str, Any]:
     }
 
 
-def _tables(data: ReportData) -> Tables:
+def _tables(data: ReportData) -> ReportFrames:
     ran = data.run_of_plan
     history = history_frame(data.own_measurements)
-    return Tables(
+    return ReportFrames(
         baselines=frames.baseline_frame(data.plans, data.run, data.permutes),
         own=frames.plan_frame(data.plan, data.graph),
         timed=frames.segment_frame([ran] if ran else []),

@@ -22,7 +22,7 @@ class Net:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class NodeGroup:
     """Nodes that stand together, ascending. ``framed`` where a frame is drawn around them."""
 
     nodes: tuple[int, ...]
@@ -55,7 +55,7 @@ class Sizes:
 # ---- what stands in the rows: boxes, lanes, labels, the sides of frames --------------------------
 
 
-class Kind(enum.IntEnum):
+class NodeKind(enum.IntEnum):
     BOX = 0
     LANE = 1
     """A net on its way through a row."""
@@ -79,7 +79,7 @@ class Zone(enum.IntEnum):
 class Items:
     """Items by number, as parallel lists; ``up`` and ``down`` are neighbours in the next rows."""
 
-    kind: list[Kind] = field(default_factory=list)
+    kind: list[NodeKind] = field(default_factory=list)
     row: list[int] = field(default_factory=list)
     width: list[float] = field(default_factory=list)
     zone: list[Zone] = field(default_factory=list)
@@ -94,7 +94,7 @@ class Items:
 
     def add(
         self,
-        kind: Kind,
+        kind: NodeKind,
         row: int,
         width: float,
         zone: Zone = Zone.INSIDE,
@@ -122,7 +122,7 @@ class Items:
 
 
 def rows_of_nodes(
-    groups: Sequence[Group], nets: Sequence[Net], group_of: dict[int, int], sizes: Sizes
+    groups: Sequence[NodeGroup], nets: Sequence[Net], group_of: dict[int, int], sizes: Sizes
 ) -> tuple[dict[int, int], list[int | None]]:
     """Node -> row, and row -> group (None between groups)."""
     row_of: dict[int, int] = {}
@@ -238,7 +238,9 @@ def _walk(items: Items, n_rows: int) -> list[list[int]]:
                 continue
             seen[item] = True
             rows[items.row[item]].append(item)
-            below = sorted(items.down[item], key=lambda other: items.kind[other] is not Kind.BOX)
+            below = sorted(
+                items.down[item], key=lambda other: items.kind[other] is not NodeKind.BOX
+            )
             stack += reversed(below)
     for row in rows:
         row.sort(key=lambda item: items.zone[item])

@@ -21,14 +21,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from nnapi_prof.reports.coordinates import columns
-from nnapi_prof.reports.layering import Group as Group
-from nnapi_prof.reports.layering import Items, Kind, Zone, order, rows_of_nodes
+from nnapi_prof.reports.layering import Items, NodeKind, Zone, order, rows_of_nodes
 from nnapi_prof.reports.layering import Net as Net
+from nnapi_prof.reports.layering import NodeGroup as NodeGroup
 from nnapi_prof.reports.layering import Sizes as Sizes
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class DrawingRow:
     """``group`` is None for a row between groups."""
 
     top: float
@@ -66,7 +66,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Chip:
+class NetLabel:
     """The crossing of a net from group to group: room for a label of its size."""
 
     net: int
@@ -94,14 +94,14 @@ class Jump:
 
 
 @dataclass(frozen=True)
-class Layout:
+class DrawingLayout:
     """A finished drawing; x grows to the right from 0, y downwards from 0."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[DrawingRow, ...]
     spots: tuple[Spot, ...] = field(repr=False)
     """By node."""
     links: tuple[Link, ...] = field(repr=False)
-    chips: tuple[Chip, ...] = field(repr=False)
+    chips: tuple[NetLabel, ...] = field(repr=False)
     frames: tuple[Frame, ...] = field(repr=False)
     """One for each group that is framed, in order."""
     jumps: tuple[Jump, ...] = field(repr=False)
@@ -112,7 +112,9 @@ class Layout:
         return self.rows[-1].bottom if self.rows else 0.0
 
 
-def lay_out(groups: Sequence[Group], nets: Sequence[Net], sizes: Sizes | None = None) -> Layout:
+def lay_out(
+    groups: Sequence[NodeGroup], nets: Sequence[Net], sizes: Sizes | None = None
+) -> DrawingLayout:
     """Places every node of ``groups``; together they hold 0 ... n - 1, each once.
 
     Raises ValueError where a net's source does not stand before its readers: numbers ascend along
@@ -123,7 +125,7 @@ def lay_out(groups: Sequence[Group], nets: Sequence[Net], sizes: Sizes | None = 
     _check(nets, group_of)
     row_of, groups_of_rows = rows_of_nodes(groups, nets, group_of, sizes)
     items = Items()
-    boxes = [items.add(Kind.BOX, row_of[node], sizes.box_width) for node in sorted(row_of)]
+    boxes = [items.add(NodeKind.BOX, row_of[node], sizes.box_width) for node in sorted(row_of)]
     chains, jumps = _wire(items, boxes, nets, row_of, groups_of_rows, group_of, sizes)
     _drop_chips(items, sizes.most_chips)
     walls = _walls(items, groups, row_of)
@@ -131,14 +133,14 @@ def lay_out(groups: Sequence[Group], nets: Sequence[Net], sizes: Sizes | None = 
     x = columns(items, rows_of_items, _separation(sizes))
     _shift(x, items)
     rows = _heights(groups_of_rows, groups, sizes)
-    return Layout(
+    return DrawingLayout(
         rows=rows,
         spots=tuple(Spot(items.row[item], x[item]) for item in boxes),
         links=tuple(_links(items, x, chains, groups_of_rows, row_of)),
         chips=tuple(
-            Chip(items.net[item], items.row[item], x[item])
+            NetLabel(items.net[item], items.row[item], x[item])
             for item, kind in enumerate(items.kind)
-            if kind is Kind.CHIP
+            if kind is NodeKind.CHIP
         ),
         frames=tuple(
             Frame(group, x[left], x[right], items.row[left], items.row[last])
@@ -149,7 +151,7 @@ def lay_out(groups: Sequence[Group], nets: Sequence[Net], sizes: Sizes | None = 
     )
 
 
-def _group_of(groups: Sequence[Group]) -> dict[int, int]:
+def _group_of(groups: Sequence[NodeGroup]) -> dict[int, int]:
     group_of = {node: number for number, group in enumerate(groups) for node in group.nodes}
     if sorted(group_of) != list(range(sum(len(group.nodes) for group in groups))):
         raise ValueError("groups must hold the nodes 0 to n - 1, each once")
@@ -215,11 +217,13 @@ def _wire(
             group = groups_of_rows[row]
             if group is not None:
                 zone = Zone.INSIDE if group in at_home else Zone.RIGHT
-                lane = items.add(Kind.LANE, row, 0.0, zone, number, row - top)
+                lane = items.add(NodeKind.LANE, row, 0.0, zone, number, row - top)
             elif groups_of_rows[row - 1] == home or groups_of_rows[row + 1] in at_home:
-                lane = items.add(Kind.CHIP, row, sizes.chip_width, Zone.INSIDE, number, row - top)
+                lane = items.add(
+                    NodeKind.CHIP, row, sizes.chip_width, Zone.INSIDE, number, row - top
+                )
             else:
-                lane = items.add(Kind.LANE, row, 0.0, Zone.INSIDE, number, row - top)
+                lane = items.add(NodeKind.LANE, row, 0.0, Zone.INSIDE, number, row - top)
             items.join(above, lane)
             pieces.append((number, above, lane))
             above = lane
@@ -228,14 +232,14 @@ def _wire(
 
 def _drop_chips(items: Items, most: int) -> None:
     """Makes lanes of the chips of a row that has more than ``most``."""
-    chips = Counter(items.row[i] for i, kind in enumerate(items.kind) if kind is Kind.CHIP)
+    chips = Counter(items.row[i] for i, kind in enumerate(items.kind) if kind is NodeKind.CHIP)
     for item, kind in enumerate(items.kind):
-        if kind is Kind.CHIP and chips[items.row[item]] > most:
-            items.kind[item], items.width[item] = Kind.LANE, 0.0
+        if kind is NodeKind.CHIP and chips[items.row[item]] > most:
+            items.kind[item], items.width[item] = NodeKind.LANE, 0.0
 
 
 def _walls(
-    items: Items, groups: Sequence[Group], row_of: dict[int, int]
+    items: Items, groups: Sequence[NodeGroup], row_of: dict[int, int]
 ) -> dict[int, tuple[int, int, int]]:
     """Both sides of each frame as items: (left, right, left one of the last row)."""
     walls: dict[int, tuple[int, int, int]] = {}
@@ -247,7 +251,7 @@ def _walls(
         right: list[int] = []
         for side, zone in ((left, Zone.LEFT_WALL), (right, Zone.RIGHT_WALL)):
             for row in range(min(rows), max(rows) + 1):
-                side.append(items.add(Kind.WALL, row, 0.0, zone))
+                side.append(items.add(NodeKind.WALL, row, 0.0, zone))
                 if len(side) > 1:
                     items.join(side[-2], side[-1])
         walls[number] = (left[0], right[0], left[-1])
@@ -256,10 +260,10 @@ def _walls(
 
 def _separation(sizes: Sizes) -> list[list[float]]:
     """See :data:`nnapi_prof.reports.coordinates.Separation`."""
-    gaps = [[sizes.lane_gap for _ in Kind] for _ in Kind]
-    gaps[Kind.BOX][Kind.BOX] = sizes.column_gap
-    for kind in Kind:
-        gaps[Kind.WALL][kind] = gaps[kind][Kind.WALL] = sizes.frame_pad
+    gaps = [[sizes.lane_gap for _ in NodeKind] for _ in NodeKind]
+    gaps[NodeKind.BOX][NodeKind.BOX] = sizes.column_gap
+    for kind in NodeKind:
+        gaps[NodeKind.WALL][kind] = gaps[kind][NodeKind.WALL] = sizes.frame_pad
     return gaps
 
 
@@ -271,13 +275,13 @@ def _shift(x: list[float], items: Items) -> None:
 
 
 def _heights(
-    groups_of_rows: Sequence[int | None], groups: Sequence[Group], sizes: Sizes
-) -> tuple[Row, ...]:
-    rows: list[Row] = []
+    groups_of_rows: Sequence[int | None], groups: Sequence[NodeGroup], sizes: Sizes
+) -> tuple[DrawingRow, ...]:
+    rows: list[DrawingRow] = []
     y = sizes.frame_pad
     for number, group in enumerate(groups_of_rows):
         height = sizes.chip_height if group is None else sizes.box_height
-        rows.append(Row(y, height, group))
+        rows.append(DrawingRow(y, height, group))
         following = groups_of_rows[number + 1] if number + 1 < len(groups_of_rows) else group
         y += height + sizes.row_gap
         if group != following:  # a frame's side lies between

@@ -16,7 +16,7 @@ from nnapi_prof.execution.compare import verdict
 from nnapi_prof.reports import frames
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.facts import (
-    Fact,
+    ReportFact,
     device_words,
     environment_facts,
     refusals_by_reason,
@@ -332,7 +332,7 @@ def _costs(data: ReportData) -> Iterator[str]:
     )
 
 
-def _facts(heading: str, facts: Sequence[Fact]) -> Iterator[str]:
+def _facts(heading: str, facts: Sequence[ReportFact]) -> Iterator[str]:
     if facts:
         yield from _section(heading, "")
         yield from table(["", "found"], [[fact.name, fact.value] for fact in facts])

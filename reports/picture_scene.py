@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from nnapi_prof.graph.plan import Plan
 from nnapi_prof.graph.unit import UnitGraph
-from nnapi_prof.reports.layout import Group, Layout, Net, Row, Sizes, lay_out
+from nnapi_prof.reports.layout import DrawingLayout, DrawingRow, Net, NodeGroup, Sizes, lay_out
 
 GUTTER = 128.0
 """Room for a segment's name, left of its frame."""
@@ -109,9 +109,9 @@ def scene(graph: UnitGraph, plan: Plan, strip_height: float = STRIP_HEIGHT) -> S
     """The drawing of ``graph`` as ``plan`` places it."""
     nodes = _Nodes(graph)
     groups = [
-        Group(tuple(range(nodes.first_unit)), framed=False),
-        *(Group(tuple(sorted(nodes.first_unit + u for u in s.units))) for s in plan.segments),
-        Group(tuple(range(nodes.first_output, nodes.count)), framed=False),
+        NodeGroup(tuple(range(nodes.first_unit)), framed=False),
+        *(NodeGroup(tuple(sorted(nodes.first_unit + u for u in s.units))) for s in plan.segments),
+        NodeGroup(tuple(range(nodes.first_output, nodes.count)), framed=False),
     ]
     sizes = Sizes()
     layout = lay_out(groups, nodes.nets, sizes)
@@ -161,7 +161,7 @@ class _Nodes:
         return self.graph.units[node - self.first_unit].name
 
 
-def cut(layout: Layout, strip_height: float) -> list[tuple[int, int]]:
+def cut(layout: DrawingLayout, strip_height: float) -> list[tuple[int, int]]:
     """First and last row of each strip: about equally high, cut where few wires pass."""
     rows = layout.rows
     if not rows:
@@ -200,7 +200,7 @@ def cut(layout: Layout, strip_height: float) -> list[tuple[int, int]]:
     return pieces
 
 
-def _tears(rows: Sequence[Row], row: int) -> bool:
+def _tears(rows: Sequence[DrawingRow], row: int) -> bool:
     """Whether a cut behind ``row`` parts a label from its wire or a segment's first row, which its
     name stands beside, from the second."""
     if row + 1 >= len(rows):
@@ -210,7 +210,7 @@ def _tears(rows: Sequence[Row], row: int) -> bool:
     return group is None or (begins and rows[row + 1].group == group)
 
 
-def _strip(layout: Layout, first: int, last: int) -> Strip:
+def _strip(layout: DrawingLayout, first: int, last: int) -> Strip:
     """Empty; high enough for what stands beside a frame that begins in its last row."""
     rows = layout.rows
     begins = any(frame.first_row == last for frame in layout.frames)
@@ -222,14 +222,14 @@ def _at(strips: Sequence[Strip], row: int) -> Strip:
     return next(strip for strip in strips if row <= strip.last)
 
 
-def _add_boxes(strips: Sequence[Strip], layout: Layout, nodes: _Nodes, sizes: Sizes) -> None:
+def _add_boxes(strips: Sequence[Strip], layout: DrawingLayout, nodes: _Nodes, sizes: Sizes) -> None:
     for node, spot in enumerate(layout.spots):
         left = GUTTER + spot.x - sizes.box_width / 2
         box = Box(left, layout.rows[spot.row].top, nodes.unit(node), nodes.name(node))
         _at(strips, spot.row).boxes.append(box)
 
 
-def _add_wires(strips: Sequence[Strip], layout: Layout, sizes: Sizes) -> None:
+def _add_wires(strips: Sequence[Strip], layout: DrawingLayout, sizes: Sizes) -> None:
     strip_of = [number for number, s in enumerate(strips) for _ in range(s.first, s.last + 1)]
     enters, leaves = _ports(layout, sizes)
     paths: dict[tuple[int, int, bool], list[str]] = defaultdict(list)
@@ -259,7 +259,7 @@ def _curve(x0: float, y0: float, x1: float, y1: float) -> str:
     return f"M{x0:g} {y0:g}C{x0:g} {y0 + bend:g} {x1:g} {y1 - bend:g} {x1:g} {y1:g}"
 
 
-def _ports(layout: Layout, sizes: Sizes) -> tuple[list[float], list[float]]:
+def _ports(layout: DrawingLayout, sizes: Sizes) -> tuple[list[float], list[float]]:
     """Link -> x where it enters what is below, and x where it leaves what is above.
 
     A wire meets a box right below or above where it comes from, if that is over the box."""
@@ -296,7 +296,9 @@ def _spread(numbers: Sequence[int], own: list[float], other: Sequence[float], ro
         own[number] = x
 
 
-def _add_labels(strips: Sequence[Strip], layout: Layout, nodes: _Nodes, sizes: Sizes) -> None:
+def _add_labels(
+    strips: Sequence[Strip], layout: DrawingLayout, nodes: _Nodes, sizes: Sizes
+) -> None:
     for chip in layout.chips:
         row = layout.rows[chip.row]
         _at(strips, chip.row).chips.append(
@@ -317,7 +319,7 @@ def _add_labels(strips: Sequence[Strip], layout: Layout, nodes: _Nodes, sizes: S
         _at(strips, spot.row).comes_from.append(Label(x, y, net, others))
 
 
-def _add_frames(strips: Sequence[Strip], layout: Layout, sizes: Sizes) -> None:
+def _add_frames(strips: Sequence[Strip], layout: DrawingLayout, sizes: Sizes) -> None:
     for frame in layout.frames:
         for strip in strips:
             first, last = max(frame.first_row, strip.first), min(frame.last_row, strip.last)

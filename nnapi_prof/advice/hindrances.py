@@ -24,7 +24,7 @@ SLOW, SHARE = 2.0, 0.03
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class HindranceFinding:
     """Units that stand in the way together."""
 
     kind: Hindrance
@@ -40,7 +40,7 @@ def find_hindrances(
     plan: Plan,
     prices: Mapping[Target, WorkPrices],
     kept_off: Iterable[int] = (),
-) -> list[Finding]:
+) -> list[HindranceFinding]:
     """Those of a plan; of several about the same units the first.
 
     ``prices`` are of the targets that may matter, ``kept_off`` the units that constraints keep off
@@ -53,7 +53,7 @@ def find_hindrances(
         *_slow(graph, costs, plan, prices),
         *_layouts(graph),
     ]
-    first: dict[tuple[int, ...], Finding] = {}
+    first: dict[tuple[int, ...], HindranceFinding] = {}
     for finding in findings:
         first.setdefault(finding.units, finding)
     return list(first.values())
@@ -66,7 +66,7 @@ def accelerators(targets: Iterable[Target]) -> list[Target]:
 
 def _refusals(
     graph: UnitGraph, costs: CostModel, plan: Plan, prices: Mapping[Target, WorkPrices]
-) -> list[Finding]:
+) -> list[HindranceFinding]:
     """Finds operations that an accelerator refuses, or that not even the CPU engine runs, with all
     their units. All operations in 64 bits are one finding."""
     hosted = {u for s in plan.segments if s.target.engine is Engine.HOST for u in s.units}
@@ -82,7 +82,9 @@ def _refusals(
         places[key][target] = None
         reasons[key][detail(why)] = None
     return [
-        Finding(Hindrance.REFUSED, tuple(sorted(own)), tuple(places[key]), tuple(reasons[key]))
+        HindranceFinding(
+            Hindrance.REFUSED, tuple(sorted(own)), tuple(places[key]), tuple(reasons[key])
+        )
         for key, own in units.items()
     ]
 
@@ -97,7 +99,7 @@ def _kept_off(
     costs: CostModel,
     prices: Mapping[Target, WorkPrices],
     kept_off: frozenset[int],
-) -> list[Finding]:
+) -> list[HindranceFinding]:
     """Finds operations that constraints keep off accelerators, with all their units; and one
     finding for all of them together."""
     by_operation: dict[str, list[int]] = defaultdict(list)
@@ -105,7 +107,7 @@ def _kept_off(
         by_operation[graph.units[unit].operation].append(unit)
     groups = [*by_operation.values(), *([sorted(kept_off)] if len(by_operation) > 1 else [])]
     return [
-        Finding(
+        HindranceFinding(
             Hindrance.KEPT_OFF,
             tuple(units),
             tuple(
@@ -118,20 +120,22 @@ def _kept_off(
     ]
 
 
-def _cuts(plan: Plan) -> list[Finding]:
+def _cuts(plan: Plan) -> list[HindranceFinding]:
     """Segments between two of one accelerator."""
     findings = []
     ends = zip(plan.segments, plan.segments[1:], plan.segments[2:], strict=False)
     for before, inner, after in ends:
         name = before.target.accelerator
         if name is not None and name == after.target.accelerator != inner.target.accelerator:
-            findings.append(Finding(Hindrance.CUT, tuple(sorted(inner.units)), (before.target,)))
+            findings.append(
+                HindranceFinding(Hindrance.CUT, tuple(sorted(inner.units)), (before.target,))
+            )
     return findings
 
 
 def _slow(
     graph: UnitGraph, costs: CostModel, plan: Plan, prices: Mapping[Target, WorkPrices]
-) -> list[Finding]:
+) -> list[HindranceFinding]:
     """Units that take far longer than others of their size, those alike together."""
     alike: dict[tuple[str, Target], list[int]] = defaultdict(list)
     spent: dict[tuple[str, Target], float] = defaultdict(float)
@@ -147,13 +151,13 @@ def _slow(
             spent[key] += ns
     least = SHARE * plan.predicted_ns
     return [
-        Finding(Hindrance.SLOW, tuple(sorted(units)), (target,))
+        HindranceFinding(Hindrance.SLOW, tuple(sorted(units)), (target,))
         for (signature, target), units in alike.items()
         if spent[signature, target] >= least
     ]
 
 
-def _layouts(graph: UnitGraph) -> list[Finding]:
+def _layouts(graph: UnitGraph) -> list[HindranceFinding]:
     """Neighbours that only move values, with at most one unit between two of them, and a permute
     among them."""
     movers = [unit.index for unit in graph.units if unit.operation in MOVERS]
@@ -173,7 +177,7 @@ def _layouts(graph: UnitGraph) -> list[Finding]:
     for unit in movers:
         groups[top(unit)].append(unit)
     return [
-        Finding(Hindrance.LAYOUT, tuple(units), ())
+        HindranceFinding(Hindrance.LAYOUT, tuple(units), ())
         for units in groups.values()
         if any(graph.units[unit].operation in PERMUTES for unit in units)
     ]

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from torch import fx
 
 from nnapi_prof.advice.forms import left_out
-from nnapi_prof.advice.hindrances import Finding, find_hindrances
+from nnapi_prof.advice.hindrances import HindranceFinding, find_hindrances
 from nnapi_prof.advice.rewriting import as_program, names_of, rewritten
 from nnapi_prof.advice.rules import LEFT_OUT, KnownRewrite, rules_for
-from nnapi_prof.advice.whatif import Basis, Doubt, WhatIf
+from nnapi_prof.advice.whatif import Basis, SupportDoubt, WhatIf
 from nnapi_prof.graph.advice import GOOD_ENOUGH, LEAST_GAIN, Advice, Hindrance, Rewrite
 from nnapi_prof.passes.rewrite import Rule
 
@@ -54,7 +54,7 @@ def suggestions(
     graph = basis.program.units
     findings = find_hindrances(graph, basis.costs, basis.plan, basis.prices, basis.kept_off)
     before = basis.plan.predicted_ns
-    hoped: list[tuple[float, Finding, WhatIf | None]] = []
+    hoped: list[tuple[float, HindranceFinding, WhatIf | None]] = []
     for finding in findings:
         without = basis.without(finding)
         hoped.append((before - without.ns if without is not None else 0.0, finding, without))
@@ -83,7 +83,9 @@ def ranked(options: Sequence[Suggestion]) -> list[Suggestion]:
     return sorted(chosen.values(), key=lambda each: -each.advice.saves_ns)
 
 
-def _advice(basis: Basis, finding: Finding, what_if: WhatIf, rewrite: Rewrite | None) -> Advice:
+def _advice(
+    basis: Basis, finding: HindranceFinding, what_if: WhatIf, rewrite: Rewrite | None
+) -> Advice:
     units = basis.program.units.units
     places = dict.fromkeys(target.accelerator or target.key for target in finding.targets)
     return Advice(
@@ -95,13 +97,13 @@ def _advice(basis: Basis, finding: Finding, what_if: WhatIf, rewrite: Rewrite | 
         before_ns=basis.plan.predicted_ns,
         after_ns=what_if.ns,
         rewrite=rewrite,
-        sure=what_if.doubt is Doubt.NONE,
+        sure=what_if.doubt is SupportDoubt.NONE,
         simulated=basis.costs.simulated,
         margin_ns=what_if.margin_ns,
     )
 
 
-def _best_rewrite(basis: Basis, finding: Finding, hoped_ns: float) -> Suggestion | None:
+def _best_rewrite(basis: Basis, finding: HindranceFinding, hoped_ns: float) -> Suggestion | None:
     """Picks a hindrance's rewrite. Of the least doubtful ones that save most it takes the one that
     changes least; the others follow as alternatives."""
     least = LEAST_GAIN * basis.plan.predicted_ns
@@ -145,7 +147,7 @@ def _tried(basis: Basis, candidate: _Candidate) -> _Option | None:
     return _Option(what_if, candidate.rewrite, module, gain)
 
 
-def _candidates(basis: Basis, finding: Finding) -> Iterator[_Candidate]:
+def _candidates(basis: Basis, finding: HindranceFinding) -> Iterator[_Candidate]:
     """Known rewrites of a hindrance: of one operation each, of several one of each together."""
     if finding.kind is Hindrance.KEPT_OFF:
         return

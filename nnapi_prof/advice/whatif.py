@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from nnapi_prof.advice.hindrances import Finding
+from nnapi_prof.advice.hindrances import HindranceFinding
 from nnapi_prof.advice.prices import WorkPrices, fit_prices
 from nnapi_prof.costs.estimate.costs import Estimate, EstimatedCosts, FilledCosts, fill
 from nnapi_prof.costs.measurement import Kind, Measurement
@@ -43,7 +43,7 @@ MOST_BIAS = 1.25
 """Whole regions differ from the sum of their parts by at most this, either way."""
 
 
-class Doubt(enum.IntEnum):
+class SupportDoubt(enum.IntEnum):
     """Whether a target runs a unit that it never ran."""
 
     NONE = 0
@@ -60,7 +60,7 @@ class WhatIf:
     plan: Plan
     ns: float
     """Predicted."""
-    doubt: Doubt = Doubt.NONE
+    doubt: SupportDoubt = SupportDoubt.NONE
     """Of the units that are new, where the plan has them."""
     margin_ns: float = 0.0
     """Half of the 95 % interval of what it saves."""
@@ -198,7 +198,7 @@ class Basis:
             refused[target] = refused.get(target, frozenset()) | (suspects - BASIC or suspects)
         return refused
 
-    def judge(self, operations: Operations, target: Target) -> str | Doubt:
+    def judge(self, operations: Operations, target: Target) -> str | SupportDoubt:
         """Why a target does not run a unit; or how sure it is that it does."""
         if isinstance(operations, str):
             return operations
@@ -208,10 +208,10 @@ class Basis:
             return f"{target.accelerator or target}: refused units with {', '.join(sorted(bad))}"
         unknown = names - self.ran[target] - BASIC
         if target.engine is not Engine.NNAPI or not unknown:
-            return Doubt.NONE
+            return SupportDoubt.NONE
         if any(unknown & family and guilty & family for family in FAMILIES):
-            return Doubt.RELATIVE_REFUSED
-        return Doubt.NEVER_TRIED
+            return SupportDoubt.RELATIVE_REFUSED
+        return SupportDoubt.NEVER_TRIED
 
     # Plans
 
@@ -227,7 +227,9 @@ class Basis:
         except PartitionError:
             return None
         placed = [(unit, s.target) for s in plan.segments for unit in s.units]
-        doubt = max((doubts.get(place, Doubt.NONE) for place in placed), default=Doubt.NONE)
+        doubt = max(
+            (doubts.get(place, SupportDoubt.NONE) for place in placed), default=SupportDoubt.NONE
+        )
         guessed = sum(
             (estimate.error or 0.0) * estimate.ns
             for place in placed
@@ -261,7 +263,7 @@ class Basis:
 
     def _estimates(
         self, program: Program
-    ) -> tuple[EstimatedCosts, Mapping[tuple[int, Target], Doubt]]:
+    ) -> tuple[EstimatedCosts, Mapping[tuple[int, Target], SupportDoubt]]:
         measured = {unit.signature for unit in self.program.units.units}
         levels = {target: self.levels[target] for target in self.prices if target in self.levels}
         operations = {level: self.operations_of(program, level) for level in set(levels.values())}
@@ -270,13 +272,15 @@ class Basis:
         }
         estimates: dict[tuple[int, Target], Estimate] = {}
         refusals: dict[tuple[int, Target], str] = {}
-        doubts: dict[tuple[int, Target], Doubt] = {}
+        doubts: dict[tuple[int, Target], SupportDoubt] = {}
         for unit in program.units.units:
             if unit.signature in measured or unit.work is None:
                 continue
             for target, level in levels.items():
                 row = alone.get((unit.signature, target))
-                verdict = Doubt.NONE if row else self.judge(operations[level][unit.index], target)
+                verdict = (
+                    SupportDoubt.NONE if row else self.judge(operations[level][unit.index], target)
+                )
                 if isinstance(verdict, str):
                     refusals[unit.index, target] = verdict
                     continue
@@ -299,7 +303,7 @@ class Basis:
             doubts,
         )
 
-    def without(self, finding: Finding) -> WhatIf | None:
+    def without(self, finding: HindranceFinding) -> WhatIf | None:
         """The best plan as if units were no hindrance: refused and slow ones at the price of work
         of their size, what moves values for nothing. None where there is no plan."""
         problem = make_problem(self.program.units, drop_dominated_targets(self.costs))

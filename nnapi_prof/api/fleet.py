@@ -29,7 +29,7 @@ from nnapi_prof.execution.options import LEAST_SECONDS, MOST_SECONDS
 from nnapi_prof.graph.plan import Plan
 from nnapi_prof.partition import SearchLimits, make_problem, plan_of_placements
 from nnapi_prof.partition.baselines import find_baselines
-from nnapi_prof.partition.fleet import Matrix, Objective
+from nnapi_prof.partition.fleet import FleetObjective, Matrix
 from nnapi_prof.partition.fleet_search import SECONDS, FleetPlan, FleetSearch, plan_fleet
 from nnapi_prof.partition.problem import Problem
 from nnapi_prof.reports.words import count
@@ -69,7 +69,7 @@ def fleet(
     listener = listener or to_log(progress)
     chosen = loaded(model)
     arguments.number("k", k, 1, MOST_PLANS)
-    arguments.one_of("objective", objective, [each.value for each in Objective])
+    arguments.one_of("objective", objective, [each.value for each in FleetObjective])
     arguments.number("seconds", seconds, LEAST_SECONDS, MOST_SECONDS)
     named = _named(costs)
     _check(chosen, list(named.values()))
@@ -88,7 +88,7 @@ def fleet(
         search = plan_fleet(
             problems,
             int(k),
-            objective=Objective(objective),
+            objective=FleetObjective(objective),
             weights=share.tolist(),
             limits=SearchLimits(),
             seconds=SECONDS if seconds is None else seconds,
@@ -100,7 +100,7 @@ def fleet(
             for plan in _chosen(search)
             if cannot_convert(lambda: chosen.program, plan, levels, infos)
         }
-    return _fleet(chosen, named, problems, share, Objective(objective), search, len(unfit))
+    return _fleet(chosen, named, problems, share, FleetObjective(objective), search, len(unfit))
 
 
 def _chosen(search: FleetSearch) -> list[FleetPlan]:
@@ -112,7 +112,7 @@ def _fleet(
     named: Mapping[str, Costs],
     problems: Sequence[Problem],
     share: Matrix,
-    objective: Objective,
+    objective: FleetObjective,
     search: FleetSearch,
     n_unfit: int,
 ) -> Fleet:

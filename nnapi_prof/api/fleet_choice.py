@@ -9,7 +9,7 @@ import numpy as np
 from nnapi_prof.api.bundles import levels_of
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.bundle.bundle import accelerators_of
-from nnapi_prof.bundle.phones import OTHERS, Phone, phone_of
+from nnapi_prof.bundle.phones import OTHERS, PhoneTraits, phone_of
 from nnapi_prof.bundle.plan_set import Choice, PlanSet, SelectionRule
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.costs.model.region import CostModel
@@ -19,7 +19,7 @@ from nnapi_prof.device.protocol.results import AgentInfo
 from nnapi_prof.errors import UnsupportedOp
 from nnapi_prof.graph.plan import Engine, Plan, Segment, Target
 from nnapi_prof.graph.program import Program
-from nnapi_prof.partition.fleet import Matrix, Objective
+from nnapi_prof.partition.fleet import FleetObjective, Matrix
 from nnapi_prof.partition.fleet_search import FleetPlan
 from nnapi_prof.partition.problem import Problem
 
@@ -34,10 +34,10 @@ def info_of(costs: Costs) -> AgentInfo | None:
     return described_info(costs.device_info, costs.simulated)
 
 
-def names_of(info: AgentInfo | None) -> Phone:
+def names_of(info: AgentInfo | None) -> PhoneTraits:
     """By what a bundle knows the device."""
     if info is None:
-        return Phone()
+        return PhoneTraits()
     return phone_of(info.properties, ((a.name, a.feature_level) for a in info.nnapi.accelerators))
 
 
@@ -148,10 +148,10 @@ def half_ns(costs: Costs, problem: Problem, plan: FleetPlan) -> float:
 
 def plan_set_of(
     plans: Sequence[Plan],
-    phones: Sequence[Phone],
+    phones: Sequence[PhoneTraits],
     regret: Matrix,
     share: Matrix,
-    objective: Objective,
+    objective: FleetObjective,
     made_for: Sequence[tuple[str, str, float]],
     others: int,
 ) -> PlanSet:
@@ -169,7 +169,7 @@ def plan_set_of(
     keys: list[list[str]] = [[] for _ in plans]
     for key, numbers in holders.items():
         part = regret[:, numbers]
-        if objective is Objective.MEAN:
+        if objective is FleetObjective.MEAN:
             weights = share[numbers] if share[numbers].any() else np.ones(len(numbers))
             value = part[:, weights > 0] @ weights[weights > 0]
         else:

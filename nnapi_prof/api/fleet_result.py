@@ -17,11 +17,11 @@ from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.fleet_choice import fleet_levels, info_of, plan_set_of
 from nnapi_prof.api.model import Model
 from nnapi_prof.bundle.bundle import Bundle
-from nnapi_prof.bundle.phones import Phone
+from nnapi_prof.bundle.phones import PhoneTraits
 from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import Engine, Plan, Target
 from nnapi_prof.partition import baselines_of, make_problem
-from nnapi_prof.partition.fleet import FleetChoice, Objective
+from nnapi_prof.partition.fleet import FleetChoice, FleetObjective
 from nnapi_prof.partition.fleet_search import FleetPlan, FleetSearch, latency_of
 from nnapi_prof.reports.words import count
 
@@ -50,7 +50,7 @@ class FleetPhone:
     least_ns: float
     """Of the best plan known for this phone alone."""
     all_cpu_ns: float
-    names: Phone
+    names: PhoneTraits
     """By which a bundle knows it."""
     simulated: bool
     estimated: bool
@@ -73,7 +73,7 @@ class Fleet:
     plans: tuple[Plan, ...] = field(repr=False)
     """Those of the most weight first; each predicts the latencies of one phone that uses it, which
     its notes name."""
-    objective: Objective
+    objective: FleetObjective
     search: FleetSearch = field(repr=False)
     costs: tuple[Costs, ...] = field(repr=False)
     notes: tuple[str, ...] = ()

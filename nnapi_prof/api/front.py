@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from nnapi_prof.api.costs import Costs
     from nnapi_prof.precision.accuracy import PlanError
-    from nnapi_prof.precision.metrics import Estimate
+    from nnapi_prof.precision.metrics import ErrorEstimate
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class FrontPoint:
         return self.measured.calibrated.error
 
     @property
-    def held_out(self) -> Estimate:
+    def held_out(self) -> ErrorEstimate:
         """On data that chose nothing; on the calibration data where there is no other."""
         return self.measured.honest
 

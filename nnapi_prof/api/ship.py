@@ -33,7 +33,7 @@ RULES = "-keep class dev.nnapiprof.** { *; }\n"
 
 
 @dataclass(frozen=True)
-class Archive:
+class AndroidArchive:
     """An ``.aar`` that was written."""
 
     path: Path
@@ -49,7 +49,7 @@ def write_aar(
     *,
     abis: Sequence[str] = ANDROID_ABIS,
     progress: Callable[[str], None] | None = None,
-) -> Archive:
+) -> AndroidArchive:
     """Writes an Android archive with the runtime library for each ABI, the class
     ``dev.nnapiprof.NnapiModel``, and the bundle as an asset; an app needs nothing else.
 
@@ -76,7 +76,7 @@ def write_aar(
             draft.replace(target)
     finally:
         draft.unlink(missing_ok=True)
-    return Archive(target, asset, tuple(abis), len(archive))
+    return AndroidArchive(target, asset, tuple(abis), len(archive))
 
 
 @contextlib.contextmanager

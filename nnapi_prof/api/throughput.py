@@ -15,7 +15,7 @@ from nnapi_prof.api.plan_search import undominated
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.frames import MOST_IN_FLIGHT, FramePlan, FrameWay, usual_in_flight
 from nnapi_prof.bundle.plan_set import Choice
-from nnapi_prof.costs.contention import ASSUMED, Basis, Slowdowns, given
+from nnapi_prof.costs.contention import ASSUMED, ContentionBasis, Slowdowns, given
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.description import device_name
 from nnapi_prof.errors import UsageError
@@ -44,14 +44,18 @@ VERIFYING_FRAMES = "running frames at once"
 """The phase in which ways of running frames run before one is chosen."""
 DISPATCHES = (Dispatch.OLDEST,)
 """What the runtime library's queue does."""
-PREDICTED: Mapping[Basis, str] = {
+PREDICTED: Mapping[ContentionBasis, str] = {
     basis: f"predicted from costs that were measured one at a time; {words}"
     for basis, words in {
-        Basis.MEASURED: "how processors slow each other down was measured",
-        Basis.PARTLY: "how some processors slow each other down was measured, of the others it is"
-        f" assumed: {ASSUMED:g} times",
-        Basis.ASSUMED: f"that processors slow each other down {ASSUMED:g} times is assumed",
-        Basis.GIVEN: "how processors slow each other down was given",
+        ContentionBasis.MEASURED: "how processors slow each other down was measured",
+        ContentionBasis.PARTLY: (
+            "how some processors slow each other down was measured, of the others it is"
+            f" assumed: {ASSUMED:g} times"
+        ),
+        ContentionBasis.ASSUMED: (
+            f"that processors slow each other down {ASSUMED:g} times is assumed"
+        ),
+        ContentionBasis.GIVEN: "how processors slow each other down was given",
     }.items()
 }
 

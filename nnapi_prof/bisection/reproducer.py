@@ -24,7 +24,7 @@ from torch import fx
 from nnapi_prof.bisection.result import Culprit
 from nnapi_prof.convert.export.constants import lay_out
 from nnapi_prof.convert.export.cpp import DATA, class_name, to_cpp
-from nnapi_prof.convert.export.json import Description
+from nnapi_prof.convert.export.json import RegionDescription
 from nnapi_prof.convert.region import Region
 from nnapi_prof.costs.conditions import Conditions, Mode, Precision
 from nnapi_prof.graph.eager import to_memory
@@ -74,7 +74,7 @@ def write_reproducer(
         weights.write(folder / f"{STEM}.weights")
         written.append(folder / f"{STEM}.weights")
     target = culprit.target
-    described = Description(
+    described = RegionDescription(
         region,
         target.preference or Preference.FAST_SINGLE_ANSWER,
         conditions.precision_of(target) is Precision.RELAXED,

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from nnapi_prof.bundle.frames import FramePlan
-from nnapi_prof.bundle.phones import OTHERS, Phone
+from nnapi_prof.bundle.phones import OTHERS, PhoneTraits
 from nnapi_prof.bundle.plan_set import Choice, PlanSet, SelectionRule
 from nnapi_prof.bundle.precision import MixedPrecision
 from nnapi_prof.convert.region import Permutes, Region, permutes
@@ -83,14 +83,17 @@ class Bundle:
         return self.plans[0 if self.plan_set is None else self.plan_set.choices[0].plan]
 
     def selected_plan(
-        self, run: int = 0, phone: Phone | None = None, limits: Mapping[str, float] | None = None
+        self,
+        run: int = 0,
+        phone: PhoneTraits | None = None,
+        limits: Mapping[str, float] | None = None,
     ) -> Plan:
         """The plan that the set's rule selects (:meth:`PlanSet.select`); the only one without."""
         if self.plan_set is None:
             return self.plan
         return self.plans[self.plan_set.select(run, phone, limits)]
 
-    def for_phone(self, phone: Phone) -> Bundle:
+    def for_phone(self, phone: PhoneTraits) -> Bundle:
         """Returns this phone's bundle from a set for phones: its plan, and beside it that of all
         others. Returns any other bundle unchanged."""
         if self.plan_set is None or self.plan_set.rule is not SelectionRule.PHONES:

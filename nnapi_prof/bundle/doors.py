@@ -15,7 +15,7 @@ from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import AUTO, Engine, Plan, Segment
 
 
-class Door(Enum):
+class AppRuntime(Enum):
     """A runtime that runs a bundle in an app."""
 
     AAR = "Android app (Java, Kotlin)"
@@ -26,16 +26,16 @@ class Door(Enum):
 
 
 @dataclass(frozen=True)
-class Step:
+class NextStep:
     """The command that leads to one of the doors."""
 
-    door: Door
+    door: AppRuntime
     command: str
     refusal: str | None
     """Why the bundle cannot go there; None where it can."""
 
 
-def steps(bundle: Bundle, folder: str | os.PathLike[str]) -> tuple[Step, ...]:
+def steps(bundle: Bundle, folder: str | os.PathLike[str]) -> tuple[NextStep, ...]:
     """Lists the next commands, one step for each runtime that can take the bundle in ``folder``
     into an app."""
     path = Path(folder)
@@ -45,23 +45,23 @@ def steps(bundle: Bundle, folder: str | os.PathLike[str]) -> tuple[Step, ...]:
     refusal = _refusal(runtime_bundle, bundle)
     on_nnapi = any(segment.target.engine is Engine.NNAPI for segment in bundle.plan.segments)
     return (
-        Step(Door.AAR, f"nnapi-prof ship --aar {named}", refusal),
-        Step(
-            Door.LIBRARY,
+        NextStep(AppRuntime.AAR, f"nnapi-prof ship --aar {named}", refusal),
+        NextStep(
+            AppRuntime.LIBRARY,
             f"nnapi-prof convert --format runtime -o {_quoted(stem.with_suffix('.nnprt'))} {named}",
             refusal,
         ),
-        Step(
-            Door.EXECUTORCH,
+        NextStep(
+            AppRuntime.EXECUTORCH,
             f"nnapi-prof convert --to executorch -o {_quoted(stem.with_suffix('.pte'))} {named}",
             _executorch_refusal(bundle),
         ),
-        Step(
-            Door.CPP,
+        NextStep(
+            AppRuntime.CPP,
             f"nnapi-prof convert --format cpp -o {_quoted(stem)} {named}",
             None if on_nnapi else "its plan gives NNAPI nothing to run",
         ),
-        Step(Door.STOCK, f"nnapi-prof convert {named}", _refusal(stock_plan, bundle)),
+        NextStep(AppRuntime.STOCK, f"nnapi-prof convert {named}", _refusal(stock_plan, bundle)),
     )
 
 

@@ -15,7 +15,7 @@ OTHERS = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Phone:
+class PhoneTraits:
     """The properties of a phone that the rule of a bundle for several phones reads."""
 
     keys: tuple[str, ...] = ()
@@ -24,7 +24,7 @@ class Phone:
     """Names of its NNAPI devices: a plan that names another does not fit."""
 
 
-def phone_of(properties: Mapping[str, str], accelerators: Iterable[tuple[str, int]]) -> Phone:
+def phone_of(properties: Mapping[str, str], accelerators: Iterable[tuple[str, int]]) -> PhoneTraits:
     """The phone with these ``ro.*`` properties and NNAPI devices, each its name and its feature
     level as it reports it."""
     ordered = sorted(accelerators, key=lambda each: each[0].encode())
@@ -34,4 +34,4 @@ def phone_of(properties: Mapping[str, str], accelerators: Iterable[tuple[str, in
     keys += [f"soc:{soc}"] if soc else []
     if ordered:
         keys.append("nnapi:" + ",".join(f"{name}/{level}" for name, level in ordered))
-    return Phone(tuple(keys), frozenset(name for name, _ in ordered))
+    return PhoneTraits(tuple(keys), frozenset(name for name, _ in ordered))

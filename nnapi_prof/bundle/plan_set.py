@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from nnapi_prof.bundle.phones import OTHERS, Phone
+from nnapi_prof.bundle.phones import OTHERS, PhoneTraits
 from nnapi_prof.errors import SerializationError, UsageError, visible
 
 VERSION = 1
@@ -84,17 +84,20 @@ class PlanSet:
             )
 
     def select(
-        self, run: int = 0, phone: Phone | None = None, limits: Mapping[str, float] | None = None
+        self,
+        run: int = 0,
+        phone: PhoneTraits | None = None,
+        limits: Mapping[str, float] | None = None,
     ) -> int:
         """Index of the plan for the run of this number (from 0), on this phone, within ``limits``
         (criterion -> the most it may be). UsageError where the set has none."""
         if self.rule is SelectionRule.MIXTURE:
             return self._of_mixture(run)
         if self.rule is SelectionRule.PHONES:
-            return self.for_phone(phone or Phone())[0].plan
+            return self.for_phone(phone or PhoneTraits())[0].plan
         return self._of_front(limits or {})
 
-    def for_phone(self, phone: Phone) -> tuple[Choice, str]:
+    def for_phone(self, phone: PhoneTraits) -> tuple[Choice, str]:
         """Returns the choice for a phone, and the name of the phone that it goes by."""
         by_key = {key: choice for choice in self.choices for key in choice.keys}
         for key in phone.keys:

@@ -260,7 +260,7 @@ def _convert_tensors(
     """Writes a model that takes tensors."""
     from nnapi_prof.bundle.torchscript import why_not_said, why_uncarried
     from nnapi_prof.convert.dynamic_shapes import flexible_region
-    from nnapi_prof.convert.export.json import Description
+    from nnapi_prof.convert.export.json import RegionDescription
     from nnapi_prof.convert.float16 import to_float16
     from nnapi_prof.convert.lower import convert_region
     from nnapi_prof.frontend.flexible import FlexibleModel
@@ -320,7 +320,7 @@ def _convert_tensors(
         if "stock" not in formats:
             show_in_floats(written, program, [region])
         _say_what_is_beside(written, program, region)
-        described = Description(region, chosen, relaxed)
+        described = RegionDescription(region, chosen, relaxed)
         write_region(written, base, described, formats)
 
 

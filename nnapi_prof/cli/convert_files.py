@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from nnapi_prof.cli.output import as_json, boxed, say, stderr, stdout, writing
 from nnapi_prof.cli.progress import listening
-from nnapi_prof.documents.conversion import Converted, UnitReason
+from nnapi_prof.documents.conversion import ConversionFiles, UnitReason
 from nnapi_prof.errors import InputSpecError, NnapiProfError, UnsupportedOp
 from nnapi_prof.reports.words import count
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from nnapi_prof.bundle.parts import Parts
     from nnapi_prof.bundle.precision import MixedPrecision
     from nnapi_prof.convert.dynamic_shapes import Template
-    from nnapi_prof.convert.export.json import Description
+    from nnapi_prof.convert.export.json import RegionDescription
     from nnapi_prof.convert.region import Region
     from nnapi_prof.frontend.structure import Structure
     from nnapi_prof.graph.plan import Preference
     from nnapi_prof.graph.program import Program
 
 
-class OutputFiles(Converted):
+class OutputFiles(ConversionFiles):
     """The files of one conversion, and what is to be known of them, said as it goes."""
 
     def note(self, text: str) -> None:
@@ -79,7 +79,7 @@ def base_path(path: Path, formats: Sequence[str]) -> Path:
 
 
 def write_region(
-    written: OutputFiles, base: Path, described: Description, formats: Sequence[str]
+    written: OutputFiles, base: Path, described: RegionDescription, formats: Sequence[str]
 ) -> None:
     """Writes a region as ``base``.json, as ``base``.h and .cpp, or both, and its weights to
     ``base``.weights; says which files there are."""
@@ -122,9 +122,9 @@ def load_program(
     return program
 
 
-def bundle_regions(bundle: Bundle) -> Iterator[tuple[int, Description]]:
+def bundle_regions(bundle: Bundle) -> Iterator[tuple[int, RegionDescription]]:
     """The segments of a bundle's plan that NNAPI runs: the number of each and what it is."""
-    from nnapi_prof.convert.export.json import Description
+    from nnapi_prof.convert.export.json import RegionDescription
     from nnapi_prof.costs.conditions import Precision
     from nnapi_prof.graph.plan import AUTO, Engine
 
@@ -134,7 +134,7 @@ def bundle_regions(bundle: Bundle) -> Iterator[tuple[int, Description]]:
             continue
         yield (
             number,
-            Description(
+            RegionDescription(
                 bundle.region(segment.units, target),
                 target.preference,
                 device=None if target.accelerator == AUTO else target.accelerator,

@@ -12,7 +12,7 @@ from nnapi_prof.cli.progress import listening
 
 if TYPE_CHECKING:
     from nnapi_prof.costs.store import CostStore
-    from nnapi_prof.costs.store.devices import Named
+    from nnapi_prof.costs.store.devices import NamedDevice
     from nnapi_prof.costs.store.selection import Selection
 
 
@@ -91,7 +91,7 @@ def selection_of(
     inputs: tuple[str, ...],
     since: str | None,
     until: str | None,
-) -> tuple[Selection, list[Named]]:
+) -> tuple[Selection, list[NamedDevice]]:
     """The newest rows that fit, and the devices that were named (all, where none was)."""
     from nnapi_prof.costs.measurement import FAILURES, Kind, Status
     from nnapi_prof.costs.store.devices import find, named

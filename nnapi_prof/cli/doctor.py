@@ -13,7 +13,7 @@ from nnapi_prof.cli.output import as_json, print_document, say
 from nnapi_prof.reports.words import count
 
 if TYPE_CHECKING:
-    from nnapi_prof.doctor.checks import Finding
+    from nnapi_prof.doctor.checks import CheckResult
 
 
 @define(
@@ -30,12 +30,12 @@ def command(device_spec: str | None) -> int:
 
     The exit code is 1 if there is a problem, and 0 if there are only warnings.
     """
-    from nnapi_prof.doctor.checks import Level
+    from nnapi_prof.doctor.checks import Severity
     from nnapi_prof.doctor.examine import examine
 
     findings = examine(device_spec, progress=say)
     levels = [finding.level for finding in findings]
-    n_problems, n_warnings = levels.count(Level.PROBLEM), levels.count(Level.WARNING)
+    n_problems, n_warnings = levels.count(Severity.PROBLEM), levels.count(Severity.WARNING)
     if as_json():
         from nnapi_prof.documents.tool import of_findings
 
@@ -50,10 +50,10 @@ def command(device_spec: str | None) -> int:
     return 1 if n_problems else 0
 
 
-def _show(finding: Finding) -> None:
-    from nnapi_prof.doctor.checks import Level
+def _show(finding: CheckResult) -> None:
+    from nnapi_prof.doctor.checks import Severity
 
-    colours = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "red"}
+    colours = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.PROBLEM: "red"}
     level = click.style(f"{finding.level.value:<8}", fg=colours[finding.level])
     click.echo(f"  {level} {finding.check}: {finding.found}")
     if finding.fix is not None:

@@ -30,8 +30,8 @@ from nnapi_prof.cli.output import (
 from nnapi_prof.device.protocol.actions import MAX_RUNS
 
 if TYPE_CHECKING:
-    from nnapi_prof.lab.phones import Phone
-    from nnapi_prof.lab.run import Job, Outcome
+    from nnapi_prof.lab.phones import LabPhone
+    from nnapi_prof.lab.run import LabJob, LabOutcome
 
 INTERRUPTED = 130
 SHOWN = 30
@@ -95,7 +95,7 @@ def worker(scheduler: str, serials: tuple[str, ...], slots: int | None) -> int:
     return INTERRUPTED
 
 
-def _shelf(serials: Sequence[str]) -> list[Phone]:
+def _shelf(serials: Sequence[str]) -> list[LabPhone]:
     from nnapi_prof.errors import DeviceNotFound
     from nnapi_prof.lab.phones import shelf
 
@@ -198,7 +198,7 @@ def profile(
 
 
 @contextmanager
-def _lab(scheduler: str | None, selectors: Sequence[str]) -> Iterator[tuple[str, list[Phone]]]:
+def _lab(scheduler: str | None, selectors: Sequence[str]) -> Iterator[tuple[str, list[LabPhone]]]:
     """A lab's address, and the phones that are meant."""
     from nnapi_prof.lab import cluster
     from nnapi_prof.lab.phones import select
@@ -216,13 +216,13 @@ def _lab(scheduler: str | None, selectors: Sequence[str]) -> Iterator[tuple[str,
 
 
 @contextmanager
-def _board() -> Iterator[Callable[[Sequence[Job]], None]]:
+def _board() -> Iterator[Callable[[Sequence[LabJob]], None]]:
     """Shows how far a run is: a table that moves on a terminal, else a line for each job."""
     console, began = stderr(), time.monotonic()
     if not console.is_terminal or current().quiet:
         told: set[int] = set()
 
-        def tell(jobs: Sequence[Job]) -> None:
+        def tell(jobs: Sequence[LabJob]) -> None:
             for place, job in enumerate(jobs):
                 if job.over and place not in told:
                     told.add(place)
@@ -235,7 +235,7 @@ def _board() -> Iterator[Callable[[Sequence[Job]], None]]:
 
     with Live(console=console, transient=True, refresh_per_second=4) as live:
 
-        def draw(jobs: Sequence[Job]) -> None:
+        def draw(jobs: Sequence[LabJob]) -> None:
             done = sum(job.over for job in jobs)
             title = f"{done} of {len(jobs)}{_left(jobs, time.monotonic() - began)}"
             table = boxed(title, ["phone", "model", "state"])
@@ -246,14 +246,14 @@ def _board() -> Iterator[Callable[[Sequence[Job]], None]]:
         yield draw
 
 
-def _left(jobs: Sequence[Job], took: float) -> str:
+def _left(jobs: Sequence[LabJob], took: float) -> str:
     """By the time that those took which are done."""
     done = sum(job.over for job in jobs)
     rest = len(jobs) - done
     return f", about {took / done * rest:.0f} s left" if done and rest else ""
 
 
-def _state(job: Job) -> str:
+def _state(job: LabJob) -> str:
     if job.reason is not None:
         return f"failed: {job.reason}"
     if job.answer is not None:
@@ -263,11 +263,11 @@ def _state(job: Job) -> str:
     return "in work or in turn"
 
 
-def _words(job: Job) -> str:
+def _words(job: LabJob) -> str:
     return f"{job.phone.label}, {Path(job.task.model).name}: {_state(job)}"
 
 
-def _summarise(outcome: Outcome, location: str) -> None:
+def _summarise(outcome: LabOutcome, location: str) -> None:
     console = stdout()
     simulated = {job.answer.simulated for job in outcome.profiled if job.answer is not None}
     unit = "ms, some simulated" if len(simulated) > 1 else unit_of(True in simulated)
@@ -308,7 +308,7 @@ def phones_command(scheduler: str) -> None:
         _show_phones(phones)
 
 
-def _show_phones(phones: Sequence[Phone]) -> None:
+def _show_phones(phones: Sequence[LabPhone]) -> None:
     table = plain(["phone", "serial", "host", "fingerprint", "SoC", "Android", "ABI"])
     for phone in phones:
         name = f"{phone.name} (simulated)" if phone.simulated else phone.name

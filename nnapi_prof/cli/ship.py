@@ -15,7 +15,7 @@ from nnapi_prof.toolchain import ANDROID_ABIS
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from nnapi_prof.bundle.doors import Step
+    from nnapi_prof.bundle.doors import NextStep
 
 
 @define(
@@ -79,7 +79,7 @@ GAP = 2
 """Between two columns of a table."""
 
 
-def show_steps(console: Console, ways: Sequence[Step]) -> None:
+def show_steps(console: Console, ways: Sequence[NextStep]) -> None:
     """The next command for each way into an app, or why it leads nowhere.
 
     A command that is broken over lines does not run: where the table has no room for one, each has

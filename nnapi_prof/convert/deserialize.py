@@ -36,7 +36,7 @@ MAX_COUNT = 1 << 24
 """PyTorch's loader refuses as many operands, values, operations, inputs or outputs."""
 
 
-class _Reader:
+class _ByteReader:
     """Reads forward through ``data``; every step is checked against its end."""
 
     def __init__(self, data: bytes) -> None:
@@ -80,7 +80,7 @@ def deserialize(data: bytes) -> NnapiModel:
     sources, operand indices out of range, padding that is not zero, bytes left over. What NNAPI
     would say about the model is not judged here.
     """
-    reader = _Reader(data)
+    reader = _ByteReader(data)
     (header,) = reader.rows(HEADER, 1, "the header")
     version, *counts = header
     if version not in (FORMAT_VERSION, CHANNEL_VERSION):
@@ -115,7 +115,7 @@ def deserialize(data: bytes) -> NnapiModel:
     return NnapiModel(operands, values, operations, inputs, outputs)
 
 
-def _read_operand(reader: _Reader, index: int, row: tuple[int, ...]) -> Operand:
+def _read_operand(reader: _ByteReader, index: int, row: tuple[int, ...]) -> Operand:
     code, rank, scale, zero_point = row
     try:
         operand_type = OperandCode(code)
@@ -126,7 +126,7 @@ def _read_operand(reader: _Reader, index: int, row: tuple[int, ...]) -> Operand:
     return Operand(operand_type, dims, scale, zero_point)
 
 
-def _with_channels(reader: _Reader, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
+def _with_channels(reader: _ByteReader, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
     """The operands with the scales that stand at the end of the model, one set for each at most."""
     fitted = list(operands)
     (count,) = reader.words(1, "the count of channel scales")
@@ -152,7 +152,7 @@ def _with_channels(reader: _Reader, operands: tuple[Operand, ...]) -> tuple[Oper
     return tuple(fitted)
 
 
-def _read_value(reader: _Reader, index: int, row: tuple[int, ...], n_operands: int) -> Value:
+def _read_value(reader: _ByteReader, index: int, row: tuple[int, ...], n_operands: int) -> Value:
     operand, kind, length = row
     _require_operand(operand, n_operands, f"value {index}")
     raw = reader.take(length, f"value {index}")
@@ -174,7 +174,7 @@ def _read_value(reader: _Reader, index: int, row: tuple[int, ...], n_operands: i
 
 
 def _read_operation(
-    reader: _Reader, index: int, row: tuple[int, ...], n_operands: int
+    reader: _ByteReader, index: int, row: tuple[int, ...], n_operands: int
 ) -> Operation:
     code, n_inputs, n_outputs = row
     try:

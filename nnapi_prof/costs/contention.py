@@ -41,7 +41,7 @@ _END = 0.1
 Floats = NDArray[np.float64]
 
 
-class Basis(enum.Enum):
+class ContentionBasis(enum.Enum):
     """The origin of a contention."""
 
     MEASURED = "measured"
@@ -72,7 +72,7 @@ class Slowdown:
     beside: str
     factor: Interval
     """How many times as long the lane takes, at least 1."""
-    basis: Basis
+    basis: ContentionBasis
     n_units: int = 0
     """Different units that it was measured with."""
     cpu_share: Interval | None = None
@@ -101,7 +101,7 @@ class Slowdowns:
 
     @property
     def measured(self) -> tuple[Slowdown, ...]:
-        return tuple(pair for pair in self.pairs if pair.basis is Basis.MEASURED)
+        return tuple(pair for pair in self.pairs if pair.basis is ContentionBasis.MEASURED)
 
     def among(self, lanes: Collection[str]) -> Slowdowns:
         """Returns the slowdowns of these lanes alone; those of all where that leaves no pair."""
@@ -109,12 +109,18 @@ class Slowdowns:
         return Slowdowns(pairs) if pairs else self
 
     @property
-    def basis(self) -> Basis:
+    def basis(self) -> ContentionBasis:
         bases = {pair.basis for pair in self.pairs}
-        return bases.pop() if len(bases) == 1 else Basis.PARTLY if bases else Basis.GIVEN
+        return (
+            bases.pop()
+            if len(bases) == 1
+            else ContentionBasis.PARTLY
+            if bases
+            else ContentionBasis.GIVEN
+        )
 
 
-class Priced(Protocol):
+class PricedLanes(Protocol):
     """The costs that contention asks for; :class:`nnapi_prof.partition.Costs` has more."""
 
     @property
@@ -139,7 +145,7 @@ def given(
         else dict.fromkeys(itertools.permutations(lanes_of(targets), 2), float(contention))
     )
     return Slowdowns(
-        tuple(Slowdown(*pair, Interval.of(c), Basis.GIVEN) for pair, c in pairs.items())
+        tuple(Slowdown(*pair, Interval.of(c), ContentionBasis.GIVEN) for pair, c in pairs.items())
     )
 
 
@@ -157,7 +163,7 @@ def _without_mode(row: Measurement, conditions: Conditions) -> bool:
     return (own.precision, own.threads, own.cpus) == (asked.precision, asked.threads, asked.cpus)
 
 
-def slowdowns(graph: UnitGraph, priced: Priced, rows: Sequence[Measurement]) -> Slowdowns:
+def slowdowns(graph: UnitGraph, priced: PricedLanes, rows: Sequence[Measurement]) -> Slowdowns:
     """How the lanes of ``priced`` slow each other down with the graph's mix of operations.
 
     ``rows`` are :func:`beside_rows`, of whatever model; where they have none of its operations, the
@@ -171,13 +177,13 @@ def slowdowns(graph: UnitGraph, priced: Priced, rows: Sequence[Measurement]) -> 
         tuple(
             _slowdown(lane, other, ran[lane, other], _shares(graph, priced, lane))
             if ran[lane, other]
-            else Slowdown(lane, other, Interval.of(ASSUMED), Basis.ASSUMED)
+            else Slowdown(lane, other, Interval.of(ASSUMED), ContentionBasis.ASSUMED)
             for lane, other in itertools.permutations(lanes_of(priced.targets), 2)
         )
     )
 
 
-def _shares(graph: UnitGraph, priced: Priced, lane: str) -> dict[str, float]:
+def _shares(graph: UnitGraph, priced: PricedLanes, lane: str) -> dict[str, float]:
     """Type of operation -> ns that all its units take on a lane."""
     targets = [target for target in priced.targets if target.lane == lane]
     shares: dict[str, float] = defaultdict(float)
@@ -214,7 +220,7 @@ def _slowdown(
         lane,
         other,
         Interval.of(ASSUMED) if factor is None else _interval(np.maximum(factor, 1.0)),
-        Basis.ASSUMED if factor is None else Basis.MEASURED,
+        ContentionBasis.ASSUMED if factor is None else ContentionBasis.MEASURED,
         n_units=len({_what(row) for row in short}),
         cpu_share=_mean([_cpu_shares(row) for row in steady], random),
         wait_ns=None if on_cpu else _wait(rows, random),

@@ -22,7 +22,7 @@ FEWEST_SAMPLES = 5
 _DRAWS_PER_ROUND = 40
 
 
-class Verdict(enum.Enum):
+class DiffVerdict(enum.Enum):
     """The verdict on one region on one target, the second side against the first."""
 
     SLOWER = "slower"
@@ -39,7 +39,7 @@ class Difference:
 
     first: Measurement
     second: Measurement
-    verdict: Verdict
+    verdict: DiffVerdict
     ratio: float | None = None
     """Median of the second by that of the first; above 1 the second is slower."""
     low: float | None = None
@@ -48,11 +48,11 @@ class Difference:
 
     @property
     def changed(self) -> bool:
-        return self.verdict in (Verdict.SLOWER, Verdict.FASTER, Verdict.STATUS)
+        return self.verdict in (DiffVerdict.SLOWER, DiffVerdict.FASTER, DiffVerdict.STATUS)
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class CostDiff:
     """All that two sides have in common."""
 
     differences: tuple[Difference, ...]
@@ -79,7 +79,7 @@ def compare(
     second: Iterable[Measurement],
     threshold: float = 0.0,
     together: bool = False,
-) -> Comparison:
+) -> CostDiff:
     """Pairs what agrees in signature, target and conditions, and compares its medians.
 
     A latency changed where the interval of the ratio of medians excludes 1, and the ratio is off
@@ -92,7 +92,7 @@ def compare(
     one, two = {_pair(m): m for m in first}, {_pair(m): m for m in second}
     common = [key for key in one if key in two]
     pairs = [(one[key], two[key]) for key in common if one[key] != two[key]]
-    return Comparison(
+    return CostDiff(
         differences=tuple(
             sorted(
                 (_difference(*p, threshold, len(pairs) if together else 1) for p in pairs),
@@ -111,7 +111,7 @@ def _pair(m: Measurement) -> tuple[object, ...]:
 
 def _order(difference: Difference) -> tuple[object, ...]:
     size = abs(math.log(difference.ratio)) if difference.ratio else 0.0
-    is_status = difference.verdict is Verdict.STATUS
+    is_status = difference.verdict is DiffVerdict.STATUS
     return (
         not is_status,
         not difference.changed,
@@ -129,22 +129,22 @@ def _difference(
 ) -> Difference:
     if not (first.usable and second.usable):
         same = first.status is second.status
-        return Difference(first, second, Verdict.SAME if same else Verdict.STATUS)
+        return Difference(first, second, DiffVerdict.SAME if same else DiffVerdict.STATUS)
     latencies = first.summary.median_ns, second.summary.median_ns
     if min(latencies) <= 0:  # a clock too coarse for it
-        return Difference(first, second, Verdict.UNSURE)
+        return Difference(first, second, DiffVerdict.UNSURE)
     ratio = latencies[1] / latencies[0]
     if min(first.summary.n, second.summary.n) < FEWEST_SAMPLES:
-        return Difference(first, second, Verdict.UNSURE, ratio)
+        return Difference(first, second, DiffVerdict.UNSURE, ratio)
     low, high = _interval(_of(first), _of(second), questions)
     return Difference(first, second, verdict_of(ratio, (low, high), threshold), ratio, low, high)
 
 
-def verdict_of(ratio: float, interval: tuple[float, float], threshold: float) -> Verdict:
+def verdict_of(ratio: float, interval: tuple[float, float], threshold: float) -> DiffVerdict:
     """Judges a ratio of medians with its interval; differences below ``threshold`` count as
     none."""
     beyond = not interval[0] <= 1 <= interval[1] and abs(ratio - 1) >= threshold
-    return (Verdict.SLOWER if ratio > 1 else Verdict.FASTER) if beyond else Verdict.SAME
+    return (DiffVerdict.SLOWER if ratio > 1 else DiffVerdict.FASTER) if beyond else DiffVerdict.SAME
 
 
 def ratio_interval(first: Sequence[int], second: Sequence[int]) -> tuple[float, float] | None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nnapi_prof.device.transport.adb_server import ServerDevice, server_address
-from nnapi_prof.doctor.checks import Family, Finding, Host, joined, ok, problem, warning
+from nnapi_prof.doctor.checks import CheckResult, Family, Host, joined, ok, problem, warning
 from nnapi_prof.errors import DeviceError, DeviceOffline, UsageError
 
 ADB = Family("ADB")
@@ -25,7 +25,7 @@ ANDROID_KEY_BITS = 2048
 
 
 @ADB("adb key")
-def adb_key(_: Host) -> Finding:
+def adb_key(_: Host) -> CheckResult:
     """Readable for this user alone, and its public half, which phones are shown, is its own."""
     from nnapi_prof.device.transport.adb import key_file
 
@@ -98,7 +98,7 @@ _NO_PERMISSIONS = (
 
 
 @ADB("adb server")
-def adb_server(host: Host) -> Finding:
+def adb_server(host: Host) -> CheckResult:
     server = host.adb_server
     where = _words(server_address())
     try:
@@ -122,7 +122,7 @@ def adb_server(host: Host) -> Finding:
 
 
 @ADB("phones")
-def served_phones(host: Host) -> Finding | None:
+def served_phones(host: Host) -> CheckResult | None:
     """Those that the adb server owns."""
     try:
         devices = host.adb_server.devices()
@@ -131,7 +131,7 @@ def served_phones(host: Host) -> Finding | None:
     return joined([_served(device) for device in devices]) if devices else None
 
 
-def _served(device: ServerDevice) -> Finding:
+def _served(device: ServerDevice) -> CheckResult:
     name = f"{device.serial} ({device.description})" if device.description else device.serial
     if device.state == "device":
         return ok(f"{name} is ready, by the adb server")
@@ -182,7 +182,7 @@ class UsbPhone:
 
 
 @USB("libusb")
-def libusb(_: Host) -> Finding:
+def libusb(_: Host) -> CheckResult:
     from nnapi_prof.device.transport.adb import has_libusb
 
     if has_libusb():
@@ -194,7 +194,7 @@ def libusb(_: Host) -> Finding:
 
 
 @USB("phones")
-def phones(host: Host) -> Finding:
+def phones(host: Host) -> CheckResult:
     if not host.usb_devices.is_dir():
         return warning(
             f"this system shows no USB ({host.usb_devices} is absent): a container or WSL?",
@@ -228,7 +228,7 @@ def usb_phones(host: Host) -> Iterator[UsbPhone]:
         )
 
 
-def _phone_finding(phone: UsbPhone, owned: bool) -> Finding:
+def _phone_finding(phone: UsbPhone, owned: bool) -> CheckResult:
     """Whether we or the adb server can use it. Opening it claims nothing, so it is harmless."""
     if owned:
         return ok(f"{phone.name}: the adb server owns it and is used")

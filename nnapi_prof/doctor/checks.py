@@ -17,7 +17,7 @@ from nnapi_prof.errors import NnapiProfError
 ISSUES = "report it with the output of `nnapi-prof doctor --json`; other checks are not affected"
 
 
-class Level(enum.Enum):
+class Severity(enum.Enum):
     """How much a finding matters."""
 
     OK = "ok"
@@ -28,10 +28,10 @@ class Level(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """One line about one thing, and one line how to mend it where there is something to mend."""
 
-    level: Level
+    level: Severity
     found: str
     fix: str | None = None
     family: str = ""
@@ -41,30 +41,30 @@ class Finding:
     def __post_init__(self) -> None:
         # Words of systems and devices may have several lines.
         object.__setattr__(self, "found", " ".join(self.found.split()))
-        if (self.fix is None) != (self.level is Level.OK):
+        if (self.fix is None) != (self.level is Severity.OK):
             raise ValueError(f"{self.found}: what is not ok has a fix, what is ok has none")
 
 
-def ok(found: str) -> Finding:
-    return Finding(Level.OK, found)
+def ok(found: str) -> CheckResult:
+    return CheckResult(Severity.OK, found)
 
 
-def warning(found: str, fix: str) -> Finding:
-    return Finding(Level.WARNING, found, fix)
+def warning(found: str, fix: str) -> CheckResult:
+    return CheckResult(Severity.WARNING, found, fix)
 
 
-def problem(found: str, fix: str) -> Finding:
-    return Finding(Level.PROBLEM, found, fix)
+def problem(found: str, fix: str) -> CheckResult:
+    return CheckResult(Severity.PROBLEM, found, fix)
 
 
-def joined(findings: Sequence[Finding]) -> Finding:
+def joined(findings: Sequence[CheckResult]) -> CheckResult:
     """Return one finding about several things: of the worst level, with the fixes for it."""
-    levels = list(Level)
+    levels = list(Severity)
     worst = max((each.level for each in findings), key=levels.index)
     bad = [each for each in findings if each.level is worst]
     fixes = dict.fromkeys(each.fix for each in bad if each.fix is not None)
-    words = "; ".join(each.found for each in (findings if worst is Level.OK else bad))
-    return Finding(worst, words, "; ".join(fixes) or None)
+    words = "; ".join(each.found for each in (findings if worst is Severity.OK else bad))
+    return CheckResult(worst, words, "; ".join(fixes) or None)
 
 
 @dataclass(frozen=True)
@@ -72,15 +72,17 @@ class Family:
     """Checks that stand together: ``@PYTHON("packages")`` adds one."""
 
     name: str
-    checks: list[tuple[str, Callable[[Any], Finding | None]]] = field(default_factory=list)
+    checks: list[tuple[str, Callable[[Any], CheckResult | None]]] = field(default_factory=list)
 
     def __call__(self, check: str, *, of_phones: bool = False) -> Callable[[Any], Any]:
-        """Add a function of :class:`Host` or :class:`Phone`; ``of_phones`` those of a phone's own
-        system, which ``local`` and simulated phones do not have."""
+        """Add a function of :class:`Host` or :class:`CheckedDevice`; ``of_phones`` those of a
+        phone's own system, which ``local`` and simulated phones do not have."""
 
-        def add(function: Callable[[Any], Finding | None]) -> Callable[[Any], Finding | None]:
+        def add(
+            function: Callable[[Any], CheckResult | None],
+        ) -> Callable[[Any], CheckResult | None]:
             @functools.wraps(function)
-            def check_where_it_applies(on: Any) -> Finding | None:
+            def check_where_it_applies(on: Any) -> CheckResult | None:
                 return None if of_phones and on.host_only else function(on)
 
             self.checks.append((check, check_where_it_applies))
@@ -89,9 +91,9 @@ class Family:
         return add
 
 
-def run(families: Iterable[Family], on: object) -> list[Finding]:
+def run(families: Iterable[Family], on: object) -> list[CheckResult]:
     """Return what the checks find, each for itself: one that fails becomes a finding."""
-    findings: list[Finding] = []
+    findings: list[CheckResult] = []
     for family in families:
         for check, function in family.checks:
             try:
@@ -104,7 +106,7 @@ def run(families: Iterable[Family], on: object) -> list[Finding]:
     return findings
 
 
-def failed(error: Exception) -> Finding:
+def failed(error: Exception) -> CheckResult:
     """Return that a check could not be made: not known to be well, so a problem."""
     if isinstance(error, NnapiProfError):
         return error_finding(error)
@@ -114,7 +116,7 @@ def failed(error: Exception) -> Finding:
     return problem(f"this check failed itself: {type(error).__name__}: {error}", ISSUES)
 
 
-def error_finding(error: NnapiProfError) -> Finding:
+def error_finding(error: NnapiProfError) -> CheckResult:
     """Return an error of ours as a finding: its message says what was wrong, then what to do."""
     text, _, fix = str(error).rpartition(": ")
     if not text:
@@ -139,7 +141,7 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True)
-class Phone:
+class CheckedDevice:
     """An open device. ``os`` is ``android`` or ``linux``, ``abi`` in Android's words."""
 
     transport: Transport

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from nnapi_prof.doctor.adb import ADB, USB
-from nnapi_prof.doctor.checks import Finding, Host, failed, run
+from nnapi_prof.doctor.checks import CheckResult, Host, failed, run
 from nnapi_prof.doctor.phone import NNAPI, PHONE, STATE, agent_of, reach
 from nnapi_prof.doctor.software import COMPILERS, PYTHON
 from nnapi_prof.doctor.storage import AGENTS, CACHE, COSTS
@@ -16,7 +16,7 @@ HOST = (PYTHON, COMPILERS, CACHE, AGENTS, COSTS, ADB, USB)
 
 def examine(
     spec: str | None = None, host: Host | None = None, progress: Progress | None = None
-) -> list[Finding]:
+) -> list[CheckResult]:
     """Runs every check on this host and on the device that ``spec`` names.
 
     Without ``spec`` the only phone within reach is looked at. Raises nothing of a check's.
@@ -24,7 +24,7 @@ def examine(
     return run(HOST, host or Host()) + _phone(spec, progress)
 
 
-def _phone(spec: str | None, progress: Progress | None) -> list[Finding]:
+def _phone(spec: str | None, progress: Progress | None) -> list[CheckResult]:
     try:
         phone, finding = reach(spec, progress)
     # As in `run`: whatever it is, the other findings are shown.

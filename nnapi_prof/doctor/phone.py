@@ -14,7 +14,15 @@ from nnapi_prof.device.find import LOCAL, SIMULATED, connected, open_device, pho
 from nnapi_prof.device.install import device_platform, remote_dir
 from nnapi_prof.device.state import SCRIPT, DeviceState, parse_state
 from nnapi_prof.device.transport import storage_error
-from nnapi_prof.doctor.checks import Family, Finding, Phone, error_finding, ok, problem, warning
+from nnapi_prof.doctor.checks import (
+    CheckedDevice,
+    CheckResult,
+    Family,
+    error_finding,
+    ok,
+    problem,
+    warning,
+)
 from nnapi_prof.toolchain import ANDROID_ABIS, Progress, host_abi
 
 PHONE = Family("Phone")
@@ -35,7 +43,9 @@ _FACTS_SCRIPT = (
 )
 
 
-def reach(spec: str | None, progress: Progress | None = None) -> tuple[Phone | None, Finding]:
+def reach(
+    spec: str | None, progress: Progress | None = None
+) -> tuple[CheckedDevice | None, CheckResult]:
     """Open the device to look at; close its transport. Without ``spec`` it is the only phone that
     can be used, None where there is none or several. Raises NnapiProfError."""
     spec = spec or os.environ.get("ANDROID_SERIAL") or None
@@ -61,10 +71,10 @@ def reach(spec: str | None, progress: Progress | None = None) -> tuple[Phone | N
         raise
     name = " ".join(filter(None, (facts.get("maker"), facts.get("model"))))
     words = f"{opened.serial} ({name or 'no name reported'}), {transport.description}"
-    return Phone(transport, abi, system, facts, remote_dir()), ok(words)
+    return CheckedDevice(transport, abi, system, facts, remote_dir()), ok(words)
 
 
-def _here(spec: str) -> tuple[Phone | None, Finding]:
+def _here(spec: str) -> tuple[CheckedDevice | None, CheckResult]:
     """This host or a phone simulated on it: nothing is built for it now."""
     if spec.startswith(SIMULATED):
         phone_file(spec.removeprefix(SIMULATED))
@@ -73,13 +83,15 @@ def _here(spec: str) -> tuple[Phone | None, Finding]:
         words = f"{spec} is there; its agent is built at first use, or `nnapi-prof agent build`"
         return None, ok(words)
     opened = open_device(spec)
-    phone = Phone(
+    phone = CheckedDevice(
         opened.transport, host_abi(), "linux", {}, "", opened.client.info(), host_only=True
     )
     return phone, ok(f"{opened.serial}: {opened.transport.description}")
 
 
-def agent_of(phone: Phone, progress: Progress | None = None) -> tuple[Phone, Finding | None]:
+def agent_of(
+    phone: CheckedDevice, progress: Progress | None = None
+) -> tuple[CheckedDevice, CheckResult | None]:
     """The phone with what its agent says, if the agent can be had without building it."""
     if phone.info is not None:
         return phone, None
@@ -126,7 +138,7 @@ _EXECUTE_SCRIPT = (
 
 
 @PHONE("Android", of_phones=True)
-def android(phone: Phone) -> Finding:
+def android(phone: CheckedDevice) -> CheckResult:
     text = phone.facts.get("sdk", "")
     sdk = int(text) if text.isdigit() else None
     words = f"{phone.facts.get('release') or '?'}, API {sdk}"
@@ -149,7 +161,7 @@ def android(phone: Phone) -> Finding:
 
 
 @PHONE("ABI", of_phones=True)
-def processor(phone: Phone) -> Finding:
+def processor(phone: CheckedDevice) -> CheckResult:
     """Agents exist for its ABI, and load on its pages."""
     if phone.abi not in ANDROID_ABIS:
         return problem(
@@ -165,7 +177,7 @@ def processor(phone: Phone) -> Finding:
 
 
 @PHONE("space", of_phones=True)
-def space(phone: Phone) -> Finding:
+def space(phone: CheckedDevice) -> CheckResult:
     folder = posixpath.dirname(phone.remote_dir)
     code, output = phone.ask(_SPACE_SCRIPT, folder)
     cells = output.split("\n")[-2].split() if output.count("\n") > 1 else []
@@ -182,7 +194,7 @@ def space(phone: Phone) -> Finding:
 
 
 @PHONE("execution", of_phones=True)
-def execution(phone: Phone) -> Finding:
+def execution(phone: CheckedDevice) -> CheckResult:
     """Whether programs may run where the agent goes: by running one."""
     code, output = phone.ask(_EXECUTE_SCRIPT, phone.remote_dir)
     selinux = phone.facts.get("selinux")
@@ -204,7 +216,7 @@ def execution(phone: Phone) -> Finding:
 
 
 @NNAPI("NNAPI")
-def nnapi(phone: Phone) -> Finding | None:
+def nnapi(phone: CheckedDevice) -> CheckResult | None:
     info = phone.info
     if info is None:
         return None  # said of the agent
@@ -226,14 +238,14 @@ def nnapi(phone: Phone) -> Finding | None:
     return ok(f"{words}; {listed}")
 
 
-def _state(phone: Phone) -> tuple[DeviceState, str]:
+def _state(phone: CheckedDevice) -> tuple[DeviceState, str]:
     """From Android's own services; what a device does not tell is left out."""
     _, output = phone.ask(_STATE_SCRIPT)
     return parse_state(output), output
 
 
 @STATE("thermal", of_phones=True)
-def thermal(phone: Phone) -> Finding | None:
+def thermal(phone: CheckedDevice) -> CheckResult | None:
     status = _state(phone)[0].thermal_status
     if not status:
         return None if status is None else ok("not throttled")
@@ -242,7 +254,7 @@ def thermal(phone: Phone) -> Finding | None:
 
 
 @STATE("battery", of_phones=True)
-def battery(phone: Phone) -> Finding | None:
+def battery(phone: CheckedDevice) -> CheckResult | None:
     told, _ = _state(phone)
     level, mc = told.battery_percent, told.battery_mc
     if level is None:
@@ -263,7 +275,7 @@ def battery(phone: Phone) -> Finding | None:
 
 
 @STATE("screen", of_phones=True)
-def screen(phone: Phone) -> Finding | None:
+def screen(phone: CheckedDevice) -> CheckResult | None:
     wake = re.search(r"mWakefulness=(\w+)", _state(phone)[1])
     if wake is None:
         return None

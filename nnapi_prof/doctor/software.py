@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from nnapi_prof.doctor.checks import Family, Finding, Host, ok, problem, warning
+from nnapi_prof.doctor.checks import CheckResult, Family, Host, ok, problem, warning
 from nnapi_prof.errors import BuildError
 from nnapi_prof.toolchain import find_zig, python_tool
 
@@ -31,7 +31,7 @@ _INSTALL = "sudo apt install gcc libc6-dev (or your system's C compiler)"
 
 
 @PYTHON("Python")
-def python_itself(_: Host) -> Finding:
+def python_itself(_: Host) -> CheckResult:
     from packaging.specifiers import SpecifierSet
 
     here, required = platform.python_version(), requires_python()
@@ -45,7 +45,7 @@ def python_itself(_: Host) -> Finding:
 
 
 @PYTHON("packages")
-def packages(_: Host) -> Finding:
+def packages(_: Host) -> CheckResult:
     """Every dependency, by its metadata: importing torch alone would take seconds."""
     there: list[str] = []
     missing: dict[str, str] = {}
@@ -104,7 +104,7 @@ def requirements() -> list[str]:
 
 
 @COMPILERS("C compiler")
-def c_compiler(_: Host) -> Finding | None:
+def c_compiler(_: Host) -> CheckResult | None:
     """The compiler of this host's agent: the one that is named, else cc, else zig."""
     named = os.environ.get("NNAPI_PROF_CC", "")
     if named == "zig":
@@ -122,7 +122,7 @@ def c_compiler(_: Host) -> Finding | None:
 
 
 @COMPILERS("zig")
-def zig(_: Host) -> Finding:
+def zig(_: Host) -> CheckResult:
     """The compiler of agents for Android."""
     flaw = _zig_flaw()
     if flaw is None:
@@ -134,7 +134,7 @@ def zig(_: Host) -> Finding:
 
 
 @COMPILERS("build tools")
-def build_tools(_: Host) -> Finding:
+def build_tools(_: Host) -> CheckResult:
     versions = []
     for name, folder in (("cmake", "CMAKE_BIN_DIR"), ("ninja", "BIN_DIR")):
         fix = f"python -m pip install --force-reinstall {name}"

@@ -11,7 +11,7 @@ from pathlib import Path
 from nnapi_prof.costs import VARIABLE, default_location
 from nnapi_prof.device import xnnpack
 from nnapi_prof.device.build import find_agent
-from nnapi_prof.doctor.checks import Family, Finding, Host, ok, problem, warning
+from nnapi_prof.doctor.checks import CheckResult, Family, Host, ok, problem, warning
 from nnapi_prof.errors import BuildError
 from nnapi_prof.toolchain import ANDROID_ABIS, cache_dir, host_abi
 
@@ -27,7 +27,7 @@ _ELSEWHERE = "export NNAPI_PROF_CACHE_DIR=/path/to/a/folder/with/room"
 
 
 @CACHE("cache")
-def folder(_: Host) -> Finding:
+def folder(_: Host) -> CheckResult:
     """Writable, and with room."""
     path = cache_dir()
     try:
@@ -42,7 +42,7 @@ def folder(_: Host) -> Finding:
 
 
 @CACHE("XNNPACK")
-def xnnpack_prefix(_: Host) -> Finding:
+def xnnpack_prefix(_: Host) -> CheckResult:
     again = "python -m nnapi_prof.device.xnnpack"
     try:
         state = xnnpack.state()
@@ -64,7 +64,7 @@ def xnnpack_prefix(_: Host) -> Finding:
 
 
 @AGENTS("agents")
-def agents(_: Host) -> Finding:
+def agents(_: Host) -> CheckResult:
     """Tells of each device with an agent whether that is there, built of these very sources, or
     still to be built."""
     devices = [("host", host_abi(), "linux"), *((abi, abi, "android") for abi in ANDROID_ABIS)]
@@ -108,7 +108,7 @@ _OTHER = f"name another: --costs FILE, or export {VARIABLE}=FILE"
 
 
 @COSTS("cost table")
-def cost_table(_: Host) -> Finding:
+def cost_table(_: Host) -> CheckResult:
     where = default_location()
     if "://" not in where:
         return _file(Path(where).expanduser())
@@ -119,7 +119,7 @@ def cost_table(_: Host) -> Finding:
     return _server(where)
 
 
-def _file(path: Path) -> Finding:
+def _file(path: Path) -> CheckResult:
     if not path.exists():
         return _folder(path)
     try:
@@ -137,7 +137,7 @@ def _file(path: Path) -> Finding:
     return _version_finding(str(path), version, "writable")
 
 
-def _refused(path: Path, error: sqlite3.Error) -> Finding:
+def _refused(path: Path, error: sqlite3.Error) -> CheckResult:
     words = f"{path}: {error}"
     if "locked" in str(error):
         return warning(f"{words}: another process writes to it", "wait until that one has ended")
@@ -146,7 +146,7 @@ def _refused(path: Path, error: sqlite3.Error) -> Finding:
     return problem(words, _OTHER)
 
 
-def _folder(path: Path) -> Finding:
+def _folder(path: Path) -> CheckResult:
     try:
         _try_writing(path.parent)
     except OSError as error:
@@ -165,7 +165,7 @@ def _version(link: sqlite3.Connection) -> int | str | None:
     return int(version)
 
 
-def _version_finding(where: str, version: int | str | None, state: str) -> Finding:
+def _version_finding(where: str, version: int | str | None, state: str) -> CheckResult:
     from nnapi_prof.costs.store.migrate import MIGRATIONS
     from nnapi_prof.costs.store.schema import SCHEMA_VERSION
 
@@ -190,7 +190,7 @@ def _version_finding(where: str, version: int | str | None, state: str) -> Findi
     return ok(f"{where}: {state}")
 
 
-def _server(where: str) -> Finding:
+def _server(where: str) -> CheckResult:
     """A PostgreSQL server, asked once and without waiting for one that starts."""
     from sqlalchemy import create_engine, inspect
     from sqlalchemy.exc import SQLAlchemyError

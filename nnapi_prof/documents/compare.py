@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nnapi_prof.costs.diff import CONFIDENCE, Verdict
+from nnapi_prof.costs.diff import CONFIDENCE, DiffVerdict
 from nnapi_prof.documents import schema as s
 from nnapi_prof.documents.plans import NOTES
 from nnapi_prof.documents.schema import Document, document, properties
@@ -33,7 +33,7 @@ _ROW = s.obj(
     target=s.described(s.TEXT_OR_NULL, "null of the plan"),
     base_ns=s.described(s.NUMBER_OR_NULL, "the median; null where it did not run"),
     new_ns=s.NUMBER_OR_NULL,
-    verdict=s.choice(*(verdict.value for verdict in Verdict)),
+    verdict=s.choice(*(verdict.value for verdict in DiffVerdict)),
     ratio=s.described(s.NUMBER_OR_NULL, "new by base"),
     low=s.described(s.NUMBER_OR_NULL, "of the interval of the ratio"),
     high=s.NUMBER_OR_NULL,

@@ -28,7 +28,7 @@ class UnitReason:
 
 
 @dataclass
-class Converted:
+class ConversionFiles:
     """The files of one conversion, and what is to be known of them."""
 
     source: Path
@@ -97,7 +97,7 @@ _FORMATS = ("stock", "json", "cpp", "runtime", "executorch")
     ),
     notes=NOTES,
 )
-def of_conversion(written: Converted, formats: Sequence[str]) -> Document:
+def of_conversion(written: ConversionFiles, formats: Sequence[str]) -> Document:
     return properties(
         "convert",
         written,

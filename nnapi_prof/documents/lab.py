@@ -9,9 +9,9 @@ from nnapi_prof.documents import schema as s
 from nnapi_prof.documents.schema import Document, document, properties
 
 if TYPE_CHECKING:
-    from nnapi_prof.lab.cluster import Run
-    from nnapi_prof.lab.phones import Phone
-    from nnapi_prof.lab.run import Outcome
+    from nnapi_prof.lab.cluster import LabRun
+    from nnapi_prof.lab.phones import LabPhone
+    from nnapi_prof.lab.run import LabOutcome
 
 _PHONE = s.obj(
     serial=s.described(s.TEXT, "what --device takes on its host"),
@@ -53,7 +53,7 @@ _SCHEDULER = s.described(s.TEXT, "its address")
         s.array(_FAILED), "one for each model and phone that was not measured to the end"
     ),
 )
-def of_lab_profile(costs: str, outcome: Outcome) -> Document:
+def of_lab_profile(costs: str, outcome: LabOutcome) -> Document:
     return properties(
         "lab-profile",
         outcome,
@@ -75,7 +75,7 @@ def of_lab_profile(costs: str, outcome: Outcome) -> Document:
     scheduler=_SCHEDULER,
     phones=s.array(_PHONE),
 )
-def of_lab_worker(scheduler: str, phones: Sequence[Phone]) -> Document:
+def of_lab_worker(scheduler: str, phones: Sequence[LabPhone]) -> Document:
     return {"scheduler": scheduler, "phones": [phone.to_json() for phone in phones]}
 
 
@@ -86,7 +86,7 @@ def of_lab_worker(scheduler: str, phones: Sequence[Phone]) -> Document:
     scheduler=_SCHEDULER,
     phones=s.array(_PHONE),
 )
-def of_lab_phones(scheduler: str, phones: Sequence[Phone]) -> Document:
+def of_lab_phones(scheduler: str, phones: Sequence[LabPhone]) -> Document:
     return {"scheduler": scheduler, "phones": [phone.to_json() for phone in phones]}
 
 
@@ -104,7 +104,7 @@ _RUN = s.obj(run=s.TEXT, states=s.described(s.mapping(s.COUNT), "tasks in each o
     runs=s.array(_RUN),
 )
 def of_lab_status(
-    scheduler: str, dashboard: str, workers: int, phones: int, runs: Sequence[Run]
+    scheduler: str, dashboard: str, workers: int, phones: int, runs: Sequence[LabRun]
 ) -> Document:
     return {
         "scheduler": scheduler,

@@ -10,8 +10,8 @@ from nnapi_prof.documents import schema as s
 from nnapi_prof.documents.schema import Document, document, properties
 
 if TYPE_CHECKING:
-    from nnapi_prof.api.ship import Archive
-    from nnapi_prof.bundle.doors import Step
+    from nnapi_prof.api.ship import AndroidArchive
+    from nnapi_prof.bundle.doors import NextStep
 
 
 _ARCHIVE = s.obj(file=s.TEXT, asset=s.TEXT, abis=s.array(s.TEXT), n_bytes=s.COUNT)
@@ -37,7 +37,9 @@ _ARCHIVE = s.obj(file=s.TEXT, asset=s.TEXT, abis=s.array(s.TEXT), n_bytes=s.COUN
         "what --aar wrote",
     ),
 )
-def of_shipping(bundle: Path, steps: Sequence[Step], archive: Archive | None) -> Document:
+def of_shipping(
+    bundle: Path, steps: Sequence[NextStep], archive: AndroidArchive | None
+) -> Document:
     return {
         "bundle": str(bundle),
         "steps": [

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from nnapi_prof.device.clean import Removed
     from nnapi_prof.device.find import ListedDevice
     from nnapi_prof.device.protocol.results import AgentInfo
-    from nnapi_prof.doctor.checks import Finding
+    from nnapi_prof.doctor.checks import CheckResult
 
 
 @document(
@@ -112,7 +112,7 @@ _FINDING = s.obj(
     warnings=s.described(s.COUNT, "findings of level warning"),
     findings=s.array(_FINDING),
 )
-def of_findings(findings: Sequence[Finding]) -> Document:
+def of_findings(findings: Sequence[CheckResult]) -> Document:
     levels = [each.level.value for each in findings]
     return {
         "problems": levels.count("problem"),

@@ -28,7 +28,7 @@ _CONSTANT = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
 
 @dataclass(frozen=True)
-class Part:
+class LoweredPart:
     """A lowered program, and the values of the whole that it takes and returns, in order."""
 
     edge: ExportedProgram
@@ -37,7 +37,7 @@ class Part:
 
 
 def composed(
-    parts: Sequence[Part],
+    parts: Sequence[LoweredPart],
     inputs: Sequence[str],
     outputs: Sequence[str],
     values: Mapping[str, Tensor],
@@ -114,7 +114,7 @@ class _Joint:
         self._specs.append(InputSpec(InputKind.USER_INPUT, TensorArgument(node.name), None))
         self._nodes[name] = node
 
-    def inline(self, number: int, part: Part, constants: Mapping[str, fx.Node]) -> None:
+    def inline(self, number: int, part: LoweredPart, constants: Mapping[str, fx.Node]) -> None:
         """Copies a part's nodes. Raises NotLowered where a value that it returns does not lie as
         others read it."""
         nodes = dict(constants)

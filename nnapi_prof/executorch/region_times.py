@@ -26,7 +26,7 @@ from nnapi_prof.executorch.regions import (
     region_program,
     values_of,
 )
-from nnapi_prof.executorch.stopwatch import Stopwatch, Timing
+from nnapi_prof.executorch.stopwatch import ProgramTiming, Stopwatch
 from nnapi_prof.executorch.version import VERSION
 from nnapi_prof.graph.eager import as_array
 from nnapi_prof.graph.plan import HOST, Target
@@ -99,14 +99,14 @@ class RegionTimes:
             row = self._add(units, candidate.target, self._timing(units, candidate))
         return row
 
-    def add_baseline(self, target: Target, timing: Timing) -> None:
+    def add_baseline(self, target: Target, timing: ProgramTiming) -> None:
         """Notes what came of a whole file."""
         everything = tuple(range(len(self.graph.units)))
         if everything:
             row = self._add(everything, target, timing)
             self._baselines.add((row.signature, target))
 
-    def _add(self, units: UnitSet, target: Target, timing: Timing) -> Measurement:
+    def _add(self, units: UnitSet, target: Target, timing: ProgramTiming) -> Measurement:
         graph = self.graph
         members = [graph.units[u] for u in units]
         entering, leaving = graph.boundary(units)
@@ -162,7 +162,7 @@ class RegionTimes:
             self._exported = {units: region_program(self.program, units, self.values)}
         return self._exported[units]
 
-    def _timing(self, units: UnitSet, candidate: Candidate) -> Timing:
+    def _timing(self, units: UnitSet, candidate: Candidate) -> ProgramTiming:
         try:
             if isinstance(candidate.partitioner, XnnpackPartitioner) and self._is_unsigned(units):
                 raise NotLowered(UNSIGNED)
@@ -173,7 +173,7 @@ class RegionTimes:
                 raise NotLowered("it takes nothing of it")
             file = file_of(edge)
         except NotLowered as refusal:
-            return Timing(Status.REFUSED, message=str(refusal))
+            return ProgramTiming(Status.REFUSED, message=str(refusal))
         inputs = [self.values[name] for name in region.inputs]
         timing = self._stopwatch.time(file, inputs, self._limit_s(units))
         expected = [self.values[name] for name in region.outputs]
@@ -216,13 +216,13 @@ Allow = Callable[[tuple[OutputCheck, ...], Sequence[Tensor]], tuple[OutputCheck,
 
 
 def agreeing(
-    timing: Timing,
+    timing: ProgramTiming,
     names: Sequence[str],
     expected: Sequence[Tensor],
     steps: Sequence[float],
     allow: Allow | None = None,
     tolerance: float = TOLERANCE,
-) -> Timing:
+) -> ProgramTiming:
     """A timing, which failed where its outputs are not those of eager PyTorch. ``allow`` may let
     more pass, and without it integers are judged as floats are; ``tolerance`` is relative to an
     output's largest value."""
@@ -230,7 +230,7 @@ def agreeing(
         return timing
     if len(timing.outputs) != len(expected):
         message = f"it returns {len(timing.outputs)} values instead of {len(expected)}"
-        return Timing(Status.FAILED, message=message)
+        return ProgramTiming(Status.FAILED, message=message)
     actual, wanted = list(map(as_array, timing.outputs)), list(map(as_array, expected))
     integers = tolerance if allow is None else 0.0
     checks = compare(names, actual, wanted, tolerance, steps, integers)
@@ -240,5 +240,5 @@ def agreeing(
                 f"output {check.name} differs from eager PyTorch by {check.relative:.1e} of its"
                 f" largest value, {check.tolerance:.0e} is allowed"
             )
-            return Timing(Status.FAILED, message=message)
+            return ProgramTiming(Status.FAILED, message=message)
     return timing

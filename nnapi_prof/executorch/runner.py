@@ -166,7 +166,7 @@ def _told(what: str) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Reference:
+class EagerReference:
     """The reference that outputs are compared with."""
 
     program: NormalisedProgram
@@ -174,28 +174,30 @@ class Reference:
     tolerance: float
 
 
-def reference_of(planned: Planned) -> Reference:
+def reference_of(planned: Planned) -> EagerReference:
     """A plan's model in eager PyTorch, with the tolerance of the plan's precision; with units in 8
     bits the model as it is quantised."""
     program, mixed = planned.model.program, planned.model.mixed
     targets = {segment.target for segment in planned.plan.segments}
     tolerances = [usual_tolerance(planned.conditions.precision_of(t)) for t in targets]
     eager = planned.model.eager if mixed is None else program.module
-    return Reference(program, eager, max(tolerances))
+    return EagerReference(program, eager, max(tolerances))
 
 
-def _reference(against: Model | str | os.PathLike[str], specs: Sequence[InputSpec]) -> Reference:
+def _reference(
+    against: Model | str | os.PathLike[str], specs: Sequence[InputSpec]
+) -> EagerReference:
     from nnapi_prof.api.model import Model
     from nnapi_prof.api.model import load as load_model
     from nnapi_prof.api.plan import read_plan
 
     if isinstance(against, Model):
-        return Reference(against.program, against.eager, TOLERANCE)
+        return EagerReference(against.program, against.eager, TOLERANCE)
     if (Path(against) / "manifest.json").is_file():
         return reference_of(read_plan(against))
     stored = model_kind(Path(against)) is ModelKind.EXPORTED
     model = load_model(against, None if stored else [str(spec) for spec in specs])
-    return Reference(model.program, model.eager, TOLERANCE)
+    return EagerReference(model.program, model.eager, TOLERANCE)
 
 
 def _specs(method: Any) -> list[InputSpec]:
@@ -208,7 +210,7 @@ def _specs(method: Any) -> list[InputSpec]:
 def _inputs(
     file: Path,
     specs: Sequence[InputSpec],
-    reference: Reference | None,
+    reference: EagerReference | None,
     inputs: Sequence[Tensor] | None,
     seed: int | None,
 ) -> tuple[Tensor, ...]:
@@ -230,7 +232,7 @@ def _inputs(
 
 
 def _checks(
-    reference: Reference,
+    reference: EagerReference,
     inputs: Sequence[Tensor],
     outputs: Sequence[Tensor],
     tolerance: float | None,

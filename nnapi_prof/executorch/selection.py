@@ -108,7 +108,7 @@ def choose(
     with stopwatch:
         times = RegionTimes(without_layout(chosen.program), inputs, stopwatch, simulated)
         files = WholeFiles(chosen, inputs, times, stopwatch)
-        search = _Search(times, region_candidates(partitioners), seconds, listener)
+        search = _PartitionerSearch(times, region_candidates(partitioners), seconds, listener)
         try:
             files.add_baselines(partitioners, listener)
             notes += search.run()
@@ -139,7 +139,7 @@ def choose(
     )
 
 
-class _Search:
+class _PartitionerSearch:
     """Measures units and regions until the solver's plan rests on nothing else."""
 
     def __init__(

@@ -27,7 +27,7 @@ ROUND_SECONDS = 0.08
 
 
 @dataclass(frozen=True)
-class Timing:
+class ProgramTiming:
     """The timing of one program."""
 
     status: Status
@@ -92,7 +92,7 @@ class Stopwatch:
                 stream.close()
         self._folder.cleanup()
 
-    def time(self, program: bytes, inputs: Sequence[Tensor], limit_s: float) -> Timing:
+    def time(self, program: bytes, inputs: Sequence[Tensor], limit_s: float) -> ProgramTiming:
         """Runs a program on its own, with its outputs; ``limit_s`` is for all of it."""
         path = Path(self._folder.name) / "program.pte"
         path.write_bytes(program)
@@ -100,7 +100,7 @@ class Stopwatch:
 
     def compare(
         self, programs: Sequence[bytes], inputs: Sequence[Tensor], rounds: int, limit_s: float
-    ) -> list[Timing]:
+    ) -> list[ProgramTiming]:
         """Runs programs in turns, round by round, so that what slows one slows the others."""
         paths = []
         for number, program in enumerate(programs):
@@ -115,7 +115,7 @@ class Stopwatch:
         rounds: int,
         limit_s: float,
         with_outputs: bool,
-    ) -> list[Timing]:
+    ) -> list[ProgramTiming]:
         folder = Path(self._folder.name)
         torch.save(list(inputs), folder / "inputs.pt")
         outputs = folder / "outputs.pt"
@@ -137,10 +137,10 @@ class Stopwatch:
         answer = self._answer()
         status = Status(answer["status"])
         if status is not Status.OK:
-            return [Timing(status, message=answer["message"]) for _ in paths]
+            return [ProgramTiming(status, message=answer["message"]) for _ in paths]
         values = tuple(torch.load(outputs, weights_only=True)) if with_outputs else None
         return [
-            Timing(status, tuple(map(tuple, rounds_ns)), outputs=values)
+            ProgramTiming(status, tuple(map(tuple, rounds_ns)), outputs=values)
             for rounds_ns in answer["rounds_ns"]
         ]
 

@@ -17,7 +17,7 @@ from nnapi_prof.costs.measurement import Status
 from nnapi_prof.execution.judgement import excused, last_step
 from nnapi_prof.executorch.aot import Partitioner, silence
 from nnapi_prof.executorch.candidates import LIST_ORDER, PORTABLE, Candidate, target_of
-from nnapi_prof.executorch.compose import Part, composed
+from nnapi_prof.executorch.compose import LoweredPart, composed
 from nnapi_prof.executorch.placement import plain_module
 from nnapi_prof.executorch.region_times import (
     LIMIT_S,
@@ -28,7 +28,7 @@ from nnapi_prof.executorch.region_times import (
     agreeing,
 )
 from nnapi_prof.executorch.regions import NotLowered, delegates, file_of, lower_program
-from nnapi_prof.executorch.stopwatch import ROUND_SECONDS, Stopwatch, Timing
+from nnapi_prof.executorch.stopwatch import ROUND_SECONDS, ProgramTiming, Stopwatch
 from nnapi_prof.frontend.loader import ModelKind, model_kind, read_exported
 from nnapi_prof.graph.plan import Plan, Segment
 
@@ -111,7 +111,7 @@ class WholeFiles:
                 chain = by_target[segment.target].fresh()
                 held.append(chain)
                 edge = lower_program(region.exported, chain).exported_program()
-                parts.append(Part(edge, region.inputs, region.outputs))
+                parts.append(LoweredPart(edge, region.inputs, region.outputs))
             values = self._times.values
             manager = composed(parts, self._program.units.inputs, graph.outputs, values)
             backends, buffer = delegates(manager.exported_program()), file_of(manager)
@@ -126,7 +126,7 @@ class WholeFiles:
         """Runs those that can be the answer in turns, and takes these times for theirs."""
         self.files = in_turns(self.files, self._inputs, self._stopwatch)
 
-    def _baseline(self, name: str, chain: Sequence[Partitioner]) -> tuple[WholeFile, Timing]:
+    def _baseline(self, name: str, chain: Sequence[Partitioner]) -> tuple[WholeFile, ProgramTiming]:
         backends: dict[str, int] = {}
         buffer = b""
         try:
@@ -136,7 +136,7 @@ class WholeFiles:
                 raise NotLowered("it takes nothing of the model")
             buffer = file_of(edge)
         except NotLowered as refusal:
-            timing = Timing(Status.REFUSED, message=str(refusal))
+            timing = ProgramTiming(Status.REFUSED, message=str(refusal))
         else:
             timing = self._checked(self._stopwatch.time(buffer, self._inputs, self._limit_s()))
         units = tuple(range(len(self._times.graph.units)))
@@ -152,7 +152,7 @@ class WholeFiles:
             return LIMIT_S
         return min(LIMIT_S, START_S + RUNS_FIRST * SLOWEST * fastest / 1e9)
 
-    def _checked(self, timing: Timing) -> Timing:
+    def _checked(self, timing: ProgramTiming) -> ProgramTiming:
         graph = self._program.units
         steps = [last_step(self._program, name) for name in graph.outputs]
         return agreeing(
@@ -187,7 +187,7 @@ def in_turns(
 
 
 def _file(
-    name: str, plan: Plan, backends: Mapping[str, int], buffer: bytes, timing: Timing
+    name: str, plan: Plan, backends: Mapping[str, int], buffer: bytes, timing: ProgramTiming
 ) -> WholeFile:
     return WholeFile(name, plan, timing.status, timing.message, backends, buffer, timing.rounds_ns)
 

@@ -31,7 +31,7 @@ from nnapi_prof.graph.types import DimOrder, TensorType
 
 
 @dataclass(frozen=True)
-class Rule:
+class GraphRule:
     """``holds(node)`` for every node of the kinds named; else ``message`` is the node's fault."""
 
     kinds: tuple[str, ...]
@@ -77,18 +77,22 @@ def _inputs_lie_right(node: fx.Node) -> bool:
 
 
 RULES = (
-    Rule(
+    GraphRule(
         ("placeholder", "get_attr", "call_function", "output"),
         lambda node: True,
         "only inputs, constants, calls and one output are allowed",
     ),
-    Rule(("call_function",), _is_aten_or_getitem, "is not a call to an ATen overload"),
-    Rule(("call_function",), _is_functional, "writes to its input"),
-    Rule(("placeholder", "get_attr"), makes_tensor, "has no tensor type"),
-    Rule(("call_function",), _is_typed, "has no tensor type"),
-    Rule(("get_attr",), _constant_matches, "differs from the type it carries"),
-    Rule(("placeholder", "get_attr", "call_function"), _order_fits, "cannot lie channels last"),
-    Rule(("call_function", "output"), _inputs_lie_right, "reads a value in the wrong dim order"),
+    GraphRule(("call_function",), _is_aten_or_getitem, "is not a call to an ATen overload"),
+    GraphRule(("call_function",), _is_functional, "writes to its input"),
+    GraphRule(("placeholder", "get_attr"), makes_tensor, "has no tensor type"),
+    GraphRule(("call_function",), _is_typed, "has no tensor type"),
+    GraphRule(("get_attr",), _constant_matches, "differs from the type it carries"),
+    GraphRule(
+        ("placeholder", "get_attr", "call_function"), _order_fits, "cannot lie channels last"
+    ),
+    GraphRule(
+        ("call_function", "output"), _inputs_lie_right, "reads a value in the wrong dim order"
+    ),
 )
 
 

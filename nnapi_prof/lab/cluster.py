@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nnapi_prof.errors import NnapiProfError, UsageError
-from nnapi_prof.lab.phones import Phone, listed
+from nnapi_prof.lab.phones import LabPhone, listed
 from nnapi_prof.lab.task import PHONES, phones_here
 
 PREFIX = "nnapi-prof"
@@ -34,7 +34,7 @@ class LabError(NnapiProfError):
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class LabRun:
     """A run that a scheduler has tasks of."""
 
     name: str
@@ -94,7 +94,7 @@ def close(client: Any) -> None:
 
 
 @contextmanager
-def own_cluster(phones: Sequence[Phone], processes: int | None = None) -> Iterator[str]:
+def own_cluster(phones: Sequence[LabPhone], processes: int | None = None) -> Iterator[str]:
     """A scheduler and workers on this host that offer these phones; gives the address.
 
     A process has phones one at a time: simulated ones share the host's cores, so that there are no
@@ -121,7 +121,7 @@ def own_cluster(phones: Sequence[Phone], processes: int | None = None) -> Iterat
         cluster.close(timeout=10)
 
 
-def worker_options(phones: Sequence[Phone], slots: int) -> dict[str, Any]:
+def worker_options(phones: Sequence[LabPhone], slots: int) -> dict[str, Any]:
     """Returns the options of a Dask worker that offers these phones, ``slots`` of them at once."""
     counts = Counter(resource(phone.fingerprint) for phone in phones)
     return {
@@ -134,7 +134,7 @@ def worker_options(phones: Sequence[Phone], slots: int) -> dict[str, Any]:
 
 
 async def serve(
-    address: str, phones: Sequence[Phone], slots: int, told: Callable[[str], None]
+    address: str, phones: Sequence[LabPhone], slots: int, told: Callable[[str], None]
 ) -> None:
     """Offers phones to a scheduler until cancelled; one that went away is looked for again."""
     package = distributed()
@@ -150,19 +150,19 @@ async def serve(
         await asyncio.sleep(AGAIN_S)
 
 
-def offered(client: Any) -> list[Phone]:
+def offered(client: Any) -> list[LabPhone]:
     """The phones of all workers, by name."""
-    answers: Mapping[str, list[Phone]] = client.run(phones_here, on_error="ignore")
+    answers: Mapping[str, list[LabPhone]] = client.run(phones_here, on_error="ignore")
     phones = {(p.host, p.serial): p for each in answers.values() for p in each}
     return sorted(phones.values(), key=lambda phone: (phone.name, phone.host, phone.serial))
 
 
-def runs(client: Any) -> list[Run]:
+def runs(client: Any) -> list[LabRun]:
     """Lists the runs that the scheduler has tasks of."""
     states: dict[str, Counter[str]] = defaultdict(Counter)
     for key, state in client.run_on_scheduler(_states):
         states[key.split("/")[1]][state] += 1
-    return [Run(name, dict(counts)) for name, counts in sorted(states.items())]
+    return [LabRun(name, dict(counts)) for name, counts in sorted(states.items())]
 
 
 def _states(dask_scheduler: Any) -> list[tuple[str, str]]:

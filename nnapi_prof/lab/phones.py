@@ -23,7 +23,7 @@ FIELDS = ("fingerprint", "name", "soc", "android", "abi", "host", "serial")
 
 
 @dataclass(frozen=True, slots=True)
-class Phone:
+class LabPhone:
     """A phone that a host offers. Phones of one build share a fingerprint, and so their rows."""
 
     serial: str
@@ -47,11 +47,11 @@ class Phone:
         return dataclasses.asdict(self)
 
 
-def phone_of(serial: str, info: AgentInfo) -> Phone:
+def phone_of(serial: str, info: AgentInfo) -> LabPhone:
     """The phone that answered so, on this host."""
     properties = info.properties
     parts = (properties.get("ro.product.manufacturer"), properties.get("ro.product.model"))
-    return Phone(
+    return LabPhone(
         serial=serial,
         host=socket.gethostname(),
         fingerprint=device_fingerprint(info),
@@ -91,10 +91,10 @@ def serials_of(selector: str) -> list[str]:
 
 def shelf(
     selectors: Sequence[str] = (), progress: Progress | None = None
-) -> tuple[list[Phone], list[tuple[str, str]]]:
+) -> tuple[list[LabPhone], list[tuple[str, str]]]:
     """The phones that selectors mean (see :func:`serials_of`; none: all that are connected to this
     host), and those that do not answer, each with the reason."""
-    phones: list[Phone] = []
+    phones: list[LabPhone] = []
     silent: list[tuple[str, str]] = []
     serials = [serial for selector in selectors for serial in serials_of(selector)]
     if not selectors:
@@ -108,24 +108,24 @@ def shelf(
     return phones, silent
 
 
-def named(text: str) -> list[Phone]:
+def named(text: str) -> list[LabPhone]:
     """Phones as :func:`listed` wrote them."""
-    return [Phone(**each) for each in json.loads(text)]
+    return [LabPhone(**each) for each in json.loads(text)]
 
 
-def listed(phones: Iterable[Phone]) -> str:
+def listed(phones: Iterable[LabPhone]) -> str:
     """Phones as JSON, for a worker's environment."""
     return json.dumps([phone.to_json() for phone in phones])
 
 
-def select(phones: Sequence[Phone], selectors: Sequence[str]) -> list[Phone]:
+def select(phones: Sequence[LabPhone], selectors: Sequence[str]) -> list[LabPhone]:
     """Those that fit one of the selectors; all without one.
 
     A selector is terms joined by commas, all of which hold: a pattern of the name, the fingerprint
     or the serial (``pixel*``), or ``soc=PATTERN``, ``android=``, ``abi=``, ``host=`` and so on.
     Raises UsageError where one asks for what no phone has, DeviceNotFound where none fits it.
     """
-    chosen: dict[tuple[str, str], Phone] = {}
+    chosen: dict[tuple[str, str], LabPhone] = {}
     for selector in selectors or ["*"]:
         matches = [phone for phone in phones if all(_fits(phone, t) for t in selector.split(","))]
         if not matches:
@@ -135,7 +135,7 @@ def select(phones: Sequence[Phone], selectors: Sequence[str]) -> list[Phone]:
     return list(chosen.values())
 
 
-def _fits(phone: Phone, term: str) -> bool:
+def _fits(phone: LabPhone, term: str) -> bool:
     name, equals, pattern = term.strip().partition("=")
     values: Mapping[str, str] = {field: getattr(phone, field) for field in FIELDS}
     if not equals:

@@ -11,7 +11,7 @@ from typing import Any
 
 from nnapi_prof.lab import cluster
 from nnapi_prof.lab.cluster import PREFIX, LabError
-from nnapi_prof.lab.phones import Phone
+from nnapi_prof.lab.phones import LabPhone
 from nnapi_prof.lab.task import Answer, Cancelled, Task, digest, measure
 
 MOST_TRIES = 3
@@ -27,11 +27,11 @@ LOOK_S = 2.0
 
 
 @dataclass
-class Job:
+class LabJob:
     """A model on one phone, and how far it is."""
 
     task: Task
-    phone: Phone
+    phone: LabPhone
     tries: int = 0
     answer: Answer | None = None
     reason: str | None = None
@@ -49,12 +49,12 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class LabOutcome:
     """The outcome of a run: each model x phone is in one of the two."""
 
     run: str
-    profiled: tuple[Job, ...]
-    failed: tuple[Job, ...]
+    profiled: tuple[LabJob, ...]
+    failed: tuple[LabJob, ...]
     seconds: float
     cancelled: bool = False
 
@@ -62,16 +62,16 @@ class Outcome:
 def jobs_of(
     run: str,
     models: Sequence[Path],
-    phones: Sequence[Phone],
+    phones: Sequence[LabPhone],
     costs: str,
     inputs: Sequence[str],
     options: Mapping[str, Any],
-) -> list[Job]:
+) -> list[LabJob]:
     """A job for each model x phone; phones of one fingerprint share their measurements, and are
     measured once. Raises ModelFileError where a model cannot be read."""
     kinds = {phone.fingerprint: phone for phone in phones}
     return [
-        Job(
+        LabJob(
             Task(
                 run=run,
                 fingerprint=phone.fingerprint,
@@ -95,9 +95,9 @@ class Coordinator:
     def __init__(
         self,
         address: str,
-        jobs: Sequence[Job],
+        jobs: Sequence[LabJob],
         note: Callable[[str], None],
-        show: Callable[[Sequence[Job]], None],
+        show: Callable[[Sequence[LabJob]], None],
         patience_s: float = PATIENCE_S,
     ) -> None:
         self._address = address
@@ -111,7 +111,7 @@ class Coordinator:
         self._looked = 0.0
         self._client: Any = None
 
-    def run(self) -> Outcome:
+    def run(self) -> LabOutcome:
         """Until every job is over. Ctrl-C and `lab cancel` end it; the store has all that was
         measured until then. Raises LabError where the scheduler stays away."""
         began = time.monotonic()
@@ -141,7 +141,7 @@ class Coordinator:
         for job in self._jobs:
             if not job.over:
                 job.reason = "cancelled before it was done"
-        return Outcome(
+        return LabOutcome(
             name,
             tuple(job for job in self._jobs if job.reason is None),
             tuple(job for job in self._jobs if job.reason is not None),
@@ -168,7 +168,7 @@ class Coordinator:
         if changed:
             self._show(self._jobs)
 
-    def _submit(self, job: Job) -> None:
+    def _submit(self, job: LabJob) -> None:
         job.since = job.since or time.monotonic()
         key = f"{PREFIX}/{job.task.run}/{job.task.key}/{job.tries}-{len(job.history)}"
         job.future = self._client.submit(
@@ -187,7 +187,7 @@ class Coordinator:
                 self._told.add(text)
                 self._note(text)
 
-    def _hear(self, job: Job) -> None:
+    def _hear(self, job: LabJob) -> None:
         """Notes the result of a job's future."""
         future, job.future = job.future, None
         if future.status == "finished":
@@ -216,7 +216,7 @@ class Coordinator:
             else:
                 self._dropped(job, f"{type(error).__name__}: {error}")
 
-    def _wait(self, job: Job, reason: str) -> None:
+    def _wait(self, job: LabJob, reason: str) -> None:
         """Puts off a phone that somebody else uses: others go on meanwhile."""
         if time.monotonic() - job.since > self._patience_s:
             job.reason = f"{reason}, for more than {self._patience_s:.0f} s"
@@ -227,7 +227,7 @@ class Coordinator:
         job.history.append(reason)
         job.not_before = time.monotonic() + PAUSE_S
 
-    def _dropped(self, job: Job, reason: str) -> None:
+    def _dropped(self, job: LabJob, reason: str) -> None:
         """Tries again, and sets the phone aside where it drops too often in a row."""
         job.tries += 1
         job.history.append(reason)

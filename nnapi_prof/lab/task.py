@@ -21,7 +21,7 @@ from nnapi_prof.device.find import open_device
 from nnapi_prof.device.protocol.description import device_fingerprint
 from nnapi_prof.errors import DeviceError, ModelFileError, NnapiProfError
 from nnapi_prof.lab.lock import PhoneBusy, held_here, held_there
-from nnapi_prof.lab.phones import Phone, named
+from nnapi_prof.lab.phones import LabPhone, named
 
 PHONES = "NNAPI_PROF_LAB_PHONES"
 """A worker's phones, as :func:`nnapi_prof.lab.phones.listed` writes them."""
@@ -75,7 +75,7 @@ class Answer:
     """The phone failed, not the model: try it again."""
 
 
-def phones_here() -> list[Phone]:
+def phones_here() -> list[LabPhone]:
     """The phones that this worker offers."""
     return named(os.environ.get(PHONES, "[]"))
 
@@ -103,13 +103,13 @@ def measure(task: Task, cancelled: Callable[[], bool] = lambda: False) -> Answer
 
 
 def _failed(
-    phone: Phone, began: float, error: NnapiProfError, busy: bool = False, dropped: bool = False
+    phone: LabPhone, began: float, error: NnapiProfError, busy: bool = False, dropped: bool = False
 ) -> Answer:
     seconds = time.monotonic() - began
     return Answer(phone.serial, phone.host, seconds, reason=str(error), busy=busy, dropped=dropped)
 
 
-def _on(phone: Phone, task: Task, cancelled: Callable[[], bool], began: float) -> Answer:
+def _on(phone: LabPhone, task: Task, cancelled: Callable[[], bool], began: float) -> Answer:
     with contextlib.ExitStack() as stack:
         stack.enter_context(held_here(phone.serial))
         client = stack.enter_context(open_device(phone.serial)).client

@@ -9,7 +9,14 @@ from typing import Any
 from torch import Tensor
 
 from nnapi_prof.errors import InputSpecError
-from nnapi_prof.precision.metrics import BuiltInMetric, Estimate, Floats, Metric, Reference, stacked
+from nnapi_prof.precision.metrics import (
+    BuiltInMetric,
+    ErrorEstimate,
+    FloatOutputs,
+    Floats,
+    Metric,
+    stacked,
+)
 from nnapi_prof.precision.simulation import Assignment, Simulation
 
 
@@ -17,16 +24,16 @@ from nnapi_prof.precision.simulation import Assignment, Simulation
 class PlanError:
     """The accuracy cost of a plan's precisions."""
 
-    calibrated: Estimate
+    calibrated: ErrorEstimate
     """On the data that scales and errors of units come from."""
-    held_out: Estimate | None
+    held_out: ErrorEstimate | None
     """On other data; None where there is none."""
     relative: tuple[float, ...]
     """The relative error of each output on the calibration data, whatever the metric: what
     :func:`nnapi_prof.precision.sensitivity.corrected` takes."""
 
     @property
-    def honest(self) -> Estimate:
+    def honest(self) -> ErrorEstimate:
         """The estimate that decides whether a budget holds: on held-out data, where there is
         some."""
         return self.held_out or self.calibrated
@@ -62,7 +69,7 @@ class Judge:
         self.metric: Metric = metric or BuiltInMetric()
         self.calibration = calibration
         self.held_out = held_out if held_out else None
-        self.reference = Reference.calibrated(self._float32(calibration))
+        self.reference = FloatOutputs.calibrated(self._float32(calibration))
         self._other = self.reference.over(self._float32(held_out)) if held_out else None
 
     def _float32(self, data: Data) -> tuple[Floats, ...]:

@@ -104,9 +104,9 @@ def demands_of(program: Program, formats: Formats) -> tuple[dict[int, Demand], d
             demand = _demand(program, unit, formats)
             for name, kind in demand.constants.items():
                 if roles.setdefault(name, (kind, demand.axis)) != (kind, demand.axis):
-                    raise _Refused(f"its constant {name} is read by others in another way")
+                    raise _UnmetDemand(f"its constant {name} is read by others in another way")
             demands[unit.index] = demand
-        except _Refused as refusal:
+        except _UnmetDemand as refusal:
             refusals[unit.index] = str(refusal)
     refusals |= Sharing(demands.values()).refusals
     demands = {unit: demand for unit, demand in demands.items() if unit not in refusals}
@@ -134,7 +134,7 @@ def refused(quantised: QuantisedProgram, level: int) -> dict[int, str]:
 # One unit
 
 
-class _Refused(Exception):
+class _UnmetDemand(Exception):
     """A unit cannot be had in 8 bits; the message is why."""
 
 
@@ -143,16 +143,18 @@ def _demand(program: Program, unit: Unit, formats: Formats) -> Demand:
     core = _core(nodes)
     types = [program.units.values[name] for name in (*unit.inputs, *unit.outputs)]
     if len(unit.outputs) != 1:
-        raise _Refused(f"it gives {len(unit.outputs)} values, one is what a quantised unit gives")
+        raise _UnmetDemand(
+            f"it gives {len(unit.outputs)} values, one is what a quantised unit gives"
+        )
     if not unit.inputs:
-        raise _Refused("it reads constants alone")
+        raise _UnmetDemand("it reads constants alone")
     for value in types:
         if value.dtype != "float32":
-            raise _Refused(f"it works on {value.dtype}, float32 is what is quantised")
+            raise _UnmetDemand(f"it works on {value.dtype}, float32 is what is quantised")
     try:
         region = convert_region(program, (unit.index,), formats.level)
     except UnsupportedOp as refusal:
-        raise _Refused(refusal.reason) from refusal
+        raise _UnmetDemand(refusal.reason) from refusal
     shared, fixed = _scales(region, formats) if composition(core.target) is None else (False, None)
     weighted = core.target in WEIGHTED
     axis = int(weighted and bool(bound_args(core).get("transposed")))
@@ -172,16 +174,16 @@ def _core(nodes: list[fx.Node]) -> fx.Node:
     """The one operation of a unit, beside a pad before it and an activation behind."""
     for node in nodes:
         if node.target in CONVERSIONS or not makes_tensor(node):
-            raise _Refused(f"it is {label(nodes)} already" if makes_tensor(node) else _SEVERAL)
+            raise _UnmetDemand(f"it is {label(nodes)} already" if makes_tensor(node) else _SEVERAL)
         if not isinstance(node.target, torch._ops.OpOverload):
-            raise _Refused("it is control flow, which stays TorchScript")
+            raise _UnmetDemand("it is control flow, which stays TorchScript")
     rest = list(nodes)
     if len(rest) > 1 and is_fused_activation(rest[-1]):
         rest.pop()
     if len(rest) > 1 and rest[0].target is aten.constant_pad_nd.default:
         rest.pop(0)
     if len(rest) != 1:
-        raise _Refused(
+        raise _UnmetDemand(
             f"it is {len(rest)} operations: {', '.join(op_name(n.target) for n in rest)}"
         )
     return rest[0]
@@ -196,7 +198,7 @@ def _scales(region: Region, formats: Formats) -> tuple[bool, Quantisation | None
     fixed, shared = None, True
     for code in codes:
         if code not in SAME_AS_INPUT | FREE and code not in FIXED:
-            raise _Refused(f"{code.name} has no quant8 form that is used here")
+            raise _UnmetDemand(f"{code.name} has no quant8 form that is used here")
         joins = code is OperationCode.CONCATENATION and formats.level < CHANNELS_LEVEL
         if code in FREE and not joins:
             fixed, shared = None, False

@@ -45,7 +45,7 @@ its size: about what float32 rounds in deep models."""
 
 
 @dataclass(frozen=True)
-class Estimate:
+class ErrorEstimate:
     """An error over some samples, and where it would lie over others."""
 
     error: float
@@ -63,7 +63,7 @@ def sqnr_db(error: float) -> float:
 
 
 @dataclass(frozen=True)
-class Reference:
+class FloatOutputs:
     """Outputs of float32, and their means over the calibration data."""
 
     outputs: tuple[Floats, ...]
@@ -74,7 +74,7 @@ class Reference:
     """Those outputs: their errors are relative to their size."""
 
     @classmethod
-    def calibrated(cls, outputs: Sequence[Floats]) -> Reference:
+    def calibrated(cls, outputs: Sequence[Floats]) -> FloatOutputs:
         """The reference over the calibration data itself."""
         means, steady = [], []
         for index, output in enumerate(outputs):
@@ -87,9 +87,9 @@ class Reference:
             means.append(mean)
         return cls(tuple(outputs), tuple(means), tuple(steady))
 
-    def over(self, outputs: Sequence[Floats]) -> Reference:
+    def over(self, outputs: Sequence[Floats]) -> FloatOutputs:
         """The reference over other data, less the same means."""
-        return Reference(tuple(outputs), self.means, self.steady)
+        return FloatOutputs(tuple(outputs), self.means, self.steady)
 
     @property
     def n_samples(self) -> int:
@@ -120,8 +120,11 @@ class Metric(Protocol):
     def needs_targets(self) -> bool: ...
 
     def estimate(
-        self, outputs: Sequence[Floats], reference: Reference, targets: Sequence[Any] | None = None
-    ) -> Estimate:
+        self,
+        outputs: Sequence[Floats],
+        reference: FloatOutputs,
+        targets: Sequence[Any] | None = None,
+    ) -> ErrorEstimate:
         """The error of ``outputs`` ([samples, ...] each), and its interval.
 
         ``targets`` has one for each sample. Raises UsageError where the metric does not fit them.
@@ -129,7 +132,7 @@ class Metric(Protocol):
         ...
 
 
-class Kind(enum.Enum):
+class MetricKind(enum.Enum):
     """The metrics that need no targets."""
 
     RELATIVE = "relative"
@@ -140,7 +143,7 @@ class Kind(enum.Enum):
 class BuiltInMetric:
     """A metric of outputs against the reference. See the module."""
 
-    kind: Kind = Kind.RELATIVE
+    kind: MetricKind = MetricKind.RELATIVE
 
     @property
     def name(self) -> str:
@@ -151,18 +154,21 @@ class BuiltInMetric:
         return False
 
     def estimate(
-        self, outputs: Sequence[Floats], reference: Reference, targets: Sequence[Any] | None = None
-    ) -> Estimate:
+        self,
+        outputs: Sequence[Floats],
+        reference: FloatOutputs,
+        targets: Sequence[Any] | None = None,
+    ) -> ErrorEstimate:
         rows = self._rows(outputs, reference)
         errors = [float(_formed(self.kind, row.sum(0))) for row in rows]
         error, n = max(errors, default=0.0), reference.n_samples
         low, high = self._interval(error, rows, n)
-        return Estimate(error, low, high, n, tuple(errors))
+        return ErrorEstimate(error, low, high, n, tuple(errors))
 
-    def _rows(self, outputs: Sequence[Floats], reference: Reference) -> list[Floats]:
+    def _rows(self, outputs: Sequence[Floats], reference: FloatOutputs) -> list[Floats]:
         """Returns for each output the parts of the error, [samples, 2]: the difference, and what it
         is relative to."""
-        if self.kind is Kind.TOP1:
+        if self.kind is MetricKind.TOP1:
             rows = [_disagreement(*pair) for pair in zip(outputs, reference.outputs, strict=True)]
             if not any(row is not None for row in rows):
                 raise UsageError(
@@ -176,10 +182,10 @@ class BuiltInMetric:
     def _interval(self, error: float, rows: Sequence[Floats], n: int) -> tuple[float, float]:
         if n < 2 or not math.isfinite(error):
             return 0.0, math.inf
-        if error == 0 and self.kind is not Kind.TOP1:
+        if error == 0 and self.kind is not MetricKind.TOP1:
             return 0.0, 0.0
         random = np.random.default_rng(0)
-        if self.kind is Kind.TOP1:
+        if self.kind is MetricKind.TOP1:
             # Jeffreys' prior: half a sample of each kind more. None of 100 is not none of all.
             rows = [np.concatenate([row, [[0.5, 0.5], [0.0, 0.5]]]) for row in rows]
             weights = np.concatenate([np.ones(n), [0.5, 0.5]]) / (n + 1)
@@ -201,12 +207,12 @@ class BuiltInMetric:
 # What errors are formed from
 
 
-def _formed(kind: Kind, total: Floats) -> Floats:
+def _formed(kind: MetricKind, total: Floats) -> Floats:
     """The error of [..., 2] sums over samples."""
     apart, size = total[..., 0], total[..., 1]
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(apart == 0, 0.0, apart / size)
-    return np.asarray(np.sqrt(ratio) if kind is Kind.RELATIVE else ratio)
+    return np.asarray(np.sqrt(ratio) if kind is MetricKind.RELATIVE else ratio)
 
 
 def _squares(output: Floats, reference: Floats, mean: Floats) -> Floats:

@@ -56,7 +56,7 @@ class LeastError(_Finite, HistogramObserver):  # type: ignore[misc]
     """The range within which values are rounded with the least squared error."""
 
 
-class Weights(Settled, MinMaxObserver):  # type: ignore[misc]
+class WeightObserver(Settled, MinMaxObserver):  # type: ignore[misc]
     """One symmetric range for a weight, with as many integers below the zero point as above."""
 
     def calculate_qparams(self) -> tuple[Tensor, Tensor]:

@@ -27,7 +27,7 @@ from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.quantisation import RANGES
 from nnapi_prof.graph.types import Quantisation
 from nnapi_prof.precision.demands import Demand, Formats, Sharing, WeightKind
-from nnapi_prof.precision.observers import CHOICES, Extremes, PerChannelWeights, Weights
+from nnapi_prof.precision.observers import CHOICES, Extremes, PerChannelWeights, WeightObserver
 from nnapi_prof.precision.program import WEIGHT_RANGES, copied
 
 
@@ -137,7 +137,7 @@ class NnapiQuantizer(Quantizer):  # type: ignore[misc]
         dtype = "int8" if per_channel else self._formats.dtype
         return QuantizationSpec(
             torch_dtype(dtype),
-            PerChannelWeights if per_channel else Weights,
+            PerChannelWeights if per_channel else WeightObserver,
             *WEIGHT_RANGES[dtype],
             torch.per_channel_symmetric if per_channel else torch.per_tensor_symmetric,
             demand.axis if per_channel else None,

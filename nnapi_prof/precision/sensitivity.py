@@ -17,7 +17,7 @@ from torch import Tensor
 
 from nnapi_prof.errors import InputSpecError
 from nnapi_prof.graph.plan import Precision
-from nnapi_prof.precision.metrics import Floats, Reference, stacked
+from nnapi_prof.precision.metrics import FloatOutputs, Floats, stacked
 from nnapi_prof.precision.simulation import Assignment, Simulation
 
 N_SAMPLES = 32
@@ -58,7 +58,7 @@ class UnitNoise:
 def unit_noise(
     simulation: Simulation,
     samples: Sequence[Sequence[Tensor]],
-    reference: Reference,
+    reference: FloatOutputs,
     precisions: Sequence[Precision] = (Precision.RELAXED, Precision.INT8),
     *,
     n_samples: int = N_SAMPLES,

@@ -15,11 +15,11 @@ from torch import Tensor
 from nnapi_prof.errors import UsageError, did_you_mean
 from nnapi_prof.precision.metrics import (
     BuiltInMetric,
-    Estimate,
+    ErrorEstimate,
+    FloatOutputs,
     Floats,
-    Kind,
     Metric,
-    Reference,
+    MetricKind,
     interval_ends,
     means_drawn,
 )
@@ -33,7 +33,7 @@ def metric_of(name: str) -> Metric:
     """The metric that ``--metric`` names. Raises UsageError."""
     if is_function(name):
         return UserMetric(name, user_function(name))
-    kinds = {kind.value: kind for kind in Kind}
+    kinds = {kind.value: kind for kind in MetricKind}
     if name not in kinds:
         raise UsageError(
             f"no metric {name!r}{did_you_mean(name, kinds)}: there are {', '.join(kinds)}, and a "
@@ -60,8 +60,11 @@ class UserMetric:
         return True
 
     def estimate(
-        self, outputs: Sequence[Floats], reference: Reference, targets: Sequence[Any] | None = None
-    ) -> Estimate:
+        self,
+        outputs: Sequence[Floats],
+        reference: FloatOutputs,
+        targets: Sequence[Any] | None = None,
+    ) -> ErrorEstimate:
         n = reference.n_samples
         if targets is None or len(targets) != n:
             count = "no targets" if targets is None else f"{len(targets)} targets"
@@ -70,7 +73,7 @@ class UserMetric:
                 " give them with the calibration data, as (inputs, target)"
             )
         if all(map(np.array_equal, outputs, reference.outputs)):
-            return Estimate(0.0, 0.0, 0.0, n)
+            return ErrorEstimate(0.0, 0.0, 0.0, n)
         mine, theirs = (
             [torch.from_numpy(output).float() for output in every]
             for every in (outputs, reference.outputs)
@@ -85,7 +88,7 @@ class UserMetric:
             )
 
         error = added(np.arange(n))
-        return Estimate(error, *self._interval(error, added, n), n)
+        return ErrorEstimate(error, *self._interval(error, added, n), n)
 
     def _interval(
         self, error: float, added: Callable[[NDArray[np.int64]], float], n: int

@@ -31,7 +31,7 @@ STRETCH = 1024
 
 
 @dataclass(frozen=True, eq=False)
-class Tables(Arrays):
+class MoveTables(Arrays):
     """Arrays of the problem that moves look up, and the phases. Where a unit runs only inside
     regions measured whole, ``unit_ns`` has a price that such a region gives back."""
 
@@ -109,11 +109,11 @@ class Moves:
 
     def begin(
         self, placements: Sequence[Placement], targets: Sequence[int], seed: int
-    ) -> tuple[Tables, Labelling]:
+    ) -> tuple[MoveTables, Labelling]:
         """A plan as a labelling whose phases may have such targets, with its tables."""
         a = self._arrays
         phase, phase_target = labelling_of_plan(placements, a.n, targets)
-        tables = Tables(
+        tables = MoveTables(
             **a.shared | self._hashed._asdict(), phase_target=phase_target, counted=self._counted
         )
         n_phases = len(phase_target)
@@ -169,7 +169,7 @@ class HashedRegions(NamedTuple):
 
 
 def hashed_regions(problem: Problem) -> HashedRegions:
-    """The regions of a problem as moves look them up (:class:`Tables`)."""
+    """The regions of a problem as moves look them up (:class:`MoveTables`)."""
     unit_key = np.random.default_rng(3).integers(1 << 40, 1 << WORD, problem.n, dtype=np.int64)
     penalty_ns = 10.0 * _largest_total(problem)
     unit_ns = _unit_costs(problem, penalty_ns)
@@ -197,7 +197,9 @@ def hashed_regions(problem: Problem) -> HashedRegions:
     return HashedRegions(unit_ns, unit_key, keys, extra)
 
 
-def anneal(tables: Tables, labelling: Labelling, moves: int, hot_ns: float, factor: float) -> None:
+def anneal(
+    tables: MoveTables, labelling: Labelling, moves: int, hot_ns: float, factor: float
+) -> None:
     """Tries so many moves of a unit, and now and then of a segment, at a temperature that begins
     with ``hot_ns`` and falls by ``factor`` every :data:`STRETCH` moves."""
     native.library().np_anneal(
@@ -219,7 +221,7 @@ def typical_move(problem: Problem, plan_ns: float) -> float:
     return max(spread, plan_ns / max(1, problem.n), 1e-9)
 
 
-def sizes_of(tables: Tables, labelling: Labelling, words: int = 0, lanes: int = 0) -> Any:
+def sizes_of(tables: MoveTables, labelling: Labelling, words: int = 0, lanes: int = 0) -> Any:
     """``struct np_move_sizes``."""
     return native.integers(
         *tables.unit_ns.shape,

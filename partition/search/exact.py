@@ -69,7 +69,7 @@ from nnapi_prof.partition.search.tables import (
     UPPER,
     WIDTH,
     WORK,
-    Search,
+    SearchState,
     Tables,
     make_tables,
     value_slots,
@@ -255,7 +255,7 @@ class _Run:
         return tuple(path[::-1])
 
 
-def advance(tables: Tables, search: Search, steps: int) -> int:
+def advance(tables: Tables, search: SearchState, steps: int) -> int:
     """Goes on with a search for about so many steps; the code that it ended with.
 
     A call after :data:`~.tables.PAUSED`, or after what had to grow has grown, goes on where this
@@ -270,14 +270,14 @@ def advance(tables: Tables, search: Search, steps: int) -> int:
     return int(code)
 
 
-def rehash(tables: Tables, search: Search) -> None:
+def rehash(tables: Tables, search: SearchState) -> None:
     """Enters all ideals into a table that has grown."""
     native.library().np_ideals_rehash(
         ctypes.byref(_sizes(tables, search)), ctypes.byref(native.pointers(search))
     )
 
 
-def _sizes(tables: Tables, search: Search) -> Any:
+def _sizes(tables: Tables, search: SearchState) -> Any:
     """``struct np_ideal_sizes``."""
     return native.integers(
         *tables.unit_ns.shape,
@@ -298,7 +298,7 @@ def _sizes(tables: Tables, search: Search) -> Any:
     )
 
 
-def _initial_search(tables: Tables, upper_ns: float, width: int) -> Search:
+def _initial_search(tables: Tables, upper_ns: float, width: int) -> SearchState:
     """Arrays with one label: nothing has run, no segment is open."""
     n, t = tables.unit_ns.shape
     r = len(tables.budget)
@@ -314,7 +314,7 @@ def _initial_search(tables: Tables, upper_ns: float, width: int) -> Search:
     def floats(*shape: int) -> Floats:
         return np.zeros(shape)
 
-    search = Search(
+    search = SearchState(
         at=ints(7),
         bounds=np.array([upper_ns, np.inf]),
         n_ideals=ints(2),

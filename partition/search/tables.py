@@ -1,8 +1,8 @@
 """Arrays that the exact programme looks up and writes, and that its loops in C work on.
 
 :class:`Tables` are costs, prices, slots of values, and what regions measured whole take;
-:class:`Search` is the state (see :mod:`.exact`). Of what changes there are two sets, for the level
-that is read and for the one that is written: the first index of such an array is the level's
+:class:`SearchState` is the state (see :mod:`.exact`). Of what changes there are two sets, for the
+level that is read and for the one that is written: the first index of such an array is the level's
 parity. Sets of units and of slots are bits, :data:`~nnapi_prof.partition.arrays.WORD` to an int64.
 ``kernels/ideals.h`` has the same structures, field by field.
 """
@@ -137,7 +137,7 @@ LANDING = np.dtype(
 )
 
 
-class Search(NamedTuple):
+class SearchState(NamedTuple):
     """The state of a search. A first index of two is a level's parity."""
 
     at: Ints

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nnapi_prof.bundle.bundle import Bundle
-from nnapi_prof.bundle.phones import OTHERS, Phone, phone_of
+from nnapi_prof.bundle.phones import OTHERS, PhoneTraits, phone_of
 from nnapi_prof.bundle.plan_set import Choice, PlanSet, SelectionRule
 from nnapi_prof.bundle.storage import read_bundle, write_bundle
 from nnapi_prof.errors import SerializationError, UsageError
@@ -49,7 +49,7 @@ def test_a_set_is_kept(bundle: Bundle, tmp_path: Path, name: str) -> None:  # no
 
 
 def test_one_plan_is_selected_whatever_is_asked_for(bundle: Bundle) -> None:  # noqa: F811
-    phone = Phone(("soc:one",))
+    phone = PhoneTraits(("soc:one",))
     assert bundle.selected_plan(run=7, phone=phone) is bundle.plan is bundle.plans[0]
     assert bundle.for_phone(phone) is bundle
 

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from nnapi_prof.bundle.storage import read_bundle, write_bundle
-from nnapi_prof.convert.export.json import Description
+from nnapi_prof.convert.export.json import RegionDescription
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.frontend import load, reference
 from nnapi_prof.frontend.inputs import parse_input_spec
@@ -33,7 +33,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def described(base: Path) -> Description:
+def described(base: Path) -> RegionDescription:
     text, weights = base.with_suffix(".json"), base.with_suffix(".weights")
     return from_json(text.read_text(), weights.read_bytes() if weights.exists() else b"")
 
@@ -69,7 +69,7 @@ def test_json(cli: Callable[..., Result], model: Path) -> None:
     *notes, last = result.err.splitlines()
     assert last == f"{n} NNAPI operations in {base}.json, {base}.weights"
     assert [note.split(":")[0] for note in notes] == ["note"]  # on relaxed precision
-    assert described(base) == Description(region, Preference.FAST_SINGLE_ANSWER, True)
+    assert described(base) == RegionDescription(region, Preference.FAST_SINGLE_ANSWER, True)
 
 
 def test_cpp_is_compiled_and_runs_as_eager_does(

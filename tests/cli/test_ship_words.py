@@ -7,13 +7,16 @@ import io
 import pytest
 from rich.console import Console
 
-from nnapi_prof.bundle.doors import Door, Step
+from nnapi_prof.bundle.doors import AppRuntime, NextStep
 from nnapi_prof.cli.ship import show_steps
 
 COMMAND = (
     "nnapi-prof convert --format runtime -o /somewhere/nets/net.nnprt /somewhere/nets/net.nnprof"
 )
-WAYS = (Step(Door.LIBRARY, COMMAND, None), Step(Door.AAR, "nnapi-prof ship --aar x", "no: " * 40))
+WAYS = (
+    NextStep(AppRuntime.LIBRARY, COMMAND, None),
+    NextStep(AppRuntime.AAR, "nnapi-prof ship --aar x", "no: " * 40),
+)
 
 
 @pytest.mark.parametrize("columns", [40, 80, 120, 160])

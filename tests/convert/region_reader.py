@@ -15,7 +15,7 @@ from nnapi_prof.convert.export.constants import (
     require_consistent,
     require_inside,
 )
-from nnapi_prof.convert.export.json import FORMAT, SCHEMA, VERSION, Description
+from nnapi_prof.convert.export.json import FORMAT, SCHEMA, VERSION, RegionDescription
 from nnapi_prof.convert.model import (
     BufferSlice,
     ChannelScales,
@@ -49,7 +49,7 @@ def from_json(text, weights=b""):
     assert [len(buffer) for buffer in buffers] == lengths
     for value in model.values:
         require_inside(value.source, lengths, f"the value of operand {value.operand}")
-    return Description(
+    return RegionDescription(
         region=Region(
             model=model,
             blobs=tuple(map(Blob, buffers)),

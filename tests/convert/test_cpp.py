@@ -15,7 +15,7 @@ from torch import Tensor
 
 from nnapi_prof.convert.export.constants import lay_out
 from nnapi_prof.convert.export.cpp import class_name, to_cpp
-from nnapi_prof.convert.export.json import Description, to_json
+from nnapi_prof.convert.export.json import RegionDescription, to_json
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.model import (
     BufferSlice,
@@ -112,7 +112,7 @@ def build(ndk, compilers, tmp_path_factory):
             ends = given.units
         weights = lay_out(region.buffers)
         weights.write(folder / f"{stem}.weights")
-        texts = to_cpp(Description(region), stem, weights)
+        texts = to_cpp(RegionDescription(region), stem, weights)
         (folder / texts.header_file).write_text(texts.header)
         (folder / f"{stem}.cpp").write_text(texts.source)
         defines = [f"-DMODEL={texts.name}", f'-DHEADER="{texts.header_file}"']
@@ -281,7 +281,7 @@ def test_scales_for_each_channel(build, nnapi_library):
         (Blob(weight.numpy().tobytes()),),
         *(("x",), ("y",), types[:1], types[1:], 29),
     )
-    described = Description(region)
+    described = RegionDescription(region)
     text, weights = to_json(described, "w")
     assert from_json(text, b"".join(weights.chunks())) == described
 
@@ -342,7 +342,7 @@ def test_what_nnapi_refuses_is_said(conv_class, nnapi_library, tmp_path):
     assert done.stdout == "create: -1 ConvNet: libm.so.6 lacks functions of NNAPI\n"
 
 
-def texts(described: Description, stem="net"):
+def texts(described: RegionDescription, stem="net"):
     return to_cpp(described, stem, lay_out(described.region.buffers))
 
 
@@ -352,8 +352,8 @@ def region():
 
 
 def test_the_text_depends_on_the_region_alone(region):
-    assert texts(Description(region)) == texts(Description(region))
-    asked = Description(region, Preference.FAST_SINGLE_ANSWER, True, 'an "npu"??/')
+    assert texts(RegionDescription(region)) == texts(RegionDescription(region))
+    asked = RegionDescription(region, Preference.FAST_SINGLE_ANSWER, True, 'an "npu"??/')
     header = texts(asked).header
     assert "Preference preference = Preference::kFastSingleAnswer;" in header
     assert "bool relaxed = true;" in header
@@ -361,7 +361,7 @@ def test_the_text_depends_on_the_region_alone(region):
 
 
 def test_the_text_can_be_read(region):
-    result = texts(Description(region))
+    result = texts(RegionDescription(region))
     assert max(map(len, result.source.splitlines())) <= 100
     assert max(map(len, result.header.splitlines())) <= 100
     for text in (result.header, result.source):
@@ -402,10 +402,10 @@ MODEL = NnapiModel(
 )
 
 
-def hand_made(model: NnapiModel, buffers=(bytes(16),)) -> Description:
+def hand_made(model: NnapiModel, buffers=(bytes(16),)) -> RegionDescription:
     type_ = TensorType((2,))
     blobs = tuple(map(Blob, buffers))
-    return Description(Region(model, blobs, ("a",), ("b",), (type_,), (type_,), 30))
+    return RegionDescription(Region(model, blobs, ("a",), ("b",), (type_,), (type_,), 30))
 
 
 def test_odd_models_are_said_or_refused():

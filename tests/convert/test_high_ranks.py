@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import nnapi_prof
-from nnapi_prof.convert.export.json import Description, to_json
+from nnapi_prof.convert.export.json import RegionDescription, to_json
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.errors import InputSpecError
 from nnapi_prof.frontend.torch_logging import quiet_torch
@@ -77,6 +77,6 @@ def test_two_open_sizes_that_are_one_to_nnapi():
 
 def test_json():
     program = program_of(lambda x: aten.view.default(x, [4, 2, 21]), (image(*SHAPE),))
-    text, _ = to_json(Description(convert_region(program, (0,), 30)), "high.weights")
+    text, _ = to_json(RegionDescription(convert_region(program, (0,), 30)), "high.weights")
     result = from_json(text)
     assert result.region.input_types == (TensorType(SHAPE),)

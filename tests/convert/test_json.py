@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 from nnapi_prof.convert.export.constants import ELEMENTS, lay_out, operand_bytes
 from nnapi_prof.convert.export.json import (
     SCHEMA,
-    Description,
+    RegionDescription,
     model_to_json,
     to_json,
 )
@@ -137,14 +137,14 @@ def region(level=30):
 
 @pytest.fixture(scope="module")
 def written():
-    described = Description(region(), Preference.LOW_POWER, True, "npu")
+    described = RegionDescription(region(), Preference.LOW_POWER, True, "npu")
     text, weights = to_json(described, "net.weights")
     return described, text, b"".join(weights.chunks())
 
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_region_is_read_back(level):
-    described = Description(region(level))
+    described = RegionDescription(region(level))
     text, weights = to_json(described, "net.weights")
     assert from_json(text, b"".join(weights.chunks())) == described
     assert to_json(described, "net.weights")[0] == text
@@ -185,7 +185,7 @@ def test_a_description_can_be_read_by_people_and_programs(written):
 
 def test_a_region_without_weights_needs_no_file():
     program = program_of(lambda x: aten.relu.default(x), (image(2, 3),))
-    text, weights = to_json(Description(convert_region(program, [0], 27)), "none.weights")
+    text, weights = to_json(RegionDescription(convert_region(program, [0], 27)), "none.weights")
     assert json.loads(text)["weights"] is None and weights.n_bytes == 64
     assert from_json(text).region.operations == ("RELU",)
 

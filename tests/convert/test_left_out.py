@@ -3,7 +3,7 @@
 import pytest
 
 from nnapi_prof.bundle.torchscript import stock_module
-from nnapi_prof.convert.export.json import Description, to_json
+from nnapi_prof.convert.export.json import RegionDescription, to_json
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.errors import NnapiProfError
 from nnapi_prof.graph.grouping import macs
@@ -24,7 +24,7 @@ def test_they_have_no_bytes():
 
 def test_json_keeps_them():
     region = convert_region(CASE.program, [0], 29)
-    text, weights = to_json(Description(region), "lstm.weights")
+    text, weights = to_json(RegionDescription(region), "lstm.weights")
     assert from_json(text, b"".join(weights.chunks())).region == region
 
 

@@ -13,7 +13,7 @@ from hypothesis import settings
 from nnapi_prof.costs.conditions import Conditions, Mode
 from nnapi_prof.costs.contention import (
     ASSUMED,
-    Basis,
+    ContentionBasis,
     Slowdown,
     beside_rows,
     given,
@@ -90,13 +90,16 @@ def test_operations_count_by_their_share_of_the_time(graph: UnitGraph) -> None:
 
 def test_pairs_that_were_not_measured_are_assumed(graph: UnitGraph) -> None:
     found = slowdowns(graph, Prices({0: 1.0, 1: 1.0}), [row(GPU, CPU, "CONV_2D", 1.3)])
-    assert found.basis is Basis.PARTLY
+    assert found.basis is ContentionBasis.PARTLY
     assert found.factors == {("cpu", "gpu"): ASSUMED, ("gpu", "cpu"): pytest.approx(1.3)}
     pairs = {pair.lane: pair for pair in found.pairs}
-    assert (pairs["cpu"].basis, pairs["gpu"].basis) == (Basis.ASSUMED, Basis.MEASURED)
+    assert (pairs["cpu"].basis, pairs["gpu"].basis) == (
+        ContentionBasis.ASSUMED,
+        ContentionBasis.MEASURED,
+    )
     share = pairs["gpu"].cpu_share
     assert share is not None and share.value == pytest.approx(0.25, rel=0.02)
-    assert slowdowns(graph, Prices({0: 1.0, 1: 1.0}), []).basis is Basis.ASSUMED
+    assert slowdowns(graph, Prices({0: 1.0, 1: 1.0}), []).basis is ContentionBasis.ASSUMED
     assert given(Prices.targets, 1.2).factors == {("cpu", "gpu"): 1.2, ("gpu", "cpu"): 1.2}
     assert lanes_of(Prices.targets) == ("cpu", "gpu")
 

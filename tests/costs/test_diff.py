@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nnapi_prof.costs.conditions import Conditions
-from nnapi_prof.costs.diff import Comparison, Verdict, compare
+from nnapi_prof.costs.diff import CostDiff, DiffVerdict, compare
 from nnapi_prof.costs.measurement import Measurement, Round, Status
 from nnapi_prof.graph.plan import CPU
 from tests.costs.test_store import measurement
@@ -28,7 +28,7 @@ def noisy(
     )
 
 
-def both(scale: float, drift: float, count: int = 300) -> Comparison:
+def both(scale: float, drift: float, count: int = 300) -> CostDiff:
     random = np.random.default_rng(7)
     first = [noisy(random, f"{i}", drift=drift) for i in range(count)]
     second = [noisy(random, f"{i}", scale, drift) for i in range(count)]
@@ -46,10 +46,10 @@ def test_noise_alone_is_seldom_called_a_change(drift: float) -> None:
 
 def test_a_change_is_found_and_its_interval_holds_it() -> None:
     result = both(1.2, 0.0)
-    assert {each.verdict for each in result.differences} == {Verdict.SLOWER}
+    assert {each.verdict for each in result.differences} == {DiffVerdict.SLOWER}
     held = [each.low <= 1.2 <= each.high for each in result.differences]  # type: ignore[operator]
     assert np.mean(held) > 0.97
-    assert {each.verdict for each in both(1 / 1.2, 0.0).differences} == {Verdict.FASTER}
+    assert {each.verdict for each in both(1 / 1.2, 0.0).differences} == {DiffVerdict.FASTER}
 
 
 def test_the_same_two_sides_give_the_same_answer() -> None:
@@ -75,10 +75,10 @@ def test_order_and_counts() -> None:
     ]  # fmt: skip
     comparison = compare(first, second, threshold=0.02)
     assert [(d.first.signature, d.verdict) for d in comparison.differences] == [
-        ("s", Verdict.STATUS),
-        ("b", Verdict.FASTER),
-        ("a", Verdict.SLOWER),
-        ("c", Verdict.SAME),  # beyond its noise, but by less than 2 %
+        ("s", DiffVerdict.STATUS),
+        ("b", DiffVerdict.FASTER),
+        ("a", DiffVerdict.SLOWER),
+        ("c", DiffVerdict.SAME),  # beyond its noise, but by less than 2 %
     ]
     assert [d.ratio for d in comparison.differences] == [None, 0.5, 1.5, 1.001]
     assert (comparison.only_first, comparison.only_second, comparison.same_row) == (1, 2, 1)
@@ -95,13 +95,13 @@ def test_only_like_is_compared_with_like() -> None:
 def test_few_runs_and_coarse_clocks_decide_nothing() -> None:
     few = [measurement(samples_ns=(n,) * 4, rounds=()) for n in (10, 100)]
     (comparison,) = compare(few[:1], few[1:]).differences
-    assert (comparison.verdict, comparison.ratio, comparison.low) == (Verdict.UNSURE, 10, None)
+    assert (comparison.verdict, comparison.ratio, comparison.low) == (DiffVerdict.UNSURE, 10, None)
     zero = [measurement(samples_ns=(n,) * 9, rounds=()) for n in (0, 100)]
     (comparison,) = compare(zero[:1], zero[1:]).differences
-    assert (comparison.verdict, comparison.ratio) == (Verdict.UNSURE, None)
+    assert (comparison.verdict, comparison.ratio) == (DiffVerdict.UNSURE, None)
     refused = [measurement(status=Status.REFUSED, samples_ns=(), message=m) for m in "ab"]
     (comparison,) = compare(refused[:1], refused[1:]).differences
-    assert comparison.verdict is Verdict.SAME and not comparison.changed
+    assert comparison.verdict is DiffVerdict.SAME and not comparison.changed
 
 
 def test_throttled_rounds_take_no_part() -> None:
@@ -109,4 +109,4 @@ def test_throttled_rounds_take_no_part() -> None:
     hot = measurement(samples_ns=(900,) * 9 + (100,) * 9, rounds=rounds)
     cool = measurement(samples_ns=(100,) * 9, rounds=(Round(9),))
     (comparison,) = compare([hot], [cool]).differences
-    assert (comparison.verdict, comparison.ratio, comparison.low) == (Verdict.SAME, 1, 1)
+    assert (comparison.verdict, comparison.ratio, comparison.low) == (DiffVerdict.SAME, 1, 1)

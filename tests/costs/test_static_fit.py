@@ -18,7 +18,7 @@ from nnapi_prof.costs.estimate.calibration import (
     single_rate,
 )
 from nnapi_prof.costs.estimate.model import Roof, TargetModel
-from nnapi_prof.costs.estimate.work import Sample, Work, conv_like, from_frame
+from nnapi_prof.costs.estimate.work import Work, WorkSample, conv_like, from_frame
 from nnapi_prof.errors import CostError
 
 ROOT = Path(__file__).parents[2]
@@ -61,11 +61,11 @@ TRUE = TargetModel(
 )
 
 
-def measured(works: list[Work], noise: float = 0.01, bend: float = 0.0) -> list[Sample]:
+def measured(works: list[Work], noise: float = 0.01, bend: float = 0.0) -> list[WorkSample]:
     """Each alone, as the true model has it; ``bend`` makes few channels slower than it says."""
     draw = np.random.default_rng(1)
     return [
-        Sample(
+        WorkSample(
             (work,),
             TRUE.roof.ns(work) * math.exp(noise * z) * (1 + bend * 16 / work.out_channels),
         )
@@ -77,7 +77,7 @@ def works_of(frame: pd.DataFrame) -> list[Work]:
     return [sample.works[0] for sample in from_frame(frame)]
 
 
-def median_error(model: TargetModel, samples: list[Sample]) -> float:
+def median_error(model: TargetModel, samples: list[WorkSample]) -> float:
     return float(np.median([abs(model.sample_ns(s) / s.ns - 1) for s in samples]))
 
 
@@ -104,11 +104,11 @@ def test_invocation_and_transfer_are_told_from_operations_by_chains() -> None:
     for length in (1, 2, 3):
         for first in range(0, len(works) - length, length):
             chain = tuple(works[first : first + length])
-            blank = Sample(chain, 1.0, 1.0, chain[0].in_bytes, chain[-1].out_bytes)
+            blank = WorkSample(chain, 1.0, 1.0, chain[0].in_bytes, chain[-1].out_bytes)
             samples.append(replace(blank, ns=TRUE.sample_ns(blank)))
     result = fit_samples(samples)
     assert result.invocation_ns == pytest.approx(700_000, rel=0.1)
-    region = Sample(tuple(works[:8]), 1.0, 1.0, works[0].in_bytes, works[7].out_bytes)
+    region = WorkSample(tuple(works[:8]), 1.0, 1.0, works[0].in_bytes, works[7].out_bytes)
     assert result.sample_ns(region) == pytest.approx(TRUE.sample_ns(region), rel=0.05)
 
 
@@ -119,7 +119,7 @@ def test_nine_whole_models_are_enough_for_a_processor_of_the_usual_kind() -> Non
     models = []
     for seed in range(40):
         works = works_of(table(int(draw.integers(20, 80)), seed=seed))
-        models.append(Sample(tuple(works), sum(map(true.ns, works))))
+        models.append(WorkSample(tuple(works), sum(map(true.ns, works))))
     model = fit_samples(models[:9])
     assert model.correction is None
     errors = np.array([abs(model.sample_ns(s) / s.ns - 1) for s in models[9:]])

@@ -18,14 +18,14 @@ from nnapi_prof.costs.estimate import calibration
 from nnapi_prof.costs.estimate.calibration import LONG, calibrate, fit_samples, is_long
 from nnapi_prof.costs.estimate.model import Forest, TargetModel, can_learn, check_forest, fit_forest
 from nnapi_prof.costs.estimate.phones import Description, parse_description
-from nnapi_prof.costs.estimate.work import FEATURES, Sample, Work, kinds_of, raw_inputs
+from nnapi_prof.costs.estimate.work import FEATURES, Work, WorkSample, kinds_of, raw_inputs
 from nnapi_prof.errors import CostError
 from nnapi_prof.graph.plan import CPU
 from tests.costs.test_calibrate import rows
 from tests.costs.test_static_fit import measured, median_error, table, works_of
 
 
-def stepped(n: int, seed: int, noise: float = 0.01) -> list[Sample]:
+def stepped(n: int, seed: int, noise: float = 0.01) -> list[WorkSample]:
     """A driver with three kernels, each of its own speed: no smooth function has such steps."""
     frame = table(n, seed)
     draw = np.random.default_rng(seed + 100)
@@ -82,7 +82,7 @@ def test_trees_of_noise_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     assert fit_samples(measured(works_of(table()), noise=0.2)).forest is None
 
 
-def forest_of(samples: list[Sample], seed: int = 0) -> Forest:
+def forest_of(samples: list[WorkSample], seed: int = 0) -> Forest:
     model = fit_samples(samples, correct=False)
     return fit_forest(samples, model, kinds_of(samples), seed)
 

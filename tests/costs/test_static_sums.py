@@ -10,7 +10,7 @@ import pytest
 
 from nnapi_prof.costs.estimate.calibration import fit_samples, fit_with_errors
 from nnapi_prof.costs.estimate.model import TargetModel
-from nnapi_prof.costs.estimate.work import Sample, Work
+from nnapi_prof.costs.estimate.work import Work, WorkSample
 
 SHOWN = 30
 
@@ -58,16 +58,16 @@ def truth(work: Work) -> float:
     return 3_000 + rate * slow * work.macs * (1 + 6 / work.out_channels) + 0.02 * work.moved
 
 
-def sums(seed: int, noise: float = 0.01, n: int = 230) -> list[Sample]:
+def sums(seed: int, noise: float = 0.01, n: int = 230) -> list[WorkSample]:
     draw = np.random.default_rng(seed)
     networks = [network(draw) for _ in range(n)]
     return [
-        Sample(works, sum(map(truth, works)) * math.exp(noise * draw.normal()))
+        WorkSample(works, sum(map(truth, works)) * math.exp(noise * draw.normal()))
         for works in networks
     ]
 
 
-def errors(model: TargetModel, samples: list[Sample]) -> np.ndarray:
+def errors(model: TargetModel, samples: list[WorkSample]) -> np.ndarray:
     return np.abs(model.samples_ns(samples) / np.array([s.ns for s in samples]) - 1)
 
 
@@ -86,7 +86,7 @@ def test_a_correction_of_noise_is_dropped() -> None:
     """Latencies that no shape tells: a correction would learn them by heart."""
     draw = np.random.default_rng(5)
     samples = [
-        Sample(s.works, s.ns * math.exp(0.5 * draw.normal())) for s in sums(5, noise=0.0, n=40)
+        WorkSample(s.works, s.ns * math.exp(0.5 * draw.normal())) for s in sums(5, noise=0.0, n=40)
     ]
     assert fit_samples(samples).correction is None
     assert fit_samples(samples, correct=True).correction is not None
@@ -108,7 +108,7 @@ def test_errors_of_a_sum_are_put_together_and_not_added_up() -> None:
     draw = np.random.default_rng(0)
     works = sorted({w for s in sums(0) for w in s.works}, key=str)
     works += [square("CONV_2D", 8 + i % 40, 8 + 3 * i, 8 + 5 * i, 3) for i in range(60)]
-    alone = [Sample((w,), truth(w) * math.exp(0.1 * draw.normal())) for w in works]
+    alone = [WorkSample((w,), truth(w) * math.exp(0.1 * draw.normal())) for w in works]
     model = fit_with_errors(alone).model
     one = model.uncertainty([works[-1]])
     many = model.uncertainty(works[-40:])
@@ -144,7 +144,7 @@ def test_windows_that_are_laid_out_are_told_from_what_is_moved() -> None:
         for _ in range(int(draw.integers(4, 12))):
             works.append(square("CONV_2D", side // 4, width, width, int(draw.choice([1, 3]))))
             works.append(square("ADD", side // 4, width, width))
-        networks.append(Sample(tuple(works), sum(map(slow, works))))
+        networks.append(WorkSample(tuple(works), sum(map(slow, works))))
     model = fit_samples(networks[:20], correct=False)
     assert float(np.median(errors(model, networks[20:]))) < 0.02
     assert model.roof.ns_per_gathered_byte == pytest.approx(0.6, rel=0.3)

@@ -7,35 +7,35 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from nnapi_prof.doctor.checks import Finding, Level
+from nnapi_prof.doctor.checks import CheckResult, Severity
 
 NOBODY = 65534
-Found = Finding | Sequence[Finding] | None
+Found = CheckResult | Sequence[CheckResult] | None
 
 
-def only(found: Found, check: str | None = None) -> Finding:
+def only(found: Found, check: str | None = None) -> CheckResult:
     """The finding, of one check where several were looked at."""
-    findings = [found] if isinstance(found, Finding) else found or []
+    findings = [found] if isinstance(found, CheckResult) else found or []
     (finding,) = (each for each in findings if check in (None, each.check))
     return finding
 
 
 def problem(found: Found, check: str | None = None) -> tuple[str, str]:
     """What a finding, a problem, says: found and fix."""
-    return _of(Level.PROBLEM, found, check)
+    return _of(Severity.PROBLEM, found, check)
 
 
 def warning(found: Found, check: str | None = None) -> tuple[str, str]:
-    return _of(Level.WARNING, found, check)
+    return _of(Severity.WARNING, found, check)
 
 
 def well(found: Found, check: str | None = None) -> str:
     finding = only(found, check)
-    assert finding.level is Level.OK, finding
+    assert finding.level is Severity.OK, finding
     return finding.found
 
 
-def _of(level: Level, found: Found, check: str | None) -> tuple[str, str]:
+def _of(level: Severity, found: Found, check: str | None) -> tuple[str, str]:
     finding = only(found, check)
     assert finding.level is level and finding.fix is not None, finding
     return finding.found, finding.fix
@@ -57,7 +57,7 @@ def without_root() -> Iterator[None]:
         os.setegid(group)
 
 
-def without_rights(check: Callable[[Any], Finding | None], on: Any) -> Finding | None:
+def without_rights(check: Callable[[Any], CheckResult | None], on: Any) -> CheckResult | None:
     """What a check finds as another user; once before as this one, so that its imports are done."""
     check(on)
     with without_root():

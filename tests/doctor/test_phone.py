@@ -11,7 +11,7 @@ import pytest
 
 from nnapi_prof.device.transport import adb
 from nnapi_prof.doctor.adb import ADB
-from nnapi_prof.doctor.checks import Family, Finding, Host, Level, joined, ok, run
+from nnapi_prof.doctor.checks import CheckResult, Family, Host, Severity, joined, ok, run
 from nnapi_prof.doctor.checks import problem as problem_
 from nnapi_prof.doctor.checks import warning as warning_
 from nnapi_prof.doctor.examine import examine
@@ -39,7 +39,7 @@ def phone_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_phone_that_is_well(start_adbd: Callable[..., str], built_host: Any) -> None:
     serial = start_adbd("npu-phone")
     findings = examine(serial)
-    assert [each for each in findings if each.level is Level.PROBLEM] == []
+    assert [each for each in findings if each.level is Severity.PROBLEM] == []
     assert well(findings, "device") == f"{serial} (nnapi-prof Test Phone), adb over TCP"
     assert well(findings, "Android") == "11, API 30"
     assert well(findings, "ABI") == "x86_64, pages of 4 KB"
@@ -79,7 +79,7 @@ def test_no_phone() -> None:
 )
 def test_storage(start_adbd: Callable[..., str], storage: str, check: str, words: str) -> None:
     finding = only(examine(start_adbd(storage=storage)), check)
-    assert finding.level is not Level.OK and words in finding.found, finding
+    assert finding.level is not Severity.OK and words in finding.found, finding
     assert finding.fix is not None and ("agent clean" in finding.fix or "NNAPI_PROF" in finding.fix)
 
 
@@ -93,13 +93,13 @@ def test_an_agent_that_does_not_fit(start_adbd: Callable[..., str], built_host: 
 @pytest.mark.parametrize(
     ("sdk", "level", "words"),
     [
-        ("26", Level.PROBLEM, "11, API 26: NNAPI came with Android 8.1 (API 27)"),
-        ("34", Level.OK, "11, API 34"),
-        ("35", Level.WARNING, "11, API 35: NNAPI is deprecated since Android 15"),
+        ("26", Severity.PROBLEM, "11, API 26: NNAPI came with Android 8.1 (API 27)"),
+        ("34", Severity.OK, "11, API 34"),
+        ("35", Severity.WARNING, "11, API 35: NNAPI is deprecated since Android 15"),
     ],
 )
 def test_android_versions(
-    start_adbd: Callable[..., str], sdk: str, level: Level, words: str
+    start_adbd: Callable[..., str], sdk: str, level: Severity, words: str
 ) -> None:
     finding = only(examine(start_adbd(properties={"ro.build.version.sdk": sdk})), "Android")
     assert finding.level is level and finding.found.startswith(words)
@@ -166,7 +166,7 @@ def test_state(start_daemon: Any, state: dict[str, str], expected: dict[str, str
     for check, words in expected.items():
         finding = only(findings, check)
         assert finding.found.startswith(words)
-        assert (finding.level is Level.OK) == (not state)
+        assert (finding.level is Severity.OK) == (not state)
 
 
 def test_out_of_reach(
@@ -190,7 +190,7 @@ def test_a_phone_that_leaves(start_daemon: Any, monkeypatch: pytest.MonkeyPatch)
     daemon = start_daemon()
     name, first = PHONE.checks[0]
 
-    def and_away(phone: Any) -> Finding | None:
+    def and_away(phone: Any) -> CheckResult | None:
         finding = first(phone)
         daemon.kill()
         return finding
@@ -218,15 +218,15 @@ def test_a_check_that_fails() -> None:
     family = Family("F")
 
     @family("a bad idea")
-    def bad(_: Any) -> Finding:
+    def bad(_: Any) -> CheckResult:
         raise ZeroDivisionError("division by zero")
 
     @family("a good one")
-    def good(_: Any) -> Finding:
+    def good(_: Any) -> CheckResult:
         return ok("fine")
 
     broken, fine = run([family], None)
-    assert (broken.family, broken.check, broken.level) == ("F", "a bad idea", Level.PROBLEM)
+    assert (broken.family, broken.check, broken.level) == ("F", "a bad idea", Severity.PROBLEM)
     assert broken.found == "this check failed itself: ZeroDivisionError: division by zero"
     assert broken.fix is not None and "doctor --json" in broken.fix
     assert (fine.check, fine.found) == ("a good one", "fine")
@@ -242,5 +242,5 @@ def test_a_check_whose_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_of_several_things_the_worst_is_told() -> None:
     both = joined([ok("a"), warning_("b", "mend b"), problem_("c", "mend c"), problem_("d", "x")])
-    assert (both.level, both.found, both.fix) == (Level.PROBLEM, "c; d", "mend c; x")
+    assert (both.level, both.found, both.fix) == (Severity.PROBLEM, "c; d", "mend c; x")
     assert joined([ok("a"), ok("b")]).found == "a; b"

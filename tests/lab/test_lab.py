@@ -22,8 +22,8 @@ from nnapi_prof.costs.store import CostStore
 from nnapi_prof.documents.lab import of_lab_profile
 from nnapi_prof.lab import cluster, run
 from nnapi_prof.lab.lock import held_here
-from nnapi_prof.lab.phones import Phone, shelf
-from nnapi_prof.lab.run import Coordinator, Job, Outcome, jobs_of
+from nnapi_prof.lab.phones import LabPhone, shelf
+from nnapi_prof.lab.run import Coordinator, LabJob, LabOutcome, jobs_of
 from tests.conftest import PHONES
 from tests.documents.common import check
 
@@ -46,12 +46,12 @@ class Small(nn.Module):
 @dataclass(frozen=True)
 class Lab:
     address: str
-    phones: list[Phone]
+    phones: list[LabPhone]
     models: list[Path]
     folder: Path
 
 
-def shelf_of(folder: Path, count: int) -> list[Phone]:
+def shelf_of(folder: Path, count: int) -> list[LabPhone]:
     """Simulated phones that differ in their names."""
     described = json.loads((PHONES / "npu-phone.json").read_text())
     serials = []
@@ -79,12 +79,12 @@ def lab(tmp_path_factory: pytest.TempPathFactory, built_host: object) -> Iterato
 
 def measured(
     lab: Lab,
-    phones: Sequence[Phone],
+    phones: Sequence[LabPhone],
     costs: Path,
-    show: Callable[[Sequence[Job]], None] = lambda _: None,
+    show: Callable[[Sequence[LabJob]], None] = lambda _: None,
     notes: list[str] | None = None,
     patience_s: float = 300.0,
-) -> Outcome:
+) -> LabOutcome:
     jobs = jobs_of(cluster.new_run(), lab.models, phones, str(costs), (), OPTIONS)
     words = [] if notes is None else notes
     return Coordinator(lab.address, jobs, words.append, show, patience_s).run()
@@ -113,7 +113,7 @@ def test_a_worker_that_dies_loses_no_row(lab: Lab) -> None:
         pids = list(client.run(os.getpid).values())
         client.run_on_scheduler(blame_at_once)
 
-    def kill(jobs: Sequence[Job]) -> None:
+    def kill(jobs: Sequence[LabJob]) -> None:
         if pids and sum(job.over for job in jobs) >= 4:
             os.kill(pids.pop(), signal.SIGKILL)
             pids.clear()
@@ -150,7 +150,7 @@ def test_a_phone_in_use_and_a_phone_that_is_gone(lab: Lab, monkeypatch: pytest.M
         user = stack.enter_context(contextlib.ExitStack())
         user.enter_context(held_here(busy.serial))
 
-        def let_go(jobs: Sequence[Job]) -> None:
+        def let_go(jobs: Sequence[LabJob]) -> None:
             if all(job.over for job in jobs if job.phone != busy):
                 user.close()
 
@@ -176,7 +176,7 @@ def test_a_guessed_shape_is_told_once(lab: Lab) -> None:
 
 
 def test_a_phone_that_nobody_offers(lab: Lab) -> None:
-    stranger = Phone("x", "far", "0" * 16, "far phone", "", "", "arm64-v8a", False)
+    stranger = LabPhone("x", "far", "0" * 16, "far phone", "", "", "arm64-v8a", False)
     outcome = measured(lab, [stranger], lab.folder / "none.sqlite", patience_s=0.5)
     assert [job.reason for job in outcome.failed] == [
         "set aside: no worker has offered it for 0 s"
@@ -194,7 +194,7 @@ def test_status_phones_and_cancel(lab: Lab, capsys: pytest.CaptureFixture[str]) 
     assert names == {phone.serial for phone in lab.phones}
     status: dict[str, Any] = {}
 
-    def cancel(jobs: Sequence[Job]) -> None:
+    def cancel(jobs: Sequence[LabJob]) -> None:
         if not status and (now := document("status"))["runs"]:
             status.update(now)
             status["cancelled"] = document("cancel")["runs"]

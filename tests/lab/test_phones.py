@@ -12,11 +12,11 @@ import pytest
 from nnapi_prof.device.transport import LocalTransport
 from nnapi_prof.errors import DeviceNotFound, UsageError
 from nnapi_prof.lab.lock import PhoneBusy, held_here, held_there
-from nnapi_prof.lab.phones import Phone, listed, named, select, serials_of, shelf
+from nnapi_prof.lab.phones import LabPhone, listed, named, select, serials_of, shelf
 
-PIXEL = Phone("a1", "left", "f00d", "Google Pixel 8", "Tensor G3", "14", "arm64-v8a", False)
-GALAXY = Phone("b2", "right", "cafe", "samsung SM-S911B", "SM8550", "14", "arm64-v8a", False)
-OLD = Phone("c3", "right", "beef", "Google Pixel 2", "MSM8998", "11", "arm64-v8a", False)
+PIXEL = LabPhone("a1", "left", "f00d", "Google Pixel 8", "Tensor G3", "14", "arm64-v8a", False)
+GALAXY = LabPhone("b2", "right", "cafe", "samsung SM-S911B", "SM8550", "14", "arm64-v8a", False)
+OLD = LabPhone("c3", "right", "beef", "Google Pixel 2", "MSM8998", "11", "arm64-v8a", False)
 PHONES = (PIXEL, GALAXY, OLD)
 
 
@@ -31,7 +31,7 @@ PHONES = (PIXEL, GALAXY, OLD)
         (("b2", "host=right"), (GALAXY, OLD)),
     ],
 )
-def test_select(selectors: tuple[str, ...], chosen: tuple[Phone, ...]) -> None:
+def test_select(selectors: tuple[str, ...], chosen: tuple[LabPhone, ...]) -> None:
     assert select(PHONES, selectors) == list(chosen)
 
 

@@ -14,7 +14,7 @@ from nnapi_prof.device.find import open_device
 from nnapi_prof.lab import cluster, run
 from nnapi_prof.lab.lock import held_there
 from nnapi_prof.lab.phones import shelf
-from nnapi_prof.lab.run import Coordinator, Job, jobs_of
+from nnapi_prof.lab.run import Coordinator, LabJob, jobs_of
 from tests.costs.postgres import Server
 from tests.lab.test_lab import OPTIONS, Small
 
@@ -40,7 +40,7 @@ def test_a_phone_that_another_host_has(
         theirs = stack.enter_context(open_device(phones[0].serial)).client
         stack.enter_context(held_there(theirs.transport, theirs.folder, "right 2"))
 
-        def let_go(jobs: Sequence[Job]) -> None:
+        def let_go(jobs: Sequence[LabJob]) -> None:
             if any(job.history for job in jobs):
                 stack.close()
 

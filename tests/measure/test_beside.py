@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from nnapi_prof.costs.contention import Basis
+from nnapi_prof.costs.contention import ContentionBasis
 from nnapi_prof.costs.measurement import Kind, Measurement
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.merge import merge
@@ -94,7 +94,7 @@ def test_accelerators_run_beside_each_other(
         assert outcome.contention is not None
         pairs = {(pair.lane, pair.beside): pair for pair in outcome.contention.pairs}
         assert set(pairs) == set(itertools.permutations(("cpu", "sim-npu", "sim-gpu"), 2))
-        assert outcome.contention.basis is Basis.MEASURED
+        assert outcome.contention.basis is ContentionBasis.MEASURED
         assert 1 < pairs["sim-npu", "sim-gpu"].n_units <= pairs["sim-gpu", "cpu"].n_units
         rows = [row for row in beside(store) if CPU not in (row.target, row.beside)]
         assert len(rows) == 2 * pairs["sim-npu", "sim-gpu"].n_units
@@ -124,7 +124,9 @@ def test_an_interrupt_keeps_what_ran_side_by_side(
     outcome = profile(program, phone, store, BESIDE, interrupt)
     assert outcome.interrupted and outcome.plan is not None and len(beside(store)) == 4
     outcome = profile(program, phone, store, BESIDE)
-    assert outcome.contention is not None and outcome.contention.basis is not Basis.ASSUMED
+    assert (
+        outcome.contention is not None and outcome.contention.basis is not ContentionBasis.ASSUMED
+    )
     assert len(beside(store)) == 4 + outcome.n_measured
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from nnapi_prof.graph.plan import CPU, HOST, Engine, Preference, Target
 from nnapi_prof.partition.constraints import CompileTimes, Constraints
-from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, Value
+from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, ValueFlow
 from tests.partition.judge import Case, mask_of, region_costs
 
 MOST_UNITS = 14
@@ -217,7 +217,7 @@ def _draw_slopes(chance: random.Random, plain: Sequence[bool], slope: float) -> 
     return np.array([0.0 if p else slope * chance.choice((0.0, 0.5, 1.0, 1.0)) for p in plain])
 
 
-def _draw_values(chance: random.Random, reads: Reads) -> tuple[tuple[Value, ...], int]:
+def _draw_values(chance: random.Random, reads: Reads) -> tuple[tuple[ValueFlow, ...], int]:
     """Values and the largest size, in bytes: one value a unit makes, sometimes two or one that
     nobody needs; none to three inputs of the graph."""
     n = len(reads)
@@ -233,15 +233,15 @@ def _draw_values(chance: random.Random, reads: Reads) -> tuple[tuple[Value, ...]
         readers = [r for r in range(n) if u in reads[r] and chance.random() > 0.03]
         second = [r for r in readers if chance.random() < 0.5] if chance.random() < 0.2 else None
         is_output = chance.random() < (0.1 if readers else 0.85)
-        values.append(Value(u, tuple(readers), size(), is_output))
+        values.append(ValueFlow(u, tuple(readers), size(), is_output))
         if second is not None:
-            values.append(Value(u, tuple(second), size(), chance.random() < 0.3))
+            values.append(ValueFlow(u, tuple(second), size(), chance.random() < 0.3))
     roots = [u for u in range(n) if not reads[u]]
     for _ in range(chance.choice((0, 1, 1, 1, 2, 3))):
         near = chance.sample(roots, chance.randint(1, len(roots)))
         far = [u for u in range(n) if chance.random() < chance.choice((0.0, 0.0, 0.2))]
         readers = sorted({*near, *far})
-        values.append(Value(GRAPH_INPUT, tuple(readers), size(), chance.random() < 0.03))
+        values.append(ValueFlow(GRAPH_INPUT, tuple(readers), size(), chance.random() < 0.03))
     return tuple(values), largest
 
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 import numpy as np
 
 from nnapi_prof.graph.plan import CPU, Preference, Target
-from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, Value
+from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, ValueFlow
 from tests.partition.networks import (
     ROOFS,
     Network,
@@ -106,8 +106,8 @@ def wide_problem(structure: str, n: int, n_targets: int, seed: int) -> Problem:
         labels=tuple(f"{structure} {u}" for u in range(n)),
         predecessors=tuple(map(tuple, reads)),
         values=(
-            Value(GRAPH_INPUT, (0,), 50_000),
-            *(Value(u, tuple(readers[u]), sizes[u], not readers[u]) for u in range(n)),
+            ValueFlow(GRAPH_INPUT, (0,), 50_000),
+            *(ValueFlow(u, tuple(readers[u]), sizes[u], not readers[u]) for u in range(n)),
         ),
         targets=(
             CPU,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnapi_prof.graph.plan import CPU, Precision, Preference, Target
-from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, Value
+from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, ValueFlow
 
 FASTER = {
     Precision.FLOAT32: 1.0,
@@ -56,7 +56,7 @@ def mixed_network(
         n_bytes = int(chance.choice((50_000, 100_000, 400_000, 800_000)) * chance.uniform(0.5, 1))
         producer = GRAPH_INPUT if u < 0 else u
         convert = n_bytes * chance.uniform(0.15, 0.3)
-        values.append(Value(producer, readers, n_bytes, u == n - 1, convert, 0.8 * convert))
+        values.append(ValueFlow(producer, readers, n_bytes, u == n - 1, convert, 0.8 * convert))
     on_cpu = np.array([target.base == CPU for target in targets])
     int8 = np.array([target.precision is Precision.INT8 for target in targets])
     per_byte = np.where(on_cpu, 0.0, np.where(int8, 0.1, 0.4))

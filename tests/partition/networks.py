@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from nnapi_prof.graph.plan import CPU, Preference, Target
-from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, Value
+from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, ValueFlow
 
 Reads = list[list[int]]
 """For each unit, the units whose results it reads, ascending."""
@@ -141,9 +141,9 @@ def _problem(
 ) -> Problem:
     readers = readers_of(network.reads)
     roots = tuple(u for u, units in enumerate(network.reads) if not units)
-    values = [Value(GRAPH_INPUT, roots, sizes[0])]  # type: ignore[arg-type]
+    values = [ValueFlow(GRAPH_INPUT, roots, sizes[0])]  # type: ignore[arg-type]
     for u, size in enumerate(sizes):
-        values.append(Value(u, tuple(readers[u]), size, not readers[u]))  # type: ignore[arg-type]
+        values.append(ValueFlow(u, tuple(readers[u]), size, not readers[u]))  # type: ignore[arg-type]
     return Problem(
         labels=tuple(f"{kind} {u}" for u, kind in enumerate(network.kinds)),
         predecessors=tuple(map(tuple, network.reads)),

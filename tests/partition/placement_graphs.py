@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from nnapi_prof.graph.plan import CPU, Preference, Target
-from nnapi_prof.partition.problem import Problem, Value
+from nnapi_prof.partition.problem import Problem, ValueFlow
 
 ARCHIVE = Path(__file__).parents[1] / "data" / "dnn_partitioning.zip"
 ACCELERATOR = Target.nnapi("accelerator", Preference.FAST_SINGLE_ANSWER)
@@ -55,7 +55,7 @@ def placement_problem(name: str, refused: float = 0.0, seed: int = 0) -> Problem
         predecessors=tuple(tuple(sorted(at[p] for p in reads[i])) for i in order),
         # Sizes are in units of cost, and a byte takes 1 ns: problems do not need whole bytes.
         values=tuple(
-            Value(at[i], tuple(sorted(at[r] for r in readers[i])), cost[i], not readers[i])  # type: ignore[arg-type]
+            ValueFlow(at[i], tuple(sorted(at[r] for r in readers[i])), cost[i], not readers[i])  # type: ignore[arg-type]
             for i in order
         ),
         targets=(CPU, ACCELERATOR),

@@ -12,7 +12,7 @@ import numpy as np
 
 from nnapi_prof.graph.plan import CPU, Preference, Target
 from nnapi_prof.partition.baselines import merge_by_target
-from nnapi_prof.partition.problem import GRAPH_INPUT, Placement, Problem, Region, Value
+from nnapi_prof.partition.problem import GRAPH_INPUT, Placement, Problem, Region, ValueFlow
 from nnapi_prof.partition.search.ideals import members
 from tests.partition.pairs import all_ideals
 
@@ -45,11 +45,11 @@ def draw_problem(
     values = []
     for _ in range(chance.randint(0, 2)):
         readers = tuple(sorted(chance.sample(range(n), min(n, chance.randint(1, 3)))))
-        values.append(Value(GRAPH_INPUT, readers, chance.randint(0, 20)))
+        values.append(ValueFlow(GRAPH_INPUT, readers, chance.randint(0, 20)))
     for u in range(n):
         readers = tuple(r for r in range(n) if u in reads[r])
         is_output = not readers or chance.random() < 0.15
-        values.append(Value(u, readers, chance.randint(0, 20), is_output))
+        values.append(ValueFlow(u, readers, chance.randint(0, 20), is_output))
 
     def rates() -> np.ndarray:
         free = [0.0] if chance.random() < 0.8 else [0.25 * scale]
@@ -112,7 +112,7 @@ def stem_problem(n_branches: int, seed: int = 0, length: int = 1) -> Problem:
     reads.append(ends)
     n = len(reads)
     values = tuple(
-        Value(
+        ValueFlow(
             u, tuple(r for r in range(n) if u in reads[r]), int(chance.integers(1, 100)), u == n - 1
         )
         for u in range(n)

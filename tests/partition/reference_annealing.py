@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from nnapi_prof.partition.arrays import AS_FLOAT, AS_INT8
-from nnapi_prof.partition.search.annealing import STRETCH, Labelling, Tables
+from nnapi_prof.partition.search.annealing import STRETCH, Labelling, MoveTables
 
 NOW, BEST = 0, 1
 """Places in ``Labelling.cost``."""
@@ -29,7 +29,7 @@ def below(lb: Labelling, most: int) -> int:
     return (draw(lb) * int(most)) >> 32
 
 
-def readers_in(tb: Tables, lb: Labelling, value: int, phase: int) -> int:
+def readers_in(tb: MoveTables, lb: Labelling, value: int, phase: int) -> int:
     """Units of a phase that read a value."""
     row = tb.counted[value]
     if row >= 0:
@@ -38,7 +38,7 @@ def readers_in(tb: Tables, lb: Labelling, value: int, phase: int) -> int:
     return int(np.count_nonzero(lb.phase[readers] == phase))
 
 
-def region_extra(tb: Tables, key: int, k: int) -> float:
+def region_extra(tb: MoveTables, key: int, k: int) -> float:
     """ns that a set of units costs more as one segment than by its parts, where it was measured."""
     own = key ^ (k + 1)
     place = own & (len(tb.region_key) - 1)
@@ -49,7 +49,7 @@ def region_extra(tb: Tables, key: int, k: int) -> float:
     return 0.0
 
 
-def converting_ns(tb: Tables, value: int, there: int, n_int8: int) -> float:
+def converting_ns(tb: MoveTables, value: int, there: int, n_int8: int) -> float:
     """What converting a value costs that is made in some format and that so many readers read as
     8-bit integers, in ns."""
     needed = int(tb.formats_out[value])
@@ -62,7 +62,7 @@ def converting_ns(tb: Tables, value: int, there: int, n_int8: int) -> float:
     return ns + float(tb.to_float_ns[value]) if lacking & AS_FLOAT else ns
 
 
-def formats_made(tb: Tables, lb: Labelling, value: int) -> int:
+def formats_made(tb: MoveTables, lb: Labelling, value: int) -> int:
     """Formats that a value is made in, as bits."""
     maker = tb.producer[value]
     if maker < 0:
@@ -70,7 +70,7 @@ def formats_made(tb: Tables, lb: Labelling, value: int) -> int:
     return 1 << int(tb.format[tb.phase_target[lb.phase[maker]]])
 
 
-def reformat(tb: Tables, lb: Labelling, u: int, fmt: int) -> float:
+def reformat(tb: MoveTables, lb: Labelling, u: int, fmt: int) -> float:
     """What conversions change by where unit u runs in a format instead of the other, in ns."""
     ns, more = 0.0, 1 if fmt else -1
     for e in tb.reads[tb.read_at[u] : tb.read_at[u + 1]]:
@@ -85,7 +85,7 @@ def reformat(tb: Tables, lb: Labelling, u: int, fmt: int) -> float:
     return ns
 
 
-def change(tb: Tables, lb: Labelling, u: int, a: int, b: int) -> float:
+def change(tb: MoveTables, lb: Labelling, u: int, a: int, b: int) -> float:
     """What moving unit u from phase a to phase b changes, in ns."""
     ka, kb = int(tb.phase_target[a]), int(tb.phase_target[b])
     ns = float(tb.unit_ns[u, kb]) - float(tb.unit_ns[u, ka])
@@ -131,7 +131,7 @@ def change(tb: Tables, lb: Labelling, u: int, a: int, b: int) -> float:
     return ns
 
 
-def move(tb: Tables, lb: Labelling, u: int, a: int, b: int) -> None:
+def move(tb: MoveTables, lb: Labelling, u: int, a: int, b: int) -> None:
     """Moves unit u from phase a to phase b."""
     lb.phase[u] = b
     lb.n_units[a] -= 1
@@ -148,19 +148,19 @@ def move(tb: Tables, lb: Labelling, u: int, a: int, b: int) -> None:
             lb.n_readers[row, b] += 1
 
 
-def earliest(tb: Tables, lb: Labelling, u: int) -> int:
+def earliest(tb: MoveTables, lb: Labelling, u: int) -> int:
     """The earliest phase that a unit may be in."""
     before = tb.predecessors[tb.predecessor_at[u] : tb.predecessor_at[u + 1]]
     return int(lb.phase[before].max(initial=0))
 
 
-def latest(tb: Tables, lb: Labelling, u: int) -> int:
+def latest(tb: MoveTables, lb: Labelling, u: int) -> int:
     """The latest phase that a unit may be in."""
     after = tb.successors[tb.successor_at[u] : tb.successor_at[u + 1]]
     return int(lb.phase[after].min(initial=len(tb.phase_target) - 1))
 
 
-def proposed(tb: Tables, lb: Labelling, u: int, low: int, high: int) -> int:
+def proposed(tb: MoveTables, lb: Labelling, u: int, low: int, high: int) -> int:
     """A phase to move unit u to: that of a unit it shares a value with, a used one near its own, or
     any one near."""
     own, how = int(lb.phase[u]), below(lb, 16)
@@ -201,7 +201,7 @@ def accepts(lb: Labelling, ns: float, temperature: float) -> bool:
     return chance < math.exp(-ns / temperature)
 
 
-def move_segment(tb: Tables, lb: Labelling, temperature: float) -> None:
+def move_segment(tb: MoveTables, lb: Labelling, temperature: float) -> None:
     """Moves all units of one phase to another, or none."""
     n, n_phases = len(lb.phase), len(tb.phase_target)
     u = below(lb, n)
@@ -241,7 +241,7 @@ def keep_best(lb: Labelling) -> None:
         lb.best[:] = lb.phase
 
 
-def anneal(tb: Tables, lb: Labelling, moves: int, hot: float, factor: float) -> None:
+def anneal(tb: MoveTables, lb: Labelling, moves: int, hot: float, factor: float) -> None:
     """Tries so many moves of a unit, and now and then of a segment, at a temperature (in ns) that
     begins with ``hot`` and falls by ``factor`` every :data:`STRETCH` moves."""
     temperature = hot

@@ -27,7 +27,7 @@ from nnapi_prof.partition.search.tables import (
     UPPER,
     WIDTH,
     WORK,
-    Search,
+    SearchState,
     Tables,
 )
 
@@ -37,7 +37,7 @@ def has(bits: Ints, number: int) -> bool:
     return bool((bits[number // WORD] >> (number % WORD)) & 1)
 
 
-def formats_lacking(tb: Tables, st: Search, c: int, a: int, b: int) -> float:
+def formats_lacking(tb: Tables, st: SearchState, c: int, a: int, b: int) -> float:
     """ns after which label a has every value in all formats in which b has it."""
     cost = 0.0
     slot_value = st.slot_value[c, st.labels[c, a].ideal]
@@ -53,7 +53,7 @@ def formats_lacking(tb: Tables, st: Search, c: int, a: int, b: int) -> float:
     return cost
 
 
-def dominates(tb: Tables, st: Search, c: int, a: int, b: int) -> bool:
+def dominates(tb: Tables, st: SearchState, c: int, a: int, b: int) -> bool:
     """Whether label a makes b superfluous: it costs no more, even after bringing in what only b has
     present, handing over what only a owes, and ending with a single unit where b does not. Both
     stand at one ideal, with one target open."""
@@ -100,7 +100,7 @@ def dominates(tb: Tables, st: Search, c: int, a: int, b: int) -> bool:
     return True
 
 
-def settle(tb: Tables, st: Search, c: int) -> bool:
+def settle(tb: Tables, st: SearchState, c: int) -> bool:
     """Keeps the label that was written behind the others, or not: by its bound, budgets and the
     labels that stand alike. Labels that it makes superfluous go."""
     new = st.n_labels[c]
@@ -141,7 +141,7 @@ def settle(tb: Tables, st: Search, c: int) -> bool:
     return True
 
 
-def find_ideal(st: Search, c: int, bits: Ints, key: int) -> int:
+def find_ideal(st: SearchState, c: int, bits: Ints, key: int) -> int:
     """Index of a set in its level; where it is new, it is entered, and -1 - index comes back."""
     mask = st.table.shape[1] - 1
     place = key & mask
@@ -165,7 +165,7 @@ def find_ideal(st: Search, c: int, bits: Ints, key: int) -> int:
     return int(-1 - index)
 
 
-def land(tb: Tables, st: Search, c: int, landing: int) -> None:
+def land(tb: Tables, st: SearchState, c: int, landing: int) -> None:
     """Enters the end of a region that was measured whole as a label with no segment open."""
     n = tb.least.shape[0]
     bits = st.landing_bits[landing]
@@ -222,7 +222,7 @@ def land(tb: Tables, st: Search, c: int, landing: int) -> None:
     st.landings[landing].reach = np.inf  # it is under way no more
 
 
-def inherit(st: Search, c: int, label: int, d: int, new: int) -> None:
+def inherit(st: SearchState, c: int, label: int, d: int, new: int) -> None:
     """A label has values in the formats in which another has them."""
     st.labels[d, new].formats = st.labels[c, label].formats
     st.as_float[d, new] = st.as_float[c, label]
@@ -289,7 +289,7 @@ def make_in_format(
     return to_float, to_int8, ahead
 
 
-def close(tb: Tables, st: Search, c: int, label: int) -> None:
+def close(tb: Tables, st: SearchState, c: int, label: int) -> None:
     """Ends the segment that a label has open."""
     k, ideal = st.labels[c, label].target, st.labels[c, label].ideal
     watch = st.labels[c, label].watch
@@ -325,7 +325,7 @@ def close(tb: Tables, st: Search, c: int, label: int) -> None:
     settle(tb, st, c)
 
 
-def open_segment(tb: Tables, st: Search, c: int, label: int, k: int) -> None:
+def open_segment(tb: Tables, st: SearchState, c: int, label: int, k: int) -> None:
     """Begins a segment on target k after a label with none open."""
     ideal = st.labels[c, label].ideal
     new = st.n_labels[c]
@@ -355,7 +355,7 @@ def open_segment(tb: Tables, st: Search, c: int, label: int, k: int) -> None:
     settle(tb, st, c)
 
 
-def child_ideal(tb: Tables, st: Search, c: int, ideal: int, u: int) -> int:
+def child_ideal(tb: Tables, st: SearchState, c: int, ideal: int, u: int) -> int:
     """Index, in the other level, of an ideal with unit u."""
     d = 1 - c
     bits = st.bits[c, ideal].copy()
@@ -393,7 +393,7 @@ def child_ideal(tb: Tables, st: Search, c: int, ideal: int, u: int) -> int:
     return index
 
 
-def execute(tb: Tables, st: Search, c: int, label: int, u: int, child: int) -> None:
+def execute(tb: Tables, st: SearchState, c: int, label: int, u: int, child: int) -> None:
     """Runs unit u on the open target of a label: a label of the child ideal."""
     d = 1 - c
     k, ideal = st.labels[c, label].target, st.labels[c, label].ideal
@@ -472,7 +472,7 @@ def execute(tb: Tables, st: Search, c: int, label: int, u: int, child: int) -> N
     settle(tb, st, d)
 
 
-def jump(tb: Tables, st: Search, c: int, label: int, j: int) -> None:
+def jump(tb: Tables, st: SearchState, c: int, label: int, j: int) -> None:
     """Lets a region that was measured whole run after a label with no segment open."""
     ideal = st.labels[c, label].ideal
     for word in range(tb.jump_bits.shape[1]):
@@ -520,7 +520,7 @@ def jump(tb: Tables, st: Search, c: int, label: int, j: int) -> None:
     st.at[LANDINGS] += 1
 
 
-def narrow(st: Search, c: int) -> None:
+def narrow(st: SearchState, c: int) -> None:
     """Lets the labels of best bound live, as many as a level may hold; notes the best of the
     others."""
     width = st.at[WIDTH]
@@ -549,7 +549,7 @@ def narrow(st: Search, c: int) -> None:
             room -= 1
 
 
-def advance(tb: Tables, st: Search, steps: int) -> int:
+def advance(tb: Tables, st: SearchState, steps: int) -> int:
     """Goes on with a search for about so many steps.
 
     Ends with DONE (the labels with no segment open at the last level are the answer), PAUSED, or
@@ -684,7 +684,7 @@ def advance(tb: Tables, st: Search, steps: int) -> int:
         st.at[STAGE] = BEGIN
 
 
-def rehash(tb: Tables, st: Search) -> None:
+def rehash(tb: Tables, st: SearchState) -> None:
     """Enters all ideals into a table that has grown."""
     mask = st.table.shape[1] - 1
     for c in range(2):

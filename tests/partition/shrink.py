@@ -11,7 +11,7 @@ import numpy as np
 
 from nnapi_prof.graph.plan import Target
 from nnapi_prof.partition.constraints import CompileTimes, Constraints
-from nnapi_prof.partition.problem import Problem, Value
+from nnapi_prof.partition.problem import Problem, ValueFlow
 from tests.partition.judge import Case
 from tests.partition.verdict import Planner, ask, judge
 
@@ -152,7 +152,7 @@ def _without_target(case: Case, k: int) -> Case:
     )
 
 
-def _simpler_values(problem: Problem) -> Iterator[tuple[Value, ...]]:
+def _simpler_values(problem: Problem) -> Iterator[tuple[ValueFlow, ...]]:
     for v, value in enumerate(problem.values):
         before, after = problem.values[:v], problem.values[v + 1 :]
         yield before + after

@@ -11,7 +11,7 @@ import pytest
 from nnapi_prof.partition.baselines import total_ns
 from nnapi_prof.partition.problem import Problem
 from nnapi_prof.partition.search import annealing
-from nnapi_prof.partition.search.annealing import Annealer, Labelling, Tables
+from nnapi_prof.partition.search.annealing import Annealer, Labelling, MoveTables
 from nnapi_prof.partition.search.expansion import plan_of_labelling
 from nnapi_prof.partition.search.result import SearchLimits, Watch
 from tests.partition.pairs import optimum
@@ -42,10 +42,10 @@ def test_plans_are_legal_never_worse_and_often_best() -> None:
 
 def test_what_moves_cost_adds_up_to_what_the_plan_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     """``Labelling.cost`` holds the change since the start, and the least one met."""
-    calls: list[tuple[Tables, Labelling]] = []
+    calls: list[tuple[MoveTables, Labelling]] = []
     anneal = annealing.anneal
 
-    def recorded(tables: Tables, labelling: Labelling, *rest: float) -> None:
+    def recorded(tables: MoveTables, labelling: Labelling, *rest: float) -> None:
         anneal(tables, labelling, *rest)  # type: ignore[arg-type]
         calls.append((tables, labelling))
 

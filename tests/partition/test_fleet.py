@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from nnapi_prof.errors import PartitionError
-from nnapi_prof.partition.fleet import Objective, choose_plans, regrets
+from nnapi_prof.partition.fleet import FleetObjective, choose_plans, regrets
 from nnapi_prof.partition.fleet_search import latency_of, plan_fleet, summed_problem
 from nnapi_prof.partition.problem import Problem
 from tests.partition.cases import SETTINGS
@@ -27,7 +27,7 @@ def brute_force(regret, k, objective, weights):
     for plans in itertools.combinations(range(len(regret)), min(k, len(regret))):
         own = regret[list(plans)].min(axis=0)[counted]
         mean = float((own * share[counted]).sum())
-        least = min(least, mean if objective is Objective.MEAN else float(own.max()))
+        least = min(least, mean if objective is FleetObjective.MEAN else float(own.max()))
     return least
 
 
@@ -40,7 +40,7 @@ def test_equal_to_brute_force(seed: int, n: int, phones: int, k: int) -> None:
         regret[random.random((n, phones)) < 0.3] = math.inf
     weights = random.choice([0.0, 1.0, 2.5], phones)
     weights[0] = 1.0
-    for objective in Objective:
+    for objective in FleetObjective:
         least = brute_force(regret, k, objective, weights)
         if math.isinf(least):
             with pytest.raises(PartitionError, match="serve every phone"):
@@ -60,7 +60,7 @@ def test_equal_to_brute_force(seed: int, n: int, phones: int, k: int) -> None:
 
 def test_more_plans_than_are_solved_exactly_have_a_bound() -> None:
     regret = np.random.default_rng(1).random((60, 40))
-    for objective in Objective:
+    for objective in FleetObjective:
         values = [choose_plans(regret, k, objective=objective, seconds=0.2) for k in (1, 2, 4)]
         assert all(c.bound <= c.value + 1e-12 for c in values)
         assert values[0].is_optimal  # one of 70 is soon found

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nnapi_prof.graph.plan import CPU
-from nnapi_prof.partition.problem import Problem, Value
+from nnapi_prof.partition.problem import Problem, ValueFlow
 from nnapi_prof.partition.search.minimum_cut import Network, minimum_cut
 from nnapi_prof.partition.search.prices import lower_bound
 from tests.partition.pairs import optimum
@@ -96,7 +96,7 @@ def chain_problem(seed: int) -> Problem:
     return Problem(
         labels=tuple(f"u{u}" for u in range(n)),
         predecessors=tuple((u - 1,) if u else () for u in range(n)),
-        values=tuple(Value(u, (u + 1,) if u + 1 < n else (), 10, u + 1 == n) for u in range(n)),
+        values=tuple(ValueFlow(u, (u + 1,) if u + 1 < n else (), 10, u + 1 == n) for u in range(n)),
         targets=TARGETS[:2],
         unit_ns=chance.integers(0, 60, (n, 2)).astype(np.float64),
         overhead_ns=np.zeros(2),

@@ -21,9 +21,9 @@ from nnapi_prof.partition import (
     plan_problem,
 )
 from nnapi_prof.partition.baselines import total_ns
-from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, Value
+from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, ValueFlow
 from nnapi_prof.partition.search import annealing, anytime, exact, windows
-from nnapi_prof.partition.search.annealing import Annealer, Labelling, Tables
+from nnapi_prof.partition.search.annealing import Annealer, Labelling, MoveTables
 from nnapi_prof.partition.search.anytime import search
 from nnapi_prof.partition.search.exact import search_ideals
 from nnapi_prof.partition.search.expansion import (
@@ -63,10 +63,10 @@ def of_units_that_run(count: int, most_units: int = 8) -> list[tuple[int, Proble
 def chain() -> Problem:
     """u0 -> u1 -> u2 on the CPU in floats and in 8 bits; converting costs 5 and 3 ns a value."""
     values = (
-        Value(GRAPH_INPUT, (0,), 4, False, 5.0, 3.0),
-        Value(0, (1, 2), 4, False, 5.0, 3.0),
-        Value(1, (2,), 4, False, 5.0, 3.0),
-        Value(2, (), 4, True, 5.0, 3.0),
+        ValueFlow(GRAPH_INPUT, (0,), 4, False, 5.0, 3.0),
+        ValueFlow(0, (1, 2), 4, False, 5.0, 3.0),
+        ValueFlow(1, (2,), 4, False, 5.0, 3.0),
+        ValueFlow(2, (), 4, True, 5.0, 3.0),
     )
     return Problem(
         labels=("u0", "u1", "u2"),
@@ -216,10 +216,10 @@ def test_an_expansion_is_the_best_move_of_all() -> None:
 
 
 def test_what_annealing_moves_cost_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[tuple[Tables, Labelling]] = []
+    calls: list[tuple[MoveTables, Labelling]] = []
     anneal = annealing.anneal
 
-    def recorded(tables: Tables, labelling: Labelling, *rest: float) -> None:
+    def recorded(tables: MoveTables, labelling: Labelling, *rest: float) -> None:
         anneal(tables, labelling, *rest)  # type: ignore[arg-type]
         calls.append((tables, labelling))
 

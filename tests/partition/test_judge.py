@@ -14,7 +14,7 @@ from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import CPU, Engine, Plan, Preference, ProofKind, Target
 from nnapi_prof.partition import Partitioning
 from nnapi_prof.partition.constraints import CompileTimes, Constraints, constrain
-from nnapi_prof.partition.problem import Problem, Value
+from nnapi_prof.partition.problem import Problem, ValueFlow
 from tests.partition.drawing import STRUCTURES, draw_case
 from tests.partition.judge import Case, region_costs, truth_of
 from tests.partition.shrink import literals, report, shrink
@@ -151,11 +151,11 @@ def heads() -> Case:
             labels=("u0", "u1", "u2", "u3"),
             predecessors=((), (0,), (0,), (0,)),
             values=(
-                Value(-1, (0,), 1),
-                Value(0, (1, 2, 3), 16),
-                Value(1, (), 16, True),
-                Value(2, (), 1, True),
-                Value(3, (), 4, True),
+                ValueFlow(-1, (0,), 1),
+                ValueFlow(0, (1, 2, 3), 16),
+                ValueFlow(1, (), 16, True),
+                ValueFlow(2, (), 1, True),
+                ValueFlow(3, (), 4, True),
             ),
             targets=(CPU, NPU),
             unit_ns=np.array([[29.0, math.inf], [18.0, 5.0], [17.0, 4.0], [30.0, 8.0]]),
@@ -239,7 +239,7 @@ def lucky() -> Case:
         Problem(
             labels=("u0", "u1", "u2", "u3"),
             predecessors=((), (0,), (1,), (2,)),
-            values=tuple(Value(u, (u + 1,), 1) for u in range(3)),
+            values=tuple(ValueFlow(u, (u + 1,), 1) for u in range(3)),
             targets=(CPU,),
             unit_ns=np.full((4, 1), 100.0),
             overhead_ns=np.zeros(1),
@@ -291,7 +291,7 @@ def test_failures_become_small_and_are_printed_as_python() -> None:
         "Preference": Preference,
         "Problem": Problem,
         "Target": Target,
-        "Value": Value,
+        "Value": ValueFlow,
         "inf": math.inf,
         "np": np,
     }

@@ -13,7 +13,7 @@ from nnapi_prof.graph.plan import CPU, HOST, Preference, Target
 from nnapi_prof.partition.baselines import total_ns
 from nnapi_prof.partition.lanes import (
     NO_LANE,
-    Step,
+    LaneStep,
     loads_of,
     make_lanes,
     moved_ns,
@@ -110,7 +110,10 @@ def test_a_hand_over_between_accelerators_loads_both_and_the_cpu_twice() -> None
     assert moved_ns(problem, lanes, plan[0]) == (0.0, 28.0)
     assert moved_ns(problem, lanes, plan[1]) == (14.0, 0.0)
     assert loads_of(problem, lanes, plan).tolist() == [42.0, 40.0, 27.0]
-    assert steps_of(problem, lanes, plan) == (Step(1, 40.0, 0.0, 28.0), Step(2, 27.0, 14.0, 0.0))
+    assert steps_of(problem, lanes, plan) == (
+        LaneStep(1, 40.0, 0.0, 28.0),
+        LaneStep(2, 27.0, 14.0, 0.0),
+    )
     measured = replace(problem, region_ns={(frozenset({0}), 1): 14.0})
     assert moved_ns(measured, lanes, plan[0]) == (0.0, 14.0)
 

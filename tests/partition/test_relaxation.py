@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, Value
+from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, ValueFlow
 from nnapi_prof.partition.search.ideals import members
 from nnapi_prof.partition.search.prices import free_prices, lower_bound
 from nnapi_prof.partition.search.relaxation import relax
@@ -77,8 +77,8 @@ def tangled_problem(seed: int) -> Problem:
         labels=tuple(f"u{u}" for u in range(n)),
         predecessors=tuple(map(tuple, reads)),
         values=(
-            Value(GRAPH_INPUT, tuple(sorted(chance.sample(range(n), 2))), 1),
-            *(Value(u, tuple(readers[u]), 1, not readers[u]) for u in range(n)),
+            ValueFlow(GRAPH_INPUT, tuple(sorted(chance.sample(range(n), 2))), 1),
+            *(ValueFlow(u, tuple(readers[u]), 1, not readers[u]) for u in range(n)),
         ),
         targets=TARGETS[:t],
         unit_ns=np.array([[chance.random() for _ in range(t)] for _ in range(n)]),

@@ -12,7 +12,7 @@ from nnapi_prof.graph.plan import ProofKind
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition import make_problem, plan_problem
 from nnapi_prof.partition.baselines import find_baselines, total_ns
-from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, Value
+from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, ValueFlow
 from nnapi_prof.partition.search.anytime import search
 from nnapi_prof.partition.search.result import SearchLimits, SearchResult, Watch
 from tests.partition.cases import SETTINGS, Table, cases
@@ -91,11 +91,11 @@ def test_heads_that_share_a_value_do_not_each_pay_for_it() -> None:
         labels=("u0", "u1", "u2", "u3"),
         predecessors=((), (0,), (0,), (0,)),
         values=(
-            Value(GRAPH_INPUT, (0,), 1),
-            Value(0, (1, 2, 3), 16),
-            Value(1, (), 16, True),
-            Value(2, (), 1, True),
-            Value(3, (), 4, True),
+            ValueFlow(GRAPH_INPUT, (0,), 1),
+            ValueFlow(0, (1, 2, 3), 16),
+            ValueFlow(1, (), 16, True),
+            ValueFlow(2, (), 1, True),
+            ValueFlow(3, (), 4, True),
         ),
         targets=TARGETS[:2],
         unit_ns=np.array([[29, np.inf], [18, 5], [17, 4], [30, 8]], dtype=np.float64),

@@ -11,7 +11,7 @@ import pytest
 
 from nnapi_prof.graph.plan import CPU, Preference, Target
 from nnapi_prof.partition.baselines import Baseline, find_baselines, total_ns
-from nnapi_prof.partition.problem import Problem, Value
+from nnapi_prof.partition.problem import Problem, ValueFlow
 from nnapi_prof.partition.search.anytime import search
 from nnapi_prof.partition.search.result import SearchLimits, Watch
 from nnapi_prof.partition.search.tradeoff import TradeOff
@@ -91,7 +91,7 @@ def near_ties(n: int, overhead_ns: float = 80.0) -> Problem:
     return Problem(
         labels=tuple(f"u{u}" for u in range(n)),
         predecessors=tuple((u - 1,) if u else () for u in range(n)),
-        values=tuple(Value(u, (u + 1,) if u + 1 < n else (), 10, u + 1 == n) for u in range(n)),
+        values=tuple(ValueFlow(u, (u + 1,) if u + 1 < n else (), 10, u + 1 == n) for u in range(n)),
         targets=(CPU, *named),
         unit_ns=unit_ns,
         overhead_ns=np.array([0.0, overhead_ns, overhead_ns]),

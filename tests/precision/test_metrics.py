@@ -10,7 +10,14 @@ import torch
 from torch import Tensor
 
 from nnapi_prof.errors import UsageError
-from nnapi_prof.precision.metrics import BuiltInMetric, Kind, Metric, Reference, sqnr_db, stacked
+from nnapi_prof.precision.metrics import (
+    BuiltInMetric,
+    FloatOutputs,
+    Metric,
+    MetricKind,
+    sqnr_db,
+    stacked,
+)
 from nnapi_prof.precision.user_metric import UserMetric, metric_of
 
 
@@ -26,30 +33,32 @@ def largest_class(outputs: Tensor, labels: Tensor) -> float:
 
 
 EVERY: list[Metric] = [
-    *map(BuiltInMetric, Kind),
+    *map(BuiltInMetric, MetricKind),
     UserMetric("own:wrong", wrong),
     UserMetric("own:largest_class", largest_class),
 ]
 
 
-def estimate(kind: Kind, output: list, reference: list, means: list | None = None):
+def estimate(kind: MetricKind, output: list, reference: list, means: list | None = None):
     theirs = np.array(reference, dtype=np.float64)
-    whole = Reference.calibrated([theirs])
+    whole = FloatOutputs.calibrated([theirs])
     if means is not None:
-        whole = Reference((theirs,), (np.array(means, dtype=np.float64),))
+        whole = FloatOutputs((theirs,), (np.array(means, dtype=np.float64),))
     return BuiltInMetric(kind).estimate([np.array(output, dtype=np.float64)], whole)
 
 
 def test_errors_are_relative_to_what_varies() -> None:
     # Two samples of two places, means 10 and 0: less these the reference is -3, 1 and 3, -1.
     reference, output = [[7, 1], [13, -1]], [[7, 2], [13, -2]]
-    assert estimate(Kind.RELATIVE, output, reference).error == pytest.approx(math.sqrt(2 / 20))
-    assert estimate(Kind.TOP1, [[7, 8], [13, -2]], reference).error == 0.5
+    assert estimate(MetricKind.RELATIVE, output, reference).error == pytest.approx(
+        math.sqrt(2 / 20)
+    )
+    assert estimate(MetricKind.TOP1, [[7, 8], [13, -2]], reference).error == 0.5
     assert sqnr_db(0.01) == pytest.approx(40) and sqnr_db(0) == math.inf
 
 
 def test_held_out_data_is_taken_less_the_means_of_the_calibration_data() -> None:
-    calibration = Reference.calibrated([np.array([[9.0], [11.0]])])
+    calibration = FloatOutputs.calibrated([np.array([[9.0], [11.0]])])
     other = calibration.over([np.array([[13.0], [10.0], [14.0]])])
     output = np.array([[13.5], [10.0], [14.0]])
     result = BuiltInMetric().estimate([output], other)
@@ -57,14 +66,14 @@ def test_held_out_data_is_taken_less_the_means_of_the_calibration_data() -> None
 
 
 def test_an_output_that_never_varies_is_relative_to_its_size() -> None:
-    reference = Reference.calibrated([np.full((3, 4), 5.0)])
+    reference = FloatOutputs.calibrated([np.full((3, 4), 5.0)])
     assert reference.steady == (0,)
     result = BuiltInMetric().estimate([np.full((3, 4), 5.5)], reference)
     assert result.error == pytest.approx(0.1)
 
 
 def test_numbers_that_are_none() -> None:
-    kind = Kind.RELATIVE
+    kind = MetricKind.RELATIVE
     reference = [[math.inf, 1], [2, 3], [math.nan, 5]]
     assert estimate(kind, reference, reference).error == 0
     assert estimate(kind, [[math.inf, 1], [math.nan, 3], [math.nan, 5]], reference).error > 1e300
@@ -76,7 +85,7 @@ def test_numbers_that_are_none() -> None:
 def test_the_output_with_the_largest_error_counts() -> None:
     outputs = [np.array([[[1.0]], [[2.0]]]), np.array([[1.0, 2.0], [2.0, 1.0]])]
     moved = [outputs[0] * 1.1, outputs[1]]
-    result = BuiltInMetric().estimate(moved, Reference.calibrated(outputs))
+    result = BuiltInMetric().estimate(moved, FloatOutputs.calibrated(outputs))
     assert result.by_output[1] == 0 and result.error == result.by_output[0] > 0
 
 
@@ -97,22 +106,22 @@ def test_classes_of_places() -> None:
     images[:, :, 0] = 1
     moved = images.copy()
     moved[0, 0, 2, 0, 0] = 2
-    metric = BuiltInMetric(Kind.TOP1)
-    assert metric.estimate([moved], Reference.calibrated([images])).error == 1 / 8
+    metric = BuiltInMetric(MetricKind.TOP1)
+    assert metric.estimate([moved], FloatOutputs.calibrated([images])).error == 1 / 8
     with pytest.raises(UsageError, match="top1 is for classes; take another metric"):
-        metric.estimate([np.ones((4, 1))], Reference.calibrated([np.ones((4, 1))]))
+        metric.estimate([np.ones((4, 1))], FloatOutputs.calibrated([np.ones((4, 1))]))
 
 
-@pytest.mark.parametrize("metric", [BuiltInMetric(Kind.TOP1), UserMetric("own:wrong", wrong)])
+@pytest.mark.parametrize("metric", [BuiltInMetric(MetricKind.TOP1), UserMetric("own:wrong", wrong)])
 def test_none_of_few_is_not_none_of_all(metric: Metric) -> None:
     random = np.random.default_rng(0)
     for n, most in ((10, 0.5), (100, 0.1), (1000, 0.01)):
         outputs = random.normal(size=(n, 1, 5))
         moved = outputs + random.normal(size=outputs.shape) * 1e-9
         labels = outputs.argmax(2)[:, 0].tolist()
-        result = metric.estimate([moved], Reference.calibrated([outputs]), labels)
+        result = metric.estimate([moved], FloatOutputs.calibrated([outputs]), labels)
         assert result.error == 0 and 1 / n < result.high < most
-        same = metric.estimate([outputs], Reference.calibrated([outputs]), labels)
+        same = metric.estimate([outputs], FloatOutputs.calibrated([outputs]), labels)
         assert same.error == 0
 
 
@@ -123,7 +132,7 @@ def test_a_metric_of_the_user() -> None:
     outputs = np.eye(4)[:, None]
     moved = outputs.copy()
     moved[0, 0] = [0, 5, 0, 0]
-    reference = Reference.calibrated([outputs])
+    reference = FloatOutputs.calibrated([outputs])
     labels = [0, 1, 2, 0]  # float32 is wrong about the last
     metric = UserMetric("own:wrong", wrong)
     result = metric.estimate([moved], reference, labels)
@@ -139,14 +148,14 @@ def test_a_metric_of_the_user_gets_what_its_outputs_and_targets_are() -> None:
         return float(numbers.sum()) if targets[0] == "seven" else 0.0
 
     outputs = [np.zeros((2, 1, 3, 2, 2)), np.zeros(2)]
-    reference = Reference.calibrated(outputs)
+    reference = FloatOutputs.calibrated(outputs)
     moved = [outputs[0], outputs[1] + 1]
     assert UserMetric("own:check", check).estimate(moved, reference, ["seven", "two"]).error == 2
 
 
 def test_what_is_wrong_with_a_metric_of_the_user() -> None:
     outputs = [np.zeros((2, 1, 3))]
-    reference, moved = Reference.calibrated(outputs), [outputs[0] + 1]
+    reference, moved = FloatOutputs.calibrated(outputs), [outputs[0] + 1]
     metric = UserMetric("own:wrong", wrong)
     with pytest.raises(UsageError, match="a target for each of 2 samples, there are no targets"):
         metric.estimate(moved, reference)
@@ -174,7 +183,7 @@ def test_metrics_by_name() -> None:
 # Intervals
 
 
-def one_set(n: int, random: np.random.Generator, calibration: Reference):
+def one_set(n: int, random: np.random.Generator, calibration: FloatOutputs):
     """Outputs of ``n`` samples, some noisier than others, and labels that float32 mostly knows."""
     outputs = random.normal(size=(n, 1, 8))
     noise = random.normal(size=outputs.shape) * random.lognormal(-2.5, 0.4, size=(n, 1, 1))
@@ -193,7 +202,7 @@ def one_set(n: int, random: np.random.Generator, calibration: Reference):
 )
 def test_the_error_on_other_data_lies_in_the_interval(metric: Metric, n: int, tries: int) -> None:
     random = np.random.default_rng(7)
-    calibration = Reference.calibrated([random.normal(size=(60, 1, 8))])
+    calibration = FloatOutputs.calibrated([random.normal(size=(60, 1, 8))])
     inside, widths = 0, []
     for _ in range(tries):
         result = metric.estimate(*one_set(n, random, calibration))
@@ -206,5 +215,5 @@ def test_the_error_on_other_data_lies_in_the_interval(metric: Metric, n: int, tr
 
 
 def test_of_a_single_sample_nothing_follows() -> None:
-    result = estimate(Kind.RELATIVE, [[1, 2]], [[1, 1]])
+    result = estimate(MetricKind.RELATIVE, [[1, 2]], [[1, 1]])
     assert result.error > 0 and (result.low, result.high) == (0, math.inf)

@@ -12,7 +12,7 @@ import pytest
 from nnapi_prof.errors import InputSpecError
 from nnapi_prof.graph.plan import Precision
 from nnapi_prof.precision.accuracy import Data, Judge
-from nnapi_prof.precision.metrics import BuiltInMetric, Kind
+from nnapi_prof.precision.metrics import BuiltInMetric, MetricKind
 from nnapi_prof.precision.sensitivity import UnitNoise, corrected, unit_noise
 from nnapi_prof.precision.simulation import Simulation
 from nnapi_prof.precision.user_metric import UserMetric
@@ -146,7 +146,7 @@ def test_the_error_on_other_images_lies_in_the_interval() -> None:
 
 
 def test_without_held_out_data_the_calibration_data_decides() -> None:
-    whole = Judge(judge().simulation, judge().calibration, None, BuiltInMetric(Kind.TOP1))
+    whole = Judge(judge().simulation, judge().calibration, None, BuiltInMetric(MetricKind.TOP1))
     error = whole.error({0: INT8})
     assert error.held_out is None and error.honest is error.calibrated
     with pytest.raises(InputSpecError, match="give one at least"):

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from nnapi_prof.costs.conditions import Conditions, Mode
-from nnapi_prof.costs.diff import Verdict
+from nnapi_prof.costs.diff import DiffVerdict
 from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.model.fit import fit
 from nnapi_prof.documents.compare import of_comparison
@@ -101,7 +101,7 @@ def test_a_side_against_itself_changed_in_nothing(plain: ReportData) -> None:
     assert result.latencies.differences == ()
     assert result.latencies.same_row == len(plain.measurements)
     assert result.plan is not None and result.plan.ratio == 1
-    assert result.rows == (result.plan,) and result.plan.verdict is Verdict.SAME
+    assert result.rows == (result.plan,) and result.plan.verdict is DiffVerdict.SAME
     assert words(result).splitlines()[1:] == [
         "All 10 units in common run on the same targets.",
         "No unit was measured again.",
@@ -135,16 +135,16 @@ def test_neighbours_that_moved_together_are_one_row(plain: ReportData) -> None:
 
 
 @pytest.mark.parametrize(
-    ("factor", "verdict"), [(1.5, Verdict.SLOWER), (0.5, Verdict.FASTER)], ids=str
+    ("factor", "verdict"), [(1.5, DiffVerdict.SLOWER), (0.5, DiffVerdict.FASTER)], ids=str
 )
 def test_latencies_that_changed_on_one_target(
-    plain: ReportData, factor: float, verdict: Verdict
+    plain: ReportData, factor: float, verdict: DiffVerdict
 ) -> None:
     result = pair(plain, slowed(plain, NPU[0], factor))
     grouped = by_target(result.rows)
     assert next(iter(grouped)) == NPU[0].key
     for key, rows in grouped.items():
-        expected = {verdict} if key == NPU[0].key else {Verdict.SAME}
+        expected = {verdict} if key == NPU[0].key else {DiffVerdict.SAME}
         assert {row.verdict for row in rows} == expected
     for row in grouped[NPU[0].key]:
         assert row.ratio == pytest.approx(factor, rel=0.03)
@@ -162,7 +162,7 @@ def test_conditions_do_not_keep_latencies_apart(plain: ReportData) -> None:
         for m in burst.measurements
     )
     result = pair(plain, replace(burst, measurements=rows))
-    assert {row.verdict for row in by_target(result.rows)[NPU[0].key]} == {Verdict.FASTER}
+    assert {row.verdict for row in by_target(result.rows)[NPU[0].key]} == {DiffVerdict.FASTER}
     (fact,) = (each for each in result.facts if each.name == "NNAPI execution")
     assert (fact.base, fact.new) == ("sync", "burst")
 
@@ -170,21 +170,21 @@ def test_conditions_do_not_keep_latencies_apart(plain: ReportData) -> None:
 @pytest.mark.parametrize(
     ("factor", "runs", "verdict"),
     [
-        (1.5, 9, Verdict.SLOWER),
-        (0.6, 9, Verdict.FASTER),
-        (1.005, 9, Verdict.SAME),
-        (1.5, 3, Verdict.UNSURE),
+        (1.5, 9, DiffVerdict.SLOWER),
+        (0.6, 9, DiffVerdict.FASTER),
+        (1.005, 9, DiffVerdict.SAME),
+        (1.5, 3, DiffVerdict.UNSURE),
     ],
 )
 def test_the_ratio_of_two_runs(
-    plain: ReportData, factor: float, runs: int, verdict: Verdict
+    plain: ReportData, factor: float, runs: int, verdict: DiffVerdict
 ) -> None:
     result = pair(run_scaled(plain, 1, runs), run_scaled(plain, factor, runs), 0.05)
     row = result.plan
     assert row is not None and row.verdict is verdict
     assert row.ratio == pytest.approx(factor, rel=1e-3)
     assert (row.low is None) == (runs < 5)
-    assert result.failed == ((row,) if verdict is Verdict.SLOWER else ())
+    assert result.failed == ((row,) if verdict is DiffVerdict.SLOWER else ())
     assert f"The plan takes {row.ratio:.3f} × as long" in words(result)
 
 
@@ -308,6 +308,6 @@ def test_nothing_that_models_say_is_markup(plain: ReportData) -> None:
 
 
 def test_a_row_that_does_not_run_any_more_fails() -> None:
-    gone = Row("conv", "cpu", 1e6, None, Verdict.STATUS)
-    came = Row("conv", "cpu", None, 1e6, Verdict.STATUS)
+    gone = Row("conv", "cpu", 1e6, None, DiffVerdict.STATUS)
+    came = Row("conv", "cpu", None, 1e6, DiffVerdict.STATUS)
     assert gone.failed and not came.failed

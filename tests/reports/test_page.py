@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nnapi_prof.bundle.doors import Door, Step
+from nnapi_prof.bundle.doors import AppRuntime, NextStep
 from nnapi_prof.reports.data import ReportData, this_environment
 from nnapi_prof.reports.html import render
 from tests.reports.sample import hot, sample
@@ -35,8 +35,12 @@ def big() -> ReportData:
         measurements=hot(sample_.measurements),
         environment=this_environment(command),
         ship=(
-            Step(Door.LIBRARY, "nnapi-prof convert --format runtime -o a/b.nnprt a/b.nnprof", None),
-            Step(Door.AAR, "", "an app has no PyTorch"),
+            NextStep(
+                AppRuntime.LIBRARY,
+                "nnapi-prof convert --format runtime -o a/b.nnprt a/b.nnprof",
+                None,
+            ),
+            NextStep(AppRuntime.AAR, "", "an app has no PyTorch"),
         ),
     )
     return ran_at_once(data)

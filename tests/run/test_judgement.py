@@ -77,13 +77,13 @@ def test_files_for_executorch_are_judged_as_runs_are() -> None:
     """Other places of equal values fail neither; outputs that differ fail both."""
     pytest.importorskip("executorch", reason="the extra executorch is not installed")
     from nnapi_prof.executorch.region_times import agreeing
-    from nnapi_prof.executorch.stopwatch import Timing
+    from nnapi_prof.executorch.stopwatch import ProgramTiming
 
     x = torch.tensor([[3.0, 1.0, 3.0, 3.0]])
     program = prepare(torch.export.export(Ranked(), (x,)), (x,), "ranked")
     expected = [torch.tensor([[0, 2]]), torch.tensor([[0, 2, 3, 1]])]
     for places, status in (([[3, 2]], Status.OK), ([[3, 1]], Status.FAILED)):
-        timing = Timing(Status.OK, ((1,),), outputs=(torch.tensor(places), expected[1]))
+        timing = ProgramTiming(Status.OK, ((1,),), outputs=(torch.tensor(places), expected[1]))
         judged = agreeing(
             timing,
             program.units.outputs,

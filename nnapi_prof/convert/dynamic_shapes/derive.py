@@ -63,7 +63,7 @@ def derive(
     reasons = []
     for jump in jumps:
         try:
-            return _Search(prober, opens, jump).template()
+            return _SizeSearch(prober, opens, jump).template()
         except NoTemplate as reason:
             reasons.append(reason)
     raise InputSpecError(
@@ -71,7 +71,7 @@ def derive(
     ) from reasons[0]
 
 
-class _Search:
+class _SizeSearch:
     def __init__(self, prober: Prober, opens: Sequence[OpenSize], jump: int) -> None:
         self.prober = prober
         self.opens = opens

@@ -27,7 +27,7 @@ from nnapi_prof.convert.export.constants import (
     require_inside,
     short_float32,
 )
-from nnapi_prof.convert.export.json import Description
+from nnapi_prof.convert.export.json import RegionDescription
 from nnapi_prof.convert.model import BufferSlice, NnapiModel, Operand
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph.plan import Preference
@@ -124,7 +124,7 @@ def class_name(words: str) -> str:
     return f"{name}Model" if name in _TAKEN else name
 
 
-def to_cpp(described: Description, stem: str, weights: Weights) -> CppClass:
+def to_cpp(described: RegionDescription, stem: str, weights: Weights) -> CppClass:
     """The class of a region, for files ``stem``.h and ``stem``.cpp.
 
     ``weights`` is the region's weights file (:func:`nnapi_prof.convert.export.constants.lay_out`),

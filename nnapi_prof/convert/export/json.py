@@ -38,7 +38,7 @@ SCHEMA = Path(__file__).resolve().parents[1] / "data" / "region.schema.json"
 
 
 @dataclass(frozen=True)
-class Description:
+class RegionDescription:
     """A region, and how a compilation of it should be asked for."""
 
     region: Region
@@ -48,7 +48,7 @@ class Description:
     """Name of the NNAPI device; None leaves the choice to NNAPI."""
 
 
-def to_json(described: Description, weights_file: str) -> tuple[str, Weights]:
+def to_json(described: RegionDescription, weights_file: str) -> tuple[str, Weights]:
     """The text and the weights that go to the file ``weights_file`` beside it (unless there are no
     buffers). Raises SerializationError as :func:`model_to_json` does."""
     region = described.region

@@ -26,7 +26,7 @@ import numpy as np
 from nnapi_prof.costs.estimate.model import Roof, TargetModel, can_learn, error_bounds, fit_forest
 from nnapi_prof.costs.estimate.parts import Setting, fit_correction, fit_roof, sums_of
 from nnapi_prof.costs.estimate.phones import Description
-from nnapi_prof.costs.estimate.work import Floats, Sample, Work, kinds_of
+from nnapi_prof.costs.estimate.work import Floats, Work, WorkSample, kinds_of
 from nnapi_prof.costs.measurement import Kind, Measurement
 from nnapi_prof.errors import CostError, option
 from nnapi_prof.graph.plan import CPU, Engine, Target
@@ -45,7 +45,11 @@ SEED = 0
 
 
 def fit_samples(
-    samples: Sequence[Sample], *, correct: bool | None = None, folds: int = FOLDS, seed: int = SEED
+    samples: Sequence[WorkSample],
+    *,
+    correct: bool | None = None,
+    folds: int = FOLDS,
+    seed: int = SEED,
 ) -> TargetModel:
     """The model without stated errors; CostError where there is no sample with an operation.
 
@@ -68,7 +72,7 @@ class _Choice:
     plain: Floats
 
 
-def _chosen(samples: Sequence[Sample], folds: int, seed: int) -> _Choice:
+def _chosen(samples: Sequence[WorkSample], folds: int, seed: int) -> _Choice:
     """The best of the stages, the later ones only where they are clearly better."""
     learn = can_learn() and is_long(samples)
     setting, stages = _stages(samples, None, seed, learn)
@@ -92,7 +96,7 @@ def _better(errors: Floats, than: Floats) -> bool:
 
 
 def _stages(
-    samples: Sequence[Sample], setting: Setting | None, seed: int, learn: bool
+    samples: Sequence[WorkSample], setting: Setting | None, seed: int, learn: bool
 ) -> tuple[Setting | None, list[TargetModel]]:
     """Roofline; the same with parts of a correction; with all of it and a forest: as many as are to
     be had. And the correction's setting, the best one where none is given."""
@@ -111,7 +115,7 @@ def _stages(
     return setting, stages
 
 
-def is_long(samples: Sequence[Sample]) -> bool:
+def is_long(samples: Sequence[WorkSample]) -> bool:
     """Whether there are enough for a forest. Of a sum of many it learns next to nothing."""
     return sum(len(sample.works) <= FEW for sample in samples) >= LONG
 
@@ -134,7 +138,7 @@ class Fitted:
 
 
 def fit_with_errors(
-    samples: Sequence[Sample],
+    samples: Sequence[WorkSample],
     sister: TargetModel | None = None,
     *,
     folds: int = FOLDS,
@@ -160,7 +164,7 @@ def fit_with_errors(
     return Fitted(replace(model, errors=bounds), errors)
 
 
-def adapted(samples: Sequence[Sample], sister: TargetModel) -> TargetModel:
+def adapted(samples: Sequence[WorkSample], sister: TargetModel) -> TargetModel:
     """The sister's model with her prices drawn to what the samples say."""
     roofline = fit_roof(sums_of(samples), kinds_of(samples), sister)
     rates = roofline.roof.ns_per_mac
@@ -178,11 +182,11 @@ def adapted(samples: Sequence[Sample], sister: TargetModel) -> TargetModel:
     )
 
 
-Fit = Callable[[Sequence[Sample]], TargetModel]
+Fit = Callable[[Sequence[WorkSample]], TargetModel]
 
 
 def cross_validated(
-    samples: Sequence[Sample], *, folds: int = FOLDS, seed: int = SEED, fit: Fit = fit_samples
+    samples: Sequence[WorkSample], *, folds: int = FOLDS, seed: int = SEED, fit: Fit = fit_samples
 ) -> Floats:
     """predicted / measured - 1 of every sample, by a model that was shown neither it nor another of
     the same operations: networks repeat their layers."""
@@ -193,8 +197,8 @@ def cross_validated(
 
 
 def _folds(
-    samples: Sequence[Sample], folds: int, seed: int
-) -> Iterator[tuple[list[Sample], list[int]]]:
+    samples: Sequence[WorkSample], folds: int, seed: int
+) -> Iterator[tuple[list[WorkSample], list[int]]]:
     """Samples to fit to, and places of those to predict, which share no configuration."""
     groups: dict[tuple[Work, ...], list[int]] = {}
     for i, sample in enumerate(samples):
@@ -208,7 +212,7 @@ def _folds(
             yield shown, sorted(held)
 
 
-def _errors(model: TargetModel, samples: Sequence[Sample]) -> Floats:
+def _errors(model: TargetModel, samples: Sequence[WorkSample]) -> Floats:
     """predicted / measured - 1."""
     errors: Floats = model.samples_ns(samples) / np.array([sample.ns for sample in samples]) - 1
     return errors
@@ -242,7 +246,7 @@ class TargetReport:
         return float(np.median(size)), float(np.quantile(size, 0.9)), float((size <= 0.1).mean())
 
 
-def samples_of(rows: Iterable[Measurement]) -> dict[Target, list[Sample]]:
+def samples_of(rows: Iterable[Measurement]) -> dict[Target, list[WorkSample]]:
     """Usable units, chains and regions as samples, in the order of their signatures.
 
     Rows of units tell their work; members of chains and regions are known by the rows of the units
@@ -250,14 +254,14 @@ def samples_of(rows: Iterable[Measurement]) -> dict[Target, list[Sample]]:
     """
     last = {(row.target, row.signature): row for row in rows}
     works = {row.signature: work for row in last.values() if (work := row.work) is not None}
-    samples: dict[Target, list[Sample]] = defaultdict(list)
+    samples: dict[Target, list[WorkSample]] = defaultdict(list)
     for (target, _), row in sorted(last.items(), key=lambda item: (item[0][0].key, item[0][1])):
         complete = all(member in works for member in row.members)
         if not row.usable or row.kind is Kind.PLAN or not complete or row.summary.median_ns <= 0:
             continue
         crosses = target.engine is Engine.NNAPI
         samples[target].append(
-            Sample(
+            WorkSample(
                 tuple(works[member] for member in row.members),
                 row.summary.median_ns,
                 1.0 if crosses else 0.0,
@@ -389,7 +393,7 @@ def _sister_model(sister: Description, target: Target) -> TargetModel | None:
     return alike[0] if len(alike) == 1 else None
 
 
-def single_rate(samples: Sequence[Sample]) -> TargetModel:
+def single_rate(samples: Sequence[WorkSample]) -> TargetModel:
     """The baseline: one constant rate of arithmetic, the median of all samples'."""
     rates = [s.ns / max(sum(work.macs for work in s.works), 1.0) for s in samples]
     return TargetModel(Roof(0.0, 0.0, {"default": float(np.median(rates))}))

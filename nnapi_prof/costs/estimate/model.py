@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnapi_prof.costs.estimate.work import Floats, Sample, Work, raw_inputs
+from nnapi_prof.costs.estimate.work import Floats, Work, WorkSample, raw_inputs
 
 LINEAR_WEIGHT = 0.1
 """Prior variance of the linear part's slopes against the kernel's variance of 1."""
@@ -141,8 +141,8 @@ class TargetModel:
             ratio = ratio + self.forest.log_ratio(works)
         return ratio
 
-    def sample_ns(self, sample: Sample) -> float:
-        """Predicts the latency that :class:`Sample` measured."""
+    def sample_ns(self, sample: WorkSample) -> float:
+        """Predicts the latency that :class:`WorkSample` measured."""
         return (
             float(self.works_ns(sample.works).sum())
             + sample.invocations * self.invocation_ns
@@ -150,7 +150,7 @@ class TargetModel:
             + sample.out_bytes * self.ns_per_out_byte
         )
 
-    def samples_ns(self, samples: Sequence[Sample]) -> Floats:
+    def samples_ns(self, samples: Sequence[WorkSample]) -> Floats:
         """:meth:`sample_ns` of each, faster."""
         owner = np.repeat(np.arange(len(samples)), [len(sample.works) for sample in samples])
         each = self.works_ns([work for sample in samples for work in sample.works])
@@ -263,7 +263,7 @@ def _shares(
 
 
 def error_bounds(
-    model: TargetModel, samples: Sequence[Sample], errors: Floats, plain: Floats
+    model: TargetModel, samples: Sequence[WorkSample], errors: Floats, plain: Floats
 ) -> ErrorBounds:
     """From predicted / measured - 1 of each sample, out of fold; ``plain`` of the roofline."""
     logs = np.log1p(np.maximum(errors, -0.99))
@@ -289,7 +289,7 @@ def error_bounds(
     )
 
 
-def _focus(model: TargetModel, samples: Sequence[Sample]) -> Floats:
+def _focus(model: TargetModel, samples: Sequence[WorkSample]) -> Floats:
     """[samples, 2]: of operations, and of kinds, the sums of squared shares."""
     each = model.works_ns([work for sample in samples for work in sample.works])
     pairs, start = [], 0
@@ -301,7 +301,9 @@ def _focus(model: TargetModel, samples: Sequence[Sample]) -> Floats:
     return np.array(pairs)
 
 
-def _spreads(samples: Sequence[Sample], seen: Floats, logs: Floats) -> tuple[float, float, float]:
+def _spreads(
+    samples: Sequence[WorkSample], seen: Floats, logs: Floats
+) -> tuple[float, float, float]:
     """own, kind, whole.
 
     Of samples of several operations by their mean square; of operations alone what a kind has in
@@ -400,7 +402,7 @@ def can_learn() -> bool:
 
 
 def fit_forest(
-    samples: Sequence[Sample], model: TargetModel, kinds: Sequence[str], seed: int
+    samples: Sequence[WorkSample], model: TargetModel, kinds: Sequence[str], seed: int
 ) -> Forest:
     """The forest of what ``model`` leaves; scikit-learn must be there (:func:`can_learn`).
 

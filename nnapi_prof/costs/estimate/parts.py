@@ -25,7 +25,7 @@ from nnapi_prof.costs.estimate.model import (
     kernel,
     linear,
 )
-from nnapi_prof.costs.estimate.work import Floats, Sample, Work, raw_inputs
+from nnapi_prof.costs.estimate.work import Floats, Work, WorkSample, raw_inputs
 from nnapi_prof.errors import CostError
 
 PRIOR = 0.1
@@ -58,7 +58,7 @@ class Sums:
     log_ns: Floats
 
     @classmethod
-    def of(cls, samples: Sequence[Sample]) -> Sums:
+    def of(cls, samples: Sequence[WorkSample]) -> Sums:
         return cls(
             tuple(work for sample in samples for work in sample.works),
             np.repeat(np.arange(len(samples)), [len(sample.works) for sample in samples]),
@@ -71,7 +71,7 @@ class Sums:
         return np.bincount(self.owner, weights=values, minlength=len(self.log_ns)).astype(float)
 
 
-def sums_of(samples: Sequence[Sample]) -> Sums:
+def sums_of(samples: Sequence[WorkSample]) -> Sums:
     if not samples or not any(sample.works for sample in samples):
         raise CostError("there is no measured operation to fit a model to")
     return Sums.of(samples)

@@ -112,7 +112,7 @@ def conv_like(row: Any) -> Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class WorkSample:
     """The measured latency of operations that ran one after the other.
 
     Of one row of a per-operation table, the operation's alone; of a region or a whole model, all.
@@ -127,7 +127,7 @@ class Sample:
     out_bytes: float = 0.0
 
 
-def from_frame(frame: pd.DataFrame) -> list[Sample]:
+def from_frame(frame: pd.DataFrame) -> list[WorkSample]:
     """The samples of a pandas frame of operations, one row each: see :data:`COLUMNS`.
 
     Sizes are counts, ``latency_ns`` is in ns. Rows that share a value of ``sample`` were measured
@@ -143,12 +143,12 @@ def from_frame(frame: pd.DataFrame) -> list[Sample]:
     for number, row in enumerate(frame.itertuples(index=False)):
         groups.setdefault(getattr(row, "sample", number), []).append(row)
     return [
-        Sample(tuple(map(conv_like, rows)), float(sum(row.latency_ns for row in rows)))
+        WorkSample(tuple(map(conv_like, rows)), float(sum(row.latency_ns for row in rows)))
         for rows in groups.values()
     ]
 
 
-def kinds_of(samples: Iterable[Sample]) -> tuple[str, ...]:
+def kinds_of(samples: Iterable[WorkSample]) -> tuple[str, ...]:
     """All :attr:`Work.rate` keys, sorted."""
     return tuple(sorted({work.rate for sample in samples for work in sample.works}))
 
@@ -159,8 +159,8 @@ __all__ = [
     "FEATURES",
     "WEIGHTED",
     "Floats",
-    "Sample",
     "Work",
+    "WorkSample",
     "conv_like",
     "features",
     "from_frame",

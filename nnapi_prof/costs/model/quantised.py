@@ -32,7 +32,7 @@ class _Program(Protocol):
     def units(self) -> UnitGraph: ...
 
 
-class Quantised(Protocol):
+class QuantisedSource(Protocol):
     """The part of :class:`nnapi_prof.precision.QuantisedProgram` that costs need."""
 
     @property
@@ -57,7 +57,10 @@ class EightBits:
 
     @classmethod
     def of(
-        cls, floats: UnitGraph, quantised: Quantised, refusals: Mapping[int, str] | None = None
+        cls,
+        floats: UnitGraph,
+        quantised: QuantisedSource,
+        refusals: Mapping[int, str] | None = None,
     ) -> EightBits:
         return cls(floats, quantised.program.units, quantised.unit_of, refusals or {})
 
@@ -169,7 +172,7 @@ class Conversion:
     """Of the value in floats."""
 
 
-def conversions_of(floats: UnitGraph, quantised: Quantised) -> tuple[Conversion, ...]:
+def conversions_of(floats: UnitGraph, quantised: QuantisedSource) -> tuple[Conversion, ...]:
     """The conversions of a quantised program, each way and size once, at most
     :data:`CONVERSION_SIZES` sizes each way, spread from the smallest to the largest."""
     graph = quantised.program.units

@@ -14,7 +14,7 @@ from nnapi_prof.errors import UsageError
 
 
 @dataclass(frozen=True)
-class Named:
+class NamedDevice:
     """A device of the table, as people call it."""
 
     fingerprint: str
@@ -22,7 +22,7 @@ class Named:
 
 
 @dataclass(frozen=True)
-class Measured(Named):
+class Measured(NamedDevice):
     """A device and how much was measured on it."""
 
     simulated: bool
@@ -54,18 +54,18 @@ def _machine(description: Mapping[str, Any]) -> str:
     return f"{description.get('os', 'some')} machine, {description.get('abi', 'unknown')}"
 
 
-D = TypeVar("D", bound=Named)
+D = TypeVar("D", bound=NamedDevice)
 _MOST_LISTED = 20
 """Devices that a message names."""
 
 
-def named(store: CostStore) -> list[Named]:
+def named(store: CostStore) -> list[NamedDevice]:
     """Every device with rows, in order of first sight: its rows are not counted, which of millions
     takes seconds."""
     there = set(store.fingerprints())
     devices = {row.fingerprint: name_of(row) for row in store.devices() if row.fingerprint in there}
     devices |= dict.fromkeys(sorted(there - devices.keys()), name_of(None))
-    return [Named(*each) for each in devices.items()]
+    return [NamedDevice(*each) for each in devices.items()]
 
 
 def measured(store: CostStore) -> list[Measured]:
@@ -128,7 +128,7 @@ def find_one(devices: Sequence[D], words: str) -> D:
     return matches[0]
 
 
-def listed(devices: Sequence[Named]) -> str:
+def listed(devices: Sequence[NamedDevice]) -> str:
     """In a sentence, of many the first."""
     words = [f"{each.fingerprint} ({each.name})" for each in devices[:_MOST_LISTED]]
     more = len(devices) - len(words)

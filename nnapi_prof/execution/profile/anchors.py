@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from nnapi_prof.costs.diff import Verdict, ratio_interval, verdict_of
+from nnapi_prof.costs.diff import DiffVerdict, ratio_interval, verdict_of
 from nnapi_prof.graph.plan import Target
 
 USUAL_S = 120.0
@@ -43,7 +43,7 @@ class Anchor:
             if interval is None:
                 continue
             ratio = statistics.median(mine) / max(statistics.median(theirs), 1.0)
-            if verdict_of(ratio, interval, DRIFT) is Verdict.SLOWER:
+            if verdict_of(ratio, interval, DRIFT) is DiffVerdict.SLOWER:
                 worst = max(worst, ratio - 1)
         return worst
 
