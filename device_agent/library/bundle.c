@@ -10,6 +10,7 @@
 #define LEAST_MODEL_WORDS 5u  /* offset, length, number of buffers */
 #define BUFFER_WORDS 4u       /* offset, length */
 #define WEIGHT_ALIGNMENT 64u
+#define WEIGHTS "WGHT"
 
 static enum np_status no_memory(struct np_message *why) {
   np_message_set(why, "no memory for the bundle");
@@ -213,7 +214,7 @@ static enum np_status read_models(const struct np_container *container, struct n
   }
   bundle->n_models = n;
   const struct np_section data = np_container_find(container, "DATA");
-  const struct np_section own = np_container_find(container, "WGHT");
+  const struct np_section own = np_container_find(container, WEIGHTS);
   const nnp_weights whole = {.offset = 0, .bytes = own.bytes, .n_bytes = own.length};
   if (!weights.parts) {
     weights = (struct np_weights){&whole, own.present ? 1 : 0};
@@ -246,7 +247,8 @@ enum np_status np_bundle_read(const void *bytes, size_t size, struct np_weights 
                               struct np_bundle *bundle, struct np_message *why) {
   *bundle = (struct np_bundle){.n_strings = 0};
   struct np_container container;
-  enum np_status status = np_container_open(bytes, size, NP_CONTAINER_BUNDLE, &container, why);
+  enum np_status status =
+      np_container_open_but(bytes, size, NP_CONTAINER_BUNDLE, WEIGHTS, &container, why);
   if (status == NP_OK) {
     status = read_head(&container, bundle, why);
   }
@@ -278,6 +280,15 @@ enum np_status np_bundle_read(const void *bytes, size_t size, struct np_weights 
     status = np_bundle_check_flow(bundle, why);
   }
   return status;
+}
+
+enum np_status np_bundle_check_weights(const struct np_bundle *bundle, struct np_message *why) {
+  const struct np_container container = {
+      .bytes = bundle->file.bytes,
+      .size = bundle->file.n_bytes,
+      .n_sections = np_container_n_sections(bundle->file.bytes),
+  };
+  return bundle->file.has_parts ? NP_OK : np_container_check(&container, WEIGHTS, why);
 }
 
 void np_bundle_free(struct np_bundle *bundle) {

@@ -64,8 +64,18 @@ struct np_bundle_name {
   uint32_t plan;
 };
 
+/* Where a bundle's bytes are. */
+struct np_bundle_file {
+  const void *bytes;
+  size_t n_bytes;
+  int fd;          /* a file that has them, at `offset`; -1: none */
+  uint64_t offset; /* ... where it is one */
+  int has_parts;   /* its weights lie elsewhere */
+};
+
 /* Arrays and strings are owned; models and ports point into the bytes. */
 struct np_bundle {
+  struct np_bundle_file file;
   uint32_t mode;    /* of NNAPI's executions, as the plans were measured */
   uint32_t threads; /* of the CPU engine, as the plans were measured */
   uint32_t n_strings;
@@ -96,12 +106,17 @@ struct np_weights {
   uint32_t n;
 };
 
-/* Reads a bundle from bytes[size], which must be aligned to 8 and, with the weights, outlive it.
- * Everything that FORMAT.md says is checked, so that whoever runs a plan may index without looking.
+/* Reads a bundle from bytes[size], which must be aligned to 4 and, with the weights, outlive it.
+ * Everything that FORMAT.md says is checked but the checksum of WGHT, so that whoever runs a plan
+ * may index without looking.
  * The caller frees with np_bundle_free also after a failure. NP_BAD_REQUEST with section, item and
  * field in *why; NP_BAD_ARGUMENT, NP_NO_MEMORY. */
 enum np_status np_bundle_read(const void *bytes, size_t size, struct np_weights weights,
                               struct np_bundle *bundle, struct np_message *why);
+
+/* Checks what reading leaves alone, for it takes every page: the checksum of the section WGHT.
+ * NP_BAD_REQUEST where it does not fit. */
+enum np_status np_bundle_check_weights(const struct np_bundle *bundle, struct np_message *why);
 
 void np_bundle_free(struct np_bundle *bundle);
 

@@ -12,18 +12,12 @@
 
 #include "affinity.h"
 #include "cpu.h"
-#include "np_nnapi.h"
-#include "phones.h"
 #include "trial.h"
 
 uint64_t np_executable_now(void) {
   struct timespec now = {0, 0};
   (void)clock_gettime(CLOCK_MONOTONIC, &now);
   return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
-nnp_options nnp_options_default(void) {
-  return (nnp_options){.plan = NNP_BY_PHONE, .flags = NNP_CPU_FALLBACK | NNP_AS_MEASURED};
 }
 
 static nnp_status no_memory(nnp_error *error) {
@@ -38,106 +32,6 @@ nnp_status np_executable_failed(const struct np_fault *fault, enum np_status sta
                          fault->why.text);
 }
 
-nnp_status np_executable_options(const struct np_bundle *bundle, const nnp_options *given,
-                                 nnp_options *options, nnp_error *error) {
-  const uint32_t flags = NNP_BURST | NNP_ASYNC | NNP_POINTERS | NNP_CPU_FALLBACK | NNP_DURATIONS |
-                         NNP_AS_MEASURED | NNP_TRIAL;
-  *options = given ? *given : nnp_options_default();
-  if ((options->flags & ~flags) != 0 ||
-      ((options->flags & NNP_BURST) != 0 && (options->flags & NNP_ASYNC) != 0)) {
-    return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0,
-                           "flags 0x%x: unknown ones, or burst and async together", options->flags);
-  }
-  if ((options->flags & NNP_AS_MEASURED) != 0 && (options->flags & (NNP_BURST | NNP_ASYNC)) == 0) {
-    options->flags |= bundle->mode == NP_BUNDLE_BURST   ? NNP_BURST
-                      : bundle->mode == NP_BUNDLE_ASYNC ? NNP_ASYNC
-                                                        : 0u;
-  }
-  if (options->priority != 0 && options->priority != ANEURALNETWORKS_PRIORITY_LOW &&
-      options->priority != ANEURALNETWORKS_PRIORITY_MEDIUM &&
-      options->priority != ANEURALNETWORKS_PRIORITY_HIGH) {
-    return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0,
-                           "priority %d: 90, 100, 110, or 0 for NNAPI's own", options->priority);
-  }
-  if (options->cache_folder && strlen(options->cache_folder) >= NP_FOLDER_BYTES) {
-    return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0,
-                           "a cache_folder of %zu bytes, %d at most", strlen(options->cache_folder),
-                           NP_FOLDER_BYTES - 1);
-  }
-  if (options->plan == NNP_BY_PHONE ||
-      (options->plan == NNP_MIXTURE && bundle->n_shares == 0 && bundle->is_for_phones)) {
-    options->plan =
-        bundle->is_for_phones ? np_phones_select(bundle, NULL, options->nnapi_library) : 0;
-  }
-  if (options->threads == 0) {
-    options->threads = bundle->threads ? bundle->threads : 1;
-  }
-  return NNP_OK;
-}
-
-/* What a trial may take. */
-static uint64_t trial_limit(const nnp_options *options) {
-  const uint64_t compile_ns = options->compile_limit_ns;
-  const uint64_t run_ns = options->run_limit_ns;
-  const int has_both = compile_ns != 0 && run_ns != 0 && compile_ns <= UINT64_MAX - run_ns;
-  return has_both ? compile_ns + run_ns : 0;
-}
-
-static struct np_options segment_options(const struct np_bundle_segment *segment,
-                                         const nnp_options *options, uint32_t s) {
-  const uint32_t flags = options->flags;
-  struct np_options own = {.accelerator = segment->accelerator,
-                           .preference = segment->preference,
-                           .priority = options->priority,
-                           .relaxed = (segment->flags & NP_BUNDLE_RELAXED) != 0,
-                           .burst = (flags & NNP_BURST) != 0,
-                           .async = (flags & NNP_ASYNC) != 0,
-                           .pointers = (flags & NNP_POINTERS) != 0,
-                           .measure_timing = (flags & NNP_DURATIONS) != 0,
-                           .threads = options->threads,
-                           .number = s};
-  if (options->cache_folder) {
-    (void)snprintf(own.cache_folder, NP_FOLDER_BYTES, "%s", options->cache_folder);
-  }
-  return own;
-}
-
-/* Tries NNAPI's segments of a plan, but those that facts (NULL: of none) say are borrowed, each
- * before any of them is compiled here. NNAPI is opened there, too, where nnapi is NULL; of that is
- * *opening. NULL where there is no memory. */
-static struct np_trial_verdict *try_segments(const struct np_bundle *bundle, uint32_t plan,
-                                             const nnp_options *options, struct np_nnapi *nnapi,
-                                             const struct np_segment_facts *facts,
-                                             struct np_trial_verdict *opening) {
-  const struct np_bundle_plan *chosen = &bundle->plans[plan];
-  const uint32_t n = chosen->n_segments;
-  struct np_trial_part *parts = calloc(n, sizeof *parts);
-  struct np_trial_verdict *told = calloc(n, sizeof *told);
-  struct np_trial_verdict *verdicts = calloc(n, sizeof *verdicts);
-  if (parts && told && verdicts) {
-    uint32_t n_parts = 0;
-    for (uint32_t s = 0; s < n; s++) {
-      const struct np_bundle_segment *segment = &chosen->segments[s];
-      if (segment->engine == NP_BUNDLE_NNAPI && !(facts && facts[s].is_borrowed)) {
-        parts[n_parts++] = (struct np_trial_part){&bundle->models[segment->model],
-                                                  segment_options(segment, options, s)};
-      }
-    }
-    if (n_parts > 0) {
-      np_trial(options->nnapi_library, nnapi, parts, n_parts, trial_limit(options), opening, told);
-    }
-    for (uint32_t i = 0; i < n_parts && opening->status == NP_OK; i++) {
-      verdicts[parts[i].options.number] = told[i];
-    }
-  } else {
-    free(verdicts);
-    verdicts = NULL;
-  }
-  free(parts);
-  free(told);
-  return verdicts;
-}
-
 nnp_status np_executable_open(const struct np_bundle *bundle, uint32_t plan,
                               const nnp_options *options, struct np_nnapi_library *library,
                               nnp_error *error) {
@@ -149,20 +43,28 @@ nnp_status np_executable_open(const struct np_bundle *bundle, uint32_t plan,
   if (!needed || library->nnapi || library->why.text[0] != 0) {
     return NNP_OK;
   }
-  struct np_trial_verdict trial = {.status = NP_OK};
+  struct np_trial_record *trial = &library->trial;
+  struct np_trial_job job = {.bundle = bundle, .plan = plan, .options = options};
   if ((options->flags & NNP_TRIAL) != 0) {
     library->tried = plan;
-    library->verdicts = try_segments(bundle, plan, options, NULL, NULL, &trial);
-    if (!library->verdicts) {
+    if (np_trial_judge(&job, trial) != NP_OK) {
       return no_memory(error);
     }
   }
-  struct np_fault fault = trial.fault;
+  struct np_fault fault = trial->opening.fault;
   const enum np_status status =
-      trial.status == NP_OK ? np_nnapi_open(options->nnapi_library, &library->nnapi, &fault.why)
-                            : trial.status;
+      trial->opening.status == NP_OK
+          ? np_nnapi_open(options->nnapi_library, &library->nnapi, &fault.why)
+          : trial->opening.status;
   library->why = fault.why;
-  library->cause = trial.status == NP_OK ? NNP_NO_LIBRARY : trial.cause;
+  library->cause = trial->opening.status == NP_OK ? NNP_NO_LIBRARY : trial->opening.cause;
+  if (status == NP_OK && trial->is_recalled && !np_trial_fits(trial, library->nnapi)) {
+    np_trial_record_free(trial);
+    job.nnapi = library->nnapi;
+    if (np_trial_judge(&job, trial) != NP_OK) {
+      return no_memory(error);
+    }
+  }
   if (status == NP_OK || (options->flags & NNP_CPU_FALLBACK) != 0) {
     return NNP_OK;
   }
@@ -171,7 +73,7 @@ nnp_status np_executable_open(const struct np_bundle *bundle, uint32_t plan,
 
 void np_executable_close(struct np_nnapi_library *library) {
   np_nnapi_close(library->nnapi);
-  free(library->verdicts);
+  np_trial_record_free(&library->trial);
   *library = (struct np_nnapi_library){.nnapi = NULL};
 }
 
@@ -183,7 +85,7 @@ static void describe_segment(struct np_executable *self, uint32_t s, const nnp_o
   described->engine = segment->engine == NP_BUNDLE_NNAPI ? np_fallback_engine(&self->fallback)
                                                          : np_cpu_engine(self->simulator);
   described->model = &self->bundle->models[segment->model];
-  described->options = segment_options(segment, options, s);
+  described->options = np_executable_segment_options(segment, options, s);
   memcpy(described->inputs, segment->inputs, segment->n_inputs * sizeof *segment->inputs);
   memcpy(described->outputs, segment->outputs, segment->n_outputs * sizeof *segment->outputs);
 }
@@ -265,20 +167,13 @@ static void borrow(struct np_executable *self, uint32_t s, const struct np_execu
 static nnp_status judge_segments(struct np_executable *self, uint32_t plan,
                                  const nnp_options *options, const struct np_nnapi_library *library,
                                  nnp_error *error) {
-  if (library->verdicts && library->tried == plan) {
-    self->fallback.verdicts = library->verdicts;
-    return NNP_OK;
+  const struct np_trial_job job = {self->bundle, plan, options, library->nnapi, self->facts};
+  if (library->trial.verdicts && library->tried == plan) {
+    self->fallback.verdicts = library->trial.verdicts;
+  } else if (np_trial_judge(&job, &self->trial) == NP_OK) {
+    self->fallback.verdicts = self->trial.verdicts;
   }
-  struct np_trial_verdict opening = {.status = NP_OK};
-  self->verdicts = try_segments(self->bundle, plan, options, library->nnapi, self->facts, &opening);
-  self->fallback.verdicts = self->verdicts;
-  if (!self->verdicts) {
-    return no_memory(error);
-  }
-  for (uint32_t s = 0; s < self->chosen->n_segments && opening.status != NP_OK; s++) {
-    self->verdicts[s] = opening; /* there was no process for the trial */
-  }
-  return NNP_OK;
+  return self->fallback.verdicts ? NNP_OK : no_memory(error);
 }
 
 static nnp_status compile_segment(struct np_executable *self, uint32_t s, nnp_error *error) {
@@ -362,59 +257,8 @@ void np_executable_free(struct np_executable *self) {
   free(self->contexts);
   np_pipeline_plan_free(&self->plan);
   free(self->facts);
-  free(self->verdicts);
+  np_trial_record_free(&self->trial);
   *self = (struct np_executable){.bundle = NULL};
-}
-
-/* ---- The caller's buffers ---- */
-
-static nnp_status check(uint32_t n, const struct np_bundle_end *ends, const void *const *buffers,
-                        const char *what, nnp_error *error) {
-  for (uint32_t i = 0; buffers && i < n; i++) {
-    const size_t element_bytes = np_type_bytes(ends[i].known.type);
-    if ((uintptr_t)buffers[i] % element_bytes != 0) {
-      return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0,
-                             "%s %u (%s) must stand at a multiple of %zu bytes", what, i,
-                             ends[i].known.name, element_bytes);
-    }
-  }
-  return NNP_OK;
-}
-
-nnp_status np_executable_check(const struct np_bundle *bundle, const void *const *inputs,
-                               void *const *outputs, nnp_error *error) {
-  const nnp_status status = check(bundle->n_inputs, bundle->inputs, inputs, "input", error);
-  return status == NNP_OK ? check(bundle->n_outputs, bundle->outputs, (const void *const *)outputs,
-                                  "output", error)
-                          : status;
-}
-
-void np_executable_take(const struct np_bundle *bundle, struct np_pipeline *pipeline,
-                        const void *const *inputs) {
-  for (uint32_t i = 0; i < bundle->n_inputs; i++) {
-    const struct np_bundle_end *end = &bundle->inputs[i];
-    const void *from = inputs ? inputs[i] : NULL;
-    if (!np_pipeline_bind(pipeline, end->tensor, (void *)(uintptr_t)from)) {
-      memcpy(np_pipeline_data(pipeline, end->tensor), from, end->known.n_bytes);
-    }
-  }
-}
-
-void np_executable_place(const struct np_bundle *bundle, struct np_pipeline *pipeline,
-                         void *const *outputs) {
-  for (uint32_t i = 0; i < bundle->n_outputs; i++) {
-    (void)np_pipeline_bind(pipeline, bundle->outputs[i].tensor, outputs ? outputs[i] : NULL);
-  }
-}
-
-void np_executable_give(const struct np_bundle *bundle, const struct np_pipeline *pipeline,
-                        void *const *outputs) {
-  for (uint32_t i = 0; outputs && i < bundle->n_outputs; i++) {
-    const struct np_bundle_end *end = &bundle->outputs[i];
-    if (outputs[i] && np_pipeline_is_shared(pipeline, end->tensor)) {
-      memcpy(outputs[i], np_pipeline_data(pipeline, end->tensor), end->known.n_bytes);
-    }
-  }
 }
 
 /* ---- What became of it ---- */

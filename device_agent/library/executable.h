@@ -30,9 +30,9 @@ struct np_executable {
   struct np_simulator *simulator; /* of the CPU engine, NULL in real time */
   uint32_t n_contexts;
   struct np_context *contexts;
-  struct np_segment_facts *facts;    /* [n_segments] */
-  struct np_trial_verdict *verdicts; /* [n_segments] of trials, NULL: there was none */
-  struct np_fallback fallback;       /* the engine of NNAPI's segments; it stays where it is */
+  struct np_segment_facts *facts; /* [n_segments] */
+  struct np_trial_record trial;   /* of this plan, if it had one of its own */
+  struct np_fallback fallback;    /* the engine of NNAPI's segments; it stays where it is */
 };
 
 /* The options with what they leave open filled in: those in *given, or the defaults where it is
@@ -41,14 +41,18 @@ struct np_executable {
 nnp_status np_executable_options(const struct np_bundle *bundle, const nnp_options *given,
                                  nnp_options *options, nnp_error *error);
 
+/* What an engine is asked for by a segment and the options. */
+struct np_options np_executable_segment_options(const struct np_bundle_segment *segment,
+                                                const nnp_options *options, uint32_t s);
+
 /* NNAPI's library as several plans share it; NULL and why where it is not open. */
 struct np_nnapi_library {
   struct np_nnapi *nnapi;
   nnp_cause cause;
   struct np_message why;
-  struct np_simulator *simulator;    /* of the CPU engine, NULL in real time */
-  uint32_t tried;                    /* plan whose segments were tried when it was opened ... */
-  struct np_trial_verdict *verdicts; /* ... and of each what came of it; NULL: none were */
+  struct np_simulator *simulator; /* of the CPU engine, NULL in real time */
+  uint32_t tried;                 /* plan whose segments were tried when it was opened ... */
+  struct np_trial_record trial;   /* ... and what came of it */
 };
 
 /* Opens NNAPI's library where a plan has a part for it and it is not open yet, after a trial where

@@ -209,7 +209,7 @@ static enum np_status fallback_run(struct np_compiled *self, const struct np_io 
       return status;
     }
     if (status == NP_DEADLINE) { /* to be asked again, with memory that the driver has not */
-      self->too_late = (struct np_trial_verdict){NNP_TOO_LATE, status, *fault};
+      self->too_late = (struct np_trial_verdict){NNP_TOO_LATE, status, *fault, 1};
       return status;
     }
   } else {

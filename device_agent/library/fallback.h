@@ -8,6 +8,7 @@
 #include "engine.h"
 #include "nnapi.h"
 #include "nnapi_prof_runtime.h"
+#include "sha256.h"
 
 /* Who runs a compiled model. What follows is_cpu is set before it, once. */
 struct np_stand_in {
@@ -22,6 +23,16 @@ struct np_trial_verdict {
   nnp_cause cause; /* NNP_NO_CAUSE: it ran, or was not tried */
   enum np_status status;
   struct np_fault fault;
+  int is_tried;
+};
+
+/* What became of a trial. */
+struct np_trial_record {
+  uint8_t drivers[NP_SHA256_BYTES]; /* np_trial_drivers of where the segments were tried */
+  struct np_trial_verdict opening;  /* of NNAPI's library: without it nothing else was tried */
+  int is_recalled;                  /* from an earlier start */
+  uint32_t n;
+  struct np_trial_verdict *verdicts; /* [n], by segment; NULL: there was no trial */
 };
 
 /* Whom the engine tells, and how far it goes. */

@@ -72,11 +72,22 @@ typedef struct nnp_tensor {
 } nnp_tensor;
 
 /* Opens a bundle that `nnapi-prof convert BUNDLE --format runtime` wrote; it is mapped into memory
- * until it is closed. From memory, `bytes` must stand at a multiple of 8 (64 is best) and outlive
- * the bundle. Checksums and every length are checked. */
+ * until it is closed. From memory, `bytes` must stand at a multiple of 4 (64 is best) and outlive
+ * the bundle. Every length is checked, and all checksums but that of the weights, whose pages are
+ * read when they are needed: see nnp_bundle_check. */
 NNP_API nnp_status nnp_bundle_open(const char *path, nnp_bundle **bundle, nnp_error *error);
 NNP_API nnp_status nnp_bundle_open_memory(const void *bytes, size_t n_bytes, nnp_bundle **bundle,
                                           nnp_error *error);
+
+/* The same of n_bytes of a file from `offset` on, a multiple of 4: an uncompressed asset of an app,
+ * which AAsset_openFileDescriptor64 or Java's AssetFileDescriptor tells. The descriptor may be
+ * closed afterwards. */
+NNP_API nnp_status nnp_bundle_open_fd(int fd, uint64_t offset, uint64_t n_bytes,
+                                      nnp_bundle **bundle, nnp_error *error);
+
+/* Reads all weights and compares their checksum: NNP_BAD_BUNDLE where they changed. Worth its time
+ * after a download, not at every start. Those of nnp_bundle_open_parts have none here. */
+NNP_API nnp_status nnp_bundle_check(const nnp_bundle *bundle, nnp_error *error);
 
 /* Some of a bundle's weights: bytes[n_bytes] stand at `offset` of its section WGHT. */
 typedef struct nnp_weights {
@@ -151,15 +162,18 @@ enum {
  * the flag, the call fails in which it happens.
  *
  * A driver that crashes takes the process along, unless NNP_TRIAL finds it out before: each segment
- * is compiled and run once on zeros in a forked child. That takes as long again as compiling, and
- * Android lets no child talk to its drivers whose parent did so before (every app's main process
- * has): it is for programs of one's own, such as a runner on the command line, which compile one
- * model. A driver that takes too long is found out by the limits in nnp_options, with which
- * NNAPI is called on threads of the library's own (a hand-over each run, and a copy of inputs and
- * outputs that are not in shared memory). NNAPI cannot take a call back: one that was given up
- * lasts until its driver returns, and reads the bundle's weights until then. nnp_bundle_close
- * leaves them mapped then; bytes of nnp_bundle_open_memory must stay where they are while a segment
- * of cause NNP_TOO_LATE's driver may still run, and the library must stay loaded. */
+ * is compiled and run once on zeros in a process of its own, which takes as long again as
+ * compiling. That process is the program options.trial_helper, the agent, with the argument
+ * "trial"; without one it is a forked child, where the system has no binder: Android's drivers are
+ * reached by binder, which does not survive a fork, so there is no trial there without a helper
+ * (NNP_NO_TRIAL). With a cache_folder the verdict is kept there, by drivers, bundle and options,
+ * and the next start uses it without a process. A driver that takes too long is found out by the
+ * limits in nnp_options, with which NNAPI is called on threads of the library's own (a hand-over
+ * each run, and a copy of inputs and outputs that are not in shared memory). NNAPI cannot take a
+ * call back: one that was given up lasts until its driver returns, and reads the bundle's weights
+ * until then. nnp_bundle_close leaves them mapped then; bytes of nnp_bundle_open_memory must stay
+ * where they are while a segment of cause NNP_TOO_LATE's driver may still run, and the library must
+ * stay loaded. */
 
 typedef enum nnp_cause {
   NNP_NO_CAUSE = 0,       /* it did not fall back */
@@ -210,6 +224,8 @@ typedef struct nnp_options {
                              * time; it is there and writable. NULL: none (API 29) */
   nnp_log *log;             /* is told what falls back; NULL: nobody */
   void *log_context;        /* handed to it */
+  const char
+      *trial_helper; /* the agent's file, which tries segments for NNP_TRIAL; NULL: a child */
 } nnp_options;
 
 /* Plan NNP_BY_PHONE, threads as measured, NNP_CPU_FALLBACK and NNP_AS_MEASURED. */

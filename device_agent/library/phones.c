@@ -14,8 +14,7 @@
 
 #define NAME_WORDS 2u         /* name, plan */
 #define MOST_ACCELERATORS 32u /* as the agent tells */
-#define MOST_PROPERTY 512u
-#define MOST_NAME 8192u /* each accelerator has up to 127 bytes, and a level */
+#define MOST_NAME 8192u       /* each accelerator has up to 127 bytes, and a level */
 
 enum np_status np_bundle_read_phones(const struct np_container *container, struct np_bundle *bundle,
                                      struct np_message *why) {
@@ -87,14 +86,14 @@ static struct properties open_properties(void *handle) {
 static void copy_property(void *text, const char *name, const char *value, uint32_t serial) {
   (void)name;
   (void)serial;
-  if (snprintf(text, MOST_PROPERTY, "%s", value) >= (int)MOST_PROPERTY) {
+  if (snprintf(text, NP_PROPERTY_BYTES, "%s", value) >= (int)NP_PROPERTY_BYTES) {
     *(char *)text = 0; /* half of it is the name of nothing */
   }
 }
 
 /* "" where it is unknown. */
 static void read_property(const struct properties *properties, const char *name,
-                          char text[MOST_PROPERTY]) {
+                          char text[NP_PROPERTY_BYTES]) {
   text[0] = 0;
   const void *property = properties->find ? properties->find(name) : NULL;
   if (property) {
@@ -102,7 +101,7 @@ static void read_property(const struct properties *properties, const char *name,
   }
 }
 
-static void read_names(char build[MOST_PROPERTY], char soc[MOST_PROPERTY]) {
+static void read_names(char build[NP_PROPERTY_BYTES], char soc[NP_PROPERTY_BYTES]) {
   void *self = dlopen(NULL, RTLD_NOW);
   const struct properties properties = open_properties(self);
   read_property(&properties, "ro.build.fingerprint", build);
@@ -113,6 +112,11 @@ static void read_names(char build[MOST_PROPERTY], char soc[MOST_PROPERTY]) {
   if (self) {
     (void)dlclose(self);
   }
+}
+
+void np_phones_read_build(char build[NP_PROPERTY_BYTES]) {
+  char soc[NP_PROPERTY_BYTES];
+  read_names(build, soc);
 }
 
 /* ---- The rule ---- */
@@ -185,8 +189,8 @@ static const struct np_bundle_name *find_name(const struct np_bundle *bundle, co
 
 uint32_t np_phones_select(const struct np_bundle *bundle, const nnp_phone *phone,
                           const char *nnapi_library) {
-  char build[MOST_PROPERTY] = "";
-  char soc[MOST_PROPERTY] = "";
+  char build[NP_PROPERTY_BYTES] = "";
+  char soc[NP_PROPERTY_BYTES] = "";
   char nnapi[MOST_NAME];
   struct np_accelerator accelerators[MOST_ACCELERATORS];
   const uint32_t n = list_accelerators(nnapi_library, accelerators);

@@ -7,6 +7,7 @@
 #include "bundle.h"
 
 #define NP_PHONES_VERSION 1u
+#define NP_PROPERTY_BYTES 512u
 
 /* The plan of the first of the phone's names that the bundle has, if the phone has the accelerators
  * which the plan names, else that of all other phones. `phone` NULL: the names that Android tells;
@@ -14,5 +15,8 @@
  * nnapi_prof/bundle/bundle.py. */
 uint32_t np_phones_select(const struct np_bundle *bundle, const nnp_phone *phone,
                           const char *nnapi_library);
+
+/* Reads ro.build.fingerprint; "" where it is unknown. */
+void np_phones_read_build(char build[NP_PROPERTY_BYTES]);
 
 #endif

@@ -1,5 +1,5 @@
 /* The library's bundles, texts and failures. */
-#define _POSIX_C_SOURCE 200809L
+#define _GNU_SOURCE /* getpagesize */
 
 #include "runtime.h"
 
@@ -97,6 +97,28 @@ void np_runtime_clear(nnp_error *error) {
   }
 }
 
+/* Opens the bytes, whose file and mapping are the bundle's from then on where that is NNP_OK. */
+static nnp_status open_file(struct np_bundle_file file, struct np_weights weights,
+                            nnp_bundle **bundle, nnp_error *error) {
+  struct nnp_bundle *opened = calloc(1, sizeof *opened);
+  if (!opened) {
+    return np_runtime_fail(error, NNP_NO_MEMORY, -1, 0, "no memory for the bundle");
+  }
+  struct np_message why = {""};
+  const enum np_status status =
+      np_bundle_read(file.bytes, file.n_bytes, weights, &opened->bundle, &why);
+  if (status != NP_OK) {
+    np_bundle_free(&opened->bundle);
+    free(opened);
+    return np_runtime_fail(error, np_runtime_status(status), -1, 0, "%s", why.text);
+  }
+  atomic_init(&opened->n_left, 0);
+  opened->bundle.n_left = &opened->n_left;
+  opened->bundle.file = file;
+  *bundle = opened;
+  return NNP_OK;
+}
+
 static nnp_status open_parts(const void *bytes, size_t n_bytes, struct np_weights weights,
                              nnp_bundle **bundle, nnp_error *error) {
   np_runtime_clear(error);
@@ -104,20 +126,10 @@ static nnp_status open_parts(const void *bytes, size_t n_bytes, struct np_weight
     return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0, "bytes or bundle is NULL");
   }
   *bundle = NULL;
-  struct nnp_bundle *opened = calloc(1, sizeof *opened);
-  if (!opened) {
-    return np_runtime_fail(error, NNP_NO_MEMORY, -1, 0, "no memory for the bundle");
-  }
-  struct np_message why = {""};
-  const enum np_status status = np_bundle_read(bytes, n_bytes, weights, &opened->bundle, &why);
-  if (status != NP_OK) {
-    nnp_bundle_close(opened);
-    return np_runtime_fail(error, np_runtime_status(status), -1, 0, "%s", why.text);
-  }
-  atomic_init(&opened->n_left, 0);
-  opened->bundle.n_left = &opened->n_left;
-  *bundle = opened;
-  return NNP_OK;
+  return open_file(
+      (struct np_bundle_file){
+          .bytes = bytes, .n_bytes = n_bytes, .fd = -1, .has_parts = weights.parts != NULL},
+      weights, bundle, error);
 }
 
 nnp_status nnp_bundle_open_memory(const void *bytes, size_t n_bytes, nnp_bundle **bundle,
@@ -136,27 +148,67 @@ nnp_status nnp_bundle_open_parts(const void *bytes, size_t n_bytes, const nnp_we
   return open_parts(bytes, n_bytes, (struct np_weights){weights, n_weights}, bundle, error);
 }
 
-/* Maps a whole regular file; 0, or errno. */
-static int map_file(const char *path, void **bytes, size_t *n_bytes) {
-  const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-  if (fd < 0) {
-    return errno;
+/* Maps a part of a file, whose descriptor is the bundle's from then on where that is NNP_OK. */
+static nnp_status open_part(int fd, uint64_t offset, uint64_t n_bytes, nnp_bundle **bundle,
+                            nnp_error *error) {
+  const size_t page = (size_t)getpagesize(); /* not sysconf: its numbers differ on Android */
+  const size_t skipped = (size_t)(offset % page);
+  if (n_bytes == 0 || n_bytes > SIZE_MAX / 2 || offset > INT64_MAX / 2 || offset % 4 != 0) {
+    return np_runtime_fail(
+        error, NNP_BAD_ARGUMENT, -1, 0,
+        "a bundle of %llu bytes at byte %llu: it is to begin at a multiple of 4, "
+        "as zipalign lets uncompressed assets",
+        (unsigned long long)n_bytes, (unsigned long long)offset);
   }
+  const size_t n_mapped = (size_t)n_bytes + skipped;
+  void *mapped =
+      mmap(NULL, n_mapped, PROT_READ, MAP_PRIVATE, fd, (off_t)(offset - (uint64_t)skipped));
+  if (mapped == MAP_FAILED) {
+    return np_runtime_fail(error, NNP_IO, -1, 0, "the bundle cannot be mapped: %s",
+                           strerror(errno));
+  }
+  const struct np_bundle_file file = {.bytes = (const uint8_t *)mapped + skipped,
+                                      .n_bytes = (size_t)n_bytes,
+                                      .fd = fd,
+                                      .offset = offset};
+  const nnp_status status = open_file(file, (struct np_weights){NULL, 0}, bundle, error);
+  if (status != NNP_OK) {
+    (void)munmap(mapped, n_mapped);
+    return status;
+  }
+  (*bundle)->mapped = mapped;
+  (*bundle)->n_mapped = n_mapped;
+  return NNP_OK;
+}
+
+nnp_status nnp_bundle_open_fd(int fd, uint64_t offset, uint64_t n_bytes, nnp_bundle **bundle,
+                              nnp_error *error) {
+  np_runtime_clear(error);
   struct stat facts;
-  int cause = fstat(fd, &facts) != 0 ? errno : 0;
-  if (cause == 0 && (!S_ISREG(facts.st_mode) || facts.st_size <= 0)) {
-    cause = EINVAL;
+  if (!bundle) {
+    return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0, "bundle is NULL");
   }
-  if (cause == 0 && (uintmax_t)facts.st_size > SIZE_MAX / 2) {
-    cause = EFBIG;
+  *bundle = NULL;
+  if (fstat(fd, &facts) != 0) {
+    return np_runtime_fail(error, NNP_IO, -1, 0, "descriptor %d: %s", fd, strerror(errno));
   }
-  if (cause == 0) {
-    *n_bytes = (size_t)facts.st_size;
-    *bytes = mmap(NULL, *n_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-    cause = *bytes == MAP_FAILED ? errno : 0;
+  /* Not of shared memory: its size is asked otherwise, and it has all the bytes it was made for. */
+  if (S_ISREG(facts.st_mode) &&
+      (offset > (uint64_t)facts.st_size || n_bytes > (uint64_t)facts.st_size - offset)) {
+    return np_runtime_fail(error, NNP_BAD_BUNDLE, -1, 0,
+                           "the file has %lld bytes, and the bundle %llu from byte %llu on",
+                           (long long)facts.st_size, (unsigned long long)n_bytes,
+                           (unsigned long long)offset);
   }
-  (void)close(fd);
-  return cause;
+  const int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  if (own < 0) {
+    return np_runtime_fail(error, NNP_IO, -1, 0, "descriptor %d: %s", fd, strerror(errno));
+  }
+  const nnp_status status = open_part(own, offset, n_bytes, bundle, error);
+  if (status != NNP_OK) {
+    (void)close(own);
+  }
+  return status;
 }
 
 nnp_status nnp_bundle_open(const char *path, nnp_bundle **bundle, nnp_error *error) {
@@ -165,25 +217,41 @@ nnp_status nnp_bundle_open(const char *path, nnp_bundle **bundle, nnp_error *err
     return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0, "path or bundle is NULL");
   }
   *bundle = NULL;
-  void *bytes = NULL;
-  size_t n_bytes = 0;
-  const int cause = map_file(path, &bytes, &n_bytes);
-  if (cause != 0) {
-    return np_runtime_fail(error, NNP_IO, -1, 0, "%s cannot be opened: %s", path, strerror(cause));
+  const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  struct stat facts;
+  int cause = fd < 0 || fstat(fd, &facts) != 0 ? errno : 0;
+  if (cause == 0 && (!S_ISREG(facts.st_mode) || facts.st_size <= 0)) {
+    cause = EINVAL;
   }
-  const nnp_status status = nnp_bundle_open_memory(bytes, n_bytes, bundle, error);
-  if (status != NNP_OK) {
-    (void)munmap(bytes, n_bytes);
-    return status;
+  nnp_status status = NNP_IO;
+  if (cause == 0) {
+    status = open_part(fd, 0, (uint64_t)facts.st_size, bundle, error);
+  } else {
+    (void)np_runtime_fail(error, NNP_IO, -1, 0, "%s cannot be opened: %s", path, strerror(cause));
   }
-  (*bundle)->mapped = bytes;
-  (*bundle)->n_mapped = n_bytes;
-  return NNP_OK;
+  if (status != NNP_OK && fd >= 0) {
+    (void)close(fd);
+  }
+  return status;
+}
+
+nnp_status nnp_bundle_check(const nnp_bundle *bundle, nnp_error *error) {
+  np_runtime_clear(error);
+  if (!bundle) {
+    return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0, "bundle is NULL");
+  }
+  struct np_message why = {""};
+  const enum np_status status = np_bundle_check_weights(&bundle->bundle, &why);
+  return status == NP_OK ? NNP_OK
+                         : np_runtime_fail(error, np_runtime_status(status), -1, 0, "%s", why.text);
 }
 
 void nnp_bundle_close(nnp_bundle *bundle) {
   if (!bundle || atomic_load(&bundle->n_left) != 0) { /* a driver has it for ever */
     return;
+  }
+  if (bundle->bundle.file.fd >= 0) {
+    (void)close(bundle->bundle.file.fd);
   }
   np_bundle_free(&bundle->bundle);
   if (bundle->mapped) {

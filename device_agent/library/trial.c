@@ -1,191 +1,316 @@
+/* The side of a trial that waits. */
 #define _POSIX_C_SOURCE 200809L
 
 #include "trial.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "shm.h"
 #include "supervise.h"
 #include "sysinfo.h"
+#include "trial_block.h"
 
 #define USUAL_LIMIT_NS UINT64_C(30000000000)
 #define NS_PER_MS 1000000u
 
-/* What the child does, and tells. */
 struct trial {
-  const char *library;    /* to be opened, where nnapi is NULL */
-  struct np_nnapi *nnapi; /* the child's own, where it was not there */
-  const struct np_trial_part *parts;
-  uint32_t n;
-  uint32_t first;                    /* part that the child begins with */
-  struct np_turns *turns;            /* shared with the parent: the opening, then each part */
-  struct np_trial_verdict *verdicts; /* shared: of the opening, then of parts[n] */
+  const struct np_trial_job *job;
+  struct np_trial_block *block;
+  size_t n_bytes;       /* of the block */
+  struct np_shm shared; /* the block's memory, where a helper is to map it */
+  struct np_shm copy;   /* of a bundle that is in no file, for a helper */
 };
 
-static struct np_io *make_ios(const struct np_graph *graph, uint32_t n, const uint32_t *operands) {
-  struct np_io *ios = calloc(n + (size_t)1, sizeof *ios);
-  for (uint32_t i = 0; ios && i < n; i++) {
-    const struct np_operand *operand = &graph->operands[operands[i]];
-    const size_t n_bytes = np_operand_bytes(operand);
-    ios[i] = (struct np_io){.n_bytes = n_bytes, .rank = operand->rank, .dims = operand->dims};
-    if (posix_memalign(&ios[i].data, 64, n_bytes) != 0) {
-      return NULL;
+void np_trial_record_free(struct np_trial_record *record) {
+  free(record->verdicts);
+  *record = (struct np_trial_record){.n = 0};
+}
+
+int np_trial_wants(const struct np_trial_job *job, uint32_t segment) {
+  return job->bundle->plans[job->plan].segments[segment].engine == NP_BUNDLE_NNAPI &&
+         !(job->facts && job->facts[segment].is_borrowed);
+}
+
+/* ---- The process ---- */
+
+/* Whether this system has binder, which a forked child must not use: its mapping is the parent's
+ * alone, and libbinder ends a process that tries (Android 13 and later). */
+static int has_binder(void) {
+  static const char *const names[] = {"binder", "hwbinder"};
+  const char *root = getenv("NNAPI_PROF_DEV");
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    char path[NP_TRIAL_PATH_BYTES];
+    (void)snprintf(path, sizeof path, "%s/%s", root ? root : "/dev", names[i]);
+    if (access(path, F_OK) == 0 || (errno != ENOENT && errno != ENOTDIR)) {
+      return 1;
     }
-    memset(ios[i].data, 0, n_bytes);
-  }
-  return ios;
-}
-
-/* In the child, whose end frees all memory. */
-static enum np_status compile_and_run(struct np_nnapi *nnapi, const struct np_trial_part *part,
-                                      struct np_fault *fault, int *has_compiled) {
-  const struct np_engine engine = np_nnapi_engine(nnapi);
-  const struct np_graph *graph = &part->model->graph;
-  struct np_compiled *compiled = NULL;
-  const enum np_status status =
-      engine.compile(engine.ctx, part->model, &part->options, &compiled, fault);
-  if (status != NP_OK) {
-    return status;
-  }
-  *has_compiled = 1;
-  const struct np_io *inputs = make_ios(graph, graph->n_inputs, graph->inputs);
-  const struct np_io *outputs = make_ios(graph, graph->n_outputs, graph->outputs);
-  if (!inputs || !outputs) {
-    np_message_set(&fault->why, "no memory for inputs and outputs");
-    return NP_NO_MEMORY;
-  }
-  return engine.run(compiled, inputs, outputs, fault);
-}
-
-static int try(void *ctx, struct np_link *link) {
-  struct trial *trial = ctx;
-  if (!trial->nnapi) {
-    struct np_fault fault = {.has_code = 0};
-    const enum np_status status = np_nnapi_open(trial->library, &trial->nnapi, &fault.why);
-    const nnp_cause cause =
-        status == NP_MISSING ? NNP_NO_LIBRARY : np_fallback_cause(status, &fault, 0);
-    *trial->verdicts = (struct np_trial_verdict){cause, status, fault};
-  }
-  np_link_reach(link);
-  for (uint32_t i = trial->first; i < trial->n && trial->nnapi; i++) {
-    struct np_fault fault = {.has_code = 0};
-    int has_compiled = 0;
-    const enum np_status status =
-        compile_and_run(trial->nnapi, &trial->parts[i], &fault, &has_compiled);
-    trial->verdicts[1 + i] =
-        (struct np_trial_verdict){np_fallback_cause(status, &fault, has_compiled), status, fault};
-    np_link_reach(link);
   }
   return 0;
 }
 
-/* What became of a child that did not tell itself. */
-static void judge(enum np_event event, const struct np_outcome *outcome, uint32_t limit_ms,
-                  struct np_trial_verdict *verdict) {
-  *verdict = (struct np_trial_verdict){.cause = NNP_NO_CAUSE};
-  struct np_message *why = &verdict->fault.why;
-  char text[32];
-  if (event == NP_EVENT_LATE) {
-    np_message_set(why, "a trial in a process of its own took longer than %u ms", limit_ms);
-    *verdict = (struct np_trial_verdict){NNP_TOO_LATE, NP_DEADLINE, {.why = *why}};
-  } else if (event == NP_EVENT_TOO_BIG) {
-    np_message_set(why, "a trial in a process of its own wanted more memory than there is");
-    *verdict = (struct np_trial_verdict){NNP_CRASHED, NP_RUN_FAILED, {.why = *why}};
-  } else if (outcome->signal != 0) {
-    np_message_set(why, "a trial in a process of its own crashed: %s",
-                   np_signal_name(outcome->signal, text, sizeof text));
-    *verdict = (struct np_trial_verdict){NNP_CRASHED, NP_RUN_FAILED, {.why = *why}};
-  } else {
-    np_message_set(why, "a trial ended the process of its own with code %d", outcome->exit_code);
-    *verdict = (struct np_trial_verdict){NNP_CRASHED, NP_RUN_FAILED, {.why = *why}};
-  }
+static int try_in_child(void *ctx, struct np_link *link) {
+  struct trial *trial = ctx;
+  np_trial_try(trial->job->bundle, trial->job->options, trial->job->nnapi, trial->block, link);
+  return 0;
 }
 
-static struct np_watch watch_of(uint64_t limit_ns) {
-  const uint64_t limit_ms = (limit_ns ? limit_ns : USUAL_LIMIT_NS) / NS_PER_MS + 1;
+/* The descriptor of the bundle's bytes, which it has or gets. */
+static int bundle_fd(struct trial *trial) {
+  const struct np_bundle_file *file = &trial->job->bundle->file;
+  if (file->fd >= 0) {
+    return file->fd;
+  }
+  if (!trial->copy.data) {
+    if (np_shm_make(file->n_bytes, -1, NP_SHM_UNKNOWN, &trial->copy) != 0) {
+      return -1;
+    }
+    memcpy(trial->copy.data, file->bytes, file->n_bytes);
+  }
+  return trial->copy.fd;
+}
+
+static enum np_status start(struct trial *trial, struct np_child *child, struct np_message *why) {
+  const char *helper = trial->job->options->trial_helper;
+  if (!helper) {
+    return np_child_start(try_in_child, trial, &trial->block->turns, child, why);
+  }
+  char *path = strdup(helper);
+  char command[] = "trial";
+  char *const arguments[] = {path, command, NULL};
+  const int files[] = {trial->shared.fd, bundle_fd(trial)};
+  enum np_status status = NP_NO_MEMORY;
+  if (path && files[1] >= 0) {
+    status = np_child_spawn(arguments, files, 2, &trial->block->turns, child, why);
+  } else {
+    np_message_set(why, "no memory for a trial in a process of its own");
+  }
+  free(path);
+  return status;
+}
+
+/* What the options let a segment take. */
+static struct np_watch watch_of(const nnp_options *options) {
+  const uint64_t compile_ns = options->compile_limit_ns;
+  const uint64_t run_ns = options->run_limit_ns;
+  const int has_both = compile_ns != 0 && run_ns != 0 && compile_ns <= UINT64_MAX - run_ns;
+  const uint64_t limit_ms = (has_both ? compile_ns + run_ns : USUAL_LIMIT_NS) / NS_PER_MS + 1;
   const int64_t available_kb = np_memory_available_kb();
   return (struct np_watch){.timeout_ms = limit_ms > UINT32_MAX ? UINT32_MAX : (uint32_t)limit_ms,
                            .reader_fd = -1,
                            .memory_kb = available_kb < 0 ? -1 : available_kb / 4 * 3};
 }
 
-/* Waits for the child to tell a verdict at each turn; how many it told, and why no more of `n`. */
-static uint32_t follow(struct trial *trial, struct np_child *child, uint32_t n,
-                       const struct np_watch *watch, enum np_event *event) {
-  for (uint32_t told = 0; told < n; told++) {
+/* ---- The verdicts ---- */
+
+/* What became of a process that did not tell itself. */
+static void judge(const struct trial *trial, enum np_event event, const struct np_outcome *outcome,
+                  uint32_t limit_ms, struct np_trial_verdict *verdict) {
+  const char *helper = trial->job->options->trial_helper;
+  struct np_message why = {""};
+  char text[32];
+  nnp_cause cause = NNP_CRASHED;
+  enum np_status status = NP_RUN_FAILED;
+  if (helper && !trial->block->is_served) {
+    cause = NNP_NO_TRIAL;
+    if (outcome->exit_code == NP_CHILD_NOT_EXECUTED && outcome->signal == 0) {
+      np_message_set(&why, "the trial's helper %s cannot be started", helper);
+    } else {
+      np_message_set(&why,
+                     "the trial's helper %s did not begin: it is to be an agent of version %s",
+                     helper, NP_AGENT_VERSION);
+    }
+  } else if (event == NP_EVENT_LATE) {
+    cause = NNP_TOO_LATE;
+    status = NP_DEADLINE;
+    np_message_set(&why, "a trial in a process of its own took longer than %u ms", limit_ms);
+  } else if (event == NP_EVENT_TOO_BIG) {
+    status = NP_NO_MEMORY;
+    np_message_set(&why, "a trial in a process of its own wanted more memory than there is");
+  } else if (outcome->signal != 0) {
+    np_message_set(&why, "a trial in a process of its own crashed: %s",
+                   np_signal_name(outcome->signal, text, sizeof text));
+  } else {
+    np_message_set(&why, "a trial ended the process of its own with code %d", outcome->exit_code);
+  }
+  *verdict = (struct np_trial_verdict){cause, status, {.why = why}, 1};
+}
+
+/* Takes what the other process wrote, and may write still. */
+static struct np_trial_verdict take(const struct np_trial_verdict *written) {
+  struct np_trial_verdict verdict = *written;
+  verdict.fault.why.text[sizeof verdict.fault.why.text - 1] = 0;
+  verdict.is_tried = 1;
+  if ((unsigned)verdict.cause > NNP_NO_TRIAL || (unsigned)verdict.status > NP_STALLED ||
+      (verdict.cause == NNP_NO_CAUSE) != (verdict.status == NP_OK)) {
+    np_message_set(&verdict.fault.why, "a trial in a process of its own told no verdict");
+    verdict.cause = NNP_CRASHED;
+    verdict.status = NP_RUN_FAILED;
+  }
+  return verdict;
+}
+
+static uint32_t next_wanted(const struct trial *trial, uint32_t segment) {
+  while (segment < trial->block->n && !trial->block->slots[segment].is_wanted) {
+    segment++;
+  }
+  return segment;
+}
+
+/* Takes the verdicts in the order of turns until the process is at its end, late or too big; how
+ * many. *at is the segment that it is at then. */
+static uint32_t follow(struct trial *trial, struct np_child *child, const struct np_watch *watch,
+                       struct np_trial_record *record, enum np_event *event, uint32_t *at) {
+  *at = next_wanted(trial, trial->block->first);
+  for (uint32_t told = 0;; told++) {
+    if (told > 0 && (*at == record->n || record->opening.status != NP_OK)) {
+      return told;
+    }
     *event = np_child_wait(child, told + 1, watch);
-    const uint32_t reached = __atomic_load_n(&trial->turns->reached, __ATOMIC_ACQUIRE);
+    const uint32_t reached = __atomic_load_n(&trial->block->turns.reached, __ATOMIC_ACQUIRE);
     if (*event != NP_EVENT_REACHED && reached <= told) {
       return told;
     }
+    if (told == 0) {
+      record->opening = take(&trial->block->opening);
+      memcpy(record->drivers, trial->block->drivers, sizeof record->drivers);
+    } else {
+      record->verdicts[*at] = take(&trial->block->slots[*at].verdict);
+      *at = next_wanted(trial, *at + 1);
+    }
   }
-  return n;
 }
 
-/* A child for the parts from `first` on; how many of all have a verdict then. `opening` is NULL
- * where that was told by another child. */
-static uint32_t try_from(struct trial *trial, const struct np_watch *watch,
-                         struct np_trial_verdict *opening, struct np_trial_verdict *verdicts) {
-  const uint32_t first = trial->first;
-  struct np_trial_verdict *next = opening ? opening : &verdicts[first];
+/* A process for the segments from `first` on; the one to go on with, or n where the trial is over.
+ */
+static uint32_t try_from(struct trial *trial, uint32_t first, const struct np_watch *watch,
+                         struct np_trial_record *record) {
+  struct np_trial_block *block = trial->block;
   struct np_child child;
   struct np_outcome outcome = {0};
   struct np_message why = {""};
   enum np_event event = NP_EVENT_REACHED;
-  *trial->turns = (struct np_turns){0, 0};
-  enum np_status status = np_child_start(try, trial, trial->turns, &child, &why);
-  uint32_t told = 0;
+  uint32_t told = 0, at = first;
+  block->first = first;
+  block->turns = (struct np_turns){0, 0};
+  block->is_served = 0;
+  enum np_status status = start(trial, &child, &why);
   if (status == NP_OK) {
-    told = follow(trial, &child, 1 + trial->n - first, watch, &event);
+    told = follow(trial, &child, watch, record, &event, &at);
     status = np_child_end(&child, &outcome, &why);
   }
-  if (status != NP_OK) {
-    *next = (struct np_trial_verdict){NNP_NO_TRIAL, status, {.why = why}};
-    return opening ? 0 : first + 1;
+  if (told > 0 && (at == record->n || record->opening.status != NP_OK)) {
+    return record->n;
   }
-  if (opening && told > 0) {
-    *opening = *trial->verdicts; /* the child's, as are all that it told */
-    opening->fault.why.text[sizeof opening->fault.why.text - 1] = 0;
-    if (opening->status != NP_OK) {
-      return 0;
-    }
+  struct np_trial_verdict verdict = {NNP_NO_TRIAL, status, {.why = why}, 1};
+  if (status == NP_OK) {
+    judge(trial, event, &outcome, watch->timeout_ms, &verdict);
   }
-  for (uint32_t i = 1; i < told; i++) {
-    struct np_trial_verdict *verdict = &verdicts[first + i - 1];
-    *verdict = trial->verdicts[first + i];
-    verdict->fault.why.text[sizeof verdict->fault.why.text - 1] = 0;
+  if (told == 0 && first == 0) {
+    record->opening = verdict;
+    return record->n;
   }
-  if (told == 1 + trial->n - first) {
-    return trial->n;
-  }
-  if (told > 0) {
-    next = &verdicts[first + told - 1];
-  }
-  judge(event, &outcome, watch->timeout_ms, next);
-  return opening && told == 0 ? 0 : (told > 0 ? first + told : first + 1);
+  record->verdicts[at] = verdict;
+  return at + 1;
 }
 
-void np_trial(const char *library, struct np_nnapi *nnapi, const struct np_trial_part *parts,
-              uint32_t n, uint64_t limit_ns, struct np_trial_verdict *opening,
-              struct np_trial_verdict *verdicts) {
-  *opening = (struct np_trial_verdict){.cause = NNP_NO_TRIAL, .status = NP_NO_MEMORY};
-  const size_t n_bytes =
-      sizeof(struct np_turns) + (1 + (size_t)n) * sizeof(struct np_trial_verdict);
-  struct np_trial_verdict *shared = np_shared_memory(n_bytes);
-  if (!shared) {
-    np_message_set(&opening->fault.why, "no memory for a trial in a process of its own");
+/* Says in the record that there is no trial. */
+static void refuse(struct np_trial_record *record, const char *why) {
+  record->opening = (struct np_trial_verdict){.cause = NNP_NO_TRIAL, .status = NP_UNSUPPORTED};
+  np_message_set(&record->opening.fault.why, "%s", why);
+}
+
+/* The block with the job, in memory that the process can see; 0 where there is none. */
+static int make_block(struct trial *trial) {
+  const struct np_trial_job *job = trial->job;
+  const nnp_options *options = job->options;
+  const uint32_t n = job->bundle->plans[job->plan].n_segments;
+  trial->n_bytes = sizeof *trial->block + n * sizeof *trial->block->slots;
+  if (!options->trial_helper) {
+    trial->block = np_shared_memory(trial->n_bytes);
+  } else if (np_shm_make(trial->n_bytes, -1, NP_SHM_UNKNOWN, &trial->shared) == 0) {
+    trial->block = trial->shared.data;
+  }
+  struct np_trial_block *block = trial->block;
+  if (!block) {
+    return 0;
+  }
+  *block = (struct np_trial_block){.version = NP_AGENT_VERSION,
+                                   .n_bytes = trial->n_bytes,
+                                   .bundle_offset = job->bundle->file.offset,
+                                   .bundle_bytes = job->bundle->file.n_bytes,
+                                   .plan = job->plan,
+                                   .flags = options->flags,
+                                   .threads = options->threads,
+                                   .priority = options->priority,
+                                   .n = n};
+  (void)snprintf(block->library, sizeof block->library, "%s",
+                 options->nnapi_library ? options->nnapi_library : "");
+  (void)snprintf(block->cache_folder, sizeof block->cache_folder, "%s",
+                 options->cache_folder ? options->cache_folder : "");
+  for (uint32_t s = 0; s < n; s++) {
+    block->slots[s].is_wanted = (uint32_t)np_trial_wants(job, s);
+  }
+  return 1;
+}
+
+static void try_all(const struct np_trial_job *job, struct np_trial_record *record) {
+  const nnp_options *options = job->options;
+  if (!options->trial_helper && has_binder()) {
+    refuse(record, "a trial cannot fork here, as Android's binder does not survive that: name the "
+                   "agent as trial_helper");
     return;
   }
-  struct trial trial = {.library = library,
-                        .nnapi = nnapi,
-                        .parts = parts,
-                        .n = n,
-                        .verdicts = shared,
-                        .turns = (struct np_turns *)(void *)(shared + 1 + n)};
-  const struct np_watch watch = watch_of(limit_ns);
-  trial.first = try_from(&trial, &watch, opening, verdicts);
-  while (opening->status == NP_OK && trial.first < n) {
-    trial.first = try_from(&trial, &watch, NULL, verdicts);
+  if (options->trial_helper && job->bundle->file.has_parts) {
+    refuse(record, "a trial's helper cannot read a bundle whose weights lie elsewhere");
+    return;
   }
-  np_shared_free(shared, n_bytes);
+  if (options->trial_helper && options->nnapi_library &&
+      strlen(options->nnapi_library) >= NP_TRIAL_PATH_BYTES) {
+    refuse(record, "the path of NNAPI's library is too long for a trial");
+    return;
+  }
+  struct trial trial = {.job = job, .shared = {.fd = -1}, .copy = {.fd = -1}};
+  if (!make_block(&trial)) {
+    refuse(record, "no memory for a trial in a process of its own");
+    return;
+  }
+  const struct np_watch watch = watch_of(options);
+  uint32_t first = 0;
+  do {
+    first = next_wanted(&trial, try_from(&trial, first, &watch, record));
+  } while (first < record->n);
+  if (trial.shared.data) {
+    np_shm_free(&trial.shared);
+  } else {
+    np_shared_free(trial.block, trial.n_bytes);
+  }
+  np_shm_free(&trial.copy);
+}
+
+enum np_status np_trial_judge(const struct np_trial_job *job, struct np_trial_record *record) {
+  const uint32_t n = job->bundle->plans[job->plan].n_segments;
+  *record = (struct np_trial_record){.n = n, .verdicts = calloc(n, sizeof *record->verdicts)};
+  if (!record->verdicts) {
+    return NP_NO_MEMORY;
+  }
+  record->is_recalled = np_trial_recall(job, record);
+  if (record->is_recalled && job->nnapi) {
+    record->is_recalled = np_trial_fits(record, job->nnapi);
+  }
+  if (!record->is_recalled) {
+    memset(record->verdicts, 0, n * sizeof *record->verdicts);
+    record->opening = (struct np_trial_verdict){.status = NP_OK};
+    try_all(job, record);
+    np_trial_keep(job, record);
+  }
+  for (uint32_t s = 0; s < n && job->nnapi && record->opening.status != NP_OK; s++) {
+    record->verdicts[s] = record->opening; /* NNAPI is open here, so nothing else tells of it */
+  }
+  return NP_OK;
 }

@@ -3,20 +3,44 @@
 #ifndef NP_TRIAL_H
 #define NP_TRIAL_H
 
-#include "fallback.h"
+#include "executable.h"
 
-/* A segment that is to be tried: a model of known shapes, which runs on zeros. */
-struct np_trial_part {
-  const struct np_model *model;
-  struct np_options options;
+/* What is to be tried: the segments of a plan that are NNAPI's and not borrowed. */
+struct np_trial_job {
+  const struct np_bundle *bundle;
+  uint32_t plan;
+  const nnp_options *options;
+  struct np_nnapi *nnapi;               /* open here already, else NULL */
+  const struct np_segment_facts *facts; /* [n_segments] whose is_borrowed counts, NULL: none are */
 };
 
-/* Tries parts[n] one after another in a child, which first opens a library (NULL: NNAPI's own)
- * where nnapi is NULL: of that is *opening, and without it there are no other verdicts. What ends
- * the child is the verdict of the part that it was at, and those after it have another child. Each
- * may take limit_ns to compile and run (0: 30 s), as opening may. */
-void np_trial(const char *library, struct np_nnapi *nnapi, const struct np_trial_part *parts,
-              uint32_t n, uint64_t limit_ns, struct np_trial_verdict *opening,
-              struct np_trial_verdict *verdicts);
+/* Finds out what becomes of a job's segments, by np_trial_recall, unless the drivers of job->nnapi
+ * are others, or by a trial: one segment after another runs once on zeros, in a process that opens
+ * NNAPI first. That is the helper of the options; where they name none a child, unless this system
+ * has binder, which does not survive a fork. What ends the process is the verdict of the segment
+ * that it was at, and those after it have another process. Each may take the limits of the options
+ * (without them 30 s), as opening may. To be freed with np_trial_record_free. NP_NO_MEMORY. */
+enum np_status np_trial_judge(const struct np_trial_job *job, struct np_trial_record *record);
+
+void np_trial_record_free(struct np_trial_record *record);
+
+/* Whether a segment is to be tried. */
+int np_trial_wants(const struct np_trial_job *job, uint32_t segment);
+
+/* Identifies the drivers of an open library: SHA-256 of their names, versions and levels. */
+void np_trial_drivers(const struct np_nnapi *nnapi, uint8_t digest[NP_SHA256_BYTES]);
+
+/* Whether those that a record is of are those of a library. */
+int np_trial_fits(const struct np_trial_record *record, const struct np_nnapi *nnapi);
+
+/* Reads the record of an earlier trial of the same bundle, options and system (trial_store.c); 0
+ * where there is none, or it lacks a segment of the job. */
+int np_trial_recall(const struct np_trial_job *job, struct np_trial_record *record);
+
+/* Keeps a record in the cache folder, if there is one and the driver is who made it so. */
+void np_trial_keep(const struct np_trial_job *job, const struct np_trial_record *record);
+
+/* The helper's side, on the descriptors that np_child_spawn gives it. 0, or -1 with *why. */
+int np_trial_serve(struct np_message *why);
 
 #endif

@@ -99,11 +99,10 @@ static int open_statm(pid_t pid) {
   return open(path, O_RDONLY | O_CLOEXEC);
 }
 
-enum np_status np_child_start(int (*work)(void *ctx, struct np_link *link), void *ctx,
-                              struct np_turns *turns, struct np_child *child,
-                              struct np_message *why) {
+/* Makes a child, which `ends[1]` belongs to; 0 in the child. NP_IO with the failed call in *why. */
+static enum np_status make_child(struct np_turns *turns, struct np_child *child, int ends[2],
+                                 struct np_message *why) {
   *child = (struct np_child){.fd = -1, .statm_fd = -1, .turns = turns, .used_kb = -1};
-  int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
     np_message_set(why, "cannot make a pair of sockets: %s", strerror(errno));
     return NP_IO;
@@ -119,17 +118,66 @@ enum np_status np_child_start(int (*work)(void *ctx, struct np_link *link), void
   if (pid == 0) {
     (void)close(ends[0]);
     prepare_child(parent);
-    struct stat facts;
-    memset(&facts, 0, sizeof facts);
-    (void)fstat(ends[1], &facts);
-    struct np_link link = {.fd = ends[1], .inode = (uint64_t)facts.st_ino, .turns = turns};
-    _exit(work(ctx, &link));
+    return NP_OK;
   }
   (void)close(ends[1]);
   child->pid = pid;
   child->fd = ends[0];
   child->statm_fd = open_statm(pid);
   return NP_OK;
+}
+
+struct np_link np_link_over(int fd, struct np_turns *turns) {
+  struct stat facts;
+  memset(&facts, 0, sizeof facts);
+  (void)fstat(fd, &facts);
+  return (struct np_link){.fd = fd, .inode = (uint64_t)facts.st_ino, .turns = turns};
+}
+
+enum np_status np_child_start(int (*work)(void *ctx, struct np_link *link), void *ctx,
+                              struct np_turns *turns, struct np_child *child,
+                              struct np_message *why) {
+  int ends[2];
+  const enum np_status status = make_child(turns, child, ends, why);
+  if (status == NP_OK && child->pid == 0) {
+    struct np_link link = np_link_over(ends[1], turns);
+    _exit(work(ctx, &link));
+  }
+  return status;
+}
+
+/* Between fork and exec, where other threads of the parent may have held any lock: system calls
+ * alone. */
+static void execute(char *const *arguments, const int *files, uint32_t n) {
+  int copies[NP_CHILD_FILES];
+  for (uint32_t i = 0; i < n; i++) { /* out of the way of the numbers that they get */
+    copies[i] = fcntl(files[i], F_DUPFD_CLOEXEC, NP_CHILD_FIRST_FILE + NP_CHILD_FILES);
+  }
+  for (uint32_t i = 0; i < n; i++) {
+    if (copies[i] < 0 || dup2(copies[i], NP_CHILD_FIRST_FILE + (int)i) < 0) {
+      return;
+    }
+  }
+  (void)execv(arguments[0], arguments);
+}
+
+enum np_status np_child_spawn(char *const *arguments, const int *files, uint32_t n,
+                              struct np_turns *turns, struct np_child *child,
+                              struct np_message *why) {
+  int all[NP_CHILD_FILES] = {-1};
+  int ends[2];
+  if (n >= NP_CHILD_FILES) {
+    np_message_set(why, "%u files for a child, %d at most", n, NP_CHILD_FILES - 1);
+    return NP_BAD_ARGUMENT;
+  }
+  const enum np_status status = make_child(turns, child, ends, why);
+  if (status == NP_OK && child->pid == 0) {
+    all[0] = ends[1];
+    memcpy(all + 1, files, n * sizeof *files);
+    execute(arguments, all, n + 1);
+    _exit(NP_CHILD_NOT_EXECUTED);
+  }
+  return status;
 }
 
 /* Takes the knocks from a socket. 0 where nobody is at its other end any more. */

@@ -62,6 +62,20 @@ enum np_status np_child_start(int (*work)(void *ctx, struct np_link *link), void
                               struct np_turns *turns, struct np_child *child,
                               struct np_message *why);
 
+#define NP_CHILD_FIRST_FILE 3 /* descriptor of a program's link; its other files follow it */
+#define NP_CHILD_FILES 4      /* the link included */
+#define NP_CHILD_NOT_EXECUTED 127
+
+/* The same of a program: arguments[0] is its file, and the list ends in NULL. It has its link as
+ * descriptor NP_CHILD_FIRST_FILE, then files[n]; it ends with code NP_CHILD_NOT_EXECUTED where it
+ * cannot be started. By fork and exec: Android has posix_spawn from API 28 on. */
+enum np_status np_child_spawn(char *const *arguments, const int *files, uint32_t n,
+                              struct np_turns *turns, struct np_child *child,
+                              struct np_message *why);
+
+/* The program's own side of its link. */
+struct np_link np_link_over(int fd, struct np_turns *turns);
+
 /* Waits until the child has reached `turn` turns (UINT32_MAX: until its end), or anything else
  * happens. Nothing is done to the child then. */
 enum np_event np_child_wait(struct np_child *child, uint32_t turn, const struct np_watch *watch);

@@ -36,8 +36,18 @@ static size_t table_end(uint32_t n_sections) {
   return NP_CONTAINER_HEADER_BYTES + (size_t)n_sections * NP_CONTAINER_ENTRY_BYTES;
 }
 
+static enum np_status check_crc(const uint8_t *bytes, struct entry *entry, struct np_message *why) {
+  const uint32_t crc = np_crc32(0, bytes + entry->offset, (size_t)entry->length);
+  if (crc != entry->crc) {
+    np_message_set(why, "section %s has CRC-32 %08x, its entry says %08x", printable(entry), crc,
+                   entry->crc);
+    return NP_BAD_REQUEST;
+  }
+  return NP_OK;
+}
+
 static enum np_status check_section(const uint8_t *bytes, size_t size, uint32_t n, uint32_t index,
-                                    struct np_message *why) {
+                                    const char *unread, struct np_message *why) {
   struct entry entry = read_entry(bytes, index);
   const uint64_t end = entry.offset + entry.length;
   if (end < entry.offset || end > size) {
@@ -51,11 +61,11 @@ static enum np_status check_section(const uint8_t *bytes, size_t size, uint32_t 
                    printable(&entry), (unsigned long long)entry.offset, table_end(n));
     return NP_BAD_REQUEST;
   }
-  const uint32_t crc = np_crc32(0, bytes + entry.offset, (size_t)entry.length);
-  if (crc != entry.crc) {
-    np_message_set(why, "section %s has CRC-32 %08x, its entry says %08x", printable(&entry), crc,
-                   entry.crc);
-    return NP_BAD_REQUEST;
+  if (!unread || memcmp(entry.tag, unread, 4) != 0) {
+    const enum np_status status = check_crc(bytes, &entry, why);
+    if (status != NP_OK) {
+      return status;
+    }
   }
   for (uint32_t j = 0; j < index; j++) {
     struct entry other = read_entry(bytes, j);
@@ -109,10 +119,16 @@ static enum np_status check_gaps(const uint8_t *bytes, size_t size, uint32_t n,
 
 enum np_status np_container_open(const void *data, size_t size, enum np_container_kind kind,
                                  struct np_container *container, struct np_message *why) {
+  return np_container_open_but(data, size, kind, NULL, container, why);
+}
+
+enum np_status np_container_open_but(const void *data, size_t size, enum np_container_kind kind,
+                                     const char *unread, struct np_container *container,
+                                     struct np_message *why) {
   const uint8_t *bytes = data;
   *container = (struct np_container){.bytes = NULL, .size = 0, .n_sections = 0};
-  if ((uintptr_t)bytes % 8 != 0) {
-    np_message_set(why, "a container must stand at an address that is a multiple of 8");
+  if ((uintptr_t)bytes % 4 != 0) {
+    np_message_set(why, "a container must stand at an address that is a multiple of 4");
     return NP_BAD_ARGUMENT;
   }
   if (size < NP_CONTAINER_HEADER_BYTES) {
@@ -151,7 +167,7 @@ enum np_status np_container_open(const void *data, size_t size, enum np_containe
     return NP_BAD_REQUEST;
   }
   for (uint32_t i = 0; i < n; i++) {
-    const enum np_status status = check_section(bytes, size, n, i, why);
+    const enum np_status status = check_section(bytes, size, n, i, unread, why);
     if (status != NP_OK) {
       return status;
     }
@@ -162,6 +178,27 @@ enum np_status np_container_open(const void *data, size_t size, enum np_containe
   }
   *container = (struct np_container){.bytes = bytes, .size = size, .n_sections = n};
   return NP_OK;
+}
+
+enum np_status np_container_check(const struct np_container *container, const char *tag,
+                                  struct np_message *why) {
+  for (uint32_t i = 0; i < container->n_sections; i++) {
+    struct entry entry = read_entry(container->bytes, i);
+    if (memcmp(entry.tag, tag, 4) == 0) {
+      return check_crc(container->bytes, &entry, why);
+    }
+  }
+  return NP_OK;
+}
+
+uint32_t np_container_n_sections(const void *bytes) {
+  uint32_t n;
+  memcpy(&n, (const uint8_t *)bytes + 8, sizeof n);
+  return n;
+}
+
+size_t np_container_table_bytes(const void *bytes) {
+  return table_end(np_container_n_sections(bytes));
 }
 
 struct np_section np_container_find(const struct np_container *container, const char *tag) {

@@ -33,11 +33,26 @@ struct np_section {
   int present;
 };
 
-/* Checks everything section 2 says of bytes[size], which must be aligned to 8 and outlive the
+/* Checks everything section 2 says of bytes[size], which must be aligned to 4 and outlive the
  * container. NP_BAD_ARGUMENT where it is not aligned, NP_BAD_REQUEST with the broken rule in
  * *why. */
 enum np_status np_container_open(const void *bytes, size_t size, enum np_container_kind kind,
                                  struct np_container *container, struct np_message *why);
+
+/* The same but for the checksum of one section, which is left for np_container_check: the bytes of
+ * a section that is large are not read. */
+enum np_status np_container_open_but(const void *bytes, size_t size, enum np_container_kind kind,
+                                     const char *unread, struct np_container *container,
+                                     struct np_message *why);
+
+/* Whether a section of an open container has the checksum that it says; an absent one has. */
+enum np_status np_container_check(const struct np_container *container, const char *tag,
+                                  struct np_message *why);
+
+/* Of bytes that were opened: how many sections there are, and the bytes of the header and the table
+ * of sections, which has the checksums of all. */
+uint32_t np_container_n_sections(const void *bytes);
+size_t np_container_table_bytes(const void *bytes);
 
 /* The section with a tag of four letters, from an open container. */
 struct np_section np_container_find(const struct np_container *container, const char *tag);

@@ -15,6 +15,7 @@
 #include "request.h"
 #include "result.h"
 #include "run.h"
+#include "trial.h"
 
 #define MAX_DAYS 100000
 
@@ -69,6 +70,7 @@ static int usage(const char *problem, const char *what) {
                 "usage: agent info [--nnapi-library PATH]\n"
                 "       agent run REQUEST --store DIR --work DIR [--nnapi-library PATH]\n"
                 "       agent clean --store DIR --work DIR [--older-than-days N] [--max-bytes N]\n"
+                "       agent trial (which the runtime library starts)\n"
                 "       agent version\n",
                 problem, what);
   return EXIT_USAGE;
@@ -79,7 +81,8 @@ static int check(struct arguments *arguments) {
   const int is_run = strcmp(arguments->command, "run") == 0;
   const int is_info = strcmp(arguments->command, "info") == 0;
   const int is_clean = strcmp(arguments->command, "clean") == 0;
-  if (!is_run && !is_info && !is_clean && strcmp(arguments->command, "version") != 0) {
+  if (!is_run && !is_info && !is_clean && strcmp(arguments->command, "version") != 0 &&
+      strcmp(arguments->command, "trial") != 0) {
     return usage("unknown command ", arguments->command);
   }
   if (is_run && (!arguments->request || !arguments->store || !arguments->work)) {
@@ -195,6 +198,14 @@ int main(int argc, char **argv) {
   if (strcmp(arguments.command, "version") == 0) {
     (void)printf("nnapi-prof agent %s, protocol %u\n", NP_AGENT_VERSION, NP_PROTOCOL_VERSION);
     return fflush(stdout) != 0 || ferror(stdout) ? EXIT_FAILED : EXIT_DONE;
+  }
+  if (strcmp(arguments.command, "trial") == 0) {
+    struct np_message why = {""};
+    const int served = np_trial_serve(&why);
+    if (served != 0) {
+      (void)fprintf(stderr, "agent: %s\n", why.text);
+    }
+    return served == 0 ? EXIT_DONE : EXIT_FAILED;
   }
   /* A reader that went away is a failed write, not a silent death that leaves a child behind. */
   (void)signal(SIGPIPE, SIG_IGN);

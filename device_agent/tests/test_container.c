@@ -35,7 +35,7 @@ static void check_lengths(void) {
     CHECK(np_container_open(cut.bytes, n, NP_CONTAINER_REQUEST, &container, &why) != NP_OK ||
           n > offset_of(5));
   }
-  CHECK(np_container_open(valid.bytes + 4, valid.n - 4, NP_CONTAINER_REQUEST, &container, &why) ==
+  CHECK(np_container_open(valid.bytes + 2, valid.n - 2, NP_CONTAINER_REQUEST, &container, &why) ==
         NP_BAD_ARGUMENT);
 }
 

@@ -3,6 +3,8 @@
  * wanted. Each case is a process, for a phone's faults are read once. */
 #define _POSIX_C_SOURCE 200809L
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <sys/wait.h>
@@ -14,7 +16,6 @@
 #include "nnapi_prof_runtime.h"
 #include "np_test.h"
 #include "runtime.h"
-#include "trial.h"
 
 #define MS UINT64_C(1000000)
 #define N_RUNS 5
@@ -224,44 +225,170 @@ static int run_scenario(const struct scenario *scenario) {
   return np_test_exit();
 }
 
-/* Of parts in one trial, those after one that crashes have their own verdicts. */
+/* Of segments in one trial, those after one that crashes have their own verdicts, and so have those
+ * of a queue's further plans. */
+static void check_parts(const char *helper) {
+  static struct np_build container;
+  struct np_build_bundle sections;
+  nnp_bundle *bundle = NULL;
+  nnp_model *model = NULL;
+  nnp_queue *queue = NULL;
+  nnp_queue_options options = nnp_queue_options_default();
+  options.model.flags |= NNP_TRIAL;
+  options.model.trial_helper = helper;
+  options.model.nnapi_library = NP_EMULATOR;
+  np_build_mixture_sections(&sections);
+  np_build_bundle_container(&sections, &container);
+  CHECK(nnp_bundle_open_memory(container.bytes, container.n, &bundle, NULL) == NNP_OK);
+  static const nnp_cause causes[3][3] = {{NNP_CRASHED, NNP_NO_CAUSE, NNP_NO_CAUSE},
+                                         {NNP_NO_CAUSE, NNP_NO_CAUSE, NNP_NO_CAUSE},
+                                         {NNP_NO_CAUSE, NNP_NO_CAUSE, NNP_NO_CAUSE}};
+  CHECK(nnp_queue_open(bundle, &options, &queue, NULL) == NNP_OK);
+  options.model.plan = 0;
+  CHECK(nnp_model_compile(bundle, &options.model, &model, NULL) == NNP_OK);
+  for (uint32_t s = 0; s < 3; s++) {
+    nnp_segment segment;
+    CHECK(nnp_model_segment(model, s, &segment) == NNP_OK && segment.cause == causes[0][s]);
+    for (uint32_t p = 0; p < 3; p++) {
+      CHECK(nnp_queue_segment(queue, p, s, &segment) == NNP_OK && segment.cause == causes[p][s]);
+    }
+  }
+  nnp_model_free(model);
+  nnp_queue_close(queue);
+  nnp_bundle_close(bundle);
+}
+
 static int run_parts(void) {
-  enum { N_PARTS = 5 };
   if (setenv("NNAPI_EMULATOR_PHONE", NP_PHONES "/npu-phone.json", 1) != 0 ||
       setenv("NNAPI_EMULATOR_FAULTS", "crash:execute:ADD@sim-npu", 1) != 0) {
     return 1;
   }
-  nnp_bundle *bundle = open_bundle();
-  if (bundle) {
-    const struct np_bundle_segment *segment = &bundle->bundle.plans[0].segments[1];
-    struct np_trial_part parts[N_PARTS];
-    struct np_trial_verdict opening, verdicts[N_PARTS];
-    for (uint32_t i = 0; i < N_PARTS; i++) {
-      parts[i].model = &bundle->bundle.models[segment->model];
-      parts[i].options = (struct np_options){.accelerator = i % 2 ? "sim-npu" : "sim-gpu",
-                                             .preference = segment->preference,
-                                             .number = i};
-    }
-    np_trial(NULL, NULL, parts, N_PARTS, 0, &opening, verdicts);
-    CHECK(opening.status == NP_OK);
-    for (uint32_t i = 0; i < N_PARTS; i++) {
-      CHECK(verdicts[i].cause == (i % 2 ? NNP_CRASHED : NNP_NO_CAUSE));
-      CHECK((verdicts[i].status == NP_OK) == (i % 2 == 0));
+  check_parts(NULL);
+  check_parts(NP_AGENT);
+  return np_test_exit();
+}
+
+/* ---- A system with binder ---- */
+
+/* What a helper finds out; each case begins with an empty cache folder. */
+static const struct scenario helped[] = {
+    {"", NNP_TRIAL, 0, 0, NNP_NO_CAUSE, NNP_OK, 0, ""},
+    {"refuse:compile:ADD", NNP_TRIAL, 0, 0, NNP_REFUSED, NNP_UNSUPPORTED, -1, "does not support"},
+    {"crash:execute:ADD", NNP_TRIAL, 0, 0, NNP_CRASHED, NNP_FAILED, -1, "a trial"},
+    {"hang:execute:ADD", NNP_TRIAL, 2000 * MS, 2000 * MS, NNP_TOO_LATE, NNP_LATE, -1, "a trial"},
+};
+enum { N_HELPED = sizeof helped / sizeof *helped };
+
+enum { FIRST_START, NEXT_START, OTHER_DRIVERS, N_STARTS };
+
+struct start {
+  const struct scenario *scenario;
+  const char *folder;
+  int which;
+};
+
+static void expect(const struct start *start, const nnp_bundle *bundle, const char *helper,
+                   nnp_cause cause, nnp_status status, const char *why) {
+  struct told told = {.n = 0};
+  nnp_options options = options_of(start->scenario, &told);
+  nnp_model *model = NULL;
+  nnp_segment segment;
+  options.trial_helper = helper;
+  options.nnapi_library = NP_EMULATOR;
+  options.cache_folder = start->folder;
+  if (CHECK(nnp_model_compile(bundle, &options, &model, NULL) == NNP_OK)) {
+    CHECK(nnp_model_segment(model, 1, &segment) == NNP_OK && segment.cause == cause);
+    CHECK_TEXT(segment.why, why);
+    make_input(3, nnp_model_input(model, 0));
+    CHECK(nnp_model_run(model, NULL, NULL, NULL) == NNP_OK);
+    CHECK(is_right(3, nnp_model_output(model, 0)));
+  }
+  nnp_model_free(model);
+  options.flags &= ~(uint32_t)NNP_CPU_FALLBACK;
+  CHECK(nnp_model_compile(bundle, &options, &model, NULL) == status);
+  nnp_model_free(model);
+}
+
+/* A file with a bundle from its byte 4 on, as an app's asset may lie, in the folder. */
+static int write_asset(const char *folder) {
+  static struct np_build container;
+  struct np_build_bundle sections;
+  char path[512];
+  (void)snprintf(path, sizeof path, "%s/asset", folder);
+  np_build_bundle_sections(&sections);
+  np_build_bundle_container(&sections, &container);
+  const int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+  CHECK(write(fd, "asset", 4) == 4 && write(fd, container.bytes, container.n) == (int)container.n);
+  return fd;
+}
+
+static int run_start(const struct start *start) {
+  const struct scenario *scenario = start->scenario;
+  const char *phone =
+      start->which == OTHER_DRIVERS ? NP_PHONES "/gpu-phone.json" : NP_PHONES "/npu-phone.json";
+  if (setenv("NNAPI_EMULATOR_PHONE", phone, 1) != 0 ||
+      setenv("NNAPI_EMULATOR_FAULTS", scenario->faults, 1) != 0 ||
+      setenv("NNAPI_PROF_DEV", start->folder, 1) != 0) {
+    return 1;
+  }
+  nnp_bundle *bundle = NULL;
+  if (start->which == FIRST_START) {
+    const int fd = write_asset(start->folder);
+    const uint64_t n_bytes = (uint64_t)lseek(fd, 0, SEEK_END) - 4;
+    CHECK(nnp_bundle_open_fd(fd, 4, n_bytes, &bundle, NULL) == NNP_OK && close(fd) == 0);
+    expect(start, bundle, NULL, NNP_NO_TRIAL, NNP_UNSUPPORTED, "binder");
+    expect(start, bundle, "/nowhere/agent", NNP_NO_TRIAL, NNP_FAILED, "cannot be started");
+    expect(start, bundle, "/bin/true", NNP_NO_TRIAL, NNP_FAILED, "did not begin");
+    expect(start, bundle, NP_AGENT, scenario->cause, scenario->status, scenario->why);
+  } else {
+    bundle = open_bundle();
+    if (start->which == NEXT_START) { /* no process could be made of this helper */
+      expect(start, bundle, "/nowhere/agent", scenario->cause, scenario->status, scenario->why);
+    } else {
+      expect(start, bundle, NP_AGENT, NNP_NO_ACCELERATOR, NNP_MISSING, "sim-npu");
     }
   }
   nnp_bundle_close(bundle);
   return np_test_exit();
 }
 
-/* Runs a case in a process of its own. */
-static int run_apart(const struct scenario *scenario) {
+/* Runs a case in a process of its own: a scenario, a start, or where both are NULL the parts. */
+static int run_apart(const struct scenario *scenario, const struct start *start) {
   const pid_t pid = fork();
   if (pid == 0) {
-    exit(scenario ? run_scenario(scenario) : run_parts());
+    exit(scenario ? run_scenario(scenario) : start ? run_start(start) : run_parts());
   }
   int status = 1;
   CHECK(pid > 0 && waitpid(pid, &status, 0) == pid);
   return CHECK(status == 0);
+}
+
+static void remove_files(const char *folder) {
+  DIR *listing = opendir(folder);
+  for (struct dirent *entry; listing && (entry = readdir(listing)) != NULL;) {
+    (void)unlinkat(dirfd(listing), entry->d_name, 0);
+  }
+  CHECK(listing && closedir(listing) == 0);
+}
+
+/* On a system that has a binder: the folder stands for /dev, and has the verdicts. */
+static void check_helpers(void) {
+  char folder[] = "/tmp/nnapi-prof-trial-XXXXXX";
+  CHECK(mkdtemp(folder) != NULL);
+  for (int i = 0; i < N_HELPED; i++) {
+    char binder[512];
+    (void)snprintf(binder, sizeof binder, "%s/%s", folder, i % 2 ? "binder" : "hwbinder");
+    const int fd = open(binder, O_WRONLY | O_CREAT, 0600);
+    CHECK(fd >= 0 && close(fd) == 0);
+    for (int which = FIRST_START; which < N_STARTS; which++) {
+      const struct start start = {&helped[i], folder, which};
+      if (!run_apart(NULL, &start)) {
+        (void)fprintf(stderr, "helper: %s, start %d\n", helped[i].faults, which);
+      }
+    }
+    remove_files(folder);
+  }
+  CHECK(rmdir(folder) == 0);
 }
 
 /* ---- Calls that come back after they were given up ---- */
@@ -349,12 +476,13 @@ static void check_late_return(int is_freed_first) {
 
 int main(void) {
   for (int i = 0; i < N_SCENARIOS; i++) {
-    if (!run_apart(&scenarios[i])) {
+    if (!run_apart(&scenarios[i], NULL)) {
       (void)fprintf(stderr, "scenario %d: %s, flags %u\n", i, scenarios[i].faults,
                     scenarios[i].flags);
     }
   }
-  (void)run_apart(NULL);
+  (void)run_apart(NULL, NULL);
+  check_helpers();
   check_late_return(0);
   check_late_return(1);
   return np_test_exit();

@@ -1,7 +1,8 @@
 /* Runs a bundle of nnapi-prof on one raw input, as an app would:
  *
  *   classify BUNDLE.nnprt INPUT.raw [OUTPUT.raw] [--runs N] [--plan N] [--threads N]
- *            [--nnapi-library PATH] [--no-fallback] [--frames N]
+ *            [--nnapi-library PATH] [--no-fallback] [--trial [--helper AGENT] [--cache FOLDER]]
+ *            [--frames N]
  *
  * INPUT.raw has the first input's bytes as they lie in memory. Prints where each segment runs, its
  * cold and warm times, and the five largest values of the first output. With --frames it then runs
@@ -33,7 +34,7 @@ struct arguments {
 static int usage(void) {
   (void)fprintf(stderr, "usage: classify BUNDLE.nnprt INPUT.raw [OUTPUT.raw] [--runs N] [--plan N] "
                         "[--threads N] [--nnapi-library PATH] [--no-fallback] [--trial] "
-                        "[--limit MS] [--frames N]\n");
+                        "[--helper AGENT] [--cache FOLDER] [--limit MS] [--frames N]\n");
   return 2;
 }
 
@@ -74,6 +75,10 @@ static int parse(int argc, char **argv, struct arguments *arguments) {
         arguments->options.threads = (uint32_t)strtoul(value, NULL, 10);
       else if (strcmp(argv[i], "--nnapi-library") == 0)
         arguments->options.nnapi_library = value;
+      else if (strcmp(argv[i], "--helper") == 0)
+        arguments->options.trial_helper = value;
+      else if (strcmp(argv[i], "--cache") == 0)
+        arguments->options.cache_folder = value;
       else
         return -1;
       i++;

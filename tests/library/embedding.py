@@ -113,6 +113,7 @@ class Options(ctypes.Structure):
         ("cache_folder", ctypes.c_char_p),
         ("log", LOG),
         ("log_context", ctypes.c_void_p),
+        ("trial_helper", ctypes.c_char_p),
     ]
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import re
+import struct
 import subprocess
+import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -183,11 +186,57 @@ def test_half_a_file(built: Built, content: bytes, emulator_library: Path, cut: 
 
 
 def test_a_changed_byte(built: Built, content: bytes, emulator_library: Path) -> None:
+    """The weights', which are last, are looked at on request."""
     for at in (200, len(content) // 2, len(content) - 8):
         changed = bytearray(content)
         changed[at] ^= 1
-        with pytest.raises(RuntimeFailure):
-            Runtime(built.shared, bytes(changed), emulator_library)
+        with pytest.raises(RuntimeFailure) as failure:
+            runtime = Runtime(built.shared, bytes(changed), emulator_library)
+            runtime.check("nnp_bundle_check", runtime.bundle)
+        assert failure.value.status == BAD_BUNDLE
+    whole = Runtime(built.shared, content, emulator_library)
+    whole.check("nnp_bundle_check", whole.bundle)
+
+
+def test_opening_reads_no_weights(built: Built, content: bytes, tmp_path: Path) -> None:
+    """Of a file in the middle of another, as an asset in an app's package is."""
+    n_bytes = 32 << 20
+    table = struct.unpack_from("<I", content, 8)[0] * 24 + 16
+    rows = bytearray(content[:table])
+    at = next(row for row in range(16, table, 24) if rows[row : row + 4] == b"WGHT")
+    offset = struct.unpack_from("<Q", rows, at + 8)[0]
+    weights = content[offset:] + bytes(n_bytes)
+    struct.pack_into("<IQQ", rows, at + 4, zlib.crc32(weights), offset, len(weights))
+    struct.pack_into("<I", rows, 12, zlib.crc32(rows[16:], zlib.crc32(rows[:12])))
+    asset = tmp_path / "base.apk"
+    asset.write_bytes(b"PK\3\4" + bytes(rows) + content[table:offset] + weights)
+    program = (
+        "import ctypes, os, resource, sys\n"
+        "from tests.library.embedding import Error, load\n"
+        "library, bundle, error = load(sys.argv[1]), ctypes.c_void_p(), Error()\n"
+        "file = os.open(sys.argv[2], os.O_RDONLY)\n"
+        "size = ctypes.c_uint64(os.fstat(file).st_size - 4)\n"
+        "resident = lambda: int(open('/proc/self/statm').read().split()[1]) * 4096\n"
+        "before, start = resident(), resource.getrusage(resource.RUSAGE_SELF).ru_utime\n"
+        "status = library.nnp_bundle_open_fd(\n"
+        "  file, ctypes.c_uint64(4), size, ctypes.byref(bundle), ctypes.byref(error))\n"
+        "assert status == 0, error.message\n"
+        "cpu = resource.getrusage(resource.RUSAGE_SELF).ru_utime - start\n"
+        "print(resident() - before, cpu)\n"
+        "assert library.nnp_bundle_check(bundle, ctypes.byref(error)) == 0, error.message\n"
+        "library.nnp_bundle_close(bundle)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, built.shared, asset],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[2],
+    )
+    assert done.returncode == 0, done.stderr
+    resident, cpu = map(float, done.stdout.split())
+    assert resident <= n_bytes / 8  # the kernel may map 2 MB for one page of a file
+    assert cpu < 0.02
 
 
 def test_files_that_are_not_there(runtime: Runtime, tmp_path: Path) -> None:

@@ -1,0 +1,43 @@
+/* What the two processes of a trial share: for trial.c and trial_child.c only. */
+#ifndef NP_TRIAL_BLOCK_H
+#define NP_TRIAL_BLOCK_H
+
+#include "child.h"
+#include "trial.h"
+
+#define NP_TRIAL_PATH_BYTES 1024
+
+/* Files of a helper, beside its link. */
+enum { NP_TRIAL_BLOCK_FILE = NP_CHILD_FIRST_FILE + 1, NP_TRIAL_BUNDLE_FILE };
+
+struct np_trial_slot {
+  uint32_t is_wanted;
+  struct np_trial_verdict verdict;
+};
+
+/* The job, then the answers. The process takes one turn when NNAPI is open, then one for each
+ * segment that is wanted. */
+struct np_trial_block {
+  char version[32]; /* of the library: helper and app must be of the same */
+  uint64_t n_bytes; /* of the block */
+  uint64_t bundle_offset, bundle_bytes;
+  uint32_t plan, flags, threads;
+  int32_t priority;
+  char library[NP_TRIAL_PATH_BYTES]; /* "": NNAPI's own */
+  char cache_folder[NP_FOLDER_BYTES];
+  uint32_t first; /* segment that the process begins with */
+  uint32_t n;     /* segments of the plan */
+
+  struct np_turns turns;
+  uint32_t is_served; /* the helper understood the job */
+  uint8_t drivers[NP_SHA256_BYTES];
+  struct np_trial_verdict opening;
+  struct np_trial_slot slots[]; /* [n], by segment */
+};
+
+/* Tries the block's segments; in the process that is there for it, whose end frees all memory.
+ * `nnapi` is NULL where the library is to be opened. */
+void np_trial_try(const struct np_bundle *bundle, const nnp_options *options,
+                  struct np_nnapi *nnapi, struct np_trial_block *block, struct np_link *link);
+
+#endif
