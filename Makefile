@@ -11,6 +11,8 @@ JOBS ?= logical
 # Each test process keeps to one core: threads of OpenMP that wait would take it from the others. And each
 # program that a test starts finds our modules compiled, also where the environment is not to have such files.
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+# Fixtures compile, for minutes in a new clone: the limit is for the test alone.
+PYTEST += --timeout 120 -o timeout_func_only=true --junitxml build/tests.xml
 
 .PHONY: demo phone check test lint format docs generate agents wheel xnnpack judge bench sanitize soak fuzz \
   clean

@@ -23,6 +23,7 @@ from nnapi_prof.device import build
 from nnapi_prof.device.build import HostBuild, build_host
 from nnapi_prof.errors import BuildError
 from nnapi_prof.toolchain import find_compiler
+from tests.parts import missing
 
 REPO = Path(__file__).resolve().parent.parent
 CACHE = REPO / "build" / "cache"
@@ -44,6 +45,7 @@ def _load(name: str, path: Path) -> ModuleType:
 
 
 rig = _load("nnapi_prof_rig", REPO / "tests" / "adbd" / "daemon.py")
+summary = _load("nnapi_prof_summary", REPO / "tests" / "summary.py")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -61,6 +63,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)  # before workers start, which inherit the environment
 def pytest_configure(config: pytest.Config) -> None:
     """Fix what all tests build with: an agent must not change because a test built XNNPACK."""
+    config.pluginmanager.register(summary)
     if os.environ.get("CI") == "true":
         os.environ.setdefault("NNAPI_PROF_REQUIRE_ALL", "1")
     if hasattr(config, "workerinput") or config.option.collectonly or config.option.help:
@@ -86,13 +89,22 @@ class Need:
 
     fixtures: frozenset[str] = frozenset()
     files: tuple[str, ...] = ()
+    reason: str | None = None
+    """Why such tests may take more than ``summary.LIMIT_S``, and up to :data:`LONG_S`."""
 
 
+LONG_S = 900
 NEEDS = {
     "adbd": Need(frozenset({"adbd_prefix"})),
-    "android": Need(frozenset({"android_prefix"}), ("android/", "device/test_android_")),
+    "android": Need(
+        frozenset({"android_prefix"}),
+        ("android/", "device/test_android_"),
+        "QEMU runs each instruction of the phone's processor in some twenty of this one's",
+    ),
     "browser": Need(frozenset({"browser"})),
-    "docs": Need(files=("docs/", "notebooks/")),
+    "docs": Need(
+        files=("docs/", "notebooks/"), reason="runs every command of a page or notebook in turn"
+    ),
     "postgres": Need(frozenset({"postgres"})),
     "whole": Need(
         files=(
@@ -123,6 +135,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for marker, need in NEEDS.items():
             if file.startswith(need.files) or need.fixtures & fixtures:
                 item.add_marker(marker)
+                if need.reason is not None:
+                    item.add_marker(pytest.mark.slow(need.reason))
+                    item.add_marker(pytest.mark.timeout(LONG_S))
         if phone is None and item.get_closest_marker("device"):
             item.add_marker(skip)
     if not config.getoption("--everything"):
@@ -131,9 +146,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("--quick"):
         config.hook.pytest_deselected(items=[i for i in items if marked(i, *NEEDS, "slow")])
         items[:] = [item for item in items if not marked(item, *NEEDS, "slow")]
-    # Files with what takes long begin, so that no worker is left alone with it at the end.
-    long = {item.path for item in items if marked(item, "docs", "slow")}
-    items.sort(key=lambda item: item.path not in long)
+    # Files that take longest begin, so that no worker is left alone with one at the end.
+    seconds = summary.seconds_by_file()
+    items.sort(key=lambda item: -seconds[item.nodeid.partition("::")[0]])
 
 
 def marked(item: pytest.Item, *markers: str) -> bool:
@@ -202,8 +217,7 @@ def emulator_library(built_host: HostBuild) -> Path:
 def adbd_prefix() -> Path:
     """Debian's adbd, set up once in build/adbd or $NNAPI_PROF_ADBD_PREFIX.
 
-    A machine where that is impossible fails, so that nobody believes the daemon was tested;
-    NNAPI_PROF_SKIP_ADBD=1 skips on purpose.
+    Skips where that is impossible; NNAPI_PROF_SKIP_ADBD=1 skips on purpose.
     """
     if os.environ.get("NNAPI_PROF_SKIP_ADBD") == "1":
         pytest.skip("NNAPI_PROF_SKIP_ADBD=1")
@@ -211,7 +225,7 @@ def adbd_prefix() -> Path:
     try:
         return rig.set_up(prefix)
     except rig.RigError as error:
-        pytest.fail(str(error), pytrace=False)
+        missing(f"Debian's adbd cannot be set up: {error}")
 
 
 @pytest.fixture

@@ -1,12 +1,6 @@
-"""What torchao's quantisers make of exported programs, end to end.
+"""What torchao's quantisers make of exported programs, end to end."""
 
-torchao is a development dependency. Without it these tests are skipped; NNAPI_PROF_REQUIRE_ALL=1
-fails instead.
-"""
-
-import importlib.util
 import logging
-import os
 import warnings
 from functools import cache
 
@@ -21,15 +15,9 @@ from nnapi_prof.frontend import prepare
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.eager import all_values
 from tests.convert.harness import run_region
+from tests.parts import need
 
-
-@pytest.fixture(autouse=True, scope="module")
-def _torchao():
-    if importlib.util.find_spec("torchao") is not None:
-        return
-    if os.environ.get("NNAPI_PROF_REQUIRE_ALL") == "1":
-        pytest.fail("torchao is not installed, and NNAPI_PROF_REQUIRE_ALL=1", pytrace=False)
-    pytest.skip("torchao is not installed")
+need("torchao", "dev")
 
 
 class Net(nn.Module):

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.costs.postgres import Server, binaries
+from tests.parts import missing
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Server]:
-    """A server, or a skip where Debian's ``postgresql`` is not installed.
-
-    NNAPI_PROF_REQUIRE_ALL=1 fails there.
-    """
+    """A server of the programs of Debian's ``postgresql``."""
     result = binaries()
     if result is None:
-        text = "no PostgreSQL server on this machine: apt-get install postgresql"
-        if os.environ.get("NNAPI_PROF_REQUIRE_ALL") == "1":
-            pytest.fail(text, pytrace=False)
-        pytest.skip(text)
+        missing("no PostgreSQL server on this machine: apt-get install postgresql")
     server = Server(result)
     yield server
     server.stop()

@@ -17,7 +17,7 @@ from nnapi_prof.device.find import phone_file
 from nnapi_prof.device_agent import SOURCE_DIR
 from nnapi_prof.toolchain import cross_compiler, find_cxx_compiler, python_tool
 
-pytest.importorskip("executorch", reason="the extra executorch is not installed")
+pytest.importorskip("executorch", reason="no executorch: pip install -e '.[executorch]'")
 
 LOADS = 1000
 PROJECT = """

@@ -16,7 +16,7 @@ from nnapi_prof.cli import cli
 from nnapi_prof.costs.measurement import Status
 from nnapi_prof.errors import UsageError
 
-pytest.importorskip("executorch", reason="the extra executorch is not installed")
+pytest.importorskip("executorch", reason="no executorch: pip install -e '.[executorch]'")
 
 from nnapi_prof.executorch import NnapiPartitioner, choose, timing_worker
 from nnapi_prof.executorch.aot import (

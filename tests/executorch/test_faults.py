@@ -11,7 +11,7 @@ import pytest
 
 from tests import warm
 
-pytest.importorskip("executorch", reason="the extra executorch is not installed")
+pytest.importorskip("executorch", reason="no executorch: pip install -e '.[executorch]'")
 
 SCRIPT = Path(__file__).with_name("runs.py")
 TRIED = {"trial": True}

@@ -13,7 +13,7 @@ from nnapi_prof.executorch import version
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.plan import Engine
 
-pytest.importorskip("executorch", reason="the extra executorch is not installed")
+pytest.importorskip("executorch", reason="no executorch: pip install -e '.[executorch]'")
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import torch
 import nnapi_prof
 from nnapi_prof.errors import UsageError
 
-pytest.importorskip("executorch", reason="the extra executorch is not installed")
+pytest.importorskip("executorch", reason="no executorch: pip install -e '.[executorch]'")
 
 from nnapi_prof.executorch import NnapiPartitioner, choose, lower
 from nnapi_prof.executorch.aot import XnnpackPartitioner

@@ -18,6 +18,7 @@ import pytest
 
 from nnapi_prof.costs.store import CostStore
 from tests import warm
+from tests.parts import missing, need
 
 WRITER = """
 import os, resource, signal, sys
@@ -26,6 +27,7 @@ from nnapi_prof.costs.measurement import Kind, Measurement, Status
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.errors import CostError
 from nnapi_prof.graph.plan import CPU
+from tests.parts import missing, need
 
 path, limit = sys.argv[1], int(sys.argv[2])
 print(os.getpid(), flush=True)
@@ -59,11 +61,11 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str,
         yield str(tmp_path / "costs.sqlite"), None
         return
     assert _SPEC is not None and _SPEC.loader is not None
-    pytest.importorskip("psycopg")
+    need("psycopg", "postgres")
     _SPEC.loader.exec_module(postgres)
     result = postgres.binaries()
     if result is None:
-        pytest.skip("no PostgreSQL server on this machine: apt-get install postgresql")
+        missing("no PostgreSQL server on this machine: apt-get install postgresql")
     server = postgres.Server(result)
     yield f"postgresql://{postgres.USER}@/postgres?host={server.folder}", server
     server.stop()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import zipfile
 from pathlib import Path
@@ -22,6 +21,7 @@ from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import CPU, HOST, Plan, Preference, Segment, Target
 from tests.device import android_elf
 from tests.library.embedding import make_bundle
+from tests.parts import missing
 
 REFERENCE = Target.nnapi("nnapi-reference", Preference.FAST_SINGLE_ANSWER)
 HERE = Path(__file__).parent
@@ -32,9 +32,7 @@ def needs_a_jdk() -> None:
     try:
         java.find_jdk()
     except BuildError as error:
-        if os.environ.get("NNAPI_PROF_REQUIRE_ALL") == "1":
-            pytest.fail(str(error))
-        pytest.skip(str(error))
+        missing(str(error))
 
 
 def small_bundle(folder: Path, first: Target = REFERENCE) -> tuple[Path, nn.Module, torch.Tensor]:

@@ -13,6 +13,7 @@ import nbformat
 import pytest
 
 from tests import warm
+from tests.parts import need
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
@@ -30,6 +31,7 @@ import matplotlib, pandas
 matplotlib.rcParams["backend"] = "module://matplotlib_inline.backend_inline"
 pandas.options.display.max_columns = 20
 from ipykernel.kernelapp import launch_new_instance
+from tests.parts import need
 launch_new_instance()
 """
 
@@ -78,7 +80,7 @@ def test_they_run_and_say_the_same(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if path.name.startswith(EXECUTORCH):
-        pytest.importorskip("executorch", reason="the extra executorch is not installed")
+        need("executorch", "executorch")
     kernel = tmp_path / "jupyter/kernels/python3/kernel.json"
     kernel.parent.mkdir(parents=True)
     words = [*warm.python(), "-c", KERNEL, "-f", "{connection_file}"]

@@ -10,7 +10,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import pytest
 import torch
 from torch import nn
 
@@ -22,12 +21,13 @@ from nnapi_prof.precision.accuracy import Data
 from nnapi_prof.precision.calibrate import calibrate
 from nnapi_prof.precision.simulation import Simulation
 from nnapi_prof.toolchain import cache_dir, locked
+from tests.parts import need
 
 
 @cache
 def script() -> ModuleType:
     """The module examples/digits.py."""
-    pytest.importorskip("sklearn")
+    need("sklearn", "dev")
     path = Path(__file__).parents[2] / "examples" / "digits.py"
     spec = importlib.util.spec_from_file_location("nnapi_prof_example_digits", path)
     assert spec is not None and spec.loader is not None

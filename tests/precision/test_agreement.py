@@ -1,7 +1,6 @@
 """Every unit in 8 bits, on the kernels of the host: within one step of torchao's integers."""
 
 import contextlib
-import os
 from functools import cache
 
 import pytest
@@ -24,6 +23,7 @@ from nnapi_prof.graph.eager import all_values, from_memory, to_memory
 from nnapi_prof.graph.plan import CPU, Preference, Target
 from nnapi_prof.precision.calibrate import calibrate
 from nnapi_prof.precision.program import quantise
+from tests.parts import missing
 from tests.precision.common import CASES, program, recipe, relative_error, sample
 
 FAST, REFERENCE = "nnapi-fast", "nnapi-reference"
@@ -32,9 +32,7 @@ FAST, REFERENCE = "nnapi-fast", "nnapi-reference"
 @pytest.fixture(scope="module", params=[REFERENCE, FAST])
 def nnapi(request):
     if request.param not in accelerators():
-        if os.environ.get("NNAPI_PROF_REQUIRE_ALL") == "1":
-            pytest.fail("the library has no XNNPACK: python -m nnapi_prof.device.xnnpack")
-        pytest.skip("the library has no XNNPACK")
+        missing("the library has no XNNPACK: make xnnpack")
     return HostNnapi(build_host().library, request.param)
 
 

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from nnapi_prof.errors import UsageError
+from tests.parts import missing
 
 
 @pytest.fixture(scope="session")
 def wheel() -> None:
-    """Skips where Qualcomm's compiler is not installed; NNAPI_PROF_REQUIRE_ALL=1 fails there."""
+    """Qualcomm's compiler is installed."""
     from nnapi_prof.qnn.wheel import require
 
     try:
         require()
     except UsageError as error:
-        if os.environ.get("NNAPI_PROF_REQUIRE_ALL") == "1":
-            pytest.fail(f"{error}, and NNAPI_PROF_REQUIRE_ALL=1", pytrace=False)
-        pytest.skip(str(error))
+        missing(str(error))
 
 
 @pytest.fixture

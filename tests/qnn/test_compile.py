@@ -14,7 +14,7 @@ from nnapi_prof.qnn.chips import CHIPS, Simulation, find_chip
 from nnapi_prof.qnn.doubts import outside_quantisation
 from nnapi_prof.qnn.worker import read_estimates, read_reasons
 
-onnx = pytest.importorskip("onnx", reason="the extra qnn is not installed")
+onnx = pytest.importorskip("onnx", reason="no onnx: pip install -e '.[qnn]'")
 
 from nnapi_prof.qnn.compiler import MODE, Compiled, Request  # noqa: E402
 from nnapi_prof.qnn.graphs import Form, count_macs  # noqa: E402

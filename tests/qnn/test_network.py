@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-pytest.importorskip("onnx", reason="the extra qnn is not installed")
+pytest.importorskip("onnx", reason="no onnx: pip install -e '.[qnn]'")
 
 import onnx
 

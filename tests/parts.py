@@ -1,0 +1,28 @@
+"""What a machine may lack: tests that need it are skipped, and the run ends with a table."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from types import ModuleType
+from typing import NoReturn
+
+import pytest
+
+
+def missing(reason: str) -> NoReturn:
+    """Skips the test or module; ``reason`` says what is missing and how to get it.
+
+    NNAPI_PROF_REQUIRE_ALL=1 fails there: CI has every part.
+    """
+    if os.environ.get("NNAPI_PROF_REQUIRE_ALL") == "1":
+        pytest.fail(f"{reason} (NNAPI_PROF_REQUIRE_ALL=1)", pytrace=False)
+    pytest.skip(reason, allow_module_level=True)
+
+
+def need(module: str, extra: str) -> ModuleType:
+    """Imports a module of an optional dependency, or skips as :func:`missing` does."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        missing(f"{module} is not installed: pip install -e '.[{extra}]'")
