@@ -31,6 +31,7 @@ EXPORT np_emulator_governed_fn np_emulator_governed;
 EXPORT np_emulator_cpu_top_khz_fn np_emulator_cpu_top_khz;
 EXPORT np_emulator_away_fn np_emulator_away;
 EXPORT np_emulator_busy_fn np_emulator_busy;
+EXPORT np_emulator_cores_fn np_emulator_cores;
 
 uint64_t np_clock_now(void) {
   struct np_device_table *table = np_device_table();
@@ -81,7 +82,7 @@ void np_emulator_cpu_run(const int32_t *codes, const struct np_work *works, uint
   if (!phone || (n > 0 && (!codes || !works))) {
     return;
   }
-  const double speed_up = np_thread_speed_up(phone->thread_scaling, threads);
+  const double speed_up = np_thread_speed_up(&phone->threads, threads);
   uint64_t hash = np_hash_u64(NP_HASH_START, phone->noise_seed);
   double total = 0, memory = 0, bytes = 0;
   for (uint32_t i = 0; i < n; i++) {
@@ -149,6 +150,11 @@ int64_t np_emulator_cpu_khz(void) {
 int64_t np_emulator_cpu_top_khz(void) {
   const double khz = allowed_khz(np_device_table()->phone);
   return khz > 0 ? llround(khz) : -1;
+}
+
+int32_t np_emulator_cores(void) {
+  const struct np_phone *phone = np_device_table()->phone;
+  return phone && phone->threads.cores > 0 ? (int32_t)phone->threads.cores : -1;
 }
 
 int32_t np_emulator_governed(void) {

@@ -24,14 +24,35 @@ double np_cost_memory_ns(const struct np_unit_model *unit, const struct np_cost 
   return memory > cost->compute ? memory : 0;
 }
 
-double np_thread_speed_up(double scaling, uint32_t threads) {
-  if (threads <= 1) {
+/* By the line between the rows on both sides; beyond the last row, its speed. */
+static double speed_of_rows(const struct np_threads *threads, double n) {
+  struct np_thread_row below = {1, 1};
+  for (uint32_t i = 0; i < threads->n_rows; i++) {
+    const struct np_thread_row *row = &threads->rows[i];
+    if (n <= row->threads) {
+      const double share = (n - below.threads) / (row->threads - below.threads);
+      return below.speed + share * (row->speed - below.speed);
+    }
+    below = *row;
+  }
+  return below.speed;
+}
+
+double np_thread_speed_up(const struct np_threads *threads, uint32_t number) {
+  double n = (double)number;
+  if (threads->cores > 0 && n > threads->cores) {
+    n = threads->cores;
+  }
+  if (n <= 1) {
     return 1;
   }
-  if (scaling >= 1) {
-    return (double)threads;
+  if (threads->n_rows > 0) {
+    return speed_of_rows(threads, n);
   }
-  return (1 - pow(scaling, (double)threads)) / (1 - scaling);
+  if (threads->scaling >= 1) {
+    return n;
+  }
+  return (1 - pow(threads->scaling, n)) / (1 - threads->scaling);
 }
 
 static double transfer_ns(const struct np_step *step) {

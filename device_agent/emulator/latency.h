@@ -22,9 +22,10 @@ double np_cost_ns(const struct np_unit_model *unit, const struct np_cost *cost);
 /* Of that, what it waits for memory: bytes / bandwidth where that is the longer, else 0. */
 double np_cost_memory_ns(const struct np_unit_model *unit, const struct np_cost *cost);
 
-/* How much faster `threads` threads compute than one: 1 + s + s^2 + ..., each further thread
- * adding the fraction `scaling` of what the one before it added. 0 threads count as 1. */
-double np_thread_speed_up(double scaling, uint32_t threads);
+/* How much faster `number` threads compute than one: by the phone's rows, else 1 + s + s^2 + ...,
+ * each further thread adding the fraction `scaling` of what the one before it added. 0 threads
+ * count as 1, more than there are cores as these. */
+double np_thread_speed_up(const struct np_threads *threads, uint32_t number);
 
 /* One step of a compiled model: neighbouring operations on one accelerator. */
 struct np_step {

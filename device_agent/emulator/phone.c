@@ -12,18 +12,59 @@
 
 #define MAX_FILE_BYTES ((size_t)1 << 20)
 #define MAX_PROPERTIES 256u
+#define MAX_THREADS 64
 
 static const struct np_constant_rule seed_rule = {NULL, 0, 9007199254740991.0, 0};
 static const struct np_constant_rule megahertz = {"MHz", 0, 1e5, 1};
+static const struct np_constant_rule core_count = {"none", 1, MAX_THREADS, 1};
+
+/* A member of "thread_speed": a number of threads above the last row's, and its speed. */
+static int read_thread_row(const struct np_field *speeds, const char *name,
+                           struct np_threads *threads) {
+  const double least = threads->n_rows > 0 ? threads->rows[threads->n_rows - 1].threads : 1;
+  char *end = NULL;
+  const long number = strtol(name, &end, 10);
+  if (end == name || *end != 0 || (double)number <= least || number > MAX_THREADS ||
+      threads->n_rows == NP_MAX_THREAD_ROWS) {
+    return np_field_refuse(speeds, name, "numbers of threads from 2 to 64, ascending");
+  }
+  struct np_thread_row *row = &threads->rows[threads->n_rows++];
+  row->threads = (double)number;
+  return np_read_scaled(speeds, name, &np_rule_factor, 1, &row->speed);
+}
+
+static int read_threads(const struct np_field *cpu, struct np_threads *threads) {
+  struct np_field speeds;
+  if (!np_read_scaled(cpu, "thread_scaling", &np_rule_fraction, 1, &threads->scaling) ||
+      !np_read_optional(cpu, "cores", &core_count, 1, &threads->cores)) {
+    return 0;
+  }
+  if (!np_json_member(cpu->value, "thread_speed")) {
+    return 1;
+  }
+  if (!np_field_member(cpu, "thread_speed", &speeds)) {
+    return 0;
+  }
+  if (speeds.value->kind != NP_JSON_OBJECT || speeds.value->count == 0) {
+    return np_field_refuse(&speeds, np_json_kind_name(speeds.value),
+                           "an object from numbers of threads to speeds");
+  }
+  for (const struct np_json *m = speeds.value->first; m; m = m->next) {
+    if (!read_thread_row(&speeds, m->name, threads)) {
+      return 0;
+    }
+  }
+  return 1;
+}
 
 static int read_cpu(const struct np_field *root, struct np_phone *phone) {
-  static const char *const names[] = {"peak",           "bandwidth",  "operation_overhead",
-                                      "heat",           "governor",   "frequency",
-                                      "thread_scaling", "efficiency", NULL};
+  static const char *const names[] = {
+      "peak",      "bandwidth",      "operation_overhead", "heat",  "governor",
+      "frequency", "thread_scaling", "thread_speed",       "cores", "efficiency",
+      NULL};
   struct np_field cpu;
   return np_field_member(root, "cpu", &cpu) && np_field_object(&cpu, names) &&
-         np_read_unit(&cpu, &phone->cpu) &&
-         np_read_scaled(&cpu, "thread_scaling", &np_rule_fraction, 1, &phone->thread_scaling) &&
+         np_read_unit(&cpu, &phone->cpu) && read_threads(&cpu, &phone->threads) &&
          np_read_optional(&cpu, "frequency", &megahertz, 1e3, &phone->cpu_khz) &&
          np_read_governor(&cpu, phone);
 }

@@ -13,6 +13,7 @@
 /* Operation codes 0..105 of NNAPI. */
 #define NP_OPERATION_CODES 106
 #define NP_MAX_ACCELERATORS 16u
+#define NP_MAX_THREAD_ROWS 16u
 #define NP_MAX_FUSIONS 32u
 #define NP_MAX_FUSED 4u
 #define NP_MAX_THROTTLES 8u
@@ -201,6 +202,20 @@ struct np_fault {
   const struct np_accelerator *accelerator; /* whose fault it is; NULL: any but CPUs */
 };
 
+/* One row of a table of speeds. */
+struct np_thread_row {
+  double threads;
+  double speed; /* times as fast as one thread */
+};
+
+/* How the CPU engine's speed grows with the number of its threads. */
+struct np_threads {
+  double scaling; /* what the second thread adds, of one thread's speed, where no row tells */
+  double cores;   /* threads beyond add nothing; 0: not described */
+  struct np_thread_row rows[NP_MAX_THREAD_ROWS]; /* ascending */
+  uint32_t n_rows;
+};
+
 struct np_property {
   char *name;
   char *value;
@@ -211,8 +226,8 @@ struct np_phone {
   char *description;
   struct np_property *properties;
   uint32_t n_properties;
-  struct np_unit_model cpu; /* the agent's CPU engine, one thread */
-  double thread_scaling;    /* what the second thread adds, of one thread's speed */
+  struct np_unit_model cpu;  /* the agent's CPU engine, one thread */
+  struct np_threads threads; /* its speed by their number */
   double contention; /* times as long while another processor is busy, beside all else; 0: 1 */
   double memory_bandwidth; /* bytes/ns that all processors share; 0: each has its own alone */
   double cpu_khz;          /* clock of the CPU where nothing throttles; 0: not described */

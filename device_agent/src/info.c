@@ -75,6 +75,7 @@ static enum np_status answer(struct facts *facts, struct np_answers *answers) {
       .properties = facts->listed,
       .api_level = level,
       .n_cpus = facts->sysfs.n_cpus,
+      .threads_max = probe->simulated ? probe->cores : (int64_t)facts->sysfs.n_cpus,
       .cpu_max_khz = facts->sysfs.max_khz,
       .big_cores = np_sysfs_big_cores(&facts->sysfs, UINT64_MAX, 1),
       .n_kernels = sizeof cpu_kernels / sizeof *cpu_kernels,

@@ -45,6 +45,7 @@ static void describe_simulation(struct np_simulator *simulator, struct np_probe 
     copy_text(probe->identity, sizeof probe->identity, simulator->identity());
   }
   probe->readings = np_simulator_readings(simulator);
+  probe->cores = simulator->cores ? simulator->cores() : -1;
   for (uint32_t i = 0; simulator->property && i < NP_N_PROPERTIES; i++) {
     copy_text(probe->properties[i], sizeof probe->properties[i],
               simulator->property(np_property_names[i]));

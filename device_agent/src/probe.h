@@ -29,6 +29,7 @@ struct np_probe {
   char identity[160];
   char properties[NP_N_PROPERTIES][256];  /* of the simulated phone */
   struct np_readings readings;            /* of the simulated phone */
+  int64_t cores;                          /* of the simulated phone, -1 where it does not say */
   uint8_t absent[NP_PROBE_MAX_FUNCTIONS]; /* per function of NNAPI */
   uint32_t n_accelerators;
   struct np_accelerator accelerators[NP_PROBE_MAX_ACCELERATORS];

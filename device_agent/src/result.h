@@ -122,6 +122,7 @@ struct np_info {
   const struct np_info_property *properties;
   int64_t api_level; /* -1: null */
   uint32_t n_cpus;
+  int64_t threads_max;        /* -1: null */
   const int64_t *cpu_max_khz; /* [n_cpus], -1: null */
   uint64_t big_cores;
   uint32_t n_kernels;

@@ -50,7 +50,7 @@ enum np_status np_answer_info(struct np_answers *answers, const struct np_info *
   }
   np_json_close(answers, ']');
   np_answer_mask(answers, "big_cores", info->big_cores);
-  np_json_unsigned(answers, "threads_max", info->n_cpus);
+  np_json_known(answers, "threads_max", info->threads_max);
   np_json_open(answers, "engines", '{');
   np_json_open(answers, "cpu", '[');
   for (uint32_t i = 0; i < info->n_kernels; i++) {

@@ -36,6 +36,7 @@ struct np_simulator np_simulator_of(const struct np_nnapi *nnapi) {
   LOOK_UP(cpu_top_khz, "np_emulator_cpu_top_khz");
   LOOK_UP(away, "np_emulator_away");
   LOOK_UP(busy, "np_emulator_busy");
+  LOOK_UP(cores, "np_emulator_cores");
   return simulator;
 }
 

@@ -31,6 +31,7 @@ struct np_simulator {
   np_emulator_cpu_top_khz_fn *cpu_top_khz;
   np_emulator_away_fn *away;
   np_emulator_busy_fn *busy;
+  np_emulator_cores_fn *cores;
 };
 
 struct np_simulator np_simulator_of(const struct np_nnapi *nnapi);

@@ -48,7 +48,7 @@ def bisect(
     find_all: bool = False,
     samples: int = SAMPLES,
     inputs: Sequence[str] | Sequence[Tensor] = (),
-    threads: int = 1,
+    threads: int | str = 1,
     cpus: str = "big",
     mode: str = "sync",
     relaxed: bool = False,

@@ -14,7 +14,7 @@ from nnapi_prof.api.events import SILENT, Listener
 from nnapi_prof.api.model import Model, loaded
 from nnapi_prof.api.program_costs import filled_costs, fitted_costs
 from nnapi_prof.costs import existing
-from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs.conditions import BY_TRIAL, Conditions
 from nnapi_prof.costs.contention import beside_rows
 from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.model.precision import PrecisionCosts
@@ -24,7 +24,8 @@ from nnapi_prof.costs.store.devices import find_one, named
 from nnapi_prof.costs.store.selection import Selection, stated_instant
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.description import describe, description_of, device_fingerprint
-from nnapi_prof.errors import UsageError
+from nnapi_prof.errors import CostError, UsageError
+from nnapi_prof.execution.profile.threads import read_trial
 from nnapi_prof.graph.plan import CPU, Precision
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def read_costs(
     costs: str | os.PathLike[str] | CostStore | None = None,
     device: str | AgentClient | None = None,
     *,
-    threads: int = USUAL.threads,
+    threads: int | str = USUAL.threads,
     cpus: str = USUAL.cpus,
     mode: str = USUAL.mode.value,
     relaxed: bool = False,
@@ -103,10 +104,11 @@ def read_costs(
     of the table: its fingerprint, the beginning of it, or its name as `nnapi-prof costs list` shows
     it, with * and ?; None where there is only one; or a device that is open. The conditions
     ``threads``, ``cpus``, ``mode``, ``relaxed``, ``float16`` and ``sustained`` are those that it
-    was measured under. ``fill`` estimates units that were never measured from what else was
-    measured on the device. ``until``, a date or time in UTC, leaves out what was measured later.
-    ``precisions``, ``calibration`` and ``samples`` are those of :func:`.profile`, and need a device
-    that is open. A ``listener`` hears notes.
+    was measured under; ``threads="auto"`` is the number that :func:`.profile` chose by a trial.
+    ``fill`` estimates units that were never measured from what else was measured on the device.
+    ``until``, a date or time in UTC, leaves out what was measured later. ``precisions``,
+    ``calibration`` and ``samples`` are those of :func:`.profile`, and need a device that is open.
+    A ``listener`` hears notes.
 
     Raises CostError where the model was not measured there, UsageError where the table or the
     device is not found.
@@ -121,6 +123,15 @@ def read_costs(
         else:
             row = find_one(named(store), "*" if device is None else device)
             fingerprint, name = row.fingerprint, row.name
+        trial = None
+        if threads == BY_TRIAL:
+            trial = read_trial(chosen.graph, store, fingerprint, conditions)
+            if trial is None:
+                raise CostError(
+                    "no trial of threads with this model is in the table: run `nnapi-prof profile"
+                    " --threads auto` with the same model, inputs and device, or state a number"
+                )
+            conditions = replace(conditions, threads=trial.threads)
         rows = store.select(
             Selection((fingerprint,), conditions=conditions, until=until, newest=True)
         )
@@ -154,6 +165,7 @@ def read_costs(
             beside=beside_rows(store, fingerprint, conditions),
             device_info=device_info(store, fingerprint),
             agent_info=device.info() if isinstance(device, AgentClient) else None,
+            thread_trial=trial,
             notes=notes,
             calibration=calibrated,
         )

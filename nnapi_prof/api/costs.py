@@ -21,6 +21,7 @@ from nnapi_prof.device.protocol.description import device_name
 from nnapi_prof.device.protocol.results import AgentInfo
 from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.profile.options import ProfileOutcome
+from nnapi_prof.execution.profile.threads import ThreadTrial
 from nnapi_prof.graph.plan import Precision
 from nnapi_prof.partition import Costs as PricedUnits
 from nnapi_prof.reports.words import (
@@ -72,6 +73,8 @@ class Costs:
     """What the device said of itself, where it was asked."""
     outcome: ProfileOutcome | None = field(default=None, repr=False)
     """How much a profile measured, and the plan that it ended with."""
+    thread_trial: ThreadTrial | None = None
+    """What decided the number of threads of the conditions; None where it was stated."""
     notes: tuple[str, ...] = ()
     objective: Objective | None = None
     """Of :meth:`adjusted` costs: what they are in place of ns."""

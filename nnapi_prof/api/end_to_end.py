@@ -22,9 +22,10 @@ from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.devices import reached
 from nnapi_prof.api.events import SILENT, Listener, Progress, to_log
 from nnapi_prof.api.model import Model, load, loaded
-from nnapi_prof.api.profiling import profile_on
+from nnapi_prof.api.profiling import profile_on, with_threads
 from nnapi_prof.api.result import keep_result
 from nnapi_prof.api.run import expected, run_on
+from nnapi_prof.costs.conditions import BY_TRIAL
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.errors import NnapiProfError
@@ -101,6 +102,7 @@ def run_all(
     arguments.number("tolerance", tolerance, 0)
     options = ProfileOptions(
         conditions=arguments.conditions_of(**conditions),
+        threads_by_trial=conditions.get("threads") == BY_TRIAL,
         fresh=fresh,
         cooldown_s=cooldown_s,
         memory_mb=memory_mb,
@@ -139,13 +141,15 @@ def _measured(
 ) -> Costs:
     """The costs. Refines them unless a profile before has: then all was known, and the plan that
     follows from it is of regions that were measured whole."""
+    options, trial = with_threads(model, client, store, options, listener)
     unit_costs = profile_on(model, client, store, replace(options, refine=False), listener)
+    unit_costs = replace(unit_costs, thread_trial=trial)
     outcome = unit_costs.outcome
     if not options.refine or (outcome and not outcome.n_measured and _stands(unit_costs)):
         return unit_costs
     again = replace(options, fresh=False)
     final = profile_on(model, client, store, again, replace(listener, busy=_unheard))
-    return replace(final, outcome=_together(outcome, final.outcome))
+    return replace(final, outcome=_together(outcome, final.outcome), thread_trial=trial)
 
 
 def _together(first: ProfileOutcome | None, second: ProfileOutcome | None) -> ProfileOutcome | None:
@@ -316,7 +320,7 @@ def go(
     inputs: str | Sequence[str] | None = None,
     report: str | os.PathLike[str] | None = None,
     costs: str | os.PathLike[str] | None = None,
-    threads: int = arguments.USUAL.threads,
+    threads: int | str = arguments.USUAL.threads,
     cpus: str = arguments.USUAL.cpus,
     mode: str = arguments.USUAL.mode.value,
     relaxed: bool = False,

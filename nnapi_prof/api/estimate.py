@@ -21,7 +21,7 @@ from nnapi_prof.costs.estimate.phones import SIMULATED_FORMAT as SIMULATED
 from nnapi_prof.costs.estimate.phones import Description, parse_description, shipped
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.devices import find_one, named
-from nnapi_prof.errors import UsageError
+from nnapi_prof.errors import UsageError, option
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -148,7 +148,7 @@ def calibrate(
     device: str | None = None,
     *,
     name: str | None = None,
-    threads: int = USUAL.threads,
+    threads: int | str = USUAL.threads,
     cpus: str = USUAL.cpus,
     mode: str = USUAL.mode.value,
     relaxed: bool = False,
@@ -161,13 +161,17 @@ def calibrate(
     """Fits a phone's description to all that a cost table has of a device, of whatever model.
 
     ``costs`` and ``device`` are those of :func:`nnapi_prof.read_costs`, as are the conditions
-    ``threads``, ``cpus``, ``mode``, ``relaxed``, ``float16`` and ``sustained`` that it was measured
-    under. Each of ``folds`` parts of the table is predicted from the others;
+    ``threads`` (a number), ``cpus``, ``mode``, ``relaxed``, ``float16`` and ``sustained`` that it
+    was measured under. Each of ``folds`` parts of the table is predicted from the others;
     ``seed`` decides which rows are in which. ``name`` is that of the phone. With a ``sister``, a
     phone like it that is known well (as ``phone`` of :func:`estimate`), 10 to 30 rows do.
 
     Raises CostError where there is too little to fit, UsageError where the device is not found.
     """
+    if isinstance(threads, str):
+        raise UsageError(
+            f"{option('threads')} is {threads}: rows of one number of threads are fitted, state it"
+        )
     conditions = conditions_of(threads, cpus, mode, relaxed, float16, sustained)
     with open_table(costs, to_read=True) as store:
         phone = find_one(named(store), device if device is not None else "*")

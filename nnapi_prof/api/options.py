@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from numbers import Real
 
 from nnapi_prof.costs.conditions import (
+    BY_TRIAL,
     MOST_SUSTAINED_S,
     MOST_THREADS,
     Conditions,
@@ -103,14 +104,17 @@ USUAL = Conditions()
 
 
 def conditions_of(
-    threads: int = USUAL.threads,
+    threads: int | str = USUAL.threads,
     cpus: str = USUAL.cpus,
     mode: str = USUAL.mode.value,
     relaxed: bool = False,
     float16: bool = False,
     sustained: int = USUAL.sustained_s,
 ) -> Conditions:
-    """Raises UsageError where one of them is none, or two exclude each other."""
+    """The conditions; where ``threads`` is ``auto``, before a trial decides, one thread.
+
+    Raises UsageError where one of them is none, or two exclude each other.
+    """
     if relaxed and float16:
         raise UsageError(
             spelled(
@@ -119,7 +123,12 @@ def conditions_of(
                 "relaxed lets float32 be computed as float16, float16 has no float32",
             )
         )
-    number("threads", threads, 1, MOST_THREADS)
+    n_threads = USUAL.threads
+    if isinstance(threads, str):
+        one_of("threads", threads, (BY_TRIAL,))
+    else:
+        number("threads", threads, 1, MOST_THREADS)
+        n_threads = threads
     number("sustained", sustained, 0, MOST_SUSTAINED_S)
     one_of("mode", mode, [each.value for each in Mode])
     try:
@@ -129,7 +138,7 @@ def conditions_of(
     precision = Precision.FLOAT32
     if relaxed or float16:
         precision = Precision.RELAXED if relaxed else Precision.FLOAT16
-    return Conditions(precision, Mode(mode), threads, cores, sustained)
+    return Conditions(precision, Mode(mode), n_threads, cores, sustained)
 
 
 def gates_of(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nnapi_prof.api import options as arguments
@@ -11,6 +12,7 @@ from nnapi_prof.api.calibration import Calibration, CalibrationOptions, calibrat
 from nnapi_prof.api.devices import reached
 from nnapi_prof.api.events import Listener, Progress, to_log
 from nnapi_prof.api.model import Model, loaded
+from nnapi_prof.costs.conditions import BY_TRIAL
 from nnapi_prof.costs.contention import beside_rows
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
@@ -24,9 +26,11 @@ from nnapi_prof.execution.profile.options import (
     ProfileOutcome,
 )
 from nnapi_prof.execution.profile.session import profile as measure_model
+from nnapi_prof.execution.profile.threads import ThreadTrial, run_trial
 from nnapi_prof.graph.plan import Precision
 from nnapi_prof.partition import Costs as PricedUnits
 from nnapi_prof.qnn.chips import is_qnn
+from nnapi_prof.reports.words import count
 
 if TYPE_CHECKING:
     from nnapi_prof.precision.samples import Source
@@ -43,7 +47,7 @@ def profile(
     device: str | AgentClient | None = None,
     *,
     costs: str | os.PathLike[str] | CostStore | None = None,
-    threads: int = USUAL.conditions.threads,
+    threads: int | str = USUAL.conditions.threads,
     cpus: str = USUAL.conditions.cpus,
     mode: str = USUAL.conditions.mode.value,
     relaxed: bool = False,
@@ -84,10 +88,11 @@ def profile(
     data folder. What it has for this device and these conditions is not measured again, unless
     ``fresh``.
 
-    The conditions: ``threads`` of the CPU engine; ``cpus`` is ``big``, ``all`` or a mask in hex;
-    ``mode`` is ``sync``, ``burst`` or ``async``; ``relaxed`` lets NNAPI compute float32 as float16,
-    ``float16`` gives it models in float16; with ``sustained`` its processors are kept busy for so
-    many seconds first.
+    The conditions: ``threads`` of the CPU engine, a number or ``"auto"``, for which a trial of some
+    units decides (:attr:`Costs.thread_trial`, and ``Costs.conditions`` has the number); ``cpus`` is
+    ``big``, ``all`` or a mask in hex; ``mode`` is ``sync``, ``burst`` or ``async``; ``relaxed``
+    lets NNAPI compute float32 as float16, ``float16`` gives it models in float16; with
+    ``sustained`` its processors are kept busy for so many seconds first.
 
     ``accelerators`` and ``preferences`` (``low_power``, ``fast``, ``sustained``) limit to those
     names; ``refine`` measures the regions of the plan whole until it stands; ``every_preference``
@@ -133,6 +138,7 @@ def profile(
         timeout_s=timeout_s,
         fresh=fresh,
         conditions=arguments.conditions_of(threads, cpus, mode, relaxed, float16, sustained),
+        threads_by_trial=threads == BY_TRIAL,
         preferences=arguments.preferences_of(preferences),
         accelerators=named,
         refine=refine,
@@ -169,8 +175,42 @@ def profile_on(
     """:func:`profile` where device and table are open already."""
     note_sleep(client, listener)
     listener.busy(f"{model.name} on {describe(client.info())}")
+    options, trial = with_threads(model, client, store, options, listener)
     outcome = measure_model(model.outline, client, store, options, listener.progress)
-    return _costs_of(model, client, store, options, outcome, outcome.costs)
+    costs = _costs_of(model, client, store, options, outcome, outcome.costs)
+    return replace(costs, thread_trial=trial)
+
+
+def with_threads(
+    model: Model,
+    client: AgentClient,
+    store: CostStore,
+    options: ProfileOptions,
+    listener: Listener,
+) -> tuple[ProfileOptions, ThreadTrial | None]:
+    """The options with the number of threads that a trial came to, where one is to decide, and the
+    trial."""
+    if not options.threads_by_trial:
+        return options, None
+    trial = run_trial(model.outline, client, store, options, listener.progress)
+    listener.note(threads_sentence(trial))
+    threads = options.conditions.threads if trial is None else trial.threads
+    return replace(
+        options, conditions=replace(options.conditions, threads=threads), threads_by_trial=False
+    ), trial
+
+
+def threads_sentence(trial: ThreadTrial | None) -> str:
+    """What a trial came to."""
+    if trial is None:
+        return "the CPU gets 1 thread: there is nothing to choose from"
+    first = min(trial.ns)
+    times = ", ".join(f"{n}: {trial.ns[first] / ns:.2f}x" for n, ns in trial.ns.items())
+    plural = "" if trial.threads == 1 else "s"
+    return (
+        f"the CPU gets {trial.threads} thread{plural}, by a trial of"
+        f" {count(trial.n_units, 'unit')} (threads: speed; {times})"
+    )
 
 
 def note_sleep(client: AgentClient, listener: Listener) -> None:
@@ -206,6 +246,7 @@ def _profile_precisions(
     calibration = calibrate_model(model, client.info(), precisions, data, listener)
     note_sleep(client, listener)
     listener.busy(f"{model.name} on {describe(client.info())}")
+    options, trial = with_threads(model, client, store, options, listener)
     profiled = profile_precisions(
         model.program,
         client,
@@ -215,7 +256,8 @@ def _profile_precisions(
         precisions=precisions,
         recipe=calibration.recipe,
     )
-    return _costs_of(model, client, store, options, profiled.total, profiled.costs, calibration)
+    costs = _costs_of(model, client, store, options, profiled.total, profiled.costs, calibration)
+    return replace(costs, thread_trial=trial)
 
 
 def _costs_of(

@@ -16,7 +16,14 @@ import click
 from click.shell_completion import CompletionItem
 
 from nnapi_prof.cli.command import CONDITIONS, F, together
-from nnapi_prof.costs.conditions import MOST_SUSTAINED_S, MOST_THREADS, Conditions, Mode, parse_cpus
+from nnapi_prof.costs.conditions import (
+    BY_TRIAL,
+    MOST_SUSTAINED_S,
+    MOST_THREADS,
+    Conditions,
+    Mode,
+    parse_cpus,
+)
 from nnapi_prof.execution.gates import Gates
 from nnapi_prof.execution.options import (
     LEAST_SECONDS,
@@ -208,12 +215,31 @@ def cpus(default: str | None) -> Callable[[F], F]:
     )
 
 
+class Threads(click.ParamType["int | str"]):
+    """A number of threads, or ``auto``."""
+
+    name = "auto|N"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | str:
+        """The number, or ``auto``."""
+        text = str(value)
+        if text == BY_TRIAL:
+            return BY_TRIAL
+        if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_THREADS):
+            self.fail(f"{text!r} is neither auto nor a number from 1 to {MOST_THREADS}", param, ctx)
+        return int(text)
+
+
 threads = click.option(
     "--threads",
-    type=click.IntRange(1, MOST_THREADS),
+    type=Threads(),
+    metavar="auto|N",
     default=USUAL.threads,
     show_default=True,
-    help="Threads of the device's CPU engine.",
+    help="Threads of the device's CPU engine; auto: a trial of some units decides, made by profile"
+    " and go, and read from the cost table by other commands.",
 )
 mode = click.option(
     "--mode",

@@ -39,7 +39,7 @@ USUAL = ProfileOptions()
     examples=[
         "nnapi-prof profile model.pt",
         "nnapi-prof profile --device sim:npu-phone --input 1x3x224x224 model.pt",
-        "nnapi-prof profile --device 192.168.1.7:5555 --threads 4 model.pt",
+        "nnapi-prof profile --device 192.168.1.7:5555 --threads auto model.pt",
     ],
 )
 @opt.device

@@ -16,6 +16,9 @@ ALL = "all"
 """``cpus``: wherever the system puts it."""
 MOST_SUSTAINED_S = 3600
 MOST_THREADS = 64
+BY_TRIAL = "auto"
+"""In place of a number of threads: a trial on the device decides
+(:mod:`nnapi_prof.execution.profile.threads`). Conditions have the number that it came to."""
 _MASK = re.compile(r"0[xX][0-9a-fA-F]{1,16}")
 
 

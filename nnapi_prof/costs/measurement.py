@@ -203,6 +203,8 @@ class Kind(enum.Enum):
     """A unit while another processor was busy with the same one, and alone."""
     ANCHOR = "anchor"
     """The reference model, which tells whether the device is as fast as it was."""
+    THREADS = "threads"
+    """A unit on the CPU in the trial of how many threads it gets, shorter than others."""
 
 
 class Status(enum.Enum):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nnapi_prof.costs.estimate.phones import PhoneUnit, phone_units
+from nnapi_prof.costs.estimate.phones import PhoneUnit, phone_units, thread_speed
 from nnapi_prof.costs.estimate.work import Work
 from nnapi_prof.device.find import phone_file
 from nnapi_prof.errors import CostError
@@ -62,6 +62,10 @@ def test_the_slower_of_arithmetic_and_memory_and_the_overhead() -> None:
 
 def test_threads_add_up_as_the_emulator_has_it() -> None:
     assert unit(CPU, threads=3).ns([CONV]) == pytest.approx(1e6 / (5 * 1.75) + 3000)
+    limited = {"thread_scaling": constant(0.5), "cores": constant(2)}
+    assert thread_speed(limited, 9) == 1.5
+    rows = {**limited, "cores": constant(7), "thread_speed": {"2": constant(1.5), "8": constant(1)}}
+    assert [thread_speed(rows, n) for n in (1, 2, 5)] == pytest.approx([1, 1.5, 1.25])
 
 
 def test_the_preference_is_a_factor_of_the_hardware() -> None:

@@ -326,8 +326,7 @@ def _values(constants: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _cpu(cpu: Mapping[str, Any], threads: int) -> PhoneUnit:
-    scaling = _value(cpu["thread_scaling"])
-    times = sum(scaling**n for n in range(threads))
+    times = thread_speed(cpu, threads)
     return PhoneUnit(
         target=CPU,
         level=30,
@@ -341,6 +340,17 @@ def _cpu(cpu: Mapping[str, Any], threads: int) -> PhoneUnit:
         excepted=frozenset(),
         terms={},
     )
+
+
+def thread_speed(cpu: Mapping[str, Any], threads: int) -> float:
+    """How much faster so many threads compute than one, as the emulator has it."""
+    cores = int(_value(cpu["cores"])) if "cores" in cpu else threads
+    n = min(threads, cores)
+    if "thread_speed" in cpu:
+        rows = {1: 1.0, **{int(key): _value(speed) for key, speed in cpu["thread_speed"].items()}}
+        return float(np.interp(n, list(rows), list(rows.values())))
+    scaling = _value(cpu["thread_scaling"])
+    return float(sum(scaling**thread for thread in range(n)))
 
 
 def _accelerator(

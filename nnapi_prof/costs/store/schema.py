@@ -55,7 +55,7 @@ MEASUREMENTS = Table(
     METADATA,
     _column("id", _ID, "order of arrival", key=True),
     _column("signature", String(96), "region_signature of what was run; of a unit, its own"),
-    _column("kind", String(8), "unit, chain, region, plan, beside or anchor"),
+    _column("kind", String(8), "unit, chain, region, plan, beside, anchor or threads"),
     _column("label", Text, "for people: operation and shapes"),
     _column("members", JSON, "signatures of the units, in topological order"),
     _column("offsets", JSON, "places of the members after the first, in the model measured"),

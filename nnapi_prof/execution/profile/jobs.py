@@ -283,7 +283,10 @@ def row_of(
         signature=job.key.signature,
         kind=job.kind,
         label=region_label(graph, job.region),
-        members=tuple(unit.signature for unit in units),
+        # A shortened measurement tells nothing of the unit itself.
+        members=(job.key.signature,)
+        if job.kind is Kind.THREADS
+        else tuple(unit.signature for unit in units),
         offsets=tuple(u - job.region[0] for u in job.region),
         **work_columns([unit.work for unit in units]),
         target=job.spec.target,

@@ -57,6 +57,8 @@ class ProfileOptions:
     fresh: bool = False
     """Measure what the store has already as well."""
     conditions: Conditions = field(default_factory=Conditions)
+    threads_by_trial: bool = False
+    """A trial decides the number of threads, in place of that of ``conditions``."""
     preferences: tuple[Preference, ...] = tuple(Preference)
     accelerators: tuple[str, ...] | None = None
     refine: bool = True

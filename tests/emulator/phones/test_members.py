@@ -127,6 +127,28 @@ jobs(
 )
 
 
+THREADS = {
+    "scaling": ({}, {3: 1 + 0.5 + 0.25, 64: 2.0}),
+    "cores": ({"cores": constant(2, "none")}, {1: 1.0, 2: 1.5, 9: 1.5}),
+    "rows": (
+        {"cores": constant(7, "none"), "thread_speed": {"2": ratio(1.5), "8": ratio(0.9)}},
+        {1: 1.0, 2: 1.5, 5: 1.2, 7: 1.0, 8: 1.0},
+    ),
+}
+for name, (members, speeds) in THREADS.items():
+    description = phone(cpu(peak=PEAKS, operation_overhead=us(0), thread_scaling=ratio(0.5)))
+    del description["cpu"]["cores"], description["cpu"]["thread_speed"]
+    description["cpu"].update(members)
+    calls = [{"codes": [CONV_2D], "works": [works[0]], "threads": n} for n in (1, *speeds)]
+    jobs(f"threads {name}", description, cpu=calls)
+
+
+@pytest.mark.parametrize("name", THREADS)
+def test_threads_of_the_cpu_engine(answers, name):
+    one, *others = answers[f"threads {name}"]["cpu"]
+    assert [one / ns for ns in others] == pytest.approx(list(THREADS[name][1].values()), rel=1e-6)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_peak_by_data(answers, kind):
     efficiency = load("npu-phone")["accelerators"][0]["efficiency"]["default"]["value"]

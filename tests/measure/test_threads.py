@@ -1,0 +1,93 @@
+"""How many threads the CPU engine gets: what is tried, and what a trial concludes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import nnapi_prof as np_
+from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs.measurement import Kind, Measurement
+from nnapi_prof.costs.store import CostStore
+from nnapi_prof.costs.store.selection import Selection
+from nnapi_prof.errors import CostError
+from nnapi_prof.execution.profile.threads import choose, thread_counts, thread_units
+from nnapi_prof.graph.plan import CPU
+from nnapi_prof.graph.unit import UnitGraph
+from tests.cli.common import TinyNet, trace
+from tests.costs.graphs import chain_graph, row
+from tests.measure.scripted import info
+
+PIXEL_8 = (1704, 1704, 1704, 1704, 2367, 2367, 2367, 2367, 2914)  # MHz: 4 + 4 + 1
+
+
+def rows(graph: UnitGraph, ns: dict[int, dict[int, float]]) -> dict[tuple[int, int], Measurement]:
+    """(unit, threads) -> a row that took so long; unit -> threads -> ns."""
+    return {
+        (unit, n): replace(row(graph, (unit,), CPU, each), conditions=Conditions(threads=n))
+        for unit, own in ns.items()
+        for n, each in own.items()
+    }
+
+
+def test_numbers_to_try() -> None:
+    phone = replace(info(), simulated=False, cpus=9, threads_max=9, cpu_max_khz=PIXEL_8)
+    assert thread_counts(phone) == (1, 2, 4, 5, 9)
+    assert thread_counts(phone, "0x1f0") == (1, 2, 4, 5)
+    assert thread_counts(phone, "0x3") == (1, 2)
+    alike = replace(phone, cpus=2, threads_max=2, cpu_max_khz=(2000, 2000))
+    assert thread_counts(alike) == (1, 2)
+    assert thread_counts(replace(alike, cpus=1, threads_max=1, cpu_max_khz=(None,))) == (1,)
+    undescribed = replace(info(), cpus=64, threads_max=None)
+    assert thread_counts(undescribed) == (1, 2, 4), "this host's cores say nothing of the phone"
+
+
+def test_units_stand_for_those_like_them() -> None:
+    graph = chain_graph([1 << 10, 1 << 10, 1 << 20, 1 << 20, 1 << 20])
+    units = [replace(unit, label="a" if unit.index < 1 else "b") for unit in graph.units]
+    graph = replace(graph, units=tuple(units))
+    small = {1: 100.0, 2: 150.0}
+    large = {1: 1000.0, 2: 990.0}
+    trial = choose(graph, rows(graph, {0: small, 3: large}))
+    assert trial is not None and trial.n_units == 2 and set(trial.ns) == {1, 2}
+    assert trial.ns[1] > 2500, "three large units, of which one ran"
+    assert trial.threads == 1, "two threads save less than a percent"
+    trial = choose(graph, rows(graph, {0: small, 3: {1: 1000.0, 2: 600.0}}))
+    assert trial is not None and trial.threads == 2
+
+
+def test_no_choice_without_units_that_ran_under_two_numbers() -> None:
+    graph = chain_graph([8, 8, 8])
+    assert choose(graph, {}) is None
+    assert choose(graph, rows(graph, {0: {1: 100.0}, 1: {2: 50.0}})) is None
+
+
+def test_as_many_units_as_a_trial_has() -> None:
+    assert thread_units(chain_graph([8, 8, 8])) == (0, 1)
+    assert 6 <= len(thread_units(chain_graph([8 << i for i in range(40)]))) <= 9
+
+
+def test_the_choice_is_kept_in_table_costs_and_bundle(tmp_path: Path) -> None:
+    table = tmp_path / "costs.sqlite"
+    model = np_.load(trace(TinyNet(), tmp_path / "tiny.pt"), inputs=["1x3x64x64"])
+    costs = np_.profile(model, "sim:npu-phone", costs=table, threads="auto")
+    trial = costs.thread_trial
+    assert trial is not None and list(trial.ns) == [1, 2, 4, 8]
+    assert costs.conditions.threads == trial.threads and trial.n_measured > 0
+    again = np_.profile(model, "sim:npu-phone", costs=table, threads="auto")
+    assert again.thread_trial is not None and again.thread_trial.n_measured == 0
+    assert again.outcome is not None and again.outcome.n_measured == 0
+    read = np_.read_costs(model, table, threads="auto")
+    assert read.conditions == costs.conditions and read.thread_trial is not None
+    assert read.thread_trial.ns == trial.ns
+    planned = np_.partition(model, again, verify=False)
+    assert planned.bundle.conditions.threads == trial.threads
+    with CostStore(table) as store:
+        kinds = {kind: 0 for kind in Kind}
+        for each in store.select(Selection()):
+            kinds[each.kind] += 1
+    assert kinds[Kind.THREADS] == trial.n_measured == 4 * trial.n_units
+    with pytest.raises(CostError, match="no trial of threads"):
+        np_.read_costs(model, table, threads="auto", cpus="all")
