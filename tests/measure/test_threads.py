@@ -85,7 +85,7 @@ def test_the_choice_is_kept_in_table_costs_and_bundle(tmp_path: Path) -> None:
     planned = np_.partition(model, again, verify=False)
     assert planned.bundle.conditions.threads == trial.threads
     with CostStore(table) as store:
-        kinds = {kind: 0 for kind in Kind}
+        kinds = dict.fromkeys(Kind, 0)
         for each in store.select(Selection()):
             kinds[each.kind] += 1
     assert kinds[Kind.THREADS] == trial.n_measured == 4 * trial.n_units
