@@ -104,9 +104,9 @@ def read_trial(
     """What the trial of a model on a device came to, by the rows in a cost table; None where there
     was none with these ``conditions``, whose number of threads is not asked."""
     units = {_signature(graph.units[unit].signature): unit for unit in thread_units(graph)}
-    wanted = Selection((fingerprint,), tuple(units), kinds=(Kind.THREADS,), newest=True)
+    selection = Selection((fingerprint,), tuple(units), kinds=(Kind.THREADS,), newest=True)
     own = replace(conditions.on(CPU.engine), threads=0)
-    rows = [row for row in store.select(wanted) if replace(row.conditions, threads=0) == own]
+    rows = [row for row in store.select(selection) if replace(row.conditions, threads=0) == own]
     return choose(graph, {(units[row.signature], row.threads): row for row in rows})
 
 
