@@ -2,11 +2,14 @@
 
     python benchmarks/bench_bisect.py                       # 40 faults in 8 networks
     python benchmarks/bench_bisect.py --networks bert int8  # some of them
+    python benchmarks/bench_bisect.py --reproduce           # compiles and runs each reproducer, too
     python benchmarks/bench_bisect.py --clean               # healthy drivers: no alarm
 
 A fault spoils one operation where its output has one shape. It counts as named where the unit that
 bisect finds has such an operation. A run is a request to the device; 2 log2(units) + 4 are
-allowed. Ends with 1 where a fault was missed, a run was too many or a healthy driver was blamed.
+allowed. A reproducer has to end with 1 on the phone with the fault and with 0 on a healthy one.
+Ends with 1 where a fault was missed, a run was too many, a reproducer shows nothing or a healthy
+driver was blamed.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -31,6 +36,7 @@ import nnapi_prof as nnp
 from nnapi_prof.bisection.result import Bisection
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.device.build import build_host
 from nnapi_prof.device.find import PHONES_DIR, open_device
 from nnapi_prof.errors import UnsupportedOp
 from nnapi_prof.execution.profile.jobs import device_targets
@@ -51,6 +57,18 @@ FAULTS: tuple[dict[str, Any], ...] = (
     {"how": "scale", "amount": 0.9, "when": "burst"},
     {"how": "scale", "amount": 1.2, "when": "shared"},
     {"how": "nan"},
+    {"how": "shift"},
+    {"how": "wrap"},
+    {"how": "truncate"},
+    {"how": "absolute"},
+    {"how": "scale", "amount": 1.3, "when": "later"},
+    {"how": "nan", "channel": 1},
+    {"how": "offset", "channel": 0},
+    {"how": "scale", "amount": 0.0, "channel": 2},
+    {"how": "scale", "amount": -1.0},
+    {"how": "scale", "amount": 1.1, "when": "relaxed"},
+    {"how": "transpose", "when": "burst"},
+    {"how": "race", "amount": 0.5, "when": "shared"},
 )
 """Kinds of faults, in turn; ``amount`` is filled in where it depends on the values."""
 
@@ -207,20 +225,47 @@ def plants(
         if quant is not None:
             value = value - quant.zero_point
             error["how"] = "offset" if error["how"] in ("nan", "saturate") else error["how"]
-        if error["how"] == "saturate":
+        if error["how"] in ("saturate", "wrap"):
             error["amount"] = float(value.abs().max()) / 2
         if error["how"] == "offset":
             error["amount"] = 1.0 if quant is not None else float(value.abs().max()) / 50
         own = sorted(o for o in operations[unit.index] if o[0] in SPOILT)
         operation, dims = own[int(random.integers(len(own)))]
-        if error["how"] in ("border", "transpose") and (len(dims) != 4 or min(dims[1:3]) < 4):
+        if error["how"] in ("border", "transpose", "shift") and (
+            len(dims) != 4 or min(dims[1:3]) < 4
+        ):
             error = {"how": "scale", "amount": 1.05}
+        if error["how"] == "absolute" and value.min() >= 0:
+            error = {"how": "offset", "amount": max(1.0, float(value.max()) / 50)}
+        if error.get("channel", 0) >= dims[-1]:
+            error["channel"] = 0
         yield Plant(error, operation, dims)
 
 
-def bench(names: Sequence[str], n_faults: int) -> int:
+def reproduces(case: Path, faulty: str, network: Network) -> bool:
+    """Whether a reproducer, compiled by g++, shows the fault and nothing on a healthy phone."""
+    host = build_host().library.parent
+    include = Path(nnp.__file__).resolve().parents[1] / "device_agent" / "include"
+    (case / "android").mkdir(exist_ok=True)
+    (case / "android" / "NeuralNetworks.h").write_text('#include "np_nnapi.h"\n')
+    command = ["g++", "-std=c++14", "-I.", f"-I{include}", "main.cpp", "region.cpp", "-ldl"]
+    subprocess.run([*command, "-o", "reproduce"], cwd=case, check=True)
+
+    def code(phone: str) -> int:
+        variables = {"LD_LIBRARY_PATH": str(host), "NNAPI_EMULATOR_PHONE": phone}
+        return subprocess.run(
+            ["./reproduce"], cwd=case, env={**os.environ, **variables}, check=False,
+            stdout=subprocess.DEVNULL,
+        ).returncode  # fmt: skip
+
+    healthy = str(PHONES_DIR / f"{network.phone}.json")
+    return code(faulty.removeprefix("sim:")) == 1 and code(healthy) == 0
+
+
+def bench(names: Sequence[str], n_faults: int, *, reproduce: bool, first: int) -> int:
     missed = 0
-    print(f"{'network':<14}{'units':>6}  {'fault':<34}{'named':<7}{'kind':<14}runs  allowed  CPU s")
+    heads = f"{'named':<7}{'shown':<7}{'kind':<14}"
+    print(f"{'network':<14}{'units':>6}  {'fault':<44}{heads}runs  allowed  CPU s")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         for place, name in enumerate(names):
@@ -231,24 +276,31 @@ def bench(names: Sequence[str], n_faults: int) -> int:
             )
             model = nnp.load(save(network, folder / f"{name}.pt"), inputs=[spec])
             operations = operations_of(model)
-            share = [*plants(model, network, operations, n_faults, 3 * place)]
-            for plant in share:
+            share = [*plants(model, network, operations, n_faults, first + 3 * place)]
+            for number, plant in enumerate(share):
                 began = time.process_time()
+                phone = plant.phone(network, folder)
+                case = folder / f"{name}{number}"
                 outcome = nnp.bisect(
                     model,
-                    plant.phone(network, folder),
+                    phone,
                     target=f"nnapi:{network.accelerator}/fast",
-                    mode="burst" if plant.error.get("when") == "burst" else "sync",
+                    relaxed=plant.error.get("when") == "relaxed",
+                    reproducer=case if reproduce else None,
                 )
                 n_units = outcome.n_units
                 allowed = math.floor(2 * math.log2(n_units) + 4)
                 named = plant.named(outcome, operations)
-                missed += not named or outcome.runs > allowed
+                shows = not reproduce or (named and reproduces(case, phone, network))
+                missed += not named or outcome.runs > allowed or not shows
                 words = f"{plant.error['how']} {plant.operation} {'x'.join(map(str, plant.dims))}"
-                words += f" ({plant.error['when']})" if "when" in plant.error else ""
+                extra = [plant.error[key] for key in ("channel", "when") if key in plant.error]
+                words += f" ({', '.join(map(str, extra))})" if extra else ""
+                shown = ("yes" if shows else "NO") if reproduce else "-"
                 kind = outcome.culprits[0].kind.value if outcome.culprits else "-"
                 print(
-                    f"{name:<14}{n_units:>6}  {words:<34}{'yes' if named else 'NO':<7}{kind:<14}"
+                    f"{name:<14}{n_units:>6}  {words:<44}{'yes' if named else 'NO':<7}"
+                    f"{shown:<7}{kind:<14}"
                     f"{outcome.runs:>6}  {allowed:>7}  {time.process_time() - began:.1f}",
                     flush=True,
                 )
@@ -291,9 +343,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--networks", nargs="+", choices=list(NETWORKS), default=list(NETWORKS))
     parser.add_argument("--faults", type=int, default=5, help="of each network")
+    parser.add_argument("--first", type=int, default=0, help="kind of fault to begin with")
+    parser.add_argument("--reproduce", action="store_true", help="run each reproducer, too")
     parser.add_argument("--clean", action="store_true", help="healthy drivers instead")
     options = parser.parse_args()
-    failed = clean(options.networks) if options.clean else bench(options.networks, options.faults)
+    if options.clean:
+        failed = clean(options.networks)
+    else:
+        failed = bench(
+            options.networks, options.faults, reproduce=options.reproduce, first=options.first
+        )
     sys.exit(1 if failed else 0)
 
 

@@ -207,6 +207,7 @@ struct np_slot {
   struct np_executor *executor;
   atomic_bool busy;
   struct np_miscompute miscompute; /* of accelerators that compute something else */
+  uint64_t n_runs;
   struct np_slot *next;
 };
 

@@ -107,6 +107,44 @@ static bool at_border(const struct np_tensor *tensor, size_t i) {
   return row == 0 || column == 0 || row + 1 == tensor->dims[1] || column + 1 == tensor->dims[2];
 }
 
+/* Moves the values of [N, H, W, C] one row down and one column right; the first ones stay. */
+static void shift(const struct view *view, const struct np_tensor *tensor) {
+  if (tensor->rank != 4) {
+    return;
+  }
+  const size_t row = (size_t)tensor->dims[2] * tensor->dims[3];
+  for (size_t i = tensor->elements; i-- > 0;) {
+    const bool first = i / row % tensor->dims[1] == 0 || i % row < tensor->dims[3];
+    if (!first) {
+      put(view, i, get(view, i - row - tensor->dims[3]));
+    }
+  }
+}
+
+/* A value beyond +-limit begins at the other end. */
+static double wrapped(double value, double limit) {
+  return limit > 0 ? value - 2 * limit * floor((value + limit) / (2 * limit)) : value;
+}
+
+/* A value with 8 bits of mantissa, or an even number of steps. */
+static double truncated(const struct view *view, double value) {
+  if (view->type != NP_TYPE_TENSOR_FLOAT32) {
+    return 2 * trunc(value / 2);
+  }
+  const float narrow = (float)value;
+  uint32_t bits = 0;
+  memcpy(&bits, &narrow, sizeof bits);
+  bits &= 0xffff0000u;
+  float cut = 0;
+  memcpy(&cut, &bits, sizeof cut);
+  return (double)cut;
+}
+
+static bool of_channel(const struct np_error *error, const struct np_tensor *tensor, size_t i) {
+  return error->channel == NP_EVERY_CHANNEL ||
+         (tensor->rank > 0 && (int64_t)(i % tensor->dims[tensor->rank - 1]) == error->channel);
+}
+
 static void spoil(const struct view *view, const struct np_tensor *tensor,
                   const struct np_error *error) {
   if (error->how == NP_ERROR_TRANSPOSE) {
@@ -119,7 +157,14 @@ static void spoil(const struct view *view, const struct np_tensor *tensor,
     reverse_channels(view, tensor);
     return;
   }
+  if (error->how == NP_ERROR_SHIFT) {
+    shift(view, tensor);
+    return;
+  }
   for (size_t i = 0; i < tensor->elements; i++) {
+    if (!of_channel(error, tensor, i)) {
+      continue;
+    }
     const double value = get(view, i);
     switch (error->how) {
     case NP_ERROR_SCALE:
@@ -137,8 +182,17 @@ static void spoil(const struct view *view, const struct np_tensor *tensor,
         put(view, i, value * error->amount);
       }
       break;
+    case NP_ERROR_WRAP:
+      put(view, i, wrapped(value, error->amount));
+      break;
+    case NP_ERROR_TRUNCATE:
+      put(view, i, truncated(view, value));
+      break;
+    case NP_ERROR_ABSOLUTE:
+      put(view, i, fabs(value));
+      break;
     default: /* NP_ERROR_NAN */
-      if (i == 0 && view->type == NP_TYPE_TENSOR_FLOAT32) {
+      if ((i == 0 || error->channel != NP_EVERY_CHANNEL) && view->type == NP_TYPE_TENSOR_FLOAT32) {
         put(view, i, (double)NAN);
       }
       break;
@@ -148,8 +202,10 @@ static void spoil(const struct view *view, const struct np_tensor *tensor,
 
 static bool meets(const struct np_error *error, const struct np_miscompute *run,
                   const struct np_call *call, const struct np_tensor *tensor) {
-  if (error->code != call->operation->code || (error->burst && !run->burst) ||
-      (error->shared && !run->shared) || (error->how == NP_ERROR_RACE && !run->odd)) {
+  const bool batch = tensor->rank > 1 && tensor->dims[0] > 1;
+  const uint32_t when = run->when | (batch ? (uint32_t)NP_WHEN_BATCH : 0);
+  if (error->code != call->operation->code || (error->when & ~when) != 0 ||
+      (error->how == NP_ERROR_RACE && !run->odd)) {
     return false;
   }
   return error->rank == 0 ||

@@ -11,9 +11,8 @@
 /* What an executor of a simulated accelerator needs to know of its run. */
 struct np_miscompute {
   const struct np_accelerator *accelerator;
-  bool burst;  /* the run belongs to a burst */
-  bool shared; /* a tensor lies in shared memory */
-  bool odd;    /* drawn once for each executor: a race is lost */
+  uint32_t when; /* bits of enum np_error_when that hold for the run */
+  bool odd;      /* drawn once for each executor: a race is lost */
 };
 
 /* Whether an accelerator computes something else at all. NULL has no errors. */

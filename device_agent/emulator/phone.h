@@ -101,9 +101,24 @@ enum np_error_how {
   NP_ERROR_TRANSPOSE, /* height and width exchanged */
   NP_ERROR_CHANNELS,  /* the last dimension reversed */
   NP_ERROR_BORDER,    /* the first and last rows and columns times `amount` */
-  NP_ERROR_NAN,       /* the first value is NaN */
+  NP_ERROR_SHIFT,     /* an image's values one row and one column further */
+  NP_ERROR_WRAP,      /* beyond +-amount it begins at the other end, as an integer overflows */
+  NP_ERROR_TRUNCATE,  /* float32 cut to the bits of bfloat16, 8 bits to even steps */
+  NP_ERROR_ABSOLUTE,  /* without its sign */
+  NP_ERROR_NAN,       /* the first value is NaN; with a channel all of it */
   NP_ERROR_RACE,      /* times `amount`, in about half of all processes */
 };
+
+/* When a driver does so; bits. */
+enum np_error_when {
+  NP_WHEN_BURST = 1,   /* in a burst */
+  NP_WHEN_SHARED = 2,  /* with inputs in shared memory */
+  NP_WHEN_RELAXED = 4, /* in a model that may be computed as float16 */
+  NP_WHEN_LATER = 8,   /* in every run of a compilation but the first */
+  NP_WHEN_BATCH = 16,  /* with more than one output along the first dimension */
+};
+
+enum { NP_EVERY_CHANNEL = -1 };
 
 /* An operation whose outputs the driver spoils. */
 struct np_error {
@@ -112,7 +127,8 @@ struct np_error {
   double amount;
   uint32_t rank; /* of the output that is meant; 0: any */
   uint32_t dims[NP_MAX_RANK];
-  bool burst, shared; /* only in a burst, only with tensors in shared memory */
+  uint32_t when;   /* bits of enum np_error_when that must all hold */
+  int64_t channel; /* of the last dimension; NP_EVERY_CHANNEL: all */
 };
 
 struct np_accelerator {

@@ -3,8 +3,8 @@
 
 #include "phone_read.h"
 
-static const char *const hows[] = {"scale",    "offset", "saturate", "transpose",
-                                   "channels", "border", "nan",      "race"};
+static const char *const hows[] = {"scale", "offset", "saturate", "transpose", "channels", "border",
+                                   "shift", "wrap",   "truncate", "absolute",  "nan",      "race"};
 enum { N_HOWS = sizeof hows / sizeof *hows };
 
 static int read_how(const struct np_field *parent, enum np_error_how *how) {
@@ -20,10 +20,20 @@ static int read_how(const struct np_field *parent, enum np_error_how *how) {
     }
   }
   return np_field_refuse(&field, text,
-                         "scale, offset, saturate, transpose, channels, border, nan or race");
+                         "scale, offset, saturate, transpose, channels, border, shift, wrap, "
+                         "truncate, absolute, nan or race");
 }
 
-/* Optional "when": "burst" or "shared". */
+static const struct {
+  const char *name;
+  uint32_t bit;
+} whens[] = {{"burst", NP_WHEN_BURST},
+             {"shared", NP_WHEN_SHARED},
+             {"relaxed", NP_WHEN_RELAXED},
+             {"later", NP_WHEN_LATER},
+             {"batch", NP_WHEN_BATCH}};
+
+/* Optional "when": one of them. */
 static int read_when(const struct np_field *parent, struct np_error *error) {
   struct np_field field;
   const char *text = NULL;
@@ -33,9 +43,13 @@ static int read_when(const struct np_field *parent, struct np_error *error) {
   if (!np_field_member(parent, "when", &field) || !np_field_text(&field, &text)) {
     return 0;
   }
-  error->burst = strcmp(text, "burst") == 0;
-  error->shared = strcmp(text, "shared") == 0;
-  return error->burst || error->shared || np_field_refuse(&field, text, "burst or shared");
+  for (size_t i = 0; i < sizeof whens / sizeof *whens; i++) {
+    if (strcmp(text, whens[i].name) == 0) {
+      error->when = whens[i].bit;
+      return 1;
+    }
+  }
+  return np_field_refuse(&field, text, "burst, shared, relaxed, later or batch");
 }
 
 /* Optional "output": the dimensions of the operation's output, as they lie in memory. */
@@ -62,16 +76,24 @@ static int read_output(const struct np_field *parent, struct np_error *error) {
   return 1;
 }
 
+/* Optional "channel": the only one of the last dimension that is spoilt. */
+static int read_channel(const struct np_field *parent, struct np_error *error) {
+  struct np_field field;
+  return !np_json_member(parent->value, "channel") ||
+         (np_field_member(parent, "channel", &field) &&
+          np_field_integer(&field, 0, INT32_MAX, &error->channel));
+}
+
 static int read_error(const struct np_field *field, struct np_error *error) {
-  static const char *const names[] = {"operation", "how",    "amount", "output",
-                                      "when",      "origin", NULL};
+  static const char *const names[] = {"operation", "how",  "amount", "output",
+                                      "channel",   "when", "origin", NULL};
   static const struct np_constant_rule amount = {"none", -1e30, 1e30, 0};
   const char *name = NULL, *origin = NULL;
-  *error = (struct np_error){.amount = 1.05};
+  *error = (struct np_error){.amount = 1.05, .channel = NP_EVERY_CHANNEL};
   return np_field_object(field, names) && np_field_member_text(field, "operation", &name) &&
          np_read_code(field, name, &error->code) && read_how(field, &error->how) &&
          np_read_optional(field, "amount", &amount, 1, &error->amount) &&
-         read_output(field, error) && read_when(field, error) &&
+         read_output(field, error) && read_channel(field, error) && read_when(field, error) &&
          np_field_member_text(field, "origin", &origin);
 }
 

@@ -48,6 +48,16 @@ static bool uses_shared_memory(const ANeuralNetworksExecution *execution) {
   return false;
 }
 
+/* What holds for a run, bits of enum np_error_when. */
+static uint32_t when_of(const ANeuralNetworksExecution *execution, bool burst, bool later) {
+  uint32_t when = 0;
+  when |= burst ? (uint32_t)NP_WHEN_BURST : 0;
+  when |= uses_shared_memory(execution) ? (uint32_t)NP_WHEN_SHARED : 0;
+  when |= execution->compilation->model->relaxed ? (uint32_t)NP_WHEN_RELAXED : 0;
+  when |= later ? (uint32_t)NP_WHEN_LATER : 0;
+  return when;
+}
+
 /* Computes with an executor of its own. Where it fails, nothing is known of the outputs but, after
  * OUTPUT_INSUFFICIENT_SIZE, their shapes. */
 static int compute(ANeuralNetworksExecution *execution, bool burst, uint64_t deadline_ns) {
@@ -60,8 +70,8 @@ static int compute(ANeuralNetworksExecution *execution, bool burst, uint64_t dea
   }
   const struct np_limits limits = {.deadline_ns = deadline_ns == NP_NEVER ? 0 : deadline_ns,
                                    .loop_timeout_ns = execution->loop_timeout_ns};
-  slot->miscompute.burst = burst;
-  slot->miscompute.shared = uses_shared_memory(execution);
+  slot->miscompute.when = when_of(execution, burst, slot->n_runs > 0);
+  slot->n_runs++;
   status = np_executor_run(slot->executor, execution->input_buffers, execution->output_buffers,
                            &limits, &too_small, &why);
   np_slot_release(slot);
@@ -78,6 +88,11 @@ static int run_real(ANeuralNetworksExecution *execution, uint64_t deadline_ns) {
   return code;
 }
 
+/* Whether a run may give other results than the one before it did. */
+static bool miscomputes(const ANeuralNetworksCompilation *compilation) {
+  return compilation->n_devices > 0 && np_miscomputes(compilation->devices[0]->accelerator);
+}
+
 /* On a simulated phone the clock is the phone's and stands still while the results are computed, so
  * the executor is given no deadline. */
 static int run_simulated(ANeuralNetworksExecution *execution, bool burst, uint64_t deadline_ns) {
@@ -90,7 +105,7 @@ static int run_simulated(ANeuralNetworksExecution *execution, bool burst, uint64
   if (code == ANEURALNETWORKS_NO_ERROR &&
       !np_repeat_last_run(last, execution->input_buffers, execution->output_buffers)) {
     code = compute(execution, burst, NP_NEVER);
-    if (code == ANEURALNETWORKS_NO_ERROR) {
+    if (code == ANEURALNETWORKS_NO_ERROR && !miscomputes(compilation)) {
       np_keep_last_run(last, graph, execution->input_buffers, execution->output_buffers);
     }
   }

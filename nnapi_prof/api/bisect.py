@@ -14,7 +14,7 @@ from nnapi_prof.api.devices import reached
 from nnapi_prof.api.events import Listener, Progress, to_log
 from nnapi_prof.api.model import Model, load
 from nnapi_prof.api.plan import Planned, read_plan
-from nnapi_prof.bisection.result import Bisection, Culprit, Cure
+from nnapi_prof.bisection.result import Bisection, Culprit, Cure, Unchecked
 from nnapi_prof.bisection.search import Region
 from nnapi_prof.bundle.faults import Fault, keep_faults
 from nnapi_prof.costs.conditions import Conditions, Precision
@@ -93,8 +93,8 @@ def bisect(
         results: list[tuple[Located, RegionProbe]] = []
         for spec, regions in places:
             results.append(
-                _search(program, client, spec, regions, references, conditions, budget, find_all,
-                        listener)
+                _search(program, client, spec, regions, references, conditions, budget, listener,
+                        find_all=find_all, every_way=planned is None)
             )  # fmt: skip
             if results[-1][0].culprits and not find_all:
                 break
@@ -124,6 +124,11 @@ def bisect(
         n_samples=len(references),
         budget=budget,
         culprits=tuple(culprits),
+        unchecked=tuple(
+            Unchecked(unit, program.units.label((unit,)), probe.target.key, reason)
+            for located, probe in results
+            for unit, reason in sorted(located.unchecked.items())
+        ),
         runs=sum(located.runs for located, _ in results),
         executions=sum(probe.executions for _, probe in results),
         notes=tuple(notes),
@@ -225,8 +230,10 @@ def _search(
     references: Sequence[Mapping[str, Tensor]],
     conditions: Conditions,
     budget: float | None,
-    find_all: bool,
     listener: Listener,
+    *,
+    find_all: bool,
+    every_way: bool,
 ) -> tuple[Located, RegionProbe]:
     from nnapi_prof.bisection.locate import locate
     from nnapi_prof.bisection.probe import RegionProbe
@@ -241,7 +248,8 @@ def _search(
     probe = RegionProbe(
         program, client, spec.target, spec.level, references, conditions, budget, tell
     )
-    return locate(probe, regions, spec.driver_version, find_all=find_all), probe
+    located = locate(probe, regions, spec.driver_version, find_all=find_all, every_way=every_way)
+    return located, probe
 
 
 def _reproduce(
@@ -266,7 +274,7 @@ def _reproduce(
     try:
         write_reproducer(
             folder, program, culprit, region, probe.references[culprit.sample], conditions,
-            shlex.join(command),
+            probe.budget, shlex.join(command),
         )  # fmt: skip
     except OSError as error:
         raise UsageError(f"cannot write {folder}: {error.strerror or error}") from error
@@ -294,8 +302,9 @@ class _Avoidance:
                 None if before is None else before.plan.predicted_ns,
                 None if after is None else after.plan.predicted_ns,
             )
-        for way in {check.way for check in culprit.ways if not check.differs}:
-            yield Cure(f"{way.name}", culprit.target.key)
+        for check in culprit.ways:
+            if not check.differs:
+                yield Cure(check.way.name, culprit.target.key)
         if probe.precision in (Precision.RELAXED, Precision.FLOAT16):
             exact = replace(self.conditions, precision=Precision.FLOAT32)
             if _agrees_in(probe, culprit, exact):
@@ -379,7 +388,7 @@ def _agrees_in(probe: RegionProbe, culprit: Culprit, conditions: Conditions) -> 
 
     other = RegionProbe(
         probe.program, probe.client, culprit.target.base, probe.level, probe.references,
-        conditions, probe.budget,
+        conditions, probe.budget, way=culprit.way,
     )  # fmt: skip
     if isinstance(other.convert(culprit.units), str):
         return False

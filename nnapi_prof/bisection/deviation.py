@@ -30,6 +30,10 @@ EPSILON: Mapping[Precision, float] = {
 MEAN_STEPS, FAR_SHARE = 0.12, 0.02
 """Limits for 8-bit values: steps that they are off on average, and the share off by two or more.
 Drivers round ties another way, which moves one value in thirty by one step or so."""
+MOST_STEPS, CHANNEL_STEPS, CHANNEL_ELEMENTS = 4.5, 0.5, 16
+"""Limits for 8-bit values of a unit alone: steps of the worst element, and on average those of the
+worst channel that has so many elements. Ties of earlier units do not reach it, so that one wrong
+channel of many is told from them."""
 OTHER_SHARE = 0.02
 """Share of integers and truth values that may differ: near ties, the argmax of rounded numbers is
 another one."""
@@ -50,12 +54,13 @@ class Deviation:
 
 def deviation(
     name: str, mine: torch.Tensor, reference: torch.Tensor, type_: TensorType, budget: float | None,
-    precision: Precision,
+    precision: Precision, *, alone: bool = False,
 ) -> Deviation:  # fmt: skip
     """Compare a value, ``[...]`` of the logical shape, with its reference.
 
     ``budget`` is relative to the reference's largest value; None takes :data:`BUDGETS`, and for
-    8-bit values :data:`MEAN_STEPS` and :data:`FAR_SHARE`.
+    8-bit values :data:`MEAN_STEPS` and :data:`FAR_SHARE`, with :data:`MOST_STEPS` and
+    :data:`CHANNEL_STEPS` where one unit ``alone`` made it.
     """
     if mine.shape != reference.shape:
         return Deviation(name, math.inf, math.inf, math.inf)
@@ -73,11 +78,21 @@ def deviation(
     if type_.quant is not None and budget is None:
         far = (apart > 1.5).double().mean().item()
         ratio = max(apart.mean().item() / MEAN_STEPS, far / FAR_SHARE)
+        if alone:
+            ratio = max(ratio, apart.max().item() / MOST_STEPS, _channel_steps(apart))
     elif type_.dtype.startswith("float"):
         ratio = relative / (BUDGETS[precision] if budget is None else budget)
     else:
         ratio = (apart > 0).double().mean().item() / OTHER_SHARE
     return Deviation(name, max_abs, relative, ratio)
+
+
+def _channel_steps(apart: torch.Tensor) -> float:
+    """Return the steps of the worst channel, axis 1, as a multiple of what is allowed."""
+    if apart.dim() < 3 or apart.numel() // apart.shape[1] < CHANNEL_ELEMENTS:
+        return 0.0
+    means = apart.transpose(0, 1).flatten(1).mean(1)
+    return means.max().item() / CHANNEL_STEPS
 
 
 SMALLEST = torch.finfo(torch.float32).tiny

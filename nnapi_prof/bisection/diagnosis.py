@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,6 +19,8 @@ class FaultKind(enum.Enum):
     DOES_NOT_RUN = "does not run"
     RACE = "race"
     """Two executions with the same inputs differ."""
+    STATE = "state"
+    """The second execution of a compilation differs from the first."""
     NOT_FINITE = "not finite"
     """NaN or infinity where the reference is finite."""
     SATURATION = "saturation"
@@ -28,7 +30,7 @@ class FaultKind(enum.Enum):
     SCALE = "scale"
     """Multiples of the right values, or all off by the same."""
     PADDING = "padding"
-    """Only values at the borders of images are off."""
+    """Only values at the borders of images are off, or images moved by one row or column."""
     CHANNELS = "channels"
     """Only values of some channels are off."""
     PRECISION = "precision"
@@ -61,6 +63,8 @@ class ValueFacts:
     borders_only: bool = False
     permuted: tuple[int, ...] | None = None
     """Axes in the order in which the device read them, where that explains the error."""
+    shift: tuple[int, int] | None = None
+    """Rows and columns by which the right values moved, where that explains the error."""
 
 
 EXPLAINED = 0.05
@@ -88,6 +92,7 @@ def facts_of(mine: torch.Tensor, reference: torch.Tensor) -> ValueFacts:
         channels_off=_channels(off),
         borders_only=_borders_only(off),
         permuted=_permuted(mine, reference, error),
+        shift=_shift(mine, reference, error),
     )
 
 
@@ -178,30 +183,46 @@ def _permuted(mine: torch.Tensor, reference: torch.Tensor, error: float) -> tupl
     return tuple(range(mine.dim()))
 
 
+def _shift(mine: torch.Tensor, reference: torch.Tensor, error: float) -> tuple[int, int] | None:
+    """Return by how many rows and columns ``[N, C, H, W]`` moved, at most one of each."""
+    if error == 0 or mine.dim() != 4 or min(mine.shape[2:]) < 4:
+        return None
+    height, width = mine.shape[2:]
+    inside = mine[:, :, 1:-1, 1:-1]
+    for rows, columns in itertools.product((-1, 0, 1), repeat=2):
+        moved = reference[:, :, 1 - rows : height - 1 - rows, 1 - columns : width - 1 - columns]
+        rest = difference(inside, moved).max().item()
+        if (rows or columns) and rest < EXPLAINED * error:
+            return rows, columns
+    return None
+
+
 def kind_of(
     facts: Sequence[ValueFacts],
     *,
     runs: bool,
     repeats: bool,
+    repeats_alike: bool = False,
     n_units: int,
     error: float,
     half_movement: float,
 ) -> FaultKind:
     """Return the likely kind of a fault.
 
-    ``runs``: the region ran; ``repeats``: equal inputs gave equal outputs. ``half_movement`` is how
-    far a rounding to float16 moves the outputs, relative as ``error``.
+    ``runs``: the region ran; ``repeats``: equal inputs gave equal outputs; ``repeats_alike``: they
+    did where the compilation had run as often before. ``half_movement`` is how far a rounding to
+    float16 moves the outputs, relative as ``error``.
     """
     if not runs:
         return FaultKind.DOES_NOT_RUN
     if not repeats:
-        return FaultKind.RACE
+        return FaultKind.STATE if repeats_alike else FaultKind.RACE
     if any(each.n_nan or each.n_infinite for each in facts):
         return FaultKind.NOT_FINITE
     if error <= 2 * half_movement:
         return FaultKind.PRECISION
-    tests = (
-        (FaultKind.PADDING, lambda f: f.borders_only),
+    tests: tuple[tuple[FaultKind, Callable[[ValueFacts], bool]], ...] = (
+        (FaultKind.PADDING, lambda f: f.borders_only or f.shift is not None),
         (FaultKind.LAYOUT, lambda f: f.permuted is not None),
         (FaultKind.SATURATION, lambda f: f.limit is not None),
         (FaultKind.SCALE, lambda f: f.factor is not None or f.offset is not None),

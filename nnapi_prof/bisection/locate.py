@@ -13,7 +13,7 @@ from nnapi_prof.bisection.deviation import Deviation, difference, movement, wors
 from nnapi_prof.bisection.diagnosis import FaultKind, facts_of, kind_of
 from nnapi_prof.bisection.probe import Execution, RegionProbe
 from nnapi_prof.bisection.result import Culprit, Way, WayCheck
-from nnapi_prof.bisection.search import LAST_REPEATS, Finding, Halving, Region
+from nnapi_prof.bisection.search import FIRST_REPEATS, LAST_REPEATS, Finding, Halving, Region
 from nnapi_prof.costs.conditions import Mode, Precision
 from nnapi_prof.costs.measurement import Status
 from nnapi_prof.graph.eager import run_units
@@ -30,59 +30,87 @@ class Located:
     unsteady: tuple[str, ...]
     """Labels of units that differ no more than rounding moves eager PyTorch."""
     runs: int
-    """Requests to the device of the search."""
-    final_error: float | None
+    """Requests to the device until the search ended."""
+    unchecked: Mapping[int, str]
+    """Why units were not checked, by their numbers."""
 
 
 def locate(
-    probe: RegionProbe, regions: Sequence[Region], driver_version: str, *, find_all: bool
+    probe: RegionProbe,
+    regions: Sequence[Region],
+    driver_version: str,
+    *,
+    find_all: bool,
+    every_way: bool = False,
 ) -> Located:
-    """Search regions of a target; the first culprit alone, or with ``find_all`` every one."""
-    search = Halving(probe)
+    """Search regions of a target; the first culprit alone, or with ``find_all`` every one.
+
+    With ``every_way``, regions that agree in the probe's own way of running are searched in the
+    first other way in which they do not.
+    """
     culprits: list[Culprit] = []
-    unsteady: list[str] = []
-    whole = _whole_error(probe, regions)
-    for finding in _findings(search, regions):
-        culprit = _describe(probe, finding, driver_version, whole)
+    unsteady: dict[str, None] = {}
+    described = 0
+    for finding in _findings(probe, regions, every_way=every_way):
+        before = probe.requests
+        culprit = _describe(probe, finding, driver_version)
+        described += probe.requests - before
         if culprit is None:
-            unsteady.append(probe.program.units.label(finding.region))
+            unsteady[probe.program.units.label(finding.region)] = None
             continue
         culprits.append(culprit)
         if not find_all:
             break
-    return Located(tuple(culprits), tuple(unsteady), search.runs, whole)
+    return Located(
+        tuple(culprits), tuple(unsteady), probe.requests - described, dict(probe.refusals)
+    )
 
 
-def _findings(search: Halving, regions: Sequence[Region]) -> Iterator[Finding]:
-    """Yield what the halving finds, else what each unit alone shows."""
+def _findings(
+    probe: RegionProbe, regions: Sequence[Region], *, every_way: bool
+) -> Iterator[Finding]:
+    """Yield what the halving finds, else what each unit alone shows, else what other ways do."""
+    search = Halving(probe)
     n_findings = 0
     for finding in search.search(regions):
         n_findings += 1
         yield finding
-    if not n_findings:
-        yield from search.alone(regions)
+    if n_findings:
+        return
+    for finding in search.alone(regions):
+        n_findings += 1
+        yield finding
+    if n_findings or not every_way:
+        return
+    taken = [part for region in regions for part in probe.taken_parts(region)]
+    way = _showing(probe, taken)
+    if way is not None:
+        probe.way = way
+        yield from Halving(probe).search(taken)
 
 
-def _whole_error(probe: RegionProbe, regions: Sequence[Region]) -> float | None:
-    """Return the error of the model's outputs where one region computes all of them."""
-    outputs = set(probe.program.units.outputs)
-    if len(regions) != 1 or not outputs <= set(probe.program.units.boundary(regions[0])[1]):
-        return None
-    if isinstance(probe.convert(regions[0]), str):
-        return None
-    runs = probe.execute([regions[0]], 1)[0]
-    errors = [
-        off.relative
-        for sample, run in runs
-        for off in probe.deviations(run, sample)
-        if off.value in outputs
-    ]
-    return max(errors, default=None)
+def _showing(probe: RegionProbe, regions: Sequence[Region]) -> Way | None:
+    """Return the first other way in which a region differs, None where there is none. One run."""
+    cases = [(region, way) for way in _ways_of(probe) if way != probe.way for region in regions]
+    executed = zip(cases, probe.execute_in(cases, FIRST_REPEATS), strict=True)
+    differing = (
+        way
+        for (_, way), runs in executed
+        if any(probe.ratio(run, sample) > 1 for sample, run in runs)
+    )
+    return next(differing, None)
 
 
-def _describe(
-    probe: RegionProbe, finding: Finding, driver_version: str, whole: float | None
-) -> Culprit | None:
+def _ways_of(probe: RegionProbe) -> list[Way]:
+    """Return the ways in which an app may reach a target's driver."""
+    target = probe.target
+    if target.engine is not Engine.NNAPI:
+        return [probe.way]
+    modes = [Mode.SYNC] if target.accelerator == AUTO else [Mode.SYNC, Mode.BURST]
+    return [Way(mode, pointers) for mode, pointers in itertools.product(modes, (False, True))]
+
+
+def _describe(probe: RegionProbe, finding: Finding, driver_version: str) -> Culprit | None:
     """Describe a finding; None where rounding explains its error."""
     region, program = finding.region, probe.program
     runs = probe.execute([region], LAST_REPEATS)[0]
@@ -93,6 +121,9 @@ def _describe(
     inputs = {name: values[name] for name in entering}
     outputs = {name: values[name] for name in leaving}
     steady = _repeats(runs)
+    alike = all(
+        _repeats([each for each in runs if each[1].reused is reused]) for reused in (False, True)
+    )
     is_float = run.status is Status.OK and program.units.values[off.value].quant is None
     if run.status is Status.OK and probe.ratio(run, sample) <= 1.0:
         return None  # it came and went, and could not be shown again
@@ -110,11 +141,13 @@ def _describe(
         [each for _, each in facts],
         runs=run.status is Status.OK,
         repeats=steady,
+        repeats_alike=alike,
         n_units=len(region),
         error=off.relative,
         half_movement=half,
     )
     final = _final_error(program, region, run, values)
+    whole = probe.output_error
     return Culprit(
         units=region,
         names=tuple(program.units.units[unit].name for unit in region),
@@ -127,12 +160,17 @@ def _describe(
         kind=kind,
         worst=off,
         final_error=final,
-        final_share=None if final is None or not whole else min(1.0, final / whole),
+        final_share=None if final is None or not whole else _share(final, whole),
         facts=facts,
-        ways=_ways(probe, region, kind),
+        way=probe.way,
+        ways=() if kind is FaultKind.RACE else _ways(probe, region),
         message=run.message,
         sample=sample,
     )
+
+
+def _share(final: float, whole: float) -> float:
+    return min(1.0, final / whole) if math.isfinite(whole) else float(not math.isfinite(final))
 
 
 def _repeats(runs: Sequence[tuple[int, Execution]]) -> bool:
@@ -179,15 +217,13 @@ def _final_error(
     return max(errors, default=None)
 
 
-def _ways(probe: RegionProbe, region: Region, kind: FaultKind) -> tuple[WayCheck, ...]:
-    """Try a region in every way in which an app may reach the driver."""
-    target = probe.target
-    if target.engine is not Engine.NNAPI or kind is FaultKind.RACE:
+def _ways(probe: RegionProbe, region: Region) -> tuple[WayCheck, ...]:
+    """Try a region in every way in which an app may reach the driver. One run."""
+    if probe.target.engine is not Engine.NNAPI:
         return ()
-    modes = [Mode.SYNC] if target.accelerator == AUTO else [Mode.SYNC, Mode.BURST]
-    checks = []
-    for mode, pointers in itertools.product(modes, (False, True)):
-        way = Way(mode, pointers)
-        runs = probe.execute([region], 1, way)[0]
-        checks.append(WayCheck(way, any(probe.ratio(run, sample) > 1 for sample, run in runs)))
-    return tuple(checks)
+    ways = _ways_of(probe)
+    executed = probe.execute_in([(region, way) for way in ways], FIRST_REPEATS)
+    return tuple(
+        WayCheck(way, any(probe.ratio(run, sample) > 1 for sample, run in runs))
+        for way, runs in zip(ways, executed, strict=True)
+    )

@@ -12,6 +12,7 @@ from nnapi_prof.bisection.deviation import Deviation, deviation, worst
 from nnapi_prof.bisection.result import Way
 from nnapi_prof.bisection.search import Region as UnitRun
 from nnapi_prof.bisection.search import Verdict
+from nnapi_prof.bisection.search import halves as halves_of
 from nnapi_prof.bundle.bundle import halves
 from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region
@@ -31,6 +32,8 @@ from nnapi_prof.graph.eager import all_values, constant_outputs, from_memory, ru
 from nnapi_prof.graph.plan import Target
 from nnapi_prof.graph.program import Program
 
+REUSED_RUNS = 2
+"""Runs of a compilation that is executed again: a driver may be wrong from the second run on."""
 HOST_LEVEL = 30
 """Feature level of the host's library."""
 
@@ -73,6 +76,10 @@ class Execution:
     status: Status
     message: str | None = None
     values: Mapping[str, torch.Tensor] = field(default_factory=dict, repr=False)
+    reused: bool = False
+    """The compilation had run before."""
+    alone: bool = False
+    """It was one unit's."""
 
 
 class RegionProbe:
@@ -92,6 +99,7 @@ class RegionProbe:
         conditions: Conditions,
         budget: float | None = None,
         tell: Callable[[str], None] = lambda text: None,
+        way: Way | None = None,
     ) -> None:
         self.program = program
         self.target = target
@@ -100,8 +108,15 @@ class RegionProbe:
         self.conditions = conditions
         self.precision = conditions.precision_of(target)
         self.budget = budget
+        self.way = way or Way(conditions.mode)
+        self.requests = 0
+        """Requests to the device."""
         self.executions = 0
         """Regions executed on the device, every repeat and sample counted."""
+        self.refusals: dict[int, str] = {}
+        """Why units alone were not executed, by their numbers."""
+        self.output_error: float | None = None
+        """Relative error of the model's outputs; None where no region computes them all."""
         self.client = client
         self._tell = tell
         self._regions: dict[UnitRun, Region | str] = {}
@@ -113,9 +128,32 @@ class RegionProbe:
         return [self._verdict(region, answers.get(region)) for region in regions]
 
     def _verdict(self, region: UnitRun, runs: Sequence[tuple[int, Execution]] | None) -> Verdict:
-        if runs is None or any(run.status is Status.REFUSED for _, run in runs):
+        refusal = self._refusal(region, runs)
+        if runs is None or refusal is not None:
+            if len(region) == 1:
+                self.refusals[region[0]] = refusal or "refused"
             return Verdict(0.0, refused=True, parts=self._parts(region))
+        outputs = set(self.program.units.outputs)
+        first = self.output_error is None  # the largest region comes first
+        if first and outputs <= set(self.program.units.boundary(region)[1]):
+            self.output_error = max(
+                (
+                    off.relative
+                    for sample, run in runs
+                    for off in self.deviations(run, sample)
+                    if off.value in outputs
+                ),
+                default=math.inf,
+            )
         return Verdict(max((self.ratio(run, sample) for sample, run in runs), default=0.0))
+
+    def _refusal(self, region: UnitRun, runs: Sequence[tuple[int, Execution]] | None) -> str | None:
+        """Return why a region was not executed, None where it was."""
+        converted = self.convert(region)
+        if isinstance(converted, str):
+            return converted
+        refused = (run for _, run in runs or () if run.status is Status.REFUSED)
+        return next((run.message or "the driver refuses it" for run in refused), None)
 
     def convert(self, region: UnitRun) -> Region | str:
         """Return the region's NNAPI model, or why there is none."""
@@ -136,21 +174,27 @@ class RegionProbe:
             return str(error)
 
     def execute(
-        self, regions: Sequence[UnitRun], repeats: int, way: Way | None = None
+        self, regions: Sequence[UnitRun], repeats: int
+    ) -> list[list[tuple[int, Execution]]]:
+        """Run regions as :meth:`execute_in` does, in the probe's own way."""
+        return self.execute_in([(region, self.way) for region in regions], repeats)
+
+    def execute_in(
+        self, cases: Sequence[tuple[UnitRun, Way]], repeats: int
     ) -> list[list[tuple[int, Execution]]]:
         """Run convertible regions on every sample, in one request; each repeat is a new process.
 
-        Returns for each region its executions, each with the number of its sample. Raises
-        DeviceError where the device fails as a whole.
+        Every second process runs the region twice and keeps the second outputs. Returns for each
+        case its executions, each with the number of its sample. Raises DeviceError where the device
+        fails as a whole.
         """
-        if not regions:
+        if not cases:
             return []
         request = RequestBuilder()
-        actions: list[tuple[int, int, PreparedAction]] = []
-        way = way or Way(self.conditions.mode)
-        conditions = replace(self.conditions, mode=way.mode)
-        options = ActionOptions(conditions.on(self.target.engine), untimed=True)
-        for place, region in enumerate(regions):
+        actions: list[tuple[int, int, bool, PreparedAction]] = []
+        for place, (region, way) in enumerate(cases):
+            conditions = replace(self.conditions, mode=way.mode)
+            on_engine = conditions.on(self.target.engine)
             converted = self.convert(region)
             assert isinstance(converted, Region), converted
             for sample, values in enumerate(self.references):
@@ -161,23 +205,29 @@ class RegionProbe:
                     data = to_memory(values[name], self.program.units.values[name])
                     return Source.BLOB, request.add_blob(data)
 
-                for _ in range(repeats):
+                for repeat in range(repeats):
+                    runs = REUSED_RUNS if repeat % 2 else 1
+                    timing = replace(Timing.once(), min_runs=runs, max_runs=runs)
                     prepared = build_action(
-                        len(actions), [(self.target, converted)], feed, request, Timing.once(),
-                        options, keep=converted.outputs,
+                        len(actions), [(self.target, converted)], feed, request, timing,
+                        ActionOptions(on_engine, untimed=runs == 1), keep=converted.outputs,
                     )  # fmt: skip
                     spec = prepared.spec
                     if way.pointers:
                         spec = replace(spec, flags=spec.flags | ActionFlag.POINTERS)
                     request.add_action(spec)
-                    actions.append((place, sample, prepared))
-        results: list[list[tuple[int, Execution]]] = [[] for _ in regions]
+                    actions.append((place, sample, runs > 1, prepared))
+        self.requests += 1
+        results: list[list[tuple[int, Execution]]] = [[] for _ in cases]
         for event in self.client.run(request.request()):
             if isinstance(event, ActionResult):
                 self.executions += 1
-                place, sample, prepared = actions[event.action]
+                place, sample, reused, prepared = actions[event.action]
                 names = {index: name for name, index in prepared.tensors.items()}
-                results[place].append((sample, self._execution(event, names)))
+                execution = replace(
+                    self._execution(event, names), reused=reused, alone=len(cases[place][0]) == 1
+                )
+                results[place].append((sample, execution))
         return results
 
     def _execution(self, result: ActionResult, names: Mapping[int, str]) -> Execution:
@@ -194,11 +244,10 @@ class RegionProbe:
 
     def deviations(self, run: Execution, sample: int) -> list[Deviation]:
         """Return how far each output of an execution is from its reference."""
-        types = self.program.units.values
+        types, expected = self.program.units.values, self.references[sample]
+        how = (self.budget, self.precision)
         return [
-            deviation(
-                name, mine, self.references[sample][name], types[name], self.budget, self.precision
-            )
+            deviation(name, mine, expected[name], types[name], *how, alone=run.alone)
             for name, mine in run.values.items()
         ]
 
@@ -217,23 +266,25 @@ class RegionProbe:
             answers = self.execute(alone, 1)
         finally:
             self.references = samples
-        return {
-            unit
-            for (unit,), runs in zip(alone, answers, strict=True)
-            if all(run.status is not Status.REFUSED for _, run in runs)
-        }
+        executed = dict(zip(alone, answers, strict=True))
+        refusals = {unit: self._refusal((unit,), executed.get((unit,))) for unit in units}
+        self.refusals |= {unit: why for unit, why in refusals.items() if why is not None}
+        return {unit for unit, why in refusals.items() if why is None}
+
+    def taken_parts(self, region: UnitRun) -> list[UnitRun]:
+        """Return the runs of a region's units that were not refused."""
+        parts: list[list[int]] = [[]]
+        for unit in region:
+            if unit in self.refusals:
+                parts.append([])
+            else:
+                parts[-1].append(unit)
+        return [tuple(part) for part in parts if part]
 
     def _parts(self, region: UnitRun) -> tuple[UnitRun, ...]:
         """Return the runs of a refused region's units that the target takes one by one."""
         if len(region) == 1:
             return ()
-        taken = self.taken(region)
-        parts: list[list[int]] = []
-        for previous, unit in zip((None, *region), region, strict=False):
-            if unit not in taken:
-                continue
-            if previous is not None and parts and parts[-1][-1] == previous:
-                parts[-1].append(unit)
-            else:
-                parts.append([unit])
-        return tuple(tuple(part) for part in parts if tuple(part) != region)
+        self.taken(region)
+        parts = tuple(self.taken_parts(region))
+        return halves_of(region) if parts == (region,) else parts

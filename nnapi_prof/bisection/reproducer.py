@@ -21,6 +21,16 @@ from typing import Any
 import torch
 from torch import fx
 
+from nnapi_prof.bisection.deviation import (
+    BUDGETS,
+    CHANNEL_ELEMENTS,
+    CHANNEL_STEPS,
+    FAR_SHARE,
+    MEAN_STEPS,
+    MOST_STEPS,
+    OTHER_SHARE,
+)
+from nnapi_prof.bisection.diagnosis import FaultKind
 from nnapi_prof.bisection.result import Culprit
 from nnapi_prof.convert.export.constants import lay_out
 from nnapi_prof.convert.export.cpp import DATA, class_name, to_cpp
@@ -30,7 +40,7 @@ from nnapi_prof.costs.conditions import Conditions, Mode, Precision
 from nnapi_prof.graph.eager import to_memory
 from nnapi_prof.graph.plan import AUTO, Preference
 from nnapi_prof.graph.program import Program
-from nnapi_prof.graph.types import TensorType
+from nnapi_prof.graph.types import DimOrder, TensorType
 
 STEM = "region"
 
@@ -50,13 +60,14 @@ def write_reproducer(
     region: Region,
     values: Mapping[str, torch.Tensor],
     conditions: Conditions,
+    budget: float | None,
     command: str,
 ) -> list[Path]:
     """Write a reproducer of a culprit on an NNAPI target; returns its files.
 
-    ``values`` are the references of the sample that shows it, ``command`` shows it with this tool.
-    Raises SerializationError where the region has sizes that are not known, OSError where the
-    folder cannot be written.
+    ``values`` are the references of the sample that shows it, ``budget`` is that of
+    :func:`.deviation.deviation`, ``command`` shows it with this tool. Raises SerializationError
+    where the region has sizes that are not known, OSError where the folder cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
@@ -83,9 +94,8 @@ def write_reproducer(
     code = to_cpp(described, STEM, weights)
     write(f"{STEM}.h", code.header)
     write(f"{STEM}.cpp", code.source)
-    allowed = culprit.worst.relative / culprit.worst.ratio if culprit.worst.ratio else 0.0
-    burst = conditions.mode is Mode.BURST
-    write("main.cpp", _main(region, bool(region.buffers), burst, allowed))
+    allowed = BUDGETS[conditions.precision_of(target)] if budget is None else budget
+    write("main.cpp", _main(region, culprit, budget, allowed))
     if _save_program(program, culprit, values, folder / f"{STEM}.pt2"):
         written.append(folder / f"{STEM}.pt2")
     write("README.md", _readme(culprit, region, command, allowed))
@@ -133,8 +143,8 @@ def extract(program: Program, units: tuple[int, ...]) -> tuple[fx.GraphModule, t
     return fx.GraphModule(holder, graph), entering
 
 
-def _main(region: Region, weights: bool, burst: bool, allowed: float) -> str:
-    """Return the program that runs the region once and compares."""
+def _main(region: Region, culprit: Culprit, budget: float | None, allowed: float) -> str:
+    """Return the program that runs the region as the fault showed, and compares."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     def tensors(names: tuple[str, ...], types: tuple[TensorType, ...]) -> list[dict[str, object]]:
@@ -144,6 +154,8 @@ def _main(region: Region, weights: bool, burst: bool, allowed: float) -> str:
                 "element": _C_TYPES[type_.device_dtype],
                 "count": math.prod(type_.memory_shape),
                 "zero": 0 if type_.quant is None else type_.quant.zero_point,
+                "rule": _rule(type_, budget),
+                **_channels(type_),
             }
             for name, type_ in zip(names, types, strict=True)
         ]
@@ -158,12 +170,35 @@ def _main(region: Region, weights: bool, burst: bool, allowed: float) -> str:
     return environment.get_template("reproducer.cpp.j2").render(
         stem=STEM,
         name=class_name(STEM),
-        weights=weights,
-        burst=burst,
+        weights=bool(region.buffers),
+        burst=culprit.way.mode is Mode.BURST,
+        pointers=culprit.way.pointers,
+        race=culprit.kind is FaultKind.RACE,
         tolerance=f"{allowed:.9g}",
+        mean_steps=MEAN_STEPS,
+        far_share=FAR_SHARE,
+        most_steps=MOST_STEPS if len(culprit.units) == 1 else None,
+        channel_steps=CHANNEL_STEPS,
+        channel_elements=CHANNEL_ELEMENTS,
+        other_share=OTHER_SHARE,
         inputs=tensors(region.inputs, region.input_types),
         outputs=tensors(region.outputs, region.output_types),
     )
+
+
+def _rule(type_: TensorType, budget: float | None) -> str:
+    """Return the C++ rule that judges a tensor, as :func:`.deviation.deviation` does."""
+    if type_.dtype.startswith("float") or (type_.quant is not None and budget is not None):
+        return "float"
+    return "integer" if type_.quant is None else "quantized"
+
+
+def _channels(type_: TensorType) -> dict[str, int]:
+    """Return how many channels lie in a tensor's memory, and how many elements apart."""
+    if len(type_.shape) < 3:
+        return {"channels": 1, "inner": 1}
+    inner = 1 if type_.dim_order is DimOrder.CHANNELS_LAST else math.prod(type_.shape[2:])
+    return {"channels": type_.shape[1], "inner": inner}
 
 
 def _readme(culprit: Culprit, region: Region, command: str, allowed: float) -> str:
@@ -182,7 +217,7 @@ def _readme(culprit: Culprit, region: Region, command: str, allowed: float) -> s
         "",
         "```sh",
         f"clang++ -std=c++14 main.cpp {STEM}.cpp -ldl -o reproduce",
-        "./reproduce    # in this folder: exit code 1 where outputs differ",
+        "./reproduce    # in this folder; exit code 1: outputs differ, 2: it does not run",
         "```",
         "",
         "With nnapi-prof:",

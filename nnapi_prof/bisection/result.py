@@ -73,6 +73,8 @@ class Culprit:
     """``final_error`` as a share of the whole model's error on the device."""
     facts: tuple[tuple[str, ValueFacts], ...] = ()
     """Name and description of each value that is off."""
+    way: Way = Way(Mode.SYNC)
+    """In which it was found."""
     ways: tuple[WayCheck, ...] = ()
     message: str | None = None
     """What the device said, where it does not run."""
@@ -85,6 +87,17 @@ class Culprit:
         """The ways in which it shows, where it does not show in all that were tried."""
         showing = tuple(check.way for check in self.ways if check.differs)
         return showing if len(showing) < len(self.ways) else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Unchecked:
+    """A unit that a target does not execute, so that nothing is known of its results there."""
+
+    unit: int
+    label: str
+    target: str
+    """Key of the target."""
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -102,6 +115,8 @@ class Bisection:
     budget: float | None
     """As asked for; None: the usual one of each precision."""
     culprits: tuple[Culprit, ...]
+    unchecked: tuple[Unchecked, ...]
+    """Units that targets did not execute; whatever they compute is not known."""
     runs: int
     """Requests to the device until the search ended."""
     executions: int

@@ -86,6 +86,11 @@ class Halving:
         for finding in self.search(halves(region)):
             n_findings += 1
             yield finding
+        if n_findings:
+            return
+        for finding in self.alone([region]):  # each half may hide what the whole shows
+            n_findings += 1
+            yield finding
         if not n_findings:
             yield from self._together(region, verdict)
 

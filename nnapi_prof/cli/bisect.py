@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -137,10 +138,24 @@ def show_bisection(console: Console, outcome: Bisection) -> None:
     )
     if outcome.clean:
         line(console, "Nothing differs from PyTorch beyond rounding.")
+    for sentence in _unchecked_sentences(outcome):
+        line(console, sentence)
     for number, culprit in enumerate(outcome.culprits, 1):
         _show_culprit(console, number, culprit, outcome.simulated)
     for note in outcome.notes:
         say(f"note: {note}")
+
+
+def _unchecked_sentences(outcome: Bisection) -> Iterator[str]:
+    for target in outcome.targets:
+        units = [each for each in outcome.unchecked if each.target == target]
+        if units:
+            verb = "was" if len(units) == 1 else "were"
+            more = ", ..." if len(units) > 1 else ""
+            yield (
+                f"{target} refuses {len(units)} of {outcome.n_units} units, which {verb} not"
+                f" checked: {units[0].label}{more} ({units[0].reason})."
+            )
 
 
 def _show_culprit(console: Console, number: int, culprit: Culprit, simulated: bool) -> None:
@@ -188,6 +203,9 @@ def _facts_words(facts: ValueFacts) -> str:
         parts.append(f"the right values plus {facts.offset:.5g}")
     if facts.permuted is not None:
         parts.append("the right values at other places")
+    if facts.shift is not None:
+        rows, columns = facts.shift
+        parts.append(f"the right values {rows:+d} rows and {columns:+d} columns away")
     if facts.borders_only:
         parts.append("only at the borders")
     if facts.channels_off:

@@ -25,6 +25,9 @@ _VALUE = s.obj(
     offset=s.described(s.NUMBER_OR_NULL, "that explains the error"),
     channels_off=s.described(s.array(s.COUNT), "channels with errors, where others have none"),
     borders_only=s.TRUTH,
+    shift=s.described(
+        s.nullable(s.array({"type": "integer"})), "rows and columns that images moved by"
+    ),
     permuted=s.described(s.nullable(s.array(s.COUNT)), "axes as the device read them"),
 )
 _CURE = s.obj(
@@ -72,6 +75,10 @@ _CULPRIT = s.obj(
     executions=s.described(s.COUNT, "on the device, every sample and repeat counted"),
     clean=s.TRUTH,
     culprits=s.array(_CULPRIT),
+    unchecked=s.described(
+        s.array(s.obj(unit=s.COUNT, label=s.TEXT, target=s.TEXT, reason=s.TEXT)),
+        "units that a target does not execute",
+    ),
     notes=NOTES,
 )
 def of_bisection(outcome: Bisection) -> Document:

@@ -82,6 +82,13 @@ def phone(folder: Path, amount: float | None = None, **error: Any) -> Path:
         ({"how": "saturate", "amount": 0.5}, FaultKind.SATURATION),
         ({"how": "nan"}, FaultKind.NOT_FINITE),
         ({"how": "race", "amount": 1.1}, FaultKind.RACE),
+        ({"how": "scale", "amount": 1.1, "when": "later"}, FaultKind.STATE),
+        ({"how": "shift"}, FaultKind.PADDING),
+        ({"how": "nan", "channel": 3}, FaultKind.NOT_FINITE),
+        ({"how": "offset", "amount": 0.01, "channel": 11}, FaultKind.CHANNELS),
+        ({"how": "truncate"}, FaultKind.KERNEL),
+        ({"how": "absolute"}, FaultKind.KERNEL),
+        ({"how": "wrap", "amount": 0.7}, FaultKind.KERNEL),
     ],
 )
 def test_a_planted_fault_is_named(
@@ -100,9 +107,24 @@ def test_faults_in_some_ways_of_running_only(model: nnp.Model, tmp_path: Path) -
     (culprit,) = nnp.bisect(model, bad, target=NPU).culprits
     assert {way.pointers for way in culprit.only_in} == {False}
     bad = f"sim:{phone(tmp_path, **WIDE, how='scale', amount=1.2, when='burst')}"
-    assert nnp.bisect(model, bad, target=NPU).clean
-    (culprit,) = nnp.bisect(model, bad, target=NPU, mode="burst").culprits
-    assert {way.mode.value for way in culprit.only_in} == {"burst"}
+    for mode in ("sync", "burst"):  # what agrees in the way asked for is tried in the others
+        (culprit,) = nnp.bisect(model, bad, target=NPU, mode=mode).culprits
+        assert {way.mode.value for way in culprit.only_in} == {"burst"}
+
+
+def test_what_a_target_refuses_is_told(model: nnp.Model, tmp_path: Path, cli: Any) -> None:
+    described = json.loads((PHONES_DIR / "npu-phone.json").read_text())
+    npu = next(each for each in described["accelerators"] if each["name"] == "sim-npu")
+    npu["operations"] = {"only": ["CONV_2D"], "origin": "narrow"}
+    path = tmp_path / "narrow.json"
+    path.write_text(json.dumps(described))
+    outcome = nnp.bisect(model, f"sim:{path}", target=NPU)
+    assert outcome.clean
+    names = [model.graph.units[each.unit].name for each in outcome.unchecked]
+    assert names and not any(name.startswith("conv") for name in names)
+    assert {each.target for each in outcome.unchecked} == {NPU}
+    out: Result = cli("bisect", "--json", "--device", f"sim:{path}", "--target", NPU, model.path)
+    assert len(out.document("bisect")["unchecked"]) == len(outcome.unchecked)
 
 
 def test_all_faults_and_masked_ones(model: nnp.Model, tmp_path: Path) -> None:
@@ -123,10 +145,21 @@ def test_healthy_drivers_are_not_blamed(model: nnp.Model) -> None:
     assert nnp.bisect(model, "sim:npu-phone", target="cpu").clean
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"how": "scale", "amount": 1.05},
+        {"how": "scale", "amount": 1.2, "when": "shared"},
+        {"how": "nan", "channel": 2, "when": "burst"},
+        {"how": "scale", "amount": 1.1, "when": "later"},
+        {"how": "race", "amount": 1.1},
+    ],
+)
 def test_the_reproducer_shows_it_alone(
-    model: nnp.Model, tmp_path: Path, built_host: HostBuild
+    model: nnp.Model, tmp_path: Path, built_host: HostBuild, how: dict[str, Any]
 ) -> None:
-    description = phone(tmp_path, **WIDE, how="scale", amount=1.05)
+    description = phone(tmp_path, **WIDE, **how)
     case = tmp_path / "case"
     nnp.bisect(model, f"sim:{description}", target=NPU, reproducer=case)
     (tmp_path / "ndk" / "android").mkdir(parents=True)
@@ -145,8 +178,7 @@ def test_the_reproducer_shows_it_alone(
 
     assert code(NNAPI_EMULATOR_PHONE=str(description)) == 1
     assert code(NNAPI_EMULATOR_PHONE=str(PHONES_DIR / "npu-phone.json")) == 0
-    again = nnp.bisect(case / "region.pt2", f"sim:{description}", target=NPU)
-    assert not again.clean
+    assert not nnp.bisect(case / "region.pt2", f"sim:{description}", target=NPU).clean
 
 
 def test_the_cure_is_planned_and_later_profiles_avoid_the_pair(

@@ -45,6 +45,7 @@ def nan(value: torch.Tensor) -> torch.Tensor:
         (X.flip(1), FaultKind.LAYOUT),
         (X.permute(0, 2, 3, 1).reshape(X.shape), FaultKind.LAYOUT),
         (border(X), FaultKind.PADDING),
+        (X.roll((1, -1), (2, 3)), FaultKind.PADDING),
         (channels(X), FaultKind.CHANNELS),
         (nan(X), FaultKind.NOT_FINITE),
         (X.square(), FaultKind.KERNEL),

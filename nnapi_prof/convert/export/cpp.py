@@ -74,8 +74,8 @@ _REQUIRED = (
     *("Model_setOperandValueFromMemory", "Model_addOperation", "Model_identifyInputsAndOutputs"),
     *("Model_finish", "Model_free", "Memory_createFromFd", "Memory_free", "Compilation_create"),
     *("Compilation_setPreference", "Compilation_finish", "Compilation_free", "Execution_create"),
-    *("Execution_setInput", "Execution_setOutput", "Execution_startCompute", "Execution_free"),
-    *("Event_wait", "Event_free"),
+    *("Execution_setInput", "Execution_setInputFromMemory", "Execution_setOutput"),
+    *("Execution_startCompute", "Execution_free", "Event_wait", "Event_free"),
 )
 """NNAPI's functions from Android 8.1 on, and below those from Android 10 on."""
 _LATER = (
