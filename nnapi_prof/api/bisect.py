@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nnapi_prof.api import options as arguments
+from nnapi_prof.api.bisect_cures import Avoidance
 from nnapi_prof.api.devices import reached
 from nnapi_prof.api.events import Listener, Progress, to_log
 from nnapi_prof.api.model import Model, load
 from nnapi_prof.api.plan import Planned, read_plan
-from nnapi_prof.bisection.result import Bisection, Culprit, Cure, Unchecked
+from nnapi_prof.bisection.result import Bisection, Culprit, Unchecked
 from nnapi_prof.bisection.search import Region
 from nnapi_prof.bundle.faults import Fault, keep_faults
-from nnapi_prof.costs.conditions import Conditions, Precision
-from nnapi_prof.costs.measurement import Kind, Measurement, Status
+from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.description import describe, device_fingerprint
 from nnapi_prof.device.protocol.results import AgentInfo
-from nnapi_prof.errors import CostError, UsageError, option
+from nnapi_prof.errors import UsageError, option
 from nnapi_prof.execution.profile.jobs import TargetSpec, device_targets
-from nnapi_prof.graph.plan import AUTO, CPU, REFERENCE, Engine, Preference, Target
+from nnapi_prof.graph.plan import AUTO, REFERENCE, Engine, Preference, Target
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 SAMPLES, MOST_SAMPLES = 2, 64
 PHASE = "looking for what differs"
-WRONG = "computes something else than PyTorch, as `nnapi-prof bisect` found"
-"""Message of the rows that keep later profiles from a pair of operation and driver."""
 
 
 def bisect(
@@ -104,12 +102,12 @@ def bisect(
                 f"{label} differs no more than rounding explains" for label in located.unsteady
             ]
             for culprit in located.culprits:
-                avoid = _Avoidance(planned, model, client, conditions, costs, listener)
+                avoid = Avoidance(planned, model, client, conditions, costs, listener)
                 culprits.append(replace(culprit, cures=tuple(avoid.cures(culprit, probe))))
         if culprits and reproducer is not None:
             _reproduce(Path(reproducer), program, culprits[0], results, conditions, plan, client)
         if culprits and fix is not None:
-            avoid = _Avoidance(planned, model, client, conditions, costs, listener)
+            avoid = Avoidance(planned, model, client, conditions, costs, listener)
             notes.append(avoid.fix(culprits, Path(fix)))
         info = client.info()
     if not isinstance(plan, Planned | Model) and Path(plan).is_dir():
@@ -278,118 +276,3 @@ def _reproduce(
         )  # fmt: skip
     except OSError as error:
         raise UsageError(f"cannot write {folder}: {error.strerror or error}") from error
-
-
-@dataclass(frozen=True)
-class _Avoidance:
-    """Plans without faults."""
-
-    planned: Planned | None
-    model: Model
-    client: AgentClient
-    conditions: Conditions
-    costs: str | os.PathLike[str] | None
-    listener: Listener
-
-    def cures(self, culprit: Culprit, probe: RegionProbe) -> Iterator[Cure]:
-        """Yield what avoids a fault, each with its plan's latency where costs were measured."""
-        if culprit.target.engine is Engine.NNAPI:
-            before = self.replanned(())
-            after = self.replanned((culprit,)) if before is not None else None
-            yield Cure(
-                "another target",
-                _runs_on(after, culprit),
-                None if before is None else before.plan.predicted_ns,
-                None if after is None else after.plan.predicted_ns,
-            )
-        for check in culprit.ways:
-            if not check.differs:
-                yield Cure(check.way.name, culprit.target.key)
-        if probe.precision in (Precision.RELAXED, Precision.FLOAT16):
-            exact = replace(self.conditions, precision=Precision.FLOAT32)
-            if _agrees_in(probe, culprit, exact):
-                yield Cure("float32", culprit.target.base.key)
-
-    def replanned(self, culprits: Sequence[Culprit]) -> Planned | None:
-        """Return the exact plan without these pairs of unit and accelerator; None without costs."""
-        from nnapi_prof.api.cost_tables import read_costs
-        from nnapi_prof.api.planning import partition
-
-        forbidden = {
-            name: f"nnapi:{culprit.target.accelerator}/*"
-            for culprit in culprits
-            for name in culprit.names
-        }
-        asked = self.conditions
-        try:
-            measured = read_costs(
-                self.model, self.costs, self.client, threads=asked.threads, cpus=asked.cpus,
-                mode=asked.mode.value, relaxed=asked.precision is Precision.RELAXED,
-                float16=asked.precision is Precision.FLOAT16, sustained=asked.sustained_s,
-            )  # fmt: skip
-        except (CostError, UsageError):
-            return None  # nothing was measured: there is nothing to plan with
-        return partition(
-            self.model, measured, forbid=forbidden, verify=False, listener=self.listener
-        )
-
-    def fix(self, culprits: Sequence[Culprit], folder: Path) -> str:
-        """Write the plan without the faults, and keep later profiles from them."""
-        planned = self.replanned(culprits)
-        if planned is None:
-            raise UsageError(
-                "a plan without the fault is made from measured costs: run `nnapi-prof profile`"
-                f" with the same device first, or name its table with {option('costs')}"
-            )
-        what = ", ".join(f"{each.label} on {each.target.accelerator}" for each in culprits)
-        note = f"planned without {what}: {WRONG}"
-        planned = replace(planned, plans=(planned.plan.with_note(note), *planned.baselines))
-        planned.save(folder)
-        self._remember(culprits)
-        return f"{folder}: {note}"
-
-    def _remember(self, culprits: Sequence[Culprit]) -> None:
-        """Store that these units fail on these accelerators, under every preference."""
-        from nnapi_prof.api.cost_tables import open_table
-        from nnapi_prof.costs.model.fit import Locator
-        from nnapi_prof.execution.profile.jobs import Job, row_of
-
-        info, graph = self.client.info(), self.model.graph
-        locator = Locator(graph)
-        rows: list[Measurement] = []
-        for culprit in culprits:
-            for spec in device_targets(info):
-                if spec.target.accelerator != culprit.target.accelerator:
-                    continue
-                for unit in culprit.units:
-                    job = Job.of(
-                        locator, (unit,), Kind.UNIT, spec, self.conditions, info.cost_version
-                    )
-                    rows.append(
-                        row_of(job, graph, device_fingerprint(info), info.simulated,
-                               status=Status.FAILED, message=WRONG)
-                    )  # fmt: skip
-        with open_table(self.costs) as store:
-            store.add(*rows)
-
-
-def _runs_on(planned: Planned | None, culprit: Culprit) -> str | None:
-    """Return where a plan runs a culprit's first unit; without a plan the CPU, which has it."""
-    if planned is None:
-        return CPU.key
-    return next(
-        segment.target.key for segment in planned.plan.segments if culprit.units[0] in segment.units
-    )
-
-
-def _agrees_in(probe: RegionProbe, culprit: Culprit, conditions: Conditions) -> bool:
-    """Whether a culprit agrees on its own target under other conditions."""
-    from nnapi_prof.bisection.probe import RegionProbe
-
-    other = RegionProbe(
-        probe.program, probe.client, culprit.target.base, probe.level, probe.references,
-        conditions, probe.budget, way=culprit.way,
-    )  # fmt: skip
-    if isinstance(other.convert(culprit.units), str):
-        return False
-    return not other((culprit.units,), 1)[0].differs

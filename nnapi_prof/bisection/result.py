@@ -38,11 +38,13 @@ class Cure:
     """A plan without the fault. Latencies are predicted, in ns, for one frame."""
 
     name: str
-    """``cpu``, ``float32``, ``mode`` or ``memory``: where or how the units run instead."""
+    """Where or how the units run instead, or how the operation is rewritten."""
     target: str | None
     """Key of the target that runs them, None where the plan stays."""
     before_ns: float | None = None
     after_ns: float | None = None
+    code: str = ""
+    """Of a rewrite: PyTorch, one line or several."""
 
     @property
     def costs_ns(self) -> float | None:

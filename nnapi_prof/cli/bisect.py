@@ -185,7 +185,8 @@ def _show_culprit(console: Console, number: int, culprit: Culprit, simulated: bo
         if cure.costs_ns is not None:
             cost = f": {ms(cure.costs_ns)} {unit_of(simulated)} longer"
         target = "" if cure.target is None else f" ({cure.target})"
-        line(console, f"   cure   {cure.name}{target}{cost}")
+        code = f": {cure.code}" if cure.code else ""
+        line(console, f"   cure   {cure.name}{code}{target}{cost}")
 
 
 def _facts_words(facts: ValueFacts) -> str:

@@ -33,6 +33,7 @@ _VALUE = s.obj(
 _CURE = s.obj(
     name=s.TEXT,
     target=s.described(s.TEXT_OR_NULL, "that runs the units then"),
+    code=s.described(s.TEXT, "of a rewrite: PyTorch; else empty"),
     before_ns=s.described(s.NUMBER_OR_NULL, "the plan with the fault, predicted"),
     after_ns=s.described(s.NUMBER_OR_NULL, "the plan without, predicted"),
     costs_ns=s.described(s.NUMBER_OR_NULL, "the difference; null where nothing was measured"),

@@ -210,6 +210,27 @@ def test_the_cure_is_planned_and_later_profiles_avoid_the_pair(
     assert all(s.target.accelerator != "sim-npu" for s in later.plan.segments if bad & set(s.units))
 
 
+@pytest.mark.slow
+def test_a_rewrite_is_a_cure_where_the_driver_computes_it_rightly(
+    model: nnp.Model, tmp_path: Path
+) -> None:
+    described = json.loads((PHONES_DIR / "npu-phone.json").read_text())
+    gpu = next(each for each in described["accelerators"] if each["name"] == "sim-gpu")
+    amount = {"value": 1.2, "unit": "none", "origin": "planted"}
+    gpu["errors"] = [{"operation": "MEAN", "how": "scale", "amount": amount, "origin": "planted"}]
+    path = tmp_path / "gpu.json"
+    path.write_text(json.dumps(described))
+    options = {"target": "nnapi:sim-gpu/fast", "costs": tmp_path / "costs.sqlite"}
+    nnp.profile(model, device=f"sim:{path}", costs=options["costs"], runs=2)
+    (culprit,) = nnp.bisect(model, f"sim:{path}", **options).culprits
+    (rewrite,) = [cure for cure in culprit.cures if cure.code]
+    assert "avg_pool" in rewrite.code.lower() and rewrite.costs_ns is not None
+    gpu["errors"].append({**gpu["errors"][0], "operation": "AVERAGE_POOL_2D"})
+    path.write_text(json.dumps(described))
+    (culprit,) = nnp.bisect(model, f"sim:{path}", **options).culprits
+    assert not [cure for cure in culprit.cures if cure.code]
+
+
 def test_bad_arguments(model: nnp.Model, cli: Any, tmp_path: Path) -> None:
     result = cli("bisect", "--device", "sim:npu-phone", "--target", "gpu", model.path)
     assert result.code == 2 and "nnapi:sim-gpu/fast" in result.error
