@@ -91,3 +91,18 @@ def test_the_choice_is_kept_in_table_costs_and_bundle(tmp_path: Path) -> None:
     assert kinds[Kind.THREADS] == trial.n_measured == 4 * trial.n_units
     with pytest.raises(CostError, match="no trial of threads"):
         np_.read_costs(model, table, threads="auto", cpus="all")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("phone", ["npu-phone", "gpu-phone", "dsp-phone", "slow-nnapi-phone"])
+def test_no_fixed_number_has_a_faster_plan(phone: str, tmp_path: Path) -> None:
+    model = np_.load(trace(TinyNet(), tmp_path / "tiny.pt"), inputs=["1x3x96x96"])
+
+    def plan_ns(threads: int | str) -> float:
+        table = tmp_path / f"{threads}.sqlite"
+        outcome = np_.profile(model, f"sim:{phone}", costs=table, threads=threads).outcome
+        assert outcome is not None and outcome.plan is not None
+        return outcome.plan.predicted_ns
+
+    own = plan_ns("auto")
+    assert own <= 1.01 * min(plan_ns(n) for n in (1, 2, 4, 8))

@@ -1,0 +1,121 @@
+"""The number of threads that a trial chooses, against every fixed number.
+
+    python benchmarks/bench_threads.py MODEL... [--device local] [--input 1x3x224x224] [--rounds 15]
+
+On `local` and on phones the whole model runs on the CPU with each number, in turns: how much longer
+the chosen number takes than the fastest, and the trial's share of a profile. On a simulated phone
+the model is profiled with each number as well, and the plans' latencies are compared, which are
+simulated: whether a fixed number of threads has a plan that is faster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import nnapi_prof as np_
+from nnapi_prof.api.devices import reached
+from nnapi_prof.api.model import Model
+from nnapi_prof.costs.conditions import BY_TRIAL, Conditions
+from nnapi_prof.costs.measurement import Kind
+from nnapi_prof.costs.model.fit import Locator
+from nnapi_prof.costs.store import CostStore
+from nnapi_prof.device.agent import AgentClient
+from nnapi_prof.execution.profile.jobs import NEWEST_LEVEL, Job, TargetSpec
+from nnapi_prof.execution.profile.measurer import Measurer
+from nnapi_prof.execution.profile.options import ProfileOptions
+from nnapi_prof.execution.profile.threads import thread_counts
+from nnapi_prof.graph.plan import CPU
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("models", nargs="+", type=Path)
+    parser.add_argument("--device", default="local")
+    parser.add_argument("--input", action="append", default=[])
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--json", type=Path, help="Write the rows to this file, too.")
+    options = parser.parse_args()
+    what = "plan" if options.device.startswith("sim:") else "whole model on the CPU"
+    print(f"| model | chosen | {what}, ms by threads | chosen / fastest | trial's share |")
+    print("|---" * 5 + "|")
+    rows = []
+    for path in options.models:
+        with reached(options.device) as client, tempfile.TemporaryDirectory() as folder:
+            row = compare(np_.load(path, options.input), client, Path(folder), options.rounds)
+        rows.append(row)
+        times = ", ".join(f"{n}: {ms:.3f}" for n, ms in row["ms"].items())
+        print(
+            f"| {path.stem} | {row['chosen']} | {times} | {row['excess']:.3f} |"
+            f" {row['share']:.1%} |",
+            flush=True,
+        )
+        if options.json is not None:
+            options.json.write_text(json.dumps(rows, indent=1))
+
+
+def compare(model: Model, client: AgentClient, folder: Path, rounds: int) -> dict[str, Any]:
+    """Profile with a trial; the latency with each number of threads, and with the chosen one."""
+    info = client.info()
+    costs = np_.profile(model, client, costs=folder / "auto.sqlite", threads=BY_TRIAL)
+    outcome, trial = costs.outcome, costs.thread_trial
+    assert outcome is not None
+    seconds = trial.seconds if trial is not None else 0.0
+    counts = thread_counts(info)
+    chosen = costs.conditions.threads
+    ms: Mapping[int, float]
+    if info.simulated:
+        ms = {n: plan_ms(model, client, folder / f"{n}.sqlite", n) for n in counts}
+        assert outcome.plan is not None
+        own = outcome.plan.predicted_ns / 1e6
+    else:
+        ms = whole_ms(model, client, folder / "whole.sqlite", counts, rounds)
+        own = ms[chosen]
+    return {
+        "model": model.name,
+        "chosen": chosen,
+        "ms": ms,
+        "excess": own / min(ms.values()),
+        "share": seconds / (seconds + outcome.seconds),
+    }
+
+
+def plan_ms(model: Model, client: AgentClient, table: Path, threads: int) -> float:
+    """The plan's latency in simulated ms with a fixed number of threads."""
+    outcome = np_.profile(model, client, costs=table, threads=threads).outcome
+    assert outcome is not None and outcome.plan is not None
+    return outcome.plan.predicted_ns / 1e6
+
+
+def whole_ms(
+    model: Model, client: AgentClient, table: Path, counts: tuple[int, ...], rounds: int
+) -> dict[int, float]:
+    """The whole model on the CPU with each number of threads, which take turns: median, ms."""
+    graph, version = model.graph, client.info().cost_version
+    region = tuple(range(len(graph.units)))
+    spec, locator = TargetSpec(CPU, NEWEST_LEVEL), Locator(graph)
+    settings = ProfileOptions(rounds=rounds, min_runs=2 * rounds, budget_ms=2000.0)
+    with CostStore(table) as store:
+        measurer = Measurer(model.outline, client, store, settings, None)
+        jobs = [
+            Job.of(locator, region, Kind.REGION, spec, Conditions(threads=n), version)
+            for n in counts
+        ]
+        measurer.measure("whole", jobs)
+        usual = replace(Conditions(), threads=1)
+        return {
+            n: store.measurements(measurer.fingerprint, conditions=replace(usual, threads=n))[
+                -1
+            ].latency_ns
+            / 1e6
+            for n in counts
+        }
+
+
+if __name__ == "__main__":
+    main()
