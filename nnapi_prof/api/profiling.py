@@ -16,7 +16,7 @@ from nnapi_prof.costs.conditions import BY_TRIAL
 from nnapi_prof.costs.contention import beside_rows
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
-from nnapi_prof.device.protocol.description import describe
+from nnapi_prof.device.protocol.description import describe, device_fingerprint
 from nnapi_prof.device.state import read_state
 from nnapi_prof.execution.profile.guard import is_phone
 from nnapi_prof.execution.profile.options import (
@@ -26,7 +26,7 @@ from nnapi_prof.execution.profile.options import (
     ProfileOutcome,
 )
 from nnapi_prof.execution.profile.session import profile as measure_model
-from nnapi_prof.execution.profile.threads import ThreadTrial, run_trial
+from nnapi_prof.execution.profile.threads import ThreadTrial, TrialInterrupted, run_trial
 from nnapi_prof.graph.plan import Precision
 from nnapi_prof.partition import Costs as PricedUnits
 from nnapi_prof.qnn.chips import is_qnn
@@ -189,10 +189,26 @@ def with_threads(
     listener: Listener,
 ) -> tuple[ProfileOptions, ThreadTrial | None]:
     """The options with the number of threads that a trial came to, where one is to decide, and the
-    trial."""
+    trial. Raises Interrupted."""
     if not options.threads_by_trial:
         return options, None
-    trial = run_trial(model.outline, client, store, options, listener.progress)
+    try:
+        trial = run_trial(model.outline, client, store, options, listener.progress)
+    except TrialInterrupted as interrupt:
+        info = client.info()
+        outcome = ProfileOutcome(
+            fingerprint=device_fingerprint(info),
+            info=info,
+            n_measured=interrupt.n_measured,
+            n_failed=0,
+            n_refused=0,
+            n_reused=0,
+            rounds=0,
+            stable=False,
+            seconds=interrupt.seconds,
+            interrupted=True,
+        )
+        raise Interrupted(describe(info), str(store.location), outcome) from interrupt
     listener.note(threads_sentence(trial))
     threads = options.conditions.threads if trial is None else trial.threads
     return replace(

@@ -170,7 +170,8 @@ def command(
         from nnapi_prof.documents.model_costs import of_profile
 
         names = (loaded.name, result.device, result.location)
-        print_document(of_profile(*names, loaded.graph, outcome))
+        trial = result.thread_trial if isinstance(result, Costs) else None
+        print_document(of_profile(*names, loaded.graph, outcome, trial))
     else:
         _summarise(loaded.graph, outcome, result.location)
     _say_doubts(outcome, options["refine"])

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from nnapi_prof.costs.estimate.calibration import TargetReport
     from nnapi_prof.costs.estimate.costs import EstimatedCosts
     from nnapi_prof.execution.profile.options import ProfileOutcome
+    from nnapi_prof.execution.profile.threads import ThreadTrial
     from nnapi_prof.graph.plan import Plan
     from nnapi_prof.graph.unit import Unit, UnitGraph
 
@@ -27,6 +28,15 @@ EFFORT = s.obj(
     n_exhaustive=s.described(s.COUNT_OR_NULL, "of every convex region on every target"),
     potential=s.described(
         s.NUMBER, "share of the plan's latency that further measurements could save at most"
+    ),
+)
+
+
+THREAD_TRIAL = s.obj(
+    threads=s.described(s.COUNT, "of the CPU engine, the number chosen"),
+    n_units=s.described(s.COUNT, "that ran under every number"),
+    ns=s.described(
+        s.mapping(s.NUMBER), "number of threads -> the model on the CPU, estimated from these units"
     ),
 )
 
@@ -60,11 +70,19 @@ EFFORT = s.obj(
         )
     ),
     contention=s.nullable(CONTENTION),
+    thread_trial=s.described(
+        s.nullable(THREAD_TRIAL), "of --threads auto; null where a number was stated"
+    ),
     plan=s.nullable(PLAN),
     baselines=s.array(PLAN),
 )
 def of_profile(
-    model: str, device: str, costs: str, graph: UnitGraph, outcome: ProfileOutcome
+    model: str,
+    device: str,
+    costs: str,
+    graph: UnitGraph,
+    outcome: ProfileOutcome,
+    trial: ThreadTrial | None = None,
 ) -> Document:
     """``device``: for people; ``costs``: the cost table, without a password."""
     fitted = outcome.costs
@@ -84,6 +102,11 @@ def of_profile(
         costs=costs,
         effort=properties(EFFORT, outcome),
         units=of_units(graph, of_unit) if fitted is not None else [],
+        thread_trial=None
+        if trial is None
+        else properties(
+            THREAD_TRIAL, trial, ns={str(threads): ns for threads, ns in trial.ns.items()}
+        ),
         plan=None if outcome.plan is None else of_plan(outcome.plan),
         baselines=of_plans(outcome.baselines),
     )

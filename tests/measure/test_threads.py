@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 
 import nnapi_prof as np_
+from nnapi_prof.api.costs import Interrupted
+from nnapi_prof.api.devices import reached
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.measurement import Kind, Measurement
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.selection import Selection
 from nnapi_prof.errors import CostError
-from nnapi_prof.execution.profile.threads import choose, thread_counts, thread_units
+from nnapi_prof.execution.profile.options import ProfileOptions
+from nnapi_prof.execution.profile.threads import choose, run_trial, thread_counts, thread_units
 from nnapi_prof.graph.plan import CPU
 from nnapi_prof.graph.unit import UnitGraph
 from tests.cli.common import TinyNet, trace
@@ -91,6 +94,40 @@ def test_the_choice_is_kept_in_table_costs_and_bundle(tmp_path: Path) -> None:
     assert kinds[Kind.THREADS] == trial.n_measured == 4 * trial.n_units
     with pytest.raises(CostError, match="no trial of threads"):
         np_.read_costs(model, table, threads="auto", cpus="all")
+
+
+def test_ctrl_c_in_a_trial_keeps_what_it_measured(tmp_path: Path) -> None:
+    table = tmp_path / "costs.sqlite"
+    model = np_.load(trace(TinyNet(), tmp_path / "tiny.pt"), inputs=["1x3x16x16"])
+
+    def stop(progress: np_.Progress) -> None:
+        if progress.done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted) as raised:
+        np_.profile(model, "sim:npu-phone", costs=table, threads="auto", progress=stop)
+    assert raised.value.outcome.interrupted and raised.value.outcome.n_measured == 3
+    trial = np_.profile(model, "sim:npu-phone", costs=table, threads="auto").thread_trial
+    assert trial is not None and trial.n_measured == 4 * trial.n_units - 3
+
+
+@pytest.mark.slow
+def test_a_trial_on_this_machine(tmp_path: Path) -> None:
+    model = np_.load(trace(TinyNet(), tmp_path / "tiny.pt"), inputs=["1x3x64x64"])
+    with CostStore(tmp_path / "costs.sqlite") as store, reached("local") as client:
+        counts = thread_counts(client.info())
+        trial = run_trial(model.outline, client, store, ProfileOptions())
+        if len(counts) == 1:
+            assert trial is None
+            return
+        assert trial is not None and trial.threads in counts and tuple(trial.ns) == counts
+        least = min(trial.ns.values())
+        assert trial.ns[trial.threads] <= 1.01 * least
+        measured = store.select(Selection(kinds=(Kind.THREADS,)))
+        assert {row.clock for row in measured} == {"monotonic"}
+        assert {row.threads for row in measured} == set(counts)
+        again = run_trial(model.outline, client, store, ProfileOptions())
+        assert again is not None and again.n_measured == 0 and again.ns == trial.ns
 
 
 @pytest.mark.slow

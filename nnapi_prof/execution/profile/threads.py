@@ -10,6 +10,7 @@ same command chooses the same number again.
 from __future__ import annotations
 
 import math
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -58,6 +59,14 @@ class ThreadTrial:
     """What these took."""
 
 
+class TrialInterrupted(KeyboardInterrupt):
+    """Ctrl-C while a trial measured; what was measured until then is in the store."""
+
+    def __init__(self, n_measured: int, seconds: float) -> None:
+        super().__init__()
+        self.n_measured, self.seconds = n_measured, seconds
+
+
 def run_trial(
     outline: CachedUnits,
     client: Client,
@@ -68,7 +77,7 @@ def run_trial(
     """The number of threads for a model on a device, of which the missing units are measured.
 
     None where there is no choice: the device has one core, or the CPU engine runs no unit of the
-    trial. Raises DeviceError where the device fails.
+    trial. Raises DeviceError where the device fails, and TrialInterrupted.
     """
     info = client.info()
     counts = thread_counts(info, options.conditions.cpus)
@@ -90,12 +99,16 @@ def run_trial(
         for unit in thread_units(graph)
         for threads in counts
     ]
-    measurer.measure("threads", jobs)
+    began = time.monotonic()
+    try:
+        measurer.measure("threads", jobs)
+    except KeyboardInterrupt as interrupt:
+        raise TrialInterrupted(measurer.n_measured, time.monotonic() - began) from interrupt
+    seconds = time.monotonic() - began
     trial = read_trial(graph, store, device_fingerprint(info), options.conditions)
     if trial is None:
         return None
-    took = sum(measurer.spent_s[what] for what in ("convert", "send", "measure", "store"))
-    return replace(trial, n_measured=measurer.n_measured, seconds=took)
+    return replace(trial, n_measured=measurer.n_measured, seconds=seconds)
 
 
 def read_trial(
