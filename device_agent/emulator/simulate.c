@@ -233,7 +233,10 @@ static int compile_assigned(ANeuralNetworksCompilation *compilation, const struc
     return code;
   }
   code = place_on_cpu(compilation, c, assignment, &s->steps, &s->n_steps);
-  return code == ANEURALNETWORKS_NO_ERROR ? spend_compiling(s, false, options->deadline_ns) : code;
+  if (code == ANEURALNETWORKS_NO_ERROR) {
+    code = spend_compiling(s, false, options->deadline_ns);
+  }
+  return code == ANEURALNETWORKS_NO_ERROR ? np_service_compile(compilation) : code;
 }
 
 int np_simulate_compile(ANeuralNetworksCompilation *compilation, const bool *supported,

@@ -72,6 +72,7 @@ static void judge(const struct np_session *session, const struct np_process_end 
   struct np_message place;
   describe_stage(session, end->action, record, &place);
   result->message = message->text;
+  result->words = end->outcome.words[0] != '\0' ? end->outcome.words : NULL;
   if (record->done) {
     result->verdict = (enum np_verdict)record->verdict;
     result->has_code = record->fault.has_code;

@@ -37,22 +37,6 @@ static uint64_t now_ns(void) {
   return clock.now_ns(clock.ctx);
 }
 
-/* Keeps a library's prints away from the answers: they go to standard error, and nowhere where that
- * is the same file (adb's first shell protocol has only one), as they might end in half a line. */
-static void hush(void) {
-  struct stat output, error;
-  int target = STDERR_FILENO;
-  if (fstat(STDOUT_FILENO, &output) != 0 || fstat(STDERR_FILENO, &error) != 0 ||
-      (output.st_dev == error.st_dev && output.st_ino == error.st_ino)) {
-    target = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    if (target < 0) {
-      return;
-    }
-    (void)dup2(target, STDERR_FILENO);
-  }
-  (void)dup2(target, STDOUT_FILENO);
-}
-
 int np_has_kernel_killer(void) {
   const char *root = getenv("NNAPI_PROF_SYSFS");
   char path[512];
@@ -77,7 +61,7 @@ static void volunteer(void) {
   (void)close(fd);
 }
 
-static void prepare_child(pid_t parent) {
+static void prepare_child(pid_t parent, int words) {
   (void)setpgid(0, 0);
 #ifdef __linux__
   (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
@@ -90,7 +74,7 @@ static void prepare_child(pid_t parent) {
   const struct rlimit no_core = {0, 0};
   (void)setrlimit(RLIMIT_CORE, &no_core);
   volunteer();
-  hush();
+  np_words_speak(words);
 }
 
 static int open_statm(pid_t pid) {
@@ -102,25 +86,35 @@ static int open_statm(pid_t pid) {
 /* Makes a child, which `ends[1]` belongs to; 0 in the child. NP_IO with the failed call in *why. */
 static enum np_status make_child(struct np_turns *turns, struct np_child *child, int ends[2],
                                  struct np_message *why) {
-  *child = (struct np_child){.fd = -1, .statm_fd = -1, .turns = turns, .used_kb = -1};
+  int mouth = -1;
+  *child = NP_NO_CHILD;
+  child->turns = turns;
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
     np_message_set(why, "cannot make a pair of sockets: %s", strerror(errno));
     return NP_IO;
   }
+  const enum np_status piped = np_words_open(&child->words, &mouth);
   const pid_t parent = getpid();
-  const pid_t pid = fork();
+  const pid_t pid = piped == NP_OK ? fork() : -1;
   if (pid < 0) {
-    np_message_set(why, "cannot fork: %s", strerror(errno));
+    np_message_set(why, "cannot %s: %s", piped == NP_OK ? "fork" : "make a pipe", strerror(errno));
     (void)close(ends[0]);
     (void)close(ends[1]);
+    if (piped == NP_OK) {
+      (void)close(mouth);
+    }
+    np_words_close(&child->words);
     return NP_IO;
   }
   if (pid == 0) {
     (void)close(ends[0]);
-    prepare_child(parent);
+    prepare_child(parent, mouth);
+    (void)close(mouth);
+    (void)close(child->words.fd);
     return NP_OK;
   }
   (void)close(ends[1]);
+  (void)close(mouth);
   child->pid = pid;
   child->fd = ends[0];
   child->statm_fd = open_statm(pid);
@@ -237,6 +231,7 @@ enum np_event np_child_wait(struct np_child *child, uint32_t turn, const struct 
   const uint64_t timeout_ns = (uint64_t)watch->timeout_ms * 1000000u;
   uint64_t pause_ns = child->fd >= 0 ? LONGEST_PAUSE_NS : SHORTEST_PAUSE_NS;
   for (;;) {
+    np_words_listen(&child->words);
     if (turn != UINT32_MAX && __atomic_load_n(&child->turns->reached, __ATOMIC_ACQUIRE) >= turn) {
       return NP_EVENT_REACHED;
     }
@@ -289,6 +284,7 @@ enum np_status np_child_end(struct np_child *child, struct np_outcome *outcome,
   child->fd = child->statm_fd = -1;
   child->pid = 0;
   if (pid == 0) {
+    np_words_close(&child->words);
     return NP_OK;
   }
   if (!has_ended(pid)) {
@@ -303,6 +299,8 @@ enum np_status np_child_end(struct np_child *child, struct np_outcome *outcome,
   do {
     found = wait4(pid, &status, 0, &usage);
   } while (found < 0 && errno == EINTR);
+  np_words_close(&child->words);
+  memcpy(outcome->words, child->words.last, sizeof outcome->words);
   if (found < 0) {
     np_message_set(why, "cannot wait for process %ld: %s", (long)pid, strerror(errno));
     return NP_IO;

@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include "np_status.h"
+#include "words.h"
 
 /* The turns of a child, in memory that both share; zero before it starts. */
 struct np_turns {
@@ -21,7 +22,12 @@ struct np_child {
   int statm_fd;
   struct np_turns *turns;
   int64_t used_kb; /* of resident memory, as it was read last; -1 unknown */
+  struct np_words words;
 };
+
+/* No child. */
+#define NP_NO_CHILD                                                                                \
+  ((struct np_child){.fd = -1, .statm_fd = -1, .used_kb = -1, .words = {.fd = -1}})
 
 /* The child's own side. */
 struct np_link {
@@ -51,13 +57,15 @@ struct np_outcome {
   int exit_code; /* where signal is 0 */
   int signal;    /* that ended it, 0 for none */
   long rss_peak_kb;
+  char words[NP_WORDS_BYTES]; /* what it printed last, "": nothing */
 };
 
 /* Forks and runs work(ctx, link) in the child. The child dies with its parent, leads a process
- * group of its own, goes before the phone's own processes where memory runs out, its standard
- * output goes to standard error (to nowhere where both are one file), it writes no core file, and
- * it exits with what work returns, without running exit handlers. To be ended with np_child_end.
- * NP_IO with the failed call in *why where no child could be made. */
+ * group of its own, goes before the phone's own processes where memory runs out, its outputs
+ * go to its parent, who passes them on to standard error (to nowhere where that is standard output,
+ * too), it writes no core file, and it exits with what work returns, without running exit handlers.
+ * To be ended with np_child_end. NP_IO with the failed call in *why where no child could be made.
+ */
 enum np_status np_child_start(int (*work)(void *ctx, struct np_link *link), void *ctx,
                               struct np_turns *turns, struct np_child *child,
                               struct np_message *why);

@@ -259,7 +259,7 @@ static enum np_status open_all(struct np_frames *self, struct np_record *record)
 }
 
 enum np_status np_frames_open(const struct np_session *session, const struct np_action *action,
-                              struct np_simulator *simulator, struct np_frames_cpus cpus,
+                              struct np_simulator *simulator, struct np_lane_cpus cpus,
                               const struct np_record_view *view, struct np_frames **frames) {
   struct np_frames *self = calloc(1, sizeof *self);
   *frames = self;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cpu.h"
+#include "cpus.h"
 #include "frames.h"
 #include "kept.h"
 #include "nnapi.h"
@@ -125,82 +126,8 @@ static enum np_status describe_segment(struct performance *self, uint32_t s) {
   return NP_OK;
 }
 
-/* The simulated phone's CPUs are none of this host's. */
-static enum np_status keep_to_cpus(struct performance *self) {
-  if (self->session->simulated) {
-    return NP_OK;
-  }
-  const uint64_t wanted = self->action->cpu_mask;
-  uint64_t mask = wanted;
-  self->cpus = np_affinity();
-  if (wanted == 0) { /* the big ones among those that we may use */
-    mask = np_sysfs_big_cores(self->session->sysfs, self->cpus, self->action->threads);
-    mask = mask == 0 || mask == self->cpus ? NP_ALL_CPUS : mask;
-  }
-  const int cause = mask == NP_ALL_CPUS ? 0 : np_set_affinity(mask);
-  self->record->cpu_mask = np_affinity();
-  if (cause == 0 || wanted == 0) {
-    return NP_OK;
-  }
-  np_message_set(&self->record->fault.why, "cannot keep to the CPUs of mask 0x%llx: %s",
-                 (unsigned long long)mask, strerror(cause));
-  return NP_BAD_ARGUMENT;
-}
-
-/* A core that goes offline takes its place in the affinity with it: then others are chosen. */
-static void return_to_cpus(struct performance *self) {
-  const uint64_t mask = self->session->simulated ? 0 : np_affinity();
-  if (mask == self->record->cpu_mask || mask == 0) {
-    return;
-  }
-  if (self->action->cpu_mask == 0) {
-    (void)np_set_affinity(
-        np_sysfs_big_cores(self->session->sysfs, self->cpus, self->action->threads));
-  }
-  self->record->cpu_mask = np_affinity();
-  np_rounds_forget(&self->rounds);
-}
-
 static int runs_frames(const struct performance *self) {
   return (self->action->flags & NP_ACTION_FRAMES) != 0;
-}
-
-static int has_both_engines(const struct np_action *action) {
-  int on_cpu = 0, on_nnapi = 0;
-  for (uint32_t s = 0; s < action->n_segments; s++) {
-    on_cpu |= action->segments[s].engine == NP_ENGINE_CPU;
-    on_nnapi |= action->segments[s].engine != NP_ENGINE_CPU;
-  }
-  return on_cpu && on_nnapi;
-}
-
-/* The first CPUs of a mask, n at most. */
-static uint64_t first_cpus(uint64_t mask, uint32_t n) {
-  uint64_t first = 0;
-  for (; n > 0 && mask != 0; n--, mask &= mask - 1) {
-    first |= mask & -mask;
-  }
-  return first;
-}
-
-/* What the CPU's threads and those that call NNAPI keep to, side by side: NNAPI's to the CPUs that
- * are not the action's. Where it has all of them, the CPU's threads get one each and NNAPI's the
- * rest, for else the system may put both on one and leave them there; but not where the action
- * asks for all CPUs, or nothing would be left. */
-static struct np_frames_cpus lane_cpus(const struct performance *self) {
-  const struct np_action *action = self->action;
-  const uint64_t own = self->record->cpu_mask, others = self->cpus & ~own;
-  if (self->session->simulated) {
-    return (struct np_frames_cpus){own, 0};
-  }
-  if (others != 0) {
-    return (struct np_frames_cpus){own, others};
-  }
-  const uint64_t first = first_cpus(own, action->threads);
-  if (action->cpu_mask == NP_ALL_CPUS || first == own || !has_both_engines(action)) {
-    return (struct np_frames_cpus){own, self->cpus};
-  }
-  return (struct np_frames_cpus){first, own & ~first};
 }
 
 /* Segments side by side: the CPU's threads keep to the action's CPUs. */
@@ -213,7 +140,7 @@ static enum np_status make_lanes(struct performance *self) {
   if (!self->lanes) {
     return no_memory(self, "the lanes");
   }
-  const struct np_frames_cpus cpus = lane_cpus(self);
+  const struct np_lane_cpus cpus = np_lane_cpus(self->session, action, self->record, self->cpus);
   for (uint32_t s = 0; s < action->n_segments; s++) {
     struct np_beside_lane *lane = &self->lanes[s];
     lane->step = &np_pipeline_steps(self->pipeline)[s];
@@ -227,7 +154,8 @@ static enum np_status make_lanes(struct performance *self) {
 static enum np_status set_up(struct performance *self) {
   const struct np_action *action = self->action;
   enter(self, NP_STAGE_SETUP, 0);
-  if (keep_to_cpus(self) != NP_OK) {
+  self->cpus = np_affinity();
+  if (np_keep_to_cpus(self->session, action, self->record, self->cpus) != NP_OK) {
     return NP_BAD_ARGUMENT;
   }
   enum np_status status = open_library(self);
@@ -294,8 +222,9 @@ static enum np_status warm_up(struct performance *self) {
 
 static enum np_status open_frames(struct performance *self) {
   struct np_simulator *simulator = self->session->simulated ? &self->simulator : NULL;
-  return np_frames_open(self->session, self->action, simulator, lane_cpus(self), self->view,
-                        &self->frames);
+  return np_frames_open(self->session, self->action, simulator,
+                        np_lane_cpus(self->session, self->action, self->record, self->cpus),
+                        self->view, &self->frames);
 }
 
 static enum np_status prepare(struct performance *self) {
@@ -345,7 +274,9 @@ static enum np_status run_round(struct performance *self) {
     read_phone(self, &self->record->readings[1]);
     return status;
   }
-  return_to_cpus(self);
+  if (np_return_to_cpus(self->session, self->action, self->record, self->cpus)) {
+    np_rounds_forget(&self->rounds);
+  }
   read_phone(self, &self->record->readings[0]);
   const enum np_status status = np_rounds_run(&self->rounds, np_pipeline_steps(self->pipeline));
   read_phone(self, &self->record->readings[1]);

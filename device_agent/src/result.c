@@ -300,6 +300,7 @@ enum np_status np_answer_result(struct np_answers *answers, const struct np_resu
   if (result->verdict != NP_VERDICT_OK) {
     np_json_string(answers, "stage", stage_text(result->stage));
     np_json_string(answers, "message", result->message);
+    np_json_string(answers, "words", result->words);
   }
   if (result->has_code) {
     np_json_signed(answers, "code", result->code);

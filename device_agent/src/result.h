@@ -78,6 +78,7 @@ struct np_result {
   enum np_verdict verdict;
   enum np_stage stage; /* this and message where not ok */
   const char *message;
+  const char *words; /* what its process printed last where not ok, NULL: nothing */
   int has_code;
   int code;
   const char *signal; /* NULL: null */

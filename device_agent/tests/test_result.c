@@ -57,6 +57,7 @@ static void check_result(void) {
                                    .verdict = NP_CRASHED,
                                    .stage = NP_STAGE_COMPILE,
                                    .message = "m",
+                                   .words = "w",
                                    .has_code = 1,
                                    .code = 5,
                                    .signal = "SIGSEGV",
@@ -80,7 +81,8 @@ static void check_result(void) {
   const char *line = release(&caught, &answers);
   CHECK_TEXT(line, "{\"type\":\"result\",\"action\":9,\"status\":\"crashed\",\"attempts\":2,"
                    "\"stage\":\"compile\","
-                   "\"message\":\"m\",\"code\":5,\"signal\":\"SIGSEGV\",\"clock\":\"simulated\"");
+                   "\"message\":\"m\",\"words\":\"w\",\"code\":5,\"signal\":\"SIGSEGV\",\"clock\":"
+                   "\"simulated\"");
   CHECK_TEXT(line, "{\"compile_ns\":3,\"samples_ns\":[11,12],\"hardware_ns\":[5,6],"
                    "\"driver_ns\":[],\"kernels\":null,\"memory\":\"file\"}");
   CHECK_TEXT(line, "\"driver_ns\":[],\"alone_ns\":[21,22],\"cpu_ns\":[5,6],\"kernels\":{");

@@ -237,7 +237,7 @@ def _record(timed: TimedPlan, position: int, stage: PlanStage, result: ActionRes
 def why_failed(result: ActionResult) -> str:
     """``crashed during execute: SIGSEGV``."""
     stage = f" during {result.stage}" if result.stage else ""
-    return f"{result.status.value}{stage}: {result.message}"
+    return f"{result.status.value}{stage}: {result.why}"
 
 
 # ---- choosing -----------------------------------------------------------------------------------

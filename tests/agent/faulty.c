@@ -23,7 +23,10 @@ static void fault(const char *place) {
   const char *at = getenv("NP_FAULT_AT");
   const char *what = getenv("NP_FAULT");
   if (at == NULL || what == NULL || strcmp(at, place) != 0) return;
-  if (strcmp(what, "abort") == 0) abort();
+  if (strcmp(what, "abort") == 0) {
+    (void)fprintf(stderr, "%0300d\nvendor: firmware\tis lost\n", 0);
+    abort();
+  }
   if (strcmp(what, "segv") == 0) *(volatile int *)8 = 1;
   if (strcmp(what, "exit") == 0) exit(9);
   if (strcmp(what, "kill") == 0) {

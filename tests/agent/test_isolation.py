@@ -42,6 +42,11 @@ def test_crash_while_compiling(faulty: Agent, fault: str, name: str) -> None:
     assert answer.exit_code == 0
     assert (crashed["status"], crashed["stage"], crashed["signal"]) == ("crashed", "compile", name)
     assert crashed["message"] == f"{name} during compile of segment 0 (nnapi, its own choice)"
+    if fault == "abort":  # the last of what the library printed, as one line
+        assert crashed["words"].endswith("000 vendor: firmware is lost ")
+        assert len(crashed["words"]) == 199 and "firmware" in answer.stderr
+    else:
+        assert crashed["words"] is None
     assert fine["status"] == "ok"  # the rest goes on
     end = answer.of_type("end")[0]
     assert (end["ok"], end["failed"]) == (1, 1)

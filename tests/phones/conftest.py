@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import resource
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -75,13 +76,20 @@ class Profile:
 
     def unlike(self, clean: Profile, share: float = 0.05) -> list[str]:
         """Unit costs that differ from the clean phone's by more than this share."""
-        both = zip(self.costs.frame().itertuples(), clean.costs.frame().itertuples(), strict=True)
+        own, others = (
+            {(row.label, row.target): row.alone_ms for row in each.costs.frame().itertuples()}
+            for each in (self, clean)
+        )
         return [
-            f"{a.label} on {a.target}: {a.alone_ms} for {b.alone_ms}"
-            for a, b in both
-            if not (a.alone_ms != a.alone_ms and b.alone_ms != b.alone_ms)
-            and not abs(a.alone_ms - b.alone_ms) <= share * b.alone_ms
-        ]
+            f"{label} on {target}: {own.get((label, target), 'nothing')} for {wanted}"
+            for (label, target), wanted in others.items()
+            if not (math.isnan(wanted) and math.isnan(own.get((label, target), 0.0)))
+            and not abs(own.get((label, target), math.inf) - wanted) <= share * wanted
+        ] + [f"{label} on {target} is new" for label, target in own.keys() - others.keys()]
+
+
+def constant(value: float, unit: str) -> dict[str, Any]:
+    return {"value": value, "unit": unit, "origin": "assumed: a test"}
 
 
 def service(description: Description, accelerator: str = "sim-npu", **members: Any) -> Description:
@@ -89,10 +97,8 @@ def service(description: Description, accelerator: str = "sim-npu", **members: A
     changed = copy.deepcopy(description)
     units = {"returns": "s", "stops": "s", "lingers": "s", "load": "us", "lingers_factor": "ratio"}
     (entry,) = (a for a in changed["accelerators"] if a["name"] == accelerator)
-    entry["service"] = {
-        name: value
-        if isinstance(value, list)
-        else {"value": value, "unit": units.get(name, "none"), "origin": "assumed: a test"}
+    entry["service"] = entry.get("service", {}) | {
+        name: value if isinstance(value, list) else constant(value, units.get(name, "none"))
         for name, value in members.items()
     }
     return changed

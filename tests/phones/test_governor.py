@@ -29,12 +29,9 @@ from nnapi_prof.execution.profile.session import profile
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import CPU
 from nnapi_prof.graph.program import Program
+from tests.phones.conftest import constant
 
 GOVERNOR = {"lowest": (0.3, "ratio"), "ramp": (60, "ms"), "drop": (20, "ms")}
-
-
-def constant(value: float, unit: str) -> dict[str, Any]:
-    return {"value": value, "unit": unit, "origin": "assumed: a test"}
 
 
 def describe(folder: Path, name: str, **cpu: Any) -> Path:

@@ -166,6 +166,7 @@ def _result(line: Fields) -> ActionResult:
         cpu_mask=line.optional("cpu_mask", str),
         frames=_frames(line.optional_inner("frames")),
         attempts=line.optional_number("attempts", MAX_INT32),
+        words=line.optional("words", str),
     )
 
 

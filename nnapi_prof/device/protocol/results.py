@@ -168,10 +168,18 @@ class ActionResult:
     of them each has."""
     attempts: int | None = None
     """How often it was tried: 2 where it failed in company and was tried once more, alone."""
+    words: str | None = None
+    """What its process, the driver's library above all, printed last where not ok."""
 
     @property
     def ok(self) -> bool:
         return self.status is Status.OK
+
+    @property
+    def why(self) -> str:
+        """The message, and the driver's own words."""
+        said = " ".join((self.words or "").split())
+        return (self.message or "") + (f'; it printed "{said}"' if said else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -304,7 +304,7 @@ def row_of(
 def _why(result: ActionResult) -> str:
     """``during compile: no kernel for SIN (ANEURALNETWORKS code 4)``."""
     at_fault = result.stage and result.status is not Status.REFUSED
-    parts = [f"during {result.stage}" if at_fault else "", result.message or ""]
+    parts = [f"during {result.stage}" if at_fault else "", result.why]
     if result.signal and result.signal not in (result.message or ""):
         parts.append(result.signal)
     words = ": ".join(part for part in parts if part)

@@ -1,0 +1,95 @@
+"""Each phone with a trouble, or several, against its twin without: the plan, the unit costs, what
+failed and the time that measuring takes. A twin of a driver that never runs an operation refuses
+it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from tests.phones.conftest import CLEAN, Description, Profiler, constant, fault, service
+
+pytestmark = pytest.mark.slow
+
+GOVERNOR = {
+    "lowest": constant(0.3, "ratio"),
+    "ramp": constant(60, "ms"),
+    "drop": constant(20, "ms"),
+}
+GOVERNED = {**CLEAN, "cpu": {**CLEAN["cpu"], "governor": GOVERNOR}}
+ANDROID_10: Description = {
+    **CLEAN,
+    "properties": {**CLEAN["properties"], "ro.build.version.sdk": "29"},
+    "accelerators": [{**each, "feature_level": 29} for each in CLEAN["accelerators"]],
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Phone:
+    """A phone that is the twin's but for its trouble."""
+
+    troubled: Description
+    operation: str = ""
+    """That its NPU never runs, in NNAPI's words and by the label's first word."""
+    label: str = ""
+    twin: Description = dataclasses.field(default_factory=lambda: CLEAN)
+    how: str = ""
+    """A word of the failures' messages."""
+
+
+def never(kind: str, stage: str, how: str, on: Description = CLEAN, **members: Any) -> Phone:
+    """An NPU with a fault at every pooling."""
+    troubled = fault(service(on, **members), kind=kind, stage=stage, operation="MAX_POOL_2D")
+    return Phone(troubled, "MAX_POOL_2D", "max_pool2d", on, how)
+
+
+def once(on: Description, operation: str, stage: str = "execute", **members: Any) -> Description:
+    """An NPU whose service dies at one call for an operation, and returns."""
+    return fault(on, kind="die", stage=stage, operation=operation, times=1, **members)
+
+
+PHONES = {
+    "governor": Phone(GOVERNED),
+    "dies once in a run": Phone(once(service(CLEAN, returns=1), "CONV_2D", from_run=3)),
+    "dies once while compiling": Phone(once(service(CLEAN, returns=1), "ADD", "compile")),
+    "dies in every run": never("die", "execute", "DEAD_OBJECT", returns=0.3),
+    "dies at every compilation": never("die", "compile", "DEAD_OBJECT", returns=0.3),
+    "dies on Android 10": never("die", "execute", "OP_FAILED", ANDROID_10, returns=0.3),
+    "lingers": never("hang", "execute", "not done", lingers=0.5, lingers_factor=4),
+    "holds one model": Phone(service(CLEAN, compilations=1)),
+    "holds three models": Phone(service(CLEAN, compilations=3)),
+    "parameters of one model": Phone(service(CLEAN, loaded=1, load=5000)),
+    "parameters slowly": Phone(service(CLEAN, loaded=1, load=5000, load_runs=2)),
+    "everything": Phone(
+        once(
+            service(
+                service(GOVERNED, "sim-gpu", memory=["memfd"], compilations=2),
+                memory=[],
+                compilations=1,
+                loaded=1,
+                load=5000,
+                returns=0.5,
+            ),
+            "DEPTHWISE_CONV_2D",
+        )
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PHONES)
+def test_profile_and_plan_are_the_twins(profiled: Profiler, name: str) -> None:
+    phone = PHONES[name]
+    twin = phone.twin
+    if phone.operation:
+        twin = fault(twin, kind="refuse", stage="compile", operation=phone.operation)
+    clean = profiled(twin, "twin", timeout_s=2)
+    troubled = profiled(phone.troubled, timeout_s=2)
+    assert troubled.segments == clean.segments
+    # NNAPI's own choice meets the fault, too; the CPU may be where it ends.
+    assert [w for w in troubled.unlike(clean) if not (phone.label and w.startswith(phone.label))] == []
+    failed = {(label.split()[0], target) for label, target in troubled.failures}
+    assert failed - {(phone.label, "auto")} == ({(phone.label, "sim-npu")} if phone.label else set())
+    assert all(phone.how in message for message in troubled.failures.values())
+    assert troubled.seconds <= 1.5 * clean.seconds
