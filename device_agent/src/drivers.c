@@ -2,13 +2,17 @@
 
 #include <stdlib.h>
 
-#define FIRST_ROOM 4u /* halved where a driver has less */
-
 enum np_status np_drivers_make(const struct np_request *request, struct np_drivers *drivers) {
   drivers->n = request->n_strings;
   drivers->each = calloc(request->n_strings + (size_t)1, sizeof *drivers->each);
   for (uint32_t i = 0; drivers->each && i <= drivers->n; i++) {
-    drivers->each[i].room = FIRST_ROOM;
+    drivers->each[i].room = NP_FIRST_ROOM;
+  }
+  for (uint32_t i = 0; drivers->each && i < request->n_known; i++) {
+    const uint32_t *known = &request->known[i * NP_KNOWN_WORDS];
+    struct np_driver *driver = &drivers->each[known[0] < drivers->n ? known[0] : drivers->n];
+    driver->room = known[1];
+    driver->memory = (enum np_shm_kind)known[2];
   }
   return drivers->each ? NP_OK : NP_NO_MEMORY;
 }
@@ -45,14 +49,24 @@ int np_uses_choice(const struct np_action *action) {
   return 0;
 }
 
+/* The kind that all accelerators that have run are known to map; addresses where they differ. */
+static enum np_shm_kind common_memory(const struct np_drivers *drivers) {
+  enum np_shm_kind common = NP_SHM_UNKNOWN;
+  for (uint32_t d = 0; d < drivers->n; d++) {
+    const enum np_shm_kind kind = drivers->each[d].memory;
+    if (kind != NP_SHM_UNKNOWN && common != NP_SHM_UNKNOWN && kind != common) {
+      return NP_SHM_POINTERS;
+    }
+    common = kind != NP_SHM_UNKNOWN ? kind : common;
+  }
+  return common;
+}
+
 enum np_shm_kind np_segment_memory(const struct np_drivers *drivers,
                                    const struct np_segment *segment) {
   const uint32_t own = index_of(drivers, segment);
-  enum np_shm_kind last = drivers->each[own].memory;
-  for (uint32_t d = 0; own == drivers->n && d < drivers->n; d++) {
-    last = drivers->each[d].memory > last ? drivers->each[d].memory : last;
-  }
-  return last;
+  const enum np_shm_kind kind = own == drivers->n ? common_memory(drivers) : NP_SHM_UNKNOWN;
+  return kind != NP_SHM_UNKNOWN ? kind : drivers->each[own].memory;
 }
 
 enum np_shm_kind np_action_memory(const struct np_drivers *drivers,

@@ -1,4 +1,4 @@
-/* What a request learns of the drivers that its actions use. */
+/* What a request learns of the drivers that its actions use, beyond what those before it did. */
 #ifndef NP_DRIVERS_H
 #define NP_DRIVERS_H
 
@@ -8,6 +8,8 @@
 #include "np_status.h"
 #include "request.h"
 #include "shm.h"
+
+#define NP_FIRST_ROOM 4u /* halved where a driver has less */
 
 /* One accelerator's. */
 struct np_driver {
@@ -32,9 +34,9 @@ struct np_driver *np_driver_of(const struct np_drivers *drivers, const struct np
 int np_uses_nnapi(const struct np_action *action);
 int np_uses_choice(const struct np_action *action);
 
-/* The kind of memory that reached the driver of a segment on NNAPI; of NNAPI's choice the last one
- * among all accelerators, for where one of them cannot map it, it falls back to the CPU and tells
- * nobody. */
+/* The kind of memory that reached the driver of a segment on NNAPI. Of NNAPI's choice the one that
+ * all accelerators are known to map, addresses where they differ: where one of them cannot map what
+ * it is handed, NNAPI takes the CPU and tells nobody. */
 enum np_shm_kind np_segment_memory(const struct np_drivers *drivers,
                                    const struct np_segment *segment);
 

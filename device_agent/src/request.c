@@ -9,6 +9,7 @@
 #include "sha256.h"
 
 #define BLOB_WORDS (2 + NP_SHA256_BYTES / 4)
+#define MEMORY_KINDS 4u
 #define LEAST_MODEL_WORDS 5u   /* offset, length, number of buffers */
 #define LEAST_ACTION_WORDS 20u /* all scalars, no tensors, no segments */
 
@@ -306,6 +307,30 @@ static enum np_status read_actions(const struct np_container *container, struct 
   return status == NP_OK ? check_groups(request, why) : status;
 }
 
+static enum np_status read_known(const struct np_container *container, struct np_request *request,
+                                 struct np_message *why) {
+  struct np_cursor cursor;
+  uint32_t n;
+  const enum np_status status =
+      open_list(np_container_find(container, "DRVS"), "DRVS", NP_KNOWN_WORDS, &cursor, &n, why);
+  if (status != NP_OK) {
+    return status;
+  }
+  request->known = n == 0 ? NULL : np_take_words(&cursor, (size_t)n * NP_KNOWN_WORDS);
+  request->n_known = n;
+  for (uint32_t i = 0; i < n; i++) {
+    const uint32_t *driver = &request->known[i * NP_KNOWN_WORDS];
+    if ((driver[0] >= request->n_strings && driver[0] != NP_NONE) || driver[1] == 0 ||
+        driver[1] > NP_MAX_GROUP || driver[2] > MEMORY_KINDS) {
+      np_message_set(why, "DRVS: driver %u: string %u of %u, room %u of %u, memory %u of %u", i,
+                     driver[0], request->n_strings, driver[1], NP_MAX_GROUP, driver[2],
+                     MEMORY_KINDS);
+      return NP_BAD_REQUEST;
+    }
+  }
+  return close_list(&cursor, "DRVS", why);
+}
+
 enum np_status np_request_open(const void *bytes, size_t size, struct np_request *request,
                                struct np_message *why) {
   memset(request, 0, sizeof *request);
@@ -320,6 +345,9 @@ enum np_status np_request_open(const void *bytes, size_t size, struct np_request
   }
   if (status == NP_OK) {
     status = read_strings(&container, request, why);
+  }
+  if (status == NP_OK) {
+    status = read_known(&container, request, why);
   }
   if (status == NP_OK) {
     status = read_models(&container, request, why);

@@ -115,6 +115,9 @@ struct np_action {
   uint32_t variants;  /* of the inputs */
 };
 
+/* What is known of a driver: accelerator (string, NP_NONE NNAPI's choice), room, kind of memory. */
+#define NP_KNOWN_WORDS 3u
+
 /* Arrays are owned; what has no count of its own points into the request's bytes. */
 struct np_request {
   uint32_t version;
@@ -126,6 +129,8 @@ struct np_request {
   struct np_blob *blobs;
   uint32_t n_strings;
   struct np_text *strings;
+  uint32_t n_known;
+  const uint32_t *known; /* [n_known][NP_KNOWN_WORDS] what earlier requests learnt of drivers */
   uint32_t n_models;
   struct np_request_model *models;
   uint32_t n_actions;

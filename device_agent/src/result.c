@@ -9,9 +9,11 @@
 #include <unistd.h>
 
 #include "answer.h"
+#include "drivers.h"
 #include "json.h"
 #include "record.h"
 #include "request.h"
+#include "stall.h"
 
 struct np_answers np_answers_to(int fd) {
   return (struct np_answers){.fd = fd, .line = NULL, .n_bytes = 0, .capacity = 0, .no_memory = 0};
@@ -96,6 +98,30 @@ enum np_status np_answer_wait(struct np_answers *answers, uint32_t action, uint6
   return np_answer_finish(answers);
 }
 
+/* Of each driver what differs from what a first request assumes. */
+static void add_drivers(struct np_answers *answers, const struct np_ending *ending) {
+  const struct np_drivers *drivers = ending->drivers;
+  np_json_open(answers, "drivers", '[');
+  for (uint32_t d = 0; drivers && d <= drivers->n; d++) {
+    const struct np_driver *driver = &drivers->each[d];
+    char name[NP_STALL_BYTES] = "";
+    if (driver->room == NP_FIRST_ROOM && driver->memory == NP_SHM_UNKNOWN) {
+      continue;
+    }
+    if (d < drivers->n) {
+      const struct np_text text = ending->request->strings[d];
+      (void)snprintf(name, sizeof name, "%.*s", (int)text.length, text.bytes);
+    }
+    np_json_open(answers, NULL, '{');
+    np_json_string(answers, "accelerator", d < drivers->n ? name : NULL);
+    np_json_unsigned(answers, "room", driver->room);
+    np_json_string(answers, "memory",
+                   driver->memory == NP_SHM_UNKNOWN ? NULL : np_shm_text(driver->memory));
+    np_json_close(answers, '}');
+  }
+  np_json_close(answers, ']');
+}
+
 enum np_status np_answer_end(struct np_answers *answers, const struct np_ending *ending) {
   np_answer_begin(answers, "end");
   np_json_unsigned(answers, "actions", ending->actions);
@@ -108,6 +134,7 @@ enum np_status np_answer_end(struct np_answers *answers, const struct np_ending 
     np_json_known(answers, NULL, ending->allowed_khz[i]);
   }
   np_json_close(answers, ']');
+  add_drivers(answers, ending);
   return np_answer_finish(answers);
 }
 

@@ -153,7 +153,9 @@ static enum np_status run_actions(struct run *run, const char *library, struct n
                                    .waited_ns = patience.waited_ns,
                                    .fruitless = patience.fruitless,
                                    .n_seen = run->probe.simulated ? 0 : run->sysfs.n_cpus,
-                                   .allowed_khz = run->sysfs.allowed_khz};
+                                   .allowed_khz = run->sysfs.allowed_khz,
+                                   .request = &run->request,
+                                   .drivers = &run->drivers};
   return np_answer_end(run->answers, &ending);
 }
 

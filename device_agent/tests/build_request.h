@@ -61,28 +61,29 @@ static inline void np_build_seal(uint8_t *bytes, size_t size) {
 
 /* The sections of a request, each still without its container. */
 struct np_build_request {
-  struct np_build head, blob, strs, data, modl, actn;
+  struct np_build head, blob, strs, drvs, data, modl, actn;
 };
 
 /* A container of kind 1 around the sections, sealed. */
 static inline void np_build_container(const struct np_build_request *request,
                                       struct np_build *container) {
-  const struct np_build *sections[6] = {&request->head, &request->blob, &request->strs,
-                                        &request->data, &request->modl, &request->actn};
-  static const char tags[6][5] = {"HEAD", "BLOB", "STRS", "DATA", "MODL", "ACTN"};
+  const struct np_build *sections[7] = {&request->head, &request->blob, &request->strs,
+                                        &request->data, &request->modl, &request->actn,
+                                        &request->drvs};
+  static const char tags[7][5] = {"HEAD", "BLOB", "STRS", "DATA", "MODL", "ACTN", "DRVS"};
   container->n = 0;
   np_put(container, "NNPF\1\0\1\0", 8);
-  np_put_u32(container, 6);
+  np_put_u32(container, 7);
   np_put_u32(container, 0);
-  uint64_t offset = 16 + 24 * 6;
-  for (size_t i = 0; i < 6; i++) {
+  uint64_t offset = 16 + 24 * 7;
+  for (size_t i = 0; i < 7; i++) {
     np_put(container, tags[i], 4);
     np_put_u32(container, 0);
     np_put_u64(container, offset);
     np_put_u64(container, sections[i]->n);
     offset += (sections[i]->n + 7) / 8 * 8;
   }
-  for (size_t i = 0; i < 6; i++) {
+  for (size_t i = 0; i < 7; i++) {
     static const uint8_t zeros[8] = {0};
     np_put(container, sections[i]->bytes, sections[i]->n);
     np_put(container, zeros, (8 - sections[i]->n % 8) % 8);
@@ -170,6 +171,7 @@ static inline void np_build_sections(struct np_build_request *request) {
 
   np_put_words(&request->strs, 2, (const uint32_t[]){1, 7});
   np_put(&request->strs, "sim-npu\0", 8);
+  np_put_words(&request->drvs, 4, (const uint32_t[]){1, 0, 2, 3}); /* it holds two, in memfd */
 
   np_build_model(&request->data, 1);
   np_put_u32(&request->modl, 1);

@@ -66,7 +66,7 @@ int main(void) {
   const uint64_t odd = offset_of(2) + 4;
   check_refused(entry_at(2) + 8, &odd, 8, 1, "want a multiple of 8");
   const uint64_t in_table = 8;
-  check_refused(entry_at(2) + 8, &in_table, 8, 1, "want a multiple of 8 from 160 on");
+  check_refused(entry_at(2) + 8, &in_table, 8, 1, "want a multiple of 8 from 184 on");
   const uint64_t huge = UINT64_MAX - 7;
   check_refused(entry_at(2) + 8, &huge, 8, 1, "past the container's");
   check_refused(entry_at(2) + 16, &huge, 8, 1, "past the container's");

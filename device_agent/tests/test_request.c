@@ -73,6 +73,7 @@ static void check_refused(size_t section, size_t at, uint32_t word, const char *
 #define HEAD offsetof(struct np_build_request, head)
 #define BLOB offsetof(struct np_build_request, blob)
 #define STRS offsetof(struct np_build_request, strs)
+#define DRVS offsetof(struct np_build_request, drvs)
 #define MODL offsetof(struct np_build_request, modl)
 #define ACTN offsetof(struct np_build_request, actn)
 
@@ -87,6 +88,12 @@ static void check_sections(void) {
   check_refused(STRS, 4, 9, "STRS: string 0 of 9 bytes is cut off");
   check_refused(STRS, 4, 8, "STRS: string 0: byte 7 breaks the rule");
   check_refused(STRS, 4, 6, "STRS: string 0: byte 6 breaks the rule");
+  check_refused(DRVS, 0, 2, "DRVS: 2 items do not fit");
+  check_refused(DRVS, 0, 0, "DRVS: 12 bytes stand after its last item");
+  check_refused(DRVS, 4, 1, "DRVS: driver 0: string 1 of 1");
+  check_refused(DRVS, 8, 0, "DRVS: driver 0: string 0 of 1, room 0 of 32");
+  check_refused(DRVS, 8, 33, "DRVS: driver 0: string 0 of 1, room 33 of 32");
+  check_refused(DRVS, 12, 5, "memory 5 of 4");
   check_refused(MODL, 0, 0xffffffff, "MODL: 4294967295 items do not fit");
   check_refused(MODL, 4, 2, "MODL: model 0: bytes 2 + ");
   check_refused(MODL, 4, 0xfffffffc, "MODL: model 0: bytes 4294967292 + ");

@@ -7,7 +7,8 @@ import functools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -208,8 +209,8 @@ class Kind(enum.Enum):
 
 
 class Status(enum.Enum):
-    """How it ended. The agent tries what failed once more, alone, before it says so: what it says
-    is conclusive for this version of the driver."""
+    """How it ended. The agent tries what failed once more, alone, before it says so, and a profile
+    half a day later does so again; then it is conclusive for this version of the driver."""
 
     OK = "ok"
     REFUSED = "refused"
@@ -221,6 +222,18 @@ class Status(enum.Enum):
 
 FAILURES = (Status.FAILED, Status.CRASHED, Status.TIMEOUT)
 """What a driver did not mean."""
+
+ATTEMPTS = 2
+"""Of what failed alone, too, in one request. More are of two days, and final; what failed at its
+only one could not have fared better alone."""
+AGAIN_AFTER = timedelta(hours=12)
+"""A failure this old is tried again, once."""
+
+
+def again_since(now: str) -> str:
+    """Failures that were measured before this time are tried again."""
+    return (datetime.fromisoformat(now) - AGAIN_AFTER).isoformat(timespec="microseconds")
+
 
 WORK_SIZES = (
     *("macs", "weight_bytes", "pixels", "width", "in_channels", "out_channels", "kernel"),
@@ -350,10 +363,23 @@ class Measurement:
             self.agent_version,
         )
 
-    @property
-    def conclusive(self) -> bool:
-        """True where nothing else is to be expected of another measurement."""
-        return self.status not in FAILURES or self.attempts is not None
+    def conclusive(self, now: str) -> bool:
+        """True where nothing else is to be expected of another measurement at this time (UTC, ISO
+        8601): a driver that died or hung twice may have been ill that day."""
+        if self.status not in FAILURES:
+            return True
+        if self.attempts == ATTEMPTS:
+            return self.measured_at > again_since(now)
+        return self.attempts is not None
+
+    def after(self, earlier: Measurement | None) -> Measurement:
+        """This row; a failure that was one before has the attempts of both."""
+        failed = self.status in FAILURES and self.attempts is not None
+        if not failed or earlier is None or earlier.status not in FAILURES:
+            return self
+        if earlier.key != self.key or earlier.attempts is None:
+            return self
+        return replace(self, attempts=self.attempts + earlier.attempts)
 
     @property
     def usable(self) -> bool:

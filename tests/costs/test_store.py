@@ -5,15 +5,17 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from nnapi_prof.costs import default_location
 from nnapi_prof.costs.conditions import Conditions, Mode, Precision
-from nnapi_prof.costs.measurement import Key, Kind, Measurement, Round, Status
+from nnapi_prof.costs.measurement import FAILURES, Key, Kind, Measurement, Round, Status
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.files import frame as table_frame
+from nnapi_prof.costs.store.rows import utc_now
 from nnapi_prof.costs.store.schema import SCHEMA_VERSION
 from nnapi_prof.costs.store.selection import Selection
 from nnapi_prof.errors import CostError
@@ -116,8 +118,26 @@ def test_a_failure_that_may_have_been_anothers_is_not_conclusive(
     with CostStore(anywhere) as store:
         row = measurement(status=status, samples_ns=(), attempts=None)
         store.add(row)
-        assert row.conclusive == (status in (Status.OK, Status.REFUSED))
-        assert bool(store.have("phone")) == row.conclusive
+        assert row.conclusive(utc_now()) == (status in (Status.OK, Status.REFUSED))
+        assert bool(store.have("phone")) == row.conclusive(utc_now())
+
+
+@pytest.mark.parametrize("status", FAILURES)
+@pytest.mark.parametrize(
+    ("attempts", "hours", "is_known"), [(2, 11, True), (2, 13, False), (4, 1300, True)]
+)
+def test_a_failure_is_tried_again_on_another_day_and_then_final(
+    anywhere: str, status: Status, attempts: int, hours: int, is_known: bool
+) -> None:
+    then = (datetime.now(UTC) - timedelta(hours=hours)).isoformat(timespec="microseconds")
+    row = measurement(status=status, samples_ns=(), attempts=attempts, measured_at=then)
+    with CostStore(anywhere) as store:
+        store.add(row)
+        assert bool(store.have("phone")) == row.conclusive(utc_now()) == is_known
+    again = measurement(status=status, samples_ns=(), attempts=2)
+    assert again.after(row).attempts == 2 + attempts
+    assert again.after(measurement()).attempts == again.after(None).attempts == 2
+    assert measurement(attempts=1).after(row).attempts == 1, "it ran"
 
 
 def test_conditions_select_rows(anywhere: str) -> None:

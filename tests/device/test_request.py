@@ -19,6 +19,7 @@ from nnapi_prof.device.protocol.actions import (
     Timing,
 )
 from nnapi_prof.device.protocol.request import Patience, RequestBuilder
+from nnapi_prof.device.protocol.results import KnownDriver
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph.plan import CPU, Engine, Preference, Target
 from nnapi_prof.nnapi.container import read_container
@@ -66,6 +67,12 @@ def read_request(data: bytes) -> dict[str, Any]:
         n = strings.u32()
         texts.append(strings.take(n).decode())
         assert strings.take(-n % 4) == bytes(-n % 4)
+    drivers = Words(sections.get("DRVS", bytes(4)))
+    read_drivers = []
+    for _ in range(drivers.u32()):
+        name = drivers.u32()
+        name = None if name == 0xFFFFFFFF else texts[name]
+        read_drivers.append((name, drivers.u32(), drivers.u32()))
     models = Words(sections["MODL"])
     read_models = []
     for _ in range(models.u32()):
@@ -73,10 +80,10 @@ def read_request(data: bytes) -> dict[str, Any]:
         read_models.append((sections["DATA"][offset : offset + length], models.u32s()))
     actions = Words(sections["ACTN"])
     read_actions = [read_action(actions, texts) for _ in range(actions.u32())]
-    for words in (head, blobs, strings, models, actions):
+    for words in (head, blobs, strings, drivers, models, actions):
         assert words.at == len(words.data)
     items = {"blobs": read_blobs, "models": read_models, "actions": read_actions}
-    return items | {"patience": patience}
+    return items | {"patience": patience, "drivers": read_drivers}
 
 
 def read_action(words: Words, texts: list[str]) -> ActionSpec:
@@ -255,6 +262,9 @@ def test_a_request_tells_what_those_before_it_saw():
     assert read_request(RequestBuilder().build())["patience"] == (0xFFFFFFFF, [])
     told = read_request(RequestBuilder(Patience(1500, (1_800_000, None))).build())
     assert told["patience"] == (1500, [1_800_000, 0])
+    drivers = (KnownDriver("npu", 2, "memfd"), KnownDriver(None, 4, None))
+    known = read_request(RequestBuilder(Patience(drivers=drivers)).build())["drivers"]
+    assert known == [("npu", 2, 3), (None, 4, 0)]
 
 
 @pytest.mark.parametrize(

@@ -75,17 +75,17 @@ class Profile:
         }
 
     def unlike(self, clean: Profile, share: float = 0.05) -> list[str]:
-        """Unit costs that differ from the clean phone's by more than this share."""
+        """Unit costs of the clean phone that differ here by more than this share."""
         own, others = (
             {(row.label, row.target): row.alone_ms for row in each.costs.frame().itertuples()}
             for each in (self, clean)
         )
         return [
-            f"{label} on {target}: {own.get((label, target), 'nothing')} for {wanted}"
+            f"{label} on {target}: {own.get((label, target))} for {wanted}"
             for (label, target), wanted in others.items()
-            if not (math.isnan(wanted) and math.isnan(own.get((label, target), 0.0)))
+            if not math.isnan(wanted)
             and not abs(own.get((label, target), math.inf) - wanted) <= share * wanted
-        ] + [f"{label} on {target} is new" for label, target in own.keys() - others.keys()]
+        ]
 
 
 def constant(value: float, unit: str) -> dict[str, Any]:

@@ -7,11 +7,13 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+import torch
 
 import nnapi_prof as np_
 from nnapi_prof.costs.measurement import Status
 from nnapi_prof.errors import DeviceError
-from tests.phones.conftest import CLEAN, Profiler, fault, service
+from tests.cli.common import trace
+from tests.phones.conftest import CLEAN, Profiler, TenUnits, fault, service
 
 pytestmark = pytest.mark.slow
 
@@ -59,6 +61,36 @@ def test_failures_of_an_agent_that_did_not_try_again_are_measured_again(
     assert again.failures == {}
     assert again.segments == clean.segments
     assert again.unlike(clean) == []
+
+
+class Shorter(TenUnits):
+    """Another network with many of the same units."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.second(torch.relu(self.first(x))))
+        x = torch.relu(self.fourth(torch.sigmoid(x)))
+        return self.last((x + self.fifth(x)).mean((2, 3)))
+
+
+def test_a_table_filled_while_a_driver_died_plans_another_model_a_day_later(
+    profiled: Profiler, tmp_path: Path
+) -> None:
+    """It died so often that units failed alone, too."""
+    ill = fault(
+        service(CLEAN, returns=0.2), kind="die", stage="execute", operation="CONV_2D", times=5
+    )
+    assert profiled(ill, "filled").failures
+    with sqlite3.connect(tmp_path / "filled.sqlite") as table:
+        table.execute("update measurements set measured_at = replace(measured_at, '20', '19')")
+    trace(Shorter(), tmp_path / "shorter.pt", (1, 3, 64, 64))
+    shorter = np_.load(tmp_path / "shorter.pt", "1x3x64x64")
+    later, clean = profiled(ill, "filled", shorter), profiled(ill, "clean", shorter)
+    assert clean.failures == {}
+    names = {(unit.label, target) for unit in shorter.graph.units for target in ("sim-npu", "auto")}
+    assert names.isdisjoint(later.failures)
+    assert later.segments == clean.segments
+    # Where NNAPI chose, and the driver died in both attempts, the CPU's time was a true one.
+    assert [words for words in later.unlike(clean) if "on nnapi:auto" not in words] == []
 
 
 def test_a_driver_that_hangs_ends_the_request_and_is_named(profiled: Profiler) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import pytest
 
+from nnapi_prof.device.protocol.request import Patience
+from nnapi_prof.execution.profile import measurer
+from nnapi_prof.execution.profile.waits import Waits
 from tests.phones.conftest import CLEAN, Profiler, service
 
 pytestmark = pytest.mark.slow
@@ -27,3 +30,27 @@ def test_the_next_kind_of_memory_is_tried(
     assert by_target["sim-npu"] == {memory}
     assert by_target["sim-gpu"] == {"file"}, "each accelerator has its own"
     assert refused.seconds <= 1.5 * clean.seconds
+
+
+def test_what_a_request_learns_of_drivers_the_next_one_is_told(
+    profiled: Profiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise NNAPI's choice alone in a request falls back to the CPU, and tells nobody."""
+    told = []
+    monkeypatch.setattr(measurer, "MAX_ACTIONS", 1)
+    monkeypatch.setattr(measurer, "WATCHED_ACTIONS", 1)
+    taken = Waits.patience
+
+    def note(waits: Waits, simulated: bool) -> Patience:
+        told.append(taken(waits, simulated))
+        return told[-1]
+
+    monkeypatch.setattr(Waits, "patience", note)
+    profiled(service(CLEAN, memory=["memfd"], compilations=1))
+    assert told[0].drivers == ()
+    last = {each.accelerator: (each.room, each.memory) for each in told[-1].drivers}
+    assert (last["sim-npu"], last["sim-gpu"], last[None]) == (
+        (1, "memfd"),
+        (4, "file"),
+        (4, "pointers"),
+    )

@@ -66,14 +66,15 @@ PHONES = {
         once(
             service(
                 service(GOVERNED, "sim-gpu", memory=["memfd"], compilations=2),
-                memory=[],
+                memory=["file"],
                 compilations=1,
                 loaded=1,
                 load=5000,
                 returns=0.5,
             ),
             "DEPTHWISE_CONV_2D",
-        )
+        ),
+        twin=GOVERNED,
     ),
 }
 
@@ -88,8 +89,10 @@ def test_profile_and_plan_are_the_twins(profiled: Profiler, name: str) -> None:
     troubled = profiled(phone.troubled, timeout_s=2)
     assert troubled.segments == clean.segments
     # NNAPI's own choice meets the fault, too; the CPU may be where it ends.
-    assert [w for w in troubled.unlike(clean) if not (phone.label and w.startswith(phone.label))] == []
+    unlike = [w for w in troubled.unlike(clean) if not (phone.label and w.startswith(phone.label))]
+    assert unlike == []
     failed = {(label.split()[0], target) for label, target in troubled.failures}
-    assert failed - {(phone.label, "auto")} == ({(phone.label, "sim-npu")} if phone.label else set())
+    true = {(phone.label, "sim-npu")} if phone.label else set()
+    assert failed - {(phone.label, "auto")} == true
     assert all(phone.how in message for message in troubled.failures.values())
     assert troubled.seconds <= 1.5 * clean.seconds

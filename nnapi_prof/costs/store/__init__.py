@@ -217,14 +217,14 @@ class CostStore:
 
     def have(self, fingerprint: str, signatures: Collection[str] | None = None) -> set[Key]:
         """Return the keys that need not be measured again on a device: what ran, what is not
-        supported, and what failed alone."""
+        supported, and what failed alone in the last half of a day, or on two days."""
         columns = [MEASUREMENTS.c[name] for name in Key._fields]
         selection = Selection(fingerprints=(fingerprint,), signatures=signatures)
 
         def work(connection: Connection) -> set[Key]:
             keys: set[Key] = set()
             for clause in selection.clauses(without=self._left_out):
-                clause.append(conclusive())
+                clause.append(conclusive(utc_now()))
                 rows = connection.execute(select(*columns).where(*clause).distinct())
                 keys.update(Key(*row) for row in rows)
             return keys

@@ -26,7 +26,7 @@ from sqlalchemy.sql.base import ReadOnlyColumnCollection
 from sqlalchemy.sql.functions import FunctionElement
 
 from nnapi_prof.costs.conditions import Conditions
-from nnapi_prof.costs.measurement import FAILURES, Kind, Status
+from nnapi_prof.costs.measurement import ATTEMPTS, FAILURES, Kind, Status, again_since
 from nnapi_prof.costs.store.schema import MEASUREMENTS
 from nnapi_prof.errors import UsageError, option
 from nnapi_prof.graph.plan import CPU, Engine
@@ -124,11 +124,12 @@ class Selection:
         return dataclasses.replace(self, **changes)
 
 
-def conclusive() -> ColumnElement[bool]:
-    """Whether a row is conclusive, as :attr:`.Measurement.conclusive` says it."""
+def conclusive(now: str) -> ColumnElement[bool]:
+    """Whether a row is conclusive now, as :meth:`.Measurement.conclusive` says it."""
     m = MEASUREMENTS.c
     failures = [status.value for status in FAILURES]
-    return or_(m.status.not_in(failures), m.attempts.is_not(None))
+    is_fresh = and_(m.attempts == ATTEMPTS, _when(m) > again_since(now))
+    return or_(m.status.not_in(failures), m.attempts != ATTEMPTS, is_fresh)
 
 
 def superseded_ids() -> Select[tuple[int]]:

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from nnapi_prof.costs.measurement import Round, Status
 from nnapi_prof.device.protocol.fields import HEAT_MC, MAX_INT32, MAX_KHZ, MAX_NS, Fields
 from nnapi_prof.device.protocol.results import (
+    MEMORY_KINDS,
+    MOST_ROOM,
     Accelerator,
     ActionResult,
     AgentInfo,
@@ -26,6 +28,7 @@ from nnapi_prof.device.protocol.results import (
     Hello,
     KeptOutput,
     Kernels,
+    KnownDriver,
     Missing,
     NnapiInfo,
     Outcome,
@@ -170,6 +173,15 @@ def _result(line: Fields) -> ActionResult:
     )
 
 
+def _driver(line: Fields) -> KnownDriver:
+    memory = line.optional("memory", str)
+    return KnownDriver(
+        line.optional("accelerator", str),
+        min(max(line.number("room"), 1), MOST_ROOM),
+        memory if memory in MEMORY_KINDS else None,
+    )
+
+
 def _accelerator(line: Fields) -> Accelerator:
     return Accelerator(
         line.text("name"), line.text("type"), line.text("version"), line.number("feature_level")
@@ -238,6 +250,7 @@ _READERS: dict[str, Callable[[Fields], Event | AgentInfo | Cleaned]] = {
         line.optional_number("waited_ms", MAX_NS) or 0,
         line.optional("fruitless", bool) or False,
         line.readings("allowed_khz", 0, MAX_KHZ),
+        line.objects("drivers", _driver),
     ),
     "error": lambda line: ErrorLine(line.text("message")),
     "info": _info,

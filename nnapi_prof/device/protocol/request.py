@@ -13,6 +13,7 @@ from nnapi_prof.device.protocol.actions import (
     check_action,
     check_group,
 )
+from nnapi_prof.device.protocol.results import KnownDriver
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph.plan import AUTO, TARGET_KINDS
 from nnapi_prof.nnapi.container import ContainerKind, write_container
@@ -23,6 +24,7 @@ NONE = 0xFFFFFFFF
 MODEL_ALIGNMENT = 8
 """Models in DATA begin at multiples of this, so that the agent may read their words in place."""
 _RELAXED = 1  # a segment's only flag
+_MEMORY_CODES = {None: 0, "ashmem": 1, "file": 2, "memfd": 3, "pointers": 4}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,7 @@ class Patience:
     ``cooldown_ms`` says."""
     seen_khz: tuple[int | None, ...] = ()
     """The highest ``scaling_max_freq`` of each CPU that was seen."""
+    drivers: tuple[KnownDriver, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -121,6 +124,16 @@ class RequestBuilder:
             data += bytes(-len(data) % MODEL_ALIGNMENT)
             models += struct.pack("<QQ", len(data), len(serialized)) + _u32s(buffers)
             data += serialized
+        known = self._patience.drivers
+        drivers = _u32(len(known)) + b"".join(
+            struct.pack(
+                "<III",
+                NONE if each.accelerator is None else strings.add(each.accelerator),
+                each.room,
+                _MEMORY_CODES[each.memory],
+            )
+            for each in known
+        )
         blobs = _u32(len(self._blobs)) + b"".join(
             struct.pack("<Q", len(blob.data)) + bytes.fromhex(blob.sha256)
             for _, blob in self._blobs.values()
@@ -131,6 +144,7 @@ class RequestBuilder:
                 "HEAD": self._head(),
                 "BLOB": blobs,
                 "STRS": strings.section(),
+                **({"DRVS": drivers} if known else {}),
                 "DATA": bytes(data),
                 "MODL": bytes(models),
                 "ACTN": actions,

@@ -182,6 +182,22 @@ class ActionResult:
         return (self.message or "") + (f'; it printed "{said}"' if said else "")
 
 
+MEMORY_KINDS = ("ashmem", "file", "memfd", "pointers")
+MOST_ROOM = 32
+
+
+@dataclass(frozen=True, slots=True)
+class KnownDriver:
+    """What a request has learnt of a driver, for the next one."""
+
+    accelerator: str | None
+    """None: NNAPI's choice."""
+    room: int
+    """Compilations that it holds at once."""
+    memory: str | None
+    """The kind that reaches it, one of :data:`MEMORY_KINDS`; None: not known yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class End:
     """The request was carried out."""
@@ -195,6 +211,7 @@ class End:
     """It stayed too hot."""
     allowed_khz: tuple[int | None, ...] = field(default=(), compare=False)
     """The highest ``scaling_max_freq`` of each CPU that was seen, before or now."""
+    drivers: tuple[KnownDriver, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,7 +165,7 @@ class Measurer:
         """What need not be measured any more."""
         if not options.fresh:
             shared = eight_bits is not None
-            own = (row.key for row in rows if row.conclusive)
+            own = (row.key for row in rows if row.conclusive(utc_now()))
             self.have = set(own) if shared else store.have(self.fingerprint)
         self._before = frozenset(self.have)
         self.n_measured = 0
@@ -291,6 +291,7 @@ class Measurer:
                 simulated = self.info.simulated
                 row = measured(job, self._graph, self.fingerprint, simulated, converted, result)
                 row = replace(row, measured_at=utc_now(), **self._state.columns)
+                row = row.after(self.rows.get((job.key.signature, job.spec.target)))
                 if self._state.throttled:  # Android knows of heat that /sys does not show
                     hot = tuple(replace(each, throttled=True) for each in row.rounds)
                     row = replace(row, rounds=hot)

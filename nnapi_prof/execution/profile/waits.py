@@ -1,11 +1,12 @@
-"""How long a profile may wait for a hot device, and what it has learnt of the clocks meanwhile."""
+"""How long a profile may wait for a hot device, and what its requests learn of clocks and
+drivers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from nnapi_prof.device.protocol.request import Patience
-from nnapi_prof.device.protocol.results import End
+from nnapi_prof.device.protocol.results import End, KnownDriver
 
 SHARE_OF_MEASURING = 0.1
 """Of the time that measuring took so far, waits take this much at most, unless the user said how
@@ -21,6 +22,7 @@ class Waits:
     def __init__(self, spent_s: Mapping[str, float], bounded: bool) -> None:
         self._spent_s, self._bounded = spent_s, bounded
         self._seen_khz: tuple[int | None, ...] = ()
+        self._drivers: dict[str | None, KnownDriver] = {}
         self.waited_s = 0.0
         self.fruitless = False
         """A wait brought nothing: there is no other."""
@@ -38,9 +40,10 @@ class Waits:
     def patience(self, simulated: bool) -> Patience:
         """Returns the patience for the next request. Simulated waits cost nobody's time: only one
         that brought nothing ends them."""
+        known = tuple(self._drivers.values())
         if self.fruitless or not (simulated or not self._bounded):
-            return Patience(round(1000 * self.left_s(3600.0)), self._seen_khz)
-        return Patience(None, self._seen_khz)
+            return Patience(round(1000 * self.left_s(3600.0)), self._seen_khz, known)
+        return Patience(None, self._seen_khz, known)
 
     def rested(self, seconds: float, brought: bool) -> None:
         """The device had a rest, and was as fast as before after it, or not."""
@@ -52,3 +55,4 @@ class Waits:
         self.fruitless |= end.fruitless
         self.waited_s += 0.0 if simulated else end.waited_ms / 1000
         self._seen_khz = end.allowed_khz or self._seen_khz
+        self._drivers |= {each.accelerator: each for each in end.drivers}
