@@ -8,11 +8,11 @@ enum np_status np_drivers_make(const struct np_request *request, struct np_drive
   for (uint32_t i = 0; drivers->each && i <= drivers->n; i++) {
     drivers->each[i].room = NP_FIRST_ROOM;
   }
-  for (uint32_t i = 0; drivers->each && i < request->n_known; i++) {
-    const uint32_t *known = &request->known[i * NP_KNOWN_WORDS];
-    struct np_driver *driver = &drivers->each[known[0] < drivers->n ? known[0] : drivers->n];
-    driver->room = known[1];
-    driver->memory = (enum np_shm_kind)known[2];
+  for (uint32_t i = 0; drivers->each && i < request->n_driver_facts; i++) {
+    const uint32_t *facts = &request->driver_facts[i * NP_DRIVER_WORDS];
+    struct np_driver *driver = &drivers->each[facts[0] < drivers->n ? facts[0] : drivers->n];
+    driver->room = facts[1];
+    driver->memory = (enum np_shm_kind)facts[2];
   }
   return drivers->each ? NP_OK : NP_NO_MEMORY;
 }

@@ -307,19 +307,19 @@ static enum np_status read_actions(const struct np_container *container, struct 
   return status == NP_OK ? check_groups(request, why) : status;
 }
 
-static enum np_status read_known(const struct np_container *container, struct np_request *request,
-                                 struct np_message *why) {
+static enum np_status read_driver_facts(const struct np_container *container,
+                                        struct np_request *request, struct np_message *why) {
   struct np_cursor cursor;
   uint32_t n;
   const enum np_status status =
-      open_list(np_container_find(container, "DRVS"), "DRVS", NP_KNOWN_WORDS, &cursor, &n, why);
+      open_list(np_container_find(container, "DRVS"), "DRVS", NP_DRIVER_WORDS, &cursor, &n, why);
   if (status != NP_OK) {
     return status;
   }
-  request->known = n == 0 ? NULL : np_take_words(&cursor, (size_t)n * NP_KNOWN_WORDS);
-  request->n_known = n;
+  request->driver_facts = n == 0 ? NULL : np_take_words(&cursor, (size_t)n * NP_DRIVER_WORDS);
+  request->n_driver_facts = n;
   for (uint32_t i = 0; i < n; i++) {
-    const uint32_t *driver = &request->known[i * NP_KNOWN_WORDS];
+    const uint32_t *driver = &request->driver_facts[i * NP_DRIVER_WORDS];
     if ((driver[0] >= request->n_strings && driver[0] != NP_NONE) || driver[1] == 0 ||
         driver[1] > NP_MAX_GROUP || driver[2] > MEMORY_KINDS) {
       np_message_set(why, "DRVS: driver %u: string %u of %u, room %u of %u, memory %u of %u", i,
@@ -347,7 +347,7 @@ enum np_status np_request_open(const void *bytes, size_t size, struct np_request
     status = read_strings(&container, request, why);
   }
   if (status == NP_OK) {
-    status = read_known(&container, request, why);
+    status = read_driver_facts(&container, request, why);
   }
   if (status == NP_OK) {
     status = read_models(&container, request, why);

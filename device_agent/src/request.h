@@ -116,7 +116,7 @@ struct np_action {
 };
 
 /* What is known of a driver: accelerator (string, NP_NONE NNAPI's choice), room, kind of memory. */
-#define NP_KNOWN_WORDS 3u
+#define NP_DRIVER_WORDS 3u
 
 /* Arrays are owned; what has no count of its own points into the request's bytes. */
 struct np_request {
@@ -129,8 +129,9 @@ struct np_request {
   struct np_blob *blobs;
   uint32_t n_strings;
   struct np_text *strings;
-  uint32_t n_known;
-  const uint32_t *known; /* [n_known][NP_KNOWN_WORDS] what earlier requests learnt of drivers */
+  uint32_t n_driver_facts;
+  const uint32_t
+      *driver_facts; /* [n_driver_facts][NP_DRIVER_WORDS] what earlier requests learnt of drivers */
   uint32_t n_models;
   struct np_request_model *models;
   uint32_t n_actions;

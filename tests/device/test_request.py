@@ -19,7 +19,7 @@ from nnapi_prof.device.protocol.actions import (
     Timing,
 )
 from nnapi_prof.device.protocol.request import Patience, RequestBuilder
-from nnapi_prof.device.protocol.results import KnownDriver
+from nnapi_prof.device.protocol.results import DriverFacts
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph.plan import CPU, Engine, Preference, Target
 from nnapi_prof.nnapi.container import read_container
@@ -262,9 +262,9 @@ def test_a_request_tells_what_those_before_it_saw():
     assert read_request(RequestBuilder().build())["patience"] == (0xFFFFFFFF, [])
     told = read_request(RequestBuilder(Patience(1500, (1_800_000, None))).build())
     assert told["patience"] == (1500, [1_800_000, 0])
-    drivers = (KnownDriver("npu", 2, "memfd"), KnownDriver(None, 4, None))
-    known = read_request(RequestBuilder(Patience(drivers=drivers)).build())["drivers"]
-    assert known == [("npu", 2, 3), (None, 4, 0)]
+    drivers = (DriverFacts("npu", 2, "memfd"), DriverFacts(None, 4, None))
+    in_request = read_request(RequestBuilder(Patience(drivers=drivers)).build())["drivers"]
+    assert in_request == [("npu", 2, 3), (None, 4, 0)]
 
 
 @pytest.mark.parametrize(

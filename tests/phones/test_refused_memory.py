@@ -36,19 +36,19 @@ def test_what_a_request_learns_of_drivers_the_next_one_is_told(
     profiled: Profiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise NNAPI's choice alone in a request falls back to the CPU, and tells nobody."""
-    told = []
+    requests = []
     monkeypatch.setattr(measurer, "MAX_ACTIONS", 1)
     monkeypatch.setattr(measurer, "WATCHED_ACTIONS", 1)
-    taken = Waits.patience
+    patience = Waits.patience
 
     def note(waits: Waits, simulated: bool) -> Patience:
-        told.append(taken(waits, simulated))
-        return told[-1]
+        requests.append(patience(waits, simulated))
+        return requests[-1]
 
     monkeypatch.setattr(Waits, "patience", note)
     profiled(service(CLEAN, memory=["memfd"], compilations=1))
-    assert told[0].drivers == ()
-    last = {each.accelerator: (each.room, each.memory) for each in told[-1].drivers}
+    assert requests[0].drivers == ()
+    last = {each.accelerator: (each.room, each.memory) for each in requests[-1].drivers}
     assert (last["sim-npu"], last["sim-gpu"], last[None]) == (
         (1, "memfd"),
         (4, "file"),

@@ -20,6 +20,7 @@ from nnapi_prof.device.protocol.results import (
     AgentInfo,
     Cleaned,
     Door,
+    DriverFacts,
     End,
     ErrorLine,
     Event,
@@ -28,7 +29,6 @@ from nnapi_prof.device.protocol.results import (
     Hello,
     KeptOutput,
     Kernels,
-    KnownDriver,
     Missing,
     NnapiInfo,
     Outcome,
@@ -173,9 +173,9 @@ def _result(line: Fields) -> ActionResult:
     )
 
 
-def _driver(line: Fields) -> KnownDriver:
+def _driver(line: Fields) -> DriverFacts:
     memory = line.optional("memory", str)
-    return KnownDriver(
+    return DriverFacts(
         line.optional("accelerator", str),
         min(max(line.number("room"), 1), MOST_ROOM),
         memory if memory in MEMORY_KINDS else None,

@@ -13,7 +13,7 @@ from nnapi_prof.device.protocol.actions import (
     check_action,
     check_group,
 )
-from nnapi_prof.device.protocol.results import KnownDriver
+from nnapi_prof.device.protocol.results import DriverFacts
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph.plan import AUTO, TARGET_KINDS
 from nnapi_prof.nnapi.container import ContainerKind, write_container
@@ -36,7 +36,7 @@ class Patience:
     ``cooldown_ms`` says."""
     seen_khz: tuple[int | None, ...] = ()
     """The highest ``scaling_max_freq`` of each CPU that was seen."""
-    drivers: tuple[KnownDriver, ...] = ()
+    drivers: tuple[DriverFacts, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -124,15 +124,15 @@ class RequestBuilder:
             data += bytes(-len(data) % MODEL_ALIGNMENT)
             models += struct.pack("<QQ", len(data), len(serialized)) + _u32s(buffers)
             data += serialized
-        known = self._patience.drivers
-        drivers = _u32(len(known)) + b"".join(
+        facts = self._patience.drivers
+        drivers = _u32(len(facts)) + b"".join(
             struct.pack(
                 "<III",
                 NONE if each.accelerator is None else strings.add(each.accelerator),
                 each.room,
                 _MEMORY_CODES[each.memory],
             )
-            for each in known
+            for each in facts
         )
         blobs = _u32(len(self._blobs)) + b"".join(
             struct.pack("<Q", len(blob.data)) + bytes.fromhex(blob.sha256)
@@ -144,7 +144,7 @@ class RequestBuilder:
                 "HEAD": self._head(),
                 "BLOB": blobs,
                 "STRS": strings.section(),
-                **({"DRVS": drivers} if known else {}),
+                **({"DRVS": drivers} if facts else {}),
                 "DATA": bytes(data),
                 "MODL": bytes(models),
                 "ACTN": actions,

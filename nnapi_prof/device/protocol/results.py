@@ -178,8 +178,8 @@ class ActionResult:
     @property
     def why(self) -> str:
         """The message, and the driver's own words."""
-        said = " ".join((self.words or "").split())
-        return (self.message or "") + (f'; it printed "{said}"' if said else "")
+        words = " ".join((self.words or "").split())
+        return (self.message or "") + (f'; it printed "{words}"' if words else "")
 
 
 MEMORY_KINDS = ("ashmem", "file", "memfd", "pointers")
@@ -187,7 +187,7 @@ MOST_ROOM = 32
 
 
 @dataclass(frozen=True, slots=True)
-class KnownDriver:
+class DriverFacts:
     """What a request has learnt of a driver, for the next one."""
 
     accelerator: str | None
@@ -211,7 +211,7 @@ class End:
     """It stayed too hot."""
     allowed_khz: tuple[int | None, ...] = field(default=(), compare=False)
     """The highest ``scaling_max_freq`` of each CPU that was seen, before or now."""
-    drivers: tuple[KnownDriver, ...] = field(default=(), compare=False)
+    drivers: tuple[DriverFacts, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from nnapi_prof.device.protocol.request import Patience
-from nnapi_prof.device.protocol.results import End, KnownDriver
+from nnapi_prof.device.protocol.results import DriverFacts, End
 
 SHARE_OF_MEASURING = 0.1
 """Of the time that measuring took so far, waits take this much at most, unless the user said how
@@ -22,7 +22,7 @@ class Waits:
     def __init__(self, spent_s: Mapping[str, float], bounded: bool) -> None:
         self._spent_s, self._bounded = spent_s, bounded
         self._seen_khz: tuple[int | None, ...] = ()
-        self._drivers: dict[str | None, KnownDriver] = {}
+        self._drivers: dict[str | None, DriverFacts] = {}
         self.waited_s = 0.0
         self.fruitless = False
         """A wait brought nothing: there is no other."""
@@ -40,10 +40,10 @@ class Waits:
     def patience(self, simulated: bool) -> Patience:
         """Returns the patience for the next request. Simulated waits cost nobody's time: only one
         that brought nothing ends them."""
-        known = tuple(self._drivers.values())
+        drivers = tuple(self._drivers.values())
         if self.fruitless or not (simulated or not self._bounded):
-            return Patience(round(1000 * self.left_s(3600.0)), self._seen_khz, known)
-        return Patience(None, self._seen_khz, known)
+            return Patience(round(1000 * self.left_s(3600.0)), self._seen_khz, drivers)
+        return Patience(None, self._seen_khz, drivers)
 
     def rested(self, seconds: float, brought: bool) -> None:
         """The device had a rest, and was as fast as before after it, or not."""
