@@ -160,8 +160,8 @@ def _sensors(output: str) -> Iterator[tuple[str, int | None, int]]:
         celsius = _celsius(value[1]) if value else math.nan
         if math.isfinite(celsius):
             number = re.fullmatch(r"-?\d+", kind[1].strip()) if kind else None
-            known = None if number is None else int(number[0])
-            yield (name[1].lower() if name else ""), known, round(celsius * 1000)
+            code = None if number is None else int(number[0])
+            yield (name[1].lower() if name else ""), code, round(celsius * 1000)
     for what, values in re.findall(r"^(CPU|GPU|Skin) temperatures: \[([^]]*)\]", output, re.M):
         for word in values.split(","):
             celsius = _celsius(word)
