@@ -374,10 +374,9 @@ class Measurement:
 
     def after(self, earlier: Measurement | None) -> Measurement:
         """This row; a failure that was one before has the attempts of both."""
-        failed = self.status in FAILURES and self.attempts is not None
-        if not failed or earlier is None or earlier.status not in FAILURES:
+        if self.status not in FAILURES or earlier is None or earlier.status not in FAILURES:
             return self
-        if earlier.key != self.key or earlier.attempts is None:
+        if self.attempts is None or earlier.attempts is None or earlier.key != self.key:
             return self
         return replace(self, attempts=self.attempts + earlier.attempts)
 
