@@ -27,7 +27,7 @@ from nnapi_prof.errors import NnapiProfError
 from nnapi_prof.frontend.structure import Structure
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.frontend.trees import expression
-from nnapi_prof.graph.node import constant_value, is_constant
+from nnapi_prof.graph.node import ScriptCall, constant_value, is_constant
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.quantisation import DEQUANTIZE, DEQUANTIZE_CHANNELS, QUANTIZE
 
@@ -184,6 +184,12 @@ def _sub_graph(
             name = f"constant_{len(copies)}"
             copy.register_buffer(name, weights.for_cpu(constant_value(node).detach()))
             copies[node] = graph.get_attr(name)
+            continue
+        if isinstance(node.target, ScriptCall) and isinstance(
+            node.target.function, torch.jit.ScriptModule
+        ):  # tracing wants such a module among those of what it traces
+            copy.add_module(node.name, node.target.function)
+            copies[node] = graph.call_module(node.name, tuple(copies[n] for n in node.args))
             continue
         copies[node] = graph.node_copy(node, lambda n: copies[n])
         copies[node].target = _PLAIN.get(node.target, node.target)

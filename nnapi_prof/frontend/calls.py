@@ -230,6 +230,22 @@ _RULES: dict[Any, Callable[[dict[str, Any]], _Call | None]] = {
 }
 
 
+def shape_from_zeros(step: Step) -> Tensor | None:
+    """What ``istft`` makes of zeros, a stand-in for its result: PyTorch looks at the values of its
+    window alone. None for other calls, and where the window is computed."""
+    if step.target is not aten.istft.default:
+        return None
+    if isinstance(bind(aten.istft.default, step.args, step.kwargs)["window"], TracedValue):
+        return None
+    args, kwargs = pytree.tree_map_only(
+        TracedValue,
+        lambda v: torch.zeros(v.fake.shape, dtype=v.fake.dtype),
+        (step.args, step.kwargs),
+    )
+    result: Tensor = step.target(*args, **kwargs)
+    return result
+
+
 # Writing in place while views share the memory: what each of them is afterwards, without writing.
 #
 # All shapes are known, so that where a view lies in its base is a matter of numbers: a box that

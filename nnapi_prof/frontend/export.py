@@ -14,7 +14,14 @@ from torch.utils import _pytree as pytree
 from nnapi_prof.errors import FrontendError, InputSpecError, KeepsState, option
 from nnapi_prof.frontend.calls import WritesToViews
 from nnapi_prof.frontend.host_parts import PartsTracer, concrete_values
-from nnapi_prof.frontend.inputs import DTYPES, InputSpec, check_count, example_tensors, listed
+from nnapi_prof.frontend.inputs import (
+    DTYPES,
+    InputSpec,
+    check_count,
+    example_tensors,
+    listed,
+    shapes_or_values,
+)
 from nnapi_prof.frontend.torch_logging import essential_line, quiet_torch, run_once
 from nnapi_prof.frontend.tracer import GraphTracer
 from nnapi_prof.graph.node import dtype_name
@@ -144,7 +151,8 @@ def find_examples(
             return examples
     assert failed is not None
     raise InputSpecError(
-        f"{name} does not run on the input {listed(specs)}: {essential_line(failed)}"
+        f"{name} does not run on the input {listed(specs)}: {essential_line(failed)}: state what it"
+        f" runs on with {shapes_or_values()}"
     ) from failed
 
 

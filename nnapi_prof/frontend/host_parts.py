@@ -14,15 +14,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch._ops import OpOverload
+from torch._ops import HigherOrderOperator
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from nnapi_prof.frontend.calls import DataDependent, TracedValue
-from nnapi_prof.frontend.torch_logging import quiet_torch
+from nnapi_prof.frontend.host_script import scripted
 from nnapi_prof.frontend.tracer import GraphTracer, source_of
 from nnapi_prof.graph.node import ScriptCall, op_name
 
-aten = torch.ops.aten
 Concrete = Callable[[], Mapping[fx.Node, Any]]
 """Runs the program on its examples: what each node makes of them."""
 
@@ -147,39 +146,8 @@ def _function(
     inputs = [inputs[int(n.name.rpartition("_")[2]) - 1] for n in ordered]
     graph.output(tuple(places))
     module = fx.GraphModule(root, graph)
-    has_numbers = any(not isinstance(node.meta.get("val"), Tensor) for node in order)
-    return (_scripted(module) if has_numbers else module), inputs, order[0]
-
-
-_PLACED = ("device", "layout", "pin_memory")
-
-
-def _scripted(module: fx.GraphModule) -> Callable[..., Any]:
-    """The function as TorchScript, which a file for stock PyTorch can hold and a trace does not
-    bake sizes into; as it is where TorchScript has no word for something in it."""
-    graph = fx.Graph()
-    output = graph.graph_copy(module.graph, {})
-    graph.output(output)
-    for node in list(graph.nodes):
-        target = node.target
-        if not isinstance(target, OpOverload):
-            continue
-        node.kwargs = {name: v for name, v in node.kwargs.items() if name not in _PLACED}
-        if target in (aten.item.default, aten._local_scalar_dense.default):
-            (source,) = node.all_input_nodes
-            value = source.meta.get("val")
-            is_float = isinstance(value, Tensor) and value.is_floating_point()
-            is_bool = isinstance(value, Tensor) and value.dtype is torch.bool
-            node.target = float if is_float else bool if is_bool else int
-        elif target is aten.sym_size.int:
-            node.op, node.target = "call_method", "size"
-        elif target is aten.sym_numel.default:
-            node.op, node.target = "call_method", "numel"
-        else:
-            node.target = target.overloadpacket
-    copy = fx.GraphModule(module, graph)
-    try:
-        with quiet_torch():
-            return torch.jit.script(copy)
-    except Exception:  # whatever it has no word for: PyTorch itself runs it
-        return module
+    needs_script = any(
+        isinstance(node.target, HigherOrderOperator) or not isinstance(node.meta.get("val"), Tensor)
+        for node in order
+    )
+    return (scripted(module) if needs_script else module), inputs, order[0]

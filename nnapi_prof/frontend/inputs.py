@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nnapi_prof.errors import InputSpecError, option, spelled
+from nnapi_prof.errors import InputSpecError, spelled
 from nnapi_prof.frontend.torch_logging import essential_line, quiet_torch, run_once, source_line
 from nnapi_prof.graph.node import dtype_name, torch_dtype
 
@@ -210,6 +210,11 @@ def check_count(name: str, stated: int, fewest: int, most: int) -> None:
     )
 
 
+def shapes_or_values() -> str:
+    """How a user states inputs that a model runs on."""
+    return spelled("--input, or values with --input @FILE.npz", "inputs")
+
+
 def try_model(name: str, model: torch.jit.ScriptModule, examples: Sequence[Tensor]) -> None:
     """Runs the model once. Raises InputSpecError with PyTorch's essential line if it fails."""
     try:
@@ -221,7 +226,7 @@ def try_model(name: str, model: torch.jit.ScriptModule, examples: Sequence[Tenso
         stated = listed([InputSpec.of(t) for t in examples])
         raise InputSpecError(
             f"{name} does not run on the input {stated}: {essential_line(error)}{where}: "
-            f"state the shapes it wants with {option('input')}"
+            f"state the shapes it wants with {shapes_or_values()}"
         ) from error
 
 

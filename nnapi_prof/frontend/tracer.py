@@ -31,6 +31,7 @@ from nnapi_prof.frontend.calls import (
     WritesToViews,
     after_write,
     is_base,
+    shape_from_zeros,
     specialize_constant_args,
     viewed,
 )
@@ -222,9 +223,10 @@ class GraphTracer:
         if self.numbers.among(step):
             step = self.numbers.promoted(step)
         args, kwargs = pytree.tree_map_only(TracedValue, lambda v: v.fake, (step.args, step.kwargs))
+        alike = shape_from_zeros(step)
         try:
             with self.mode, torch.no_grad():
-                result = step.target(*args, **kwargs)
+                result = step.target(*args, **kwargs) if alike is None else torch.empty(alike.shape)
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise DataDependent(
                 f"{self.name}: {op_name(step.target)} ({step.where}) makes a shape or a branch"
@@ -360,12 +362,17 @@ class GraphTracer:
             draws = not off and bound.get("dropout_p") != 0
         else:
             return
-        if draws:
+        if not draws:
+            return
+        training = f"{self.name}: {op_name(target)} ({step.where}) draws random numbers"
+        if "batch_norm" in op_name(target) or {"train", "training", "dropout_p"} & bound.keys():
             raise FrontendError(
-                f"{self.name}: {op_name(target)} ({step.where}) draws random numbers or changes "
-                f"its statistics: the model is in training mode; call model.eval() before tracing "
-                f"or exporting it"
+                f"{training} or changes its statistics: the model is in training mode; call"
+                " model.eval() before tracing or exporting it"
             )
+        raise FrontendError(
+            f"{training}, so that no two runs agree: give the model its random numbers as an input"
+        )
 
 
 def branch_refusal(name: str, where: str) -> str:

@@ -30,6 +30,7 @@ from nnapi_prof.passes.canonicalize.simplify import (
     simplify_constant_gather,
 )
 from nnapi_prof.passes.canonicalize.views import canonicalize_views, merge_views
+from nnapi_prof.passes.decompose.complex_pairs import decompose_complex
 from nnapi_prof.passes.decompose.rank import decompose_high_rank
 from nnapi_prof.passes.decompose.scatter import decompose_scatter
 from nnapi_prof.passes.decompose.spatial_rank import conv1d_to_conv2d, decompose_conv3d
@@ -77,6 +78,7 @@ DEFAULT_PASSES: tuple[Pass, ...] = (
     drop_unread_getitems,  # first: rules ask which of several values are read
     drop_noops,  # before any matching: a clone between two nodes hides one from the other
     canonicalize_overloads,  # before the passes that ask for one overload
+    decompose_complex,  # before all that looks at real numbers; after overloads, which it asks for
     check_terms_for_infinity,  # before fold_constants and canonicalize_movement, for what it writes
     insert_type_promotion,  # before canonicalize_movement, which cuts and joins values of one type
     decompose_scatter,  # before canonicalize_movement, whose spelling it ends in

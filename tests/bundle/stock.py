@@ -45,11 +45,12 @@ def make(
     level: int = 30,
     least: int = 1,
     on_cpu: Mapping[int, str] | None = None,
+    keep: bool = False,
 ) -> Made:
     """``on_cpu`` has units that shall stay on the CPU though NNAPI could run them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return made(prepare(model, inputs, "model"), level, least, on_cpu)
+        return made(prepare(model, inputs, "model", keep), level, least, on_cpu)
 
 
 def made(

@@ -10,9 +10,11 @@ import torch.nn.functional as F
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch._higher_order_ops.while_loop import while_loop
 
 from nnapi_prof.bundle.mixed import mixed_module
 from nnapi_prof.frontend import prepare
+from nnapi_prof.frontend.torch_logging import quiet_torch
 from tests.bundle.stock import from_parts, made, make, without_nnapi
 from tests.convert.quantised_models import eager_net
 from tests.convert.test_random_networks import LAYERS, network
@@ -49,7 +51,7 @@ BETWEEN = {
     )[0],
     "cummax": lambda x: torch.cummax(x, 2)[0] + torch.cummax(x, 3)[1],
     "median": lambda x: x - x.median(1, keepdim=True)[0],
-    "fft": lambda x: torch.fft.irfft2(torch.fft.rfft2(x) * 0.5, s=(12, 12)),
+    "dct": lambda x: torch.fft.hfft(x, 12),
     "float64": lambda x: torch.lgamma(x.double() + 1).float(),
 }
 
@@ -65,6 +67,35 @@ def test_an_operation_in_the_middle(nnapi_library, name):
             roughly(result.module(x), model(x))
     kinds = {node.kind() for node in result.module.inlined_graph.nodes()}
     assert {kind.partition("::")[0] for kind in kinds} == {"aten", "prim"}  # nothing of ours
+
+
+def branch(x):
+    return torch.cond(x.mean() > 0.5, lambda v: (v * 2, v + 1), lambda v: (v - 1, -v), (x,))[0]
+
+
+def loop(x):
+    step = while_loop(
+        lambda i, v: i < v.amax().int() + 2, lambda i, v: (i + 1, v * 0.9), (torch.tensor(0), x)
+    )
+    return step[1]
+
+
+def runs(x):
+    values, counts = torch.unique_consecutive((x > 0.3).int(), return_counts=True, dim=3)
+    return x * counts.float().mean() + values.float().mean()
+
+
+@pytest.mark.parametrize("control", [branch, loop, runs])
+def test_control_on_data_of_an_exported_program(nnapi_library, control):
+    torch.manual_seed(0)
+    model, x = Between(control).eval(), torch.randn(1, 3, 12, 12)
+    with quiet_torch():
+        program = torch.export.export(model, (x,))
+    result = made(prepare(program, (x,), "model", keep=True))
+    assert result.kinds == ["nnapi", "cpu", "nnapi"]
+    for scale in (1.0, 5.0, 0.1):
+        with torch.no_grad():
+            roughly(result.module(x * scale), model(x * scale))
 
 
 class Tied(nn.Module):

@@ -14,6 +14,13 @@ import torch
 library = torch.library.Library("fbgemm", "DEF")
 library.define("twice_of_ours(Tensor x) -> Tensor")
 library.impl("twice_of_ours", lambda x: x * 2, "CompositeExplicitAutograd")
+library.define("rows_of_ours(Tensor x) -> Tensor")
+library.impl("rows_of_ours", lambda x: x.sum(1).gt(0).nonzero()[:, 0], "CPU")
+
+
+@torch.library.register_fake("fbgemm::rows_of_ours")
+def rows(x):
+    return x.new_empty(torch.library.get_ctx().new_dynamic_size(), dtype=torch.int64)
 """
 
 SAVE = """
@@ -24,9 +31,21 @@ class Model(torch.nn.Module):
     def forward(self, x):
         return torch.relu(torch.ops.fbgemm.twice_of_ours(x + 1))
 
+class Detector(torch.nn.Module):
+    # picks rows of what a layer gives, as non-maximum suppression does
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 4)
+
+    def forward(self, x):
+        y = self.layer(x)
+        return y[torch.ops.fbgemm.rows_of_ours(y)]
+
 x = torch.ones(2, 3)
-torch.jit.save(torch.jit.trace(Model(), x), "model.pt")
-torch.export.save(torch.export.export(Model(), (x,)), "model.pt2")
+for name, model in ("model", Model()), ("detector", Detector()):
+    torch.jit.save(torch.jit.trace(model, x), name + ".pt")
+    torch.export.save(torch.export.export(model, (x,)), name + ".pt2")
 """
 
 CONVERT = """
@@ -35,7 +54,8 @@ from pathlib import Path
 from nnapi_prof.cli import main
 from tests import warm
 
-sys.exit(main(["convert", "--input", "2x3", "--whole", "--output", "out.nnapi.pt", sys.argv[1]]))
+options = ["--input", "2x3", *sys.argv[2:], "--output", "out.nnapi.pt"]
+sys.exit(main(["convert", *options, sys.argv[1]]))
 """
 
 
@@ -63,7 +83,7 @@ def folder(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["model.pt", "model.pt2"])
 def test_the_package_is_imported(folder, name):
-    done = python(CONVERT, name, folder=folder, package=folder / "with")
+    done = python(CONVERT, name, "--whole", folder=folder, package=folder / "with")
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert "twice_of_ours" in done.stderr
@@ -71,9 +91,17 @@ def test_the_package_is_imported(folder, name):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["detector.pt", "detector.pt2"])
+def test_its_operator_decides_on_data_on_the_host(folder, name):
+    done = python(CONVERT, name, folder=folder, package=folder / "with")
+    assert done.returncode == 0, done.stderr
+    assert "rows_of_ours_on_data" in done.stdout
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["model.pt", "model.pt2"])
 def test_a_package_that_is_not_there_is_named(folder, name):
-    done = python(CONVERT, name, folder=folder)
+    done = python(CONVERT, name, "--whole", folder=folder)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     words = " ".join(done.stderr.split())

@@ -128,7 +128,7 @@ static enum np_status visit(struct layout_pass *pass, uint32_t o, struct np_mess
   view.n_operations = lowered->n_from;
   const struct np_op_form *form = np_form_of(&view, o, why);
   int nchw = 0;
-  if (form == NULL || form->layout >= operation->n_inputs) {
+  if (form == NULL || form->layout == UINT8_MAX || form->layout >= operation->n_inputs) {
     return np_emit_same(lowered, operation);
   }
   if (!np_constant_bool(&lowered->graph, operation->inputs[form->layout], &nchw)) {

@@ -178,9 +178,9 @@ def all_nodes(block: Any) -> Iterator[Any]:
 
 
 def overload_of(node: Any) -> Any:
-    """The overload that a node calls; None where it is none of ATen's or quantised ones."""
+    """The overload that a node calls; None for what is TorchScript's own (``prim``)."""
     namespace, _, packet = node.kind().partition("::")
-    if namespace not in ("aten", "quantized"):
+    if namespace in ("prim", "prims"):
         return None
     match = re.match(r"[\w:]+(?:\.(\w+))?\(", node.schema())
     family = getattr(getattr(torch.ops, namespace), packet, None)

@@ -143,7 +143,8 @@ def no_input_to_guess_from(at: Place) -> Arguments:
 
 @provoked(
     2,
-    "tiny.pt does not run on the input 1x3x16: {*}: state the shapes it wants with --input",
+    "tiny.pt does not run on the input 1x3x16: {*}: state the shapes it wants with --input, or"
+    " values with --input @FILE.npz",
 )
 def an_input_of_another_rank(at: Place) -> Arguments:
     return ["profile", *SIM, "--input", "1x3x16", at.model]

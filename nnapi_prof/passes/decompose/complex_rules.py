@@ -1,0 +1,380 @@
+"""Rules of complex arithmetic: what each operator is in real and imaginary parts."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+from torch.utils import _pytree as pytree
+
+from nnapi_prof.graph.node import TENSOR, describe, infer, makes_tensor, type_of
+from nnapi_prof.passes.decompose import fourier
+from nnapi_prof.passes.decompose.fourier import Pair, Transform
+from nnapi_prof.passes.rewrite import Site
+
+aten = torch.ops.aten
+
+
+def is_complex(node: fx.Node) -> bool:
+    """Whether a node makes a tensor of complex64."""
+    return makes_tensor(node) and type_of(node).dtype == "complex64"
+
+
+@dataclass(frozen=True)
+class Reads:
+    """A node under rewriting, with the parts of what it reads."""
+
+    site: Site
+    part_of: Callable[[Any], Pair]
+
+    def __getitem__(self, name: str) -> Pair:
+        return self.part_of(self.site.args[name])
+
+    def call(self, target: OpOverload, *args: Any) -> fx.Node:
+        return self.site.call(target, *args)
+
+
+Rule = Callable[[Reads], Pair | list[Pair] | fx.Node | None]
+"""The parts of what a node makes, or of each of its values; a node for it where it is real; None to
+leave it."""
+
+
+# What reads and makes complex numbers
+
+
+def _view_as_complex(reads: Reads) -> Pair:
+    source = reads.site.input()
+    real, imag = (reads.call(aten.select.int, source, -1, index) for index in (0, 1))
+    return Pair(real, imag)
+
+
+def _complex(reads: Reads) -> Pair | None:
+    real, imag = reads.site.input("real"), reads.site.input("imag")
+    return Pair(*(_expanded(reads.site, part) for part in (real, imag)))
+
+
+def _polar(reads: Reads) -> Pair:
+    size, angle = reads.site.input("abs"), reads.site.input("angle")
+    cos, sin = reads.call(aten.cos.default, angle), reads.call(aten.sin.default, angle)
+    known = reads.site.constant("abs")
+    if known is not None and bool((known == 1).all()):
+        return Pair(*(_expanded(reads.site, part) for part in (cos, sin)))
+    return Pair(reads.call(aten.mul.Tensor, size, cos), reads.call(aten.mul.Tensor, size, sin))
+
+
+def _expanded(site: Site, part: fx.Node) -> fx.Node:
+    shape = site.type.shape
+    if type_of(part).shape == shape:
+        return part
+    return site.call(aten.expand.default, part, list(shape))
+
+
+def _view_as_real(reads: Reads) -> fx.Node:
+    pair = reads["self"]
+    return reads.call(aten.stack.default, [pair.real, fourier.imag_of(reads.site, pair)], -1)
+
+
+def _abs(reads: Reads) -> fx.Node:
+    pair = reads["self"]
+    if pair.imag is None:
+        return reads.call(aten.abs.default, pair.real)
+    squares = [reads.call(aten.mul.Tensor, part, part) for part in (pair.real, pair.imag)]
+    return reads.call(aten.sqrt.default, reads.call(aten.add.Tensor, *squares))
+
+
+def _angle(reads: Reads) -> fx.Node:
+    pair = reads["self"]
+    return reads.call(aten.atan2.default, fourier.imag_of(reads.site, pair), pair.real)
+
+
+def _to_real(reads: Reads) -> fx.Node:
+    real = reads["self"].real
+    assert isinstance(real, fx.Node)
+    return real
+
+
+def _conj(reads: Reads) -> Pair:
+    pair = reads["self"]
+    return Pair(pair.real, None if pair.imag is None else reads.call(aten.neg.default, pair.imag))
+
+
+def _same(reads: Reads) -> Pair | None:
+    """A copy; of a real tensor too, where it becomes complex."""
+    source = reads.site.input()
+    if not is_complex(reads.site.node) or type_of(source).dtype not in ("float32", "complex64"):
+        return None
+    return reads["self"]
+
+
+# Arithmetic
+
+
+def _arithmetic(site: Site, target: OpOverload, a: Any, b: Any) -> Any:
+    """``a + b`` or the like of parts that are nodes or numbers; None is zero."""
+    if a is None or b is None:
+        if target is aten.mul.Tensor:
+            return None
+        if b is None:
+            return a
+        return b if target is aten.add.Tensor else _negative(site, b)
+    if not isinstance(a, fx.Node):
+        if not isinstance(b, fx.Node):
+            return target(torch.tensor(a), torch.tensor(b)).item()
+        if target is aten.sub.Tensor:
+            return site.call(aten.add.Tensor, _negative(site, b), a)
+        a, b = b, a
+    return site.call(target, a, b)
+
+
+def _negative(site: Site, part: Any) -> Any:
+    return site.call(aten.neg.default, part) if isinstance(part, fx.Node) else -part
+
+
+def _sum(target: OpOverload) -> Rule:
+    def rule(reads: Reads) -> Pair | None:
+        if reads.site.args["alpha"] != 1 or _is_wide(reads, "self", "other"):
+            return None
+        a, b = reads["self"], reads["other"]
+        if isinstance(b.real, float) and a.imag is None and b.imag is not None:
+            return None
+        parts = (
+            _arithmetic(reads.site, target, *of) for of in ((a.real, b.real), (a.imag, b.imag))
+        )
+        real, imag = parts
+        return Pair(*(_filled(reads.site, part) for part in (real, imag)))
+
+    return rule
+
+
+def _filled(site: Site, part: Any) -> Any:
+    """A part in the result's shape, which only one of two broadcast operands may have."""
+    return _expanded(site, part) if isinstance(part, fx.Node) else part
+
+
+def _bilinear(site: Site, product: Callable[[Any, Any], Any], a: Pair, b: Pair) -> Pair:
+    """The parts of a product, by those of its factors."""
+
+    def times(x: Any, y: Any) -> Any:
+        return None if x is None or y is None else product(x, y)
+
+    real = _arithmetic(site, aten.sub.Tensor, times(a.real, b.real), times(a.imag, b.imag))
+    imag = _arithmetic(site, aten.add.Tensor, times(a.real, b.imag), times(a.imag, b.real))
+    return Pair(real, imag)
+
+
+def _mul(reads: Reads) -> Pair | None:
+    site = reads.site
+    if _is_wide(reads, "self", "other"):
+        return None
+
+    def product(x: Any, y: Any) -> Any:
+        return _arithmetic(site, aten.mul.Tensor, x, y)
+
+    return _bilinear(site, product, reads["self"], reads["other"])
+
+
+def _is_wide(reads: Reads, *names: str) -> bool:
+    """Whether a tensor among the arguments is neither float32 nor complex64."""
+    nodes = [v for name in names if isinstance(v := reads.site.args[name], fx.Node)]
+    return any(type_of(node).dtype not in ("float32", "complex64") for node in nodes)
+
+
+def _matmul(second: str) -> Rule:
+    def rule(reads: Reads) -> Pair | None:
+        if _is_wide(reads, "self", second):
+            return None
+        a, b = reads["self"], reads[second]
+        return _bilinear(reads.site, lambda x, y: reads.call(reads.site.target, x, y), a, b)
+
+    return rule
+
+
+def _einsum(reads: Reads) -> Pair | None:
+    tensors = list(reads.site.args["tensors"])
+    if len(tensors) > 2:
+        return None
+    pairs = [reads.part_of(tensor) for tensor in tensors]
+    equation = reads.site.args["equation"]
+
+    def product(*parts: Any) -> Any:
+        return reads.call(aten.einsum.default, equation, list(parts))
+
+    if len(pairs) == 1:
+        (only,) = pairs
+        return Pair(product(only.real), None if only.imag is None else product(only.imag))
+    return _bilinear(reads.site, product, *pairs)
+
+
+def _div(reads: Reads) -> Pair | None:
+    """By a real divisor each part; by a complex one, times its conjugate over its square."""
+    if _is_wide(reads, "self", "other"):
+        return None
+    site, a, b = reads.site, reads["self"], reads["other"]
+    if not isinstance(b.real, fx.Node) and b.imag is not None:
+        return None
+    if b.imag is None:
+        parts = (
+            p if p is None else reads.call(aten.div.Tensor, p, b.real) for p in (a.real, a.imag)
+        )
+        return Pair(*parts)
+    squares = [reads.call(aten.mul.Tensor, part, part) for part in (b.real, b.imag)]
+    size = reads.call(aten.add.Tensor, *squares)
+    inverse = Pair(
+        reads.call(aten.div.Tensor, b.real, size),
+        _negative(site, reads.call(aten.div.Tensor, b.imag, size)),
+    )
+
+    def product(x: Any, y: Any) -> Any:
+        return _arithmetic(site, aten.mul.Tensor, x, y)
+
+    return _bilinear(site, product, a, inverse)
+
+
+def _exp(reads: Reads) -> Pair | None:
+    pair = reads["self"]
+    if pair.imag is None:
+        return Pair(reads.call(aten.exp.default, pair.real), None)
+    size = reads.call(aten.exp.default, pair.real)
+    turns = [reads.call(f, pair.imag) for f in (aten.cos.default, aten.sin.default)]
+    return Pair(*(reads.call(aten.mul.Tensor, size, turn) for turn in turns))
+
+
+def _power(reads: Reads) -> Pair | fx.Node | None:
+    if reads.site.args["exponent"] != 2:
+        return None
+    pair = reads["self"]
+    return _bilinear(reads.site, lambda x, y: reads.call(aten.mul.Tensor, x, y), pair, pair)
+
+
+# What does the same to both parts
+
+
+def _on_both(reads: Reads) -> Pair | None:
+    """Moves, cuts, joins and sums: on the real parts, and on the imaginary ones; a real tensor
+    among them has zeros there. Integers and truth values are places."""
+    site = reads.site
+    sources = site.node.all_input_nodes
+    pairs = {n: reads.part_of(n) for n in sources if type_of(n).dtype in ("complex64", "float32")}
+    places = [type_of(n).dtype for n in sources if n not in pairs]
+    if not set(places) <= {"int64", "int32", "bool"} or (places and site.target in _JOINS):
+        return None
+    arguments = (site.node.args, dict(site.node.kwargs))
+    if any(isinstance(value, torch.dtype) for value in pytree.tree_leaves(arguments)):
+        return None
+
+    def call(imaginary: bool) -> fx.Node:
+        def part(value: Any) -> Any:
+            if isinstance(value, complex):
+                return value.imag if imaginary else value.real
+            if not isinstance(value, fx.Node) or value not in pairs:
+                return value
+            return fourier.imag_of(site, pairs[value]) if imaginary else pairs[value].real
+
+        args, kwargs = pytree.tree_map(part, arguments)
+        return site.call(site.target, *args, **kwargs)
+
+    has_imaginary = any(pair.imag is not None for pair in pairs.values())
+    return Pair(call(False), call(True) if has_imaginary else None)
+
+
+def _several(reads: Reads) -> list[Pair] | None:
+    """Splits: a call for each part."""
+    site, pair = reads.site, reads["self"]
+    if not all(user.target is operator.getitem for user in site.node.users):
+        return None
+    halves = []
+    for source in (pair.real, fourier.imag_of(site, pair)):
+        arguments = (source, *list(site.args.values())[1:])
+        with site.graph.inserting_before(site.node):
+            call = site.graph.call_function(site.target, arguments)
+            results = infer(site.target, arguments, {})
+            values = [
+                site.graph.call_function(operator.getitem, (call, i)) for i in range(len(results))
+            ]
+        for value, result in zip(values, results, strict=True):
+            value.meta[TENSOR] = describe(result)
+        halves.append(values)
+    return [Pair(*parts) for parts in zip(*halves, strict=True)]
+
+
+# Fourier transforms
+
+
+def _transform(change: Transform) -> Rule:
+    def rule(reads: Reads) -> Pair | fx.Node | None:
+        pair = reads["self"]
+        if isinstance(pair.real, fx.Node) and type_of(pair.real).dtype != "float32":
+            return None
+        return change(reads.site, pair)
+
+    return rule
+
+
+_BOTH = (
+    *(aten.view.default, aten.reshape.default, aten._unsafe_view.default, aten.permute.default),
+    *(aten.transpose.int, aten.t.default, aten.slice.Tensor, aten.select.int, aten.narrow.default),
+    *(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.unsqueeze.default),
+    *(aten.expand.default, aten.expand_as.default, aten.flatten.using_ints, aten.unflatten.int),
+    *(aten.cat.default, aten.stack.default, aten.index.Tensor, aten.index_select.default),
+    *(aten.gather.default, aten.repeat.default, aten.tile.default, aten.flip.default),
+    *(aten.roll.default, aten.sum.default, aten.sum.dim_IntList, aten.mean.default, aten.mean.dim),
+    *(aten.neg.default, aten.cumsum.default, aten.constant_pad_nd.default, aten.movedim.int),
+    *(aten.movedim.intlist, aten.swapaxes.default, aten.slice_scatter.default, aten.copy.default),
+    *(aten.select_scatter.default, aten.index_put.default, aten.index_add.default),
+    *(aten.where.self, aten.masked_fill.Scalar, aten.view_as.default, aten.reshape_as.default),
+    *(aten.diagonal.default, aten.tril.default, aten.triu.default, aten.mT.default),
+)
+_JOINS = (aten.cat.default, aten.stack.default, aten.slice_scatter.default, aten.copy.default)
+"""Of those, what has no places among its arguments: an integer would be a value."""
+_COPIES = (
+    *(aten.clone.default, aten.contiguous.default, aten.alias.default, aten.detach.default),
+    *(aten.lift_fresh_copy.default, aten.resolve_conj.default, aten.resolve_neg.default),
+    *(aten._to_copy.default, aten.to.dtype, aten.to.dtype_layout, aten.to.device),
+)
+_SPLITS = (
+    *(aten.split.Tensor, aten.split_with_sizes.default, aten.split.sizes, aten.chunk.default),
+    *(aten.unbind.int, aten.tensor_split.sections, aten.tensor_split.indices),
+)
+TRANSFORMS: dict[OpOverload, Rule] = {
+    target: _transform(change) for target, change in fourier.TRANSFORMS.items()
+}
+RULES: dict[OpOverload, Rule] = {
+    **dict.fromkeys(_BOTH, _on_both),
+    **dict.fromkeys(_COPIES, _same),
+    **dict.fromkeys(_SPLITS, _several),
+    **TRANSFORMS,
+    aten.view_as_complex.default: _view_as_complex,
+    aten.complex.default: _complex,
+    aten.polar.default: _polar,
+    aten.view_as_real.default: _view_as_real,
+    aten.real.default: _to_real,
+    aten.imag.default: lambda reads: fourier.imag_of(reads.site, reads["self"]),
+    aten.abs.default: _abs,
+    aten.angle.default: _angle,
+    aten.conj.default: _conj,
+    aten._conj.default: _conj,
+    aten.conj_physical.default: _conj,
+    aten.add.Tensor: _sum(aten.add.Tensor),
+    aten.add.Scalar: _sum(aten.add.Tensor),
+    aten.sub.Tensor: _sum(aten.sub.Tensor),
+    aten.sub.Scalar: _sum(aten.sub.Tensor),
+    aten.mul.Tensor: _mul,
+    aten.mul.Scalar: _mul,
+    aten.div.Tensor: _div,
+    aten.div.Scalar: _div,
+    aten.mm.default: _matmul("mat2"),
+    aten.bmm.default: _matmul("mat2"),
+    aten.matmul.default: _matmul("other"),
+    aten.einsum.default: _einsum,
+    aten.exp.default: _exp,
+    aten.pow.Tensor_Scalar: _power,
+    aten.square.default: lambda reads: _bilinear(
+        reads.site, lambda x, y: reads.call(aten.mul.Tensor, x, y), reads["self"], reads["self"]
+    ),
+}
+"""Operators that read or make complex numbers."""

@@ -1,0 +1,284 @@
+"""Discrete Fourier transforms as products with constant matrices.
+
+A transform of n numbers is a product with an n x n matrix of cosines and sines. Real and imaginary
+parts lie side by side, so that each transform is one product of reals. The transform of windows of
+a signal is a convolution with such rows as filters, and back it is a transposed one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from nnapi_prof.graph.node import positive_dim, type_of
+from nnapi_prof.passes.rewrite import Site
+
+aten = torch.ops.aten
+
+MAX_LENGTH = 1024
+"""Longest transform that becomes a product: its matrix has up to 4 MB times 2, and it computes in
+n^2 steps, not n log n."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Real and imaginary part: nodes, of a Python number two numbers. None is zero everywhere."""
+
+    real: Any
+    imag: Any
+
+
+Transform = Callable[[Site, Pair], Pair | fx.Node | None]
+
+
+def imag_of(site: Site, pair: Pair) -> fx.Node:
+    """The imaginary part as a node, zeros where it is None."""
+    if isinstance(pair.imag, fx.Node):
+        return pair.imag
+    return site.add_constant(torch.zeros(type_of(pair.real).shape), "zeros")
+
+
+def _angles(n: int, frequencies: int) -> Tensor:
+    """``2 pi j k / n`` of each place j and frequency k, [n, frequencies], exact for large j k."""
+    turns = torch.outer(torch.arange(n), torch.arange(frequencies)) % n
+    return turns.double() * (2 * math.pi / n)
+
+
+def _forward_matrix(n: int, frequencies: int, scale: float, real: bool, sign: int) -> Tensor:
+    """Numbers [re | im] (or [re]) times this are their frequencies [re | im]; ``sign`` is -1 for
+    the transform, 1 for its inverse."""
+    angles = _angles(n, frequencies)
+    cos, sin = scale * angles.cos(), scale * sign * angles.sin()
+    rows = [torch.cat([cos, sin], 1)]
+    if not real:
+        rows.append(torch.cat([-sin, cos], 1))
+    return torch.cat(rows).float()
+
+
+def _real_matrix(n: int, scale: float) -> Tensor:
+    """The n // 2 + 1 frequencies [re | im] of real numbers times this are the n numbers."""
+    frequencies = n // 2 + 1
+    twice = torch.full((frequencies, 1), 2.0, dtype=torch.float64)
+    twice[0] = 1.0
+    if n % 2 == 0:
+        twice[-1] = 1.0
+    angles = _angles(n, frequencies).T
+    return torch.cat([angles.cos() * twice, -angles.sin() * twice]).mul(scale).float()
+
+
+def _scale(norm: Any, n: int, inverse: bool) -> float:
+    """What a transform of n numbers is multiplied by."""
+    if norm == "ortho":
+        return 1 / math.sqrt(n)
+    return 1 / n if inverse == (norm in (None, "backward")) else 1.0
+
+
+def _resized(site: Site, part: fx.Node, dim: int, size: int) -> fx.Node:
+    """The first ``size`` numbers along a dimension, zeros where there are fewer."""
+    shape = type_of(part).shape
+    if shape[dim] > size:
+        return site.call(aten.slice.Tensor, part, dim, 0, size, 1)
+    if shape[dim] < size:
+        pads = [0, 0] * (len(shape) - 1 - dim) + [0, size - shape[dim]]
+        return site.call(aten.constant_pad_nd.default, part, pads, 0.0)
+    return part
+
+
+def _product(site: Site, parts: Sequence[fx.Node], dim: int, matrix: Tensor) -> fx.Node:
+    """Parts side by side along ``dim`` times a matrix; the result lies along the last dimension."""
+    last = len(type_of(parts[0]).shape) - 1
+    turned = [
+        part if dim == last else site.call(aten.transpose.int, part, dim, last) for part in parts
+    ]
+    joined = turned[0] if len(turned) == 1 else site.call(aten.cat.default, turned, last)
+    return site.call(aten.matmul.default, joined, site.add_constant(matrix, "fourier"))
+
+
+def _turned_back(site: Site, part: fx.Node, dim: int) -> fx.Node:
+    last = len(type_of(part).shape) - 1
+    return part if dim == last else site.call(aten.transpose.int, part, dim, last)
+
+
+def _forward(
+    site: Site, pair: Pair, dim: int, n: int, frequencies: int, scale: float, sign: int = -1
+) -> Pair:
+    """The transform along one dimension of n numbers, or of its inverse, the first frequencies."""
+    parts = [_resized(site, part, dim, n) for part in (pair.real, pair.imag) if part is not None]
+    matrix = _forward_matrix(n, frequencies, scale, pair.imag is None, sign)
+    result = _product(site, parts, dim, matrix)
+    last = len(type_of(result).shape) - 1
+    halves = [
+        site.call(aten.slice.Tensor, result, last, start, start + frequencies, 1)
+        for start in (0, frequencies)
+    ]
+    return Pair(*(_turned_back(site, half, dim) for half in halves))
+
+
+def _to_real(site: Site, pair: Pair, dim: int, n: int, scale: float) -> fx.Node:
+    """n real numbers from their first n // 2 + 1 frequencies along one dimension."""
+    parts = [_resized(site, part, dim, n // 2 + 1) for part in (pair.real, imag_of(site, pair))]
+    return _turned_back(site, _product(site, parts, dim, _real_matrix(n, scale)), dim)
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A family of transforms: which way, and which side is real."""
+
+    inverse: bool = False
+    real_input: bool = False
+    real_output: bool = False
+    dims: tuple[int, ...] | None = (-1,)
+    """Where none are stated; None for all."""
+
+    def __call__(self, site: Site, pair: Pair) -> Pair | fx.Node | None:
+        """The transform of a node ``fft_*`` along each of its dimensions, the last one first; from
+        frequencies of real numbers, last."""
+        shape = type_of(pair.real).shape
+        if self.real_input and pair.imag is not None:
+            return None
+        dims, sizes = self._places(site, len(shape))
+        if not dims:
+            return None
+        lengths = []
+        for dim, size in zip(dims, sizes, strict=True):
+            own = shape[dim]
+            if size in (None, -1):
+                size = 2 * (own - 1) if self.real_output and dim == dims[-1] else own
+            lengths.append(size)
+        if not all(1 <= n <= MAX_LENGTH for n in lengths):
+            return None
+        scales = [_scale(site.args["norm"], n, self.inverse) for n in lengths]
+        steps = list(zip(dims, lengths, scales, strict=True))
+        sign = 1 if self.inverse else -1
+        if self.real_output:
+            for dim, n, scale in steps[:-1]:
+                pair = _forward(site, pair, dim, n, n, scale, sign)
+            return _to_real(site, pair, *steps[-1])
+        for index, (dim, n, scale) in enumerate(reversed(steps)):
+            half = self.real_input and index == 0
+            pair = _forward(site, pair, dim, n, n // 2 + 1 if half else n, scale, sign)
+        return pair
+
+    def _places(self, site: Site, rank: int) -> tuple[list[int], list[int | None]]:
+        """The dimensions that are transformed, and the lengths that are stated."""
+        if "n" in site.args:
+            return [positive_dim(site.args["dim"], rank)], [site.args["n"]]
+        stated, dims = site.args["s"], site.args["dim"]
+        if dims is None:
+            dims = self.dims or range(rank)
+            if stated is not None and self.dims is None:
+                dims = range(rank - len(stated), rank)
+        listed = [positive_dim(dim, rank) for dim in dims]
+        return listed, list(stated) if stated is not None else [None] * len(listed)
+
+
+# Transforms of windows of a signal
+
+
+def _window(site: Site, n: int) -> Tensor | None:
+    """The window, zeros on both sides of it to n numbers; None where it is computed."""
+    length = int(site.args["win_length"] or n)
+    if site.args["window"] is None:
+        window: Tensor | None = torch.ones(length, dtype=torch.float64)
+    else:
+        window = site.constant("window")
+    if window is None or window.is_complex() or len(window) != length:
+        return None
+    before = (n - length) // 2
+    return torch.nn.functional.pad(window.double(), (before, n - length - before))
+
+
+def _short_time(site: Site, pair: Pair) -> Pair | fx.Node | None:
+    """``stft``: a convolution of the signal with a window's cosines and sines."""
+    arg, signal = site.args, pair.real
+    n, window = int(arg["n_fft"]), _window(site, int(arg["n_fft"]))
+    if n > MAX_LENGTH or window is None or pair.imag is not None or arg.get("align_to_window"):
+        return None
+    frequencies = n // 2 + 1 if arg["onesided"] in (None, True) else n
+    hop = int(arg["hop_length"] or n // 4)
+    shape = type_of(signal).shape
+    signal = site.view(signal, [shape[0] if len(shape) == 2 else 1, 1, shape[-1]])
+    if arg.get("center"):
+        pads = {"reflect": aten.reflection_pad1d, "replicate": aten.replication_pad1d}
+        if arg["pad_mode"] == "constant":
+            signal = site.call(aten.constant_pad_nd.default, signal, [n // 2, n // 2], 0.0)
+        elif arg["pad_mode"] in pads:
+            signal = site.call(pads[arg["pad_mode"]].default, signal, [n // 2, n // 2])
+        else:
+            return None
+    scale = 1 / math.sqrt(n) if arg["normalized"] else 1.0
+    rows = _forward_matrix(n, frequencies, scale, True, -1).T * window
+    filters = site.add_constant(rows[:, None, :].float().contiguous(), "fourier_windows")
+    result = site.call(aten.conv1d.default, signal, filters, None, [hop], [0], [1], 1)
+    if len(shape) == 1:
+        result = site.view(result, list(type_of(result).shape[1:]))
+    dim = len(type_of(result).shape) - 2
+    parts = [
+        site.call(aten.slice.Tensor, result, dim, start, start + frequencies, 1)
+        for start in (0, frequencies)
+    ]
+    if site.type.dtype != "complex64":
+        return site.call(aten.stack.default, parts, -1)
+    return Pair(*parts)
+
+
+SMALLEST_ENVELOPE = 1e-11
+"""PyTorch refuses windows whose overlapping squares are less than this."""
+
+
+def _inverse_short_time(site: Site, pair: Pair) -> fx.Node | None:
+    """``istft``: a transposed convolution, over the sum of squares of windows that overlap."""
+    arg = site.args
+    n, window = int(arg["n_fft"]), _window(site, int(arg["n_fft"]))
+    shape = type_of(pair.real).shape
+    whole = arg["return_complex"] or arg["onesided"] is False or shape[-2] != n // 2 + 1
+    if n > MAX_LENGTH or window is None or whole:
+        return None
+    hop, frames = int(arg["hop_length"] or n // 4), shape[-1]
+    scale = 1 / math.sqrt(n) if arg["normalized"] else 1 / n
+    filters = (_real_matrix(n, scale).double() * window)[:, None, :].float()
+    joined = site.call(aten.cat.default, [pair.real, imag_of(site, pair)], len(shape) - 2)
+    joined = site.reshape(joined, [shape[0] if len(shape) == 3 else 1, 2 * (n // 2 + 1), frames])
+    constant = site.add_constant(filters.contiguous(), "fourier_windows")
+    signal = site.call(aten.conv_transpose1d.default, joined, constant, None, [hop], [0], [0])
+    squares = torch.zeros(n + hop * (frames - 1), dtype=torch.float64)
+    for frame in range(frames):
+        squares[frame * hop : frame * hop + n] += window**2
+    start = n // 2 if arg["center"] else 0
+    end = len(squares) - (n // 2 if arg["center"] else 0)
+    if arg["length"] is not None:
+        end = min(len(squares), start + int(arg["length"]))
+    envelope = squares[start:end]
+    if not len(envelope) or bool(envelope.abs().min() < SMALLEST_ENVELOPE):
+        return None
+    signal = site.call(aten.slice.Tensor, signal, 2, start, end, 1)
+    inverse = site.add_constant((1 / envelope).float(), "window_envelope")
+    signal = site.call(aten.mul.Tensor, signal, inverse)
+    signal = _resized(site, signal, 2, site.type.shape[-1])
+    return site.reshape(signal, list(site.type.shape))
+
+
+_ALL = None
+TRANSFORMS: dict[Any, Transform] = {
+    aten.fft_fft.default: _Kind(),
+    aten.fft_ifft.default: _Kind(inverse=True),
+    aten.fft_rfft.default: _Kind(real_input=True),
+    aten.fft_irfft.default: _Kind(inverse=True, real_output=True),
+    aten.fft_fft2.default: _Kind(dims=(-2, -1)),
+    aten.fft_ifft2.default: _Kind(inverse=True, dims=(-2, -1)),
+    aten.fft_rfft2.default: _Kind(real_input=True, dims=(-2, -1)),
+    aten.fft_irfft2.default: _Kind(inverse=True, real_output=True, dims=(-2, -1)),
+    aten.fft_fftn.default: _Kind(dims=_ALL),
+    aten.fft_ifftn.default: _Kind(inverse=True, dims=_ALL),
+    aten.fft_rfftn.default: _Kind(real_input=True, dims=_ALL),
+    aten.fft_irfftn.default: _Kind(inverse=True, real_output=True, dims=_ALL),
+    aten.stft.default: _short_time,
+    aten.stft.center: _short_time,
+    aten.istft.default: _inverse_short_time,
+}
+"""Transforms that have a product, by their operators."""
