@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch._ops import HigherOrderOperator
+from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from nnapi_prof.frontend.calls import DataDependent, TracedValue
@@ -37,7 +37,7 @@ class _Deferred:
     def is_certain(self) -> bool:
         """Whether it is a tensor whose shape does not depend on data."""
         value = self.node.meta.get("val")
-        return isinstance(value, Tensor) and not free_unbacked_symbols(value)
+        return isinstance(value, Tensor) and not free_unbacked_symbols(tuple(value.shape))
 
 
 class PartsTracer(GraphTracer):
@@ -87,7 +87,9 @@ class PartsTracer(GraphTracer):
             return []
         function, inputs, first = _function(targets)
         self._n_functions += 1
-        word = op_name(first.target).removeprefix("aten.").partition(".")[0]
+        target = first.target
+        name = target._schema.name if isinstance(target, OpOverload) else op_name(target)
+        word = name.rpartition("::")[2].partition(".")[0]
         call = ScriptCall(function, self._n_functions, f"{word}_on_data", source_of(first))
         examples = [self._example(target.node) for target in targets]
         with self.mode:

@@ -73,12 +73,14 @@ def _spell_control(root: fx.GraphModule, node: fx.Node) -> None:
     args: Any = node.args
     if name == "cond":
         read, graphs, operands = args[0], args[1:3], args[3]
-        script = _branch(*_functions(root, graphs), *_declared(operands))
+        if_true, if_false = _functions(root, graphs)
+        script = _branch(if_true, if_false, *_declared(operands))
         arguments = (read, *operands)
     elif name == "while_loop":
         graphs, carried, others = args[:2], args[2], args[3] if len(args) > 3 else ()
         arguments = (*carried, *others)
-        script = _loop(*_functions(root, graphs), *_declared(arguments), len(carried))
+        condition, body = _functions(root, graphs)
+        script = _loop(condition, body, *_declared(arguments), len(carried))
     else:
         raise NotImplementedError(name)
     member = f"control_{node.name}"

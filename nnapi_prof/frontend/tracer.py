@@ -371,7 +371,7 @@ class GraphTracer:
                 " model.eval() before tracing or exporting it"
             )
         raise FrontendError(
-            f"{training}, so that no two runs agree: give the model its random numbers as an input"
+            f"{training}: no two runs would agree; give the model its random numbers as an input"
         )
 
 

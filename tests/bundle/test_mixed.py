@@ -303,3 +303,12 @@ def test_a_cpu_part_that_is_no_torchscript(monkeypatch):
     monkeypatch.setattr(torch.jit, "trace", failing)
     with pytest.raises(Exception, match=r"\(logcumsumexp .*become TorchScript: no such trace"):
         mixed_module(result.program, result.parts, {})
+
+
+def test_more_steps_than_a_byte_counts(nnapi_library):
+    """Unrolled, the last operation joins what 300 steps give."""
+    model, x = nn.RNN(2, 2), torch.randn(300, 1, 2)
+    result = make(model, (x,))
+    assert result.kinds == ["nnapi"]
+    with torch.no_grad():
+        torch.testing.assert_close(result.module(x), model(x), rtol=1e-4, atol=1e-5)

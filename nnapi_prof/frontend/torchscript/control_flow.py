@@ -34,7 +34,6 @@ from nnapi_prof.frontend.tracer import GraphTracer
 from nnapi_prof.graph.node import ScriptCall
 
 CONTROL = ("prim::If", "prim::Loop")
-_OPERATORS = ("aten::", "torchvision::")
 _NO_SHAPE = frozenset(
     {
         *("other", "alpha", "value", "fill_value", "min", "max", "exponent", "self", "p", "eps"),
@@ -315,7 +314,7 @@ class Outliner:
         steps = self._needed(targets)
         function, inputs = script_function(steps, targets)
         control = (s.node.kind() for s in reversed(steps) if s.node.kind() in CONTROL)
-        operators = (s.node.kind() for s in steps if s.node.kind().startswith(_OPERATORS))
+        operators = (s.node.kind() for s in steps if not s.node.kind().startswith("prim"))
         construct = next(control, None) or next(operators, "number")
         self.n_functions += 1
         word = construct.rpartition(":")[2].lower()
