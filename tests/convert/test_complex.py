@@ -117,8 +117,8 @@ def test_it_runs_whole_on_nnapi(nnapi_library: object, name: str, traced: bool) 
     model = Model(function).eval()
     result = make(trace(model, x) if traced else model, (x,))
     assert result.kinds == ["nnapi"]
-    wanted = function(x * 0.7)
-    error = (result.module(x * 0.7) - wanted).abs().max() / wanted.abs().max()
+    expected = function(x * 0.7)
+    error = (result.module(x * 0.7) - expected).abs().max() / expected.abs().max()
     assert error < 5e-6
 
 

@@ -61,8 +61,8 @@ def _complex(reads: Reads) -> Pair | None:
 def _polar(reads: Reads) -> Pair:
     size, angle = reads.site.input("abs"), reads.site.input("angle")
     cos, sin = reads.call(aten.cos.default, angle), reads.call(aten.sin.default, angle)
-    known = reads.site.constant("abs")
-    if known is not None and bool((known == 1).all()):
+    size_constant = reads.site.constant("abs")
+    if size_constant is not None and bool((size_constant == 1).all()):
         return Pair(*(_expanded(reads.site, part) for part in (cos, sin)))
     return Pair(reads.call(aten.mul.Tensor, size, cos), reads.call(aten.mul.Tensor, size, sin))
 
