@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from zlib import crc32
 
 import hypothesis
 import pytest
@@ -115,6 +116,13 @@ NEEDS = {
 }
 """Markers, by what a test needs beside Python and a C compiler, or goes through; ``--quick`` leaves
 these out."""
+SMOKE = (
+    *("agent/test_run_cpu.py", "agent/test_run_nnapi.py", "cli/test_smoke.py"),
+    *("device/test_host_nnapi.py", "emulator/vectors/test_aosp.py", "reports/test_markdown.py"),
+)
+"""Files of such folders that ``--quick`` runs, too: each part once, with real agents."""
+SAMPLED = ("convert/test_ops.py", "emulator/vectors/test_aosp.py")
+"""Files of which ``--quick`` runs an eighth, the same one each time."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -122,6 +130,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if not config.getoption("--quick") or not collection_path.is_relative_to(REPO / "tests"):
         return None
     file = collection_path.relative_to(REPO / "tests").as_posix() + "/" * collection_path.is_dir()
+    if any(smoke.startswith(file) for smoke in SMOKE):
+        return None
     return any(file.startswith(need.files) for need in NEEDS.values() if need.files) or None
 
 
@@ -133,7 +143,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         file = item.path.relative_to(REPO / "tests").as_posix()
         fixtures = set(getattr(item, "fixturenames", ()))
         for marker, need in NEEDS.items():
-            if file.startswith(need.files) or need.fixtures & fixtures:
+            if (file.startswith(need.files) and file not in SMOKE) or need.fixtures & fixtures:
                 item.add_marker(marker)
                 if need.reason is not None:
                     item.add_marker(pytest.mark.slow(need.reason))
@@ -144,11 +154,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=[item for item in items if marked(item, "again")])
         items[:] = [item for item in items if not marked(item, "again")]
     if config.getoption("--quick"):
-        config.hook.pytest_deselected(items=[i for i in items if marked(i, *NEEDS, "slow")])
-        items[:] = [item for item in items if not marked(item, *NEEDS, "slow")]
+        config.hook.pytest_deselected(items=[item for item in items if not is_quick(item)])
+        items[:] = [item for item in items if is_quick(item)]
     # Files that take longest begin, so that no worker is left alone with one at the end.
     seconds = summary.seconds_by_file()
-    items.sort(key=lambda item: -seconds[item.nodeid.partition("::")[0]])
+    long = {item.path for item in items if marked(item, "docs", "slow")}
+    items.sort(key=lambda item: (-seconds[item.nodeid.partition("::")[0]], item.path not in long))
+
+
+def is_quick(item: pytest.Item) -> bool:
+    """Whether a test is one of ``--quick``."""
+    sampled = item.path.relative_to(REPO / "tests").as_posix() in SAMPLED
+    return not marked(item, *NEEDS, "slow") and not (sampled and crc32(item.name.encode()) % 8)
 
 
 def marked(item: pytest.Item, *markers: str) -> bool:
@@ -225,7 +242,7 @@ def adbd_prefix() -> Path:
     try:
         return rig.set_up(prefix)
     except rig.RigError as error:
-        missing(f"Debian's adbd cannot be set up: {error}")
+        missing(f"Debian's adbd cannot be set up (needs apt-get and its mirror): {error}")
 
 
 @pytest.fixture

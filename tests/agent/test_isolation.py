@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from agent_packer import CPU, NNAPI, RANDOM, RELU, SEGMENT, Agent, Request, tensor, unary
 
+from tests.processes import is_running, wait_until
+
 
 @pytest.fixture
 def faulty(agent: Agent, compile_library: Callable[[str], Path]) -> Agent:
@@ -103,21 +105,6 @@ def test_prints_do_not_break_lines_where_both_outputs_are_one(faulty: Agent) -> 
 def children_of(pid: int) -> list[int]:
     result = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return [int(child) for child in result]
-
-
-def is_running(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state != "Z"
-
-
-def wait_until(holds: Callable[[], bool], timeout_s: float = 20.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
 
 
 def start_hanging(faulty: Agent) -> subprocess.Popen[bytes]:

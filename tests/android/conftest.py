@@ -43,7 +43,7 @@ def android_prefix() -> Path:
     try:
         result: Path = rig.set_up(prefix, HERE / "setup_android.sh")
     except rig.RigError as error:
-        missing(f"the files of an Android phone cannot be set up: {error}")
+        missing(f"a phone's files cannot be set up (needs apt-get and its mirror): {error}")
     return result
 
 

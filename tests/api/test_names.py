@@ -60,12 +60,12 @@ def test_importing_loads_nothing() -> None:
         " [name for name in sys.modules if name.startswith('nnapi_prof.')])"
     )
     result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300
     )
     assert result.stderr == "" and result.stdout.strip() == "[] []"
 
 
-@pytest.mark.slow
+@pytest.mark.slow("each case starts Python and imports PyTorch anew")
 @pytest.mark.parametrize("first", ["nnapi_prof.partition", "nnapi_prof.execution.run", None])
 def test_functions_that_are_packages_too_are_both(first: str | None) -> None:
     """Whatever was imported before: imports tie packages to the names of functions."""
@@ -80,7 +80,7 @@ def test_functions_that_are_packages_too_are_both(first: str | None) -> None:
         + "except np_.NnapiProfError as error:\n    print(error)"
     )
     result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300
     )
     assert result.stderr == ""
     told, error = result.stdout.splitlines()

@@ -264,7 +264,7 @@ def test_moves_alone_stay():
     assert any("only move data" in reason for reason in result.parts.cpu_reasons.values())
 
 
-@pytest.mark.slow
+@pytest.mark.slow("traces, cuts and runs forty random networks")
 @settings(
     max_examples=40,
     deadline=None,

@@ -15,7 +15,7 @@ from nnapi_prof.cli import main
 from nnapi_prof.execution.report import RunReport
 from tests import warm
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("the whole way of two published networks, each in its own process")
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 MODELS = ("mobilenet_v2", "resnet18", "squeezenet1_1", "unet")

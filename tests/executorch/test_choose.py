@@ -136,6 +136,7 @@ def test_the_plan_is_the_exact_solvers(choice):
     assert units == list(range(len(choice.graph.units)))
 
 
+@pytest.mark.slow("lowers one network by several partitioners, and times each part")
 def test_parts_of_several_partitioners_make_one_program(picture_model):
     program = without_layout(nnapi_prof.load(picture_model).program)
     inputs = program.example_inputs
@@ -194,6 +195,7 @@ def test_names_that_are_no_partitioners(name, words):
         named([name], "local")
 
 
+@pytest.mark.slow("lowers one network by each partitioner")
 def test_convert_chooses_and_says_so(program, tmp_path):
     torch.export.save(program, tmp_path / "small.pt2")
     options = ["convert", "--to", "executorch", "--partitioners", "xnnpack", "--seconds", "0"]

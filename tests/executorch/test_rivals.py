@@ -30,6 +30,7 @@ def slow_plan(picture_model, tmp_path_factory):
     return nnapi_prof.partition(model, costs, pin={"conv2d*": SLOW, "tanh*": "cpu"})
 
 
+@pytest.mark.slow("files are timed in turns, for real")
 def test_on_this_host_files_run_in_turns_and_the_fastest_is_the_answer(slow_plan):
     choice = fastest(slow_plan)
     assert choice.device == "local" and not choice.simulated_times

@@ -1,0 +1,54 @@
+"""Each command once, in this process, on a simulated phone: what ``make check`` runs of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nnapi_prof.cli import COMMANDS
+from tests.cli.common import INPUT, Profiled, Result
+
+Cli = Callable[..., Result]
+PHONE = "--device sim:npu-phone"
+TABLE = f"{PHONE} --input {INPUT} --costs {{costs}}"
+
+# Command lines, and a key of the document that each prints with --json.
+LINES = {
+    "go": (f"{TABLE} --output {{out}}/go.html {{model}}", "plan"),
+    "devices": ("", "devices"),
+    "profile": (f"{TABLE} --preference fast {{model}}", "units"),
+    "partition": (f"{TABLE} --output {{out}}/again.nnprof {{model}}", "plan"),
+    "pareto": (f"{TABLE} --budget 20dB {{model}}", "points"),
+    "fleet": (f"--input {INPUT} --costs {{costs}} -k 1 -o {{out}}/fleet.nnprof {{model}}", "plans"),
+    "advise": ("--costs {costs} {bundle}", "predicted_ns"),
+    "run": (f"{PHONE} {{bundle}}", "outputs"),
+    "compare": ("--costs {costs} {bundle} {bundle}", "schema"),
+    "estimate": (f"--phone pixel4 --input {INPUT} {{model}}", "plan"),
+    "calibrate": ("--costs {costs} --output {out}/phone.json", "targets"),
+    "costs": ("list --costs {costs}", "devices"),
+    "report": ("--costs {costs} --output {out}/report.html {bundle}", "plan"),
+    "agent": (f"info {PHONE}", "nnapi"),
+    "doctor": ("", "findings"),
+    "convert": (f"--to json --input {INPUT} --output {{out}}/model.json {{model}}", "files"),
+    "ship": ("{bundle}", "steps"),
+    "schema": ("", "documents"),
+    "completion": ("bash", "script"),
+    "bisect": (f"{PHONE} --target sim-npu --input {INPUT} {{model}}", "n_units"),
+}
+
+
+def test_every_command_has_a_line() -> None:
+    """Of a lab, a scheduler takes seconds to start: tests/lab has them."""
+    assert {*LINES, "lab"} == set(COMMANDS)
+
+
+@pytest.mark.parametrize("command", LINES)
+def test_command(cli: Cli, profiled: Profiled, tmp_path: Path, command: str) -> None:
+    words, key = LINES[command]
+    places = {"costs": profiled.costs, "bundle": profiled.bundle, "model": profiled.model}
+    result = cli(command, *words.format(out=tmp_path, **places).split(), "--json")
+    assert result.code == 0, result.err
+    assert json.loads(result.out)[key]

@@ -1,0 +1,28 @@
+"""Waiting for processes and files of a test: for the event, however busy the machine is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process has not ended yet.
+
+    One that ended stays in /proc as a zombie until its parent takes note, which for an orphan is
+    PID 1: in a container that may take many seconds.
+    """
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def wait_until(holds: Callable[[], bool], timeout_s: float = 60.0) -> None:
+    """Waits for what comes for certain; fails after ``timeout_s``."""
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
