@@ -1,11 +1,13 @@
 """This host under a made /sys: clocks capped by the vendor for good, one clock with two capacities,
-temperatures in whole degrees, a core that is offline. Each profile is the host's own: nothing
-is waited for, nothing counts as hot, and the cores are those that are there."""
+temperatures in whole degrees, a core that is offline or goes so. Each profile is the host's own:
+nothing is waited for, nothing counts as hot, and the cores are those that are there."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,16 +15,23 @@ import pytest
 import torch
 from torch import nn
 
+from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.build import HostBuild
 from nnapi_prof.device.find import open_device
-from nnapi_prof.execution.profile.options import ProfileOptions
+from nnapi_prof.execution.profile.options import (
+    ProfileOptions,
+    ProfileOutcome,
+    Progress,
+    ProgressCallback,
+)
 from nnapi_prof.execution.profile.session import profile
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import CPU
 
 CPUS = sorted(os.sched_getaffinity(0))
 Made = Callable[[Path], None]
+Profile = tuple[ProfileOutcome, list[Measurement]]
 
 
 def put(root: Path, name: str, text: object) -> None:
@@ -69,6 +78,33 @@ ALL = sum(1 << cpu for cpu in CPUS)
 LAST = 1 << CPUS[-1]
 
 
+def profile_host(folder: Path, progress: ProgressCallback | None = None) -> Profile:
+    """A small network on this host: the outcome, and the rows."""
+    net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.Sigmoid()).eval()
+    program = prepare(net, (torch.zeros(1, 3, 32, 32),), "small")
+    options = replace(ProfileOptions(), refine=False, accelerators=("nnapi-reference",))
+    with CostStore(folder / "costs.db") as store, open_device("local") as opened:
+        outcome = profile(program, opened.client, store, options, progress)
+        return outcome, store.measurements(outcome.fingerprint)
+
+
+def segments(outcome: ProfileOutcome) -> list[tuple[tuple[int, ...], str]]:
+    assert outcome.plan is not None
+    return [(segment.units, segment.target.key) for segment in outcome.plan.segments]
+
+
+@pytest.fixture(scope="module")
+def clean(
+    built_host: HostBuild, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ProfileOutcome]:
+    """This host under a made /sys without any trouble."""
+    folder = tmp_path_factory.mktemp("clean")
+    put_cpus(folder / "sys")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv("NNAPI_PROF_SYSFS", str(folder / "sys"))
+        yield profile_host(folder)[0]
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(len(CPUS) < 2, reason="cores of two kinds")
 @pytest.mark.parametrize(
@@ -76,21 +112,13 @@ LAST = 1 << CPUS[-1]
     [(capped, ALL), (one_clock, LAST), (whole_degrees, ALL), (offline, ALL & ~LAST)],
 )
 def test_a_profile_is_that_of_the_host(
-    built_host: HostBuild,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    made: Made,
-    mask: int,
+    clean: ProfileOutcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Made, mask: int
 ) -> None:
     made(tmp_path / "sys")
     monkeypatch.setenv("NNAPI_PROF_SYSFS", str(tmp_path / "sys"))
-    net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.Sigmoid()).eval()
-    program = prepare(net, (torch.zeros(1, 3, 32, 32),), "small")
-    options = replace(ProfileOptions(), refine=False, accelerators=("nnapi-reference",))
-    with CostStore(tmp_path / "costs.db") as store, open_device("local") as opened:
-        outcome = profile(program, opened.client, store, options)
-        rows = store.measurements(outcome.fingerprint)
+    outcome, rows = profile_host(tmp_path)
     assert (outcome.waited_s, outcome.stayed_hot, outcome.n_failed) == (0, False, 0)
+    assert segments(outcome) == segments(clean)
     rounds = [each for row in rows for each in row.rounds]
     assert rounds and not any(each.throttled for each in rounds)
     masks = {int(row.cpu_mask, 16) for row in rows if row.cpu_mask and row.target == CPU}
@@ -100,3 +128,54 @@ def test_a_profile_is_that_of_the_host(
             assert all(each.cpus is None or int(each.cpus, 16) & ~mask == 0 for each in row.rounds)
     if made is whole_degrees:
         assert {row.thermal_mc_before for row in rows} == {45_000}
+
+
+def descendants(pid: int) -> Iterator[int]:
+    """Of a process; those that end meanwhile are left out."""
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in map(int, (task / "children").read_text().split()):
+                yield child
+                yield from descendants(child)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(len(CPUS) < 2, reason="a core to go offline")
+def test_a_prime_core_that_goes_offline_meanwhile(
+    clean: ProfileOutcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the kernel does it: who kept to that core alone may use all others from then on."""
+    root, gone = tmp_path / "sys", threading.Event()
+    one_clock(root)
+    monkeypatch.setenv("NNAPI_PROF_SYSFS", str(root))
+    left, moves = set(CPUS[:-1]), list[int]()
+
+    def move_all() -> None:
+        while not gone.wait(0.002):
+            for pid in descendants(os.getpid()):
+                with contextlib.suppress(OSError):
+                    if os.sched_getaffinity(pid) == {CPUS[-1]}:
+                        os.sched_setaffinity(pid, left)
+                        moves.append(pid)
+
+    mover = threading.Thread(target=move_all)
+
+    def progress(report: Progress) -> None:
+        if report.done == 1 and not mover.is_alive():
+            put(root, f"devices/system/cpu/cpu{CPUS[-1]}/online", 0)
+            mover.start()
+
+    try:
+        outcome, rows = profile_host(tmp_path, progress)
+    finally:
+        gone.set()
+    mover.join()
+    assert moves, "nobody kept to the core"
+    assert (outcome.waited_s, outcome.n_failed) == (0, 0)
+    assert segments(outcome) == segments(clean)
+    masks = [int(row.cpu_mask, 16) for row in rows if row.cpu_mask and row.target == CPU]
+    assert set(masks) <= {LAST, ALL & ~LAST} and masks[-1] == ALL & ~LAST
+    for row in rows:
+        last = row.rounds[-1] if row.rounds else None
+        if row.target == CPU and row.cpu_mask and int(row.cpu_mask, 16) != LAST and last:
+            assert last.cpus is None or int(last.cpus, 16) & LAST == 0
