@@ -34,7 +34,8 @@ REPO = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPO))
 
 from nnapi_prof.costs.conditions import Conditions  # noqa: E402
-from nnapi_prof.costs.measurement import Kind, Measurement, Round, Status  # noqa: E402
+from nnapi_prof.costs.measurement import Kind, Measurement, Status  # noqa: E402
+from nnapi_prof.costs.samples import Round  # noqa: E402
 from nnapi_prof.costs.store import CostStore  # noqa: E402
 from nnapi_prof.costs.store.devices import measured, named  # noqa: E402
 from nnapi_prof.costs.store.merge import merge  # noqa: E402

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import nnapi_prof
-from nnapi_prof.costs.measurement import Round
 from nnapi_prof.costs.model.region import CostModel
+from nnapi_prof.costs.samples import Round
 from nnapi_prof.execution.frame_runs import WayRun
 from nnapi_prof.execution.report import PlanRun, SegmentTiming
 from nnapi_prof.graph.plan import Engine, Plan, Segment

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from nnapi_prof.bundle.storage import read_file
-from nnapi_prof.costs.measurement import p95
+from nnapi_prof.costs.samples import p95
 from nnapi_prof.costs.store.selection import instant
 from nnapi_prof.device.protocol.description import description_parts
 from nnapi_prof.errors import SerializationError, UsageError, visible

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 import torch
 
 from nnapi_prof.bundle.bundle import Bundle
-from nnapi_prof.costs.measurement import quality_flags, steady
+from nnapi_prof.costs.samples import quality_flags, steady
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.actions import Groups, Source, Timing
 from nnapi_prof.device.protocol.request import RequestBuilder

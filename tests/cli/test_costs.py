@@ -13,7 +13,8 @@ import pandas
 import pytest
 
 from nnapi_prof.cli.costs import command
-from nnapi_prof.costs.measurement import Kind, Measurement, Round, Status
+from nnapi_prof.costs.measurement import Kind, Measurement, Status
+from nnapi_prof.costs.samples import Round
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.graph.plan import CPU, Preference, Target
 from tests.cli.common import INPUT, Profiled, Result

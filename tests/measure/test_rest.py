@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from nnapi_prof.costs.measurement import Round
 from nnapi_prof.costs.model.views import drop_dominated_targets, with_intervals
+from nnapi_prof.costs.samples import Round
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.protocol.request import Request
 from nnapi_prof.device.protocol.results import ActionResult, AgentInfo, Event

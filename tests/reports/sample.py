@@ -6,9 +6,10 @@ import random
 from collections.abc import Iterable
 from dataclasses import replace
 
-from nnapi_prof.costs.measurement import Kind, Measurement, Round, Status
+from nnapi_prof.costs.measurement import Kind, Measurement, Status
 from nnapi_prof.costs.model.fit import Locator, chains, fit
 from nnapi_prof.costs.model.region import CostModel
+from nnapi_prof.costs.samples import Round
 from nnapi_prof.execution.report import OutputCheck, PlanRun, RunReport, SegmentTiming
 from nnapi_prof.graph.plan import AUTO, CPU, Plan, Preference, Segment, Target
 from nnapi_prof.graph.types import TensorType

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import pandas
 
-from nnapi_prof.costs.measurement import summarise
+from nnapi_prof.costs.samples import summarise
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.rows import CONTENT, LISTS, SHOWN, rounds_of
 from nnapi_prof.costs.store.schema import MEASUREMENTS

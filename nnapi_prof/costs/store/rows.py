@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from nnapi_prof.costs.conditions import Conditions
-from nnapi_prof.costs.measurement import Kind, Measurement, Round, Status
+from nnapi_prof.costs.measurement import Kind, Measurement, Status
+from nnapi_prof.costs.samples import Round
 from nnapi_prof.costs.store.schema import MEASUREMENTS
 from nnapi_prof.errors import visible
 from nnapi_prof.graph.plan import Engine, Target, is_target

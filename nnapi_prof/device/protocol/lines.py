@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from nnapi_prof.costs.measurement import Round, Status
+from nnapi_prof.costs.measurement import Status
+from nnapi_prof.costs.samples import Round
 from nnapi_prof.device.protocol.fields import HEAT_MC, MAX_INT32, MAX_KHZ, MAX_NS, Fields
 from nnapi_prof.device.protocol.results import (
     MEMORY_KINDS,

@@ -21,8 +21,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 from scipy.optimize import linprog
 
-from nnapi_prof.costs.measurement import Kind, Measurement, log_ratios, medians
+from nnapi_prof.costs.measurement import Kind, Measurement
 from nnapi_prof.costs.model.fit import CLOSE, UnitSet, chains
+from nnapi_prof.costs.samples import log_ratios, medians
 from nnapi_prof.execution.profile.jobs import TargetSpec
 from nnapi_prof.graph.plan import AUTO, Engine, Preference, Target
 from nnapi_prof.graph.unit import Unit, UnitGraph
