@@ -48,6 +48,9 @@ WHOLE_STEPS = 2_000_000
 """Of the exact programme with the relaxation's prices."""
 MOST_STEPS = 40_000_000
 """The same, where its progress so far says that it can be finished."""
+OVERRUN = 3.0
+"""Times the steps expected before a run of the exact programme is given up: the widest levels may
+be still to come."""
 MOVES = 2_000
 """Of each of the first annealings, for each unit."""
 FIRST_WIDTHS = (50, 1_000, 20_000)
@@ -130,6 +133,8 @@ class _Search:
         self._bounded_by = "unit costs"
         self._is_exact = False
         self._expected_steps = math.inf
+        self._steps_per_second = math.inf
+        """Of the last run of the exact programme."""
         self._tried_phases = 0
         self._rounded: Plan | None = None
         self._relaxation: Relaxation | None = None
@@ -222,9 +227,9 @@ class _Search:
         ladder = [_Rung(heat, self._rounded or self._best) for heat in HEATS]
         if n <= LONG:  # the exact programme leaves out more where a better plan is known
             self._anneal(annealer, ladder, QUICK_MOVES * max(100, n), 0)
-        if not self._is_done and self._expected_steps <= MOST_STEPS:
+        if not self._is_done and self._ends_within(MOST_STEPS):
             self._watch.stage = "exact"
-            self._exact(2 * self._expected_steps)
+            self._exact(OVERRUN * self._expected_steps)
         if patience and not self._is_done:
             self._improve(patience, annealer, ladder)
 
@@ -270,6 +275,12 @@ class _Search:
         room = self.pool.best_ns * (1 + NEGLIGIBLE) - relaxation.bound_ns
         return self._problem.without(relaxation.cost_ns - least > room)
 
+    def _ends_within(self, steps: float) -> bool:
+        """Tells whether the exact programme ends within some steps and the time left, as far as its
+        last run tells."""
+        seconds = self._expected_steps / self._steps_per_second
+        return self._expected_steps <= steps and seconds <= self._watch.seconds_left
+
     def _exact(self, steps: float, width: int = 1 << 40) -> bool:
         """The exact programme over the whole graph; whether it found a better plan."""
         better = False
@@ -277,6 +288,7 @@ class _Search:
         spent = 0.0
         while spent < steps and not (self._watch.is_over and self.pool.best is not None):
             upper = self.pool.best_ns * (1 - NEGLIGIBLE / 2)
+            begin_s = self._watch.elapsed_s
             result = search_ideals(
                 problem,
                 self._prices,
@@ -291,8 +303,9 @@ class _Search:
             if result is None:
                 return better
             spent += result.steps
+            self._steps_per_second = result.steps / max(self._watch.elapsed_s - begin_s, 1e-6)
             if not result.complete:
-                self._expected_steps = result.steps / max(result.progress, 1e-3)
+                self._expected_steps = result.expected_steps
             if math.isfinite(result.bound_ns):
                 self._raise(min(result.bound_ns, self.pool.best_ns) * (1 - 1e-12), "exact")
             if result.placements:
@@ -345,11 +358,8 @@ class _Search:
             moves *= GROWTH
             turn += 1
         self._watch.stage = "exact"
-        while not self._is_done and 2 * self._expected_steps < self._watch.steps_left:
-            expected = self._expected_steps
-            self._exact(2 * expected)
-            if self._expected_steps == expected:  # out of memory
-                break
+        while not self._is_done and self._ends_within(self._watch.steps_left / 2):
+            self._exact(OVERRUN * self._expected_steps)
 
     def _anneal(self, annealer: Annealer, ladder: list[_Rung], moves: int, turn: int) -> None:
         """Anneals at several first temperatures, each from its own last plan or, every other turn,

@@ -93,8 +93,8 @@ class ExactResult:
     complete: bool
     """Nothing was left out because of limits of width, time or memory."""
     steps: int
-    progress: float = 1.0
-    """Share of the levels that were searched."""
+    expected_steps: float
+    """Of the whole run, as it went on so far; infinite where memory ended it."""
 
     @property
     def placements(self) -> tuple[Placement, ...]:
@@ -149,17 +149,19 @@ class _Run:
     def until(self, watch: Watch, steps: float, memory_bytes: float, least: int) -> ExactResult:
         """Searches to the end, or until time, steps or memory are spent."""
         spent = 0
+        passed: list[tuple[int, int]] = [(0, 0)]  # steps, and the level that they led to
         while True:
             before = int(self._search.at[WORK])
             code = advance(self._tables, self._search, SLICE)
             spent = int(self._search.at[WORK])
             watch.spend(spent - before)
+            passed.append((spent, int(self._search.at[LEVEL])))
             if code == DONE:
                 return self._found(spent)
             if code != PAUSED and not self._grow(code, memory_bytes):
-                return self._unfinished(spent)
+                return self._unfinished(spent, math.inf)
             if (watch.is_over and spent >= least) or spent > steps:
-                return self._unfinished(spent)
+                return self._unfinished(spent, _expected_steps(passed, self._problem.n))
 
     def _grow(self, code: int, memory_bytes: float) -> bool:
         """Doubles what is full; False where that takes too much memory."""
@@ -197,7 +199,7 @@ class _Run:
             rehash(self._tables, self._search)
         return True
 
-    def _unfinished(self, steps: int) -> ExactResult:
+    def _unfinished(self, steps: int, expected_steps: float) -> ExactResult:
         """Every plan that was not left out yet goes on from a label, or is under way."""
         st = self._search
         least = float(st.bounds[LEFT_OUT])
@@ -209,8 +211,8 @@ class _Run:
             least = min(least, float(st.labels[side, :count].reach[alive].min(initial=math.inf)))
         waiting = st.landings.reach[: int(st.at[LANDINGS])]
         least = min(least, float(waiting.min(initial=math.inf)))
-        progress = int(st.at[LEVEL]) / max(1, self._problem.n)
-        return ExactResult((), min(self._upper_ns, least - self._priced), False, steps, progress)
+        bound_ns = min(self._upper_ns, least - self._priced)
+        return ExactResult((), bound_ns, False, steps, expected_steps)
 
     def _found(self, steps: int) -> ExactResult:
         st = self._search
@@ -234,7 +236,7 @@ class _Run:
             for label in labels
         )
         least = fronts[0][0] if fronts else self._upper_ns
-        return ExactResult(fronts, min(least, left_out), math.isinf(left_out), steps)
+        return ExactResult(fronts, min(least, left_out), math.isinf(left_out), steps, steps)
 
     def _trace(self, record: int) -> tuple[Placement, ...]:
         """The placements that lead to a record, first one first."""
@@ -253,6 +255,19 @@ class _Run:
                     units = []
             record = before
         return tuple(path[::-1])
+
+
+def _expected_steps(passed: Sequence[tuple[int, int]], n: int) -> float:
+    """Extrapolates the steps of a run of ``n`` levels: the geometric mean of what all levels so far
+    say, of which the first are narrow, and of what those of the last half say, which may be the
+    widest. On drawn decoders, heads and random graphs the truth lay between the two."""
+    steps, level = passed[-1]
+    before, level_before = next(entry for entry in passed[::-1] if 2 * entry[0] <= steps)
+    if level == level_before:
+        return math.inf
+    by_all = steps / level * n
+    by_last = steps + (steps - before) / (level - level_before) * (n - level)
+    return math.sqrt(by_all * by_last)
 
 
 def advance(tables: Tables, search: SearchState, steps: int) -> int:
