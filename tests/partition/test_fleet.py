@@ -61,9 +61,13 @@ def test_equal_to_brute_force(seed: int, n: int, phones: int, k: int) -> None:
 def test_more_plans_than_are_solved_exactly_have_a_bound() -> None:
     regret = np.random.default_rng(1).random((60, 40))
     for objective in FleetObjective:
-        values = [choose_plans(regret, k, objective=objective, seconds=0.2) for k in (1, 2, 4)]
+        limits = {1: 60.0, 2: 0.2, 4: 0.2}  # seconds: enough for one of 40, not for the others
+        values = [
+            choose_plans(regret, k, objective=objective, seconds=seconds)
+            for k, seconds in limits.items()
+        ]
         assert all(c.bound <= c.value + 1e-12 for c in values)
-        assert values[0].is_optimal  # one of 70 is soon found
+        assert values[0].is_optimal
         assert values[0].value >= values[1].value >= values[2].value
 
 

@@ -291,7 +291,7 @@ def test_failures_become_small_and_are_printed_as_python() -> None:
         "Preference": Preference,
         "Problem": Problem,
         "Target": Target,
-        "Value": ValueFlow,
+        "ValueFlow": ValueFlow,
         "inf": math.inf,
         "np": np,
     }
