@@ -58,6 +58,9 @@ _MEASUREMENT = s.obj(
     conditions=CONDITIONS,
     status=_STATUS,
     message=s.described(s.TEXT_OR_NULL, "why it is not ok"),
+    attempts=s.described(
+        s.COUNT_OR_NULL, "how often it was tried: 2 alone, too; more on another day, too"
+    ),
     flags=s.described(s.array(s.TEXT), "reasons to doubt it"),
     simulated=s.TRUTH,
     clock=s.TEXT,

@@ -55,7 +55,9 @@ def costs(tmp_path: Path) -> Path:
             row("steady", 2_000_500, 9),
             row("slow", 1_500_000, 9),
             row("fast", 1_000_000, 9),
-            row("lost", 0, 9, status=Status.CRASHED, samples_ns=(), message="signal 11"),
+            row(
+                "lost", 0, 9, status=Status.CRASHED, samples_ns=(), message="signal 11", attempts=2
+            ),
             row("slow", 3_000_000, 5, fingerprint="bbbb2222", simulated=True, clock="simulated"),
         )
         store.add_device("aaaa1111", {"properties": {"ro.product.model": "One"}}, False)
@@ -103,6 +105,7 @@ def test_show_takes_filters(cli: Cli, costs: Path) -> None:
     assert shown(cli, costs, "--target", "cpu") == ["once"]
     assert shown(cli, costs, "--op", "OP_S*", *one, "--sort", "label") == ["slow", "steady"]
     assert shown(cli, costs, "--status", "crashed") == ["lost"]
+    assert shown(cli, costs, "--failures") == ["lost"]
     assert shown(cli, costs, "--kind", "region") == []
     assert shown(cli, costs, "--since", "2026-01-02", "--until", "2026-01-05") == ["slow"]
     assert len(shown(cli, costs, "--until", "2026-01-01")) == 5
@@ -115,8 +118,10 @@ def test_show_as_a_table(cli: Cli, costs: Path) -> None:
     assert cli("costs", "show", "--costs", costs).out.count("some simulated") == 1
     result = cli("costs", "show", "--costs", costs, "--device", "npu-phone")
     assert "median (ms, simulated)" in result.out and "3.001" in result.out
-    result = cli("costs", "show", "--costs", costs, "--status", "crashed")
-    assert "crashed: signal 11" in result.out
+    result = cli("costs", "show", "--costs", costs, "--failures")
+    assert "crashed: signal 11; tried 2 times" in " ".join(result.out.split())
+    (failure,) = document(cli, "show", "--costs", costs, "--failures")["measurements"]
+    assert (failure["status"], failure["attempts"]) == ("crashed", 2)
 
 
 def test_rows_of_several_devices_say_whose_they_are(cli: Cli, costs: Path) -> None:
@@ -223,6 +228,8 @@ def test_prune(cli: Cli, costs: Path) -> None:
     assert result.code == 0 and " rows deleted, of 1 device\n" in result.out
     assert "does not shrink" in result.err
     assert document(cli, "prune", "--costs", costs, "--superseded")["rows"] == 0
+    assert document(cli, "prune", "--costs", costs, "--failures", "--yes")["rows"] == 1
+    assert shown(cli, costs, "--failures") == []
     printed = document(cli, "prune", "--costs", costs, "--device", "bbbb2222", "--yes")
     assert (printed["deleted"], printed["rows"], printed["forgotten"]) == (True, 1, ["bbbb2222"])
     assert [d["name"] for d in document(cli, "list", "--costs", costs)["devices"]] == ["One"]
