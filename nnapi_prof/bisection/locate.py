@@ -93,11 +93,7 @@ def _showing(probe: RegionProbe, regions: Sequence[Region]) -> Way | None:
     """Return the first other way in which a region differs, None where there is none. One run."""
     cases = [(region, way) for way in _ways_of(probe) if way != probe.way for region in regions]
     executed = zip(cases, probe.execute_in(cases, FIRST_REPEATS), strict=True)
-    differing = (
-        way
-        for (_, way), runs in executed
-        if any(probe.ratio(run, sample) > 1 for sample, run in runs)
-    )
+    differing = (way for (_, way), runs in executed if any(run.ratio > 1 for _, run in runs))
     return next(differing, None)
 
 
@@ -114,8 +110,8 @@ def _describe(probe: RegionProbe, finding: Finding, driver_version: str) -> Culp
     """Describe a finding; None where rounding explains its error."""
     region, program = finding.region, probe.program
     runs = probe.execute([region], LAST_REPEATS)[0]
-    sample, run = max(runs, key=lambda each: probe.ratio(each[1], each[0]))
-    off = worst(probe.deviations(run, sample)) or Deviation("", math.inf, math.inf, math.inf)
+    sample, run = max(runs, key=lambda each: each[1].ratio)
+    off = worst(run.deviations) or Deviation("", math.inf, math.inf, math.inf)
     values = probe.references[sample]
     entering, leaving = program.units.boundary(region)
     inputs = {name: values[name] for name in entering}
@@ -125,7 +121,7 @@ def _describe(probe: RegionProbe, finding: Finding, driver_version: str) -> Culp
         _repeats([each for each in runs if each[1].reused is reused]) for reused in (False, True)
     )
     is_float = run.status is Status.OK and program.units.values[off.value].quant is None
-    if run.status is Status.OK and probe.ratio(run, sample) <= 1.0:
+    if run.status is Status.OK and run.ratio <= 1.0:
         return None  # it came and went, and could not be shown again
     if is_float and steady and math.isfinite(off.relative):
         moved = movement(program, region, inputs, outputs, probe.precision)
@@ -224,6 +220,6 @@ def _ways(probe: RegionProbe, region: Region) -> tuple[WayCheck, ...]:
     ways = _ways_of(probe)
     executed = probe.execute_in([(region, way) for way in ways], FIRST_REPEATS)
     return tuple(
-        WayCheck(way, any(probe.ratio(run, sample) > 1 for sample, run in runs))
+        WayCheck(way, any(run.ratio > 1 for _, run in runs))
         for way, runs in zip(ways, executed, strict=True)
     )

@@ -76,10 +76,18 @@ class Execution:
     status: Status
     message: str | None = None
     values: Mapping[str, torch.Tensor] = field(default_factory=dict, repr=False)
+    deviations: tuple[Deviation, ...] = ()
+    """How far each output is from its reference."""
     reused: bool = False
     """The compilation had run before."""
-    alone: bool = False
-    """It was one unit's."""
+
+    @property
+    def ratio(self) -> float:
+        """The worst error as a multiple of what is allowed."""
+        if self.status is not Status.OK:
+            return math.inf
+        off = worst(self.deviations)
+        return 0.0 if off is None else off.ratio
 
 
 class RegionProbe:
@@ -137,15 +145,10 @@ class RegionProbe:
         first = self.output_error is None  # the largest region comes first
         if first and outputs <= set(self.program.units.boundary(region)[1]):
             self.output_error = max(
-                (
-                    off.relative
-                    for sample, run in runs
-                    for off in self.deviations(run, sample)
-                    if off.value in outputs
-                ),
+                (off.relative for _, run in runs for off in run.deviations if off.value in outputs),
                 default=math.inf,
             )
-        return Verdict(max((self.ratio(run, sample) for sample, run in runs), default=0.0))
+        return Verdict(max((run.ratio for _, run in runs), default=0.0))
 
     def _refusal(self, region: UnitRun, runs: Sequence[tuple[int, Execution]] | None) -> str | None:
         """Return why a region was not executed, None where it was."""
@@ -224,10 +227,9 @@ class RegionProbe:
                 self.executions += 1
                 place, sample, reused, prepared = actions[event.action]
                 names = {index: name for name, index in prepared.tensors.items()}
-                execution = replace(
-                    self._execution(event, names), reused=reused, alone=len(cases[place][0]) == 1
-                )
-                results[place].append((sample, execution))
+                execution = self._execution(event, names)
+                off = self._deviations(execution, sample, alone=len(cases[place][0]) == 1)
+                results[place].append((sample, replace(execution, deviations=off, reused=reused)))
         return results
 
     def _execution(self, result: ActionResult, names: Mapping[int, str]) -> Execution:
@@ -242,21 +244,13 @@ class RegionProbe:
         }
         return Execution(Status.OK, None, values)
 
-    def deviations(self, run: Execution, sample: int) -> list[Deviation]:
-        """Return how far each output of an execution is from its reference."""
+    def _deviations(self, run: Execution, sample: int, *, alone: bool) -> tuple[Deviation, ...]:
         types, expected = self.program.units.values, self.references[sample]
         how = (self.budget, self.precision)
-        return [
-            deviation(name, mine, expected[name], types[name], *how, alone=run.alone)
+        return tuple(
+            deviation(name, mine, expected[name], types[name], *how, alone=alone)
             for name, mine in run.values.items()
-        ]
-
-    def ratio(self, run: Execution, sample: int) -> float:
-        """Return the worst of an execution's errors as a multiple of what is allowed."""
-        if run.status is not Status.OK:
-            return math.inf
-        off = worst(self.deviations(run, sample))
-        return 0.0 if off is None else off.ratio
+        )
 
     def taken(self, units: Sequence[int]) -> set[int]:
         """Return the units that the target takes one by one, from one run."""
