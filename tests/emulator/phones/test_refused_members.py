@@ -37,11 +37,9 @@ def refused(wanted, *edits):
 FAULT = {"kind": "fail", "stage": "execute", "operation": "ADD", "nth": 1, "origin": "a test"}
 ERROR = {"operation": "ADD", "how": "scale", "origin": "a test"}
 REFUSED = {
-    "how of an error": refused(
-        'errors[0].how: found "skew"', npu(errors=[{**ERROR, "how": "skew"}])
-    ),
+    "how of an error": refused("errors[0].how: found skew", npu(errors=[{**ERROR, "how": "skew"}])),
     "when of an error": refused(
-        'errors[0].when: found "once"', npu(errors=[{**ERROR, "when": "once"}])
+        "errors[0].when: found once", npu(errors=[{**ERROR, "when": "once"}])
     ),
     "channel of an error": refused("errors[0].channel", npu(errors=[{**ERROR, "channel": -1}])),
     "words": refused('operations.default: found "float64"', operations(default="float32 float64")),
