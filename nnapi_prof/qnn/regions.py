@@ -17,7 +17,8 @@ from torch import fx
 
 from nnapi_prof.errors import ConversionError
 from nnapi_prof.graph.types import DimOrder, TensorType
-from nnapi_prof.qnn.graphs import Form, export_onnx, preprocess
+from nnapi_prof.qnn.exports import prepared_export
+from nnapi_prof.qnn.graphs import Form
 
 if TYPE_CHECKING:
     import onnx
@@ -55,9 +56,8 @@ class RegionCutter:
         self._exported = list(dict.fromkeys(self._origin(name) for name in values))
         outputs = [name for name in self._exported if name not in self.graph.inputs]
         _return(module, outputs)
-        model = export_onnx(module, program.example_inputs, outputs)
-        _rename_inputs(model, self.graph.inputs)
-        self._model = preprocess(model, last=False).model
+        self._model = prepared_export(module, program.example_inputs, outputs)
+        _rename_inputs(self._model, self.graph.inputs)
         nodes = self._model.graph.node
         self._producer = {name: index for index, n in enumerate(nodes) for name in n.output}
         self._constants = {c.name: c for c in self._model.graph.initializer}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -113,3 +115,43 @@ def test_a_chip_measures_nothing(model):
 
     with pytest.raises(UsageError, match="estimated"):
         nnp.run(nnp.partition(model, nnp.estimate(model, "pixel4")), device="qnn:SM8750")
+
+
+def test_an_export_is_kept_for_the_same_weights_only(wheel, model, tmp_path, monkeypatch):
+    from nnapi_prof.qnn import exports
+
+    monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path))
+    first = RegionCutter(model.program)
+    units = range(len(model.graph.units))
+    calls = []
+    monkeypatch.setattr(
+        exports,
+        "export_onnx",
+        lambda *given: calls.append(given) or (_ for _ in ()).throw(Exported),
+    )
+    again = RegionCutter(model.program)
+    assert not calls
+    assert again.cut(units).model.SerializeToString() == first.cut(units).model.SerializeToString()
+    torch.manual_seed(1)
+    other = load(Net().eval(), ["1x3x64x64"], name="net")
+    with pytest.raises(Exported):
+        RegionCutter(other.program)
+    (entry,) = (tmp_path / "qnn" / "exports").iterdir()
+    entry.write_bytes(entry.read_bytes()[:1000])
+    with pytest.raises(Exported):
+        RegionCutter(model.program)
+
+
+class Exported(Exception):
+    """The exporter was asked."""
+
+
+def test_without_a_chip_nothing_of_the_extra_is_imported():
+    code = (
+        "import sys, nnapi_prof, nnapi_prof.cli, nnapi_prof.cli.profile, nnapi_prof.api.profiling, "
+        "nnapi_prof.api.planning, nnapi_prof.api.report, nnapi_prof.api.advise\n"
+        "print([name for name in sys.modules if name.partition('.')[0] in "
+        "('onnx', 'onnxruntime', 'onnxruntime_qnn', 'onnxscript', 'onnx_ir')])"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
