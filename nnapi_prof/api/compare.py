@@ -201,6 +201,11 @@ def _of_document(name: str, text: str) -> Side:
     """A document of ``nnapi-prof run --json``, or the file that a bundle keeps of its run."""
     try:
         data: Any = json.loads(text)
+        if data.get("estimated") is True:
+            raise UsageError(
+                f"{name} is estimated, and only what ran on a device is compared: give documents"
+                " of `nnapi-prof run --json`"
+            )
         if not str(data.get("schema", "")).startswith(_RUN_DOCUMENT):
             return _of_run(name, RunReport.from_json(text))
         plan = data["plans"][0]

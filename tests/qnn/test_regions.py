@@ -12,8 +12,10 @@ from torch import nn
 
 pytest.importorskip("onnx", reason="no onnx: pip install -e '.[qnn]'")
 
+import nnapi_prof as nnp
 from nnapi_prof.api.chip_costs import profile_on_chip
 from nnapi_prof.api.model import load
+from nnapi_prof.errors import UsageError
 from nnapi_prof.qnn.costs import RegionTime, fit_units
 from nnapi_prof.qnn.regions import RegionCutter, activation_groups
 
@@ -106,13 +108,14 @@ def test_a_chip_has_the_same_costs_each_time_and_its_plan_is_compiled_whole(
     assert again.profile.n_compiled == 0
     assert json.dumps(of_chip_plan(first)) == json.dumps(of_chip_plan(again))
     assert first.costs.estimated and first.costs.location is None
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps(of_chip_plan(first)))
+    with pytest.raises(UsageError, match="estimated"):  # a gate compares what ran
+        nnp.compare(plan, plan, fail_if_slower=0.05)
 
 
 @pytest.mark.slow
 def test_a_chip_measures_nothing(model):
-    import nnapi_prof as nnp
-    from nnapi_prof.errors import UsageError
-
     with pytest.raises(UsageError, match="estimated"):
         nnp.run(nnp.partition(model, nnp.estimate(model, "pixel4")), device="qnn:SM8750")
 
