@@ -223,9 +223,10 @@ def threads_sentence(trial: ThreadTrial | None) -> str:
     first = min(trial.ns)
     times = ", ".join(f"{n}: {trial.ns[first] / ns:.2f}x" for n, ns in trial.ns.items())
     plural = "" if trial.threads == 1 else "s"
+    whole = " and the whole model" if trial.whole else ""
     return (
         f"the CPU gets {trial.threads} thread{plural}, by a trial of"
-        f" {count(trial.n_units, 'unit')} (threads: speed; {times})"
+        f" {count(trial.n_units, 'unit')}{whole} (threads: speed; {times})"
     )
 
 

@@ -38,6 +38,7 @@ THREAD_TRIAL = s.obj(
     ns=s.described(
         s.mapping(s.NUMBER), "number of threads -> the model on the CPU, estimated from these units"
     ),
+    whole=s.described(s.TRUTH, "the whole model ran under every number: ns is of that"),
 )
 
 

@@ -16,7 +16,13 @@ from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.selection import Selection
 from nnapi_prof.errors import CostError
 from nnapi_prof.execution.profile.options import ProfileOptions
-from nnapi_prof.execution.profile.threads import choose, run_trial, thread_counts, thread_units
+from nnapi_prof.execution.profile.threads import (
+    WHOLE,
+    choose,
+    run_trial,
+    thread_counts,
+    thread_units,
+)
 from nnapi_prof.graph.plan import CPU
 from nnapi_prof.graph.unit import UnitGraph
 from tests.cli.common import TinyNet, trace
@@ -57,8 +63,13 @@ def test_units_stand_for_those_like_them() -> None:
     assert trial is not None and trial.n_units == 2 and set(trial.ns) == {1, 2}
     assert trial.ns[1] > 2500, "three large units, of which one ran"
     assert trial.threads == 1, "two threads save less than a percent"
-    trial = choose(graph, rows(graph, {0: small, 3: {1: 1000.0, 2: 600.0}}))
-    assert trial is not None and trial.threads == 2
+    split = rows(graph, {0: small, 3: {1: 1000.0, 2: 600.0}})
+    trial = choose(graph, split)
+    assert trial is not None and trial.threads == 2 and not trial.whole
+    whole = {(WHOLE, n): replace(row, samples_ns=(900 + n,)) for (_, n), row in split.items()}
+    trial = choose(graph, {**split, **whole})
+    assert trial is not None and trial.whole and trial.ns == {1: 901, 2: 902}
+    assert trial.threads == 1 and trial.n_units == 2, "the whole model decides where it ran"
 
 
 def test_no_choice_without_units_that_ran_under_two_numbers() -> None:
@@ -121,6 +132,7 @@ def test_a_trial_on_this_machine(tmp_path: Path) -> None:
             assert trial is None
             return
         assert trial is not None and trial.threads in counts and tuple(trial.ns) == counts
+        assert trial.whole and trial.n_measured == len(counts) * (trial.n_units + 1)
         least = min(trial.ns.values())
         assert trial.ns[trial.threads] <= 1.01 * least
         measured = store.select(Selection(kinds=(Kind.THREADS,)))

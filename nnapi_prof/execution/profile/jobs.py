@@ -279,15 +279,15 @@ def row_of(
     """Return the cost table's row of a job with this ``outcome``."""
     units = [graph.units[u] for u in job.region]
     entering, leaving = graph.boundary(job.region)
+    members = tuple(unit.signature for unit in units)
+    if job.kind is Kind.THREADS:  # shortened, it tells nothing of the units themselves
+        members = (job.key.signature,)
     return Measurement(
         signature=job.key.signature,
         kind=job.kind,
         label=region_label(graph, job.region),
-        # A shortened measurement tells nothing of the unit itself.
-        members=(job.key.signature,)
-        if job.kind is Kind.THREADS
-        else tuple(unit.signature for unit in units),
-        offsets=tuple(u - job.region[0] for u in job.region),
+        members=members,
+        offsets=tuple(u - job.region[0] for u in job.region)[: len(members)],
         **work_columns([unit.work for unit in units]),
         target=job.spec.target,
         fingerprint=fingerprint,

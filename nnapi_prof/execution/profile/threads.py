@@ -3,8 +3,9 @@
 Numbers are 1, 2, 4, all big cores, and all cores, which shows whether the little ones help. The
 alternatives of a unit take turns, in a few short rounds. What the model takes on the CPU with each
 number is estimated from the units of the trial: every unit of the model is as fast, for its size,
-as the unit of the trial that is most like it. The trial's rows are in the cost table, so that the
-same command chooses the same number again.
+as the unit of the trial that is most like it. Where that is little, the whole model runs with each
+number as well, and decides: threads are woken once a run, not once a unit. The trial's rows are in
+the cost table, so that the same command chooses the same number again.
 """
 
 from __future__ import annotations
@@ -17,10 +18,9 @@ from dataclasses import dataclass, replace
 
 from nnapi_prof.costs.conditions import ALL, BIG, Conditions
 from nnapi_prof.costs.measurement import Kind, Measurement
-from nnapi_prof.costs.model.fit import Locator
+from nnapi_prof.costs.model.fit import Locator, UnitSet
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.selection import Selection
-from nnapi_prof.device.protocol.description import device_fingerprint
 from nnapi_prof.device.protocol.results import AgentInfo
 from nnapi_prof.execution.profile.cached_units import CachedUnits
 from nnapi_prof.execution.profile.jobs import NEWEST_LEVEL, Job, TargetSpec
@@ -37,6 +37,11 @@ LEAST_UNITS = 6
 """Units of a trial, where the model has as many different ones."""
 LEAST_GAIN = 0.01
 """What more threads must save to be worth waking: repeats vary by as much."""
+MOST_WHOLE_NS = 50e6
+"""By the units, with the best number: a model that takes longer has units that are worth waking
+threads for, and running it would take much of the trial."""
+WHOLE = -1
+"""In place of a unit: the whole model."""
 ROUNDS, RUNS, SIMULATED_RUNS = 3, 15, 3
 BUDGET_MS, WARMUP_MS = 12.0, 20.0
 """Of one unit with one number of threads: a third of what a measurement takes otherwise."""
@@ -53,6 +58,8 @@ class ThreadTrial:
     ascend."""
     n_units: int
     """Units that ran under every number."""
+    whole: bool = False
+    """The whole model ran under every number, and ``ns`` is of that."""
     n_measured: int = 0
     """Measurements that were made for it now."""
     seconds: float = 0.0
@@ -94,18 +101,25 @@ def run_trial(
     )
     measurer = Measurer(outline, client, store, short, progress)
     graph, locator = outline.units, Locator(outline.units)
-    jobs = [
-        _job(locator, unit, replace(options.conditions, threads=threads), info.cost_version)
-        for unit in thread_units(graph)
-        for threads in counts
-    ]
+
+    def measure(*regions: UnitSet) -> ThreadTrial | None:
+        jobs = [
+            _job(locator, region, replace(options.conditions, threads=n), info.cost_version)
+            for region in regions
+            for n in counts
+        ]
+        measurer.measure("threads", jobs)
+        return read_trial(graph, store, measurer.fingerprint, options.conditions)
+
     began = time.monotonic()
     try:
-        measurer.measure("threads", jobs)
+        trial = measure(*((unit,) for unit in thread_units(graph)))
+        is_short = trial is not None and min(trial.ns.values()) <= MOST_WHOLE_NS
+        if is_short and len(graph.units) > 1 and not info.simulated:
+            trial = measure(_whole(graph))
     except KeyboardInterrupt as interrupt:
         raise TrialInterrupted(measurer.n_measured, time.monotonic() - began) from interrupt
     seconds = time.monotonic() - began
-    trial = read_trial(graph, store, device_fingerprint(info), options.conditions)
     if trial is None:
         return None
     return replace(trial, n_measured=measurer.n_measured, seconds=seconds)
@@ -117,6 +131,7 @@ def read_trial(
     """What the trial of a model on a device came to, by the rows in a cost table; None where there
     was none with these ``conditions``, whose number of threads is not asked."""
     units = {_signature(graph.units[unit].signature): unit for unit in thread_units(graph)}
+    units.setdefault(_signature(Locator(graph).signature(_whole(graph))), WHOLE)
     selection = Selection((fingerprint,), tuple(units), kinds=(Kind.THREADS,), newest=True)
     own = replace(conditions.on(CPU.engine), threads=0)
     rows = [row for row in store.select(selection) if replace(row.conditions, threads=0) == own]
@@ -124,7 +139,7 @@ def read_trial(
 
 
 def choose(graph: UnitGraph, rows: Mapping[tuple[int, int], Measurement]) -> ThreadTrial | None:
-    """The best number of threads by rows of units: (unit, threads) -> row.
+    """The best number of threads by rows of units or of the :data:`WHOLE`: (unit, threads) -> row.
 
     None where no unit ran under two numbers.
     """
@@ -134,13 +149,14 @@ def choose(graph: UnitGraph, rows: Mapping[tuple[int, int], Measurement]) -> Thr
         for unit in sorted({unit for unit, _ in rows})
         if all((unit, n) in rows and rows[unit, n].usable for n in counts)
     }
+    whole = ns.pop(WHOLE, None)
     if len(counts) < 2 or not ns:
         return None
     times = _times(graph, ns)
-    total = {n: sum(times[unit] * own[n] for unit, own in ns.items()) for n in counts}
+    total = whole or {n: sum(times[unit] * own[n] for unit, own in ns.items()) for n in counts}
     least = min(total.values())
     chosen = next(n for n in counts if total[n] <= least * (1 + LEAST_GAIN))
-    return ThreadTrial(chosen, total, len(ns))
+    return ThreadTrial(chosen, total, len(ns), whole is not None)
 
 
 def _times(graph: UnitGraph, sampled: Iterable[int]) -> Mapping[int, float]:
@@ -194,10 +210,14 @@ def thread_counts(info: AgentInfo, cpus: str = BIG) -> tuple[int, ...]:
     return tuple(sorted(n for n in counts if 1 <= n <= most))
 
 
-def _job(locator: Locator, unit: int, conditions: Conditions, agent_version: str) -> Job:
-    """The job of a unit, under a signature of its own: other rows are measured for longer."""
+def _whole(graph: UnitGraph) -> UnitSet:
+    return tuple(range(len(graph.units)))
+
+
+def _job(locator: Locator, region: UnitSet, conditions: Conditions, agent_version: str) -> Job:
+    """The job of a region, under a signature of its own: other rows are measured for longer."""
     spec = TargetSpec(CPU, NEWEST_LEVEL)
-    job = Job.of(locator, (unit,), Kind.THREADS, spec, conditions, agent_version)
+    job = Job.of(locator, region, Kind.THREADS, spec, conditions, agent_version)
     return replace(job, key=job.key._replace(signature=_signature(job.key.signature)))
 
 
