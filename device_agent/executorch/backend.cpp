@@ -82,8 +82,9 @@ struct Settings {
   int32_t priority = 0; // NNAPI's own
   bool fallback = true;
   bool trial = false;
-  uint64_t compile_limit_ns = 0;
-  uint64_t run_limit_ns = 0;
+  std::string trial_helper;
+  uint64_t compile_limit_ns = NNP_COMPILE_LIMIT_NS;
+  uint64_t run_limit_ns = NNP_RUN_LIMIT_NS;
 };
 
 Settings &settings() {
@@ -200,6 +201,27 @@ void tell_fallback(void * /*context*/, const nnp_event *event) {
   ET_LOG(Error, "NnapiBackend: %s", event->message);
 }
 
+// The line of the model that was loaded last, for nnapi_prof_executorch_describe.
+struct Description {
+  std::mutex lock;
+  std::string line;
+};
+
+Description &description() {
+  static Description instance;
+  return instance;
+}
+
+// One line of ExecuTorch's log: what runs where, and the shares of the predicted latency.
+void describe(const nnp_model *model) {
+  std::string line(nnp_model_describe_line(model, nullptr, 0) + 1, 0);
+  nnp_model_describe_line(model, line.data(), line.size());
+  line.pop_back(); // the zero
+  ET_LOG(Info, "NnapiBackend: %s", line.c_str());
+  const std::lock_guard<std::mutex> held(description().lock);
+  description().line = std::move(line);
+}
+
 // Whether a driver that was given up may still read the bundle's weights.
 bool may_still_run(const Call &call) {
   for (const nnp_model *model : call.models) {
@@ -216,12 +238,13 @@ bool may_still_run(const Call &call) {
 // Compiles each plan that frames run by, with this priority, 0: the app's.
 Error compile(Call &call, int32_t priority) {
   nnp_options options = nnp_options_default();
-  std::string library, folder, cache_folder;
+  std::string library, folder, cache_folder, helper;
   {
     const std::lock_guard<std::mutex> held(settings().lock);
     library = settings().nnapi_library;
     folder = settings().folder;
     cache_folder = settings().cache_folder;
+    helper = settings().trial_helper;
     options.priority = priority ? priority : settings().priority;
     if (!settings().fallback) {
       options.flags &= ~static_cast<uint32_t>(NNP_CPU_FALLBACK);
@@ -235,6 +258,7 @@ Error compile(Call &call, int32_t priority) {
   options.nnapi_library = library.empty() ? nullptr : library.c_str();
   options.folder = folder.empty() ? nullptr : folder.c_str();
   options.cache_folder = cache_folder.empty() ? nullptr : cache_folder.c_str();
+  options.trial_helper = helper.empty() ? nullptr : helper.c_str();
   options.log = tell_fallback;
   call.models.resize(nnp_bundle_n_plans(call.bundle), nullptr);
   nnp_error error;
@@ -257,6 +281,7 @@ Error compile(Call &call, int32_t priority) {
       ET_LOG(Error, "NnapiBackend: %s", error.message);
       return to_error(status);
     }
+    describe(call.models[plan]);
   }
   return Error::Ok;
 }
@@ -384,8 +409,8 @@ public:
     delete call;
   }
 
-  // Of what is loaded from then on: "nnapi_library", "folder", "cache_folder" and "priority"
-  // (texts, the last is low, medium or high), "fallback" and "trial" (truth values),
+  // Of what is loaded from then on: "nnapi_library", "folder", "cache_folder", "trial_helper" and
+  // "priority" (texts, the last is low, medium or high), "fallback" and "trial" (truth values),
   // "compile_limit_ms" and "run_limit_ms" (numbers, 0: none).
   Error set_option(BackendOptionContext & /*context*/,
                    const Span<BackendOption> &options) override {
@@ -400,6 +425,8 @@ public:
         settings().folder = text->data();
       } else if (text && std::strcmp(option.key, "cache_folder") == 0) {
         settings().cache_folder = text->data();
+      } else if (text && std::strcmp(option.key, "trial_helper") == 0) {
+        settings().trial_helper = text->data();
       } else if (text && std::strcmp(option.key, "priority") == 0 && priority_of(text->data())) {
         settings().priority = priority_of(text->data());
       } else if (flag && std::strcmp(option.key, "fallback") == 0) {
@@ -440,4 +467,16 @@ nnapi_prof_executorch_configure(const char *nnapi_library, const char *cache_fol
   settings.compile_limit_ns = compile_limit_ns;
   settings.run_limit_ns = run_limit_ns;
   return static_cast<int>(nnapi_prof::registered);
+}
+
+// What runs where in the model that was loaded last, as nnp_model_describe_line: at most size - 1
+// characters and a zero; the length of all, 0 before any.
+extern "C" __attribute__((visibility("default"))) size_t
+nnapi_prof_executorch_describe(char *text, size_t size) {
+  const std::lock_guard<std::mutex> held(nnapi_prof::description().lock);
+  const std::string &line = nnapi_prof::description().line;
+  if (size > 0) {
+    text[line.copy(text, size - 1)] = 0;
+  }
+  return line.size();
 }

@@ -129,6 +129,8 @@ int main(int argc, char **argv) {
     np_build_bundle_container(&sections, &container);
     write_seed(argv[2], 0, &container);
     np_build_mixture_sections(&sections);
+    np_put_conditions(&sections.cond, 2, 1, 1);
+    np_put_units(&sections.unit, 9, 5);
     np_build_bundle_container(&sections, &container);
     write_seed(argv[2], 1, &container);
     return 0;

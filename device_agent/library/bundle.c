@@ -277,6 +277,12 @@ enum np_status np_bundle_read(const void *bytes, size_t size, struct np_weights 
     status = np_bundle_read_phones(&container, bundle, why);
   }
   if (status == NP_OK) {
+    status = np_bundle_read_conditions(&container, bundle, why);
+  }
+  if (status == NP_OK) {
+    status = np_bundle_read_units(&container, bundle, why);
+  }
+  if (status == NP_OK) {
     status = np_bundle_check_flow(bundle, why);
   }
   return status;
@@ -299,6 +305,9 @@ void np_bundle_free(struct np_bundle *bundle) {
     np_model_free(&bundle->models[i]);
   }
   for (uint32_t i = 0; i < bundle->n_plans; i++) {
+    for (uint32_t s = 0; s < bundle->plans[i].n_segments; s++) {
+      free(bundle->plans[i].segments[s].units);
+    }
     free(bundle->plans[i].segments);
   }
   free(bundle->strings);

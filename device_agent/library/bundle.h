@@ -17,6 +17,9 @@ enum np_bundle_engine { NP_BUNDLE_CPU = 0, NP_BUNDLE_NNAPI = 1 };
 enum { NP_BUNDLE_SYNC = 0, NP_BUNDLE_BURST = 1, NP_BUNDLE_ASYNC = 2 };
 enum { NP_BUNDLE_RELAXED = 1 }; /* flags of a segment */
 
+/* Which cores: any, those that the phone at hand has as its big ones, or those of a mask. */
+enum np_bundle_cores { NP_BUNDLE_ANY = 0, NP_BUNDLE_BIG = 1, NP_BUNDLE_MASK = 2 };
+
 struct np_bundle_tensor {
   int32_t type;
   uint32_t rank;
@@ -24,6 +27,12 @@ struct np_bundle_tensor {
   float scale;
   int32_t zero_point;
   size_t n_bytes;
+};
+
+/* The smallest part of a model that has a name. */
+struct np_bundle_unit {
+  const char *name;
+  double share; /* of its segment's predicted latency */
 };
 
 struct np_bundle_segment {
@@ -36,6 +45,9 @@ struct np_bundle_segment {
   const struct np_port *inputs; /* [n_inputs], in place */
   uint32_t n_outputs;
   const struct np_port *outputs;
+  double predicted_ns; /* 0: the bundle does not say */
+  uint32_t n_units;    /* 0: it does not say either */
+  struct np_bundle_unit *units;
 };
 
 struct np_bundle_plan {
@@ -78,6 +90,9 @@ struct np_bundle {
   struct np_bundle_file file;
   uint32_t mode;    /* of NNAPI's executions, as the plans were measured */
   uint32_t threads; /* of the CPU engine, as the plans were measured */
+  enum np_bundle_cores cores;
+  uint64_t cpu_mask;     /* of NP_BUNDLE_MASK, else 0 */
+  uint64_t run_limit_ns; /* of a segment, 0: the bundle does not say */
   uint32_t n_strings;
   char **strings;
   uint32_t n_tensors;

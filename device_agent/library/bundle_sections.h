@@ -1,4 +1,4 @@
-/* Walks over a bundle's sections: for bundle.c, bundle_plans.c, mixture.c and phones.c only. */
+/* Walks over a bundle's sections: for the files that read sections only. */
 #ifndef NP_BUNDLE_SECTIONS_H
 #define NP_BUNDLE_SECTIONS_H
 
@@ -35,6 +35,14 @@ enum np_status np_bundle_read_mixture(const struct np_container *container,
 /* Reads PHON, where there is one; the plans have been read. */
 enum np_status np_bundle_read_phones(const struct np_container *container, struct np_bundle *bundle,
                                      struct np_message *why);
+
+/* Reads COND, where there is one. */
+enum np_status np_bundle_read_conditions(const struct np_container *container,
+                                         struct np_bundle *bundle, struct np_message *why);
+
+/* Reads UNIT, where there is one; the plans have been read. */
+enum np_status np_bundle_read_units(const struct np_container *container, struct np_bundle *bundle,
+                                    struct np_message *why);
 
 /* Whether each plan writes the outputs and no input, and every tensor once, before it is read. */
 enum np_status np_bundle_check_flow(const struct np_bundle *bundle, struct np_message *why);

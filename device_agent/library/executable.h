@@ -83,6 +83,9 @@ nnp_status np_executable_failed(const struct np_fault *fault, enum np_status sta
 /* Describes a segment but for the times of its runs, which are unknown. */
 nnp_segment np_executable_segment(const struct np_executable *self, uint32_t segment);
 
+/* What a model runs. */
+const struct np_executable *np_executable_of(const nnp_model *model);
+
 /* Whether NNAPI runs a segment. */
 int np_executable_on_nnapi(const struct np_executable *self, uint32_t segment);
 

@@ -150,7 +150,7 @@ enum {
   NNP_POINTERS = 4,     /* hand NNAPI addresses instead of shared memory */
   NNP_CPU_FALLBACK = 8, /* a segment that NNAPI cannot run runs on the CPU: see "Fallback" */
   NNP_DURATIONS = 16,   /* ask NNAPI what a run took on the hardware and in the driver */
-  NNP_AS_MEASURED = 32, /* burst or asynchronous, if the plans were measured so */
+  NNP_AS_MEASURED = 32, /* burst or asynchronous, and on the cores, as the plans were measured */
   NNP_TRIAL = 64        /* try NNAPI's segments in a process of their own first: see "Fallback" */
 };
 
@@ -188,7 +188,10 @@ typedef enum nnp_cause {
   NNP_NO_TRIAL = 9        /* no process could be made for the trial */
 } nnp_cause;
 
-/* A segment that fell back. Texts but the accelerator's live as long as the call. */
+#define NNP_NO_SEGMENT UINT32_MAX
+
+/* A segment that fell back, or, of cause NNP_NO_CAUSE and segment NNP_NO_SEGMENT, a condition that
+ * this system does not grant. Texts but the accelerator's live as long as the call. */
 typedef struct nnp_event {
   uint32_t plan;
   uint32_t segment;
@@ -207,14 +210,20 @@ NNP_API const char *nnp_cause_text(nnp_cause cause);
 
 #define NNP_BY_PHONE (UINT32_MAX - 1) /* as a plan: the one of nnp_bundle_plan_of_phone */
 
-/* Begin with nnp_options_default(). The library may be another NNAPI, an NNAPI support library of a
- * vendor's, or MediaTek's NeuronAdapter; the accelerators of the latter two are called NAME@FILE.
+#define NNP_COMPILE_LIMIT_NS UINT64_C(10000000000) /* of nnp_options_default() */
+#define NNP_RUN_LIMIT_NS UINT64_C(2000000000)
+
+/* Begin with nnp_options_default(). With NNP_AS_MEASURED what is left alone is as the bundle says:
+ * mode, threads, cores, and a limit of runs in place of NNP_RUN_LIMIT_NS. The library may be
+ * another NNAPI, an NNAPI support library of a vendor's, or MediaTek's NeuronAdapter; the
+ * accelerators of the latter two are called NAME@FILE.
  */
 typedef struct nnp_options {
   uint32_t plan;
   uint32_t flags;
   uint32_t threads;          /* of the CPU engine, the caller's included; 0: as measured */
-  uint64_t cpu_mask;         /* CPUs that its threads keep to, the caller's during calls; 0: any */
+  uint64_t cpu_mask;         /* CPUs that its threads keep to, the caller's during calls; 0: as
+                              * measured with NNP_AS_MEASURED, else any */
   const char *nnapi_library; /* NULL: libneuralnetworks.so; a path: see above */
   const char *folder;        /* writable, for phones without other shared memory; NULL: none */
   uint64_t compile_limit_ns; /* of a segment, on NNAPI; 0: as long as it takes */
@@ -228,7 +237,8 @@ typedef struct nnp_options {
       *trial_helper; /* the agent's file, which tries segments for NNP_TRIAL; NULL: a child */
 } nnp_options;
 
-/* Plan NNP_BY_PHONE, threads as measured, NNP_CPU_FALLBACK and NNP_AS_MEASURED. */
+/* Plan NNP_BY_PHONE, threads as measured, NNP_CPU_FALLBACK and NNP_AS_MEASURED, and the limits
+ * above: 10 s to compile a segment, 2 s to run it. */
 NNP_API nnp_options nnp_options_default(void);
 
 /* Compiles a plan: opens NNAPI's library where it has a part, hands it the models, packs weights,
@@ -270,6 +280,29 @@ typedef struct nnp_segment {
   uint64_t hardware_ns;
   uint64_t driver_ns; /* both of the last run, NNP_UNKNOWN_NS where NNAPI does not tell */
 } nnp_segment;
+
+#define NNP_UNKNOWN_SHARE (-1.0)
+
+/* A unit of the model, the smallest part that has a name, and who runs it. Of a bundle without
+ * names each segment is one unit. Texts live as long as the model. */
+typedef struct nnp_unit {
+  const char *name; /* "conv2d+relu6 3x3/2 32x112x112"; "" where the bundle does not say */
+  uint32_t segment;
+  const char *engine;      /* "nnapi" or "cpu" */
+  const char *accelerator; /* of "nnapi"; NULL: its own choice */
+  double share;            /* of the plan's predicted latency, 0 to 1; or NNP_UNKNOWN_SHARE */
+  int32_t fell_back;       /* its segment did, because of ... */
+  nnp_cause cause;
+  const char *why; /* ... in words; "" where it did not */
+} nnp_unit;
+
+/* Describes all units as they run now, in order: the first `room` of them are written, and the
+ * number of all is returned. */
+NNP_API uint32_t nnp_model_describe(const nnp_model *model, nnp_unit *units, uint32_t room);
+
+/* The same as one line for a log: how many segments are on each device with their shares, then what
+ * fell back and why. Writes at most size - 1 characters and a zero; returns the length of all. */
+NNP_API size_t nnp_model_describe_line(const nnp_model *model, char *text, size_t size);
 
 NNP_API uint32_t nnp_model_n_segments(const nnp_model *model);
 NNP_API nnp_status nnp_model_segment(const nnp_model *model, uint32_t index, nnp_segment *segment);

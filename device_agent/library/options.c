@@ -2,12 +2,16 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "conditions.h"
 #include "executable.h"
 #include "np_nnapi.h"
 #include "phones.h"
 
 nnp_options nnp_options_default(void) {
-  return (nnp_options){.plan = NNP_BY_PHONE, .flags = NNP_CPU_FALLBACK | NNP_AS_MEASURED};
+  return (nnp_options){.plan = NNP_BY_PHONE,
+                       .flags = NNP_CPU_FALLBACK | NNP_AS_MEASURED,
+                       .compile_limit_ns = NNP_COMPILE_LIMIT_NS,
+                       .run_limit_ns = NNP_RUN_LIMIT_NS};
 }
 
 nnp_status np_executable_options(const struct np_bundle *bundle, const nnp_options *given,
@@ -44,6 +48,7 @@ nnp_status np_executable_options(const struct np_bundle *bundle, const nnp_optio
   if (options->threads == 0) {
     options->threads = bundle->threads ? bundle->threads : 1;
   }
+  np_conditions_apply(bundle, options);
   return NNP_OK;
 }
 

@@ -49,7 +49,7 @@ static nnp_status assign_lanes(struct nnp_queue *self, struct np_queue_plan *pla
       lane->queue = self;
       lane->on_nnapi = on_nnapi;
       lane->accelerator = accelerator;
-      lane->cpu_mask = on_nnapi ? options->nnapi_mask : options->model.cpu_mask;
+      lane->cpu_mask = on_nnapi ? options->nnapi_mask : self->options.cpu_mask;
     }
     plan->lanes[s] = (uint32_t)(lane - self->lanes);
   }

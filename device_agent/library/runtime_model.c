@@ -25,6 +25,8 @@ static struct np_pipeline *pipeline_of(const struct nnp_model *self) {
   return self->executable.contexts->pipeline;
 }
 
+const struct np_executable *np_executable_of(const nnp_model *model) { return &model->executable; }
+
 static nnp_status compile(struct nnp_model *self, const nnp_options *options, nnp_error *error) {
   if (options->plan >= self->bundle->n_plans) {
     return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0, "plan %u of %u", options->plan,

@@ -7,19 +7,27 @@
 /* The sections of a bundle, each still without its container. */
 struct np_build_bundle {
   struct np_build head, strs, tens, modl, plan, inpt, outp, data, wght;
-  struct np_build mixt; /* empty: the file has none */
+  struct np_build mixt, cond, unit; /* empty: the file has none */
 };
 
 /* A container of kind 3 around the sections, sealed; sections begin at multiples of 64. */
 static inline void np_build_bundle_container(const struct np_build_bundle *bundle,
                                              struct np_build *container) {
-  const struct np_build *sections[10] = {&bundle->head, &bundle->strs, &bundle->tens, &bundle->modl,
-                                         &bundle->plan, &bundle->inpt, &bundle->outp, &bundle->data,
-                                         &bundle->wght, &bundle->mixt};
-  static const char tags[10][5] = {"HEAD", "STRS", "TENS", "MODL", "PLAN",
-                                   "INPT", "OUTP", "DATA", "WGHT", "MIXT"};
+  const struct np_build *all[12] = {&bundle->head, &bundle->strs, &bundle->tens, &bundle->modl,
+                                    &bundle->plan, &bundle->inpt, &bundle->outp, &bundle->data,
+                                    &bundle->wght, &bundle->mixt, &bundle->cond, &bundle->unit};
+  static const char names[12][5] = {"HEAD", "STRS", "TENS", "MODL", "PLAN", "INPT",
+                                    "OUTP", "DATA", "WGHT", "MIXT", "COND", "UNIT"};
   static const uint8_t zeros[64] = {0};
-  const uint32_t n = bundle->mixt.n > 0 ? 10 : 9;
+  const struct np_build *sections[12];
+  const char *tags[12];
+  uint32_t n = 0;
+  for (size_t i = 0; i < 12; i++) {
+    if (i < 9 || all[i]->n > 0) {
+      sections[n] = all[i];
+      tags[n++] = names[i];
+    }
+  }
   container->n = 0;
   np_put(container, "NNPF\1\0\3\0", 8);
   np_put_u32(container, n);
@@ -61,6 +69,29 @@ static inline void np_put_mixture(struct np_build *mixt, uint32_t n, const doubl
   for (uint32_t i = 0; i < n; i++) {
     np_put_u32(mixt, i);
     np_put(mixt, &shares[i], sizeof shares[i]);
+  }
+}
+
+/* The cores (0 any, 1 big, 2 those of the mask) and a limit of runs. */
+static inline void np_put_conditions(struct np_build *cond, uint32_t cores, uint64_t mask,
+                                     uint64_t run_limit_ns) {
+  np_put_words(cond, 2, (const uint32_t[]){1, cores});
+  np_put_u64(cond, mask);
+  np_put_u64(cond, run_limit_ns);
+}
+
+/* Predictions for n segments in all: 1 ms, 2 ms, ... each of two units, whose name is a string. */
+static inline void np_put_units(struct np_build *unit, uint32_t n, uint32_t name) {
+  const double shares[2] = {0.25, 0.75};
+  np_put_u32(unit, 1);
+  for (uint32_t s = 0; s < n; s++) {
+    const double predicted_ns = 1e6 * (s + 1);
+    np_put(unit, &predicted_ns, sizeof predicted_ns);
+    np_put_u32(unit, 2);
+    for (uint32_t i = 0; i < 2; i++) {
+      np_put_u32(unit, name);
+      np_put(unit, &shares[i], sizeof shares[i]);
+    }
   }
 }
 

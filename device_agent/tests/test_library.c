@@ -9,6 +9,7 @@
 #include "build_bundle.h"
 #include "nnapi_prof_runtime.h"
 #include "np_test.h"
+#include "sysinfo.h"
 
 #define N_MUTATED 30000
 
@@ -108,6 +109,97 @@ static void check_runs(const nnp_bundle *bundle) {
     CHECK(nnp_model_segment(model, 2, &segment) == NNP_BAD_ARGUMENT);
     nnp_model_free(model);
   }
+}
+
+/* Of plan 0, whose second segment falls back, and which was predicted to take 1 and 2 ms. */
+static void check_description(void) {
+  struct np_build_bundle sections;
+  struct np_build container;
+  nnp_error error;
+  nnp_model *model = NULL;
+  nnp_options options = nnp_options_default();
+  options.plan = 0;
+  np_build_bundle_sections(&sections);
+  for (int with_units = 0; with_units < 2; with_units++) {
+    if (with_units) {
+      np_put_units(&sections.unit, 6, 4);
+    }
+    nnp_bundle *bundle = open_sections(&sections, &container, &error);
+    if (!CHECK(bundle && nnp_model_compile(bundle, &options, &model, &error) == NNP_OK)) {
+      continue;
+    }
+    nnp_unit units[4];
+    char line[256];
+    const uint32_t n = with_units ? 4 : 2;
+    CHECK(nnp_model_describe(model, units, 4) == n && nnp_model_describe(model, NULL, 0) == n);
+    double sum = 0;
+    for (uint32_t i = 0; i < n; i++) {
+      const int is_second = i >= n / 2;
+      CHECK(units[i].segment == (uint32_t)is_second && strcmp(units[i].engine, "cpu") == 0);
+      CHECK(units[i].fell_back == is_second && !units[i].accelerator);
+      CHECK(units[i].cause == (is_second ? NNP_NO_ACCELERATOR : NNP_NO_CAUSE));
+      CHECK(strcmp(units[i].name, with_units ? "x" : "") == 0);
+      sum += units[i].share;
+    }
+    CHECK_TEXT(units[n - 1].why, "sim-npu");
+    CHECK(sum == (with_units ? 1 : 2 * NNP_UNKNOWN_SHARE));
+    CHECK(!with_units || units[3].share == 0.75 * 2 / 3);
+    const size_t length = nnp_model_describe_line(model, line, sizeof line);
+    CHECK(length == strlen(line) && nnp_model_describe_line(model, line, 8) == length);
+    CHECK(strcmp(line, "plan mi") == 0);
+    (void)nnp_model_describe_line(model, line, sizeof line);
+    CHECK_TEXT(line, with_units
+                         ? "predicted 3.000 ms, 2 segments: 2 on the CPU (100.0 %); segment 1"
+                         : "2 segments: 2 on the CPU; segment 1 fell back from sim-npu: ");
+    nnp_model_free(model);
+    nnp_bundle_close(bundle);
+  }
+}
+
+static void count_events(void *context, const nnp_event *event) {
+  CHECK(event->segment == NNP_NO_SEGMENT && event->cause == NNP_NO_CAUSE);
+  CHECK_TEXT(event->message, "cannot be had");
+  (*(int *)context)++;
+}
+
+/* Cores of a bundle: those of a mask, which a caller's override, and those that are not there,
+ * which is told once. */
+static void check_cores(void) {
+  const uint64_t masks[] = {np_affinity() & (~np_affinity() + 1), UINT64_C(1) << 63};
+  for (int i = 0; i < 2; i++) {
+    struct np_build_bundle sections;
+    struct np_build container;
+    nnp_error error;
+    nnp_model *model = NULL;
+    int n_events = 0;
+    np_build_bundle_sections(&sections);
+    np_put_conditions(&sections.cond, 2, masks[i], 0);
+    nnp_bundle *bundle = open_sections(&sections, &container, &error);
+    nnp_options options = nnp_options_default();
+    options.plan = 2;
+    options.log = count_events;
+    options.log_context = &n_events;
+    if (CHECK(bundle && nnp_model_compile(bundle, &options, &model, &error) == NNP_OK)) {
+      CHECK(nnp_model_run(model, NULL, NULL, &error) == NNP_OK && n_events == i);
+      nnp_model_free(model);
+    }
+    options.flags &= ~(uint32_t)NNP_AS_MEASURED;
+    n_events = 0;
+    CHECK(nnp_model_compile(bundle, &options, &model, &error) == NNP_OK && n_events == 0);
+    nnp_model_free(model);
+    nnp_bundle_close(bundle);
+  }
+  struct np_build_bundle sections;
+  struct np_build container;
+  nnp_error error;
+  np_build_bundle_sections(&sections);
+  np_put_conditions(&sections.cond, 3, 0, 0);
+  CHECK(!open_sections(&sections, &container, &error));
+  CHECK_TEXT(error.message, "COND");
+  sections.cond.n = 0;
+  np_put_units(&sections.unit, 5, 4);
+  CHECK(!open_sections(&sections, &container, &error));
+  CHECK_TEXT(error.message, "UNIT");
 }
 
 static void check_refusals(const nnp_bundle *bundle) {
@@ -302,6 +394,8 @@ static void check_mutations(void) {
   struct np_build_bundle sections;
   struct np_build container;
   np_build_mixture_sections(&sections);
+  np_put_conditions(&sections.cond, 2, 1, 1);
+  np_put_units(&sections.unit, 9, 5);
   np_build_bundle_container(&sections, &container);
   uint64_t state = 11;
   uint32_t n_valid = 0;
@@ -349,6 +443,8 @@ int main(void) {
   nnp_bundle_close(bundle);
   check_words();
   check_mixture();
+  check_description();
+  check_cores();
   check_mutations();
   return np_test_exit();
 }

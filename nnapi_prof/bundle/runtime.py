@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Collection, Sequence
 
@@ -9,14 +10,22 @@ from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.phones import OTHERS
 from nnapi_prof.bundle.plan_set import Choice, SelectionRule
 from nnapi_prof.convert.region import Region, operand_of
-from nnapi_prof.costs.conditions import Mode, Precision
+from nnapi_prof.costs.conditions import ALL, BIG, Mode, Precision
 from nnapi_prof.errors import UsageError
-from nnapi_prof.graph.plan import AUTO, TARGET_KINDS, Engine, Plan, Target
+from nnapi_prof.graph.plan import AUTO, TARGET_KINDS, Engine, Plan, Segment, Target
 from nnapi_prof.graph.types import DimOrder
 from nnapi_prof.nnapi.container import ContainerKind, write_container
 
 VERSION = 1
 MIXTURE_VERSION = 1
+CONDITIONS_VERSION = 1
+UNITS_VERSION = 1
+RUN_LIMIT_NS = 2_000_000_000
+"""The library's own limit of a run, NNP_RUN_LIMIT_NS."""
+RUN_LIMIT_FACTOR = 20
+"""A run that takes this many times its prediction is one that hangs."""
+_CORES = {ALL: 0, BIG: 1}
+_MASK = 2
 PHONES_VERSION = 1
 ALIGNMENT = 64
 NONE = 0xFFFFFFFF
@@ -93,6 +102,20 @@ def runtime_parts(bundle: Bundle) -> tuple[bytes, tuple[tuple[int, bytes], ...]]
     return write_container(ContainerKind.BUNDLE, sections, ALIGNMENT), writer.weights()
 
 
+def unit_shares(bundle: Bundle, segment: Segment) -> tuple[float, ...]:
+    """Return each unit's share of a segment's predicted latency: by the costs that its target was
+    fitted to, else by multiply-accumulates, else alike."""
+    units = [bundle.graph.units[unit] for unit in segment.units]
+    fit = (bundle.fits or {}).get(segment.target)
+    known = [None if fit is None else fit.unit_ns.get(unit.signature) for unit in units]
+    for weights in (known, [float(unit.macs) for unit in units]):
+        if None not in weights:
+            costs = [max(0.0, weight) for weight in weights if weight is not None]
+            if sum(costs) > 0:
+                return tuple(cost / sum(costs) for cost in costs)
+    return (1 / len(units),) * len(units)
+
+
 class _Writer:
     """Collects what the plans name; equal strings, models and weights are stored once."""
 
@@ -126,6 +149,7 @@ class _Writer:
         plans = [self._plan(plan) for plan in self.plans]
         ends = self._ends(outputs, copied)
         phones = self._phones()
+        units = self._units()
         return {
             "HEAD": _words(VERSION, _MODES[conditions.mode], conditions.threads),
             "STRS": _list([_text(text) for text in self.strings]),
@@ -135,10 +159,46 @@ class _Writer:
             "INPT": inputs,
             "OUTP": ends,
             "DATA": bytes(self.data),
+            "COND": self._conditions(),
+            "UNIT": units,
             **self._mixture(),
             **self._overlaps(),
             **phones,
         }
+
+    def _conditions(self) -> bytes:
+        """Return the section of cores and of the limit of a run: several times what the slowest
+        segment is predicted to take, and never below the library's own."""
+        cpus = self.bundle.conditions.cpus
+        if cpus in _CORES:
+            cores, mask = _CORES[cpus], 0
+        elif _choices(self.bundle, SelectionRule.PHONES):  # a mask is of one phone
+            cores, mask = _CORES[ALL], 0
+        else:
+            cores, mask = _MASK, int(cpus, 16)
+        slowest = max(s.predicted_ns for plan in self.plans for s in plan.segments)
+        limit_ns = max(RUN_LIMIT_NS, math.ceil(RUN_LIMIT_FACTOR * slowest))
+        return _words(CONDITIONS_VERSION, cores) + struct.pack("<QQ", mask, limit_ns)
+
+    def _units(self) -> bytes:
+        """Return the section of units' labels and of their shares of the predicted latency."""
+        rows = []
+        for plan in self.plans:
+            for segment in plan.segments:
+                shares = unit_shares(self.bundle, segment)
+                rows.append(
+                    struct.pack("<d", segment.predicted_ns)
+                    + _list(
+                        [
+                            _words(self._string(self.bundle.graph.units[unit].label))
+                            + struct.pack("<d", share)
+                            for unit, share in zip(segment.units, shares, strict=True)
+                        ]
+                    )
+                )
+            if self.bundle.copies is not None:  # the last segment: no units, and no time of its own
+                rows.append(struct.pack("<dI", 0.0, 0))
+        return _words(UNITS_VERSION) + b"".join(rows)
 
     def _overlaps(self) -> dict[str, bytes]:
         """The section of plans whose segments may overlap, where the bundle means some to."""

@@ -119,6 +119,18 @@ def build(device: str, progress: Progress | None = None) -> tuple[Path | None, P
     return nnapi, build_delegate(progress=progress, fast=fast)
 
 
+def describe() -> str:
+    """Return what runs where in the program that was loaded last, as one line: the segments on each
+    device, their shares of the predicted latency, and what fell back and why. Empty before any."""
+    for library in _loaded.values():
+        function = library.nnapi_prof_executorch_describe
+        function.argtypes, function.restype = (ctypes.c_char_p, ctypes.c_size_t), ctypes.c_size_t
+        line = ctypes.create_string_buffer(function(None, 0) + 1)
+        function(line, len(line))
+        return line.value.decode()
+    return ""
+
+
 def import_runtime() -> None:
     """Loads ExecuTorch's runtime and its kernels into this process.
 

@@ -9,12 +9,14 @@ import sys
 
 def main() -> None:
     from nnapi_prof.executorch import Caution, run_file
+    from nnapi_prof.executorch.host import describe
 
     pte, model, device, caution = sys.argv[1:]
     run = run_file(pte, device, against=model, runs=5, caution=Caution(**json.loads(caution)))
     document = {
         "agrees": run.agrees and bool(run.checks),
         "parts": [part.name for part in run.parts],
+        "description": describe(),
     }
     print(json.dumps(document))
 

@@ -50,3 +50,6 @@ def test_faults_end_on_the_cpu_with_the_same_outputs(pte, picture_model, fault, 
     assert document["agrees"], log
     assert any("fell back" in name for name in document["parts"])
     assert "NnapiBackend: " in log
+    assert document["description"].count(" %)") >= 1
+    # The trial tells before the line is made, a run only after.
+    assert ("fell back from sim-gpu" in document["description"]) == (caution is TRIED)

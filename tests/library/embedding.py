@@ -136,6 +136,19 @@ class SegmentFacts(ctypes.Structure):
     ]
 
 
+class Unit(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("segment", ctypes.c_uint32),
+        ("engine", ctypes.c_char_p),
+        ("accelerator", ctypes.c_char_p),
+        ("share", ctypes.c_double),
+        ("fell_back", ctypes.c_int32),
+        ("cause", ctypes.c_int),
+        ("why", ctypes.c_char_p),
+    ]
+
+
 class QueueOptions(ctypes.Structure):
     _fields_ = [("model", Options), ("frames", ctypes.c_uint32), ("nnapi_mask", ctypes.c_uint64)]
 
@@ -275,6 +288,17 @@ class Model:
             assert self.library.nnp_model_segment(self.handle, index, ctypes.byref(facts)) == 0
             items.append(facts)
         return items
+
+    def units(self) -> list[Unit]:
+        n = self.library.nnp_model_describe(self.handle, None, 0)
+        units = (Unit * n)()
+        assert self.library.nnp_model_describe(self.handle, units, n) == n
+        return list(units)
+
+    def line(self) -> str:
+        text = ctypes.create_string_buffer(1024)
+        self.library.nnp_model_describe_line(self.handle, text, ctypes.c_size_t(len(text)))
+        return text.value.decode()
 
     def first_ns(self) -> int:
         return int(self.library.nnp_model_first_ns(self.handle))

@@ -135,6 +135,27 @@ def test_an_accelerator_that_is_not_there(runtime: Runtime, sample: Sample) -> N
     model.free()
 
 
+def test_units_say_where_they_run_and_their_share(runtime: Runtime, sample: Sample) -> None:
+    graph = sample.bundle.graph
+    for index, name in enumerate(runtime.plans()):
+        plan = next(p for p in sample.bundle.plans if p.name == name)
+        model = runtime.model(index, CPU_FALLBACK)
+        units = model.units()
+        order = [(graph.units[u].label, i) for i, s in enumerate(plan.segments) for u in s.units]
+        assert [(u.name.decode(), u.segment) for u in units] == order
+        shares = [s.predicted_ns / plan.predicted_ns for s in plan.segments]
+        for segment, share in enumerate(shares):
+            own = [u.share for u in units if u.segment == segment]
+            assert sum(own) == pytest.approx(share)
+        elsewhere = [bool(u.fell_back) for u in units]
+        assert elsewhere == [
+            plan.segments[u.segment].target.accelerator == "some-other-npu" for u in units
+        ]
+        assert model.line().startswith(f"plan {name}, predicted ")
+        assert ("fell back from some-other-npu: " in model.line()) == any(elsewhere)
+        model.free()
+
+
 def test_a_phone_without_nnapi(runtime: Runtime, sample: Sample) -> None:
     with pytest.raises(RuntimeFailure, match="no NNAPI library") as failure:
         runtime.model(0, 0, library="libno-such-library.so")

@@ -1,0 +1,86 @@
+/* What the plans were measured under, beside mode and threads, and what of it this system grants.
+ */
+#include "conditions.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "affinity.h"
+#include "bundle_sections.h"
+#include "sysfs.h"
+#include "sysinfo.h"
+
+enum np_status np_bundle_read_conditions(const struct np_container *container,
+                                         struct np_bundle *bundle, struct np_message *why) {
+  const struct np_section section = np_container_find(container, "COND");
+  struct np_cursor cursor = np_cursor_over(section.bytes, section.length);
+  if (!section.present) {
+    return NP_OK;
+  }
+  const uint32_t version = np_take_u32(&cursor);
+  if (cursor.bad || version != NP_CONDITIONS_VERSION) {
+    np_message_set(why, "COND: version %u, this library reads %u", version, NP_CONDITIONS_VERSION);
+    return NP_BAD_REQUEST;
+  }
+  const uint32_t cores = np_take_u32(&cursor);
+  bundle->cpu_mask = np_take_u64(&cursor);
+  bundle->run_limit_ns = np_take_u64(&cursor);
+  bundle->cores = (enum np_bundle_cores)cores;
+  if (cursor.bad || np_cursor_left(&cursor) != 0 || section.length % 4 != 0 ||
+      cores > NP_BUNDLE_MASK || (cores == NP_BUNDLE_MASK) != (bundle->cpu_mask != 0)) {
+    np_message_set(why, "COND: %zu bytes, or cores %u with mask 0x%llx", section.length, cores,
+                   (unsigned long long)bundle->cpu_mask);
+    return NP_BAD_REQUEST;
+  }
+  return NP_OK;
+}
+
+/* The big ones among the CPUs that this process may use; 0 where these are all. */
+static uint64_t big_cores(uint32_t threads) {
+  struct np_sysfs *sysfs = malloc(sizeof *sysfs);
+  if (!sysfs) {
+    return 0;
+  }
+  const uint64_t allowed = np_affinity();
+  np_sysfs_open(getenv("NNAPI_PROF_SYSFS"), sysfs);
+  const uint64_t mask = np_sysfs_big_cores(sysfs, allowed, threads);
+  free(sysfs);
+  return mask == allowed ? 0 : mask;
+}
+
+/* Tells of the whole plan. */
+static void tell(const nnp_options *options, uint64_t mask, int cause) {
+  if (!options->log) {
+    return;
+  }
+  char message[256];
+  (void)snprintf(message, sizeof message,
+                 "the CPUs of mask 0x%llx, on which plan %u was measured, cannot be had: %s; it "
+                 "runs on any",
+                 (unsigned long long)mask, options->plan, strerror(cause));
+  const nnp_event event = {.plan = options->plan, .segment = NNP_NO_SEGMENT, .message = message};
+  options->log(options->log_context, &event);
+}
+
+void np_conditions_apply(const struct np_bundle *bundle, nnp_options *options) {
+  if ((options->flags & NNP_AS_MEASURED) == 0) {
+    return;
+  }
+  if (options->run_limit_ns == NNP_RUN_LIMIT_NS && bundle->run_limit_ns != 0) {
+    options->run_limit_ns = bundle->run_limit_ns;
+  }
+  if (options->cpu_mask != 0 || bundle->cores == NP_BUNDLE_ANY) {
+    return;
+  }
+  const uint64_t mask =
+      bundle->cores == NP_BUNDLE_MASK ? bundle->cpu_mask : big_cores(options->threads);
+  struct np_affinity affinity;
+  const int cause = np_affinity_enter(mask, &affinity);
+  np_affinity_leave(&affinity);
+  if (cause == 0) {
+    options->cpu_mask = mask;
+  } else {
+    tell(options, mask, cause);
+  }
+}
