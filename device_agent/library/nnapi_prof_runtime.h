@@ -164,16 +164,16 @@ enum {
  * A driver that crashes takes the process along, unless NNP_TRIAL finds it out before: each segment
  * is compiled and run once on zeros in a process of its own, which takes as long again as
  * compiling. That process is the program options.trial_helper, the agent, with the argument
- * "trial"; without one it is a forked child, where the system has no binder: Android's drivers are
- * reached by binder, which does not survive a fork, so there is no trial there without a helper
- * (NNP_NO_TRIAL). With a cache_folder the verdict is kept there, by drivers, bundle and options,
- * and the next start uses it without a process. A driver that takes too long is found out by the
- * limits in nnp_options, with which NNAPI is called on threads of the library's own (a hand-over
- * each run, and a copy of inputs and outputs that are not in shared memory). NNAPI cannot take a
- * call back: one that was given up lasts until its driver returns, and reads the bundle's weights
- * until then. nnp_bundle_close leaves them mapped then; bytes of nnp_bundle_open_memory must stay
- * where they are while a segment of cause NNP_TOO_LATE's driver may still run, and the library must
- * stay loaded. */
+ * "trial", or one that options.trial_start finds; without either it is a forked child, where the
+ * system has no binder: Android's drivers are reached by binder, which does not survive a fork, so
+ * there is no trial there without a helper (NNP_NO_TRIAL). With a cache_folder the verdict is kept
+ * there, by drivers, bundle and options, and the next start uses it without a process. A driver
+ * that takes too long is found out by the limits in nnp_options, with which NNAPI is called on
+ * threads of the library's own (a hand-over each run, and a copy of inputs and outputs that are not
+ * in shared memory). NNAPI cannot take a call back: one that was given up lasts until its driver
+ * returns, and reads the bundle's weights until then. nnp_bundle_close leaves them mapped then;
+ * bytes of nnp_bundle_open_memory must stay where they are while a segment of cause NNP_TOO_LATE's
+ * driver may still run, and the library must stay loaded. */
 
 typedef enum nnp_cause {
   NNP_NO_CAUSE = 0,       /* it did not fall back */
@@ -208,6 +208,12 @@ typedef void nnp_log(void *context, const nnp_event *event);
 /* A cause as a phrase. */
 NNP_API const char *nnp_cause_text(nnp_cause cause);
 
+/* Hands files[3] to a process in which nothing was tried yet and that calls nnp_trial_serve with
+ * them: of an Android app a service of its own process (android:process), as only the system makes
+ * processes that may use binder. Called once, and again after each process that came to its end;
+ * the descriptors stay the library's. 0, or another number where there is none. */
+typedef int nnp_trial_start(void *context, const int files[3]);
+
 #define NNP_BY_PHONE (UINT32_MAX - 1) /* as a plan: the one of nnp_bundle_plan_of_phone */
 
 #define NNP_COMPILE_LIMIT_NS UINT64_C(10000000000) /* of nnp_options_default() */
@@ -229,13 +235,18 @@ typedef struct nnp_options {
   uint64_t compile_limit_ns; /* of a segment, on NNAPI; 0: as long as it takes */
   uint64_t run_limit_ns;     /* the same of a run of a segment */
   int32_t priority; /* NNAPI's PriorityCode: 90 low, 100 medium, 110 high; 0: its own (API 30) */
-  const char *cache_folder; /* the app's own, where drivers keep what they compiled for the next
-                             * time; it is there and writable. NULL: none (API 29) */
-  nnp_log *log;             /* is told what falls back; NULL: nobody */
-  void *log_context;        /* handed to it */
-  const char
-      *trial_helper; /* the agent's file, which tries segments for NNP_TRIAL; NULL: a child */
+  const char *cache_folder;     /* the app's own, where drivers keep what they compiled for the next
+                                 * time; it is there and writable. NULL: none (API 29) */
+  nnp_log *log;                 /* is told what falls back; NULL: nobody */
+  void *log_context;            /* handed to it */
+  const char *trial_helper;     /* the agent's file, which tries segments; NULL: none does */
+  nnp_trial_start *trial_start; /* who has another process try them; NULL: nobody */
+  void *trial_context;          /* handed to it */
 } nnp_options;
+
+/* What that process does: tries the segments, which may end it. It closes nothing; the process is
+ * to end afterwards, so that the next trial has a new one. */
+NNP_API nnp_status nnp_trial_serve(const int files[3], nnp_error *error);
 
 /* Plan NNP_BY_PHONE, threads as measured, NNP_CPU_FALLBACK and NNP_AS_MEASURED, and the limits
  * above: 10 s to compile a segment, 2 s to run it. */

@@ -1,14 +1,16 @@
 /* The side of a trial that waits. */
-#define _POSIX_C_SOURCE 200809L
+#define _GNU_SOURCE /* SOCK_CLOEXEC */
 
 #include "trial.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "shm.h"
@@ -75,10 +77,53 @@ static int bundle_fd(struct trial *trial) {
   return trial->copy.fd;
 }
 
+/* Whether another program or process tries, to which the job must be handed. */
+static int is_handed(const nnp_options *options) {
+  return options->trial_helper || options->trial_start;
+}
+
+static enum np_status start_elsewhere(struct trial *trial, int bundle, struct np_child *child,
+                                      struct np_message *why) {
+  const nnp_options *options = trial->job->options;
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+    np_message_set(why, "cannot make a pair of sockets: %s", strerror(errno));
+    return NP_IO;
+  }
+  const int files[NP_TRIAL_FILES] = {ends[1], trial->shared.fd, bundle};
+  const int is_refused = options->trial_start(options->trial_context, files);
+  (void)close(ends[1]);
+  if (is_refused) {
+    (void)close(ends[0]);
+    np_message_set(why, "the process for a trial cannot be started");
+    return NP_IO;
+  }
+  np_child_adopt(ends[0], &trial->block->turns, child);
+  return NP_OK;
+}
+
+/* Ends the process, which is another program's child where it has no number here. */
+static enum np_status end(const struct trial *trial, struct np_child *child,
+                          struct np_outcome *outcome, struct np_message *why) {
+  const int32_t pid = trial->block->pid;
+  if (child->pid == 0 && pid > 1 && pid != (int32_t)getpid()) {
+    (void)kill(pid, SIGKILL);
+  }
+  return np_child_end(child, outcome, why);
+}
+
 static enum np_status start(struct trial *trial, struct np_child *child, struct np_message *why) {
   const char *helper = trial->job->options->trial_helper;
-  if (!helper) {
+  if (!is_handed(trial->job->options)) {
     return np_child_start(try_in_child, trial, &trial->block->turns, child, why);
+  }
+  if (!helper) {
+    const int bundle = bundle_fd(trial);
+    if (bundle >= 0) {
+      return start_elsewhere(trial, bundle, child, why);
+    }
+    np_message_set(why, "no memory for a trial in a process of its own");
+    return NP_NO_MEMORY;
   }
   char *path = strdup(helper);
   char command[] = "trial";
@@ -116,9 +161,11 @@ static void judge(const struct trial *trial, enum np_event event, const struct n
   char text[32];
   nnp_cause cause = NNP_CRASHED;
   enum np_status status = NP_RUN_FAILED;
-  if (helper && !trial->block->is_served) {
+  if (is_handed(trial->job->options) && !trial->block->is_served) {
     cause = NNP_NO_TRIAL;
-    if (outcome->exit_code == NP_CHILD_NOT_EXECUTED && outcome->signal == 0) {
+    if (!helper) {
+      np_message_set(&why, "the process for a trial did not begin");
+    } else if (outcome->exit_code == NP_CHILD_NOT_EXECUTED && outcome->signal == 0) {
       np_message_set(&why, "the trial's helper %s cannot be started", helper);
     } else {
       np_message_set(&why,
@@ -132,6 +179,8 @@ static void judge(const struct trial *trial, enum np_event event, const struct n
   } else if (event == NP_EVENT_TOO_BIG) {
     status = NP_NO_MEMORY;
     np_message_set(&why, "a trial in a process of its own wanted more memory than there is");
+  } else if (is_handed(trial->job->options) && !helper) {
+    np_message_set(&why, "a trial ended the process that it had");
   } else if (outcome->signal != 0) {
     np_message_set(&why, "a trial in a process of its own crashed: %s",
                    np_signal_name(outcome->signal, text, sizeof text));
@@ -199,10 +248,11 @@ static uint32_t try_from(struct trial *trial, uint32_t first, const struct np_wa
   block->first = first;
   block->turns = (struct np_turns){0, 0};
   block->is_served = 0;
+  block->pid = 0;
   enum np_status status = start(trial, &child, &why);
   if (status == NP_OK) {
     told = follow(trial, &child, watch, record, &event, &at);
-    status = np_child_end(&child, &outcome, &why);
+    status = end(trial, &child, &outcome, &why);
   }
   if (told > 0 && (at == record->n || record->opening.status != NP_OK)) {
     return record->n;
@@ -231,7 +281,7 @@ static int make_block(struct trial *trial) {
   const nnp_options *options = job->options;
   const uint32_t n = job->bundle->plans[job->plan].n_segments;
   trial->n_bytes = sizeof *trial->block + n * sizeof *trial->block->slots;
-  if (!options->trial_helper) {
+  if (!is_handed(options)) {
     trial->block = np_shared_memory(trial->n_bytes);
   } else if (np_shm_make(trial->n_bytes, -1, NP_SHM_UNKNOWN, &trial->shared) == 0) {
     trial->block = trial->shared.data;
@@ -261,16 +311,16 @@ static int make_block(struct trial *trial) {
 
 static void try_all(const struct np_trial_job *job, struct np_trial_record *record) {
   const nnp_options *options = job->options;
-  if (!options->trial_helper && has_binder()) {
+  if (!is_handed(options) && has_binder()) {
     refuse(record, "a trial cannot fork here, as Android's binder does not survive that: name the "
                    "agent as trial_helper");
     return;
   }
-  if (options->trial_helper && job->bundle->file.has_parts) {
-    refuse(record, "a trial's helper cannot read a bundle whose weights lie elsewhere");
+  if (is_handed(options) && job->bundle->file.has_parts) {
+    refuse(record, "a trial's process cannot read a bundle whose weights lie elsewhere");
     return;
   }
-  if (options->trial_helper && options->nnapi_library &&
+  if (is_handed(options) && options->nnapi_library &&
       strlen(options->nnapi_library) >= NP_TRIAL_PATH_BYTES) {
     refuse(record, "the path of NNAPI's library is too long for a trial");
     return;

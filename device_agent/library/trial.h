@@ -40,7 +40,4 @@ int np_trial_recall(const struct np_trial_job *job, struct np_trial_record *reco
 /* Keeps a record in the cache folder, if there is one and the driver is who made it so. */
 void np_trial_keep(const struct np_trial_job *job, const struct np_trial_record *record);
 
-/* The helper's side, on the descriptors that np_child_spawn gives it. 0, or -1 with *why. */
-int np_trial_serve(struct np_message *why);
-
 #endif

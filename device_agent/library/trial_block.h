@@ -7,8 +7,8 @@
 
 #define NP_TRIAL_PATH_BYTES 1024
 
-/* Files of a helper, beside its link. */
-enum { NP_TRIAL_BLOCK_FILE = NP_CHILD_FIRST_FILE + 1, NP_TRIAL_BUNDLE_FILE };
+/* Files of another program or process, by their place. */
+enum { NP_TRIAL_LINK, NP_TRIAL_BLOCK, NP_TRIAL_BUNDLE, NP_TRIAL_FILES };
 
 struct np_trial_slot {
   uint32_t is_wanted;
@@ -30,6 +30,7 @@ struct np_trial_block {
 
   struct np_turns turns;
   uint32_t is_served; /* the helper understood the job */
+  int32_t pid;        /* of the helper */
   uint8_t drivers[NP_SHA256_BYTES];
   struct np_trial_verdict opening;
   struct np_trial_slot slots[]; /* [n], by segment */

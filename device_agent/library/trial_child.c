@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "runtime.h"
 #include "trial_block.h"
@@ -74,17 +75,17 @@ void np_trial_try(const struct np_bundle *bundle, const nnp_options *options,
 
 /* ---- A helper ---- */
 
-static void *map(size_t n_bytes) {
-  void *memory = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, NP_TRIAL_BLOCK_FILE, 0);
+static void *map(size_t n_bytes, int fd) {
+  void *memory = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   return memory == MAP_FAILED ? NULL : memory;
 }
 
 /* The block, whole; NULL with *why where it is none, or one of another library's. */
-static struct np_trial_block *map_block(struct np_message *why) {
-  struct np_trial_block *block = map(sizeof *block);
+static struct np_trial_block *map_block(int fd, struct np_message *why) {
+  struct np_trial_block *block = map(sizeof *block, fd);
   if (!block) {
-    np_message_set(why, "descriptor %d holds no job of a trial: %s (the library starts this)",
-                   NP_TRIAL_BLOCK_FILE, strerror(errno));
+    np_message_set(why, "descriptor %d holds no job of a trial: %s (the library starts this)", fd,
+                   strerror(errno));
     return NULL;
   }
   const int is_ours = memcmp(block->version, NP_AGENT_VERSION, sizeof NP_AGENT_VERSION) == 0 &&
@@ -92,15 +93,15 @@ static struct np_trial_block *map_block(struct np_message *why) {
                       block->n_bytes == sizeof *block + (uint64_t)block->n * sizeof *block->slots;
   const size_t n_bytes = (size_t)block->n_bytes;
   (void)munmap(block, sizeof *block);
-  block = is_ours ? map(n_bytes) : NULL;
+  block = is_ours ? map(n_bytes, fd) : NULL;
   if (!block) {
     np_message_set(why, "the job is of another library than %s", NP_AGENT_VERSION);
   }
   return block;
 }
 
-int np_trial_serve(struct np_message *why) {
-  struct np_trial_block *block = map_block(why);
+static int serve(const int *files, struct np_message *why) {
+  struct np_trial_block *block = map_block(files[NP_TRIAL_BLOCK], why);
   if (!block) {
     return -1;
   }
@@ -114,7 +115,7 @@ int np_trial_serve(struct np_message *why) {
                                .cache_folder = block->cache_folder[0] ? block->cache_folder : NULL};
   nnp_bundle *bundle = NULL;
   nnp_error error;
-  if (nnp_bundle_open_fd(NP_TRIAL_BUNDLE_FILE, block->bundle_offset, block->bundle_bytes, &bundle,
+  if (nnp_bundle_open_fd(files[NP_TRIAL_BUNDLE], block->bundle_offset, block->bundle_bytes, &bundle,
                          &error) != NNP_OK) {
     np_message_set(why, "%s", error.message);
     return -1;
@@ -124,8 +125,17 @@ int np_trial_serve(struct np_message *why) {
     np_message_set(why, "the job is of another bundle");
     return -1;
   }
-  struct np_link link = np_link_over(NP_CHILD_FIRST_FILE, &block->turns);
+  struct np_link link = np_link_over(files[NP_TRIAL_LINK], &block->turns);
+  block->pid = (int32_t)getpid();
   block->is_served = 1;
   np_trial_try(read, &options, NULL, block, &link);
   return 0;
+}
+
+nnp_status nnp_trial_serve(const int files[NP_TRIAL_FILES], nnp_error *error) {
+  struct np_message why = {""};
+  np_runtime_clear(error);
+  return serve(files, &why) == 0
+             ? NNP_OK
+             : np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0, "no trial: %s", why.text);
 }

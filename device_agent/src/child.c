@@ -174,6 +174,11 @@ enum np_status np_child_spawn(char *const *arguments, const int *files, uint32_t
   return status;
 }
 
+void np_child_adopt(int fd, struct np_turns *turns, struct np_child *child) {
+  (void)fcntl(fd, F_SETFL, O_NONBLOCK);
+  *child = (struct np_child){.fd = fd, .statm_fd = -1, .turns = turns, .used_kb = -1};
+}
+
 /* Takes the knocks from a socket. 0 where nobody is at its other end any more. */
 static int take_knocks(int fd) {
   char bytes[16];
@@ -235,7 +240,7 @@ enum np_event np_child_wait(struct np_child *child, uint32_t turn, const struct 
     if (turn != UINT32_MAX && __atomic_load_n(&child->turns->reached, __ATOMIC_ACQUIRE) >= turn) {
       return NP_EVENT_REACHED;
     }
-    if (has_ended(child->pid)) {
+    if (child->pid != 0 ? has_ended(child->pid) : child->fd < 0) {
       return NP_EVENT_ENDED;
     }
     const uint64_t spent_ns = now_ns() - start;

@@ -17,7 +17,7 @@ struct np_turns {
 
 /* What a parent knows of its child. */
 struct np_child {
-  pid_t pid; /* 0: none */
+  pid_t pid; /* 0: none, or one that this process did not make */
   int fd;    /* where it knocks, -1 once that tells nothing any more */
   int statm_fd;
   struct np_turns *turns;
@@ -80,6 +80,11 @@ enum np_status np_child_start(int (*work)(void *ctx, struct np_link *link), void
 enum np_status np_child_spawn(char *const *arguments, const int *files, uint32_t n,
                               struct np_turns *turns, struct np_child *child,
                               struct np_message *why);
+
+/* Takes a process that somebody else made, and that has the other end of the socket fd, for a
+ * child. It is at its end once nobody has that other end, and nothing else can be known of it or
+ * done to it. To be ended with np_child_end, which closes fd. */
+void np_child_adopt(int fd, struct np_turns *turns, struct np_child *child);
 
 /* The program's own side of its link. */
 struct np_link np_link_over(int fd, struct np_turns *turns);

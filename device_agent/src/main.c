@@ -10,12 +10,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "child.h"
 #include "clean.h"
 #include "info.h"
+#include "nnapi_prof_runtime.h"
 #include "request.h"
 #include "result.h"
 #include "run.h"
-#include "trial.h"
 
 #define MAX_DAYS 100000
 
@@ -200,12 +201,14 @@ int main(int argc, char **argv) {
     return fflush(stdout) != 0 || ferror(stdout) ? EXIT_FAILED : EXIT_DONE;
   }
   if (strcmp(arguments.command, "trial") == 0) {
-    struct np_message why = {""};
-    const int served = np_trial_serve(&why);
-    if (served != 0) {
-      (void)fprintf(stderr, "agent: %s\n", why.text);
+    static const int files[3] = {NP_CHILD_FIRST_FILE, NP_CHILD_FIRST_FILE + 1,
+                                 NP_CHILD_FIRST_FILE + 2};
+    nnp_error error;
+    if (nnp_trial_serve(files, &error) != NNP_OK) {
+      (void)fprintf(stderr, "agent: %s\n", error.message);
+      return EXIT_FAILED;
     }
-    return served == 0 ? EXIT_DONE : EXIT_FAILED;
+    return EXIT_DONE;
   }
   /* A reader that went away is a failed write, not a silent death that leaves a child behind. */
   (void)signal(SIGPIPE, SIG_IGN);

@@ -258,6 +258,62 @@ static void check_parts(const char *helper) {
   nnp_bundle_close(bundle);
 }
 
+/* Starts the agent by a process in between, so that it is nobody's child here. */
+static int start_apart(void *context, const int files[3]) {
+  (*(int *)context)++;
+  const pid_t between = fork();
+  if (between == 0) {
+    if (fork() == 0) {
+      for (int i = 0; i < 3; i++) {
+        (void)dup2(files[i], 100 + i);
+      }
+      for (int i = 0; i < 3; i++) {
+        (void)dup2(100 + i, 3 + i);
+        (void)close(100 + i);
+      }
+      (void)execl(NP_AGENT, NP_AGENT, "trial", (char *)NULL);
+    }
+    _exit(0);
+  }
+  return waitpid(between, NULL, 0) == between ? 0 : 1;
+}
+
+static int start_nothing(void *context, const int files[3]) {
+  (void)files;
+  (*(int *)context)++;
+  return 1;
+}
+
+/* Processes that somebody else starts: one for what precedes a crash, one for what follows. */
+static void check_elsewhere(void) {
+  static struct np_build container;
+  struct np_build_bundle sections;
+  nnp_bundle *bundle = NULL;
+  nnp_model *model = NULL;
+  nnp_options options = nnp_options_default();
+  int n_started = 0;
+  options.plan = 0;
+  options.flags |= NNP_TRIAL;
+  options.trial_start = start_apart;
+  options.trial_context = &n_started;
+  options.nnapi_library = NP_EMULATOR;
+  np_build_mixture_sections(&sections);
+  np_build_bundle_container(&sections, &container);
+  CHECK(nnp_bundle_open_memory(container.bytes, container.n, &bundle, NULL) == NNP_OK);
+  for (int is_there = 1; is_there >= 0; is_there--) {
+    if (CHECK(nnp_model_compile(bundle, &options, &model, NULL) == NNP_OK)) {
+      nnp_segment segment;
+      CHECK(nnp_model_segment(model, 0, &segment) == NNP_OK);
+      CHECK(segment.cause == (is_there ? NNP_CRASHED : NNP_NO_TRIAL));
+      CHECK(nnp_model_segment(model, 2, &segment) == NNP_OK && segment.fell_back == !is_there);
+      CHECK(n_started == (is_there ? 2 : 3));
+    }
+    nnp_model_free(model);
+    options.trial_start = start_nothing;
+  }
+  nnp_bundle_close(bundle);
+}
+
 static int run_parts(void) {
   if (setenv("NNAPI_EMULATOR_PHONE", NP_PHONES "/npu-phone.json", 1) != 0 ||
       setenv("NNAPI_EMULATOR_FAULTS", "crash:execute:ADD@sim-npu", 1) != 0) {
@@ -265,6 +321,7 @@ static int run_parts(void) {
   }
   check_parts(NULL);
   check_parts(NP_AGENT);
+  check_elsewhere();
   return np_test_exit();
 }
 
@@ -465,7 +522,7 @@ static void check_late_return(int is_freed_first) {
     CHECK(sem_post(&slow.go) == 0 && sem_post(&slow.go) == 0);
     enum np_status status = NP_DEADLINE;
     for (int i = 0; i < 1000 && status == NP_DEADLINE; i++) {
-      status = np_guard_run(guard, NULL, &output, 10 * MS, &fault);
+      status = np_guard_run(guard, NULL, &output, 5000 * MS, &fault);
       (void)nanosleep(&pause, NULL);
     }
     CHECK(status == NP_OK && value == 3);
