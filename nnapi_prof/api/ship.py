@@ -22,10 +22,24 @@ LOWEST_API = 27
 """Android 8.1, whose libc the libraries are built for, and NNAPI's first."""
 DATE = (1980, 1, 1, 0, 0, 0)
 """Of every file in an archive: the same bundle and sources give the same bytes."""
+VENDORS = tuple(
+    f'    <uses-native-library android:name="{name}" android:required="false" />\n'
+    for name in ("libneuron_adapter.so", "libneuronusdk_adapter.mtk.so")
+)
+"""Vendors' libraries that ``nnapiLibrary`` may name: from Android 12 on an app opens only those that
+its manifest names. NNAPI's own is the NDK's, which need no entry."""
 MANIFEST = f"""\
 <?xml version="1.0" encoding="utf-8"?>
 <manifest xmlns:android="http://schemas.android.com/apk/res/android" package="dev.nnapiprof">
   <uses-sdk android:minSdkVersion="{LOWEST_API}" />
+  <uses-feature android:name="android.hardware.npu" android:required="false" />
+  <application>
+{"".join(VENDORS)}\
+    <service
+        android:name="dev.nnapiprof.NnapiTrialService"
+        android:exported="false"
+        android:process=":nnapi_trial" />
+  </application>
 </manifest>
 """
 RULES = "-keep class dev.nnapiprof.** { *; }\n"

@@ -126,13 +126,14 @@ def jni_library(
 
 
 def compile_classes(folder: Path) -> list[Path]:
-    """Compiles the Java class into a folder; its class files, in order. Raises BuildError."""
-    sources = sorted(JAVA_DIR.rglob("*.java"))
+    """Compiles the Java classes into a folder; their class files, in order. Raises BuildError."""
+    sources = sorted((JAVA_DIR / "dev").rglob("*.java"))
     run_tool(
         [
             *(str(find_jdk().javac), "--release", str(RELEASE), "-encoding", "UTF-8", "-g:none"),
-            *("-Xlint:all,-options", "-Werror", "-d", str(folder), *map(str, sources)),
+            *("-Xlint:all,-options", "-Werror", "-implicit:none"),
+            *("-sourcepath", str(JAVA_DIR / "stubs"), "-d", str(folder), *map(str, sources)),
         ],
-        f"the Java class could not be compiled from {JAVA_DIR}",
+        f"the Java classes could not be compiled from {JAVA_DIR}",
     )
     return sorted(folder.rglob("*.class"))

@@ -67,14 +67,23 @@ def test_an_app_on_this_host(tmp_path: Path, built_host: HostBuild) -> None:
     app = tmp_path / "app"
     jdk, classes = java.find_jdk(), tmp_path / "aar/classes.jar"
     subprocess.run(
-        [jdk.javac, "-cp", classes, "-d", app, HERE / "App.java"], check=True, capture_output=True
+        [
+            *(jdk.javac, "-cp", classes, "-d", app, "-implicit:none"),
+            *("-sourcepath", java.JAVA_DIR / "stubs", HERE / "App.java"),
+        ],
+        check=True,
+        capture_output=True,
     )
+    package, cache = tmp_path / "base.apk", tmp_path / "cache"
+    package.write_bytes(b"PK\3\4" + (tmp_path / f"aar/assets/{archive.asset}").read_bytes())
+    cache.mkdir()
     (tmp_path / "image.raw").write_bytes(image.numpy().tobytes())
     ran = subprocess.run(
         [
             *(jdk.java, "-Xcheck:jni", f"-Djava.library.path={java.jni_library().parent}"),
             *("-cp", f"{classes}:{app}", "App", tmp_path / f"aar/assets/{archive.asset}"),
             *(built_host.library, tmp_path / "image.raw", tmp_path / "scores.raw"),
+            *(cache, built_host.agent, package),
         ],
         capture_output=True,
         text=True,
@@ -85,11 +94,20 @@ def test_an_app_on_this_host(tmp_path: Path, built_host: HostBuild) -> None:
     assert "WARNING" not in ran.stdout  # of -Xcheck:jni
     assert lines[0].endswith(" [1, 3, 8, 8]")
     assert lines[1:3] == ["again true", "bytes 20 true"]
-    assert lines[3].startswith("segment nnapi nnapi-reference, compiled in ")
-    assert lines[4].startswith("segment cpu, compiled in ")
-    assert "takes 192 values, of the shape [1, 3, 8, 8]: there are 1" in lines[5]
-    assert lines[6] == "refused this model is closed"
-    assert lines[7].startswith("failed 2 ")
+    assert lines[3:5] == ["asset true", "unit 0 nnapi-reference null"]
+    units = [line for line in lines if line.startswith("unit ")]
+    assert units[1:] == ["unit 1 cpu null"] * (len(units) - 1)
+    rest = lines[3 + 1 + len(units) :]
+    assert rest[0] == "shares 1.000"
+    assert rest[1].startswith("plan mixed, predicted 2.000 ms, 2 segments: 1 on nnapi-reference (")
+    assert rest[2].startswith("log segment 0 of plan 0 runs on the CPU instead of nnapi-reference")
+    assert rest[3] == "why true"
+    assert rest[4].startswith("segment nnapi nnapi-reference, compiled in ")
+    assert rest[5].startswith("segment cpu, compiled in ")
+    assert "takes 192 values, of the shape [1, 3, 8, 8]: there are 1" in rest[6]
+    assert rest[7] == "refused this model is closed"
+    assert rest[8].startswith("failed 2 ")
+    assert len(list(cache.glob("trial-*"))) == 1
     scores = np.frombuffer((tmp_path / "scores.raw").read_bytes(), np.float32)
     with torch.inference_mode():
         expected = model(image).numpy().ravel()

@@ -1,27 +1,14 @@
-/* What dev.nnapiprof.NnapiModel calls: the runtime library for Java and Kotlin.
+/* What dev.nnapiprof.NnapiModel calls of an open model: the runtime library for Java and Kotlin.
  *
  * Texts travel as bytes of UTF-8, for JNI's own strings are another encoding. NnapiModel is the
  * only caller: it lets in one thread at a time, and no handle after close. */
-#define _POSIX_C_SOURCE 200809L /* posix_memalign */
-#include "nnapi_prof_runtime.h"
+#include "nnapi_prof_jni.h"
 
-#include <jni.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define ALIGNMENT 64u
-#define METHOD(type, name) JNIEXPORT type JNICALL Java_dev_nnapiprof_NnapiModel_##name
-
-typedef struct handle {
-  nnp_bundle *bundle;
-  nnp_model *model;
-  void *content; /* of a bundle that came as bytes, else NULL */
-} handle;
-
-static handle *of(jlong value) { return (handle *)(uintptr_t)value; }
-
-static jbyteArray bytes_of(JNIEnv *env, const char *text) {
+jbyteArray nnp_jni_bytes(JNIEnv *env, const char *text) {
   jsize n = (jsize)strlen(text);
   jbyteArray bytes = (*env)->NewByteArray(env, n);
   if (bytes != NULL) {
@@ -30,14 +17,13 @@ static jbyteArray bytes_of(JNIEnv *env, const char *text) {
   return bytes;
 }
 
-/* Leaves an exception pending. */
-static void fail(JNIEnv *env, const nnp_error *error) {
+void nnp_jni_fail(JNIEnv *env, const nnp_error *error) {
   jclass type = (*env)->FindClass(env, "dev/nnapiprof/NnapiModel$Failure");
   if (type == NULL) {
     return;
   }
   jmethodID constructor = (*env)->GetMethodID(env, type, "<init>", "([BIII)V");
-  jbyteArray message = constructor == NULL ? NULL : bytes_of(env, error->message);
+  jbyteArray message = constructor == NULL ? NULL : nnp_jni_bytes(env, error->message);
   if (message == NULL) {
     return;
   }
@@ -46,85 +32,6 @@ static void fail(JNIEnv *env, const nnp_error *error) {
   if (failure != NULL) {
     (*env)->Throw(env, failure);
   }
-}
-
-/* A text from Java, which ends in a zero; NULL with an exception where there is no memory. */
-static char *text_of(JNIEnv *env, jbyteArray bytes) {
-  jsize n = (*env)->GetArrayLength(env, bytes);
-  char *text = malloc((size_t)n + 1);
-  if (text == NULL) {
-    fail(env, &(nnp_error){NNP_NO_MEMORY, -1, 0, "there is no memory for a path"});
-    return NULL;
-  }
-  (*env)->GetByteArrayRegion(env, bytes, 0, n, (jbyte *)text);
-  text[n] = '\0';
-  return text;
-}
-
-static void close_all(handle *self) {
-  nnp_model_free(self->model);
-  nnp_bundle_close(self->bundle);
-  free(self->content);
-  free(self);
-}
-
-static nnp_status open_bundle(JNIEnv *env, handle *self, const char *path, jbyteArray content,
-                              jint size, nnp_error *error) {
-  if (path != NULL) {
-    return nnp_bundle_open(path, &self->bundle, error);
-  }
-  size_t room = ((size_t)size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-  if (posix_memalign(&self->content, ALIGNMENT, room == 0 ? ALIGNMENT : room) != 0) {
-    self->content = NULL;
-    *error = (nnp_error){NNP_NO_MEMORY, -1, 0, ""};
-    snprintf(error->message, sizeof error->message, "there is no memory for a bundle of %d bytes",
-             (int)size);
-    return NNP_NO_MEMORY;
-  }
-  (*env)->GetByteArrayRegion(env, content, 0, size, self->content);
-  return nnp_bundle_open_memory(self->content, (size_t)size, &self->bundle, error);
-}
-
-METHOD(jlong, nativeOpen)
-(JNIEnv *env, jclass type, jbyteArray path, jbyteArray content, jint size, jint plan, jint threads,
- jboolean cpu_fallback, jbyteArray nnapi_library) {
-  (void)type;
-  nnp_error error = {NNP_NO_MEMORY, -1, 0, "there is no memory for a model"};
-  handle *self = calloc(1, sizeof *self);
-  if (self == NULL) {
-    fail(env, &error);
-    return 0;
-  }
-  char *path_text = path == NULL ? NULL : text_of(env, path);
-  char *library = nnapi_library == NULL ? NULL : text_of(env, nnapi_library);
-  jboolean is_complete = !(*env)->ExceptionCheck(env);
-  if (is_complete && open_bundle(env, self, path_text, content, size, &error) == NNP_OK) {
-    nnp_options options = nnp_options_default();
-    if (plan >= 0) {
-      options.plan = (uint32_t)plan;
-    }
-    options.threads = threads < 0 ? 0 : (uint32_t)threads;
-    options.nnapi_library = library;
-    if (!cpu_fallback) {
-      options.flags &= ~(uint32_t)NNP_CPU_FALLBACK;
-    }
-    nnp_model_compile(self->bundle, &options, &self->model, &error);
-  }
-  free(path_text);
-  free(library);
-  if (self->model != NULL) {
-    return (jlong)(uintptr_t)self;
-  }
-  if (is_complete) {
-    fail(env, &error);
-  }
-  close_all(self);
-  return 0;
-}
-
-METHOD(void, nativeClose)(JNIEnv *env, jclass type, jlong self) {
-  (void)env, (void)type;
-  close_all(of(self));
 }
 
 METHOD(jint, nativeTensors)(JNIEnv *env, jclass type, jlong self, jboolean of_outputs) {
@@ -143,7 +50,7 @@ static const nnp_tensor *tensor_of(JNIEnv *env, jlong self, jboolean of_outputs,
     nnp_error error = {NNP_BAD_ARGUMENT, -1, 0, ""};
     snprintf(error.message, sizeof error.message, "the model has no %s %d",
              of_outputs ? "output" : "input", (int)index);
-    fail(env, &error);
+    nnp_jni_fail(env, &error);
   }
   return tensor;
 }
@@ -152,7 +59,7 @@ METHOD(jbyteArray, nativeName)
 (JNIEnv *env, jclass type, jlong self, jboolean of_outputs, jint index) {
   (void)type;
   const nnp_tensor *tensor = tensor_of(env, self, of_outputs, index);
-  return tensor == NULL ? NULL : bytes_of(env, tensor->name);
+  return tensor == NULL ? NULL : nnp_jni_bytes(env, tensor->name);
 }
 
 METHOD(jfloat, nativeScale)
@@ -204,7 +111,7 @@ METHOD(void, nativeRun)(JNIEnv *env, jclass type, jlong self) {
   (void)type;
   nnp_error error;
   if (nnp_model_run(of(self)->model, NULL, NULL, &error) != NNP_OK) {
-    fail(env, &error);
+    nnp_jni_fail(env, &error);
   }
 }
 
@@ -223,7 +130,7 @@ METHOD(jbyteArray, nativeSegment)(JNIEnv *env, jclass type, jlong self, jint ind
   (void)type;
   nnp_segment segment;
   if (index < 0 || nnp_model_segment(of(self)->model, (uint32_t)index, &segment) != NNP_OK) {
-    fail(env, &(nnp_error){NNP_BAD_ARGUMENT, -1, 0, "the model has no such segment"});
+    nnp_jni_fail(env, &(nnp_error){NNP_BAD_ARGUMENT, -1, 0, "the model has no such segment"});
     return NULL;
   }
   char line[1024];
@@ -234,5 +141,60 @@ METHOD(jbyteArray, nativeSegment)(JNIEnv *env, jclass type, jlong self, jint ind
   if (segment.fell_back && n > 0 && (size_t)n < sizeof line) {
     snprintf(line + n, sizeof line - (size_t)n, "; on the CPU because %s", segment.why);
   }
-  return bytes_of(env, line);
+  return nnp_jni_bytes(env, line);
+}
+
+/* ---- What runs where ---- */
+
+METHOD(jobjectArray, nativeUnits)(JNIEnv *env, jclass type, jlong self) {
+  (void)type;
+  const nnp_model *model = of(self)->model;
+  const uint32_t n = nnp_model_describe(model, NULL, 0);
+  nnp_unit *units = calloc((size_t)n + 1, sizeof *units);
+  jclass unit_type = units == NULL ? NULL : (*env)->FindClass(env, "dev/nnapiprof/NnapiUnit");
+  jmethodID constructor =
+      unit_type == NULL ? NULL : (*env)->GetMethodID(env, unit_type, "<init>", "([BI[BD[B)V");
+  jobjectArray array =
+      constructor == NULL ? NULL : (*env)->NewObjectArray(env, (jsize)n, unit_type, NULL);
+  if (array == NULL) {
+    if (!(*env)->ExceptionCheck(env)) {
+      nnp_jni_fail(env, &(nnp_error){NNP_NO_MEMORY, -1, 0, "there is no memory for a description"});
+    }
+    free(units);
+    return NULL;
+  }
+  (void)nnp_model_describe(model, units, n);
+  for (uint32_t i = 0; i < n && !(*env)->ExceptionCheck(env); i++) {
+    const nnp_unit *unit = &units[i];
+    jbyteArray name = nnp_jni_bytes(env, unit->name);
+    jbyteArray device = nnp_jni_bytes(env, unit->accelerator ? unit->accelerator : unit->engine);
+    jbyteArray why = unit->fell_back ? nnp_jni_bytes(env, unit->why) : NULL;
+    jobject object = (*env)->ExceptionCheck(env)
+                         ? NULL
+                         : (*env)->NewObject(env, unit_type, constructor, name, (jint)unit->segment,
+                                             device, unit->share, why);
+    if (object != NULL) {
+      (*env)->SetObjectArrayElement(env, array, (jsize)i, object);
+    }
+    (*env)->DeleteLocalRef(env, name);
+    (*env)->DeleteLocalRef(env, device);
+    (*env)->DeleteLocalRef(env, why);
+    (*env)->DeleteLocalRef(env, object);
+  }
+  free(units);
+  return array;
+}
+
+METHOD(jbyteArray, nativeLine)(JNIEnv *env, jclass type, jlong self) {
+  (void)type;
+  const size_t n = nnp_model_describe_line(of(self)->model, NULL, 0);
+  char *line = malloc(n + 1);
+  if (line == NULL) {
+    nnp_jni_fail(env, &(nnp_error){NNP_NO_MEMORY, -1, 0, "there is no memory for a line"});
+    return NULL;
+  }
+  (void)nnp_model_describe_line(of(self)->model, line, n + 1);
+  jbyteArray bytes = nnp_jni_bytes(env, line);
+  free(line);
+  return bytes;
 }

@@ -1,5 +1,6 @@
 package dev.nnapiprof;
 
+import android.content.res.AssetFileDescriptor;
 import java.io.Closeable;
 import java.io.File;
 import java.io.IOException;
@@ -17,7 +18,7 @@ import java.util.List;
  * it was measured: a bundle of nnapi-prof, compiled for this phone.
  *
  * <pre>
- * try (NnapiModel model = NnapiModel.open(context.getAssets().open("net.nnprt"))) {
+ * try (NnapiModel model = NnapiModel.open(context.getAssets().openFd("net.nnprt"))) {
  *   float[] scores = model.run(image)[0];
  * }
  * </pre>
@@ -31,10 +32,64 @@ public final class NnapiModel implements Closeable {
     public int plan = -1;
     /** Of the CPU's segments; 0: as measured. */
     public int threads = 0;
+    /** Bits of the CPUs that the CPU's segments and this call keep to; 0: as measured. */
+    public long cpuMask = 0;
     /** Whether a segment that NNAPI cannot run on this phone runs on the CPU. */
     public boolean cpuFallback = true;
+    /** Whether mode and cores are those of the measurements, where nothing else is said here. */
+    public boolean asMeasured = true;
+    /** NNAPI's burst executions (Android 10), or asynchronous ones; not both. */
+    public boolean burst = false;
+    public boolean async = false;
+    /** Whether NNAPI gets addresses instead of shared memory. */
+    public boolean pointers = false;
+    /** Whether NNAPI is asked what runs took in its driver. */
+    public boolean durations = false;
     /** NNAPI's library; null: the phone's own. */
     public String nnapiLibrary = null;
+    /** A folder that can be written, for phones without other shared memory; null: none. */
+    public File folder = null;
+    /** Where drivers and trials keep their results for the next start, context.getCacheDir() say;
+     * null: nowhere, and drivers compile at each start. */
+    public File cacheFolder = null;
+    /** The longest that NNAPI may compile, or run, a segment before the CPU does; 0: any time. */
+    public long compileLimitMs = 10_000;
+    public long runLimitMs = 2_000;
+    /** NNAPI's priority: 90 low, 100 medium, 110 high; 0: its own (Android 11). */
+    public int priority = 0;
+    /** Whether NNAPI's segments are tried in another process first, which needs one of the next
+     * two; the verdict is kept in the cache folder. */
+    public boolean trial = false;
+    /** In an app: {@code new NnapiTrial(context)}. */
+    public NnapiTrialStarter trialStarter = null;
+    /** Elsewhere: the file of nnapi-prof's agent. */
+    public File trialHelper = null;
+    /** Is told what falls back; null: nobody. */
+    public Log log = null;
+
+    int flags() {
+      return (burst ? 1 : 0) | (async ? 2 : 0) | (pointers ? 4 : 0) | (cpuFallback ? 8 : 0)
+          | (durations ? 16 : 0) | (asMeasured ? 32 : 0) | (trial ? 64 : 0);
+    }
+
+    byte[][] texts() {
+      return new byte[][] {text(nnapiLibrary), text(path(folder)), text(path(cacheFolder)),
+          text(path(trialHelper))};
+    }
+
+    long[] numbers() {
+      return new long[] {plan, flags(), threads, cpuMask, 1_000_000 * compileLimitMs,
+          1_000_000 * runLimitMs, priority};
+    }
+
+    private static String path(File file) {
+      return file == null ? null : file.getPath();
+    }
+  }
+
+  /** Is told by the thread that compiles or runs, and must not call the model. */
+  public interface Log {
+    void tell(String message);
   }
 
   /** An input or output. */
@@ -54,8 +109,8 @@ public final class NnapiModel implements Closeable {
     /** Quantised: a value is (integer - zeroPoint) * scale. */
     public final float scale;
     public final int zeroPoint;
-    /** Which axis of {@link #shape} each axis in memory is, the outermost first. */
-    final int[] order;
+
+    final TensorLayout layout;
 
     Tensor(String name, float scale, int[] facts) {
       this.name = name;
@@ -63,11 +118,12 @@ public final class NnapiModel implements Closeable {
       type = facts[0];
       zeroPoint = facts[1];
       int rank = facts[2];
-      order = Arrays.copyOfRange(facts, 3 + rank, 3 + 2 * rank);
+      int[] order = Arrays.copyOfRange(facts, 3 + rank, 3 + 2 * rank);
       shape = new int[rank];
       for (int i = 0; i < rank; i++) {
         shape[order[i]] = facts[3 + i];
       }
+      layout = new TensorLayout(this, order);
     }
 
     /** How many values it has. */
@@ -77,77 +133,6 @@ public final class NnapiModel implements Closeable {
         product *= n;
       }
       return product;
-    }
-
-    /** Where in memory each value lies, values in the order of {@link #shape}. */
-    private int[] places() {
-      int rank = shape.length;
-      int[] strides = new int[rank];
-      for (int i = rank - 1, stride = 1; i >= 0; i--) {
-        strides[order[i]] = stride;
-        stride *= shape[order[i]];
-      }
-      int[] places = new int[size()];
-      int[] index = new int[rank];
-      for (int at = 0, place = 0; at < places.length; at++) {
-        places[at] = place;
-        for (int axis = rank - 1; axis >= 0; axis--) {
-          place += strides[axis];
-          if (++index[axis] < shape[axis]) {
-            break;
-          }
-          place -= strides[axis] * shape[axis];
-          index[axis] = 0;
-        }
-      }
-      return places;
-    }
-
-    void write(float[] values, ByteBuffer memory) {
-      if (values.length != size()) {
-        throw new IllegalArgumentException(
-            "\"" + name + "\" takes " + size() + " values, of the shape " + Arrays.toString(shape)
-                + ": there are " + values.length);
-      }
-      int[] places = places();
-      for (int i = 0; i < values.length; i++) {
-        switch (type) {
-          case FLOAT32: memory.putFloat(4 * places[i], values[i]); break;
-          case INT32: memory.putInt(4 * places[i], Math.round(values[i])); break;
-          case BOOL8: memory.put(places[i], (byte) (values[i] != 0 ? 1 : 0)); break;
-          case QUANT8: memory.put(places[i], quantised(values[i], 0, 255)); break;
-          case QUANT8_SIGNED: memory.put(places[i], quantised(values[i], -128, 127)); break;
-          default: throw noNumbers();
-        }
-      }
-    }
-
-    float[] read(ByteBuffer memory) {
-      float[] values = new float[size()];
-      int[] places = places();
-      for (int i = 0; i < values.length; i++) {
-        int at = places[i];
-        switch (type) {
-          case FLOAT32: values[i] = memory.getFloat(4 * at); break;
-          case INT32: values[i] = memory.getInt(4 * at); break;
-          case BOOL8: values[i] = memory.get(at); break;
-          case QUANT8: values[i] = ((memory.get(at) & 0xff) - zeroPoint) * scale; break;
-          case QUANT8_SIGNED: values[i] = (memory.get(at) - zeroPoint) * scale; break;
-          default: throw noNumbers();
-        }
-      }
-      return values;
-    }
-
-    private byte quantised(float value, int least, int most) {
-      double integer = Math.rint(value / scale) + zeroPoint;
-      return (byte) (int) Math.max(least, Math.min(most, integer));
-    }
-
-    private UnsupportedOperationException noNumbers() {
-      return new UnsupportedOperationException(
-          "\"" + name + "\" has elements of NNAPI's type " + type
-              + ", which are no float here: use the buffers, input() and output()");
     }
   }
 
@@ -189,31 +174,61 @@ public final class NnapiModel implements Closeable {
   }
 
   public static NnapiModel open(File bundle, Options options) {
-    return new NnapiModel(compile(text(bundle.getPath()), null, 0, options));
+    return new NnapiModel(compile(text(bundle.getPath()), 0, null, options));
   }
 
-  /** Opens and compiles a bundle from a stream, an app's asset say, and closes it. */
+  /** Opens and compiles an app's asset, which is mapped in place if it is not compressed
+   * ({@code noCompress += "nnprt"}), and closes the descriptor. */
+  public static NnapiModel open(AssetFileDescriptor asset, Options options) throws IOException {
+    try (AssetFileDescriptor closed = asset) {
+      int file = closed.getParcelFileDescriptor().getFd();
+      return open(file, closed.getStartOffset(), closed.getLength(), options);
+    }
+  }
+
+  public static NnapiModel open(AssetFileDescriptor asset) throws IOException {
+    return open(asset, new Options());
+  }
+
+  /** The same of a part of a file, from a multiple of 4; the descriptor stays the caller's. */
+  public static NnapiModel open(int file, long offset, long length, Options options) {
+    return new NnapiModel(compile(null, 0, new long[] {file, offset, length}, options));
+  }
+
+  /** Opens and compiles a bundle from a stream, a compressed asset say, and closes it. The bundle is
+   * copied into memory outside of Java's heap. */
   public static NnapiModel open(InputStream bundle) throws IOException {
     return open(bundle, new Options());
   }
 
   public static NnapiModel open(InputStream bundle, Options options) throws IOException {
-    byte[] content = new byte[1 << 16];
-    int size = 0;
+    long content = 0;
     try (InputStream stream = bundle) {
-      for (int n; (n = stream.read(content, size, content.length - size)) >= 0; ) {
-        size += n;
-        if (size == content.length) {
-          content = Arrays.copyOf(content, 2 * size);
-        }
+      byte[] chunk = new byte[1 << 16];
+      for (int n; (n = stream.read(chunk)) >= 0; ) {
+        content = nativeCollect(content, chunk, n);
       }
+    } catch (IOException error) {
+      nativeDiscard(content);
+      throw error;
     }
-    return new NnapiModel(compile(null, content, size, options));
+    return new NnapiModel(compile(null, content, null, options));
   }
 
-  private static long compile(byte[] path, byte[] content, int size, Options options) {
-    return nativeOpen(path, content, size, options.plan, options.threads, options.cpuFallback,
-        options.nnapiLibrary == null ? null : text(options.nnapiLibrary));
+  private static long compile(byte[] path, long content, long[] part, Options options) {
+    try {
+      return nativeOpen(path, content, part, options.texts(), options.numbers(), options.log,
+          options.trialStarter);
+    } finally {
+      if (options.trialStarter != null) {
+        options.trialStarter.end();
+      }
+    }
+  }
+
+  /** What the process of a trial does with the descriptors that it was handed; it may end here. */
+  public static void serveTrial(int[] files) {
+    nativeServe(files);
   }
 
   public List<Tensor> inputs() {
@@ -236,12 +251,12 @@ public final class NnapiModel implements Closeable {
           "the model has " + inputs.size() + " inputs: there are " + values.length + " arrays");
     }
     for (int i = 0; i < values.length; i++) {
-      inputs.get(i).write(values[i], input(i));
+      inputs.get(i).layout.write(values[i], input(i));
     }
     run();
     float[][] results = new float[outputs.size()][];
     for (int i = 0; i < results.length; i++) {
-      results[i] = outputs.get(i).read(output(i));
+      results[i] = outputs.get(i).layout.read(output(i));
     }
     return results;
   }
@@ -270,9 +285,20 @@ public final class NnapiModel implements Closeable {
   public synchronized List<String> segments() {
     List<String> lines = new ArrayList<>();
     for (int i = 0, n = nativeSegments(handle()); i < n; i++) {
-      lines.add(new String(nativeSegment(handle, i), StandardCharsets.UTF_8));
+      lines.add(string(nativeSegment(handle, i)));
     }
     return lines;
+  }
+
+  /** Each unit as it runs now: its device, its share of the predicted latency, and why not where
+   * planned. */
+  public synchronized List<NnapiUnit> describe() {
+    return Collections.unmodifiableList(Arrays.asList(nativeUnits(handle())));
+  }
+
+  /** The same as one line for a log: devices with their segments and shares, then what fell back. */
+  public synchronized String describeLine() {
+    return string(nativeLine(handle()));
   }
 
   /** Frees everything; a second call does nothing. */
@@ -294,7 +320,7 @@ public final class NnapiModel implements Closeable {
   private List<Tensor> tensors(boolean ofOutputs) {
     List<Tensor> all = new ArrayList<>();
     for (int i = 0, n = nativeTensors(handle, ofOutputs); i < n; i++) {
-      String name = new String(nativeName(handle, ofOutputs, i), StandardCharsets.UTF_8);
+      String name = string(nativeName(handle, ofOutputs, i));
       all.add(new Tensor(name, nativeScale(handle, ofOutputs, i), nativeFacts(handle, ofOutputs, i)));
     }
     return Collections.unmodifiableList(all);
@@ -302,11 +328,30 @@ public final class NnapiModel implements Closeable {
 
   /** For C: UTF-8 with a zero behind it. */
   private static byte[] text(String string) {
-    return (string + "\0").getBytes(StandardCharsets.UTF_8);
+    return string == null ? null : (string + "\0").getBytes(StandardCharsets.UTF_8);
   }
 
-  private static native long nativeOpen(byte[] path, byte[] content, int size, int plan,
-      int threads, boolean cpuFallback, byte[] nnapiLibrary);
+  /** For C. */
+  private static void tell(Log log, byte[] message) {
+    log.tell(string(message));
+  }
+
+  private static String string(byte[] text) {
+    return text == null ? null : new String(text, StandardCharsets.UTF_8);
+  }
+
+  private static native long nativeCollect(long content, byte[] chunk, int size);
+
+  private static native void nativeDiscard(long content);
+
+  private static native long nativeOpen(byte[] path, long content, long[] part, byte[][] texts,
+      long[] numbers, Log log, NnapiTrialStarter starter);
+
+  private static native void nativeServe(int[] files);
+
+  private static native NnapiUnit[] nativeUnits(long handle);
+
+  private static native byte[] nativeLine(long handle);
 
   private static native void nativeClose(long handle);
 

@@ -1,0 +1,5 @@
+package android.content;
+
+public class Intent {
+  public Intent(Context context, Class<?> type) {}
+}
