@@ -26,8 +26,8 @@ VENDORS = tuple(
     f'    <uses-native-library android:name="{name}" android:required="false" />\n'
     for name in ("libneuron_adapter.so", "libneuronusdk_adapter.mtk.so")
 )
-"""Vendors' libraries that ``nnapiLibrary`` may name: from Android 12 on an app opens only those that
-its manifest names. NNAPI's own is the NDK's, which need no entry."""
+"""Vendors' libraries that ``nnapiLibrary`` may name: from Android 12 on an app opens only those in
+its manifest. NNAPI's own library is the NDK's, which needs no entry."""
 MANIFEST = f"""\
 <?xml version="1.0" encoding="utf-8"?>
 <manifest xmlns:android="http://schemas.android.com/apk/res/android" package="dev.nnapiprof">

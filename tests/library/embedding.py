@@ -114,6 +114,8 @@ class Options(ctypes.Structure):
         ("log", LOG),
         ("log_context", ctypes.c_void_p),
         ("trial_helper", ctypes.c_char_p),
+        ("trial_start", ctypes.c_void_p),
+        ("trial_context", ctypes.c_void_p),
     ]
 
 

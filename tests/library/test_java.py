@@ -125,6 +125,8 @@ def test_the_library_suits_a_phone() -> None:
     tags = list(elf.get_section_by_name(".dynamic").iter_tags())
     needed = {t.needed for t in tags if t.entry.d_tag == "DT_NEEDED"}
     assert needed == {"libc.so", "libm.so", "libdl.so"}
+    assert elf.get_section_by_name(".eh_frame_hdr") is not None  # crash reports name the callers
+    assert "__stack_chk_fail" in {s.name for s in elf.get_section_by_name(".dynsym").iter_symbols()}
     assert {s["p_align"] for s in elf.iter_segments() if s["p_type"] == "PT_LOAD"} == {16384}
 
 
