@@ -107,8 +107,8 @@ def unit_shares(bundle: Bundle, segment: Segment) -> tuple[float, ...]:
     fitted to, else by multiply-accumulates, else alike."""
     units = [bundle.graph.units[unit] for unit in segment.units]
     fit = (bundle.fits or {}).get(segment.target)
-    known = [None if fit is None else fit.unit_ns.get(unit.signature) for unit in units]
-    for weights in (known, [float(unit.macs) for unit in units]):
+    fitted_ns = [None if fit is None else fit.unit_ns.get(unit.signature) for unit in units]
+    for weights in (fitted_ns, [float(unit.macs) for unit in units]):
         if None not in weights:
             costs = [max(0.0, weight) for weight in weights if weight is not None]
             if sum(costs) > 0:
