@@ -78,6 +78,14 @@ class Numbers:
             return False
         return any(map(self._is_one, pytree.tree_leaves((step.args, step.kwargs))))
 
+    def compute(self, step: Step) -> Any:
+        """Carry out a step on constants."""
+        try:
+            numbered = self.read(step)
+            return step.target(*numbered.args, **numbered.kwargs)
+        except RuntimeError:  # as in promoted
+            return step.target(*step.args, **step.kwargs)
+
     def read(self, step: Step) -> Step:
         """The step with its numbers as Python's."""
         arguments = (step.args, step.kwargs)
@@ -87,7 +95,11 @@ class Numbers:
     def promoted(self, step: Step) -> Step:
         """The step with its numbers as tensors of a type that gives the result the type it has
         with Python's numbers; itself where it has that already."""
-        python_result, tensor_result = (self._result(s) for s in (self.read(step), step))
+        try:
+            python_result = self._result(self.read(step))
+        except RuntimeError:  # it takes tensors alone, as maximum does: the constant is one
+            return step
+        tensor_result = self._result(step)
         if not isinstance(python_result, Tensor) or python_result.dtype is tensor_result.dtype:
             return step
         arguments = (step.args, step.kwargs)

@@ -166,8 +166,6 @@ class GraphTracer:
 
     def _compute(self, step: Step) -> Any:
         """A call on constants."""
-        if self.numbers.among(step):
-            step = self.numbers.read(step)
         target = step.target
         if target is torch.ops.aten.detach_.default:
             return step.args[0]
@@ -177,7 +175,10 @@ class GraphTracer:
             if not all(_memory(value) in self._own for value in pytree.tree_leaves(list(written))):
                 return self._write_in_place(step, target)
         with torch.no_grad():
-            result = target(*step.args, **step.kwargs)
+            if self.numbers.among(step):
+                result = self.numbers.compute(step)
+            else:
+                result = target(*step.args, **step.kwargs)
         return self.own(result, (step.args, step.kwargs))
 
     def own(self, result: Any, inputs: Any) -> Any:

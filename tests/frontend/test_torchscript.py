@@ -351,6 +351,20 @@ def test_sizes_that_became_tensors(name, tmp_path):
     agree(path, IMAGE)
 
 
+def test_constants_where_only_tensors_may_stand(tmp_path: Path) -> None:
+    """As torchvision clips boxes. The first route takes them: with parts on the host there is no
+    other."""
+    x = torch.randn(2, 4)
+
+    def clipped(x: Tensor) -> Tensor:
+        return torch.max(x, torch.tensor(0.0)).atan2(torch.tensor(2.0))
+
+    with quiet_torch():
+        model = torch.jit.load(traced(tmp_path / "clipped.pt", clipped, x))
+    (result,) = walked_graph(model, [x], "clipped")(x)
+    torch.testing.assert_close(result, clipped(x))
+
+
 class OnADevice(nn.Module):
     """Moves to where its input is, as models do that run anywhere."""
 
