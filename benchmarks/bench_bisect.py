@@ -335,6 +335,7 @@ def clean(names: Sequence[str]) -> int:
                             alarms += not outcome.clean
                             if not outcome.clean:
                                 print(f"ALARM {name} {phone} {target}: {outcome.culprits[0]}")
+                print(f"{name} {phone}: {pairs} pairs so far, {alarms} alarms", flush=True)
     print(f"{pairs} healthy pairs of network and target, {alarms} alarms")
     return alarms
 

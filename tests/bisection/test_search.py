@@ -88,3 +88,14 @@ def test_a_healthy_driver_costs_one_run() -> None:
     search = Halving(Driver())
     assert list(search.search([tuple(range(100))])) == [] and search.runs == 1
     assert list(search.alone([tuple(range(100))])) == [] and search.runs == 2
+
+
+def test_a_unit_that_its_half_hides_is_found_alone() -> None:
+    class Hiding(Driver):
+        def verdict(self, region: Region, repeats: int) -> Verdict:
+            shows = 5 in region and len(region) in (1, 16)
+            return Verdict(9.0 if shows else 0.0)
+
+    search = Halving(Hiding())
+    (finding,) = search.search([tuple(range(16))])
+    assert finding.region == (5,) and search.runs <= 2 * math.log2(16) + 4
