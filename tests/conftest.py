@@ -95,6 +95,7 @@ class Need:
 
 
 LONG_S = 900
+"""Seconds that such tests may take under make; others 120."""
 NEEDS = {
     "adbd": Need(frozenset({"adbd_prefix"})),
     "android": Need(
@@ -121,6 +122,12 @@ SMOKE = (
     *("device/test_host_nnapi.py", "emulator/vectors/test_aosp.py", "reports/test_markdown.py"),
 )
 """Files of such folders that ``--quick`` runs, too: each part once, with real agents."""
+COMPILING = (
+    *("cli/test_agent.py", "convert/test_cpp.py", "device/test_build.py", "device/test_xnnpack.py"),
+    *("executorch/", "library/", "partition/test_kernels_sanitized.py", "qnn/"),
+    "test_packaging.py",
+)
+"""Files whose tests compile, for minutes where the cache is empty: they may take LONG_S."""
 SAMPLED = ("convert/test_ops.py", "emulator/vectors/test_aosp.py")
 """Files of which ``--quick`` runs an eighth, the same one each time."""
 
@@ -148,6 +155,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 if need.reason is not None:
                     item.add_marker(pytest.mark.slow(need.reason))
                     item.add_marker(pytest.mark.timeout(LONG_S))
+        if file.startswith(COMPILING):
+            item.add_marker(pytest.mark.timeout(LONG_S))
         if phone is None and item.get_closest_marker("device"):
             item.add_marker(skip)
     if not config.getoption("--everything"):

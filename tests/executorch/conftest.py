@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,15 @@ class Pictures(nn.Module):
         y = torch.relu(self.first(x))
         y = torch.tanh(y) * 0.5
         return torch.sigmoid(self.second(y)) + y
+
+
+@pytest.fixture(scope="session", autouse=True)
+def delegate(session_environment: None) -> None:
+    """The delegate is compiled before the time of a test begins."""
+    if find_spec("executorch") is not None:
+        from nnapi_prof.executorch.host import build_delegate
+
+        build_delegate()
 
 
 @pytest.fixture(scope="session")
