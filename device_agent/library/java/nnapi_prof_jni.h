@@ -1,6 +1,6 @@
 /* What the files of the Java library share: for java/ only. */
-#ifndef NNAPI_PROF_JNI_H
-#define NNAPI_PROF_JNI_H
+#ifndef NP_JNI_H
+#define NP_JNI_H
 
 #include <jni.h>
 #include <stddef.h>
