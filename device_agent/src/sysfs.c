@@ -13,6 +13,8 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include "sysinfo.h"
+
 #define MASK_CPUS 64u /* as many as a mask has bits */
 #define MAX_TRIPS 16u
 #define MAX_MC 200000
@@ -70,10 +72,14 @@ static void read_cpus(struct np_sysfs *sysfs) {
     sysfs->max_khz[sysfs->n_cpus] = cpufreq(sysfs, sysfs->n_cpus, "cpuinfo_max_freq");
     sysfs->allowed_khz[sysfs->n_cpus] = -1;
   }
-  if (sysfs->n_cpus == 0) {
-    sysfs->n_cpus = 1;
-    sysfs->max_khz[0] = sysfs->allowed_khz[0] = -1;
+  if (sysfs->n_cpus != 0) {
+    return;
   }
+  do { /* /sys is closed: those that the scheduler tells, alike */
+    sysfs->max_khz[sysfs->n_cpus] = sysfs->allowed_khz[sysfs->n_cpus] = -1;
+    sysfs->n_cpus++;
+  } while (sysfs->n_cpus < MASK_CPUS && sysfs->n_cpus < NP_SYSFS_CPUS &&
+           np_affinity() >> sysfs->n_cpus != 0);
 }
 
 /* A temperature in thousandths of a degree, -1 where it is none. */
