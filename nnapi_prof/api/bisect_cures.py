@@ -1,4 +1,4 @@
-"""What avoids the faults that a bisection found, and what that costs."""
+"""Finds what avoids the faults of a bisection, and its cost."""
 
 from __future__ import annotations
 

@@ -217,7 +217,7 @@ def with_threads(
 
 
 def threads_sentence(trial: ThreadTrial | None) -> str:
-    """What a trial came to."""
+    """Describes the result of a trial."""
     if trial is None:
         return "the CPU gets 1 thread: there is nothing to choose from"
     first = min(trial.ns)

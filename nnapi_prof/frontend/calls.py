@@ -243,7 +243,7 @@ _RULES: dict[Any, Callable[[dict[str, Any]], _Call | None]] = {
 
 
 def shape_from_zeros(step: Step) -> Tensor | None:
-    """What ``istft`` makes of zeros, a stand-in for its result: PyTorch looks at the values of its
+    """Runs ``istft`` on zeros, for a stand-in of its result: PyTorch looks at the values of its
     window alone. None for other calls, and where the window is computed."""
     if step.target is not aten.istft.default:
         return None

@@ -189,7 +189,7 @@ MOST_ROOM = 32
 
 @dataclass(frozen=True, slots=True)
 class DriverFacts:
-    """What a request has learnt of a driver, for the next one."""
+    """Facts about a driver that a request learnt, for the next one."""
 
     accelerator: str | None
     """None: NNAPI's choice."""

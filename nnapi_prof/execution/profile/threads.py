@@ -49,7 +49,7 @@ BUDGET_MS, WARMUP_MS = 12.0, 20.0
 
 @dataclass(frozen=True, slots=True)
 class ThreadTrial:
-    """What a trial came to."""
+    """The result of a trial."""
 
     threads: int
     """The number chosen: the smallest that is within :data:`LEAST_GAIN` of the fastest."""
@@ -128,7 +128,7 @@ def run_trial(
 def read_trial(
     graph: UnitGraph, store: CostStore, fingerprint: str, conditions: Conditions
 ) -> ThreadTrial | None:
-    """What the trial of a model on a device came to, by the rows in a cost table; None where there
+    """Reads the trial of a model on a device from a cost table; None where there
     was none with these ``conditions``, whose number of threads is not asked."""
     units = {_signature(graph.units[unit].signature): unit for unit in thread_units(graph)}
     units.setdefault(_signature(Locator(graph).signature(_whole(graph))), WHOLE)

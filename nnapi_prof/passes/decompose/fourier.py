@@ -72,7 +72,7 @@ def _real_matrix(n: int, scale: float) -> Tensor:
 
 
 def _scale(norm: Any, n: int, inverse: bool) -> float:
-    """What a transform of n numbers is multiplied by."""
+    """Returns the factor of a transform of n numbers."""
     if norm == "ortho":
         return 1 / math.sqrt(n)
     return 1 / n if inverse == (norm in (None, "backward")) else 1.0
