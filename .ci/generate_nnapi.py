@@ -78,7 +78,7 @@ def python_text(operations: list[dict[str, Any]], api: dict[str, Any]) -> str:
             stripped("FuseCode", "FUSED_"),
         ),
         _python_enum("PaddingCode", "Implicit padding.", stripped("PaddingCode", "PADDING_")),
-        _python_enum("ResultCode", "What a call returns.", stripped("ResultCode", "")),
+        _python_enum("ResultCode", "The result of a call.", stripped("ResultCode", "")),
         _python_enum("DeviceType", "Kind of accelerator.", stripped("DeviceTypeCode", "DEVICE_")),
         _python_enum(
             "FeatureLevel",
