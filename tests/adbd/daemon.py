@@ -148,7 +148,8 @@ def start_daemon(
     log = folder / "log"
     with log.open("wb") as sink:
         process = subprocess.Popen(
-            command,
+            # Commands end when adbd hangs up, also where nohup started the tests.
+            ["env", "--default-signal=HUP", *command],
             # Nothing of the developer's: variables of ours would change what the device is.
             env={"ADBD_PORT": str(port), **env, **(environment or {})},
             stdin=subprocess.DEVNULL,
