@@ -69,7 +69,10 @@ def test_preferences(way: Way, tmp_path: Path) -> None:
         np_.profile(way.model, PHONE, costs=way.table, preferences=["warp"])
 
 
-def test_a_listener_hears_the_notes_of_a_model_and_when_it_is_read(tmp_path: Path) -> None:
+def test_a_listener_hears_the_notes_of_a_model_and_when_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path))  # no earlier run has read it
     told: list[str] = []
 
     @contextlib.contextmanager
