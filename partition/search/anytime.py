@@ -48,9 +48,8 @@ WHOLE_STEPS = 2_000_000
 """Of the exact programme with the relaxation's prices."""
 MOST_STEPS = 40_000_000
 """The same, where its progress so far says that it can be finished."""
-OVERRUN = 3.0
-"""Times the steps expected before a run of the exact programme is given up: the widest levels may
-be still to come."""
+OVERRUN = 2.0
+"""Times the steps expected before a run of the exact programme is given up."""
 MOVES = 2_000
 """Of each of the first annealings, for each unit."""
 FIRST_WIDTHS = (50, 1_000, 20_000)
@@ -358,7 +357,7 @@ class _Search:
             moves *= GROWTH
             turn += 1
         self._watch.stage = "exact"
-        while not self._is_done and self._ends_within(self._watch.steps_left / 2):
+        while not self._is_done and self._ends_within(self._watch.steps_left / OVERRUN):
             self._exact(OVERRUN * self._expected_steps)
 
     def _anneal(self, annealer: Annealer, ladder: list[_Rung], moves: int, turn: int) -> None:

@@ -94,7 +94,7 @@ class ExactResult:
     """Nothing was left out because of limits of width, time or memory."""
     steps: int
     expected_steps: float
-    """Of the whole run, as it went on so far; infinite where memory ended it."""
+    """Of the whole run, by the levels that are done; infinite where memory ended it."""
 
     @property
     def placements(self) -> tuple[Placement, ...]:
@@ -149,19 +149,18 @@ class _Run:
     def until(self, watch: Watch, steps: float, memory_bytes: float, least: int) -> ExactResult:
         """Searches to the end, or until time, steps or memory are spent."""
         spent = 0
-        passed: list[tuple[int, int]] = [(0, 0)]  # steps, and the level that they led to
         while True:
             before = int(self._search.at[WORK])
             code = advance(self._tables, self._search, SLICE)
             spent = int(self._search.at[WORK])
             watch.spend(spent - before)
-            passed.append((spent, int(self._search.at[LEVEL])))
             if code == DONE:
                 return self._found(spent)
             if code != PAUSED and not self._grow(code, memory_bytes):
                 return self._unfinished(spent, math.inf)
             if (watch.is_over and spent >= least) or spent > steps:
-                return self._unfinished(spent, _expected_steps(passed, self._problem.n))
+                level = int(self._search.at[LEVEL])
+                return self._unfinished(spent, spent * self._problem.n / max(1, level))
 
     def _grow(self, code: int, memory_bytes: float) -> bool:
         """Doubles what is full; False where that takes too much memory."""
@@ -255,19 +254,6 @@ class _Run:
                     units = []
             record = before
         return tuple(path[::-1])
-
-
-def _expected_steps(passed: Sequence[tuple[int, int]], n: int) -> float:
-    """Extrapolates the steps of a run of ``n`` levels: the geometric mean of what all levels so far
-    say, of which the first are narrow, and of what those of the last half say, which may be the
-    widest. On drawn decoders, heads and random graphs the truth lay between the two."""
-    steps, level = passed[-1]
-    before, level_before = next(entry for entry in passed[::-1] if 2 * entry[0] <= steps)
-    if level == level_before:
-        return math.inf
-    by_all = steps / level * n
-    by_last = steps + (steps - before) / (level - level_before) * (n - level)
-    return math.sqrt(by_all * by_last)
 
 
 def advance(tables: Tables, search: SearchState, steps: int) -> int:
