@@ -44,7 +44,7 @@ from pathlib import Path
 import nnapi_prof
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.model import Model
-from nnapi_prof.api.plan import Planned
+from nnapi_prof.api.plan import ModelPlan
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.execution.report import PlanRun
 from nnapi_prof.graph.plan import Plan
@@ -309,7 +309,7 @@ def attempt_here(
 
 def profiled_plan(
     model: Model, phone: str, table: str, *, every_preference: bool
-) -> tuple[Costs, Planned]:
+) -> tuple[Costs, ModelPlan]:
     """Measures and plans; SIGPROF ends this process once it took :data:`OWN_SECONDS` itself."""
     signal.setitimer(signal.ITIMER_PROF, OWN_SECONDS)
     costs = nnapi_prof.profile(model, phone, costs=table, every_preference=every_preference)
@@ -318,7 +318,7 @@ def profiled_plan(
     return costs, planned
 
 
-def figures_of(costs: Costs, planned: Planned) -> Figures:
+def figures_of(costs: Costs, planned: ModelPlan) -> Figures:
     """Runs plan and baselines."""
     assert costs.outcome is not None
     result = nnapi_prof.run(planned)
@@ -348,7 +348,7 @@ def proof_words(plan: Plan) -> str:
     return f"{words} {proof.gap:.2%}" if proof.gap else words
 
 
-def run_whole(planned: Planned, best: Plan) -> float:
+def run_whole(planned: ModelPlan, best: Plan) -> float:
     """What the plan takes, by what another takes, both run whole."""
     both = dataclasses.replace(planned, plans=(planned.plan, best), converted=None)
     own, other = nnapi_prof.run(both, runs=RUNS_WHOLE).run.runs

@@ -35,7 +35,7 @@ from nnapi_prof.device.build import build_host
 from nnapi_prof.device.host_nnapi import HostNnapi
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import Precision
-from nnapi_prof.precision.accuracy import Data, Judge
+from nnapi_prof.precision.accuracy import AccuracyEvaluator, Data
 from nnapi_prof.precision.calibrate import calibrate
 from nnapi_prof.precision.metrics import BuiltInMetric, FloatOutputs, Floats, sqnr_db
 from nnapi_prof.precision.sensitivity import N_SAMPLES, UnitNoise, corrected, unit_noise
@@ -78,7 +78,7 @@ def mixed_plan(noise: UnitNoise, budget: float) -> Plan:
     return plan
 
 
-def plan_within(judge: Judge, noise: UnitNoise, budget: float) -> Plan:
+def plan_within(judge: AccuracyEvaluator, noise: UnitNoise, budget: float) -> Plan:
     """A plan whose error is within a budget on the calibration data, and on held-out data where
     there is some: planned, run whole, corrected, planned again."""
     aim = budget
@@ -110,7 +110,7 @@ def in_intervals(outputs: tuple[Floats, ...], reference: FloatOutputs, n_seeds: 
     return inside
 
 
-def adds_up(judge: Judge, noise: UnitNoise) -> list[float]:
+def adds_up(judge: AccuracyEvaluator, noise: UnitNoise) -> list[float]:
     """Errors of random halves of the units in 8 bits, to the roots of their sums of powers."""
     choice, ratios = random.Random(0), []
     for _ in range(HALVES):
@@ -138,7 +138,7 @@ def examine(name: str, script: ModuleType, nnapi: HostNnapi, n_seeds: int) -> di
     timed("calibrate", begin)
     simulation = Simulation(program, nnapi, recipe, LEVEL)
     calibration = Data(digits.calibration.samples)
-    judge = Judge(simulation, calibration, Data(digits.held_out.samples))
+    judge = AccuracyEvaluator(simulation, calibration, Data(digits.held_out.samples))
     begin = time.perf_counter()
     noise = unit_noise(simulation, calibration.samples, judge.reference)
     timed("noise", begin)
@@ -147,7 +147,7 @@ def examine(name: str, script: ModuleType, nnapi: HostNnapi, n_seeds: int) -> di
     )
     some = noise.power[:, noise.precisions.index(Precision.INT8), 0]
     apart = some / np.maximum(every.power[:, 0, 0], 1e-300)
-    ratios = adds_up(Judge(simulation, Data(calibration.samples[:100])), noise)
+    ratios = adds_up(AccuracyEvaluator(simulation, Data(calibration.samples[:100])), noise)
 
     before = script.accuracy(model, digits.held_out)
     rows = []

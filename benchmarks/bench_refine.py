@@ -29,8 +29,8 @@ from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.find import open_device
 from nnapi_prof.execution.options import RunOptions
-from nnapi_prof.execution.profile.cached_units import CachedUnits
 from nnapi_prof.execution.profile.session import profile
+from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache
 from nnapi_prof.execution.timing import plan_key, time_plans
 from nnapi_prof.frontend import load
 from nnapi_prof.frontend.inputs import parse_input_specs
@@ -62,9 +62,9 @@ def main() -> None:
     print("|---" * 13 + "|")
     rows = []
     for name in options.models.split(","):
-        outline = example(name, int(options.size))
+        unit_cache = example(name, int(options.size))
         for device in options.devices.split(","):
-            rows.append(compare(outline, name, device))
+            rows.append(compare(unit_cache, name, device))
             show(rows[-1])
             if options.json is not None:
                 options.json.write_text(json.dumps(rows, indent=1))
@@ -72,26 +72,26 @@ def main() -> None:
     print(f"\nwithin 1 % of the exhaustive plan with at most {SHARE:.0%}: {good} of {len(rows)}")
 
 
-def example(name: str, size: int) -> CachedUnits:
+def example(name: str, size: int) -> UnitGraphCache:
     """An example model at a size that makes thousands of measurements bearable."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{name}.pt"
         arguments = (name, path, "--size", size)
         script = ROOT / "examples" / "models.py"
         subprocess.run([sys.executable, script, *map(str, arguments)], check=True, stdout=DEVNULL)
-        return CachedUnits.of(load(path, parse_input_specs([f"1x3x{size}x{size}"])))
+        return UnitGraphCache.of(load(path, parse_input_specs([f"1x3x{size}x{size}"])))
 
 
-def compare(outline: CachedUnits, name: str, device: str) -> dict[str, Any]:
+def compare(unit_cache: UnitGraphCache, name: str, device: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, open_device(device) as opened:
         began = time.perf_counter()
         with CostStore(Path(folder) / "refined.sqlite") as store:
-            refined = profile(outline, opened.client, store)
+            refined = profile(unit_cache, opened.client, store)
         between = time.perf_counter()
         with CostStore(Path(folder) / "exhaustive.sqlite") as store:
-            costs, plan, count = profile_exhaustively(outline, opened.client, store)
+            costs, plan, count = profile_exhaustively(unit_cache, opened.client, store)
         ended = time.perf_counter()
-        run_ratio = run_whole(outline, opened.client, refined.plan, plan)
+        run_ratio = run_whole(unit_cache, opened.client, refined.plan, plan)
     assert refined.plan is not None
     costs_of_plan = [costs.region_cost(s.units, s.target) for s in refined.plan.segments]
     assert all(cost is not None and cost.measured for cost in costs_of_plan)
@@ -102,7 +102,7 @@ def compare(outline: CachedUnits, name: str, device: str) -> dict[str, Any]:
     return {
         "model": name,
         "device": device,
-        "units": len(outline.units.units),
+        "units": len(unit_cache.units.units),
         "exhaustive": count,
         "measured": refined.n_rows,
         "share": refined.n_rows / count,
@@ -117,11 +117,11 @@ def compare(outline: CachedUnits, name: str, device: str) -> dict[str, Any]:
 
 
 def run_whole(
-    outline: CachedUnits, client: AgentClient, refined: Plan | None, exhaustive: Plan
+    unit_cache: UnitGraphCache, client: AgentClient, refined: Plan | None, exhaustive: Plan
 ) -> float:
     """What the refined plan takes, by what the exhaustive one takes."""
     assert refined is not None
-    program = outline.load()
+    program = unit_cache.load()
     plans = (refined, exhaustive)
     bundle = bundle_of(program, "model.pt", client.info(), plans, Conditions(), ())
     options = RunOptions(runs=RUNS)

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import nnapi_prof as np_
-from nnapi_prof.api.devices import reached
+from nnapi_prof.api.devices import open_client
 from nnapi_prof.api.model import Model
 from nnapi_prof.costs.conditions import BY_TRIAL, Conditions
 from nnapi_prof.costs.measurement import Kind
-from nnapi_prof.costs.model.fit import Locator
+from nnapi_prof.costs.model.fit import RegionMatcher
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.execution.profile.jobs import NEWEST_LEVEL, Job, TargetSpec
@@ -46,7 +46,7 @@ def main() -> None:
     print("|---" * 5 + "|")
     rows = []
     for path in options.models:
-        with reached(options.device) as client, tempfile.TemporaryDirectory() as folder:
+        with open_client(options.device) as client, tempfile.TemporaryDirectory() as folder:
             row = compare(np_.load(path, options.input), client, Path(folder), options.rounds)
         rows.append(row)
         times = ", ".join(f"{n}: {ms:.3f}" for n, ms in row["ms"].items())
@@ -98,12 +98,12 @@ def whole_ms(
     """The whole model on the CPU with each number of threads, which take turns: median, ms."""
     graph, version = model.graph, client.info().cost_version
     region = tuple(range(len(graph.units)))
-    spec, locator = TargetSpec(CPU, NEWEST_LEVEL), Locator(graph)
+    spec, matcher = TargetSpec(CPU, NEWEST_LEVEL), RegionMatcher(graph)
     settings = ProfileOptions(rounds=rounds, min_runs=2 * rounds, budget_ms=2000.0)
     with CostStore(table) as store:
-        measurer = Measurer(model.outline, client, store, settings, None)
+        measurer = Measurer(model.unit_cache, client, store, settings, None)
         jobs = [
-            Job.of(locator, region, Kind.REGION, spec, Conditions(threads=n), version)
+            Job.of(matcher, region, Kind.REGION, spec, Conditions(threads=n), version)
             for n in counts
         ]
         measurer.measure("whole", jobs)

@@ -37,7 +37,7 @@ sys.path.insert(0, str(REPO))
 
 from nnapi_prof.graph.plan import CPU, Preference, Target  # noqa: E402
 from nnapi_prof.partition import SearchLimits  # noqa: E402
-from nnapi_prof.partition.flights import RateRule  # noqa: E402
+from nnapi_prof.partition.inflight_sim import FrameStrategy  # noqa: E402
 from nnapi_prof.partition.parallel import parallel_of  # noqa: E402
 from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, ValueFlow  # noqa: E402
 from nnapi_prof.partition.throughput import throughput_of  # noqa: E402
@@ -172,7 +172,7 @@ class Row:
         began = time.monotonic()
         plan = throughput_of(problem, True, contention=options.contention, limits=limits)
         self.seconds.append(time.monotonic() - began)
-        single = plan.baseline(RateRule.BEST_SINGLE)
+        single = plan.baseline(FrameStrategy.BEST_SINGLE)
         assert single is not None
         self.units.append(problem.n)
         whole = tuple(range(problem.n))
@@ -184,8 +184,8 @@ class Row:
         if len(alone) == 2:
             self.ceiling.append((1 + alone[0] / alone[1]) / options.contention)
         for rule, figures in (
-            (RateRule.IN_TURN, self.in_turn),
-            (RateRule.PIPELINE, self.pipeline),
+            (FrameStrategy.IN_TURN, self.in_turn),
+            (FrameStrategy.PIPELINE, self.pipeline),
         ):
             rate = plan.baseline(rule)
             figures.append(single.period_ns / rate.period_ns if rate else 1.0)

@@ -9,7 +9,7 @@
     result.report("out.html")
 
 :func:`load` takes files and models in memory; :func:`profile`, :func:`read_costs` and
-:func:`estimate` give :class:`Costs`, :func:`partition` a :class:`Planned`, :func:`run` a
+:func:`estimate` give :class:`Costs`, :func:`partition` a :class:`ModelPlan`, :func:`run` a
 :class:`Result`; :func:`go` does all of it. :func:`advise` says what would make a plan faster,
 :func:`compare` puts results side by side, :func:`calibrate` fits a :class:`Phone` to measurements,
 :func:`devices` lists what is within reach, :func:`convert_model` makes a module for stock PyTorch.
@@ -37,7 +37,7 @@ _WHERE = {
     "NnapiProfError": "errors",
     "Phone": "api.estimate",
     "Pareto": "api.front",
-    "Planned": "api.plan",
+    "ModelPlan": "api.plan",
     "Progress": "api.events",
     "Result": "api.result",
     "Target": "graph.plan",

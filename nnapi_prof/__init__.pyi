@@ -22,7 +22,7 @@ from nnapi_prof.api.front import Pareto as Pareto
 from nnapi_prof.api.model import Model as Model
 from nnapi_prof.api.model import load as load
 from nnapi_prof.api.pareto import pareto as pareto
-from nnapi_prof.api.plan import Planned as Planned
+from nnapi_prof.api.plan import ModelPlan as ModelPlan
 from nnapi_prof.api.plan import read_plan as read_plan
 from nnapi_prof.api.planning import partition as partition
 from nnapi_prof.api.profiling import profile as profile

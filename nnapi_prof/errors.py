@@ -148,18 +148,18 @@ def command_line() -> Iterator[None]:
         _on_command_line.reset(token)
 
 
-def spelled(on_command_line: str, in_python: str) -> str:
+def for_caller(on_command_line: str, in_python: str) -> str:
     """Returns a message in the caller's terms."""
     return on_command_line if _on_command_line.get() else in_python
 
 
-def option(name: str, value: str | None = None) -> str:
+def option_name(name: str, value: str | None = None) -> str:
     """An option as its user spells it: ``--max-regions`` or ``max_regions``; with a value
     ``--pin relu=cpu`` or ``pin='relu=cpu'``."""
     argument = _ARGUMENTS.get(name, name.replace("-", "_"))
     if value is None:
-        return spelled(f"--{name}", argument)
-    return spelled(f"--{name} {value}", f"{argument}={value!r}")
+        return for_caller(f"--{name}", argument)
+    return for_caller(f"--{name} {value}", f"{argument}={value!r}")
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -171,7 +171,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f" (did you mean {near[0]}?)" if near else ""
 
 
-def irregular(path: Path) -> str | None:
+def non_regular_kind(path: Path) -> str | None:
     """Returns the kind of what stands at ``path`` in the place of a file: ``a folder``, ``a pipe``
     or ``a device``; None for a file, a link to one, and where there is nothing.
 
@@ -186,7 +186,7 @@ def irregular(path: Path) -> str | None:
     return kinds.get(stat.S_IFMT(mode), "a device")
 
 
-def visible(text: str, limit: int = 500) -> str:
+def escape_untrusted(text: str, limit: int = 500) -> str:
     """Text of a stranger's (a phone, a file) as one line for a message: control characters, which
     could steer a terminal or forge lines, become visible escapes, and the end of what is longer
     than ``limit`` is cut off."""

@@ -25,7 +25,7 @@ import numpy as np
 from scipy.optimize import linprog
 
 from nnapi_prof.partition.arrays import Floats
-from nnapi_prof.partition.lane_prices import relaxed_prices
+from nnapi_prof.partition.lane_duals import lp_lane_duals
 from nnapi_prof.partition.lanes import Lanes, loads_of, priced
 from nnapi_prof.partition.problem import Placement, Problem
 from nnapi_prof.partition.search.anytime import PATIENCE, search
@@ -228,7 +228,7 @@ def _relaxed(
         return mixture.busy_ns, prices
 
     loads = [column.loads for column in columns.columns]
-    return relaxed_prices(problem, lanes, loads, mixed, columns.offer, watch)
+    return lp_lane_duals(problem, lanes, loads, mixed, columns.offer, watch)
 
 
 def _cheapest(

@@ -19,11 +19,11 @@ from nnapi_prof.graph.causes import amount
 from nnapi_prof.graph.plan import Plan, Proof, ProofKind
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition.baselines import find_baselines
-from nnapi_prof.partition.flights import (
-    Flights,
+from nnapi_prof.partition.inflight_sim import (
+    FrameStrategy,
     InFlight,
+    InFlightSimulator,
     Rate,
-    RateRule,
     baseline_rates,
     candidates_of,
     choose,
@@ -51,7 +51,7 @@ class ThroughputPlan:
     plans: tuple[Plan, ...]
     shares: tuple[float, ...]
     """Of each plan; 1 in all."""
-    rule: RateRule
+    rule: FrameStrategy
     lanes: tuple[str, ...]
     loads_ns: tuple[float, ...]
     """Of each lane, by one frame on average, with the others idle."""
@@ -81,7 +81,7 @@ class ThroughputPlan:
         """No plans and no dispatch do more frames in a second, by these costs."""
         return per_second(self.proof.bound_ns)
 
-    def baseline(self, rule: RateRule) -> Rate | None:
+    def baseline(self, rule: FrameStrategy) -> Rate | None:
         """The baseline of a rule; None where it cannot run."""
         return next((rate for rate in self.baselines if rate.rule is rule), None)
 
@@ -153,7 +153,7 @@ def throughput_of(
     result = best_mixture(problem, lanes, watch, starts)
     candidates = candidates_of(problem, lanes, result, by_lane, rivals, serial.placements)
     watch.stage = "queues"
-    flights = Flights(
+    flights = InFlightSimulator(
         problem,
         lanes,
         candidates,
@@ -215,7 +215,7 @@ def throughput_of(
 def _nothing_keeps(
     candidates: Sequence[Rate], max_latency_ns: float | None, max_memory_bytes: int | None
 ) -> str:
-    least = next(rate.period_ns for rate in candidates if rate.rule is RateRule.SERIAL)
+    least = next(rate.period_ns for rate in candidates if rate.rule is FrameStrategy.SERIAL)
     asked = [] if max_latency_ns is None else [f"within {amount(max_latency_ns)}"]
     asked += [] if max_memory_bytes is None else [f"in {max_memory_bytes:,} bytes"]
     return (

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from nnapi_prof import __version__
-from nnapi_prof.bundle.doors import NextStep
+from nnapi_prof.bundle.deployment import DeployStep
 from nnapi_prof.bundle.faults import Fault
 from nnapi_prof.bundle.precision import MixedPrecision
 from nnapi_prof.convert.region import Permutes
@@ -58,7 +58,7 @@ class ReportData:
     """What would make the plan faster, the most first."""
     faults: tuple[Fault, ...] = ()
     """What a bisection found, in topological order."""
-    ship: tuple[NextStep, ...] = ()
+    ship: tuple[DeployStep, ...] = ()
     """The next command for each way into an app; empty where the plan stands in no folder."""
     """What every latency is of its runs, measured and predicted."""
     every_preference: bool = False
@@ -96,7 +96,7 @@ class ReportData:
         if not self.planned_for:
             return ""
         return (
-            f"Planned for another device, {self.planned_for}: predictions, costs and facts of the"
+            f"ModelPlan for another device, {self.planned_for}: predictions, costs and facts of the"
             " device are of that one, what was measured of the plans as they ran is not."
         )
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nnapi_prof.errors import UsageError, option
+from nnapi_prof.errors import UsageError, option_name
 
 if TYPE_CHECKING:  # pandas and the like need not be there to refuse a file's name
     from nnapi_prof.reports.data import ReportData
@@ -33,7 +33,7 @@ def format_of(path: Path) -> str:
             return fits[ending]
     first = ", ".join(endings[0] for endings in ENDINGS.values())
     raise UsageError(
-        f"the ending of {path} names no format: there are {first}, or say {option('format')}"
+        f"the ending of {path} names no format: there are {first}, or say {option_name('format')}"
         f" {'|'.join(ENDINGS)}"
     )
 
@@ -70,7 +70,7 @@ def write_whole(path: Path, make: Callable[[], str]) -> None:
     except OSError as error:
         raise UsageError(
             f"cannot write the report {path}: {error.strerror or error}: name another "
-            f"{option('output')}"
+            f"{option_name('output')}"
         ) from error
     finally:
         with contextlib.suppress(OSError):  # there is none after success

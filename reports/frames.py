@@ -19,7 +19,7 @@ from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.views import marginal
 from nnapi_prof.device.protocol.results import Outcome
-from nnapi_prof.execution.frame_runs import WayRun
+from nnapi_prof.execution.frame_runs import FrameScheduleRun
 from nnapi_prof.execution.report import PlanRun, RunReport
 from nnapi_prof.graph.plan import Plan, Target
 from nnapi_prof.graph.unit import UnitGraph
@@ -311,7 +311,7 @@ def _percentiles(samples_ns: Sequence[int]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def rate_frame(runs: Sequence[WayRun]) -> pd.DataFrame:
+def rate_frame(runs: Sequence[FrameScheduleRun]) -> pd.DataFrame:
     """A row for each way of running many frames at once, the one that is meant first."""
     rows = []
     for run in runs:
@@ -337,7 +337,7 @@ def rate_frame(runs: Sequence[WayRun]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(RATE_COLUMNS))
 
 
-def lane_frame(run: WayRun, plans: Sequence[Plan], most_frames: int = 12) -> pd.DataFrame:
+def lane_frame(run: FrameScheduleRun, plans: Sequence[Plan], most_frames: int = 12) -> pd.DataFrame:
     """Returns a frame with a row for each segment that lanes ran: of some frames in the middle of
     the last round, from the first of their segments on.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from nnapi_prof.execution.compare import little_to_compare
+from nnapi_prof.execution.compare import weak_evidence
 from nnapi_prof.graph.plan import Engine, Plan, Rule, Segment, Target, baseline_of
 from nnapi_prof.partition import is_optimum
 from nnapi_prof.reports.data import ReportData
@@ -382,5 +382,5 @@ def _outputs(data: ReportData) -> Card:
     if len(little) < len(checks):
         detail += f"; {len(little)} of {len(checks)} left little to compare" if little else ""
         return Card(about, "agree", "good", detail)
-    what = "; ".join(f"{check.name} {little_to_compare(check)}" for check in little)
+    what = "; ".join(f"{check.name} {weak_evidence(check)}" for check in little)
     return Card(about, "little to compare", "", what)

@@ -360,14 +360,14 @@ def _ship(data: ReportData) -> Iterator[str]:
         line
         for step in data.ship
         if step.refusal is None
-        for line in (f"# {step.door.value}", step.command)
+        for line in (f"# {step.runtime.value}", step.command)
     ]
     if commands:
         longest = max(map(len, re.findall("`+", "\n".join(commands))), default=0)
         fence = "`" * max(3, longest + 1)
         yield from (f"{fence}sh", *commands, fence, "")
     yield from (
-        f"- {text(step.door.value)}: {text(step.refusal)}" for step in data.ship if step.refusal
+        f"- {text(step.runtime.value)}: {text(step.refusal)}" for step in data.ship if step.refusal
     )
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import nnapi_prof
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.samples import Round
-from nnapi_prof.execution.frame_runs import WayRun
+from nnapi_prof.execution.frame_runs import FrameScheduleRun
 from nnapi_prof.execution.report import PlanRun, SegmentTiming
 from nnapi_prof.graph.plan import Engine, Plan, Segment
 from nnapi_prof.graph.unit import UnitGraph
@@ -87,7 +87,7 @@ def _events(data: ReportData) -> Iterator[Event]:
     yield from _counters(pid + 1, data, longest_ns)
 
 
-def _frames(pid: int, run: WayRun, data: ReportData) -> Iterator[Event]:
+def _frames(pid: int, run: FrameScheduleRun, data: ReportData) -> Iterator[Event]:
     """Many frames at once: a thread for each lane, the segments of frames as they ran."""
     mark = ", simulated" if data.run_simulated else ""
     yield _metadata("process_name", pid, 0, name=f"{run.way.name}: frames, measured{mark}")

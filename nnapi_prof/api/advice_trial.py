@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.events import SILENT, Listener
 from nnapi_prof.api.model import Model, load
-from nnapi_prof.api.plan import Planned
+from nnapi_prof.api.plan import ModelPlan
 from nnapi_prof.api.planning import partition
 from nnapi_prof.api.profiling import profile
 from nnapi_prof.costs.conditions import Precision
@@ -42,7 +42,7 @@ class Trial:
 
     def __init__(
         self,
-        planned: Planned,
+        planned: ModelPlan,
         basis: Basis,
         client: AgentClient,
         listener: Listener,
@@ -169,7 +169,7 @@ class Trial:
             ):
                 return verified
 
-    def _run(self, planned: Planned, runs: int) -> _Ran:
+    def _run(self, planned: ModelPlan, runs: int) -> _Ran:
         from nnapi_prof.api.run import run
 
         result = run(planned, self._client, baselines=False, runs=runs, listener=SILENT)

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from nnapi_prof.api import notebook
 from nnapi_prof.api import options as arguments
 from nnapi_prof.api.advice_trial import Trial
-from nnapi_prof.api.devices import reached
+from nnapi_prof.api.devices import open_client
 from nnapi_prof.api.events import Listener, Progress, to_log
-from nnapi_prof.api.plan import Planned, read_plan
+from nnapi_prof.api.plan import ModelPlan, read_plan
 from nnapi_prof.api.program_costs import unit_works
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.description import describe, device_fingerprint
-from nnapi_prof.errors import UsageError, option
+from nnapi_prof.errors import UsageError, option_name
 from nnapi_prof.execution.options import LEAST_SECONDS, MOST_SECONDS
 from nnapi_prof.execution.profile.jobs import NEWEST_LEVEL, device_targets
 from nnapi_prof.graph.advice import Advice
@@ -42,7 +42,7 @@ LOOKING, TRYING = "looking for what would help", "trying rewrites"
 class Advised:
     """Suggestions, the largest saving first; :func:`nnapi_prof.advise` finds them."""
 
-    planned: Planned
+    planned: ModelPlan
     """The plan, which keeps the advice when it is saved."""
     notes: tuple[str, ...] = ()
 
@@ -103,7 +103,7 @@ class Advised:
 
 
 def advise(
-    plan: Planned | str | os.PathLike[str],
+    plan: ModelPlan | str | os.PathLike[str],
     *,
     costs: str | os.PathLike[str] | None = None,
     device: str | AgentClient | None = None,
@@ -119,12 +119,12 @@ def advise(
     plan is made again as if it were otherwise: with a known rewrite of it, whose new units are
     priced by what the same device ran, or without the hindrance where none is known.
 
-    ``plan`` is a :class:`nnapi_prof.Planned` or the folder of one; ``costs`` the cost table, asked
-    where the plan was read from a folder. With ``tries`` so many of the rewrites that save most are
-    written into the model, profiled on ``device`` (None: the one that was profiled) and run whole
-    beside the plan: ``verified`` says what they saved, and how far they move the outputs. Looking
-    takes ``seconds`` at most (None: 30); Ctrl-C ends it, and trying, with what is there until then.
-    A ``listener`` hears notes, too, in place of ``progress``.
+    ``plan`` is a :class:`nnapi_prof.ModelPlan` or the folder of one; ``costs`` the cost table,
+    asked where the plan was read from a folder. With ``tries`` so many of the rewrites that save
+    most are written into the model, profiled on ``device`` (None: the one that was profiled) and
+    run whole beside the plan: ``verified`` says what they saved, and how far they move the outputs.
+    Looking takes ``seconds`` at most (None: 30); Ctrl-C ends it, and trying, with what is there
+    until then. A ``listener`` hears notes, too, in place of ``progress``.
 
     Raises UsageError where costs were not measured, CostError where the table lacks the model,
     DeviceError where the device fails.
@@ -132,7 +132,7 @@ def advise(
     arguments.number("tries", tries, 0, MOST_TRIES)
     arguments.number("seconds", seconds, LEAST_SECONDS, MOST_SECONDS)
     listener = listener or to_log(progress)
-    planned = plan if isinstance(plan, Planned) else read_plan(plan)
+    planned = plan if isinstance(plan, ModelPlan) else read_plan(plan)
     basis = _basis(planned, costs)
     from nnapi_prof.advice.search import ranked
 
@@ -143,7 +143,7 @@ def advise(
         for one in _suggestions(planned, basis, seconds, listener):
             options.append(one)
         if tries and options:
-            with reached(device or planned.device_spec, listener) as client:
+            with open_client(device or planned.device_spec, listener) as client:
                 _check_device(planned, client)
                 trial = Trial(planned, basis, client, listener, costs)
                 for at, one in enumerate(ranked(options)[:tries]):
@@ -159,7 +159,7 @@ def advise(
 INTERRUPTED = "interrupted: these are the results so far"
 
 
-def _check_device(planned: Planned, client: AgentClient) -> None:
+def _check_device(planned: ModelPlan, client: AgentClient) -> None:
     """Raises UsageError where a device is not the one that the plan is for."""
     own = planned.costs.fingerprint if planned.costs else planned.bundle.fingerprint
     info = client.info()
@@ -180,7 +180,7 @@ def _rank(advice: Advice) -> float:
 
 
 def _suggestions(
-    planned: Planned, basis: Basis, seconds: float | None, listener: Listener
+    planned: ModelPlan, basis: Basis, seconds: float | None, listener: Listener
 ) -> Iterator[Suggestion]:
     from nnapi_prof.advice.search import suggestions
 
@@ -193,7 +193,7 @@ def _suggestions(
     )
 
 
-def _basis(planned: Planned, table: str | os.PathLike[str] | None) -> Basis:
+def _basis(planned: ModelPlan, table: str | os.PathLike[str] | None) -> Basis:
     from nnapi_prof.advice.whatif import Basis
 
     if planned.costs is not None and planned.costs.measured is None:
@@ -204,7 +204,7 @@ def _basis(planned: Planned, table: str | os.PathLike[str] | None) -> Basis:
     if planned.frames is not None and planned.frames.ways[0].overlaps:
         raise UsageError(
             "advice is for segments one after the other, and this plan runs branches at once: make"
-            f" one without {option('parallel')}, and ask for advice on that"
+            f" one without {option_name('parallel')}, and ask for advice on that"
         )
     if planned.frames is not None and not planned.frames.is_serial:
         raise UsageError(
@@ -223,7 +223,7 @@ def _basis(planned: Planned, table: str | os.PathLike[str] | None) -> Basis:
     )
 
 
-def _levels(planned: Planned, data: ReportData) -> dict[Target, int]:
+def _levels(planned: ModelPlan, data: ReportData) -> dict[Target, int]:
     """Feature levels to lower for."""
     info = planned.costs.agent_info if planned.costs else None
     if info is not None:

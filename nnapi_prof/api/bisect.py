@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from nnapi_prof.api import options as arguments
 from nnapi_prof.api.bisect_cures import Avoidance
-from nnapi_prof.api.devices import reached
+from nnapi_prof.api.devices import open_client
 from nnapi_prof.api.events import Listener, Progress, to_log
 from nnapi_prof.api.model import Model, load
-from nnapi_prof.api.plan import Planned, read_plan
+from nnapi_prof.api.plan import ModelPlan, read_plan
 from nnapi_prof.bisection.result import Bisection, Culprit, Unchecked
 from nnapi_prof.bisection.search import Region
 from nnapi_prof.bundle.faults import Fault, keep_faults
@@ -22,7 +22,7 @@ from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.description import describe, device_fingerprint
 from nnapi_prof.device.protocol.results import AgentInfo
-from nnapi_prof.errors import UsageError, option
+from nnapi_prof.errors import UsageError, option_name
 from nnapi_prof.execution.profile.jobs import TargetSpec, device_targets
 from nnapi_prof.graph.plan import AUTO, REFERENCE, Engine, Preference, Target
 
@@ -38,7 +38,7 @@ PHASE = "looking for what differs"
 
 
 def bisect(
-    plan: Planned | Model | str | os.PathLike[str],
+    plan: ModelPlan | Model | str | os.PathLike[str],
     device: str | AgentClient | None = None,
     *,
     target: str | None = None,
@@ -86,7 +86,7 @@ def bisect(
     with listener.working("running the reference"):
         program = model.program
         references = _references(program, samples, inputs)
-    with reached(device or (planned.device_spec if planned else None), listener) as client:
+    with open_client(device or (planned.device_spec if planned else None), listener) as client:
         places = _places(planned, program, client.info(), target)
         results: list[tuple[Located, RegionProbe]] = []
         for spec, regions in places:
@@ -110,7 +110,7 @@ def bisect(
             avoid = Avoidance(planned, model, client, conditions, costs, listener)
             notes.append(avoid.fix(culprits, Path(fix)))
         info = client.info()
-    if not isinstance(plan, Planned | Model) and Path(plan).is_dir():
+    if not isinstance(plan, ModelPlan | Model) and Path(plan).is_dir():
         keep_faults(Path(plan), [_fault(culprit) for culprit in culprits])
     return Bisection(
         model=model.name,
@@ -151,12 +151,12 @@ def _fault(culprit: Culprit) -> Fault:
 
 
 def _subject(
-    plan: Planned | Model | str | os.PathLike[str],
+    plan: ModelPlan | Model | str | os.PathLike[str],
     inputs: Sequence[str] | Sequence[Tensor],
     listener: Listener,
-) -> tuple[Planned | None, Model, Conditions | None]:
+) -> tuple[ModelPlan | None, Model, Conditions | None]:
     """Return the plan where there is one, the model, and the plan's conditions."""
-    if isinstance(plan, Planned):
+    if isinstance(plan, ModelPlan):
         return plan, plan.model, plan.conditions
     if isinstance(plan, Model):
         return None, plan, None
@@ -183,7 +183,7 @@ def _references(
 
 
 def _places(
-    planned: Planned | None, program: Program, info: AgentInfo, target: str | None
+    planned: ModelPlan | None, program: Program, info: AgentInfo, target: str | None
 ) -> list[tuple[TargetSpec, list[Region]]]:
     """Return the targets to search, each with the regions that it runs."""
     specs = {spec.target: spec for spec in device_targets(info)}
@@ -206,7 +206,7 @@ def _places(
     if missing:
         raise UsageError(
             f"the plan runs on {missing[0]}, which {describe(info)} does not offer: choose its own"
-            f" device with {option('device')}"
+            f" device with {option_name('device')}"
         )
     return [(replace(specs[place.base], target=place), units) for place, units in regions.items()]
 
@@ -256,7 +256,7 @@ def _reproduce(
     culprit: Culprit,
     results: Sequence[tuple[Located, RegionProbe]],
     conditions: Conditions,
-    plan: Planned | Model | str | os.PathLike[str],
+    plan: ModelPlan | Model | str | os.PathLike[str],
     client: AgentClient,
 ) -> None:
     """Write the reproducer. Raises UsageError where it cannot be."""

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from nnapi_prof.api.events import Listener
 from nnapi_prof.api.model import Model, load
-from nnapi_prof.api.plan import Planned
+from nnapi_prof.api.plan import ModelPlan
 from nnapi_prof.bisection.result import Culprit, Cure
 from nnapi_prof.costs.conditions import Conditions, Precision
 from nnapi_prof.costs.measurement import Kind, Measurement, Status
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.description import device_fingerprint
-from nnapi_prof.errors import CostError, UsageError, option
+from nnapi_prof.errors import CostError, UsageError, option_name
 from nnapi_prof.execution.profile.jobs import device_targets
 from nnapi_prof.graph.plan import CPU, Engine
 
@@ -32,7 +32,7 @@ WRONG = "computes something else than PyTorch, as `nnapi-prof bisect` found"
 class Avoidance:
     """Plans without faults."""
 
-    planned: Planned | None
+    planned: ModelPlan | None
     model: Model
     client: AgentClient
     conditions: Conditions
@@ -74,7 +74,7 @@ class Avoidance:
                 code=rewrite.code,
             )
 
-    def _planned_anew(self, program: Program) -> Planned:
+    def _planned_anew(self, program: Program) -> ModelPlan:
         """Return the plan of a rewritten model, of which new units are measured first."""
         from nnapi_prof.api.planning import partition
         from nnapi_prof.api.profiling import profile
@@ -88,7 +88,7 @@ class Avoidance:
         )  # fmt: skip
         return partition(model, measured, verify=False, listener=self.listener)
 
-    def replanned(self, culprits: Sequence[Culprit]) -> Planned | None:
+    def replanned(self, culprits: Sequence[Culprit]) -> ModelPlan | None:
         """Return the exact plan without these pairs of unit and accelerator; None without costs."""
         from nnapi_prof.api.cost_tables import read_costs
         from nnapi_prof.api.planning import partition
@@ -117,7 +117,7 @@ class Avoidance:
         if planned is None:
             raise UsageError(
                 "a plan without the fault is made from measured costs: run `nnapi-prof profile`"
-                f" with the same device first, or name its table with {option('costs')}"
+                f" with the same device first, or name its table with {option_name('costs')}"
             )
         what = ", ".join(f"{each.label} on {each.target.accelerator}" for each in culprits)
         note = f"planned without {what}: {WRONG}"
@@ -129,11 +129,11 @@ class Avoidance:
     def _remember(self, culprits: Sequence[Culprit]) -> None:
         """Store that these units fail on these accelerators, under every preference."""
         from nnapi_prof.api.cost_tables import open_table
-        from nnapi_prof.costs.model.fit import Locator
+        from nnapi_prof.costs.model.fit import RegionMatcher
         from nnapi_prof.execution.profile.jobs import Job, row_of
 
         info, graph = self.client.info(), self.model.graph
-        locator = Locator(graph)
+        matcher = RegionMatcher(graph)
         rows: list[Measurement] = []
         for culprit in culprits:
             for spec in device_targets(info):
@@ -141,7 +141,7 @@ class Avoidance:
                     continue
                 for unit in culprit.units:
                     job = Job.of(
-                        locator, (unit,), Kind.UNIT, spec, self.conditions, info.cost_version
+                        matcher, (unit,), Kind.UNIT, spec, self.conditions, info.cost_version
                     )
                     rows.append(
                         row_of(job, graph, device_fingerprint(info), info.simulated,
@@ -151,7 +151,7 @@ class Avoidance:
             store.add(*rows)
 
 
-def _runs_on(planned: Planned | None, culprit: Culprit) -> str | None:
+def _runs_on(planned: ModelPlan | None, culprit: Culprit) -> str | None:
     """Return where a plan runs a culprit's first unit; without a plan the CPU, which has it."""
     if planned is None:
         return CPU.key

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nnapi_prof.api.events import SILENT, Listener
-from nnapi_prof.api.model import read_model
+from nnapi_prof.api.model import load_program
 from nnapi_prof.bundle.bundle import Bundle, RegionKey, halves, needed_regions, region_key
 from nnapi_prof.bundle.storage import write_bundle
 from nnapi_prof.convert.copies import convert_copies
@@ -19,7 +19,7 @@ from nnapi_prof.costs.model.regression import TargetFit
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.description import describe, device_fingerprint
 from nnapi_prof.device.protocol.results import AgentInfo
-from nnapi_prof.errors import InputSpecError, UsageError, option
+from nnapi_prof.errors import InputSpecError, UsageError, option_name
 from nnapi_prof.execution.options import RunOptions
 from nnapi_prof.execution.profile.jobs import device_targets
 from nnapi_prof.execution.timing import choose_measured
@@ -170,7 +170,7 @@ def at_sizes(bundle: Bundle, model: Path, stated: Sequence[str]) -> tuple[Bundle
             f"the bundle is for the input {listed(made_for)}, {listed(specs)} was stated: sizes"
             ' that may change must be left open in `nnapi-prof partition --input "1x3x?x?"`'
         )
-    program = read_model(model, stated, mixed=bundle.mixed)
+    program = load_program(model, stated, mixed=bundle.mixed)
     for before, now in zip(bundle.graph.units, program.units.units, strict=False):
         if (before.nodes, before.inputs, before.outputs) != (now.nodes, now.inputs, now.outputs):
             break
@@ -242,5 +242,5 @@ def save_bundle(path: Path, bundle: Bundle, model: Path) -> None:
         write_bundle(path, bundle, model)
     except OSError as error:
         raise UsageError(
-            f"cannot write {path}: {error.strerror or error}: name another {option('output')}"
+            f"cannot write {path}: {error.strerror or error}: name another {option_name('output')}"
         ) from error

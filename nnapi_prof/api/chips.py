@@ -179,9 +179,9 @@ def whole_form(path: Path, inputs: Sequence[str] = ()) -> Form:
                 LOGGER.debug("%s: %s", path, error)
             if (traced := traced_form(path)) is not None:
                 return traced
-    from nnapi_prof.api.model import read_model
+    from nnapi_prof.api.model import load_program
 
-    loaded = read_model(path, inputs)
+    loaded = load_program(path, inputs)
     return preprocess(export_onnx(loaded.module, loaded.example_inputs))
 
 

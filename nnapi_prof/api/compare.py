@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnapi_prof.api import notebook
-from nnapi_prof.api.plan import Planned
+from nnapi_prof.api.plan import ModelPlan
 from nnapi_prof.api.report import report_data, with_run
 from nnapi_prof.api.result import Result
 from nnapi_prof.bundle.storage import check_bundle, read_bundle, read_file
@@ -19,7 +19,7 @@ from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.devices import find_one, listed, named
 from nnapi_prof.costs.store.selection import Selection, instant
 from nnapi_prof.device.protocol.description import device_name
-from nnapi_prof.errors import CostError, SerializationError, UsageError, visible
+from nnapi_prof.errors import CostError, SerializationError, UsageError, escape_untrusted
 from nnapi_prof.execution.report import RunReport, choose, every
 from nnapi_prof.reports.comparison import Compared, Side
 
@@ -79,8 +79,8 @@ class Comparison(Compared):
 
 
 def compare(
-    base: Planned | Result | str | os.PathLike[str],
-    new: Planned | Result | str | os.PathLike[str],
+    base: ModelPlan | Result | str | os.PathLike[str],
+    new: ModelPlan | Result | str | os.PathLike[str],
     fail_if_slower: float | None = None,
     *,
     costs: str | os.PathLike[str] | None = None,
@@ -137,9 +137,9 @@ def _require_alike(one: Side, two: Side) -> None:
 
 
 def _side(
-    side: Planned | Result | str | os.PathLike[str], costs: str | None, must_run: bool
+    side: ModelPlan | Result | str | os.PathLike[str], costs: str | None, must_run: bool
 ) -> Side:
-    if isinstance(side, Planned | Result):
+    if isinstance(side, ModelPlan | Result):
         named_by = side.planned if isinstance(side, Result) else side
         data = side.report_data() if costs is None else side.report_data(costs=costs)
         return Side.of(f"{named_by.model.name} on {device_name(side.device)}", data)
@@ -224,8 +224,8 @@ def _of_document(name: str, text: str) -> Side:
         RecursionError,
     ) as error:  # fmt: skip
         raise SerializationError(
-            f"{name} is not a document of `nnapi-prof run --json` ({visible(str(error), 200)});"
-            " write it anew"
+            f"{name} is not a document of `nnapi-prof run --json`"
+            f" ({escape_untrusted(str(error), 200)}); write it anew"
         ) from error
 
 

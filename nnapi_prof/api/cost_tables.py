@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from nnapi_prof.api import options as arguments
 from nnapi_prof.api.calibration import Calibration, CalibrationOptions, calibrate_model
 from nnapi_prof.api.events import SILENT, Listener
-from nnapi_prof.api.model import Model, loaded
+from nnapi_prof.api.model import Model, as_model
 from nnapi_prof.api.program_costs import filled_costs, fitted_costs
 from nnapi_prof.costs import existing
 from nnapi_prof.costs.conditions import BY_TRIAL, Conditions
@@ -113,7 +113,7 @@ def read_costs(
     Raises CostError where the model was not measured there, UsageError where the table or the
     device is not found.
     """
-    chosen = loaded(model)
+    chosen = as_model(model)
     conditions = arguments.conditions_of(threads, cpus, mode, relaxed, float16, sustained)
     chosen_precisions = arguments.precisions_of(precisions, relaxed, float16)
     until = None if until is None else stated_instant("until", until, end=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from nnapi_prof.api import notebook
 from nnapi_prof.api.calibration import Calibration
 from nnapi_prof.api.model import Model
-from nnapi_prof.api.objective import AdjustedCosts, Objective, UnitCost, Weight
+from nnapi_prof.api.objective import Objective, ObjectiveCosts, UnitCost, Weight
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.contention import Slowdowns, slowdowns
 from nnapi_prof.costs.measurement import Measurement
@@ -95,7 +95,7 @@ class Costs:
     @property
     def as_they_are(self) -> PricedUnits:
         """In ns, also of :meth:`adjusted` costs."""
-        return self.priced.base if isinstance(self.priced, AdjustedCosts) else self.priced
+        return self.priced.base if isinstance(self.priced, ObjectiveCosts) else self.priced
 
     @property
     def measured(self) -> CostModel | None:
@@ -147,7 +147,7 @@ class Costs:
                 f"these costs were adjusted to {self.objective} already: adjust those that they"
                 " were made from"
             )
-        changed = AdjustedCosts(base, self.model.graph, cost, weight)
+        changed = ObjectiveCosts(base, self.model.graph, cost, weight)
         _ = changed.refusals, [changed.factor(target) for target in base.targets]  # what raises
         return replace(self, priced=changed, objective=objective)
 

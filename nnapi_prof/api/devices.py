@@ -62,7 +62,9 @@ def list_chips() -> list[ListedDevice]:
 
 
 @contextmanager
-def reached(device: str | AgentClient | None, listener: Listener = SILENT) -> Iterator[AgentClient]:
+def open_client(
+    device: str | AgentClient | None, listener: Listener = SILENT
+) -> Iterator[AgentClient]:
     """Opens what ``--device`` names for the time of a block; ``listener`` hears what takes time,
     and which device it is where nobody named one. A device that is open already stays so.
 

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 from nnapi_prof.api import options as arguments
 from nnapi_prof.api.cost_tables import note_other_agent, open_table
 from nnapi_prof.api.costs import Costs
-from nnapi_prof.api.devices import reached
+from nnapi_prof.api.devices import open_client
 from nnapi_prof.api.events import SILENT, Listener, Progress, to_log
-from nnapi_prof.api.model import Model, load, loaded
+from nnapi_prof.api.model import Model, as_model, load
 from nnapi_prof.api.profiling import profile_on, with_threads
 from nnapi_prof.api.result import keep_result
-from nnapi_prof.api.run import expected, run_on
+from nnapi_prof.api.run import eager_reference, run_bundle_on
 from nnapi_prof.costs.conditions import BY_TRIAL
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
@@ -34,7 +34,7 @@ from nnapi_prof.execution.profile.options import ProfileOptions, ProfileOutcome
 from nnapi_prof.graph.plan import Engine
 
 if TYPE_CHECKING:
-    from nnapi_prof.api.plan import Planned
+    from nnapi_prof.api.plan import ModelPlan
     from nnapi_prof.api.result import Result
     from nnapi_prof.bundle.bundle import Bundle
 
@@ -53,7 +53,7 @@ class PipelineResult:
     model: Model
     report_path: Path
     costs: Costs | None = None
-    planned: Planned | None = None
+    planned: ModelPlan | None = None
     bundle: Path | None = None
     """The folder of the plan, once it is written."""
     result: Result | None = None
@@ -112,9 +112,9 @@ def run_all(
     )
     pipeline = PipelineResult(model, report)
     try:
-        with open_table(costs) as store, reached(device, listener) as client:
+        with open_table(costs) as store, open_client(device, listener) as client:
             note_other_agent(store, client.info(), listener)
-            heard = replace(listener, busy=_unheard) if announced else listener
+            heard = replace(listener, busy=_ignore) if announced else listener
             with pipeline.step("profile"):
                 pipeline.costs = _measured(model, client, store, options, heard)
             _load(pipeline, listener)
@@ -148,7 +148,7 @@ def _measured(
     if not options.refine or (outcome and not outcome.n_measured and _stands(unit_costs)):
         return unit_costs
     again = replace(options, fresh=False)
-    final = profile_on(model, client, store, again, replace(listener, busy=_unheard))
+    final = profile_on(model, client, store, again, replace(listener, busy=_ignore))
     return replace(final, outcome=_together(outcome, final.outcome), thread_trial=trial)
 
 
@@ -173,7 +173,7 @@ def _stands(costs: Costs) -> bool:
     )
 
 
-def _unheard(_: str) -> None:
+def _ignore(_: str) -> None:
     """It was said before."""
 
 
@@ -192,11 +192,11 @@ def _plan(
     """The plan that the profile ended with, or a baseline that is faster end to end, in its
     folder. Where they ran end to end since the last measurement, they do not again."""
     from nnapi_prof.api.bundles import verified
-    from nnapi_prof.api.plan import Planned
+    from nnapi_prof.api.plan import ModelPlan
 
     costs, folder = pipeline.costs, pipeline.report_path.with_suffix(".nnprof")
     assert costs is not None and costs.outcome is not None and costs.outcome.plan is not None
-    planned = Planned(
+    planned = ModelPlan(
         model=pipeline.model,
         plans=(costs.outcome.plan, *costs.outcome.baselines),
         device=costs.device,
@@ -227,7 +227,7 @@ def _plan(
             pipeline.planned = replace(pipeline.planned, folder=folder)
 
 
-def _verified_before(folder: Path, planned: Planned) -> Bundle | None:
+def _verified_before(folder: Path, planned: ModelPlan) -> Bundle | None:
     """The bundle of an earlier call, if it is of the same plans and younger than all that they rest
     on; None where it is not, or there is none."""
     from nnapi_prof.bundle.storage import read_bundle
@@ -263,10 +263,10 @@ def _run(
     planned, bundle = pipeline.planned, pipeline.bundle
     assert planned is not None and bundle is not None
     with listener.working("running eager PyTorch"), pipeline.step("eager"):
-        inputs, references = expected(planned.model.program, planned.model.eager, settings)
+        inputs, references = eager_reference(planned.model.program, planned.model.eager, settings)
     with pipeline.step("run"):
         program = planned.model.program
-        ran = run_on(planned.bundle, program, inputs, references, client, settings, listener)
+        ran = run_bundle_on(planned.bundle, program, inputs, references, client, settings, listener)
         pipeline.result = Result(planned, ran)
         pipeline.run_file = keep_result(bundle, ran)
 
@@ -345,7 +345,7 @@ def go(
 
     Raises NnapiProfError where a step fails; what was reached until then is kept and written.
     """
-    chosen = loaded(model) if inputs is None or isinstance(model, Model) else load(model, inputs)
+    chosen = as_model(model) if inputs is None or isinstance(model, Model) else load(model, inputs)
     pipeline = run_all(
         chosen,
         report=Path(report) if report is not None else chosen.path.with_suffix(".html"),

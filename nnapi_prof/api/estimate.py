@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from nnapi_prof.api import notebook
 from nnapi_prof.api.cost_tables import open_table
 from nnapi_prof.api.costs import Costs
-from nnapi_prof.api.model import Model, loaded
+from nnapi_prof.api.model import Model, as_model
 from nnapi_prof.api.options import USUAL, conditions_of
 from nnapi_prof.api.program_costs import described_device, estimated_costs, read_phone
 from nnapi_prof.costs.estimate.calibration import TargetReport
@@ -21,7 +21,7 @@ from nnapi_prof.costs.estimate.phones import SIMULATED_FORMAT as SIMULATED
 from nnapi_prof.costs.estimate.phones import Description, parse_description, shipped
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.devices import find_one, named
-from nnapi_prof.errors import UsageError, option
+from nnapi_prof.errors import UsageError, option_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -126,7 +126,7 @@ def estimate(
     description is damaged.
     """
     description = phone.description if isinstance(phone, Phone) else read_phone(str(phone))
-    chosen = loaded(model)
+    chosen = as_model(model)
     mode = "burst" if burst else "sync"
     conditions = conditions_of(threads or USUAL.threads, mode=mode, relaxed=relaxed)
     priced = estimated_costs(
@@ -170,7 +170,8 @@ def calibrate(
     """
     if isinstance(threads, str):
         raise UsageError(
-            f"{option('threads')} is {threads}: rows of one number of threads are fitted, state it"
+            f"{option_name('threads')} is {threads}: rows of one number of threads are fitted,"
+            " state it"
         )
     conditions = conditions_of(threads, cpus, mode, relaxed, float16, sustained)
     with open_table(costs, to_read=True) as store:

@@ -14,7 +14,7 @@ PLANNING = "finding the best plan"
 """The phase in which the partitioner searches: seconds of those it may take."""
 
 
-def _nobody(_: object) -> None:
+def _ignore(_: object) -> None:
     """Whoever does not listen."""
 
 
@@ -26,11 +26,11 @@ def _no_work(_: str) -> AbstractContextManager[None]:
 class Listener:
     """Callbacks; those that are not given hear nothing."""
 
-    note: Callable[[str], None] = _nobody
+    note: Callable[[str], None] = _ignore
     """Told what the user should know: a guessed shape, a device that was not named."""
-    busy: Callable[[str], None] = _nobody
+    busy: Callable[[str], None] = _ignore
     """Told in a line what comes next or takes a while: building the agent, pushing it."""
-    progress: ProgressCallback = _nobody
+    progress: ProgressCallback = _ignore
     """Told how far a phase is, whenever a part of it is done."""
     working: Callable[[str], AbstractContextManager[None]] = _no_work
     """Entered around what may take seconds and has no parts to count: reading a model, planning."""

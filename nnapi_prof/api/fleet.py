@@ -21,7 +21,7 @@ from nnapi_prof.api.fleet_choice import (
     useful_targets,
 )
 from nnapi_prof.api.fleet_result import Fleet, FleetPhone, is_cpu, representative
-from nnapi_prof.api.model import Model, loaded
+from nnapi_prof.api.model import Model, as_model
 from nnapi_prof.costs.model.views import with_intervals
 from nnapi_prof.device.protocol.description import description_parts
 from nnapi_prof.errors import UsageError
@@ -67,7 +67,7 @@ def fleet(
     Raises UsageError where an argument is none, PartitionError where no ``k`` plans serve all.
     """
     listener = listener or to_log(progress)
-    chosen = loaded(model)
+    chosen = as_model(model)
     arguments.number("k", k, 1, MOST_PLANS)
     arguments.one_of("objective", objective, [each.value for each in FleetObjective])
     arguments.number("seconds", seconds, LEAST_SECONDS, MOST_SECONDS)

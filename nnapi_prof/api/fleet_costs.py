@@ -12,7 +12,7 @@ from nnapi_prof.api.events import Listener, Progress
 from nnapi_prof.api.model import Model
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.devices import Measured, find, measured
-from nnapi_prof.errors import CostError, UsageError, option
+from nnapi_prof.errors import CostError, UsageError, option_name
 
 EVERY = "*"
 
@@ -76,8 +76,8 @@ def weights_of(costs: Mapping[str, Costs], stated: Sequence[str]) -> list[float]
             weight = math.nan
         if not words or not 0 <= weight < math.inf:
             raise UsageError(
-                f"{option('weight')} {text!r}: a pattern of phones and a number of at least 0 are"
-                " wanted, as `pixel*=3`"
+                f"{option_name('weight')} {text!r}: a pattern of phones and a number of at least 0"
+                " are wanted, as `pixel*=3`"
             )
         listed = [
             Measured(each.fingerprint or "", name, each.simulated, 0, {}, {}, (), "", "")

@@ -22,7 +22,7 @@ from nnapi_prof.api.events import SILENT, Listener
 from nnapi_prof.api.inputs import arguments, texts
 from nnapi_prof.bundle.precision import MixedPrecision
 from nnapi_prof.errors import FrontendError, InputSpecError, KeepsState
-from nnapi_prof.execution.profile.cached_units import CachedUnits, cached_units
+from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache, cached_units
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.reports.words import count
 
@@ -55,7 +55,7 @@ class Model:
     """Its file; of a model from memory a copy, which lives as long as this does."""
     inputs: tuple[str, ...]
     """As stated, ``1x3x224x224``; empty where they are bundled or guessed."""
-    outline: CachedUnits = field(repr=False)
+    unit_cache: UnitGraphCache = field(repr=False)
     """Its units, and how to get the rest of it."""
     _folder: _OwnFolder | None = field(default=None, repr=False, compare=False)
     mixed: MixedPrecision | None = field(default=None, repr=False)
@@ -64,17 +64,17 @@ class Model:
     @property
     def name(self) -> str:
         """The name of the model, for people."""
-        return self.outline.name
+        return self.unit_cache.name
 
     @property
     def graph(self) -> UnitGraph:
         """Its units, and the values between them."""
-        return self.outline.units
+        return self.unit_cache.units
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Notes on the model: guessed input shapes, open sizes."""
-        return self.outline.notes
+        return self.unit_cache.notes
 
     @cached_property
     def program(self) -> Program:
@@ -82,7 +82,7 @@ class Model:
 
         Raises NnapiProfError where the file is gone or another one.
         """
-        return self.outline.load()
+        return self.unit_cache.load()
 
     @cached_property
     def eager(self) -> Callable[..., tuple[Tensor, ...]]:
@@ -94,8 +94,8 @@ class Model:
 
     def in_precision(self, mixed: MixedPrecision) -> Model:
         """The model with some of its units in 8 bits. Raises ConversionError."""
-        outline = replace(CachedUnits.of(mixed.applied(self.program)), name=self.name)
-        return replace(self, outline=outline, mixed=mixed)
+        unit_cache = replace(UnitGraphCache.of(mixed.applied(self.program)), name=self.name)
+        return replace(self, unit_cache=unit_cache, mixed=mixed)
 
     def frame(self) -> pd.DataFrame:
         """One row for each unit, in order: ``unit`` (its number), ``name``, ``label``, ``macs``
@@ -188,7 +188,7 @@ def _load(
     return result
 
 
-def loaded(model: Model | str | os.PathLike[str]) -> Model:
+def as_model(model: Model | str | os.PathLike[str]) -> Model:
     """A model, or that of a file whose inputs need not be stated."""
     return model if isinstance(model, Model) else load(model)
 
@@ -209,7 +209,7 @@ def _from_file(
 
     def read() -> Program:
         with listener.working(f"reading {path.name}"):
-            return read_model(path, inputs)
+            return load_program(path, inputs)
 
     if not any(map(is_named, inputs)):
         try:
@@ -240,9 +240,9 @@ def _stateless(path: Path, inputs: tuple[str, ...], folder: _OwnFolder | None = 
     target = folder.path / "stateless"
     target.mkdir()
     made = write_stateless(path, inputs, target)
-    outline = CachedUnits.of(read_model(made.path, made.inputs))
-    notes = (*outline.notes, *made.notes)
-    return Model(made.path, made.inputs, replace(outline, notes=notes), folder)
+    unit_cache = UnitGraphCache.of(load_program(made.path, made.inputs))
+    notes = (*unit_cache.notes, *made.notes)
+    return Model(made.path, made.inputs, replace(unit_cache, notes=notes), folder)
 
 
 def _from_memory(
@@ -282,7 +282,7 @@ def _from_memory(
             )
     try:
         if not any(map(is_named, stated)):
-            return Model(path, stated, CachedUnits.of(read_model(path, stated)), folder)
+            return Model(path, stated, UnitGraphCache.of(load_program(path, stated)), folder)
     except KeepsState:
         LOGGER.debug("%s keeps state: it becomes inputs and outputs", called)
     return _stateless(path, stated, folder)
@@ -319,7 +319,7 @@ def _name_of(model: Any) -> str:
 LOGGER = logging.getLogger(__name__)
 
 
-def read_model(
+def load_program(
     path: Path, inputs: Sequence[str], keep: bool = True, mixed: MixedPrecision | None = None
 ) -> Program:
     """Loads a model; ``keep`` is that of frontend.load. With ``mixed`` some of its units are in 8

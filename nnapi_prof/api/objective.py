@@ -60,7 +60,7 @@ class _RegionCost:
 
 
 @dataclass(frozen=True)
-class AdjustedCosts:
+class ObjectiveCosts:
     """Costs as the partitioner asks for them, over others."""
 
     base: PricedUnits

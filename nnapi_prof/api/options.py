@@ -18,7 +18,7 @@ from nnapi_prof.costs.conditions import (
     parse_cpus,
 )
 from nnapi_prof.device.protocol.actions import MAX_RUNS
-from nnapi_prof.errors import UsageError, option, spelled
+from nnapi_prof.errors import UsageError, for_caller, option_name
 from nnapi_prof.execution.gates import Gates
 from nnapi_prof.execution.options import LEAST_SECONDS, MOST_MEMORY_MB, MOST_SECONDS, MOST_WAIT_S
 from nnapi_prof.graph.plan import Engine, Preference, Target
@@ -117,7 +117,7 @@ def conditions_of(
     """
     if relaxed and float16:
         raise UsageError(
-            spelled(
+            for_caller(
                 "--relaxed lets float32 be computed as float16, --float16 has no float32: choose"
                 " one",
                 "relaxed lets float32 be computed as float16, float16 has no float32",
@@ -166,7 +166,7 @@ def precisions_of(
         return None
     if relaxed or float16:
         raise UsageError(
-            spelled(
+            for_caller(
                 "--relaxed and --float16 are for the whole model: name them in --precisions",
                 "relaxed and float16 are for the whole model: name them in precisions",
             )
@@ -218,27 +218,27 @@ class PlanOptions:
         forbidden: dict[int, frozenset[Target]] = {}
         for text in self.forbid:
             pattern, where = _halves(text)
-            matches = _matching_targets(targets, where or "nnapi:*", option("forbid", text))
-            for unit in units_like(graph, pattern, option("forbid", text)):
+            matches = _matching_targets(targets, where or "nnapi:*", option_name("forbid", text))
+            for unit in units_like(graph, pattern, option_name("forbid", text)):
                 forbidden[unit] = forbidden.get(unit, frozenset()) | frozenset(matches)
         pinned: dict[int, Target] = {}
         for text in self.pin:
             pattern, where = _halves(text)
             if where is None:
                 raise UsageError(
-                    f"{option('pin', text)}: say where, as in "
-                    + spelled(f"--pin '{text}=cpu'", f"pin={{{text!r}: 'cpu'}}")
+                    f"{option_name('pin', text)}: say where, as in "
+                    + for_caller(f"--pin '{text}=cpu'", f"pin={{{text!r}: 'cpu'}}")
                 )
-            matches = _matching_targets(targets, where, option("pin", text))
+            matches = _matching_targets(targets, where, option_name("pin", text))
             if len(matches) > 1:
                 names = ", ".join(target.key for target in matches)
                 raise UsageError(
-                    f"{option('pin', text)}: one target wanted, {where!r} matches {names}"
+                    f"{option_name('pin', text)}: one target wanted, {where!r} matches {names}"
                 )
-            for unit in units_like(graph, pattern, option("pin", text)):
+            for unit in units_like(graph, pattern, option_name("pin", text)):
                 if pinned.setdefault(unit, matches[0]) != matches[0]:
                     raise UsageError(
-                        f"{option('pin', text)}: {graph.units[unit].label} is pinned to"
+                        f"{option_name('pin', text)}: {graph.units[unit].label} is pinned to"
                         f" {pinned[unit]}, too: choose one"
                     )
         preference = None
@@ -247,8 +247,9 @@ class PlanOptions:
             offered = {t.preference for t in targets if t.engine is Engine.NNAPI}
             if preference not in offered:
                 raise UsageError(
-                    f"{option('preference', self.preference)}: nothing was measured under it; run"
-                    + spelled(
+                    f"{option_name('preference', self.preference)}: nothing was measured under it;"
+                    " run"
+                    + for_caller(
                         " `nnapi-prof profile` without limiting --preference",
                         " profile() without limiting preferences",
                     )
@@ -261,7 +262,7 @@ class PlanOptions:
         units = {
             u
             for pattern in self.listed
-            for u in units_like(graph, pattern, option("list", pattern))
+            for u in units_like(graph, pattern, option_name("list", pattern))
         }
         return tuple(sorted(units))
 

@@ -22,10 +22,10 @@ from nnapi_prof.api import options as arguments
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.events import Listener, Progress, to_log
 from nnapi_prof.api.front import FrontPoint, Pareto, nondominated, precisions_of
-from nnapi_prof.api.model import Model, loaded
+from nnapi_prof.api.model import Model, as_model
 from nnapi_prof.device.build import build_host
 from nnapi_prof.device.host_nnapi import HostNnapi
-from nnapi_prof.errors import PartitionError, UsageError, spelled
+from nnapi_prof.errors import PartitionError, UsageError, for_caller
 from nnapi_prof.execution.options import LEAST_SECONDS, MOST_SECONDS
 from nnapi_prof.graph.plan import Plan, Precision, Proof
 from nnapi_prof.partition import Constraints, Problem, SearchLimits, make_problem, plan_problem
@@ -34,7 +34,7 @@ from nnapi_prof.partition.front import front
 from nnapi_prof.partition.precision_rules import uniform
 from nnapi_prof.partition.problem import Placement
 from nnapi_prof.partition.solver import plan_of_placements
-from nnapi_prof.precision.accuracy import Data, Judge, PlanError
+from nnapi_prof.precision.accuracy import AccuracyEvaluator, Data, PlanError
 from nnapi_prof.precision.samples import Sample
 from nnapi_prof.precision.sensitivity import UnitNoise, corrected, unit_noise
 from nnapi_prof.precision.simulation import Simulation
@@ -58,7 +58,7 @@ class FrontSearch:
     problem: Problem
     simulated: bool
     noise: UnitNoise
-    judge: Judge
+    judge: AccuracyEvaluator
     limits: SearchLimits
     told: Told
     points: list[FrontPoint] = field(default_factory=list)
@@ -213,11 +213,11 @@ def pareto(
         arguments.number("budgets", budget, 0)
     arguments.number("seconds", seconds, LEAST_SECONDS, MOST_SECONDS)
     arguments.number("accuracy_s", accuracy_s, 0)
-    if loaded(model).graph != costs.model.graph:
+    if as_model(model).graph != costs.model.graph:
         raise UsageError(f"these costs are of {costs.model!r}, not of {model!r}: profile it")
     if costs.calibration is None or len(costs.precisions) < 2:
         raise UsageError(
-            spelled(
+            for_caller(
                 "the front needs costs in several precisions: name them with --precisions",
                 "these costs know one precision only: profile(model, ..., precisions=['float32',"
                 " 'relaxed', 'int8'])",
@@ -247,7 +247,7 @@ def _search(
     with listener.working("running the model in float32"):
         n = _affordable(simulation, samples, accuracy_s)
         apart = None if samples == others else _data(others, max(2, n // 2))
-        judge = Judge(simulation, _data(samples, n), apart, judged_by)
+        judge = AccuracyEvaluator(simulation, _data(samples, n), apart, judged_by)
     notes = list(calibration.samples.notes)
     if len(judge.calibration) < len(samples):
         notes.append(

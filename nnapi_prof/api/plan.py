@@ -15,11 +15,11 @@ from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.model import Model, load
 from nnapi_prof.api.objective import Objective
 from nnapi_prof.api.plan_search import Search
-from nnapi_prof.api.report import data_of, naming_table
+from nnapi_prof.api.report import naming_table, report_data_from_bundle
 from nnapi_prof.api.throughput import Throughput
 from nnapi_prof.bundle.advice import keep_advice, kept_advice
 from nnapi_prof.bundle.bundle import Bundle
-from nnapi_prof.bundle.doors import steps
+from nnapi_prof.bundle.deployment import deploy_steps
 from nnapi_prof.bundle.frames import FramePlan
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.costs import absolute
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Planned:
+class ModelPlan:
     """A plan of a model for a device, and its baselines.
 
     :func:`nnapi_prof.partition` makes one, :func:`nnapi_prof.run` runs it, :meth:`save` writes the
@@ -247,11 +247,11 @@ class Planned:
         Raises CostError where the table lacks the model, UsageError where nothing was measured.
         """
         bundle = bundle or self.bundle
-        ship = steps(bundle, self.folder) if self.folder is not None else ()
+        ship = deploy_steps(bundle, self.folder) if self.folder is not None else ()
         if self.costs is None:
             table = arguments.table(costs)
             with naming_table(bundle, table), CostStore(table) as store:
-                data = data_of(bundle, run, store, model=self.model.path)
+                data = report_data_from_bundle(bundle, run, store, model=self.model.path)
                 return replace(data, advice=self.advice, ship=ship)
         measured = self.costs.measured
         if measured is None:
@@ -277,7 +277,7 @@ class Planned:
 
     def __repr__(self) -> str:
         return (
-            f"Planned({self.model.name!r} on {device_name(self.device)!r}, "
+            f"ModelPlan({self.model.name!r} on {device_name(self.device)!r}, "
             f"{count(len(self.plan.segments), 'segment')},"
             f" {self.latency_ms:.3f} {notebook.kind_of(self.simulated, self.estimated)})"
         )
@@ -313,8 +313,8 @@ class Planned:
         )
 
 
-def read_plan(path: str | os.PathLike[str]) -> Planned:
-    """Reads a plan from ``path``, a folder that :meth:`Planned.save` or ``nnapi-prof partition``
+def read_plan(path: str | os.PathLike[str]) -> ModelPlan:
+    """Reads a plan from ``path``, a folder that :meth:`ModelPlan.save` or ``nnapi-prof partition``
     wrote.
 
     Raises UsageError where there is none, SerializationError where it is damaged.
@@ -322,8 +322,8 @@ def read_plan(path: str | os.PathLike[str]) -> Planned:
     folder = Path(path)
     bundle = read_bundle(folder)
     model = load(folder / bundle.model_file, bundle.inputs)
-    model = replace(model, outline=replace(model.outline, name=bundle.model))
-    return Planned(
+    model = replace(model, unit_cache=replace(model.unit_cache, name=bundle.model))
+    return ModelPlan(
         model=model if bundle.mixed is None else model.in_precision(bundle.mixed),
         plans=bundle.plans,
         device=bundle.device,

@@ -12,7 +12,7 @@ from nnapi_prof.api.options import PlanOptions
 from nnapi_prof.costs.conditions import Conditions, Precision
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.views import drop_dominated_targets
-from nnapi_prof.errors import UsageError, option, spelled
+from nnapi_prof.errors import UsageError, for_caller, option_name
 from nnapi_prof.graph.plan import Engine, Plan, Target
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.unit import UnitGraph
@@ -27,7 +27,7 @@ from nnapi_prof.partition import (
 )
 from nnapi_prof.partition.constraints import CompileCosts, CompileTimes
 
-Guard = Callable[[Constraints], Constraints]
+AccuracyConstraint = Callable[[Constraints], Constraints]
 """Adds to constraints what accuracy asks for."""
 
 
@@ -36,7 +36,7 @@ def find_plans(
     costs: Costs,
     plan_options: PlanOptions,
     *,
-    guard: Guard | None = None,
+    guard: AccuracyConstraint | None = None,
     listener: Listener = SILENT,
 ) -> Search:
     """The plans that keep to the options, and their baselines, which need not.
@@ -51,7 +51,7 @@ def find_plans(
     rivals = costs
     named = constraints.forbidden or constraints.pinned or constraints.preference
     if not named:
-        costs, rivals = undominated(costs)
+        costs, rivals = planning_costs(costs)
     limits = (
         SearchLimits()
         if plan_options.seconds is None
@@ -70,14 +70,14 @@ def find_plans(
         default=answer.default,
         best=answer.best,
         curve=answer.curve,
-        start_ups=start_ups(graph, costs, answer.curve),
+        startup_costs=startup_costs(graph, costs, answer.curve),
     )
     if not answer.interrupted:
         return search
     return search.each(lambda plan: plan if plan.proof is None else plan.with_note(INTERRUPTED))
 
 
-def undominated(costs: Costs) -> tuple[Costs, Costs]:
+def planning_costs(costs: Costs) -> tuple[Costs, Costs]:
     """The costs without targets that only multiply luck (see
     :func:`~nnapi_prof.costs.model.views.drop_dominated_targets`): those that plans are made by, and
     those of their baselines."""
@@ -86,7 +86,7 @@ def undominated(costs: Costs) -> tuple[Costs, Costs]:
     return drop_dominated_targets(costs), drop_dominated_targets(costs, auto=True)
 
 
-def guarded(
+def accuracy_constraint(
     program: Program,
     costs: Costs,
     conditions: Conditions,
@@ -99,8 +99,9 @@ def guarded(
 
     if conditions.precision is Precision.FLOAT32:
         raise UsageError(
-            f"{option('max-error')} guards what {option('relaxed')} or {option('float16')} allow: "
-            + spelled("add one of them", "profile() with one of them")
+            f"{option_name('max-error')} guards what {option_name('relaxed')} or"
+            f" {option_name('float16')} allow: "
+            + for_caller("add one of them", "profile() with one of them")
         )
     accelerators = frozenset(t for t in costs.targets if t.engine is Engine.NNAPI)
     offered = [
@@ -136,7 +137,7 @@ class Search:
     """Of least latency, whatever its segments."""
     curve: tuple[CurvePoint, ...] = ()
     """The least latency for each number of segments."""
-    start_ups: Mapping[int, StartUp] = field(default_factory=dict)
+    startup_costs: Mapping[int, StartupCost] = field(default_factory=dict)
     """Number of segments -> what the plan of that point of the curve takes before it runs at its
     pace."""
 
@@ -157,7 +158,7 @@ class Search:
 
 
 @dataclass(frozen=True, slots=True)
-class StartUp:
+class StartupCost:
     """The start-up cost of one plan."""
 
     compile_ns: float | None
@@ -170,7 +171,9 @@ class StartUp:
     that drivers share with the application."""
 
 
-def start_ups(graph: UnitGraph, costs: Costs, points: Sequence[CurvePoint]) -> dict[int, StartUp]:
+def startup_costs(
+    graph: UnitGraph, costs: Costs, points: Sequence[CurvePoint]
+) -> dict[int, StartupCost]:
     """Number of segments -> what that point's plan takes."""
     problem = make_problem(graph, costs)
     budget = None
@@ -186,7 +189,7 @@ def start_ups(graph: UnitGraph, costs: Costs, points: Sequence[CurvePoint]) -> d
             _first_ns(costs, units, problem.targets[k], problem.segment_ns(units, k))
             for units, k in point.placements
         )
-        by_number[point.n_segments] = StartUp(
+        by_number[point.n_segments] = StartupCost(
             compiling,
             (compiling or 0.0) + first,
             graph.shared_bytes(units for units, _ in point.placements),

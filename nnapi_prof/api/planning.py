@@ -12,13 +12,13 @@ from typing import Literal
 from nnapi_prof.api import options as arguments
 from nnapi_prof.api.bundles import verified
 from nnapi_prof.api.costs import Costs
-from nnapi_prof.api.devices import reached
+from nnapi_prof.api.devices import open_client
 from nnapi_prof.api.events import Listener, Progress, to_log
-from nnapi_prof.api.model import Model, loaded
-from nnapi_prof.api.objective import AdjustedCosts, as_latency
+from nnapi_prof.api.model import Model, as_model
+from nnapi_prof.api.objective import ObjectiveCosts, as_latency
 from nnapi_prof.api.options import PlanOptions
-from nnapi_prof.api.plan import Planned
-from nnapi_prof.api.plan_search import Guard, find_plans, guarded
+from nnapi_prof.api.plan import ModelPlan
+from nnapi_prof.api.plan_search import AccuracyConstraint, accuracy_constraint, find_plans
 from nnapi_prof.api.throughput import (
     partition_frames,
     plan_branches,
@@ -28,7 +28,7 @@ from nnapi_prof.api.throughput import (
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.model.views import with_intervals
 from nnapi_prof.device.agent import AgentClient
-from nnapi_prof.errors import UsageError, option, spelled
+from nnapi_prof.errors import UsageError, for_caller, option_name
 from nnapi_prof.execution.options import RunOptions
 from nnapi_prof.graph.plan import Plan
 from nnapi_prof.partition import Costs as PricedUnits
@@ -63,7 +63,7 @@ def partition(
     memory_mb: int | None = None,
     progress: Callable[[Progress], None] | None = None,
     listener: Listener | None = None,
-) -> Planned:
+) -> ModelPlan:
     """Chooses what runs where: the exact optimum under the costs, and its baselines.
 
     ``costs`` are :class:`nnapi_prof.Costs`; ``costs.adjusted(...)`` plans for another objective
@@ -103,14 +103,14 @@ def partition(
 
     ``parallel`` asks whether branches of one frame are worth running at once, on different
     processors that slow each other down as ``contention`` says. Where a bound promises less than
-    15 % nothing is tried (``Planned.parallel`` has its figures). A schedule is taken only if it
+    15 % nothing is tried (``ModelPlan.parallel`` has its figures). A schedule is taken only if it
     runs faster on the device than the serial plan.
 
     Raises UsageError where an argument names what is not there, PartitionError where no plan keeps
     to what is asked, DeviceError where the device fails.
     """
     listener = listener or to_log(progress)
-    chosen = loaded(model)
+    chosen = as_model(model)
     own = costs if isinstance(costs, Costs) else None
     plan_options = PlanOptions(
         arguments.placements("forbid", forbid),
@@ -129,9 +129,9 @@ def partition(
         about_frames != (None,) * 3 or (contention is not None and not parallel)
     ):
         raise UsageError(
-            f"{option('contention')}, {option('frames-in-flight')}, {option('max-latency-ms')} and"
-            f" {option('max-memory-mb')} are for {option('objective')}"
-            + spelled(" throughput", '="throughput"')
+            f"{option_name('contention')}, {option_name('frames-in-flight')},"
+            f" {option_name('max-latency-ms')} and {option_name('max-memory-mb')} are for"
+            f" {option_name('objective')}" + for_caller(" throughput", '="throughput"')
         )
     if parallel and (
         objective != "latency"
@@ -140,7 +140,7 @@ def partition(
         or accuracy_budget is not None
     ):
         raise UsageError(
-            f"{option('parallel')} is for the latency of one frame, with costs that profile()"
+            f"{option_name('parallel')} is for the latency of one frame, with costs that profile()"
             " measured and no other wishes"
         )
     if objective == "throughput":
@@ -190,7 +190,7 @@ def partition(
             )
     if own is not None and own.calibration is not None:
         raise UsageError(
-            spelled(
+            for_caller(
                 "costs in several precisions want --accuracy-budget, as 2%",
                 "costs in several precisions want an accuracy_budget, as 0.02",
             )
@@ -220,10 +220,10 @@ def partition(
     return _on_device(planned, device, bool(verify), settings, listener)
 
 
-def _planned(model: Model, plans: tuple[Plan, ...], costs: Costs | None) -> Planned:
+def _planned(model: Model, plans: tuple[Plan, ...], costs: Costs | None) -> ModelPlan:
     if costs is None:
-        return Planned(model, plans, "costs of one's own", Conditions())
-    return Planned(
+        return ModelPlan(model, plans, "costs of one's own", Conditions())
+    return ModelPlan(
         model=model,
         plans=plans,
         device=costs.device,
@@ -251,7 +251,7 @@ def _costs_within(
 
     budgets = (accuracy_budget,)
     front = pareto(model, costs, metric=metric, budgets=budgets, seconds=seconds, listener=listener)
-    with reached(device or costs.device_spec, listener) as client:
+    with open_client(device or costs.device_spec, listener) as client:
         yield (
             client,
             costs_within(
@@ -271,19 +271,21 @@ def _fastest(
     plan_options: PlanOptions,
     device: str | AgentClient | None,
     listener: Listener,
-) -> Planned:
+) -> ModelPlan:
     """The plan of least latency, or of least of another objective, of one frame."""
     own = costs if isinstance(costs, Costs) else None
     priced: PricedUnits = costs.priced if isinstance(costs, Costs) else costs
-    guard: Guard | None = None
+    guard: AccuracyConstraint | None = None
     if plan_options.max_error is not None:
         conditions = own.conditions if own else Conditions()
-        guard = partial(guarded, model.program, priced, conditions, plan_options.max_error)
+        guard = partial(
+            accuracy_constraint, model.program, priced, conditions, plan_options.max_error
+        )
     with listener.working("planning"):
         search = find_plans(model.graph, priced, plan_options, guard=guard, listener=listener)
     values: tuple[float, ...] = ()
     if own is not None:
-        if own.objective is not None and isinstance(priced, AdjustedCosts):
+        if own.objective is not None and isinstance(priced, ObjectiveCosts):
             base, other = priced.base, own.objective
             values = tuple(plan.predicted_ns / 1e6 for plan in search.plans)
             search = search.each(lambda plan: as_latency(plan, base, other))
@@ -302,12 +304,12 @@ def _fastest(
 
 
 def _on_device(
-    planned: Planned,
+    planned: ModelPlan,
     device: str | AgentClient | None,
     verify: bool | None,
     settings: RunOptions,
     listener: Listener,
-) -> Planned:
+) -> ModelPlan:
     """The plan converted for the device, where one is open or it is to run there; and what is
     fastest there, where it is to (``verify`` None: where a device was profiled)."""
     if verify is None:
@@ -315,7 +317,7 @@ def _on_device(
     if not verify and not isinstance(device, AgentClient):
         return planned
     program = planned.model.program
-    with reached(device or planned.device_spec, listener) as client:
+    with open_client(device or planned.device_spec, listener) as client:
         with listener.working("converting what the plan gives to the device"):
             bundle = planned.new_bundle(client.info())
         listener.notes(*(note for note in bundle.notes if note not in planned.model.notes))

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 from nnapi_prof.api import options as arguments
 from nnapi_prof.api.calibration import Calibration, CalibrationOptions, calibrate_model
-from nnapi_prof.api.devices import reached
+from nnapi_prof.api.devices import open_client
 from nnapi_prof.api.events import Listener, Progress, to_log
-from nnapi_prof.api.model import Model, loaded
+from nnapi_prof.api.model import Model, as_model
 from nnapi_prof.costs.conditions import BY_TRIAL
 from nnapi_prof.costs.contention import beside_rows
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.description import describe, device_fingerprint
 from nnapi_prof.device.state import read_state
-from nnapi_prof.execution.profile.guard import is_phone
+from nnapi_prof.execution.profile.device_monitor import is_phone
 from nnapi_prof.execution.profile.options import (
     MOST_BESIDE_S,
     MOST_ROUNDS,
@@ -148,7 +148,7 @@ def profile(
         gates=arguments.gates_of(max_temp_c, min_battery, max_load, wait_s, anchor_s),
     )
     listener = listener or to_log(progress)
-    chosen = loaded(model)
+    chosen = as_model(model)
     if isinstance(device, str) and is_qnn(device):
         from nnapi_prof.api.chip_costs import no_conditions, profile_on_chip
 
@@ -156,7 +156,7 @@ def profile(
         no_conditions(device, [name for name, value in asked.items() if value])
         return profile_on_chip(chosen, device, listener).costs
     data = CalibrationOptions(calibration, samples)
-    with open_table(costs) as store, reached(device, listener) as client:
+    with open_table(costs) as store, open_client(device, listener) as client:
         note_other_agent(store, client.info(), listener)
         if chosen_precisions is None:
             return profile_on(chosen, client, store, options, listener)
@@ -176,7 +176,7 @@ def profile_on(
     note_sleep(client, listener)
     listener.busy(f"{model.name} on {describe(client.info())}")
     options, trial = with_threads(model, client, store, options, listener)
-    outcome = measure_model(model.outline, client, store, options, listener.progress)
+    outcome = measure_model(model.unit_cache, client, store, options, listener.progress)
     costs = _costs_of(model, client, store, options, outcome, outcome.costs)
     return replace(costs, thread_trial=trial)
 
@@ -193,7 +193,7 @@ def with_threads(
     if not options.threads_by_trial:
         return options, None
     try:
-        trial = run_trial(model.outline, client, store, options, listener.progress)
+        trial = run_trial(model.unit_cache, client, store, options, listener.progress)
     except TrialInterrupted as interrupt:
         info = client.info()
         outcome = ProfileOutcome(

@@ -26,7 +26,7 @@ from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.model.fit import fit
 from nnapi_prof.costs.model.region import PHONE_CPU, CostModel, Price
 from nnapi_prof.device.find import SIMULATED, list_phones, phone_file, refuse_fleet
-from nnapi_prof.errors import CostError, UnsupportedOp, UsageError, did_you_mean, option
+from nnapi_prof.errors import CostError, UnsupportedOp, UsageError, did_you_mean, option_name
 from nnapi_prof.graph.plan import CPU, HOST, Engine, Target
 from nnapi_prof.graph.unit import Unit, UnitGraph
 
@@ -155,11 +155,11 @@ def estimated_costs(
         raise UsageError(
             f"{described.name} was measured with {described.threads} CPU"
             f" thread{'s' * (described.threads != 1)}, and nothing tells what {threads} would take:"
-            f" leave {option('threads')} away, or `nnapi-prof calibrate --threads {threads}` from a"
-            " phone"
+            f" leave {option_name('threads')} away, or `nnapi-prof calibrate --threads {threads}`"
+            " from a phone"
         )
     if burst or relaxed:
-        asked = option("burst" if burst else "relaxed")
+        asked = option_name("burst" if burst else "relaxed")
         raise UsageError(f"{described.name} was not measured with {asked}: leave it away")
     return described_costs(program, described)
 

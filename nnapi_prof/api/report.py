@@ -9,7 +9,7 @@ from pathlib import Path
 
 from nnapi_prof.bundle.advice import kept_advice
 from nnapi_prof.bundle.bundle import Bundle
-from nnapi_prof.bundle.doors import steps
+from nnapi_prof.bundle.deployment import deploy_steps
 from nnapi_prof.bundle.faults import kept_faults
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.costs import absolute, default_location
@@ -20,7 +20,7 @@ from nnapi_prof.costs.model.regression import TargetFit
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.selection import Selection, instant, stated_instant
 from nnapi_prof.device.protocol.description import description_parts
-from nnapi_prof.errors import CostError, UsageError, option
+from nnapi_prof.errors import CostError, UsageError, option_name
 from nnapi_prof.execution.report import RunReport, choose, every, last
 from nnapi_prof.graph.plan import Engine, Plan, Segment, Target
 from nnapi_prof.graph.unit import UnitGraph
@@ -48,10 +48,10 @@ def report_data(
     naming = naming_table(loaded, costs) if until is None else nullcontext()
     with naming, CostStore(costs) as store:
         model = bundle / loaded.model_file
-        data = data_of(loaded, run, store, until=until, model=model)
+        data = report_data_from_bundle(loaded, run, store, until=until, model=model)
     if until is not None:
         return data
-    ship = steps(loaded, bundle)
+    ship = deploy_steps(loaded, bundle)
     return replace(data, advice=kept_advice(bundle), faults=kept_faults(bundle), ship=ship)
 
 
@@ -61,7 +61,9 @@ def chosen_report(
     """:func:`report_data` of a bundle with the run that ``run`` names
     (:func:`nnapi_prof.execution.report.choose`), or as known ``at`` a date."""
     if run is not None and at is not None:
-        raise UsageError(f"{option('run')} and {option('at')} exclude each other: leave one out")
+        raise UsageError(
+            f"{option_name('run')} and {option_name('at')} exclude each other: leave one out"
+        )
     if run is not None:
         chosen = choose(every(bundle), run)
         return with_run(report_data(bundle, costs), chosen, bundle)
@@ -81,7 +83,7 @@ def _last_until(bundle: Path, until: str) -> RunReport | None:
     return before[-1] if before else None
 
 
-def data_of(
+def report_data_from_bundle(
     bundle: Bundle,
     run: RunReport | None,
     store: CostStore,
@@ -137,12 +139,12 @@ def _nothing_of(bundle: Bundle, store: CostStore, until: str | None) -> str:
         return (
             f"cost table {store.location}: nothing was measured on {device} until {until}"
             f" (the first is of {min(row.measured_at for row in ever)[:19]}): choose a"
-            f" later {option('at')}"
+            f" later {option_name('at')}"
         )
     return (
         f"cost table {store.location} has nothing of {device} ({bundle.fingerprint}), which"
-        f" the bundle was made for: name that table with {option('costs')}, or fill this one with"
-        " `nnapi-prof profile`"
+        f" the bundle was made for: name that table with {option_name('costs')}, or fill this one"
+        " with `nnapi-prof profile`"
     )
 
 
@@ -159,7 +161,7 @@ def naming_table(bundle: Bundle, costs: str | None) -> Iterator[None]:
             raise
         raise type(error)(
             f"{error}; the bundle was planned with another table: add"
-            f" {option('costs', bundle.costs)}"
+            f" {option_name('costs', bundle.costs)}"
         ) from error
 
 
@@ -178,10 +180,10 @@ def _costs(
     if not guessed or model is None:
         return fit(bundle.graph, rows, fits=fits)
 
-    from nnapi_prof.api.model import read_model
+    from nnapi_prof.api.model import load_program
     from nnapi_prof.api.program_costs import filled_costs
 
-    program = read_model(model, bundle.inputs, mixed=bundle.mixed)
+    program = load_program(model, bundle.inputs, mixed=bundle.mixed)
     return filled_costs(program, rows, bundle.fingerprint)[0]
 
 
@@ -195,7 +197,7 @@ def _priced(plan: Plan, graph: UnitGraph, costs: CostModel, until: str) -> Plan:
             label = graph.label(segment.units)
             raise CostError(
                 f"until {until} nothing says what {label} takes on {segment.target}, where the plan"
-                f" runs it: choose a later {option('at')}"
+                f" runs it: choose a later {option_name('at')}"
             )
         segments.append(
             replace(

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nnapi_prof.api import notebook
-from nnapi_prof.api.plan import Planned
+from nnapi_prof.api.plan import ModelPlan
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.device.protocol.description import device_name
-from nnapi_prof.errors import MismatchError, option
+from nnapi_prof.errors import MismatchError, option_name
 from nnapi_prof.execution.report import RunReport
 from nnapi_prof.reports.data import ReportData
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Result:
     """A plan as it ran: its latency and that of its baselines, and every output compared."""
 
-    planned: Planned
+    planned: ModelPlan
     """The plan, with its regions converted for the device it ran on."""
     run: RunReport = field(repr=False)
     """All that was measured, in ns."""
@@ -142,7 +142,7 @@ class Result:
         )
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Writes the plan as :meth:`Planned.save` does, and this run into it, where ``nnapi-prof
+        """Writes the plan as :meth:`ModelPlan.save` does, and this run into it, where ``nnapi-prof
         report`` finds it; returns the folder. Raises UsageError where it cannot be written."""
         folder = self.planned.save(path)
         keep_result(folder, self.run)
@@ -247,11 +247,11 @@ def mismatch(report: RunReport) -> MismatchError | None:
     if worst.tolerance == 0:
         return MismatchError(
             f"output {worst.name} differs from eager PyTorch by up to {worst.max_abs:.4g}; integers"
-            f" must be equal: `nnapi-prof bisect` finds the operation, {option('tolerance')} allows"
-            " them as much of the largest"
+            f" must be equal: `nnapi-prof bisect` finds the operation, {option_name('tolerance')}"
+            " allows them as much of the largest"
         )
     return MismatchError(
         f"output {worst.name} differs from eager PyTorch by {worst.relative:.2e} of its"
         f" largest value, {worst.tolerance:.0e} is allowed: `nnapi-prof bisect` finds the operation"
-        f" at fault; give a larger {option('tolerance')} if that is accurate enough"
+        f" at fault; give a larger {option_name('tolerance')} if that is accurate enough"
     )

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from nnapi_prof.api import options as arguments
 from nnapi_prof.api.bundles import at_sizes
-from nnapi_prof.api.devices import reached
+from nnapi_prof.api.devices import open_client
 from nnapi_prof.api.events import SILENT, Listener, Progress, to_log
 from nnapi_prof.api.fleet_choice import names_of
-from nnapi_prof.api.model import Model, read_model
-from nnapi_prof.api.plan import Planned
+from nnapi_prof.api.model import Model, load_program
+from nnapi_prof.api.plan import ModelPlan
 from nnapi_prof.api.result import Result
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.storage import read_bundle
@@ -22,9 +22,15 @@ from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.actions import MAX_RUNS
 from nnapi_prof.device.protocol.description import describe, device_fingerprint
 from nnapi_prof.device.protocol.results import AgentInfo
-from nnapi_prof.errors import InputSpecError, SerializationError, UsageError, option, spelled
+from nnapi_prof.errors import (
+    InputSpecError,
+    SerializationError,
+    UsageError,
+    for_caller,
+    option_name,
+)
 from nnapi_prof.execution.options import RunOptions
-from nnapi_prof.execution.profile.cached_units import CachedUnits
+from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache
 from nnapi_prof.execution.report import RunReport
 from nnapi_prof.graph.plan import AUTO, Plan
 
@@ -37,7 +43,7 @@ USUAL = RunOptions()
 
 
 def run(
-    plan: Planned | str | os.PathLike[str],
+    plan: ModelPlan | str | os.PathLike[str],
     device: str | AgentClient | None = None,
     *,
     inputs: Sequence[Tensor] | None = None,
@@ -55,7 +61,7 @@ def run(
 ) -> Result:
     """Runs a plan on a device, as ``nnapi-prof run`` does, and compares its outputs.
 
-    ``plan`` is a :class:`nnapi_prof.Planned` or the folder of one. ``device`` is that of
+    ``plan`` is a :class:`nnapi_prof.ModelPlan` or the folder of one. ``device`` is that of
     :func:`nnapi_prof.profile`; None the one that the plan was made on. ``inputs`` are tensors of
     the shapes that it was made for; None the model's bundled ones, else random ones, of ``seed``.
     ``runs`` of each plan are recorded, of the ``baselines``, too. ``frames`` are run besides, many
@@ -84,15 +90,15 @@ def run(
         seed=seed,
     )
     listener = listener or to_log(progress)
-    ready: Planned | Bundle
-    if isinstance(plan, Planned):
+    ready: ModelPlan | Bundle
+    if isinstance(plan, ModelPlan):
         ready = plan
         name, device = "the plan", device or plan.device_spec
     else:
         ready, name = _stored(Path(plan)), str(plan)
-    with reached(device, listener) as client:
+    with open_client(device, listener) as client:
         info = client.info()
-        title = spelled(name, "the plan")
+        title = for_caller(name, "the plan")
         ready = _for_phone(ready, info, title, listener)
         check_device(ready.plan, ready.device, client, title)  # before the model is read
         if isinstance(ready, Bundle):
@@ -106,20 +112,22 @@ def run(
         with listener.working("running eager PyTorch"):
             program = planned.model.program
             if inputs is None:
-                examples, references = expected(program, planned.model.eager, options)
+                examples, references = eager_reference(program, planned.model.eager, options)
             else:
                 examples, references = _checked(planned, inputs)
         floats = None
         if planned.model.mixed is not None:  # what is compared is the same arithmetic
             floats, references = references, program.module(*examples)
         bundle = planned.bundle_for(info)
-        report = run_on(bundle, program, examples, references, client, options, listener, floats)
+        report = run_bundle_on(
+            bundle, program, examples, references, client, options, listener, floats
+        )
     return Result(replace(planned, converted=bundle), report)
 
 
 def _for_phone(
-    ready: Planned | Bundle, info: AgentInfo, title: str, listener: Listener
-) -> Planned | Bundle:
+    ready: ModelPlan | Bundle, info: AgentInfo, title: str, listener: Listener
+) -> ModelPlan | Bundle:
     """Picks this phone's plan from a bundle for several phones, and notes the choice."""
     bundle = ready if isinstance(ready, Bundle) else ready.converted
     if bundle is None or bundle.plan_set is None:
@@ -154,17 +162,17 @@ def _stored(folder: Path) -> Bundle:
     return bundle
 
 
-def _with_model(bundle: Bundle, path: Path, sizes: Sequence[str], listener: Listener) -> Planned:
+def _with_model(bundle: Bundle, path: Path, sizes: Sequence[str], listener: Listener) -> ModelPlan:
     """A bundle's plan with its model, for ``sizes`` where some are stated."""
     with listener.working(f"reading {path.name}"):
         if sizes:
             bundle, program = at_sizes(bundle, path, sizes)
         else:
-            program = read_model(path, bundle.inputs, mixed=bundle.mixed)
+            program = load_program(path, bundle.inputs, mixed=bundle.mixed)
             listener.notes(*program.notes)
-    outline = replace(CachedUnits.of(program), name=bundle.model)
-    return Planned(
-        model=Model(path, tuple(sizes) or bundle.inputs, outline, mixed=bundle.mixed),
+    unit_cache = replace(UnitGraphCache.of(program), name=bundle.model)
+    return ModelPlan(
+        model=Model(path, tuple(sizes) or bundle.inputs, unit_cache, mixed=bundle.mixed),
         plans=bundle.plans,
         device=bundle.device,
         conditions=bundle.conditions,
@@ -173,7 +181,7 @@ def _with_model(bundle: Bundle, path: Path, sizes: Sequence[str], listener: List
 
 
 def _checked(
-    planned: Planned, inputs: Sequence[Tensor]
+    planned: ModelPlan, inputs: Sequence[Tensor]
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
     """The inputs, and eager PyTorch's outputs for them."""
     examples = planned.model.program.example_inputs
@@ -204,12 +212,12 @@ def check_device(plan: Plan, made_for: str, client: AgentClient, name: str) -> N
         raise UsageError(
             f"{name} was made for {made_for}, and runs on its {' and '.join(missing)}:"
             f" {describe(info)} has {', '.join(there) or 'no accelerators'}; choose the right"
-            f" device with {option('device')}, or make a bundle for this one with `nnapi-prof"
+            f" device with {option_name('device')}, or make a bundle for this one with `nnapi-prof"
             " profile` and `nnapi-prof partition`"
         )
 
 
-def expected(
+def eager_reference(
     program: Program,
     eager: Callable[..., tuple[Tensor, ...]],
     options: RunOptions | None = None,
@@ -221,7 +229,7 @@ def expected(
     return inputs, eager(*(value.clone() for value in program.as_given(inputs)))
 
 
-def run_on(
+def run_bundle_on(
     bundle: Bundle,
     program: Program,
     inputs: Sequence[Tensor],

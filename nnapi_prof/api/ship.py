@@ -15,7 +15,7 @@ from pathlib import Path
 from nnapi_prof.bundle.runtime import runtime_bundle
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.device import java
-from nnapi_prof.errors import UsageError, option
+from nnapi_prof.errors import UsageError, option_name
 from nnapi_prof.toolchain import ANDROID_ABIS
 
 LOWEST_API = 27
@@ -74,7 +74,7 @@ def write_aar(
     path = Path(bundle)
     if unknown := [abi for abi in abis if abi not in ANDROID_ABIS]:
         raise UsageError(
-            f"{option('abis', unknown[0])} is not an ABI that is built for:"
+            f"{option_name('abis', unknown[0])} is not an ABI that is built for:"
             f" {', '.join(ANDROID_ABIS)}"
         )
     content = runtime_bundle(read_bundle(path))
@@ -100,7 +100,8 @@ def _writing(target: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise UsageError(
-            f"cannot write {target}: {error.strerror or error}: name another {option('output')}"
+            f"cannot write {target}: {error.strerror or error}: name another"
+            f" {option_name('output')}"
         ) from error
 
 

@@ -11,9 +11,9 @@ from nnapi_prof.api import options as arguments
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.events import SILENT, Listener
 from nnapi_prof.api.model import Model
-from nnapi_prof.api.plan_search import undominated
+from nnapi_prof.api.plan_search import planning_costs
 from nnapi_prof.bundle.bundle import Bundle
-from nnapi_prof.bundle.frames import MOST_IN_FLIGHT, FramePlan, FrameWay, usual_in_flight
+from nnapi_prof.bundle.frames import MOST_IN_FLIGHT, FramePlan, FrameSchedule, usual_in_flight
 from nnapi_prof.bundle.plan_set import Choice
 from nnapi_prof.costs.contention import ASSUMED, ContentionBasis, Slowdowns, given
 from nnapi_prof.device.agent import AgentClient
@@ -32,7 +32,7 @@ from nnapi_prof.partition import (
     plan_parallel,
     plan_throughput,
 )
-from nnapi_prof.partition.flights import ONE_BY_ONE, RateRule
+from nnapi_prof.partition.inflight_sim import ONE_BY_ONE, FrameStrategy
 from nnapi_prof.partition.queues import Dispatch
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def partition_frames(
             f"these costs are {costs.objective}: frames per second are of latencies, give the costs"
             " that they were adjusted from"
         )
-    priced, of_rivals = undominated(costs.priced)
+    priced, of_rivals = planning_costs(costs.priced)
     if frames_in_flight is None:
         lanes = {lane for target in priced.targets if (lane := target.lane) is not None}
         frames_in_flight = usual_in_flight(lanes)
@@ -202,7 +202,7 @@ def plan_branches(
         arguments.number("contention", contention, 1)
     if costs.objective is not None:
         raise UsageError(f"these costs are {costs.objective}: branches at once are for latency")
-    priced, _ = undominated(costs.priced)
+    priced, _ = planning_costs(costs.priced)
     slower = costs.contention if contention is None else given(priced.targets, contention)
     with listener.working("planning branches at once"):
         return plan_parallel(
@@ -223,8 +223,8 @@ def with_branches(plans: Sequence[Plan], parallel: ParallelPlan) -> tuple[Plan, 
     serial_ns = plans[0].predicted_ns
     return parallel.plan, FramePlan(
         (
-            FrameWay(SERIAL, (Choice(0),), 1, 1e9 / serial_ns if serial_ns > 0 else None),
-            FrameWay(
+            FrameSchedule(SERIAL, (Choice(0),), 1, 1e9 / serial_ns if serial_ns > 0 else None),
+            FrameSchedule(
                 OVERLAPPED, (Choice(len(plans)),), 1, 1e9 / parallel.latency_ns, overlaps=True
             ),
         )
@@ -239,14 +239,16 @@ def _listed(
     plans: dict[PlanKey, tuple[int, Plan]] = {}
     named = {plan_key(rival): rival for rival in reversed(rivals)}
 
-    def way(rule: RateRule, of: Sequence[Plan], shares: Sequence[float], ns: float) -> FrameWay:
+    def way(
+        rule: FrameStrategy, of: Sequence[Plan], shares: Sequence[float], ns: float
+    ) -> FrameSchedule:
         keys = [(plan_key(each), each) for each in of]
         numbers = [
             plans.setdefault(key, (len(plans), named.get(key, each)))[0] for key, each in keys
         ]
         choices = tuple(Choice(n, share=share) for n, share in zip(numbers, shares, strict=True))
         n = 1 if rule in ONE_BY_ONE else in_flight
-        return FrameWay(rule.value, choices, n, 1e9 / ns if ns > 0 else None)
+        return FrameSchedule(rule.value, choices, n, 1e9 / ns if ns > 0 else None)
 
     in_flight = frames_in_flight if plan.chosen is None else plan.chosen.frames_in_flight
     ways = [way(plan.rule, plan.plans, plan.shares, plan.period_ns)]

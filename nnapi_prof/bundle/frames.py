@@ -9,7 +9,7 @@ from typing import Any
 
 from nnapi_prof.bundle.plan_set import Choice, PlanSet, SelectionRule
 from nnapi_prof.costs.conditions import ALL, parse_cpus
-from nnapi_prof.errors import SerializationError, visible
+from nnapi_prof.errors import SerializationError, escape_untrusted
 
 MOST_IN_FLIGHT = 63
 """The runtime library's queue has room for no more."""
@@ -25,7 +25,7 @@ def usual_in_flight(lanes: Collection[str]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class FrameWay:
+class FrameSchedule:
     """One way of running many frames."""
 
     name: str
@@ -63,7 +63,7 @@ class FrameWay:
         }
 
     @classmethod
-    def from_json(cls, data: Any, n_plans: int) -> FrameWay:
+    def from_json(cls, data: Any, n_plans: int) -> FrameSchedule:
         """Raises SerializationError where it is no way of running these plans."""
         rows = data["plans"]
         if not all(type(plan) is int and 0 <= plan < n_plans for plan, _ in rows):
@@ -76,7 +76,7 @@ class FrameWay:
         if not (threads is None or (type(threads) is int and threads > 0)):
             raise SerializationError("a way of running frames has no number of threads")
         choices = tuple(Choice(plan, share=float(share)) for plan, share in rows)
-        name = visible(str(data["name"]), 100)
+        name = escape_untrusted(str(data["name"]), 100)
         cpus = parse_cpus(str(data.get("cpus", ALL)))
         overlaps = data.get("overlaps", False) is True
         return cls(name, choices, data["in_flight"], rate, threads, cpus, overlaps)
@@ -86,7 +86,7 @@ class FrameWay:
 class FramePlan:
     """How a bundle runs many frames, and what else one could do."""
 
-    ways: tuple[FrameWay, ...]
+    ways: tuple[FrameSchedule, ...]
     """The one that is meant, then its rivals."""
 
     def __post_init__(self) -> None:
@@ -121,4 +121,4 @@ class FramePlan:
     def from_json(cls, data: Any, n_plans: int) -> FramePlan:
         """The inverse of :meth:`to_json`, for a bundle of so many plans. Raises
         SerializationError."""
-        return cls(tuple(FrameWay.from_json(row, n_plans) for row in data["ways"]))
+        return cls(tuple(FrameSchedule.from_json(row, n_plans) for row in data["ways"]))

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from nnapi_prof.bundle.bundle import Bundle
-from nnapi_prof.bundle.doors import stock_plan
+from nnapi_prof.bundle.deployment import stock_plan
 from nnapi_prof.bundle.torchscript import gives, takes, why_not_said
 from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region, why_not

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from nnapi_prof.bundle.phones import OTHERS, PhoneTraits
-from nnapi_prof.errors import SerializationError, UsageError, visible
+from nnapi_prof.errors import SerializationError, UsageError, escape_untrusted
 
 VERSION = 1
 """Of the rules: what a selection gives never changes under one version."""
@@ -118,7 +118,7 @@ class PlanSet:
         criteria = list(self.choices[0].figures)
         for name in limits:
             if name not in criteria:
-                names = ", ".join(visible(criterion, 100) for criterion in criteria)
+                names = ", ".join(escape_untrusted(criterion, 100) for criterion in criteria)
                 raise UsageError(f"the bundle's plans do not have {name}, only {names}")
         within = [
             c for c in self.choices if all(c.figures[name] <= most for name, most in limits.items())
@@ -144,11 +144,11 @@ class PlanSet:
         _require(isinstance(data, dict), "it is not an object")
         if data.get("version") != VERSION:
             raise SerializationError(
-                f"the set of plans is of version {visible(repr(data.get('version')), 100)}, "
-                f"{VERSION} is read"
+                "the set of plans is of version"
+                f" {escape_untrusted(repr(data.get('version')), 100)}, {VERSION} is read"
             )
         rule = data.get("rule")
-        _require(rule in list(SelectionRule), f"its rule is {visible(repr(rule), 100)}")
+        _require(rule in list(SelectionRule), f"its rule is {escape_untrusted(repr(rule), 100)}")
         rows = data.get("choices")
         _require(isinstance(rows, list), "its choices are not a list")
         return cls(SelectionRule(rule), tuple(_choice(row, n_plans) for row in rows))
@@ -173,7 +173,7 @@ def _choice(row: Any, n_plans: int) -> Choice:
     plan, figures = row.get("plan"), row.get("figures", {})
     _require(
         type(plan) is int and 0 <= plan < n_plans,
-        f"it names plan {visible(repr(plan), 100)} of {n_plans}",
+        f"it names plan {escape_untrusted(repr(plan), 100)} of {n_plans}",
     )
     _require(isinstance(figures, dict), "the figures of a plan are not an object")
     numbers = [*figures.values(), row.get("share", 1.0), row.get("all_cpu_ns", 0.0)]

@@ -23,7 +23,7 @@ from nnapi_prof.convert.pool import Blob
 from nnapi_prof.convert.region import Region
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.model.regression import fits_from_json, fits_to_json
-from nnapi_prof.errors import SerializationError, UsageError, option, visible
+from nnapi_prof.errors import SerializationError, UsageError, escape_untrusted, option_name
 from nnapi_prof.graph.plan import Plan
 from nnapi_prof.graph.unit import graph_from_json, graph_to_json, type_from_json, type_to_json
 from nnapi_prof.nnapi.container import ContainerKind, read_container, write_container
@@ -92,7 +92,9 @@ def region_from_bytes(data: bytes, blobs: Path) -> Region:
 def _plain_name(name: object) -> str:
     """Raises SerializationError where a manifest's name of a file leads out of its folder."""
     if not isinstance(name, str) or not re.fullmatch(r"\w[\w .+@-]*", name) or ".." in name:
-        raise SerializationError(f"{visible(repr(name), 100)} does not name a file in the bundle")
+        raise SerializationError(
+            f"{escape_untrusted(repr(name), 100)} does not name a file in the bundle"
+        )
     return name
 
 
@@ -104,7 +106,7 @@ def write_bundle(path: Path, bundle: Bundle, model: Path) -> None:
     """
     if path.exists() and not (path / "manifest.json").is_file():
         raise UsageError(
-            f"{path} exists and is not a bundle: name another {option('output')} or remove it"
+            f"{path} exists and is not a bundle: name another {option_name('output')} or remove it"
         )
     path = path.resolve()
     temporary = path.with_name(path.name + ".part")
@@ -270,7 +272,7 @@ def read_bundle(path: Path) -> Bundle:
             halved=halved,
             copies=_read_region(path, data["copies"]) if "copies" in data else None,
             notes=tuple(data["notes"]),
-            costs=visible(str(data.get("costs", "")), MOST_LOCATION),
+            costs=escape_untrusted(str(data.get("costs", "")), MOST_LOCATION),
             fits=fits_from_json(data.get("fits")),
             plan_set=(
                 PlanSet.from_json(data["plan_set"], len(data["plans"]))
@@ -293,8 +295,8 @@ def read_bundle(path: Path) -> Bundle:
         OSError, RecursionError,
     ) as error:  # fmt: skip
         raise SerializationError(
-            f"{path}: the bundle is damaged ({visible(str(error), 300)}): make it again with "
-            "`nnapi-prof partition`"
+            f"{path}: the bundle is damaged ({escape_untrusted(str(error), 300)}): make it again"
+            " with `nnapi-prof partition`"
         ) from error
 
 

@@ -22,7 +22,7 @@ from nnapi_prof import __version__
 from nnapi_prof.cli.command import HELP, Group, common_options
 from nnapi_prof.cli.output import Output, asks_for_json
 from nnapi_prof.documents.schema import error_document
-from nnapi_prof.errors import NnapiProfError, command_line, visible
+from nnapi_prof.errors import NnapiProfError, command_line, escape_untrusted
 
 _ORDER = ("go", "devices", "profile", "partition", "pareto", "fleet", "advise", "run", "compare",
           "estimate", "calibrate", "costs", "report", "agent", "doctor", "convert", "ship",
@@ -158,7 +158,7 @@ def _run(words: Sequence[str], output: Output) -> int:
 
 def _fail(output: Output, kind: str, words: str, code: int) -> int:
     # Whatever got into the words, a terminal obeys none of it.
-    words = "\n".join(visible(line, 20_000) for line in words.split("\n"))
+    words = "\n".join(escape_untrusted(line, 20_000) for line in words.split("\n"))
     print(f"nnapi-prof: error: {words}", file=sys.stderr)
     return _document_of(output, kind, words, code)
 

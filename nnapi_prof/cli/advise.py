@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from nnapi_prof.api.events import Listener
-    from nnapi_prof.api.plan import Planned
+    from nnapi_prof.api.plan import ModelPlan
     from nnapi_prof.graph.advice import Advice
 
 SHORT = 3
@@ -99,15 +99,15 @@ def command(
         return
     show_advice(stdout(), advised.advice)
     if bundle:
-        from nnapi_prof.bundle.doors import steps
+        from nnapi_prof.bundle.deployment import deploy_steps
 
-        show_steps(stdout(), steps(planned.bundle, model))
+        show_steps(stdout(), deploy_steps(planned.bundle, model))
     for note in advised.notes:
         if note not in planned.model.notes:
             say(f"note: {note}")
 
 
-def _of_bundle(path: Path, listener: Listener) -> Planned:
+def _of_bundle(path: Path, listener: Listener) -> ModelPlan:
     from nnapi_prof.api.plan import read_plan
 
     with listener.working(f"reading {path.name}"):
@@ -121,15 +121,15 @@ def _of_model(
     device: str | None,
     conditions: dict[str, Any],
     listener: Listener,
-) -> Planned:
+) -> ModelPlan:
     from nnapi_prof.api.cost_tables import open_table, read_costs
-    from nnapi_prof.api.devices import reached
+    from nnapi_prof.api.devices import open_client
     from nnapi_prof.api.model import load
     from nnapi_prof.api.planning import partition
 
     asked = {name: conditions[name] for name in CONDITIONS}
     loaded = load(path, inputs, listener=listener)
-    with open_table(costs) as store, reached(device, listener) as client:
+    with open_table(costs) as store, open_client(device, listener) as client:
         unit_costs = read_costs(loaded, store, client, **asked)
     return partition(loaded, unit_costs, verify=False, listener=listener)
 

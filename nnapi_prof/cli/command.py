@@ -111,7 +111,7 @@ def _metavar(option: click.Option) -> str | None:
     return "N" if isinstance(option.type, click.types.IntParamType) else "X"
 
 
-def together(*options: Callable[[F], F]) -> Callable[[F], F]:
+def option_group(*options: Callable[[F], F]) -> Callable[[F], F]:
     """Some options as one decorator, in the order of ``--help``."""
 
     def decorate(function: F) -> F:
@@ -152,7 +152,7 @@ def _not_both(output: Output) -> None:
         raise UsageError("--quiet and --verbose exclude each other: leave one out")
 
 
-common_options = together(
+common_options = option_group(
     click.option(
         "--json",
         is_flag=True,

@@ -112,12 +112,12 @@ def load_program(
     path: Path, inputs: Sequence[str], keep: bool = True, mixed: MixedPrecision | None = None
 ) -> Program:
     """A model's program; says its notes. ``keep``, ``mixed`` and errors are those of
-    :func:`nnapi_prof.api.model.read_model`."""
+    :func:`nnapi_prof.api.model.load_program`."""
     with listening() as listener:
         with listener.working(f"reading {path.name}"):
-            from nnapi_prof.api.model import read_model
+            from nnapi_prof.api.model import load_program
 
-            program = read_model(path, inputs, keep, mixed)
+            program = load_program(path, inputs, keep, mixed)
         listener.notes(*program.notes)
     return program
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nnapi_prof.cli.command import together
+from nnapi_prof.cli.command import option_group
 from nnapi_prof.cli.progress import listening
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from nnapi_prof.costs.store.selection import Selection
 
 
-filter_options = together(
+filter_options = option_group(
     click.option(
         "--device",
         "device_words",

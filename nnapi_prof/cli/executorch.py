@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from nnapi_prof.cli import options as opt
-from nnapi_prof.cli.command import together
+from nnapi_prof.cli.command import option_group
 from nnapi_prof.cli.output import as_json, boxed, line, ms, print_document, say, stdout
 from nnapi_prof.cli.progress import listening
 from nnapi_prof.costs.conditions import MOST_THREADS
@@ -20,7 +20,7 @@ from nnapi_prof.graph.causes import distinct
 from nnapi_prof.graph.plan import Engine
 
 if TYPE_CHECKING:
-    from nnapi_prof.api.plan import Planned
+    from nnapi_prof.api.plan import ModelPlan
     from nnapi_prof.executorch.choice import Choice
     from nnapi_prof.executorch.runner import FileRun
 
@@ -71,7 +71,7 @@ def write_pte(context: click.Context, folder: Path, path: Path) -> PteFile:
     return PteFile(path, operations, choice, note)
 
 
-def _against_rules(context: click.Context, planned: Planned) -> tuple[Choice | None, str | None]:
+def _against_rules(context: click.Context, planned: ModelPlan) -> tuple[Choice | None, str | None]:
     """The choice among the files of a plan and its baselines; None, and why, where there is
     none."""
     from nnapi_prof.executorch.rivals import fastest, made_on
@@ -104,7 +104,7 @@ _MEASURING = ("device_spec", "threads", "seconds", "seed")
 """Parameters that go with ``--partitioners`` alone."""
 
 
-partitioner_options = together(
+partitioner_options = option_group(
     click.option(
         "--partitioners",
         metavar="NAME,NAME",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nnapi_prof.api.end_to_end import PipelineResult
-    from nnapi_prof.bundle.doors import NextStep
+    from nnapi_prof.bundle.deployment import DeployStep
 
 FORMS = ("html", "md")
 """Of reports that are one file to read."""
@@ -152,7 +152,7 @@ def _show(result: PipelineResult) -> None:
     """The few lines that matter, where the rest is, and what to type next."""
     console = stdout()
     subject = result.result or result.planned
-    ship: Sequence[NextStep] = ()
+    ship: Sequence[DeployStep] = ()
     if subject is not None:
         from nnapi_prof.reports.frames import baseline_frame
         from nnapi_prof.reports.headline import headline

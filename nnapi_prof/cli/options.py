@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 from click.shell_completion import CompletionItem
 
-from nnapi_prof.cli.command import CONDITIONS, F, together
+from nnapi_prof.cli.command import CONDITIONS, F, option_group
 from nnapi_prof.costs.conditions import (
     BY_TRIAL,
     MOST_SUSTAINED_S,
@@ -254,7 +254,7 @@ def conditions(function: F) -> F:
     """``--threads``, ``--cpus``, ``--mode``, ``--relaxed``, ``--float16``, ``--sustained``,
     which the Python interface takes under the same names. Raises UsageError where they exclude each
     other, before the command does anything."""
-    options = together(
+    options = option_group(
         threads,
         cpus(USUAL.cpus),
         mode,
@@ -298,7 +298,7 @@ def seconds(what: str, default: int | str) -> Callable[[F], F]:
     )
 
 
-gates = together(
+gates = option_group(
     click.option(
         "--max-temp-c",
         type=click.FloatRange(0, 120),

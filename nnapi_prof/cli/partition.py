@@ -11,7 +11,7 @@ import click
 
 from nnapi_prof.cli import options as opt
 from nnapi_prof.cli.chip_plan import on_chip
-from nnapi_prof.cli.command import CONDITIONS, define, together
+from nnapi_prof.cli.command import CONDITIONS, define, option_group
 from nnapi_prof.cli.output import (
     as_json,
     boxed,
@@ -30,7 +30,7 @@ from nnapi_prof.cli.progress import listening
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from nnapi_prof.api.plan_search import Search, StartUp
+    from nnapi_prof.api.plan_search import Search, StartupCost
     from nnapi_prof.api.throughput import Throughput
     from nnapi_prof.bundle.bundle import Bundle
     from nnapi_prof.graph.plan import Plan, Segment, Target
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _UNITS = "UNITS is a unit's name, or a pattern of its label, as `softmax*`"
 
-plan_options = together(
+plan_options = option_group(
     click.option(
         "--forbid",
         multiple=True,
@@ -205,12 +205,12 @@ def command(
     with listening() as listener:
         with listener.working("loading PyTorch"):
             from nnapi_prof.api.cost_tables import open_table, read_costs
-            from nnapi_prof.api.devices import reached
+            from nnapi_prof.api.devices import open_client
             from nnapi_prof.api.model import load
             from nnapi_prof.api.planning import partition
 
         loaded = load(model, inputs, listener=listener)
-        with open_table(costs) as store, reached(device_spec, listener) as client:
+        with open_table(costs) as store, open_client(device_spec, listener) as client:
             unit_costs = read_costs(
                 loaded,
                 store,
@@ -231,10 +231,10 @@ def command(
         planned.save(path)
     bundle = planned.bundle
     if as_json():
-        from nnapi_prof.documents.plans import of_partition
+        from nnapi_prof.documents.plans import partition_document
 
         print_document(
-            of_partition(path, bundle, planned.curve, planned.throughput, planned.parallel)
+            partition_document(path, bundle, planned.curve, planned.throughput, planned.parallel)
         )
     elif planned.throughput is not None:
         _show_throughput(bundle, planned.throughput)
@@ -347,7 +347,7 @@ def show_curve(console: Console, search: Search, plan: Plan, best: bool, unit: s
         more = point.ns / many.predicted_ns - 1 if many.predicted_ns > 0 else 0.0
         more = round(more, 4) + 0.0  # -0.0 is 0.0
         cells = (str(point.n_segments), ms(point.ns), f"{more:+.1%}")
-        table.add_row(*cells, *_start_up(search.start_ups.get(point.n_segments)), proven(point))
+        table.add_row(*cells, *_start_up(search.startup_costs.get(point.n_segments)), proven(point))
     console.print(table)
     if gain < WORTH_A_LINE:
         return
@@ -367,7 +367,7 @@ def _placement(plan: Plan) -> list[tuple[tuple[int, ...], Target]]:
     return [(segment.units, segment.target) for segment in plan.segments]
 
 
-def _start_up(start_up: StartUp | None) -> tuple[str, str, str]:
+def _start_up(start_up: StartupCost | None) -> tuple[str, str, str]:
     if start_up is None:
         return "", "", ""
     compiling = "" if start_up.compile_ns is None else ms(start_up.compile_ns)

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from nnapi_prof.cli.command import F, together
+from nnapi_prof.cli.command import F, option_group
 from nnapi_prof.graph.plan import Precision
 
 CALIBRATION = ("precisions", "calibration", "samples")
@@ -52,7 +52,7 @@ def _precisions(
 def precision_options(default: str | None) -> Callable[[F], F]:
     """``--precisions`` (None where none are asked for), ``--calibration``, ``--samples``:
     arguments of :func:`nnapi_prof.profile`."""
-    return together(
+    return option_group(
         click.option(
             "--precisions",
             metavar=WORDS,

@@ -118,10 +118,10 @@ def command(
         )
     report = result.run
     if as_json():
-        from nnapi_prof.documents.plans import of_run
+        from nnapi_prof.documents.plans import run_document
         from nnapi_prof.execution.report import RESULT_FILE
 
-        print_document(of_run(bundle, bundle / RESULT_FILE, report))
+        print_document(run_document(bundle, bundle / RESULT_FILE, report))
     else:
         _show(report)
     say(f"result in {keep_result(bundle, report)}")  # at last: what was measured is shown anyhow
@@ -129,7 +129,7 @@ def command(
 
 
 def _show(report: RunReport) -> None:
-    from nnapi_prof.execution.compare import little_to_compare
+    from nnapi_prof.execution.compare import weak_evidence
 
     console = stdout()
     under = f", {report.conditions}" if report.conditions else ""
@@ -171,7 +171,7 @@ def _show(report: RunReport) -> None:
     _show_frames(console, report)
     for number, check in enumerate(report.checks):
         verdict = "agrees with" if check.ok else "DIFFERS from"
-        little = little_to_compare(check) if check.ok else None
+        little = weak_evidence(check) if check.ok else None
         line(
             console,
             f"output {number} {list(check.shape)} {verdict} eager PyTorch:"

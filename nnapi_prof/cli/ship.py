@@ -15,7 +15,7 @@ from nnapi_prof.toolchain import ANDROID_ABIS
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from nnapi_prof.bundle.doors import NextStep
+    from nnapi_prof.bundle.deployment import DeployStep
 
 
 @define(
@@ -53,12 +53,12 @@ def command(aar: bool, abis: tuple[str, ...], output: Path | None, bundle: Path)
     if not aar and (abis or output is not None):
         raise UsageError("--abi and --output are of the Android archive: add --aar")
     from nnapi_prof.api.ship import write_aar
-    from nnapi_prof.bundle.doors import steps
+    from nnapi_prof.bundle.deployment import deploy_steps
     from nnapi_prof.bundle.storage import read_bundle
     from nnapi_prof.documents.ship import of_shipping
     from nnapi_prof.toolchain import build_steps_said
 
-    ways = steps(read_bundle(bundle), bundle)
+    ways = deploy_steps(read_bundle(bundle), bundle)
     archive = None
     if aar:
         with build_steps_said(say):
@@ -79,22 +79,22 @@ GAP = 2
 """Between two columns of a table."""
 
 
-def show_steps(console: Console, ways: Sequence[NextStep]) -> None:
+def show_steps(console: Console, ways: Sequence[DeployStep]) -> None:
     """The next command for each way into an app, or why it leads nowhere.
 
     A command that is broken over lines does not run: where the table has no room for one, each has
     a line of its own.
     """
-    doors = max((len(step.door.value) for step in ways), default=0)
+    doors = max((len(step.runtime.value) for step in ways), default=0)
     longest = max((len(step.command) for step in ways if step.refusal is None), default=0)
     if doors + GAP + longest <= console.width:
         table = plain(["into"], (), "command")
         for step in ways:
-            table.add_row(step.door.value, step.refusal or step.command)
+            table.add_row(step.runtime.value, step.refusal or step.command)
         console.print(table)
         return
     for step in ways:
         if step.refusal is None:
-            console.print(f"{step.door.value}:\n  {step.command}", soft_wrap=True)
+            console.print(f"{step.runtime.value}:\n  {step.command}", soft_wrap=True)
         else:
-            line(console, f"{step.door.value}: {step.refusal}")
+            line(console, f"{step.runtime.value}: {step.refusal}")

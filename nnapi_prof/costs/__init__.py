@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from nnapi_prof.errors import UsageError, spelled
+from nnapi_prof.errors import UsageError, for_caller
 
 VARIABLE = "NNAPI_PROF_COSTS"
 
@@ -30,7 +30,7 @@ def existing(costs: str | None) -> str:
     """
     where = default_location() if costs is None else costs
     if "://" not in where and not Path(where).expanduser().exists():
-        makes = spelled("`nnapi-prof profile`", "profile()")
+        makes = for_caller("`nnapi-prof profile`", "profile()")
         raise UsageError(f"cost table {where} does not exist: {makes} makes one")
     return where
 

@@ -45,7 +45,7 @@ from nnapi_prof.errors import (
     DeviceOffline,
     DeviceStorageError,
     SerializationError,
-    visible,
+    escape_untrusted,
 )
 from nnapi_prof.toolchain import Progress
 
@@ -200,7 +200,7 @@ class AgentClient:
                 return event
             if isinstance(event, ErrorLine):
                 errors.append(event.message)
-        words = "; ".join(errors) or visible(result.output.strip()[-300:])
+        words = "; ".join(errors) or escape_untrusted(result.output.strip()[-300:])
         raise AgentError(
             f"{self.serial}: the agent tells nothing about the device (exit code "
             f"{result.exit_code}): {words}",
@@ -278,7 +278,7 @@ class AgentClient:
     def _stderr(self, work: str) -> str:
         with contextlib.suppress(DeviceError):
             text = self.transport.pull(f"{work}/stderr").decode("utf-8", "replace")
-            return visible(text.strip()[-300:])
+            return escape_untrusted(text.strip()[-300:])
         return ""
 
     def _push_blobs(self, names: tuple[str, ...], blobs: Mapping[str, bytes], work: str) -> None:
@@ -344,7 +344,7 @@ class _Reader:
         for line in lines:
             event = parse_line(line)
             if event is None or isinstance(event, AgentInfo | Cleaned):
-                self.noise = visible(line.strip()[-300:]) or self.noise
+                self.noise = escape_untrusted(line.strip()[-300:]) or self.noise
                 n_noise += len(line) + 1
                 if n_noise > MAX_OUTPUT_BYTES:
                     raise SerializationError(

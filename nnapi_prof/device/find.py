@@ -20,7 +20,14 @@ from nnapi_prof.device.install import InstalledAgent
 from nnapi_prof.device.transport import LocalTransport, Transport
 from nnapi_prof.device.transport.adb_server import AdbServer
 from nnapi_prof.device_agent import SOURCE_DIR
-from nnapi_prof.errors import DeviceError, DeviceNotFound, UsageError, did_you_mean, option, spelled
+from nnapi_prof.errors import (
+    DeviceError,
+    DeviceNotFound,
+    UsageError,
+    did_you_mean,
+    for_caller,
+    option_name,
+)
 from nnapi_prof.toolchain import Progress
 
 _HOST_PORT = re.compile(r"(?P<host>\[[0-9a-fA-F:]+\]|[^:\[\]/]+):(?P<port>\d{1,5})")
@@ -87,7 +94,7 @@ def open_device(spec: str | None = None, progress: Progress | None = None) -> Op
         listed = ", ".join(f"{p.serial} ({p.state})" for p in phones)
         raise DeviceError(
             f"more than one device is connected: {listed}: choose one with "
-            + spelled("--device SERIAL", "device='SERIAL'")
+            + for_caller("--device SERIAL", "device='SERIAL'")
         )
     if phones:
         phone = phones[0]
@@ -120,7 +127,7 @@ def named_with(device: str | None, library: str) -> str:
     """
     if split_spec(device)[1] is not None:
         raise UsageError(
-            f"{device!r} names a library, and so does {option('nnapi-library')}: leave one out"
+            f"{device!r} names a library, and so does {option_name('nnapi-library')}: leave one out"
         )
     return f"{device or ''}{THROUGH}{library}"
 

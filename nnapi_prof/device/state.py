@@ -43,7 +43,7 @@ SCRIPT = (
 _LOAD = "grep '^cpu ' /proc/stat; sleep 0.3; grep '^cpu ' /proc/stat; true"
 
 
-class Telling(Protocol):
+class DeviceProbe(Protocol):
     """A device that can be asked for its state; :class:`~nnapi_prof.device.agent.AgentClient` is
     one."""
 
@@ -88,7 +88,7 @@ class DeviceState:
         return {name: getattr(self, name) for name in names}
 
 
-def read_state(client: Telling) -> DeviceState:
+def read_state(client: DeviceProbe) -> DeviceState:
     """Asks a device, for about half a second. Raises DeviceError."""
     if client.info().simulated:
         now = client.readings()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from nnapi_prof.documents import schema as s
 from nnapi_prof.documents.advice import ADVICE, of_advice
-from nnapi_prof.documents.plans import CONDITIONS, NOTES, PLAN, of_plan, of_plans, of_run
+from nnapi_prof.documents.plans import CONDITIONS, NOTES, PLAN, of_plan, of_plans, run_document
 from nnapi_prof.documents.schema import Document, document, properties
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def of_go(result: PipelineResult) -> Document:
         "baselines": [] if planned is None else of_plans(planned.baselines),
         "run": None
         if ran is None or result.bundle is None or result.run_file is None
-        else of_run(result.bundle, result.run_file, ran.run),
+        else run_document(result.bundle, result.run_file, ran.run),
         "advice": [] if planned is None else of_advice(planned.advice),
         "fault": None if result.fault is None else str(result.fault),
         "spent_s": dict(result.spent_s),

@@ -151,7 +151,7 @@ PARALLEL = s.obj(
     parallel=s.described(s.nullable(PARALLEL), "one frame's branches at once, where asked for"),
     notes=NOTES,
 )
-def of_partition(
+def partition_document(
     path: Path,
     bundle: Bundle,
     curve: Iterable[CurvePoint] = (),
@@ -218,7 +218,7 @@ RUN = s.obj(
     outputs=s.array(OUTPUT),
     notes=NOTES,
 )
-def of_run(bundle: Path, result: Path, report: RunReport) -> Document:
+def run_document(bundle: Path, result: Path, report: RunReport) -> Document:
     return properties(
         "run",
         report,

@@ -11,7 +11,7 @@ from nnapi_prof.documents.schema import Document, document, properties
 
 if TYPE_CHECKING:
     from nnapi_prof.api.ship import AndroidArchive
-    from nnapi_prof.bundle.doors import NextStep
+    from nnapi_prof.bundle.deployment import DeployStep
 
 
 _ARCHIVE = s.obj(file=s.TEXT, asset=s.TEXT, abis=s.array(s.TEXT), n_bytes=s.COUNT)
@@ -38,12 +38,12 @@ _ARCHIVE = s.obj(file=s.TEXT, asset=s.TEXT, abis=s.array(s.TEXT), n_bytes=s.COUN
     ),
 )
 def of_shipping(
-    bundle: Path, steps: Sequence[NextStep], archive: AndroidArchive | None
+    bundle: Path, steps: Sequence[DeployStep], archive: AndroidArchive | None
 ) -> Document:
     return {
         "bundle": str(bundle),
         "steps": [
-            {"door": step.door.name.lower(), "command": step.command, "refusal": step.refusal}
+            {"door": step.runtime.name.lower(), "command": step.command, "refusal": step.refusal}
             for step in steps
         ],
         "archive": archive and properties(_ARCHIVE, archive, file=str(archive.path)),

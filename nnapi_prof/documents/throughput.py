@@ -12,8 +12,8 @@ from nnapi_prof.documents.schema import Document, finite, properties
 
 if TYPE_CHECKING:
     from nnapi_prof.api.throughput import Throughput
-    from nnapi_prof.bundle.frames import FramePlan, FrameWay
-    from nnapi_prof.execution.frame_runs import WayRun
+    from nnapi_prof.bundle.frames import FramePlan, FrameSchedule
+    from nnapi_prof.execution.frame_runs import FrameScheduleRun
 
 _INTERVAL = s.obj(value=s.NUMBER, low=s.NUMBER, high=s.NUMBER)
 _BASIS = s.choice("measured", "partly measured", "assumed", "given")
@@ -131,11 +131,11 @@ def of_frames(frames: FramePlan) -> Document:
     }
 
 
-def _shares(way: FrameWay) -> list[Document]:
+def _shares(way: FrameSchedule) -> list[Document]:
     return [properties(SHARES["items"], choice) for choice in way.choices]
 
 
-def of_frame_runs(runs: Iterable[WayRun]) -> list[Document]:
+def of_frame_runs(runs: Iterable[FrameScheduleRun]) -> list[Document]:
     return [
         {
             "how": run.way.name,

@@ -163,7 +163,7 @@ _WHAT = {
 }
 
 
-def little_to_compare(check: OutputCheck) -> str | None:
+def weak_evidence(check: OutputCheck) -> str | None:
     """``is 0 everywhere``: why that an output agrees tells little; None where it tells."""
     return _WHAT.get(check.evidence)
 
@@ -174,7 +174,7 @@ def notes_on(checks: Iterable[OutputCheck]) -> list[str]:
         f"output {check.name} {what} for these inputs, in eager PyTorch, too: that it agrees tells"
         " little; run it with other inputs (another seed)"
         for check in checks
-        if check.ok and (what := little_to_compare(check)) is not None
+        if check.ok and (what := weak_evidence(check)) is not None
     ]
 
 
@@ -182,5 +182,5 @@ def verdict(check: OutputCheck) -> str:
     """``agrees``, ``agrees, but it is 0 everywhere``, ``differs``."""
     if not check.ok:
         return "differs"
-    little = little_to_compare(check)
+    little = weak_evidence(check)
     return f"agrees, but it {little}" if little else "agrees"

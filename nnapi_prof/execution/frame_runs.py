@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from nnapi_prof.bundle.frames import FrameWay
+from nnapi_prof.bundle.frames import FrameSchedule
 from nnapi_prof.device.protocol.results import FrameSample, Outcome
 from nnapi_prof.errors import SerializationError
 
@@ -34,10 +34,10 @@ class LaneSpan:
 
 
 @dataclass(frozen=True, slots=True)
-class WayRun:
+class FrameScheduleRun:
     """One way of running frames, as it ran."""
 
-    way: FrameWay
+    way: FrameSchedule
     frames: tuple[FrameSample, ...] = field(default=(), repr=False)
     """In the order in which they were handed in; their plans are the way's, by index."""
     spans: tuple[LaneSpan, ...] = field(default=(), repr=False)
@@ -117,7 +117,7 @@ class WayRun:
         }
 
     @classmethod
-    def from_json(cls, data: Any) -> WayRun:
+    def from_json(cls, data: Any) -> FrameScheduleRun:
         """The inverse of :meth:`to_json`. Raises SerializationError, LookupError, ValueError or
         TypeError where it is no such run."""
         numbers = [n for row in data["spans"] for n in row]
@@ -126,7 +126,7 @@ class WayRun:
             raise SerializationError("the times of frames are no numbers of nanoseconds")
         lanes = [str(name) for name in data["lanes"]]
         return cls(
-            FrameWay.from_json(data["way"], MOST_PLANS),
+            FrameSchedule.from_json(data["way"], MOST_PLANS),
             tuple(FrameSample(p, Outcome(word), *times) for p, word, *times in data["frames"]),
             tuple(LaneSpan(lanes[lane], *rest) for lane, *rest in data["spans"]),
             tuple(data["rounds"]),

@@ -14,7 +14,7 @@ from dataclasses import replace
 import torch
 
 from nnapi_prof.bundle.bundle import Bundle
-from nnapi_prof.bundle.frames import FramePlan, FrameWay, usual_in_flight
+from nnapi_prof.bundle.frames import FramePlan, FrameSchedule, usual_in_flight
 from nnapi_prof.bundle.plan_set import Choice
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.device.agent import AgentClient
@@ -27,7 +27,7 @@ from nnapi_prof.device.protocol.results import (
 )
 from nnapi_prof.errors import SerializationError, UsageError
 from nnapi_prof.execution.actions import build_action
-from nnapi_prof.execution.frame_runs import CPU_LANE, LaneSpan, WayRun
+from nnapi_prof.execution.frame_runs import CPU_LANE, FrameScheduleRun, LaneSpan
 from nnapi_prof.execution.options import RunOptions, cooldown_ms
 from nnapi_prof.execution.timing import feed_of, plan_key, why_failed
 from nnapi_prof.graph.plan import Engine, Plan, Target
@@ -57,7 +57,7 @@ def ways_of(bundle: Bundle) -> FramePlan:
         return bundle.frames
     distinct = {plan_key(plan): index for index, plan in reversed([*enumerate(bundle.plans)])}
     ways = [
-        FrameWay(
+        FrameSchedule(
             plan.name, (Choice(index),), usual_in_flight({lane_of(s.target) for s in plan.segments})
         )
         for index, plan in enumerate(bundle.plans)
@@ -75,7 +75,7 @@ def _on_host(plan: Plan) -> bool:
     return any(segment.target.engine is Engine.HOST for segment in plan.segments)
 
 
-def conditions_of(way: FrameWay, conditions: Conditions) -> Conditions:
+def conditions_of(way: FrameSchedule, conditions: Conditions) -> Conditions:
     """Those that a way runs under, in a bundle of some conditions."""
     if way.threads is None:
         return conditions
@@ -90,7 +90,7 @@ def time_frames(
     options: RunOptions,
     n_frames: int,
     progress: Progress | None = None,
-) -> tuple[WayRun, ...]:
+) -> tuple[FrameScheduleRun, ...]:
     """Runs ``n_frames`` frames in each way of ``plan``, as many at once as it says.
 
     ``inputs`` are logical tensors, in the order of the graph's; frames take them and, on a real
@@ -102,7 +102,7 @@ def time_frames(
     timing = _timing(options, simulated, n_frames, max(way.in_flight for way in plan.ways))
     request, groups = RequestBuilder(), Groups()
     runs = {
-        number: WayRun(way, error="segments that only eager PyTorch runs")
+        number: FrameScheduleRun(way, error="segments that only eager PyTorch runs")
         for number, way in enumerate(plan.ways)
     }
     for number, way in enumerate(plan.ways):
@@ -148,7 +148,7 @@ def _timing(options: RunOptions, simulated: bool, n_frames: int, in_flight: int)
     )
 
 
-def _way_run(bundle: Bundle, way: FrameWay, result: ActionResult) -> WayRun:
+def _way_run(bundle: Bundle, way: FrameSchedule, result: ActionResult) -> FrameScheduleRun:
     samples = result.frames or FrameSamples((), (), None)
     places = [
         (choice.plan, number, lane_of(segment.target))
@@ -164,7 +164,7 @@ def _way_run(bundle: Bundle, way: FrameWay, result: ActionResult) -> WayRun:
         for span in samples.spans
         for plan, segment, lane in [places[span.segment]]
     )
-    return WayRun(
+    return FrameScheduleRun(
         way,
         samples.frames,
         spans,
@@ -173,7 +173,7 @@ def _way_run(bundle: Bundle, way: FrameWay, result: ActionResult) -> WayRun:
     )
 
 
-def frame_notes(runs: Sequence[WayRun]) -> list[str]:
+def frame_notes(runs: Sequence[FrameScheduleRun]) -> list[str]:
     """Lists notes on frames' rates, in sentences."""
     notes = []
     for run in runs:
@@ -193,7 +193,7 @@ def frame_notes(runs: Sequence[WayRun]) -> list[str]:
 # ---- choosing -----------------------------------------------------------------------------------
 
 
-def fastest(runs: Sequence[WayRun]) -> int:
+def fastest(runs: Sequence[FrameScheduleRun]) -> int:
     """Index of the way of most frames per second; of those as fast as the fastest but for
     :data:`CLOSE` that of fewest plans, and of these the first. Only ways that ran without a failed
     frame; the first where there is none."""
@@ -207,18 +207,18 @@ def fastest(runs: Sequence[WayRun]) -> int:
     return min(good, key=lambda n: (len(runs[n].way.choices), n), default=0)
 
 
-def all_cores(bundle: Bundle, threads: int) -> FrameWay | None:
+def all_cores(bundle: Bundle, threads: int) -> FrameSchedule | None:
     """The rule that gives the CPU engine every core of a device, where a plan of the bundle is all
     on the CPU and the conditions leave it fewer."""
     if threads <= bundle.conditions.threads:
         return None
     for index, plan in enumerate(bundle.plans):
         if all(segment.target.engine is Engine.CPU for segment in plan.segments):
-            return FrameWay(ALL_CORES, (Choice(index),), 1, threads=threads)
+            return FrameSchedule(ALL_CORES, (Choice(index),), 1, threads=threads)
     return None
 
 
-def choose_way(bundle: Bundle, frames: FramePlan, runs: Sequence[WayRun]) -> Bundle:
+def choose_way(bundle: Bundle, frames: FramePlan, runs: Sequence[FrameScheduleRun]) -> Bundle:
     """The bundle with the fastest of ``frames``' ways as the one that is meant, its plans first. A
     note says so where that is another one than was planned. On a real device what is predicted of
     each way becomes what it did, and a note has both: costs are measured one at a time, and

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from nnapi_prof.device.state import DeviceState, Telling, read_state
+from nnapi_prof.device.state import DeviceProbe, DeviceState, read_state
 from nnapi_prof.errors import DeviceError
 
 LOOK_S = 2.0
@@ -76,7 +76,7 @@ def slower_cores(now_khz: Mapping[str, int], seen_khz: Mapping[str, int]) -> int
 
 
 def await_ready(
-    client: Telling,
+    client: DeviceProbe,
     gates: Gates,
     waiting: Waiting,
     seen_khz: Mapping[str, int] | None = None,

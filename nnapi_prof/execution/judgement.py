@@ -62,7 +62,7 @@ def last_step(program: Program, output: str) -> float:
     return max(steps)
 
 
-def excused(
+def allow_ambiguous(
     checks: Sequence[OutputCheck],
     program: Program,
     inputs: Sequence[Tensor],

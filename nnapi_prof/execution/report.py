@@ -20,8 +20,8 @@ from nnapi_prof.bundle.storage import read_file
 from nnapi_prof.costs.samples import p95
 from nnapi_prof.costs.store.selection import instant
 from nnapi_prof.device.protocol.description import description_parts
-from nnapi_prof.errors import SerializationError, UsageError, visible
-from nnapi_prof.execution.frame_runs import WayRun
+from nnapi_prof.errors import SerializationError, UsageError, escape_untrusted
+from nnapi_prof.execution.frame_runs import FrameScheduleRun
 from nnapi_prof.graph.plan import Engine, Plan
 
 
@@ -135,7 +135,7 @@ class RunReport:
     notes: tuple[str, ...] = ()
     conditions: str = ""
     """The options that asked for other than the usual conditions."""
-    frames: tuple[WayRun, ...] = ()
+    frames: tuple[FrameScheduleRun, ...] = ()
     """Many frames at once, where they were asked for: as the bundle is meant to run them first,
     then the rivals. Each has its frames' times and its lanes' spans."""
 
@@ -168,13 +168,17 @@ class RunReport:
                 for r in data["runs"]
             )
             checks = tuple(_check(c) for c in data["checks"])
-            frames = tuple(WayRun.from_json(row) for row in data.get("frames", ()))
+            frames = tuple(FrameScheduleRun.from_json(row) for row in data.get("frames", ()))
             parts = ("runs", "checks", "notes", "frames")
             rest = {k: v for k, v in data.items() if k not in parts}
             notes = tuple(data["notes"])
             return cls(**rest, runs=runs, checks=checks, notes=notes, frames=frames)
         except (LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:
-            words = f"it lacks {error}" if isinstance(error, KeyError) else visible(str(error), 300)
+            words = (
+                f"it lacks {error}"
+                if isinstance(error, KeyError)
+                else escape_untrusted(str(error), 300)
+            )
             raise SerializationError(f"this is not a run report ({words})") from error
 
 

@@ -27,9 +27,9 @@ from nnapi_prof.execution.compare import (
     notes_on,
     usual_tolerance,
 )
-from nnapi_prof.execution.frame_runs import WayRun
+from nnapi_prof.execution.frame_runs import FrameScheduleRun
 from nnapi_prof.execution.frames import frame_notes, time_frames, ways_of
-from nnapi_prof.execution.judgement import excused, last_step
+from nnapi_prof.execution.judgement import allow_ambiguous, last_step
 from nnapi_prof.execution.options import RunOptions
 from nnapi_prof.execution.report import OutputCheck, PlanRun, RunReport, SegmentTiming
 from nnapi_prof.execution.timing import (
@@ -89,7 +89,7 @@ def run_bundle(
     checks = compare(names, mine, theirs, tolerance, steps, options.tolerance or 0.0)
     notes += limit_notes(names, mine, theirs)
     own = [outputs[name] for name in names]
-    checks, excuses = excused(checks, program, inputs, steps, own, expected, tolerance)
+    checks, excuses = allow_ambiguous(checks, program, inputs, steps, own, expected, tolerance)
     notes += [*excuses, *notes_on(checks)]
     plans = bundle.plans if options.baselines else bundle.plans[:1]
     if hosted := [s for s in bundle.plan.segments if s.target.engine is Engine.HOST]:
@@ -127,7 +127,7 @@ def run_bundle(
             f" bits); from those of the float model they are off by {worst:.1e} of their largest"
             f" value for these inputs{expected_error} ({bundle.mixed.metric})"
         )
-    frames: tuple[WayRun, ...] = ()
+    frames: tuple[FrameScheduleRun, ...] = ()
     n_frames, meant = options.frames, bundle.frames
     if meant is not None and any(way.overlaps for way in meant.ways[: len(plans)]):
         n_frames = n_frames or options.runs  # in order, as above, one of them is not meant to run

@@ -95,7 +95,7 @@ def time_plans(
 
     A plan that fails has its ``error`` set and no samples; the others go on.
     """
-    return together(time_repeats(bundle, program, plans, inputs, client, options, progress))
+    return pool_repeats(time_repeats(bundle, program, plans, inputs, client, options, progress))
 
 
 def time_repeats(
@@ -142,7 +142,7 @@ def _keep_busy(client: AgentClient, plans: Sequence[Plan], options: RunOptions) 
         pass
 
 
-def together(repeats: Sequence[Mapping[PlanKey, TimedPlan]]) -> dict[PlanKey, TimedPlan]:
+def pool_repeats(repeats: Sequence[Mapping[PlanKey, TimedPlan]]) -> dict[PlanKey, TimedPlan]:
     """All repeats of each plan as one; a plan that failed in one of them failed."""
     joined = {key: dataclasses.replace(timed) for key, timed in repeats[0].items()}
     for repeat in repeats[1:]:
@@ -274,7 +274,7 @@ def choose_measured(
         bundle, program, bundle.plans, program.example_inputs, client, options, progress
     )
     choosing = repeats[:more] or repeats
-    predicted = together(repeats[more:] or repeats)
+    predicted = pool_repeats(repeats[more:] or repeats)
     chosen = choose(bundle.plans, choosing, bundle.simulated)
     if not bundle.simulated:
         plans = tuple(
@@ -284,7 +284,7 @@ def choose_measured(
     if chosen == 0:
         return bundle
     first, winner = bundle.plan, bundle.plans[chosen]
-    timed = together(repeats)
+    timed = pool_repeats(repeats)
     note = _replaced(timed[plan_key(first)], timed[plan_key(winner)], bundle.simulated)
     plan = Plan(first.name, winner.segments, first.simulated, (*winner.remarks, note))
     return dataclasses.replace(bundle, plans=(plan, *bundle.plans[1:]))

@@ -9,9 +9,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from nnapi_prof.api.devices import reached
+from nnapi_prof.api.devices import open_client
 from nnapi_prof.api.events import SILENT, Listener
-from nnapi_prof.errors import UsageError, did_you_mean, option
+from nnapi_prof.errors import UsageError, did_you_mean, option_name
 from nnapi_prof.execution.profile.jobs import device_targets
 from nnapi_prof.executorch.aot import Partitioner, silence
 from nnapi_prof.executorch.partitioner import NnapiPartitioner
@@ -120,14 +120,14 @@ def named(names: Sequence[str], device: str, listener: Listener = SILENT) -> dic
         else:
             known = (NNAPI, *_WHEEL)
             raise UsageError(
-                f"{option('partitioners')}: there is no {name!r}{did_you_mean(name, known)};"
+                f"{option_name('partitioners')}: there is no {name!r}{did_you_mean(name, known)};"
                 f" {', '.join(known)} and MODULE:CLASS can be named"
             )
     return partitioners
 
 
 def _accelerators(device: str, listener: Listener) -> dict[str, Partitioner]:
-    with reached(device, listener) as client:
+    with open_client(device, listener) as client:
         specs = device_targets(client.info(), (Preference.FAST_SINGLE_ANSWER,))
     places = [
         (spec.target, spec.level)

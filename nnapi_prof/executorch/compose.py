@@ -36,7 +36,7 @@ class LoweredPart:
     outputs: tuple[str, ...]
 
 
-def composed(
+def concatenate_programs(
     parts: Sequence[LoweredPart],
     inputs: Sequence[str],
     outputs: Sequence[str],
@@ -48,7 +48,7 @@ def composed(
     of an output that no part makes the value itself, which is constant. Raises NotLowered where
     parts do not fit together.
     """
-    joint = _Joint(values)
+    joint = _ProgramConcatenator(values)
     constants = [joint.constants(number, part.edge) for number, part in enumerate(parts)]
     made = {name for part in parts for name in part.outputs}
     for name in dict.fromkeys(outputs):
@@ -68,7 +68,7 @@ def composed(
         raise NotLowered(f"its parts do not make one program: {error_line(error)}") from error
 
 
-class _Joint:
+class _ProgramConcatenator:
     """The graph of the whole as it grows. Tensors of its nodes' meta data are all of one mode, as
     ExecuTorch's passes want them."""
 

@@ -24,7 +24,7 @@ from nnapi_prof.graph.plan import Engine, Target
 if TYPE_CHECKING:
     from nnapi_prof.api.costs import Costs
     from nnapi_prof.api.model import Model
-    from nnapi_prof.api.plan import Planned
+    from nnapi_prof.api.plan import ModelPlan
 
 
 Priority = Literal["low", "medium", "high"]
@@ -49,7 +49,7 @@ class NnapiPartitioner(Partitioner):  # type: ignore[misc]
 
     def __init__(
         self,
-        source: Costs | Planned | Target | str,
+        source: Costs | ModelPlan | Target | str,
         *,
         level: int = LEVEL,
         priority: Priority | None = None,
@@ -63,13 +63,13 @@ class NnapiPartitioner(Partitioner):  # type: ignore[misc]
         self._source = accelerator(source) if isinstance(source, str | Target) else source
         self._priority = priority
         self._options = options
-        self.plan: Planned | None = None
+        self.plan: ModelPlan | None = None
         self.calls: tuple[DelegatedCall, ...] = ()
         """Held here: backends find them as long as this lives."""
 
     @classmethod
     def of_calls(
-        cls, plan: Planned, calls: tuple[DelegatedCall, ...], priority: Priority | None = None
+        cls, plan: ModelPlan, calls: tuple[DelegatedCall, ...], priority: Priority | None = None
     ) -> NnapiPartitioner:
         """For a program that has these calls already."""
         partitioner = cls(plan, priority=priority)
@@ -81,10 +81,10 @@ class NnapiPartitioner(Partitioner):  # type: ignore[misc]
         source = self._source
         if isinstance(source, Target):
             return ((source, self._level),)
-        from nnapi_prof.api.plan import Planned
+        from nnapi_prof.api.plan import ModelPlan
 
         placed: Iterable[Target]
-        if isinstance(source, Planned):
+        if isinstance(source, ModelPlan):
             placed = (s.target for plan in source.plans for s in plan.segments)
             levels = {} if source.converted is None else source.converted.levels
         else:
@@ -116,14 +116,14 @@ class NnapiPartitioner(Partitioner):  # type: ignore[misc]
         return _in_form_of(exported_program, module)
 
     def _bundle(self, model: Model) -> Bundle:
-        from nnapi_prof.api.plan import Planned
+        from nnapi_prof.api.plan import ModelPlan
         from nnapi_prof.api.planning import partition
 
         source = self._source
         if isinstance(source, Target):
             return supported_bundle(model, source, self._level)
         self.plan = (
-            source if isinstance(source, Planned) else partition(model, source, **self._options)
+            source if isinstance(source, ModelPlan) else partition(model, source, **self._options)
         )
         return bundle_for(self.plan, self._level)
 

@@ -13,9 +13,9 @@ from torch.export import ExportedProgram
 
 from nnapi_prof.api.bundles import DescribedDevice, bundle_at
 from nnapi_prof.api.model import Model
-from nnapi_prof.api.plan import Planned
+from nnapi_prof.api.plan import ModelPlan
 from nnapi_prof.bundle.bundle import Bundle
-from nnapi_prof.bundle.doors import open_sizes
+from nnapi_prof.bundle.deployment import open_sizes
 from nnapi_prof.errors import UsageError
 from nnapi_prof.executorch.calls import DelegatedCall, lies_last, remember
 from nnapi_prof.frontend.loader import ModelKind, model_kind, read_exported
@@ -31,7 +31,7 @@ LEVEL = 30
 """Feature level that a plan is lowered for where its phone was not there: Android 11's."""
 
 
-def bundle_for(planned: Planned, level: int = LEVEL) -> Bundle:
+def bundle_for(planned: ModelPlan, level: int = LEVEL) -> Bundle:
     """A plan with its regions converted: for its device, or at ``level`` where there was none."""
     if planned.converted is not None or (planned.costs and planned.costs.agent_info):
         return planned.bundle

@@ -33,14 +33,14 @@ from nnapi_prof.graph.plan import Engine
 if TYPE_CHECKING:
     from nnapi_prof.api.costs import Costs
     from nnapi_prof.api.model import Model
-    from nnapi_prof.api.plan import Planned
+    from nnapi_prof.api.plan import ModelPlan
 
 
 @dataclass(frozen=True)
 class Lowered:
     """A program for ExecuTorch, and the plan that it follows."""
 
-    plan: Planned
+    plan: ModelPlan
     calls: tuple[DelegatedCall, ...] = field(repr=False)
     """What NNAPI's delegate runs, in order."""
     manager: ExecutorchProgramManager = field(repr=False)
@@ -70,7 +70,7 @@ class Lowered:
 
 
 def lower(
-    model: Model | Planned | str | os.PathLike[str],
+    model: Model | ModelPlan | str | os.PathLike[str],
     costs: Costs | None = None,
     *,
     whole: bool = False,
@@ -139,7 +139,7 @@ def missing_kernels(manager: ExecutorchProgramManager) -> list[str]:
 
 def to_pte(
     exported: torch.export.ExportedProgram,
-    planned: Planned,
+    planned: ModelPlan,
     calls: tuple[DelegatedCall, ...],
     priority: Priority | None = None,
 ) -> ExecutorchProgramManager:
@@ -150,16 +150,16 @@ def to_pte(
 
 
 def _planned(
-    model: Model | Planned | str | os.PathLike[str], costs: Costs | None, options: dict[str, Any]
-) -> Planned:
-    from nnapi_prof.api.model import loaded
-    from nnapi_prof.api.plan import Planned, read_plan
+    model: Model | ModelPlan | str | os.PathLike[str], costs: Costs | None, options: dict[str, Any]
+) -> ModelPlan:
+    from nnapi_prof.api.model import as_model
+    from nnapi_prof.api.plan import ModelPlan, read_plan
     from nnapi_prof.api.planning import partition
 
-    if isinstance(model, Planned):
+    if isinstance(model, ModelPlan):
         return model
     if costs is not None:
-        return partition(loaded(model), costs, **options)
+        return partition(as_model(model), costs, **options)
     if isinstance(model, str | os.PathLike) and (Path(model) / "manifest.json").is_file():
         return read_plan(model)
     raise UsageError(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from nnapi_prof.costs.measurement import Kind, Measurement, Status, work_columns
-from nnapi_prof.costs.model.fit import Locator, UnitSet, fit
+from nnapi_prof.costs.model.fit import RegionMatcher, UnitSet, fit
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.execution.compare import TOLERANCE, compare
 from nnapi_prof.execution.judgement import last_step
@@ -77,7 +77,7 @@ class RegionTimes:
         self.simulated = simulated
         self._rows: dict[tuple[str, Target], Measurement] = {}
         self._regions: set[UnitSet] = set()
-        self._locator = Locator(program.units)
+        self._matcher = RegionMatcher(program.units)
         self._baselines: set[tuple[str, Target]] = set()
         self._exported: dict[UnitSet, RegionProgram] = {}
         self._floor_ns = self._nothing_ns()
@@ -88,7 +88,7 @@ class RegionTimes:
 
     def row(self, units: UnitSet, target: Target) -> Measurement | None:
         """Returns the row of a region, or of one equal to it."""
-        return self._rows.get((self._locator.signature(units), target))
+        return self._rows.get((self._matcher.signature(units), target))
 
     def measure(self, units: UnitSet, candidate: Candidate) -> Measurement:
         """The row of a region through a candidate, which is lowered, run and compared with eager
@@ -111,7 +111,7 @@ class RegionTimes:
         members = [graph.units[u] for u in units]
         entering, leaving = graph.boundary(units)
         row = Measurement(
-            signature=self._locator.signature(units),
+            signature=self._matcher.signature(units),
             kind=Kind.UNIT if len(units) == 1 else Kind.REGION,
             label=region_label(graph, units),
             members=tuple(unit.signature for unit in members),
@@ -134,7 +134,7 @@ class RegionTimes:
 
     def model(self) -> CostModel:
         """The cost model of all that was measured. Raises CostError where a unit never was."""
-        model = fit(self.graph, self._rows.values(), regions=self._regions, locator=self._locator)
+        model = fit(self.graph, self._rows.values(), regions=self._regions, matcher=self._matcher)
         targets = tuple(target for target in model.targets if target != HOST)
         tried = {row.target for row in self._rows.values() if row.kind is Kind.UNIT}
         partial = {target for _, target in self._baselines if target not in tried}
@@ -143,7 +143,7 @@ class RegionTimes:
     def refusals(self) -> tuple[Refusal, ...]:
         """Returns the regions that did not run, each kind once; whole files are not among them."""
         regions = sorted(self._regions, reverse=True)
-        place = {self._locator.signature(units): units for units in regions}
+        place = {self._matcher.signature(units): units for units in regions}
         return tuple(
             Refusal(
                 place[signature],
@@ -190,7 +190,7 @@ class RegionTimes:
 
     def _limit_s(self, units: UnitSet) -> float:
         """Less where another candidate was far faster than a region's limit."""
-        signature = self._locator.signature(units)
+        signature = self._matcher.signature(units)
         medians = [
             row.summary.median_ns
             for (known, _), row in self._rows.items()

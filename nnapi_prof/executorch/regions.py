@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, fx
 from torch.export import ExportedProgram
 
-from nnapi_prof.errors import NnapiProfError, visible
+from nnapi_prof.errors import NnapiProfError, escape_untrusted
 from nnapi_prof.executorch.aot import Partitioner, silence, to_edge_transform_and_lower
 from nnapi_prof.executorch.placement import computes_nothing, region_module
 from nnapi_prof.graph.program import Program
@@ -124,5 +124,5 @@ def delegates(exported: ExportedProgram) -> dict[str, int]:
 def error_line(error: BaseException) -> str:
     """The first line of an error that says something, with the error's name."""
     lines = (line.strip() for line in str(error).split("\n"))
-    words = visible(next((line for line in lines if line), ""), 300)
+    words = escape_untrusted(next((line for line in lines if line), ""), 300)
     return f"{type(error).__name__}: {words}" if words else type(error).__name__

@@ -15,14 +15,14 @@ import torch
 from torch import Tensor
 
 from nnapi_prof.api.events import Listener, Progress, ProgressCallback, to_log
-from nnapi_prof.api.plan import Planned, read_plan
+from nnapi_prof.api.plan import ModelPlan, read_plan
 from nnapi_prof.bundle.bundle import Bundle
-from nnapi_prof.bundle.doors import only_host
+from nnapi_prof.bundle.deployment import only_host
 from nnapi_prof.costs.measurement import Status
 from nnapi_prof.device.find import LOCAL, SIMULATED, list_phones, open_device
 from nnapi_prof.device.protocol.description import device_fingerprint
 from nnapi_prof.errors import NnapiProfError, PartitionError, UsageError
-from nnapi_prof.execution.judgement import choose_inputs, excused, last_step
+from nnapi_prof.execution.judgement import allow_ambiguous, choose_inputs, last_step
 from nnapi_prof.executorch.candidates import LIST_ORDER, NNAPI
 from nnapi_prof.executorch.choice import Choice
 from nnapi_prof.executorch.host import build
@@ -47,7 +47,7 @@ INTERRUPTED = "measuring was interrupted: the fastest of the files that were mea
 
 
 def fastest(
-    plan: Planned | str | os.PathLike[str],
+    plan: ModelPlan | str | os.PathLike[str],
     device: str | None = None,
     *,
     whole: bool = False,
@@ -72,7 +72,7 @@ def fastest(
     simulated phone, PartitionError where no file runs and agrees.
     """
     listener = listener or to_log(progress)
-    planned = plan if isinstance(plan, Planned) else read_plan(plan)
+    planned = plan if isinstance(plan, ModelPlan) else read_plan(plan)
     device = device or planned.device_spec or made_on(planned)
     if device is None or (device != LOCAL and not device.startswith(SIMULATED)):
         raise UsageError(
@@ -112,7 +112,7 @@ def fastest(
     )
 
 
-def made_on(planned: Planned) -> str | None:
+def made_on(planned: ModelPlan) -> str | None:
     """The device of this host, ``local`` or a simulated phone, that a plan was made on; None where
     it is none of them."""
     bundle = planned.converted
@@ -126,7 +126,7 @@ def made_on(planned: Planned) -> str | None:
     return None
 
 
-def _rivals(planned: Planned) -> list[tuple[str, Plan]]:
+def _rivals(planned: ModelPlan) -> list[tuple[str, Plan]]:
     """The plan, then baselines that differ from it and from each other, by name."""
     everything = tuple(range(len(planned.model.graph.units)))
     alone = Segment(everything, CPU, 0.0, "the whole model as ExecuTorch lowers it")
@@ -147,7 +147,7 @@ class _Files:
     """The files of a plan and its baselines."""
 
     def __init__(
-        self, planned: Planned, bundle: Bundle, whole: bool, priority: Priority | None
+        self, planned: ModelPlan, bundle: Bundle, whole: bool, priority: Priority | None
     ) -> None:
         self._planned = planned
         self._bundle = bundle
@@ -239,7 +239,9 @@ class _Files:
             graph.outputs,
             expected,
             steps,
-            lambda checks, outputs: excused(checks, program, inputs, steps, outputs, expected)[0],
+            lambda checks, outputs: allow_ambiguous(
+                checks, program, inputs, steps, outputs, expected
+            )[0],
             reference.tolerance,
         )
         return WholeFile(

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from nnapi_prof.device.find import LOCAL, SIMULATED
-from nnapi_prof.errors import InputSpecError, ModelFileError, NnapiProfError, irregular
+from nnapi_prof.errors import InputSpecError, ModelFileError, NnapiProfError, non_regular_kind
 from nnapi_prof.execution.compare import TOLERANCE, compare, usual_tolerance
-from nnapi_prof.execution.judgement import choose_inputs, excused, last_step
+from nnapi_prof.execution.judgement import allow_ambiguous, choose_inputs, last_step
 from nnapi_prof.execution.report import OutputCheck
 from nnapi_prof.executorch.host import USUAL, Caution, load
 from nnapi_prof.frontend.inputs import InputSpec, example_tensors, listed
@@ -30,7 +30,7 @@ from nnapi_prof.toolchain import Progress
 
 if TYPE_CHECKING:
     from nnapi_prof.api.model import Model
-    from nnapi_prof.api.plan import Planned
+    from nnapi_prof.api.plan import ModelPlan
     from nnapi_prof.graph.program import Program as NormalisedProgram
 
 MAGIC = b"ET12"
@@ -121,7 +121,7 @@ def run_file(
     not run.
     """
     file = Path(path)
-    if what := irregular(file):
+    if what := non_regular_kind(file):
         raise ModelFileError(f"{file} is {what}: give the path of a .pte")
     if not is_program(file):
         raise ModelFileError(f"{file} is not a program of ExecuTorch's (.pte)")
@@ -174,7 +174,7 @@ class EagerReference:
     tolerance: float
 
 
-def reference_of(planned: Planned) -> EagerReference:
+def reference_of(planned: ModelPlan) -> EagerReference:
     """A plan's model in eager PyTorch, with the tolerance of the plan's precision; with units in 8
     bits the model as it is quantised."""
     program, mixed = planned.model.program, planned.model.mixed
@@ -251,7 +251,7 @@ def _checks(
         steps,
         tolerance or 0.0,
     )
-    return excused(checks, program, inputs, steps, outputs, expected, of_floats)
+    return allow_ambiguous(checks, program, inputs, steps, outputs, expected, of_floats)
 
 
 def _part_times(

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from nnapi_prof.costs.measurement import Status
 from nnapi_prof.costs.samples import Round
-from nnapi_prof.errors import NnapiProfError, visible
+from nnapi_prof.errors import NnapiProfError, escape_untrusted
 
 RUNS = 30
 ROUND_SECONDS = 0.08
@@ -158,5 +158,5 @@ class Stopwatch:
         lines = self._log.read().decode(errors="replace").split("\n")
         last = next((line for line in reversed(lines) if line.strip()), "it said nothing")
         return NnapiProfError(
-            f"the process that times ExecuTorch's programs is gone: {visible(last, 300)}"
+            f"the process that times ExecuTorch's programs is gone: {escape_untrusted(last, 300)}"
         )

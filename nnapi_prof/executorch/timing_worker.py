@@ -30,7 +30,7 @@ from typing import Any, BinaryIO
 import torch
 
 from nnapi_prof.costs.measurement import Status
-from nnapi_prof.errors import NnapiProfError, visible
+from nnapi_prof.errors import NnapiProfError, escape_untrusted
 from nnapi_prof.executorch.host import Caution, import_runtime, load
 from nnapi_prof.executorch.version import require
 
@@ -104,7 +104,7 @@ def _in_child(work: Callable[[], dict[str, Any]], writer: int, log: int) -> None
         try:
             answer = work()
         except Exception as error:  # whatever a back end raises is its answer
-            answer = {"status": Status.FAILED.value, "message": visible(str(error), 300)}
+            answer = {"status": Status.FAILED.value, "message": escape_untrusted(str(error), 300)}
         with os.fdopen(writer, "wb") as stream:
             stream.write(json.dumps(answer).encode())
     finally:
@@ -128,7 +128,7 @@ def _with_log(message: str, log: BinaryIO) -> str:
     log.seek(0)
     lines = log.read().decode(errors="replace").split("\n")
     last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-    return f"{message} ({visible(last, 300)})" if last and last not in message else message
+    return f"{message} ({escape_untrusted(last, 300)})" if last and last not in message else message
 
 
 def _time(job: Mapping[str, Any], threads: int) -> dict[str, Any]:

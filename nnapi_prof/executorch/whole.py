@@ -14,10 +14,10 @@ from torch.export import ExportedProgram
 from nnapi_prof.api.events import Listener, Progress
 from nnapi_prof.api.model import Model
 from nnapi_prof.costs.measurement import Status
-from nnapi_prof.execution.judgement import excused, last_step
+from nnapi_prof.execution.judgement import allow_ambiguous, last_step
 from nnapi_prof.executorch.aot import Partitioner, silence
 from nnapi_prof.executorch.candidates import LIST_ORDER, PORTABLE, Candidate, target_of
-from nnapi_prof.executorch.compose import LoweredPart, composed
+from nnapi_prof.executorch.compose import LoweredPart, concatenate_programs
 from nnapi_prof.executorch.placement import plain_module
 from nnapi_prof.executorch.region_times import (
     LIMIT_S,
@@ -113,7 +113,7 @@ class WholeFiles:
                 edge = lower_program(region.exported, chain).exported_program()
                 parts.append(LoweredPart(edge, region.inputs, region.outputs))
             values = self._times.values
-            manager = composed(parts, self._program.units.inputs, graph.outputs, values)
+            manager = concatenate_programs(parts, self._program.units.inputs, graph.outputs, values)
             backends, buffer = delegates(manager.exported_program()), file_of(manager)
         except NotLowered as refusal:
             file = WholeFile(PLAN, plan, Status.REFUSED, str(refusal))
@@ -160,7 +160,7 @@ class WholeFiles:
             graph.outputs,
             self._expected,
             steps,
-            lambda checks, outputs: excused(
+            lambda checks, outputs: allow_ambiguous(
                 checks, self._program, self._inputs, steps, outputs, self._expected
             )[0],
         )

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from nnapi_prof.errors import ModelFileError, visible
+from nnapi_prof.errors import ModelFileError, escape_untrusted
 
 FREE_BYTES = 256 << 20
 """However small an archive is, this much may come out of it."""
@@ -69,7 +69,7 @@ def check_inner(path: Path, name: str, data: bytes) -> None:
     """Checks an archive within the archive ``path`` by :func:`look_into`; leaves other bytes to
     their reader. Raises ModelFileError."""
     if data.startswith(b"PK"):
-        _sizes(BytesIO(data), f"{path} ({visible(name)})", len(data))
+        _sizes(BytesIO(data), f"{path} ({escape_untrusted(name)})", len(data))
 
 
 def _sizes(
@@ -80,7 +80,8 @@ def _sizes(
             infos = archive.infolist()
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
         raise ModelFileError(
-            f"{shown} is truncated or damaged ({visible(str(error))}): save or copy the file again"
+            f"{shown} is truncated or damaged ({escape_untrusted(str(error))}): save or copy the"
+            " file again"
         ) from error
     if len(infos) > MAX_RECORDS:
         raise ModelFileError(
@@ -91,13 +92,13 @@ def _sizes(
         name = info.filename
         if _leaves(name):
             raise ModelFileError(
-                f"{shown} holds the name {visible(name, 100)}, which leads out of the archive: "
-                f"{advice}"
+                f"{shown} holds the name {escape_untrusted(name, 100)}, which leads out of the"
+                f" archive: {advice}"
             )
         if name.lower() in seen:  # PyTorch's reader does not heed case
             raise ModelFileError(
-                f"{shown} holds {visible(name, 100)} twice, so that readers differ on what it is: "
-                f"{advice}"
+                f"{shown} holds {escape_untrusted(name, 100)} twice, so that readers differ on what"
+                f" it is: {advice}"
             )
         seen.add(name.lower())
     total = sum(info.file_size for info in infos)
@@ -192,7 +193,7 @@ class _Name:
         vars(self)["__new__"] = lambda *_: _Thing(name)  # what NEWOBJ calls
 
     def __setstate__(self, state: object) -> None:
-        raise BadPickle(f"it changes {visible(self.name, 100)}")
+        raise BadPickle(f"it changes {escape_untrusted(self.name, 100)}")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.name == "torch.jit._pickle.restore_type_tag" and args:
@@ -229,7 +230,7 @@ class _Storage(_Thing):
         self.n_elements = n_elements
 
 
-class _Walker(pickle._Unpickler):  # the reference implementation
+class _PickleInspector(pickle._Unpickler):  # the reference implementation
     def __init__(self, data: bytes, sizes: Mapping[str, int], folder: str) -> None:
         super().__init__(BytesIO(data))
         self._sizes = sizes
@@ -237,7 +238,7 @@ class _Walker(pickle._Unpickler):  # the reference implementation
 
     def find_class(self, module: str, name: str) -> Any:
         full = f"{module}.{name}"
-        shown = visible(full, 100)
+        shown = escape_untrusted(full, 100)
         custom = _TORCH_CLASS.match(full)
         if custom:
             if custom[1] not in CLASSES:
@@ -263,8 +264,8 @@ class _Walker(pickle._Unpickler):  # the reference implementation
         n_bytes = self._sizes.get(f"{self._folder}/{key}")
         if n_elements < 0 or n_bytes is None or n_elements * kind.element > n_bytes:
             raise BadPickle(
-                f"its tensor {visible(key, 60)} has {n_elements} elements, and the archive "
-                f"{'no' if n_bytes is None else n_bytes} bytes for them"
+                f"its tensor {escape_untrusted(key, 60)} has {n_elements} elements, and the archive"
+                f" {'no' if n_bytes is None else n_bytes} bytes for them"
             )
         return _Storage(n_elements)
 
@@ -305,13 +306,13 @@ def check_script_pickle(data: bytes, sizes: Mapping[str, int], folder: str) -> N
         for opcode, argument, _ in pickletools.genops(data):
             if "PUT" in opcode.name and isinstance(argument, int) and argument > len(data):
                 raise BadPickle(f"it remembers thing {argument} in {len(data)} bytes")
-        _Walker(data, sizes, folder).load()
+        _PickleInspector(data, sizes, folder).load()
     except BadPickle:
         raise
     except RecursionError:
         raise BadPickle("it is nested too deeply") from None
     except Exception as error:  # whatever the reference implementation stumbles over
-        raise BadPickle(f"it is damaged ({visible(str(error), 100)})") from error
+        raise BadPickle(f"it is damaged ({escape_untrusted(str(error), 100)})") from error
 
 
 def check_saved_tensors(data: bytes) -> None:

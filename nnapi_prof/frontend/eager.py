@@ -49,7 +49,7 @@ class _Runner(fx.Interpreter):
             return source.reshape(shape)
 
 
-def settle_views(
+def resolve_view_strides(
     module: fx.GraphModule,
     examples: Sequence[Tensor],
     model: Callable[..., tuple[Tensor, ...]],

@@ -11,7 +11,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
-from nnapi_prof.errors import FrontendError, InputSpecError, KeepsState, option
+from nnapi_prof.errors import FrontendError, InputSpecError, KeepsState, option_name
 from nnapi_prof.frontend.calls import WritesToViews
 from nnapi_prof.frontend.host_parts import PartsTracer, concrete_values
 from nnapi_prof.frontend.inputs import (
@@ -254,7 +254,8 @@ def check_specs(program: ExportedProgram, stated: Sequence[InputSpec], name: str
         if not fits or spec.dtype != stored.dtype:
             raise InputSpecError(
                 f"{name} was exported for the input {listed(exported_for)}, {listed(stated)} was "
-                f"stated: leave {option('input')} out or export the model again for other shapes"
+                f"stated: leave {option_name('input')} out or export the model again for other"
+                " shapes"
             )
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from nnapi_prof.errors import ModelFileError, visible
+from nnapi_prof.errors import ModelFileError, escape_untrusted
 from nnapi_prof.frontend.archives import (
     Archive,
     BadPickle,
@@ -79,11 +79,12 @@ def check_export(path: Path) -> None:
             _check_record(archive, name, data, older)
         except _Refused as refused:
             raise ModelFileError(
-                f"{path} is refused: its {visible(name, 100)} {refused}: {_AGAIN}"
+                f"{path} is refused: its {escape_untrusted(name, 100)} {refused}: {_AGAIN}"
             ) from None
         except RecursionError:
             raise ModelFileError(
-                f"{path} is refused: its {visible(name, 100)} is nested too deeply: {_AGAIN}"
+                f"{path} is refused: its {escape_untrusted(name, 100)} is nested too deeply:"
+                f" {_AGAIN}"
             ) from None
 
 
@@ -147,7 +148,7 @@ def _json(data: bytes) -> Any:
     try:
         return json.loads(data)
     except ValueError as error:
-        raise _Refused(f"is not JSON ({visible(str(error), 100)})") from None
+        raise _Refused(f"is not JSON ({escape_untrusted(str(error), 100)})") from None
 
 
 def _check_tensors(archive: Archive, name: str, data: bytes) -> None:
@@ -171,10 +172,10 @@ def _check_config(archive: Archive, name: str, config: Any) -> None:
         _plain(key)
         file = entry.get("path_name") if isinstance(entry, dict) else None
         if not isinstance(file, str) or "/" in file or f"{folder}/{file}" not in archive.sizes:
-            raise _Refused(f"names a file that is not there ({visible(str(file), 100)})")
+            raise _Refused(f"names a file that is not there ({escape_untrusted(str(file), 100)})")
         if file.startswith(("opaque_obj_", "custom_obj_")):
             raise _Refused(
-                f"names {visible(file, 100)}, a pickled object, which could run anything"
+                f"names {escape_untrusted(file, 100)}, a pickled object, which could run anything"
             )
         meta = entry.get("tensor_meta")
         _walk(meta, "tensor_meta")
@@ -183,7 +184,7 @@ def _check_config(archive: Archive, name: str, config: Any) -> None:
         elif isinstance(meta, dict) and archive.sizes[f"{folder}/{file}"] == 0:
             sizes = [size.get("as_int") for size in meta.get("sizes", ())]
             if all(sizes):
-                raise _Refused(f"gives {visible(key, 100)} no bytes for its elements")
+                raise _Refused(f"gives {escape_untrusted(key, 100)} no bytes for its elements")
 
 
 def _check_program(program: Any) -> None:
@@ -215,12 +216,12 @@ def _free(text: str) -> None:
 def _plain(text: str) -> None:
     """A name that may be written into Python code between quotes."""
     if _UNPRINTED.search(text) or not text.isprintable():
-        raise _Refused(f"has the name {visible(text, 100)}, with a quote or line break")
+        raise _Refused(f"has the name {escape_untrusted(text, 100)}, with a quote or line break")
 
 
 def _identifier(text: str) -> None:
     if text and not _IDENTIFIER.fullmatch(text):
-        raise _Refused(f"has the name {visible(text, 100)}, which is not an identifier")
+        raise _Refused(f"has the name {escape_untrusted(text, 100)}, which is not an identifier")
 
 
 def _operator(target: str) -> None:
@@ -229,16 +230,18 @@ def _operator(target: str) -> None:
         name = f"{named[1]}::{named[2]}"
         why = refusal(name)
         if why is not None and is_registered(name):  # PyTorch says itself what it does not have
-            raise _Refused(f"uses {visible(name, 100)}, which is {why}")
+            raise _Refused(f"uses {escape_untrusted(name, 100)}, which is {why}")
     elif not _TORCH.fullmatch(target) and (
         not _PYTHON.fullmatch(target) or target.partition(".")[2] in _NOT_PYTHON
     ):
-        raise _Refused(f"uses {visible(target, 100)}, which is not an operator that models need")
+        raise _Refused(
+            f"uses {escape_untrusted(target, 100)}, which is not an operator that models need"
+        )
 
 
 def _expression(text: str) -> None:
     """An expression of sizes, or a guard: PyTorch evaluates both as Python."""
-    shown = visible(text, 100)
+    shown = escape_untrusted(text, 100)
     try:
         tree = ast.parse(text, mode="eval") if len(text) <= _LONGEST else None
     except (SyntaxError, ValueError, MemoryError):
@@ -274,7 +277,9 @@ def _tree(text: str) -> None:
     try:
         spec = json.loads(text)
     except ValueError:
-        raise _Refused(f"nests its inputs as {visible(text, 100)}, which is not JSON") from None
+        raise _Refused(
+            f"nests its inputs as {escape_untrusted(text, 100)}, which is not JSON"
+        ) from None
     _check_tree(spec)
 
 
@@ -297,7 +302,9 @@ def _check_tree(spec: Any) -> None:
                 "int",
                 "str",
             ):
-                raise _Refused(f"nests its inputs by a function of {visible(str(module), 100)}")
+                raise _Refused(
+                    f"nests its inputs by a function of {escape_untrusted(str(module), 100)}"
+                )
             waiting += [*value, *value.values()]
         elif isinstance(value, str):
             try:

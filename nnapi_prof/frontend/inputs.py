@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nnapi_prof.errors import InputSpecError, spelled
+from nnapi_prof.errors import InputSpecError, for_caller
 from nnapi_prof.frontend.torch_logging import essential_line, quiet_torch, run_once, source_line
 from nnapi_prof.graph.node import dtype_name, torch_dtype
 
@@ -206,13 +206,13 @@ def check_count(name: str, stated: int, fewest: int, most: int) -> None:
     verb = "was" if stated == 1 else "were"
     raise InputSpecError(
         f"{name} takes {count} input{plural}, {stated} {verb} stated: "
-        + spelled("give --input SHAPE once for each", "state a shape in inputs for each")
+        + for_caller("give --input SHAPE once for each", "state a shape in inputs for each")
     )
 
 
 def shapes_or_values() -> str:
     """How a user states inputs that a model runs on."""
-    return spelled("--input, or values with --input @FILE.npz", "inputs")
+    return for_caller("--input, or values with --input @FILE.npz", "inputs")
 
 
 def try_model(name: str, model: torch.jit.ScriptModule, examples: Sequence[Tensor]) -> None:

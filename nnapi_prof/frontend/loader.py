@@ -18,9 +18,9 @@ from torch import Tensor, fx
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
-from nnapi_prof.errors import FrontendError, KeepsState, ModelFileError, irregular
+from nnapi_prof.errors import FrontendError, KeepsState, ModelFileError, non_regular_kind
 from nnapi_prof.frontend import export
-from nnapi_prof.frontend.eager import element_type_notes, settle_views, widening_notes
+from nnapi_prof.frontend.eager import element_type_notes, resolve_view_strides, widening_notes
 from nnapi_prof.frontend.export_check import check_export
 from nnapi_prof.frontend.inputs import InputSpec, listed
 from nnapi_prof.frontend.named_trees import classes_as_dicts
@@ -59,7 +59,7 @@ def model_kind(path: Path) -> ModelKind:
     """Looks into the file, whatever its name. Raises ModelFileError saying what else it is."""
     if not path.exists():
         raise ModelFileError(f"{path} does not exist: give the path of a .pt or .pt2 file")
-    if what := irregular(path):
+    if what := non_regular_kind(path):
         raise ModelFileError(f"{path} is {what}: give the path of a .pt or .pt2 file")
     try:
         with path.open("rb") as file:
@@ -328,7 +328,7 @@ def _finish(
             notes += widening_notes(own, original, examples, halves)
         run_passes(graph, DEFAULT_PASSES)
         verify(graph.graph, types=True)
-        _, more = settle_views(graph, examples, own, name)
+        _, more = resolve_view_strides(graph, examples, own, name)
     notes += more + element_type_notes(graph.graph)
     return Program(graph, unit_graph(graph.graph), name, examples, notes, quantised, bool(halves))
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from nnapi_prof.errors import InputSpecError, spelled
+from nnapi_prof.errors import InputSpecError, for_caller
 
 Constant = None | bool | int | float | str
 
@@ -27,14 +27,14 @@ def is_named(text: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Arranged:
+class BoundInputs:
     """Stated inputs in the model's order: shapes of tensors, and the values of the others."""
 
     shapes: tuple[str, ...]
     values: Mapping[str, Constant]
 
 
-def arranged(texts: Sequence[str], arguments: Mapping[str, str], model: str) -> Arranged:
+def bind_inputs(texts: Sequence[str], arguments: Mapping[str, str], model: str) -> BoundInputs:
     """Sorts stated inputs by the model's ``arguments``: name to TorchScript's type, in order.
 
     ``NAME=TEXT`` is of that argument, ``=TEXT`` of the next that is no tensor; others are the
@@ -73,13 +73,13 @@ def arranged(texts: Sequence[str], arguments: Mapping[str, str], model: str) -> 
     left = next(rest, None)
     if left is not None:
         raise InputSpecError(f"{model} has no input for the value {left!r}: leave it out")
-    return Arranged((*ordered, *shapes), constants)
+    return BoundInputs((*ordered, *shapes), constants)
 
 
 def missing_value(model: str, name: str, kind: str) -> str:
     """Returns the remedy for an argument that is no tensor and was not stated."""
     value = {"int": "16", "float": "0.5", "bool": "true", "str": "fast"}.get(kind, "VALUE")
-    how = spelled(f"--input {name}={value}", f'"{name}={value}" in inputs')
+    how = for_caller(f"--input {name}={value}", f'"{name}={value}" in inputs')
     return f"{model} takes the input {name}, of type {kind}: say which it always is to have, {how}"
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from nnapi_prof.errors import ModelFileError, visible
+from nnapi_prof.errors import ModelFileError, escape_untrusted
 from nnapi_prof.frontend.archives import CLASSES, BadPickle, check_script_pickle, look_into
 
 NAMESPACES = frozenset(
@@ -167,7 +167,7 @@ def check_before_loading(path: Path) -> None:
             except BadPickle as error:
                 raise ModelFileError(
                     f"{path} cannot be loaded as TorchScript: {error} (in its "
-                    f"{visible(name, 100)}): save or copy the file again"
+                    f"{escape_untrusted(name, 100)}): save or copy the file again"
                 ) from error
     code = [name for name in archive.sizes if name.startswith("code/") and name.endswith(".py")]
     texts = {name: archive.read(name).decode("utf-8", "surrogateescape") for name in code}
@@ -230,8 +230,8 @@ def _check_classes(text: str, path: Path) -> None:
     for match in re.finditer(r"\btorch\s*\.\s*classes\s*\.\s*(\w+)", text):
         if match[1] not in CLASSES:
             raise ModelFileError(
-                f"{path} uses torch.classes.{visible(match[1], 60)}, which is refused: it is not "
-                f"packed weights; {_WITHOUT}"
+                f"{path} uses torch.classes.{escape_untrusted(match[1], 60)}, which is refused: it"
+                f" is not packed weights; {_WITHOUT}"
             )
 
 
@@ -245,9 +245,9 @@ def _check_text(text: str, name: str, path: Path) -> None:
         bad.append("getattr")
     if bad:
         raise ModelFileError(
-            f"{path}: its code {visible(name, 100)} runs when it is loaded and names "
-            f"{visible(bad[0], 60)}, which is refused: models may not reach files, other processes "
-            f"or the network; {_WITHOUT}"
+            f"{path}: its code {escape_untrusted(name, 100)} runs when it is loaded and names "
+            f"{escape_untrusted(bad[0], 60)}, which is refused: models may not reach files, other"
+            f" processes or the network; {_WITHOUT}"
         )
 
 
@@ -259,8 +259,9 @@ def check_operators(unit: Any, path: Path) -> None:
             why = refusal(node.kind()) if "::" in node.kind() else None
             if why is not None:
                 raise ModelFileError(
-                    f"{path} uses {visible(node.kind(), 100)} in {visible(function.name, 100)}, "
-                    f"which is refused: it is {why}; {_WITHOUT}"
+                    f"{path} uses {escape_untrusted(node.kind(), 100)} in"
+                    f" {escape_untrusted(function.name, 100)}, which is refused: it is {why};"
+                    f" {_WITHOUT}"
                 )
 
 

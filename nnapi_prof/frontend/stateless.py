@@ -25,7 +25,7 @@ from nnapi_prof.errors import FrontendError
 from nnapi_prof.frontend import export
 from nnapi_prof.frontend.inputs import InputSpec, parse_input_specs
 from nnapi_prof.frontend.loader import ModelKind, model_kind, read_exported, read_nested
-from nnapi_prof.frontend.named_inputs import arranged
+from nnapi_prof.frontend.named_inputs import bind_inputs
 from nnapi_prof.frontend.structure import flat_inputs
 from nnapi_prof.frontend.torch_logging import essential_line, quiet_torch, run_once
 from nnapi_prof.frontend.torchscript import routes
@@ -46,7 +46,7 @@ class StatelessFile:
 def write_stateless(path: Path, inputs: Sequence[str], folder: Path) -> StatelessFile:
     """Writes the model of ``path``, which keeps state or takes numbers, as a file in ``folder``.
 
-    ``inputs`` are texts as :func:`~nnapi_prof.frontend.named_inputs.arranged` takes them. The
+    ``inputs`` are texts as :func:`~nnapi_prof.frontend.named_inputs.bind_inputs` takes them. The
     file's inputs are the model's tensors, then those of its state; its outputs end with the
     state's new values. Raises ModelFileError, InputSpecError, and FrontendError where what the
     model keeps is no tensor of a fixed size.
@@ -55,7 +55,7 @@ def write_stateless(path: Path, inputs: Sequence[str], folder: Path) -> Stateles
         return _write_exported(path, inputs, folder / path.name)
     nested, name = read_nested(path), path.name
     types = {argument.name: str(argument.type) for argument in forward_arguments(nested)}
-    stated = arranged(inputs, types, name)
+    stated = bind_inputs(inputs, types, name)
     model = flat_inputs(nested, name, stated.values)
     specs = parse_input_specs(stated.shapes)
     with quiet_torch():
@@ -74,7 +74,7 @@ def write_stateless(path: Path, inputs: Sequence[str], folder: Path) -> Stateles
 def _write_exported(path: Path, inputs: Sequence[str], target: Path) -> StatelessFile:
     program = read_exported(path)
     types = {node.name: "Tensor" for node in export.tensor_inputs(program)}
-    specs = parse_input_specs(arranged(inputs, types, path.name).shapes)
+    specs = parse_input_specs(bind_inputs(inputs, types, path.name).shapes)
     specs = specs or list(export.stored_specs(program))
     export.check_specs(program, specs, path.name)
     examples = export.find_examples(program, specs, path.name)

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 from torch.utils.bundled_inputs import InflatableArg, bundle_inputs
 
-from nnapi_prof.errors import InputSpecError, irregular, option, visible
+from nnapi_prof.errors import InputSpecError, escape_untrusted, non_regular_kind, option_name
 from nnapi_prof.frontend import export
 from nnapi_prof.frontend.inputs import InputSpec
 from nnapi_prof.frontend.loader import ModelKind, model_kind, read_exported, read_nested
-from nnapi_prof.frontend.named_inputs import arranged
+from nnapi_prof.frontend.named_inputs import bind_inputs
 from nnapi_prof.frontend.structure import flat_inputs
 from nnapi_prof.frontend.torch_logging import essential_line, quiet_torch, run_once
 from nnapi_prof.frontend.torchscript.interpreter import forward_arguments
@@ -56,7 +56,7 @@ def write_with_values(path: Path, inputs: Sequence[str], folder: Path) -> Path:
         return target
     nested = read_nested(path)
     types = {argument.name: str(argument.type) for argument in forward_arguments(nested)}
-    model = flat_inputs(nested, path.name, arranged(others, types, path.name).values)
+    model = flat_inputs(nested, path.name, bind_inputs(others, types, path.name).values)
     names = [argument.name for argument in forward_arguments(model)]
     tensors = _arranged(_arrays(file), names, path.name, file)
     _try(lambda: model(*tensors), path.name, file)
@@ -67,7 +67,7 @@ def write_with_values(path: Path, inputs: Sequence[str], folder: Path) -> Path:
 
 
 def _arrays(file: Path) -> dict[str, Tensor]:
-    if what := irregular(file):
+    if what := non_regular_kind(file):
         raise InputSpecError(f"{file} is {what}: give an .npz file of the values of inputs")
     try:
         with np.load(file, allow_pickle=False) as archive:
@@ -77,7 +77,9 @@ def _arrays(file: Path) -> dict[str, Tensor]:
             arrays = {name: archive[name] for name in archive.files}
         return {name: _tensor(array) for name, array in arrays.items()}
     except (OSError, ValueError, TypeError, AttributeError, EOFError) as error:
-        reason = visible(str(error).splitlines()[0] if str(error) else type(error).__name__, 200)
+        reason = escape_untrusted(
+            str(error).splitlines()[0] if str(error) else type(error).__name__, 200
+        )
         raise InputSpecError(
             f"{file} cannot be read as arrays ({reason}): write it with numpy.savez"
         ) from error
@@ -119,5 +121,5 @@ def _try(run: object, model: str, file: Path) -> None:
     except Exception as error:
         raise InputSpecError(
             f"{model} does not run on the values of {file}: {essential_line(error)}: give others"
-            f" with {option('input', MARK + 'FILE.npz')}"
+            f" with {option_name('input', MARK + 'FILE.npz')}"
         ) from error

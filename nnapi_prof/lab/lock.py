@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from nnapi_prof.device.transport import LocalTransport, Transport
-from nnapi_prof.errors import DeviceError, visible
+from nnapi_prof.errors import DeviceError, escape_untrusted
 from nnapi_prof.toolchain import cache_dir
 
 LEASE_MIN = 120
@@ -62,7 +62,7 @@ def held_there(transport: Transport, folder: str, host: str | None = None) -> It
     own = host or f"{socket.gethostname()} {_machine_id()}".strip()
     lock = f"{folder}/lab-lock"
     result = transport.shell(["sh", "-c", _TAKE, lock, own, str(LEASE_MIN)])
-    holder = visible(result.output.strip().partition("\n")[0], 100)
+    holder = escape_untrusted(result.output.strip().partition("\n")[0], 100)
     if holder != own:
         raise PhoneBusy(transport.serial, holder.partition(" ")[0] or "another host")
     try:

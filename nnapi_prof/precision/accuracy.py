@@ -50,7 +50,7 @@ class Data:
         return len(self.samples)
 
 
-class Judge:
+class AccuracyEvaluator:
     """Runs plans of one program whole, and says how far their outputs are from float32's.
 
     Float32 runs once over the data. Raises InputSpecError where there is no calibration data.

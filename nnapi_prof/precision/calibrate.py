@@ -1,6 +1,7 @@
 """Samples -> recipe: ranges of values are observed, and made to satisfy NNAPI's rules.
 
-torchao observes and chooses; :mod:`nnapi_prof.precision.widen` changes what NNAPI forbids.
+torchao observes and chooses; :mod:`nnapi_prof.precision.reconcile_qparams` changes what NNAPI
+forbids.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def calibrate(
         from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e
 
         from nnapi_prof.precision.quantizer import NnapiQuantizer, observed_copy
-        from nnapi_prof.precision.widen import widen
+        from nnapi_prof.precision.reconcile_qparams import widen
 
         observed = observed_copy(program, NnapiQuantizer(program, demands, formats, observer))
         means = Means(observed, {name for d in demands.values() for name in d.inputs})

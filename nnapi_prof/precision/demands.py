@@ -108,7 +108,7 @@ def demands_of(program: Program, formats: Formats) -> tuple[dict[int, Demand], d
             demands[unit.index] = demand
         except _UnmetDemand as refusal:
             refusals[unit.index] = str(refusal)
-    refusals |= Sharing(demands.values()).refusals
+    refusals |= ScaleGroups(demands.values()).refusals
     demands = {unit: demand for unit, demand in demands.items() if unit not in refusals}
     trial = quantise(program, _trial_recipe(program, demands, formats))
     refusals |= refused(trial, formats.level)
@@ -234,7 +234,7 @@ def _is_uniform(constant: fx.Node) -> bool:
 # Values that share a scale
 
 
-class Sharing:
+class ScaleGroups:
     """Values of equal scale and zero point, as groups."""
 
     def __init__(self, demands: Iterable[Demand]) -> None:
@@ -271,7 +271,7 @@ class Sharing:
 
 def _trial_recipe(program: Program, demands: Mapping[int, Demand], formats: Formats) -> Recipe:
     """A recipe by which only rules that no scale could satisfy are broken."""
-    sharing = Sharing(demands.values())
+    sharing = ScaleGroups(demands.values())
     low, high = RANGES[formats.dtype]
     usual = Quantisation(1 / 16, (low + high + 1) // 2)
     values: dict[str, Quantisation] = {}

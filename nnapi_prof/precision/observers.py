@@ -20,7 +20,7 @@ SMALLEST_SCALE = 2.0**-40
 """Of ranges of nothing. The product of two is a normal number of float32 yet."""
 
 
-class Settled(UniformQuantizationObserverBase):  # type: ignore[misc]
+class FrozenQParamsObserver(UniformQuantizationObserverBase):  # type: ignore[misc]
     """An observer whose scales may be replaced once all samples were seen."""
 
     _choice: tuple[Tensor, Tensor] | None = None
@@ -39,7 +39,7 @@ class Settled(UniformQuantizationObserverBase):  # type: ignore[misc]
         return self._choice
 
 
-class _Finite(Settled):
+class _Finite(FrozenQParamsObserver):
     """Looks at finite values alone: a pad before a maximum writes -inf."""
 
     def forward(self, x_orig: Tensor) -> Tensor:
@@ -48,7 +48,7 @@ class _Finite(Settled):
         return x_orig
 
 
-class Extremes(_Finite, MinMaxObserver):  # type: ignore[misc]
+class FiniteMinMaxObserver(_Finite, MinMaxObserver):  # type: ignore[misc]
     """The range from the least to the largest value."""
 
 
@@ -56,7 +56,7 @@ class LeastError(_Finite, HistogramObserver):  # type: ignore[misc]
     """The range within which values are rounded with the least squared error."""
 
 
-class WeightObserver(Settled, MinMaxObserver):  # type: ignore[misc]
+class WeightObserver(FrozenQParamsObserver, MinMaxObserver):  # type: ignore[misc]
     """One symmetric range for a weight, with as many integers below the zero point as above."""
 
     def calculate_qparams(self) -> tuple[Tensor, Tensor]:
@@ -67,12 +67,12 @@ class WeightObserver(Settled, MinMaxObserver):  # type: ignore[misc]
         return super().calculate_qparams()
 
 
-class PerChannelWeights(Settled, PerChannelMinMaxObserver):  # type: ignore[misc]
+class PerChannelWeights(FrozenQParamsObserver, PerChannelMinMaxObserver):  # type: ignore[misc]
     """A symmetric range for each output channel of a weight. torchao tells by the name that it
     takes an axis."""
 
 
-CHOICES = {"minmax": Extremes, "histogram": LeastError}
+CHOICES = {"minmax": FiniteMinMaxObserver, "histogram": LeastError}
 """Ways to choose the range of values."""
 
 

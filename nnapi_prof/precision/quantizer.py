@@ -26,8 +26,13 @@ from nnapi_prof.graph.node import is_constant, makes_tensor, torch_dtype, type_o
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.quantisation import RANGES
 from nnapi_prof.graph.types import Quantisation
-from nnapi_prof.precision.demands import Demand, Formats, Sharing, WeightKind
-from nnapi_prof.precision.observers import CHOICES, Extremes, PerChannelWeights, WeightObserver
+from nnapi_prof.precision.demands import Demand, Formats, ScaleGroups, WeightKind
+from nnapi_prof.precision.observers import (
+    CHOICES,
+    FiniteMinMaxObserver,
+    PerChannelWeights,
+    WeightObserver,
+)
 from nnapi_prof.precision.program import WEIGHT_RANGES, copied
 
 
@@ -48,7 +53,7 @@ class NnapiQuantizer(Quantizer):  # type: ignore[misc]
         self._demands = demands
         self._formats = formats
         self._observer = CHOICES[observer]
-        self._sharing = Sharing(demands.values())
+        self._sharing = ScaleGroups(demands.values())
         self._roots: dict[str, Any] = {}
         """Group of values -> the edge or node whose observer it has."""
 
@@ -115,7 +120,7 @@ class NnapiQuantizer(Quantizer):  # type: ignore[misc]
             low, high = RANGES[self._formats.dtype]
             return QuantizationSpec(
                 torch_dtype(self._formats.dtype),
-                Extremes,
+                FiniteMinMaxObserver,
                 low,
                 high,
                 torch.per_tensor_affine,

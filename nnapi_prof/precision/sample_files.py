@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nnapi_prof.errors import InputSpecError, UsageError, irregular, visible
+from nnapi_prof.errors import InputSpecError, UsageError, escape_untrusted, non_regular_kind
 from nnapi_prof.frontend.archives import BadPickle, check_script_pickle, look_into
 
 MAX_BYTES = 4 << 30
@@ -39,13 +39,13 @@ def read_samples(path: Path) -> list[Any]:
             f"{path} is neither a .pt nor an .npz file: of images, arrays or folders"
             " module:function gives samples, a function that returns an iterable of tensors"
         )
-    if what := irregular(path):
+    if what := non_regular_kind(path):
         raise InputSpecError(f"{path} is {what}: {KINDS} is what samples are read from")
     try:
         return read(path)
     except (BadPickle, EOFError, KeyError, OSError, RuntimeError, ValueError) as error:
         raise InputSpecError(
-            f"{path} cannot be read as samples ({visible(str(error), 200)}): {_AGAIN}"
+            f"{path} cannot be read as samples ({escape_untrusted(str(error), 200)}): {_AGAIN}"
         ) from error
     except RecursionError:
         raise InputSpecError(f"{path} is nested too deeply: give a list of tensors") from None

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from nnapi_prof.errors import InputSpecError, option
+from nnapi_prof.errors import InputSpecError, option_name
 from nnapi_prof.frontend.inputs import bundled_examples
 from nnapi_prof.frontend.loader import ModelKind, model_kind, read_exported, read_torchscript
 from nnapi_prof.frontend.quant import plain
@@ -83,7 +83,7 @@ def load_samples(
         samples = list(itertools.islice(_fitted(program, _elements(program, source)), limit))
         if not samples:
             raise InputSpecError(
-                f"{option('calibration')} has no samples: {KINDS} is what they are read from"
+                f"{option_name('calibration')} has no samples: {KINDS} is what they are read from"
             )
     else:
         samples = list(itertools.islice(stored_samples(program, model), limit))
@@ -92,12 +92,12 @@ def load_samples(
             samples = random_samples(program, min(N_RANDOM, limit), seed)
             notes.append(
                 f"no calibration data: {len(samples)} random inputs stand for it, so that ranges "
-                f"and errors may be far from those of real ones; give {option('calibration')}"
+                f"and errors may be far from those of real ones; give {option_name('calibration')}"
             )
         else:
             notes.append(
                 f"no calibration data: what is stored with the model stands for it "
-                f"({len(samples)} of its inputs); give {option('calibration')} for more"
+                f"({len(samples)} of its inputs); give {option_name('calibration')} for more"
             )
     order = list(range(len(samples)))
     random.Random(seed).shuffle(order)

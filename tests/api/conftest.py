@@ -31,7 +31,7 @@ class Way:
     table: Path
     model: np_.Model
     costs: np_.Costs
-    planned: np_.Planned
+    planned: np_.ModelPlan
     result: np_.Result
 
 

@@ -126,7 +126,7 @@ def _flags_in(node: ast.AST) -> Iterator[str]:
 
 
 def test_no_error_below_the_command_line_spells_a_flag() -> None:
-    """``errors.option`` spells it for whoever called."""
+    """``errors.option_name`` spells it for whoever called."""
     root = Path(np_.__file__).parent
     result = [
         f"{path.relative_to(root)}:{node.lineno}: {flag}"

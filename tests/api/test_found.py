@@ -55,8 +55,8 @@ def test_the_curve_leads_from_the_default_to_the_best() -> None:
     assert [p.n_segments for p in result.curve] == list(range(1, BEST + 1))
     assert all(point.exact for point in result.curve)
     assert result.curve[-1].ns == pytest.approx(result.best.predicted_ns)
-    assert result.start_ups.keys() == {point.n_segments for point in result.curve}
-    simple, fast = result.start_ups[1], result.start_ups[BEST]
+    assert result.startup_costs.keys() == {point.n_segments for point in result.curve}
+    simple, fast = result.startup_costs[1], result.startup_costs[BEST]
     assert (simple.compile_ns, fast.compile_ns) == (0.0, 200e6 + 3 * 51e6)
     assert simple.first_run_ns == pytest.approx(result.default.predicted_ns)
     assert fast.first_run_ns == pytest.approx(353e6 + result.best.predicted_ns)
@@ -72,7 +72,7 @@ def test_the_best_is_for_the_asking() -> None:
 
 def test_costs_without_compile_times() -> None:
     result = plan_search.find_plans(GRAPH, costs_of(Table), PlanOptions())
-    assert len(result.best.segments) == BEST and result.start_ups[BEST].compile_ns is None
+    assert len(result.best.segments) == BEST and result.startup_costs[BEST].compile_ns is None
 
 
 def test_ctrl_c_keeps_the_best_plan(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,7 +72,7 @@ def test_others_show_themselves(way: Way) -> None:
 
 
 def test_what_models_and_devices_are_called_is_escaped(way: Way) -> None:
-    model = replace(way.model, outline=replace(way.model.outline, name=NASTY, notes=(NASTY,)))
+    model = replace(way.model, unit_cache=replace(way.model.unit_cache, name=NASTY, notes=(NASTY,)))
     costs = replace(way.costs, model=model, device=NASTY, notes=(NASTY,))
     planned = replace(way.planned, model=model, device=NASTY)
     result = np_.Result(planned, replace(way.result.run, model=NASTY, device=NASTY, notes=(NASTY,)))

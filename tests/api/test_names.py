@@ -39,7 +39,7 @@ def test_the_names_are_these() -> None:
         "read_plan",
         "run",
     ]
-    assert {"Costs", "Model", "NnapiProfError", "Planned", "Result"} <= set(CLASSES)
+    assert {"Costs", "Model", "NnapiProfError", "ModelPlan", "Result"} <= set(CLASSES)
     assert set(np_.__all__) <= set(dir(np_))
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import nnapi_prof as np_
 from nnapi_prof.api.costs import Interrupted
-from nnapi_prof.api.devices import reached
+from nnapi_prof.api.devices import open_client
 from nnapi_prof.api.events import Listener
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.costs.store import CostStore
@@ -24,7 +24,7 @@ from tests.cli.common import TinyNet, trace
 def test_a_device_and_a_table_that_are_open(way: Way, tmp_path: Path) -> None:
     notes: list[str] = []
     listener = Listener(note=notes.append, busy=notes.append)
-    with CostStore(way.table) as store, reached(PHONE) as client:
+    with CostStore(way.table) as store, open_client(PHONE) as client:
         costs = np_.read_costs(way.model, store, client)
         assert costs.device_spec == PHONE and costs.agent_info == client.info()
         assert costs.device == way.costs.device and costs.location == str(way.table)
@@ -100,7 +100,7 @@ def test_costs_of_a_table_that_lacks_a_unit_on_the_cpu(way: Way, tmp_path: Path)
         np_.read_costs(way.model, table)
     filled = np_.read_costs(way.model, table, fill=True)
     assert filled.measured is not None and "estimated" in filled.notes[-1]
-    with reached(PHONE) as client, CostStore(table) as store:
+    with open_client(PHONE) as client, CostStore(table) as store:
         filled = np_.read_costs(way.model, store, client, fill=True)
         planned = np_.partition(way.model, filled, device=client, verify=False)
     assert planned.bundle.fits is None and filled.notes[-1] in planned.bundle.notes

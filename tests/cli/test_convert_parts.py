@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import nn
 
-from nnapi_prof.bundle.doors import AppRuntime, steps
+from nnapi_prof.bundle.deployment import AppRuntime, deploy_steps
 from nnapi_prof.bundle.storage import read_bundle, write_bundle
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.frontend import load, reference
@@ -225,13 +225,13 @@ def test_steps_into_an_app_are_refused_as_their_commands_are(cli: Cli, profiled:
     refusals: list[list[AppRuntime]] = []
     for plans in ((on_cpu,), (on_cpu, on_nnapi), (on_nnapi, on_cpu), (on_nnapi,)):
         write_bundle(profiled.bundle, replace(bundle, plans=plans), profiled.model)
-        ways = steps(read_bundle(profiled.bundle), profiled.bundle)
-        refusals.append([step.door for step in ways if step.refusal])
+        ways = deploy_steps(read_bundle(profiled.bundle), profiled.bundle)
+        refusals.append([step.runtime for step in ways if step.refusal])
         for step in ways:
-            if step.door in (AppRuntime.LIBRARY, AppRuntime.CPP, AppRuntime.STOCK):
+            if step.runtime in (AppRuntime.LIBRARY, AppRuntime.CPP, AppRuntime.STOCK):
                 result = cli(*shlex.split(step.command)[1:])
                 assert (result.code, step.refusal is None) in ((0, True), (2, False)), result.err
-            if step.door is AppRuntime.STOCK and step.refusal:
+            if step.runtime is AppRuntime.STOCK and step.refusal:
                 assert result.error == step.refusal
     assert refusals == [[AppRuntime.CPP, AppRuntime.STOCK]] * 2 + [[AppRuntime.STOCK]] * 2
 
@@ -245,9 +245,9 @@ def test_what_only_pytorch_runs_goes_to_executorch_all_the_same(profiled: Profil
         replace(segment, units=units, target=target)
         for units, target in (((first,), CPU), (tuple(rest), HOST))
     )
-    ways = steps(replace(bundle, plans=(Plan("host", segments, True),)), profiled.bundle)
-    assert {step.door for step in ways if step.refusal is None} == {AppRuntime.EXECUTORCH}
-    ways = steps(replace(bundle, plans=(Plan("host", segments[1:], True),)), profiled.bundle)
+    ways = deploy_steps(replace(bundle, plans=(Plan("host", segments, True),)), profiled.bundle)
+    assert {step.runtime for step in ways if step.refusal is None} == {AppRuntime.EXECUTORCH}
+    ways = deploy_steps(replace(bundle, plans=(Plan("host", segments[1:], True),)), profiled.bundle)
     assert all(step.refusal for step in ways)
 
 

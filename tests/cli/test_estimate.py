@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from nnapi_prof.api.model import read_model
+from nnapi_prof.api.model import load_program
 from nnapi_prof.api.program_costs import estimated_costs, filled_costs, read_phone
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.costs.estimate.phones import shipped
@@ -102,7 +102,7 @@ class Deep(nn.Module):
 def test_two_seconds_after_the_model_is_loaded(tmp_path: Path, phone: str) -> None:
     from nnapi_prof.partition import solve
 
-    program = read_model(trace(Deep(), tmp_path / "deep.pt"), [INPUT])
+    program = load_program(trace(Deep(), tmp_path / "deep.pt"), [INPUT])
     begin = time.process_time()
     costs = estimated_costs(program, read_phone(phone))
     solve(program.units, costs)
@@ -111,7 +111,7 @@ def test_two_seconds_after_the_model_is_loaded(tmp_path: Path, phone: str) -> No
 
 
 def test_units_are_estimated_as_the_simulated_phone_measures_them(profiled: Profiled) -> None:
-    program = read_model(profiled.model, [INPUT])
+    program = load_program(profiled.model, [INPUT])
     costs = estimated_costs(program, read_phone("sim:npu-phone"))
     with CostStore(profiled.costs) as store:
         (device,) = store.devices()
@@ -206,7 +206,7 @@ def test_no_phone_that_comes_along_states_a_band_for_attention(tmp_path: Path, p
     """Pixel 4's CPU takes 108.6 ms for a DeiT-tiny: it was once told as 282 ms, give or take 10 %,
     by rates of convolutions."""
     blocks = nn.Sequential(Heads(), Heads())
-    program = read_model(trace(blocks, tmp_path / "deit.pt", (1, 197, 192)), ["1x197x192"])
+    program = load_program(trace(blocks, tmp_path / "deit.pt", (1, 197, 192)), ["1x197x192"])
     costs = estimated_costs(program, read_phone(phone))
     every = range(len(program.units.units))
     types = {costs.estimates[unit, CPU].never_measured for unit in every}
@@ -225,7 +225,7 @@ def test_threads_that_a_phone_was_not_measured_with_are_refused(cli: Cli, tiny: 
 
 
 def test_threads_make_the_simulated_cpu_faster(tiny: Path) -> None:
-    program = read_model(tiny, [INPUT])
+    program = load_program(tiny, [INPUT])
     one, four = (
         estimated_costs(program, read_phone("npu-phone"), threads=n).unit_cost(0, CPU)
         for n in (1, 4)
@@ -286,7 +286,7 @@ def test_partition_fills_what_was_not_measured(
 
 
 def test_what_was_measured_stays_as_measured(profiled: Profiled) -> None:
-    program = read_model(profiled.model, [INPUT])
+    program = load_program(profiled.model, [INPUT])
     with CostStore(profiled.costs) as store:
         fingerprint = store.devices()[0].fingerprint
         rows = store.measurements(fingerprint)

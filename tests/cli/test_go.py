@@ -14,7 +14,7 @@ import click
 import pytest
 from torch import nn
 
-from nnapi_prof.api.run import expected
+from nnapi_prof.api.run import eager_reference
 from nnapi_prof.errors import AgentError, UsageError
 from nnapi_prof.execution.profile import measurer
 from tests import warm
@@ -218,7 +218,7 @@ def test_a_run_that_fails_leaves_plan_and_predictions(
     go: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("nnapi_prof.api.end_to_end.run_on", _fail)
+        patch.setattr("nnapi_prof.api.end_to_end.run_bundle_on", _fail)
         result = go("--json")
     assert result.code == 1 and result.error == "the phone went away"
     told = result.document("go")
@@ -227,7 +227,7 @@ def test_a_run_that_fails_leaves_plan_and_predictions(
     assert (tmp_path / "out.html").exists()
     assert not (tmp_path / "out.nnprof" / "run.json").exists()
     with monkeypatch.context() as patch:
-        patch.setattr("nnapi_prof.api.end_to_end.run_on", _fail)
+        patch.setattr("nnapi_prof.api.end_to_end.run_bundle_on", _fail)
         assert "predictions only" in go().out
 
 
@@ -283,11 +283,11 @@ def test_outputs_that_differ(
     go: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def other(*arguments: Any) -> Any:
-        inputs, references = expected(*arguments)
+        inputs, references = eager_reference(*arguments)
         return inputs, tuple(value * 1.001 for value in references)
 
     with monkeypatch.context() as patch:
-        patch.setattr("nnapi_prof.api.end_to_end.expected", other)
+        patch.setattr("nnapi_prof.api.end_to_end.eager_reference", other)
         result = go()
         assert go("--tolerance", "1e-2").code == 0
     assert result.code == 1 and "differs from eager PyTorch" in result.error

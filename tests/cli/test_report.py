@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nnapi_prof.bundle.doors import steps
+from nnapi_prof.bundle.deployment import deploy_steps
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.cli import main
 from nnapi_prof.costs.store import CostStore
@@ -106,7 +106,7 @@ def test_a_format_beats_the_ending_and_names_the_default(cli: Cli, bundles: Bund
 def test_standard_output(cli: Cli, bundles: Bundles) -> None:
     result = cli("report", "--costs", bundles.costs, "--format", "md", "-o", "-", bundles.npu)
     assert result.code == 0 and result.out.startswith("# ")
-    for step in steps(read_bundle(bundles.npu), bundles.npu):  # the end is what to type next
+    for step in deploy_steps(read_bundle(bundles.npu), bundles.npu):  # the end is what to type next
         assert (step.refusal or step.command) in result.out.partition("## Ship it")[2]
     assert not Path("-").exists()
 

@@ -215,7 +215,7 @@ def test_ctrl_c_keeps_what_was_measured(cli: Cli, tiny: Path, tmp_path: Path) ->
 
 
 def test_ctrl_c_before_anything_was_measured(tmp_path: Path) -> None:
-    # Weights that no run before had, so that no outline is remembered: torch must be loaded.
+    # Weights that no run before had, so that the cache has none of its units: torch must be loaded.
     torch.manual_seed(time.time_ns())
     model = trace(TinyNet(), tmp_path / "new.pt")
     process = start_profile(tmp_path / "costs.sqlite", model, "1x3x19x17")

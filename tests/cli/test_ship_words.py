@@ -7,15 +7,15 @@ import io
 import pytest
 from rich.console import Console
 
-from nnapi_prof.bundle.doors import AppRuntime, NextStep
+from nnapi_prof.bundle.deployment import AppRuntime, DeployStep
 from nnapi_prof.cli.ship import show_steps
 
 COMMAND = (
     "nnapi-prof convert --format runtime -o /somewhere/nets/net.nnprt /somewhere/nets/net.nnprof"
 )
 WAYS = (
-    NextStep(AppRuntime.LIBRARY, COMMAND, None),
-    NextStep(AppRuntime.AAR, "nnapi-prof ship --aar x", "no: " * 40),
+    DeployStep(AppRuntime.LIBRARY, COMMAND, None),
+    DeployStep(AppRuntime.AAR, "nnapi-prof ship --aar x", "no: " * 40),
 )
 
 

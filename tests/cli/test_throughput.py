@@ -12,12 +12,12 @@ import pytest
 import torch
 
 import nnapi_prof as np_
-from nnapi_prof.bundle.frames import FramePlan, FrameWay
+from nnapi_prof.bundle.frames import FramePlan, FrameSchedule
 from nnapi_prof.bundle.plan_set import Choice
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.device.protocol.results import FrameSample, Outcome
 from nnapi_prof.errors import SerializationError, UsageError
-from nnapi_prof.execution.frame_runs import WayRun
+from nnapi_prof.execution.frame_runs import FrameScheduleRun
 from nnapi_prof.execution.frames import all_cores, choose_way, conditions_of, fastest
 from nnapi_prof.execution.report import RunReport
 from tests.cli.common import INPUT, Profiled, Result
@@ -31,7 +31,7 @@ def named(profiled: Profiled) -> list[object]:
 
 
 @pytest.fixture(scope="module")
-def planned(_profiled: Profiled) -> np_.Planned:
+def planned(_profiled: Profiled) -> np_.ModelPlan:
     model = np_.load(_profiled.model, inputs=[INPUT])
     costs = np_.read_costs(model, str(_profiled.costs), "simulated npu*")
     return np_.partition(
@@ -101,7 +101,7 @@ def test_what_is_asked_is_checked(cli: Cli, profiled: Profiled) -> None:
     assert done.code == 2 and "no other wishes" in done.error
 
 
-def test_from_python(planned: np_.Planned) -> None:
+def test_from_python(planned: np_.ModelPlan) -> None:
     predicted = planned.throughput
     assert predicted is not None and planned.frames is not None
     assert predicted.frames_per_second >= predicted.baselines["best single device"] * (1 - 1e-9)
@@ -120,7 +120,7 @@ def test_from_python(planned: np_.Planned) -> None:
         assert all(a[1] <= b[0] for a, b in itertools.pairwise(times))
 
 
-def test_python_asks_for_what_can_be_had(planned: np_.Planned) -> None:
+def test_python_asks_for_what_can_be_had(planned: np_.ModelPlan) -> None:
     model, costs = planned.model, planned.costs
     assert costs is not None
     weighted = costs.adjusted(weight={"*": 2.0})
@@ -143,20 +143,20 @@ def test_any_bundle_runs_frames(profiled: Profiled) -> None:
     assert (result.frames().same == 12).all()
 
 
-def run_of(way: int, frames: FramePlan, ns: int, n: int = 20) -> WayRun:
+def run_of(way: int, frames: FramePlan, ns: int, n: int = 20) -> FrameScheduleRun:
     samples = tuple(
         FrameSample(0, Outcome.SAME, begin_ns=ns * max(0, i - 1), end_ns=ns * (i + 1))
         for i in range(n)
     )
-    return WayRun(frames.ways[way], samples, (), (n,))
+    return FrameScheduleRun(frames.ways[way], samples, (), (n,))
 
 
-def test_the_fastest_as_it_ran_is_taken(planned: np_.Planned) -> None:
+def test_the_fastest_as_it_ran_is_taken(planned: np_.ModelPlan) -> None:
     frames = FramePlan(
         (
-            FrameWay("mixture", (Choice(0, share=0.7), Choice(1, share=0.3)), 8),
-            FrameWay("in turn", (Choice(1, share=0.5), Choice(2, share=0.5)), 8),
-            FrameWay("alone", (Choice(1),), 1),
+            FrameSchedule("mixture", (Choice(0, share=0.7), Choice(1, share=0.3)), 8),
+            FrameSchedule("in turn", (Choice(1, share=0.5), Choice(2, share=0.5)), 8),
+            FrameSchedule("alone", (Choice(1),), 1),
         )
     )
     bundle = dataclasses.replace(planned.bundle, frames=frames, plan_set=frames.plan_set)
@@ -180,7 +180,7 @@ def test_the_fastest_as_it_ran_is_taken(planned: np_.Planned) -> None:
     assert len(frames.ways[fastest(runs)].choices) == 1
 
 
-def test_every_core_is_a_rule_of_its_own(planned: np_.Planned) -> None:
+def test_every_core_is_a_rule_of_its_own(planned: np_.ModelPlan) -> None:
     bundle = planned.bundle
     rule = all_cores(bundle, bundle.conditions.threads + 2)
     assert rule is not None and rule.threads == bundle.conditions.threads + 2
@@ -197,7 +197,7 @@ def test_every_core_is_a_rule_of_its_own(planned: np_.Planned) -> None:
     assert FramePlan.from_json(chosen.frames.to_json(), len(bundle.plans)) == chosen.frames
 
 
-def test_what_a_stranger_wrote(planned: np_.Planned) -> None:
+def test_what_a_stranger_wrote(planned: np_.ModelPlan) -> None:
     assert planned.frames is not None
     data = planned.frames.to_json()
     n = len(planned.plans)

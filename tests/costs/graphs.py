@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from nnapi_prof.costs.measurement import Kind, Measurement, Status
-from nnapi_prof.costs.model.fit import Locator
+from nnapi_prof.costs.model.fit import RegionMatcher
 from nnapi_prof.graph.plan import Target
 from nnapi_prof.graph.types import TensorType
 from nnapi_prof.graph.unit import Unit, UnitGraph
@@ -52,7 +52,7 @@ def row(
     if samples is None:
         samples = (round(ns),) if ns is not None else ()
     return Measurement(
-        signature=Locator(graph).signature(region),
+        signature=RegionMatcher(graph).signature(region),
         kind=Kind.UNIT if len(region) == 1 else Kind.CHAIN,
         label="+".join(graph.units[u].label for u in region),
         members=tuple(graph.units[u].signature for u in region),

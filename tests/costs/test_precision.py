@@ -218,11 +218,13 @@ def test_equal_units_at_other_scales_are_measured_once() -> None:
     eight_bits = EightBits.of(FLOATS, quantised())
     again = EightBits.of(FLOATS, quantised(0.7))
     assert eight_bits.graph.units[1].signature != again.graph.units[1].signature
-    assert [u.signature for u in eight_bits.alike.units] == [u.signature for u in again.alike.units]
+    assert [u.signature for u in eight_bits.canonical_graph.units] == [
+        u.signature for u in again.canonical_graph.units
+    ]
     assert eight_bits.stretches == ((1, 2, 3), (7,))
     rows = eight_bits.shared_rows([*float_rows(), *int8_rows(quantised())])
     assert {r.members for r in rows} == {
-        tuple(eight_bits.alike.units[u].signature for u in region)
+        tuple(eight_bits.canonical_graph.units[u].signature for u in region)
         for region in (*regions((1, 2, 3)), (7,))
     }
     assert eight_bits.region((0, 2)) == {1, 3} and eight_bits.region((2, 3)) is None

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from nnapi_prof.costs.measurement import Measurement, Status
-from nnapi_prof.costs.model.fit import Locator, chains, fit
+from nnapi_prof.costs.model.fit import RegionMatcher, chains, fit
 from nnapi_prof.errors import CostError
 from nnapi_prof.graph.plan import CPU, HOST, Preference, Target
 from tests.costs.graphs import chain_graph, diamond, row
@@ -153,7 +153,7 @@ def test_a_named_region_is_found_where_its_units_stand_apart() -> None:
     compact = chain_graph([8, 8, 8], ["a", "b"])
     measured = row(compact, [0, 1], CPU, 5)
     graph = chain_graph([8, 8, 8], ["a", "b"])
-    places = Locator(graph).places([measured], extra=[(0, 1)])
+    places = RegionMatcher(graph).places([measured], extra=[(0, 1)])
     assert places == {(frozenset([0, 1]), CPU): measured}
 
 

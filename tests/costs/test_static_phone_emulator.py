@@ -14,14 +14,14 @@ from torch import nn
 
 from nnapi_prof.api.program_costs import estimated_costs
 from nnapi_prof.costs.conditions import Conditions, Mode, Precision
-from nnapi_prof.costs.model.fit import Locator
+from nnapi_prof.costs.model.fit import RegionMatcher
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.find import list_phones, open_simulated, phone_file
-from nnapi_prof.execution.profile.cached_units import CachedUnits
 from nnapi_prof.execution.profile.jobs import device_targets, grid
 from nnapi_prof.execution.profile.measurer import Measurer
 from nnapi_prof.execution.profile.options import ProfileOptions
 from nnapi_prof.execution.profile.regions import unit_regions
+from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import AUTO, Engine
 from nnapi_prof.graph.program import Program
@@ -125,13 +125,15 @@ def compare(
     )
     options = ProfileOptions(conditions=conditions, max_runs=1)
     with open_simulated(str(path)) as client, CostStore(folder / "costs.sqlite") as store:
-        measurer = Measurer(CachedUnits.of(program), client, store, options, None)
+        measurer = Measurer(UnitGraphCache.of(program), client, store, options, None)
         specs = [
             spec
             for spec in device_targets(measurer.info, options.preferences)
             if spec.target.accelerator != AUTO
         ]
-        jobs = grid(Locator(graph), unit_regions(graph), specs, conditions, measurer.info.agent)
+        jobs = grid(
+            RegionMatcher(graph), unit_regions(graph), specs, conditions, measurer.info.agent
+        )
         measurer.measure("units", jobs)
     compared = {Engine.CPU: 0, Engine.NNAPI: 0}
     for job in jobs:

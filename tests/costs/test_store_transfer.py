@@ -22,7 +22,7 @@ from nnapi_prof.costs.samples import Round
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.files import COLUMNS, encode, frame
 from nnapi_prof.costs.store.merge import Merged, merge
-from nnapi_prof.costs.store.rows import from_row, shown
+from nnapi_prof.costs.store.rows import escape_texts, from_row
 from nnapi_prof.costs.store.selection import Selection
 from nnapi_prof.errors import CostError
 from nnapi_prof.graph.plan import CPU, HOST, Preference, Target
@@ -139,7 +139,7 @@ def test_all_that_a_table_can_hold_comes_back() -> None:
     def check(rows: list[Measurement]) -> None:
         with CostStore("sqlite://") as a, CostStore("sqlite://") as b:  # in memory
             n = a.add(*rows)
-            assert [shown(from_row(row)) for row in a.rows()] == a.select(Selection())
+            assert [escape_texts(from_row(row)) for row in a.rows()] == a.select(Selection())
             assert n == len(set(rows)) and {from_row(row) for row in a.rows()} == set(rows)
             assert merge(b, a).added == n
             assert without_id(a) == without_id(b)

@@ -54,7 +54,7 @@ def picture_model(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def picture_plan(picture_model, tmp_path_factory) -> nnapi_prof.Planned:
+def picture_plan(picture_model, tmp_path_factory) -> nnapi_prof.ModelPlan:
     model = nnapi_prof.load(picture_model)
     table = tmp_path_factory.mktemp("costs") / "costs.db"
     costs = nnapi_prof.profile(model, device="sim:gpu-phone", runs=2, costs=table)

@@ -28,7 +28,7 @@ from nnapi_prof.executorch.aot import (
     XnnpackPartitioner,
 )
 from nnapi_prof.executorch.candidates import named, region_candidates
-from nnapi_prof.executorch.compose import LoweredPart, composed
+from nnapi_prof.executorch.compose import LoweredPart, concatenate_programs
 from nnapi_prof.executorch.regions import (
     NotLowered,
     file_of,
@@ -151,7 +151,7 @@ def test_parts_of_several_partitioners_make_one_program(picture_model):
         )
         edge = lower_program(region.exported, held[-1]).exported_program()
         parts.append(LoweredPart(edge, region.inputs, region.outputs))
-    whole = composed(parts, program.units.inputs, program.units.outputs, values)
+    whole = concatenate_programs(parts, program.units.inputs, program.units.outputs, values)
     with Stopwatch("sim:gpu-phone") as stopwatch:
         timing = stopwatch.time(file_of(whole), inputs, 20)
     assert timing.status is Status.OK, timing.message

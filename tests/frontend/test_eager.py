@@ -10,7 +10,7 @@ from torch import Tensor, fx
 
 from nnapi_prof.errors import FrontendError
 from nnapi_prof.frontend import prepare
-from nnapi_prof.frontend.eager import TOLERANCE, settle_views
+from nnapi_prof.frontend.eager import TOLERANCE, resolve_view_strides
 
 aten = torch.ops.aten
 X = torch.arange(1.0, 13.0).reshape(1, 3, 4)
@@ -31,9 +31,9 @@ def right(x: Tensor) -> Tensor:
 
 def test_a_view_that_is_none_becomes_a_reshape() -> None:
     module = transposed_view()
-    assert settle_views(module, (X,), lambda x: (right(x),), "net") == (1, ())
+    assert resolve_view_strides(module, (X,), lambda x: (right(x),), "net") == (1, ())
     torch.testing.assert_close(module(X)[0], right(X))
-    assert settle_views(module, (X,), lambda x: (right(x),), "net") == (0, ())
+    assert resolve_view_strides(module, (X,), lambda x: (right(x),), "net") == (0, ())
 
 
 @pytest.mark.parametrize(
@@ -51,21 +51,21 @@ def test_a_graph_that_is_not_the_model(
     model: Callable[[Tensor], tuple[Tensor, ...]], words: str
 ) -> None:
     with pytest.raises(FrontendError, match=words):
-        settle_views(transposed_view(), (X,), model, "net")
+        resolve_view_strides(transposed_view(), (X,), model, "net")
 
 
 def test_a_model_that_jumps_is_compared_with_its_own_jumps() -> None:
     def jumps(x: Tensor) -> tuple[Tensor]:
         return (right(x) + (right(x) == 3),)
 
-    _, (note,) = settle_views(transposed_view(), (X,), jumps, "net")
+    _, (note,) = resolve_view_strides(transposed_view(), (X,), jumps, "net")
     assert "change the outputs of net by up to 1," in note
 
     def jumps_elsewhere(x: Tensor) -> tuple[Tensor]:
         return (jumps(x)[0] + 5,)
 
     with pytest.raises(FrontendError, match="output 0 of the normalised graph differs"):
-        settle_views(transposed_view(), (X,), jumps_elsewhere, "net")
+        resolve_view_strides(transposed_view(), (X,), jumps_elsewhere, "net")
 
 
 class Logarithm(torch.nn.Module):
@@ -88,16 +88,16 @@ def test_differences_of_denormals_are_none() -> None:
     def nearly(x: Tensor) -> tuple[Tensor]:
         return (right(x) * 0.8,)
 
-    assert settle_views(transposed_view(), (tiny,), nearly, "net") == (1, ())
+    assert resolve_view_strides(transposed_view(), (tiny,), nearly, "net") == (1, ())
     with pytest.raises(FrontendError, match="output 0 of the normalised graph differs"):
-        settle_views(transposed_view(), (X * 1e-35,), nearly, "net")
+        resolve_view_strides(transposed_view(), (X * 1e-35,), nearly, "net")
 
 
 def test_rounding_is_no_difference() -> None:
     def nearly(x: Tensor) -> tuple[Tensor]:
         return (right(x) * (1 + 0.1 * TOLERANCE),)
 
-    assert settle_views(transposed_view(), (X,), nearly, "net") == (1, ())
+    assert resolve_view_strides(transposed_view(), (X,), nearly, "net") == (1, ())
 
 
 @pytest.mark.filterwarnings("ignore")  # of PyTorch's: tracing and quantised tensors are deprecated

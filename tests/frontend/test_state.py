@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import nnapi_prof as nnp
 from nnapi_prof.errors import FrontendError, InputSpecError
-from nnapi_prof.frontend.named_inputs import arranged
+from nnapi_prof.frontend.named_inputs import bind_inputs
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of PyTorch's: scripting is deprecated
 EXAMPLE = Path(__file__).parents[2] / "examples" / "streaming.py"
@@ -197,7 +197,7 @@ def test_modules_in_memory_take_what_they_are_called_with():
 @settings(deadline=None, max_examples=50)
 @given(st.permutations(["a=1x2", "b=7", "c=0.5", "d=3x4"]))
 def test_names_make_order_indifferent(texts):
-    result = arranged(texts, {"a": "Tensor", "b": "int", "c": "float", "d": "Tensor"}, "net")
+    result = bind_inputs(texts, {"a": "Tensor", "b": "int", "c": "float", "d": "Tensor"}, "net")
     assert result.shapes == ("1x2", "3x4") and result.values == {"b": 7, "c": 0.5}
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from nnapi_prof.api.model import read_model
+from nnapi_prof.api.model import load_program
 from nnapi_prof.graph.unit import Work, graph_from_json, graph_to_json
 from tests.cli.common import trace
 
@@ -22,7 +22,7 @@ class Product(nn.Module):
 
 def works(model: nn.Module, path: Path, *shapes: tuple[int, ...]) -> list[Work]:
     inputs = ["x".join(map(str, shape)) for shape in shapes]
-    graph = read_model(trace(model, path, *shapes), inputs).units
+    graph = load_program(trace(model, path, *shapes), inputs).units
     assert graph_from_json(graph_to_json(graph)) == graph
     return [unit.work for unit in graph.units if unit.work is not None]
 

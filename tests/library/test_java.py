@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from nnapi_prof.api.ship import write_aar
-from nnapi_prof.bundle.doors import AppRuntime, steps
+from nnapi_prof.bundle.deployment import AppRuntime, deploy_steps
 from nnapi_prof.bundle.storage import read_bundle, write_bundle
 from nnapi_prof.device import java
 from nnapi_prof.device.build import HostBuild
@@ -132,13 +132,15 @@ def test_the_library_suits_a_phone() -> None:
 
 def test_where_a_bundle_can_go(tmp_path: Path) -> None:
     bundle, _, _ = small_bundle(tmp_path)
-    refusals = {step.door: step.refusal for step in steps(read_bundle(bundle), bundle)}
+    refusals = {step.runtime: step.refusal for step in deploy_steps(read_bundle(bundle), bundle)}
     assert "every plan of the bundle names an accelerator" in str(refusals.pop(AppRuntime.STOCK))
     assert refusals == {door: None for door in AppRuntime if door is not AppRuntime.STOCK}
     on_host, _, _ = small_bundle(tmp_path, HOST)
-    by_door = {step.door: step.refusal for step in steps(read_bundle(on_host), on_host)}
-    assert "an app has no PyTorch" in str(by_door[AppRuntime.AAR])
-    assert by_door[AppRuntime.CPP] == "its plan gives NNAPI nothing to run"
+    by_runtime = {
+        step.runtime: step.refusal for step in deploy_steps(read_bundle(on_host), on_host)
+    }
+    assert "an app has no PyTorch" in str(by_runtime[AppRuntime.AAR])
+    assert by_runtime[AppRuntime.CPP] == "its plan gives NNAPI nothing to run"
     with pytest.raises(UsageError, match="an app has no PyTorch"):
         write_aar(on_host)
     with pytest.raises(UsageError, match="is not an ABI that is built for: arm64-v8a"):

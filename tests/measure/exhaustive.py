@@ -8,18 +8,18 @@ from nnapi_prof.costs.measurement import Kind
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.errors import UsageError
-from nnapi_prof.execution.profile.cached_units import CachedUnits
 from nnapi_prof.execution.profile.measurer import Client
 from nnapi_prof.execution.profile.options import ProfileOptions, ProgressCallback
 from nnapi_prof.execution.profile.refine import MOST_CONVEX
 from nnapi_prof.execution.profile.session import Session
+from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache
 from nnapi_prof.graph.plan import Plan
 from nnapi_prof.partition import solve
 from nnapi_prof.partition.search.ideals import convex_sets, members
 
 
 def profile_exhaustively(
-    outline: CachedUnits,
+    unit_cache: UnitGraphCache,
     client: Client,
     store: CostStore,
     options: ProfileOptions | None = None,
@@ -31,12 +31,12 @@ def profile_exhaustively(
     Raises UsageError where there are too many to count, DeviceError where the device fails.
     """
     options = replace(options or ProfileOptions(), every_preference=True)
-    graph = outline.units
+    graph = unit_cache.units
     found = convex_sets([graph.predecessors(u) for u in range(len(graph.units))], MOST_CONVEX)
     if found is None:
-        raise UsageError(f"{outline.name} has more than {MOST_CONVEX} convex regions")
+        raise UsageError(f"{unit_cache.name} has more than {MOST_CONVEX} convex regions")
     regions = sorted(members(region) for region in found)
-    session = Session(outline, client, store, options, progress)
+    session = Session(unit_cache, client, store, options, progress)
     session.measure_units()
     several = [(Kind.REGION, region) for region in regions if len(region) > 1]
     session.measurer.measure(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nnapi_prof.costs.conditions import Conditions, Mode, Precision
-from nnapi_prof.costs.model.fit import Locator
+from nnapi_prof.costs.model.fit import RegionMatcher
 from nnapi_prof.device.protocol.results import Accelerator, NnapiInfo
 from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.profile.jobs import device_targets, grid
@@ -77,9 +77,9 @@ def test_filters() -> None:
 
 def test_equal_signatures_once_and_alternatives_in_a_row() -> None:
     graph = chain("relu", "tanh", "relu", "tanh", "sigmoid").units
-    locator = Locator(graph)
+    matcher = RegionMatcher(graph)
     specs = device_targets(info(NPU))
-    jobs = grid(locator, unit_regions(graph), specs, Conditions(), "1")
+    jobs = grid(matcher, unit_regions(graph), specs, Conditions(), "1")
     assert len(jobs) == 3 * len(specs)
     assert [job.region for job in jobs[:: len(specs)]] == [(0,), (1,), (4,)]
     assert [job.spec for job in jobs[: len(specs)]] == list(specs)
@@ -89,7 +89,7 @@ def test_conditions_concern_only_their_engine() -> None:
     graph = chain("relu").units
     specs = device_targets(info(NPU), [Preference.FAST_SINGLE_ANSWER], ["npu"])
     conditions = Conditions(Precision.RELAXED, Mode.BURST, threads=4, cpus="all")
-    cpu, npu = grid(Locator(graph), unit_regions(graph), specs, conditions, "1")
+    cpu, npu = grid(RegionMatcher(graph), unit_regions(graph), specs, conditions, "1")
     assert cpu.conditions == Conditions(threads=4, cpus="all")
     assert npu.conditions == Conditions(Precision.RELAXED, Mode.BURST, cpus="all")
     assert npu.key[2:6] == ("relaxed", "burst", 1, "all")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from nnapi_prof.costs.measurement import Kind
 from nnapi_prof.execution.profile.jobs import TargetSpec
 from nnapi_prof.execution.profile.regions import (
-    behind,
     chain_regions,
-    leading,
-    promising,
+    far_slower_targets,
+    first_targets,
+    promising_targets,
     sample_units,
     trial_units,
 )
@@ -47,8 +47,8 @@ def test_a_sample_from_the_lightest_to_the_heaviest() -> None:
 
 
 def test_the_leading_preference_is_fast_where_it_is_there() -> None:
-    assert leading(SPECS) == {CPU, FAST}
-    assert leading(SPECS[:2]) == {CPU, LOW}
+    assert first_targets(SPECS) == {CPU, FAST}
+    assert first_targets(SPECS[:2]) == {CPU, LOW}
 
 
 def test_a_preference_must_promise_something() -> None:
@@ -60,8 +60,8 @@ def test_a_preference_must_promise_something() -> None:
     measured_rows = rows(FAST, 100, 100, 100, 100, 100, 100)
 
     def found(*more: list) -> frozenset[Target]:
-        return promising(
-            SPECS[:3], leading(SPECS), [*measured_rows, *(r for part in more for r in part)]
+        return promising_targets(
+            SPECS[:3], first_targets(SPECS), [*measured_rows, *(r for part in more for r in part)]
         )
 
     assert found(rows(LOW, 100, 101, 99.5, 150)) == frozenset()
@@ -94,7 +94,7 @@ def after_trial(**ns: tuple[float | None, ...]) -> frozenset[Target]:
         for u, each in enumerate(values)
         if each is not None
     ]
-    return behind([names[name] for name in ns], rows)
+    return far_slower_targets([names[name] for name in ns], rows)
 
 
 def test_an_accelerator_lies_behind_where_its_heavy_units_are_slow() -> None:

@@ -12,9 +12,9 @@ from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.files import frame as table_frame
 from nnapi_prof.errors import AgentError
 from nnapi_prof.execution.profile import measurer as requests_module
-from nnapi_prof.execution.profile.cached_units import CachedUnits
 from nnapi_prof.execution.profile.options import ProfileOptions, Progress
 from nnapi_prof.execution.profile.session import profile
+from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache
 from nnapi_prof.graph.plan import CPU, HOST, Preference, Target
 from tests.measure.exhaustive import profile_exhaustively
 from tests.measure.programs import chain
@@ -236,7 +236,7 @@ def test_refinement_finds_the_plan_of_measuring_everything(
     refined = profile(program, ScriptedClient(), store, FAST)
     with CostStore(tmp_path / "everything.sqlite") as everything:
         costs, plan, count = profile_exhaustively(
-            CachedUnits.of(program), ScriptedClient(), everything, FAST
+            UnitGraphCache.of(program), ScriptedClient(), everything, FAST
         )
     assert refined.plan is not None and refined.n_rows < count
     assert [(s.units, s.target) for s in refined.plan.segments] == [

@@ -9,7 +9,7 @@ import pytest
 
 import nnapi_prof as np_
 from nnapi_prof.api.costs import Interrupted
-from nnapi_prof.api.devices import reached
+from nnapi_prof.api.devices import open_client
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.measurement import Kind, Measurement
 from nnapi_prof.costs.store import CostStore
@@ -125,9 +125,9 @@ def test_ctrl_c_in_a_trial_keeps_what_it_measured(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_trial_on_this_machine(tmp_path: Path) -> None:
     model = np_.load(trace(TinyNet(), tmp_path / "tiny.pt"), inputs=["1x3x64x64"])
-    with CostStore(tmp_path / "costs.sqlite") as store, reached("local") as client:
+    with CostStore(tmp_path / "costs.sqlite") as store, open_client("local") as client:
         counts = thread_counts(client.info())
-        trial = run_trial(model.outline, client, store, ProfileOptions())
+        trial = run_trial(model.unit_cache, client, store, ProfileOptions())
         if len(counts) == 1:
             assert trial is None
             return
@@ -138,7 +138,7 @@ def test_a_trial_on_this_machine(tmp_path: Path) -> None:
         measured = store.select(Selection(kinds=(Kind.THREADS,)))
         assert {row.clock for row in measured} == {"monotonic"}
         assert {row.threads for row in measured} == set(counts)
-        again = run_trial(model.outline, client, store, ProfileOptions())
+        again = run_trial(model.unit_cache, client, store, ProfileOptions())
         assert again is not None and again.n_measured == 0 and again.ns == trial.ns
 
 

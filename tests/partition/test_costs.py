@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from nnapi_prof.api.objective import AdjustedCosts
+from nnapi_prof.api.objective import ObjectiveCosts
 from nnapi_prof.costs.estimate.costs import Estimate, EstimatedCosts, fill
 from nnapi_prof.costs.measurement import Status
 from nnapi_prof.costs.model.fit import fit
@@ -86,7 +86,7 @@ def test_arrays_are_what_functions_say() -> None:
     lost = graph.units[6].signature
     models.append(fit(graph, [r for r in rows if r.signature != lost or r.target not in NPU]))
     models.append(
-        AdjustedCosts(
+        ObjectiveCosts(
             costs,
             graph,
             lambda unit, target, ns: None if target == CPU and unit.index == 3 else 2 * ns + 1,

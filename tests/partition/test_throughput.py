@@ -11,7 +11,7 @@ from nnapi_prof.costs.model.fit import fit
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import ProofKind
 from nnapi_prof.partition import SearchLimits, Watch, evaluate, plan_throughput
-from nnapi_prof.partition.flights import RateRule
+from nnapi_prof.partition.inflight_sim import FrameStrategy
 from nnapi_prof.partition.queues import Dispatch
 from nnapi_prof.partition.throughput import throughput_of
 from tests.partition.families import cells_problem, heads_problem
@@ -38,7 +38,7 @@ def test_the_whole_answer_is_no_slower_than_any_rival() -> None:
         assert plan.proof.bound_ns <= plan.period_ns * (1 + 1e-9)
         assert plan.proof.kind is ProofKind.BOUND_MET and plan.chosen is None
         assert plan.most_per_second >= plan.frames_per_second * (1 - 1e-9)
-        serial = plan.baseline(RateRule.SERIAL)
+        serial = plan.baseline(FrameStrategy.SERIAL)
         assert serial is not None and plan.curve[0].period_ns <= serial.period_ns * (1 + 1e-9)
         for point in plan.curve:
             assert point.period_ns >= plan.period_ns * (1 - 1e-9)
@@ -83,7 +83,7 @@ def test_limits_of_frames_latency_and_memory_are_kept() -> None:
 def test_a_large_network_comes_with_a_gap() -> None:
     problem = cells_problem("nasnet", 0)
     plan = throughput_of(problem, contention=1.1, limits=SearchLimits(seconds=4.0))
-    best = plan.baseline(RateRule.BEST_SINGLE)
+    best = plan.baseline(FrameStrategy.BEST_SINGLE)
     assert best is not None and plan.frames_per_second > 1.4 * best.frames_per_second
     assert plan.proof.gap < 0.1
     assert np.array(plan.loads_ns).max() <= plan.period_ns

@@ -11,7 +11,7 @@ import pytest
 
 from nnapi_prof.errors import InputSpecError
 from nnapi_prof.graph.plan import Precision
-from nnapi_prof.precision.accuracy import Data, Judge
+from nnapi_prof.precision.accuracy import AccuracyEvaluator, Data
 from nnapi_prof.precision.metrics import BuiltInMetric, MetricKind
 from nnapi_prof.precision.sensitivity import UnitNoise, corrected, unit_noise
 from nnapi_prof.precision.simulation import Simulation
@@ -23,9 +23,9 @@ INT8, RELAXED, FLOAT32 = Precision.INT8, Precision.RELAXED, Precision.FLOAT32
 
 
 @cache
-def judge() -> Judge:
+def judge() -> AccuracyEvaluator:
     held_out = digits.data("held_out", N_HELD_OUT)
-    return Judge(digits.simulation(), digits.data("calibration", 60), held_out)
+    return AccuracyEvaluator(digits.simulation(), digits.data("calibration", 60), held_out)
 
 
 @cache
@@ -50,7 +50,7 @@ def test_noise_has_a_row_for_each_unit() -> None:
 
 def test_errors_of_random_halves_are_the_root_of_the_sum_of_powers() -> None:
     choice, ratios = random.Random(1), []
-    whole = Judge(judge().simulation, judge().calibration)
+    whole = AccuracyEvaluator(judge().simulation, judge().calibration)
     for _ in range(12):
         plan = {unit: INT8 for unit in range(n_units()) if choice.random() < 0.5}
         measured = whole.error(plan).calibrated.error
@@ -121,7 +121,7 @@ def test_8_bits_cost_a_trained_net_next_to_nothing() -> None:
     assert 0.003 < error.calibrated.error < 0.04
     assert error.relative == error.calibrated.by_output
     assert error.held_out.n_samples == N_HELD_OUT
-    wrong = Judge(
+    wrong = AccuracyEvaluator(
         judge().simulation,
         judge().calibration,
         judge().held_out,
@@ -138,16 +138,22 @@ def test_the_error_on_other_images_lies_in_the_interval() -> None:
     for seed in range(5):
         parts = digits.data("held_out", 2 * N_HELD_OUT, seed)
         first, other = Data(parts.samples[:N_HELD_OUT]), Data(parts.samples[N_HELD_OUT:])
-        result = Judge(judge().simulation, judge().calibration, first).error(plan).held_out
-        theirs = Judge(judge().simulation, judge().calibration, other).error(plan).held_out
+        result = (
+            AccuracyEvaluator(judge().simulation, judge().calibration, first).error(plan).held_out
+        )
+        theirs = (
+            AccuracyEvaluator(judge().simulation, judge().calibration, other).error(plan).held_out
+        )
         assert result is not None and theirs is not None
         inside += result.low <= theirs.error <= result.high
     assert inside >= 4
 
 
 def test_without_held_out_data_the_calibration_data_decides() -> None:
-    whole = Judge(judge().simulation, judge().calibration, None, BuiltInMetric(MetricKind.TOP1))
+    whole = AccuracyEvaluator(
+        judge().simulation, judge().calibration, None, BuiltInMetric(MetricKind.TOP1)
+    )
     error = whole.error({0: INT8})
     assert error.held_out is None and error.honest is error.calibrated
     with pytest.raises(InputSpecError, match="give one at least"):
-        Judge(judge().simulation, Data([]))
+        AccuracyEvaluator(judge().simulation, Data([]))

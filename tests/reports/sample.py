@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from nnapi_prof.costs.measurement import Kind, Measurement, Status
-from nnapi_prof.costs.model.fit import Locator, chains, fit
+from nnapi_prof.costs.model.fit import RegionMatcher, chains, fit
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.samples import Round
 from nnapi_prof.execution.report import OutputCheck, PlanRun, RunReport, SegmentTiming
@@ -65,7 +65,7 @@ def region_ns(graph: UnitGraph, region: Iterable[int], target: Target) -> float:
 def measure(graph: UnitGraph, resize_at: tuple[int, ...]) -> list[Measurement]:
     """Units and chains on every target, 2 % noise, refusals where the NPU lacks the operation."""
     noise = random.Random(0)
-    locator = Locator(graph)
+    matcher = RegionMatcher(graph)
     regions = [(u.index,) for u in graph.units] + [*chains(graph, 2), *chains(graph, 3)]
     rows = []
     for region in regions:
@@ -78,7 +78,7 @@ def measure(graph: UnitGraph, resize_at: tuple[int, ...]) -> list[Measurement]:
             entering, leaving = graph.boundary(region)
             rows.append(
                 Measurement(
-                    signature=locator.signature(region),
+                    signature=matcher.signature(region),
                     kind=Kind.UNIT if len(region) == 1 else Kind.CHAIN,
                     label=" + ".join(graph.units[u].label for u in region),
                     members=tuple(graph.units[u].signature for u in region),

@@ -77,7 +77,7 @@ def test_every_figure_says_whether_it_is_simulated(data: ReportData, simulated: 
 def test_a_plan_that_ran_elsewhere(
     data: ReportData, simulated: bool, run_simulated: bool, axis: str
 ) -> None:
-    """Planned for a simulated phone and run on a real one, or the other way round."""
+    """ModelPlan for a simulated phone and run on a real one, or the other way round."""
     palette = colours(frames.all_targets(data.cost_model))
     ended = frames.baseline_frame(data.plans, data.run)
     axes = figures_run.baseline_bars(

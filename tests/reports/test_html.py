@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nnapi_prof.bundle.doors import AppRuntime, NextStep
+from nnapi_prof.bundle.deployment import AppRuntime, DeployStep
 from nnapi_prof.costs.model.fit import fit
 from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.report import OutputCheck
@@ -133,8 +133,8 @@ def test_says_what_the_data_say(data: ReportData, html: str) -> None:
 
 def test_it_ends_with_how_to_ship(data: ReportData) -> None:
     ship = (
-        NextStep(AppRuntime.EXECUTORCH, "nnapi-prof convert --to executorch a.nnprof", None),
-        NextStep(AppRuntime.AAR, "", "an app has no PyTorch"),
+        DeployStep(AppRuntime.EXECUTORCH, "nnapi-prof convert --to executorch a.nnprof", None),
+        DeployStep(AppRuntime.AAR, "", "an app has no PyTorch"),
     )
     page = Page(render(replace(data, ship=ship)))
     assert page.sections == [*SECTIONS, "ship"]

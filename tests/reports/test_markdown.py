@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from nnapi_prof.bundle.doors import AppRuntime, NextStep
+from nnapi_prof.bundle.deployment import AppRuntime, DeployStep
 from nnapi_prof.execution.report import OutputCheck
 from nnapi_prof.graph.plan import CPU, Plan, Preference, Segment, Target
 from nnapi_prof.reports.data import Environment, ReportData
@@ -141,7 +141,10 @@ def test_only_the_preference_of_the_plan_unless_asked(data: ReportData) -> None:
 def test_it_ends_with_how_to_ship(data: ReportData) -> None:
     """Commands stand in a block to copy, whatever the bundle is called; refusals below it."""
     command = "nnapi-prof convert 'a```b.nnprof'"
-    ship = (NextStep(AppRuntime.STOCK, command, None), NextStep(AppRuntime.AAR, "", "no | PyTorch"))
+    ship = (
+        DeployStep(AppRuntime.STOCK, command, None),
+        DeployStep(AppRuntime.AAR, "", "no | PyTorch"),
+    )
     source = render(replace(data, ship=ship))
     tokens = PARSER.parse(source[source.index("## Ship it") :])
     assert [t.content for t in tokens if t.type == "fence"] == [f"# stock PyTorch\n{command}\n"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nnapi_prof.bundle.doors import AppRuntime, NextStep
+from nnapi_prof.bundle.deployment import AppRuntime, DeployStep
 from nnapi_prof.reports.data import ReportData, this_environment
 from nnapi_prof.reports.html import render
 from tests.parts import need
@@ -36,12 +36,12 @@ def big() -> ReportData:
         measurements=hot(sample_.measurements),
         environment=this_environment(command),
         ship=(
-            NextStep(
+            DeployStep(
                 AppRuntime.LIBRARY,
                 "nnapi-prof convert --format runtime -o a/b.nnprt a/b.nnprof",
                 None,
             ),
-            NextStep(AppRuntime.AAR, "", "an app has no PyTorch"),
+            DeployStep(AppRuntime.AAR, "", "an app has no PyTorch"),
         ),
     )
     return ran_at_once(data)

@@ -8,7 +8,12 @@ from torch import nn
 
 from nnapi_prof.costs.measurement import Status
 from nnapi_prof.execution.compare import compare
-from nnapi_prof.execution.judgement import allow_decisions, allow_unsteady, excused, last_step
+from nnapi_prof.execution.judgement import (
+    allow_ambiguous,
+    allow_decisions,
+    allow_unsteady,
+    last_step,
+)
 from nnapi_prof.execution.report import OutputCheck
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.quantisation import DEQUANTIZE, QUANTIZE
@@ -90,7 +95,9 @@ def test_files_for_executorch_are_judged_as_runs_are() -> None:
             program.units.outputs,
             expected,
             [0.0, 0.0],
-            lambda checks, own: excused(checks, program, (x,), [0.0, 0.0], own, expected)[0],
+            lambda checks, own: allow_ambiguous(checks, program, (x,), [0.0, 0.0], own, expected)[
+                0
+            ],
         )
         assert judged.status is status
 
@@ -117,7 +124,7 @@ def judged(
     theirs = model(x).detach()
     mine = change(theirs.clone())
     checks = compare(program.units.outputs, [mine.numpy()], [theirs.numpy()], steps=steps)
-    (check,), _ = excused(checks, program, (x,), steps, [mine], [theirs])
+    (check,), _ = allow_ambiguous(checks, program, (x,), steps, [mine], [theirs])
     return check
 
 
@@ -221,7 +228,7 @@ def test_half_precision_is_judged_by_its_own_rounding() -> None:
     def check(mine: torch.Tensor) -> OutputCheck:
         arrays = ([value.float().numpy()] for value in (mine, theirs))
         checks = compare(program.units.outputs, *arrays)
-        (judged_check,), _ = excused(checks, program, (x,), [0.0], [mine], [theirs])
+        (judged_check,), _ = allow_ambiguous(checks, program, (x,), [0.0], [mine], [theirs])
         return judged_check
 
     assert check(wide.detach()).ok

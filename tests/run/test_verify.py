@@ -17,7 +17,7 @@ from nnapi_prof.execution.timing import (
     choose,
     choose_measured,
     plan_key,
-    together,
+    pool_repeats,
 )
 from nnapi_prof.graph.plan import AUTO, CPU, Plan, Preference, Segment, Target
 from nnapi_prof.graph.program import Program
@@ -79,7 +79,7 @@ def errors_after_choosing(
         monkeypatch.setattr(timing, "time_repeats", lambda *_, found=repeats: found)
         chosen = choose_measured(bundle(program, plans), program, None, RunOptions())  # type: ignore[arg-type]
         new.append(chosen.plan.predicted_ns / TRUE_NS - 1)
-        pooled = together(repeats[:1])
+        pooled = pool_repeats(repeats[:1])
         old.append(min(pooled[plan_key(p)].latency_ns() or 0.0 for p in plans) / TRUE_NS - 1)
     return new, old
 
@@ -123,7 +123,7 @@ def test_a_plan_that_failed_once_is_not_taken() -> None:
     repeats = [ran(noise, (SPLIT, SINGLE), {"dp": 0.5}) for _ in range(2)]
     repeats[1][plan_key(SPLIT)].error = "crashed during execute"
     assert choose((SPLIT, SINGLE), repeats, simulated=False) == 1
-    assert together(repeats)[plan_key(SPLIT)].latency_ns() is None
+    assert pool_repeats(repeats)[plan_key(SPLIT)].latency_ns() is None
     repeats[0][plan_key(SINGLE)].error = "crashed during compile"
     assert choose((SPLIT, SINGLE), repeats, simulated=False) == 0
 
@@ -173,7 +173,7 @@ def test_repeats_of_one_plan_are_pooled() -> None:
     first = TimedPlan(ALL_CPU, {0: (1, 2)}, {0: (1, 2)}, {0: 7}, {0: 5}, ("hot",))
     second = TimedPlan(ALL_CPU, {0: (3,)}, {0: (3,)}, {0: 9}, {0: 6}, ("hot", "not warm"))
     key = plan_key(ALL_CPU)
-    pooled = together([{key: first}, {key: second}])[key]
+    pooled = pool_repeats([{key: first}, {key: second}])[key]
     assert pooled.total_ns() == (1, 2, 3) and pooled.segment_ns == {0: (1, 2, 3)}
     assert pooled.flags == ("hot", "not warm")
     assert pooled.first_ns() == 5 and pooled.compile_ns == {0: 7}

@@ -10,7 +10,7 @@ from nnapi_prof.convert.dynamic_shapes.derive import JUMPS, derive
 from nnapi_prof.convert.dynamic_shapes.probe import Converted, Sizes
 from nnapi_prof.convert.dynamic_shapes.template import OpenSize, Template
 from nnapi_prof.convert.lower import convert_region
-from nnapi_prof.errors import InputSpecError, UnsupportedOp, option
+from nnapi_prof.errors import InputSpecError, UnsupportedOp, option_name
 from nnapi_prof.frontend.flexible import FlexibleModel
 from nnapi_prof.frontend.inputs import listed
 from nnapi_prof.graph.node import constant_value, is_constant
@@ -62,7 +62,7 @@ def _template(model: FlexibleModel, level: int) -> Template:
         return replace(template, leading=_leading(model, template))
     except InputSpecError as error:
         raise InputSpecError(
-            f"{model.name}: {option('input', listed(model.specs))}: {error}"
+            f"{model.name}: {option_name('input', listed(model.specs))}: {error}"
         ) from error
 
 

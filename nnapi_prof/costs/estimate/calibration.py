@@ -28,7 +28,7 @@ from nnapi_prof.costs.estimate.parts import Setting, fit_correction, fit_roof, s
 from nnapi_prof.costs.estimate.phones import Description
 from nnapi_prof.costs.estimate.work import Floats, Work, WorkSample, kinds_of
 from nnapi_prof.costs.measurement import Kind, Measurement
-from nnapi_prof.errors import CostError, option
+from nnapi_prof.errors import CostError, option_name
 from nnapi_prof.graph.plan import CPU, Engine, Target
 
 MARGIN = 0.97
@@ -327,7 +327,7 @@ def calibrate(
     if len(samples[CPU]) < folds:
         raise CostError(
             f"{len(samples[CPU])} measurements on the device's CPU are too few for {folds} folds:"
-            f" run `nnapi-prof profile` with more models, or state fewer {option('folds')}"
+            f" run `nnapi-prof profile` with more models, or state fewer {option_name('folds')}"
         )
     fewest = folds if sister is not None else max(folds, FEWEST_ROWS)
     few = {t: len(rows) for t, rows in samples.items() if len(rows) < fewest and t != CPU}

@@ -1,7 +1,7 @@
 """Measurements of one device -> the cost model of a graph, target by target.
 
 A row tells of a region of the graph where its units stand to each other as they did in the model
-that was measured (:class:`Locator`).
+that was measured (:class:`RegionMatcher`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def chains(graph: UnitGraph, length: int) -> Iterator[UnitSet]:
             yield tuple(path)
 
 
-class Locator:
+class RegionMatcher:
     """Finds measured regions in ``graph``; keeps region signatures, which are not cheap."""
 
     def __init__(self, graph: UnitGraph) -> None:
@@ -114,7 +114,7 @@ def fit(
     rows: Iterable[Measurement],
     *,
     regions: Iterable[UnitSet] = (),
-    locator: Locator | None = None,
+    matcher: RegionMatcher | None = None,
     host: Roofline = PHONE_CPU,
     refit: FitCache | None = None,
     fits: Mapping[Target, TargetFit] | None = None,
@@ -126,7 +126,7 @@ def fit(
     ``rows`` are :meth:`.CostStore.measurements` under one set of conditions; of rows with equal
     signature and target the last counts, and rows of units that are not in the graph are left
     out. ``regions`` are sets of units that may have been measured whole, beyond those that
-    ``locator`` finds itself (of this graph; one that was used before is faster, as is ``refit``).
+    ``matcher`` finds itself (of this graph; one that was used before is faster, as is ``refit``).
     ``host`` prices units that no engine of the agent can run. ``fits`` are those of an earlier
     fit, which are taken as they are: what a bundle was planned with. ``also`` are samples that were
     inferred from something else; they count where nothing was measured. ``among`` are the units
@@ -157,7 +157,7 @@ def fit(
             for target, fitted in fits.items()
         )
     }
-    whole = (locator or Locator(graph)).places(last.values(), regions)
+    whole = (matcher or RegionMatcher(graph)).places(last.values(), regions)
     partial = _partial(signatures, samples, last)
     return CostModel(
         graph=graph,

@@ -24,14 +24,14 @@ def fit_eight_bits(
     regions: Iterable[UnitSet] = (),
     refit: FitCache | None = None,
 ) -> CostModel:
-    """The cost model over ``eight_bits.alike``, of rows in its terms
+    """The cost model over ``eight_bits.canonical_graph``, of rows in its terms
     (:meth:`EightBits.shared_rows`). ``regions``, ``refit`` and errors are those of
     :func:`~nnapi_prof.costs.model.fit.fit`."""
     return fit(
-        eight_bits.alike,
+        eight_bits.canonical_graph,
         rows,
         regions=regions,
-        locator=eight_bits.alike_locator,
+        matcher=eight_bits.canonical_matcher,
         refit=refit,
         among=sorted(eight_bits.float_of),
     )

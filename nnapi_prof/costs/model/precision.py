@@ -47,7 +47,7 @@ class PrecisionCosts(PricedTargets):
 
     graph: UnitGraph
     models: Mapping[Precision, CostModel] = field(repr=False)
-    """FLOAT32 always; of INT8 over ``eight_bits.alike``, of the others over ``graph``."""
+    """FLOAT32 always; of INT8 over ``eight_bits.canonical_graph``, of the others over ``graph``."""
     eight_bits: EightBits | None = field(default=None, repr=False)
     converting: ConversionCosts | None = None
     targets: tuple[Target, ...] = ()
@@ -85,7 +85,7 @@ class PrecisionCosts(PricedTargets):
     @cached_property
     def fits(self) -> Mapping[Target, TargetFit]:
         """Terms of every target; units of one in 8 bits under signatures of
-        ``eight_bits.alike``."""
+        ``eight_bits.canonical_graph``."""
         return {
             target.at(precision): fitted
             for precision, model in self.models.items()

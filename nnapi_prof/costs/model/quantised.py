@@ -3,7 +3,7 @@
 Signatures of quantised units have the scales of their values in them, so that two blocks of a
 network that are equal in floats differ in 8 bits. Their latencies do not: integers are multiplied
 alike at any scale. Units that differ in nothing but scales and zero points share a signature in
-:attr:`EightBits.alike`, and one measurement stands for all of them.
+:attr:`EightBits.canonical_graph`, and one measurement stands for all of them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 
 from nnapi_prof.costs.measurement import Measurement
-from nnapi_prof.costs.model.fit import Locator, UnitSet
+from nnapi_prof.costs.model.fit import RegionMatcher, UnitSet
 from nnapi_prof.graph.plan import CPU
 from nnapi_prof.graph.signature import digest
 from nnapi_prof.graph.types import TensorType
@@ -95,7 +95,7 @@ class EightBits:
         return tuple(tuple(sorted(run)) for run in sorted(runs, key=len, reverse=True))
 
     @cached_property
-    def alike(self) -> UnitGraph:
+    def canonical_graph(self) -> UnitGraph:
         """``graph``, in which what differs in scales only has one signature."""
         units = tuple(
             replace(unit, signature=self._shared_signature(unit)) for unit in self.graph.units
@@ -123,33 +123,34 @@ class EightBits:
         )
 
     @cached_property
-    def locator(self) -> Locator:
-        """The locator of ``graph``, whose signatures the cost table has."""
-        return Locator(self.graph)
+    def matcher(self) -> RegionMatcher:
+        """The matcher of ``graph``, whose signatures the cost table has."""
+        return RegionMatcher(self.graph)
 
     @cached_property
-    def alike_locator(self) -> Locator:
-        """The locator of :attr:`alike`."""
-        return Locator(self.alike)
+    def canonical_matcher(self) -> RegionMatcher:
+        """The matcher of :attr:`canonical_graph`."""
+        return RegionMatcher(self.canonical_graph)
 
     def shared(self, row: Measurement, region: Iterable[int]) -> Measurement:
-        """The row of a region of ``graph``, in terms of :attr:`alike`."""
+        """The row of a region of ``graph``, in terms of :attr:`canonical_graph`."""
         units = tuple(sorted(region))
         return replace(
             row,
-            signature=self.alike_locator.signature(units),
-            members=tuple(self.alike.units[unit].signature for unit in units),
+            signature=self.canonical_matcher.signature(units),
+            members=tuple(self.canonical_graph.units[unit].signature for unit in units),
             offsets=tuple(unit - units[0] for unit in units),
         )
 
     def shared_rows(self, rows: Iterable[Measurement]) -> list[Measurement]:
-        """The rows of regions of ``graph`` that are in 8 bits, in terms of :attr:`alike`."""
+        """The rows of regions of ``graph`` that are in 8 bits, in terms of
+        :attr:`canonical_graph`."""
         able = frozenset(self.float_of)
         members = {self.graph.units[unit].signature for unit in able}
         own = (row for row in rows if members.issuperset(row.members))
         return [
             self.shared(row, region)
-            for (region, _), row in self.locator.places(own).items()
+            for (region, _), row in self.matcher.places(own).items()
             if region <= able
         ]
 

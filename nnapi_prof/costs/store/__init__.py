@@ -26,7 +26,14 @@ from sqlalchemy.dialects import postgresql, sqlite
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.measurement import Key, Measurement
 from nnapi_prof.costs.store.database import Database
-from nnapi_prof.costs.store.rows import DeviceRow, Impossible, possible, shown, to_row, utc_now
+from nnapi_prof.costs.store.rows import (
+    DeviceRow,
+    InvalidRow,
+    escape_texts,
+    to_row,
+    utc_now,
+    validate_row,
+)
 from nnapi_prof.costs.store.schema import DEVICES, MEASUREMENTS
 from nnapi_prof.costs.store.selection import Selection, conclusive, superseded_ids
 from nnapi_prof.errors import UsageError
@@ -156,8 +163,8 @@ class CostStore:
                 for query in chosen.queries(without=self._left_out):
                     for row in map(dict, connection.execute(query).mappings()):
                         try:
-                            rows.append((row, possible(row)))
-                        except Impossible as why:
+                            rows.append((row, validate_row(row)))
+                        except InvalidRow as why:
                             bad[row["id"]] = f"row {row['id']} ({why})"
                 self._leave_out(bad)
                 if bad and (chosen.newest or chosen.first):
@@ -248,7 +255,7 @@ class CostStore:
 
     def select(self, selection: Selection) -> list[Measurement]:
         """Returns the rows that fit, in order of arrival."""
-        return [shown(measurement) for _, measurement in self._fitting(selection)]
+        return [escape_texts(measurement) for _, measurement in self._fitting(selection)]
 
 
 def _distinct(column: Column[str]) -> Select[tuple[str]]:

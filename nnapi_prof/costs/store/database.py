@@ -33,7 +33,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from nnapi_prof.costs import VARIABLE, default_location
 from nnapi_prof.costs.store.migrate import migrate
 from nnapi_prof.costs.store.schema import DEVICES, MEASUREMENTS, METADATA, SCHEMA, SCHEMA_VERSION
-from nnapi_prof.errors import CostError, irregular, option, visible
+from nnapi_prof.errors import CostError, escape_untrusted, non_regular_kind, option_name
 
 BUSY_TIMEOUT_MS = 30_000
 """How long a writer waits for another one; a commit takes well under a millisecond."""
@@ -71,7 +71,7 @@ class Database:
         self.is_sqlite = url.get_backend_name() == "sqlite"
         self.location = url.database or str(url) if self.is_sqlite else str(url)
         self._expected = patient
-        what = irregular(Path(self.location)) if self.is_sqlite else None
+        what = non_regular_kind(Path(self.location)) if self.is_sqlite else None
         if what is not None:
             raise CostError(
                 f"cost table {self.location}: it is {what}: name a file, or a PostgreSQL URL"
@@ -144,9 +144,9 @@ class Database:
         if program is not None:
             kind, name = program
             raise CostError(
-                f"cost table {self.location}: it has the {kind} {visible(str(name), 60)}, which "
-                f"nnapi-prof does not make; name another file with {option('costs')} or "
-                f"${VARIABLE}"
+                f"cost table {self.location}: it has the {kind} {escape_untrusted(str(name), 60)},"
+                f" which nnapi-prof does not make; name another file with {option_name('costs')} or"
+                f" ${VARIABLE}"
             )
 
     def _create(self, connection: Connection) -> None:
@@ -156,8 +156,8 @@ class Database:
         if foreign:
             raise CostError(
                 f"cost table {self.location}: this database belongs to something else (it "
-                f"has the table {sorted(foreign)[0]}); name another file with {option('costs')} or "
-                f"${VARIABLE}"
+                f"has the table {sorted(foreign)[0]}); name another file with"
+                f" {option_name('costs')} or ${VARIABLE}"
             )
         METADATA.create_all(connection)
         connection.execute(insert(SCHEMA), {"id": 1, "version": SCHEMA_VERSION})
@@ -219,7 +219,7 @@ class Database:
         what = "a file of nnapi-prof and writable" if self.is_sqlite else "within reach and yours"
         return (
             f"cost table {self.location}: cannot {verb} it: {words}; check that it is {what}, or "
-            f"name another with {option('costs')} or ${VARIABLE}"
+            f"name another with {option_name('costs')} or ${VARIABLE}"
         )
 
 
@@ -233,21 +233,21 @@ def table_url(where: str) -> URL:
         except OSError as error:
             raise CostError(
                 f"cost table {where}: cannot make its folder: {error.strerror or error}; name "
-                f"another with {option('costs')} or ${VARIABLE}"
+                f"another with {option_name('costs')} or ${VARIABLE}"
             ) from error
         return make_url("sqlite://").set(database=str(path))
     try:
         url = make_url(where)
     except (ArgumentError, ValueError) as error:
         raise CostError(
-            f"the cost table's URL cannot be read: {error}; {option('costs')} and ${VARIABLE} take "
-            "a file or a database URL like postgresql://USER@HOST/DATABASE"
+            f"the cost table's URL cannot be read: {error}; {option_name('costs')} and ${VARIABLE}"
+            " take a file or a database URL like postgresql://USER@HOST/DATABASE"
         ) from error
     backend = "postgresql" if url.drivername == "postgres" else url.drivername.partition("+")[0]
     if backend not in _BACKENDS:
         raise CostError(
-            f"cost table {url}: {backend} is neither sqlite nor postgresql; {option('costs')} and "
-            f"${VARIABLE} take a file or a database URL of these"
+            f"cost table {url}: {backend} is neither sqlite nor postgresql; {option_name('costs')}"
+            f" and ${VARIABLE} take a file or a database URL of these"
         )
     return url.set(drivername="postgresql+psycopg") if backend == "postgresql" else url
 
@@ -264,12 +264,12 @@ def _wrong_version(version: int) -> str:
     if version > SCHEMA_VERSION:
         return (
             f"written by a newer nnapi-prof (schema {version}, this one reads {SCHEMA_VERSION}); "
-            f"update nnapi-prof or name another file with {option('costs')}"
+            f"update nnapi-prof or name another file with {option_name('costs')}"
         )
     return (
         f"its schema is version {version}, from before the first release, and nnapi-prof reads "
-        f"{SCHEMA_VERSION}; name another file with {option('costs')} or ${VARIABLE} and profile "
-        "again"
+        f"{SCHEMA_VERSION}; name another file with {option_name('costs')} or ${VARIABLE} and"
+        " profile again"
     )
 
 

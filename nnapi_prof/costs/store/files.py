@@ -17,7 +17,7 @@ from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.rows import CONTENT, LISTS, SHOWN, rounds_of
 from nnapi_prof.costs.store.schema import MEASUREMENTS
 from nnapi_prof.costs.store.selection import Selection
-from nnapi_prof.errors import CostError, visible
+from nnapi_prof.errors import CostError, escape_untrusted
 
 DERIVED = ("n_samples", "median_ns", "p95_ns", "spread_ns", "minimum_ns")
 """Summary of ``samples_ns`` without those of throttled rounds where there are others: how many,
@@ -76,7 +76,7 @@ def encode(table: pandas.DataFrame, form: Format) -> bytes:
 
 
 def _printable(text: str | None) -> str | None:
-    return text if text is None or text.isprintable() else visible(text, 2000)
+    return text if text is None or text.isprintable() else escape_untrusted(text, 2000)
 
 
 def _as_json(values: list[Any] | None) -> str | None:

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, select
 
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.costs.store.rows import Impossible, possible
+from nnapi_prof.costs.store.rows import InvalidRow, validate_row
 from nnapi_prof.costs.store.schema import MEASUREMENTS
 
 ROWS_PER_STEP = 1000
@@ -53,8 +53,8 @@ def merge(
         good = []
         for row in step:
             try:
-                good.append(possible(row))
-            except Impossible:
+                good.append(validate_row(row))
+            except InvalidRow:
                 left_out += 1
         added += store.add(*good)
         rows += len(step)

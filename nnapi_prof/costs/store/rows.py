@@ -14,7 +14,7 @@ from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.measurement import Kind, Measurement, Status
 from nnapi_prof.costs.samples import Round
 from nnapi_prof.costs.store.schema import MEASUREMENTS
-from nnapi_prof.errors import visible
+from nnapi_prof.errors import escape_untrusted
 from nnapi_prof.graph.plan import Engine, Target, is_target
 
 LISTS = ("members", "offsets", "samples_ns", "hardware_ns", "driver_ns", "alone_ns", "cpu_ns")
@@ -93,41 +93,41 @@ def from_row(row: Mapping[str, Any]) -> Measurement:
     return Measurement(**fields)
 
 
-def shown(measurement: Measurement) -> Measurement:
+def escape_texts(measurement: Measurement) -> Measurement:
     """With control characters made visible, which tables of older versions have as drivers said
     them."""
     words = {name: getattr(measurement, name) or "" for name in SHOWN}
     bad: dict[str, Any] = {
-        name: visible(text, 2000) for name, text in words.items() if not text.isprintable()
+        name: escape_untrusted(text, 2000) for name, text in words.items() if not text.isprintable()
     }
     return dataclasses.replace(measurement, **bad) if bad else measurement
 
 
-class Impossible(ValueError):
+class InvalidRow(ValueError):
     """A value that no row of the table can have, as the end of a sentence."""
 
 
-def possible(row: Mapping[str, Any]) -> Measurement:
-    """The row as a measurement, with what drivers said as they said it (:func:`shown`).
+def validate_row(row: Mapping[str, Any]) -> Measurement:
+    """The row as a measurement, with what drivers said as they said it (:func:`escape_texts`).
 
     A table is read whoever wrote into it: an older nnapi-prof believed what phones said, and other
     programs may write what they like. The few checks are those on which everything later relies.
-    Raises Impossible.
+    Raises InvalidRow.
     """
-    why = _impossible(row)
+    why = _row_error(row)
     if why is not None:
-        raise Impossible(why)
+        raise InvalidRow(why)
     try:
         measurement = from_row(row)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Impossible(visible(str(error), 100)) from error
+        raise InvalidRow(escape_untrusted(str(error), 100)) from error
     for each in measurement.rounds:
         if not _is_number(each.runs, 0, MAX_NS):
-            raise Impossible(f"rounds has {_shown(each.runs)} runs")
+            raise InvalidRow(f"rounds has {_shown(each.runs)} runs")
     return measurement
 
 
-def _impossible(row: Mapping[str, Any]) -> str | None:
+def _row_error(row: Mapping[str, Any]) -> str | None:
     for name, kinds in _KINDS.items():
         if not isinstance(row[name], kinds):
             return f"{name} is {_shown(row[name])}"
@@ -166,7 +166,7 @@ def _is_number(value: object, low: int, high: int) -> bool:
 def _shown(value: object) -> str:
     if isinstance(value, int) and value.bit_length() > 200:
         return f"a number of {value.bit_length()} bits"
-    return visible(repr(value), 60)
+    return escape_untrusted(repr(value), 60)
 
 
 def rounds_of(row: Mapping[str, Any]) -> tuple[Round, ...]:

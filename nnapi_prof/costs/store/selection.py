@@ -28,7 +28,7 @@ from sqlalchemy.sql.functions import FunctionElement
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.measurement import ATTEMPTS, FAILURES, Kind, Status, again_since
 from nnapi_prof.costs.store.schema import MEASUREMENTS
-from nnapi_prof.errors import UsageError, option
+from nnapi_prof.errors import UsageError, option_name
 from nnapi_prof.graph.plan import CPU, Engine
 
 SAME = ("fingerprint", "signature", "target", "precision", "mode", "threads", "cpus", "sustained_s")
@@ -176,7 +176,7 @@ def stated_instant(name: str, text: str, end: bool = False) -> str:
         return instant(text, end)
     except ValueError:
         raise UsageError(
-            f"{option(name)} {text!r} is not a date: write 2026-01-31 or 2026-01-31T12:30"
+            f"{option_name(name)} {text!r} is not a date: write 2026-01-31 or 2026-01-31T12:30"
         ) from None
 
 

@@ -7,8 +7,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from nnapi_prof.device.protocol.results import Accelerator, AgentInfo, Door, NnapiInfo
-from nnapi_prof.errors import CostError, visible
+from nnapi_prof.device.protocol.results import Accelerator, AgentInfo, NnapiEntryPoint, NnapiInfo
+from nnapi_prof.errors import CostError, escape_untrusted
 
 FINGERPRINT_LENGTH = 16
 
@@ -102,13 +102,13 @@ def described_info(description: Mapping[str, Any], simulated: bool) -> AgentInfo
                     )
                     for a in description["accelerators"]
                 ),
-                door=Door(description.get("nnapi_door", Door.NNAPI.value)),
+                door=NnapiEntryPoint(description.get("nnapi_door", NnapiEntryPoint.NNAPI.value)),
             ),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CostError(
-            f"the table's description of a device lacks {visible(str(error), 100)}: profile a"
-            " model on that device again"
+            f"the table's description of a device lacks {escape_untrusted(str(error), 100)}:"
+            " profile a model on that device again"
         ) from error
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from nnapi_prof.errors import SerializationError, visible
+from nnapi_prof.errors import SerializationError, escape_untrusted
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ class Fields:
                 f"the agent's {self._where}: {name} is {_shown(value)}, {kind.__name__} wanted"
             )
         if isinstance(value, str):
-            return visible(value, LONGEST_TEXT)  # type: ignore[return-value]  # T is str
+            return escape_untrusted(value, LONGEST_TEXT)  # type: ignore[return-value]  # T is str
         if isinstance(value, list) and len(value) > MOST_VALUES:
             raise SerializationError(
                 f"the agent's {self._where}: {name} has {len(value)} values, {MOST_VALUES} at most "
@@ -142,12 +142,14 @@ class Fields:
     def lists_of_texts(self, name: str) -> dict[str, tuple[str, ...]]:
         lists = self.optional(name, dict) or {}
         inner = Fields(lists, f"{self._where}.{name}")
-        return {visible(str(key), 100): inner.many(str(key), str) for key in lists}
+        return {escape_untrusted(str(key), 100): inner.many(str(key), str) for key in lists}
 
     def texts(self, name: str) -> dict[str, str]:
         inner = self._take(name, dict)
         return {
-            visible(str(k), 100): self._of_kind(f"{name}.{visible(str(k), 100)}", v, str)
+            escape_untrusted(str(k), 100): self._of_kind(
+                f"{name}.{escape_untrusted(str(k), 100)}", v, str
+            )
             for k, v in inner.items()
         }
 
@@ -156,4 +158,4 @@ def _shown(value: object) -> str:
     """A value for a message. Python refuses to write very long numbers."""
     if isinstance(value, int) and value.bit_length() > 200:
         return f"a number of {value.bit_length()} bits"
-    return visible(repr(value), 100)
+    return escape_untrusted(repr(value), 100)

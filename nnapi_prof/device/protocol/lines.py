@@ -20,7 +20,6 @@ from nnapi_prof.device.protocol.results import (
     ActionResult,
     AgentInfo,
     Cleaned,
-    Door,
     DriverFacts,
     End,
     ErrorLine,
@@ -31,6 +30,7 @@ from nnapi_prof.device.protocol.results import (
     KeptOutput,
     Kernels,
     Missing,
+    NnapiEntryPoint,
     NnapiInfo,
     Outcome,
     Readings,
@@ -39,7 +39,7 @@ from nnapi_prof.device.protocol.results import (
     Start,
     Wait,
 )
-from nnapi_prof.errors import SerializationError, visible
+from nnapi_prof.errors import SerializationError, escape_untrusted
 
 PREFIX = '{"type":'
 
@@ -52,10 +52,10 @@ def parse_line(line: str) -> Event | AgentInfo | Cleaned | None:
     try:
         data = json.loads(line)
     except ValueError as error:
-        words = f"the agent's line is not JSON ({error}): {visible(line, 200)}"
+        words = f"the agent's line is not JSON ({error}): {escape_untrusted(line, 200)}"
         raise SerializationError(words) from error
     except RecursionError:
-        words = f"the agent's line is nested too deeply: {visible(line, 60)}"
+        words = f"the agent's line is nested too deeply: {escape_untrusted(line, 60)}"
         raise SerializationError(words) from None
     kind = data["type"]
     reader = _READERS.get(kind) if isinstance(kind, str) else None
@@ -189,15 +189,15 @@ def _accelerator(line: Fields) -> Accelerator:
     )
 
 
-def _door(word: str | None) -> Door:
+def _door(word: str | None) -> NnapiEntryPoint:
     if word is None:
-        return Door.NNAPI
+        return NnapiEntryPoint.NNAPI
     try:
-        return Door(word)
+        return NnapiEntryPoint(word)
     except ValueError as error:
         raise SerializationError(
-            f"the agent's info: nnapi.door is {visible(word, 40)!r}, none of "
-            + ", ".join(repr(door.value) for door in Door)
+            f"the agent's info: nnapi.door is {escape_untrusted(word, 40)!r}, none of "
+            + ", ".join(repr(door.value) for door in NnapiEntryPoint)
         ) from error
 
 

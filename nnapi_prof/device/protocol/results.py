@@ -232,7 +232,7 @@ class Accelerator:
     feature_level: int
 
 
-class Door(enum.Enum):
+class NnapiEntryPoint(enum.Enum):
     """How a library has NNAPI's functions; only behind NNAPI's own is there a runtime that chooses
     among accelerators."""
 
@@ -251,7 +251,7 @@ class NnapiInfo:
     """Names of functions this version lacks."""
     accelerators: tuple[Accelerator, ...]
     """Behind another door than NNAPI's they are called NAME@FILE, after the library's file."""
-    door: Door = Door.NNAPI
+    door: NnapiEntryPoint = NnapiEntryPoint.NNAPI
     stalled: bool = False
     """It did not answer in time: one of its drivers hangs."""
 

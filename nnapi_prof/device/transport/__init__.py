@@ -22,7 +22,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from nnapi_prof.errors import DeviceError, DeviceOffline, DeviceStorageError, visible
+from nnapi_prof.errors import DeviceError, DeviceOffline, DeviceStorageError, escape_untrusted
 
 COMMAND_TIMEOUT_S = 30.0
 """For commands that end at once: mkdir, getprop, rm."""
@@ -245,7 +245,7 @@ def refusal(words: str, what: str, remote: str, serial: str) -> DeviceError:
 
 def _last_line(words: str) -> str:
     lines = [line.strip() for line in words.splitlines() if line.strip()]
-    return visible(lines[-1], 300) if lines else ""
+    return escape_untrusted(lines[-1], 300) if lines else ""
 
 
 POLL_S = 0.2

@@ -36,7 +36,7 @@ from nnapi_prof.errors import (
     DeviceNotFound,
     DeviceOffline,
     DeviceUnauthorized,
-    visible,
+    escape_untrusted,
 )
 
 DEFAULT_PORT = 5555
@@ -115,8 +115,8 @@ class AdbTransport:
             yield
         except LINK_ERRORS as error:
             raise DeviceOffline(
-                f"{self._serial} does not answer any more ({visible(str(error), 200)}): check "
-                "cable or network, then run again",
+                f"{self._serial} does not answer any more ({escape_untrusted(str(error), 200)}):"
+                " check cable or network, then run again",
                 self._serial,
             ) from error
         except GARBLED as error:
@@ -305,7 +305,7 @@ def _words(error: Exception) -> str:
     """Returns the device's message, out of adb_shell's exceptions."""
     words = error.args[0] if error.args else ""
     text = bytes(words).decode("utf-8", "replace") if isinstance(words, bytearray) else str(words)
-    return visible(text.strip(), 300)
+    return escape_untrusted(text.strip(), 300)
 
 
 def _usb_transport() -> Any:

@@ -36,7 +36,7 @@ from nnapi_prof.errors import (
     DeviceOffline,
     DeviceUnauthorized,
     UsageError,
-    visible,
+    escape_untrusted,
 )
 
 DEFAULT_PORT = 5037
@@ -212,8 +212,8 @@ class ServerTransport:
                 yield link
         except (OSError, ValueError) as error:
             raise DeviceOffline(
-                f"{self.serial} does not answer any more ({visible(str(error), 200)}): check cable "
-                "or network, then run again",
+                f"{self.serial} does not answer any more ({escape_untrusted(str(error), 200)}):"
+                " check cable or network, then run again",
                 self.serial,
             ) from error
 
@@ -281,7 +281,7 @@ class _Link:
             reason = self.read_text() if status == b"FAIL" else f"unknown answer {status!r}"
         except (OSError, ValueError) as error:
             reason = str(error)
-        reason = visible(reason, 300)
+        reason = escape_untrusted(reason, 300)
         raise DeviceOffline(f"the adb server refuses {text.partition(':')[2]}: {reason}")
 
     def read_text(self) -> str:
@@ -331,7 +331,9 @@ def _parse_device(line: str) -> ServerDevice:
     keyed = dict(word.split(":", 1) for word in words[cut:] if ":" in word)
     model = keyed.get("model", "").replace("_", " ")
     state = " ".join(words[:cut]) or "unknown"
-    return ServerDevice(visible(serial, 200), visible(state, 100), visible(model, 100))
+    return ServerDevice(
+        escape_untrusted(serial, 200), escape_untrusted(state, 100), escape_untrusted(model, 100)
+    )
 
 
 def _decode(data: bytes) -> str:

@@ -38,7 +38,7 @@ from adb_shell.exceptions import (
 from adb_shell.transport.base_transport import BaseTransport
 
 from nnapi_prof.device.transport import SLOWEST_BYTES_PER_S
-from nnapi_prof.errors import visible
+from nnapi_prof.errors import escape_untrusted
 
 LINK_ERRORS = (
     OSError,
@@ -136,7 +136,7 @@ class _Packets(_AdbIOManager):  # type: ignore[misc]  # adb_shell has no types
 
 def garbled_words(error: BaseException) -> str:
     """Describes the flaw of the peer's bytes, for a message."""
-    return visible(str(error) or type(error).__name__, 200)
+    return escape_untrusted(str(error) or type(error).__name__, 200)
 
 
 class WireDevice(AdbDevice):  # type: ignore[misc]  # adb_shell has no types

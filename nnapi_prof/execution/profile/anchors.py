@@ -59,7 +59,7 @@ class Window(Generic[T]):
     """Times that its items had been measured before."""
 
 
-class Anchors(Generic[T]):
+class DriftMonitor(Generic[T]):
     """The anchors of a profile, and what was measured between them."""
 
     def __init__(self, every_s: float) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from nnapi_prof.convert.region import Region
 from nnapi_prof.costs.conditions import Conditions, Mode
 from nnapi_prof.costs.measurement import Kind, Measurement
-from nnapi_prof.costs.model.fit import Locator
+from nnapi_prof.costs.model.fit import RegionMatcher
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.views import shown_targets
 from nnapi_prof.device.protocol.actions import Source, Timing
@@ -87,7 +87,7 @@ def pairs_to_measure(
     """Lists the pairs of units to run side by side on a device with these targets; ``behind`` are
     those that plans do not use."""
     by_target = {spec.target: spec for spec in specs}
-    locator = Locator(graph)
+    matcher = RegionMatcher(graph)
     accelerators = [
         target
         for target in shown_targets(costs, graph).values()
@@ -102,7 +102,7 @@ def pairs_to_measure(
             asked += _asked_beside_the_cpu(units, both, options)
         for unit, conditions, lasting_s in asked:
             sides = (by_target[first], by_target[second])
-            jobs = _sides(locator, unit, sides, conditions, agent_version, lasting_s)
+            jobs = _sides(matcher, unit, sides, conditions, agent_version, lasting_s)
             pairs.append(Pair(jobs, conditions, max(both[unit]), lasting_s))
     return pairs
 
@@ -152,7 +152,7 @@ def _of_types(graph: UnitGraph, both: Mapping[int, tuple[float, float]]) -> list
 
 
 def _sides(
-    locator: Locator,
+    matcher: RegionMatcher,
     unit: int,
     specs: tuple[TargetSpec, TargetSpec],
     conditions: Conditions,
@@ -162,7 +162,7 @@ def _sides(
     """Jobs of one action, on the one processor and on the other. Each has the other side and its
     conditions in its signature."""
     first, second = (
-        Job.of(locator, (unit,), Kind.BESIDE, spec, conditions, agent_version) for spec in specs
+        Job.of(matcher, (unit,), Kind.BESIDE, spec, conditions, agent_version) for spec in specs
     )
     identity = {
         "beside": first.key.signature,

@@ -9,8 +9,13 @@ from typing import TYPE_CHECKING, Any
 from nnapi_prof.convert.region import Region
 from nnapi_prof.costs.conditions import Conditions, Precision
 from nnapi_prof.costs.measurement import Key, Kind, Measurement, Status, work_columns
-from nnapi_prof.costs.model.fit import Locator, UnitSet
-from nnapi_prof.device.protocol.results import ActionResult, AgentInfo, Door, SegmentSamples
+from nnapi_prof.costs.model.fit import RegionMatcher, UnitSet
+from nnapi_prof.device.protocol.results import (
+    ActionResult,
+    AgentInfo,
+    NnapiEntryPoint,
+    SegmentSamples,
+)
 from nnapi_prof.errors import ConversionError, UnsupportedOp, UsageError
 from nnapi_prof.graph.plan import AUTO, CPU, Preference, Target
 from nnapi_prof.graph.unit import UnitGraph
@@ -52,7 +57,7 @@ class Job:
     @classmethod
     def of(
         cls,
-        locator: Locator,
+        matcher: RegionMatcher,
         region: UnitSet,
         kind: Kind,
         spec: TargetSpec,
@@ -62,7 +67,7 @@ class Job:
         """The job with its key."""
         own = conditions.on(spec.target.engine)
         key = Key(
-            signature=locator.signature(region),
+            signature=matcher.signature(region),
             target=spec.target.key,
             precision=own.precision.value,
             mode=own.mode.value,
@@ -81,7 +86,7 @@ def device_targets(
     accelerators: Collection[str] | None = None,
 ) -> tuple[TargetSpec, ...]:
     """The CPU, then every accelerator and "auto", each under every preference; a library in
-    NNAPI's place (:class:`~nnapi_prof.device.protocol.results.Door`) has no "auto".
+    NNAPI's place (:class:`~nnapi_prof.device.protocol.results.NnapiEntryPoint`) has no "auto".
 
     A model is for a level that both the accelerator and the device's NNAPI know: the CPU of
     Android 10 says that its level is 10000.
@@ -93,7 +98,7 @@ def device_targets(
     specs = [TargetSpec(CPU, NEWEST_LEVEL)]
     levels = {a.name: _level(a.feature_level, info) for a in info.nnapi.accelerators}
     versions = {a.name: a.version for a in info.nnapi.accelerators}
-    has_runtime = info.nnapi.library is not None and info.nnapi.door is Door.NNAPI
+    has_runtime = info.nnapi.library is not None and info.nnapi.door is NnapiEntryPoint.NNAPI
     if has_runtime and info.nnapi.error is None:
         # NNAPI's own runtime falls back to its reference kernels, which know the API's level.
         newest = info.api_level or max(levels.values(), default=api_of(info.nnapi.missing))
@@ -116,7 +121,7 @@ def device_targets(
 def _level(reported: int, info: AgentInfo) -> int:
     """The level to convert for, of an accelerator that reports one. That of a library in NNAPI's
     place is its own, whatever the phone's."""
-    if info.api_level is not None and info.nnapi.door is Door.NNAPI:
+    if info.api_level is not None and info.nnapi.door is NnapiEntryPoint.NNAPI:
         newest = info.api_level
     else:
         newest = reported if is_level(reported) else api_of(info.nnapi.missing)
@@ -124,7 +129,7 @@ def _level(reported: int, info: AgentInfo) -> int:
 
 
 def grid(
-    locator: Locator,
+    matcher: RegionMatcher,
     regions: Iterable[tuple[Kind, UnitSet]],
     specs: Sequence[TargetSpec],
     conditions: Conditions,
@@ -138,11 +143,11 @@ def grid(
     seen: set[str] = set()
     jobs: list[Job] = []
     for kind, region in regions:
-        signature = locator.signature(region)
+        signature = matcher.signature(region)
         if signature in seen:
             continue
         seen.add(signature)
-        jobs += [Job.of(locator, region, kind, spec, conditions, agent_version) for spec in specs]
+        jobs += [Job.of(matcher, region, kind, spec, conditions, agent_version) for spec in specs]
     return jobs
 
 

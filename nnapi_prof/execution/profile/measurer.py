@@ -20,13 +20,12 @@ from nnapi_prof.device.protocol.actions import Groups, Source, Timing
 from nnapi_prof.device.protocol.description import description_of, device_fingerprint
 from nnapi_prof.device.protocol.request import Patience, Request, RequestBuilder
 from nnapi_prof.device.protocol.results import ActionResult, End, Event, Start, Wait
-from nnapi_prof.device.state import DeviceState, Telling
+from nnapi_prof.device.state import DeviceProbe, DeviceState
 from nnapi_prof.errors import DeviceError
 from nnapi_prof.execution.actions import build_action
 from nnapi_prof.execution.options import ActionOptions
-from nnapi_prof.execution.profile.anchors import AGAIN, Anchors, Window
-from nnapi_prof.execution.profile.cached_units import CachedUnits
-from nnapi_prof.execution.profile.guard import Guard
+from nnapi_prof.execution.profile.anchors import AGAIN, DriftMonitor, Window
+from nnapi_prof.execution.profile.device_monitor import DeviceMonitor
 from nnapi_prof.execution.profile.interrupts import defer_sigint
 from nnapi_prof.execution.profile.jobs import (
     Converter,
@@ -36,6 +35,7 @@ from nnapi_prof.execution.profile.jobs import (
     region_label,
 )
 from nnapi_prof.execution.profile.options import ProfileOptions, Progress, ProgressCallback
+from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache
 from nnapi_prof.execution.profile.waits import Waits
 from nnapi_prof.graph.plan import Target
 from nnapi_prof.graph.unit import UnitGraph
@@ -115,7 +115,7 @@ def prepare(
     return prepared
 
 
-class Client(Telling, Protocol):
+class Client(DeviceProbe, Protocol):
     """The device that profiling asks for; :class:`~nnapi_prof.device.agent.AgentClient` is one."""
 
     def run(self, request: Request) -> Generator[Event, None, None]: ...
@@ -124,27 +124,27 @@ class Client(Telling, Protocol):
 class Measurer:
     """Measures jobs on one device, and knows what is in the store under a profile's conditions.
 
-    With ``eight_bits`` the outline is of its quantised graph, and jobs, keys and rows are in terms
-    of ``eight_bits.alike``; those in the store are in terms of the graph itself.
+    With ``eight_bits`` the unit_cache is of its quantised graph, and jobs, keys and rows are in
+    terms of ``eight_bits.canonical_graph``; those in the store are in terms of the graph itself.
     """
 
     def __init__(
         self,
-        outline: CachedUnits,
+        unit_cache: UnitGraphCache,
         client: Client,
         store: CostStore,
         options: ProfileOptions,
         progress: ProgressCallback | None,
         eight_bits: EightBits | None = None,
     ) -> None:
-        self._graph = outline.units
+        self._graph = unit_cache.units
         self._eight_bits = eight_bits
         self._client = client
         self._store = store
         self._options = options
         self._progress = progress
         self._last_report = ("", 0, 0)
-        self._load_program = outline.load
+        self._load_program = unit_cache.load
         self._converter = Converter(self._load)
         self.info = client.info()
         if self.info.nnapi.stalled:  # without it this would be a device of which only the CPU runs
@@ -181,10 +181,10 @@ class Measurer:
         self.later: Mapping[str, int] = {}
         """Phase -> measurements that are expected behind it."""
         self._state = DeviceState()
-        self._guard = Guard(client, options, self.results, self.spending, self.report)
+        self._monitor = DeviceMonitor(client, options, self.results, self.spending, self.report)
         self._lasting = False
         """The device went on drifting: nothing is measured again for that."""
-        self._anchors: Anchors[tuple[Job, Measurement]] = Anchors(self._guard.every_s)
+        self._drift: DriftMonitor[tuple[Job, Measurement]] = DriftMonitor(self._monitor.every_s)
         store.add_device(self.fingerprint, description_of(self.info), self.info.simulated)
 
     def measure(self, phase: str, jobs: Sequence[Job]) -> None:
@@ -208,21 +208,21 @@ class Measurer:
         self, jobs: Sequence[Job], stored: Callable[[Job], None], again: int = 0
     ) -> None:
         """In requests; before each the device is waited for, and watched where it is time."""
-        most = WATCHED_ACTIONS if self._guard.watched else MAX_ACTIONS
+        most = WATCHED_ACTIONS if self._monitor.watched else MAX_ACTIONS
         for batch in batches(self._graph, jobs, most):
-            if self._anchors.open and self._anchors.due:
+            if self._drift.open and self._drift.due:
                 self._anchor(again)  # before a hot device is waited for
-            self._state = self._guard.before(self.waits)
-            if self._guard.every_s and again != self._anchors.again:
+            self._state = self._monitor.before(self.waits)
+            if self._monitor.every_s and again != self._drift.again:
                 self._anchor(again)
             self._measure_batch(batch, stored)
-            self._guard.after()
+            self._monitor.after()
             self._converter.forget()
 
     def settle(self) -> bool:
         """Ends the window that is open, and measures again what was measured while the device
         drifted. Whether there was any."""
-        if not self._anchors.open:
+        if not self._drift.open:
             return False
         before = self.n_measured
         self._anchor(0)
@@ -231,10 +231,10 @@ class Measurer:
     def _anchor(self, again: int) -> None:
         """Runs the reference, which ends a window; windows that drift are marked, and what was
         measured in them is measured again."""
-        anchor = self._guard.anchor()
-        self._store.add(*self._guard.rows(anchor, self.fingerprint))
-        self._anchors.add(anchor, again)
-        for window, drift in list(self._anchors.drifting()):
+        anchor = self._monitor.anchor()
+        self._store.add(*self._monitor.rows(anchor, self.fingerprint))
+        self._drift.add(anchor, again)
+        for window, drift in list(self._drift.drifting()):
             self._again(window, drift)
 
     def _again(self, window: Window[tuple[Job, Measurement]], drift: float) -> None:
@@ -244,7 +244,7 @@ class Measurer:
         if self._lasting:
             self.doubts[DRIFTING] += len(window.items)
             return
-        self._guard.rest(self._anchors.settled, self.waits)
+        self._monitor.rest(self._drift.settled, self.waits)
         jobs = [job for job, _ in window.items]
         self.have.difference_update(job.key for job in jobs)
         phase, done = f"again after a drift of {drift:.0%}", 0
@@ -295,7 +295,7 @@ class Measurer:
                 if self._state.throttled:  # Android knows of heat that /sys does not show
                     hot = tuple(replace(each, throttled=True) for each in row.rounds)
                     row = replace(row, rounds=hot)
-                self._anchors.measured((asked[job.key], row))
+                self._drift.measured((asked[job.key], row))
                 self.keep([(asked[job.key], row)])
                 stored(asked[job.key])
 
@@ -331,7 +331,7 @@ class Measurer:
         """The key of a job's row in the store."""
         if self._eight_bits is None:
             return job.key
-        return job.key._replace(signature=self._eight_bits.locator.signature(job.region))
+        return job.key._replace(signature=self._eight_bits.matcher.signature(job.region))
 
     def _add(self, *results: tuple[Job, Measurement]) -> None:
         self._store.add(*(row for _, row in results))
@@ -351,7 +351,7 @@ class Measurer:
                 self.n_measured += 1
                 if row.usable:
                     self.doubts.update(row.flags)
-                    if row.target.accelerator in self._guard.unwatched:
+                    if row.target.accelerator in self._monitor.unwatched:
                         self.doubts[f"{UNWATCHED} {row.target.accelerator}"] += 1
                 else:
                     self.n_failed += 1

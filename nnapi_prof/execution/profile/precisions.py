@@ -24,7 +24,6 @@ from nnapi_prof.costs.model.views import drop_dominated_targets
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.errors import DeviceError
 from nnapi_prof.execution.profile.forms import EightBitForms
-from nnapi_prof.execution.profile.lanes import FIRST_LEVELS, Sessions
 from nnapi_prof.execution.profile.measurer import Client
 from nnapi_prof.execution.profile.options import (
     ProfileOptions,
@@ -32,6 +31,7 @@ from nnapi_prof.execution.profile.options import (
     ProgressCallback,
     tell_planning,
 )
+from nnapi_prof.execution.profile.precision_sessions import FIRST_LEVELS, PrecisionSessions
 from nnapi_prof.execution.profile.refine import (
     LIMITS,
     SETTLED,
@@ -39,7 +39,7 @@ from nnapi_prof.execution.profile.refine import (
     Warm,
     choose,
     repriced,
-    worthwhile,
+    worthwhile_targets,
 )
 from nnapi_prof.execution.profile.session import MAX_ROUNDS
 from nnapi_prof.graph.plan import HOST, Plan, Precision, Target
@@ -134,7 +134,7 @@ class _Session:
         self._graph = program.units
         self._forms = forms
         self._options = options
-        self.sessions = Sessions(program, forms, client, store, options, progress)
+        self.sessions = PrecisionSessions(program, forms, client, store, options, progress)
         self._of_floats: ProfileOutcome | None = None
         self._warm: dict[str, Warm] = {}
         self._planned_s = 0.0
@@ -164,7 +164,7 @@ class _Session:
             # By what is always measured, so that the same command chooses the same again.
             costs = self.sessions.fit(alone=True)
             plan = solve(self._graph, drop_dominated_targets(costs), limits=LIMITS)
-            useful = worthwhile(costs, plan, costs.targets)
+            useful = worthwhile_targets(costs, plan, costs.targets)
         own = {target.base for target in useful if target.precision is Precision.INT8}
         self.sessions.eight.measure_chains(own)
 

@@ -33,7 +33,9 @@ WORTH = 0.01
 """A target that cannot shorten the plan by this much needs no chains."""
 
 
-def worthwhile(costs: FittedCosts, plan: Plan, candidates: Iterable[Target]) -> frozenset[Target]:
+def worthwhile_targets(
+    costs: FittedCosts, plan: Plan, candidates: Iterable[Target]
+) -> frozenset[Target]:
     """Targets that could shorten ``plan`` by :data:`WORTH`, were each unit (and the overhead) as
     much cheaper there as sums of units are unknown; the plan's own among them.
 

@@ -129,7 +129,7 @@ def _moved(graph: UnitGraph, unit: int) -> int:
     return sum(graph.values[name].n_bytes for name in (*own.inputs, *own.outputs))
 
 
-def behind(
+def far_slower_targets(
     leaders: Iterable[Target], rows: Iterable[Measurement], doubted: Collection[Target] = ()
 ) -> frozenset[Target]:
     """The leading targets that the rows of a trial show to lie far behind: accelerators against the
@@ -202,7 +202,7 @@ def _follows(own: Mapping[str, Measurement], named: Sequence[Mapping[str, Measur
     return True
 
 
-def leading(specs: Sequence[TargetSpec]) -> frozenset[Target]:
+def first_targets(specs: Sequence[TargetSpec]) -> frozenset[Target]:
     """The CPU, and of every accelerator one preference: for fast answers where it is there."""
     first: dict[str | None, Target] = {}
     for spec in specs:
@@ -212,7 +212,7 @@ def leading(specs: Sequence[TargetSpec]) -> frozenset[Target]:
     return frozenset(first.values())
 
 
-def promising(
+def promising_targets(
     specs: Sequence[TargetSpec],
     leaders: frozenset[Target],
     rows: Iterable[Measurement],

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from nnapi_prof.bundle.frames import usual_in_flight
 from nnapi_prof.costs.contention import Slowdowns, slowdowns
 from nnapi_prof.costs.measurement import Key, Kind, Measurement
-from nnapi_prof.costs.model.fit import Locator, UnitSet, fit
+from nnapi_prof.costs.model.fit import RegionMatcher, UnitSet, fit
 from nnapi_prof.costs.model.fit_precision import fit_eight_bits
 from nnapi_prof.costs.model.quantised import EightBits
 from nnapi_prof.costs.model.region import CostModel
@@ -18,7 +18,6 @@ from nnapi_prof.costs.model.regression import FitCache
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.errors import DeviceError, PartitionError
 from nnapi_prof.execution.profile.beside import measure_pairs, pairs_to_measure
-from nnapi_prof.execution.profile.cached_units import CachedUnits
 from nnapi_prof.execution.profile.jobs import (
     Job,
     TargetSpec,
@@ -42,17 +41,18 @@ from nnapi_prof.execution.profile.refine import (
     rivals,
     unknown,
     unmeasured,
-    worthwhile,
+    worthwhile_targets,
 )
 from nnapi_prof.execution.profile.regions import (
-    behind,
     chain_regions,
-    leading,
-    promising,
+    far_slower_targets,
+    first_targets,
+    promising_targets,
     sample_units,
     trial_units,
     unit_regions,
 )
+from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache
 from nnapi_prof.graph.plan import AUTO, Plan, Segment, Target
 from nnapi_prof.partition import SearchLimits, plan_throughput, solve
 from nnapi_prof.partition.queues import Dispatch
@@ -76,7 +76,7 @@ MAX_ROUNDS = 16
 
 
 def profile(
-    model: Program | CachedUnits,
+    model: Program | UnitGraphCache,
     client: Client,
     store: CostStore,
     options: ProfileOptions | None = None,
@@ -99,11 +99,11 @@ def profile(
 
     Each result is in ``store`` when the next one is read. Ctrl-C ends it with an outcome marked
     ``interrupted``; DeviceError (AgentError among them) passes on, saying how many rows were kept.
-    The same call measures only what is missing; a :class:`CachedUnits`
+    The same call measures only what is missing; a :class:`UnitGraphCache`
     is then loaded only where something is.
     """
-    outline = model if isinstance(model, CachedUnits) else CachedUnits.of(model)
-    session = Session(outline, client, store, options or ProfileOptions(), progress)
+    unit_cache = model if isinstance(model, UnitGraphCache) else UnitGraphCache.of(model)
+    session = Session(unit_cache, client, store, options or ProfileOptions(), progress)
     try:
         return session.run()
     except KeyboardInterrupt:
@@ -122,14 +122,14 @@ def profile(
 class Session:
     """State of one profile; :func:`profile` is how to use one.
 
-    With ``eight_bits`` it measures the units that are in 8 bits, in terms of ``eight_bits.alike``;
-    ``outline`` is of their graph then. ``targets`` limits it to some of the device's; ``doubted``
-    are those that lay behind in another precision.
+    With ``eight_bits`` it measures the units that are in 8 bits, in terms of
+    ``eight_bits.canonical_graph``; ``unit_cache`` is of their graph then. ``targets`` limits it to
+    some of the device's; ``doubted`` are those that lay behind in another precision.
     """
 
     def __init__(
         self,
-        outline: CachedUnits,
+        unit_cache: UnitGraphCache,
         client: Client,
         store: CostStore,
         options: ProfileOptions,
@@ -141,13 +141,13 @@ class Session:
     ) -> None:
         self._began = time.monotonic()
         self._eight_bits = eight_bits
-        self._graph = outline.units if eight_bits is None else eight_bits.alike
+        self._graph = unit_cache.units if eight_bits is None else eight_bits.canonical_graph
         self._stretches: Sequence[UnitSet] = (tuple(range(len(self._graph.units))),)
         if eight_bits is not None:
             self._stretches = eight_bits.stretches
         self._among = sorted(unit for stretch in self._stretches for unit in stretch)
         self._options = options
-        self.measurer = Measurer(outline, client, store, options, progress, eight_bits)
+        self.measurer = Measurer(unit_cache, client, store, options, progress, eight_bits)
         self.specs = tuple(
             spec
             for spec in device_targets(
@@ -155,7 +155,9 @@ class Session:
             )
             if targets is None or spec.target in targets
         )
-        self._locator = Locator(self._graph) if eight_bits is None else eight_bits.alike_locator
+        self._matcher = (
+            RegionMatcher(self._graph) if eight_bits is None else eight_bits.canonical_matcher
+        )
         self._unusable: set[tuple[str, Target]] = set()
         self._signatures = {self._graph.units[unit].signature for unit in self._among}
         self._doubted = frozenset(doubted)
@@ -184,7 +186,7 @@ class Session:
         with self.measurer.spending("plan"):
             costs = self.fit_alone()
             plan = solve(self._graph, costs, limits=LIMITS)
-            self._useful = worthwhile(costs, plan, self.worth_trying)
+            self._useful = worthwhile_targets(costs, plan, self.worth_trying)
         self.measure_chains(self._useful)
         return self._refine()
 
@@ -192,7 +194,7 @@ class Session:
         """A trial on the leading targets; every unit on those that stand it, and a sample under
         their other preferences; then all units on those that promise more."""
         jobs = self.jobs(unit_regions(self._graph, self._among))
-        leaders, tried = leading(self.specs), list[Job]()
+        leaders, tried = first_targets(self.specs), list[Job]()
         if self._options.every_preference:
             leaders = frozenset(spec.target for spec in self.specs)
         elif self._options.accelerators is None:
@@ -203,7 +205,7 @@ class Session:
             self._expect(jobs, leaders)
             self.measurer.measure("trial", tried)
             rows = [row for row in self.measurer.rows.values() if row.signature in of_trial]
-            self.behind = behind(leaders, rows, self._doubted) - self._reopened
+            self.behind = far_slower_targets(leaders, rows, self._doubted) - self._reopened
             leaders -= self.behind
         self._expect(jobs, leaders)
         of_sample = self._signatures_of(sample_units(self._graph, self._among))
@@ -216,7 +218,7 @@ class Session:
         ]
         self.measurer.measure("units", first)
         sampled = [row for row in self.measurer.rows.values() if row.signature in of_sample]
-        more = promising(self.specs, leaders, sampled)
+        more = promising_targets(self.specs, leaders, sampled)
         self.worth_trying = leaders | more
         second = [job for job in jobs if job.spec.target in more]
         self.measurer.measure("preferences", second)
@@ -415,7 +417,7 @@ class Session:
 
     def jobs(self, regions: Iterable[tuple[Kind, UnitSet]]) -> list[Job]:
         return grid(
-            self._locator,
+            self._matcher,
             regions,
             self.specs,
             self._options.conditions,
@@ -447,7 +449,7 @@ class Session:
         kind = Kind.UNIT if len(region) == 1 else Kind.REGION
         conditions = self._options.conditions
         return Job.of(
-            self._locator, region, kind, spec, conditions, self.measurer.info.cost_version
+            self._matcher, region, kind, spec, conditions, self.measurer.info.cost_version
         )
 
     def fit(self, named: Iterable[UnitSet] = ()) -> CostModel:
@@ -461,4 +463,4 @@ class Session:
     def _fit(self, rows: Iterable[Measurement], named: Iterable[UnitSet] = ()) -> CostModel:
         if self._eight_bits is not None:
             return fit_eight_bits(self._eight_bits, rows, regions=named, refit=self._refit)
-        return fit(self._graph, rows, regions=named, locator=self._locator, refit=self._refit)
+        return fit(self._graph, rows, regions=named, matcher=self._matcher, refit=self._refit)

@@ -18,15 +18,15 @@ from dataclasses import dataclass, replace
 
 from nnapi_prof.costs.conditions import ALL, BIG, Conditions
 from nnapi_prof.costs.measurement import Kind, Measurement
-from nnapi_prof.costs.model.fit import Locator, UnitSet
+from nnapi_prof.costs.model.fit import RegionMatcher, UnitSet
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.selection import Selection
 from nnapi_prof.device.protocol.results import AgentInfo
-from nnapi_prof.execution.profile.cached_units import CachedUnits
 from nnapi_prof.execution.profile.jobs import NEWEST_LEVEL, Job, TargetSpec
 from nnapi_prof.execution.profile.measurer import Client, Measurer
 from nnapi_prof.execution.profile.options import ProfileOptions, ProgressCallback
 from nnapi_prof.execution.profile.regions import trial_units
+from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache
 from nnapi_prof.graph.plan import CPU
 from nnapi_prof.graph.signature import digest
 from nnapi_prof.graph.unit import Unit, UnitGraph
@@ -75,7 +75,7 @@ class TrialInterrupted(KeyboardInterrupt):
 
 
 def run_trial(
-    outline: CachedUnits,
+    unit_cache: UnitGraphCache,
     client: Client,
     store: CostStore,
     options: ProfileOptions,
@@ -99,12 +99,12 @@ def run_trial(
         warmup_ms=min(WARMUP_MS, options.warmup_ms),
         gates=replace(options.gates, anchor_s=0.0),
     )
-    measurer = Measurer(outline, client, store, short, progress)
-    graph, locator = outline.units, Locator(outline.units)
+    measurer = Measurer(unit_cache, client, store, short, progress)
+    graph, matcher = unit_cache.units, RegionMatcher(unit_cache.units)
 
     def measure(*regions: UnitSet) -> ThreadTrial | None:
         jobs = [
-            _job(locator, region, replace(options.conditions, threads=n), info.cost_version)
+            _job(matcher, region, replace(options.conditions, threads=n), info.cost_version)
             for region in regions
             for n in counts
         ]
@@ -131,7 +131,7 @@ def read_trial(
     """Reads the trial of a model on a device from a cost table; None where there
     was none with these ``conditions``, whose number of threads is not asked."""
     units = {_signature(graph.units[unit].signature): unit for unit in thread_units(graph)}
-    units.setdefault(_signature(Locator(graph).signature(_whole(graph))), WHOLE)
+    units.setdefault(_signature(RegionMatcher(graph).signature(_whole(graph))), WHOLE)
     selection = Selection((fingerprint,), tuple(units), kinds=(Kind.THREADS,), newest=True)
     own = replace(conditions.on(CPU.engine), threads=0)
     rows = [row for row in store.select(selection) if replace(row.conditions, threads=0) == own]
@@ -214,10 +214,12 @@ def _whole(graph: UnitGraph) -> UnitSet:
     return tuple(range(len(graph.units)))
 
 
-def _job(locator: Locator, region: UnitSet, conditions: Conditions, agent_version: str) -> Job:
+def _job(
+    matcher: RegionMatcher, region: UnitSet, conditions: Conditions, agent_version: str
+) -> Job:
     """The job of a region, under a signature of its own: other rows are measured for longer."""
     spec = TargetSpec(CPU, NEWEST_LEVEL)
-    job = Job.of(locator, region, Kind.THREADS, spec, conditions, agent_version)
+    job = Job.of(matcher, region, Kind.THREADS, spec, conditions, agent_version)
     return replace(job, key=job.key._replace(signature=_signature(job.key.signature)))
 
 

@@ -49,7 +49,7 @@ _TYPES: dict[str, Any] = {
 _SAMPLES = {"int": 0, "float": 1.0, "bool": True, "number": 1.0, "Scalar": 1.0}
 
 
-class Walker(Protocol):
+class NodeInterpreter(Protocol):
     """An interpreter of a TorchScript graph, node by node, as an outliner sees it."""
 
     name: str
@@ -63,7 +63,7 @@ class Walker(Protocol):
     def block(self, block: Any) -> list[Any]:
         """Runs the nodes of a block; returns its outputs."""
 
-    def looking(self, outliner: Outliner) -> Walker:
+    def looking(self, outliner: Outliner) -> NodeInterpreter:
         """A walker that writes nothing, for a look at the shapes of a block."""
 
 
@@ -77,7 +77,7 @@ class Outliner:
     checks: list[DeferredNode] = field(default_factory=list)
     n_functions: int = 0
 
-    def node(self, walker: Walker, node: Any, inputs: Sequence[Any]) -> list[Any]:
+    def node(self, walker: NodeInterpreter, node: Any, inputs: Sequence[Any]) -> list[Any]:
         """Returns a node's results: the walker runs it, or keeps it."""
         if not (has_deferred(inputs) and _reads_values(node, inputs)):
             if node.kind() == "prim::Loop" and self._breaks_on_data(walker, node, inputs):
@@ -88,13 +88,13 @@ class Outliner:
                 pass
         return self._keep(walker, node)
 
-    def _breaks_on_data(self, walker: Walker, node: Any, inputs: Sequence[Any]) -> bool:
+    def _breaks_on_data(self, walker: NodeInterpreter, node: Any, inputs: Sequence[Any]) -> bool:
         (body,) = node.blocks()
         values = dict(zip([v.debugName() for v in body.inputs()], [0, *inputs[2:]], strict=True))
         ends = self._look(walker, body, values)
         return ends is not None and isinstance(ends[0], DeferredValue)
 
-    def _keep(self, walker: Walker, node: Any) -> list[Any]:
+    def _keep(self, walker: NodeInterpreter, node: Any) -> list[Any]:
         where = source(node)
         before = {name: walker.values[name] for name in captured_names(node)}
         step = DeferredNode(node, _as_now(walker.tracer.now(before)), where)
@@ -142,7 +142,7 @@ class Outliner:
         self.steps.append(step)
         return DeferredValue(step, 0)
 
-    def _require_alone(self, walker: Walker, target: Any, where: str) -> None:
+    def _require_alone(self, walker: NodeInterpreter, target: Any, where: str) -> None:
         """Checks that no other value sees what is written to a tensor. Raises FrontendError."""
         others = pytree.tree_leaves(list(walker.values.values()))
         if not isinstance(target, TracedValue) or any(
@@ -156,7 +156,9 @@ class Outliner:
 
     # Shapes that hold whatever the data
 
-    def _certain(self, walker: Walker, node: Any, step: DeferredNode) -> list[Tensor | None]:
+    def _certain(
+        self, walker: NodeInterpreter, node: Any, step: DeferredNode
+    ) -> list[Tensor | None]:
         """Stand-ins for the outputs that are tensors of a certain shape; None for others."""
         outputs = list(node.outputs())
         if node.kind() == "prim::If":
@@ -169,14 +171,16 @@ class Outliner:
                 return [None if dtype is None else torch.empty((), dtype=dtype)]
         return self._of_operator(walker, node, step) or [None] * len(outputs)
 
-    def _of_branches(self, walker: Walker, node: Any) -> list[Tensor | None]:
+    def _of_branches(self, walker: NodeInterpreter, node: Any) -> list[Tensor | None]:
         ends = [self._look(walker, block, {}) for block in node.blocks() if not _raises(block)]
         fakes: list[Tensor | None] = []
         for index in range(node.outputsSize()):
             fakes.append(_common([_fake(end[index]) if end else None for end in ends]))
         return fakes
 
-    def _of_loop(self, walker: Walker, node: Any, step: DeferredNode) -> list[Tensor | None]:
+    def _of_loop(
+        self, walker: NodeInterpreter, node: Any, step: DeferredNode
+    ) -> list[Tensor | None]:
         """Finds the values that a loop carries unchanged in type and shape, however often it
         turns."""
         (body,) = node.blocks()
@@ -195,7 +199,7 @@ class Outliner:
             fakes = settled
 
     def _of_operator(
-        self, walker: Walker, node: Any, step: DeferredNode
+        self, walker: NodeInterpreter, node: Any, step: DeferredNode
     ) -> list[Tensor | None] | None:
         overload = overload_of(node)
         if overload is None:
@@ -220,7 +224,9 @@ class Outliner:
             return None
         return [result] if isinstance(result, Tensor) else None
 
-    def _look(self, walker: Walker, block: Any, values: dict[str, Any]) -> list[Any] | None:
+    def _look(
+        self, walker: NodeInterpreter, block: Any, values: dict[str, Any]
+    ) -> list[Any] | None:
         """Runs a block on stand-ins: nothing is written. None where that fails."""
         inner = walker.looking(Outliner(shapes_only=True))
         copies: dict[int, Any] = {}
@@ -243,7 +249,9 @@ class Outliner:
         except Exception:  # whatever stands in its way: its shapes are not certain, so it stays
             return None
 
-    def settle(self, walker: Walker, leaves: Sequence[Any], run: Callable[[], Any]) -> list[Any]:
+    def settle(
+        self, walker: NodeInterpreter, leaves: Sequence[Any], run: Callable[[], Any]
+    ) -> list[Any]:
         """The leaves of what the model returns, those of no certain shape as it has on the example,
         for which ``run`` runs the model."""
         leaves = [one for leaf in leaves for one in self._unpacked(leaf)]
@@ -289,7 +297,7 @@ class Outliner:
         items = [DeferredValue(step, index) for index in range(len(kind.elements()))]
         return [one for item in items for one in self._unpacked(item)]
 
-    def _checked(self, walker: Walker, leaves: list[Any]) -> list[Any]:
+    def _checked(self, walker: NodeInterpreter, leaves: list[Any]) -> list[Any]:
         """The leaves, one of them through a function that makes the checks that are left."""
         first = next((i for i, leaf in enumerate(leaves) if isinstance(leaf, TracedValue)), None)
         if self.checks and first is not None:
@@ -300,7 +308,7 @@ class Outliner:
 
     def emit(
         self,
-        walker: Walker,
+        walker: NodeInterpreter,
         targets: Sequence[DeferredValue | TracedValue],
         fakes: Sequence[Tensor],
     ) -> list[TracedValue]:

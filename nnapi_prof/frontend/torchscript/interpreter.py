@@ -71,7 +71,7 @@ def walked_graph(
         for argument, example in zip(names, examples, strict=False)
     ]
     inputs += [argument.default_value for argument in arguments[len(examples) :]]
-    walker = _Walker(tracer, name)
+    walker = _TorchScriptInterpreter(tracer, name)
     walker.outliner = outliner
     for parameter, argument in zip(graph.inputs(), [model, *inputs], strict=True):
         walker.values[parameter.debugName()] = argument
@@ -143,7 +143,7 @@ def _same(new: Any, old: Any) -> bool:
     return type(new) is type(old) and not isinstance(new, TracedValue) and bool(new == old)
 
 
-class _Walker:
+class _TorchScriptInterpreter:
     """Values by their debug name; blocks run in the one namespace, as names are unique."""
 
     def __init__(self, tracer: GraphTracer, name: str, state: _State | None = None) -> None:
@@ -154,11 +154,11 @@ class _Walker:
         self.quantised = QuantisedCalls(tracer)
         self.outliner: Outliner | None = None
 
-    def looking(self, outliner: Outliner) -> _Walker:
+    def looking(self, outliner: Outliner) -> _TorchScriptInterpreter:
         """A walker that writes nothing, for a look at the shapes of a block."""
         tracer = GraphTracer(self.name)
         tracer.mode, tracer.numbers = self.tracer.mode, self.tracer.numbers
-        inner = _Walker(tracer, self.name)
+        inner = _TorchScriptInterpreter(tracer, self.name)
         inner.outliner = outliner
         return inner
 
@@ -218,7 +218,7 @@ class _Walker:
         if not isinstance(owner, torch.jit.ScriptModule):
             raise WalkRefused(f"{node.kind()} {source(node)}")
         graph = _inlined(owner._c._get_method(node.s("name")).inlined_graph)
-        inner = _Walker(self.tracer, self.name, self.state)
+        inner = _TorchScriptInterpreter(self.tracer, self.name, self.state)
         inner.outliner = self.outliner
         for parameter, value in zip(graph.inputs(), inputs, strict=True):
             inner.values[parameter.debugName()] = value

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
-from nnapi_prof.errors import FrontendError, InputSpecError, spelled
+from nnapi_prof.errors import FrontendError, InputSpecError, for_caller
 from nnapi_prof.frontend.calls import DataDependent
 from nnapi_prof.frontend.export import straight_graph
 from nnapi_prof.frontend.inputs import (
@@ -111,7 +111,7 @@ def _guessed(
     failed = f" (the model does not run on {', '.join(tried)})" if tried else ""
     raise InputSpecError(
         f"{name} takes {counted} and stores no shapes{failed}: state each with "
-        + spelled(f"--input, as in --input {example}", f'inputs, as in inputs=["{example}"]')
+        + for_caller(f"--input, as in --input {example}", f'inputs, as in inputs=["{example}"]')
     )
 
 

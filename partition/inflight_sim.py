@@ -29,7 +29,7 @@ NOISE = 1e-3
 """Relative: more frames in flight for less than this are not worth their latency."""
 
 
-class RateRule(enum.Enum):
+class FrameStrategy(enum.Enum):
     """Ways of running many frames, the simplest first."""
 
     BEST_SINGLE = "best single device"
@@ -42,7 +42,7 @@ class RateRule(enum.Enum):
     MIXTURE = "mixture of plans"
 
 
-ONE_BY_ONE = (RateRule.BEST_SINGLE, RateRule.SERIAL)
+ONE_BY_ONE = (FrameStrategy.BEST_SINGLE, FrameStrategy.SERIAL)
 """A frame begins when the one before it is done."""
 
 
@@ -50,7 +50,7 @@ ONE_BY_ONE = (RateRule.BEST_SINGLE, RateRule.SERIAL)
 class Rate:
     """The rate of one way of running frames, with any number of them in flight."""
 
-    rule: RateRule
+    rule: FrameStrategy
     period_ns: float
     """Of a frame, on average."""
     plans: tuple[Placements, ...] = field(repr=False)
@@ -128,14 +128,14 @@ def candidates_of(
     rates: dict[tuple[tuple[Placements, ...], tuple[float, ...]], Rate] = {}
     for mixture in mixtures:
         plans = tuple(column.placements for column in mixture.columns)
-        rule = RateRule.PIPELINE if len(plans) == 1 else RateRule.MIXTURE
-        if rule is RateRule.MIXTURE and set(plans) <= set(by_lane):
-            rule = RateRule.IN_TURN
+        rule = FrameStrategy.PIPELINE if len(plans) == 1 else FrameStrategy.MIXTURE
+        if rule is FrameStrategy.MIXTURE and set(plans) <= set(by_lane):
+            rule = FrameStrategy.IN_TURN
         rates.setdefault(
             (plans, mixture.shares), Rate(rule, mixture.busy_ns, plans, mixture.shares)
         )
-    alone = {RateRule.SERIAL: [serial]}
-    alone[RateRule.BEST_SINGLE] = [
+    alone = {FrameStrategy.SERIAL: [serial]}
+    alone[FrameStrategy.BEST_SINGLE] = [
         rival.placements for rival in rivals if rival.rule is Rule.BEST_SINGLE
     ] or list(by_lane)
     return (
@@ -150,14 +150,16 @@ def candidates_of(
 
 
 def baseline_rates(candidates: Sequence[Rate]) -> tuple[Rate, ...]:
-    """The best of each rule but the mixture, in the order of :class:`RateRule`."""
+    """The best of each rule but the mixture, in the order of :class:`FrameStrategy`."""
     best = {}
     for rate in sorted(candidates, key=lambda rate: -rate.period_ns):
         best[rate.rule] = rate
-    return tuple(best[rule] for rule in RateRule if rule in best and rule is not RateRule.MIXTURE)
+    return tuple(
+        best[rule] for rule in FrameStrategy if rule in best and rule is not FrameStrategy.MIXTURE
+    )
 
 
-class Flights:
+class InFlightSimulator:
     """Simulated queues of all candidates."""
 
     def __init__(
@@ -172,7 +174,7 @@ class Flights:
     ) -> None:
         self._problem = problem
         self._lanes = lanes
-        simplest = list(RateRule)
+        simplest = list(FrameStrategy)
         self._candidates = sorted(
             candidates, key=lambda rate: (rate.period_ns, simplest.index(rate.rule))
         )

@@ -10,9 +10,9 @@ import pytest
 
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.errors import FrontendError, ModelFileError
-from nnapi_prof.execution.profile.cached_units import cached_units
 from nnapi_prof.execution.profile.options import ProfileOptions
 from nnapi_prof.execution.profile.session import profile
+from nnapi_prof.execution.profile.unit_graph_cache import cached_units
 from nnapi_prof.graph.plan import Preference
 from tests.measure.programs import chain
 from tests.measure.scripted import ScriptedClient

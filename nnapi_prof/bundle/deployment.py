@@ -26,16 +26,16 @@ class AppRuntime(Enum):
 
 
 @dataclass(frozen=True)
-class NextStep:
-    """The command that leads to one of the doors."""
+class DeployStep:
+    """The command that puts a bundle into one runtime."""
 
-    door: AppRuntime
+    runtime: AppRuntime
     command: str
     refusal: str | None
     """Why the bundle cannot go there; None where it can."""
 
 
-def steps(bundle: Bundle, folder: str | os.PathLike[str]) -> tuple[NextStep, ...]:
+def deploy_steps(bundle: Bundle, folder: str | os.PathLike[str]) -> tuple[DeployStep, ...]:
     """Lists the next commands, one step for each runtime that can take the bundle in ``folder``
     into an app."""
     path = Path(folder)
@@ -45,23 +45,23 @@ def steps(bundle: Bundle, folder: str | os.PathLike[str]) -> tuple[NextStep, ...
     refusal = _refusal(runtime_bundle, bundle)
     on_nnapi = any(segment.target.engine is Engine.NNAPI for segment in bundle.plan.segments)
     return (
-        NextStep(AppRuntime.AAR, f"nnapi-prof ship --aar {named}", refusal),
-        NextStep(
+        DeployStep(AppRuntime.AAR, f"nnapi-prof ship --aar {named}", refusal),
+        DeployStep(
             AppRuntime.LIBRARY,
             f"nnapi-prof convert --format runtime -o {_quoted(stem.with_suffix('.nnprt'))} {named}",
             refusal,
         ),
-        NextStep(
+        DeployStep(
             AppRuntime.EXECUTORCH,
             f"nnapi-prof convert --to executorch -o {_quoted(stem.with_suffix('.pte'))} {named}",
             _executorch_refusal(bundle),
         ),
-        NextStep(
+        DeployStep(
             AppRuntime.CPP,
             f"nnapi-prof convert --format cpp -o {_quoted(stem)} {named}",
             None if on_nnapi else "its plan gives NNAPI nothing to run",
         ),
-        NextStep(AppRuntime.STOCK, f"nnapi-prof convert {named}", _refusal(stock_plan, bundle)),
+        DeployStep(AppRuntime.STOCK, f"nnapi-prof convert {named}", _refusal(stock_plan, bundle)),
     )
 
 

@@ -18,8 +18,8 @@ from nnapi_prof.graph.node import bound_args, constant_value, is_constant
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.quantisation import RANGES
 from nnapi_prof.nnapi.facts import level_number
-from nnapi_prof.precision.demands import CHANNELS_LEVEL, Demand, Formats, Sharing
-from nnapi_prof.precision.observers import Settled, observers_of
+from nnapi_prof.precision.demands import CHANNELS_LEVEL, Demand, Formats, ScaleGroups
+from nnapi_prof.precision.observers import FrozenQParamsObserver, observers_of
 from nnapi_prof.precision.program import WEIGHTED
 
 aten = torch.ops.aten
@@ -61,7 +61,7 @@ class _Ranges:
     ) -> None:
         self._program = program
         self._formats = formats
-        self._sharing = Sharing(demands.values())
+        self._sharing = ScaleGroups(demands.values())
         self._observers = observers_of(observed)
 
     def widen_result(self, demand: Demand) -> bool:
@@ -127,7 +127,7 @@ class _Ranges:
             least = torch.maximum(least, bias.to(scales.dtype))
         if bool((scales < least).any()):
             for observer in self._observers[args["weight"].name]:
-                assert isinstance(observer, Settled)
+                assert isinstance(observer, FrozenQParamsObserver)
                 zero_points = observer.calculate_qparams()[1]
                 observer.settle(torch.maximum(scales, least), zero_points)
 

@@ -7,24 +7,24 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nnapi_prof.costs.measurement import Key
-from nnapi_prof.costs.model.fit import Locator, UnitSet
+from nnapi_prof.costs.model.fit import RegionMatcher, UnitSet
 from nnapi_prof.costs.model.fit_precision import fit_conditional
 from nnapi_prof.costs.model.precision import PrecisionCosts
 from nnapi_prof.costs.model.quantised import ConversionCosts
 from nnapi_prof.costs.model.regression import FitCache
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.execution.profile.cached_units import CachedUnits
 from nnapi_prof.execution.profile.forms import EightBitForms
 from nnapi_prof.execution.profile.jobs import Job, grid
 from nnapi_prof.execution.profile.measurer import Client, Measurer
 from nnapi_prof.execution.profile.options import ProfileOptions, Progress, ProgressCallback
 from nnapi_prof.execution.profile.regions import (
     chain_regions,
-    leading,
+    first_targets,
     trial_units,
     unit_regions,
 )
 from nnapi_prof.execution.profile.session import Session
+from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache
 from nnapi_prof.graph.plan import CPU, Engine, Precision, Target
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ FIRST_LEVELS = {Precision.RELAXED: 28, Precision.FLOAT16: 29}
 float16 tensors."""
 
 
-class Sessions:
+class PrecisionSessions:
     """The sessions that measure a float model in each precision on one device, and fit the costs of
     all."""
 
@@ -78,7 +78,7 @@ class Sessions:
         else:
             conditions = replace(conditions, precision=precision)
         return Session(
-            CachedUnits.of(program or self._program),
+            UnitGraphCache.of(program or self._program),
             client,
             store,
             replace(self._options, conditions=conditions),
@@ -169,13 +169,13 @@ class Sessions:
             conditions=replace(self._options.conditions, precision=Precision.FLOAT32),
         )
         measurer = Measurer(
-            CachedUnits.of(forms.parts), client, store, options, self._told_of(Precision.INT8)
+            UnitGraphCache.of(forms.parts), client, store, options, self._told_of(Precision.INT8)
         )
         self._converting = measurer
         spec = next(spec for spec in self.floats.specs if spec.target == CPU)
         units = [conversion.unit for conversion in forms.conversions]
         jobs = grid(
-            Locator(forms.parts.units),
+            RegionMatcher(forms.parts.units),
             unit_regions(forms.parts.units, units),
             [spec],
             options.conditions,
@@ -187,7 +187,7 @@ class Sessions:
         """The CPU, each accelerator under the preference that leads, and under others where floats
         showed something to be had from them, or ran on none."""
         specs = self.floats.specs
-        leaders = leading(specs)
+        leaders = first_targets(specs)
         ran = {
             row.target.accelerator
             for row in self.floats.measurer.rows.values()

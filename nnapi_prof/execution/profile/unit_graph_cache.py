@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import nnapi_prof
-from nnapi_prof.errors import FrontendError, SerializationError, irregular
+from nnapi_prof.errors import FrontendError, SerializationError, non_regular_kind
 from nnapi_prof.graph.unit import UnitGraph, graph_from_json, graph_to_json
 from nnapi_prof.toolchain import cache_dir
 
@@ -31,7 +31,7 @@ CUTTING_CODE = ("frontend", "graph", "passes")
 
 
 @dataclass(frozen=True)
-class CachedUnits:
+class UnitGraphCache:
     """A model's units, and how to get the rest. ``load`` gives the same program each time."""
 
     name: str
@@ -40,25 +40,25 @@ class CachedUnits:
     load: Callable[[], Program] = field(repr=False)
 
     @classmethod
-    def of(cls, program: Program) -> CachedUnits:
+    def of(cls, program: Program) -> UnitGraphCache:
         return cls(program.name, program.units, program.notes, lambda: program)
 
 
 def cached_units(
     path: Path, inputs: Sequence[str], load: Callable[[], Program], cache: Path | None = None
-) -> CachedUnits:
-    """The outline of a model file: remembered where it is, else by loading the model now.
+) -> UnitGraphCache:
+    """Returns the units of a model file, from the cache, else by loading the model now.
 
     ``inputs`` are the stated inputs as the user wrote them; ``load`` reads the model with them, and
     its errors pass. ``cache`` replaces the cache folder; one that cannot be written costs time
     only.
     """
     try:
-        content = None if irregular(path) else path.read_bytes()
+        content = None if non_regular_kind(path) else path.read_bytes()
     except OSError:
         content = None
     if content is None:
-        return CachedUnits.of(load())  # which says what is wrong with the path
+        return UnitGraphCache.of(load())  # which says what is wrong with the path
     entry = (cache or cache_dir()) / "graphs" / f"{_key(path, content, inputs)}.json"
     stored = _read(entry, load)
     if stored is not None:
@@ -76,11 +76,11 @@ def cached_units(
         draft = entry.with_suffix(f".{os.getpid()}")
         draft.write_text(text)
         draft.replace(entry)
-    return CachedUnits.of(program)
+    return UnitGraphCache.of(program)
 
 
-def _read(entry: Path, load: Callable[[], Program]) -> CachedUnits | None:
-    """The remembered outline; None where there is none, or it is damaged."""
+def _read(entry: Path, load: Callable[[], Program]) -> UnitGraphCache | None:
+    """Returns the cached units; None where there are none, or the entry is damaged."""
     try:
         data = json.loads(entry.read_text())
         units = graph_from_json(data["graph"])
@@ -102,7 +102,7 @@ def _read(entry: Path, load: Callable[[], Program]) -> CachedUnits | None:
             loaded.append(program)
         return loaded[0]
 
-    return CachedUnits(name, units, notes, load_once)
+    return UnitGraphCache(name, units, notes, load_once)
 
 
 def _key(path: Path, content: bytes, inputs: Sequence[str]) -> str:

@@ -28,7 +28,7 @@ Mix = Callable[[Sequence[Floats]], tuple[float, Floats]]
 """Loads of plans -> the least time of a mixture of these, and the prices that prove it."""
 
 
-def relaxed_prices(
+def lp_lane_duals(
     problem: Problem,
     lanes: Lanes,
     loads: Sequence[Floats],

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from nnapi_prof.costs.measurement import Kind, Measurement, Status
 from nnapi_prof.device.protocol.request import Request
 from nnapi_prof.device.protocol.results import ActionResult, AgentInfo
-from nnapi_prof.device.state import DeviceState, Telling, read_state
+from nnapi_prof.device.state import DeviceProbe, DeviceState, read_state
 from nnapi_prof.device.transport import LocalTransport
 from nnapi_prof.execution.gates import LOOK_SIMULATED_S, await_ready
 from nnapi_prof.execution.options import USUAL_COOLDOWN_S
@@ -37,13 +37,13 @@ Ask = Callable[[Request], Iterator[ActionResult]]
 Spending = Callable[[str], AbstractContextManager[None]]
 
 
-class Guard:
+class DeviceMonitor:
     """The guard of one profile. ``ask`` runs a request, ``spending`` notes what takes the time,
     ``report`` is told how a wait goes on: phase, done, total, words."""
 
     def __init__(
         self,
-        client: Telling,
+        client: DeviceProbe,
         options: ProfileOptions,
         ask: Ask,
         spending: Spending,
@@ -182,7 +182,7 @@ class Guard:
         self._report("waiting for the device", round(gone), max(1, round(most)), words)
 
 
-def is_phone(client: Telling, info: AgentInfo) -> bool:
+def is_phone(client: DeviceProbe, info: AgentInfo) -> bool:
     """Whether a device is neither simulated nor this host."""
     own = info.simulated or info.os != "android"
     return not own and not isinstance(client.transport, LocalTransport)
