@@ -345,14 +345,14 @@ def run_tool(command: Sequence[str], failed: str) -> None:
 def _lines(source: int) -> Iterator[str]:
     """Yields the lines of a pipe. Raises TimeoutError after SILENCE_TIMEOUT_S of nothing."""
     rest = b""
-    while chunk := _read(source, SILENCE_TIMEOUT_S):
+    while chunk := _read_pipe(source, SILENCE_TIMEOUT_S):
         *lines, rest = (rest + chunk).split(b"\n")
         yield from (line.decode(errors="replace") for line in lines)
     if rest:
         yield rest.decode(errors="replace")
 
 
-def _read(source: int, timeout_s: float) -> bytes:
+def _read_pipe(source: int, timeout_s: float) -> bytes:
     if not select.select([source], [], [], timeout_s)[0]:
         raise TimeoutError
     return os.read(source, 1 << 16)
@@ -365,7 +365,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
         with contextlib.suppress(TimeoutError):
-            while _read(process.stdout.fileno(), max(0.0, deadline - time.monotonic())):
+            while _read_pipe(process.stdout.fileno(), max(0.0, deadline - time.monotonic())):
                 pass  # nobody reads what the last of them says
         os.killpg(process.pid, signal.SIGKILL)
 

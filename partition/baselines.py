@@ -138,7 +138,7 @@ def find_baselines(problem: Problem, listed: Collection[int] = ()) -> tuple[Base
     largest = _best_of_each(
         problem,
         Rule.LARGEST_SUPPORTED,
-        lambda k: _where(supported[:, k] | whole_on[k], k, fallback),
+        lambda k: _assignment(supported[:, k] | whole_on[k], k, fallback),
     )
     every += largest
     for baseline in largest:
@@ -146,14 +146,14 @@ def find_baselines(problem: Problem, listed: Collection[int] = ()) -> tuple[Base
             every.append(_limited(problem, baseline, fallback))
     if listed:
         free = supported & ~_with_dependents(problem, listed)[:, None]
-        rivals = _best_of_each(problem, Rule.LISTED, lambda k: _where(free[:, k], k, fallback))
+        rivals = _best_of_each(problem, Rule.LISTED, lambda k: _assignment(free[:, k], k, fallback))
         every += sorted(rivals, key=lambda b: b.predicted_ns)[:1]
     greedy = [int(k) for k in problem.unit_ns.argmin(axis=1)]
     every.append(_baseline(problem, Rule.GREEDY, greedy, None))
     return tuple(b for b in every if math.isfinite(b.predicted_ns))
 
 
-def _where(supported: NDArray[np.bool_], k: int, fallback: Sequence[int]) -> list[int]:
+def _assignment(supported: NDArray[np.bool_], k: int, fallback: Sequence[int]) -> list[int]:
     return [k if able else other for able, other in zip(supported.tolist(), fallback, strict=True)]
 
 
@@ -161,7 +161,7 @@ def _best_single(problem: Problem) -> list[Baseline]:
     """The whole model on one target, the fastest; none where no target runs all of it."""
     whole = tuple(range(problem.n))
     singles = [
-        _placed(problem, Rule.BEST_SINGLE, ((whole, k),), total_ns(problem, ((whole, k),)), k)
+        _baseline_of(problem, Rule.BEST_SINGLE, ((whole, k),), total_ns(problem, ((whole, k),)), k)
         for k in range(len(problem.targets))
     ]
     best = min(singles, key=lambda b: b.predicted_ns)
@@ -210,10 +210,10 @@ def _baseline(
     problem: Problem, rule: Rule, assignment: Sequence[int], favoured: int | None
 ) -> Baseline:
     placements = merge_by_target(problem, assignment)
-    return _placed(problem, rule, placements, total_ns(problem, placements), favoured)
+    return _baseline_of(problem, rule, placements, total_ns(problem, placements), favoured)
 
 
-def _placed(
+def _baseline_of(
     problem: Problem,
     rule: Rule,
     placements: tuple[Placement, ...],

@@ -29,7 +29,7 @@ def cause_of_optimum(problem: Problem, placement: Placement) -> Cause:
     is_cpu, cpu = target.base == CPU, CPU
     if problem.formats is not None and problem.formats[k]:
         cpu = CPU.at(target.precision)
-    if is_cpu and (refusals := tuple(_refusals(problem, units))):
+    if is_cpu and (refusals := tuple(_refusal_causes(problem, units))):
         because = (*refusals, *_and_elsewhere(problem, units, k))
         return Cause(CauseKind.STAYS_ON_CPU, because=because)
     if is_cpu and (small := _too_small(problem, units, k)):
@@ -109,7 +109,7 @@ def _named_accelerators(problem: Problem) -> dict[str, list[int]]:
     return named
 
 
-def _refusals(problem: Problem, units: tuple[int, ...]) -> Iterator[Cause]:
+def _refusal_causes(problem: Problem, units: tuple[int, ...]) -> Iterator[Cause]:
     """Yields the refusals of each named accelerator among the segment's units, after what the
     constraints keep off accelerators."""
     kept_off: dict[tuple[str, ...], list[str]] = {}

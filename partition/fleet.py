@@ -103,7 +103,7 @@ def choose_plans(
     """
     if k < 1:
         raise PartitionError(f"{k} plans were asked for, 1 is the least")
-    share = _shares(weights, regret.shape[1])
+    share = _normalised_shares(weights, regret.shape[1])
     if seconds is None and len(regret) > MOST_EXACT:
         seconds = SECONDS
     every = np.flatnonzero(share > 0)
@@ -119,7 +119,7 @@ def choose_plans(
     return _choice(regret, share, [plans[i] for i in chosen], objective, bound)
 
 
-def _shares(weights: Sequence[float] | Matrix | None, n: int) -> Matrix:
+def _normalised_shares(weights: Sequence[float] | Matrix | None, n: int) -> Matrix:
     share = np.ones(n) if weights is None else np.asarray(weights, dtype=np.float64)
     if share.shape != (n,) or not np.isfinite(share).all() or (share < 0).any() or not share.any():
         raise PartitionError(f"weights of {n} phones are finite, at least 0, and not all 0")
@@ -166,7 +166,7 @@ def _least_mean(
     at_least = float((share * regret.min(axis=0)).sum())
     if math.isinf(at_least):
         raise PartitionError(_NONE.format(k=k))
-    if start and _mean(regret, share, start) <= at_least + CLOSE:
+    if start and _mean_regret(regret, share, start) <= at_least + CLOSE:
         return start, at_least
     plan, phone = np.nonzero(np.isfinite(regret))
     columns = n + np.arange(len(plan))
@@ -203,13 +203,13 @@ def _least_mean(
         rivals.append(np.flatnonzero(result.x[:n] > 0.5).tolist())
     if not rivals:
         raise PartitionError(_NONE.format(k=k))
-    return min(rivals, key=lambda plans: _mean(regret, share, plans)), least
+    return min(rivals, key=lambda plans: _mean_regret(regret, share, plans)), least
 
 
 _NONE = "no {k} of the plans serve every phone: allow more, or add a plan that runs on all of them"
 
 
-def _mean(regret: Matrix, share: Matrix, plans: Sequence[int]) -> float:
+def _mean_regret(regret: Matrix, share: Matrix, plans: Sequence[int]) -> float:
     return float((share * regret[list(plans)].min(axis=0)).sum())
 
 

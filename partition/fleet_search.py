@@ -131,7 +131,7 @@ def plan_fleet(
     choice must do are left out. Raises PartitionError where the problems are of different models or
     in several precisions, a unit runs nowhere, or no plan serves all phones.
     """
-    _check(problems, weights)
+    _check_problems(problems, weights)
     search = _FleetSearch(
         problems, weights, limits or SearchLimits(), seconds, report, set(without)
     )
@@ -149,7 +149,7 @@ def plan_fleet(
     return search.result(choices)
 
 
-def _check(problems: Sequence[Problem], weights: Sequence[float] | None) -> None:
+def _check_problems(problems: Sequence[Problem], weights: Sequence[float] | None) -> None:
     if not problems:
         raise PartitionError("a fleet has at least one phone")
     if weights is not None and len(weights) != len(problems):

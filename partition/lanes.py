@@ -257,7 +257,7 @@ def priced(problem: Problem, lanes: Lanes, prices: Floats) -> Problem:
     region_ns[ran] = own[target] * regions.ns[ran] + beside[target] * moved[ran]
     return replace(
         problem,
-        unit_ns=_times(own, problem.unit_ns),
+        unit_ns=_priced_times(own, problem.unit_ns),
         overhead_ns=own * problem.overhead_ns,
         in_ns_per_byte=(own + beside) * problem.in_ns_per_byte,
         out_ns_per_byte=(own + beside) * problem.out_ns_per_byte,
@@ -276,7 +276,7 @@ def _converted_for(problem: Problem, price: float) -> tuple[ValueFlow, ...]:
     )
 
 
-def _times(prices: Floats, unit_ns: Floats) -> Floats:
+def _priced_times(prices: Floats, unit_ns: Floats) -> Floats:
     """[n, t]: costs times their targets' prices; what cannot run cannot for nothing either."""
     runs = np.isfinite(unit_ns)
     return np.where(runs, prices * np.where(runs, unit_ns, 0.0), np.inf)

@@ -69,7 +69,8 @@ def lower_bound(problem: Problem, lanes: Lanes, seconds: float = math.inf) -> Ov
     rest[system.columns] = False
     bound = float(least.min(axis=1).sum() + np.minimum(reduced[rest], 0.0) @ system.limit[rest])
     return OverlapBound(
-        max(0.0, bound * (1 - 1e-12)) / programme.scale, _share(problem, system, answer.x)
+        max(0.0, bound * (1 - 1e-12)) / programme.scale,
+        _assignment_shares(problem, system, answer.x),
     )
 
 
@@ -97,7 +98,7 @@ def integral_bound(problem: Problem, lanes: Lanes, seconds: float) -> OverlapBou
     if answer.x is None or told is None or not math.isfinite(told):
         return None
     bound = max(0.0, float(told) * (1 - TOLERANCE)) / programme.scale
-    return OverlapBound(bound, _share(problem, system, answer.x))
+    return OverlapBound(bound, _assignment_shares(problem, system, answer.x))
 
 
 def _discounted(problem: Problem) -> Problem:
@@ -132,7 +133,7 @@ def _discounted(problem: Problem) -> Problem:
     )
 
 
-def _share(problem: Problem, system: System, solution: Floats) -> Floats:
+def _assignment_shares(problem: Problem, system: System, solution: Floats) -> Floats:
     """[n, t]: where a solution runs what."""
     share = np.zeros(problem.unit_ns.shape)
     share[system.place] = np.clip(solution[system.columns], 0.0, 1.0)

@@ -142,7 +142,7 @@ class _Queues:
                 frame = self._chosen(waiting)
                 waiting.remove(frame)
                 self._running[lane] = frame
-                self._parts[lane] = _parts(self._step(frame))
+                self._parts[lane] = _step_parts(self._step(frame))
         active = [lane for lane, frame in enumerate(self._running) if frame is not None]
         moving = sum(self._parts[lane][-1][1] for lane in active)
         if moving:
@@ -197,7 +197,7 @@ class _Queues:
         return queued + sum(ns for ns, _ in self._parts[lane])
 
 
-def _parts(step: LaneStep) -> list[tuple[float, bool]]:
+def _step_parts(step: LaneStep) -> list[tuple[float, bool]]:
     """A step's values in, its work, its values out: the last first."""
     own_ns = step.ns - step.into_ns - step.out_ns
     parts = [(step.out_ns, True), (own_ns, False), (step.into_ns, True)]

@@ -109,10 +109,10 @@ def plan_problem(
     note = ProvenNote(
         proof.is_optimal, proof.least_ns, proof.bound_ns, proof.gap, constraints.words
     )
-    best = default = _plan(problem, simulated, budgets, result.placements, proof, note)
+    best = default = _plan_with_note(problem, simulated, budgets, result.placements, proof, note)
     if shipped != result.placements:
         note = _shipped_note(problem, simulated, result, shipped, note, tolerance)
-        default = _plan(problem, simulated, budgets, shipped, proof, note)
+        default = _plan_with_note(problem, simulated, budgets, shipped, proof, note)
     return Partitioning(
         best,
         default,
@@ -189,7 +189,7 @@ def _nothing_found(problem: Problem, constraints: Constraints, watch: Watch) -> 
     return f"no chain of segments{limit} runs every unit: allow more segments, or more targets"
 
 
-def _plan(
+def _plan_with_note(
     problem: Problem,
     simulated: bool,
     budgets: Sequence[Budget],

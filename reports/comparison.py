@@ -250,7 +250,7 @@ class Compared:
     def rows(self) -> tuple[Row, ...]:
         """The plan, then units and regions: those that fail first, then by their slow-down."""
         measured = sorted(
-            map(_row, self.latencies.differences),
+            map(_difference_row, self.latencies.differences),
             key=lambda row: (not row.failed, not row.changed, -(row.ratio or 0.0)),
         )
         return (*((self.plan,) if self.plan else ()), *measured)
@@ -351,7 +351,7 @@ def match_units(base: Sequence[str], new: Sequence[str]) -> tuple[tuple[int, int
     return tuple(sorted(pairs.items()))
 
 
-def _row(each: Difference) -> Row:
+def _difference_row(each: Difference) -> Row:
     base, new = (m.summary.median_ns if m.usable else None for m in (each.first, each.second))
     ends = each.ratio, each.low, each.high
     simulated = each.first.simulated or each.second.simulated
@@ -372,13 +372,16 @@ def _facts(side: Side) -> dict[str, str]:
         "model": side.model,
         "device": side.device,
         "latencies": "simulated" if side.simulated else "measured on hardware",
-        "measured on": _all({m.fingerprint for m in rows}),
-        "precision on NNAPI": _all({m.conditions.precision.value for m in on_nnapi}),
-        "NNAPI execution": _all({m.conditions.mode.value for m in on_nnapi}),
-        "CPU threads": _all({str(m.threads) for m in timed if m.target == CPU}),
-        "cores asked for": _all({m.conditions.cpus for m in timed}),
-        "agent": _all({m.agent_version for m in rows}),
-        **{f"driver of {name}": _all(versions) for name, versions in sorted(drivers.items())},
+        "measured on": _join_sorted({m.fingerprint for m in rows}),
+        "precision on NNAPI": _join_sorted({m.conditions.precision.value for m in on_nnapi}),
+        "NNAPI execution": _join_sorted({m.conditions.mode.value for m in on_nnapi}),
+        "CPU threads": _join_sorted({str(m.threads) for m in timed if m.target == CPU}),
+        "cores asked for": _join_sorted({m.conditions.cpus for m in timed}),
+        "agent": _join_sorted({m.agent_version for m in rows}),
+        **{
+            f"driver of {name}": _join_sorted(versions)
+            for name, versions in sorted(drivers.items())
+        },
         "last measured": max((m.measured_at for m in rows), default="")[:19].replace("T", " "),
         "run at": run.created_at[:19].replace("T", " ") if run else "",
         "run with": side.conditions,
@@ -387,7 +390,7 @@ def _facts(side: Side) -> dict[str, str]:
     return {name: value for name, value in facts.items() if value}
 
 
-def _all(values: set[str]) -> str:
+def _join_sorted(values: set[str]) -> str:
     return ", ".join(sorted(values))
 
 

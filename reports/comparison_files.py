@@ -118,10 +118,10 @@ def _differences(compared: Compared) -> list[str]:
     if compared.refusals:
         units = len({each.unit for each in compared.refusals})
         targets = sorted({target_words(each.target) for each in compared.refusals})
-        lines.append(f"Refusals differ for {count(units, 'unit')}: {_some(targets)}.")
+        lines.append(f"Refusals differ for {count(units, 'unit')}: {_first_names(targets)}.")
     names = [fact.name for fact in compared.facts if fact.name not in _EXPECTED]
     if names:
-        lines.append(f"Conditions, versions and facts that differ: {_some(names)}.")
+        lines.append(f"Conditions, versions and facts that differ: {_first_names(names)}.")
     return lines
 
 
@@ -133,7 +133,7 @@ def ratio_words(row: Row) -> str:
     return f"{row.ratio:.3f} × as long{interval}: {row.verdict.value}"
 
 
-def _some(names: Sequence[str]) -> str:
+def _first_names(names: Sequence[str]) -> str:
     rest = len(names) - _SHOWN
     return ", ".join(names[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
 
@@ -142,7 +142,7 @@ def tables(compared: Compared) -> tuple[Table, ...]:
     """The tables that have rows."""
     both = ("base", "new")
     moves = [
-        (f"{_units(move.base_units)}: {move.label}",
+        (f"{_unit_range(move.base_units)}: {move.label}",
          *(f"{target_words(s.target.key)}: {s.cause}" for s in (move.base, move.new)))
         for move in compared.moves
     ]  # fmt: skip
@@ -161,7 +161,7 @@ def tables(compared: Compared) -> tuple[Table, ...]:
     facts = [(fact.name, fact.base or DASH, fact.new or DASH) for fact in compared.facts]
     interval = f"{100 * CONFIDENCE:.0f} % interval"
     all_tables = (
-        Table("numbers", "In numbers", ("quantity", *both), tuple(_numbers(compared))),
+        Table("numbers", "In numbers", ("quantity", *both), tuple(_main_numbers(compared))),
         Table("placement", "Units that run elsewhere", ("units", *both), tuple(moves)),
         Table(
             "targets",
@@ -181,7 +181,7 @@ def tables(compared: Compared) -> tuple[Table, ...]:
     return tuple(each for each in all_tables if each.rows)
 
 
-def _numbers(compared: Compared) -> Iterator[tuple[str, str, str]]:
+def _main_numbers(compared: Compared) -> Iterator[tuple[str, str, str]]:
     """Yields the most important numbers; leaves out a quantity that no side knows."""
 
     def latency(ns: float | None, simulated: bool) -> str:
@@ -231,7 +231,7 @@ def ratio_cells(row: Row) -> tuple[str, str]:
     return ratio, f"{row.low:.3f} to {row.high:.3f}" if known else DASH
 
 
-def _units(units: Sequence[int]) -> str:
+def _unit_range(units: Sequence[int]) -> str:
     """``3``, ``3 to 17``, or ``3, 5, 9``."""
     if len(units) > 2 and list(units) == list(range(units[0], units[-1] + 1)):
         return f"{units[0]} to {units[-1]}"

@@ -210,7 +210,7 @@ def this_environment(command: Sequence[str] | None = None) -> Environment:
         host=f"{platform.system()} {platform.release()}, {platform.machine()}{cores}",
         python=platform.python_version(),
         nnapi_prof=__version__,
-        packages={name: version for name in PACKAGES if (version := _version(name))},
+        packages={name: version for name in PACKAGES if (version := _package_version(name))},
     )
 
 
@@ -228,7 +228,7 @@ def typed(command: Sequence[str]) -> str:
     return _SECRET.sub(lambda match: (match[1] or "") + "***", shlex.join(words))
 
 
-def _version(name: str) -> str | None:
+def _package_version(name: str) -> str | None:
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

@@ -42,7 +42,7 @@ def preference_frame(costs: CostModel) -> pd.DataFrame:
             by_place.setdefault(target.accelerator, []).append(target)
     everything = range(len(costs.graph.units))
     for accelerator in sorted(by_place, key=lambda name: (name == AUTO, name)):
-        own = sorted(by_place[accelerator], key=_order)
+        own = sorted(by_place[accelerator], key=_preference_order)
         common = [u for u in everything if all(costs.unit_cost(u, t) is not None for t in own)]
         sums = {t: sum(costs.unit_cost(u, t) or 0.0 for u in common) for t in own}
         least = min(sums.values())
@@ -127,7 +127,7 @@ def _place(target: Target) -> str:
     return target.accelerator or target.key
 
 
-def _order(target: Target) -> int:
+def _preference_order(target: Target) -> int:
     return target.preference.value if target.preference else -1
 
 
@@ -196,8 +196,8 @@ def readings(history: pd.DataFrame) -> RoundReadings:
     return RoundReadings(
         measurements=int(history["measurement"].nunique()),
         rounds=len(history),
-        mhz=_spread(history, "mhz"),
-        celsius=_spread(history, "celsius"),
+        mhz=_range_and_median(history, "mhz"),
+        celsius=_range_and_median(history, "celsius"),
         throttled=int((history["throttled"] == True).sum()),  # noqa: E712 - None is neither
         tells_throttling=bool(told.any()),
         repeated=int(history["repeats"].notna().sum()),
@@ -220,7 +220,7 @@ def doubtful(measurements: Iterable[Measurement]) -> list[dict[str, str | float]
     return sorted(rows, key=lambda row: -float(row["spread"]))
 
 
-def _spread(history: pd.DataFrame, name: str) -> tuple[float, float, float] | None:
+def _range_and_median(history: pd.DataFrame, name: str) -> tuple[float, float, float] | None:
     values = pd.concat([history[f"{name}_before"], history[f"{name}_after"]]).dropna()
     if values.empty:
         return None

@@ -87,7 +87,7 @@ def environment_facts(data: ReportData) -> list[ReportFact]:
     facts = [
         ReportFact("device", data.device_name),
         ReportFact("drivers", ", ".join(sorted(drivers))),
-        ReportFact("agent on the device", _all(m.agent_version for m in own)),
+        ReportFact("agent on the device", _join_sorted(m.agent_version for m in own)),
         ReportFact("the device's name in the cost table", own[0].fingerprint if own else ""),
     ]
     if data.run is not None:
@@ -145,21 +145,23 @@ def how_measured(
         ReportFact(
             "relative spread", _range([100 * m.summary.relative_spread for m in timed], " %", 1)
         ),
-        ReportFact("clock", _all(_clock(m.clock) for m in timed)),
-        ReportFact("precision on NNAPI", _all(m.conditions.precision.value for m in on_nnapi)),
-        ReportFact("NNAPI execution", _all(m.conditions.mode.value for m in on_nnapi)),
-        ReportFact("CPU threads", _all(str(m.threads) for m in timed if m.target == CPU)),
+        ReportFact("clock", _join_sorted(_clock(m.clock) for m in timed)),
+        ReportFact(
+            "precision on NNAPI", _join_sorted(m.conditions.precision.value for m in on_nnapi)
+        ),
+        ReportFact("NNAPI execution", _join_sorted(m.conditions.mode.value for m in on_nnapi)),
+        ReportFact("CPU threads", _join_sorted(str(m.threads) for m in timed if m.target == CPU)),
         ReportFact("CPU engine's operations", _kernels(timed)),
-        ReportFact("cores asked for", _all(m.conditions.cpus for m in timed)),
-        ReportFact("cores kept to", _all(m.cpu_mask or "" for m in timed)),
+        ReportFact("cores asked for", _join_sorted(m.conditions.cpus for m in timed)),
+        ReportFact("cores kept to", _join_sorted(m.cpu_mask or "" for m in timed)),
         ReportFact("rounds of each", _range([len(m.rounds) for m in timed if m.rounds], "", 1)),
         ReportFact("warm-up runs of each", _range([m.warmup_runs for m in timed], "", 1)),
         ReportFact("to doubt", _counts(Counter(flag for m in timed for flag in m.flags))),
         ReportFact("time to compile", _range([m.compile_ns for m in timed], f" ms{mark}", 1e6)),
         ReportFact("CPU clock", _range([k for m in timed for k in _khz(m)], f" MHz{mark}", 1e3)),
         ReportFact("temperature", _range([t for m in timed for t in _heat(m)], f" °C{mark}", 1e3)),
-        ReportFact("agent", _all(m.agent_version for m in measurements)),
-        ReportFact("drivers", _all(_driver(m) for m in measurements if m.driver_version)),
+        ReportFact("agent", _join_sorted(m.agent_version for m in measurements)),
+        ReportFact("drivers", _join_sorted(_driver(m) for m in measurements if m.driver_version)),
         ReportFact(
             "measured between", _span([m.measured_at for m in measurements if m.measured_at])
         ),
@@ -185,7 +187,7 @@ def _kernels(timed: Iterable[Measurement]) -> str:
     return ", ".join(f"{n} on {who} kernels" for who, n in sums.items() if n)
 
 
-def _all(values: Iterable[str]) -> str:
+def _join_sorted(values: Iterable[str]) -> str:
     return ", ".join(sorted({value for value in values if value}))
 
 

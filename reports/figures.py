@@ -97,7 +97,7 @@ def unit_latency(
     axes.set_yticks(ticks, words if named else [str(table.index[t]) for t in ticks], size=7.5)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    _scale(figure, edges, simulated)
+    _draw_legend(figure, edges, simulated)
     axes.set_title(title("What each unit adds, ms", simulated), color=INK, pad=6)
     return figure
 
@@ -120,7 +120,7 @@ def _squares(cells: np.ndarray) -> Path:
     return Path(vertices, codes)
 
 
-def _scale(figure: Figure, edges: np.ndarray, simulated: bool) -> None:
+def _draw_legend(figure: Figure, edges: np.ndarray, simulated: bool) -> None:
     """Draws the legend of the colours below the figure."""
     wide, high = figure.get_size_inches()
     bar = figure.add_axes((0.3 / wide, 0.34 / high, min(3.4, wide - 0.6) / wide, 0.13 / high))

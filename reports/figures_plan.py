@@ -115,14 +115,14 @@ def precision_front(
         if row.name == chosen:
             at = (row.latency_ns / 1e6, 100 * row.error)
             axes.plot(*at, marker="D", markersize=7, color=_CHOSEN, linestyle="none")
-            _name(axes, at, f"this plan, {row.name}")
+            _annotate(axes, at, f"this plan, {row.name}")
         elif row.is_baseline:
             at = (row.latency_ns / 1e6, 100 * row.error)
             axes.plot(
                 *at, marker="o", markersize=5, markerfacecolor=PAGE, markeredgecolor=FAINT,
                 linestyle="none",
             )  # fmt: skip
-            _name(axes, at, row.name)
+            _annotate(axes, at, row.name)
     axes.set_ylim(bottom=0)
     axes.margins(x=0.12, y=0.15)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda percent, _: f"{percent:g} %"))
@@ -131,5 +131,5 @@ def precision_front(
     return figure
 
 
-def _name(axes: Axes, at: tuple[float, float], words: str) -> None:
+def _annotate(axes: Axes, at: tuple[float, float], words: str) -> None:
     axes.annotate(clip(words, 30), at, xytext=(6, 5), textcoords="offset points", color=INK, size=8)

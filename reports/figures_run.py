@@ -68,7 +68,7 @@ def baseline_bars(
         if math.isfinite(row["measured_ms"]) and row["predicted_ms"] <= end * 1.04:
             axes.plot(row["predicted_ms"], y, **_DIAMOND)
         name = plan_words(row["plan"], is_own=y == 0)
-        row_label(axes, y + 0.08, clip_to(name, width), _numbers(row))
+        row_label(axes, y + 0.08, clip_to(name, width), _measured_and_predicted(row))
     axes.set_ylim(len(rows) - 0.66, -0.72)
     ran = baselines["measured_ms"].notna().any()
     axis = _both(simulated, run_simulated) if ran else title("predicted, ms", simulated)
@@ -83,7 +83,7 @@ def _both(simulated: bool, run_simulated: bool) -> str:
     return f"measured median, ms{measured} (◇ predicted{predicted})"
 
 
-def _numbers(row: Mapping[Any, Any]) -> str:
+def _measured_and_predicted(row: Mapping[Any, Any]) -> str:
     """``4.67 ms (4.66)``: measured, predicted in brackets."""
     if math.isfinite(row["measured_ms"]):
         return f"{format_ms(row['measured_ms'])} ms ({format_ms(row['predicted_ms'])})"
@@ -113,7 +113,7 @@ def predicted_against_measured(
         axes.hlines(y, row["low_ms"], row["high_ms"], color=INK, linewidth=1.3)
         axes.plot(row["predicted_ms"], y, **_DIAMOND)
         name = f"{row['segment']}  {target_words(row['target'])}"
-        row_label(axes, y + 0.08, name, _numbers(row))
+        row_label(axes, y + 0.08, name, _measured_and_predicted(row))
     axes.set_ylim(len(measured) - 0.66, -0.72)
     axes.set_xlim(left=0)
     heading = title("Segments, measured and predicted", simulated and run_simulated)

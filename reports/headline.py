@@ -103,7 +103,7 @@ def headline(data: ReportData, baselines: pd.DataFrame, label_cards: bool = True
     taken = (
         latency(own["measured_ms"], unit) if ran else latency(own["predicted_ms"], predicted_unit)
     )
-    sentence = f"{_where(data)}, the model takes {taken}"
+    sentence = f"{_device_words(data)}, the model takes {taken}"
     sentence += (
         " from end to end"
         if ran
@@ -201,7 +201,7 @@ def _is_cut_cpu(plan: Plan) -> bool:
     return len(placed) == len(plan.segments) > 1 and placed[0].target.engine is Engine.CPU
 
 
-def _where(data: ReportData) -> str:
+def _device_words(data: ReportData) -> str:
     """``Split over sim-npu and the CPU``, ``On the CPU alone, in 2 segments``, or
     ``On the CPU, index_on_data on the host (eager PyTorch)``."""
     plan = data.plan
@@ -283,10 +283,12 @@ def _refused(data: ReportData) -> list[str]:
     for unit, target in sorted(refusals, key=lambda place: place[0]):
         operation = data.graph.units[unit].operation
         numbers.setdefault(place_words(target.key), {})[operation] = None
-    return [f"{place} refuses {_some(list(operations))}" for place, operations in numbers.items()]
+    return [
+        f"{place} refuses {_name_some(list(operations))}" for place, operations in numbers.items()
+    ]
 
 
-def _some(names: Sequence[str]) -> str:
+def _name_some(names: Sequence[str]) -> str:
     """``a``, ``a and b``, ``a, b and 7 more``."""
     if len(names) > MOST_NAMED:
         return f"{', '.join(names[: MOST_NAMED - 1])} and {len(names) - MOST_NAMED + 1} more"

@@ -194,7 +194,7 @@ def order(items: Items, n_rows: int) -> list[list[int]]:
     rows = _walk(items, n_rows)
     place = [0] * len(items)
     for row in rows:
-        _number(row, place)
+        _number_places(row, place)
     best, fewest, waited = [list(row) for row in rows], crossings(items, rows, place), 0
     for sweep in range(_SWEEPS):
         if fewest == 0 or waited >= _PATIENCE:
@@ -247,7 +247,7 @@ def _walk(items: Items, n_rows: int) -> list[list[int]]:
     return rows
 
 
-def _number(row: Sequence[int], place: list[int]) -> None:
+def _number_places(row: Sequence[int], place: list[int]) -> None:
     for at, item in enumerate(row):
         place[item] = at
 
@@ -264,13 +264,13 @@ def _sort(
         return items.zone[item], mean
 
     row.sort(key=key)
-    _number(row, place)
+    _number_places(row, place)
 
 
 def _swapped(items: Items, rows: list[list[int]], place: list[int]) -> list[list[int]]:
     """Neighbours change places where that alone saves crossings; until nothing does."""
     for row in rows:
-        _number(row, place)
+        _number_places(row, place)
     for _ in range(_PATIENCE):
         changed = False
         for row in rows:

@@ -122,7 +122,7 @@ def lay_out(
     """
     sizes = sizes or Sizes()
     group_of = _group_of(groups)
-    _check(nets, group_of)
+    _check_nets(nets, group_of)
     row_of, groups_of_rows = rows_of_nodes(groups, nets, group_of, sizes)
     items = Items()
     boxes = [items.add(NodeKind.BOX, row_of[node], sizes.box_width) for node in sorted(row_of)]
@@ -158,7 +158,7 @@ def _group_of(groups: Sequence[NodeGroup]) -> dict[int, int]:
     return group_of
 
 
-def _check(nets: Sequence[Net], group_of: dict[int, int]) -> None:
+def _check_nets(nets: Sequence[Net], group_of: dict[int, int]) -> None:
     for net in nets:
         for reader in net.readers:
             if reader <= net.source or group_of[reader] < group_of[net.source]:

@@ -58,16 +58,16 @@ def text(raw: object) -> str:
 
 def table(heads: Sequence[str], rows: Rows, numbers: Sequence[int] = ()) -> Iterator[str]:
     """The lines of a table; cells are raw texts. ``numbers`` are columns aligned to the right."""
-    yield _row(heads)
-    yield _row(["--:" if at in numbers else "---" for at in range(len(heads))], raw=True)
+    yield _markdown_row(heads)
+    yield _markdown_row(["--:" if at in numbers else "---" for at in range(len(heads))], raw=True)
     for row in rows:
         if len(row) != len(heads):
             raise ValueError(f"a row of {len(row)} cells in a table of {len(heads)} columns")
-        yield _row(row)
+        yield _markdown_row(row)
     yield ""
 
 
-def _row(cells: Sequence[str], raw: bool = False) -> str:
+def _markdown_row(cells: Sequence[str], raw: bool = False) -> str:
     return f"| {' | '.join(cell if raw else text(cell) for cell in cells)} |"
 
 
@@ -77,12 +77,12 @@ def render(data: ReportData) -> str:
     lines = [
         *_head(data, plans),
         *_advice(data),
-        *_plan(data),
+        *_plan_section(data),
         *_baselines(data, plans),
         *_outputs(data),
-        *_refusals(data),
+        *_refusals_section(data),
         *_transfers(data),
-        *_units(data),
+        *_units_section(data),
         *_costs(data),
         *_facts("Device", device_words(data.device_info)),
         *_sections(data),
@@ -138,7 +138,7 @@ def _advice(data: ReportData) -> Iterator[str]:
     yield ""
 
 
-def _plan(data: ReportData) -> Iterator[str]:
+def _plan_section(data: ReportData) -> Iterator[str]:
     predicted_unit, measured_unit = _units_of(data)
     ran = data.run_of_plan
     timed = frames.segment_frame([ran] if ran else [])
@@ -232,7 +232,7 @@ def _outputs(data: ReportData) -> Iterator[str]:
     )
 
 
-def _refusals(data: ReportData) -> Iterator[str]:
+def _refusals_section(data: ReportData) -> Iterator[str]:
     yield from _section("Refusals", "")
     rows = refusals_by_reason(data.cost_model).to_dict("records")
     if not rows:
@@ -277,7 +277,7 @@ def _transfers(data: ReportData) -> Iterator[str]:
     )
 
 
-def _units(data: ReportData) -> Iterator[str]:
+def _units_section(data: ReportData) -> Iterator[str]:
     """Every unit everywhere, folded away."""
     chosen = {u: s.target for s in data.plan.segments for u in s.units}
     facts = unit_facts(data.cost_model, {}, data.shown_targets)

@@ -126,9 +126,9 @@ def model_svg(data: ReportData, palette: Mapping[str, str], prefix: str = "pictu
     several pictures. Raises KeyError where a target of the plan has no colour.
     """
     drawn = scene(data.graph, data.plan)
-    places = _places(data.plan.segments, palette)
+    places = _target_places(data.plan.segments, palette)
     segments = _segments(data, places)
-    units = _units(data, segments, drawn.values)
+    units = _unit_words(data, segments, drawn.values)
     return Markup(
         _environment()
         .get_template("picture.html")
@@ -141,7 +141,7 @@ def model_svg(data: ReportData, palette: Mapping[str, str], prefix: str = "pictu
             measured=any(s.measured for s in segments),
             units=units,
             types=data.graph.values,
-            net_bytes=[_bytes(data.graph.values[value]) for value in drawn.values],
+            net_bytes=[_format_bytes(data.graph.values[value]) for value in drawn.values],
             readers=data.graph.readers,
             producer=data.graph.producer,
             unit_ms=ms_unit(data.costs_simulated),
@@ -162,7 +162,7 @@ def _environment() -> Environment:
     return environment
 
 
-def _places(segments: Sequence[Segment], palette: Mapping[str, str]) -> dict[str, Place]:
+def _target_places(segments: Sequence[Segment], palette: Mapping[str, str]) -> dict[str, Place]:
     """Target key -> place, of the plan's targets. Patterns go by all that the palette has: the CPU
     is plain, NNAPI's own choice has bars, the host is empty."""
     by_name: dict[str, Place] = {}
@@ -220,7 +220,7 @@ def _beside(parts: SegmentParts) -> str:
     return ", ".join(f"{name} {format_ms(ns / 1e6)}" for name, ns in named if ns > 0)
 
 
-def _units(
+def _unit_words(
     data: ReportData, segments: Sequence[SegmentWords], nets: Sequence[str]
 ) -> list[UnitWords]:
     """By unit index; ``nets`` are the values that wires stand for."""
@@ -255,10 +255,10 @@ def _units(
                 bar=(each.here_ms or 0.0) / slowest,
                 title="\n".join(lines),
                 attributes=attributes(unit),
-                reads=_numbers(net[value] for value in unit.inputs if value in net),
-                makes=_numbers(net[value] for value in unit.outputs if value in net),
-                above=_numbers(producer[value] for value in unit.inputs if value in producer),
-                below=_numbers(u for value in unit.outputs for u in readers[value]),
+                reads=_join_numbers(net[value] for value in unit.inputs if value in net),
+                makes=_join_numbers(net[value] for value in unit.outputs if value in net),
+                above=_join_numbers(producer[value] for value in unit.inputs if value in producer),
+                below=_join_numbers(u for value in unit.outputs for u in readers[value]),
             )
         )
     return rows
@@ -282,7 +282,7 @@ def attributes(unit: Unit) -> str:
     return "; ".join([", ".join([*macs, *parts]), *nodes]).strip("; ")
 
 
-def _numbers(numbers: Iterable[int]) -> str:
+def _join_numbers(numbers: Iterable[int]) -> str:
     return " ".join(map(str, dict.fromkeys(numbers)))
 
 
@@ -323,7 +323,7 @@ def _dtype(value: TensorType) -> str:
     return value.dtype if same else f"{value.dtype} as {value.device_dtype}"
 
 
-def _bytes(value: TensorType) -> str:
+def _format_bytes(value: TensorType) -> str:
     return f"{format_si(value.n_bytes)}B"
 
 

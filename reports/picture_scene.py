@@ -274,13 +274,15 @@ def _ports(layout: DrawingLayout, sizes: Sizes) -> tuple[list[float], list[float
             by_start[link.start, link.net].append(number)
     room = sizes.box_width / 2 - _PORT
     for numbers in by_stop.values():
-        _spread(numbers, enters, leaves, room)
+        _spread_links(numbers, enters, leaves, room)
     for numbers in by_start.values():
-        _spread(numbers, leaves, enters, room)
+        _spread_links(numbers, leaves, enters, room)
     return enters, leaves
 
 
-def _spread(numbers: Sequence[int], own: list[float], other: Sequence[float], room: float) -> None:
+def _spread_links(
+    numbers: Sequence[int], own: list[float], other: Sequence[float], room: float
+) -> None:
     """Sets ``own`` of the links that meet at one box: near ``other``, apart from each other."""
     middle = own[numbers[0]]
     ordered = sorted(numbers, key=lambda number: other[number])

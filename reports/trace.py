@@ -196,10 +196,10 @@ def _slices(
         name = f"{each.number}: {graph.label(segment.units)}"
         yield _complete(name, "segment", pid, tid, each.start_ns, each.length_ns, args)
         if kind == "predicted":
-            yield from _parts(pid, tid, each, data.cost_model)
+            yield from _latency_parts(pid, tid, each, data.cost_model)
 
 
-def _parts(pid: int, tid: int, each: Slice, costs: CostModel) -> Iterator[Event]:
+def _latency_parts(pid: int, tid: int, each: Slice, costs: CostModel) -> Iterator[Event]:
     """Yields the parts of the segment's latency. The cost model's parts are scaled to its
     prediction, which is the region's own where it was measured whole."""
     segment, graph = each.segment, costs.graph

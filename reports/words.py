@@ -90,19 +90,19 @@ def trial_words(left: Collection[str]) -> str:
 
 def contention_words(pair: Slowdown) -> str:
     """A line on how a processor does while another one is busy, as it was measured."""
-    words = [f"{_interval(pair.factor)} times as long, {pair.n_units} units"]
+    words = [f"{_value_and_interval(pair.factor)} times as long, {pair.n_units} units"]
     if pair.cpu_share is not None and pair.lane != CPU.key:
-        words.append(f"{_interval(pair.cpu_share)} of a core in the agent")
+        words.append(f"{_value_and_interval(pair.cpu_share)} of a core in the agent")
     if pair.wait_ns is not None:
         words.append(f"starting and waiting {pair.wait_ns.value / 1e3:+.1f} us")
     if pair.later is not None:
-        words.append(f"after long {_interval(pair.later)} times")
+        words.append(f"after long {_value_and_interval(pair.later)} times")
     if pair.cpu_khz is not None and None not in pair.cpu_khz:
         words.append(" to ".join(f"{(khz or 0) / 1e3:.0f}" for khz in pair.cpu_khz) + " MHz")
     return f"({pair.lane} beside {pair.beside}: {', '.join(words)})"
 
 
-def _interval(value: Interval) -> str:
+def _value_and_interval(value: Interval) -> str:
     return f"{value.value:.2f} [{value.low:.2f}, {value.high:.2f}]"
 
 

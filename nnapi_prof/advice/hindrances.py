@@ -48,7 +48,7 @@ def find_hindrances(
     """
     findings = [
         *_kept_off(graph, costs, prices, frozenset(kept_off)),
-        *_refusals(graph, costs, plan, prices),
+        *_find_refusals(graph, costs, plan, prices),
         *_cuts(plan),
         *_slow(graph, costs, plan, prices),
         *_layouts(graph),
@@ -64,7 +64,7 @@ def accelerators(targets: Iterable[Target]) -> list[Target]:
     return [t for t in targets if t.engine is Engine.NNAPI and t.accelerator != AUTO]
 
 
-def _refusals(
+def _find_refusals(
     graph: UnitGraph, costs: CostModel, plan: Plan, prices: Mapping[Target, WorkPrices]
 ) -> list[HindranceFinding]:
     """Finds operations that an accelerator refuses, or that not even the CPU engine runs, with all

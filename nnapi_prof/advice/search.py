@@ -110,11 +110,11 @@ def _best_rewrite(basis: Basis, finding: HindranceFinding, hoped_ns: float) -> S
     options = [
         option
         for candidate in _candidates(basis, finding)
-        if (option := _tried(basis, candidate)) is not None and option.gain_ns >= least
+        if (option := _try_candidate(basis, candidate)) is not None and option.gain_ns >= least
     ]
     if not options and finding.kind is not Hindrance.KEPT_OFF and hoped_ns >= least:
         names = names_of(basis.program, finding.units)
-        option = _tried(basis, _Candidate(LEFT_OUT, dict.fromkeys(names, left_out)))
+        option = _try_candidate(basis, _Candidate(LEFT_OUT, dict.fromkeys(names, left_out)))
         options = [option] if option is not None and option.gain_ns >= least else []
     if not options:
         return None
@@ -137,7 +137,7 @@ class _Option:
     gain_ns: float
 
 
-def _tried(basis: Basis, candidate: _Candidate) -> _Option | None:
+def _try_candidate(basis: Basis, candidate: _Candidate) -> _Option | None:
     module = rewritten(basis.program, candidate.forms)
     program = None if module is None else as_program(module, basis.program)
     what_if = None if program is None else basis.rewritten(program)

@@ -138,12 +138,15 @@ def _estimate(
 
         with listener.working("quantising to int8"):
             form, rival = quantise_form(form), form
-    with CompilerPool() as pool, listener.working("compiling for " + ", ".join(map(_name, chips))):
+    with (
+        CompilerPool() as pool,
+        listener.working("compiling for " + ", ".join(map(_chip_name, chips))),
+    ):
         estimates = estimate_network(form, chips, precision, pool, rival=rival)
     return ChipEstimates(name, precision, estimates, qairt_version())
 
 
-def _name(chip: Chip) -> str:
+def _chip_name(chip: Chip) -> str:
     return chip.name
 
 

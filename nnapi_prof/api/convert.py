@@ -76,11 +76,11 @@ def convert_model(
     is_ready = isinstance(model, str | Path | torch.jit.ScriptModule)
     if not is_ready or all(isinstance(v, Tensor | str) for v in pytree.tree_leaves(inputs)):
         try:
-            return _converted(model, inputs, options)
+            return _convert_tensors_only(model, inputs, options)
         except KeepsState as kept:
             LOGGER.debug("%s", kept)
     of_tensors = load(model, inputs)
-    return _converted(of_tensors.path, of_tensors.inputs, options)
+    return _convert_tensors_only(of_tensors.path, of_tensors.inputs, options)
 
 
 class _Options(NamedTuple):
@@ -93,7 +93,7 @@ class _Options(NamedTuple):
     whole: bool
 
 
-def _converted(
+def _convert_tensors_only(
     model: str | Path | torch.nn.Module | ExportedProgram, inputs: Any, options: _Options
 ) -> torch.jit.ScriptModule:
     """:func:`convert_model` of a model of tensors alone. Raises KeepsState for others."""
@@ -101,7 +101,7 @@ def _converted(
     args = (inputs,) if isinstance(inputs, Tensor | str) else tuple(inputs)
     leaves = leaves_of((args, {}))
     name = Path(model).name if isinstance(model, str | Path) else "model"
-    loaded = _read(Path(model)) if isinstance(model, str | Path) else model
+    loaded = _read_model(Path(model)) if isinstance(model, str | Path) else model
     mode = eval_mode(loaded) if isinstance(loaded, torch.nn.Module) else nullcontext()
     with quiet_torch(), mode:
         is_ready = isinstance(loaded, torch.jit.ScriptModule | ExportedProgram)
@@ -159,7 +159,7 @@ def module_of(
     return stock_module(program.units, source, *rest)
 
 
-def _read(path: Path) -> torch.jit.ScriptModule | ExportedProgram:
+def _read_model(path: Path) -> torch.jit.ScriptModule | ExportedProgram:
     """The model of a file, its inputs nested as they are."""
     if model_kind(path) is ModelKind.EXPORTED:
         return read_exported(path)

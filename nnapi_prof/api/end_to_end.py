@@ -118,7 +118,7 @@ def run_all(
             with pipeline.step("profile"):
                 pipeline.costs = _measured(model, client, store, options, heard)
             _load(pipeline, listener)
-            _plan(pipeline, client, settings, listener)
+            _choose_plan(pipeline, client, settings, listener)
             _run(pipeline, client, settings, listener)
         _advise(pipeline, listener)
     except NnapiProfError as error:
@@ -128,7 +128,7 @@ def run_all(
     except NnapiProfError as error:
         pipeline.fault = pipeline.fault or error
     except Exception as error:  # the run stands without
-        pipeline.fault = pipeline.fault or NnapiProfError(f"no report: {_told(error)}")
+        pipeline.fault = pipeline.fault or NnapiProfError(f"no report: {_error_text(error)}")
     return pipeline
 
 
@@ -186,7 +186,7 @@ def _load(pipeline: PipelineResult, listener: Listener) -> None:
             _ = pipeline.model.program
 
 
-def _plan(
+def _choose_plan(
     pipeline: PipelineResult, client: AgentClient, settings: RunOptions, listener: Listener
 ) -> None:
     """The plan that the profile ended with, or a baseline that is faster end to end, in its
@@ -286,7 +286,7 @@ def _advise(pipeline: PipelineResult, listener: Listener) -> None:
                 advice = advise(planned, seconds=ADVICE_S, listener=listener).advice
                 keep_advice(bundle, advice)
             except Exception as error:  # the plan and its run stand without
-                listener.note(f"no advice: {_told(error)}")
+                listener.note(f"no advice: {_error_text(error)}")
                 return
         pipeline.planned = replace(planned, advice=advice)
         pipeline.result = Result(pipeline.planned, result.run)
@@ -301,7 +301,7 @@ def _report(pipeline: PipelineResult, listener: Listener) -> None:
         pipeline.report = subject.report(pipeline.report_path)
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     """Return what to tell of an error that ends a step and not the result; of one that nobody
     foresaw the log has the rest."""
     if isinstance(error, NnapiProfError | OSError):

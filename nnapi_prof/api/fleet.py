@@ -71,10 +71,10 @@ def fleet(
     arguments.number("k", k, 1, MOST_PLANS)
     arguments.one_of("objective", objective, [each.value for each in FleetObjective])
     arguments.number("seconds", seconds, LEAST_SECONDS, MOST_SECONDS)
-    named = _named(costs)
-    _check(chosen, list(named.values()))
+    named = _name_costs(costs)
+    _check_costs(chosen, list(named.values()))
     every = list(named.values())
-    share = _shares(named, weights)
+    share = _phone_shares(named, weights)
     full = [make_problem(chosen.graph, each.priced) for each in every]
     problems = useful_targets(every, full)
     infos = [info_of(each) for each in every]
@@ -142,7 +142,7 @@ def _fleet(
         )
     for number, index in enumerate(choice.plans):
         place = representative(plan_of, share.tolist(), number)
-        plans.append(_plan(search.plans[index], problems[place], every[place], number))
+        plans.append(_plan_for_phone(search.plans[index], problems[place], every[place], number))
     notes = []
     if search.interrupted:
         notes.append("the search was ended early: these are the best plans until then")
@@ -154,7 +154,7 @@ def _fleet(
     return Fleet(model, tuple(phones), tuple(plans), objective, search, tuple(every), tuple(notes))
 
 
-def _plan(segments: FleetPlan, problem: Problem, costs: Costs, number: int) -> Plan:
+def _plan_for_phone(segments: FleetPlan, problem: Problem, costs: Costs, number: int) -> Plan:
     """One of the plans, with the latencies of one phone."""
     placements = [(units, problem.target_index(target)) for units, target in segments]
     plan = plan_of_placements(problem, costs.simulated, placements, name=f"plan-{number + 1}")
@@ -164,7 +164,7 @@ def _plan(segments: FleetPlan, problem: Problem, costs: Costs, number: int) -> P
     return plan if costs.measured is None else with_intervals(plan, costs.measured)
 
 
-def _named(costs: Sequence[Costs] | Mapping[str, Costs]) -> dict[str, Costs]:
+def _name_costs(costs: Sequence[Costs] | Mapping[str, Costs]) -> dict[str, Costs]:
     """The costs with names of which no two are alike."""
     if isinstance(costs, Mapping):
         return dict(costs)
@@ -178,7 +178,7 @@ def _named(costs: Sequence[Costs] | Mapping[str, Costs]) -> dict[str, Costs]:
     return named
 
 
-def _check(model: Model, costs: Sequence[Costs]) -> None:
+def _check_costs(model: Model, costs: Sequence[Costs]) -> None:
     if not costs:
         raise UsageError("a fleet has at least one phone: pass costs of some")
     for each in costs:
@@ -195,7 +195,7 @@ def _check(model: Model, costs: Sequence[Costs]) -> None:
             )
 
 
-def _shares(
+def _phone_shares(
     named: Mapping[str, Costs], weights: Sequence[float] | Mapping[str, float] | None
 ) -> Matrix:
     if isinstance(weights, Mapping):

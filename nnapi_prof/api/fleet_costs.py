@@ -46,7 +46,7 @@ def costs_of_phones(
             missing.append(phone.name)
             reason = reason or str(error)
             continue
-        costs[_name(phone, costs)] = one
+        costs[_phone_name(phone, costs)] = one
     if not costs:
         raise CostError(
             f"the model was measured on none of {len(phones)} phones; on {missing[0]}: {reason}"
@@ -57,7 +57,7 @@ def costs_of_phones(
     return costs
 
 
-def _name(phone: Measured, others: Mapping[str, Costs]) -> str:
+def _phone_name(phone: Measured, others: Mapping[str, Costs]) -> str:
     """Its name, with its fingerprint where another is called the same."""
     return f"{phone.name} {phone.fingerprint}" if phone.name in others else phone.name
 

@@ -23,10 +23,10 @@ def arguments(inputs: Input) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if inputs is None:
         return (), {}
     if isinstance(inputs, Mapping):
-        return (), {str(name): _plain(value) for name, value in inputs.items()}
+        return (), {str(name): _shapes_as_text(value) for name, value in inputs.items()}
     if isinstance(inputs, Sequence) and not isinstance(inputs, str) and not _is_shape(inputs):
-        return tuple(map(_plain, inputs)), {}
-    return (_plain(inputs),), {}
+        return tuple(map(_shapes_as_text, inputs)), {}
+    return (_shapes_as_text(inputs),), {}
 
 
 def texts(inputs: Input) -> tuple[str, ...]:
@@ -45,12 +45,12 @@ def texts(inputs: Input) -> tuple[str, ...]:
     return tuple(flat)
 
 
-def _plain(value: Any) -> Any:
+def _shapes_as_text(value: Any) -> Any:
     """A value with its shapes as texts."""
     if value is None or isinstance(value, str | int | float) or hasattr(value, "is_quantized"):
         return value
     if isinstance(value, Mapping):
-        return {name: _plain(item) for name, item in value.items()}
+        return {name: _shapes_as_text(item) for name, item in value.items()}
     if not isinstance(value, list | tuple) or not value:
         raise InputSpecError(
             f"the input {_short(value)} is neither a shape nor a tensor: write '1x3x224x224' or"
@@ -63,7 +63,11 @@ def _plain(value: Any) -> Any:
             f"the input {_short(value)} is not a shape: sizes are wanted, as in (1, 3, 224, 224) or"
             " '1x3x224x224'"
         )
-    return tuple(map(_plain, value)) if isinstance(value, tuple) else list(map(_plain, value))
+    return (
+        tuple(map(_shapes_as_text, value))
+        if isinstance(value, tuple)
+        else list(map(_shapes_as_text, value))
+    )
 
 
 def _is_shape(value: object) -> bool:

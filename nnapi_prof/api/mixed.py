@@ -74,7 +74,7 @@ def mixed_model(front: Pareto, point: FrontPoint, budget: float | None) -> Model
         budget=budget,
         chosen=point.name,
         front=tuple(
-            _row(front.costs, each, is_baseline)
+            _front_row(front.costs, each, is_baseline)
             for is_baseline, group in ((False, front.points), (True, front.baselines))
             for each in group
         ),
@@ -86,7 +86,7 @@ def mixed_model(front: Pareto, point: FrontPoint, budget: float | None) -> Model
     return model.in_precision(mixed)
 
 
-def _row(costs: Costs, point: FrontPoint, is_baseline: bool) -> FrontRow:
+def _front_row(costs: Costs, point: FrontPoint, is_baseline: bool) -> FrontRow:
     precisions = point.precisions(len(costs.model.graph.units))
     return FrontRow(
         name=point.name,

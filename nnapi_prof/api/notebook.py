@@ -29,7 +29,7 @@ def table(
         f'<th scope="col" style="{_style(column, numbers)}">{escape(name)}</th>'
         for column, name in enumerate(columns)
     )
-    body = "".join(f"<tr>{_row(cells, numbers)}</tr>" for cells in rows)
+    body = "".join(f"<tr>{_html_row(cells, numbers)}</tr>" for cells in rows)
     below = f"<p>{escape(rest)}</p>" if rest else ""
     return (
         f'<div role="region" tabindex="0" aria-label="{escape(caption)}" style="overflow-x:auto">'
@@ -38,7 +38,7 @@ def table(
     )
 
 
-def _row(cells: Sequence[str], numbers: Sequence[int]) -> str:
+def _html_row(cells: Sequence[str], numbers: Sequence[int]) -> str:
     first = f'<th scope="row" style="{_style(0, numbers)}">{escape(cells[0])}</th>'
     others = (
         f'<td style="{_style(column, numbers)}">{escape(cell)}</td>'

@@ -276,9 +276,9 @@ def operation_works(model: NnapiModel) -> tuple[Work, ...]:
                 kind=kind,
                 data=_DATA[first.type.name],
                 macs=macs,
-                in_bytes=float(sum(_bytes(o) for i, o in data if i not in constant)),
-                out_bytes=float(sum(map(_bytes, written))),
-                weight_bytes=float(sum(_bytes(o) for i, o in data if i in constant)),
+                in_bytes=float(sum(_operand_bytes(o) for i, o in data if i not in constant)),
+                out_bytes=float(sum(map(_operand_bytes, written))),
+                weight_bytes=float(sum(_operand_bytes(o) for i, o in data if i in constant)),
                 pixels=float(max(math.prod(out[:-1]), 1)),
                 width=float(out[-2] if len(out) > 1 else 1),
                 in_channels=float(weights[-1] if weights else 1),
@@ -307,7 +307,7 @@ def _is_tensor(operand: Operand) -> bool:
     return operand.type.name in _DATA
 
 
-def _bytes(operand: Operand) -> int:
+def _operand_bytes(operand: Operand) -> int:
     return math.prod(operand.dims) * _BYTES.get(_DATA[operand.type.name], 1)
 
 

@@ -178,7 +178,7 @@ def partition_frames(
             limits=None if seconds is None else SearchLimits(seconds),
             report=listener.planning(),
         )
-        plans, frames = _listed(plan, baselines(model.graph, of_rivals), frames_in_flight)
+        plans, frames = _named_plans(plan, baselines(model.graph, of_rivals), frames_in_flight)
     busy = [lane for lane, load in zip(plan.lanes, plan.loads_ns, strict=True) if load > 0]
     slower = slower.among(busy)
     predicted = Throughput(model, costs.device, plan, slower, costs.simulated, costs.estimated)
@@ -231,7 +231,7 @@ def with_branches(plans: Sequence[Plan], parallel: ParallelPlan) -> tuple[Plan, 
     )
 
 
-def _listed(
+def _named_plans(
     plan: ThroughputPlan, rivals: Sequence[Plan], frames_in_flight: int
 ) -> tuple[tuple[Plan, ...], FramePlan]:
     """All plans, each once and by its name among ``rivals`` where it is one of them, those of the

@@ -78,7 +78,7 @@ def facts_of(mine: torch.Tensor, reference: torch.Tensor) -> ValueFacts:
     both = mine.isfinite() & reference.isfinite()
     error = apart[both].max().item() if both.any() else 0.0
     off = ~both & (apart > 0) | (apart > 0.1 * error)
-    factor, offset = _linear(mine[both], reference[both], error)
+    factor, offset = _linear_error(mine[both], reference[both], error)
     return ValueFacts(
         shape=tuple(reference.shape),
         range=_range(mine),
@@ -118,7 +118,7 @@ def _limit(mine: torch.Tensor, reference: torch.Tensor, error: float) -> float |
     return None
 
 
-def _linear(
+def _linear_error(
     mine: torch.Tensor, reference: torch.Tensor, error: float
 ) -> tuple[float | None, float | None]:
     """Return the factor or the offset that explains the error, each None where it does not."""

@@ -156,7 +156,7 @@ def _describe(probe: RegionProbe, finding: Finding, driver_version: str) -> Culp
         kind=kind,
         worst=off,
         final_error=final,
-        final_share=None if final is None or not whole else _share(final, whole),
+        final_share=None if final is None or not whole else _error_share(final, whole),
         facts=facts,
         way=probe.way,
         ways=() if kind is FaultKind.RACE else _ways(probe, region),
@@ -165,7 +165,7 @@ def _describe(probe: RegionProbe, finding: Finding, driver_version: str) -> Culp
     )
 
 
-def _share(final: float, whole: float) -> float:
+def _error_share(final: float, whole: float) -> float:
     return min(1.0, final / whole) if math.isfinite(whole) else float(not math.isfinite(final))
 
 

@@ -53,7 +53,7 @@ def reference_values(program: Program, inputs: Sequence[torch.Tensor]) -> dict[s
         reads = {name: values[name] for name in unit.inputs}
         region = None
         if any(graph.values[name].quant is not None for name in (*unit.inputs, *unit.outputs)):
-            region = _converted(program, (unit.index,), HOST_LEVEL)
+            region = _convert_or_none(program, (unit.index,), HOST_LEVEL)
         if region is None:
             values |= run_units(program, (unit.index,), reads)
         else:
@@ -62,7 +62,7 @@ def reference_values(program: Program, inputs: Sequence[torch.Tensor]) -> dict[s
     return values
 
 
-def _converted(program: Program, units: UnitRun, level: int) -> Region | None:
+def _convert_or_none(program: Program, units: UnitRun, level: int) -> Region | None:
     try:
         return convert_region(program, units, level)
     except (UnsupportedOp, ConversionError):

@@ -119,7 +119,7 @@ def _prepare_text(template: Template) -> str:
     return head + "".join(f"    {line}\n" for line in lines)
 
 
-def _places(open_size: OpenSize) -> list[tuple[int, int]]:
+def _open_dims(open_size: OpenSize) -> list[tuple[int, int]]:
     return [(open_size.input, open_size.dim), *open_size.equal]
 
 
@@ -131,7 +131,7 @@ def _check_text(
     seen = " + ".join(f"[{place}.dim()] + {place}.size()" for place in places)
     lines = [f"seen = {seen}", "if seen != self.seen:"]
     for index, shape in enumerate(shapes):
-        open_dims = {dim for open_size in opens for i, dim in _places(open_size) if i == index}
+        open_dims = {dim for open_size in opens for i, dim in _open_dims(open_size) if i == index}
         fixed = {dim: n for dim, n in enumerate(shape) if dim not in open_dims}
         place = places[index]
         wrong = [f"{place}.dim() != {len(shape)}"]

@@ -187,11 +187,11 @@ def _pieces(
 
     Of the two orders that begin with one kind or the other, the one of fewer pieces.
     """
-    orders = [_order(graph, units, on_cpu, first) for first in (False, True)]
+    orders = [_order_parts(graph, units, on_cpu, first) for first in (False, True)]
     return min(orders, key=len)
 
 
-def _order(
+def _order_parts(
     graph: UnitGraph, units: Sequence[int], on_cpu: Mapping[int, str], first: bool
 ) -> list[tuple[tuple[int, ...], bool]]:
     """All that is ready of one kind, then all that then is of the other, and so on."""

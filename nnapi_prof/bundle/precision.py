@@ -92,11 +92,11 @@ class MixedPrecision:
                     "name": row.name,
                     "is_baseline": row.is_baseline,
                     "latency_ns": row.latency_ns,
-                    "error": _stated(row.error),
+                    "error": _finite_or_null(row.error),
                     "held_out": [
-                        _stated(row.held_out_error),
-                        _stated(row.held_out_low),
-                        _stated(row.held_out_high),
+                        _finite_or_null(row.held_out_error),
+                        _finite_or_null(row.held_out_low),
+                        _finite_or_null(row.held_out_high),
                     ],
                     "n_segments": row.n_segments,
                     "n_units": _by_word(row.n_units),
@@ -118,15 +118,15 @@ class MixedPrecision:
             budget = data["budget"]
             return cls(
                 recipe=dict(data["recipe"]),
-                int8_units=frozenset(_whole(unit) for unit in data["int8_units"]),
+                int8_units=frozenset(_read_count(unit) for unit in data["int8_units"]),
                 metric=str(data["metric"]),
-                budget=None if budget is None else _number(budget),
+                budget=None if budget is None else _read_finite(budget),
                 chosen=str(data["chosen"]),
-                front=tuple(_row(row) for row in rows),
+                front=tuple(_read_front_row(row) for row in rows),
                 sensitivity=tuple(
                     Sensitivity(
                         str(row["label"]),
-                        {Precision(p): _number(e) for p, e in row["errors"].items()},
+                        {Precision(p): _read_finite(e) for p, e in row["errors"].items()},
                     )
                     for row in sensitivity
                 ),
@@ -135,19 +135,19 @@ class MixedPrecision:
             raise SerializationError(f"the front of precisions: {error!r}") from error
 
 
-def _row(data: Any) -> FrontRow:
-    held_out, low, high = map(_error, data["held_out"])
+def _read_front_row(data: Any) -> FrontRow:
+    held_out, low, high = map(_read_error, data["held_out"])
     low = -low if low == math.inf else low
     return FrontRow(
         name=str(data["name"]),
         is_baseline=bool(data["is_baseline"]),
-        latency_ns=_number(data["latency_ns"]),
-        error=_error(data["error"]),
+        latency_ns=_read_finite(data["latency_ns"]),
+        error=_read_error(data["error"]),
         held_out_error=held_out,
         held_out_low=low,
         held_out_high=high,
-        n_segments=_whole(data["n_segments"]),
-        n_units={Precision(p): _whole(n) for p, n in data["n_units"].items()},
+        n_segments=_read_count(data["n_segments"]),
+        n_units={Precision(p): _read_count(n) for p, n in data["n_units"].items()},
     )
 
 
@@ -155,23 +155,23 @@ def _by_word(by_precision: Mapping[Precision, float]) -> dict[str, float]:
     return {precision.value: number for precision, number in by_precision.items()}
 
 
-def _stated(error: float) -> float | None:
+def _finite_or_null(error: float) -> float | None:
     """JSON has no word for an error that nothing bounds."""
     return error if math.isfinite(error) else None
 
 
-def _error(value: Any) -> float:
-    return math.inf if value is None else _number(value)
+def _read_error(value: Any) -> float:
+    return math.inf if value is None else _read_finite(value)
 
 
-def _number(value: Any) -> float:
+def _read_finite(value: Any) -> float:
     number = float(value)
     if not math.isfinite(number):
         raise ValueError(f"{value!r} is not a finite number")
     return number
 
 
-def _whole(value: Any) -> int:
+def _read_count(value: Any) -> int:
     if type(value) is not int or value < 0:
         raise ValueError(f"{value!r} is not a count")
     return value

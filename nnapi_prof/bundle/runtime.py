@@ -151,8 +151,8 @@ class _Writer:
         phones = self._phones()
         units = self._units()
         return {
-            "HEAD": _words(VERSION, _MODES[conditions.mode], conditions.threads),
-            "STRS": _list([_text(text) for text in self.strings]),
+            "HEAD": _pack_words(VERSION, _MODES[conditions.mode], conditions.threads),
+            "STRS": _list([_pack_text(text) for text in self.strings]),
             "TENS": _list([self._tensor_row(name) for name, _ in self.tensors]),
             "MODL": _list(self.model_rows),
             "PLAN": _list(plans),
@@ -178,7 +178,7 @@ class _Writer:
             cores, mask = _MASK, int(cpus, 16)
         slowest = max(s.predicted_ns for plan in self.plans for s in plan.segments)
         limit_ns = max(RUN_LIMIT_NS, math.ceil(RUN_LIMIT_FACTOR * slowest))
-        return _words(CONDITIONS_VERSION, cores) + struct.pack("<QQ", mask, limit_ns)
+        return _pack_words(CONDITIONS_VERSION, cores) + struct.pack("<QQ", mask, limit_ns)
 
     def _units(self) -> bytes:
         """Return the section of units' labels and of their shares of the predicted latency."""
@@ -190,7 +190,7 @@ class _Writer:
                     struct.pack("<d", segment.predicted_ns)
                     + _list(
                         [
-                            _words(self._string(self.bundle.graph.units[unit].label))
+                            _pack_words(self._string(self.bundle.graph.units[unit].label))
                             + struct.pack("<d", share)
                             for unit, share in zip(segment.units, shares, strict=True)
                         ]
@@ -198,7 +198,7 @@ class _Writer:
                 )
             if self.bundle.copies is not None:  # the last segment: no units, and no time of its own
                 rows.append(struct.pack("<dI", 0.0, 0))
-        return _words(UNITS_VERSION) + b"".join(rows)
+        return _pack_words(UNITS_VERSION) + b"".join(rows)
 
     def _overlaps(self) -> dict[str, bytes]:
         """The section of plans whose segments may overlap, where the bundle means some to."""
@@ -206,7 +206,7 @@ class _Writer:
         if frames is None or not frames.ways[0].overlaps:
             return {}
         indices = _runtime_indices(self.bundle)
-        return {"OVLP": _list([_words(indices.index(c.plan)) for c in frames.ways[0].choices])}
+        return {"OVLP": _list([_pack_words(indices.index(c.plan)) for c in frames.ways[0].choices])}
 
     def _mixture(self) -> dict[str, bytes]:
         """The section of shares, where the bundle is a mixture."""
@@ -215,7 +215,7 @@ class _Writer:
             struct.pack("<Id", indices.index(choice.plan), choice.share)
             for choice in _choices(self.bundle, SelectionRule.MIXTURE)
         ]
-        return {"MIXT": _words(MIXTURE_VERSION) + _list(rows)} if rows else {}
+        return {"MIXT": _pack_words(MIXTURE_VERSION) + _list(rows)} if rows else {}
 
     def _phones(self) -> dict[str, bytes]:
         """The section of phones' names, where the bundle is for several."""
@@ -223,9 +223,9 @@ class _Writer:
         rows, others = [], None
         for choice in _choices(self.bundle, SelectionRule.PHONES):
             plan = indices.index(choice.plan)
-            rows += [_words(self._string(key), plan) for key in choice.keys if key != OTHERS]
+            rows += [_pack_words(self._string(key), plan) for key in choice.keys if key != OTHERS]
             others = plan if OTHERS in choice.keys else others
-        return {} if others is None else {"PHON": _words(PHONES_VERSION, others) + _list(rows)}
+        return {} if others is None else {"PHON": _pack_words(PHONES_VERSION, others) + _list(rows)}
 
     def _is_read(self, name: str) -> bool:
         graph, copies = self.bundle.graph, self.bundle.copies
@@ -238,7 +238,7 @@ class _Writer:
         for name in names:
             last = self.bundle.graph.values[name].dim_order is DimOrder.CHANNELS_LAST
             tensor = self._tensor(name, is_copy=name in copied)
-            rows.append(_words(self._string(name), tensor, last * CHANNELS_LAST))
+            rows.append(_pack_words(self._string(name), tensor, last * CHANNELS_LAST))
         return _list(rows)
 
     def _plan(self, plan: Plan) -> bytes:
@@ -251,7 +251,7 @@ class _Writer:
             code = TARGET_KINDS[target.engine].code
             assert code is not None, f"{target} is not a part of a device's plan"
             rows.append(
-                _words(
+                _pack_words(
                     code,
                     self._string(target.accelerator or "") if has_name else NONE,
                     NONE if target.preference is None else target.preference.value,
@@ -263,19 +263,19 @@ class _Writer:
             )
         if self.bundle.copies is not None:
             rows.append(self._copies(self.bundle.copies))
-        return _words(self._string(plan.name)) + _list(rows)
+        return _pack_words(self._string(plan.name)) + _list(rows)
 
     def _copies(self, region: Region) -> bytes:
         """The last segment, on the CPU: outputs that no unit computes."""
         code = TARGET_KINDS[Engine.CPU].code
         assert code is not None
         model = self._model(region.serialized, region.buffers)
-        outputs = [_words(self._tensor(name, is_copy=True), 0) for name in region.outputs]
-        head = _words(code, NONE, NONE, 0, model)
+        outputs = [_pack_words(self._tensor(name, is_copy=True), 0) for name in region.outputs]
+        head = _pack_words(code, NONE, NONE, 0, model)
         return head + self._ports(region.inputs) + _list(outputs)
 
     def _ports(self, names: Sequence[str]) -> bytes:
-        return _list([_words(self._tensor(name), 0) for name in names])
+        return _list([_pack_words(self._tensor(name), 0) for name in names])
 
     def _string(self, text: str) -> int:
         return self.strings.setdefault(text, len(self.strings))
@@ -288,7 +288,7 @@ class _Writer:
         type_ = self.bundle.graph.values[name]
         operand = operand_of(type_)
         assert operand is not None, f"{name} crosses to a device as {type_}"
-        return _words(operand.type, len(operand.dims), *operand.dims) + struct.pack(
+        return _pack_words(operand.type, len(operand.dims), *operand.dims) + struct.pack(
             "<fi", operand.scale, operand.zero_point
         )
 
@@ -316,14 +316,14 @@ class _Writer:
         return self.buffers[buffer]
 
 
-def _words(*values: int) -> bytes:
+def _pack_words(*values: int) -> bytes:
     return struct.pack(f"<{len(values)}I", *values)
 
 
 def _list(rows: Sequence[bytes]) -> bytes:
-    return _words(len(rows)) + b"".join(rows)
+    return _pack_words(len(rows)) + b"".join(rows)
 
 
-def _text(text: str) -> bytes:
+def _pack_text(text: str) -> bytes:
     data = text.encode()
-    return _words(len(data)) + data + bytes(-len(data) % 4)
+    return _pack_words(len(data)) + data + bytes(-len(data) % 4)

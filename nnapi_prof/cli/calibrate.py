@@ -99,12 +99,12 @@ def command(
         )
     else:
         simulated = ", simulated" if phone.simulated else ""
-        _show(phone.reports, f"Cross-validated errors, {folds} folds, seed {seed}{simulated}")
+        _show_fits(phone.reports, f"Cross-validated errors, {folds} folds, seed {seed}{simulated}")
     if output is not None:
         say(f"description in {output}: `nnapi-prof estimate MODEL --phone {output}`")
 
 
-def _show(reports: Sequence[TargetReport], title: str) -> None:
+def _show_fits(reports: Sequence[TargetReport], title: str) -> None:
     heads = ["rows", "median", "9 of 10 below", "within 10 %", "one rate: median"]
     table = plain(["target"], heads, title=title)
     for report in reports:

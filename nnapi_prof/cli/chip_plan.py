@@ -54,11 +54,11 @@ def on_chip(
 
         print_document(of_chip_plan(result))
     else:
-        _show(result)
+        _show_chip_result(result)
     return True
 
 
-def _show(result: ChipResult) -> None:
+def _show_chip_result(result: ChipResult) -> None:
     console, profile, costs = stdout(), result.profile, result.profile.costs
     graph = costs.graph
     table = boxed(f"{SLOWEST} slowest units, {LABEL}", ["unit"], [t.key for t in costs.targets])

@@ -40,10 +40,10 @@ def estimate_on_chips(
 
         print_document(of_chips(estimates))
         return
-    _show(estimates)
+    _show_chip_estimates(estimates)
 
 
-def _show(estimates: ChipEstimates) -> None:
+def _show_chip_estimates(estimates: ChipEstimates) -> None:
     console = stdout()
     label = f"{estimates.precision.value}: ms, estimated by Qualcomm's simulator"
     title = f"{estimates.model} on NPUs, {label}"

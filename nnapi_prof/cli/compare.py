@@ -101,11 +101,11 @@ def command(
 
         print_document(of_comparison(compared))
     else:
-        show(compared)
+        show_comparison(compared)
     compared.raise_for_slower()
 
 
-def show(compared: Compared) -> None:
+def show_comparison(compared: Compared) -> None:
     """Print what changed, and the rows that fail or changed, else the first."""
     from nnapi_prof.reports.comparison_files import ratio_cells, sentences
 

@@ -51,14 +51,14 @@ class OutputFiles(ConversionFiles):
 
     def keep(self, program: Program, cpu_reasons: Mapping[int, str]) -> None:
         """Units on the CPU, by index, and why."""
-        self.kept += _named(program, cpu_reasons)
+        self.kept += _unit_reasons(program, cpu_reasons)
 
     def compute_in_floats(self, program: Program, rules: Mapping[int, str]) -> None:
         """Quantised units in float32, by index, and why."""
-        self.in_floats += _named(program, rules)
+        self.in_floats += _unit_reasons(program, rules)
 
 
-def _named(program: Program, reasons: Mapping[int, str]) -> list[UnitReason]:
+def _unit_reasons(program: Program, reasons: Mapping[int, str]) -> list[UnitReason]:
     units = program.units.units
     return [UnitReason(units[u].name, units[u].label, reasons[u]) for u in sorted(reasons)]
 

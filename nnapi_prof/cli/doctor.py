@@ -44,13 +44,13 @@ def command(device_spec: str | None) -> int:
     for family, members in itertools.groupby(findings, lambda finding: finding.family):
         click.echo(click.style(family, bold=True))
         for finding in members:
-            _show(finding)
+            _show_finding(finding)
     well = len(findings) - n_problems - n_warnings
     click.echo(f"{count(n_problems, 'problem')}, {count(n_warnings, 'warning')}, {well} ok")
     return 1 if n_problems else 0
 
 
-def _show(finding: CheckResult) -> None:
+def _show_finding(finding: CheckResult) -> None:
     from nnapi_prof.doctor.checks import Severity
 
     colours = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.PROBLEM: "red"}

@@ -102,17 +102,17 @@ def command(
 
         print_document(of_estimate(loaded.name, described.name, described.origin, costs, plans))
         return
-    _show(described, costs, plans)
+    _show_estimate(described, costs, plans)
 
 
-def _show(described: Phone, costs: EstimatedCosts, plans: tuple[Plan, ...]) -> None:
+def _show_estimate(described: Phone, costs: EstimatedCosts, plans: tuple[Plan, ...]) -> None:
     console = stdout()
     label = "ms, estimated" + (", simulated phone" if costs.simulated else "")
     shown = [t for t in costs.targets if t.preference is None or t.preference.short == "fast"]
     heads = [target.key for target in shown]
     units = boxed(f"Units on {described.name}, {label}", ["#", "unit"], heads)
     for unit in costs.graph.units:
-        cells = [_cell(costs, unit.index, target) for target in shown]
+        cells = [_cost_cell(costs, unit.index, target) for target in shown]
         units.add_row(str(unit.index), unit.label, *cells)
     units.add_row("", "each invocation", *(ms(costs.overhead(target)) for target in shown))
     console.print(units)
@@ -131,8 +131,9 @@ def _show(described: Phone, costs: EstimatedCosts, plans: tuple[Plan, ...]) -> N
     for kind, share in costs.never_measured(best).items():
         line(
             console,
-            f"? no {kind} was ever measured there: {_share(share)} of this plan's latency rests on"
-            " nothing but what the others of its size take, and how far it is off is unknown.",
+            f"? no {kind} was ever measured there: {_percent_text(share)} of this plan's latency"
+            " rests on nothing but what the others of its size take, and how far it is off is"
+            " unknown.",
         )
     if not costs.simulated and described.description.get("description"):
         line(console, f"{described.name}: {described.description['description']}.")
@@ -143,7 +144,7 @@ def _show(described: Phone, costs: EstimatedCosts, plans: tuple[Plan, ...]) -> N
     )
 
 
-def _cell(costs: EstimatedCosts, unit: int, target: Target) -> str:
+def _cost_cell(costs: EstimatedCosts, unit: int, target: Target) -> str:
     """Milliseconds, with a question mark where no such operation was ever measured there."""
     estimate = costs.estimates.get((unit, target))
     return ms(None if estimate is None else estimate.ns) + (
@@ -151,7 +152,7 @@ def _cell(costs: EstimatedCosts, unit: int, target: Target) -> str:
     )
 
 
-def _share(share: float) -> str:
+def _percent_text(share: float) -> str:
     return "less than 1 %" if share < 0.01 else f"{100 * share:.0f} %"
 
 

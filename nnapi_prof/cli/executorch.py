@@ -264,7 +264,7 @@ def run_command(context: click.Context, path: Path) -> None:
 
         print_document(of_file_run(run))
     else:
-        _show(run)
+        _show_file_run(run)
     if not run.agrees:
         worst = max(run.checks, key=lambda check: check.relative / check.tolerance)
         raise MismatchError(
@@ -273,7 +273,7 @@ def run_command(context: click.Context, path: Path) -> None:
         )
 
 
-def _show(run: FileRun) -> None:
+def _show_file_run(run: FileRun) -> None:
     console = stdout()
     line(console, f"{run.path.name} on {run.device}: {run.n_bytes / 1e6:.2f} MB")
     table = boxed("Parts, latency in ms on this host", ["part"], ["median"])

@@ -87,14 +87,14 @@ def command(
     if on_chip(device_spec, inputs, model, output):
         return
     report = output or model.with_suffix(".html")
-    _check(report)
+    _check_writable(report)
     result = _go(model, inputs, report, device_spec, options)
     if as_json():
         from nnapi_prof.documents.go import of_go
 
         print_document(of_go(result))
     else:
-        _show(result)
+        _show_pipeline(result)
     if open_it and result.report is not None and not click.launch(str(result.report.resolve())):
         say("note: no browser was opened: the system has none")
     if result.fault is not None:
@@ -131,7 +131,7 @@ def _go(
             raise
 
 
-def _check(report: Path) -> None:
+def _check_writable(report: Path) -> None:
     """Refuses before the work what cannot be written after it."""
     from nnapi_prof.errors import UsageError
     from nnapi_prof.reports.files import format_of
@@ -148,7 +148,7 @@ def _check(report: Path) -> None:
         raise UsageError(f"{bundle} exists and is not a bundle: name another -o or remove it")
 
 
-def _show(result: PipelineResult) -> None:
+def _show_pipeline(result: PipelineResult) -> None:
     """The few lines that matter, where the rest is, and what to type next."""
     console = stdout()
     subject = result.result or result.planned

@@ -227,7 +227,7 @@ def _board() -> Iterator[Callable[[Sequence[LabJob]], None]]:
                 if job.over and place not in told:
                     told.add(place)
                     left = _left(jobs, time.monotonic() - began)
-                    say(f"{_words(job)} ({len(told)} of {len(jobs)}{left})")
+                    say(f"{_job_line(job)} ({len(told)} of {len(jobs)}{left})")
 
         yield tell
         return
@@ -263,7 +263,7 @@ def _state(job: LabJob) -> str:
     return "in work or in turn"
 
 
-def _words(job: LabJob) -> str:
+def _job_line(job: LabJob) -> str:
     return f"{job.phone.label}, {Path(job.task.model).name}: {_state(job)}"
 
 
@@ -281,7 +281,7 @@ def _summarise(outcome: LabOutcome, location: str) -> None:
         table.add_row(job.phone.label, Path(job.task.model).name, *cells)
     console.print(table)
     for job in outcome.failed:
-        line(console, _words(job))
+        line(console, _job_line(job))
     n, bad = len(outcome.profiled), len(outcome.failed)
     what = "cancelled: " if outcome.cancelled else ""
     words = f"{what}{n} profiled, {bad} failed, {outcome.seconds:.1f} s; costs in {location}"

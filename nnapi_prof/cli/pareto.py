@@ -111,7 +111,7 @@ def show_front(front: Pareto) -> None:
     title = f"{front.costs.model.name}: latency in {unit} against error ({front.metric})"
     table = boxed(title, ["plan"], heads, "units")
     for point in (*front.points, *front.baselines):
-        table.add_row(point.name, *_cells(point), _units(front, point))
+        table.add_row(point.name, *_cells(point), _precision_counts(front, point))
     console.print(table)
     floats = [p for p in front.baselines if p.name == "uniform float32"]
     if floats and front.points[0].latency_ns > 0:
@@ -137,6 +137,6 @@ def _cells(point: FrontPoint) -> list[str]:
     ]
 
 
-def _units(front: Pareto, point: FrontPoint) -> str:
+def _precision_counts(front: Pareto, point: FrontPoint) -> str:
     chosen = point.precisions(len(front.costs.model.graph.units))
     return ", ".join(f"{chosen.count(p)} {p.value}" for p in dict.fromkeys(chosen))

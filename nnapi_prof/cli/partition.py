@@ -239,7 +239,7 @@ def command(
     elif planned.throughput is not None:
         _show_throughput(bundle, planned.throughput)
     else:
-        _show(bundle)
+        _show_partition(bundle)
         assert planned.search is not None
         unit = unit_of(bundle.simulated)
         show_curve(stdout(), planned.search, bundle.plan, options["best"], unit)
@@ -248,12 +248,12 @@ def command(
     say(f"bundle in {path}")
 
 
-def _interval(segment: Segment) -> str:
+def _interval_ms(segment: Segment) -> str:
     low, high = segment.interval_ns or (None, None)
     return "–" if low is None else f"{ms(low)} … {ms(high)}"
 
 
-def _show(bundle: Bundle) -> None:
+def _show_partition(bundle: Bundle) -> None:
     console = stdout()
     unit = unit_of(bundle.simulated)
 
@@ -261,7 +261,7 @@ def _show(bundle: Bundle) -> None:
         return "" if segment.measured else " est." if segment.estimated else " ≈"
 
     title = f"Plan, predicted latency in {unit}"
-    show_segments(console, title, bundle.graph, bundle.plan, ("95 %", _interval), mark)
+    show_segments(console, title, bundle.graph, bundle.plan, ("95 %", _interval_ms), mark)
     if not all(segment.measured for segment in bundle.plan.segments):
         line(
             console,
@@ -290,7 +290,9 @@ def _show_throughput(bundle: Bundle, predicted: Throughput) -> None:
     assert frames is not None
     for choice in frames.ways[0].choices:
         title = f"{choice.share:.0%} of frames, predicted latency in {unit}"
-        show_segments(console, title, bundle.graph, bundle.plans[choice.plan], ("95 %", _interval))
+        show_segments(
+            console, title, bundle.graph, bundle.plans[choice.plan], ("95 %", _interval_ms)
+        )
     simulated = ", simulated" if bundle.simulated else ""
     title = f"Frames per second, predicted{simulated}"
     table = boxed(title, ["how"], ["at once", "frames/s", "against the plan"])

@@ -123,12 +123,12 @@ def command(
 
         print_document(run_document(bundle, bundle / RESULT_FILE, report))
     else:
-        _show(report)
+        _show_run(report)
     say(f"result in {keep_result(bundle, report)}")  # at last: what was measured is shown anyhow
     result.raise_for_mismatch()
 
 
-def _show(report: RunReport) -> None:
+def _show_run(report: RunReport) -> None:
     from nnapi_prof.execution.compare import weak_evidence
 
     console = stdout()

@@ -43,11 +43,11 @@ def to_float16(region: Region) -> Region:
     halving = _Halving(region.model, region.blobs)
     halved = halving.model()
     for operation in halved.operations:
-        _check(operation, halved, level_number(region.level))
+        _check_operation(operation, halved, level_number(region.level))
     return replace(region, model=halved, blobs=tuple(halving.blobs))
 
 
-def _check(operation: Operation, model: NnapiModel, level: int) -> None:
+def _check_operation(operation: Operation, model: NnapiModel, level: int) -> None:
     operands = [model.operands[operand] for operand in operation.inputs]
     reason = why_not_at(
         operation.code, [o.type for o in operands], [len(o.dims) for o in operands], level

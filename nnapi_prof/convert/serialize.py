@@ -25,7 +25,7 @@ OPERATION = struct.Struct("<iII")
 SLICE = struct.Struct("<3I")
 
 
-def _words(values: Iterable[int]) -> bytes:
+def _pack_words(values: Iterable[int]) -> bytes:
     items = tuple(values)
     return struct.pack(f"<{len(items)}I", *items)
 
@@ -55,13 +55,13 @@ def serialize(model: NnapiModel) -> bytes:
         kind = SOURCE_NUMBERED_BUFFER if numbered else SOURCE_IMMEDIATE
         parts.append(VALUE.pack(value.operand, kind, len(source)))
     parts += [OPERATION.pack(o.code, len(o.inputs), len(o.outputs)) for o in model.operations]
-    parts += [_words(operand.dims) for operand in model.operands]
+    parts += [_pack_words(operand.dims) for operand in model.operands]
     parts += [source + bytes(-len(source) % 4) for source in sources]
-    parts += [_words(o.inputs + o.outputs) for o in model.operations]
-    parts += [_words(model.inputs), _words(model.outputs)]
+    parts += [_pack_words(o.inputs + o.outputs) for o in model.operations]
+    parts += [_pack_words(model.inputs), _pack_words(model.outputs)]
     if channels:
-        parts.append(_words([len(channels)]))
+        parts.append(_pack_words([len(channels)]))
     for index, channel_scales in channels:
-        parts.append(_words([index, channel_scales.dim, len(channel_scales.scales)]))
+        parts.append(_pack_words([index, channel_scales.dim, len(channel_scales.scales)]))
         parts.append(struct.pack(f"<{len(channel_scales.scales)}f", *channel_scales.scales))
     return b"".join(parts)

@@ -176,7 +176,7 @@ def slowdowns(graph: UnitGraph, priced: PricedLanes, rows: Sequence[Measurement]
             ran[row.target.lane or "", row.beside.lane or ""].append(row)
     return Slowdowns(
         tuple(
-            _slowdown(lane, other, ran[lane, other], _shares(graph, priced, lane))
+            _slowdown(lane, other, ran[lane, other], _ns_by_operation(graph, priced, lane))
             if ran[lane, other]
             else Slowdown(lane, other, Interval.of(ASSUMED), ContentionBasis.ASSUMED)
             for lane, other in itertools.permutations(lanes_of(priced.targets), 2)
@@ -184,7 +184,7 @@ def slowdowns(graph: UnitGraph, priced: PricedLanes, rows: Sequence[Measurement]
     )
 
 
-def _shares(graph: UnitGraph, priced: PricedLanes, lane: str) -> dict[str, float]:
+def _ns_by_operation(graph: UnitGraph, priced: PricedLanes, lane: str) -> dict[str, float]:
     """Type of operation -> ns that all its units take on a lane."""
     targets = [target for target in priced.targets if target.lane == lane]
     shares: dict[str, float] = defaultdict(float)
@@ -220,12 +220,12 @@ def _slowdown(
     return Slowdown(
         lane,
         other,
-        Interval.of(ASSUMED) if factor is None else _interval(np.maximum(factor, 1.0)),
+        Interval.of(ASSUMED) if factor is None else _interval_of_draws(np.maximum(factor, 1.0)),
         ContentionBasis.ASSUMED if factor is None else ContentionBasis.MEASURED,
         n_units=len({_what(row) for row in short}),
-        cpu_share=_mean([_cpu_shares(row) for row in steady], random),
+        cpu_share=_mean_interval([_cpu_shares(row) for row in steady], random),
         wait_ns=None if on_cpu else _wait(rows, random),
-        later=_mean([_later(row) for row in lasting], random),
+        later=_mean_interval([_later(row) for row in lasting], random),
         cpu_khz=next((row.rounds[0].cpu_khz for row in lasting if row.rounds), None),
     )
 
@@ -236,16 +236,18 @@ def _draws(values: Floats, random: np.random.Generator) -> Floats:
     return np.concatenate([[np.median(values)], np.median(drawn, axis=1)])
 
 
-def _interval(draws: Floats) -> Interval:
+def _interval_of_draws(draws: Floats) -> Interval:
     """Returns the interval of a value from its draws. [1 + RESAMPLES]"""
     low, high = np.percentile(draws[1:], TAILS)
     return Interval(float(draws[0]), float(min(low, draws[0])), float(max(high, draws[0])))
 
 
-def _mean(values: Sequence[Sequence[float]], random: np.random.Generator) -> Interval | None:
+def _mean_interval(
+    values: Sequence[Sequence[float]], random: np.random.Generator
+) -> Interval | None:
     """The mean of several medians, those of nothing left out."""
     draws = [_draws(np.array(each, dtype=np.float64), random) for each in values if len(each)]
-    return _interval(np.mean(draws, axis=0)) if draws else None
+    return _interval_of_draws(np.mean(draws, axis=0)) if draws else None
 
 
 def _cpu_shares(row: Measurement) -> list[float]:
@@ -268,7 +270,7 @@ def _wait(rows: Sequence[Measurement], random: np.random.Generator) -> Interval 
         for row in rows
         if row.conditions.mode is Mode.ASYNC and _what(row) in in_call
     ]
-    return _interval(np.mean(more, axis=0)) if more else None
+    return _interval_of_draws(np.mean(more, axis=0)) if more else None
 
 
 def _what(row: Measurement) -> tuple[object, ...]:

@@ -97,7 +97,7 @@ def compare(
         differences=tuple(
             sorted(
                 (_difference(*p, threshold, len(pairs) if together else 1) for p in pairs),
-                key=_order,
+                key=_sort_key,
             )
         ),
         only_first=len(one) - len(common),
@@ -110,7 +110,7 @@ def _pair(m: Measurement) -> tuple[object, ...]:
     return m.signature, m.target, m.conditions
 
 
-def _order(difference: Difference) -> tuple[object, ...]:
+def _sort_key(difference: Difference) -> tuple[object, ...]:
     size = abs(math.log(difference.ratio)) if difference.ratio else 0.0
     is_status = difference.verdict is DiffVerdict.STATUS
     return (
@@ -137,7 +137,7 @@ def _difference(
     ratio = latencies[1] / latencies[0]
     if min(first.summary.n, second.summary.n) < FEWEST_SAMPLES:
         return Difference(first, second, DiffVerdict.UNSURE, ratio)
-    low, high = _interval(_of(first), _of(second), questions)
+    low, high = _ratio_interval(_samples_by_round(first), _samples_by_round(second), questions)
     return Difference(first, second, verdict_of(ratio, (low, high), threshold), ratio, low, high)
 
 
@@ -157,7 +157,7 @@ def ratio_interval(first: Sequence[int], second: Sequence[int]) -> tuple[float, 
     """
     if min(len(first), len(second)) < FEWEST_SAMPLES:
         return None
-    return _interval(_stretches(first), _stretches(second))
+    return _ratio_interval(_stretches(first), _stretches(second))
 
 
 def _stretches(samples: Sequence[int]) -> list[Sequence[int]]:
@@ -169,11 +169,11 @@ def _stretches(samples: Sequence[int]) -> list[Sequence[int]]:
     return [samples[a:b] for a, b in itertools.pairwise(edges)]
 
 
-def _of(m: Measurement) -> list[Sequence[int]]:
+def _samples_by_round(m: Measurement) -> list[Sequence[int]]:
     return _groups(m.samples_ns, m.rounds)
 
 
-def _interval(
+def _ratio_interval(
     first: list[Sequence[int]],
     second: list[Sequence[int]],
     questions: int = 1,

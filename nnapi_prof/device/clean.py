@@ -66,13 +66,13 @@ def clean_all(client: AgentClient) -> Removed:
     """Removes the agents, every blob and every work folder; nothing is put there for it."""
     transport = client.transport
     folder = client.folder
-    before = _size(transport, folder)
+    before = _folder_size(transport, folder)
     n_agents, _ = _remove_agents(transport, folder, (), keep=None)
     result = transport.shell(["rm", "-rf", f"{folder}/store", f"{folder}/work"])
     if result.exit_code != 0:
         raise refusal(result.output, "remove", folder, client.serial)
     transport.shell(["sh", "-c", 'rmdir "$0" 2>/dev/null; true', folder])
-    left = _size(transport, folder)
+    left = _folder_size(transport, folder)
     return Removed(n_agents, 0, before - left, left)
 
 
@@ -95,6 +95,6 @@ def _remove_agents(
     return len(gone), sum(gone.values())
 
 
-def _size(transport: Transport, folder: str) -> int:
+def _folder_size(transport: Transport, folder: str) -> int:
     words = transport.shell(["sh", "-c", _SIZE_SCRIPT, folder]).output.split()
     return int(words[0]) << 10 if words and words[0].isdigit() else 0

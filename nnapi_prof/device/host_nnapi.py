@@ -161,9 +161,9 @@ class HostRegion:
             address, length = self._address(value.source)
             call("Model_setOperandValue", handle, value.operand, address, length)
         for operation in model.operations:
-            ends = (*_words(operation.inputs), *_words(operation.outputs))
+            ends = (*_uint32_array(operation.inputs), *_uint32_array(operation.outputs))
             call("Model_addOperation", handle, operation.code, *ends)
-        ends = (*_words(model.inputs), *_words(model.outputs))
+        ends = (*_uint32_array(model.inputs), *_uint32_array(model.outputs))
         call("Model_identifyInputsAndOutputs", handle, *ends)
         call("Model_finish", handle)
 
@@ -204,7 +204,7 @@ def _start(data: bytes) -> int:
     return address
 
 
-def _words(values: Sequence[int]) -> tuple[int, Any]:
+def _uint32_array(values: Sequence[int]) -> tuple[int, Any]:
     return len(values), (c_uint32 * len(values))(*values)
 
 

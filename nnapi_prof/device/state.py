@@ -101,9 +101,9 @@ def parse_state(output: str) -> DeviceState:
     """Parses the output of :data:`SCRIPT`; skips lines of other forms."""
     battery_mc = _scaled(output, r"^\s*temperature:\s*(-?\d+)", 100)
     skin_mc, sensor = _heat(output, battery_mc)
-    percent = _number(output, r"^\s*level:\s*(\d+)")
-    percent = _number(output, r"^supply (\d+)") if percent is None else percent
-    status = _number(output, r"Thermal Status:\s*(\d+)")
+    percent = _match_integer(output, r"^\s*level:\s*(\d+)")
+    percent = _match_integer(output, r"^supply (\d+)") if percent is None else percent
+    status = _match_integer(output, r"Thermal Status:\s*(\d+)")
     wakefulness = re.search(r"\bmWakefulness=([A-Za-z]+)", output)
     stay_on = re.search(r"\bmStayOn=(true|false)", output)
     saver = re.search(r"^saver=([01])\s*$", output, re.M)
@@ -197,11 +197,11 @@ def _load(output: str) -> int | None:
     return min(100, max(0, round(100 * (1 - (spent[3] + spent[4]) / sum(spent)))))
 
 
-def _number(output: str, pattern: str) -> int | None:
+def _match_integer(output: str, pattern: str) -> int | None:
     match = re.search(pattern, output, re.MULTILINE | re.IGNORECASE)
     return None if match is None else int(match[1])
 
 
 def _scaled(output: str, pattern: str, factor: int) -> int | None:
-    value = _number(output, pattern)
+    value = _match_integer(output, pattern)
     return None if value is None else value * factor

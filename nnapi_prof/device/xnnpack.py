@@ -102,7 +102,7 @@ def first_use(cache: Path | None = None, progress: Progress | None = None) -> Pa
     base = cache or cache_dir()
     if (prefix := built_prefix(base)) is not None or "NNAPI_PROF_XNNPACK" in os.environ:
         return prefix
-    return _tried(base, None, "", progress)
+    return _try_build(base, None, "", progress)
 
 
 def for_device(
@@ -114,10 +114,10 @@ def for_device(
     """
     if os.environ.get("NNAPI_PROF_XNNPACK") == "":
         return None
-    return _tried(cache, compiler, device, progress)
+    return _try_build(cache, compiler, device, progress)
 
 
-def _tried(
+def _try_build(
     base: Path, compiler: Compiler | None, device: str, progress: Progress | None
 ) -> Path | None:
     prefix = _own_prefix(base, device, compiler)

@@ -100,7 +100,7 @@ _NO_PERMISSIONS = (
 @ADB("adb server")
 def adb_server(host: Host) -> CheckResult:
     server = host.adb_server
-    where = _words(server_address())
+    where = _address_text(server_address())
     try:
         version = server.version(TIMEOUT_S)
     except DeviceOffline:
@@ -155,7 +155,7 @@ def _client_version() -> int | None:
     return int(version[1]) if version else None
 
 
-def _words(address: tuple[str, int] | str) -> str:
+def _address_text(address: tuple[str, int] | str) -> str:
     return address if isinstance(address, str) else f"{address[0]}:{address[1]}"
 
 
@@ -212,14 +212,15 @@ def usb_phones(host: Host) -> Iterator[UsbPhone]:
     """Devices on USB that have adb's interface."""
     for interface in sorted(host.usb_devices.glob("*:*")):
         kind = tuple(
-            _text(interface / f"bInterface{name}") for name in ("Class", "SubClass", "Protocol")
+            _read_text(interface / f"bInterface{name}")
+            for name in ("Class", "SubClass", "Protocol")
         )
         if kind != _ADB_INTERFACE:
             continue
         device = host.usb_devices / interface.name.partition(":")[0]
-        bus, number = (int(_text(device / name) or 0) for name in ("busnum", "devnum"))
-        names = [_text(device / name) for name in ("manufacturer", "product")]
-        serial = _text(device / "serial")
+        bus, number = (int(_read_text(device / name) or 0) for name in ("busnum", "devnum"))
+        names = [_read_text(device / name) for name in ("manufacturer", "product")]
+        serial = _read_text(device / "serial")
         yield UsbPhone(
             " ".join(filter(None, [*names, serial])) or interface.name,
             serial,
@@ -253,7 +254,7 @@ def _phone_finding(phone: UsbPhone, owned: bool) -> CheckResult:
     return ok(f"{phone.name} can be opened")
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return path.read_text(errors="replace").strip()
     except OSError:

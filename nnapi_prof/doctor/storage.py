@@ -125,7 +125,7 @@ def _file(path: Path) -> CheckResult:
     try:
         # Read-only first: what is damaged or somebody else's stays as it is.
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as link:
-            version = _version(link)
+            version = _schema_version(link)
         if isinstance(version, int):
             with closing(sqlite3.connect(path, BUSY_TIMEOUT_S, isolation_level=None)) as link:
                 link.execute("BEGIN IMMEDIATE")
@@ -156,7 +156,7 @@ def _folder(path: Path) -> CheckResult:
     return ok(f"{path} is not there yet: the first `nnapi-prof profile` makes it")
 
 
-def _version(link: sqlite3.Connection) -> int | str | None:
+def _schema_version(link: sqlite3.Connection) -> int | str | None:
     """The schema's version, a table of somebody else's, or None of an empty database."""
     tables = [name for (name,) in link.execute("SELECT name FROM sqlite_master WHERE type='table'")]
     if "nnapi_prof_schema" not in tables:

@@ -95,18 +95,18 @@ def of_report(data: ReportData) -> Document:
         data,
         device=data.device_name,
         estimated=data.plan.estimated,
-        units=_units(data),
+        units=_unit_rows(data),
         plan=of_plan(data.plan),
         baselines=of_plans(data.baselines),
         run=_run(data),
-        cost_model=_fits(data),
+        cost_model=_fit_rows(data),
         device_facts=dict(device_facts(data.device_info)),
         method=dict(how_measured(data.own_measurements, data.run)),
         notes=data.all_notes,
     )
 
 
-def _units(data: ReportData) -> list[Document]:
+def _unit_rows(data: ReportData) -> list[Document]:
     from nnapi_prof.reports.frames import NS_PER_MS, unit_frame
 
     where = {u: each.target.key for each in data.plan.segments for u in each.units}
@@ -115,10 +115,10 @@ def _units(data: ReportData) -> list[Document]:
         costs.setdefault(row["unit"], []).append(
             {
                 "target": row["target"],
-                "marginal_ns": _known(row["marginal_ms"], NS_PER_MS),
-                "alone_ns": _known(row["alone_ms"], NS_PER_MS),
-                "p95_ns": _known(row["p95_ms"], NS_PER_MS),
-                "relative_spread": _known(row["spread"]),
+                "marginal_ns": _finite_or_none(row["marginal_ms"], NS_PER_MS),
+                "alone_ns": _finite_or_none(row["alone_ms"], NS_PER_MS),
+                "p95_ns": _finite_or_none(row["p95_ms"], NS_PER_MS),
+                "relative_spread": _finite_or_none(row["spread"]),
                 "status": row["status"],
                 "reason": row["reason"] if isinstance(row["reason"], str) else None,
             }
@@ -142,7 +142,7 @@ def _run(data: ReportData) -> Document | None:
     return properties(_RAN, run, plans=plans, outputs=of_checks(run.checks))
 
 
-def _fits(data: ReportData) -> list[Document]:
+def _fit_rows(data: ReportData) -> list[Document]:
     from nnapi_prof.reports.frames import NS_PER_MS, fit_frame
 
     return [
@@ -152,14 +152,14 @@ def _fits(data: ReportData) -> list[Document]:
             "in_ns_per_byte": row["in_ns_per_byte"],
             "out_ns_per_byte": row["out_ns_per_byte"],
             "rows": row["rows"],
-            "median_error": _known(row["median_error"]),
-            "p90_error": _known(row["p90_error"]),
+            "median_error": _finite_or_none(row["median_error"]),
+            "p90_error": _finite_or_none(row["p90_error"]),
         }
         for row in fit_frame(data.cost_model).to_dict("records")
     ]
 
 
-def _known(value: Any, scale: float = 1.0) -> float | None:
+def _finite_or_none(value: Any, scale: float = 1.0) -> float | None:
     """A cell of a frame as JSON has it: null for NaN."""
     if value is None or not isinstance(value, int | float) or not math.isfinite(value):
         return None

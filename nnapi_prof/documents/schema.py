@@ -71,13 +71,13 @@ def properties(schema: Schema | str, source: object, **computed: Any) -> Documen
     if isinstance(schema, str):
         schema = _schemas[schema]
     return {
-        name: _plain(computed[name] if name in computed else getattr(source, name), part)
+        name: _json_value(computed[name] if name in computed else getattr(source, name), part)
         for name, part in schema["properties"].items()
         if name != "schema"
     }
 
 
-def _plain(value: Any, schema: Schema) -> Any:
+def _json_value(value: Any, schema: Schema) -> Any:
     schema = schema.get("anyOf", [schema])[0]  # of what may be null
     if isinstance(value, Enum):
         return value.value
@@ -85,9 +85,9 @@ def _plain(value: Any, schema: Schema) -> Any:
         if "properties" in schema:  # a document already
             return value
         values = schema["additionalProperties"]
-        return {name: _plain(each, values) for name, each in value.items()}
+        return {name: _json_value(each, values) for name, each in value.items()}
     if isinstance(value, tuple | list):
-        return [_plain(each, schema["items"]) for each in value]
+        return [_json_value(each, schema["items"]) for each in value]
     if isinstance(value, float):
         return finite(value)
     if value is None or isinstance(value, str | int):

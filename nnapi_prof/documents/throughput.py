@@ -124,14 +124,14 @@ def of_frames(frames: FramePlan) -> Document:
                 way,
                 how=way.name,
                 frames_per_second=way.predicted_per_second,
-                plans=_shares(way),
+                plans=_plan_shares(way),
             )
             for way in frames.ways
         ],
     }
 
 
-def _shares(way: FrameSchedule) -> list[Document]:
+def _plan_shares(way: FrameSchedule) -> list[Document]:
     return [properties(SHARES["items"], choice) for choice in way.choices]
 
 
@@ -140,7 +140,7 @@ def of_frame_runs(runs: Iterable[FrameScheduleRun]) -> list[Document]:
         {
             "how": run.way.name,
             "in_flight": run.way.in_flight,
-            "plans": _shares(run.way),
+            "plans": _plan_shares(run.way),
             "frames_per_second": {
                 "predicted": run.predicted_per_second,
                 "measured": run.frames_per_second,

@@ -104,7 +104,7 @@ def evidence_of(expected: npt.NDArray[np.generic]) -> Evidence:
     values = expected.astype(np.float64).ravel()
     if not np.isfinite(values).any():
         return Evidence.NOT_FINITE
-    largest = _largest(values)
+    largest = _largest_finite(values)
     if largest == 0:
         return Evidence.ZEROS
     if largest < SMALLEST:
@@ -116,11 +116,11 @@ def evidence_of(expected: npt.NDArray[np.generic]) -> Evidence:
 
 def _quantised(expected: npt.NDArray[np.generic], step: float) -> float:
     """The tolerance of an output with quantised values before it."""
-    largest = _largest(expected.astype(np.float64))
+    largest = _largest_finite(expected.astype(np.float64))
     return max(QUANTISED_TOLERANCE, 2.01 * step / largest if largest > 0 else 0.0)
 
 
-def _largest(values: npt.NDArray[np.float64]) -> float:
+def _largest_finite(values: npt.NDArray[np.float64]) -> float:
     finite = np.abs(values[np.isfinite(values)])
     return float(finite.max()) if finite.size else 0.0
 
@@ -145,7 +145,7 @@ def _difference(
     max_abs = float(apart.max())
     if max_abs == 0.0:
         return 0.0, 0.0
-    scale = _largest(theirs)
+    scale = _largest_finite(theirs)
     if max_abs <= least and allowed > 0:
         scale = max(scale, least / allowed)
     return max_abs, max_abs / scale if scale > 0.0 else float("inf")

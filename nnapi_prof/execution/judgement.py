@@ -165,12 +165,12 @@ def _nudged(inputs: Sequence[Tensor], nudge: float) -> list[Tensor]:
 
 
 def _relative(moved: Tensor, exact: Tensor) -> float:
-    largest = _largest(exact)
+    largest = _largest_magnitude(exact)
     apart = (moved.double() - exact.double()).abs()
     return apart.max().item() / largest if largest > 0 else 0.0
 
 
-def _largest(values: Tensor) -> float:
+def _largest_magnitude(values: Tensor) -> float:
     magnitudes = values.double().abs()
     magnitudes = magnitudes[magnitudes.isfinite()]
     return magnitudes.max().item() if magnitudes.numel() else 0.0
@@ -222,7 +222,7 @@ def allow_decisions(
 
     def slack(value: Tensor, step: float) -> float:
         share = max(tolerance, QUANTISED_TOLERANCE) if step else tolerance
-        return max(share * _largest(value), 2.01 * step)
+        return max(share * _largest_magnitude(value), 2.01 * step)
 
     for index in doubtful:
         mine, theirs, step = actual[index].long(), expected[index].long(), steps[index]
@@ -381,9 +381,9 @@ def allow_rounding(
         if actual[index].shape != expected[index].shape:
             continue
         moved = [_relative(outputs[index], exact[index]) for outputs in draws]
-        share = max(_share(outputs[index], exact[index], tolerance) for outputs in draws)
+        share = max(_share_off(outputs[index], exact[index], tolerance) for outputs in draws)
         jump = MARGIN * max(moved)
-        off = _share(actual[index], expected[index], tolerance)
+        off = _share_off(actual[index], expected[index], tolerance)
         if not check.relative <= jump or off > MARGIN * share:
             continue
         allowed[index] = replace(check, tolerance=jump)
@@ -410,11 +410,13 @@ LITTLE = 0.05
 """Of an output's largest value: what is allowed more shows coarse faults alone."""
 
 
-def _share(values: Tensor, exact: Tensor, least: float) -> float:
+def _share_off(values: Tensor, exact: Tensor, least: float) -> float:
     """Returns the share of an output's places that are off by more than ``least`` of the largest
     value."""
     apart = (values.double() - exact.double()).abs()
-    return float((apart > least * _largest(exact)).double().mean()) if apart.numel() else 0.0
+    return (
+        float((apart > least * _largest_magnitude(exact)).double().mean()) if apart.numel() else 0.0
+    )
 
 
 class _Rounded(fx.Interpreter):

@@ -156,9 +156,9 @@ class RunReport:
             runs = tuple(
                 PlanRun(
                     Plan.from_json(json.dumps(r["plan"])),
-                    _times(r["total_ns"]),
+                    _read_times(r["total_ns"]),
                     tuple(
-                        SegmentTiming(**{**s, "samples_ns": _times(s["samples_ns"])})
+                        SegmentTiming(**{**s, "samples_ns": _read_times(s["samples_ns"])})
                         for s in r["segments"]
                     ),
                     r["error"],
@@ -167,7 +167,7 @@ class RunReport:
                 )
                 for r in data["runs"]
             )
-            checks = tuple(_check(c) for c in data["checks"])
+            checks = tuple(_output_check(c) for c in data["checks"])
             frames = tuple(FrameScheduleRun.from_json(row) for row in data.get("frames", ()))
             parts = ("runs", "checks", "notes", "frames")
             rest = {k: v for k, v in data.items() if k not in parts}
@@ -182,12 +182,12 @@ class RunReport:
             raise SerializationError(f"this is not a run report ({words})") from error
 
 
-def _check(row: dict[str, Any]) -> OutputCheck:
+def _output_check(row: dict[str, Any]) -> OutputCheck:
     evidence = Evidence(row.get("evidence", "values"))  # runs before 0.1.0 was released lack it
     return OutputCheck(**{**row, "shape": tuple(row["shape"]), "evidence": evidence})
 
 
-def _times(values: list[Any]) -> tuple[int, ...]:
+def _read_times(values: list[Any]) -> tuple[int, ...]:
     """Samples in ns. Raises ValueError where they are none."""
     if not all(isinstance(ns, int) and 0 <= ns < MOST_NS for ns in values):
         raise ValueError("its times are no numbers of nanoseconds")
@@ -255,18 +255,18 @@ def last(bundle: Path) -> RunReport | None:
     file = bundle / RESULT_FILE
     if not file.is_file():
         return None
-    return _read(file, "`nnapi-prof run` makes it again")
+    return _read_report(file, "`nnapi-prof run` makes it again")
 
 
 def every(bundle: Path) -> tuple[RunReport, ...]:
     """All runs that are kept, the oldest first. Raises SerializationError as :func:`last`."""
     files = _earlier(bundle)[-MOST_KEPT:]
-    earlier = [_read(path, "remove the file to do without it") for path in files]
+    earlier = [_read_report(path, "remove the file to do without it") for path in files]
     newest = last(bundle)
     return (*earlier, newest) if newest is not None else tuple(earlier)
 
 
-def _read(path: Path, remedy: str) -> RunReport:
+def _read_report(path: Path, remedy: str) -> RunReport:
     try:
         return RunReport.from_json(read_file(path, MOST_BYTES).decode())
     except (SerializationError, UnicodeDecodeError) as error:

@@ -116,7 +116,7 @@ def run_bundle(
         )
         runs.append(PlanRun(plan, row.total_ns(), segments, row.error, row.flags, row.first_ns()))
     if options.conditions.precision is not Precision.FLOAT32:
-        notes.append(_moved(options.conditions.precision, checks))
+        notes.append(_accuracy_cost(options.conditions.precision, checks))
     if floats is not None and bundle.mixed is not None:
         off = compare(names, mine, list(map(as_array, floats)))
         worst = max((check.relative for check in off), default=0.0)
@@ -160,7 +160,7 @@ def run_bundle(
     )
 
 
-def _moved(precision: Precision, checks: Sequence[OutputCheck]) -> str:
+def _accuracy_cost(precision: Precision, checks: Sequence[OutputCheck]) -> str:
     """Describes the accuracy cost of less than float32: eager PyTorch computes in float32."""
     name = "relaxed precision" if precision is Precision.RELAXED else precision.value
     worst = max((check.relative for check in checks), default=0.0)
@@ -216,13 +216,13 @@ def _outputs(
         request.add_action(action.spec)
         for event in client.run(request.request()):
             if isinstance(event, ActionResult):
-                values.update(_kept(bundle, action, event, client))
+                values.update(_pull_kept_values(bundle, action, event, client))
                 pairs = zip(stage.numbers, event.segments, strict=True)
                 cold.update({number: s.samples_ns[0] for number, s in pairs if s.samples_ns})
     return values, cold
 
 
-def _kept(
+def _pull_kept_values(
     bundle: Bundle, action: PreparedAction, result: ActionResult, client: AgentClient
 ) -> dict[str, torch.Tensor]:
     """The values that an action kept. Raises AgentError where it failed."""

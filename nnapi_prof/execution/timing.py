@@ -147,11 +147,11 @@ def pool_repeats(repeats: Sequence[Mapping[PlanKey, TimedPlan]]) -> dict[PlanKey
     joined = {key: dataclasses.replace(timed) for key, timed in repeats[0].items()}
     for repeat in repeats[1:]:
         for key, more in repeat.items():
-            joined[key] = _joined(joined[key], more)
+            joined[key] = _pool_runs(joined[key], more)
     return joined
 
 
-def _joined(first: TimedPlan, more: TimedPlan) -> TimedPlan:
+def _pool_runs(first: TimedPlan, more: TimedPlan) -> TimedPlan:
     def pooled(
         a: Mapping[int, tuple[int, ...]], b: Mapping[int, tuple[int, ...]]
     ) -> dict[int, tuple[int, ...]]:
@@ -317,7 +317,7 @@ def choose(plans: Sequence[Plan], repeats: Repeats, simulated: bool) -> int:
     itself, wherever it was. Of those that none is faster than beyond doubt, the one with the fewest
     segments is taken, and of these the first: how fast they happened to run tells nothing.
     """
-    ran = [n for n in range(len(plans)) if _ran(repeats, plans[n])]
+    ran = [n for n in range(len(plans)) if _plan_ran(repeats, plans[n])]
     if not ran:
         return 0
     close = 0.0 if simulated else CLOSE
@@ -327,7 +327,7 @@ def choose(plans: Sequence[Plan], repeats: Repeats, simulated: bool) -> int:
     return min(good, key=lambda n: (len(plans[n].segments), n))
 
 
-def _ran(repeats: Repeats, plan: Plan) -> bool:
+def _plan_ran(repeats: Repeats, plan: Plan) -> bool:
     return all(repeat[plan_key(plan)].latency_ns() for repeat in repeats)
 
 

@@ -83,7 +83,7 @@ def region_candidates(partitioners: Mapping[str, Partitioner]) -> tuple[Candidat
         if isinstance(partitioner, NnapiPartitioner):
             targets = _one_each(partitioner.targets())
             for target, level in targets:
-                own = name if len(targets) == 1 else _of(name, target)
+                own = name if len(targets) == 1 else _candidate_name(name, target)
                 candidates.append(Candidate(own, partitioner.on(target, level)))
         else:
             candidates.append(Candidate(name, partitioner))
@@ -138,10 +138,13 @@ def _accelerators(device: str, listener: Listener) -> dict[str, Partitioner]:
         raise UsageError(f"{device} has no accelerator of NNAPI's: leave {NNAPI} out")
     if len(places) == 1:
         return {NNAPI: NnapiPartitioner(places[0][0], level=places[0][1])}
-    return {_of(NNAPI, target): NnapiPartitioner(target, level=level) for target, level in places}
+    return {
+        _candidate_name(NNAPI, target): NnapiPartitioner(target, level=level)
+        for target, level in places
+    }
 
 
-def _of(name: str, target: Target) -> str:
+def _candidate_name(name: str, target: Target) -> str:
     """``nnapi-ACCELERATOR``; the accelerator alone where it is called so already. What a name
     cannot have becomes a dash."""
     accelerator = _NO_NAME.sub("-", target.accelerator or "")

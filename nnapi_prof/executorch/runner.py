@@ -130,14 +130,14 @@ def run_file(
 
     runtime = Runtime.get()
     start = time.perf_counter_ns()
-    with _told(f"{file} cannot be loaded"):
+    with _raising_ours(f"{file} cannot be loaded"):
         method = runtime.load_program(file).load_method("forward")
     load_ns = time.perf_counter_ns() - start
     specs = _specs(method)
     reference = None if against is None else _reference(against, specs)
     values = _inputs(file, specs, reference, inputs, seed)
     samples = []
-    with _told(f"{file} does not run"):
+    with _raising_ours(f"{file} does not run"):
         for _ in range(runs + 1):
             start = time.perf_counter_ns()
             outputs = method.execute(values)
@@ -155,7 +155,7 @@ def run_file(
 
 
 @contextmanager
-def _told(what: str) -> Iterator[None]:
+def _raising_ours(what: str) -> Iterator[None]:
     """Turns ExecuTorch's RuntimeError into one of ours."""
     try:
         yield

@@ -76,7 +76,7 @@ def run_job(job: Mapping[str, Any], threads: int) -> dict[str, Any]:
         if child == 0:
             _in_child(lambda: _time(job, threads), writer, log.fileno())
         os.close(writer)
-        data, ended = _read(reader, job["limit_s"])
+        data, ended = _read_pipe(reader, job["limit_s"])
         os.close(reader)
         if not ended:
             os.kill(child, signal.SIGKILL)
@@ -111,7 +111,7 @@ def _in_child(work: Callable[[], dict[str, Any]], writer: int, log: int) -> None
         os._exit(0)
 
 
-def _read(reader: int, limit_s: float) -> tuple[bytes, bool]:
+def _read_pipe(reader: int, limit_s: float) -> tuple[bytes, bool]:
     """Reads from a pipe, and tells whether it was closed in time."""
     data, end = b"", time.monotonic() + limit_s
     while True:

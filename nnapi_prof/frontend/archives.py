@@ -104,8 +104,8 @@ def _sizes(
     total = sum(info.file_size for info in infos)
     if total > FREE_BYTES and total > MAX_RATIO * n_bytes:
         raise ModelFileError(
-            f"{shown} has {_size(n_bytes)} and would unpack to {_size(total)}, as no model does: "
-            f"{advice}"
+            f"{shown} has {_size_text(n_bytes)} and would unpack to {_size_text(total)}, as no"
+            f" model does: {advice}"
         )
     return {info.filename: info.file_size for info in infos if not info.is_dir()}
 
@@ -121,7 +121,7 @@ def _leaves(name: str) -> bool:
     )
 
 
-def _size(n_bytes: int) -> str:
+def _size_text(n_bytes: int) -> str:
     for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if n_bytes >= size:
             return f"{n_bytes / size:.3g} {unit}"

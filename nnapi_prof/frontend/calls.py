@@ -215,7 +215,7 @@ def _masked_select(arg: dict[str, Any]) -> _Call | None:
     return aten.index.Tensor, (source, list(mask.nonzero(as_tuple=True)))
 
 
-def _moved(arg: dict[str, Any]) -> _Call | None:
+def _device_copy(arg: dict[str, Any]) -> _Call | None:
     """A tensor on a device, all of which are this host's memory here: only its type may change."""
     if arg.get("dtype") is None:
         return aten.detach.default, (arg["self"],)
@@ -238,7 +238,7 @@ _RULES: dict[Any, Callable[[dict[str, Any]], _Call | None]] = {
     aten.index.Tensor: _index,
     aten.index_put.default: _index_put,
     aten.masked_select.default: _masked_select,
-    **dict.fromkeys((aten.to.prim_Device, aten.to.prim_dtype, aten.to.prim_other), _moved),
+    **dict.fromkeys((aten.to.prim_Device, aten.to.prim_dtype, aten.to.prim_other), _device_copy),
 }
 
 
@@ -298,10 +298,10 @@ def after_write(
     name = "a view whose base is unknown"
     if base is None or any(value.fake.dtype != base.fake.dtype for value in sharing):
         raise WritesToViews(name)
-    places = _places(base.fake, written.fake)
+    places = _flat_positions(base.fake, written.fake)
     if len(set(places.reshape(-1).tolist())) != places.numel():
         raise WritesToViews(name)
-    whole = result if written.place == base.place else _placed(call, base, written, result)
+    whole = result if written.place == base.place else _write_view(call, base, written, result)
     values_after = []
     for value in sharing:
         if value.place == base.place:
@@ -318,7 +318,7 @@ def viewed(call: Call, whole: TracedValue, base: Tensor, view: Tensor) -> Traced
     cuts = _cuts(base, view)
     value: Any = whole
     if cuts is None:
-        index = _places(base, view).reshape(-1)
+        index = _flat_positions(base, view).reshape(-1)
         value = _do(call, aten.reshape.default, value, [base.numel()])
         value = _do(call, aten.index_select.default, value, 0, index)
     for cut in cuts or ():
@@ -327,7 +327,7 @@ def viewed(call: Call, whole: TracedValue, base: Tensor, view: Tensor) -> Traced
     return part
 
 
-def _placed(
+def _write_view(
     call: Call, base: TracedValue, written: TracedValue, result: TracedValue
 ) -> TracedValue:
     """``base`` with ``result`` where ``written`` lies."""
@@ -337,7 +337,7 @@ def _placed(
         for dim, start, stop, step in cuts:
             lengths[dim] = len(range(start, stop, step))
         return _scattered(call, base, _do(call, aten.reshape.default, result, lengths), cuts)
-    index = _places(base.fake, written.fake).reshape(-1)
+    index = _flat_positions(base.fake, written.fake).reshape(-1)
     flat = _do(call, aten.reshape.default, base, [base.fake.numel()])
     values = _do(call, aten.reshape.default, result, [index.numel()])
     flat = _do(call, aten.index_put.default, flat, [index], values)
@@ -361,7 +361,7 @@ def _do(call: Call, target: Any, *args: Any) -> Any:
     return call(Step(target, args, {}, "a write in place", "written"))
 
 
-def _places(base: Tensor, view: Tensor) -> Tensor:
+def _flat_positions(base: Tensor, view: Tensor) -> Tensor:
     """The position in the flattened base of each element of a view."""
     numbers = torch.arange(base.numel())
     return numbers.as_strided(view.shape, view.stride(), view.storage_offset())
@@ -392,4 +392,4 @@ def _cuts(base: Tensor, view: Tensor) -> list[Cut] | None:
     for dim, start, stop, step in cuts:
         part = part.narrow(dim, start, stop - start)
         part = part.index_select(dim, torch.arange(0, stop - start, step))
-    return cuts if torch.equal(part.reshape(-1), _places(base, view).reshape(-1)) else None
+    return cuts if torch.equal(part.reshape(-1), _flat_positions(base, view).reshape(-1)) else None

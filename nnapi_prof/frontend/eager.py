@@ -103,7 +103,9 @@ def widening_notes(
     """Tell that a model's float16 or bfloat16 is computed in float32, and what that changes."""
     with torch.no_grad():
         pairs = zip(wide(*examples), model(*examples), strict=True)
-        moved = [_apart(ours, theirs) / (_scale(theirs) or 1.0) for ours, theirs in pairs]
+        moved = [
+            _distance(ours, theirs) / (_largest_magnitude(theirs) or 1.0) for ours, theirs in pairs
+        ]
     return (
         f"{n_halves} values of the model are in half precision: they are computed in float32, which"
         f" moves its outputs by up to {max(moved, default=0.0):.1e} of their largest value;"
@@ -155,9 +157,11 @@ def _unsteady(
     nudged = [reference(nudge) for nudge in (NUDGE, -NUDGE, 2 * NUDGE, -2 * NUDGE)]
     largest = 0.0
     for index, (ours, theirs) in enumerate(zip(outputs, exact, strict=True)):
-        jump = max(_apart(other[index], theirs) for other in nudged)
-        apart = _apart(ours, theirs)
-        if apart == torch.inf or apart > max(TOLERANCE * _scale(theirs), SMALLEST, 2 * jump):
+        jump = max(_distance(other[index], theirs) for other in nudged)
+        apart = _distance(ours, theirs)
+        if apart == torch.inf or apart > max(
+            TOLERANCE * _largest_magnitude(theirs), SMALLEST, 2 * jump
+        ):
             raise refusal
         largest = max(largest, jump)
     return (
@@ -167,7 +171,7 @@ def _unsteady(
     )
 
 
-def _apart(ours: Tensor, theirs: Tensor) -> float:
+def _distance(ours: Tensor, theirs: Tensor) -> float:
     """The largest difference of two tensors of one shape; infinite where not both are numbers."""
     ours, theirs = ours.double(), theirs.double()
     apart = (ours - theirs).abs()
@@ -176,7 +180,7 @@ def _apart(ours: Tensor, theirs: Tensor) -> float:
     return apart.max().item() if apart.numel() else 0.0
 
 
-def _scale(value: Tensor) -> float:
+def _largest_magnitude(value: Tensor) -> float:
     """The largest finite magnitude."""
     finite = value[value.isfinite()].abs().double()  # a logarithm has others for some inputs
     return finite.max().item() if finite.numel() else 0.0
@@ -235,7 +239,7 @@ def _compare(
                 f"model's {dtype_name(theirs.dtype)}: please report"
             )
         ours, theirs = ours.double(), theirs.double()
-        scale = _scale(theirs)
+        scale = _largest_magnitude(theirs)
         allowed = max(2.01 * step, QUANTISED_TOLERANCE * scale) if step else TOLERANCE * scale
         atol = max(allowed, SMALLEST)
         if not torch.allclose(ours, theirs, rtol=TOLERANCE, atol=atol, equal_nan=True):

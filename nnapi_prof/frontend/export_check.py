@@ -169,7 +169,7 @@ def _check_config(archive: Archive, name: str, config: Any) -> None:
         raise _Refused("is not a list of tensors")
     folder = name.rpartition("/")[0]
     for key, entry in entries.items():
-        _plain(key)
+        _check_name(key)
         file = entry.get("path_name") if isinstance(entry, dict) else None
         if not isinstance(file, str) or "/" in file or f"{folder}/{file}" not in archive.sizes:
             raise _Refused(f"names a file that is not there ({escape_untrusted(str(file), 100)})")
@@ -200,20 +200,20 @@ def _walk(value: Any, key: str) -> None:
         if key == "metadata":
             return  # words about where a node is from
         for name, inner in value.items():
-            _plain(name)
+            _check_name(name)
             _walk(inner, name if isinstance(inner, str | dict | list) else key)
     elif isinstance(value, list):
         for inner in value:
             _walk(inner, key)
     elif isinstance(value, str):
-        _CHECKS.get(key, _plain)(value)
+        _CHECKS.get(key, _check_name)(value)
 
 
 def _free(text: str) -> None:
     """A constant: PyTorch writes it as one."""
 
 
-def _plain(text: str) -> None:
+def _check_name(text: str) -> None:
     """A name that may be written into Python code between quotes."""
     if _UNPRINTED.search(text) or not text.isprintable():
         raise _Refused(f"has the name {escape_untrusted(text, 100)}, with a quote or line break")
@@ -312,7 +312,7 @@ def _check_tree(spec: Any) -> None:
             except ValueError:
                 inner = None
             if inner is None:
-                _plain(value)
+                _check_name(value)
             else:
                 waiting.append(inner)
 

@@ -91,7 +91,7 @@ def parse_input_specs(texts: Sequence[str]) -> list[InputSpec]:
 
     Raises InputSpecError where a name has two examples.
     """
-    words = [_words(text) for text in texts]
+    words = [_split_spec(text) for text in texts]
     examples: dict[str, int] = {}
     for text, (sizes, _) in zip(texts, words, strict=True):
         for word in sizes:
@@ -108,7 +108,7 @@ def parse_input_specs(texts: Sequence[str]) -> list[InputSpec]:
     ]
 
 
-def _words(text: str) -> tuple[list[str], str]:
+def _split_spec(text: str) -> tuple[list[str], str]:
     """Splits the text into a word for each size, and the element type."""
     shape, _, dtype = text.strip().partition(":")
     if shape == SCALAR:

@@ -69,7 +69,7 @@ def bind_inputs(texts: Sequence[str], arguments: Mapping[str, str], model: str) 
             continue
         stated = named[name] if name in named else next(rest, None)
         if stated is not None:
-            constants[name] = _value(stated, kind, name, model)
+            constants[name] = _read_value(stated, kind, name, model)
     left = next(rest, None)
     if left is not None:
         raise InputSpecError(f"{model} has no input for the value {left!r}: leave it out")
@@ -83,7 +83,7 @@ def missing_value(model: str, name: str, kind: str) -> str:
     return f"{model} takes the input {name}, of type {kind}: say which it always is to have, {how}"
 
 
-def _value(text: str, kind: str, name: str, model: str) -> Constant:
+def _read_value(text: str, kind: str, name: str, model: str) -> Constant:
     inner = kind.removeprefix("Optional[").removesuffix("]")
     if inner != kind and text.lower() == "none":
         return None

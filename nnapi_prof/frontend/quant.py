@@ -101,7 +101,10 @@ class QuantisedCalls:
         namespace, _, packet = target._schema.name.partition("::")
         bound = bind(target, args, kwargs)
         if packet == "quantize_per_tensor":
-            scale, zero_point = _number(bound["scale"]), _number(bound["zero_point"])
+            scale, zero_point = (
+                _as_python_number(bound["scale"]),
+                _as_python_number(bound["zero_point"]),
+            )
             return self._quantize(bound["self"], scale, int(zero_point), bound["dtype"], where)
         if namespace == "quantized":
             return self._quantized(target, packet, bound, where)
@@ -175,7 +178,9 @@ class QuantisedCalls:
         zero_point = next(bound[n] for n in _ZERO_POINTS if bound.get(n) is not None)
         leaves = pytree.tree_leaves(list(bound.values()))
         dtype = next(leaf.dtype for leaf in leaves if isinstance(leaf, Quantised))
-        return self._quantize(result, _number(scale), int(_number(zero_point)), dtype, where)
+        return self._quantize(
+            result, _as_python_number(scale), int(_as_python_number(zero_point)), dtype, where
+        )
 
     def _like_pytorch(
         self, results: Any, target: OpOverload, args: Sequence[Any], kwargs: Any, where: str
@@ -233,7 +238,7 @@ class QuantisedCalls:
         return written
 
 
-def _number(value: Any) -> Any:
+def _as_python_number(value: Any) -> Any:
     return value.item() if isinstance(value, Tensor) else value
 
 
@@ -302,7 +307,7 @@ def _linear(calls: QuantisedCalls, args: Bound, where: str) -> Any:
 
 def _arithmetic(target: OpOverload) -> Form:
     def form(calls: QuantisedCalls, args: Bound, where: str) -> Any:
-        other = args["qb"] if "qb" in args else _number(args["b"])
+        other = args["qb"] if "qb" in args else _as_python_number(args["b"])
         return calls.step(target, (args["qa"], other), where)
 
     return form
@@ -319,7 +324,7 @@ def _instance_norm(calls: QuantisedCalls, bound: Bound, where: str) -> Any:
     return calls.step(aten.instance_norm.default, (*args, False), where)
 
 
-def _named(target: OpOverload, *names: str, **fixed: Any) -> Form:
+def _with_fixed(target: OpOverload, *names: str, **fixed: Any) -> Form:
     """``target`` of these arguments, then of fixed ones."""
 
     def form(calls: QuantisedCalls, args: Bound, where: str) -> Any:
@@ -334,24 +339,26 @@ _FLOAT_FORMS: dict[str, Form] = {
     "linear": _linear,
     **dict.fromkeys(("add", "add_scalar"), _arithmetic(aten.add.Tensor)),
     **dict.fromkeys(("mul", "mul_scalar"), _arithmetic(aten.mul.Tensor)),
-    "cat": _named(aten.cat.default, "qx", "dim"),
+    "cat": _with_fixed(aten.cat.default, "qx", "dim"),
     **dict.fromkeys(("batch_norm", "batch_norm1d", "batch_norm2d", "batch_norm3d"), _batch_norm),
     "instance_norm": _instance_norm,
-    "layer_norm": _named(
+    "layer_norm": _with_fixed(
         aten.layer_norm.default, "input", "normalized_shape", "weight", "bias", "eps"
     ),
-    "group_norm": _named(aten.group_norm.default, "input", "num_groups", "weight", "bias", "eps"),
-    "leaky_relu": _named(aten.leaky_relu.default, "qx", "negative_slope"),
-    "hardswish": _named(aten.hardswish.default, "input"),
-    "elu": _named(aten.elu.default, "self", "alpha", "scale", "input_scale"),
-    "celu": _named(aten.celu.default, "self", "alpha"),
-    "sigmoid": _named(aten.sigmoid.default, "qx"),
-    "softmax": _named(aten.softmax.int, "qx", "dim"),
-    "prelu": _named(aten.prelu.default, "qx", "weight"),
-    "relu6": _named(aten.hardtanh.default, "qx", low=0.0, high=6.0),
-    "clamp": _named(aten.clamp.default, "qx", "min", "max"),
-    "threshold": _named(aten.threshold.default, "qx", "threshold", "value"),
-    "matmul": _named(aten.matmul.default, "qa", "qb"),
+    "group_norm": _with_fixed(
+        aten.group_norm.default, "input", "num_groups", "weight", "bias", "eps"
+    ),
+    "leaky_relu": _with_fixed(aten.leaky_relu.default, "qx", "negative_slope"),
+    "hardswish": _with_fixed(aten.hardswish.default, "input"),
+    "elu": _with_fixed(aten.elu.default, "self", "alpha", "scale", "input_scale"),
+    "celu": _with_fixed(aten.celu.default, "self", "alpha"),
+    "sigmoid": _with_fixed(aten.sigmoid.default, "qx"),
+    "softmax": _with_fixed(aten.softmax.int, "qx", "dim"),
+    "prelu": _with_fixed(aten.prelu.default, "qx", "weight"),
+    "relu6": _with_fixed(aten.hardtanh.default, "qx", low=0.0, high=6.0),
+    "clamp": _with_fixed(aten.clamp.default, "qx", "min", "max"),
+    "threshold": _with_fixed(aten.threshold.default, "qx", "threshold", "value"),
+    "matmul": _with_fixed(aten.matmul.default, "qa", "qb"),
 }
 """Operator of the namespace ``quantized`` without ``_relu`` -> what it is on floats."""
 
@@ -379,7 +386,7 @@ def float_form(packet: str) -> _WeightForm | None:
 def _dynamic_linear(calls: QuantisedCalls, args: dict[str, Any], where: str) -> Any:
     packed, x = args["W_prepack"], args["X"]
     weight, bias = torch.ops.quantized.linear_unpack(packed)
-    limits = (0, _largest(packed, weight, bias, bool(args["reduce_range"])))
+    limits = (0, _largest_input(packed, weight, bias, bool(args["reduce_range"])))
     choice = (x, *limits, _SMALLEST_SCALE, torch.uint8)
     scale, zero = calls.step(_decomposed.choose_qparams.tensor, choice, where)
     numbers = (scale, zero, *limits, torch.uint8)
@@ -388,7 +395,7 @@ def _dynamic_linear(calls: QuantisedCalls, args: dict[str, Any], where: str) -> 
     return calls.step(aten.linear.default, (rounded, calls.weight(weight, where), bias), where)
 
 
-def _largest(packed: Any, weight: Tensor, bias: Tensor | None, reduce_range: bool) -> int:
+def _largest_input(packed: Any, weight: Tensor, bias: Tensor | None, reduce_range: bool) -> int:
     """The largest integer that this machine's engine rounds inputs to: engines and processors
     differ in whether they do as ``reduce_range`` says, so the layer itself is asked."""
     if not reduce_range:

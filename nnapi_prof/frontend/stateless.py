@@ -67,7 +67,7 @@ def write_stateless(path: Path, inputs: Sequence[str], folder: Path) -> Stateles
         begins_so = not kept or _same(model, written, examples, first)
     shapes = list(stated.shapes) or [str(InputSpec.of(example)) for example in examples]
     names = [name for attribute in kept for name in _names(attribute)]
-    notes += _told(names, first, len(examples), begins_so)
+    notes += _notes_on_state(names, first, len(examples), begins_so)
     return StatelessFile(folder / name, (*shapes, *_shapes(first)), notes)
 
 
@@ -94,7 +94,7 @@ def _write_exported(path: Path, inputs: Sequence[str], target: Path) -> Stateles
     with quiet_torch():
         torch.export.save(program, target)
     shapes = tuple(str(spec.closed) for spec in specs) + tuple(_shapes(list(state.values())))
-    notes = _told(list(state), list(state.values()), len(examples), True)
+    notes = _notes_on_state(list(state), list(state.values()), len(examples), True)
     return StatelessFile(target, shapes, notes)
 
 
@@ -186,7 +186,7 @@ def _same(
     return all(torch.allclose(a, b) for a, b in pairs if isinstance(a, Tensor))
 
 
-def _told(
+def _notes_on_state(
     names: Sequence[str], first: Sequence[Tensor], n_inputs: int, begins_so: bool
 ) -> tuple[str, ...]:
     """Tells callers what they must know of the model's state."""

@@ -75,7 +75,7 @@ def _arrays(file: Path) -> dict[str, Tensor]:
             if sizes > MAX_BYTES:
                 raise InputSpecError(f"{file} unpacks to {sizes:,} bytes, which no inputs have")
             arrays = {name: archive[name] for name in archive.files}
-        return {name: _tensor(array) for name, array in arrays.items()}
+        return {name: _tensor_of_array(array) for name, array in arrays.items()}
     except (OSError, ValueError, TypeError, AttributeError, EOFError) as error:
         reason = escape_untrusted(
             str(error).splitlines()[0] if str(error) else type(error).__name__, 200
@@ -85,7 +85,7 @@ def _arrays(file: Path) -> dict[str, Tensor]:
         ) from error
 
 
-def _tensor(array: npt.NDArray[np.generic]) -> Tensor:
+def _tensor_of_array(array: npt.NDArray[np.generic]) -> Tensor:
     """An array as a tensor; float64, NumPy's own, in the float32 of models."""
     tensor = torch.from_numpy(np.ascontiguousarray(array))
     tensor = tensor.reshape(array.shape)

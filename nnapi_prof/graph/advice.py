@@ -116,7 +116,7 @@ class Advice:
     @property
     def cause(self) -> str:
         """The obstacle, as a sentence."""
-        what, where = _listed(self.labels), ", ".join(self.targets)
+        what, where = _count_labels(self.labels), ", ".join(self.targets)
         match self.kind:
             case Hindrance.REFUSED:
                 does = "does" if len(self.targets) == 1 else "do"
@@ -179,7 +179,7 @@ def _margin_words(saves_ns: float, margin_ns: float) -> str:
     return words if margin_ns < abs(saves_ns) else f"{words}: not distinguishable from noise"
 
 
-def _listed(labels: Sequence[str]) -> str:
+def _count_labels(labels: Sequence[str]) -> str:
     """``silu 1x8x4x4``, of several equal operations ``3 x silu``."""
     if len(labels) == 1:
         return labels[0]

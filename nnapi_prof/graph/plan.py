@@ -105,7 +105,7 @@ _SUFFIX = re.compile(rf"@({'|'.join(p.value for p in Precision if p is not Preci
 
 
 @functools.lru_cache(maxsize=4096)
-def _parts(key: str) -> tuple[str, Precision]:
+def _split_key(key: str) -> tuple[str, Precision]:
     """A target's key without its suffix, and the precision that this says."""
     base, mark, word = key.rpartition("@")
     if mark and _SUFFIX.fullmatch(mark + word) and is_target(base):
@@ -132,36 +132,36 @@ class Target:
     @classmethod
     def parse(cls, key: str) -> Target:
         """Raises ValueError where no kind of target has such a key."""
-        if not is_target(_parts(key)[0]):
+        if not is_target(_split_key(key)[0]):
             raise ValueError(f"{key!r} is not one of {', '.join(TARGET_SPELLINGS)}")
         return cls(key)
 
     @property
     def base(self) -> Target:
         """The same in no precision of its own."""
-        return Target(_parts(self.key)[0])
+        return Target(_split_key(self.key)[0])
 
     @property
     def precision(self) -> Precision:
         """Its own; FLOAT32 where the conditions of the plan may say another."""
-        return _parts(self.key)[1]
+        return _split_key(self.key)[1]
 
     def at(self, precision: Precision) -> Target:
         """The same in a precision; float32 is what needs no saying."""
-        base = _parts(self.key)[0]
+        base = _split_key(self.key)[0]
         return Target(base if precision is Precision.FLOAT32 else f"{base}@{precision.value}")
 
     @property
     def engine(self) -> Engine:
         """The engine that executes segments on this target."""
-        return Engine(_parts(self.key)[0].partition(":")[0])
+        return Engine(_split_key(self.key)[0].partition(":")[0])
 
     @property
     def accelerator(self) -> str | None:
         """Name of the NNAPI device, ``auto``, or None off NNAPI."""
         if self.engine is not Engine.NNAPI:
             return None
-        return _parts(self.key)[0].partition(":")[2].rpartition("/")[0]
+        return _split_key(self.key)[0].partition(":")[2].rpartition("/")[0]
 
     @property
     def lane(self) -> str | None:
@@ -169,7 +169,7 @@ class Target:
         accelerator. None of :data:`AUTO`, which may be any, of ``nnapi-reference``, which takes
         the CPU's cores from it, and of the host."""
         if self.engine is Engine.CPU:
-            return _parts(self.key)[0]
+            return _split_key(self.key)[0]
         return None if self.accelerator in (AUTO, REFERENCE) else self.accelerator
 
     @property
@@ -177,7 +177,7 @@ class Target:
         """The preference it is compiled under, None off NNAPI."""
         if self.engine is not Engine.NNAPI:
             return None
-        word = _parts(self.key)[0].rpartition("/")[2]
+        word = _split_key(self.key)[0].rpartition("/")[2]
         return next(p for p in Preference if p.short == word)
 
     def __str__(self) -> str:
@@ -359,7 +359,7 @@ class Plan:
                     s["cause"],
                     s["measured"],
                     s["estimated"],
-                    _interval(s.get("interval_ns")),
+                    _read_interval(s.get("interval_ns")),
                 )
                 for s in data["segments"]
             )
@@ -385,6 +385,6 @@ def _proof(fields: Any) -> Proof | None:
     return None if fields is None else Proof(**{**fields, "kind": ProofKind(fields["kind"])})
 
 
-def _interval(pair: Any) -> tuple[float, float] | None:
+def _read_interval(pair: Any) -> tuple[float, float] | None:
     """Reads an interval from JSON; plans of earlier versions have none."""
     return None if pair is None else (float(pair[0]), float(pair[1]))

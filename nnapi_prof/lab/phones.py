@@ -127,7 +127,9 @@ def select(phones: Sequence[LabPhone], selectors: Sequence[str]) -> list[LabPhon
     """
     chosen: dict[tuple[str, str], LabPhone] = {}
     for selector in selectors or ["*"]:
-        matches = [phone for phone in phones if all(_fits(phone, t) for t in selector.split(","))]
+        matches = [
+            phone for phone in phones if all(_matches_term(phone, t) for t in selector.split(","))
+        ]
         if not matches:
             there = ", ".join(sorted({p.label for p in phones})) or "none"
             raise DeviceNotFound(f"no phone of the lab fits {selector!r}: there are {there}")
@@ -135,7 +137,7 @@ def select(phones: Sequence[LabPhone], selectors: Sequence[str]) -> list[LabPhon
     return list(chosen.values())
 
 
-def _fits(phone: LabPhone, term: str) -> bool:
+def _matches_term(phone: LabPhone, term: str) -> bool:
     name, equals, pattern = term.strip().partition("=")
     values: Mapping[str, str] = {field: getattr(phone, field) for field in FIELDS}
     if not equals:

@@ -61,7 +61,7 @@ def calibrate(
             )
         widen(program, demands, formats, observed)
         converted = convert_pt2e(observed, fold_quantize=False)
-        values, weights = _read(converted)
+        values, weights = _read_qparams(converted)
         gains = corrections(program, demands.values(), weights, means)
     recipe = Recipe(values, weights, frozenset(demands), refusals, formats.dtype, gains)
     refusals |= refused(quantise(program, recipe), level)
@@ -98,7 +98,7 @@ def _only(program: Program, recipe: Recipe, refusals: dict[int, str]) -> Recipe:
 # What torchao says
 
 
-def _read(converted: fx.GraphModule) -> tuple[dict[str, Quantisation], dict[str, Scheme]]:
+def _read_qparams(converted: fx.GraphModule) -> tuple[dict[str, Quantisation], dict[str, Scheme]]:
     """Scales and zero points of values, and schemes of weights, from a converted module."""
     values: dict[str, Quantisation] = {}
     weights: dict[str, Scheme] = {}

@@ -77,7 +77,7 @@ def quantise(
     another program, or where it has not all of ``units``.
     """
     chosen = recipe.units if units is None else frozenset(units)
-    _check(program, recipe, chosen)
+    _check_recipe(program, recipe, chosen)
     return _Builder(program, recipe, chosen).build()
 
 
@@ -259,7 +259,7 @@ class _Builder:
             value = torch.zeros(len(correction or ())) if bias is None else constant_value(bias)
             return round_bias(value.detach() + torch.tensor(correction or 0.0), step, scheme)
 
-        value = _kept(self._program, (node.name, step, scheme, correction), rounded)
+        value = _remember(self._program, (node.name, step, scheme, correction), rounded)
         with self._graph.inserting_before(node):
             constant = add_constant(self._graph, value, f"{node.name}_bias")
         position = [argument.name for argument in node.target._schema.arguments].index("bias")  # type: ignore[union-attr]
@@ -267,7 +267,7 @@ class _Builder:
 
     def _quantised(self, source: fx.Node, scheme: Scheme, weighted: bool) -> fx.Node:
         low, high = (WEIGHT_RANGES if weighted else RANGES)[scheme.dtype]
-        integers = _kept(
+        integers = _remember(
             self._program, (source.name, scheme), lambda: round_weight(source, scheme, low, high)
         )
         stored = add_constant(self._graph, integers, f"{source.name}_int8")
@@ -315,7 +315,7 @@ def round_bias(bias: Tensor, step: float, scheme: Scheme) -> Tensor:
 _INTEGERS: WeakKeyDictionary[fx.GraphModule, dict[Any, Tensor]] = WeakKeyDictionary()
 
 
-def _kept(program: Program, key: Any, make: Callable[[], Tensor]) -> Tensor:
+def _remember(program: Program, key: Any, make: Callable[[], Tensor]) -> Tensor:
     """Calls ``make`` once, and remembers the result as long as the float program's module lives."""
     integers = _INTEGERS.setdefault(program.module, {})
     if key not in integers:
@@ -323,7 +323,7 @@ def _kept(program: Program, key: Any, make: Callable[[], Tensor]) -> Tensor:
     return integers[key]
 
 
-def _check(program: Program, recipe: Recipe, units: frozenset[int]) -> None:
+def _check_recipe(program: Program, recipe: Recipe, units: frozenset[int]) -> None:
     """Raises ConversionError where a recipe does not say what ``units`` of the program need."""
     if missing := units - recipe.units:
         index = min(missing)
@@ -344,7 +344,7 @@ def _check(program: Program, recipe: Recipe, units: frozenset[int]) -> None:
         for node in map(nodes.__getitem__, unit.nodes):
             sound = sound and isinstance(node.target, torch._ops.OpOverload)
             for constant in filter(is_constant, node.all_input_nodes if sound else ()):
-                sound = sound and _fits(constant, recipe, node)
+                sound = sound and _can_quantise(constant, recipe, node)
             if sound and node.name in recipe.corrections:
                 sound = len(recipe.corrections[node.name]) == _channels(node)
         if not sound:
@@ -361,7 +361,7 @@ def _channels(node: fx.Node) -> int:
     return type_of(node).shape[1 if node.target is aten.convolution.default else -1]
 
 
-def _fits(constant: fx.Node, recipe: Recipe, reader: fx.Node) -> bool:
+def _can_quantise(constant: fx.Node, recipe: Recipe, reader: fx.Node) -> bool:
     """Whether what a recipe says of a constant can be done with it."""
     scheme, shape = recipe.weights.get(constant.name), type_of(constant).shape
     if scheme is None:

@@ -131,7 +131,7 @@ class NnapiQuantizer(Quantizer):  # type: ignore[misc]
             per_channel = demand.constants[weight] is WeightKind.CHANNELS
             return DerivedQuantizationSpec(
                 [data, (nodes[weight], reader)],
-                _product,
+                _bias_qparams,
                 torch.int32,
                 -(2**31),
                 2**31 - 1,
@@ -149,7 +149,7 @@ class NnapiQuantizer(Quantizer):  # type: ignore[misc]
         )
 
 
-def _product(observers: list[Any]) -> tuple[Tensor, Tensor]:
+def _bias_qparams(observers: list[Any]) -> tuple[Tensor, Tensor]:
     """Scale and zero point of a bias from the observers of the input and the weight."""
     (data, _), (weight, _) = (observer.calculate_qparams() for observer in observers)
     scales = data * weight

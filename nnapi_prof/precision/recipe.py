@@ -74,14 +74,15 @@ def _recipe(data: Any) -> Recipe:
         raise ValueError(f"version {data['version']!r}, {VERSION} is read here")
     dtype = _dtype(data["dtype"])
     values = {
-        _name(name): Quantisation(_scale(scale), _zero_point(zero, dtype))
+        _read_name(name): Quantisation(_read_scale(scale), _zero_point(zero, dtype))
         for name, (scale, zero) in data["values"].items()
     }
-    weights = {_name(name): _scheme(scheme) for name, scheme in data["weights"].items()}
+    weights = {_read_name(name): _scheme(scheme) for name, scheme in data["weights"].items()}
     units = frozenset(map(_index, data["units"]))
-    refusals = {_index(unit): _name(why) for unit, why in data["refusals"]}
+    refusals = {_index(unit): _read_name(why) for unit, why in data["refusals"]}
     corrections = {
-        _name(name): tuple(map(_number, numbers)) for name, numbers in data["corrections"].items()
+        _read_name(name): tuple(map(_read_number, numbers))
+        for name, numbers in data["corrections"].items()
     }
     if units & set(refusals):
         raise ValueError(f"units both quantised and refused: {sorted(units & set(refusals))}")
@@ -90,7 +91,7 @@ def _recipe(data: Any) -> Recipe:
 
 def _scheme(data: Any) -> Scheme:
     dtype = _dtype(data["dtype"])
-    scales = tuple(map(_scale, data["scales"]))
+    scales = tuple(map(_read_scale, data["scales"]))
     axis = data.get("axis")
     if not 1 <= len(scales) <= MAX_CHANNELS or (axis is None and len(scales) > 1):
         raise ValueError(f"{len(scales)} scales along axis {axis}")
@@ -106,14 +107,14 @@ def _dtype(value: Any) -> str:
     return str(value)
 
 
-def _scale(value: Any) -> float:
-    scale = _number(value)
+def _read_scale(value: Any) -> float:
+    scale = _read_number(value)
     if scale <= 0:
         raise ValueError(f"scale {scale}")
     return scale
 
 
-def _number(value: Any) -> float:
+def _read_number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, float | int):
         raise TypeError(f"number {value!r}")
     number = float(value)
@@ -135,7 +136,7 @@ def _index(value: Any) -> int:
     return value
 
 
-def _name(value: Any) -> str:
+def _read_name(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r} instead of text")
     return value

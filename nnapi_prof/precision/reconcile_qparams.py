@@ -95,14 +95,14 @@ class _Ranges:
         error = error_on_the_way(core.target, level_number(self._formats.level), low, high)
         factor = 1.0
         if core.target is aten.div.Tensor:
-            factor = 1 / abs(_number(core.args[1])) if _number(core.args[1]) else 1.0
+            factor = 1 / abs(_first_number(core.args[1])) if _first_number(core.args[1]) else 1.0
         return max(error, scale * factor / 255)
 
     def _scale_of(self, factor: object) -> float:
         """The scale that a factor has for the converter."""
         if isinstance(factor, fx.Node) and factor.name in self._observers:
             return self._scale(factor.name)
-        return abs(_number(factor)) / 255 or 1.0
+        return abs(_first_number(factor)) / 255 or 1.0
 
     def _scale(self, name: str) -> float:
         return float(self._scales(name))
@@ -132,6 +132,6 @@ class _Ranges:
                 observer.settle(torch.maximum(scales, least), zero_points)
 
 
-def _number(factor: Any) -> float:
+def _first_number(factor: Any) -> float:
     """A number, or the first of a constant."""
     return float(constant_value(factor).flatten()[0] if is_constant(factor) else factor)

@@ -184,25 +184,25 @@ def _fitted(program: Program, elements: Iterable[Any]) -> Iterator[Sample]:
     for element in elements:
         if isinstance(element, Sample):
             element = (*element.inputs, *([] if element.target is None else [element.target]))
-        inputs, target = _parts(element, program.units.inputs)
-        yield from _split(inputs, target, types, program.name)
+        inputs, target = _inputs_and_target(element, program.units.inputs)
+        yield from _split_batch(inputs, target, types, program.name)
 
 
-def _parts(element: Any, names: Sequence[str]) -> tuple[list[Tensor], Tensor | None]:
+def _inputs_and_target(element: Any, names: Sequence[str]) -> tuple[list[Tensor], Tensor | None]:
     """Inputs and target of a sample or batch."""
     if isinstance(element, Mapping):
         return _named_parts(element, names)
     if not isinstance(element, list | tuple):
         element = [element]
     if len(element) == 2 and isinstance(element[0], list | tuple | Mapping):
-        inputs, _ = _parts(element[0], names)
-        return inputs, _tensor(element[1])
+        inputs, _ = _inputs_and_target(element[0], names)
+        return inputs, _tensor_of_value(element[1])
     if len(element) not in (len(names), len(names) + 1):
         raise InputSpecError(
             f"a sample has {len(element)} values, the model takes {len(names)} inputs: give these, "
             "and behind them at most a target"
         )
-    values = [_tensor(value) for value in element]
+    values = [_tensor_of_value(value) for value in element]
     return values[: len(names)], values[len(names)] if len(values) > len(names) else None
 
 
@@ -210,7 +210,7 @@ def _named_parts(
     element: Mapping[str, Any], names: Sequence[str]
 ) -> tuple[list[Tensor], Tensor | None]:
     target_name = next((name for name in TARGETS if name in element and name not in names), None)
-    target = None if target_name is None else _tensor(element[target_name])
+    target = None if target_name is None else _tensor_of_value(element[target_name])
     rest = [name for name in element if name != target_name]
     by_name = all(name in element for name in names)
     if not by_name and len(rest) != len(names):
@@ -218,10 +218,10 @@ def _named_parts(
             f"a sample has {', '.join(map(str, rest)) or 'nothing'}, the model takes "
             f"{', '.join(names)}: name the arrays so, and labels {TARGETS[1]}"
         )
-    return [_tensor(element[name]) for name in (names if by_name else rest)], target
+    return [_tensor_of_value(element[name]) for name in (names if by_name else rest)], target
 
 
-def _tensor(value: Any) -> Tensor:
+def _tensor_of_value(value: Any) -> Tensor:
     if isinstance(value, Tensor):
         integers = plain(value.detach().cpu())
         assert isinstance(integers, Tensor)
@@ -235,7 +235,7 @@ def _tensor(value: Any) -> Tensor:
         ) from error
 
 
-def _split(
+def _split_batch(
     inputs: list[Tensor], target: Tensor | None, types: Sequence[TensorType], name: str
 ) -> Iterator[Sample]:
     """A sample as it is, without the dimension of a batch of one, or a batch cut into the program's
@@ -243,25 +243,25 @@ def _split(
     shapes = [tuple(value.shape) for value in inputs]
     wanted = [type_.shape for type_ in types]
     if shapes == wanted:
-        yield Sample(_converted(inputs, types, name), target)
+        yield Sample(_cast_inputs(inputs, types, name), target)
         return
     if all(w[:1] == (1,) and s == w[1:] for s, w in zip(shapes, wanted, strict=True)):
         values = [value.unsqueeze(0) for value in inputs]
-        yield Sample(_converted(values, types, name), target)
+        yield Sample(_cast_inputs(values, types, name), target)
         return
     sizes = {shape[:1] for shape in shapes}
     if len(sizes) == 1 and all(s[1:] == w for s, w in zip(shapes, wanted, strict=True)):
         for index in range(shapes[0][0]):  # whole samples in a row
             values = [value[index] for value in inputs]
             own = target[index] if target is not None and target.ndim else target
-            yield Sample(_converted(values, types, name), own)
+            yield Sample(_cast_inputs(values, types, name), own)
         return
     batches = {shape[:1] for shape in wanted}
     rests = all(s[1:] == w[1:] for s, w in zip(shapes, wanted, strict=True))
     if len(sizes) != 1 or len(batches) != 1 or not rests or () in sizes | batches:
         raise InputSpecError(
-            f"a sample has the shapes {_listed(shapes)}, {name} takes {_listed(wanted)}: give "
-            "samples of these, or batches of them"
+            f"a sample has the shapes {_shapes_text(shapes)}, {name} takes {_shapes_text(wanted)}:"
+            " give samples of these, or batches of them"
         )
     (n,), (batch,) = sizes.pop(), batches.pop()
     if n < batch:
@@ -271,10 +271,10 @@ def _split(
         own = target
         if target is not None and target.ndim and len(target) == n:
             own = target[start : start + batch]
-        yield Sample(_converted(values, types, name), own)
+        yield Sample(_cast_inputs(values, types, name), own)
 
 
-def _converted(
+def _cast_inputs(
     values: Sequence[Tensor], types: Sequence[TensorType], name: str
 ) -> tuple[Tensor, ...]:
     """Copies of the values in the program's element types, where that changes what none of them
@@ -296,5 +296,5 @@ def _converted(
     return tuple(converted)
 
 
-def _listed(shapes: Sequence[tuple[int, ...]]) -> str:
+def _shapes_text(shapes: Sequence[tuple[int, ...]]) -> str:
     return ", ".join("x".join(map(str, shape)) or "scalar" for shape in shapes)

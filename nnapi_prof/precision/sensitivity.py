@@ -104,7 +104,9 @@ def unit_noise(
                 power[unit, p] = math.inf
                 continue
             mine = stacked([simulation.alone(unit, precisions[p], values)])
-            power[unit, p] += [_apart(m[0], t) for m, t in zip(mine, theirs, strict=True)]
+            power[unit, p] += [
+                _squared_difference(m[0], t) for m, t in zip(mine, theirs, strict=True)
+            ]
         n_done += 1
     if progress is not None:
         progress(len(chosen) * len(pairs), len(chosen) * len(pairs))
@@ -121,7 +123,7 @@ def _square(values: Floats) -> float:
     return float(np.square(values).sum())
 
 
-def _apart(mine: Floats, theirs: Floats) -> float:
+def _squared_difference(mine: Floats, theirs: Floats) -> float:
     """The squared difference; infinite where only one of two is finite."""
     with np.errstate(invalid="ignore"):
         same = (mine == theirs) | (np.isnan(mine) & np.isnan(theirs))

@@ -78,13 +78,15 @@ class UserMetric:
             [torch.from_numpy(output).float() for output in every]
             for every in (outputs, reference.outputs)
         )
-        wishes = _tensor(targets)
+        wishes = _stack_targets(targets)
 
         def added(samples: NDArray[np.int64]) -> float:
             chosen = torch.from_numpy(samples)
-            answers = [targets[i] for i in samples] if wishes is None else _joined(wishes, chosen)
-            return self._call([_joined(o, chosen) for o in mine], answers) - self._call(
-                [_joined(o, chosen) for o in theirs], answers
+            answers = (
+                [targets[i] for i in samples] if wishes is None else _join_samples(wishes, chosen)
+            )
+            return self._call([_join_samples(o, chosen) for o in mine], answers) - self._call(
+                [_join_samples(o, chosen) for o in theirs], answers
             )
 
         error = added(np.arange(n))
@@ -132,13 +134,13 @@ class UserMetric:
         return number
 
 
-def _joined(values: Tensor, samples: Tensor) -> Tensor:
+def _join_samples(values: Tensor, samples: Tensor) -> Tensor:
     """Joins some of [all samples, first, ...] as [samples x first, ...]."""
     chosen = values[samples]
     return chosen.flatten(0, 1) if chosen.dim() > 1 else chosen
 
 
-def _tensor(targets: Sequence[Any]) -> Tensor | None:
+def _stack_targets(targets: Sequence[Any]) -> Tensor | None:
     """Targets as one tensor [samples, ...]; None where they are neither tensors of one shape nor
     numbers."""
     if not all(isinstance(t, Tensor | np.ndarray | np.generic | int | float) for t in targets):

@@ -276,7 +276,7 @@ class CompilerPool:
         if request.context is None:
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
                 return Compiled.of(json.loads(entry.read_text()))
-        megabytes = sum(_bytes(path) for path in _files(request.path)) / 1e6
+        megabytes = sum(_file_size(path) for path in _files(request.path)) / 1e6
         answer = self._ask(request, BASE_S + S_PER_MB * megabytes)
         if "died" in answer:  # perhaps by somebody's hand: not remembered
             return Compiled(error=answer["died"])
@@ -346,5 +346,5 @@ def _files(path: Path) -> Iterable[Path]:
     return (path, path.with_name(f"{path.name}.data"))
 
 
-def _bytes(path: Path) -> int:
+def _file_size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0

@@ -54,7 +54,7 @@ def export_key(
     module: fx.GraphModule, examples: Sequence[Tensor], outputs: Sequence[str]
 ) -> str | None:
     """Return the name of an export; None where the module holds what has no bytes to hash."""
-    versions = [(name, _version(name)) for name in EXPORTERS]
+    versions = [(name, _package_version(name)) for name in EXPORTERS]
     sizes = [(tuple(each.shape), str(each.dtype)) for each in examples]
     digest = hashlib.sha256(repr((FORMAT, OPSET, versions, sizes, list(outputs))).encode())
     for node in module.graph.nodes:
@@ -72,7 +72,7 @@ def export_key(
     return digest.hexdigest()[:40]
 
 
-def _version(name: str) -> str:
+def _package_version(name: str) -> str:
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:

@@ -82,7 +82,9 @@ def estimate_network(
         answers = pool.compile(requests, progress)
     n = len(simulations)
     simulated = dict(zip(simulations, answers[:n], strict=True))
-    odd_ones = list(odd.of_compiled(simulated, precision, count_macs(form.model), _moved(form)))
+    odd_ones = list(
+        odd.of_compiled(simulated, precision, count_macs(form.model), _numbers_moved(form))
+    )
     if packed := odd.packed_attention(form.model):
         odd_ones.insert(0, Doubt(DoubtKind.PACKED_ATTENTION, nodes=packed))
     if rival is not None:
@@ -160,7 +162,7 @@ def group_refusals(own: Compiled) -> tuple[Refused, ...]:
     )
 
 
-def _moved(form: Form) -> float:
+def _numbers_moved(form: Form) -> float:
     """Numbers in weights, inputs and outputs."""
     graph = form.model.graph
     count = sum(math.prod(constant.dims) for constant in graph.initializer)

@@ -89,13 +89,13 @@ class RegionCutter:
             ):
                 continue
             renamed[origin] = f"in_{place}"
-            inputs.append(_value(f"in_{place}_border", kind))
+            inputs.append(_value_info(f"in_{place}_border", kind))
             before.append(_border(f"in_{place}_border", f"in_{place}", kind, TO_FIRST))
         for node in body:
             node.input[:] = [renamed.get(name, name) for name in node.input]
         for place, name in enumerate(leaving):
             origin, kind = self._origin(name), self.graph.values[name]
-            outputs.append(_value(f"out_{place}", kind))
+            outputs.append(_value_info(f"out_{place}", kind))
             source = renamed.get(origin, origin)
             after.append(_border(source, f"out_{place}", kind, TO_LAST))
         weights = [self._constants[name] for name in sorted(used) if name in self._constants]
@@ -158,7 +158,7 @@ def _rename_inputs(model: onnx.ModelProto, names: Sequence[str]) -> None:
         node.input[:] = [renamed.get(name, name) for name in node.input]
 
 
-def _value(name: str, kind: TensorType) -> Any:
+def _value_info(name: str, kind: TensorType) -> Any:
     from onnx import TensorProto, helper
 
     shape = kind.shape

@@ -76,10 +76,10 @@ def join_segments(problem: Problem, placements: Sequence[Placement]) -> tuple[Pl
 def _can_join(problem: Problem, stretch: Sequence[Placement]) -> bool:
     """Whether the first and the last segment can run as one: no segment between both reads from
     the first and is read by the last."""
-    return _split(problem, stretch) is not None
+    return _split_stretch(problem, stretch) is not None
 
 
-def _split(
+def _split_stretch(
     problem: Problem, stretch: Sequence[Placement]
 ) -> tuple[list[Placement], list[Placement]] | None:
     """The segments between that stay before, and those that go behind; None where one must do
@@ -102,7 +102,7 @@ def _split(
 def _with_joined(
     problem: Problem, stretch: Sequence[Placement], whole: tuple[int, ...], k: int
 ) -> list[Placement]:
-    split = _split(problem, stretch)
+    split = _split_stretch(problem, stretch)
     assert split is not None
     before, behind = split
     return [*before, (whole, k), *behind]

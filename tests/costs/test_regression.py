@@ -15,8 +15,8 @@ from nnapi_prof.costs.model.regression import (
     UNKNOWN_SPREAD,
     RegionSample,
     TargetFit,
+    _error_deviation,
     _gain,
-    _spread,
     fit_target,
 )
 
@@ -142,7 +142,7 @@ def test_what_may_be_gained_is_told_by_regions_that_were_cheaper() -> None:
     n_units = np.array([2, 2, 2, 2, 60, 60, 60, 60])
     gain = _gain(errors, n_units)
     assert gain == pytest.approx(0.01 / TAIL_SIGMAS)
-    assert gain < _spread(errors) / 5
+    assert gain < _error_deviation(errors) / 5
     # Where pairs are all that is known, they are what there is to hope for.
     assert _gain(errors[:4], n_units[:4]) == pytest.approx(0.25 / TAIL_SIGMAS)
     assert _gain(-abs(errors), n_units) == LEAST_SPREAD

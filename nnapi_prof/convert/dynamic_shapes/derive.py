@@ -295,12 +295,16 @@ def solve_columns(
     )
     for number, column in enumerate(columns):
         if expressions[number] is None:
-            expressions[number] = _product(column, floors, samples) or _sum(column, floors, samples)
+            expressions[number] = _as_product(column, floors, samples) or _as_sum(
+                column, floors, samples
+            )
     where = {word: number for number, column in enumerate(columns) for word in column.words}
     waiting = [number for number, expression in enumerate(expressions) if expression is None]
     while waiting:
         for number in waiting:
-            expressions[number] = _joined(columns[number], where, expressions, samples, prober)
+            expressions[number] = _as_joined_size(
+                columns[number], where, expressions, samples, prober
+            )
         unsolved = [number for number in waiting if expressions[number] is None]
         if len(unsolved) == len(waiting):
             raise NoTemplate(_refusal(columns[unsolved[0]], samples, prober))
@@ -313,7 +317,7 @@ def solve_columns(
     }
 
 
-def _product(
+def _as_product(
     column: Column, floors: Sequence[Floor], samples: Sequence[Sequence[int]]
 ) -> Expression | None:
     """``k * f * g + d`` with one known quotient of each size that the column depends on."""
@@ -333,7 +337,7 @@ def _product(
     return None
 
 
-def _sum(
+def _as_sum(
     column: Column, floors: Sequence[Floor], samples: Sequence[Sequence[int]]
 ) -> Expression | None:
     """``j * f + k * g + d`` with two known quotients of one size: what a window that hangs over the
@@ -352,7 +356,7 @@ def _sum(
     return None
 
 
-def _joined(
+def _as_joined_size(
     column: Column,
     where: dict[int, int],
     expressions: Sequence[Expression | None],

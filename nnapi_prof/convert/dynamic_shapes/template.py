@@ -257,12 +257,12 @@ class Floor:
         """Returns the expression in the syntax of Python and TorchScript."""
         size = names[self.index]
         if self.divisor == 1:
-            return _plus(_times(self.factor, size), self.offset + self.factor * self.shift)
+            return _plus(_times_text(self.factor, size), self.offset + self.factor * self.shift)
         inner = f"({size} + {self.shift})" if self.shift else size
-        return _plus(_times(self.factor, f"({inner} // {self.divisor})"), self.offset)
+        return _plus(_times_text(self.factor, f"({inner} // {self.divisor})"), self.offset)
 
 
-def _times(factor: int, text: str) -> str:
+def _times_text(factor: int, text: str) -> str:
     return text if factor == 1 else f"{factor} * {text}"
 
 
@@ -300,7 +300,7 @@ class Expression:
         parts = []
         for factor, floors in self.terms:
             product = " * ".join(f"({floor.text(names)})" for floor in floors)
-            parts.append(_times(factor, product))
+            parts.append(_times_text(factor, product))
         if self.constant or not parts:
             parts.append(str(self.constant))
         return " + ".join(parts)

@@ -155,7 +155,7 @@ def to_cpp(described: RegionDescription, stem: str, weights: Weights) -> CppClas
         ],
         "weights": weights if region.buffers else None,
         "channels": any(operand.channels for operand in model.operands),
-        "header_rows": _rows(f"0x{byte:02x}" for byte in weights.header[:40]),
+        "header_rows": _initialiser_rows(f"0x{byte:02x}" for byte in weights.header[:40]),
         "tables": [*_tables(model, inputs, outputs, weights)],
         "required": _REQUIRED,
         "later": _LATER,
@@ -248,14 +248,14 @@ def _tables(
         shape = "x".join(map(str, operand.dims))
         note = " ".join(filter(None, (f"{index}: {operand.type.name}", shape, names.get(index))))
         operands += _noted([f"{{{fields}, {_int(operand.zero_point)}}},"], note)
-        dims += _rows((f"{size}u" for size in operand.dims), f"{index}")
+        dims += _initialiser_rows((f"{size}u" for size in operand.dims), f"{index}")
     yield _table("Operand", "kOperands", operands)
     yield _table("std::uint32_t", "kDims", dims, "Of each operand in turn.")
     channels = []
     for index, operand in enumerate(model.operands):
         if operand.channels is not None:
             scales = f"kScales{index}"
-            lines = "\n    ".join(_rows(map(_float, operand.channels.scales)))
+            lines = "\n    ".join(_initialiser_rows(map(_float, operand.channels.scales)))
             yield f"constexpr float {scales}[] = {{\n    {lines}\n}};"
             counts = f"{operand.channels.dim}, {len(operand.channels.scales)}"
             channels.append(f"{{{index}, {{{counts}, {scales}}}}},")
@@ -272,19 +272,23 @@ def _tables(
     )  # fmt: skip
     arguments = []
     for index, o in enumerate(model.operations):
-        arguments += _rows(map(str, o.inputs + o.outputs), f"{index}: {o.code.name}")
+        arguments += _initialiser_rows(map(str, o.inputs + o.outputs), f"{index}: {o.code.name}")
     yield _table("std::uint32_t", "kArguments", arguments, "Operands: inputs, then outputs.")
     for kind, rows in (("Input", inputs), ("Output", outputs)):
-        yield _table("std::uint32_t", f"k{kind}Operands", _rows(str(one.index) for one in rows))
+        yield _table(
+            "std::uint32_t", f"k{kind}Operands", _initialiser_rows(str(one.index) for one in rows)
+        )
         for i, one in enumerate(rows):
             sizes = ", ".join(f"{size}u" for size in one.operand.dims)
             yield f"constexpr std::uint32_t k{kind}Dims{i}[] = {{{sizes}}};"
         yield _table(
-            "Tensor", f"k{kind}s", [_tensor(one, f"k{kind}Dims{i}") for i, one in enumerate(rows)]
+            "Tensor",
+            f"k{kind}s",
+            [_tensor_literal(one, f"k{kind}Dims{i}") for i, one in enumerate(rows)],
         )
 
 
-def _tensor(one: _Boundary, dims: str) -> str:
+def _tensor_literal(one: _Boundary, dims: str) -> str:
     last = "true" if one.type.dim_order is DimOrder.CHANNELS_LAST else "false"
     return (
         f"{{{_string(one.name)}, Element::{_ELEMENTS[one.operand.type]}, {last},"
@@ -310,12 +314,12 @@ def _values(model: NnapiModel, weights: Weights) -> tuple[list[str], list[str]]:
             continue
         integers = np.frombuffer(source + bytes(-len(source) % 4), "<u4")
         n_words += len(integers)
-        note = _said(operand, source)
-        words += _rows((f"0x{word:08x}u" for word in integers), f"{index}: {note}")
+        note = _describe_operand(operand, source)
+        words += _initialiser_rows((f"0x{word:08x}u" for word in integers), f"{index}: {note}")
     return rows, words
 
 
-def _said(operand: Operand, source: bytes) -> str:
+def _describe_operand(operand: Operand, source: bytes) -> str:
     """The first numbers of a value, for a comment."""
     element = ELEMENTS.get(operand.type)
     if element is None or len(source) % element.itemsize:
@@ -338,7 +342,7 @@ def _table(type_: str, name: str, rows: Sequence[str], note: str = "") -> str:
     )
 
 
-def _rows(items: Iterable[str], note: str = "") -> list[str]:
+def _initialiser_rows(items: Iterable[str], note: str = "") -> list[str]:
     """Items of an initialiser, as many to a line as fit, with a comment."""
     text = " ".join(f"{item}," for item in items)
     return _noted(textwrap.wrap(text, WIDTH - 20, break_on_hyphens=False), note)

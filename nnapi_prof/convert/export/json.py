@@ -76,7 +76,7 @@ def to_json(described: RegionDescription, weights_file: str) -> tuple[str, Weigh
             "bytes": weights.n_bytes,
             "sha256": weights.sha256,
         }
-    return _text(data), weights
+    return _json_text(data), weights
 
 
 def model_to_json(model: NnapiModel) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def _boundary(
     ]
 
 
-def _text(data: Mapping[str, Any]) -> str:
+def _json_text(data: Mapping[str, Any]) -> str:
     """JSON with a line for each member and each row of a list."""
     lines = []
     for name, value in data.items():

@@ -160,18 +160,18 @@ def pow_scalar(op: Lowering) -> OperandId:
     """
     x, exponent = argument(op, "self"), float(op.arg("exponent"))
     if exponent.is_integer() and 0 < abs(exponent) <= MOST_FACTORS:
-        power = _product(x, int(abs(exponent)), NONE if exponent < 0 else fuse(op))
+        power = _integer_power(x, int(abs(exponent)), NONE if exponent < 0 else fuse(op))
         return power.operand if exponent > 0 else (1 / power).operand
     if abs(exponent) == 0.5:
         return x.unary(OperationCode.SQRT if exponent > 0 else OperationCode.RSQRT).operand
     return x.binary(OperationCode.POW, exponent).operand
 
 
-def _product(x: Value, factors: int, fused: int) -> Value:
+def _integer_power(x: Value, factors: int, fused: int) -> Value:
     """``x`` to a power by squaring; ``fused`` goes to the last product."""
     if factors == 1:
         return x
-    half = _product(x, factors // 2, NONE)
+    half = _integer_power(x, factors // 2, NONE)
     if factors % 2 == 0:
         return half.times(half, fused)
     return (half * half).times(x, fused)

@@ -284,10 +284,10 @@ def _spread_and_convolve(
         after = before + op.pair("output_padding")[axis] - (stride[axis] - 1)
         pads.append((before, after))
     filters = Filters(kernels, bias, (pads[0], pads[1]), dilation=dilation, groups=groups)
-    return convolve(op, _spread(op, x, stride), filters, op.fuse())
+    return convolve(op, _insert_zeros(op, x, stride), filters, op.fuse())
 
 
-def _spread(op: Lowering, x: OperandId, stride: tuple[int, int]) -> OperandId:
+def _insert_zeros(op: Lowering, x: OperandId, stride: tuple[int, int]) -> OperandId:
     """``[N, H, W, C] -> [N, H * sh, W * sw, C]``: each pixel followed by zeros on its right and
     below, by PAD along an axis of size 1."""
     n, h, w, c = op.dims(x)

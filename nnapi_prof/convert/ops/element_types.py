@@ -61,7 +61,7 @@ def argument(op: Lowering, name: str, dtype: str | None = None) -> Value:
     if isinstance(value, bool | int | float):
         return number(op, value, dtype)
     if is_constant(value):
-        return constant(op, _placed(op, _converted(op, constant_value(value), dtype)))
+        return constant(op, _in_dim_order(op, _cast_constant(op, constant_value(value), dtype)))
     if not isinstance(value, fx.Node):
         op.refuse(f"{name} is {value!r}, a tensor or a number is wanted")
     if device_dtype(op, type_of(value).dtype) == "bool":
@@ -69,7 +69,7 @@ def argument(op: Lowering, name: str, dtype: str | None = None) -> Value:
     return Value(op, op.broadcast(name)).cast(dtype)
 
 
-def _converted(op: Lowering, value: torch.Tensor, dtype: str) -> NDArray[Any]:
+def _cast_constant(op: Lowering, value: torch.Tensor, dtype: str) -> NDArray[Any]:
     """A constant in an element type of the device, rounded as PyTorch would."""
     value = value.detach().cpu().contiguous()
     if dtype in (*FLOATS, "bool"):
@@ -77,7 +77,7 @@ def _converted(op: Lowering, value: torch.Tensor, dtype: str) -> NDArray[Any]:
     return numbers(op, value.numpy(), dtype)
 
 
-def _placed(op: Lowering, array: NDArray[Any]) -> NDArray[Any]:
+def _in_dim_order(op: Lowering, array: NDArray[Any]) -> NDArray[Any]:
     """A constant in the result's dim order, as :meth:`Lowering.broadcast_array` puts it."""
     if op.out.dim_order is DimOrder.CONTIGUOUS or array.size == 1:
         return array
@@ -234,7 +234,12 @@ def _carrying(lowerer: Lowerer, integers: bool) -> Lowerer:
             result_part = _moved(lowerer, _bools_as_floats(op))
             return result_part.is_(OperationCode.NOT_EQUAL, 0).operand
         # Products and quotients of integers came with level 4.
-        if not integers or op.out.device_dtype != "int32" or op.level < 4 or _fits(lowerer, op):
+        if (
+            not integers
+            or op.out.device_dtype != "int32"
+            or op.level < 4
+            or _lowers_as_it_is(lowerer, op)
+        ):
             return lowerer(op)
         if op.target is aten.constant_pad_nd.default:
             op.require(op.arg("value") == 0, f"pads integers with {op.arg('value')}, 0 is carried")
@@ -288,7 +293,7 @@ def _moved(lowerer: Lowerer, op: Lowering) -> Value:
     return Value(op, result)
 
 
-def _fits(lowerer: Lowerer, op: Lowering) -> bool:
+def _lowers_as_it_is(lowerer: Lowerer, op: Lowering) -> bool:
     """Whether NNAPI can do it as it is: a dry run on a scratch model."""
     scratch = ModelBuilder(op.model.level, pool=op.model.pool)
     values = {

@@ -127,7 +127,7 @@ class Value:
 
     def select(self, then: Value | float, other: Value | float, dtype: str) -> Value:
         """Elements of ``then`` where this bool value holds, of ``other`` elsewhere."""
-        parts = [_value(self.op, part, dtype) for part in (then, other)]
+        parts = [_as_value(self.op, part, dtype) for part in (then, other)]
         dims = np.broadcast_shapes(self.dims, *(part.dims for part in parts))
         condition = self.expanded(dims).operand
         tensors = [part.expanded(dims).operand for part in parts]
@@ -239,7 +239,7 @@ class Value:
         return Value(self.op, result)
 
     def _beside(self, other: Value | float) -> Value:
-        return _value(self.op, other, self.dtype)
+        return _as_value(self.op, other, self.dtype)
 
 
 def tensor(op: Lowering, name: str, order: DimOrder | None = None) -> Value:
@@ -276,7 +276,7 @@ def numbers(op: Lowering, array: NDArray[Any], dtype: str) -> NDArray[Any]:
     return result
 
 
-def _value(op: Lowering, term: Value | float, dtype: str) -> Value:
+def _as_value(op: Lowering, term: Value | float, dtype: str) -> Value:
     return term if isinstance(term, Value) else number(op, term, dtype)
 
 

@@ -111,7 +111,7 @@ def product(x: Value, y: Value, transposed: bool = False) -> Value:
     if op.level < 6:
         pairs = _pair_by_pair(x, _as_weights(y, transposed), batch)
         return pairs.reshaped((*batch, m, n))
-    tensors = [_spread(x, batch).operand, _spread(y, batch).operand]
+    tensors = [_expand_batch(x, batch).operand, _expand_batch(y, batch).operand]
     flat = (math.prod(batch), m, n)
     result = op.emit(OperationCode.BATCH_MATMUL, tensors, [False, transposed], dims=flat)
     return Value(op, result).reshaped((*batch, m, n))
@@ -132,7 +132,7 @@ def _fully_connected(x: Value, weights: Value) -> Value:
     return Value(x.op, fully_connected(x.op, x.operand, weights.operand, bias))
 
 
-def _spread(x: Value, batch: Sequence[int]) -> Value:
+def _expand_batch(x: Value, batch: Sequence[int]) -> Value:
     """``x[..., R, C]`` as [B, R, C] with a matrix for each of B batches, repeated where ``x`` has
     one for several: BATCH_MATMUL does not broadcast."""
     *own, rows, columns = x.dims
@@ -149,7 +149,7 @@ def _as_groups(x: Value, weights: Value, batch: Sequence[int]) -> Value:
     """``x[..., M, K] @ weights[..., N, K]^T`` for each of B batches, as [B, M, N]: an image of M
     rows whose channels are those of all batches, each group of which has filters of its own."""
     op, count = x.op, math.prod(batch)
-    left, filters = _spread(x, batch), _spread(weights, batch)
+    left, filters = _expand_batch(x, batch), _expand_batch(weights, batch)
     m, k, n = left.dims[1], left.dims[2], filters.dims[1]
     image = left.transposed((1, 0, 2)).reshaped((1, m, 1, count * k))
     filters = filters.reshaped((count * n, 1, 1, k))

@@ -39,7 +39,7 @@ def lstm(op: Lowering) -> tuple[OperandId, ...]:
     """
     if op.model.for_stock:
         return _layers(op, 4, unrolled(gate_steps))
-    level = 4 if 2 in _read(op) else 3
+    level = 4 if 2 in _outputs_in_use(op) else 3
     return _layers(op, 4, _lstm_sequence if op.level >= level else unrolled(lstm_steps))
 
 
@@ -68,7 +68,7 @@ def gru(op: Lowering) -> tuple[OperandId, ...]:
 @lowers(aten.lstm_cell.default)
 def lstm_cell(op: Lowering) -> tuple[OperandId, ...]:
     """Lowers ``lstm_cell(x[B, I], (h, c)) -> (h', c')``: one LSTM, or what it stands for."""
-    one = _cell(op, op.arg("hx"))
+    one = _cell_direction(op, op.arg("hx"))
     steps = gate_steps if op.model.for_stock else lstm_steps
     outputs, cells = steps(op, [op.tensor("input")], one)
     return outputs[0], cells[0]
@@ -77,11 +77,11 @@ def lstm_cell(op: Lowering) -> tuple[OperandId, ...]:
 @lowers(aten.gru_cell.default, aten.rnn_tanh_cell.default, aten.rnn_relu_cell.default)
 def cell(op: Lowering) -> OperandId:
     """Lowers ``gru_cell(x[B, I], h) -> h'`` and its like: one step."""
-    outputs, _ = CELLS[op.target](op, [op.tensor("input")], _cell(op, [op.arg("hx")]))
+    outputs, _ = CELLS[op.target](op, [op.tensor("input")], _cell_direction(op, [op.arg("hx")]))
     return outputs[0]
 
 
-def _cell(op: Lowering, states: Sequence[torch.fx.Node]) -> Direction:
+def _cell_direction(op: Lowering, states: Sequence[torch.fx.Node]) -> Direction:
     """The weights and states of a single step."""
     w_input, w_hidden = op.array("w_ih"), op.array("w_hh")
     biases = [op.optional_array(name) for name in ("b_ih", "b_hh")]
@@ -91,7 +91,7 @@ def _cell(op: Lowering, states: Sequence[torch.fx.Node]) -> Direction:
     return Direction(w_input, w_hidden, b_input, b_hidden, None, first, memory, backward=False)
 
 
-def _read(op: Lowering) -> set[object]:
+def _outputs_in_use(op: Lowering) -> set[object]:
     """Returns the outputs of the node that another node reads."""
     return {reader.args[1] for reader in results_of(op.node)}
 
@@ -116,7 +116,7 @@ def _layers(op: Lowering, gates: int, layer: Layer) -> tuple[OperandId, ...]:
         x = op.transpose(x, (1, 0, 2))
     results = [x]
     for index, values in enumerate((states, cells), start=1):
-        if index in _read(op):
+        if index in _outputs_in_use(op):
             results.append(_stack(op, values))
         elif values:
             results.append(x)  # nobody reads it
@@ -219,7 +219,7 @@ def _lstm_sequence(
     Android 10's BIDIRECTIONAL_SEQUENCE_LSTM writes its last states where it read the first ones:
     at level 3 each first state is a value of the model, copied for every run, and nobody else's.
     """
-    with_cells = 2 in _read(op)
+    with_cells = 2 in _outputs_in_use(op)
     inputs: list[OperandId] = [x]
     for one in directions:
         inputs += lstm_weights(op, one)
@@ -243,7 +243,9 @@ def _lstm_sequence(
             assert one.cell is not None
             types += [TensorType(op.dims(one.state)), TensorType(op.dims(one.cell))]
     outputs, *rest = op.emit_as(types, code, inputs)
-    states = _last_states(op, outputs, directions, time_major) if 1 in _read(op) else [outputs]
+    states = (
+        _last_states(op, outputs, directions, time_major) if 1 in _outputs_in_use(op) else [outputs]
+    )
     return Run(outputs, states, rest[1::2] or [outputs])
 
 
@@ -261,7 +263,9 @@ def _rnn_sequence(op: Lowering, x: OperandId, directions: list[Direction], time_
         inputs += [op.model.omitted(3), *[op.model.omitted(2)] * 2]
         scalars = [relu, time_major, True]  # the last: outputs are merged
     (outputs,) = op.emit_as([_merged_shape(op, x, directions)], code, inputs, scalars)
-    states = _last_states(op, outputs, directions, time_major) if 1 in _read(op) else [outputs]
+    states = (
+        _last_states(op, outputs, directions, time_major) if 1 in _outputs_in_use(op) else [outputs]
+    )
     return Run(outputs, states, [])
 
 

@@ -261,7 +261,7 @@ def grid_sampler(op: Lowering) -> OperandId:
     for row, row_weight in _taps(y, h, mode, padding, op.arg("align_corners")):
         start = row * w + constant(op, image) if n > 1 else row * w
         for column, weight in _taps(x, w, mode, padding, op.arg("align_corners")):
-            part = _rows(op, table, start + column)
+            part = _gather_rows(op, table, start + column)
             for factor in (row_weight, weight):
                 part = part if factor is None else part * factor
             total = part if total is None else total + part
@@ -270,7 +270,7 @@ def grid_sampler(op: Lowering) -> OperandId:
     return op.reorder(result, op.out.shape, DimOrder.CHANNELS_LAST, op.out.dim_order)
 
 
-def _rows(op: Lowering, table: OperandId, index: Value) -> Value:
+def _gather_rows(op: Lowering, table: OperandId, index: Value) -> Value:
     """The rows ``index[P, 1]`` of ``table[R, C]``: ``[P, C]``."""
     (count, _), (_, channels) = index.dims, op.dims(table)
     where = Value(op, op.reshape(index.operand, (count,))).cast("int32")

@@ -92,7 +92,7 @@ def topk(op: Lowering) -> tuple[OperandId, ...]:
     the largest of -x. Of equal elements NNAPI names the later one first; PyTorch leaves open
     which one its CPU names, so that positions of equal elements may differ.
     """
-    return _placed(op, *_largest(op, int(op.arg("k")), bool(op.arg("largest"))))
+    return _order_for_readers(op, *_top_elements(op, int(op.arg("k")), bool(op.arg("largest"))))
 
 
 @lowers(aten.sort.default, aten.sort.stable)
@@ -100,16 +100,18 @@ def sort(op: Lowering) -> tuple[OperandId, ...]:
     """Lowers ``sort(x, dim, descending) -> (values, positions)``: topk of all. Equal elements keep
     their order: where positions are read, the axis is searched backwards."""
     results = {reader.args[1] for reader in results_of(op.node)}
-    return _placed(op, *_largest(op, None, bool(op.arg("descending")), stable=1 in results))
+    return _order_for_readers(
+        op, *_top_elements(op, None, bool(op.arg("descending")), stable=1 in results)
+    )
 
 
 @lowers(aten.argsort.default, aten.argsort.stable)
 def argsort(op: Lowering) -> OperandId:
     """Lowers ``argsort(x, dim, descending)``: the positions that ``sort`` gives."""
-    return _largest(op, None, bool(op.arg("descending")), stable=True)[1]
+    return _top_elements(op, None, bool(op.arg("descending")), stable=True)[1]
 
 
-def _largest(
+def _top_elements(
     op: Lowering, k: int | None, largest: bool, stable: bool = False
 ) -> tuple[OperandId, OperandId]:
     """The ``k`` largest or smallest elements along the node's axis (None: all), and where; with
@@ -160,7 +162,9 @@ def _transposed(positions: Value, permutation: list[int]) -> Value:
     return positions.cast("float32").transposed(permutation).cast("int32")
 
 
-def _placed(op: Lowering, values: OperandId, positions: OperandId) -> tuple[OperandId, OperandId]:
+def _order_for_readers(
+    op: Lowering, values: OperandId, positions: OperandId
+) -> tuple[OperandId, OperandId]:
     """Values and positions, contiguous, in the dim orders that their readers have."""
     for reader in results_of(op.node):
         if reader.args[1] == 0:

@@ -162,7 +162,8 @@ class QuantisedLowering(ComposingLowering):
         assert expected is not None
         if not alike(actual, expected):
             self.refuse(
-                f"NNAPI gives {_said(actual)} here, the model wants {_said(expected)} of its result"
+                f"NNAPI gives {_describe_operand(actual)} here, the model wants"
+                f" {_describe_operand(expected)} of its result"
             )
         dims = expected.dims
         self.require(actual.dims == dims, f"its lowering gives the shape {actual.dims}, not {dims}")
@@ -329,7 +330,7 @@ class QuantisedLowering(ComposingLowering):
                 if not alike(operand, result):
                     self.refuse(
                         f"CONCATENATION below {level_name(3)} wants one scale and zero point for "
-                        f"all, found {_said(operand)} for {_said(result)}"
+                        f"all, found {_describe_operand(operand)} for {_describe_operand(result)}"
                     )
         if code is OperationCode.MUL:
             product = np.float32(data[0].scale) * np.float32(data[-1].scale)
@@ -405,6 +406,6 @@ def _narrow(node: fx.Node) -> str:
     return f"integers from {low} to {high} only, NNAPI's types use their whole range"
 
 
-def _said(operand: Operand) -> str:
+def _describe_operand(operand: Operand) -> str:
     name = operand.type.name.removeprefix("TENSOR_")
     return f"{name} of scale {operand.scale:.6g} and zero point {operand.zero_point}"

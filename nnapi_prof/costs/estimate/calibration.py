@@ -84,7 +84,7 @@ def _chosen(samples: Sequence[WorkSample], folds: int, seed: int) -> _Choice:
     parts = range(1, len(stages))[: len(PARTS)]
     forests = range(1 + len(PARTS), len(stages))
     for rivals in (parts, forests):
-        rival = min(rivals, key=lambda stage: _size(errors[stage]), default=best)
+        rival = min(rivals, key=lambda stage: _geometric_mean(errors[stage]), default=best)
         if _better(errors[rival], errors[best]):
             best = rival
     return _Choice(stages[best], errors[best], errors[0])
@@ -92,7 +92,7 @@ def _chosen(samples: Sequence[WorkSample], folds: int, seed: int) -> _Choice:
 
 def _better(errors: Floats, than: Floats) -> bool:
     gains = float((np.abs(errors) < np.abs(than)).mean())
-    return _size(errors) < MARGIN * _size(than) and gains > 0.5
+    return _geometric_mean(errors) < MARGIN * _geometric_mean(than) and gains > 0.5
 
 
 def _stages(
@@ -120,7 +120,7 @@ def is_long(samples: Sequence[WorkSample]) -> bool:
     return sum(len(sample.works) <= FEW for sample in samples) >= LONG
 
 
-def _size(errors: Floats) -> float:
+def _geometric_mean(errors: Floats) -> float:
     """Returns the size of relative errors as one number: the geometric mean of their median and
     their mean, so that neither a few wild ones nor the many small ones decide alone. Each counts as
     1 at most."""
@@ -156,7 +156,7 @@ def fit_with_errors(
     if sister is not None:
         fit = partial(adapted, sister=sister)
         hers = cross_validated(samples, folds=folds, seed=seed, fit=fit)
-        if _size(hers) <= _size(errors):
+        if _geometric_mean(hers) <= _geometric_mean(errors):
             model, errors = fit(samples), hers
     if len({sample.works for sample in samples}) < folds:
         return Fitted(model, errors)

@@ -241,15 +241,17 @@ class ErrorBounds:
         """
         total = float(ns.sum())
         shares = ns / total if total > 0 else np.full(len(works), 1 / max(len(works), 1))
-        own, kinds = _shares(works, shares, (familiar * self.own, (1 - familiar) * self.strange))
+        own, kinds = _equal_shares(
+            works, shares, (familiar * self.own, (1 - familiar) * self.strange)
+        )
         spread = math.sqrt(own + kinds * self.kind**2 + self.whole**2)
-        focus = float(_shares(works, shares, (np.ones(len(works)),))[0])
+        focus = float(_equal_shares(works, shares, (np.ones(len(works)),))[0])
         pull = min(focus / self.focus, 1.0) if self.focus > 0 else 1.0
         factor = NORMAL + (self.factor - NORMAL) * pull if self.factor > NORMAL else self.factor
         return math.expm1(min(factor * spread, 5.0))
 
 
-def _shares(
+def _equal_shares(
     works: Sequence[Work], shares: Floats, spreads: tuple[Floats, ...]
 ) -> tuple[float, float]:
     """Sum of squared shares of equal operations, times their spreads; and of kinds."""
@@ -296,7 +298,7 @@ def _focus(model: TargetModel, samples: Sequence[WorkSample]) -> Floats:
     for sample, total in zip(samples, model.samples_ns(samples).tolist(), strict=True):
         end = start + len(sample.works)
         shares = each[start:end] / max(total, 1e-9)
-        pairs.append(_shares(sample.works, shares, (np.ones(len(shares)),)))
+        pairs.append(_equal_shares(sample.works, shares, (np.ones(len(shares)),)))
         start = end
     return np.array(pairs)
 
@@ -418,10 +420,10 @@ def fit_forest(
     weight = (model.works_ns(works) / predicted[owner]) ** 2
     trees = ExtraTreesRegressor(TREES, min_samples_leaf=LEAF, random_state=seed, n_jobs=1)
     trees.fit(np.asarray(raw_inputs(works, kinds), np.float32), off[owner], sample_weight=weight)
-    return _joined(kinds, [one.tree_ for one in trees.estimators_])
+    return _join_trees(kinds, [one.tree_ for one in trees.estimators_])
 
 
-def _joined(kinds: Sequence[str], trees: Sequence[Any]) -> Forest:
+def _join_trees(kinds: Sequence[str], trees: Sequence[Any]) -> Forest:
     """scikit-learn's trees as one list of nodes."""
     starts = np.cumsum([0, *(tree.node_count for tree in trees)])[:-1]
     leaf = np.concatenate([tree.children_left == -1 for tree in trees])

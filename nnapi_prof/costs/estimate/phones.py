@@ -314,15 +314,15 @@ def phone_units(described: Mapping[str, Any], threads: int, burst: bool) -> list
         raise CostError(f"the phone's description lacks {error}") from error
 
 
-def _value(constant: Mapping[str, Any]) -> float:
+def _read_constant(constant: Mapping[str, Any]) -> float:
     return float(constant["value"])
 
 
 def _values(constants: Mapping[str, Any]) -> dict[str, float]:
     """One constant for all, or one for each kind."""
     if "value" in constants:
-        return {"default": _value(constants)}
-    return {kind: _value(constant) for kind, constant in constants.items()}
+        return {"default": _read_constant(constants)}
+    return {kind: _read_constant(constant) for kind, constant in constants.items()}
 
 
 def _cpu(cpu: Mapping[str, Any], threads: int) -> PhoneUnit:
@@ -332,8 +332,8 @@ def _cpu(cpu: Mapping[str, Any], threads: int) -> PhoneUnit:
         level=30,
         price=Price(),
         peak={kind: rate * times for kind, rate in _values(cpu["peak"]).items()},
-        bytes_per_ns=_value(cpu["bandwidth"]),
-        operation_ns=_value(cpu["operation_overhead"]) * 1e3,
+        bytes_per_ns=_read_constant(cpu["bandwidth"]),
+        operation_ns=_read_constant(cpu["operation_overhead"]) * 1e3,
         efficiency=_values(cpu["efficiency"]),
         factor=1.0,
         only=None,
@@ -344,21 +344,24 @@ def _cpu(cpu: Mapping[str, Any], threads: int) -> PhoneUnit:
 
 def thread_speed(cpu: Mapping[str, Any], threads: int) -> float:
     """How much faster so many threads compute than one, as the emulator has it."""
-    cores = int(_value(cpu["cores"])) if "cores" in cpu else threads
+    cores = int(_read_constant(cpu["cores"])) if "cores" in cpu else threads
     n = min(threads, cores)
     if "thread_speed" in cpu:
-        rows = {1: 1.0, **{int(key): _value(speed) for key, speed in cpu["thread_speed"].items()}}
+        rows = {
+            1: 1.0,
+            **{int(key): _read_constant(speed) for key, speed in cpu["thread_speed"].items()},
+        }
         return float(np.interp(n, list(rows), list(rows.values())))
-    scaling = _value(cpu["thread_scaling"])
+    scaling = _read_constant(cpu["thread_scaling"])
     return float(sum(scaling**thread for thread in range(n)))
 
 
 def _accelerator(
     one: Mapping[str, Any], preference: Preference, burst: bool, api: int
 ) -> PhoneUnit:
-    floor = _value(one["transfer_floor"]) if "transfer_floor" in one else 0.0
-    invocation = _value(one["burst_invocation" if burst else "invocation"])
-    per_byte = 1 / _value(one["transfer_bandwidth"])
+    floor = _read_constant(one["transfer_floor"]) if "transfer_floor" in one else 0.0
+    invocation = _read_constant(one["burst_invocation" if burst else "invocation"])
+    per_byte = 1 / _read_constant(one["transfer_bandwidth"])
     taken = one["operations"]
     only = taken.get("only")
     return PhoneUnit(
@@ -366,10 +369,10 @@ def _accelerator(
         level=min(int(one["feature_level"]), api),
         price=Price((invocation + floor) * 1e3, per_byte, per_byte),
         peak=_values(one["peak"]),
-        bytes_per_ns=_value(one["bandwidth"]),
-        operation_ns=_value(one["operation_overhead"]) * 1e3,
+        bytes_per_ns=_read_constant(one["bandwidth"]),
+        operation_ns=_read_constant(one["operation_overhead"]) * 1e3,
         efficiency=_values(one["efficiency"]),
-        factor=_value(one["preference"][preference.short]),
+        factor=_read_constant(one["preference"][preference.short]),
         only=None if only is None else frozenset(only),
         excepted=frozenset(taken.get("except", ())),
         terms={**taken.get("limits", {}), "": taken.get("default", "")},

@@ -148,7 +148,7 @@ def fit(
         cache = refit or FitCache()
         fits = {target: cache.fit(target, own) for target, own in samples.items()}
         fits = share_spreads(fits, samples)
-    refusals = _refusals(graph, last)
+    refusals = _refusal_reasons(graph, last)
     host_ns = {
         unit.index: host.unit_ns(graph, unit)
         for unit in (graph.units[index] for index in asked)
@@ -175,7 +175,7 @@ def fit(
     )
 
 
-def _refusals(
+def _refusal_reasons(
     graph: UnitGraph, whole: Mapping[tuple[str, Target], Measurement]
 ) -> dict[tuple[int, Target], str]:
     """Sentences of the units that were tried on a target and did not run."""
@@ -239,10 +239,10 @@ def fit_compiling(
     for (units, target), row in places.items():
         if target.engine is Engine.NNAPI and row.usable and row.compile_ns:
             whole[units, target.accelerator or ""].append(float(row.compile_ns))
-    means = {name: [_mean(same) for same in own.values()] for name, own in samples.items()}
+    means = {name: [_mean_sample(same) for same in own.values()] for name, own in samples.items()}
     return CompileModel(means, {place: sum(ns) / len(ns) for place, ns in whole.items()})
 
 
-def _mean(same: list[RegionSample]) -> RegionSample:
+def _mean_sample(same: list[RegionSample]) -> RegionSample:
     """One sample of several preferences'."""
     return replace(same[0], median_ns=sum(sample.median_ns for sample in same) / len(same))

@@ -216,7 +216,7 @@ def infer_precision(
         ]
         if not pairs:
             continue
-        shares = _shares(pairs, operations, unit_ns)
+        shares = _fit_shares(pairs, operations, unit_ns)
         errors[target] = shares.error
         samples[target] = [
             replace(sample, median_ns=ns, weight=INFERRED_WEIGHT)
@@ -237,14 +237,14 @@ class _Shares:
     def infer(
         self, sample: RegionSample, operations: Mapping[str, str], unit_ns: Mapping[str, float]
     ) -> float:
-        parts = _parts(sample, operations, unit_ns)
+        parts = _ns_by_kind(sample, operations, unit_ns)
         spared = sum(
             (1 - self.of_kind.get(kind, self.of_others)) * ns for kind, ns in parts.items()
         )
         return max(sample.median_ns + self.extra_ns - spared, 0.05 * sample.median_ns)
 
 
-def _shares(
+def _fit_shares(
     pairs: Sequence[tuple[RegionSample, float]],
     operations: Mapping[str, str],
     unit_ns: Mapping[str, float],
@@ -253,7 +253,7 @@ def _shares(
     and ns."""
     from scipy.optimize import nnls  # who reads a fit does without
 
-    parts = [_parts(sample, operations, unit_ns) for sample, _ in pairs]
+    parts = [_ns_by_kind(sample, operations, unit_ns) for sample, _ in pairs]
     kinds = sorted({kind for own in parts for kind in own})
     before = np.array([sample.median_ns for sample, _ in pairs])
     after = np.array([ns for _, ns in pairs])
@@ -283,7 +283,7 @@ def _shares(
     )
 
 
-def _parts(
+def _ns_by_kind(
     sample: RegionSample, operations: Mapping[str, str], unit_ns: Mapping[str, float]
 ) -> dict[str, float]:
     """Kind of unit -> what its units take within a region, in ns in float32."""
@@ -300,12 +300,12 @@ def _same_refusals(
     """Refusals in float32 of units that the other precision did not try, on targets where none of
     those that it tried ran."""
     refused = {place: row for place, row in before.items() if row.n_units == 1 and not row.usable}
-    runs = {target for name, target in refused if _ran(after.get((name, target)))}
+    runs = {target for name, target in refused if _has_run(after.get((name, target)))}
     tried = {target for _, target in after}
     for (name, target), row in refused.items():
         if target in tried and target not in runs and (name, target) not in after:
             yield row
 
 
-def _ran(row: Measurement | None) -> bool:
+def _has_run(row: Measurement | None) -> bool:
     return row is not None and row.usable

@@ -115,7 +115,7 @@ class EightBits:
             {
                 "8 bits of": None if of_float is None else self.floats.units[of_float].signature,
                 "label": unit.label,
-                "values": [_plain(type_) for type_ in types],
+                "values": [_type_without_scale(type_) for type_ in types],
                 "scales": [numbers.setdefault(type_.quant, len(numbers)) for type_ in compared],
                 "constants": unit.constant_bytes,
                 "work": None if unit.work is None else dataclasses.asdict(unit.work),
@@ -155,7 +155,7 @@ class EightBits:
         ]
 
 
-def _plain(type_: TensorType) -> list[object]:
+def _type_without_scale(type_: TensorType) -> list[object]:
     return [list(type_.shape), type_.dtype, type_.dim_order.value, type_.quant is not None]
 
 
@@ -185,11 +185,11 @@ def conversions_of(floats: UnitGraph, quantised: QuantisedSource) -> tuple[Conve
     chosen: list[Conversion] = []
     for way in (True, False):
         sizes = sorted(n_bytes for to_int8, n_bytes in by_size if to_int8 == way)
-        chosen += [by_size[way, n_bytes] for n_bytes in _spread(sizes)]
+        chosen += [by_size[way, n_bytes] for n_bytes in _sizes_to_measure(sizes)]
     return tuple(chosen)
 
 
-def _spread(sizes: Sequence[int]) -> Sequence[int]:
+def _sizes_to_measure(sizes: Sequence[int]) -> Sequence[int]:
     """At most :data:`CONVERSION_SIZES` of ascending sizes, evenly by their logarithm."""
     if len(sizes) <= CONVERSION_SIZES:
         return sizes
@@ -205,7 +205,7 @@ def converting_units(floats: UnitGraph, able: Collection[int]) -> frozenset[int]
     for unit in sorted(able):
         for value in floats.units[unit].inputs:
             by_size.setdefault(floats.values[value].n_bytes, []).append(unit)
-    for size in _spread(sorted(by_size)):
+    for size in _sizes_to_measure(sorted(by_size)):
         near = [set(_neighbours(floats, unit)) for unit in by_size[size]]
         apart = [u for u, around in zip(by_size[size], near, strict=True) if not around & chosen]
         chosen.add((apart or by_size[size])[0])

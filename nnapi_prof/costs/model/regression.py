@@ -135,18 +135,18 @@ class TargetFit:
     @classmethod
     def from_json(cls, data: Mapping[str, Any], units: Sequence[str]) -> TargetFit:
         """Raises ValueError, KeyError or TypeError where ``data`` is something else."""
-        overhead, per_in, per_out, per_cold = _numbers(data["terms"], len(TERMS))
-        errors = dict(zip(TERMS, _numbers(data["term_errors"], len(TERMS)), strict=True))
+        overhead, per_in, per_out, per_cold = _finite_numbers(data["terms"], len(TERMS))
+        errors = dict(zip(TERMS, _finite_numbers(data["term_errors"], len(TERMS)), strict=True))
         return cls(
             overhead_ns=overhead,
             ns_per_in_byte=per_in,
             ns_per_out_byte=per_out,
             unit_ns=_of_units(data["unit_ns"], units),
-            residuals=_numbers(data["residuals"], len(data["residuals"]), least=-1.0),
+            residuals=_finite_numbers(data["residuals"], len(data["residuals"]), least=-1.0),
             ns_per_cold_byte=per_cold,
             errors=errors | _of_units(data["unit_errors"], units),
-            spread=_numbers([data["spread"]], 1)[0],
-            gain=_numbers([data["gain"]], 1)[0],
+            spread=_finite_numbers([data["spread"]], 1)[0],
+            gain=_finite_numbers([data["gain"]], 1)[0],
             longest=max(1, int(data["longest"])),
             n_regions=int(data["n_regions"]),
         )
@@ -170,7 +170,7 @@ class TargetFit:
         return EXTRAPOLATION * max(0.0, math.log2(max(1, n_units) / self.longest))
 
 
-def _numbers(values: Any, count: int, *, least: float = 0.0) -> tuple[float, ...]:
+def _finite_numbers(values: Any, count: int, *, least: float = 0.0) -> tuple[float, ...]:
     """Finite numbers from ``least`` on, so many. ValueError or TypeError where they are not."""
     numbers = tuple(map(float, values))
     if len(numbers) != count or not all(math.isfinite(n) and n >= least for n in numbers):
@@ -182,7 +182,7 @@ def _of_units(values: Any, units: Sequence[str]) -> dict[str, float]:
     """Signature -> number, of units that have one."""
     pairs = [(u, n) for u, n in zip(units, values, strict=True) if n is not None]
     return dict(
-        zip([u for u, _ in pairs], _numbers([n for _, n in pairs], len(pairs)), strict=True)
+        zip([u for u, _ in pairs], _finite_numbers([n for _, n in pairs], len(pairs)), strict=True)
     )
 
 
@@ -251,7 +251,7 @@ def fit_target(samples: Sequence[RegionSample], *, on_cpu: bool) -> TargetFit:
         residuals=tuple(float(r) for r in residuals),
         ns_per_cold_byte=float(solution[3]),
         errors=dict(zip((*TERMS, *names), map(float, errors), strict=True)),
-        spread=_spread(left_out[measured]),
+        spread=_error_deviation(left_out[measured]),
         gain=_gain(left_out[measured], n_units[measured]),
         longest=max((len(s.members) for s in samples if s.weight == 1), default=1),
         n_regions=int(measured.sum()),
@@ -285,7 +285,7 @@ def _without_itself(
     return errors
 
 
-def _spread(errors: np.ndarray) -> float:
+def _error_deviation(errors: np.ndarray) -> float:
     """Relative standard deviation of regions' errors, drawn towards what was assumed before.
 
     Of a robust and of the plain estimate the larger: one driver that joins two of a hundred pairs

@@ -125,10 +125,10 @@ class Database:
             with self._engine.connect() as connection:
                 if self.is_sqlite:
                     self._refuse_programs(connection)
-                if _version(connection) == SCHEMA_VERSION:
+                if _schema_version(connection) == SCHEMA_VERSION:
                     return  # the usual case, which asks for no lock and no right to write
         with self._exclusive() as connection:
-            version = _version(connection)
+            version = _schema_version(connection)
             if version is None:
                 self._create(connection)
             elif (reached := migrate(connection, version)) != SCHEMA_VERSION:
@@ -252,7 +252,7 @@ def table_url(where: str) -> URL:
     return url.set(drivername="postgresql+psycopg") if backend == "postgresql" else url
 
 
-def _version(connection: Connection) -> int | None:
+def _schema_version(connection: Connection) -> int | None:
     """The schema's version; None where our tables are not."""
     if not inspect(connection).has_table(SCHEMA.name):
         return None

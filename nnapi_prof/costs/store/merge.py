@@ -46,7 +46,7 @@ def merge(
     rows = added = left_out = 0
     while True:
         query = select(MEASUREMENTS).where(m.id > last).order_by(m.id).limit(ROWS_PER_STEP)
-        step = source.transact(partial(_rows, query), writing=False)
+        step = source.transact(partial(_select_rows, query), writing=False)
         if not step:
             return Merged(rows, added, left_out, len(there))
         last = step[-1]["id"]
@@ -61,5 +61,5 @@ def merge(
         told(min(last, most), most)
 
 
-def _rows(query: Select[Any], connection: Connection) -> list[dict[str, Any]]:
+def _select_rows(query: Select[Any], connection: Connection) -> list[dict[str, Any]]:
     return [dict(row) for row in connection.execute(query).mappings()]

@@ -131,7 +131,7 @@ class LineStream(Iterator[str]):
                 break
             *whole, rest = chunk.split(b"\n")
             for line in whole:
-                yield _text(b"".join([*parts, line]))
+                yield _decode_line(b"".join([*parts, line]))
                 parts, n_bytes = [], 0
             if rest:
                 parts.append(rest)
@@ -143,7 +143,7 @@ class LineStream(Iterator[str]):
                     self._serial,
                 )
         if parts:
-            yield _text(b"".join(parts))
+            yield _decode_line(b"".join(parts))
         if self._exit_code is None:
             raise DeviceOffline(
                 f"{self._serial}: the connection closed before the command ended", self._serial
@@ -162,7 +162,7 @@ def run_to_end(stream: LineStream) -> CommandResult:
     return CommandResult(stream.exit_code, "".join(f"{line}\n" for line in lines))
 
 
-def _text(line: bytes) -> str:
+def _decode_line(line: bytes) -> str:
     # Terminals of old Android versions end lines with \r\n.
     return line.removesuffix(b"\r").decode("utf-8", "replace")
 

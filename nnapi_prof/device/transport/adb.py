@@ -78,7 +78,7 @@ class AdbTransport:
                     read_timeout_s=COMMAND_TIMEOUT_S,
                 )
             except adb_errors.PushFailedError as error:
-                raise refusal(_words(error), "write", remote, self._serial) from error
+                raise refusal(_device_message(error), "write", remote, self._serial) from error
 
     def pull(self, remote: str) -> bytes:
         sink = _Sink(self._serial)
@@ -91,7 +91,7 @@ class AdbTransport:
                     read_timeout_s=COMMAND_TIMEOUT_S,
                 )
             except adb_errors.AdbCommandFailureException as error:
-                raise refusal(_words(error), "read", remote, self._serial) from error
+                raise refusal(_device_message(error), "read", remote, self._serial) from error
         return sink.getvalue()
 
     def shell(self, argv: Sequence[str], timeout_s: float = COMMAND_TIMEOUT_S) -> CommandResult:
@@ -301,7 +301,7 @@ def _unauthorized(serial: str) -> DeviceUnauthorized:
     return DeviceUnauthorized(f"{serial} does not know this computer yet: {CONSENT}", serial)
 
 
-def _words(error: Exception) -> str:
+def _device_message(error: Exception) -> str:
     """Returns the device's message, out of adb_shell's exceptions."""
     words = error.args[0] if error.args else ""
     text = bytes(words).decode("utf-8", "replace") if isinstance(words, bytearray) else str(words)

@@ -186,7 +186,7 @@ def measure_pairs(
     measurer: Measurer, graph: UnitGraph, options: ProfileOptions, pairs: Sequence[Pair]
 ) -> None:
     """Measures the pairs that are not in the store; each one's rows are committed as they come."""
-    pending = [pair for pair in pairs if not _known(measurer, pair)]
+    pending = [pair for pair in pairs if not _is_measured(measurer, pair)]
     measurer.note_reused(job for pair in pairs for job in pair.sides)
     done = 0
 
@@ -201,7 +201,7 @@ def measure_pairs(
         tell(rows[0].label)
 
 
-def _known(measurer: Measurer, pair: Pair) -> bool:
+def _is_measured(measurer: Measurer, pair: Pair) -> bool:
     return all(job.key in measurer.have for job in pair.sides)
 
 

@@ -92,7 +92,7 @@ def _macs(graph: UnitGraph, region: UnitSet) -> int:
 def sample_units(graph: UnitGraph, among: Collection[int] | None = None) -> tuple[int, ...]:
     """:data:`SAMPLE` different units (of ``among``) from the lightest to the heaviest by their
     arithmetic."""
-    first = {unit.signature: unit for unit in reversed(_units(graph, among))}
+    first = {unit.signature: unit for unit in reversed(_units_among(graph, among))}
     ordered = sorted(first.values(), key=lambda unit: (unit.macs, unit.constant_bytes, unit.index))
     if len(ordered) <= SAMPLE:
         return tuple(unit.index for unit in ordered)
@@ -105,9 +105,9 @@ def trial_units(graph: UnitGraph, among: Collection[int] | None = None) -> tuple
     those that move most without any, ascending."""
     chosen = list(sample_units(graph, among))
     kinds: dict[str, list[int]] = defaultdict(list)
-    for unit in _units(graph, among):
+    for unit in _units_among(graph, among):
         kinds[unit.operation].append(unit.index)
-    weight = [(unit.macs, _moved(graph, unit.index), -unit.index) for unit in graph.units]
+    weight = [(unit.macs, _bytes_moved(graph, unit.index), -unit.index) for unit in graph.units]
     working = [kind for kind, units in kinds.items() if any(weight[u][0] for u in units)]
     working.sort(key=lambda kind: -sum(weight[u][0] for u in kinds[kind]))
     moving = [kind for kind in kinds if kind not in working]
@@ -119,11 +119,11 @@ def trial_units(graph: UnitGraph, among: Collection[int] | None = None) -> tuple
     return tuple(sorted(chosen))
 
 
-def _units(graph: UnitGraph, among: Collection[int] | None) -> list[Unit]:
+def _units_among(graph: UnitGraph, among: Collection[int] | None) -> list[Unit]:
     return [unit for unit in graph.units if among is None or unit.index in among]
 
 
-def _moved(graph: UnitGraph, unit: int) -> int:
+def _bytes_moved(graph: UnitGraph, unit: int) -> int:
     """Bytes that a unit reads and makes."""
     own = graph.units[unit]
     return sum(graph.values[name].n_bytes for name in (*own.inputs, *own.outputs))

@@ -116,7 +116,7 @@ def run_trial(
         trial = measure(*((unit,) for unit in thread_units(graph)))
         is_short = trial is not None and min(trial.ns.values()) <= MOST_WHOLE_NS
         if is_short and len(graph.units) > 1 and not info.simulated:
-            trial = measure(_whole(graph))
+            trial = measure(_all_units(graph))
     except KeyboardInterrupt as interrupt:
         raise TrialInterrupted(measurer.n_measured, time.monotonic() - began) from interrupt
     seconds = time.monotonic() - began
@@ -131,7 +131,7 @@ def read_trial(
     """Reads the trial of a model on a device from a cost table; None where there
     was none with these ``conditions``, whose number of threads is not asked."""
     units = {_signature(graph.units[unit].signature): unit for unit in thread_units(graph)}
-    units.setdefault(_signature(RegionMatcher(graph).signature(_whole(graph))), WHOLE)
+    units.setdefault(_signature(RegionMatcher(graph).signature(_all_units(graph))), WHOLE)
     selection = Selection((fingerprint,), tuple(units), kinds=(Kind.THREADS,), newest=True)
     own = replace(conditions.on(CPU.engine), threads=0)
     rows = [row for row in store.select(selection) if replace(row.conditions, threads=0) == own]
@@ -152,29 +152,29 @@ def choose(graph: UnitGraph, rows: Mapping[tuple[int, int], Measurement]) -> Thr
     whole = ns.pop(WHOLE, None)
     if len(counts) < 2 or not ns:
         return None
-    times = _times(graph, ns)
+    times = _units_like(graph, ns)
     total = whole or {n: sum(times[unit] * own[n] for unit, own in ns.items()) for n in counts}
     least = min(total.values())
     chosen = next(n for n in counts if total[n] <= least * (1 + LEAST_GAIN))
     return ThreadTrial(chosen, total, len(ns), whole is not None)
 
 
-def _times(graph: UnitGraph, sampled: Iterable[int]) -> Mapping[int, float]:
+def _units_like(graph: UnitGraph, sampled: Iterable[int]) -> Mapping[int, float]:
     """How many times each unit of a sample stands for: units like it, by their sizes."""
     samples = [graph.units[unit] for unit in sampled]
     times: dict[int, float] = defaultdict(float)
     for unit in graph.units:
         own = [each for each in samples if each.operation == unit.operation] or samples
         nearest = min(own, key=lambda each: (_distance(graph, each, unit), each.index))
-        times[nearest.index] += _size(graph, unit) / _size(graph, nearest)
+        times[nearest.index] += _work_of(graph, unit) / _work_of(graph, nearest)
     return times
 
 
 def _distance(graph: UnitGraph, first: Unit, second: Unit) -> float:
-    return abs(math.log(_size(graph, first) / _size(graph, second)))
+    return abs(math.log(_work_of(graph, first) / _work_of(graph, second)))
 
 
-def _size(graph: UnitGraph, unit: Unit) -> float:
+def _work_of(graph: UnitGraph, unit: Unit) -> float:
     """Multiply-accumulates and bytes moved: one of them decides what a unit takes."""
     moved = sum(graph.values[name].n_bytes for name in (*unit.inputs, *unit.outputs))
     return float(max(unit.macs + moved + unit.constant_bytes, 1))
@@ -185,7 +185,7 @@ def thread_units(graph: UnitGraph) -> tuple[int, ...]:
     :data:`LEAST_UNITS` different ones."""
     chosen = list(trial_units(graph))
     seen = {graph.units[unit].signature for unit in chosen}
-    for unit in sorted(graph.units, key=lambda unit: (-_size(graph, unit), unit.index)):
+    for unit in sorted(graph.units, key=lambda unit: (-_work_of(graph, unit), unit.index)):
         if len(chosen) >= LEAST_UNITS:
             break
         if unit.signature not in seen:
@@ -210,7 +210,7 @@ def thread_counts(info: AgentInfo, cpus: str = BIG) -> tuple[int, ...]:
     return tuple(sorted(n for n in counts if 1 <= n <= most))
 
 
-def _whole(graph: UnitGraph) -> UnitSet:
+def _all_units(graph: UnitGraph) -> UnitSet:
     return tuple(range(len(graph.units)))
 
 

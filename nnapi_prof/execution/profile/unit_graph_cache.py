@@ -60,7 +60,7 @@ def cached_units(
     if content is None:
         return UnitGraphCache.of(load())  # which says what is wrong with the path
     entry = (cache or cache_dir()) / "graphs" / f"{_key(path, content, inputs)}.json"
-    stored = _read(entry, load)
+    stored = _read_entry(entry, load)
     if stored is not None:
         return stored
     program = load()
@@ -79,7 +79,7 @@ def cached_units(
     return UnitGraphCache.of(program)
 
 
-def _read(entry: Path, load: Callable[[], Program]) -> UnitGraphCache | None:
+def _read_entry(entry: Path, load: Callable[[], Program]) -> UnitGraphCache | None:
     """Returns the cached units; None where there are none, or the entry is damaged."""
     try:
         data = json.loads(entry.read_text())

@@ -20,7 +20,7 @@ def _dtype(value: Any) -> torch.dtype:
     return (value.fake if isinstance(value, TracedValue) else value).dtype  # Quantised has its own
 
 
-def _listed(*values: Any) -> list[Any]:
+def _as_list(*values: Any) -> list[Any]:
     return list(values)
 
 
@@ -53,7 +53,7 @@ def _tensor(data: Any, dtype: torch.dtype | None, device: Any, *requires_grad: b
 
 UNPACK = frozenset({"prim::ListUnpack", "prim::TupleUnpack"})
 PYTHON: dict[str, Callable[..., Any]] = {
-    "prim::ListConstruct": _listed,
+    "prim::ListConstruct": _as_list,
     "prim::TupleConstruct": lambda *values: tuple(values),
     "prim::DictConstruct": _dict,
     "prim::TupleIndex": operator.getitem,

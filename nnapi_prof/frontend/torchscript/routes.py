@@ -53,7 +53,7 @@ def find_inputs(
     _refuse_other_types(arguments[:needed], name)
     if stated:
         check_count(name, len(stated), needed, len(arguments))
-        return _stated(model, example_tensors(stated), name), ()
+        return _examples_without_zeros(model, example_tensors(stated), name), ()
     bundled = bundled_inputs(model)
     if bundled is not None:
         try_model(name, model, bundled)
@@ -61,7 +61,7 @@ def find_inputs(
     return _guessed(model, needed, name)
 
 
-def _stated(
+def _examples_without_zeros(
     model: torch.jit.ScriptModule, examples: tuple[Tensor, ...], name: str
 ) -> tuple[Tensor, ...]:
     """The examples, or where integers among them are divided by, without their zeros."""
@@ -155,8 +155,8 @@ def torchscript_graph(
     """
     routes: tuple[Callable[[], fx.GraphModule], ...] = (
         lambda: walked_graph(model, examples, name),
-        lambda: _converted(model, examples, name),
-        lambda: _converted(_with_shapes(model, examples), examples, name),
+        lambda: _convert_by_export(model, examples, name),
+        lambda: _convert_by_export(_with_shapes(model, examples), examples, name),
         lambda: _traced(frozen(model), examples, name),
     )
     refusals: list[Exception] = []
@@ -167,7 +167,7 @@ def torchscript_graph(
         except DataDependent as refusal:
             if not keep:
                 raise
-            return _kept(model, examples, name, refusal)
+            return _keep_control_flow(model, examples, name, refusal)
         except FrontendError:
             raise  # not the route's fault: no graph can say this
         except Exception as error:
@@ -175,7 +175,7 @@ def torchscript_graph(
     raise FrontendError(_refusal(model, refusals, name)) from refusals[0]
 
 
-def _kept(
+def _keep_control_flow(
     model: torch.jit.ScriptModule, examples: Sequence[Tensor], name: str, refusal: DataDependent
 ) -> fx.GraphModule:
     """The graph with what depends on data kept. Raises ``refusal`` where that fails, too."""
@@ -189,7 +189,7 @@ def _kept(
         raise refusal from error
 
 
-def _converted(
+def _convert_by_export(
     model: torch.jit.ScriptModule, examples: Sequence[Tensor], name: str
 ) -> fx.GraphModule:
     from torch._export.converter import TS2EPConverter  # seconds of imports, seldom needed

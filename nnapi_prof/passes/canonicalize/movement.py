@@ -97,7 +97,7 @@ def _same_elements(site: Site) -> fx.Node | None:
     return site.reshape(site.input(), list(site.type.shape))
 
 
-def _joined(dim: int, rank: int) -> Rule:
+def _concatenate_at_rank(dim: int, rank: int) -> Rule:
     """Concatenation along ``dim`` of tensors brought to ``rank`` by leading ones (a row becomes
     the one row of a matrix)."""
 
@@ -205,7 +205,7 @@ def _adaptive_max_pool(site: Site) -> list[fx.Node] | None:
         return None
     source = site.input()
     lines = len(site.args["output_size"]) == 1
-    *outer, h, w = type_of(source).shape if not lines else (*_row(type_of(source).shape),)
+    *outer, h, w = type_of(source).shape if not lines else (*_with_row_dim(type_of(source).shape),)
     out_h, out_w = [1, *site.args["output_size"]][-2:]
     shape = [*outer, out_h, out_w]
     image = site.reshape(source, [*outer, h, w]) if lines else source
@@ -222,7 +222,7 @@ def _adaptive_max_pool(site: Site) -> list[fx.Node] | None:
     return [pooled]
 
 
-def _row(shape: Sequence[int]) -> tuple[int, ...]:
+def _with_row_dim(shape: Sequence[int]) -> tuple[int, ...]:
     return (*shape[:-1], 1, shape[-1])
 
 
@@ -301,10 +301,10 @@ def _diff(site: Site) -> fx.Node | None:
 def _copy(site: Site) -> fx.Node | None:
     """``copy``, as assignments are written without a change in place: ``src``, of the type of what
     it is assigned to, and broadcast."""
-    return _spread(site, site.input("src"))
+    return _expand_to_result(site, site.input("src"))
 
 
-def _spread(site: Site, source: fx.Node) -> fx.Node:
+def _expand_to_result(site: Site, source: fx.Node) -> fx.Node:
     if type_of(source).dtype != site.type.dtype:
         dtype = torch_dtype(site.type.dtype)
         source = site.call(aten._to_copy.default, source, dtype=dtype)
@@ -316,7 +316,7 @@ def _fill(site: Site) -> fx.Node | None:
     value = site.args["value"]
     if isinstance(value, fx.Node):
         if not is_constant(value):
-            return _spread(site, value)
+            return _expand_to_result(site, value)
         value = constant_value(value).item()
     shape = list(site.type.shape)
     number = torch.full([1] * len(shape), value, dtype=torch_dtype(site.type.dtype))
@@ -362,8 +362,8 @@ _RULES: dict[torch._ops.OpOverload, Rule] = {
     aten.ravel.default: _same_elements,
     aten.atleast_1d.default: _same_elements,
     aten.atleast_2d.default: _same_elements,
-    aten.hstack.default: _joined(1, 1),
-    aten.vstack.default: _joined(0, 2),
+    aten.hstack.default: _concatenate_at_rank(1, 1),
+    aten.vstack.default: _concatenate_at_rank(0, 2),
     aten.column_stack.default: _columns,
     aten.native_channel_shuffle.default: _channel_shuffle,
     aten.take_along_dim.default: _take_along_dim,

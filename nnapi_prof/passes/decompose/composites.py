@@ -106,7 +106,7 @@ def _multi_head(site: Site) -> list[fx.Node] | None:
     if mask is not None:
         scores = site.call(aten.add.Tensor, scores, mask)
     weights = site.call(aten.softmax.int, scores, -1)
-    mixed = _joined(site, site.call(aten.matmul.default, weights, value))
+    mixed = _project_heads(site, site.call(aten.matmul.default, weights, value))
     if site.args["average_attn_weights"]:
         weights = site.call(aten.mean.dim, weights, [1], False)
     return [mixed, weights]
@@ -158,7 +158,7 @@ def _self_attention(
 ) -> fx.Node:
     """``proj(attention(qkv(x)))`` of [B, T, D] inputs."""
     parts = _heads(site, sources, heads)
-    return _joined(site, site.call(aten.scaled_dot_product_attention.default, *parts, mask))
+    return _project_heads(site, site.call(aten.scaled_dot_product_attention.default, *parts, mask))
 
 
 def _heads(site: Site, sources: list[fx.Node], heads: int) -> list[fx.Node]:
@@ -177,7 +177,7 @@ def _heads(site: Site, sources: list[fx.Node], heads: int) -> list[fx.Node]:
     return parts
 
 
-def _joined(site: Site, mixed: fx.Node) -> fx.Node:
+def _project_heads(site: Site, mixed: fx.Node) -> fx.Node:
     """The last projection, of [B, heads, T, D / heads]."""
     mixed = site.call(aten.permute.default, mixed, [0, 2, 1, 3])
     batch, length, *rest = type_of(mixed).shape
@@ -226,7 +226,10 @@ def _average_over_channels(site: Site) -> fx.Node | None:
     """
     arg, pad = site.args, site.input("self")
     size = arg["kernel_size"][0]
-    plain = _listed(arg["stride"]) in ([], [1, 1, 1]) and _listed(arg["padding"]) in ([0], [0] * 3)
+    plain = _as_dims(arg["stride"]) in ([], [1, 1, 1]) and _as_dims(arg["padding"]) in (
+        [0],
+        [0] * 3,
+    )
     if not plain or list(arg["kernel_size"]) != [size, 1, 1] or arg["divisor_override"]:
         return None
     if size == 1:
@@ -299,7 +302,7 @@ def _distances(site: Site) -> fx.Node | None:
     return site.call(aten.linalg_vector_norm.default, apart, float(site.args["p"]), [-1])
 
 
-def _listed(value: Any) -> list[int]:
+def _as_dims(value: Any) -> list[int]:
     return [value] if isinstance(value, int) else list(value or [])
 
 

@@ -71,7 +71,7 @@ def _real_matrix(n: int, scale: float) -> Tensor:
     return torch.cat([angles.cos() * twice, -angles.sin() * twice]).mul(scale).float()
 
 
-def _scale(norm: Any, n: int, inverse: bool) -> float:
+def _norm_factor(norm: Any, n: int, inverse: bool) -> float:
     """Returns the factor of a transform of n numbers."""
     if norm == "ortho":
         return 1 / math.sqrt(n)
@@ -89,7 +89,7 @@ def _resized(site: Site, part: fx.Node, dim: int, size: int) -> fx.Node:
     return part
 
 
-def _product(site: Site, parts: Sequence[fx.Node], dim: int, matrix: Tensor) -> fx.Node:
+def _times_matrix(site: Site, parts: Sequence[fx.Node], dim: int, matrix: Tensor) -> fx.Node:
     """Parts side by side along ``dim`` times a matrix; the result lies along the last dimension."""
     last = len(type_of(parts[0]).shape) - 1
     turned = [
@@ -110,7 +110,7 @@ def _forward(
     """The transform along one dimension of n numbers, or of its inverse, the first frequencies."""
     parts = [_resized(site, part, dim, n) for part in (pair.real, pair.imag) if part is not None]
     matrix = _forward_matrix(n, frequencies, scale, pair.imag is None, sign)
-    result = _product(site, parts, dim, matrix)
+    result = _times_matrix(site, parts, dim, matrix)
     last = len(type_of(result).shape) - 1
     halves = [
         site.call(aten.slice.Tensor, result, last, start, start + frequencies, 1)
@@ -122,7 +122,7 @@ def _forward(
 def _to_real(site: Site, pair: Pair, dim: int, n: int, scale: float) -> fx.Node:
     """n real numbers from their first n // 2 + 1 frequencies along one dimension."""
     parts = [_resized(site, part, dim, n // 2 + 1) for part in (pair.real, imag_of(site, pair))]
-    return _turned_back(site, _product(site, parts, dim, _real_matrix(n, scale)), dim)
+    return _turned_back(site, _times_matrix(site, parts, dim, _real_matrix(n, scale)), dim)
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class _Kind:
             lengths.append(size)
         if not all(1 <= n <= MAX_LENGTH for n in lengths):
             return None
-        scales = [_scale(site.args["norm"], n, self.inverse) for n in lengths]
+        scales = [_norm_factor(site.args["norm"], n, self.inverse) for n in lengths]
         steps = list(zip(dims, lengths, scales, strict=True))
         sign = 1 if self.inverse else -1
         if self.real_output:

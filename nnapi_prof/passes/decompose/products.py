@@ -241,7 +241,7 @@ def sum_of_products(
     x, have = tensors[0], terms[0]
     for index in range(1, len(tensors)):
         later = {name for term in terms[index + 1 :] for name in term} | set(result)
-        x, have = _product(site, (x, have), (tensors[index], terms[index]), later, sizes)
+        x, have = _multiply_and_sum(site, (x, have), (tensors[index], terms[index]), later, sizes)
     x, have = _summed(site, x, have, set(result))
     return _arranged(site, x, have, result)
 
@@ -262,7 +262,7 @@ def _arranged(site: Site, x: fx.Node, have: list[str], want: list[str]) -> fx.No
     return x if order == sorted(order) else site.call(aten.permute.default, x, order)
 
 
-def _product(
+def _multiply_and_sum(
     site: Site,
     first: tuple[fx.Node, list[str]],
     second: tuple[fx.Node, list[str]],

@@ -57,7 +57,7 @@ def _is_high(shape: Sequence[int]) -> bool:
     return len(shape) > MAX_RANK
 
 
-def _listed(dims: int | Sequence[int] | None, rank: int) -> list[int]:
+def _non_negative_dims(dims: int | Sequence[int] | None, rank: int) -> list[int]:
     """Dimensions as non-negative numbers; None and an empty list are all of them."""
     if isinstance(dims, int):
         return [dims % rank]
@@ -84,7 +84,7 @@ def _reduction(site: Site) -> fx.Node | None:
     shape = type_of(site.input()).shape
     if not _is_high(shape):
         return None
-    dims = set(_listed(site.args["dim"], len(shape)))
+    dims = set(_non_negative_dims(site.args["dim"], len(shape)))
     groups = _groups(shape, dims)
     if len(groups) > MAX_RANK:
         return _reduced_in_turn(site, groups, dims)
@@ -133,7 +133,7 @@ def _flip(site: Site) -> fx.Node | None:
     shape, dims = site.type.shape, site.args["dims"]
     if not _is_high(shape) or not dims:
         return None
-    steps = [(dim, 0) for dim in _listed(dims, len(shape))]
+    steps = [(dim, 0) for dim in _non_negative_dims(dims, len(shape))]
     return _one_by_one(site, steps, lambda x, _: site.call(aten.flip.default, x, [1]))
 
 
@@ -141,7 +141,7 @@ def _roll(site: Site) -> fx.Node | None:
     shape, dims = site.type.shape, site.args["dims"]
     if not _is_high(shape) or not dims:
         return None
-    steps = list(zip(_listed(dims, len(shape)), site.args["shifts"], strict=True))
+    steps = list(zip(_non_negative_dims(dims, len(shape)), site.args["shifts"], strict=True))
     return _one_by_one(site, steps, lambda x, shift: site.call(aten.roll.default, x, [shift], [1]))
 
 
@@ -294,12 +294,14 @@ def _matrices(site: Site, names: Sequence[str]) -> fx.Node | None:
             flat[name] = reshape(site, tensor, [*sizes[name], *matrix])
         else:
             flat[name] = reshape(
-                site, _spread(site, tensor, sizes[name], whole, matrix), [math.prod(whole), *matrix]
+                site,
+                _expand_matrices(site, tensor, sizes[name], whole, matrix),
+                [math.prod(whole), *matrix],
             )
     return _called_with(site, flat)
 
 
-def _spread(
+def _expand_matrices(
     site: Site, tensor: fx.Node, sizes: list[int], whole: list[int], matrix: Sequence[int]
 ) -> fx.Node:
     """A batch of matrices with the sizes of the ``whole`` one, each matrix as a row."""

@@ -61,7 +61,7 @@ def _flat(site: Site, node: fx.Node) -> fx.Node:
     return site.reshape(node, [type_of(node).n_elements])
 
 
-def _spread(site: Site, value: Any, shape: Sequence[int]) -> fx.Node:
+def _full_tensor(site: Site, value: Any, shape: Sequence[int]) -> fx.Node:
     """A number or tensor as large as ``shape``, of the node's element type."""
     if not isinstance(value, fx.Node):
         filled = torch.full(list(shape), value, dtype=torch_dtype(site.type.dtype))
@@ -141,8 +141,8 @@ def _index_put(site: Site) -> fx.Node | None:
         selection += index.nonzero(as_tuple=True) if index.dtype in _MASKS else [index]
     numbers = torch.arange(math.prod(shape)).reshape(shape)
     places = numbers[tuple(selection)]
-    values = _spread(site, site.input("values"), places.shape)
-    return _placed(site, values, places, bool(site.args["accumulate"]))
+    values = _full_tensor(site, site.input("values"), places.shape)
+    return _scatter_flat(site, values, places, bool(site.args["accumulate"]))
 
 
 def _scatter(site: Site) -> fx.Node | None:
@@ -156,14 +156,16 @@ def _scatter(site: Site) -> fx.Node | None:
     grids[dim] = index
     places = torch.arange(math.prod(shape)).reshape(shape)[tuple(grids)]
     if "src" not in site.args:
-        return _placed(site, _spread(site, site.args["value"], index.shape), places, False)
+        return _scatter_flat(
+            site, _full_tensor(site, site.args["value"], index.shape), places, False
+        )
     values = site.input("src")
     for axis, size in enumerate(index.shape):
         values = site.call(aten.slice.Tensor, values, axis, 0, size, 1)
-    return _placed(site, values, places, site.node.target is aten.scatter_add.default)
+    return _scatter_flat(site, values, places, site.node.target is aten.scatter_add.default)
 
 
-def _placed(site: Site, values: fx.Node, places: Tensor, adds: bool) -> fx.Node | None:
+def _scatter_flat(site: Site, values: fx.Node, places: Tensor, adds: bool) -> fx.Node | None:
     """``values`` at ``places`` of the flattened ``self``; with ``adds`` added to what is there."""
     source, size, count = site.input(), site.type.n_elements, places.numel()
     if type_of(values).dtype != site.type.dtype:

@@ -73,12 +73,12 @@ def assign_dim_order(graph: fx.Graph) -> int:
     for node in _cheapest_channels_last(graph):
         set_order(node, DimOrder.CHANNELS_LAST)
     for node in calls(graph):
-        if layout_of(node) is Layout.FOLLOWS and _order(node) is DimOrder.CHANNELS_LAST:
+        if layout_of(node) is Layout.FOLLOWS and _dim_order_of(node) is DimOrder.CHANNELS_LAST:
             _raise_ranks(graph, node)
     return _insert_clones(graph)
 
 
-def _order(node: fx.Node) -> DimOrder:
+def _dim_order_of(node: fx.Node) -> DimOrder:
     return type_of(node).dim_order
 
 
@@ -116,7 +116,11 @@ def _price(network: _Network, source: fx.Node) -> None:
     the other side as soon as one reader does; each is cut from the source once.
     """
     cost = _cost(source)
-    fixed = network.CONTIGUOUS if _order(source) is DimOrder.CONTIGUOUS else network.CHANNELS_LAST
+    fixed = (
+        network.CONTIGUOUS
+        if _dim_order_of(source) is DimOrder.CONTIGUOUS
+        else network.CHANNELS_LAST
+    )
     own = network.vertex(source) if _is_free(source) else fixed
     some_last, some_contiguous = network.extra(), network.extra()
     network.edge(some_last, own, cost)
@@ -209,7 +213,9 @@ def _insert_clones(graph: fx.Graph) -> int:
             continue
         if not can_be_channels_last(type_of(source)):
             continue
-        other = [r for r in source.users if wanted_order(r, source) not in (None, _order(source))]
+        other = [
+            r for r in source.users if wanted_order(r, source) not in (None, _dim_order_of(source))
+        ]
         if other:
             _clone_for(graph, source, other)
             inserted += 1
@@ -218,7 +224,7 @@ def _insert_clones(graph: fx.Graph) -> int:
 
 def _clone_for(graph: fx.Graph, source: fx.Node, readers: Iterable[fx.Node]) -> None:
     """Puts one clone to the other order behind ``source`` (behind all inputs of the graph)."""
-    changed = next(order for order in DimOrder if order is not _order(source))
+    changed = next(order for order in DimOrder if order is not _dim_order_of(source))
     first_reader = min(readers)
     with graph.inserting_before(first_reader):
         clone = insert_call(

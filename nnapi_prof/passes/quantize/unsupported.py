@@ -61,8 +61,8 @@ def decompose_dynamic_quant(graph: fx.Graph) -> int:
         if node.target not in _QUANTIZE or not node.users:
             continue
         readers, args = list(node.users), bound_args(node)
-        stated = _stated(node)
-        if not all(r.target in _DEQUANTIZE and _stated(r) == stated for r in readers):
+        stated = _stated_arguments(node)
+        if not all(r.target in _DEQUANTIZE and _stated_arguments(r) == stated for r in readers):
             continue
         if any(type_of(value).dtype != "float32" for value in (args["input"], *readers)):
             continue
@@ -85,7 +85,7 @@ def decompose_dynamic_quant(graph: fx.Graph) -> int:
     return replaced
 
 
-def _stated(node: fx.Node) -> list[Any]:
+def _stated_arguments(node: fx.Node) -> list[Any]:
     """Scale, zero point, limits and type of a quantize or dequantize node."""
     args = bound_args(node)
     scale, zero_point = (args.get(name, args.get(f"{name}s")) for name in ("scale", "zero_point"))
