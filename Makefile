@@ -32,13 +32,14 @@ test: $(READY)  ## the tests; the slowest are listed at the end
 test-all: $(READY)  ## the tests, and those that repeat others at another size, version or processor
 	$(PYTEST) --everything
 
-lint: $(READY)  ## ruff, mypy --strict, names, prose, docstrings, import layers, generated files, clang-format
+lint: $(READY)  ## ruff, mypy --strict, names, prose, docstrings, classes, import layers, generated files, clang-format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy -p nnapi_prof
 	$(BIN)/python .ci/names.py
 	$(BIN)/python .ci/prose.py
 	$(BIN)/python .ci/docstrings.py
+	$(BIN)/python .ci/classes.py
 	$(BIN)/python benchmarks/figures.py --check
 	$(BIN)/lint-imports
 	$(BIN)/python .ci/generate_nnapi.py --check

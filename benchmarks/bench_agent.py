@@ -28,7 +28,7 @@ from nnapi_prof.device.protocol.actions import (
     ActionFlag,
     ActionSpec,
     SegmentSpec,
-    Source,
+    TensorSource,
     TensorSpec,
     Timing,
 )
@@ -62,7 +62,7 @@ def run_tiny(client: AgentClient, runs: int, flags: ActionFlag) -> tuple[float, 
     request.add_action(
         ActionSpec(
             0,
-            (TensorSpec(code, dims, Source.RANDOM, 1), TensorSpec(code, dims)),
+            (TensorSpec(code, dims, TensorSource.RANDOM, 1), TensorSpec(code, dims)),
             (SegmentSpec(Engine.NNAPI, model, (0,), (1,), DEVICE),),
             Timing(1000, 1000, 0, 1, runs, runs),
             flags=flags,

@@ -31,7 +31,7 @@ from nnapi_prof.device.protocol.actions import (
     ActionFlag,
     ActionSpec,
     SegmentSpec,
-    Source,
+    TensorSource,
     TensorSpec,
     Timing,
 )
@@ -60,8 +60,8 @@ def action(
     for model, target in zip(models, targets, strict=True):
         ends = []
         for names, kinds, source in (
-            (region.inputs, region.input_types, Source.RANDOM),
-            (region.outputs, region.output_types, Source.SEGMENT),
+            (region.inputs, region.input_types, TensorSource.RANDOM),
+            (region.outputs, region.output_types, TensorSource.SEGMENT),
         ):
             operands = [operand_of(kind) for kind in kinds]
             ends.append(tuple(range(len(tensors), len(tensors) + len(names))))

@@ -31,7 +31,7 @@ from nnapi_prof.device.protocol.actions import (
     ActionFlag,
     ActionSpec,
     SegmentSpec,
-    Source,
+    TensorSource,
     TensorSpec,
     Timing,
 )
@@ -67,7 +67,7 @@ def action(
         for name, kind in zip((*region.inputs, *region.outputs), value_types, strict=True):
             operand = operand_of(kind)
             if name not in index and operand is not None:
-                source = Source.SEGMENT if name in produced else Source.RANDOM
+                source = TensorSource.SEGMENT if name in produced else TensorSource.RANDOM
                 index[name] = len(tensors)
                 tensors.append(TensorSpec(operand.type, operand.dims, source, 0))
         inputs = tuple(index[name] for name in region.inputs)

@@ -29,7 +29,7 @@ from pathlib import Path
 import torch
 
 from nnapi_prof.bundle.bundle import Bundle, needed_regions
-from nnapi_prof.bundle.plan_set import Choice, PlanSet, SelectionRule
+from nnapi_prof.bundle.plan_set import PlanChoice, PlanSet, SelectionRule
 from nnapi_prof.bundle.runtime import runtime_bundle
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.device import xnnpack
@@ -94,7 +94,7 @@ def mixture(program: Program, shape: tuple[int, ...], share: float) -> Bundle:
         levels=levels,
         regions={key: convert_region(program, *key) for key in needed_regions(plans, levels)},
         plan_set=PlanSet(
-            SelectionRule.MIXTURE, (Choice(0, share=share), Choice(1, share=1 - share))
+            SelectionRule.MIXTURE, (PlanChoice(0, share=share), PlanChoice(1, share=1 - share))
         ),
     )
 

@@ -39,7 +39,7 @@ from nnapi_prof.precision.accuracy import AccuracyEvaluator, Data
 from nnapi_prof.precision.calibrate import calibrate
 from nnapi_prof.precision.metrics import BuiltInMetric, FloatOutputs, Floats, sqnr_db
 from nnapi_prof.precision.sensitivity import N_SAMPLES, UnitNoise, corrected, unit_noise
-from nnapi_prof.precision.simulation import Simulation
+from nnapi_prof.precision.simulation import PrecisionSimulation
 
 ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = (0.01, 0.02)
@@ -136,7 +136,7 @@ def examine(name: str, script: ModuleType, nnapi: HostNnapi, n_seeds: int) -> di
     begin = time.perf_counter()
     recipe = calibrate(program, digits.calibration.samples, LEVEL)
     timed("calibrate", begin)
-    simulation = Simulation(program, nnapi, recipe, LEVEL)
+    simulation = PrecisionSimulation(program, nnapi, recipe, LEVEL)
     calibration = Data(digits.calibration.samples)
     judge = AccuracyEvaluator(simulation, calibration, Data(digits.held_out.samples))
     begin = time.perf_counter()

@@ -27,7 +27,7 @@ from qnn_networks import NETWORKS, export
 from nnapi_prof.api.chips import estimate_chips
 from nnapi_prof.errors import CostError, NnapiProfError
 from nnapi_prof.qnn.calibration import calibrate, leave_one_out, rows
-from nnapi_prof.qnn.chips import CHIPS, QnnPrecision, Simulation
+from nnapi_prof.qnn.chips import CHIPS, NpuGeneration, QnnPrecision
 from nnapi_prof.qnn.wheel import qairt_version, require
 
 DATA = Path("nnapi_prof/qnn/data/published.json")
@@ -95,7 +95,7 @@ def collect(file: Path, work: Path, precision: QnnPrecision, data: dict[str, Any
         data["networks"].setdefault(name, {})[precision.value] = {
             "published_ms": dict(sorted(ms.items())),
             "simulated_to_reference": {
-                s.value: round(simulated[s.value] / ms[REFERENCE], 5) for s in Simulation
+                s.value: round(simulated[s.value] / ms[REFERENCE], 5) for s in NpuGeneration
             },
         }
 

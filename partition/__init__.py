@@ -25,7 +25,13 @@ from nnapi_prof.partition.precision_rules import (
     RulePlan,
     uniform,
 )
-from nnapi_prof.partition.problem import Costs, Problem, check_runnable, evaluate, make_problem
+from nnapi_prof.partition.problem import (
+    CostProvider,
+    Problem,
+    check_runnable,
+    evaluate,
+    make_problem,
+)
 from nnapi_prof.partition.search.result import Report, SearchLimits, Watch
 from nnapi_prof.partition.search.tradeoff import CurvePoint
 from nnapi_prof.partition.solver import (
@@ -42,7 +48,7 @@ __all__ = [
     "TOLERANCE",
     "Constraints",
     "CostArrays",
-    "Costs",
+    "CostProvider",
     "CurvePoint",
     "ErrorLimit",
     "NoisePoint",
@@ -83,7 +89,9 @@ class SolveOptions(TypedDict, total=False):
     with_curve: bool
 
 
-def plan_graph(graph: UnitGraph, costs: Costs, **options: Unpack[SolveOptions]) -> Partitioning:
+def plan_graph(
+    graph: UnitGraph, costs: CostProvider, **options: Unpack[SolveOptions]
+) -> Partitioning:
     """:func:`plan_problem` for a graph and a cost model."""
     problem = make_problem(graph, costs)
     constraints = options.get("constraints")
@@ -93,7 +101,7 @@ def plan_graph(graph: UnitGraph, costs: Costs, **options: Unpack[SolveOptions]) 
     return plan_problem(problem, costs.simulated, compiling=compiling, **options)
 
 
-def solve(graph: UnitGraph, costs: Costs, **options: Unpack[SolveOptions]) -> Plan:
+def solve(graph: UnitGraph, costs: CostProvider, **options: Unpack[SolveOptions]) -> Plan:
     """Return the plan ``dp``: of the plans within ``tolerance`` of the least sequential latency
     under ``costs``, and no slower than any baseline, one with the fewest segments.
 
@@ -112,7 +120,9 @@ def is_optimum(plan: Plan) -> bool:
     return plan.proof is not None and plan.proof.is_optimal and not plan.proof.constrained
 
 
-def baselines(graph: UnitGraph, costs: Costs, listed: Collection[int] = ()) -> tuple[Plan, ...]:
+def baselines(
+    graph: UnitGraph, costs: CostProvider, listed: Collection[int] = ()
+) -> tuple[Plan, ...]:
     """Plans by simple rules, without the partitioner, all-cpu first (see the module ``baselines``).
 
     ``listed`` are units that the baseline of that name keeps off accelerators. Raises

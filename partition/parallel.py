@@ -18,7 +18,7 @@ from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition.blocks import best_targets, starts_of
 from nnapi_prof.partition.lanes import Contention, Lanes, make_lanes, on_lanes
 from nnapi_prof.partition.overlap import integral_bound, lower_bound
-from nnapi_prof.partition.problem import Costs, Placement, Problem, make_problem
+from nnapi_prof.partition.problem import CostProvider, Placement, Problem, make_problem
 from nnapi_prof.partition.schedule import (
     MOST_EXACT,
     Scheduler,
@@ -87,7 +87,7 @@ class ParallelPlan:
 
 def plan_parallel(
     graph: UnitGraph,
-    costs: Costs,
+    costs: CostProvider,
     *,
     contention: Contention,
     limits: SearchLimits | None = None,

@@ -1,7 +1,7 @@
 """The partitioner's view of a cost model: arrays of all that a plan's latency is made of.
 
-A model of one's own may answer by functions instead (:class:`Costs`): they are asked once for
-each unit and target, and the answers put into arrays.
+A model of one's own may answer by functions instead (:class:`CostProvider`): they are asked once
+for each unit and target, and the answers put into arrays.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KEPT_OFF = "kept off by the cost function"
 """Where ``refusals`` say this, no target refused anything."""
 
 
-class RegionCost(Protocol):
+class ProvidedCost(Protocol):
     """A region's cost, as a cost model tells it."""
 
     @property
@@ -42,7 +42,7 @@ class RegionCost(Protocol):
     def estimated(self) -> bool: ...
 
 
-class Costs(Protocol):
+class CostProvider(Protocol):
     """A cost model. One that has a method ``arrays() -> CostArrays`` as well is asked for these;
     ours have it."""
 
@@ -55,17 +55,17 @@ class Costs(Protocol):
     def unit_cost(self, unit_index: int, target: Target, /) -> float | None: ...
     def overhead(self, target: Target, /) -> float: ...
     def transfer(self, target: Target, in_bytes: int, out_bytes: int, /) -> float: ...
-    def region_cost(self, units: Iterable[int], target: Target, /) -> RegionCost | None: ...
+    def region_cost(self, units: Iterable[int], target: Target, /) -> ProvidedCost | None: ...
     def measured_regions(self) -> Mapping[tuple[frozenset[int], Target], float]: ...
 
 
-def arrays_of(graph: UnitGraph, costs: Costs) -> CostArrays:
+def arrays_of(graph: UnitGraph, costs: CostProvider) -> CostArrays:
     """The arrays of a cost model for ``graph``."""
     arrays: Callable[[], CostArrays] | None = getattr(costs, "arrays", None)
     return arrays_by_asking(graph, costs) if arrays is None else arrays()
 
 
-def arrays_by_asking(graph: UnitGraph, costs: Costs) -> CostArrays:
+def arrays_by_asking(graph: UnitGraph, costs: CostProvider) -> CostArrays:
     """Collects arrays from the functions of a cost model, for every unit on every target."""
     targets = tuple(costs.targets)
     n = len(graph.units)
@@ -90,7 +90,7 @@ def arrays_by_asking(graph: UnitGraph, costs: Costs) -> CostArrays:
     )
 
 
-def _slope(costs: Costs, target: Target, into: int, out: int) -> float:
+def _slope(costs: CostProvider, target: Target, into: int, out: int) -> float:
     return costs.transfer(target, into * _PROBE_BYTES, out * _PROBE_BYTES) / _PROBE_BYTES
 
 
@@ -287,7 +287,7 @@ class Problem:
         return bool(self.estimated[sorted(region), k].any())
 
 
-def make_problem(graph: UnitGraph, costs: Costs) -> Problem:
+def make_problem(graph: UnitGraph, costs: CostProvider) -> Problem:
     """The problem of placing a graph's units under some costs.
 
     Raises PartitionError where the model's costs are no costs (negative, not a number).

@@ -32,7 +32,7 @@ from nnapi_prof.partition.inflight_sim import (
 )
 from nnapi_prof.partition.lanes import Contention, loads_of, make_lanes, on_lanes
 from nnapi_prof.partition.mixture import MET, best_mixture
-from nnapi_prof.partition.problem import Costs, Problem, make_problem
+from nnapi_prof.partition.problem import CostProvider, Problem, make_problem
 from nnapi_prof.partition.queues import Dispatch
 from nnapi_prof.partition.search.result import Report, SearchLimits, Watch
 from nnapi_prof.partition.solver import plan_of_placements, search_serial
@@ -88,7 +88,7 @@ class ThroughputPlan:
 
 def plan_throughput(
     graph: UnitGraph,
-    costs: Costs,
+    costs: CostProvider,
     *,
     contention: Contention,
     frames_in_flight: int | None = None,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Net:
+class ValueNet:
     """One value: who makes it, who reads it."""
 
     source: int
@@ -122,17 +122,17 @@ class Items:
 
 
 def rows_of_nodes(
-    groups: Sequence[NodeGroup], nets: Sequence[Net], group_of: dict[int, int], sizes: Sizes
+    groups: Sequence[NodeGroup], nets: Sequence[ValueNet], group_of: dict[int, int], sizes: Sizes
 ) -> tuple[dict[int, int], list[int | None]]:
     """Node -> row, and row -> group (None between groups)."""
     row_of: dict[int, int] = {}
     groups_of_rows: list[int | None] = []
-    inside: list[list[Net]] = [[] for _ in groups]
+    inside: list[list[ValueNet]] = [[] for _ in groups]
     for net in nets:
         home = group_of[net.source]
         for number in {group_of[reader] for reader in net.readers} | {home}:
             readers = tuple(reader for reader in net.readers if group_of[reader] == number)
-            inside[number].append(Net(net.source if number == home else -1, readers))
+            inside[number].append(ValueNet(net.source if number == home else -1, readers))
     for number, group in enumerate(groups):
         if number:
             groups_of_rows.append(None)
@@ -143,13 +143,13 @@ def rows_of_nodes(
     return row_of, groups_of_rows
 
 
-def _rows_within(nodes: Sequence[int], nets: Sequence[Net], per_row: int) -> dict[int, int]:
+def _rows_within(nodes: Sequence[int], nets: Sequence[ValueNet], per_row: int) -> dict[int, int]:
     """Longest path from above, with at most ``per_row`` in a row; then down where wires shorten.
 
     Nets from outside have the source -1.
     """
-    reads: dict[int, list[Net]] = defaultdict(list)
-    makes: dict[int, list[Net]] = defaultdict(list)
+    reads: dict[int, list[ValueNet]] = defaultdict(list)
+    makes: dict[int, list[ValueNet]] = defaultdict(list)
     for net in nets:
         makes[net.source].append(net)
         for reader in net.readers:

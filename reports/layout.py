@@ -4,7 +4,8 @@ Told as K. Sugiyama does, with groups (a plan's segments) stacked in the order i
 
 1. **Rows** (:mod:`nnapi_prof.reports.layering`): each group's boxes by their longest path
    within it, at most so many in one; between groups a row for what crosses the border.
-2. **Items.** A value (:class:`Net`) that is read further down gets a lane, one item in each row
+2. **Items.** A value (:class:`ValueNet`) that is read further down gets a lane, one item in each
+row
    that it passes; values that are read very far down are not wired at all (:class:`Jump`).
 3. **Order** in each row, with few crossings (:mod:`nnapi_prof.reports.layering`). Groups stay
    together: what only passes by stands to the right of the group's frame.
@@ -21,8 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from nnapi_prof.reports.coordinates import columns
-from nnapi_prof.reports.layering import Items, NodeKind, Zone, order, rows_of_nodes
-from nnapi_prof.reports.layering import Net as Net
+from nnapi_prof.reports.layering import Items, NodeKind, ValueNet, Zone, order, rows_of_nodes
 from nnapi_prof.reports.layering import NodeGroup as NodeGroup
 from nnapi_prof.reports.layering import Sizes as Sizes
 
@@ -113,7 +113,7 @@ class DrawingLayout:
 
 
 def lay_out(
-    groups: Sequence[NodeGroup], nets: Sequence[Net], sizes: Sizes | None = None
+    groups: Sequence[NodeGroup], nets: Sequence[ValueNet], sizes: Sizes | None = None
 ) -> DrawingLayout:
     """Places every node of ``groups``; together they hold 0 ... n - 1, each once.
 
@@ -158,14 +158,14 @@ def _group_of(groups: Sequence[NodeGroup]) -> dict[int, int]:
     return group_of
 
 
-def _check_nets(nets: Sequence[Net], group_of: dict[int, int]) -> None:
+def _check_nets(nets: Sequence[ValueNet], group_of: dict[int, int]) -> None:
     for net in nets:
         for reader in net.readers:
             if reader <= net.source or group_of[reader] < group_of[net.source]:
                 raise ValueError(f"node {reader} reads node {net.source} before it was made")
 
 
-def _reach(nets: Sequence[Net], row_of: dict[int, int], sizes: Sizes) -> int:
+def _reach(nets: Sequence[ValueNet], row_of: dict[int, int], sizes: Sizes) -> int:
     """Rows that the longest wire may go down."""
     spans = Counter(
         row_of[max(net.readers, key=row_of.__getitem__)] - row_of[net.source]
@@ -185,7 +185,7 @@ def _reach(nets: Sequence[Net], row_of: dict[int, int], sizes: Sizes) -> int:
 def _wire(
     items: Items,
     boxes: Sequence[int],
-    nets: Sequence[Net],
+    nets: Sequence[ValueNet],
     row_of: dict[int, int],
     groups_of_rows: Sequence[int | None],
     group_of: dict[int, int],

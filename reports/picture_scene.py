@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 from nnapi_prof.graph.plan import Plan
 from nnapi_prof.graph.unit import UnitGraph
-from nnapi_prof.reports.layout import DrawingLayout, DrawingRow, Net, NodeGroup, Sizes, lay_out
+from nnapi_prof.reports.layering import ValueNet
+from nnapi_prof.reports.layout import DrawingLayout, DrawingRow, NodeGroup, Sizes, lay_out
 
 GUTTER = 128.0
 """Room for a segment's name, left of its frame."""
@@ -142,7 +143,9 @@ class _Nodes:
             for value in source
         ]
         self.values = tuple(value for value, read in wired if read)
-        self.nets = tuple(Net(source[value], tuple(dict.fromkeys(r))) for value, r in wired if r)
+        self.nets = tuple(
+            ValueNet(source[value], tuple(dict.fromkeys(r))) for value, r in wired if r
+        )
 
     def unit(self, node: int) -> int | None:
         inside = self.first_unit <= node < self.first_output

@@ -272,7 +272,7 @@ GLOSSARY = tuple(
 
 
 class FittedToPublished(Protocol):
-    """The description of a :class:`nnapi_prof.qnn.calibration.Calibration`."""
+    """The description of a :class:`nnapi_prof.qnn.calibration.ChipCalibration`."""
 
     @property
     def qairt(self) -> str: ...

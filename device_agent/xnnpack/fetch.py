@@ -49,7 +49,7 @@ class FetchError(Exception):
 
 
 @dataclass(frozen=True)
-class Archive:
+class SourceArchive:
     """One line of archives.txt."""
 
     folder: str
@@ -64,10 +64,10 @@ class Archive:
         return f"{self.package}_{upstream}.orig.tar.xz"
 
 
-def pinned(path: Path = HERE / "archives.txt") -> list[Archive]:
+def pinned(path: Path = HERE / "archives.txt") -> list[SourceArchive]:
     """The archives that the list names."""
     lines = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
-    return [Archive(*line.split()) for line in lines]
+    return [SourceArchive(*line.split()) for line in lines]
 
 
 def fetch(folder: Path, archives: Path | None = None) -> None:
@@ -83,13 +83,13 @@ def fetch(folder: Path, archives: Path | None = None) -> None:
             unpack(archive, checked(archive, archives or Path(work)), folder, Path(work))
 
 
-def is_unpacked(folder: Path, archive: Archive) -> bool:
+def is_unpacked(folder: Path, archive: SourceArchive) -> bool:
     """Whether the folder's mark says that this very archive was unpacked there."""
     mark = folder / archive.folder / ".archive"
     return mark.is_file() and mark.read_text() == archive.sha256
 
 
-def checked(archive: Archive, directory: Path) -> Path:
+def checked(archive: SourceArchive, directory: Path) -> Path:
     """The archive's file in a directory, once its content is known to be what is pinned."""
     path = directory / archive.file_name
     if not path.is_file():
@@ -100,7 +100,7 @@ def checked(archive: Archive, directory: Path) -> Path:
     return path
 
 
-def unpack(archive: Archive, path: Path, folder: Path, work: Path) -> None:
+def unpack(archive: SourceArchive, path: Path, folder: Path, work: Path) -> None:
     """Unpacks beside and renames, so that half a tree is never taken for a whole one."""
     draft = work / f"{archive.folder}.unpacked"
     with tarfile.open(path) as tar:
@@ -117,7 +117,7 @@ def unpack(archive: Archive, path: Path, folder: Path, work: Path) -> None:
     root.rename(target)
 
 
-def download(wanted: list[Archive], directory: Path) -> None:
+def download(wanted: list[SourceArchive], directory: Path) -> None:
     """Downloads archives through a private apt configuration into a directory."""
     for tool in ("apt-get", "dpkg"):
         if shutil.which(tool) is None:

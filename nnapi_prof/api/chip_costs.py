@@ -18,7 +18,7 @@ from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import Plan
 from nnapi_prof.partition import baselines, solve
-from nnapi_prof.qnn.calibration import Calibration, calibrate
+from nnapi_prof.qnn.calibration import ChipCalibration, calibrate
 from nnapi_prof.qnn.chips import Chip, QnnPrecision, one_chip
 from nnapi_prof.qnn.wheel import LICENCE, qairt_version, require
 from nnapi_prof.reports.words import calibration_words
@@ -40,7 +40,7 @@ class ChipResult:
     precision: QnnPrecision
     costs: Costs
     profile: ChipProfile
-    calibration: Calibration
+    calibration: ChipCalibration
     notes: tuple[str, ...]
 
     @property

@@ -23,7 +23,7 @@ from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.profile.options import ProfileOutcome
 from nnapi_prof.execution.profile.threads import ThreadTrial
 from nnapi_prof.graph.plan import Precision
-from nnapi_prof.partition import Costs as PricedUnits
+from nnapi_prof.partition import CostProvider
 from nnapi_prof.reports.words import (
     MARGINAL_MARKS,
     count,
@@ -53,7 +53,7 @@ class Costs:
     """The device for people: ``npu-phone (simulated phone, ...)``."""
     conditions: Conditions
     """Under which they hold."""
-    priced: PricedUnits = field(repr=False)
+    priced: CostProvider = field(repr=False)
     """What the partitioner asks: times in ns."""
     estimated: bool = False
     """Nothing of them was measured."""
@@ -93,7 +93,7 @@ class Costs:
         return tuple(target.key for target in self.priced.targets)
 
     @property
-    def as_they_are(self) -> PricedUnits:
+    def as_they_are(self) -> CostProvider:
         """In ns, also of :meth:`adjusted` costs."""
         return self.priced.base if isinstance(self.priced, ObjectiveCosts) else self.priced
 

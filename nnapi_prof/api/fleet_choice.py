@@ -10,7 +10,7 @@ from nnapi_prof.api.bundles import levels_of
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.bundle.bundle import accelerators_of
 from nnapi_prof.bundle.phones import OTHERS, PhoneTraits, phone_of
-from nnapi_prof.bundle.plan_set import Choice, PlanSet, SelectionRule
+from nnapi_prof.bundle.plan_set import PlanChoice, PlanSet, SelectionRule
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.views import drop_dominated_targets, half_interval_ns
@@ -180,7 +180,7 @@ def plan_set_of(
     for number, plan in enumerate(plans):
         device, fingerprint, all_cpu_ns = made_for[number]
         choices.append(
-            Choice(
+            PlanChoice(
                 number,
                 keys=tuple(keys[number]),
                 accelerators=tuple(sorted(accelerators_of(plan))),

@@ -24,9 +24,9 @@ from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.causes import Cause
 from nnapi_prof.graph.plan import Plan, Segment, Target
 from nnapi_prof.graph.unit import Unit, UnitGraph
-from nnapi_prof.partition import Costs as PricedUnits
+from nnapi_prof.partition import CostProvider
 from nnapi_prof.partition.problem import KEPT_OFF, arrays_of
-from nnapi_prof.partition.problem import RegionCost as Priced
+from nnapi_prof.partition.problem import ProvidedCost as Priced
 
 if TYPE_CHECKING:
     from nnapi_prof.partition.constraints import CompileCosts
@@ -63,7 +63,7 @@ class _RegionCost:
 class ObjectiveCosts:
     """Costs as the partitioner asks for them, over others."""
 
-    base: PricedUnits
+    base: CostProvider
     graph: UnitGraph
     cost: UnitCost | None = None
     weight: Weight | None = None
@@ -206,7 +206,7 @@ class ObjectiveCosts:
         return self._compiling().compiled_regions()
 
 
-def as_latency(plan: Plan, base: PricedUnits, objective: Objective) -> Plan:
+def as_latency(plan: Plan, base: CostProvider, objective: Objective) -> Plan:
     """A plan that was found under changed costs, with the latencies of the base; numbers in its
     causes and notes are said in the objective's unit, and a note says what they are. Its proof
     stays that of the objective, and says so."""
@@ -221,7 +221,7 @@ def as_latency(plan: Plan, base: PricedUnits, objective: Objective) -> Plan:
     return replace(plan, segments=segments, remarks=remarks, proof=proof)
 
 
-def _as_latency(segment: Segment, base: PricedUnits, objective: Objective) -> Segment:
+def _as_latency(segment: Segment, base: CostProvider, objective: Objective) -> Segment:
     cost = base.region_cost(segment.units, segment.target)
     why = segment.why
     if isinstance(why, Cause):

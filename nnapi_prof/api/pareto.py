@@ -37,7 +37,7 @@ from nnapi_prof.partition.solver import plan_of_placements
 from nnapi_prof.precision.accuracy import AccuracyEvaluator, Data, PlanError
 from nnapi_prof.precision.samples import Sample
 from nnapi_prof.precision.sensitivity import UnitNoise, corrected, unit_noise
-from nnapi_prof.precision.simulation import Simulation
+from nnapi_prof.precision.simulation import PrecisionSimulation
 from nnapi_prof.precision.user_metric import metric_of
 
 USUAL_BUDGETS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1)
@@ -241,7 +241,9 @@ def _search(
     precisions = tuple(p for p in costs.precisions if p is not Precision.FLOAT32)
     with listener.working("building the host's NNAPI"):
         host = HostNnapi(build_host().library)
-    simulation = Simulation(costs.model.program, host, calibration.recipe, calibration.level)
+    simulation = PrecisionSimulation(
+        costs.model.program, host, calibration.recipe, calibration.level
+    )
     judged_by = metric_of(metric)
     samples, others = calibration.samples.calibration, calibration.samples.held_out
     with listener.working("running the model in float32"):
@@ -297,7 +299,9 @@ def _search(
     )
 
 
-def _affordable(simulation: Simulation, samples: Sequence[Sample], accuracy_s: float) -> int:
+def _affordable(
+    simulation: PrecisionSimulation, samples: Sequence[Sample], accuracy_s: float
+) -> int:
     """Samples for whole plans, that so many seconds allow: what one takes, float16 everywhere, is
     tried."""
     everything = range(len(simulation.program.units.units))

@@ -18,7 +18,7 @@ from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition import (
     Constraints,
-    Costs,
+    CostProvider,
     CurvePoint,
     SearchLimits,
     baselines,
@@ -33,7 +33,7 @@ AccuracyConstraint = Callable[[Constraints], Constraints]
 
 def find_plans(
     graph: UnitGraph,
-    costs: Costs,
+    costs: CostProvider,
     plan_options: PlanOptions,
     *,
     guard: AccuracyConstraint | None = None,
@@ -77,7 +77,7 @@ def find_plans(
     return search.each(lambda plan: plan if plan.proof is None else plan.with_note(INTERRUPTED))
 
 
-def planning_costs(costs: Costs) -> tuple[Costs, Costs]:
+def planning_costs(costs: CostProvider) -> tuple[CostProvider, CostProvider]:
     """The costs without targets that only multiply luck (see
     :func:`~nnapi_prof.costs.model.views.drop_dominated_targets`): those that plans are made by, and
     those of their baselines."""
@@ -88,7 +88,7 @@ def planning_costs(costs: Costs) -> tuple[Costs, Costs]:
 
 def accuracy_constraint(
     program: Program,
-    costs: Costs,
+    costs: CostProvider,
     conditions: Conditions,
     max_error: float,
     constraints: Constraints,
@@ -172,7 +172,7 @@ class StartupCost:
 
 
 def startup_costs(
-    graph: UnitGraph, costs: Costs, points: Sequence[CurvePoint]
+    graph: UnitGraph, costs: CostProvider, points: Sequence[CurvePoint]
 ) -> dict[int, StartupCost]:
     """Number of segments -> what that point's plan takes."""
     problem = make_problem(graph, costs)
@@ -197,6 +197,6 @@ def startup_costs(
     return by_number
 
 
-def _first_ns(costs: Costs, units: Sequence[int], target: Target, ns: float) -> float:
+def _first_ns(costs: CostProvider, units: Sequence[int], target: Target, ns: float) -> float:
     row = costs.whole(units, target) if isinstance(costs, CostModel) else None
     return ns if row is None or row.first_ns is None else float(row.first_ns)

@@ -31,14 +31,14 @@ from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.errors import UsageError, for_caller, option_name
 from nnapi_prof.execution.options import RunOptions
 from nnapi_prof.graph.plan import Plan
-from nnapi_prof.partition import Costs as PricedUnits
+from nnapi_prof.partition import CostProvider
 
 KEPT = "the plan meets the constraints: a faster baseline does not replace it"
 
 
 def partition(
     model: Model | str | os.PathLike[str],
-    costs: Costs | PricedUnits,
+    costs: Costs | CostProvider,
     *,
     forbid: str | Sequence[str] | Mapping[str, str] = (),
     pin: str | Sequence[str] | Mapping[str, str] = (),
@@ -267,14 +267,14 @@ def _costs_within(
 
 def _fastest(
     model: Model,
-    costs: Costs | PricedUnits,
+    costs: Costs | CostProvider,
     plan_options: PlanOptions,
     device: str | AgentClient | None,
     listener: Listener,
 ) -> ModelPlan:
     """The plan of least latency, or of least of another objective, of one frame."""
     own = costs if isinstance(costs, Costs) else None
-    priced: PricedUnits = costs.priced if isinstance(costs, Costs) else costs
+    priced: CostProvider = costs.priced if isinstance(costs, Costs) else costs
     guard: AccuracyConstraint | None = None
     if plan_options.max_error is not None:
         conditions = own.conditions if own else Conditions()

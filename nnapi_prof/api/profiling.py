@@ -28,7 +28,7 @@ from nnapi_prof.execution.profile.options import (
 from nnapi_prof.execution.profile.session import profile as measure_model
 from nnapi_prof.execution.profile.threads import ThreadTrial, TrialInterrupted, run_trial
 from nnapi_prof.graph.plan import Precision
-from nnapi_prof.partition import Costs as PricedUnits
+from nnapi_prof.partition import CostProvider
 from nnapi_prof.qnn.chips import is_qnn
 from nnapi_prof.reports.words import count
 
@@ -283,7 +283,7 @@ def _costs_of(
     store: CostStore,
     options: ProfileOptions,
     outcome: ProfileOutcome,
-    priced: PricedUnits | None,
+    priced: CostProvider | None,
     calibration: Calibration | None = None,
 ) -> Costs:
     """Returns the measured costs. Raises Interrupted where the profile is incomplete."""

@@ -14,7 +14,7 @@ from nnapi_prof.api.model import Model
 from nnapi_prof.api.plan_search import planning_costs
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.frames import MOST_IN_FLIGHT, FramePlan, FrameSchedule, usual_in_flight
-from nnapi_prof.bundle.plan_set import Choice
+from nnapi_prof.bundle.plan_set import PlanChoice
 from nnapi_prof.costs.contention import ASSUMED, ContentionBasis, Slowdowns, given
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.description import device_name
@@ -223,9 +223,9 @@ def with_branches(plans: Sequence[Plan], parallel: ParallelPlan) -> tuple[Plan, 
     serial_ns = plans[0].predicted_ns
     return parallel.plan, FramePlan(
         (
-            FrameSchedule(SERIAL, (Choice(0),), 1, 1e9 / serial_ns if serial_ns > 0 else None),
+            FrameSchedule(SERIAL, (PlanChoice(0),), 1, 1e9 / serial_ns if serial_ns > 0 else None),
             FrameSchedule(
-                OVERLAPPED, (Choice(len(plans)),), 1, 1e9 / parallel.latency_ns, overlaps=True
+                OVERLAPPED, (PlanChoice(len(plans)),), 1, 1e9 / parallel.latency_ns, overlaps=True
             ),
         )
     )
@@ -246,7 +246,9 @@ def _named_plans(
         numbers = [
             plans.setdefault(key, (len(plans), named.get(key, each)))[0] for key, each in keys
         ]
-        choices = tuple(Choice(n, share=share) for n, share in zip(numbers, shares, strict=True))
+        choices = tuple(
+            PlanChoice(n, share=share) for n, share in zip(numbers, shares, strict=True)
+        )
         n = 1 if rule in ONE_BY_ONE else in_flight
         return FrameSchedule(rule.value, choices, n, 1e9 / ns if ns > 0 else None)
 

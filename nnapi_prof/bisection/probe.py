@@ -22,7 +22,7 @@ from nnapi_prof.costs.measurement import Status
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.build import build_host
 from nnapi_prof.device.host_nnapi import HostNnapi
-from nnapi_prof.device.protocol.actions import ActionFlag, Source, Timing
+from nnapi_prof.device.protocol.actions import ActionFlag, TensorSource, Timing
 from nnapi_prof.device.protocol.request import RequestBuilder
 from nnapi_prof.device.protocol.results import ActionResult
 from nnapi_prof.errors import ConversionError, UnsupportedOp
@@ -204,9 +204,9 @@ class RegionProbe:
 
                 def feed(
                     name: str, values: Mapping[str, torch.Tensor] = values
-                ) -> tuple[Source, int]:
+                ) -> tuple[TensorSource, int]:
                     data = to_memory(values[name], self.program.units.values[name])
-                    return Source.BLOB, request.add_blob(data)
+                    return TensorSource.BLOB, request.add_blob(data)
 
                 for repeat in range(repeats):
                     runs = REUSED_RUNS if repeat % 2 else 1

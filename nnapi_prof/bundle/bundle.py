@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 
 from nnapi_prof.bundle.frames import FramePlan
 from nnapi_prof.bundle.phones import OTHERS, PhoneTraits
-from nnapi_prof.bundle.plan_set import Choice, PlanSet, SelectionRule
+from nnapi_prof.bundle.plan_set import PlanChoice, PlanSet, SelectionRule
 from nnapi_prof.bundle.precision import MixedPrecision
 from nnapi_prof.convert.region import Permutes, Region, permutes
 from nnapi_prof.costs.conditions import Conditions, Precision
@@ -111,7 +111,7 @@ class Bundle:
                 return self._led_by(choice, self.plan_set)
         return self
 
-    def _led_by(self, choice: Choice, plan_set: PlanSet) -> Bundle:
+    def _led_by(self, choice: PlanChoice, plan_set: PlanSet) -> Bundle:
         own = self.plans[choice.plan]
         others = self.plans[next(c.plan for c in plan_set.choices if OTHERS in c.keys)]
         factor = choice.all_cpu_ns / others.predicted_ns if others.predicted_ns > 0 else 1.0

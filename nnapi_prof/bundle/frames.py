@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from nnapi_prof.bundle.plan_set import Choice, PlanSet, SelectionRule
+from nnapi_prof.bundle.plan_set import PlanChoice, PlanSet, SelectionRule
 from nnapi_prof.costs.conditions import ALL, parse_cpus
 from nnapi_prof.errors import SerializationError, escape_untrusted
 
@@ -30,7 +30,7 @@ class FrameSchedule:
 
     name: str
     """For people: ``mixture of plans``, ``all-cpu``."""
-    choices: tuple[Choice, ...]
+    choices: tuple[PlanChoice, ...]
     """Plans of the bundle, with their shares of the frames."""
     in_flight: int
     """Frames that were handed in and are not out, at most."""
@@ -75,7 +75,7 @@ class FrameSchedule:
             raise SerializationError("a prediction of frames per second is not a number")
         if not (threads is None or (type(threads) is int and threads > 0)):
             raise SerializationError("a way of running frames has no number of threads")
-        choices = tuple(Choice(plan, share=float(share)) for plan, share in rows)
+        choices = tuple(PlanChoice(plan, share=float(share)) for plan, share in rows)
         name = escape_untrusted(str(data["name"]), 100)
         cpus = parse_cpus(str(data.get("cpus", ALL)))
         overlaps = data.get("overlaps", False) is True

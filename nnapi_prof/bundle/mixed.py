@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, fx
 
-from nnapi_prof.bundle.parts import Part, Parts
+from nnapi_prof.bundle.parts import ModelPart, Parts
 from nnapi_prof.bundle.torchscript import (
     call_lines,
     carried,
@@ -97,7 +97,7 @@ def mixed_module(
 
 
 def _cpu_lines(
-    program: Program, part: Part, member: str, places: Mapping[str, str]
+    program: Program, part: ModelPart, member: str, places: Mapping[str, str]
 ) -> tuple[list[str], dict[str, str]]:
     """TorchScript that calls a CPU part, and the expressions of what it makes."""
     entering, leaving = program.units.boundary(part.units)
@@ -136,7 +136,7 @@ def _examples(program: Program, parts: Parts) -> dict[str, Tensor]:
 
 
 def _cpu_module(
-    program: Program, part: Part, examples: Mapping[str, Tensor], weights: _Weights
+    program: Program, part: ModelPart, examples: Mapping[str, Tensor], weights: _Weights
 ) -> torch.nn.Module:
     """The units of a part as TorchScript, from the values that enter to a tuple of those that
     leave."""

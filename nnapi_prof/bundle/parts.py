@@ -31,7 +31,7 @@ MOVES = frozenset(
 
 
 @dataclass(frozen=True)
-class Part:
+class ModelPart:
     """Units that run as one: on NNAPI where there is a region, else on the CPU."""
 
     units: tuple[int, ...]
@@ -43,7 +43,7 @@ class Part:
 class Parts:
     """All parts in their order, and why a unit is kept on the CPU, in a sentence."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[ModelPart, ...]
     cpu_reasons: Mapping[int, str] = field(default_factory=dict)
 
     @property
@@ -84,11 +84,11 @@ def planned_parts(program: Program, bundle: Bundle) -> tuple[Plan, Parts]:
     """The parts of a bundle's :func:`stock_plan`, and that plan. Raises UsageError as it does."""
     plan = stock_plan(bundle)
     reasons: dict[int, str] = {}
-    parts: list[Part] = []
+    parts: list[ModelPart] = []
     for segment in plan.segments:
         if segment.target.engine is not Engine.NNAPI:
             reasons |= dict.fromkeys(segment.units, f"the plan has it on the CPU: {segment.cause}")
-            parts.append(Part(tuple(sorted(segment.units))))
+            parts.append(ModelPart(tuple(sorted(segment.units))))
             continue
         preference = segment.target.preference
         assert preference is not None
@@ -104,23 +104,23 @@ def _settled(
     preference: Preference,
     reasons: dict[int, str],
     least: int,
-) -> list[Part]:
+) -> list[ModelPart]:
     """``units`` in parts; ``reasons`` gains those that NNAPI could run, but not in these parts.
 
     With ``least`` 0 no part is too small.
     """
     members = sorted(units)
     while True:
-        parts: list[Part] = []
+        parts: list[ModelPart] = []
         n_reasons = len(reasons)
         for piece, on_cpu in _pieces(program.units, members, reasons):
             if on_cpu:
-                parts.append(Part(piece))
+                parts.append(ModelPart(piece))
                 continue
             region = _region(program, piece, level, reasons)
             if region is not None:
                 reasons |= _uncarried(program, piece, region)
-                parts.append(Part(piece, region, preference))
+                parts.append(ModelPart(piece, region, preference))
         if len(reasons) == n_reasons:
             small = {u: why for part in parts for u, why in _too_small(part, least)}
             if not small:
@@ -167,7 +167,7 @@ def _uncarried(program: Program, units: Sequence[int], region: Region) -> dict[i
     return reasons
 
 
-def _too_small(part: Part, least: int) -> Iterator[tuple[int, str]]:
+def _too_small(part: ModelPart, least: int) -> Iterator[tuple[int, str]]:
     if part.region is None or not least:
         return
     names = part.region.operations

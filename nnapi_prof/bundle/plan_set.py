@@ -31,7 +31,7 @@ class SelectionRule(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class PlanChoice:
     """One plan of a set; beside ``plan`` it has what the set's rule looks at."""
 
     plan: int
@@ -58,7 +58,7 @@ class PlanSet:
     """The choices and their rule. SerializationError where they do not fit each other."""
 
     rule: SelectionRule
-    choices: tuple[Choice, ...]
+    choices: tuple[PlanChoice, ...]
 
     def __post_init__(self) -> None:
         choices = self.choices
@@ -97,7 +97,7 @@ class PlanSet:
             return self.for_phone(phone or PhoneTraits())[0].plan
         return self._of_front(limits or {})
 
-    def for_phone(self, phone: PhoneTraits) -> tuple[Choice, str]:
+    def for_phone(self, phone: PhoneTraits) -> tuple[PlanChoice, str]:
         """Returns the choice for a phone, and the name of the phone that it goes by."""
         by_key = {key: choice for choice in self.choices for key in choice.keys}
         for key in phone.keys:
@@ -168,7 +168,7 @@ _FIELDS = {
 }
 
 
-def _choice(row: Any, n_plans: int) -> Choice:
+def _choice(row: Any, n_plans: int) -> PlanChoice:
     _require(isinstance(row, dict), "a choice is not an object")
     plan, figures = row.get("plan"), row.get("figures", {})
     _require(
@@ -188,7 +188,7 @@ def _choice(row: Any, n_plans: int) -> Choice:
     device, fingerprint = row.get("device", ""), row.get("fingerprint", "")
     is_named = isinstance(device, str) and isinstance(fingerprint, str)
     _require(is_named, "a device is not a name")
-    return Choice(
+    return PlanChoice(
         plan,
         {name: float(number) for name, number in figures.items()},
         float(row.get("share", 1.0)),

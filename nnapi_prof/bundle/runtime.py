@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.phones import OTHERS
-from nnapi_prof.bundle.plan_set import Choice, SelectionRule
+from nnapi_prof.bundle.plan_set import PlanChoice, SelectionRule
 from nnapi_prof.convert.region import Region, operand_of
 from nnapi_prof.costs.conditions import ALL, BIG, Mode, Precision
 from nnapi_prof.errors import UsageError
@@ -73,7 +73,7 @@ def _runtime_indices(bundle: Bundle) -> tuple[int, ...]:
     return tuple(sorted(indices))
 
 
-def _choices(bundle: Bundle, rule: SelectionRule) -> tuple[Choice, ...]:
+def _choices(bundle: Bundle, rule: SelectionRule) -> tuple[PlanChoice, ...]:
     """Those of a set with this rule."""
     plan_set = bundle.plan_set
     return plan_set.choices if plan_set is not None and plan_set.rule is rule else ()

@@ -15,7 +15,7 @@ from dataclasses import replace
 import torch
 from torch.backends._nnapi.prepare import NnapiModule
 
-from nnapi_prof.convert.model import NnapiModel, Operand, OperandId, Operation, Value
+from nnapi_prof.convert.model import ConstantValue, NnapiModel, Operand, OperandId, Operation
 from nnapi_prof.convert.region import Region
 from nnapi_prof.errors import NnapiProfError
 from nnapi_prof.frontend.structure import Structure
@@ -329,7 +329,7 @@ def bools_as_integers(region: Region) -> Region:
     ]
     changed = NnapiModel(
         operands=(*model.operands, Operand(OperandCode.TENSOR_INT32, (1,)), *new_inputs),
-        values=(*model.values, Value(zero, struct.pack("<i", 0))),
+        values=(*model.values, ConstantValue(zero, struct.pack("<i", 0))),
         operations=(*compared, *model.operations),
         inputs=tuple(integers.get(index, index) for index in model.inputs),
         outputs=model.outputs,

@@ -21,7 +21,7 @@ from nnapi_prof.graph.plan import Engine
 
 if TYPE_CHECKING:
     from nnapi_prof.api.plan import ModelPlan
-    from nnapi_prof.executorch.choice import Choice
+    from nnapi_prof.executorch.choice import FileChoice
     from nnapi_prof.executorch.runner import FileRun
 
 ENDING = ".pte"
@@ -34,7 +34,7 @@ class PteFile:
     path: Path
     operations: list[int]
     """NNAPI operations of each of its models."""
-    choice: Choice | None
+    choice: FileChoice | None
     """What it was chosen among; None where the plan's file was taken as it is ..."""
     note: str | None
     """... and why, where nobody asked for that."""
@@ -71,7 +71,9 @@ def write_pte(context: click.Context, folder: Path, path: Path) -> PteFile:
     return PteFile(path, operations, choice, note)
 
 
-def _against_rules(context: click.Context, planned: ModelPlan) -> tuple[Choice | None, str | None]:
+def _against_rules(
+    context: click.Context, planned: ModelPlan
+) -> tuple[FileChoice | None, str | None]:
     """The choice among the files of a plan and its baselines; None, and why, where there is
     none."""
     from nnapi_prof.executorch.rivals import fastest, made_on
@@ -193,7 +195,7 @@ def choose_pte(context: click.Context, names: str, path: Path, output: Path | No
         _show_choice(choice, output)
 
 
-def _show_choice(choice: Choice, path: Path) -> None:
+def _show_choice(choice: FileChoice, path: Path) -> None:
     console = stdout()
     table = boxed(f"{choice.model} in ExecuTorch, {choice.clock}", ["file"], ["median", "calls"])
     for file in choice.files:

@@ -12,11 +12,11 @@ from dataclasses import replace
 from nnapi_prof.convert.model import (
     BufferSlice,
     ChannelScales,
+    ConstantValue,
     NnapiModel,
     Operand,
     OperandId,
     Operation,
-    Value,
 )
 from nnapi_prof.convert.serialize import (
     CHANNEL_VERSION,
@@ -152,14 +152,16 @@ def _with_channels(reader: _ByteReader, operands: tuple[Operand, ...]) -> tuple[
     return tuple(fitted)
 
 
-def _read_value(reader: _ByteReader, index: int, row: tuple[int, ...], n_operands: int) -> Value:
+def _read_value(
+    reader: _ByteReader, index: int, row: tuple[int, ...], n_operands: int
+) -> ConstantValue:
     operand, kind, length = row
     _require_operand(operand, n_operands, f"value {index}")
     raw = reader.take(length, f"value {index}")
     if any(reader.take(-length % 4, f"the padding of value {index}")):
         raise SerializationError(f"serialized model: the padding of value {index} is not zero")
     if kind == SOURCE_IMMEDIATE:
-        return Value(OperandId(operand), raw)
+        return ConstantValue(OperandId(operand), raw)
     if kind != SOURCE_NUMBERED_BUFFER:
         raise SerializationError(
             f"serialized model: value {index} has source {kind}, only {SOURCE_IMMEDIATE} "
@@ -170,7 +172,7 @@ def _read_value(reader: _ByteReader, index: int, row: tuple[int, ...], n_operand
             f"serialized model: value {index} names a buffer in {length} bytes, "
             f"{SLICE.size} are wanted"
         )
-    return Value(OperandId(operand), BufferSlice(*SLICE.unpack(raw)))
+    return ConstantValue(OperandId(operand), BufferSlice(*SLICE.unpack(raw)))
 
 
 def _read_operation(

@@ -7,7 +7,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from nnapi_prof.convert.model import BufferSlice, NnapiModel, Operand, OperandId, Operation, Value
+from nnapi_prof.convert.model import (
+    BufferSlice,
+    ConstantValue,
+    NnapiModel,
+    Operand,
+    OperandId,
+    Operation,
+)
 from nnapi_prof.convert.pool import Blob
 from nnapi_prof.convert.region import Region
 from nnapi_prof.errors import ConversionError
@@ -93,7 +100,7 @@ class _Halving:
     def _half(self, operand: Operand) -> Operand:
         return replace(operand, type=HALVES.get(operand.type, operand.type))
 
-    def _value(self, value: Value) -> Value:
+    def _value(self, value: ConstantValue) -> ConstantValue:
         source, operand = value.source, value.operand
         floats = self.source.operands[operand].type in HALVES
 
@@ -101,12 +108,12 @@ class _Halving:
             return _halve(data, operand) if floats else data
 
         if isinstance(source, bytes):
-            return Value(operand, halved(source))
+            return ConstantValue(operand, halved(source))
         blob = self.source_blobs[source.buffer]
         start, end = source.offset, source.offset + source.length
         blob = blob.derived(f"{floats} {start} {end}", lambda data: halved(data[start:end]))
         self.blobs.append(blob)
-        return Value(operand, BufferSlice(len(self.blobs) - 1, 0, len(blob.data)))
+        return ConstantValue(operand, BufferSlice(len(self.blobs) - 1, 0, len(blob.data)))
 
 
 def _halve(data: bytes, operand: OperandId) -> bytes:

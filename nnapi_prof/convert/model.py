@@ -59,7 +59,7 @@ class BufferSlice:
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class ConstantValue:
     """A constant operand's value: its bytes, or where they are. No bytes stand for an optional
     argument that is left out."""
 
@@ -79,7 +79,7 @@ class NnapiModel:
     """One NNAPI model. ``inputs`` and ``outputs`` are operand indices."""
 
     operands: tuple[Operand, ...]
-    values: tuple[Value, ...]
+    values: tuple[ConstantValue, ...]
     operations: tuple[Operation, ...]
     inputs: tuple[OperandId, ...]
     outputs: tuple[OperandId, ...]
@@ -128,7 +128,7 @@ class ModelBuilder:
         self.in_floats: dict[str, str] = {}
         """Name of a quantised result that is computed in float32 -> the rule that quant8 breaks."""
         self._operands: list[Operand] = []
-        self._values: list[Value] = []
+        self._values: list[ConstantValue] = []
         self._operations: list[Operation] = []
         self._inputs: list[OperandId] = []
         self._constants: dict[tuple[Operand, bytes], OperandId] = {}
@@ -258,7 +258,7 @@ class ModelBuilder:
         self, operand: Operand, data: bytes, source: bytes | BufferSlice
     ) -> OperandId:
         index = self._constants[operand, data] = self._new(operand)
-        self._values.append(Value(index, source))
+        self._values.append(ConstantValue(index, source))
         return index
 
     def _require_sized(self, operand: Operand) -> None:

@@ -15,7 +15,7 @@ from nnapi_prof.documents.schema import Document, document, properties
 if TYPE_CHECKING:
     from nnapi_prof.convert.dynamic_shapes.template import OpenSize
     from nnapi_prof.execution.report import OutputCheck
-    from nnapi_prof.executorch.choice import Choice
+    from nnapi_prof.executorch.choice import FileChoice
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class ConversionFiles:
     """What less precision costs, where that was asked for and is known."""
     open_sizes: Sequence[OpenSize] = ()
     notes: list[str] = field(default_factory=list)
-    executorch: Choice | None = None
+    executorch: FileChoice | None = None
     """What a file for ExecuTorch was chosen among."""
 
 

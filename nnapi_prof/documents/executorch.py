@@ -12,7 +12,7 @@ from nnapi_prof.documents.schema import Document, document, properties
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from nnapi_prof.executorch.choice import Choice
+    from nnapi_prof.executorch.choice import FileChoice
     from nnapi_prof.executorch.runner import FileRun
 
 
@@ -63,11 +63,11 @@ COMPARED = s.obj(
 """Of a plan's file and those of its baselines."""
 
 
-def of_compared(choice: Choice) -> Document:
+def of_compared(choice: FileChoice) -> Document:
     return properties(COMPARED, choice, chosen=choice.file.name, files=_files(choice))
 
 
-def _files(choice: Choice) -> list[Document]:
+def _files(choice: FileChoice) -> list[Document]:
     return [
         properties(
             _FILE,
@@ -109,7 +109,7 @@ _SEGMENT = s.obj(
     ),
     notes=NOTES,
 )
-def of_choice(choice: Choice, path: Path) -> Document:
+def of_choice(choice: FileChoice, path: Path) -> Document:
     return properties(
         "executorch-choice",
         choice,

@@ -14,7 +14,7 @@ from nnapi_prof.device.protocol.actions import (
     ActionSpec,
     FramesSpec,
     SegmentSpec,
-    Source,
+    TensorSource,
     TensorSpec,
     Timing,
     cpu_mask,
@@ -24,7 +24,7 @@ from nnapi_prof.execution.options import ActionOptions
 from nnapi_prof.graph.plan import Engine, Plan, Segment, Target
 from nnapi_prof.graph.types import TensorType
 
-Feed = Callable[[str], tuple[Source, int]]
+Feed = Callable[[str], tuple[TensorSource, int]]
 """Name of a value that enters an action -> where its bytes come from, and the blob's index or the
 seed (:class:`TensorSpec`)."""
 
@@ -89,7 +89,9 @@ def build_action(
     index: dict[str, int] = {}
     segments: list[SegmentSpec] = []
 
-    def add(name: str, tensor_type: TensorType, source: Source, value: int, keeps: bool) -> None:
+    def add(
+        name: str, tensor_type: TensorType, source: TensorSource, value: int, keeps: bool
+    ) -> None:
         operand = operand_of(tensor_type)
         assert operand is not None, f"{name} crosses to a device as {tensor_type}"
         index[name] = len(tensors)
@@ -103,7 +105,7 @@ def build_action(
                 add(name, tensor_type, *feed(name), False)
         for name, tensor_type in zip(region.outputs, region.output_types, strict=True):
             if frames is None or name not in index:
-                add(name, tensor_type, Source.SEGMENT, 0, name in keep)
+                add(name, tensor_type, TensorSource.SEGMENT, 0, name in keep)
         segments.append(
             SegmentSpec.on(
                 target,

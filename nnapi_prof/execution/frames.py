@@ -15,7 +15,7 @@ import torch
 
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.frames import FramePlan, FrameSchedule, usual_in_flight
-from nnapi_prof.bundle.plan_set import Choice
+from nnapi_prof.bundle.plan_set import PlanChoice
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.actions import FramesSpec, Groups, Timing
@@ -58,7 +58,9 @@ def ways_of(bundle: Bundle) -> FramePlan:
     distinct = {plan_key(plan): index for index, plan in reversed([*enumerate(bundle.plans)])}
     ways = [
         FrameSchedule(
-            plan.name, (Choice(index),), usual_in_flight({lane_of(s.target) for s in plan.segments})
+            plan.name,
+            (PlanChoice(index),),
+            usual_in_flight({lane_of(s.target) for s in plan.segments}),
         )
         for index, plan in enumerate(bundle.plans)
         if distinct[plan_key(plan)] == index and not _on_host(plan)
@@ -214,7 +216,7 @@ def all_cores(bundle: Bundle, threads: int) -> FrameSchedule | None:
         return None
     for index, plan in enumerate(bundle.plans):
         if all(segment.target.engine is Engine.CPU for segment in plan.segments):
-            return FrameSchedule(ALL_CORES, (Choice(index),), 1, threads=threads)
+            return FrameSchedule(ALL_CORES, (PlanChoice(index),), 1, threads=threads)
     return None
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from nnapi_prof.convert.model import ModelBuilder, Operand
 from nnapi_prof.convert.region import Region
 from nnapi_prof.costs.conditions import Conditions
-from nnapi_prof.device.protocol.actions import Groups, Source, Timing
+from nnapi_prof.device.protocol.actions import Groups, TensorSource, Timing
 from nnapi_prof.device.protocol.request import Request, RequestBuilder
 from nnapi_prof.execution.actions import build_action
 from nnapi_prof.execution.options import SPIN_NS, WARM_NS, ActionOptions
@@ -74,7 +74,7 @@ def _request(targets: Sequence[Target], conditions: Conditions, timing: Timing) 
     for number, target in enumerate(targets):
         own = ActionOptions(conditions.on(target.engine), 0, groups.number("reference", 0))
         action = build_action(
-            number, [(target, region)], lambda _: (Source.RANDOM, 1), request, timing, own
+            number, [(target, region)], lambda _: (TensorSource.RANDOM, 1), request, timing, own
         )
         request.add_action(action.spec)
     return request.request()

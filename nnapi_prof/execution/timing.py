@@ -28,7 +28,7 @@ import torch
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.costs.samples import quality_flags, steady
 from nnapi_prof.device.agent import AgentClient
-from nnapi_prof.device.protocol.actions import Groups, Source, Timing
+from nnapi_prof.device.protocol.actions import Groups, TensorSource, Timing
 from nnapi_prof.device.protocol.request import RequestBuilder
 from nnapi_prof.device.protocol.results import ActionResult
 from nnapi_prof.execution.actions import Feed, PlanStage, build_action, stages_of
@@ -215,8 +215,10 @@ def _time_once(
 def feed_of(bundle: Bundle, values: Mapping[str, torch.Tensor], request: RequestBuilder) -> Feed:
     """Gives an action of ``request`` the graph's values as blobs, in memory order."""
 
-    def feed(name: str) -> tuple[Source, int]:
-        return Source.BLOB, request.add_blob(to_memory(values[name], bundle.graph.values[name]))
+    def feed(name: str) -> tuple[TensorSource, int]:
+        return TensorSource.BLOB, request.add_blob(
+            to_memory(values[name], bundle.graph.values[name])
+        )
 
     return feed
 

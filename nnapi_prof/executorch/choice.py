@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Choice:
+class FileChoice:
     """The fastest measured file of a model, and what it was chosen among."""
 
     model: str

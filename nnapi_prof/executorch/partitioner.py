@@ -153,7 +153,7 @@ def _in_form_of(program: ExportedProgram, module: torch.nn.Module) -> ExportedPr
     """A module of flat tensors, exported with the arguments and results of a program."""
     form = program.call_spec.out_spec
 
-    class Wrapper(torch.nn.Module):
+    class ExportedCall(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.inner = module
@@ -165,4 +165,4 @@ def _in_form_of(program: ExportedProgram, module: torch.nn.Module) -> ExportedPr
 
     args, kwargs = program.example_inputs
     with quiet_torch():
-        return torch.export.export(Wrapper(), args, kwargs, strict=False)
+        return torch.export.export(ExportedCall(), args, kwargs, strict=False)

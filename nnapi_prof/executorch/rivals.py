@@ -24,7 +24,7 @@ from nnapi_prof.device.protocol.description import device_fingerprint
 from nnapi_prof.errors import NnapiProfError, PartitionError, UsageError
 from nnapi_prof.execution.judgement import allow_ambiguous, choose_inputs, last_step
 from nnapi_prof.executorch.candidates import LIST_ORDER, NNAPI
-from nnapi_prof.executorch.choice import Choice
+from nnapi_prof.executorch.choice import FileChoice
 from nnapi_prof.executorch.host import build
 from nnapi_prof.executorch.placement import bundle_for
 from nnapi_prof.executorch.pte import Lowered, lower
@@ -56,7 +56,7 @@ def fastest(
     seed: int | None = None,
     progress: ProgressCallback | None = None,
     listener: Listener | None = None,
-) -> Choice:
+) -> FileChoice:
     """The fastest of a plan's file and those of XNNPACK alone, the best accelerator alone, and
     list order, where one accelerator gets all that it supports.
 
@@ -97,7 +97,7 @@ def fastest(
     if not ranked[0].rounds_ns:
         reasons = "; ".join(f"{file.name}: {file.reason}" for file in ranked)
         raise PartitionError(f"no file of {planned.model.name} runs in ExecuTorch: {reasons}")
-    return Choice(
+    return FileChoice(
         model=planned.model.name,
         device=device,
         simulated=device.startswith(SIMULATED),

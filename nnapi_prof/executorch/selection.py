@@ -36,7 +36,7 @@ from nnapi_prof.executorch.candidates import (
     named,
     region_candidates,
 )
-from nnapi_prof.executorch.choice import Choice
+from nnapi_prof.executorch.choice import FileChoice
 from nnapi_prof.executorch.host import build
 from nnapi_prof.executorch.partitioner import NnapiPartitioner
 from nnapi_prof.executorch.placement import check_sizes
@@ -71,7 +71,7 @@ def choose(
     libraries: Sequence[str | os.PathLike[str]] = (),
     progress: ProgressCallback | None = None,
     listener: Listener | None = None,
-) -> Choice:
+) -> FileChoice:
     """A model for ExecuTorch by the fastest measured plan among any partitioners.
 
     ``partitioners`` are named instances, in the order in which the baseline ``list-order`` has
@@ -125,7 +125,7 @@ def choose(
     if not ranked[0].rounds_ns:
         reasons = "; ".join(f"{file.name}: {file.reason}" for file in ranked)
         raise PartitionError(f"no file of {chosen.name} runs in ExecuTorch: {reasons}")
-    return Choice(
+    return FileChoice(
         model=chosen.name,
         device=device,
         simulated=simulated,

@@ -31,7 +31,7 @@ def logged_errors(name: str) -> Iterator[list[BaseException]]:
     and raise something less; nothing of it is shown, also within :func:`quiet_torch`."""
     told: list[BaseException] = []
 
-    class Listener(logging.Handler):
+    class ExceptionCollector(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             if record.exc_info and record.exc_info[1] is not None:
                 told.append(record.exc_info[1])
@@ -43,7 +43,7 @@ def logged_errors(name: str) -> Iterator[list[BaseException]]:
         logger.propagate,
     )
     logging.disable(logging.NOTSET)
-    logger.handlers, logger.propagate = [Listener()], False
+    logger.handlers, logger.propagate = [ExceptionCollector()], False
     try:
         yield told
     finally:

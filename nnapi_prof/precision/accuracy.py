@@ -17,7 +17,7 @@ from nnapi_prof.precision.metrics import (
     Metric,
     stacked,
 )
-from nnapi_prof.precision.simulation import Assignment, Simulation
+from nnapi_prof.precision.simulation import Assignment, PrecisionSimulation
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class AccuracyEvaluator:
 
     def __init__(
         self,
-        simulation: Simulation,
+        simulation: PrecisionSimulation,
         calibration: Data,
         held_out: Data | None = None,
         metric: Metric | None = None,

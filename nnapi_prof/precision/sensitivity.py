@@ -18,7 +18,7 @@ from torch import Tensor
 from nnapi_prof.errors import InputSpecError
 from nnapi_prof.graph.plan import Precision
 from nnapi_prof.precision.metrics import FloatOutputs, Floats, stacked
-from nnapi_prof.precision.simulation import Assignment, Simulation
+from nnapi_prof.precision.simulation import Assignment, PrecisionSimulation
 
 N_SAMPLES = 32
 """Of the calibration data. On trained nets the powers of nine units of ten are within 30 % of those
@@ -56,7 +56,7 @@ class UnitNoise:
 
 
 def unit_noise(
-    simulation: Simulation,
+    simulation: PrecisionSimulation,
     samples: Sequence[Sequence[Tensor]],
     reference: FloatOutputs,
     precisions: Sequence[Precision] = (Precision.RELAXED, Precision.INT8),

@@ -88,7 +88,7 @@ class EagerUnits:
                     values[name] = interpreter.env[self._nodes[name]]
 
 
-class Simulation:
+class PrecisionSimulation:
     """A float program, its units in any precision.
 
     ``level`` is what 8-bit units are lowered for, as devices report it: at an older one, some

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from nnapi_prof.errors import CostError
-from nnapi_prof.qnn.chips import CHIPS, Chip, QnnPrecision, Simulation
+from nnapi_prof.qnn.chips import CHIPS, Chip, NpuGeneration, QnnPrecision
 
 COVERAGE = 0.9
 """Share of networks whose measured time is to lie within the band."""
@@ -37,7 +37,7 @@ TIE = 0.15
 
 
 @dataclass(frozen=True, slots=True)
-class Calibration:
+class ChipCalibration:
     """How a chip's time follows from the simulation, and how far that was off."""
 
     chip: str
@@ -86,7 +86,7 @@ class Calibration:
         return max(TIE, 2 * self.median_error)
 
 
-def mean_ns(chip: Chip, simulated: Mapping[Simulation, float]) -> float:
+def mean_ns(chip: Chip, simulated: Mapping[NpuGeneration, float]) -> float:
     """The weighted geometric mean of the simulated times that this chip follows, in ns."""
     return math.exp(sum(weight * math.log(simulated[s]) for s, weight in chip.weights))
 
@@ -111,7 +111,7 @@ def rows(
         if ratios is None or chip.calibrated_on not in ms:
             continue
         base = ms[reference] * 1e6
-        times = {s: ratios[s.value] * base for s in Simulation}
+        times = {s: ratios[s.value] * base for s in NpuGeneration}
         names.append(name)
         x.append(mean_ns(chip, times))
         t.append(ms[chip.calibrated_on] * 1e6)
@@ -149,7 +149,7 @@ def spread_of(log_errors: Sequence[float] | np.ndarray[Any, Any]) -> float:
 
 
 @functools.cache
-def calibrate(chip: Chip, precision: QnnPrecision, qairt: str) -> Calibration:
+def calibrate(chip: Chip, precision: QnnPrecision, qairt: str) -> ChipCalibration:
     """The fit for a chip, or for the one nearest to it, its band then twice as wide.
 
     ``qairt`` is the version of the simulator that is installed.  Raises CostError where nothing was
@@ -167,7 +167,7 @@ def calibrate(chip: Chip, precision: QnnPrecision, qairt: str) -> Calibration:
     errors = leave_one_out(x, t)
     relative = np.abs(np.expm1(errors))
     a, b = fit(x, t)
-    return Calibration(
+    return ChipCalibration(
         chip=chip.name,
         precision=precision,
         overhead_ns=a,

@@ -23,7 +23,7 @@ class QnnPrecision(enum.Enum):
     INT8 = "int8"
 
 
-class Simulation(enum.Enum):
+class NpuGeneration(enum.Enum):
     """A generation of the NPU whose time the simulator tells."""
 
     V73 = "v73"
@@ -32,7 +32,7 @@ class Simulation(enum.Enum):
     @property
     def soc_model(self) -> int:
         """A chip of that generation for which the simulator gives an estimate (QCS9100, SA8797)."""
-        return {Simulation.V73: 77, Simulation.V81: 72}[self]
+        return {NpuGeneration.V73: 77, NpuGeneration.V81: 72}[self]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Chip:
     """The compiler's number of it."""
     hexagon: int
     """Generation of its NPU: 73 of v73."""
-    weights: tuple[tuple[Simulation, float], ...]
+    weights: tuple[tuple[NpuGeneration, float], ...]
     """Exponents of the geometric mean of simulated times that follows this chip best."""
     calibrated_on: str | None
     """The published device that is this chip; None where there is none."""
@@ -55,9 +55,9 @@ class Chip:
     """False where the compiler takes float models that the chip cannot run (v68)."""
 
 
-_V73 = ((Simulation.V73, 1.0),)
-_V81 = ((Simulation.V81, 1.0),)
-_BOTH = ((Simulation.V73, 0.5), (Simulation.V81, 0.5))
+_V73 = ((NpuGeneration.V73, 1.0),)
+_V81 = ((NpuGeneration.V81, 1.0),)
+_BOTH = ((NpuGeneration.V73, 0.5), (NpuGeneration.V81, 0.5))
 
 CHIPS = {
     chip.name: chip
@@ -116,7 +116,7 @@ def one_chip(device: str) -> tuple[Chip, QnnPrecision]:
     return chips[0], precision
 
 
-def simulations(chips: Iterable[Chip]) -> tuple[Simulation, ...]:
+def simulations(chips: Iterable[Chip]) -> tuple[NpuGeneration, ...]:
     """Every generation that must be simulated for these chips, and both where a doubt may hang on
     their ratio: always both."""
-    return tuple(Simulation) if any(True for _ in chips) else ()
+    return tuple(NpuGeneration) if any(True for _ in chips) else ()

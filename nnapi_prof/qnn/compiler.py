@@ -48,7 +48,7 @@ PATIENCE = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class CompileRequest:
     """A graph to compile for a chip."""
 
     path: Path
@@ -74,7 +74,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class GraphPart:
     """Nodes that the compiler takes or leaves together."""
 
     npu: bool
@@ -93,7 +93,7 @@ class Compiled:
     spilled_bytes: int = 0
     missing: int = 0
     """Operations without a cost."""
-    parts: tuple[Part, ...] = ()
+    parts: tuple[GraphPart, ...] = ()
     error: str | None = None
     reasons: Mapping[str, str] = field(default_factory=dict)
 
@@ -115,7 +115,7 @@ class Compiled:
         """A worker's answer."""
         estimates = answer["estimates"]
         parts = tuple(
-            Part(part["npu"], tuple((str(name), str(kind)) for name, kind in part["nodes"]))
+            GraphPart(part["npu"], tuple((str(name), str(kind)) for name, kind in part["nodes"]))
             for part in answer["assigned"]
         )
 
@@ -170,7 +170,7 @@ class _Worker:
     def used_up(self) -> bool:
         return self.n_answered >= GRAPHS_EACH or _rss_kb(self.process.pid) > MOST_RSS_KB
 
-    def ask(self, request: Request, timeout_s: float) -> dict[str, Any]:
+    def ask(self, request: CompileRequest, timeout_s: float) -> dict[str, Any]:
         """Raises WorkerDied, saying how, where there is no answer in time."""
         asked = {
             "onnx": str(request.path),
@@ -256,7 +256,7 @@ class CompilerPool:
 
     def compile(
         self,
-        requests: Sequence[Request],
+        requests: Sequence[CompileRequest],
         progress: Callable[[int, int], None] | None = None,
     ) -> list[Compiled]:
         """Compiles each, equal ones once; in the order of the requests."""
@@ -271,7 +271,7 @@ class CompilerPool:
                     progress(n, len(distinct))
         return [done[request.key] for request in requests]
 
-    def _one(self, request: Request) -> Compiled:
+    def _one(self, request: CompileRequest) -> Compiled:
         entry = self._cache / f"{request.key}.json"
         if request.context is None:
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
@@ -286,7 +286,7 @@ class CompilerPool:
             _remember(entry, answer)
         return Compiled.of(answer)
 
-    def _ask(self, request: Request, timeout_s: float) -> dict[str, Any]:
+    def _ask(self, request: CompileRequest, timeout_s: float) -> dict[str, Any]:
         died = ""
         for _ in range(ATTEMPTS):
             with self._worker() as worker:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nnapi_prof.graph.causes import Fact
-from nnapi_prof.qnn.chips import QnnPrecision, Simulation
+from nnapi_prof.qnn.chips import NpuGeneration, QnnPrecision
 from nnapi_prof.qnn.compiler import Compiled
 from nnapi_prof.qnn.graphs import shapes_of
 
@@ -28,13 +28,13 @@ SLOW = 5.0
 LEAST_US = 50
 """Smaller estimates are near the simulator's floor, where ratios say nothing."""
 PEAK = {
-    (Simulation.V73, QnnPrecision.FP16): 3.0e12,
-    (Simulation.V81, QnnPrecision.FP16): 9.7e12,
-    (Simulation.V73, QnnPrecision.INT8): 17.0e12,
-    (Simulation.V81, QnnPrecision.INT8): 37.0e12,
+    (NpuGeneration.V73, QnnPrecision.FP16): 3.0e12,
+    (NpuGeneration.V81, QnnPrecision.FP16): 9.7e12,
+    (NpuGeneration.V73, QnnPrecision.INT8): 17.0e12,
+    (NpuGeneration.V81, QnnPrecision.INT8): 37.0e12,
 }
 """Multiply-accumulates a second that the largest networks reach in the simulation."""
-BYTES_PER_S = {Simulation.V73: 42e9, Simulation.V81: 60e9}
+BYTES_PER_S = {NpuGeneration.V73: 42e9, NpuGeneration.V81: 60e9}
 """Of large borders in the simulation."""
 ELEMENT = {QnnPrecision.FP16: 2, QnnPrecision.INT8: 1}
 
@@ -115,7 +115,7 @@ class Doubt(Fact):
 
 
 def of_compiled(
-    compiled: Mapping[Simulation, Compiled],
+    compiled: Mapping[NpuGeneration, Compiled],
     precision: QnnPrecision,
     macs: float | None = None,
     moved: float | None = None,
@@ -137,7 +137,7 @@ def of_compiled(
             seconds += moved * ELEMENT[precision] / BYTES_PER_S[simulation]
             if seconds > 0 and one.us * 1e-6 > SLOW * seconds:
                 yield Doubt(DoubtKind.ABOVE_ROOFLINE, name, one.us * 1e-6 / seconds, SLOW)
-    old, new = compiled.get(Simulation.V73), compiled.get(Simulation.V81)
+    old, new = compiled.get(NpuGeneration.V73), compiled.get(NpuGeneration.V81)
     if old is not None and new is not None and old.us and new.us:
         if old.us >= LEAST_US and old.us > APART * new.us:
             yield Doubt(DoubtKind.GENERATIONS_APART, "", old.us / new.us, APART)
@@ -147,7 +147,7 @@ def of_compiled(
 
 
 def of_int8(
-    int8: Mapping[Simulation, Compiled], fp16: Mapping[Simulation, Compiled]
+    int8: Mapping[NpuGeneration, Compiled], fp16: Mapping[NpuGeneration, Compiled]
 ) -> Iterator[Doubt]:
     """Yields doubts where eight bits are no faster than sixteen."""
     for simulation, one in int8.items():

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from nnapi_prof.errors import CostError
 from nnapi_prof.qnn import doubts as odd
-from nnapi_prof.qnn.calibration import Calibration, calibrate, mean_ns
-from nnapi_prof.qnn.chips import Chip, QnnPrecision, Simulation
-from nnapi_prof.qnn.compiler import Compiled, CompilerPool, Request
+from nnapi_prof.qnn.calibration import ChipCalibration, calibrate, mean_ns
+from nnapi_prof.qnn.chips import Chip, NpuGeneration, QnnPrecision
+from nnapi_prof.qnn.compiler import Compiled, CompileRequest, CompilerPool
 from nnapi_prof.qnn.doubts import Doubt, DoubtKind
 from nnapi_prof.qnn.graphs import Form, count_macs
 from nnapi_prof.qnn.wheel import qairt_version
@@ -47,7 +47,7 @@ class ChipEstimate:
     """Nine of ten published networks lie between."""
     npu_ns: float | None
     """The same of the part on the NPU."""
-    calibration: Calibration | None
+    calibration: ChipCalibration | None
     taken: Mapping[str, int]
     """Operation -> how many of them the NPU takes."""
     refused: tuple[Refused, ...]
@@ -71,14 +71,14 @@ def estimate_network(
 
     ``rival`` is its form in fp16 where ``form`` is in int8: what is slower in 8 bits is doubted.
     """
-    simulations = tuple(Simulation)
+    simulations = tuple(NpuGeneration)
     with tempfile.TemporaryDirectory(prefix="nnapi-prof-qnn-") as folder:
         path, graph = form.write(Path(folder) / "network.onnx"), form.hash
-        requests = [Request(path, graph, s.soc_model) for s in simulations]
+        requests = [CompileRequest(path, graph, s.soc_model) for s in simulations]
         if rival is not None:
             other, hashed = rival.write(Path(folder) / "rival.onnx"), rival.hash
-            requests += [Request(other, hashed, s.soc_model) for s in simulations]
-        requests += [Request(path, graph, chip.soc_model, reasons=True) for chip in chips]
+            requests += [CompileRequest(other, hashed, s.soc_model) for s in simulations]
+        requests += [CompileRequest(path, graph, chip.soc_model, reasons=True) for chip in chips]
         answers = pool.compile(requests, progress)
     n = len(simulations)
     simulated = dict(zip(simulations, answers[:n], strict=True))
@@ -101,7 +101,7 @@ def estimate_network(
 def _of_chip(
     chip: Chip,
     precision: QnnPrecision,
-    simulated: Mapping[Simulation, Compiled],
+    simulated: Mapping[NpuGeneration, Compiled],
     own: Compiled,
     odd_ones: tuple[Doubt, ...],
 ) -> ChipEstimate:

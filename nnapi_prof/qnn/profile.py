@@ -15,9 +15,9 @@ from nnapi_prof.errors import ConversionError
 from nnapi_prof.graph.plan import CPU, HOST, Engine, Plan, Target
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.qnn import doubts as odd
-from nnapi_prof.qnn.calibration import Calibration, mean_ns
-from nnapi_prof.qnn.chips import Chip, QnnPrecision, Simulation
-from nnapi_prof.qnn.compiler import Compiled, CompilerPool, Request
+from nnapi_prof.qnn.calibration import ChipCalibration, mean_ns
+from nnapi_prof.qnn.chips import Chip, NpuGeneration, QnnPrecision
+from nnapi_prof.qnn.compiler import Compiled, CompileRequest, CompilerPool
 from nnapi_prof.qnn.costs import ChipCosts, RegionTime, UnitModel, border_bytes, fit_units
 from nnapi_prof.qnn.graphs import Form
 from nnapi_prof.qnn.network import FLOAT_REFUSED, group_refusals
@@ -57,7 +57,7 @@ class ChipProfile:
     failures: Mapping[str, str] = field(default_factory=dict)
     """Label -> why there is no estimate."""
 
-    def ties(self, calibration: Calibration) -> tuple[str, ...]:
+    def ties(self, calibration: ChipCalibration) -> tuple[str, ...]:
         """Names of rivals that the plan beats by less than the estimate can see."""
         best = self.plans[0].predicted_ns
         return tuple(
@@ -91,9 +91,9 @@ class _Compiler:
     def compile(self, regions: Iterable[Sequence[int]]) -> None:
         """Compiles what was not yet; a graph that fails has no estimate, and the others go on."""
         fresh = [r for r in dict.fromkeys(map(frozenset, regions)) if r not in self.us]
-        numbers = [s.soc_model for s in Simulation]
+        numbers = [s.soc_model for s in NpuGeneration]
         with tempfile.TemporaryDirectory(prefix="nnapi-prof-qnn-") as folder:
-            requests: list[Request] = []
+            requests: list[CompileRequest] = []
             sent: list[Region] = []
             for region in fresh:
                 try:
@@ -103,16 +103,16 @@ class _Compiler:
                     continue
                 path, graph = Path(folder) / f"{len(sent)}.onnx", form.hash
                 form.write(path)
-                requests += [Request(path, graph, number) for number in numbers]
-                requests.append(Request(path, graph, self.chip.soc_model, reasons=True))
+                requests += [CompileRequest(path, graph, number) for number in numbers]
+                requests.append(CompileRequest(path, graph, self.chip.soc_model, reasons=True))
                 sent.append(region)
             answers = self.pool.compile(requests)
         for place, region in enumerate(sent):
             *timed, own = answers[3 * place : 3 * place + 3]
-            self._take(region, dict(zip(Simulation, timed, strict=True)), own)
+            self._take(region, dict(zip(NpuGeneration, timed, strict=True)), own)
 
     def _take(
-        self, region: Region, simulated: Mapping[Simulation, Compiled], own: Compiled
+        self, region: Region, simulated: Mapping[NpuGeneration, Compiled], own: Compiled
     ) -> None:
         refused = group_refusals(own)
         if own.error is not None:
@@ -149,7 +149,7 @@ def profile_chip(
     cut: Cut,
     chip: Chip,
     precision: QnnPrecision,
-    calibration: Calibration,
+    calibration: ChipCalibration,
     cpu: EstimatedCosts,
     pool: CompilerPool,
     planner: Planner,
@@ -249,7 +249,7 @@ def _held_out(
 def _costs(
     graph: UnitGraph,
     target: Target,
-    calibration: Calibration,
+    calibration: ChipCalibration,
     cpu: EstimatedCosts,
     model: UnitModel,
     groups: Mapping[int, tuple[int, ...]],
@@ -291,7 +291,7 @@ def _take_whole(
     costs: ChipCosts,
     compiler: _Compiler,
     target: Target,
-    calibration: Calibration,
+    calibration: ChipCalibration,
     regions: Iterable[Region],
 ) -> None:
     for region in regions:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from nnapi_prof.errors import ConversionError
 from nnapi_prof.qnn.chips import Chip, QnnPrecision
-from nnapi_prof.qnn.compiler import CompilerPool, Request
+from nnapi_prof.qnn.compiler import CompileRequest, CompilerPool
 from nnapi_prof.qnn.graphs import Form
 from nnapi_prof.qnn.network import FLOAT_REFUSED, Refused, group_refusals
 
@@ -50,7 +50,9 @@ def write_context(
     before = set(path.parent.iterdir())
     with tempfile.TemporaryDirectory(prefix="nnapi-prof-qnn-") as folder:
         source = form.write(Path(folder) / "network.onnx")
-        request = Request(source, form.hash, chip.soc_model, reasons=True, context=path.absolute())
+        request = CompileRequest(
+            source, form.hash, chip.soc_model, reasons=True, context=path.absolute()
+        )
         (result,) = pool.compile([request])
     if result.error is not None or not path.exists():
         raise ConversionError(

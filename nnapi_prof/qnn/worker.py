@@ -80,7 +80,7 @@ def read_reasons(text: str) -> dict[str, str]:
     return reasons
 
 
-class Compiler:
+class QnnCompiler:
     """ONNX Runtime with the QNN execution provider."""
 
     def __init__(self) -> None:
@@ -143,7 +143,7 @@ def _assigned(subgraphs: Iterable[Any]) -> Iterator[dict[str, Any]]:
 def main(answers: int) -> None:
     """Answers requests on stdin until it ends."""
     with os.fdopen(answers, "w", encoding="utf-8") as out:
-        compiler = Compiler()
+        compiler = QnnCompiler()
         for line in sys.stdin:
             request = json.loads(line)
             log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

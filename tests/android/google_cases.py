@@ -22,7 +22,7 @@ from nnapi_prof.device.protocol.actions import (
     ActionFlag,
     ActionSpec,
     SegmentSpec,
-    Source,
+    TensorSource,
     TensorSpec,
     Timing,
 )
@@ -124,7 +124,7 @@ def _add(builder: RequestBuilder, batch: Batch, name: str, case: Case, region: R
         blob = builder.add_blob(np.ascontiguousarray(array).tobytes())
         code = operand_code(value_type)
         assert code is not None
-        batch.tensors.append(TensorSpec(code, value_type.memory_shape, Source.BLOB, blob))
+        batch.tensors.append(TensorSpec(code, value_type.memory_shape, TensorSource.BLOB, blob))
     (value_type,) = region.output_types
     code = operand_code(value_type)
     assert code is not None

@@ -18,7 +18,13 @@ from torch import nn
 
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.region import operand_code
-from nnapi_prof.device.protocol.actions import ActionSpec, SegmentSpec, Source, TensorSpec, Timing
+from nnapi_prof.device.protocol.actions import (
+    ActionSpec,
+    SegmentSpec,
+    TensorSource,
+    TensorSpec,
+    Timing,
+)
 from nnapi_prof.device.protocol.request import RequestBuilder
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.eager import all_values, to_memory
@@ -92,7 +98,7 @@ def test_cpu_engine(
     request = RequestBuilder()
     blob = request.add_blob(to_memory(values[region.inputs[0]], region.input_types[0]))
     (read,), (written,) = region.input_types, region.output_types
-    source = TensorSpec(operand_code(read), read.memory_shape, Source.BLOB, blob)
+    source = TensorSpec(operand_code(read), read.memory_shape, TensorSource.BLOB, blob)
     target = TensorSpec(operand_code(written), written.memory_shape, keep=True)
     segment = SegmentSpec(Engine.CPU, request.add_region(region), (0,), (1,))
     for threads in (1, 2):

@@ -12,7 +12,7 @@ import pytest
 import nnapi_prof as np_
 from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import CPU, Target
-from nnapi_prof.partition import Costs as PricedUnits
+from nnapi_prof.partition import CostProvider
 from tests.api.conftest import Way
 
 WATTS = {"cpu": 2.5, "nnapi:sim-npu/*": 0.4, "nnapi:sim-gpu/*": 1.5}
@@ -23,7 +23,7 @@ FEW = (CPU, Target("nnapi:sim-gpu/fast"), Target("nnapi:nnapi-reference/fast"))
 class Fewer:
     """Costs on some targets only, so that every plan can be tried."""
 
-    base: PricedUnits
+    base: CostProvider
     targets: tuple[Target, ...] = FEW
     simulated: bool = True
 

@@ -11,7 +11,7 @@ import pytest
 
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.phones import OTHERS, PhoneTraits, phone_of
-from nnapi_prof.bundle.plan_set import Choice, PlanSet, SelectionRule
+from nnapi_prof.bundle.plan_set import PlanChoice, PlanSet, SelectionRule
 from nnapi_prof.bundle.storage import read_bundle, write_bundle
 from nnapi_prof.errors import SerializationError, UsageError
 from tests.bundle.test_storage import bundle  # noqa: F401
@@ -19,19 +19,19 @@ from tests.bundle.test_storage import bundle  # noqa: F401
 FRONT = PlanSet(
     SelectionRule.FRONT,
     (
-        Choice(1, {"latency_ns": 4.0, "memory": 1.0}),
-        Choice(0, {"latency_ns": 2.0, "memory": 5.0}),
+        PlanChoice(1, {"latency_ns": 4.0, "memory": 1.0}),
+        PlanChoice(0, {"latency_ns": 2.0, "memory": 5.0}),
     ),
 )
-MIXTURE = PlanSet(SelectionRule.MIXTURE, (Choice(0, share=0.75), Choice(1, share=0.25)))
+MIXTURE = PlanSet(SelectionRule.MIXTURE, (PlanChoice(0, share=0.75), PlanChoice(1, share=0.25)))
 BUILD = "build:a/b:11"
 PHONES = PlanSet(
     SelectionRule.PHONES,
     (
-        Choice(
+        PlanChoice(
             0, keys=("build:a/b:11", "soc:one"), accelerators=("npu",), device="b", all_cpu_ns=7e6
         ),
-        Choice(1, keys=("soc:two", "nnapi:gpu/29,npu/30", "")),
+        PlanChoice(1, keys=("soc:two", "nnapi:gpu/29,npu/30", "")),
     ),
 )
 SETS = {"front": FRONT, "mixture": MIXTURE, "phones": PHONES}

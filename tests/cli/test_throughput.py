@@ -13,7 +13,7 @@ import torch
 
 import nnapi_prof as np_
 from nnapi_prof.bundle.frames import FramePlan, FrameSchedule
-from nnapi_prof.bundle.plan_set import Choice
+from nnapi_prof.bundle.plan_set import PlanChoice
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.device.protocol.results import FrameSample, Outcome
 from nnapi_prof.errors import SerializationError, UsageError
@@ -154,9 +154,9 @@ def run_of(way: int, frames: FramePlan, ns: int, n: int = 20) -> FrameScheduleRu
 def test_the_fastest_as_it_ran_is_taken(planned: np_.ModelPlan) -> None:
     frames = FramePlan(
         (
-            FrameSchedule("mixture", (Choice(0, share=0.7), Choice(1, share=0.3)), 8),
-            FrameSchedule("in turn", (Choice(1, share=0.5), Choice(2, share=0.5)), 8),
-            FrameSchedule("alone", (Choice(1),), 1),
+            FrameSchedule("mixture", (PlanChoice(0, share=0.7), PlanChoice(1, share=0.3)), 8),
+            FrameSchedule("in turn", (PlanChoice(1, share=0.5), PlanChoice(2, share=0.5)), 8),
+            FrameSchedule("alone", (PlanChoice(1),), 1),
         )
     )
     bundle = dataclasses.replace(planned.bundle, frames=frames, plan_set=frames.plan_set)

@@ -19,11 +19,11 @@ from nnapi_prof.convert.export.json import FORMAT, SCHEMA, VERSION, RegionDescri
 from nnapi_prof.convert.model import (
     BufferSlice,
     ChannelScales,
+    ConstantValue,
     NnapiModel,
     Operand,
     OperandId,
     Operation,
-    Value,
 )
 from nnapi_prof.convert.pool import Blob
 from nnapi_prof.convert.region import Region, operand_of
@@ -111,7 +111,7 @@ def _value(index, operand, row):
         source = bytes.fromhex(row["hex"])
     else:
         source = BufferSlice(row["buffer"], row["offset"], row["length"])
-    return Value(index, source)
+    return ConstantValue(index, source)
 
 
 def types_from_json(rows, model):

@@ -20,10 +20,10 @@ from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.model import (
     BufferSlice,
     ChannelScales,
+    ConstantValue,
     NnapiModel,
     Operand,
     Operation,
-    Value,
 )
 from nnapi_prof.convert.pool import Blob
 from nnapi_prof.convert.region import Region
@@ -265,8 +265,8 @@ def test_scales_for_each_channel(build, nnapi_library):
             Operand(kind, (1, 3, 4, 3), quant_out.scale, quant_out.zero_point),
         ),
         values=(
-            Value(1, BufferSlice(0, 0, 24)),
-            *(Value(2, 3 * sixteen), Value(3, zero), Value(4, one)),
+            ConstantValue(1, BufferSlice(0, 0, 24)),
+            *(ConstantValue(2, 3 * sixteen), ConstantValue(3, zero), ConstantValue(4, one)),
         ),
         operations=(Operation(OperationCode.CONV_2D, (0, 1, 2, 3, 3, 3, 3, 4, 4, 3), (5,)),),
         inputs=(0,),
@@ -395,7 +395,7 @@ MODEL = NnapiModel(
         Operand(OperandCode.INT32),
         Operand(OperandCode.TENSOR_FLOAT32, (2,)),
     ),
-    values=(Value(1, BufferSlice(0, 8, 8)), Value(2, bytes(4))),
+    values=(ConstantValue(1, BufferSlice(0, 8, 8)), ConstantValue(2, bytes(4))),
     operations=(Operation(OperationCode.ADD, (0, 1, 2), (3,)),),
     inputs=(0,),
     outputs=(3,),

@@ -23,10 +23,10 @@ from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.model import (
     BufferSlice,
     ChannelScales,
+    ConstantValue,
     NnapiModel,
     Operand,
     Operation,
-    Value,
 )
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph.plan import Preference
@@ -65,11 +65,11 @@ def values(draw, index, operand):
     """A value of an operand: of its size, or left out; any bytes at all."""
     size = operand_bytes(operand)
     if size is not None and size < 200 and draw(st.booleans()):
-        return Value(index, draw(st.binary(min_size=size, max_size=size) | st.just(b"")))
+        return ConstantValue(index, draw(st.binary(min_size=size, max_size=size) | st.just(b"")))
     if size is None:
         size = draw(WORDS)
     length = size if size < 2**32 else 0
-    return Value(index, BufferSlice(draw(st.integers(0, 9)), draw(WORDS), length))
+    return ConstantValue(index, BufferSlice(draw(st.integers(0, 9)), draw(WORDS), length))
 
 
 @st.composite
@@ -201,7 +201,7 @@ def test_the_schema_is_a_schema_and_knows_every_code():
 
 ADD = NnapiModel(
     operands=(Operand(OperandCode.TENSOR_FLOAT32, (2,)),) * 3,
-    values=(Value(1, struct.pack("<2f", 1, math.nan)),),
+    values=(ConstantValue(1, struct.pack("<2f", 1, math.nan)),),
     operations=(Operation(OperationCode.ADD, (0, 1), (2,)),),
     inputs=(0,),
     outputs=(2,),
@@ -223,7 +223,7 @@ def test_what_numbers_cannot_say_is_hex():
     ("model", "message"),
     [
         (replace(ADD, values=ADD.values * 2), "two values"),
-        (replace(ADD, values=(Value(1, bytes(4)),)), "has 4 bytes, wanted 8"),
+        (replace(ADD, values=(ConstantValue(1, bytes(4)),)), "has 4 bytes, wanted 8"),
         (replace(ADD, inputs=(0, 1)), "operand 1 is more than one of"),
         (replace(ADD, outputs=(0,)), "operand 0 is more than one of"),
         (replace(ADD, inputs=(0, 0)), "twice among the inputs"),

@@ -10,10 +10,10 @@ from nnapi_prof.convert.deserialize import deserialize
 from nnapi_prof.convert.model import (
     BufferSlice,
     ChannelScales,
+    ConstantValue,
     NnapiModel,
     Operand,
     Operation,
-    Value,
 )
 from nnapi_prof.convert.serialize import serialize
 from nnapi_prof.errors import SerializationError
@@ -40,7 +40,7 @@ def models(draw):
     operations = st.builds(Operation, st.sampled_from(OperationCode), id_lists, id_lists)
     return NnapiModel(
         operands,
-        draw(st.lists(st.builds(Value, ids, SOURCES), max_size=4).map(tuple)),
+        draw(st.lists(st.builds(ConstantValue, ids, SOURCES), max_size=4).map(tuple)),
         draw(st.lists(operations, max_size=4).map(tuple)),
         draw(id_lists),
         draw(id_lists),
@@ -84,7 +84,7 @@ ADD = NnapiModel(
         Operand(OperandCode.INT32),
         Operand(OperandCode.TENSOR_FLOAT32, (1, 2)),
     ),
-    values=(Value(1, BufferSlice(7, 0, 8)), Value(2, b"\0\0\0\0")),
+    values=(ConstantValue(1, BufferSlice(7, 0, 8)), ConstantValue(2, b"\0\0\0\0")),
     operations=(Operation(OperationCode.ADD, (0, 1, 2), (3,)),),
     inputs=(0,),
     outputs=(3,),

@@ -20,7 +20,7 @@ from nnapi_prof.device.protocol.actions import (
     ActionFlag,
     ActionSpec,
     SegmentSpec,
-    Source,
+    TensorSource,
     TensorSpec,
     Timing,
 )
@@ -48,7 +48,7 @@ def _load_models():
 
 
 models = _load_models()
-SEGMENT = Source.SEGMENT
+SEGMENT = TensorSource.SEGMENT
 TCP, SERVER = (pytest.param(way, marks=pytest.mark.adbd) for way in ("tcp", "server"))
 
 
@@ -77,7 +77,9 @@ def phone(start_daemon, built_host):
         yield opened, daemon
 
 
-def tensor(n: int, source: Source = SEGMENT, value: int = 0, keep: bool = False) -> TensorSpec:
+def tensor(
+    n: int, source: TensorSource = SEGMENT, value: int = 0, keep: bool = False
+) -> TensorSpec:
     return TensorSpec(models.FLOAT_TENSOR, (1, n), source, value, keep)
 
 
@@ -88,7 +90,7 @@ def product(n: int) -> tuple[RequestBuilder, np.ndarray]:
     builder = RequestBuilder()
     multiply = builder.add_model(models.multiply(n), [w.tobytes()])
     relu = builder.add_model(models.relu(n), [])
-    operand = tensor(n, Source.BLOB, builder.add_blob(x.tobytes()))
+    operand = tensor(n, TensorSource.BLOB, builder.add_blob(x.tobytes()))
     nnapi = Target.nnapi("nnapi-reference", Preference.FAST_SINGLE_ANSWER)
     builder.add_action(
         ActionSpec(
@@ -110,7 +112,7 @@ def endless(first: int = 1) -> RequestBuilder:
         builder.add_action(
             ActionSpec(
                 first + number,
-                (tensor(size, Source.RANDOM, 1), tensor(size)),
+                (tensor(size, TensorSource.RANDOM, 1), tensor(size)),
                 (SegmentSpec(Engine.CPU, model, (0,), (1,)),),
                 Timing(min_runs=runs, max_runs=runs, timeout_ms=120_000),
             )
@@ -199,7 +201,7 @@ def test_a_phone_without_nnapi_still_runs_on_its_cpu(start_daemon, built_host):
         builder = RequestBuilder()
         relu = builder.add_model(models.relu(8), [])
         segment = SegmentSpec(Engine.CPU, relu, (0,), (1,))
-        tensors = (tensor(8, Source.RANDOM, 9), tensor(8))
+        tensors = (tensor(8, TensorSource.RANDOM, 9), tensor(8))
         builder.add_action(ActionSpec(1, tensors, (segment,), Timing.once()))
         assert list(client.run(builder.request()))[-1] == End(1, 1, 0)
 
@@ -341,7 +343,7 @@ def test_what_the_host_lacks_and_what_nobody_understands(client):
 def test_an_action_may_fail_and_the_next_run(client):
     builder = RequestBuilder()
     broken, relu = builder.add_model(b"no model at all!", []), builder.add_model(models.relu(4), [])
-    tensors = (tensor(4, Source.ZERO), tensor(4))
+    tensors = (tensor(4, TensorSource.ZERO), tensor(4))
     for number, model in enumerate([broken, relu]):
         segment = SegmentSpec(Engine.CPU, model, (0,), (1,))
         untimed = ActionFlag.UNTIMED

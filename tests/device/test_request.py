@@ -14,7 +14,7 @@ from nnapi_prof.device.protocol.actions import (
     ActionFlag,
     ActionSpec,
     SegmentSpec,
-    Source,
+    TensorSource,
     TensorSpec,
     Timing,
 )
@@ -111,7 +111,7 @@ def read_action(words: Words, texts: list[str]) -> ActionSpec:
     tensors = []
     for _ in range(words.u32()):
         code, dims = words.u32(), tuple(words.u32s())
-        source, value, keep = Source(words.u32()), words.u32(), bool(words.u32())
+        source, value, keep = TensorSource(words.u32()), words.u32(), bool(words.u32())
         tensors.append(TensorSpec(code, dims, source, value, keep))
     segments = []
     for _ in range(words.u32()):
@@ -153,10 +153,16 @@ def requests(draw: st.DrawFn) -> tuple[RequestBuilder, list[tuple[bytes, list[by
     for number in range(draw(st.integers(0, 3))):
         tensors, segments, ready = [], [], []
         for _ in range(draw(st.integers(1, 4))):
-            source = draw(st.sampled_from([Source.RANDOM, Source.ZERO, Source.BLOB]))
-            if source is Source.BLOB and not n_blobs:
-                source = Source.ZERO
-            value = draw(st.integers(0, n_blobs - 1)) if source is Source.BLOB else draw(words32())
+            source = draw(
+                st.sampled_from([TensorSource.RANDOM, TensorSource.ZERO, TensorSource.BLOB])
+            )
+            if source is TensorSource.BLOB and not n_blobs:
+                source = TensorSource.ZERO
+            value = (
+                draw(st.integers(0, n_blobs - 1))
+                if source is TensorSource.BLOB
+                else draw(words32())
+            )
             dims = tuple(draw(st.lists(words32(), max_size=4)))
             ready.append(len(tensors))
             tensors.append(TensorSpec(FLOAT, dims, source, value, draw(st.booleans())))
@@ -240,7 +246,7 @@ def one_model() -> RequestBuilder:
     return builder
 
 
-IN, OUT = TensorSpec(FLOAT, (1,), Source.RANDOM, 7), TensorSpec(FLOAT, (1,))
+IN, OUT = TensorSpec(FLOAT, (1,), TensorSource.RANDOM, 7), TensorSpec(FLOAT, (1,))
 SEGMENT = SegmentSpec(Engine.CPU, 0, (0,), (1,))
 BOTH = ActionFlag.BURST | ActionFlag.ASYNC
 
@@ -283,7 +289,7 @@ def test_a_request_tells_what_those_before_it_saw():
         (ActionSpec(1, (IN, OUT), (SegmentSpec(Engine.CPU, 0, (1,), ()),)), "before it is"),
         (ActionSpec(1, (IN, OUT), (SEGMENT, SEGMENT)), "a second time"),
         (ActionSpec(1, (IN, OUT), (SegmentSpec(Engine.HOST, 0, (0,), (1,)),)), "runs on host"),
-        (ActionSpec(1, (TensorSpec(FLOAT, (), Source.BLOB, 5), OUT), (SEGMENT,)), "blob 5"),
+        (ActionSpec(1, (TensorSpec(FLOAT, (), TensorSource.BLOB, 5), OUT), (SEGMENT,)), "blob 5"),
         (beside(SEGMENT), "1 segments side by side, 2 to 8"),
         (beside(SEGMENT, ON_CPU), "on one processor"),
         (beside(SEGMENT, on_nnapi("auto")), "own choice is not a processor"),

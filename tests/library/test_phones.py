@@ -13,7 +13,7 @@ from runtime_embedding import Built, Runtime, RuntimeFailure, Sample
 
 from nnapi_prof.bundle.bundle import accelerators_of
 from nnapi_prof.bundle.phones import phone_of
-from nnapi_prof.bundle.plan_set import Choice, PlanSet, SelectionRule
+from nnapi_prof.bundle.plan_set import PlanChoice, PlanSet, SelectionRule
 from nnapi_prof.bundle.runtime import runtime_bundle, runtime_plans
 
 BY_PHONE = 2**32 - 2
@@ -66,7 +66,7 @@ def test_the_rule_is_that_of_plan_sets(
     for plan in plans:
         own = [key for key, home in homes.items() if home == plan]
         needed = () if plan == others else tuple(accelerators_of(sample.bundle.plans[plan]))
-        choices.append(Choice(plan, keys=(*own, *[""] * (plan == others)), accelerators=needed))
+        choices.append(PlanChoice(plan, keys=(*own, *[""] * (plan == others)), accelerators=needed))
     cpu = dataclasses.replace(sample.bundle.plans[2], name="others")
     table = [*sample.bundle.plans]
     table[others] = cpu  # the plan of all others needs no accelerator
@@ -122,7 +122,7 @@ def test_a_damaged_section_is_refused(
         return {"PHON": section[:at] + b"\xff\xff\xff\xff" + section[at + 4 :]}
 
     monkeypatch.setattr(writer._Writer, "_phones", damaged)
-    choices = (Choice(0, keys=("soc:a",)), Choice(2, keys=("",)))
+    choices = (PlanChoice(0, keys=("soc:a",)), PlanChoice(2, keys=("",)))
     bundle = dataclasses.replace(sample.bundle, plan_set=PlanSet(SelectionRule.PHONES, choices))
     with pytest.raises(RuntimeFailure, match="PHON"):
         Runtime(built.shared, runtime_bundle(bundle), emulator_library)

@@ -26,7 +26,7 @@ from runtime_embedding import (
 )
 
 from nnapi_prof.bundle.bundle import Bundle
-from nnapi_prof.bundle.plan_set import Choice, PlanSet, SelectionRule
+from nnapi_prof.bundle.plan_set import PlanChoice, PlanSet, SelectionRule
 from nnapi_prof.bundle.runtime import runtime_bundle, runtime_plans
 from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import HOST, Plan, Segment
@@ -37,7 +37,9 @@ N_BYTES = 40
 
 def mixture(bundle: Bundle, shares: Sequence[float], plans: Sequence[int] = (0, 1, 2)) -> Bundle:
     """The bundle as a mixture of so many of its plans."""
-    choices = tuple(Choice(plan, share=share) for plan, share in zip(plans, shares, strict=False))
+    choices = tuple(
+        PlanChoice(plan, share=share) for plan, share in zip(plans, shares, strict=False)
+    )
     return dataclasses.replace(bundle, plan_set=PlanSet(SelectionRule.MIXTURE, choices))
 
 

@@ -15,7 +15,7 @@ from nnapi_prof.costs.model.region import Price
 from nnapi_prof.costs.model.views import OptimisticCosts
 from nnapi_prof.graph.plan import CPU, HOST, Plan
 from nnapi_prof.graph.unit import UnitGraph
-from nnapi_prof.partition import Costs, baselines, evaluate, make_problem, solve
+from nnapi_prof.partition import CostProvider, baselines, evaluate, make_problem, solve
 from nnapi_prof.partition.problem import arrays_by_asking, arrays_of
 from nnapi_prof.partition.search.ideals import members
 from tests.partition.pairs import all_ideals
@@ -68,7 +68,7 @@ def test_what_nobody_runs_goes_to_the_host_alone() -> None:
     assert set(costs.targets) == {*TARGETS, HOST}
 
 
-def check_arrays(graph: UnitGraph, costs: Costs) -> None:
+def check_arrays(graph: UnitGraph, costs: CostProvider) -> None:
     """The arrays of a cost model say what its functions do."""
     told, expected = arrays_of(graph, costs), arrays_by_asking(graph, costs)
     assert told.targets == expected.targets
@@ -82,7 +82,7 @@ def test_arrays_are_what_functions_say() -> None:
     graph = cnn(12, (4,))
     rows = measure(graph, (4,))
     costs = fit(graph, rows)
-    models: list[Costs] = [costs, OptimisticCosts(costs)]
+    models: list[CostProvider] = [costs, OptimisticCosts(costs)]
     lost = graph.units[6].signature
     models.append(fit(graph, [r for r in rows if r.signature != lost or r.target not in NPU]))
     models.append(

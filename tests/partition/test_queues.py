@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from nnapi_prof.bundle.plan_set import Choice, PlanSet, SelectionRule
+from nnapi_prof.bundle.plan_set import PlanChoice, PlanSet, SelectionRule
 from nnapi_prof.graph.plan import CPU, Preference, Target
 from nnapi_prof.partition.lanes import LaneStep, make_lanes
 from nnapi_prof.partition.queues import Dispatch, plan_of_frame, simulate
@@ -18,7 +18,7 @@ OLDEST = Dispatch.OLDEST
 
 def test_frames_take_plans_as_a_bundle_selects_them() -> None:
     shares = (0.6, 0.3, 0.1)
-    choices = tuple(Choice(plan, share=share) for plan, share in enumerate(shares))
+    choices = tuple(PlanChoice(plan, share=share) for plan, share in enumerate(shares))
     plans = PlanSet(SelectionRule.MIXTURE, choices)
     assert [plan_of_frame(shares, f) for f in range(500)] == [plans.select(f) for f in range(500)]
 

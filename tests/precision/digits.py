@@ -19,7 +19,7 @@ from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.program import Program
 from nnapi_prof.precision.accuracy import Data
 from nnapi_prof.precision.calibrate import calibrate
-from nnapi_prof.precision.simulation import Simulation
+from nnapi_prof.precision.simulation import PrecisionSimulation
 from nnapi_prof.toolchain import cache_dir, locked
 from tests.parts import need
 
@@ -71,10 +71,10 @@ def program() -> Program:
 
 
 @cache
-def simulation() -> Simulation:
+def simulation() -> PrecisionSimulation:
     """The net in any precision."""
     recipe = calibrate(program(), images("calibration").samples, 30)
-    return Simulation(program(), HostNnapi(build_host().library), recipe)
+    return PrecisionSimulation(program(), HostNnapi(build_host().library), recipe)
 
 
 def data(part: str, count: int, seed: int = 0) -> Data:

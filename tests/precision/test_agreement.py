@@ -12,7 +12,7 @@ from nnapi_prof.costs.conditions import ALL, Conditions
 from nnapi_prof.device.build import build_host
 from nnapi_prof.device.find import open_device
 from nnapi_prof.device.host_nnapi import HostNnapi
-from nnapi_prof.device.protocol.actions import Source, Timing
+from nnapi_prof.device.protocol.actions import TensorSource, Timing
 from nnapi_prof.device.protocol.request import RequestBuilder
 from nnapi_prof.device.protocol.results import ActionResult
 from nnapi_prof.execution.actions import build_action
@@ -83,7 +83,7 @@ def test_units_agree_on_the_cpu_engine_and_the_accelerators_of_the_device(name):
 
     def feed(name):
         type_ = types[name]
-        return Source.BLOB, request.add_blob(to_memory(values[name], type_))
+        return TensorSource.BLOB, request.add_blob(to_memory(values[name], type_))
 
     for number, (_, region, target) in enumerate(jobs):
         types = dict(zip(region.inputs, region.input_types, strict=True))

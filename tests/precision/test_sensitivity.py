@@ -14,7 +14,7 @@ from nnapi_prof.graph.plan import Precision
 from nnapi_prof.precision.accuracy import AccuracyEvaluator, Data
 from nnapi_prof.precision.metrics import BuiltInMetric, MetricKind
 from nnapi_prof.precision.sensitivity import UnitNoise, corrected, unit_noise
-from nnapi_prof.precision.simulation import Simulation
+from nnapi_prof.precision.simulation import PrecisionSimulation
 from nnapi_prof.precision.user_metric import UserMetric
 from tests.precision import digits
 
@@ -71,7 +71,7 @@ def test_a_whole_run_corrects_what_adds_up() -> None:
 
 
 def test_what_cannot_be_is_infinite_and_says_why() -> None:
-    without = Simulation(digits.program(), digits.simulation()._nnapi)
+    without = PrecisionSimulation(digits.program(), digits.simulation()._nnapi)
     samples = judge().calibration.samples
     result = unit_noise(without, samples, judge().reference, [INT8, RELAXED], n_samples=2)
     assert np.isinf(result.power[:, 0]).all() and np.isfinite(result.power[:, 1]).all()

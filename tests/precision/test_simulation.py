@@ -19,7 +19,7 @@ from nnapi_prof.graph.plan import Precision
 from nnapi_prof.graph.program import Program
 from nnapi_prof.precision.program import quantise
 from nnapi_prof.precision.recipe import Recipe
-from nnapi_prof.precision.simulation import Simulation
+from nnapi_prof.precision.simulation import PrecisionSimulation
 from tests.precision import common
 
 INT8, FLOAT16, RELAXED = Precision.INT8, Precision.FLOAT16, Precision.RELAXED
@@ -32,8 +32,8 @@ def nnapi() -> HostNnapi:
 
 
 @cache
-def simulation(name: str) -> Simulation:
-    return Simulation(common.program(name), nnapi(), common.recipe(name, 30))
+def simulation(name: str) -> PrecisionSimulation:
+    return PrecisionSimulation(common.program(name), nnapi(), common.recipe(name, 30))
 
 
 def sample(program: Program) -> tuple[Tensor, ...]:
@@ -121,7 +121,7 @@ def test_a_unit_computes_alone_what_it_does_in_a_region() -> None:
 
 def test_what_cannot_be_is_refused_in_a_sentence() -> None:
     program = common.program("mixture")
-    without = Simulation(program, nnapi())
+    without = PrecisionSimulation(program, nnapi())
     assert without.refusal(0, INT8) == "nothing was calibrated for 8 bits"
     assert without.refusal(0, RELAXED) is None
     with pytest.raises(ConversionError, match=r"unit 0 of \w+ \(.*\) cannot be in int8: nothing"):

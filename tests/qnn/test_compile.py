@@ -10,24 +10,24 @@ import time
 
 import pytest
 
-from nnapi_prof.qnn.chips import CHIPS, Simulation, find_chip
+from nnapi_prof.qnn.chips import CHIPS, NpuGeneration, find_chip
 from nnapi_prof.qnn.doubts import outside_quantisation
 from nnapi_prof.qnn.worker import read_estimates, read_reasons
 
 onnx = pytest.importorskip("onnx", reason="no onnx: pip install -e '.[qnn]'")
 
-from nnapi_prof.qnn.compiler import MODE, Compiled, Request  # noqa: E402
+from nnapi_prof.qnn.compiler import MODE, Compiled, CompileRequest  # noqa: E402
 from nnapi_prof.qnn.graphs import Form, count_macs  # noqa: E402
 from tests.qnn import graphs  # noqa: E402
 
-V73 = Simulation.V73.soc_model
+V73 = NpuGeneration.V73.soc_model
 
 
 def compiled(pool, folder, model, soc_model=V73, **options) -> Compiled:
     path = folder / "graph.onnx"
     form = Form(model)
     form.write(path)
-    return pool.compile([Request(path, form.hash, soc_model, **options)])[0]
+    return pool.compile([CompileRequest(path, form.hash, soc_model, **options)])[0]
 
 
 def test_an_estimate_is_remembered_and_the_same_for_other_names_and_weights(pool, tmp_path):
@@ -120,7 +120,7 @@ def test_a_worker_killed_at_random_loses_nothing(pool, tmp_path):
     requests = []
     for number, model in enumerate(models):
         form = Form(model)
-        requests.append(Request(form.write(tmp_path / f"{number}.onnx"), form.hash, V73))
+        requests.append(CompileRequest(form.write(tmp_path / f"{number}.onnx"), form.hash, V73))
     over = threading.Event()
 
     def kill() -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from nnapi_prof.bundle.frames import FrameSchedule
-from nnapi_prof.bundle.plan_set import Choice
+from nnapi_prof.bundle.plan_set import PlanChoice
 from nnapi_prof.bundle.precision import FrontRow
 from nnapi_prof.device.protocol.results import FrameSample, Outcome
 from nnapi_prof.execution.frame_runs import FrameScheduleRun, LaneSpan
@@ -38,7 +38,9 @@ def ran_at_once(data: ReportData) -> ReportData:
         spans.append(LaneSpan("cpu", 0, 1, frame, begin + 2 * MS, begin + 5 * MS))
         outcome = Outcome.FAILED if frame == 2 * N - 1 else Outcome.SAME
         samples.append(FrameSample(0, outcome, begin, begin + 5 * MS))
-    way = FrameSchedule("mixture of plans", (Choice(0, share=1.0),), 2, predicted_per_second=330.0)
+    way = FrameSchedule(
+        "mixture of plans", (PlanChoice(0, share=1.0),), 2, predicted_per_second=330.0
+    )
     run = FrameScheduleRun(way, tuple(samples), tuple(spans), (N, N))
     assert data.run is not None
     return replace(data, run=replace(data.run, frames=(run,)))

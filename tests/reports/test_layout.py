@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nnapi_prof.reports.layout import DrawingLayout, Frame, Net, NodeGroup, Sizes, lay_out
+from nnapi_prof.reports.layering import ValueNet
+from nnapi_prof.reports.layout import DrawingLayout, Frame, NodeGroup, Sizes, lay_out
 
 SIZES = Sizes()
 EPSILON = 1e-6
 
 
 @st.composite
-def graphs(draw: st.DrawFn) -> tuple[list[NodeGroup], list[Net]]:
+def graphs(draw: st.DrawFn) -> tuple[list[NodeGroup], list[ValueNet]]:
     """Nodes 0 to n - 1 that read earlier ones, cut into groups; some read by nobody."""
     n = draw(st.integers(1, 40))
     readers: dict[int, list[int]] = {node: [] for node in range(n)}
@@ -28,7 +29,7 @@ def graphs(draw: st.DrawFn) -> tuple[list[NodeGroup], list[Net]]:
     cuts = sorted(draw(st.sets(st.integers(1, n - 1), max_size=6))) if n > 1 else []
     framed = draw(st.booleans())
     groups = [NodeGroup(tuple(range(a, b)), framed) for a, b in pairwise([0, *cuts, n])]
-    return groups, [Net(source, tuple(result)) for source, result in readers.items()]
+    return groups, [ValueNet(source, tuple(result)) for source, result in readers.items()]
 
 
 def boxes_by_row(layout: DrawingLayout) -> dict[int, list[float]]:
@@ -40,7 +41,7 @@ def boxes_by_row(layout: DrawingLayout) -> dict[int, list[float]]:
 
 @given(graphs())
 def test_boxes_stand_in_their_rows_without_overlap(
-    graph: tuple[list[NodeGroup], list[Net]],
+    graph: tuple[list[NodeGroup], list[ValueNet]],
 ) -> None:
     groups, nets = graph
     layout = lay_out(groups, nets)
@@ -58,7 +59,7 @@ def test_boxes_stand_in_their_rows_without_overlap(
 
 @given(graphs())
 def test_wires_lead_down_from_each_source_to_all_its_readers(
-    graph: tuple[list[NodeGroup], list[Net]],
+    graph: tuple[list[NodeGroup], list[ValueNet]],
 ) -> None:
     groups, nets = graph
     layout = lay_out(groups, nets)
@@ -80,7 +81,7 @@ def test_wires_lead_down_from_each_source_to_all_its_readers(
 
 
 @given(graphs())
-def test_no_wire_passes_through_a_box(graph: tuple[list[NodeGroup], list[Net]]) -> None:
+def test_no_wire_passes_through_a_box(graph: tuple[list[NodeGroup], list[ValueNet]]) -> None:
     layout = lay_out(*graph)
     boxes = boxes_by_row(layout)
     for link in layout.links:
@@ -90,7 +91,9 @@ def test_no_wire_passes_through_a_box(graph: tuple[list[NodeGroup], list[Net]]) 
 
 
 @given(graphs())
-def test_frames_hold_their_group_and_nothing_else(graph: tuple[list[NodeGroup], list[Net]]) -> None:
+def test_frames_hold_their_group_and_nothing_else(
+    graph: tuple[list[NodeGroup], list[ValueNet]],
+) -> None:
     groups, nets = graph
     layout = lay_out(groups, nets)
     assert [frame.group for frame in layout.frames] == [
@@ -109,7 +112,7 @@ def test_frames_hold_their_group_and_nothing_else(graph: tuple[list[NodeGroup], 
 
 
 def _passing_by_stays_outside(
-    layout: DrawingLayout, frame: Frame, groups: list[NodeGroup], nets: list[Net]
+    layout: DrawingLayout, frame: Frame, groups: list[NodeGroup], nets: list[ValueNet]
 ) -> None:
     own = set(groups[frame.group].nodes)
     unwired = {(jump.net, reader) for jump in layout.jumps for reader in jump.readers}
@@ -126,14 +129,18 @@ def _passing_by_stays_outside(
 
 @given(graphs())
 @settings(max_examples=25)
-def test_the_same_graph_gives_the_same_layout(graph: tuple[list[NodeGroup], list[Net]]) -> None:
+def test_the_same_graph_gives_the_same_layout(
+    graph: tuple[list[NodeGroup], list[ValueNet]],
+) -> None:
     assert lay_out(*graph) == lay_out(*graph)
 
 
 def test_a_chain_is_straight_and_what_skips_goes_around() -> None:
-    nets = [Net(i, (i + 1, i + 3) if i % 3 == 0 else (i + 1,)) for i in range(9)]
-    nets.append(Net(9, (10,)))
-    layout = lay_out([NodeGroup(tuple(range(13)))], [*nets, Net(10, (11,)), Net(11, (12,))])
+    nets = [ValueNet(i, (i + 1, i + 3) if i % 3 == 0 else (i + 1,)) for i in range(9)]
+    nets.append(ValueNet(9, (10,)))
+    layout = lay_out(
+        [NodeGroup(tuple(range(13)))], [*nets, ValueNet(10, (11,)), ValueNet(11, (12,))]
+    )
     assert len({round(spot.x, 6) for spot in layout.spots}) == 1
     middle = layout.spots[0].x
     lanes = [link.x1 for link in layout.links if link.stop is None]
@@ -141,14 +148,14 @@ def test_a_chain_is_straight_and_what_skips_goes_around() -> None:
 
 
 def test_skips_of_a_u_net_nest_without_a_crossing() -> None:
-    nets = [Net(i, (i + 1, 9 - i) if i < 4 else (i + 1,)) for i in range(9)]
+    nets = [ValueNet(i, (i + 1, 9 - i) if i < 4 else (i + 1,)) for i in range(9)]
     layout = lay_out([NodeGroup(tuple(range(10)))], nets)
     lane = {link.net: link.x1 for link in layout.links if link.stop is None}
     assert lane[0] > lane[1] > lane[2] > lane[3]
 
 
 def test_a_row_holds_no_more_than_its_limit_and_later_boxes_follow_below() -> None:
-    layout = lay_out([NodeGroup(tuple(range(11)))], [Net(0, tuple(range(1, 11)))])
+    layout = lay_out([NodeGroup(tuple(range(11)))], [ValueNet(0, tuple(range(1, 11)))])
     counts = {row: len(boxes) for row, boxes in boxes_by_row(layout).items()}
     assert counts == {0: 1, 1: 4, 2: 4, 3: 2}
 
@@ -156,7 +163,7 @@ def test_a_row_holds_no_more_than_its_limit_and_later_boxes_follow_below() -> No
 def test_borders_with_few_nets_have_labels_and_those_with_many_none() -> None:
     def crossing(n: int) -> DrawingLayout:
         groups = [NodeGroup(tuple(range(n))), NodeGroup(tuple(range(n, 2 * n)))]
-        return lay_out(groups, [Net(i, (n + i,)) for i in range(n)])
+        return lay_out(groups, [ValueNet(i, (n + i,)) for i in range(n)])
 
     few, many = crossing(3), crossing(SIZES.most_chips + 1)
     assert sorted(chip.net for chip in few.chips) == [0, 1, 2]
@@ -167,7 +174,7 @@ def test_borders_with_few_nets_have_labels_and_those_with_many_none() -> None:
 
 def test_far_readers_are_named_and_not_wired() -> None:
     n = SIZES.longest_lane + 10
-    nets = [Net(i, (i + 1, n - 1) if i == 0 else (i + 1,)) for i in range(n - 1)]
+    nets = [ValueNet(i, (i + 1, n - 1) if i == 0 else (i + 1,)) for i in range(n - 1)]
     layout = lay_out([NodeGroup(tuple(range(n)))], nets)
     assert [(jump.net, jump.readers) for jump in layout.jumps] == [(0, (n - 1,))]
 
@@ -175,7 +182,7 @@ def test_far_readers_are_named_and_not_wired() -> None:
 def test_a_graph_of_long_wires_stays_narrow() -> None:
     n = 300
     nets = [
-        Net(i, tuple(sorted({r for r in (i + 1, i + 7 + i % 23, i + 17) if r < n})))
+        ValueNet(i, tuple(sorted({r for r in (i + 1, i + 7 + i % 23, i + 17) if r < n})))
         for i in range(n)
     ]
     layout = lay_out([NodeGroup(tuple(range(n)))], nets)
@@ -185,10 +192,10 @@ def test_a_graph_of_long_wires_stays_narrow() -> None:
 @pytest.mark.parametrize(
     ("groups", "nets", "said"),
     [
-        ([NodeGroup((0, 1))], [Net(1, (0,))], "node 0 reads node 1 before it was made"),
+        ([NodeGroup((0, 1))], [ValueNet(1, (0,))], "node 0 reads node 1 before it was made"),
         (
             [NodeGroup((1,)), NodeGroup((0,))],
-            [Net(0, (1,))],
+            [ValueNet(0, (1,))],
             "node 1 reads node 0 before it was made",
         ),
         ([NodeGroup((0, 2))], [], "each once"),
@@ -196,7 +203,7 @@ def test_a_graph_of_long_wires_stays_narrow() -> None:
     ],
 )
 def test_what_cannot_run_in_that_order_is_refused(
-    groups: list[NodeGroup], nets: list[Net], said: str
+    groups: list[NodeGroup], nets: list[ValueNet], said: str
 ) -> None:
     with pytest.raises(ValueError, match=said):
         lay_out(groups, nets)
@@ -209,7 +216,9 @@ def test_an_empty_graph_is_empty() -> None:
 
 def test_a_thousand_units_take_less_than_half_a_second() -> None:
     n = 1000
-    nets = [Net(i, tuple(r for r in (i + 1, i + 4 * (i % 6 == 1)) if i < r < n)) for i in range(n)]
+    nets = [
+        ValueNet(i, tuple(r for r in (i + 1, i + 4 * (i % 6 == 1)) if i < r < n)) for i in range(n)
+    ]
     groups = [NodeGroup(tuple(range(a, a + 250))) for a in range(0, n, 250)]
     taken = []
     for _ in range(3):

@@ -11,7 +11,14 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nnapi_prof.convert.model import BufferSlice, NnapiModel, Operand, OperandId, Operation, Value
+from nnapi_prof.convert.model import (
+    BufferSlice,
+    ConstantValue,
+    NnapiModel,
+    Operand,
+    OperandId,
+    Operation,
+)
 from nnapi_prof.convert.region import Region
 from nnapi_prof.errors import InputSpecError
 from nnapi_prof.graph.types import MAX_RANK, DimOrder, TensorType
@@ -123,7 +130,7 @@ def with_shared_constants(model: NnapiModel) -> NnapiModel:
             operands.append(operand)
             first[operand, source] = twin
         numbers.append(twin)
-    values = {numbers[v.operand]: Value(numbers[v.operand], v.source) for v in model.values}
+    values = {numbers[v.operand]: ConstantValue(numbers[v.operand], v.source) for v in model.values}
 
     def renumbered(ids: Sequence[OperandId]) -> tuple[OperandId, ...]:
         return tuple(numbers[index] for index in ids)
@@ -226,7 +233,7 @@ def with_words(model: NnapiModel, numbers: Mapping[int, int]) -> NnapiModel:
             replace(operand, dims=tuple(sizes))
             for operand, sizes in zip(model.operands, dims, strict=True)
         ),
-        values=tuple(Value(v.operand, elements[v.operand]) for v in model.values),
+        values=tuple(ConstantValue(v.operand, elements[v.operand]) for v in model.values),
     )
 
 

@@ -13,7 +13,7 @@ from nnapi_prof.convert.ops.formula import (
     FLOATS,
     RELU,
     RELU1,
-    Value,
+    FormulaValue,
     absolute,
     constant,
     exponential,
@@ -56,7 +56,7 @@ def unary(op: Lowering) -> OperandId:
 
 formula(aten.relu.default)(relu)
 formula(aten.abs.default)(absolute)
-formula(aten.neg.default)(Value.__neg__)
+formula(aten.neg.default)(FormulaValue.__neg__)
 
 
 @lowers(aten.hardtanh.default)
@@ -99,7 +99,7 @@ def _clamp(op: Lowering, lower: float | None, upper: float | None) -> OperandId:
     return x.operand
 
 
-def _shifted(x: Value, low: float, high: float) -> Value:
+def _shifted(x: FormulaValue, low: float, high: float) -> FormulaValue:
     """A clamp by RELUs of level 1: x is moved (and scaled) to bounds that a RELU has, and back.
 
     The roundings on the way are 2 ** -22 of the larger bound at most, or of x where that is larger.
@@ -116,14 +116,14 @@ def _shifted(x: Value, low: float, high: float) -> Value:
 
 
 @formula(aten.threshold.default)
-def threshold(x: Value) -> Value:
+def threshold(x: FormulaValue) -> FormulaValue:
     """Lowers ``x if x > threshold else value``."""
     above = x > float(x.op.arg("threshold"))
     return above.select(x, float(x.op.arg("value")), x.dtype)
 
 
 @formula(aten.hardshrink.default)
-def hardshrink(x: Value) -> Value:
+def hardshrink(x: FormulaValue) -> FormulaValue:
     """Lowers ``x if |x| > lambd else 0``."""
     return (absolute(x) > float(x.op.arg("lambd"))).select(x, 0, x.dtype)
 
@@ -137,13 +137,13 @@ def softshrink(op: Lowering) -> OperandId:
 
 
 @formula(aten.hardsigmoid.default)
-def hardsigmoid(x: Value) -> Value:
+def hardsigmoid(x: FormulaValue) -> FormulaValue:
     """Lowers ``relu6(x + 3) / 6``."""
     return x.plus(3, FuseCode.RELU6) * (1 / 6)
 
 
 @formula(aten.hardswish.default)
-def hardswish(x: Value) -> Value:
+def hardswish(x: FormulaValue) -> FormulaValue:
     """Lowers ``x * relu6(x + 3) / 6``: one operation from level 4 on, three before."""
     if x.op.level >= 4:
         return x.unary(OperationCode.HARD_SWISH)
@@ -151,13 +151,13 @@ def hardswish(x: Value) -> Value:
 
 
 @formula(aten.silu.default)
-def silu(x: Value) -> Value:
+def silu(x: FormulaValue) -> FormulaValue:
     """Lowers ``x * sigmoid(x)``."""
     return x.times(sigmoid(x), x.op.fuse())
 
 
 @formula(aten.gelu.default)
-def gelu(x: Value) -> Value:
+def gelu(x: FormulaValue) -> FormulaValue:
     """Lowers ``x * P(x)``, P being the normal distribution function, as ``x * sigmoid(logit)``.
 
     For approximate="tanh" the logit is PyTorch's cubic, doubled. For "none" it is a polynomial
@@ -173,7 +173,7 @@ def gelu(x: Value) -> Value:
 
 
 @formula(aten.mish.default)
-def mish(x: Value) -> Value:
+def mish(x: FormulaValue) -> FormulaValue:
     """Lowers ``x * tanh(log(1 + e ** x))``.
 
     With ``s = sigmoid(x)`` and ``q = 1 - s`` the second factor is ``s * (1 + q) / (1 + q * q)``,
@@ -236,7 +236,7 @@ def prelu(op: Lowering) -> OperandId:
     return _prelu(x, constant(op, slopes))
 
 
-def _prelu(x: Value, slopes: Value) -> OperandId:
+def _prelu(x: FormulaValue, slopes: FormulaValue) -> OperandId:
     """PRELU, or before level 3, which has it, ``relu(x) - slope * relu(-x)``, one of which is 0."""
     if x.op.level >= 3:
         return x.binary(OperationCode.PRELU, slopes).operand
@@ -253,7 +253,7 @@ def glu(op: Lowering) -> OperandId:
     axis = memory_axis(order, op.arg("dim") % len(dims))
     middle, end = dims[axis] // 2, dims[axis]
     a, b = (
-        Value(op, slice_axis(op, x, axis, first, last))
+        FormulaValue(op, slice_axis(op, x, axis, first, last))
         for first, last in ((0, middle), (middle, end))
     )
     return a.times(sigmoid(b), fuse(op)).operand

@@ -21,7 +21,7 @@ from nnapi_prof.convert.ops.element_types import argument, formula, fuse, result
 from nnapi_prof.convert.ops.formula import (
     FLOATS,
     NONE,
-    Value,
+    FormulaValue,
     absolute,
     constant,
     floor,
@@ -47,12 +47,12 @@ MOST_FACTORS = 8
 """Whole exponents up to here are products, which are defined for negative bases too."""
 
 
-def _pair(op: Lowering) -> tuple[Value, Value]:
+def _pair(op: Lowering) -> tuple[FormulaValue, FormulaValue]:
     return argument(op, "self"), argument(op, "other")
 
 
 @formula(*BINARY, of=("self", "other"))
-def binary(x: Value, y: Value) -> Value:
+def binary(x: FormulaValue, y: FormulaValue) -> FormulaValue:
     """Lowers ``f(x, y) -> z`` with PyTorch's broadcasting."""
     of_numbers, of_bools = BINARY[x.op.target]
     return x.is_(of_bools, y) if x.dtype == "bool" else x.binary(of_numbers, y)
@@ -69,7 +69,7 @@ def add(op: Lowering) -> OperandId:
 
 
 @formula(aten.mul.Tensor, of=("self", "other"))
-def mul(x: Value, y: Value) -> Value:
+def mul(x: FormulaValue, y: FormulaValue) -> FormulaValue:
     """Lowers ``self * other``; of bools it is ``self and other``."""
     if x.dtype == "bool":
         return x.is_(OperationCode.LOGICAL_AND, y)
@@ -77,7 +77,7 @@ def mul(x: Value, y: Value) -> Value:
     return x.times(y, fuse(x.op))
 
 
-def _require_small(op: Lowering, *factors: Value) -> None:
+def _require_small(op: Lowering, *factors: FormulaValue) -> None:
     """Refuses int64 multiplied by a constant that takes int32, which a device has, beyond its range
     soon: hashes and the like."""
     for value in factors:
@@ -125,7 +125,7 @@ def div(op: Lowering) -> OperandId:
     return op.emit(OperationCode.MUL, [x.operand, inverse], [op.fuse()])
 
 
-def _div_by_zeros(op: Lowering, x: Value, y: Value) -> Value:
+def _div_by_zeros(op: Lowering, x: FormulaValue, y: FormulaValue) -> FormulaValue:
     """``x / y`` where the constant ``y`` has zeros."""
     op.require_level(3, "dividing by a constant with zeros (SELECT of infinities)")
     assert y.array is not None
@@ -146,7 +146,7 @@ def reciprocal(op: Lowering) -> OperandId:
 
 
 @formula(aten.square.default)
-def square(x: Value) -> Value:
+def square(x: FormulaValue) -> FormulaValue:
     """Lowers ``self * self``."""
     return x.times(x, fuse(x.op))
 
@@ -167,7 +167,7 @@ def pow_scalar(op: Lowering) -> OperandId:
     return x.binary(OperationCode.POW, exponent).operand
 
 
-def _integer_power(x: Value, factors: int, fused: int) -> Value:
+def _integer_power(x: FormulaValue, factors: int, fused: int) -> FormulaValue:
     """``x`` to a power by squaring; ``fused`` goes to the last product."""
     if factors == 1:
         return x
@@ -204,13 +204,13 @@ def addcdiv(op: Lowering) -> OperandId:
     return argument(op, "self").plus(_weighed(op, quotient), fuse(op)).operand
 
 
-def _weighed(op: Lowering, x: Value) -> Value:
+def _weighed(op: Lowering, x: FormulaValue) -> FormulaValue:
     value = op.arg("value")
     return x if value == 1 else x * value
 
 
 @formula(aten.lerp.Scalar, aten.lerp.Tensor)
-def lerp(x: Value) -> Value:
+def lerp(x: FormulaValue) -> FormulaValue:
     """Lowers ``self + weight * (end - self)``."""
     step = (argument(x.op, "end") - x) * argument(x.op, "weight")
     return x.plus(step, fuse(x.op))
@@ -251,7 +251,7 @@ def floor_divide(op: Lowering) -> OperandId:
     return _floor_divided(*_operands(op)).operand
 
 
-def _floor_divided(x: Value, y: Value) -> Value:
+def _floor_divided(x: FormulaValue, y: FormulaValue) -> FormulaValue:
     if x.dtype == "int32":
         return x.over(y)
     if _is_power_of_two(y):
@@ -287,7 +287,7 @@ def fmod(op: Lowering) -> OperandId:
     return _with_sign_of(x, _division(x, y).rest).operand
 
 
-def _operands(op: Lowering) -> tuple[Value, Value]:
+def _operands(op: Lowering) -> tuple[FormulaValue, FormulaValue]:
     dtype = result_dtype(op)
     x, y = argument(op, "self", dtype), argument(op, "other", dtype)
     if y.array is not None and dtype == "int32":
@@ -295,7 +295,7 @@ def _operands(op: Lowering) -> tuple[Value, Value]:
     return x, y
 
 
-def _is_power_of_two(y: Value) -> bool:
+def _is_power_of_two(y: FormulaValue) -> bool:
     """Whether division by ``y`` and products with it round nothing."""
     if y.array is None or y.dtype not in FLOATS:
         return False
@@ -303,7 +303,7 @@ def _is_power_of_two(y: Value) -> bool:
     return bool(np.all(np.abs(mantissas) == 0.5) and np.all(np.abs(exponents) < 100))
 
 
-def _over(x: Value, y: Value) -> Value:
+def _over(x: FormulaValue, y: FormulaValue) -> FormulaValue:
     """``x / y``; by a power of two it is a product, which every level has."""
     if _is_power_of_two(y):
         assert y.array is not None
@@ -311,20 +311,20 @@ def _over(x: Value, y: Value) -> Value:
     return x.over(y)
 
 
-def _truncated_integers(x: Value, y: Value) -> Value:
+def _truncated_integers(x: FormulaValue, y: FormulaValue) -> FormulaValue:
     """Integers: the quotient of sizes, with the sign put back."""
     size = absolute(x).over(absolute(y))
     return _differ(x, y).select(-size, size, x.dtype)
 
 
-def _signs(y: Value) -> int:
+def _signs(y: FormulaValue) -> int:
     """1 or -1 where ``y`` is a constant of one sign throughout, else 0."""
     if y.array is None:
         return 0
     return 1 if np.all(y.array > 0) else -1 if np.all(y.array < 0) else 0
 
 
-def _differ(x: Value, y: Value) -> Value:
+def _differ(x: FormulaValue, y: FormulaValue) -> FormulaValue:
     """Whether the signs of x and y differ, where x is not 0."""
     sign = _signs(y)
     if sign:
@@ -332,7 +332,7 @@ def _differ(x: Value, y: Value) -> Value:
     return (x < 0).is_(OperationCode.NOT_EQUAL, y < 0)
 
 
-def _with_sign_of(model: Value, size: Value) -> Value:
+def _with_sign_of(model: FormulaValue, size: FormulaValue) -> FormulaValue:
     sign = _signs(model)
     if sign:
         return size if sign > 0 else -size
@@ -350,15 +350,15 @@ class _Division:
     to a multiple of it.
     """
 
-    whole: Value
-    rest: Value
-    size: Value
+    whole: FormulaValue
+    rest: FormulaValue
+    size: FormulaValue
     """|y|"""
-    differ: Value
+    differ: FormulaValue
     """Whether the signs of x and y differ."""
 
 
-def _division(x: Value, y: Value) -> _Division:
+def _division(x: FormulaValue, y: FormulaValue) -> _Division:
     op = x.op
     op.require(
         x.dtype == "float32",
@@ -383,7 +383,7 @@ def _division(x: Value, y: Value) -> _Division:
     )
 
 
-def _halves(size: Value) -> tuple[Value, Value | None]:
+def _halves(size: FormulaValue) -> tuple[FormulaValue, FormulaValue | None]:
     """A float32 value as a sum of two that have 12 significant bits each (Veltkamp's splitting);
     the second is None where it is 0."""
     op = size.op

@@ -19,7 +19,7 @@ from nnapi_prof.convert.ops.element_types import (
     formula,
     result_dtype,
 )
-from nnapi_prof.convert.ops.formula import Value, absolute
+from nnapi_prof.convert.ops.formula import FormulaValue, absolute
 from nnapi_prof.convert.registry import Lowering, lowers
 from nnapi_prof.graph.node import type_of
 from nnapi_prof.nnapi.codes import OperationCode
@@ -96,7 +96,7 @@ def bitwise_not(op: Lowering) -> OperandId:
     return _inverted(argument(op, "self", "bool")).operand
 
 
-def _inverted(x: Value) -> Value:
+def _inverted(x: FormulaValue) -> FormulaValue:
     return x.unary(OperationCode.LOGICAL_NOT)
 
 
@@ -124,7 +124,7 @@ def isfinite(op: Lowering) -> OperandId:
 
 
 @formula(aten.nan_to_num.default)
-def nan_to_num(x: Value) -> Value:
+def nan_to_num(x: FormulaValue) -> FormulaValue:
     """Lowers NaN to ``nan``, infinities to ``posinf`` and ``neginf`` (the largest numbers where
     they are None) by a SELECT each."""
     limit = float(np.finfo(x.dtype).max)
@@ -160,13 +160,15 @@ def masked_fill(op: Lowering) -> OperandId:
     return mask.select(value, x, dtype).operand
 
 
-def _condition(op: Lowering, name: str) -> Value:
+def _condition(op: Lowering, name: str) -> FormulaValue:
     dtype = type_of(op.arg(name)).dtype
     op.require(dtype == "bool", f"{name} is {dtype}, bool is wanted")
     return argument(op, name, "bool")
 
 
-def _choice_of_bools(condition: Value, then: Value, other: Value) -> Value:
+def _choice_of_bools(
+    condition: FormulaValue, then: FormulaValue, other: FormulaValue
+) -> FormulaValue:
     both = OperationCode.LOGICAL_AND
     other_side = _inverted(condition).is_(both, other)
     return condition.is_(both, then).is_(OperationCode.LOGICAL_OR, other_side)

@@ -12,7 +12,7 @@ from torch import fx
 from torch._ops import OpOverload
 
 from nnapi_prof.convert.model import EmissionError, ModelBuilder, OperandId
-from nnapi_prof.convert.ops.formula import CASTABLE, FLOATS, Value, constant, number, numbers
+from nnapi_prof.convert.ops.formula import CASTABLE, FLOATS, FormulaValue, constant, number, numbers
 from nnapi_prof.convert.registry import MEMORY_AXES, Lowerer, Lowering, logical_axes, lowers
 from nnapi_prof.errors import UnsupportedOp
 from nnapi_prof.graph.node import constant_value, dtype_name, is_constant, torch_dtype, type_of
@@ -25,7 +25,7 @@ from nnapi_prof.graph.quantisation import (
 from nnapi_prof.graph.types import DEVICE_DTYPES, DimOrder, operand_shape
 from nnapi_prof.nnapi.codes import FuseCode, OperationCode
 
-Formula = Callable[..., Value]
+Formula = Callable[..., FormulaValue]
 
 
 def device_dtype(op: Lowering, dtype: str) -> str:
@@ -53,7 +53,7 @@ def result_dtype(op: Lowering) -> str:
     return device_dtype(op, op.out.dtype)
 
 
-def argument(op: Lowering, name: str, dtype: str | None = None) -> Value:
+def argument(op: Lowering, name: str, dtype: str | None = None) -> FormulaValue:
     """A tensor or number that is to broadcast against the result, as an element type of the device
     (default: the result's)."""
     dtype = dtype or result_dtype(op)
@@ -66,7 +66,7 @@ def argument(op: Lowering, name: str, dtype: str | None = None) -> Value:
         op.refuse(f"{name} is {value!r}, a tensor or a number is wanted")
     if device_dtype(op, type_of(value).dtype) == "bool":
         return broadcast_bools(op, name).cast(dtype)
-    return Value(op, op.broadcast(name)).cast(dtype)
+    return FormulaValue(op, op.broadcast(name)).cast(dtype)
 
 
 def _cast_constant(op: Lowering, value: torch.Tensor, dtype: str) -> NDArray[Any]:
@@ -179,7 +179,7 @@ class _AsFloats(Lowering):
         self,
         op: Lowering,
         dtype: str,
-        part: Callable[[Value], Value],
+        part: Callable[[FormulaValue], FormulaValue],
         indices: Collection[fx.Node] = (),
     ) -> None:
         super().__init__(op.node, op.model, op._values)
@@ -196,8 +196,8 @@ class _AsFloats(Lowering):
         if node.name not in self._values:
             array = self.any_array(node).transpose(logical_axes(order, len(type_.shape)))
             constant = self.constant(array.reshape(operand_shape(array.shape)))
-            return self._part(Value(self, constant)).operand
-        floats = self._part(Value(self, self._values[node.name])).operand
+            return self._part(FormulaValue(self, constant)).operand
+        floats = self._part(FormulaValue(self, self._values[node.name])).operand
         return self.reorder(floats, type_.shape, type_.dim_order, order)
 
 
@@ -205,14 +205,14 @@ def _bools_as_floats(op: Lowering) -> Lowering:
     return _AsFloats(op, "bool", lambda x: x.cast("float32"))
 
 
-def broadcast_bools(op: Lowering, name: str) -> Value:
+def broadcast_bools(op: Lowering, name: str) -> FormulaValue:
     """A computed bool tensor that is to broadcast against the result. Where it has to be moved to
     the result's dim order, it goes there as floats."""
     type_ = op.type(name)
     stays = op.out.dim_order is DimOrder.CONTIGUOUS or len(type_.shape) == 4
     if stays and (len(type_.shape) != 4 or type_.dim_order is op.out.dim_order):
-        return Value(op, op.broadcast(name))
-    return Value(op, _bools_as_floats(op).broadcast(name)).cast("bool")
+        return FormulaValue(op, op.broadcast(name))
+    return FormulaValue(op, _bools_as_floats(op).broadcast(name)).cast("bool")
 
 
 def moves_elements(lowerer: Lowerer) -> Lowerer:
@@ -252,7 +252,7 @@ def _carrying(lowerer: Lowerer, integers: bool) -> Lowerer:
         indices = _indices(op)
         if op.target in PICKS and op.arg("self") in indices:
             return lowerer(op)  # nothing can be an integer and carried as a float
-        result: Value | None = None
+        result: FormulaValue | None = None
         for part in (_high, _middle, _low):
             result_part = _moved(lowerer, _AsFloats(op, "int32", part, indices)).cast("int32")
             result = result_part if result is None else result * PART + result_part
@@ -268,29 +268,29 @@ def _indices(op: Lowering) -> list[fx.Node]:
     return [node for node in op.arg("indices") if node] if op.target is aten.index.Tensor else []
 
 
-def _high(x: Value) -> Value:
+def _high(x: FormulaValue) -> FormulaValue:
     return (x / PART**2).cast("float32")
 
 
-def _middle(x: Value) -> Value:
+def _middle(x: FormulaValue) -> FormulaValue:
     return (_rest(x) / PART).cast("float32")
 
 
-def _low(x: Value) -> Value:
+def _low(x: FormulaValue) -> FormulaValue:
     rest = _rest(x)
     return (rest - rest / PART * PART).cast("float32")
 
 
-def _rest(x: Value) -> Value:
+def _rest(x: FormulaValue) -> FormulaValue:
     """Computes the remainder of a division by 2048 ** 2. Its size is below the divisor, whichever
     way the division rounds."""
     return x - x / PART**2 * PART**2
 
 
-def _moved(lowerer: Lowerer, op: Lowering) -> Value:
+def _moved(lowerer: Lowerer, op: Lowering) -> FormulaValue:
     result = lowerer(op)
     assert not isinstance(result, tuple), f"{op.target} makes one tensor"
-    return Value(op, result)
+    return FormulaValue(op, result)
 
 
 def _lowers_as_it_is(lowerer: Lowerer, op: Lowering) -> bool:

@@ -34,7 +34,7 @@ NONE, RELU, RELU1 = FuseCode.NONE, FuseCode.RELU, FuseCode.RELU1
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Value:
+class FormulaValue:
     """An operand in a formula of ``op``."""
 
     op: Lowering
@@ -52,80 +52,84 @@ class Value:
 
     # Arithmetic, of equal element types
 
-    def __add__(self, other: Value | float) -> Value:
+    def __add__(self, other: FormulaValue | float) -> FormulaValue:
         return self.plus(other)
 
-    def __radd__(self, other: float) -> Value:
+    def __radd__(self, other: float) -> FormulaValue:
         return self.plus(other)
 
-    def __mul__(self, other: Value | float) -> Value:
+    def __mul__(self, other: FormulaValue | float) -> FormulaValue:
         return self.times(other)
 
-    def __rmul__(self, other: float) -> Value:
+    def __rmul__(self, other: float) -> FormulaValue:
         return self.times(other)
 
-    def __sub__(self, other: Value | float) -> Value:
+    def __sub__(self, other: FormulaValue | float) -> FormulaValue:
         return self.minus(other)
 
-    def __rsub__(self, other: float) -> Value:
+    def __rsub__(self, other: float) -> FormulaValue:
         return self._beside(other).minus(self)
 
-    def __truediv__(self, other: Value | float) -> Value:
+    def __truediv__(self, other: FormulaValue | float) -> FormulaValue:
         return self.over(other)
 
-    def __rtruediv__(self, other: float) -> Value:
+    def __rtruediv__(self, other: float) -> FormulaValue:
         return self._beside(other).over(self)
 
-    def plus(self, other: Value | float, fuse: int = NONE) -> Value:
+    def plus(self, other: FormulaValue | float, fuse: int = NONE) -> FormulaValue:
         return self.binary(OperationCode.ADD, other, [int(fuse)])
 
-    def times(self, other: Value | float, fuse: int = NONE) -> Value:
+    def times(self, other: FormulaValue | float, fuse: int = NONE) -> FormulaValue:
         return self.binary(OperationCode.MUL, other, [int(fuse)])
 
-    def minus(self, other: Value | float, fuse: int = NONE) -> Value:
+    def minus(self, other: FormulaValue | float, fuse: int = NONE) -> FormulaValue:
         """SUB, or below level 2 ``self + -1 * other``, which is the same to the last bit."""
         other = self._beside(other)
         if self.op.level >= 2:
             return self.binary(OperationCode.SUB, other, [int(fuse)])
         return self.plus(other * -1, fuse)
 
-    def over(self, other: Value | float, fuse: int = NONE) -> Value:
+    def over(self, other: FormulaValue | float, fuse: int = NONE) -> FormulaValue:
         return self.binary(OperationCode.DIV, other, [int(fuse)])
 
-    def __neg__(self) -> Value:
+    def __neg__(self) -> FormulaValue:
         """NEG, or of floats a product with -1 below level 3."""
         if self.op.level >= 3 or self.dtype not in FLOATS:
             return self.unary(OperationCode.NEG)
         return self * -1
 
     def binary(
-        self, code: OperationCode, other: Value | float, scalars: Sequence[int] = ()
-    ) -> Value:
+        self, code: OperationCode, other: FormulaValue | float, scalars: Sequence[int] = ()
+    ) -> FormulaValue:
         """An operation of two tensors that broadcasts and keeps the element type."""
         right = self._beside(other)
         dims = np.broadcast_shapes(self.dims, right.dims)
-        return Value(self.op, self.op.emit(code, [self.operand, right.operand], scalars, dims=dims))
+        return FormulaValue(
+            self.op, self.op.emit(code, [self.operand, right.operand], scalars, dims=dims)
+        )
 
-    def unary(self, code: OperationCode, *scalars: float) -> Value:
+    def unary(self, code: OperationCode, *scalars: float) -> FormulaValue:
         """An operation of one tensor that keeps shape and element type."""
-        return Value(self.op, self.op.emit(code, [self.operand], scalars, dims=self.dims))
+        return FormulaValue(self.op, self.op.emit(code, [self.operand], scalars, dims=self.dims))
 
     # Comparison and choice: level 3
 
-    def is_(self, code: OperationCode, other: Value | float) -> Value:
+    def is_(self, code: OperationCode, other: FormulaValue | float) -> FormulaValue:
         """A comparison or logical operation of two tensors; the result is bool."""
         right = self._beside(other)
         type_ = TensorType(tuple(np.broadcast_shapes(self.dims, right.dims)), "bool")
         (result,) = self.op.emit_as([type_], code, [self.operand, right.operand])
-        return Value(self.op, result)
+        return FormulaValue(self.op, result)
 
-    def __gt__(self, other: Value | float) -> Value:
+    def __gt__(self, other: FormulaValue | float) -> FormulaValue:
         return self.is_(OperationCode.GREATER, other)
 
-    def __lt__(self, other: Value | float) -> Value:
+    def __lt__(self, other: FormulaValue | float) -> FormulaValue:
         return self.is_(OperationCode.LESS, other)
 
-    def select(self, then: Value | float, other: Value | float, dtype: str) -> Value:
+    def select(
+        self, then: FormulaValue | float, other: FormulaValue | float, dtype: str
+    ) -> FormulaValue:
         """Elements of ``then`` where this bool value holds, of ``other`` elsewhere."""
         parts = [_as_value(self.op, part, dtype) for part in (then, other)]
         dims = np.broadcast_shapes(self.dims, *(part.dims for part in parts))
@@ -133,11 +137,11 @@ class Value:
         tensors = [part.expanded(dims).operand for part in parts]
         type_ = TensorType(tuple(dims), dtype)
         (result,) = self.op.emit_as([type_], OperationCode.SELECT, [condition, *tensors])
-        return Value(self.op, result)
+        return FormulaValue(self.op, result)
 
     # Reductions over axes in memory
 
-    def reduced(self, code: OperationCode, axes: Sequence[int], keep: bool = True) -> Value:
+    def reduced(self, code: OperationCode, axes: Sequence[int], keep: bool = True) -> FormulaValue:
         """The value reduced by ``code``; by default the axes stay with size 1.
 
         Android 9's MEAN fails where it is to drop all axes: at level 2 a RESHAPE drops them.
@@ -148,9 +152,11 @@ class Value:
         result = with_ones(dims, axes) if keep else [n for i, n in enumerate(dims) if i not in axes]
         scalar = int(keep) if code is OperationCode.MEAN else keep
         positions = np.array(sorted(axes), np.int32)
-        return Value(op, op.emit(code, [self.operand, positions], [scalar], dims=result or [1]))
+        return FormulaValue(
+            op, op.emit(code, [self.operand, positions], [scalar], dims=result or [1])
+        )
 
-    def summed(self, axes: Sequence[int], factor: float = 1.0) -> Value:
+    def summed(self, axes: Sequence[int], factor: float = 1.0) -> FormulaValue:
         """``factor * sum(self)``; the axes stay with size 1.
 
         REDUCE_SUM came with level 3, MEAN with level 2. At level 1, FULLY_CONNECTED with one row of
@@ -169,24 +175,24 @@ class Value:
             rows = self.reshaped((math.prod(dims) // count, count))
             weights, bias = np.full((1, count), factor, np.float32), np.zeros(1, np.float32)
             sums = fully_connected(op, rows.operand, weights, bias)
-            return Value(op, op.reshape(sums, with_ones(dims, axes)))
+            return FormulaValue(op, op.reshape(sums, with_ones(dims, axes)))
         if op.level == 2 or math.isclose(factor * count, 1.0):
             result, factor = self.reduced(OperationCode.MEAN, axes), factor * count
         else:
             result = self.reduced(OperationCode.REDUCE_SUM, axes)
         return result if math.isclose(factor, 1.0) else result * factor
 
-    def mean(self, axes: Sequence[int]) -> Value:
+    def mean(self, axes: Sequence[int]) -> FormulaValue:
         """The mean at every level; the axes stay with size 1."""
         return self.summed(axes, 1 / math.prod(self.dims[axis] for axis in axes))
 
     # Shape and element type
 
-    def reshaped(self, dims: Sequence[int]) -> Value:
-        return Value(self.op, self.op.reshape(self.operand, dims))
+    def reshaped(self, dims: Sequence[int]) -> FormulaValue:
+        return FormulaValue(self.op, self.op.reshape(self.operand, dims))
 
-    def transposed(self, permutation: Sequence[int]) -> Value:
-        return Value(self.op, self.op.transpose(self.operand, permutation))
+    def transposed(self, permutation: Sequence[int]) -> FormulaValue:
+        return FormulaValue(self.op, self.op.transpose(self.operand, permutation))
 
     def laid_out(self) -> OperandId:
         """The node's result from its elements in logical order, in any shape."""
@@ -195,7 +201,7 @@ class Value:
             self.op.reshape(self.operand, out.shape or (1,)), out.shape, PLAIN, out.dim_order
         )
 
-    def expanded(self, dims: Sequence[int]) -> Value:
+    def expanded(self, dims: Sequence[int]) -> FormulaValue:
         """The value broadcast to ``dims`` by an operation of its own: SELECT does not broadcast.
 
         A small constant is made so. A bool value is joined to a constant that is false, of size 1
@@ -213,13 +219,15 @@ class Value:
         while len(tall.dims) < len(dims):
             shape = (1, *tall.dims)
             tall_operand = self.op.emit(OperationCode.EXPAND_DIMS, [tall.operand], [0], dims=shape)
-            tall = Value(self.op, tall_operand)
+            tall = FormulaValue(self.op, tall_operand)
         if math.prod(repeats) == 1:
             return tall
         tiles = np.array(repeats, np.int32)
-        return Value(self.op, self.op.emit(OperationCode.TILE, [tall.operand, tiles], dims=dims))
+        return FormulaValue(
+            self.op, self.op.emit(OperationCode.TILE, [tall.operand, tiles], dims=dims)
+        )
 
-    def cast(self, dtype: str) -> Value:
+    def cast(self, dtype: str) -> FormulaValue:
         """The value as another element type of the device, by PyTorch's rules.
 
         CAST knows numbers only, among which floats to integers cut off the fraction as in PyTorch.
@@ -236,31 +244,31 @@ class Value:
         (result,) = self.op.emit_as(
             [TensorType(self.dims, dtype)], OperationCode.CAST, [self.operand]
         )
-        return Value(self.op, result)
+        return FormulaValue(self.op, result)
 
-    def _beside(self, other: Value | float) -> Value:
+    def _beside(self, other: FormulaValue | float) -> FormulaValue:
         return _as_value(self.op, other, self.dtype)
 
 
-def tensor(op: Lowering, name: str, order: DimOrder | None = None) -> Value:
+def tensor(op: Lowering, name: str, order: DimOrder | None = None) -> FormulaValue:
     """A tensor argument in the given dim order (default: its own), as it is."""
-    return Value(op, op.tensor(name, order))
+    return FormulaValue(op, op.tensor(name, order))
 
 
-def floats(op: Lowering, name: str, what: str, order: DimOrder | None = None) -> Value:
+def floats(op: Lowering, name: str, what: str, order: DimOrder | None = None) -> FormulaValue:
     """The same, of float32; refuses other element types for ``what`` they are to be."""
     dtype = op.type(name).dtype
     op.require(dtype == "float32", f"{what} of {dtype}, float32 is wanted")
     return tensor(op, name, order)
 
 
-def constant(op: Lowering, array: NDArray[Any]) -> Value:
+def constant(op: Lowering, array: NDArray[Any]) -> FormulaValue:
     """A constant tensor in the device's element type; rank 0 becomes rank 1."""
     array = np.atleast_1d(array)
-    return Value(op, op.constant(array), array)
+    return FormulaValue(op, op.constant(array), array)
 
 
-def number(op: Lowering, value: float, dtype: str) -> Value:
+def number(op: Lowering, value: float, dtype: str) -> FormulaValue:
     """A tensor of one element; refuses what the element type cannot hold."""
     return constant(op, numbers(op, np.array([value]), dtype))
 
@@ -276,8 +284,8 @@ def numbers(op: Lowering, array: NDArray[Any], dtype: str) -> NDArray[Any]:
     return result
 
 
-def _as_value(op: Lowering, term: Value | float, dtype: str) -> Value:
-    return term if isinstance(term, Value) else number(op, term, dtype)
+def _as_value(op: Lowering, term: FormulaValue | float, dtype: str) -> FormulaValue:
+    return term if isinstance(term, FormulaValue) else number(op, term, dtype)
 
 
 def with_ones(dims: Sequence[int], axes: Sequence[int]) -> list[int]:
@@ -301,19 +309,19 @@ def fully_connected(
 # Functions that a level lacks, from what it has
 
 
-def relu(x: Value) -> Value:
+def relu(x: FormulaValue) -> FormulaValue:
     """``max(x, 0)``, of integers too."""
     return x.unary(OperationCode.RELU) if x.dtype in FLOATS else x.binary(OperationCode.MAXIMUM, 0)
 
 
-def negative_part(x: Value) -> Value:
+def negative_part(x: FormulaValue) -> FormulaValue:
     """``min(x, 0)`` at every level."""
     if x.op.level >= 3:
         return x.binary(OperationCode.MINIMUM, 0)
     return -relu(-x)
 
 
-def absolute(x: Value) -> Value:
+def absolute(x: FormulaValue) -> FormulaValue:
     """``|x|``: ABS, or the sum of ``relu(x)`` and ``relu(-x)``, one of which is 0."""
     if x.op.level >= (3 if x.dtype in FLOATS else 4):
         return x.unary(OperationCode.ABS)
@@ -322,11 +330,11 @@ def absolute(x: Value) -> Value:
     return x.binary(OperationCode.MAXIMUM, -x)
 
 
-def sigmoid(x: Value) -> Value:
+def sigmoid(x: FormulaValue) -> FormulaValue:
     return x.unary(OperationCode.LOGISTIC)
 
 
-def exponential(x: Value) -> Value:
+def exponential(x: FormulaValue) -> FormulaValue:
     """``e ** x``. EXP came with level 3; at level 2 it is ``sigmoid(x) / sigmoid(-x)``, which is
     the same number and loses no more than three roundings anywhere."""
     if x.op.level >= 3:
@@ -334,16 +342,16 @@ def exponential(x: Value) -> Value:
     return sigmoid(x) / sigmoid(-x)
 
 
-def floor(x: Value) -> Value:
+def floor(x: FormulaValue) -> FormulaValue:
     return x.unary(OperationCode.FLOOR)
 
 
-def truncated(x: Value) -> Value:
+def truncated(x: FormulaValue) -> FormulaValue:
     """``x`` without its fraction: both signs floored on their own, one of them is 0."""
     return floor(relu(x)) - floor(relu(-x))
 
 
-def polynomial(x: Value, coefficients: Sequence[float]) -> Value:
+def polynomial(x: FormulaValue, coefficients: Sequence[float]) -> FormulaValue:
     """``c[0] + c[1] * x + c[2] * x ** 2 + ...`` by Horner's rule."""
     *rest, top = coefficients
     result = x * top + rest[-1]

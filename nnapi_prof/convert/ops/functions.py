@@ -11,7 +11,7 @@ from nnapi_prof.convert.ops.element_types import argument, formula, result_dtype
 from nnapi_prof.convert.ops.formula import (
     RELU,
     RELU1,
-    Value,
+    FormulaValue,
     absolute,
     exponential,
     floor,
@@ -42,14 +42,14 @@ odd polynomial in ``x / 5.5``. Fitted by linear programming to the smallest larg
 ``x * P(x)``, which is 0.7e-7; at 5.5, P is 1 - 1.9e-8 and stays so beyond."""
 
 
-def normal_logit(x: Value) -> Value:
+def normal_logit(x: FormulaValue) -> FormulaValue:
     """The logit of the normal distribution function, by operations of level 1."""
     near = x.times(1 / NORMAL_REACH, RELU1)
     return polynomial(near * near, NORMAL_LOGIT) * near
 
 
 @formula(aten.erf.default)
-def erf(x: Value) -> Value:
+def erf(x: FormulaValue) -> FormulaValue:
     """Lowers ``erf(x)`` as ``tanh(logit(P(x * sqrt 2)) / 2)``.
 
     NNAPI has no erf. With :data:`NORMAL_LOGIT` the error is 2.5e-7 at most, in float32, for all x,
@@ -59,7 +59,7 @@ def erf(x: Value) -> Value:
 
 
 @formula(aten.erfc.default)
-def erfc(x: Value) -> Value:
+def erfc(x: FormulaValue) -> FormulaValue:
     """Lowers ``1 - erf(x)`` as ``2 * sigmoid(-logit(P(x * sqrt 2)))``, with the error of
     :func:`erf`; it does not fall below 3.8e-8."""
     return sigmoid(normal_logit(x * -math.sqrt(2))) * 2
@@ -69,13 +69,13 @@ formula(aten.exp.default)(exponential)
 
 
 @formula(aten.exp2.default)
-def exp2(x: Value) -> Value:
+def exp2(x: FormulaValue) -> FormulaValue:
     """Lowers ``2 ** x``."""
     return number(x.op, 2, x.dtype).binary(OperationCode.POW, x)
 
 
 @formula(aten.expm1.default)
-def expm1(x: Value) -> Value:
+def expm1(x: FormulaValue) -> FormulaValue:
     """Lowers ``e ** x - 1`` as ``tanh(x / 2) * (e ** x + 1)``, which keeps its precision near 0."""
     return (x * 0.5).unary(OperationCode.TANH) * (exponential(x) + 1)
 
@@ -97,7 +97,7 @@ def log(op: Lowering) -> OperandId:
 
 
 @formula(aten.log1p.default)
-def log1p(x: Value) -> Value:
+def log1p(x: FormulaValue) -> FormulaValue:
     """Lowers ``log(1 + x)`` as ``log(u) * x / (u - 1)`` with ``u = 1 + x`` rounded, which makes up
     for the rounding as far as the device's LOG is right near 1, and ``x`` itself where u is 1. An
     infinite x gives NaN."""
@@ -128,27 +128,27 @@ def softplus(op: Lowering) -> OperandId:
     return result.operand
 
 
-def log_1_plus_exp(z: Value) -> Value:
+def log_1_plus_exp(z: FormulaValue) -> FormulaValue:
     """``log(1 + e ** z)``; LOG came with level 3."""
     bend = (exponential(-absolute(z)) + 1).unary(OperationCode.LOG)
     return relu(z) + bend
 
 
 @formula(aten.log_sigmoid.default)
-def log_sigmoid(x: Value) -> Value:
+def log_sigmoid(x: FormulaValue) -> FormulaValue:
     """Lowers ``log(sigmoid(x))`` as ``min(x, 0) - log(1 + e ** -|x|)``."""
     bend = (exponential(-absolute(x)) + 1).unary(OperationCode.LOG)
     return negative_part(x) - bend
 
 
 @formula(aten.logaddexp.default, of=("self", "other"))
-def logaddexp(x: Value, y: Value) -> Value:
+def logaddexp(x: FormulaValue, y: FormulaValue) -> FormulaValue:
     """Lowers ``log(e ** x + e ** y)`` as ``y + log(1 + e ** (x - y))``."""
     return y + log_1_plus_exp(x - y)
 
 
 @formula(aten.logit.default)
-def logit(x: Value) -> Value:
+def logit(x: FormulaValue) -> FormulaValue:
     """Lowers ``log(x / (1 - x))``, x clamped to [eps, 1 - eps] where there is an eps."""
     eps = x.op.arg("eps")
     if eps is not None:
@@ -175,13 +175,13 @@ error of atan is 1.1e-8, and 1e-7 where float32 computes it."""
 
 
 @formula(aten.sin.default)
-def sin(x: Value) -> Value:
+def sin(x: FormulaValue) -> FormulaValue:
     """Lowers ``sin(x)``: SIN."""
     return x.unary(OperationCode.SIN)
 
 
 @formula(aten.cos.default)
-def cos(x: Value) -> Value:
+def cos(x: FormulaValue) -> FormulaValue:
     """Lowers ``cos(x)`` as ``1 - 2 * sin(x / 2) ** 2``: unlike ``sin(x + pi / 2)`` it does not
     round a large x; the error is 3e-7 at most where SIN is exact to the last bit."""
     sine = sin(x * 0.5)
@@ -189,13 +189,13 @@ def cos(x: Value) -> Value:
 
 
 @formula(aten.tan.default)
-def tan(x: Value) -> Value:
+def tan(x: FormulaValue) -> FormulaValue:
     """Lowers ``sin(x) / cos(x)``; next to a pole the error of the divisor, 3e-7, is felt."""
     return sin(x) / cos(x)
 
 
 @formula(aten.sinh.default)
-def sinh(x: Value) -> Value:
+def sinh(x: FormulaValue) -> FormulaValue:
     """Lowers ``sinh(x)`` as ``tanh(x / 2) * (e ** x + e ** -x + 2) / 2``, the same number without
     the cancellation near 0."""
     t = (x * 0.5).unary(OperationCode.TANH)
@@ -203,13 +203,13 @@ def sinh(x: Value) -> Value:
 
 
 @formula(aten.cosh.default)
-def cosh(x: Value) -> Value:
+def cosh(x: FormulaValue) -> FormulaValue:
     """Lowers ``(e ** x + e ** -x) / 2``."""
     return (exponential(x) + exponential(-x)) * 0.5
 
 
 @formula(aten.atan.default)
-def atan(x: Value) -> Value:
+def atan(x: FormulaValue) -> FormulaValue:
     """Lowers ``atan(x)`` as the angle of (1, x); the error is 3e-7 at most."""
     size = _first_quadrant(absolute(x), number(x.op, 1, x.dtype))
     return (x < 0).select(-size, size, x.dtype)
@@ -229,12 +229,12 @@ def atan2(op: Lowering) -> OperandId:
     return _negative(y).select(-angle, angle, x.dtype).operand
 
 
-def _negative(x: Value) -> Value:
+def _negative(x: FormulaValue) -> FormulaValue:
     """Whether x is below 0, or the 0 that divides 1 to minus infinity."""
     return (x < 0).is_(OperationCode.LOGICAL_OR, (1 / x) < 0)
 
 
-def _first_quadrant(y: Value, x: Value) -> Value:
+def _first_quadrant(y: FormulaValue, x: FormulaValue) -> FormulaValue:
     """The angle of (x, y), neither negative: 0 to pi / 2."""
     y.op.require(y.dtype == "float32", f"an angle of {y.dtype}, float32 is wanted")
     longer = y.binary(OperationCode.MAXIMUM, x)
@@ -250,7 +250,7 @@ def _first_quadrant(y: Value, x: Value) -> Value:
 # it); :func:`rounded` gives NaN for an infinity.
 
 
-def _source(op: Lowering) -> Value:
+def _source(op: Lowering) -> FormulaValue:
     x = argument(op, "self")
     op.require(x.dtype != "int32", f"of {op.out.dtype}, which has no fraction: drop the call")
     return x
@@ -281,7 +281,7 @@ def round_(op: Lowering) -> OperandId:
     return rounded(_source(op)).operand
 
 
-def rounded(x: Value) -> Value:
+def rounded(x: FormulaValue) -> FormulaValue:
     """``x`` rounded to the nearest integer, a half to the even one: exact for every finite x.
 
     Within its pair of integers, ``c = 2 * floor(x / 2)`` and ``c + 1``, twice the distance from

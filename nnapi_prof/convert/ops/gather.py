@@ -12,7 +12,7 @@ from torch import fx
 
 from nnapi_prof.convert.model import OperandId
 from nnapi_prof.convert.ops.element_types import moves_bools, moves_elements
-from nnapi_prof.convert.ops.formula import NONE, PLAIN, Value, constant, tensor
+from nnapi_prof.convert.ops.formula import NONE, PLAIN, FormulaValue, constant, tensor
 from nnapi_prof.convert.ops.slicing import take
 from nnapi_prof.convert.registry import Lowering, lowers, memory_axis
 from nnapi_prof.graph.node import is_constant, type_of
@@ -71,7 +71,7 @@ def index(op: Lowering) -> OperandId:
     if len(axes) > 1:
         x = op.reshape(x, (*shape[:first], math.prod(sizes), *shape[axes[-1] + 1 :]))
     where = _flat_index(op, nodes, sizes)
-    if isinstance(where, Value):
+    if isinstance(where, FormulaValue):
         result = _gather(op, x, first, where.operand, broadcast)
     elif where.ndim == 1:
         result = take(op, x, first, where.tolist())
@@ -157,14 +157,14 @@ def _gather(
 
 def _flat_index(
     op: Lowering, nodes: list[fx.Node | NDArray[Any]], sizes: list[int]
-) -> Value | NDArray[np.int32]:
+) -> FormulaValue | NDArray[np.int32]:
     """The position in axes of ``sizes`` flattened into one that each tuple of indices means."""
     pairs = list(zip(nodes, sizes, strict=True))
     constants = [np.where(n < 0, n + size, n) for n, size in pairs if isinstance(n, np.ndarray)]
     if len(constants) == len(nodes):
         arrays = np.broadcast_arrays(*(array.astype(np.int64) for array in constants))
         return np.asarray(np.ravel_multi_index(arrays, sizes), np.int32)
-    total: Value | None = None
+    total: FormulaValue | None = None
     bound = math.prod(sizes)
     for place, (node, size) in enumerate(pairs):
         stride = math.prod(sizes[place + 1 :])
@@ -172,7 +172,7 @@ def _flat_index(
             positions = np.where(node < 0, node + size, node) * stride
             part = constant(op, positions.astype(np.int32))
         else:
-            index = Value(op, op.tensor(node))
+            index = FormulaValue(op, op.tensor(node))
             from_end = _arithmetic(OperationCode.ADD, index, np.array([size]), size)
             part = (index < 0).select(from_end, index, "int32")
             if stride != 1:
@@ -183,8 +183,8 @@ def _flat_index(
 
 
 def _arithmetic(
-    code: OperationCode, index: Value, other: Value | NDArray[Any], bound: int
-) -> Value:
+    code: OperationCode, index: FormulaValue, other: FormulaValue | NDArray[Any], bound: int
+) -> FormulaValue:
     """Arithmetic on indices. Before level 4, which brought it for integers, it runs on floats:
     exact for results below 2^24, which ``bound`` says of all indices that are inside."""
     op = index.op
@@ -196,5 +196,7 @@ def _arithmetic(
             f"indices up to {bound} computed as floats (exact up to {EXACT_FLOAT}) before level 4",
         )
     index = index.cast(dtype)
-    right = other.cast(dtype) if isinstance(other, Value) else constant(op, other.astype(dtype))
+    right = (
+        other.cast(dtype) if isinstance(other, FormulaValue) else constant(op, other.astype(dtype))
+    )
     return index.binary(code, right, [NONE]).cast("int32")

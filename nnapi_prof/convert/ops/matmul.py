@@ -13,7 +13,7 @@ from nnapi_prof.convert.model import OperandId
 from nnapi_prof.convert.ops.formula import (
     LARGEST,
     PLAIN,
-    Value,
+    FormulaValue,
     constant,
     floats,
     fully_connected,
@@ -64,7 +64,7 @@ def dot(op: Lowering) -> OperandId:
     return _product_of(op, "self", second).reshaped(op.out.memory_shape).operand
 
 
-def _product_of(op: Lowering, first: str, second: str) -> Value:
+def _product_of(op: Lowering, first: str, second: str) -> FormulaValue:
     """The product of two arguments, vectors filled up to matrices, as [..., M, N]."""
     for name in (first, second):
         dtype = op.type(name).dtype
@@ -82,7 +82,7 @@ def _product_of(op: Lowering, first: str, second: str) -> Value:
     return product(x, y)
 
 
-def product(x: Value, y: Value, transposed: bool = False) -> Value:
+def product(x: FormulaValue, y: FormulaValue, transposed: bool = False) -> FormulaValue:
     """``x[..., M, K] @ y[..., K, N]``, or ``@ y[..., N, K]^T`` if ``transposed``: [..., M, N].
 
     Where only one side has batches the other is one matrix for all of them, and a single
@@ -114,10 +114,10 @@ def product(x: Value, y: Value, transposed: bool = False) -> Value:
     tensors = [_expand_batch(x, batch).operand, _expand_batch(y, batch).operand]
     flat = (math.prod(batch), m, n)
     result = op.emit(OperationCode.BATCH_MATMUL, tensors, [False, transposed], dims=flat)
-    return Value(op, result).reshaped((*batch, m, n))
+    return FormulaValue(op, result).reshaped((*batch, m, n))
 
 
-def _as_weights(y: Value, transposed: bool) -> Value:
+def _as_weights(y: FormulaValue, transposed: bool) -> FormulaValue:
     """``y[..., N, K]``, as FULLY_CONNECTED reads its weights."""
     if transposed:
         return y
@@ -126,13 +126,13 @@ def _as_weights(y: Value, transposed: bool) -> Value:
     return y.transposed((0, 2, 1)).reshaped((*batch, columns, rows))
 
 
-def _fully_connected(x: Value, weights: Value) -> Value:
+def _fully_connected(x: FormulaValue, weights: FormulaValue) -> FormulaValue:
     """``x[M, K] @ weights[N, K]^T -> [M, N]``."""
     bias = np.zeros(weights.dims[0], np.float32)
-    return Value(x.op, fully_connected(x.op, x.operand, weights.operand, bias))
+    return FormulaValue(x.op, fully_connected(x.op, x.operand, weights.operand, bias))
 
 
-def _expand_batch(x: Value, batch: Sequence[int]) -> Value:
+def _expand_batch(x: FormulaValue, batch: Sequence[int]) -> FormulaValue:
     """``x[..., R, C]`` as [B, R, C] with a matrix for each of B batches, repeated where ``x`` has
     one for several: BATCH_MATMUL does not broadcast."""
     *own, rows, columns = x.dims
@@ -141,11 +141,11 @@ def _expand_batch(x: Value, batch: Sequence[int]) -> Value:
     if own != list(batch):
         repeats = [size // mine for size, mine in zip(batch, own, strict=True)]
         counts, dims = np.array([*repeats, 1], np.int32), (*batch, rows * columns)
-        x = Value(x.op, x.op.emit(OperationCode.TILE, [x.operand, counts], dims=dims))
+        x = FormulaValue(x.op, x.op.emit(OperationCode.TILE, [x.operand, counts], dims=dims))
     return x.reshaped((math.prod(batch), rows, columns))
 
 
-def _as_groups(x: Value, weights: Value, batch: Sequence[int]) -> Value:
+def _as_groups(x: FormulaValue, weights: FormulaValue, batch: Sequence[int]) -> FormulaValue:
     """``x[..., M, K] @ weights[..., N, K]^T`` for each of B batches, as [B, M, N]: an image of M
     rows whose channels are those of all batches, each group of which has filters of its own."""
     op, count = x.op, math.prod(batch)
@@ -161,10 +161,10 @@ def _as_groups(x: Value, weights: Value, batch: Sequence[int]) -> Value:
         [*pads_and_strides, count, FuseCode.NONE.value, False],
         dims=(1, m, 1, count * n),
     )
-    return Value(op, result).reshaped((m, count, n)).transposed((1, 0, 2))
+    return FormulaValue(op, result).reshaped((m, count, n)).transposed((1, 0, 2))
 
 
-def _pair_by_pair(x: Value, weights: Value, batch: Sequence[int]) -> Value:
+def _pair_by_pair(x: FormulaValue, weights: FormulaValue, batch: Sequence[int]) -> FormulaValue:
     """``x[..., M, K] @ weights[..., N, K]^T`` for each batch on its own, as [B * M, N]."""
     count = math.prod(batch)
     x.op.require(
@@ -176,16 +176,18 @@ def _pair_by_pair(x: Value, weights: Value, batch: Sequence[int]) -> Value:
     parts = [_fully_connected(left, right) for left, right in zip(lefts, rights, strict=True)]
     m, n = parts[0].dims
     tensors = [part.operand for part in parts]
-    return Value(x.op, x.op.emit(OperationCode.CONCATENATION, tensors, [0], dims=(count * m, n)))
+    return FormulaValue(
+        x.op, x.op.emit(OperationCode.CONCATENATION, tensors, [0], dims=(count * m, n))
+    )
 
 
-def _matrices(x: Value, batch: Sequence[int]) -> list[Value]:
+def _matrices(x: FormulaValue, batch: Sequence[int]) -> list[FormulaValue]:
     """The matrix of ``x[..., R, C]`` for each batch, in order; a shared one is cut out once."""
     *own, rows, columns = x.dims
     count = math.prod(own)
     flat = x.reshaped((count * rows, columns)).operand
     matrices = [
-        Value(x.op, strided_slice(x.op, flat, (i * rows, 0), ((i + 1) * rows, columns)))
+        FormulaValue(x.op, strided_slice(x.op, flat, (i * rows, 0), ((i + 1) * rows, columns)))
         for i in range(count)
     ]
     places = np.broadcast_to(np.arange(count).reshape(own), tuple(batch)).reshape(-1)
@@ -222,7 +224,9 @@ def _bias(op: Lowering, n_out: int) -> OperandId:
     bias = _parameter(op, "bias")
     if op.dims(bias) != (1,) or n_out == 1:
         return bias
-    return (Value(op, bias) + constant(op, np.zeros(n_out, np.float32))).operand  # one for all
+    return (
+        FormulaValue(op, bias) + constant(op, np.zeros(n_out, np.float32))
+    ).operand  # one for all
 
 
 # Softmax, its logarithm, and attention.
@@ -261,7 +265,7 @@ def log_softmax(op: Lowering) -> OperandId:
     return x.unary(OperationCode.LOG_SOFTMAX, BETA, axis).operand
 
 
-def softmax_of(x: Value, axis: int) -> Value:
+def softmax_of(x: FormulaValue, axis: int) -> FormulaValue:
     """The softmax along an axis in memory."""
     rank = len(x.dims)
     if x.op.level >= 3:
@@ -276,7 +280,7 @@ def softmax_of(x: Value, axis: int) -> Value:
     return x.transposed([to_end.index(i) for i in range(rank)])
 
 
-def _operand_and_axis(op: Lowering) -> tuple[Value, int]:
+def _operand_and_axis(op: Lowering) -> tuple[FormulaValue, int]:
     order = op.out.dim_order
     rank = max(len(op.out.shape), 1)
     return floats(op, "self", "a softmax", order), memory_axis(order, op.arg("dim") % rank)
@@ -313,7 +317,7 @@ def attention(op: Lowering) -> OperandId:
     return product(weights, v).laid_out()
 
 
-def _weights(op: Lowering, scores: Value, shape: tuple[int, ...]) -> Value:
+def _weights(op: Lowering, scores: FormulaValue, shape: tuple[int, ...]) -> FormulaValue:
     """The softmax of the masked ``scores``, which are to have ``shape`` [..., L, S].
 
     A row that a mask hides wholly is zeros in PyTorch. NNAPI's sums are finite on phones, where
@@ -344,7 +348,7 @@ def _weights(op: Lowering, scores: Value, shape: tuple[int, ...]) -> Value:
     return weights * constant(op, np.asarray(~hides, np.float32)) if hides.any() else weights
 
 
-def _computed_mask(op: Lowering) -> tuple[Value, Value]:
+def _computed_mask(op: Lowering) -> tuple[FormulaValue, FormulaValue]:
     """Converts a mask that the model computes: what it adds to the scores, and for each row 1 where
     it shows something, 0 where it hides all."""
     op.require_level(3, "a mask that the model computes (REDUCE_ALL, in case it hides a whole row)")

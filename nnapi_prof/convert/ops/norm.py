@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from nnapi_prof.convert.model import OperandId
-from nnapi_prof.convert.ops.formula import PLAIN, Value, constant, floats, tensor
+from nnapi_prof.convert.ops.formula import PLAIN, FormulaValue, constant, floats, tensor
 from nnapi_prof.convert.ops.slicing import strided_slice
 from nnapi_prof.convert.registry import FloatArray, Lowering, lowers
 from nnapi_prof.graph.types import DimOrder
@@ -48,7 +48,7 @@ def group_norm(op: Lowering) -> OperandId:
     return _affine_channels(x, channels)
 
 
-def _standardised_groups(op: Lowering, groups: int, eps: float) -> Value:
+def _standardised_groups(op: Lowering, groups: int, eps: float) -> FormulaValue:
     """``(x - mean) / sqrt(var + eps)`` of each group of channels of an image that lies channels
     last, as [N, H * W, groups, C / groups]: nothing moves."""
     x = _input(op, op.out.dim_order)
@@ -76,7 +76,7 @@ def instance_norm(op: Lowering) -> OperandId:
     return _affine_channels(x, channels)
 
 
-def standardised(x: Value, length: int, eps: float) -> Value:
+def standardised(x: FormulaValue, length: int, eps: float) -> FormulaValue:
     """``(x - mean) / sqrt(var + eps)`` of each ``length`` elements in memory, in any shape.
 
     From level 3 on that is the INSTANCE_NORMALIZATION of images of ``length`` x 1 pixels and one
@@ -89,7 +89,7 @@ def standardised(x: Value, length: int, eps: float) -> Value:
     return _instances(x.reshaped((rows, length, 1, 1)), eps)
 
 
-def _instances(x: Value, eps: float) -> Value:
+def _instances(x: FormulaValue, eps: float) -> FormulaValue:
     """INSTANCE_NORMALIZATION of ``x[N, H, W, C]``.
 
     Android 10 computes the variance as ``mean(x^2) - mean(x)^2``, whose error grows with the square
@@ -101,7 +101,7 @@ def _instances(x: Value, eps: float) -> Value:
     return x.unary(OperationCode.INSTANCE_NORMALIZATION, *scalars)
 
 
-def _scaled_to_one(x: Value, eps: float) -> Value:
+def _scaled_to_one(x: FormulaValue, eps: float) -> FormulaValue:
     """``x / sqrt(mean(x^2) + eps)`` of each row of ``x[M, N]``.
 
     Levels 1 and 2 have no root but in L2_NORMALIZATION, whose norm gets the eps as one more
@@ -114,29 +114,35 @@ def _scaled_to_one(x: Value, eps: float) -> Value:
     op.require(eps > 0, f"eps={eps:g} below level 3: a number above 0 is wanted")
     column = np.full((rows, 1), math.sqrt(length * eps), np.float32)
     dims = (rows, length + 1)
-    wide = Value(op, op.emit(OperationCode.CONCATENATION, [x.operand, column], [1], dims=dims))
+    wide = FormulaValue(
+        op, op.emit(OperationCode.CONCATENATION, [x.operand, column], [1], dims=dims)
+    )
     wide = wide.reshaped((rows, 1, 1, length + 1))  # below level 3 rank 4 is wanted
     wide = wide.unary(OperationCode.L2_NORMALIZATION).reshaped(dims)
-    return Value(op, strided_slice(op, wide.operand, (0, 0), (rows, length))) * math.sqrt(length)
+    return FormulaValue(op, strided_slice(op, wide.operand, (0, 0), (rows, length))) * math.sqrt(
+        length
+    )
 
 
-def _input(op: Lowering, order: DimOrder) -> Value:
+def _input(op: Lowering, order: DimOrder) -> FormulaValue:
     return floats(op, "input", "a norm", order)
 
 
-def _affine(x: Value, weight: FloatArray | None, bias: FloatArray | None) -> OperandId:
+def _affine(x: FormulaValue, weight: FloatArray | None, bias: FloatArray | None) -> OperandId:
     """``x * weight + bias`` in the node's shape and order; ``x`` in any shape."""
     return _times_plus(x.reshaped(x.op.out.shape), weight, bias).laid_out()
 
 
-def _affine_channels(x: Value, channels: int) -> OperandId:
+def _affine_channels(x: FormulaValue, channels: int) -> OperandId:
     """The same with one weight and one bias for each channel."""
     shape = (channels, *[1] * (len(x.op.out.shape) - 2))
     weight, bias = (x.op.optional_array(name) for name in ("weight", "bias"))
     return _affine(x, *(None if a is None else a.reshape(shape) for a in (weight, bias)))
 
 
-def _times_plus(x: Value, weight: FloatArray | None, bias: FloatArray | None) -> Value:
+def _times_plus(
+    x: FormulaValue, weight: FloatArray | None, bias: FloatArray | None
+) -> FormulaValue:
     if weight is not None:
         x = x * constant(x.op, weight)
     return x if bias is None else x + constant(x.op, bias)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from nnapi_prof.convert.model import OperandId
-from nnapi_prof.convert.ops.formula import Value, fully_connected
+from nnapi_prof.convert.ops.formula import FormulaValue, fully_connected
 from nnapi_prof.convert.ops.slicing import concatenate, strided_slice
 from nnapi_prof.convert.registry import FloatArray, Lowering, lowers
 from nnapi_prof.graph.node import results_of
@@ -375,9 +375,9 @@ def _step_slices(op: Lowering, rows: OperandId, batch: int) -> list[OperandId]:
     ]
 
 
-def _linear(x: Value, weights: FloatArray, bias: FloatArray) -> Value:
+def _linear(x: FormulaValue, weights: FloatArray, bias: FloatArray) -> FormulaValue:
     """``x[B, I] @ weights[N, I]^T + bias[N]``."""
-    return Value(x.op, fully_connected(x.op, x.operand, weights, bias))
+    return FormulaValue(x.op, fully_connected(x.op, x.operand, weights, bias))
 
 
 def lstm_steps(
@@ -407,17 +407,19 @@ def gate_steps(
     the optional arguments of LSTM: ``c' = f * c + i * g``, ``h' = o * tanh(c')``, where i, f and o
     are sigmoids and g is a tanh of the sum of both sides."""
     assert one.cell is not None
-    state, cell, outputs = Value(op, one.state), Value(op, one.cell), []
+    state, cell, outputs = FormulaValue(op, one.state), FormulaValue(op, one.cell), []
     batch, units = cell.dims
     nothing = np.zeros(4 * units, np.float32)
     bias = (one.b_input.astype(np.float64) + one.b_hidden).astype(np.float32)
     w_input, w_hidden, bias = map(_sigmoids_first, (one.w_input, one.w_hidden, bias))
 
-    def columns(x: Value, begin: int, end: int) -> Value:
-        return Value(op, strided_slice(op, x.operand, (0, begin * units), (batch, end * units)))
+    def columns(x: FormulaValue, begin: int, end: int) -> FormulaValue:
+        return FormulaValue(
+            op, strided_slice(op, x.operand, (0, begin * units), (batch, end * units))
+        )
 
     for x in inputs:
-        sums = _linear(Value(op, x), w_input, bias) + _linear(state, w_hidden, nothing)
+        sums = _linear(FormulaValue(op, x), w_input, bias) + _linear(state, w_hidden, nothing)
         gates = columns(sums, 0, 3).unary(OperationCode.LOGISTIC)
         new = columns(sums, 3, 4).unary(OperationCode.TANH)
         write, forget, show = (columns(gates, i, i + 1) for i in range(3))
@@ -456,9 +458,9 @@ def tanh_steps(
     op: Lowering, inputs: list[OperandId], one: Direction
 ) -> tuple[list[OperandId], list[OperandId]]:
     """``h' = tanh(W x + b + R h + c)`` for each step."""
-    state, outputs = Value(op, one.state), []
+    state, outputs = FormulaValue(op, one.state), []
     for x in inputs:
-        from_input = _linear(Value(op, x), one.w_input, one.b_input)
+        from_input = _linear(FormulaValue(op, x), one.w_input, one.b_input)
         hidden = _linear(state, one.w_hidden, one.b_hidden)
         state = (from_input + hidden).unary(OperationCode.TANH)
         outputs.append(state.operand)
@@ -470,12 +472,14 @@ def gru_steps(
 ) -> tuple[list[OperandId], list[OperandId]]:
     """``h' = n + z * (h - n)`` for each step, with the gates ``r`` and ``z`` (sigmoids of both
     sides' sums) and ``n = tanh(seen + r * hidden)``."""
-    state, outputs = Value(op, one.state), []
+    state, outputs = FormulaValue(op, one.state), []
     w_input, w_hidden, b_input, b_hidden = (
         one.gates(array, 3) for array in (one.w_input, one.w_hidden, one.b_input, one.b_hidden)
     )
     for x in inputs:
-        from_input = [_linear(Value(op, x), w, b) for w, b in zip(w_input, b_input, strict=True)]
+        from_input = [
+            _linear(FormulaValue(op, x), w, b) for w, b in zip(w_input, b_input, strict=True)
+        ]
         hidden = [_linear(state, w, b) for w, b in zip(w_hidden, b_hidden, strict=True)]
         reset, update = ((from_input[i] + hidden[i]).unary(OperationCode.LOGISTIC) for i in (0, 1))
         new = (from_input[2] + reset * hidden[2]).unary(OperationCode.TANH)

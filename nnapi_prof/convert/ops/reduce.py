@@ -18,7 +18,7 @@ from nnapi_prof.convert.ops.element_types import (
 from nnapi_prof.convert.ops.formula import (
     FLOATS,
     LARGEST,
-    Value,
+    FormulaValue,
     absolute,
     constant,
     floats,
@@ -66,7 +66,9 @@ def mean(op: Lowering) -> OperandId:
     _, _, h, w = source.shape
     scalars = [0, 0, 0, 0, w, h, w, h, int(FuseCode.NONE)]
     image, dims = op.tensor("self"), _kept_type(op).memory_shape
-    return _give(Value(op, op.emit(OperationCode.AVERAGE_POOL_2D, [image], scalars, dims=dims)))
+    return _give(
+        FormulaValue(op, op.emit(OperationCode.AVERAGE_POOL_2D, [image], scalars, dims=dims))
+    )
 
 
 @lowers(*REDUCTIONS)
@@ -118,7 +120,7 @@ def extremes(op: Lowering) -> tuple[OperandId, ...]:
     return tuple(_give(x.reduced(code, axes)) for code in codes)
 
 
-def _variance(op: Lowering) -> tuple[Value, Value]:
+def _variance(op: Lowering) -> tuple[FormulaValue, FormulaValue]:
     """Variance and mean over axes in memory, which stay with size 1."""
     x, axes = _source(op)
     count = math.prod(x.dims[axis] for axis in axes)
@@ -132,7 +134,7 @@ def _variance(op: Lowering) -> tuple[Value, Value]:
     return (deviations * deviations).summed(axes, 1 / (count - correction)), average
 
 
-def _root(x: Value) -> Value:
+def _root(x: FormulaValue) -> FormulaValue:
     x.op.require_level(3, "a root (SQRT)")
     return x.unary(OperationCode.SQRT)
 
@@ -200,7 +202,7 @@ def _axes(op: Lowering) -> list[int]:
     return sorted({axis % max(rank, 1) for axis in axes})
 
 
-def _source(op: Lowering) -> tuple[Value, list[int]]:
+def _source(op: Lowering) -> tuple[FormulaValue, list[int]]:
     """Returns the value to reduce, and the axes by their place in memory; a tensor of rank 0 has
     one there."""
     order = op.type("self").dim_order
@@ -216,7 +218,7 @@ def _kept_type(op: Lowering) -> TensorType:
     return TensorType(shape, source.dtype, source.dim_order)
 
 
-def _give(x: Value) -> OperandId:
+def _give(x: FormulaValue) -> OperandId:
     """The node's result from a reduction that kept its axes."""
     return x.op.relay(x.operand, _kept_type(x.op), x.op.out)
 
@@ -268,7 +270,7 @@ def cumsum(op: Lowering) -> OperandId:
     x = x.transposed(to_end)
     rows = x.reshaped((math.prod(x.dims) // n, n)).operand
     ones, zeros = np.ones((n, n), x.dtype), np.zeros(n, x.dtype)
-    sums = Value(op, fully_connected(op, rows, np.tril(ones), zeros)).reshaped(x.dims)
+    sums = FormulaValue(op, fully_connected(op, rows, np.tril(ones), zeros)).reshaped(x.dims)
     back = sums.transposed([to_end.index(i) for i in range(rank)])
     return back.cast(result_dtype(op)).operand
 
@@ -292,7 +294,7 @@ def cumprod(op: Lowering) -> OperandId:
     while reach < n:
         ones = op.constant(np.ones((count, reach), np.float32))
         before = strided_slice(op, result.operand, (0, 0), (count, n - reach))
-        result = result * Value(op, concatenate(op, [ones, before], 1))
+        result = result * FormulaValue(op, concatenate(op, [ones, before], 1))
         reach *= 2
     back = result.reshaped(dims).transposed([to_end.index(i) for i in range(rank)])
     return back.operand

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from nnapi_prof.convert.model import OperandId
-from nnapi_prof.convert.ops.formula import Value, constant, floor, relu
+from nnapi_prof.convert.ops.formula import FormulaValue, constant, floor, relu
 from nnapi_prof.convert.ops.functions import rounded
 from nnapi_prof.convert.ops.gather import EXACT_FLOAT
 from nnapi_prof.convert.ops.shape import MAX_COPIES
@@ -230,7 +230,7 @@ def _along_first(
 _MODES = ("bilinear", "nearest", "bicubic")
 _PADDINGS = ("zeros", "border", "reflection")
 
-Tap = tuple[Value, Value | None]
+Tap = tuple[FormulaValue, FormulaValue | None]
 """Pixels along one axis, as floats inside the image, and their weights; None for 1."""
 
 
@@ -255,9 +255,9 @@ def grid_sampler(op: Lowering) -> OperandId:
     count = math.prod(places[:3])
     pairs = op.reshape(op.tensor("grid", DimOrder.CONTIGUOUS), (count, 2))
     columns = op.emit_as([TensorType((count, 1))] * 2, OperationCode.SPLIT, [pairs], [1, 2])
-    x, y = (Value(op, column) for column in columns)
+    x, y = (FormulaValue(op, column) for column in columns)
     image = np.repeat(np.arange(n, dtype=np.float32) * (h * w), count // n).reshape(count, 1)
-    total: Value | None = None
+    total: FormulaValue | None = None
     for row, row_weight in _taps(y, h, mode, padding, op.arg("align_corners")):
         start = row * w + constant(op, image) if n > 1 else row * w
         for column, weight in _taps(x, w, mode, padding, op.arg("align_corners")):
@@ -270,15 +270,17 @@ def grid_sampler(op: Lowering) -> OperandId:
     return op.reorder(result, op.out.shape, DimOrder.CHANNELS_LAST, op.out.dim_order)
 
 
-def _gather_rows(op: Lowering, table: OperandId, index: Value) -> Value:
+def _gather_rows(op: Lowering, table: OperandId, index: FormulaValue) -> FormulaValue:
     """The rows ``index[P, 1]`` of ``table[R, C]``: ``[P, C]``."""
     (count, _), (_, channels) = index.dims, op.dims(table)
-    where = Value(op, op.reshape(index.operand, (count,))).cast("int32")
+    where = FormulaValue(op, op.reshape(index.operand, (count,))).cast("int32")
     inputs = [table, op.model.scalar(0), where.operand]
-    return Value(op, op.emit(OperationCode.GATHER, inputs, dims=(count, channels)))
+    return FormulaValue(op, op.emit(OperationCode.GATHER, inputs, dims=(count, channels)))
 
 
-def _taps(place: Value, size: int, mode: str, padding: str, align_corners: bool) -> list[Tap]:
+def _taps(
+    place: FormulaValue, size: int, mode: str, padding: str, align_corners: bool
+) -> list[Tap]:
     """The pixels that a place between -1 and 1 on an axis of ``size`` pixels reads.
 
     What lies far outside is first brought near: all weights are 0 there as well, and no number is
@@ -302,6 +304,6 @@ def _taps(place: Value, size: int, mode: str, padding: str, align_corners: bool)
     return inside_taps
 
 
-def _between(x: Value, low: float, high: float) -> Value:
+def _between(x: FormulaValue, low: float, high: float) -> FormulaValue:
     x = relu(x) if low == 0 else x.binary(OperationCode.MAXIMUM, low)
     return x.binary(OperationCode.MINIMUM, high)

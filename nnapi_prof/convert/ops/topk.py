@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from nnapi_prof.convert.model import OperandId
-from nnapi_prof.convert.ops.formula import PLAIN, Value, constant, tensor, with_ones
+from nnapi_prof.convert.ops.formula import PLAIN, FormulaValue, constant, tensor, with_ones
 from nnapi_prof.convert.ops.slicing import take
 from nnapi_prof.convert.registry import Lowering, lowers
 from nnapi_prof.graph.node import results_of, type_of
@@ -127,11 +127,11 @@ def _top_elements(
     if not largest:
         x = x.unary(OperationCode.NEG)
     if stable:
-        x = Value(op, take(op, x.operand, rank - 1, range(source.shape[axis] - 1, -1, -1)))
+        x = FormulaValue(op, take(op, x.operand, rank - 1, range(source.shape[axis] - 1, -1, -1)))
     dims = (*x.dims[:-1], k)
     types = [TensorType(dims, source.dtype), TensorType(dims, "int64")]
     results = op.emit_as(types, OperationCode.TOPK_V2, [x.operand], [k])
-    values, positions = (Value(op, result) for result in results)
+    values, positions = (FormulaValue(op, result) for result in results)
     if not largest:
         values = values.unary(OperationCode.NEG)
     if stable:
@@ -142,7 +142,7 @@ def _top_elements(
     return values.operand, positions.operand
 
 
-def _from_the_end(positions: Value, last: int) -> Value:
+def _from_the_end(positions: FormulaValue, last: int) -> FormulaValue:
     """``last - positions``; before level 4, which subtracts integers, as float32."""
     op, ones = positions.op, (1,) * len(positions.dims)
     if op.level >= 4:
@@ -152,7 +152,7 @@ def _from_the_end(positions: Value, last: int) -> Value:
     return (constant(op, np.full(ones, last, np.float32)) - numbers).cast("int32")
 
 
-def _transposed(positions: Value, permutation: list[int]) -> Value:
+def _transposed(positions: FormulaValue, permutation: list[int]) -> FormulaValue:
     """A permutation of positions. TRANSPOSE takes no integers: they pass as float32, which holds
     them exactly up to 2^24."""
     longest = max(positions.dims)

@@ -30,7 +30,7 @@ _U32_MAX = 0xFFFFFFFF
 _U64_MAX = 0xFFFFFFFFFFFFFFFF
 
 
-class Source(enum.IntEnum):
+class TensorSource(enum.IntEnum):
     """The origin of a tensor's bytes."""
 
     SEGMENT = 0
@@ -69,7 +69,7 @@ class TensorSpec:
     type_code: int
     """NNAPI operand code."""
     dims: tuple[int, ...]
-    source: Source = Source.SEGMENT
+    source: TensorSource = TensorSource.SEGMENT
     value: int = 0
     """Blob index (BLOB) or seed (RANDOM)."""
     keep: bool = False
@@ -220,7 +220,7 @@ def check_action(action: ActionSpec, n_blobs: int, n_models: int) -> None:
         require(all(0 <= dim <= _U32_MAX for dim in tensor.dims), f"{what} has dims {tensor.dims}")
         require(0 <= tensor.value <= _U32_MAX, f"{what} has the value {tensor.value}")
         require(
-            tensor.source is not Source.BLOB or tensor.value < n_blobs,
+            tensor.source is not TensorSource.BLOB or tensor.value < n_blobs,
             f"{what} is blob {tensor.value}, there are {n_blobs}",
         )
 
@@ -238,7 +238,7 @@ def _check_flow(
     action: ActionSpec, numbers: range, n_models: int, require: Callable[[bool, str], None]
 ) -> None:
     """Checks the segments of one plan."""
-    ready = {i for i, t in enumerate(action.tensors) if t.source is not Source.SEGMENT}
+    ready = {i for i, t in enumerate(action.tensors) if t.source is not TensorSource.SEGMENT}
     for index in numbers:
         segment = action.segments[index]
         what = f"segment {index}"

@@ -19,7 +19,7 @@ from nnapi_prof.costs.measurement import Kind, Measurement
 from nnapi_prof.costs.model.fit import RegionMatcher
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.views import shown_targets
-from nnapi_prof.device.protocol.actions import Source, Timing
+from nnapi_prof.device.protocol.actions import TensorSource, Timing
 from nnapi_prof.device.protocol.request import RequestBuilder
 from nnapi_prof.device.protocol.results import ActionResult
 from nnapi_prof.execution.actions import build_action
@@ -43,7 +43,7 @@ SLACK_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class UnitPair:
     """One unit on two processors at once."""
 
     sides: tuple[Job, Job]
@@ -83,7 +83,7 @@ def pairs_to_measure(
     behind: Collection[Target],
     options: ProfileOptions,
     agent_version: str,
-) -> list[Pair]:
+) -> list[UnitPair]:
     """Lists the pairs of units to run side by side on a device with these targets; ``behind`` are
     those that plans do not use."""
     by_target = {spec.target: spec for spec in specs}
@@ -93,7 +93,7 @@ def pairs_to_measure(
         for target in shown_targets(costs, graph).values()
         if target.engine is Engine.NNAPI and target.accelerator != AUTO and target not in behind
     ]
-    pairs: list[Pair] = []
+    pairs: list[UnitPair] = []
     for first, second in itertools.combinations((CPU, *accelerators), 2):
         both = _costs_of_both(graph, costs, (first, second))
         units = _of_types(graph, both)
@@ -103,7 +103,7 @@ def pairs_to_measure(
         for unit, conditions, lasting_s in asked:
             sides = (by_target[first], by_target[second])
             jobs = _sides(matcher, unit, sides, conditions, agent_version, lasting_s)
-            pairs.append(Pair(jobs, conditions, max(both[unit]), lasting_s))
+            pairs.append(UnitPair(jobs, conditions, max(both[unit]), lasting_s))
     return pairs
 
 
@@ -183,7 +183,7 @@ def _sides(
 
 
 def measure_pairs(
-    measurer: Measurer, graph: UnitGraph, options: ProfileOptions, pairs: Sequence[Pair]
+    measurer: Measurer, graph: UnitGraph, options: ProfileOptions, pairs: Sequence[UnitPair]
 ) -> None:
     """Measures the pairs that are not in the store; each one's rows are committed as they come."""
     pending = [pair for pair in pairs if not _is_measured(measurer, pair)]
@@ -201,17 +201,17 @@ def measure_pairs(
         tell(rows[0].label)
 
 
-def _is_measured(measurer: Measurer, pair: Pair) -> bool:
+def _is_measured(measurer: Measurer, pair: UnitPair) -> bool:
     return all(job.key in measurer.have for job in pair.sides)
 
 
 def _measured(
-    measurer: Measurer, graph: UnitGraph, options: ProfileOptions, pairs: Sequence[Pair]
-) -> Iterator[tuple[Pair, list[Measurement]]]:
+    measurer: Measurer, graph: UnitGraph, options: ProfileOptions, pairs: Sequence[UnitPair]
+) -> Iterator[tuple[UnitPair, list[Measurement]]]:
     """The pairs in order, each with the rows of its sides."""
     simulated = measurer.info.simulated
     request = RequestBuilder()
-    sent: dict[int, tuple[Pair, list[Region]]] = {}
+    sent: dict[int, tuple[UnitPair, list[Region]]] = {}
     for number, pair in enumerate(pairs):
         with measurer.spending("convert"):
             models = [measurer.convert(job) for job in pair.sides]
@@ -225,7 +225,7 @@ def _measured(
         action = build_action(
             number,
             zip((job.spec.target for job in pair.sides), regions, strict=True),
-            lambda _: (Source.RANDOM, seed),  # noqa: B023  # asked here and now
+            lambda _: (TensorSource.RANDOM, seed),  # noqa: B023  # asked here and now
             request,
             pair.timing(options, simulated),
             ActionOptions(pair.conditions, options.memory_kb, beside=True),
@@ -243,7 +243,7 @@ def _measured(
 def _rows(
     measurer: Measurer,
     graph: UnitGraph,
-    pair: Pair,
+    pair: UnitPair,
     regions: Sequence[Region],
     result: ActionResult,
 ) -> list[Measurement]:
@@ -254,7 +254,7 @@ def _rows(
     ]
 
 
-def _as_pair(pair: Pair, rows: Sequence[Measurement]) -> list[Measurement]:
+def _as_pair(pair: UnitPair, rows: Sequence[Measurement]) -> list[Measurement]:
     """The rows as those of a kind of their own, which tell no region's latency."""
     return [
         replace(

@@ -16,7 +16,7 @@ from nnapi_prof.costs.measurement import DRIFTING, UNWATCHED, Key, Measurement
 from nnapi_prof.costs.model.quantised import EightBits
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.rows import utc_now
-from nnapi_prof.device.protocol.actions import Groups, Source, Timing
+from nnapi_prof.device.protocol.actions import Groups, TensorSource, Timing
 from nnapi_prof.device.protocol.description import description_of, device_fingerprint
 from nnapi_prof.device.protocol.request import Patience, Request, RequestBuilder
 from nnapi_prof.device.protocol.results import ActionResult, End, Event, Start, Wait
@@ -105,7 +105,7 @@ def prepare(
         action = build_action(
             number,
             [(job.spec.target, converted)],
-            lambda _: (Source.RANDOM, next(seeds)),  # noqa: B023  # asked here and now
+            lambda _: (TensorSource.RANDOM, next(seeds)),  # noqa: B023  # asked here and now
             request,
             timing,
             ActionOptions(job.conditions, memory_kb, group),

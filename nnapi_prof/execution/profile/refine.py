@@ -18,7 +18,7 @@ from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition import (
     TOLERANCE,
     Constraints,
-    Costs,
+    CostProvider,
     Partitioning,
     Report,
     SearchLimits,
@@ -115,7 +115,7 @@ def choose(
     costs = drop_dominated_targets(costs)
     constraints = None if forbidden is None else _constraints(graph, costs.targets, forbidden)
 
-    def planned(which: Costs, tolerance: float, start: WarmStart) -> Partitioning:
+    def planned(which: CostProvider, tolerance: float, start: WarmStart) -> Partitioning:
         return plan_graph(
             graph,
             which,

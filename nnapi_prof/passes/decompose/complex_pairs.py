@@ -18,7 +18,7 @@ from nnapi_prof.graph.node import (
     type_of,
 )
 from nnapi_prof.passes.decompose.complex_rules import RULES, TRANSFORMS, Reads, is_complex
-from nnapi_prof.passes.decompose.fourier import Pair
+from nnapi_prof.passes.decompose.fourier import ComplexPair
 from nnapi_prof.passes.rewrite import Site
 
 aten = torch.ops.aten
@@ -61,7 +61,7 @@ class _Pairs:
 
     def __init__(self, graph: fx.Graph) -> None:
         self._graph = graph
-        self._parts: dict[fx.Node, Pair] = {}
+        self._parts: dict[fx.Node, ComplexPair] = {}
         self._decomposed: set[fx.Node] = set()
         self._whole: dict[fx.Node, fx.Node] = {}
 
@@ -81,30 +81,34 @@ class _Pairs:
             self._decompose({node: result})
         return 1
 
-    def _decompose(self, parts: dict[fx.Node, Pair]) -> None:
+    def _decompose(self, parts: dict[fx.Node, ComplexPair]) -> None:
         self._parts |= parts
         self._decomposed |= parts.keys()
 
-    def _of(self, site: Site, value: Any) -> Pair:
+    def _of(self, site: Site, value: Any) -> ComplexPair:
         """The parts of an argument: of a complex or a real tensor, or of a number."""
         if not isinstance(value, fx.Node):
             number = complex(value)
-            return Pair(number.real, number.imag or None)
+            return ComplexPair(number.real, number.imag or None)
         if not is_complex(value):
-            return Pair(value, None)
+            return ComplexPair(value, None)
         if value not in self._parts:
             self._parts[value] = self._read(site, value)
         return self._parts[value]
 
-    def _read(self, site: Site, value: fx.Node) -> Pair:
+    def _read(self, site: Site, value: fx.Node) -> ComplexPair:
         if not is_constant(value):  # of an operator without a rule, or an input
-            return Pair(site.call(aten.real.default, value), site.call(aten.imag.default, value))
+            return ComplexPair(
+                site.call(aten.real.default, value), site.call(aten.imag.default, value)
+            )
         tensor, name = constant_value(value), str(value.target)
         with self._graph.inserting_before(value):
             real = add_constant(self._graph, tensor.real.contiguous(), f"{name}_real")
             if not bool(tensor.imag.any()):
-                return Pair(real, None)
-            return Pair(real, add_constant(self._graph, tensor.imag.contiguous(), f"{name}_imag"))
+                return ComplexPair(real, None)
+            return ComplexPair(
+                real, add_constant(self._graph, tensor.imag.contiguous(), f"{name}_imag")
+            )
 
     def restore(self, node: fx.Node) -> None:
         """Has a node read complex numbers where they were decomposed."""

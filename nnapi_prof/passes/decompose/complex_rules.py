@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from nnapi_prof.graph.node import TENSOR, describe, infer, makes_tensor, type_of
 from nnapi_prof.passes.decompose import fourier
-from nnapi_prof.passes.decompose.fourier import Pair, Transform
+from nnapi_prof.passes.decompose.fourier import ComplexPair, Transform
 from nnapi_prof.passes.rewrite import Site
 
 aten = torch.ops.aten
@@ -30,16 +30,16 @@ class Reads:
     """A node under rewriting, with the parts of what it reads."""
 
     site: Site
-    part_of: Callable[[Any], Pair]
+    part_of: Callable[[Any], ComplexPair]
 
-    def __getitem__(self, name: str) -> Pair:
+    def __getitem__(self, name: str) -> ComplexPair:
         return self.part_of(self.site.args[name])
 
     def call(self, target: OpOverload, *args: Any) -> fx.Node:
         return self.site.call(target, *args)
 
 
-Rule = Callable[[Reads], Pair | list[Pair] | fx.Node | None]
+Rule = Callable[[Reads], ComplexPair | list[ComplexPair] | fx.Node | None]
 """The parts of what a node makes, or of each of its values; a node for it where it is real; None to
 leave it."""
 
@@ -47,24 +47,26 @@ leave it."""
 # What reads and makes complex numbers
 
 
-def _view_as_complex(reads: Reads) -> Pair:
+def _view_as_complex(reads: Reads) -> ComplexPair:
     source = reads.site.input()
     real, imag = (reads.call(aten.select.int, source, -1, index) for index in (0, 1))
-    return Pair(real, imag)
+    return ComplexPair(real, imag)
 
 
-def _complex(reads: Reads) -> Pair | None:
+def _complex(reads: Reads) -> ComplexPair | None:
     real, imag = reads.site.input("real"), reads.site.input("imag")
-    return Pair(*(_expanded(reads.site, part) for part in (real, imag)))
+    return ComplexPair(*(_expanded(reads.site, part) for part in (real, imag)))
 
 
-def _polar(reads: Reads) -> Pair:
+def _polar(reads: Reads) -> ComplexPair:
     size, angle = reads.site.input("abs"), reads.site.input("angle")
     cos, sin = reads.call(aten.cos.default, angle), reads.call(aten.sin.default, angle)
     size_constant = reads.site.constant("abs")
     if size_constant is not None and bool((size_constant == 1).all()):
-        return Pair(*(_expanded(reads.site, part) for part in (cos, sin)))
-    return Pair(reads.call(aten.mul.Tensor, size, cos), reads.call(aten.mul.Tensor, size, sin))
+        return ComplexPair(*(_expanded(reads.site, part) for part in (cos, sin)))
+    return ComplexPair(
+        reads.call(aten.mul.Tensor, size, cos), reads.call(aten.mul.Tensor, size, sin)
+    )
 
 
 def _expanded(site: Site, part: fx.Node) -> fx.Node:
@@ -98,12 +100,14 @@ def _to_real(reads: Reads) -> fx.Node:
     return real
 
 
-def _conj(reads: Reads) -> Pair:
+def _conj(reads: Reads) -> ComplexPair:
     pair = reads["self"]
-    return Pair(pair.real, None if pair.imag is None else reads.call(aten.neg.default, pair.imag))
+    return ComplexPair(
+        pair.real, None if pair.imag is None else reads.call(aten.neg.default, pair.imag)
+    )
 
 
-def _same(reads: Reads) -> Pair | None:
+def _same(reads: Reads) -> ComplexPair | None:
     """A copy; of a real tensor too, where it becomes complex."""
     source = reads.site.input()
     if not is_complex(reads.site.node) or type_of(source).dtype not in ("float32", "complex64"):
@@ -136,7 +140,7 @@ def _negative(site: Site, part: Any) -> Any:
 
 
 def _sum(target: OpOverload) -> Rule:
-    def rule(reads: Reads) -> Pair | None:
+    def rule(reads: Reads) -> ComplexPair | None:
         if reads.site.args["alpha"] != 1 or _is_wide(reads, "self", "other"):
             return None
         a, b = reads["self"], reads["other"]
@@ -146,7 +150,7 @@ def _sum(target: OpOverload) -> Rule:
             _arithmetic(reads.site, target, *of) for of in ((a.real, b.real), (a.imag, b.imag))
         )
         real, imag = parts
-        return Pair(*(_filled(reads.site, part) for part in (real, imag)))
+        return ComplexPair(*(_filled(reads.site, part) for part in (real, imag)))
 
     return rule
 
@@ -156,7 +160,9 @@ def _filled(site: Site, part: Any) -> Any:
     return _expanded(site, part) if isinstance(part, fx.Node) else part
 
 
-def _bilinear(site: Site, product: Callable[[Any, Any], Any], a: Pair, b: Pair) -> Pair:
+def _bilinear(
+    site: Site, product: Callable[[Any, Any], Any], a: ComplexPair, b: ComplexPair
+) -> ComplexPair:
     """The parts of a product, by those of its factors."""
 
     def times(x: Any, y: Any) -> Any:
@@ -164,10 +170,10 @@ def _bilinear(site: Site, product: Callable[[Any, Any], Any], a: Pair, b: Pair) 
 
     real = _arithmetic(site, aten.sub.Tensor, times(a.real, b.real), times(a.imag, b.imag))
     imag = _arithmetic(site, aten.add.Tensor, times(a.real, b.imag), times(a.imag, b.real))
-    return Pair(real, imag)
+    return ComplexPair(real, imag)
 
 
-def _mul(reads: Reads) -> Pair | None:
+def _mul(reads: Reads) -> ComplexPair | None:
     site = reads.site
     if _is_wide(reads, "self", "other"):
         return None
@@ -185,7 +191,7 @@ def _is_wide(reads: Reads, *names: str) -> bool:
 
 
 def _matmul(second: str) -> Rule:
-    def rule(reads: Reads) -> Pair | None:
+    def rule(reads: Reads) -> ComplexPair | None:
         if _is_wide(reads, "self", second):
             return None
         a, b = reads["self"], reads[second]
@@ -194,7 +200,7 @@ def _matmul(second: str) -> Rule:
     return rule
 
 
-def _einsum(reads: Reads) -> Pair | None:
+def _einsum(reads: Reads) -> ComplexPair | None:
     tensors = list(reads.site.args["tensors"])
     if len(tensors) > 2:
         return None
@@ -206,11 +212,11 @@ def _einsum(reads: Reads) -> Pair | None:
 
     if len(pairs) == 1:
         (only,) = pairs
-        return Pair(product(only.real), None if only.imag is None else product(only.imag))
+        return ComplexPair(product(only.real), None if only.imag is None else product(only.imag))
     return _bilinear(reads.site, product, *pairs)
 
 
-def _div(reads: Reads) -> Pair | None:
+def _div(reads: Reads) -> ComplexPair | None:
     """By a real divisor each part; by a complex one, times its conjugate over its square."""
     if _is_wide(reads, "self", "other"):
         return None
@@ -221,10 +227,10 @@ def _div(reads: Reads) -> Pair | None:
         parts = (
             p if p is None else reads.call(aten.div.Tensor, p, b.real) for p in (a.real, a.imag)
         )
-        return Pair(*parts)
+        return ComplexPair(*parts)
     squares = [reads.call(aten.mul.Tensor, part, part) for part in (b.real, b.imag)]
     size = reads.call(aten.add.Tensor, *squares)
-    inverse = Pair(
+    inverse = ComplexPair(
         reads.call(aten.div.Tensor, b.real, size),
         _negative(site, reads.call(aten.div.Tensor, b.imag, size)),
     )
@@ -235,16 +241,16 @@ def _div(reads: Reads) -> Pair | None:
     return _bilinear(site, product, a, inverse)
 
 
-def _exp(reads: Reads) -> Pair | None:
+def _exp(reads: Reads) -> ComplexPair | None:
     pair = reads["self"]
     if pair.imag is None:
-        return Pair(reads.call(aten.exp.default, pair.real), None)
+        return ComplexPair(reads.call(aten.exp.default, pair.real), None)
     size = reads.call(aten.exp.default, pair.real)
     turns = [reads.call(f, pair.imag) for f in (aten.cos.default, aten.sin.default)]
-    return Pair(*(reads.call(aten.mul.Tensor, size, turn) for turn in turns))
+    return ComplexPair(*(reads.call(aten.mul.Tensor, size, turn) for turn in turns))
 
 
-def _power(reads: Reads) -> Pair | fx.Node | None:
+def _power(reads: Reads) -> ComplexPair | fx.Node | None:
     if reads.site.args["exponent"] != 2:
         return None
     pair = reads["self"]
@@ -254,7 +260,7 @@ def _power(reads: Reads) -> Pair | fx.Node | None:
 # What does the same to both parts
 
 
-def _on_both(reads: Reads) -> Pair | None:
+def _on_both(reads: Reads) -> ComplexPair | None:
     """Moves, cuts, joins and sums: on the real parts, and on the imaginary ones; a real tensor
     among them has zeros there. Integers and truth values are places."""
     site = reads.site
@@ -279,10 +285,10 @@ def _on_both(reads: Reads) -> Pair | None:
         return site.call(site.target, *args, **kwargs)
 
     has_imaginary = any(pair.imag is not None for pair in pairs.values())
-    return Pair(call(False), call(True) if has_imaginary else None)
+    return ComplexPair(call(False), call(True) if has_imaginary else None)
 
 
-def _several(reads: Reads) -> list[Pair] | None:
+def _several(reads: Reads) -> list[ComplexPair] | None:
     """Splits: a call for each part."""
     site, pair = reads.site, reads["self"]
     if not all(user.target is operator.getitem for user in site.node.users):
@@ -299,14 +305,14 @@ def _several(reads: Reads) -> list[Pair] | None:
         for value, result in zip(values, results, strict=True):
             value.meta[TENSOR] = describe(result)
         halves.append(values)
-    return [Pair(*parts) for parts in zip(*halves, strict=True)]
+    return [ComplexPair(*parts) for parts in zip(*halves, strict=True)]
 
 
 # Fourier transforms
 
 
 def _transform(change: Transform) -> Rule:
-    def rule(reads: Reads) -> Pair | fx.Node | None:
+    def rule(reads: Reads) -> ComplexPair | fx.Node | None:
         pair = reads["self"]
         if isinstance(pair.real, fx.Node) and type_of(pair.real).dtype != "float32":
             return None

@@ -26,17 +26,17 @@ n^2 steps, not n log n."""
 
 
 @dataclass(frozen=True)
-class Pair:
+class ComplexPair:
     """Real and imaginary part: nodes, of a Python number two numbers. None is zero everywhere."""
 
     real: Any
     imag: Any
 
 
-Transform = Callable[[Site, Pair], Pair | fx.Node | None]
+Transform = Callable[[Site, ComplexPair], ComplexPair | fx.Node | None]
 
 
-def imag_of(site: Site, pair: Pair) -> fx.Node:
+def imag_of(site: Site, pair: ComplexPair) -> fx.Node:
     """The imaginary part as a node, zeros where it is None."""
     if isinstance(pair.imag, fx.Node):
         return pair.imag
@@ -105,8 +105,8 @@ def _turned_back(site: Site, part: fx.Node, dim: int) -> fx.Node:
 
 
 def _forward(
-    site: Site, pair: Pair, dim: int, n: int, frequencies: int, scale: float, sign: int = -1
-) -> Pair:
+    site: Site, pair: ComplexPair, dim: int, n: int, frequencies: int, scale: float, sign: int = -1
+) -> ComplexPair:
     """The transform along one dimension of n numbers, or of its inverse, the first frequencies."""
     parts = [_resized(site, part, dim, n) for part in (pair.real, pair.imag) if part is not None]
     matrix = _forward_matrix(n, frequencies, scale, pair.imag is None, sign)
@@ -116,10 +116,10 @@ def _forward(
         site.call(aten.slice.Tensor, result, last, start, start + frequencies, 1)
         for start in (0, frequencies)
     ]
-    return Pair(*(_turned_back(site, half, dim) for half in halves))
+    return ComplexPair(*(_turned_back(site, half, dim) for half in halves))
 
 
-def _to_real(site: Site, pair: Pair, dim: int, n: int, scale: float) -> fx.Node:
+def _to_real(site: Site, pair: ComplexPair, dim: int, n: int, scale: float) -> fx.Node:
     """n real numbers from their first n // 2 + 1 frequencies along one dimension."""
     parts = [_resized(site, part, dim, n // 2 + 1) for part in (pair.real, imag_of(site, pair))]
     return _turned_back(site, _times_matrix(site, parts, dim, _real_matrix(n, scale)), dim)
@@ -135,7 +135,7 @@ class _Kind:
     dims: tuple[int, ...] | None = (-1,)
     """Where none are stated; None for all."""
 
-    def __call__(self, site: Site, pair: Pair) -> Pair | fx.Node | None:
+    def __call__(self, site: Site, pair: ComplexPair) -> ComplexPair | fx.Node | None:
         """The transform of a node ``fft_*`` along each of its dimensions, the last one first; from
         frequencies of real numbers, last."""
         shape = type_of(pair.real).shape
@@ -193,7 +193,7 @@ def _window(site: Site, n: int) -> Tensor | None:
     return torch.nn.functional.pad(window.double(), (before, n - length - before))
 
 
-def _short_time(site: Site, pair: Pair) -> Pair | fx.Node | None:
+def _short_time(site: Site, pair: ComplexPair) -> ComplexPair | fx.Node | None:
     """``stft``: a convolution of the signal with a window's cosines and sines."""
     arg, signal = site.args, pair.real
     n, window = int(arg["n_fft"]), _window(site, int(arg["n_fft"]))
@@ -224,14 +224,14 @@ def _short_time(site: Site, pair: Pair) -> Pair | fx.Node | None:
     ]
     if site.type.dtype != "complex64":
         return site.call(aten.stack.default, parts, -1)
-    return Pair(*parts)
+    return ComplexPair(*parts)
 
 
 SMALLEST_ENVELOPE = 1e-11
 """PyTorch refuses windows whose overlapping squares are less than this."""
 
 
-def _inverse_short_time(site: Site, pair: Pair) -> fx.Node | None:
+def _inverse_short_time(site: Site, pair: ComplexPair) -> fx.Node | None:
     """``istft``: a transposed convolution, over the sum of squares of windows that overlap."""
     arg = site.args
     n, window = int(arg["n_fft"]), _window(site, int(arg["n_fft"]))
