@@ -74,6 +74,7 @@ struct np_bundle_share {
 struct np_bundle_name {
   const char *name;
   uint32_t plan;
+  uint32_t threads; /* 0: those of the bundle */
 };
 
 /* Where a bundle's bytes are. */

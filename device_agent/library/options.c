@@ -40,13 +40,15 @@ nnp_status np_executable_options(const struct np_bundle *bundle, const nnp_optio
                            "a cache_folder of %zu bytes, %d at most", strlen(options->cache_folder),
                            NP_FOLDER_BYTES - 1);
   }
+  uint32_t threads = 0;
   if (options->plan == NNP_BY_PHONE ||
       (options->plan == NNP_MIXTURE && bundle->n_shares == 0 && bundle->is_for_phones)) {
-    options->plan =
-        bundle->is_for_phones ? np_phones_select(bundle, NULL, options->nnapi_library) : 0;
+    options->plan = bundle->is_for_phones
+                        ? np_phones_select(bundle, NULL, options->nnapi_library, &threads)
+                        : 0;
   }
   if (options->threads == 0) {
-    options->threads = bundle->threads ? bundle->threads : 1;
+    options->threads = threads ? threads : bundle->threads ? bundle->threads : 1;
   }
   np_conditions_apply(bundle, options);
   return NNP_OK;

@@ -16,6 +16,27 @@
 #define MOST_ACCELERATORS 32u /* as the agent tells */
 #define MOST_NAME 8192u       /* each accelerator has up to 127 bytes, and a level */
 
+/* Reads PTHR, where there is one: as many numbers as there are names. */
+static enum np_status read_threads(const struct np_container *container, struct np_bundle *bundle,
+                                   struct np_message *why) {
+  const struct np_section section = np_container_find(container, "PTHR");
+  struct np_cursor cursor = np_cursor_over(section.bytes, section.length);
+  if (!section.present) {
+    return NP_OK;
+  }
+  const uint32_t version = np_take_u32(&cursor);
+  const uint32_t n = np_take_u32(&cursor);
+  if (cursor.bad || version != NP_PHONES_VERSION || n != bundle->n_names) {
+    np_message_set(why, "PTHR: version %u with %u numbers for %u names", version, n,
+                   bundle->n_names);
+    return NP_BAD_REQUEST;
+  }
+  for (uint32_t i = 0; i < n; i++) {
+    bundle->names[i].threads = np_take_u32(&cursor);
+  }
+  return np_bundle_list_end(&cursor, "PTHR", why);
+}
+
 enum np_status np_bundle_read_phones(const struct np_container *container, struct np_bundle *bundle,
                                      struct np_message *why) {
   const struct np_section section = np_container_find(container, "PHON");
@@ -55,7 +76,8 @@ enum np_status np_bundle_read_phones(const struct np_container *container, struc
       return NP_BAD_REQUEST;
     }
   }
-  return np_bundle_list_end(&cursor, "PHON", why);
+  const enum np_status status = np_bundle_list_end(&cursor, "PHON", why);
+  return status == NP_OK ? read_threads(container, bundle, why) : status;
 }
 
 /* ---- What Android tells ---- */
@@ -188,7 +210,9 @@ static const struct np_bundle_name *find_name(const struct np_bundle *bundle, co
 }
 
 uint32_t np_phones_select(const struct np_bundle *bundle, const nnp_phone *phone,
-                          const char *nnapi_library) {
+                          const char *nnapi_library, uint32_t *threads) {
+  uint32_t unasked = 0;
+  uint32_t *const found = threads ? threads : &unasked;
   char build[NP_PROPERTY_BYTES] = "";
   char soc[NP_PROPERTY_BYTES] = "";
   char nnapi[MOST_NAME];
@@ -205,8 +229,10 @@ uint32_t np_phones_select(const struct np_bundle *bundle, const nnp_phone *phone
   };
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
     if (names[i] && has_accelerators(&bundle->plans[names[i]->plan], accelerators, n)) {
+      *found = names[i]->threads;
       return names[i]->plan;
     }
   }
+  *found = 0;
   return bundle->others;
 }

@@ -11,10 +11,11 @@
 
 /* The plan of the first of the phone's names that the bundle has, if the phone has the accelerators
  * which the plan names, else that of all other phones. `phone` NULL: the names that Android tells;
- * `nnapi_library` is asked for accelerators. The same as PlanSet.for_phone of
+ * `nnapi_library` is asked for accelerators. *threads becomes the name's, 0 where it has none; NULL
+ * where nobody asks. The same as PlanSet.for_phone of
  * nnapi_prof/bundle/bundle.py. */
 uint32_t np_phones_select(const struct np_bundle *bundle, const nnp_phone *phone,
-                          const char *nnapi_library);
+                          const char *nnapi_library, uint32_t *threads);
 
 /* Reads ro.build.fingerprint; "" where it is unknown. */
 void np_phones_read_build(char build[NP_PROPERTY_BYTES]);

@@ -294,7 +294,7 @@ nnp_status nnp_bundle_plan_of_phone(const nnp_bundle *bundle, const nnp_phone *p
     return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0, "bundle or plan is NULL");
   }
   const struct np_bundle *self = &bundle->bundle;
-  *plan = self->is_for_phones ? np_phones_select(self, phone, nnapi_library) : 0;
+  *plan = self->is_for_phones ? np_phones_select(self, phone, nnapi_library, NULL) : 0;
   return NNP_OK;
 }
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from nnapi_prof.api import options as arguments
 from nnapi_prof.api.bisect_cures import Avoidance
+from nnapi_prof.api.cost_tables import measured_threads, open_table
 from nnapi_prof.api.devices import open_client
 from nnapi_prof.api.events import Listener, Progress, to_log
 from nnapi_prof.api.model import Model, load
@@ -18,12 +19,13 @@ from nnapi_prof.api.plan import ModelPlan, read_plan
 from nnapi_prof.bisection.result import Bisection, Culprit, Unchecked
 from nnapi_prof.bisection.search import Region
 from nnapi_prof.bundle.faults import Fault, keep_faults
-from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs.conditions import BY_TRIAL, Conditions
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.description import describe, device_fingerprint
 from nnapi_prof.device.protocol.results import AgentInfo
-from nnapi_prof.errors import UsageError, option_name
+from nnapi_prof.errors import CostError, UsageError, option_name
 from nnapi_prof.execution.profile.jobs import TargetSpec, device_targets
+from nnapi_prof.execution.profile.threads import read_trial
 from nnapi_prof.graph.plan import AUTO, REFERENCE, Engine, Preference, Target
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ def bisect(
     find_all: bool = False,
     samples: int = SAMPLES,
     inputs: Sequence[str] | Sequence[Tensor] = (),
-    threads: int | str = 1,
+    threads: int | str = BY_TRIAL,
     cpus: str = "big",
     mode: str = "sync",
     relaxed: bool = False,
@@ -87,6 +89,8 @@ def bisect(
         program = model.program
         references = _references(program, samples, inputs)
     with open_client(device or (planned.device_spec if planned else None), listener) as client:
+        if asked is None and threads == BY_TRIAL:
+            conditions = _as_measured(model, client, costs, conditions)
         places = _places(planned, program, client.info(), target)
         results: list[tuple[Located, RegionProbe]] = []
         for spec, regions in places:
@@ -167,6 +171,21 @@ def _subject(
             return planned, planned.model, planned.conditions
         specs = tuple(each for each in inputs if isinstance(each, str))
         return None, load(path, specs, listener=listener), None
+
+
+def _as_measured(
+    model: Model, client: AgentClient, costs: str | os.PathLike[str] | None, conditions: Conditions
+) -> Conditions:
+    """Return the conditions with the number of threads that the model was measured with; with one
+    thread where it was not measured, or with several numbers."""
+    try:
+        with open_table(costs, to_read=True) as store:
+            fingerprint = device_fingerprint(client.info())
+            trial = read_trial(model.graph, store, fingerprint, conditions)
+            threads = measured_threads(model, store, fingerprint, conditions, trial)
+    except (CostError, UsageError):
+        return conditions
+    return replace(conditions, threads=threads)
 
 
 def _references(
@@ -267,7 +286,7 @@ def _reproduce(
     assert not isinstance(region, str), region
     command = [
         "nnapi-prof", "bisect", "--device", client.serial, "--target", culprit.target.base.key,
-        *conditions.options.split(), "region.pt2",
+        *conditions.stated.split(), "region.pt2",
     ]  # fmt: skip
     try:
         write_reproducer(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,7 +17,7 @@ from nnapi_prof.api.program_costs import filled_costs, fitted_costs
 from nnapi_prof.costs import existing
 from nnapi_prof.costs.conditions import BY_TRIAL, Conditions
 from nnapi_prof.costs.contention import beside_rows
-from nnapi_prof.costs.measurement import Measurement
+from nnapi_prof.costs.measurement import Kind, Measurement
 from nnapi_prof.costs.model.precision import PrecisionCosts
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.store import CostStore
@@ -24,8 +25,8 @@ from nnapi_prof.costs.store.devices import find_one, named
 from nnapi_prof.costs.store.selection import Selection, stated_instant
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.description import describe, description_of, device_fingerprint
-from nnapi_prof.errors import CostError, UsageError
-from nnapi_prof.execution.profile.threads import read_trial
+from nnapi_prof.errors import CostError, UsageError, option_name
+from nnapi_prof.execution.profile.threads import ThreadTrial, read_trial
 from nnapi_prof.graph.plan import CPU, Precision
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def read_costs(
     costs: str | os.PathLike[str] | CostStore | None = None,
     device: str | AgentClient | None = None,
     *,
-    threads: int | str = USUAL.threads,
+    threads: int | str = BY_TRIAL,
     cpus: str = USUAL.cpus,
     mode: str = USUAL.mode.value,
     relaxed: bool = False,
@@ -104,7 +105,8 @@ def read_costs(
     of the table: its fingerprint, the beginning of it, or its name as `nnapi-prof costs list` shows
     it, with * and ?; None where there is only one; or a device that is open. The conditions
     ``threads``, ``cpus``, ``mode``, ``relaxed``, ``float16`` and ``sustained`` are those that it
-    was measured under; ``threads="auto"`` is the number that :func:`.profile` chose by a trial.
+    was measured under; ``threads="auto"`` is the number that :func:`.profile` chose by a trial,
+    without one the only number that the model was measured with.
     ``fill`` estimates units that were never measured from what else was measured on the device.
     ``until``, a date or time in UTC, leaves out what was measured later. ``precisions``,
     ``calibration`` and ``samples`` are those of :func:`.profile`, and need a device that is open.
@@ -126,12 +128,8 @@ def read_costs(
         trial = None
         if threads == BY_TRIAL:
             trial = read_trial(chosen.graph, store, fingerprint, conditions)
-            if trial is None:
-                raise CostError(
-                    "no trial of threads with this model is in the table: run `nnapi-prof profile"
-                    " --threads auto` with the same model, inputs and device, or state a number"
-                )
-            conditions = replace(conditions, threads=trial.threads)
+            n = measured_threads(chosen, store, fingerprint, conditions, trial, fill=fill)
+            conditions = replace(conditions, threads=n)
         rows = store.select(
             Selection((fingerprint,), conditions=conditions, until=until, newest=True)
         )
@@ -152,7 +150,7 @@ def read_costs(
             priced, note = filled_costs(chosen.program, rows, fingerprint)
             notes = (*notes, note) if note else notes
         else:
-            priced = fitted_costs(chosen.graph, rows, conditions)
+            priced = fitted_costs(chosen.graph, rows, conditions, threads == BY_TRIAL)
         return Costs(
             model=chosen,
             device=name,
@@ -169,6 +167,50 @@ def read_costs(
             notes=notes,
             calibration=calibrated,
         )
+
+
+def measured_threads(
+    model: Model,
+    store: CostStore,
+    fingerprint: str,
+    conditions: Conditions,
+    trial: ThreadTrial | None,
+    *,
+    fill: bool = False,
+) -> int:
+    """The number of threads that a model was measured with on a device.
+
+    That is the number of its ``trial``; without one the only number that all its units were
+    measured with, else the one that most were, and with ``fill``, where none was, the one that most
+    units of other models were. One where nothing was measured. Raises CostError where the whole
+    model was measured with several.
+    """
+    if trial is not None:
+        return trial.threads
+    signatures = {unit.signature for unit in model.graph.units}
+    units, others = Counter[int](), Counter[int]()
+    for row in cpu_rows(store, fingerprint, conditions):
+        (units if row.signature in signatures else others)[row.threads] += 1
+    complete = sorted(n for n in units if units[n] == len(signatures))
+    if len(complete) > 1:
+        raise CostError(
+            f"the model was measured with {' and '.join(map(str, complete))} threads and no trial"
+            f" chose between them: state one of them ({option_name('threads')})"
+        )
+    rows_of = units if units or not fill else others
+    return max(rows_of, key=lambda n: (rows_of[n], -n), default=conditions.threads)
+
+
+def cpu_rows(store: CostStore, fingerprint: str, conditions: Conditions) -> list[Measurement]:
+    """The newest rows of the CPU under these conditions, with whatever number of threads, without
+    those of trials."""
+    own = replace(conditions.on(CPU.engine), threads=0)
+    rows = store.select(Selection((fingerprint,), targets=(CPU.key,), newest=True))
+    return [
+        row
+        for row in rows
+        if row.kind is not Kind.THREADS and replace(row.conditions, threads=0) == own
+    ]
 
 
 def _read_precisions(

@@ -22,7 +22,7 @@ from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.devices import open_client
 from nnapi_prof.api.events import SILENT, Listener, Progress, to_log
 from nnapi_prof.api.model import Model, as_model, load
-from nnapi_prof.api.profiling import profile_on, with_threads
+from nnapi_prof.api.profiling import profile_on, with_threads, with_trial
 from nnapi_prof.api.result import keep_result
 from nnapi_prof.api.run import eager_reference, run_bundle_on
 from nnapi_prof.costs.conditions import BY_TRIAL
@@ -102,7 +102,7 @@ def run_all(
     arguments.number("tolerance", tolerance, 0)
     options = ProfileOptions(
         conditions=arguments.conditions_of(**conditions),
-        threads_by_trial=conditions.get("threads") == BY_TRIAL,
+        threads_by_trial=conditions.get("threads", BY_TRIAL) == BY_TRIAL,
         fresh=fresh,
         cooldown_s=cooldown_s,
         memory_mb=memory_mb,
@@ -143,7 +143,7 @@ def _measured(
     follows from it is of regions that were measured whole."""
     options, trial = with_threads(model, client, store, options, listener)
     unit_costs = profile_on(model, client, store, replace(options, refine=False), listener)
-    unit_costs = replace(unit_costs, thread_trial=trial)
+    unit_costs = with_trial(unit_costs, trial)
     outcome = unit_costs.outcome
     if not options.refine or (outcome and not outcome.n_measured and _stands(unit_costs)):
         return unit_costs
@@ -320,7 +320,7 @@ def go(
     inputs: str | Sequence[str] | None = None,
     report: str | os.PathLike[str] | None = None,
     costs: str | os.PathLike[str] | None = None,
-    threads: int | str = arguments.USUAL.threads,
+    threads: int | str = BY_TRIAL,
     cpus: str = arguments.USUAL.cpus,
     mode: str = arguments.USUAL.mode.value,
     relaxed: bool = False,

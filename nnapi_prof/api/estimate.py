@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnapi_prof.api import notebook
-from nnapi_prof.api.cost_tables import open_table
+from nnapi_prof.api.cost_tables import cpu_rows, open_table
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.model import Model, as_model
 from nnapi_prof.api.options import USUAL, conditions_of
 from nnapi_prof.api.program_costs import described_device, estimated_costs, read_phone
+from nnapi_prof.costs.conditions import BY_TRIAL
 from nnapi_prof.costs.estimate.calibration import TargetReport
 from nnapi_prof.costs.estimate.calibration import calibrate as fit_description
 from nnapi_prof.costs.estimate.phones import SIMULATED_FORMAT as SIMULATED
 from nnapi_prof.costs.estimate.phones import Description, parse_description, shipped
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.devices import find_one, named
-from nnapi_prof.errors import UsageError, option_name
+from nnapi_prof.errors import UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -118,9 +120,10 @@ def estimate(
 
     ``phone`` is a name that comes along (``pixel4``, ``s10``, ``mi8se``, ``a03s``, simulated ones),
     a JSON file that :meth:`nnapi_prof.Phone.save` wrote, or a :class:`nnapi_prof.Phone`.
-    ``threads`` (None: as many as a real phone was measured with, one of a simulated), ``burst``
-    (NNAPI asked to compute in bursts) and ``relaxed`` (float32 as float16) are simulated phones';
-    of a real one, what it was not measured with is refused.
+    ``threads`` (None: as many as a real phone was measured with, the number with which a simulated
+    one's CPU runs the model fastest), ``burst`` (NNAPI asked to compute in bursts) and ``relaxed``
+    (float32 as float16) are simulated phones'; of a real one, what it was not measured with is
+    refused.
 
     Raises UsageError where there is no such phone or it was not measured so, CostError where a
     description is damaged.
@@ -128,10 +131,11 @@ def estimate(
     description = phone.description if isinstance(phone, Phone) else read_phone(str(phone))
     chosen = as_model(model)
     mode = "burst" if burst else "sync"
-    conditions = conditions_of(threads or USUAL.threads, mode=mode, relaxed=relaxed)
+    asked = conditions_of(threads or BY_TRIAL, mode=mode, relaxed=relaxed)
     priced = estimated_costs(
         chosen.program, description, threads=threads, burst=burst, relaxed=relaxed
     )
+    conditions = replace(asked, threads=priced.threads)
     return Costs(
         model=chosen,
         device=str(description["name"]),
@@ -148,7 +152,7 @@ def calibrate(
     device: str | None = None,
     *,
     name: str | None = None,
-    threads: int | str = USUAL.threads,
+    threads: int | str = BY_TRIAL,
     cpus: str = USUAL.cpus,
     mode: str = USUAL.mode.value,
     relaxed: bool = False,
@@ -161,21 +165,21 @@ def calibrate(
     """Fits a phone's description to all that a cost table has of a device, of whatever model.
 
     ``costs`` and ``device`` are those of :func:`nnapi_prof.read_costs`, as are the conditions
-    ``threads`` (a number), ``cpus``, ``mode``, ``relaxed``, ``float16`` and ``sustained`` that it
-    was measured under. Each of ``folds`` parts of the table is predicted from the others;
-    ``seed`` decides which rows are in which. ``name`` is that of the phone. With a ``sister``, a
-    phone like it that is known well (as ``phone`` of :func:`estimate`), 10 to 30 rows do.
+    ``threads`` (``"auto"``: the number that most rows of its CPU have), ``cpus``, ``mode``,
+    ``relaxed``, ``float16`` and ``sustained`` that it was measured under. Each of ``folds`` parts
+    of the table is predicted from the others; ``seed`` decides which rows are in which. ``name`` is
+    that of the phone. With a ``sister``, a phone like it that is known well (as ``phone`` of
+    :func:`estimate`), 10 to 30 rows do.
 
     Raises CostError where there is too little to fit, UsageError where the device is not found.
     """
-    if isinstance(threads, str):
-        raise UsageError(
-            f"{option_name('threads')} is {threads}: rows of one number of threads are fitted,"
-            " state it"
-        )
     conditions = conditions_of(threads, cpus, mode, relaxed, float16, sustained)
     with open_table(costs, to_read=True) as store:
         phone = find_one(named(store), device if device is not None else "*")
+        if threads == BY_TRIAL:
+            numbers = Counter(row.threads for row in cpu_rows(store, phone.fingerprint, conditions))
+            most = max(numbers, key=lambda n: (numbers[n], -n), default=conditions.threads)
+            conditions = replace(conditions, threads=most)
         rows = store.measurements(phone.fingerprint, conditions=conditions)
     described, reports = fit_description(
         rows,

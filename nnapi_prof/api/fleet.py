@@ -56,10 +56,11 @@ def fleet(
 ) -> Fleet:
     """Chooses at most ``k`` plans of a model that are good on many phones.
 
-    ``costs`` are the model's on each phone, under the same conditions and in one precision:
-    :func:`nnapi_prof.profile`, :func:`nnapi_prof.read_costs` or :func:`nnapi_prof.estimate` give
-    them; a mapping names the phones. The regret of a plan on a phone is its latency over the least
-    one known there, less one; ``objective`` says whether its mean is made least or its worst.
+    ``costs`` are the model's on each phone, in one precision and, but for the number of threads,
+    under the same conditions: :func:`nnapi_prof.profile`, :func:`nnapi_prof.read_costs` or
+    :func:`nnapi_prof.estimate` give them; a mapping names the phones. The regret of a plan on a
+    phone is its latency over the least one known there, less one; ``objective`` says whether its
+    mean is made least or its worst.
     ``weights`` are of the phones (None: all alike), in order or by name, in any unit. The search
     may take ``seconds`` (None: 120); Ctrl-C ends it with the best choice until then. ``progress``
     and ``listener`` are those of :func:`nnapi_prof.profile`.
@@ -188,10 +189,11 @@ def _check_costs(model: Model, costs: Sequence[Costs]) -> None:
             raise UsageError(f"these costs are of {each.model!r}, not of {model!r}: profile it")
         if each.objective is not None or each.calibration is not None:
             raise UsageError("plans for a fleet are chosen by latency in one precision")
-        if each.conditions != costs[0].conditions:
+        own, other = (replace(c.conditions, threads=1).options for c in (costs[0], each))
+        if own != other:
             raise UsageError(
-                f"the costs are under different conditions ({costs[0].conditions.options!r} and"
-                f" {each.conditions.options!r}): a bundle runs under one"
+                f"the costs are under different conditions ({own!r} and {other!r}): a bundle runs"
+                " under one"
             )
 
 

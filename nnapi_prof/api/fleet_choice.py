@@ -154,13 +154,15 @@ def plan_set_of(
     objective: FleetObjective,
     made_for: Sequence[tuple[str, str, float]],
     others: int,
+    threads: Sequence[int],
 ) -> PlanSet:
     """The set by which a bundle with these plans chooses.
 
     ``regret`` is [plans, phones], ``share`` the phones' weights. A name that several phones have
     gets the plan that is the best on these together; all other phones run ``others``.
     ``made_for`` are each plan's device, for people and in cost tables, and what the CPU alone takes
-    there in ns.
+    there in ns. ``threads`` are those of the CPU on each
+    phone; a name that several have gets those of the heaviest.
     """
     holders: dict[str, list[int]] = {}
     for number, phone in enumerate(phones):
@@ -187,6 +189,11 @@ def plan_set_of(
                 device=device,
                 fingerprint=fingerprint,
                 all_cpu_ns=all_cpu_ns,
+                threads={
+                    key: threads[max(holders[key], key=lambda n: float(share[n]))]
+                    for key in keys[number]
+                    if key != OTHERS
+                },
             )
         )
     return PlanSet(SelectionRule.PHONES, tuple(choices))

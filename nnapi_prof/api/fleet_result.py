@@ -198,13 +198,14 @@ class Fleet:
             self.objective,
             made_for,
             on_cpu,
+            [costs.conditions.threads for costs in self.costs],
         )
         bundle = bundle_of(
             self.model.program,
             f"model{self.model.path.suffix}",
             info,
             tuple(plans),
-            self.costs[0].conditions,
+            self.costs[places[0]].conditions,
             (*self.model.notes, *self.notes),
             levels=levels,
         )

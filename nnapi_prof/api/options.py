@@ -100,11 +100,12 @@ def repeats(runs: int | None, cooldown_s: float | None, memory_mb: int | None) -
 
 
 USUAL = Conditions()
-"""Whose fields are the defaults of ``threads``, ``cpus`` and ``mode`` everywhere."""
+"""Whose fields are the defaults of ``cpus`` and ``mode`` everywhere; that of ``threads`` is
+:data:`.BY_TRIAL`."""
 
 
 def conditions_of(
-    threads: int | str = USUAL.threads,
+    threads: int | str = BY_TRIAL,
     cpus: str = USUAL.cpus,
     mode: str = USUAL.mode.value,
     relaxed: bool = False,

@@ -47,7 +47,7 @@ def profile(
     device: str | AgentClient | None = None,
     *,
     costs: str | os.PathLike[str] | CostStore | None = None,
-    threads: int | str = USUAL.conditions.threads,
+    threads: int | str = BY_TRIAL,
     cpus: str = USUAL.conditions.cpus,
     mode: str = USUAL.conditions.mode.value,
     relaxed: bool = False,
@@ -89,7 +89,7 @@ def profile(
     ``fresh``.
 
     The conditions: ``threads`` of the CPU engine, a number or ``"auto"``, for which a trial of some
-    units decides (:attr:`Costs.thread_trial`, and ``Costs.conditions`` has the number); ``cpus`` is
+    units decides (:attr:`Costs.thread_trial`; ``Costs.conditions`` has the number); ``cpus`` is
     ``big``, ``all`` or a mask in hex; ``mode`` is ``sync``, ``burst`` or ``async``; ``relaxed``
     lets NNAPI compute float32 as float16, ``float16`` gives it models in float16; with
     ``sustained`` its processors are kept busy for so many seconds first.
@@ -178,7 +178,20 @@ def profile_on(
     options, trial = with_threads(model, client, store, options, listener)
     outcome = measure_model(model.unit_cache, client, store, options, listener.progress)
     costs = _costs_of(model, client, store, options, outcome, outcome.costs)
-    return replace(costs, thread_trial=trial)
+    return with_trial(costs, trial)
+
+
+def with_trial(costs: Costs, trial: ThreadTrial | None) -> Costs:
+    """The costs with the trial that decided their number of threads. What it measured for the
+    profile was not known before, but measured."""
+    outcome = costs.outcome
+    if outcome is not None and trial is not None and trial.n_kept:
+        outcome = replace(
+            outcome,
+            n_measured=outcome.n_measured + trial.n_kept,
+            n_reused=max(outcome.n_reused - trial.n_kept, 0),
+        )
+    return replace(costs, outcome=outcome, thread_trial=trial)
 
 
 def with_threads(
@@ -274,7 +287,7 @@ def _profile_precisions(
         recipe=calibration.recipe,
     )
     costs = _costs_of(model, client, store, options, profiled.total, profiled.costs, calibration)
-    return replace(costs, thread_trial=trial)
+    return with_trial(costs, trial)
 
 
 def _costs_of(

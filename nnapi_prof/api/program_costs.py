@@ -16,6 +16,7 @@ from nnapi_prof.costs.estimate.phones import (
     SIMULATED_FORMAT,
     Description,
     PhoneUnit,
+    described_cores,
     parse_description,
     phone_units,
     shipped,
@@ -27,6 +28,7 @@ from nnapi_prof.costs.model.fit import fit
 from nnapi_prof.costs.model.region import PHONE_CPU, CostModel, Price
 from nnapi_prof.device.find import SIMULATED, list_phones, phone_file, refuse_fleet
 from nnapi_prof.errors import CostError, UnsupportedOp, UsageError, did_you_mean, option_name
+from nnapi_prof.execution.profile.threads import COUNTS, counts_up_to, least_number
 from nnapi_prof.graph.plan import CPU, HOST, Engine, Target
 from nnapi_prof.graph.unit import Unit, UnitGraph
 
@@ -57,9 +59,10 @@ _READERS = ("ARGMAX", "ARGMIN", "REDUCE_", "TOPK_V2")
 
 
 def fitted_costs(
-    graph: UnitGraph, rows: Sequence[Measurement], conditions: Conditions
+    graph: UnitGraph, rows: Sequence[Measurement], conditions: Conditions, by_trial: bool = False
 ) -> CostModel:
-    """The cost model of a graph, from what was measured of it on a device.
+    """The cost model of a graph, from what was measured of it on a device; ``by_trial`` where the
+    number of threads was not stated.
 
     Raises CostError where a unit was never measured there under these conditions, or not on the
     CPU.
@@ -67,21 +70,22 @@ def fitted_costs(
     costs = fit(graph, rows)
     on_cpu = {row.signature for row in rows if row.target.engine is Engine.CPU}
     missing = [unit for unit in graph.units if unit.signature not in on_cpu]
+    usual = Conditions()
+    stated = replace(conditions, threads=usual.threads).options if by_trial else conditions.stated
+    asked = f"nnapi-prof profile {stated}".rstrip()
     if missing:
         plural = "" if conditions.threads == 1 else "s"
-        asked = f"nnapi-prof profile {conditions.options}".rstrip()
         raise CostError(
             f"{len(missing)} of the model's {len(graph.units)} units were never measured on this"
             f" device's CPU with {conditions.threads} thread{plural} on cores {conditions.cpus}"
             f" (the first is {missing[0].label}): run `{asked}` with the same model, inputs and"
             " device"
         )
-    usual = Conditions()
     for_nnapi = replace(conditions, threads=usual.threads, cpus=usual.cpus).options
     if for_nnapi and all(row.target.engine is Engine.CPU for row in rows):
         raise CostError(
-            f"nothing was measured on this device's NNAPI with {for_nnapi}: run `nnapi-prof profile"
-            f" {conditions.options}` with the same model, inputs and device"
+            f"nothing was measured on this device's NNAPI with {for_nnapi}: run `{asked}` with the"
+            " same model, inputs and device"
         )
     return costs
 
@@ -144,12 +148,15 @@ def estimated_costs(
 
     A real phone's description holds for the threads of the CPU that it was made with, which is what
     ``threads`` None takes, and for NNAPI as it was asked then: UsageError where others are wanted.
-    Of a simulated phone None is one thread. Raises CostError where the description is damaged.
+    Of a simulated phone None is the smallest number with which its CPU runs the model within
+    :data:`.LEAST_GAIN` of the fastest. Raises CostError where the description is damaged.
     """
     if phone.get("format") == SIMULATED_FORMAT:
-        units = phone_units(phone, threads or 1, burst)
+        chosen = threads or _fastest_number(program, phone)
+        units = phone_units(phone, chosen, burst)
         spread = float(phone.get("noise", {}).get("spread", {}).get("value", 0.0))
-        return _simulated(program, units, relaxed, NINE_TENTHS * spread)
+        costs = _simulated(program, units, relaxed, NINE_TENTHS * spread)
+        return replace(costs, threads=chosen)
     described = parse_description(phone)
     if threads not in (None, described.threads):
         raise UsageError(
@@ -162,6 +169,17 @@ def estimated_costs(
         asked = option_name("burst" if burst else "relaxed")
         raise UsageError(f"{described.name} was not measured with {asked}: leave it away")
     return described_costs(program, described)
+
+
+def _fastest_number(program: Program, phone: Mapping[str, Any]) -> int:
+    """The number of threads with which a simulated phone's CPU is to run a model."""
+    totals: dict[int, float] = {}
+    works: list[tuple[Work, ...] | str] | None = None
+    for n in counts_up_to(described_cores(phone) or max(COUNTS)):
+        cpu = next(unit for unit in phone_units(phone, n, burst=False) if unit.target == CPU)
+        works = works or unit_works(program, cpu.level)
+        totals[n] = sum(cpu.ns(each) for each in works if not isinstance(each, str))
+    return least_number(totals)
 
 
 def described_costs(program: Program, described: Description) -> EstimatedCosts:
@@ -189,7 +207,7 @@ def described_costs(program: Program, described: Description) -> EstimatedCosts:
         for target, model in described.targets.items()
     }
     costs = _with_host(graph, prices, estimates, refusals, described.simulated)
-    return replace(costs, models=described.targets, works=works)
+    return replace(costs, models=described.targets, works=works, threads=described.threads)
 
 
 def _work(unit: Unit) -> Work:

@@ -98,7 +98,10 @@ class Bundle:
         others. Returns any other bundle unchanged."""
         if self.plan_set is None or self.plan_set.rule is not SelectionRule.PHONES:
             return self
-        return self._led_by(self.plan_set.for_phone(phone)[0], self.plan_set)
+        choice, key = self.plan_set.for_phone(phone)
+        own = self._led_by(choice, self.plan_set)
+        threads = choice.threads.get(key, self.conditions.threads)
+        return replace(own, conditions=replace(self.conditions, threads=threads))
 
     def of_run(self, plan: Plan) -> Bundle:
         """Returns the bundle of the phone that ran this plan from a set for phones. Returns any

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from nnapi_prof.bundle.phones import OTHERS, PhoneTraits
+from nnapi_prof.costs.conditions import MOST_THREADS
 from nnapi_prof.errors import SerializationError, UsageError, escape_untrusted
 
 VERSION = 1
@@ -51,6 +52,9 @@ class PlanChoice:
     """... and in cost tables."""
     all_cpu_ns: float = 0.0
     """Of a set for phones: what the plan of all others takes on that one."""
+    threads: Mapping[str, int] = field(default_factory=dict)
+    """Of a set for phones: name -> threads of the CPU engine on that one; those of the bundle's
+    conditions on others."""
 
 
 @dataclass(frozen=True)
@@ -164,6 +168,7 @@ _FIELDS = {
         "device": c.device,
         "fingerprint": c.fingerprint,
         "all_cpu_ns": c.all_cpu_ns,
+        "threads": dict(c.threads),
     },
 }
 
@@ -185,6 +190,12 @@ def _choice(row: Any, n_plans: int) -> PlanChoice:
             isinstance(listed, list) and all(isinstance(name, str) for name in listed),
             "names of phones or accelerators are not a list of texts",
         )
+    threads = row.get("threads", {})
+    _require(
+        isinstance(threads, dict)
+        and all(type(n) is int and 1 <= n <= MOST_THREADS for n in threads.values()),
+        "the threads of phones are not numbers",
+    )
     device, fingerprint = row.get("device", ""), row.get("fingerprint", "")
     is_named = isinstance(device, str) and isinstance(fingerprint, str)
     _require(is_named, "a device is not a name")
@@ -197,6 +208,7 @@ def _choice(row: Any, n_plans: int) -> PlanChoice:
         device=device,
         fingerprint=fingerprint,
         all_cpu_ns=float(numbers[-1]),
+        threads=dict(threads),
     )
 
 

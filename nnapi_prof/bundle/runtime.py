@@ -218,14 +218,21 @@ class _Writer:
         return {"MIXT": _pack_words(MIXTURE_VERSION) + _list(rows)} if rows else {}
 
     def _phones(self) -> dict[str, bytes]:
-        """The section of phones' names, where the bundle is for several."""
+        """The sections of phones' names and threads, where the bundle is for several."""
         indices = _runtime_indices(self.bundle)
-        rows, others = [], None
+        rows, threads, others = [], list[int](), None
         for choice in _choices(self.bundle, SelectionRule.PHONES):
             plan = indices.index(choice.plan)
-            rows += [_pack_words(self._string(key), plan) for key in choice.keys if key != OTHERS]
+            keys = [key for key in choice.keys if key != OTHERS]
+            rows += [_pack_words(self._string(key), plan) for key in keys]
+            threads += [choice.threads.get(key, 0) for key in keys]
             others = plan if OTHERS in choice.keys else others
-        return {} if others is None else {"PHON": _pack_words(PHONES_VERSION, others) + _list(rows)}
+        if others is None:
+            return {}
+        return {
+            "PHON": _pack_words(PHONES_VERSION, others) + _list(rows),
+            "PTHR": _pack_words(PHONES_VERSION, len(threads), *threads),
+        }
 
     def _is_read(self, name: str) -> bool:
         graph, copies = self.bundle.graph, self.bundle.copies

@@ -58,8 +58,8 @@ _ERROR = "± (9 of 10)"
 @click.option(
     "--threads",
     type=click.IntRange(1, MOST_THREADS),
-    help="Threads of the CPU. Default: the number that the phone was measured with; for"
-    " simulated phones 1.",
+    help="Threads of the CPU. Default: the number that the phone was measured with; on simulated"
+    " phones the number with which the CPU runs the model fastest.",
 )
 @click.option("--burst", is_flag=True, help="Use NNAPI's burst mode (simulated phones).")
 @click.option("--relaxed", is_flag=True, help="Compute float32 as float16 (simulated phones).")
@@ -137,6 +137,8 @@ def _show_estimate(described: Phone, costs: EstimatedCosts, plans: tuple[Plan, .
         )
     if not costs.simulated and described.description.get("description"):
         line(console, f"{described.name}: {described.description['description']}.")
+    plural = "" if costs.threads == 1 else "s"
+    line(console, f"The CPU has {costs.threads} thread{plural}.")
     line(
         console,
         f"All of this is estimated from a description ({described.origin}); nothing was measured"

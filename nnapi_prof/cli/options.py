@@ -236,7 +236,7 @@ threads = click.option(
     "--threads",
     type=Threads(),
     metavar="auto|N",
-    default=USUAL.threads,
+    default=BY_TRIAL,
     show_default=True,
     help="Threads of the device's CPU engine; auto: a trial of some units decides, made by profile"
     " and go, and read from the cost table by other commands.",

@@ -64,10 +64,18 @@ class Conditions:
 
     @property
     def options(self) -> str:
-        """The command-line options that give these conditions; empty for the defaults."""
-        options = []
-        if self.threads != 1:
-            options.append(f"--threads {self.threads}")
+        """The command-line options that tell these conditions from the defaults."""
+        threads, *others = self._stated()
+        return " ".join(others if self.threads == 1 else [threads, *others])
+
+    @property
+    def stated(self) -> str:
+        """The command-line options that give these conditions, the number of threads always: a
+        command without it leaves that to a trial."""
+        return " ".join(self._stated())
+
+    def _stated(self) -> list[str]:
+        options = [f"--threads {self.threads}"]
         if self.mode is not Mode.SYNC:
             options.append(f"--mode {self.mode.value}")
         if self.precision is not Precision.FLOAT32:
@@ -76,7 +84,7 @@ class Conditions:
             options.append(f"--cpus {self.cpus}")
         if self.sustained_s:
             options.append(f"--sustained {self.sustained_s}")
-        return " ".join(options)
+        return options
 
     def to_json(self) -> dict[str, object]:
         return {

@@ -72,7 +72,7 @@ THREAD_TRIAL = s.obj(
     ),
     contention=s.nullable(CONTENTION),
     thread_trial=s.described(
-        s.nullable(THREAD_TRIAL), "of --threads auto; null where a number was stated"
+        s.nullable(THREAD_TRIAL), "null where a number was stated or there is one core"
     ),
     plan=s.nullable(PLAN),
     baselines=s.array(PLAN),
@@ -141,6 +141,7 @@ _SHARES = s.described(
     origin=s.described(s.TEXT, "where the phone's description comes from"),
     estimated={"const": True},
     simulated=s.described(s.TRUTH, "whether the description is of a simulated phone"),
+    threads=s.described(s.COUNT, "of the CPU"),
     targets=s.described(s.mapping(_PRICE), "target -> what each invocation costs"),
     units=s.array(
         s.extended(
@@ -185,6 +186,7 @@ def of_estimate(
         "origin": origin,
         "estimated": True,
         "simulated": costs.simulated,
+        "threads": costs.threads,
         "targets": prices,
         "units": of_units(costs.graph, of_unit),
         "plan": best,

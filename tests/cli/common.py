@@ -104,12 +104,13 @@ def start_program(*arguments: object, before: tuple[str, ...] = ()) -> subproces
 
 
 def count_rows(costs: Path) -> int:
-    """Measurements in a cost table, 0 while there is none; runs of the reference do not count."""
+    """Measurements in a cost table, 0 while there is none; runs of the reference and of a trial of
+    threads do not count."""
     if not costs.exists():
         return 0
     link = sqlite3.connect(f"file:{costs}?mode=ro", uri=True)
     try:
-        query = "select count(*) from measurements where kind <> 'anchor'"
+        query = "select count(*) from measurements where kind not in ('anchor', 'threads')"
         (n,) = link.execute(query).fetchone()
         return int(n)
     except sqlite3.OperationalError:  # its tables are being made

@@ -11,6 +11,7 @@ import pytest
 
 from nnapi_prof.bundle.storage import read_bundle, write_bundle
 from nnapi_prof.costs.conditions import Conditions, Mode, Precision
+from nnapi_prof.costs.measurement import Kind
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.graph.plan import CPU, Engine
 from nnapi_prof.nnapi.codes import OperandCode
@@ -23,7 +24,11 @@ SIM = ("--device", "sim:npu-phone")
 @pytest.mark.parametrize(
     ("options", "conditions", "words"),
     [
-        (("--relaxed",), Conditions(Precision.RELAXED), "with relaxed precision the outputs"),
+        (
+            ("--relaxed",),
+            Conditions(Precision.RELAXED, threads=4),
+            "with relaxed precision the outputs",
+        ),
         (
             ("--float16", "--mode", "burst", "--threads", "2", "--cpus", "all"),
             Conditions(Precision.FLOAT16, Mode.BURST, 2, "all"),
@@ -42,7 +47,7 @@ def test_from_profile_to_run(
     assert result.code == 0, result.err
     with CostStore(costs) as store:
         (device,) = store.devices()
-        rows = store.measurements(device.fingerprint)
+        rows = [r for r in store.measurements(device.fingerprint) if r.kind is not Kind.THREADS]
     assert {r.conditions for r in rows if r.target == CPU} == {conditions.on(Engine.CPU)}
     assert {r.conditions for r in rows if r.target != CPU} == {conditions.on(Engine.NNAPI)}
     result = cli("partition", *named, "--output", bundle, tiny)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import struct
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,23 @@ def test_the_rule_is_that_of_plan_sets(
     assert runtime.plans()[queue.wait().plan] == expected_plan.name
     queue.close()
     runtime.library.nnp_bundle_close(runtime.bundle)
+
+
+def test_as_many_threads_as_names(
+    built: Built, sample: Sample, emulator_library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from nnapi_prof.bundle import runtime as writer
+
+    choices = (Choice(0, keys=("soc:a", "soc:b"), threads={"soc:b": 4}), Choice(2, keys=("",)))
+    bundle = dataclasses.replace(sample.bundle, plan_set=PlanSet(SelectionRule.PHONES, choices))
+    sections = writer._Writer(bundle, runtime_plans(bundle)).sections()
+    assert sections["PTHR"] == struct.pack("<4I", 1, 2, 0, 4)
+    Runtime(built.shared, runtime_bundle(bundle), emulator_library)
+    for words in ((2, 2, 0, 4), (1, 1, 4), (1, 2, 0), (1, 2, 0, 4, 4)):
+        damaged = {"PHON": sections["PHON"], "PTHR": struct.pack(f"<{len(words)}I", *words)}
+        monkeypatch.setattr(writer._Writer, "_phones", lambda _, section=damaged: section)
+        with pytest.raises(RuntimeFailure, match="PTHR"):
+            Runtime(built.shared, runtime_bundle(bundle), emulator_library)
 
 
 def test_other_bundles_run_plan_0(built: Built, sample: Sample, emulator_library: Path) -> None:

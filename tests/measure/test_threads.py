@@ -72,6 +72,19 @@ def test_units_stand_for_those_like_them() -> None:
     assert trial.threads == 1 and trial.n_units == 2, "the whole model decides where it ran"
 
 
+def test_numbers_far_behind_on_the_heaviest_unit_are_judged_by_it() -> None:
+    graph = chain_graph([1 << 10, 1 << 20, 1 << 20])
+    heaviest = {1: 1000.0, 2: 520.0, 4: 500.0, 8: 499.0}
+    alone = choose(graph, rows(graph, {1: heaviest}))
+    assert alone is not None and alone.threads == 4 and alone.n_units == 1
+    assert alone.ns[1] == pytest.approx(2 * alone.ns[4])
+    small = {2: 100.0, 4: 200.0}
+    trial = choose(graph, rows(graph, {0: small, 1: heaviest}))
+    assert trial is not None and trial.n_units == 2 and trial.threads == 2
+    assert trial.ns[2] == pytest.approx(520 + 100)
+    assert trial.ns[1] / trial.ns[2] == pytest.approx(1000 / 520), "of the heaviest"
+
+
 def test_no_choice_without_units_that_ran_under_two_numbers() -> None:
     graph = chain_graph([8, 8, 8])
     assert choose(graph, {}) is None
@@ -86,25 +99,41 @@ def test_as_many_units_as_a_trial_has() -> None:
 def test_the_choice_is_kept_in_table_costs_and_bundle(tmp_path: Path) -> None:
     table = tmp_path / "costs.sqlite"
     model = np_.load(trace(TinyNet(), tmp_path / "tiny.pt"), inputs=["1x3x64x64"])
-    costs = np_.profile(model, "sim:npu-phone", costs=table, threads="auto")
+    costs = np_.profile(model, "sim:npu-phone", costs=table)
     trial = costs.thread_trial
     assert trial is not None and list(trial.ns) == [1, 2, 4, 8]
-    assert costs.conditions.threads == trial.threads and trial.n_measured > 0
-    again = np_.profile(model, "sim:npu-phone", costs=table, threads="auto")
+    assert costs.conditions.threads == trial.threads == 4 and trial.n_measured > 0
+    again = np_.profile(model, "sim:npu-phone", costs=table)
     assert again.thread_trial is not None and again.thread_trial.n_measured == 0
     assert again.outcome is not None and again.outcome.n_measured == 0
-    read = np_.read_costs(model, table, threads="auto")
+    read = np_.read_costs(model, table)
     assert read.conditions == costs.conditions and read.thread_trial is not None
     assert read.thread_trial.ns == trial.ns
     planned = np_.partition(model, again, verify=False)
     assert planned.bundle.conditions.threads == trial.threads
     with CostStore(table) as store:
-        kinds = dict.fromkeys(Kind, 0)
-        for each in store.select(Selection()):
-            kinds[each.kind] += 1
-    assert kinds[Kind.THREADS] == trial.n_measured == 4 * trial.n_units
-    with pytest.raises(CostError, match="no trial of threads"):
-        np_.read_costs(model, table, threads="auto", cpus="all")
+        rows = store.select(Selection())
+    tried = [each for each in rows if each.kind is Kind.THREADS]
+    assert len(tried) == trial.n_measured == 4 * trial.n_units
+    own = {each.samples_ns for each in rows if each.kind is Kind.UNIT and each.target == CPU}
+    shared = [each for each in tried if each.threads == 4 and each.samples_ns in own]
+    assert len(shared) == trial.n_kept == trial.n_units, "measured once for trial and profile"
+    with pytest.raises(CostError, match="were never measured"):
+        np_.read_costs(model, table, cpus="all")
+
+
+def test_without_a_trial_the_number_is_that_of_the_rows(tmp_path: Path) -> None:
+    table = tmp_path / "costs.sqlite"
+    model = np_.load(trace(TinyNet(), tmp_path / "tiny.pt"), inputs=["1x3x16x16"])
+    options = {"costs": table, "accelerators": ["sim-npu"], "refine": False}
+    np_.profile(model, "sim:npu-phone", threads=2, **options)
+    read = np_.read_costs(model, table)
+    assert read.conditions.threads == 2 and read.thread_trial is None
+    assert np_.calibrate(table).description["threads"] == 2
+    np_.profile(model, "sim:npu-phone", threads=1, **options)
+    with pytest.raises(CostError, match="measured with 1 and 2 threads"):
+        np_.read_costs(model, table)
+    assert np_.read_costs(model, table, threads=1).conditions.threads == 1
 
 
 def test_ctrl_c_in_a_trial_keeps_what_it_measured(tmp_path: Path) -> None:
@@ -116,9 +145,9 @@ def test_ctrl_c_in_a_trial_keeps_what_it_measured(tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(Interrupted) as raised:
-        np_.profile(model, "sim:npu-phone", costs=table, threads="auto", progress=stop)
+        np_.profile(model, "sim:npu-phone", costs=table, progress=stop)
     assert raised.value.outcome.interrupted and raised.value.outcome.n_measured == 3
-    trial = np_.profile(model, "sim:npu-phone", costs=table, threads="auto").thread_trial
+    trial = np_.profile(model, "sim:npu-phone", costs=table).thread_trial
     assert trial is not None and trial.n_measured == 4 * trial.n_units - 3
 
 
@@ -149,9 +178,12 @@ def test_no_fixed_number_has_a_faster_plan(phone: str, tmp_path: Path) -> None:
 
     def plan_ns(threads: int | str) -> float:
         table = tmp_path / f"{threads}.sqlite"
-        outcome = np_.profile(model, f"sim:{phone}", costs=table, threads=threads).outcome
-        assert outcome is not None and outcome.plan is not None
-        return outcome.plan.predicted_ns
+        costs = np_.profile(model, f"sim:{phone}", costs=table, threads=threads)
+        assert costs.outcome is not None and costs.outcome.plan is not None
+        if (trial := costs.thread_trial) is not None:
+            beside = trial.n_measured - trial.n_kept
+            assert beside <= 0.1 * (beside + costs.outcome.n_measured)
+        return costs.outcome.plan.predicted_ns
 
     own = plan_ns("auto")
     assert own <= 1.01 * min(plan_ns(n) for n in (1, 2, 4, 8))

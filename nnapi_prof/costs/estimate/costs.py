@@ -47,6 +47,8 @@ class EstimatedCosts(PricedTargets):
     """What the estimates are by, where they are by something that was fitted."""
     works: Sequence[Work] = field(default=(), repr=False)
     """Of each unit, where there are :attr:`models`."""
+    threads: int = 1
+    """Of the CPU."""
 
     def __post_init__(self) -> None:
         self.targets = tuple(sorted(self.prices, key=lambda t: (t != CPU, t == HOST, t.key)))

@@ -342,6 +342,12 @@ def _cpu(cpu: Mapping[str, Any], threads: int) -> PhoneUnit:
     )
 
 
+def described_cores(described: Mapping[str, Any]) -> int | None:
+    """How many cores a simulated phone has; None where its description does not say."""
+    cpu = described.get("cpu", {})
+    return int(_read_constant(cpu["cores"])) if "cores" in cpu else None
+
+
 def thread_speed(cpu: Mapping[str, Any], threads: int) -> float:
     """How much faster so many threads compute than one, as the emulator has it."""
     cores = int(_read_constant(cpu["cores"])) if "cores" in cpu else threads

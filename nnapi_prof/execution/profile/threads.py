@@ -6,6 +6,10 @@ number is estimated from the units of the trial: every unit of the model is as f
 as the unit of the trial that is most like it. Where that is little, the whole model runs with each
 number as well, and decides: threads are woken once a run, not once a unit. The trial's rows are in
 the cost table, so that the same command chooses the same number again.
+
+A simulated phone's time costs nothing but the start of each measurement, and waking threads costs
+nothing there. Its trial has fewer measurements, and each is as long as a profile's: those with the
+number chosen are the profile's, too.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nnapi_prof.costs.conditions import ALL, BIG, Conditions
@@ -22,7 +26,7 @@ from nnapi_prof.costs.model.fit import RegionMatcher, UnitSet
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.selection import Selection
 from nnapi_prof.device.protocol.results import AgentInfo
-from nnapi_prof.execution.profile.jobs import NEWEST_LEVEL, Job, TargetSpec
+from nnapi_prof.execution.profile.jobs import NEWEST_LEVEL, Job, TargetSpec, device_targets
 from nnapi_prof.execution.profile.measurer import Client, Measurer
 from nnapi_prof.execution.profile.options import ProfileOptions, ProgressCallback
 from nnapi_prof.execution.profile.regions import trial_units
@@ -42,7 +46,12 @@ MOST_WHOLE_NS = 50e6
 threads for, and running it would take much of the trial."""
 WHOLE = -1
 """In place of a unit: the whole model."""
-ROUNDS, RUNS, SIMULATED_RUNS = 3, 15, 3
+NEAR = 1.15
+"""On a simulated phone: numbers with which the heaviest unit takes longer, relative to the best
+one, are tried on no other unit, and neither are larger ones than that; ..."""
+SHARE = 0.1
+"""... and what the trial measures beside the profile is this part of what the profile measures."""
+ROUNDS, RUNS = 3, 15
 BUDGET_MS, WARMUP_MS = 12.0, 20.0
 """Of one unit with one number of threads: a third of what a measurement takes otherwise."""
 
@@ -62,8 +71,10 @@ class ThreadTrial:
     """The whole model ran under every number, and ``ns`` is of that."""
     n_measured: int = 0
     """Measurements that were made for it now."""
+    n_kept: int = 0
+    """Of these, those that are the profile's, too."""
     seconds: float = 0.0
-    """What these took."""
+    """What these took, without loading the model."""
 
 
 class TrialInterrupted(KeyboardInterrupt):
@@ -88,41 +99,83 @@ def run_trial(
     """
     info = client.info()
     counts = thread_counts(info, options.conditions.cpus)
-    if len(counts) == 1:
+    if len(counts) == 1 or not unit_cache.units.units:
         return None
-    short = replace(
-        options,
-        rounds=ROUNDS,
-        max_runs=SIMULATED_RUNS if info.simulated else RUNS,
-        min_runs=ROUNDS,
-        budget_ms=BUDGET_MS,
-        warmup_ms=min(WARMUP_MS, options.warmup_ms),
-        gates=replace(options.gates, anchor_s=0.0),
-    )
-    measurer = Measurer(unit_cache, client, store, short, progress)
+    measurer = Measurer(unit_cache, client, store, _settings(options, info), progress)
     graph, matcher = unit_cache.units, RegionMatcher(unit_cache.units)
 
-    def measure(*regions: UnitSet) -> ThreadTrial | None:
-        jobs = [
-            _job(matcher, region, replace(options.conditions, threads=n), info.cost_version)
-            for region in regions
-            for n in counts
-        ]
-        measurer.measure("threads", jobs)
+    def job(region: UnitSet, threads: int, kind: Kind = Kind.THREADS) -> Job:
+        conditions = replace(options.conditions, threads=threads)
+        spec = TargetSpec(CPU, NEWEST_LEVEL)
+        return Job.of(matcher, region, kind, spec, conditions, info.cost_version)
+
+    def measure(regions: Iterable[UnitSet], counts: Sequence[int]) -> ThreadTrial | None:
+        measurer.measure("threads", [_apart(job(r, n)) for r in regions for n in counts])
         return read_trial(graph, store, measurer.fingerprint, options.conditions)
 
     began = time.monotonic()
+    units = thread_units(graph)
     try:
-        trial = measure(*((unit,) for unit in thread_units(graph)))
-        is_short = trial is not None and min(trial.ns.values()) <= MOST_WHOLE_NS
-        if is_short and len(graph.units) > 1 and not info.simulated:
-            trial = measure(_all_units(graph))
+        if info.simulated:
+            first, *others = sorted(units, key=lambda unit: -_work_of(graph, graph.units[unit]))
+            trial = measure([(first,)], counts)
+            near = counts if trial is None else _near(trial.ns)
+            room = SHARE * _expected(graph, info, options) - (len(counts) - 1)
+            n_more = max(int(room // (len(near) - 1)), trial is None) if len(near) > 1 else 0
+            if n_more > 0:
+                trial = measure([(unit,) for unit in others[:n_more]], near)
+        else:
+            trial = measure([(unit,) for unit in units], counts)
+            is_short = trial is not None and min(trial.ns.values()) <= MOST_WHOLE_NS
+            if is_short and len(graph.units) > 1:
+                trial = measure([_all_units(graph)], counts)
     except KeyboardInterrupt as interrupt:
         raise TrialInterrupted(measurer.n_measured, time.monotonic() - began) from interrupt
-    seconds = time.monotonic() - began
     if trial is None:
         return None
-    return replace(trial, n_measured=measurer.n_measured, seconds=seconds)
+    n_kept = 0
+    if info.simulated and not options.fresh:
+        jobs = [job((unit,), trial.threads, Kind.UNIT) for unit in units]
+        missing = [each for each in jobs if each.key not in measurer.have]
+        n_kept = _keep(store, measurer.fingerprint, missing)
+    seconds = time.monotonic() - began - measurer.spent_s["load"]
+    return replace(trial, n_measured=measurer.n_measured, n_kept=n_kept, seconds=seconds)
+
+
+def _settings(options: ProfileOptions, info: AgentInfo) -> ProfileOptions:
+    """How the trial measures: shortly, as a profile does on a simulated phone."""
+    unwatched = replace(options, gates=replace(options.gates, anchor_s=0.0))
+    if info.simulated:
+        return unwatched
+    return replace(
+        unwatched,
+        rounds=ROUNDS,
+        max_runs=RUNS,
+        min_runs=ROUNDS,
+        budget_ms=BUDGET_MS,
+        warmup_ms=min(WARMUP_MS, options.warmup_ms),
+    )
+
+
+def _expected(graph: UnitGraph, info: AgentInfo, options: ProfileOptions) -> int:
+    """The least that a profile measures of the units alone: each on the CPU and on every
+    accelerator."""
+    specs = device_targets(info, options.preferences[:1], options.accelerators)
+    return len({unit.signature for unit in graph.units}) * len(specs)
+
+
+def _keep(store: CostStore, fingerprint: str, jobs: Sequence[Job]) -> int:
+    """Stores what the trial measured of these jobs as the profile's own; how many these are."""
+    units = {_signature(job.key.signature): job.key.signature for job in jobs}
+    selection = Selection((fingerprint,), tuple(units), kinds=(Kind.THREADS,), newest=True)
+    rows = [
+        replace(row, signature=unit, members=(unit,), kind=Kind.UNIT)
+        for row in store.select(selection)
+        for unit in [units[row.signature]]
+        if row.conditions == jobs[0].conditions
+    ]
+    store.add(*rows)
+    return len(rows)
 
 
 def read_trial(
@@ -141,22 +194,44 @@ def read_trial(
 def choose(graph: UnitGraph, rows: Mapping[tuple[int, int], Measurement]) -> ThreadTrial | None:
     """The best number of threads by rows of units or of the :data:`WHOLE`: (unit, threads) -> row.
 
-    None where no unit ran under two numbers.
+    None where no unit ran under every number. Where only one did, numbers that are not
+    :data:`NEAR` the fastest on it are judged by it alone, the others by the units that ran under
+    all of them.
     """
+    ns: dict[int, dict[int, float]] = defaultdict(dict)
+    for (unit, n), row in sorted(rows.items()):
+        if row.usable:
+            ns[unit][n] = row.latency_ns
     counts = sorted({threads for _, threads in rows})
-    ns = {
-        unit: {n: rows[unit, n].latency_ns for n in counts}
-        for unit in sorted({unit for unit, _ in rows})
-        if all((unit, n) in rows and rows[unit, n].usable for n in counts)
-    }
-    whole = ns.pop(WHOLE, None)
-    if len(counts) < 2 or not ns:
+    whole = ns.pop(WHOLE, {})
+    complete = [unit for unit, own in ns.items() if len(own) == len(counts)]
+    if len(counts) < 2 or not complete:
         return None
-    times = _units_like(graph, ns)
-    total = whole or {n: sum(times[unit] * own[n] for unit, own in ns.items()) for n in counts}
-    least = min(total.values())
-    chosen = next(n for n in counts if total[n] <= least * (1 + LEAST_GAIN))
-    return ThreadTrial(chosen, total, len(ns), whole is not None)
+    first = ns[complete[0]]
+    near = _near(first) if len(complete) == 1 else counts
+    sample = [unit for unit, own in ns.items() if own.keys() >= set(near)]
+    times = _units_like(graph, sample)
+    if len(whole) == len(counts):
+        return ThreadTrial(least_number(whole), whole, len(sample), whole=True)
+    total = {n: sum(times[unit] * ns[unit][n] for unit in sample) for n in near}
+    chosen = least_number(total)
+    ratio = total[chosen] / first[chosen]
+    return ThreadTrial(
+        chosen, {n: total.get(n, ratio * first[n]) for n in counts}, n_units=len(sample)
+    )
+
+
+def _near(ns: Mapping[int, float]) -> list[int]:
+    """The numbers of threads that may be the best for a model, by those of its heaviest unit: the
+    best of these, and smaller ones."""
+    best = least_number(ns)
+    return [n for n, each in ns.items() if n <= best and each <= ns[best] * NEAR]
+
+
+def least_number(ns: Mapping[int, float]) -> int:
+    """The smallest number of threads that is within :data:`LEAST_GAIN` of the fastest."""
+    most = min(ns.values()) * (1 + LEAST_GAIN)
+    return min(n for n, each in ns.items() if each <= most)
 
 
 def _units_like(graph: UnitGraph, sampled: Iterable[int]) -> Mapping[int, float]:
@@ -203,23 +278,22 @@ def thread_counts(info: AgentInfo, cpus: str = BIG) -> tuple[int, ...]:
     most = info.threads_max or (max(COUNTS) if info.simulated else info.cpus)
     clocks = [khz for khz in info.cpu_max_khz if khz is not None]
     big = sum(khz > min(clocks) for khz in clocks)
-    counts = {*COUNTS, big, most}
     if cpus not in (BIG, ALL):
         most = min(most, int(cpus, 16).bit_count())
-        counts.add(most)
-    return tuple(sorted(n for n in counts if 1 <= n <= most))
+    return counts_up_to(most, big)
+
+
+def counts_up_to(cores: int, big: int = 0) -> tuple[int, ...]:
+    """Numbers of threads to try on so many cores, ``big`` of them big, ascending."""
+    return tuple(sorted(n for n in {*COUNTS, big, cores} if 1 <= n <= cores))
 
 
 def _all_units(graph: UnitGraph) -> UnitSet:
     return tuple(range(len(graph.units)))
 
 
-def _job(
-    matcher: RegionMatcher, region: UnitSet, conditions: Conditions, agent_version: str
-) -> Job:
-    """The job of a region, under a signature of its own: other rows are measured for longer."""
-    spec = TargetSpec(CPU, NEWEST_LEVEL)
-    job = Job.of(matcher, region, Kind.THREADS, spec, conditions, agent_version)
+def _apart(job: Job) -> Job:
+    """The job under a signature of its own: other rows may be measured for longer."""
     return replace(job, key=job.key._replace(signature=_signature(job.key.signature)))
 
 
