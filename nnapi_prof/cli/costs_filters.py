@@ -42,7 +42,7 @@ filter_options = option_group(
         "--kind",
         "kinds",
         multiple=True,
-        type=click.Choice(["unit", "chain", "region", "plan", "beside"]),
+        type=click.Choice(["unit", "chain", "region", "plan", "beside", "threads"]),
         help="Kind of measurement; repeatable.",
     ),
     click.option(

@@ -179,7 +179,9 @@ def test_the_rows_of_a_model(cli: Cli, profiled: Profiled) -> None:
     of_model = ("--model", profiled.model, "--input", INPUT)
     result = shown(cli, profiled.costs, *of_model)
     assert result and "other" not in result
-    assert len(shown(cli, profiled.costs)) == len(result) + 1
+    of_trial = shown(cli, profiled.costs, "--kind", "threads")
+    assert len(of_trial) == 4
+    assert len(shown(cli, profiled.costs)) == len(result) + 1 + len(of_trial)
 
 
 WRONG = [

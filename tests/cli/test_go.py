@@ -185,7 +185,7 @@ def test_a_device_that_goes_away_while_it_measures(
     remainder = measurer.Measurer.keep
     with monkeypatch.context() as patch:
         patch.setattr(measurer.Measurer, "keep", keep)
-        result = go()
+        result = go("--threads", "1")
     assert result.code == 1 and "the cable was pulled" in result.error
     assert "20 measurements" in result.error and count_rows(tmp_path / "c.sqlite") == 20
     assert not (tmp_path / "out.html").exists() and not (tmp_path / "out.nnprof").exists()
@@ -207,7 +207,7 @@ def test_interrupted_while_it_measures(
     remainder = measurer.Measurer.keep
     with monkeypatch.context() as patch:
         patch.setattr(measurer.Measurer, "keep", keep)
-        result = go()
+        result = go("--threads", "1")
     assert result.code == 130
     assert "10 measurements are kept in" in result.err and count_rows(tmp_path / "c.sqlite") >= 10
     assert go().code == 0
