@@ -3,9 +3,11 @@
     python benchmarks/bench_threads.py MODEL... [--device local] [--input 1x3x224x224] [--rounds 15]
 
 On `local` and on phones the whole model runs on the CPU with each number, in turns: how much longer
-the chosen number takes than the fastest, and the trial's share of a profile. On a simulated phone
-the model is profiled with each number as well, and the plans' latencies are compared, which are
-simulated: whether a fixed number of threads has a plan that is faster.
+the chosen number takes than the fastest, and the trial's share of a profile's time. On a simulated
+phone the model is profiled with each number as well, and the plans' latencies are compared, which
+are simulated: whether a fixed number of threads has a plan that is faster. The share is there of
+the measurements, without those of the trial that are the profile's, too: its time is that of this
+machine.
 """
 
 from __future__ import annotations
@@ -41,6 +43,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--json", type=Path, help="Write the rows to this file, too.")
     options = parser.parse_args()
+    for path in options.models:
+        if not path.is_file():
+            parser.error(f"there is no model {path}: examples/models.py writes some")
     what = "plan" if options.device.startswith("sim:") else "whole model on the CPU"
     print(f"| model | chosen | {what}, ms by threads | chosen / fastest | trial's share |")
     print("|---" * 5 + "|")
@@ -65,7 +70,11 @@ def compare(model: Model, client: AgentClient, folder: Path, rounds: int) -> dic
     costs = np_.profile(model, client, costs=folder / "auto.sqlite", threads=BY_TRIAL)
     outcome, trial = costs.outcome, costs.thread_trial
     assert outcome is not None
-    seconds = trial.seconds if trial is not None else 0.0
+    spent = (0.0, outcome.seconds)
+    if trial is not None and info.simulated:
+        spent = (trial.n_measured - trial.n_kept, outcome.n_measured)
+    elif trial is not None:
+        spent = (trial.seconds, outcome.seconds)
     counts = thread_counts(info)
     chosen = costs.conditions.threads
     ms: Mapping[int, float]
@@ -81,7 +90,7 @@ def compare(model: Model, client: AgentClient, folder: Path, rounds: int) -> dic
         "chosen": chosen,
         "ms": ms,
         "excess": own / min(ms.values()),
-        "share": seconds / (seconds + outcome.seconds),
+        "share": spent[0] / sum(spent),
     }
 
 

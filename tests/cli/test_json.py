@@ -52,7 +52,7 @@ def test_partition_and_run(cli: Cli, profiled: Profiled, tmp_path: Path) -> None
     assert result.code == 0 and f"bundle in {bundle}" in result.err
     planned = result.document("partition")
     assert planned["bundle"] == str(bundle) and planned["simulated"] and not planned["estimated"]
-    assert planned["conditions"]["threads"] == 1 and planned["inputs"] == [INPUT]
+    assert planned["conditions"]["threads"] == 4 and planned["inputs"] == [INPUT]
     assert covers(planned["plan"], len(planned["units"]))
     for segment in planned["plan"]["segments"]:
         assert segment["cause"] and Target(segment["target"]).engine in Engine
