@@ -1,5 +1,4 @@
-"""What the tests of object detection share: one operation run on real values of any type, and
-boxes in numpy."""
+"""What the tests of object detection share: one operation run on real values of any type."""
 
 import ctypes as C
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from tests.emulator.nnapi import (
 AXIS_ALIGNED_BBOX_TRANSFORM, BOX_WITH_NMS_LIMIT, DETECTION_POSTPROCESSING = 41, 44, 47
 GENERATE_PROPOSALS, HEATMAP_MAX_KEYPOINT, ROI_ALIGN, ROI_POOLING = 52, 56, 81, 82
 TENSOR_FLOAT16, FLOAT16 = 8, 10
-HARD, LINEAR, GAUSSIAN = 0, 1, 2
+HARD = 0
 NAN, INF = float("nan"), float("inf")
 DTYPES = {
     TENSOR_FLOAT32: np.float32,
@@ -151,65 +150,6 @@ def run(nn, code, inputs, outputs):
 def fails(nn, code, inputs, outputs):
     result, _ = execute(nn, code, inputs, outputs)
     return result == Result.OP_FAILED
-
-
-# ---- Boxes ----
-
-
-def transform(box, delta, image):
-    w, h = box[2] - box[0], box[3] - box[1]
-    x, y = (box[0] + box[2]) / 2 + delta[0] * w, (box[1] + box[3]) / 2 + delta[1] * h
-    w, h = w * np.exp(delta[2]), h * np.exp(delta[3])
-    corners = np.array([x - w / 2, y - h / 2, x + w / 2, y + h / 2])
-    return np.clip(corners, 0, [image[1], image[0]] * 2)
-
-
-def some_boxes(rng, n, size=60):
-    corner = rng.uniform(0, size, (n, 2))
-    return np.concatenate([corner, corner + rng.uniform(1, size / 2, (n, 2))], 1)
-
-
-def iou(a, b):
-    w = max(0, min(a[2], b[2]) - max(a[0], b[0]))
-    h = max(0, min(a[3], b[3]) - max(a[1], b[1]))
-    areas = sum((box[2] - box[0]) * (box[3] - box[1]) for box in (a, b))
-    return w * h / (areas - w * h)
-
-
-def soften(kernel, threshold, sigma, overlap):
-    if kernel == GAUSSIAN:
-        return np.exp(-(overlap**2) / sigma)
-    return 1 if overlap < threshold else 1 - overlap if kernel == LINEAR else 0
-
-
-def suppress(found, kernel, iou_threshold, sigma, minimum, limit):
-    """NMS of [score, box, ...] rows, written with lists; no two scores may be equal."""
-    left, survivors = list(found), []
-    while left and (limit < 0 or len(survivors) < limit):
-        best = max(left, key=lambda row: row[0])
-        survivors.append(best)
-        others = [row for row in left if row is not best]
-        left = []
-        for score, box, *rest in others:
-            score = score * soften(kernel, iou_threshold, sigma, iou(box, best[1]))
-            if score >= minimum:
-                left.append((score, box, *rest))
-    return survivors
-
-
-SCORES = {
-    "float": (FLOAT, FLOAT),
-    "half": (HALF, HALF),
-    "quant8": (quant8(TENSOR_QUANT8_ASYMM, 1 / 256, 0), BOX),
-    "signed": (quant8(TENSOR_QUANT8_ASYMM_SIGNED, 1 / 256, 0), BOX),
-}
-
-
-def distinct(rng, *shape):
-    """Scores between 0 and 1, all different, that each type can tell apart."""
-    n = int(np.prod(shape))
-    assert n <= 255
-    return ((1 + rng.permutation(255)[:n]) / 256).reshape(shape)
 
 
 def limit_outputs(kinds, n=0):

@@ -183,13 +183,3 @@ def assert_rounded(found, real, kind, exact=0.98):
     off = np.abs(found.astype(np.int64) - kind.nearest(real).astype(np.int64))
     assert off.max(initial=0) <= 1
     assert np.mean(off == 0) >= exact or off.sum() <= 1
-
-
-def fixed_output(name, quant):
-    scale, unsigned, signed = {
-        "LOGISTIC": (1 / 256, 0, -128),
-        "SOFTMAX": (1 / 256, 0, -128),
-        "TANH": (1 / 128, 128, 0),
-        "L2_NORMALIZATION": (1 / 128, 128, 0),
-    }[name]
-    return Kind(quant, scale, unsigned if quant == QUANT8[0] else signed)

@@ -13,6 +13,7 @@ from tests.emulator.kernels.detection import (
     GENERATE_PROPOSALS,
     HARD,
     HEATMAP_MAX_KEYPOINT,
+    INF,
     INT,
     NAN,
     ROI_ALIGN,
@@ -20,10 +21,12 @@ from tests.emulator.kernels.detection import (
     Kind,
     compute,
     execute,
+    fails,
     floats,
     ints,
     limit_outputs,
     quant8,
+    run,
 )
 from tests.emulator.nnapi import OK, TENSOR_QUANT8_ASYMM, TENSOR_QUANT16_ASYMM, Model, Result
 
@@ -199,3 +202,67 @@ def test_no_regions_give_empty_outputs(nn):
         assert [one.shape for one in values] == [(n, *one[1:]) for one in dims]
     nn.Compilation_free(compilation)
     model.free()
+
+
+def test_equal_scores(nn):
+    """The first of equal scores is taken; what is dropped changes places with the last one left:
+    A drops B, so that of the order A B C D remains A D C."""
+    rows = [[0, 0, 10, 10], [1, 0, 11, 10], [20, 0, 30, 10], [40, 0, 50, 10]]
+    scores = floats([[0, 0.75], [0, 0.5], [0, 0.5], [0, 0.5]])
+    boxes = floats([[0] * 4 + row for row in rows])
+    inputs = [scores, boxes, ints([0] * 4), 0.1, -1, HARD, 0.4, 1.0, 0.1]
+    result = run(nn, BOX_WITH_NMS_LIMIT, inputs, limit_outputs((FLOAT, FLOAT)))
+    assert result[1][:, 0].tolist() == [0, 40, 20]
+    scores = floats(np.reshape([0.75, 0.5, 0.5, 0.5], (1, 1, 1, 4)))
+    inputs = [scores, floats(np.zeros((1, 1, 1, 16))), floats(rows), floats([[60, 60]])]
+    inputs += [1.0, 1.0, -1, -1, 0.4, 1.0, False]
+    outputs = [(FLOAT, (0,)), (FLOAT, (0, 4)), (INT, (0,))]
+    _, result, _ = run(nn, GENERATE_PROPOSALS, inputs, outputs)
+    assert result[:, 0].tolist() == [0, 40, 20]
+
+
+def limit_is_refused(nn, box, kernel=HARD):
+    inputs = [floats([[0.1, 0.9]]), floats([[0] * 4 + box]), ints([0])]
+    inputs += [0.3, -1, kernel, 0.4, 1.0, 0.3]
+    return execute(nn, BOX_WITH_NMS_LIMIT, inputs, limit_outputs((FLOAT, FLOAT)))[0] != OK
+
+
+def proposals_are_refused(nn, box):
+    return fails(nn, *proposals_case(anchors=floats([box])))
+
+
+def key_points_are_refused(nn, box):
+    inputs = [floats(np.ones((1, 2, 2, 1))), floats([box]), False]
+    return fails(nn, HEATMAP_MAX_KEYPOINT, inputs, [(FLOAT, (1, 1)), (FLOAT, (1, 1, 2))])
+
+
+@pytest.mark.parametrize(
+    "refuses", [limit_is_refused, proposals_are_refused, key_points_are_refused]
+)
+def test_boxes_inside_out(nn, refuses):
+    assert not refuses(nn, [1, 1, 2, 2])
+    for box in ([2, 1, 1, 2], [1, 2, 2, 1], [1, 1, 2, NAN]):
+        assert refuses(nn, box)
+
+
+def test_unknown_kernels_of_suppression(nn):
+    for kernel in (-1, 3):
+        assert limit_is_refused(nn, [1, 1, 2, 2], kernel)
+
+
+@pytest.mark.parametrize("operation", [ROI_ALIGN, ROI_POOLING])
+def test_regions_that_are_none(nn, operation):
+    image, more = floats(np.ones((2, 4, 4, 1))), (0, 0) if operation == ROI_ALIGN else ()
+
+    def refused(roi, batch=0):
+        inputs = [image, floats([roi]), ints([batch]), 2, 2, 2.0, 2.0, *more, False]
+        return fails(nn, operation, inputs, [(FLOAT, (1, 2, 2, 1))])
+
+    assert not refused([0, 0, 8, 8], 1)
+    for batch in (2, -1):
+        assert refused([0, 0, 8, 8], batch)
+    for roi in (
+        *([3, 0, 2, 8], [0, 3, 8, 2], [-1, 0, 8, 8], [0, 0, 8.5, 8], [0, 0, 8, 8.5]),
+        *([0, NAN, 8, 8], [0, 0, INF, 8]),
+    ):
+        assert refused(roi)

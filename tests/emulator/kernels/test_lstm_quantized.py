@@ -1,5 +1,5 @@
-"""LSTMs on integers, through the C API: against AOSP's own examples, whose integers must come out
-exactly, and against float64 formulas on what the integers stand for."""
+"""LSTMs on integers: QUANTIZED_LSTM, of level 4, against AOSP's own examples, whose integers must
+come out exactly, and float64 formulas on what the integers stand for; refusals."""
 
 from dataclasses import replace
 
@@ -11,7 +11,6 @@ from tests.emulator.kernels.recurrent import (
     QUANTIZED_16BIT_LSTM,
     QUANTIZED_LSTM,
     VARIANTS,
-    Cell,
     Omitted,
     Quantised,
     execute,
@@ -45,79 +44,6 @@ def outputs16(batch, units):
         (TENSOR_QUANT16_SYMM, (batch, units), 1 / 2048, 0),
         (TENSOR_QUANT8_ASYMM, (batch, units), 1 / 128, 128),
     ]
-
-
-# The weights of AOSP's example of this operation (Apache License 2.0), which has one matrix: a row
-# for each unit of the gates i, c, f, o; four columns for the state, two for the input.
-AOSP_16_ROWS = """
-    254 206 77 168 146 250  71 20 215 6 235 171  223 7 118 225 10 218  59 130 174 26 171 108
-    172 60 205 65 133 34  14 0 140 168 29 49  240 223 133 56 206 109  142 64 246 216 54 183
-    137 240 103 52 24 50  68 51 237 112 132 179  0 220 89 23 158 110  69 4 207 253 3 169
-    106 214 67 23 195 187  59 158 45 3 11 99  119 132 49 205 109 10  129 218 11 98 218 48
-"""
-AOSP_16 = np.array(AOSP_16_ROWS.split(), np.uint8).reshape(4, 4, 6)[[0, 2, 1, 3]]
-AOSP_16_BIAS = np.array(
-    """-7876 13488 -726 32839 39481 48624 48976 -21419
-    9206 -46884 -11693 -38724 -58999 -17050 -41852 -40538""".split(),
-    np.int32,
-).reshape(4, 4)[[0, 2, 1, 3]]
-
-
-@pytest.mark.parametrize("constants", [True, False])
-def test_quantized_16bit_lstm_is_aosps(nn, constants):
-    """Three steps of two rows; the cell states around the second step are known as well."""
-    steps = np.array([[[154, 166], [100, 200]], [[166, 179], [50, 150]], [[141, 141], [111, 222]]])
-    expected = [
-        [[136, 150, 140, 115], [135, 152, 138, 112]],
-        [[140, 151, 146, 112], [136, 156, 142, 112]],
-        [[139, 153, 146, 114], [141, 154, 146, 108]],
-    ]
-    wanted_c = [
-        [[876, 1034, 955, -909], [761, 1029, 796, -1036]],
-        [[1485, 1177, 1373, -1023], [1019, 1355, 1097, -1235]],
-        None,
-    ]
-    h, c = np.full((2, 4), 128), np.zeros((2, 4))
-    for x, out, cell in zip(steps, expected, wanted_c, strict=True):
-        inputs = plain16(x, AOSP_16[..., 4:], AOSP_16[..., :4], AOSP_16_BIAS, c, h)
-        c, h = run(nn, QUANTIZED_16BIT_LSTM, inputs, outputs16(2, 4), constants)
-        np.testing.assert_array_equal(h, out)
-        if cell is not None:
-            np.testing.assert_array_equal(c, cell)
-
-
-def test_quantized_16bit_lstm_is_an_lstm(nn):
-    rng = np.random.default_rng(0)
-    inputs_n, units, batch = 13, 9, 6
-
-    def bytes_of(*shape):
-        return rng.integers(0, 256, shape)
-
-    w, r = bytes_of(4, units, inputs_n), bytes_of(4, units, units)
-    b = rng.integers(-30000, 30000, (4, units))
-    c = rng.integers(-6000, 6000, (batch, units))
-    arguments = plain16(bytes_of(batch, inputs_n), w, r, b, c, bytes_of(batch, units), 120, 0.005)
-    new_c, out = run(nn, QUANTIZED_16BIT_LSTM, arguments, outputs16(batch, units))
-    real = [one.real for one in arguments]
-    # Android's reference lines up weights of state and input with values of input and state.
-    rows = [np.concatenate([r, w], 1) for w, r in zip(real[1:5], real[5:9], strict=True)]
-    cell = Cell(
-        [one[:, :inputs_n] for one in rows], [one[:, inputs_n:] for one in rows], real[9:13]
-    )
-    wanted_h, wanted_c = cell.step(real[0], real[14], real[13])
-    np.testing.assert_allclose(new_c / 2048, wanted_c, atol=4 / 2048)
-    np.testing.assert_allclose((out - 128.0) / 128, wanted_h, atol=1.1 / 128)
-
-
-def test_quantized_16bit_lstm_saturates(nn):
-    """Sums beyond 8, a cell state at its limits."""
-    full = [np.full((4, 2, 2), v) for v in (255, 255)]
-    arguments = plain16(
-        [[255, 255]], *full, np.full((4, 2), 2**31 - 1), [[32767, -32768]], [[0, 0]]
-    )
-    c, h = run(nn, QUANTIZED_16BIT_LSTM, arguments, outputs16(1, 2))
-    np.testing.assert_allclose(c, [[32767, -32768 + 2048]], atol=24)
-    np.testing.assert_array_equal(h, [[255, 0]])
 
 
 REFUSALS_16 = {
