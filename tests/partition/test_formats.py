@@ -31,11 +31,9 @@ from nnapi_prof.partition.search.expansion import (
     labelling_of_plan,
     plan_of_labelling,
 )
-from nnapi_prof.partition.search.prices import free_prices, unit_shares
 from nnapi_prof.partition.search.relaxation import relax
 from nnapi_prof.partition.search.result import Watch
 from nnapi_prof.partition.search.windows import subproblem
-from tests.partition import reference_annealing, reference_ideals
 from tests.partition.cases import Table, build_graph
 from tests.partition.milp import solve_milp
 from tests.partition.precisions import (
@@ -262,37 +260,6 @@ def test_the_milp_agrees() -> None:
         least = optimum_with_formats(problem)
         if math.isfinite(least):
             assert solve_milp(problem).ns == pytest.approx(least, rel=1e-6), seed
-
-
-def test_the_loops_in_c_do_what_those_in_python_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    problems = [(seed, mixed(seed, 7)) for seed in range(24)]
-
-    def answers() -> list[object]:
-        every: list[object] = []
-        for seed, problem in problems:
-            relaxation = relax(problem) if seed % 2 else None
-            free = free_prices(problem, unit_shares(problem))
-            every.append(
-                search_ideals(
-                    problem,
-                    free if relaxation is None else relaxation.prices,
-                    math.inf,
-                    unhurried(),
-                    watched=list(problem.region_ns),
-                    width=4 if seed % 4 == 0 else 1 << 40,
-                )
-            )
-            if np.isfinite(problem.unit_ns).any(axis=1).all():
-                plan = draw_plan(problem, random.Random(seed))
-                annealer = Annealer(problem, range(len(problem.targets)))
-                every.append(annealer.run(plan, 512, 50.0, 5.0, seed, unhurried()))
-        return every
-
-    compiled = answers()
-    monkeypatch.setattr(exact, "advance", reference_ideals.advance)
-    monkeypatch.setattr(exact, "rehash", reference_ideals.rehash)
-    monkeypatch.setattr(annealing, "anneal", reference_annealing.anneal)
-    assert answers() == compiled
 
 
 # ---- error as a budget ---------------------------------------------------------------------------

@@ -1,5 +1,4 @@
-/* Simulated annealing of a monotone labelling: tests/partition/reference_annealing.py has it in
- * Python. */
+/* Simulated annealing of a monotone labelling. */
 #ifndef NP_ANNEAL_H
 #define NP_ANNEAL_H
 

@@ -1,4 +1,4 @@
-/* The exact programme over ideals: tests/partition/reference_ideals.py has it in Python.
+/* The exact programme over ideals, judged by brute force and HiGHS (tests/partition/judge.py).
  *
  * Both structures mirror those of search/tables.py, a pointer for each array in their
  * order; what the arrays hold stands there. All are row-major; the caller sizes them. */
