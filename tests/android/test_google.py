@@ -30,7 +30,7 @@ from tests.convert.cases import CASES
 
 SHAPE = (1, 3, 16, 16)
 INPUT = "1x3x16x16"
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.again("other versions of Android")]
 
 Phones = Callable[[int], GooglePhone]
 
@@ -89,7 +89,6 @@ SINCE_API_29 = (
 )
 
 
-@pytest.mark.again  # tests/android/test_agent.py runs them on another Android
 @pytest.mark.parametrize("api", APIS)
 def test_the_agents_own_tests(api: int, google_phone: Phones, tmp_path: Path) -> None:
     left_out = OF_THE_EMULATOR + NOT_HERE + (SINCE_API_29 if api < 29 else ())
@@ -124,9 +123,7 @@ class Telling(nn.Module):
         return torch.softmax(self.head(tokens.mean(1)), 1)
 
 
-@pytest.mark.parametrize(
-    "api", [pytest.param(n, marks=pytest.mark.again if n == 28 else ()) for n in APIS]
-)
+@pytest.mark.parametrize("api", APIS)
 def test_the_whole_way(
     api: int,
     start_google: Callable[[int], str],

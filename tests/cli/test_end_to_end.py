@@ -15,13 +15,13 @@ from nnapi_prof.cli import main
 from nnapi_prof.execution.report import RunReport
 from tests import warm
 
-pytestmark = pytest.mark.slow("the whole way of two published networks, each in its own process")
+pytestmark = pytest.mark.slow("the whole way of a published network, each in its own process")
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 MODELS = ("mobilenet_v2", "resnet18", "squeezenet1_1", "unet")
-ONCE_MORE = ("resnet18", "squeezenet1_1")
+ONCE_MORE = ("resnet18", "squeezenet1_1", "unet")
 NAMES = [pytest.param(n, marks=pytest.mark.again) if n in ONCE_MORE else n for n in MODELS]
-"""Every model; of two that go the same way the commands run in `make test-all`."""
+"""Every model; of three that go the same way the commands run in `make test-all`."""
 SIZE = 64
 INPUT = f"1x3x{SIZE}x{SIZE}"
 

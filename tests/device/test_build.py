@@ -117,7 +117,10 @@ def test_devices_that_no_agent_exists_for(built_host):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("abi", "machine"), [("arm64-v8a", 183), ("x86_64", 62)])
+@pytest.mark.parametrize(
+    ("abi", "machine"),
+    [pytest.param("arm64-v8a", 183, marks=pytest.mark.again("another processor")), ("x86_64", 62)],
+)
 def test_agents_for_other_linux_machines(tiny, tmp_path, monkeypatch, abi, machine):
     monkeypatch.setenv("NNAPI_PROF_XNNPACK", "")
     heard: list[str] = []

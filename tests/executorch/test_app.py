@@ -47,7 +47,7 @@ def build(sources: Path, folder: Path, target: str, *options: str) -> None:
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
 
 
-@pytest.mark.slow
+@pytest.mark.again("a soak: compiles a runner in C++ and loads a program in it often")
 def test_a_runner_loads_a_program_often_and_leaves_nothing(picture_plan, picture_model, tmp_path):
     """Under the address sanitizer, which finds what is not freed, too."""
     from nnapi_prof.executorch import lower
