@@ -101,7 +101,10 @@ def test_as_many_threads_as_names(
 ) -> None:
     from nnapi_prof.bundle import runtime as writer
 
-    choices = (Choice(0, keys=("soc:a", "soc:b"), threads={"soc:b": 4}), Choice(2, keys=("",)))
+    choices = (
+        PlanChoice(0, keys=("soc:a", "soc:b"), threads={"soc:b": 4}),
+        PlanChoice(2, keys=("",)),
+    )
     bundle = dataclasses.replace(sample.bundle, plan_set=PlanSet(SelectionRule.PHONES, choices))
     sections = writer._Writer(bundle, runtime_plans(bundle)).sections()
     assert sections["PTHR"] == struct.pack("<4I", 1, 2, 0, 4)
