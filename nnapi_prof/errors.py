@@ -21,7 +21,7 @@
     +-- SlowerError                a plan or a cost table is slower than `compare` allows
     +-- MismatchError              outputs differ from eager PyTorch by more than the tolerance
 
-A message says what failed, on which thing, what was found and what to do.
+A message is the problem (what failed, on which thing, what was found), and the remedy.
 """
 
 from __future__ import annotations
@@ -30,13 +30,23 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 
 
 class NnapiProfError(Exception):
-    """Base of all errors that a user may see; ``exit_code`` is what the command line returns."""
+    """Base of all errors that a user may see; ``exit_code`` is what the command line returns.
+
+    ``problem`` says what failed, on which thing, and what was found; ``remedy`` what to do, None
+    where the problem says it.
+    """
 
     exit_code = 1
+
+    def __init__(self, problem: str = "", remedy: str | None = None) -> None:
+        super().__init__(problem if remedy is None else f"{problem}: {remedy}")
+        self.problem = problem
+        self.remedy = remedy
 
 
 class UsageError(NnapiProfError):
@@ -61,16 +71,33 @@ class KeepsState(FrontendError):
     """A model keeps state, so that a run depends on the run before."""
 
 
-class UnsupportedOp(NnapiProfError):
-    """A lowering refuses a node.
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The reason for which an operation does not run on NNAPI."""
 
-    ``node`` and ``op`` name the node and its ATen operator, ``reason`` is the sentence's predicate.
-    """
+    reason: str
+    operation: str | None = None
+    """The ATen operator that NNAPI cannot run; None where something else speaks against it."""
+    source: str = ""
+    """The node that was refused."""
+
+    @property
+    def sentence(self) -> str:
+        """The refusal of any such node."""
+        if self.operation is None:
+            return self.reason
+        return f"{self.operation} cannot run on NNAPI: {self.reason}"
+
+    def __str__(self) -> str:
+        return f"{self.source}: {self.sentence}" if self.source else self.sentence
+
+
+class UnsupportedOp(NnapiProfError):
+    """A lowering refuses a node; ``op`` is its ATen operator."""
 
     def __init__(self, node: str, op: str, reason: str) -> None:
-        self.sentence = f"{op} cannot run on NNAPI: {reason}"
-        """Of any such node."""
-        super().__init__(f"{node}: {self.sentence}")
+        self.refusal = Refusal(reason, op, node)
+        super().__init__(str(self.refusal))
         self.node = node
         self.op = op
         self.reason = reason
@@ -95,8 +122,10 @@ class PartitionError(NnapiProfError):
 class DeviceError(NnapiProfError):
     """Something about the device or the way to it; ``serial`` names the device where known."""
 
-    def __init__(self, message: str, serial: str | None = None) -> None:
-        super().__init__(message)
+    def __init__(
+        self, problem: str, remedy: str | None = None, *, serial: str | None = None
+    ) -> None:
+        super().__init__(problem, remedy)
         self.serial = serial
 
 

@@ -116,8 +116,8 @@ def find_compiler(cache: Path) -> Compiler:
         path = shutil.which(request)
         if path is None or not _works(path):
             raise BuildError(
-                f"NNAPI_PROF_CC is {request!r}, which is not a working C compiler: name another, "
-                "or unset it (`nnapi-prof doctor` tells what is wrong)"
+                f"NNAPI_PROF_CC is {request!r}, which is not a working C compiler",
+                "name another, or unset it (`nnapi-prof doctor` tells what is wrong)",
             )
         return _system_compiler(path)
     if not request:
@@ -165,7 +165,8 @@ def cross_compiler(abi: str, os_name: str, cache: Path) -> Compiler:
     except BuildError as error:
         raise BuildError(
             f"an agent for {os_name} on {abi} is built with the Python package ziglang, which is "
-            "not installed: `pip install ziglang`"
+            "not installed",
+            "`pip install ziglang`",
         ) from error
     if os_name == "android":
         return Compiler(
@@ -270,7 +271,7 @@ def python_tool(package: str, folder_name: str) -> str:
         path = shutil.which(package, path=str(Path(sys.executable).parent)) or shutil.which(package)
         if path is None:
             raise BuildError(
-                f"{package} is missing: install the Python package {package}"
+                f"{package} is missing", f"install the Python package {package}"
             ) from None
         return path
     return str(Path(folder) / package)

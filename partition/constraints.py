@@ -158,8 +158,8 @@ def constrain(problem: Problem, constraints: Constraints) -> Problem:
             for cause, where in off.items()
         )
         raise PartitionError(
-            f"the constraints leave {problem.labels[unit]} nowhere to run ({reasons}): allow it on "
-            "one of these targets"
+            f"the constraints leave {problem.labels[unit]} nowhere to run ({reasons})",
+            "allow it on one of these targets",
         )
     return replace(problem, unit_ns=unit_ns, region_ns=regions, ruled_out=why)
 

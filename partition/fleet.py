@@ -81,7 +81,7 @@ def regrets(latency_ns: Matrix, least_ns: Sequence[float] | Matrix) -> Matrix:
     best = np.minimum(least, latency.min(axis=0))
     if not (np.isfinite(best) & (best > 0)).all():
         phone = int(np.flatnonzero(~(np.isfinite(best) & (best > 0)))[0])
-        raise PartitionError(f"no plan runs on phone {phone}: add one that does, such as all-cpu")
+        raise PartitionError(f"no plan runs on phone {phone}", "add one that does, such as all-cpu")
     regret: Matrix = latency / best - 1.0
     return regret
 

@@ -160,7 +160,7 @@ def _check_problems(problems: Sequence[Problem], weights: Sequence[float] | None
         if problem.predecessors != first.predecessors or problem.values != first.values:
             raise PartitionError("the costs are of different models, which no plan can be for")
         if problem.formats is not None:
-            raise PartitionError("plans for a fleet are in one precision: give costs in one")
+            raise PartitionError("plans for a fleet are in one precision", "give costs in one")
 
 
 class _FleetSearch:
@@ -205,7 +205,7 @@ class _FleetSearch:
             self.bound[number] = bound
         if not self.latency:
             raise PartitionError(
-                "no plan was found for any phone: allow more time, or plans that were left out"
+                "no plan was found for any phone", "allow more time, or plans that were left out"
             )
 
     def whole(self) -> None:

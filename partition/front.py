@@ -89,7 +89,8 @@ def front(
     points = _points(run, budgets, rivals, most)
     if not points:
         raise PartitionError(
-            f"no plan was found within {watch.limits.seconds:g} s: allow more time, or more targets"
+            f"no plan was found within {watch.limits.seconds:g} s",
+            "allow more time, or more targets",
         )
     return points
 

@@ -107,11 +107,11 @@ def make_lanes(targets: Sequence[Target], contention: Contention) -> Lanes:
     keys = [target.lane for target in targets]
     names = tuple(sorted({key for key in keys if key}, key=lambda name: (name != CPU_LANE, name)))
     if not names:
-        raise PartitionError("no target is a processor of the device: measure the CPU, too")
+        raise PartitionError("no target is a processor of the device", "measure the CPU, too")
     if len(names) > MOST_LANES:
         raise PartitionError(
-            f"there are {len(names)} processors, {MOST_LANES} can be planned for at once: name "
-            "the accelerators that count"
+            f"there are {len(names)} processors, {MOST_LANES} can be planned for at once",
+            "name the accelerators that count",
         )
     of_target = np.array([names.index(key) if key else NO_LANE for key in keys], dtype=np.int64)
     return Lanes(names, of_target, _slowdown(names, contention))

@@ -150,7 +150,8 @@ class Problem:
             u, k = bad[0]
             raise PartitionError(
                 f"{self.labels[u]} on {self.targets[k]} costs {self.unit_ns[u, k]} ns; wanted at "
-                "least 0, or inf where it cannot run: measure it again"
+                "least 0, or inf where it cannot run",
+                "measure it again",
             )
         if self.formats is not None and (
             self.formats.shape != (t,) or not np.isin(self.formats, (0, 1)).all()

@@ -139,9 +139,9 @@ def throughput_of(
     a number is none, or nothing keeps to the limits.
     """
     if frames_in_flight is not None and frames_in_flight < 1:
-        raise PartitionError(f"{frames_in_flight} frames in flight: allow at least 1")
+        raise PartitionError(f"{frames_in_flight} frames in flight", "allow at least 1")
     if not dispatches:
-        raise PartitionError("frames need a dispatch: name one")
+        raise PartitionError("frames need a dispatch", "name one")
     lanes = make_lanes(problem.targets, contention)
     problem = on_lanes(problem, lanes)
     watch = Watch(limits or SearchLimits(SECONDS), report)

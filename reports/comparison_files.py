@@ -243,7 +243,7 @@ def write(compared: Compared, path: Path) -> Path:
     endings, and where it cannot be written."""
     form = format_of(path)
     if form not in ("html", "md"):
-        raise UsageError(f"{path}: a comparison is .html or .md: name it so")
+        raise UsageError(f"{path}: a comparison is .html or .md", "name it so")
     write_whole(path, lambda: markdown(compared) if form == "md" else html(compared))
     return path
 

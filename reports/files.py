@@ -69,8 +69,8 @@ def write_whole(path: Path, make: Callable[[], str]) -> None:
         partial.replace(path)
     except OSError as error:
         raise UsageError(
-            f"cannot write the report {path}: {error.strerror or error}: name another "
-            f"{option_name('output')}"
+            f"cannot write the report {path}: {error.strerror or error}",
+            f"name another {option_name('output')}",
         ) from error
     finally:
         with contextlib.suppress(OSError):  # there is none after success

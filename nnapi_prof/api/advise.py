@@ -165,8 +165,8 @@ def _check_device(planned: ModelPlan, client: AgentClient) -> None:
     info = client.info()
     if own is not None and own != device_fingerprint(info):
         raise UsageError(
-            f"the plan is for {planned.device}, this device is {describe(info)}: try rewrites on"
-            " the one that was profiled"
+            f"the plan is for {planned.device}, this device is {describe(info)}",
+            "try rewrites on the one that was profiled",
         )
 
 
@@ -198,13 +198,13 @@ def _basis(planned: ModelPlan, table: str | os.PathLike[str] | None) -> Basis:
 
     if planned.costs is not None and planned.costs.measured is None:
         raise UsageError(
-            "advice follows from what was measured, and these costs are estimated or your own:"
-            " profile() measures"
+            "advice follows from what was measured, and these costs are estimated or your own",
+            "profile() measures",
         )
     if planned.frames is not None and planned.frames.ways[0].overlaps:
         raise UsageError(
-            "advice is for segments one after the other, and this plan runs branches at once: make"
-            f" one without {option_name('parallel')}, and ask for advice on that"
+            "advice is for segments one after the other, and this plan runs branches at once",
+            f"make one without {option_name('parallel')}, and ask for advice on that",
         )
     if planned.frames is not None and not planned.frames.is_serial:
         raise UsageError(

@@ -52,8 +52,8 @@ def bundle_of(
     for target in sorted(targets):
         if target.base.key not in levels:
             raise UsageError(
-                f"the plan needs {target}, which {describe(info)} does not offer: make one for this"
-                " device, from costs that were measured on it"
+                f"the plan needs {target}, which {describe(info)} does not offer",
+                "make one for this device, from costs that were measured on it",
             )
     return bundle_at(
         program,
@@ -178,8 +178,8 @@ def at_sizes(bundle: Bundle, model: Path, stated: Sequence[str]) -> tuple[Bundle
         if len(bundle.graph.units) == len(program.units.units):
             return _converted_again(bundle, program, listed(specs)), program
     raise InputSpecError(
-        f"with the input {listed(specs)} the model has other units than in the bundle: make a"
-        f" bundle for these sizes with `nnapi-prof partition`"
+        f"with the input {listed(specs)} the model has other units than in the bundle",
+        "make a bundle for these sizes with `nnapi-prof partition`",
     )
 
 
@@ -242,5 +242,6 @@ def save_bundle(path: Path, bundle: Bundle, model: Path) -> None:
         write_bundle(path, bundle, model)
     except OSError as error:
         raise UsageError(
-            f"cannot write {path}: {error.strerror or error}: name another {option_name('output')}"
+            f"cannot write {path}: {error.strerror or error}",
+            f"name another {option_name('output')}",
         ) from error

@@ -123,5 +123,6 @@ def no_conditions(device: str, asked: Iterable[str]) -> None:
     if names := list(asked):
         raise UsageError(
             f"{device} is estimated by Qualcomm's simulator, which does not support"
-            f" {', '.join(names)}: leave that out"
+            f" {', '.join(names)}",
+            "leave that out",
         )

@@ -112,8 +112,8 @@ def compare(
     compared = Comparison(one, two, fail_if_slower)
     if _is_table(one) and not compared.latencies.differences and not compared.latencies.same_row:
         raise UsageError(
-            f"{one.name} and {two.name} have nothing in common: name the device behind #, as in"
-            " costs.sqlite#DEVICE, or profile the same model on it"
+            f"{one.name} and {two.name} have nothing in common",
+            "name the device behind #, as in costs.sqlite#DEVICE, or profile the same model on it",
         )
     return compared
 
@@ -131,8 +131,9 @@ def _require_alike(one: Side, two: Side) -> None:
         if ours != theirs:
             raise UsageError(
                 f"{one.name} ran on {one.device} ({one.conditions or 'usual conditions'}),"
-                f" {two.name} on {two.device} ({two.conditions or 'usual conditions'}): run both on"
-                f" one device under the same conditions, or the {what} would be compared"
+                f" {two.name} on {two.device} ({two.conditions or 'usual conditions'})",
+                "run both on"
+                f" one device under the same conditions, or the {what} would be compared",
             )
 
 
@@ -156,7 +157,7 @@ def _side(
         return _of_document(spec, read_file(Path(path), MOST_BYTES).decode("utf-8", "replace"))
     what = "is not one of these" if Path(path).exists() else "does not exist"
     raise UsageError(
-        f"{path} {what}: name a bundle, a document of `nnapi-prof run --json` or a cost table"
+        f"{path} {what}", "name a bundle, a document of `nnapi-prof run --json` or a cost table"
     )
 
 
@@ -174,7 +175,7 @@ def _of_bundle(name: str, path: Path, which: str, costs: str | None, must_run: b
     runs = every(path)
     run = choose(runs, which) if which else (runs[-1] if runs else None)
     if run is None and must_run:
-        raise UsageError(f"{path} was never run: `nnapi-prof run {path}` does it")
+        raise UsageError(f"{path} was never run", f"`nnapi-prof run {path}` does it")
     try:
         data = report_data(path, existing(costs))
     except (CostError, UsageError) as error:
@@ -203,8 +204,8 @@ def _of_document(name: str, text: str) -> Side:
         data: Any = json.loads(text)
         if data.get("estimated") is True:
             raise UsageError(
-                f"{name} is estimated, and only what ran on a device is compared: give documents"
-                " of `nnapi-prof run --json`"
+                f"{name} is estimated, and only what ran on a device is compared",
+                "give documents of `nnapi-prof run --json`",
             )
         if not str(data.get("schema", "")).startswith(_RUN_DOCUMENT):
             return _of_run(name, RunReport.from_json(text))

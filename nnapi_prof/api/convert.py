@@ -109,7 +109,7 @@ def _convert_tensors_only(
         specs, examples = find_examples(leaves, runner(loaded, (args, {}), name), sizes)
         is_open = any(spec.open_dims for spec in specs)
         if is_open and float16:
-            raise InputSpecError("float16 is for fixed sizes: state them instead of leaving them")
+            raise InputSpecError("float16 is for fixed sizes", "state them instead of leaving them")
         if not isinstance(loaded, torch.jit.ScriptModule | ExportedProgram):
             loaded = exported_module(loaded, (args, {}), specs, examples, name)
         flat = flat_inputs(loaded, name) if isinstance(loaded, torch.jit.ScriptModule) else loaded
@@ -136,7 +136,7 @@ def _convert_tensors_only(
             return module_of(program, to_float16(region) if float16 else region, *rest)
         parts = largest_parts(program, level, chosen)
         if not parts.regions:
-            reasons = "; ".join(dict.fromkeys(parts.cpu_reasons.values()))
+            reasons = "; ".join(dict.fromkeys(map(str, parts.cpu_reasons.values())))
             raise NnapiProfError(f"NNAPI can run nothing of {name} in stock PyTorch: {reasons}")
         return module_of(program, parts.in_float16() if float16 else parts, *rest)
 

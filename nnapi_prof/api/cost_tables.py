@@ -139,7 +139,8 @@ def read_costs(
         if chosen_precisions is not None:
             if not isinstance(device, AgentClient):
                 raise UsageError(
-                    "costs in several precisions are calibrated for a device: pass one that is open"
+                    "costs in several precisions are calibrated for a device",
+                    "pass one that is open",
                 )
             data = CalibrationOptions(calibration, samples)
             calibrated = calibrate_model(chosen, device.info(), chosen_precisions, data, listener)

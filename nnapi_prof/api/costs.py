@@ -144,8 +144,8 @@ class Costs:
         base = self.as_they_are
         if self.objective is not None:
             raise UsageError(
-                f"these costs were adjusted to {self.objective} already: adjust those that they"
-                " were made from"
+                f"these costs were adjusted to {self.objective} already",
+                "adjust those that they were made from",
             )
         changed = ObjectiveCosts(base, self.model.graph, cost, weight)
         _ = changed.refusals, [changed.factor(target) for target in base.targets]  # what raises

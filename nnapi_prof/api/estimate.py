@@ -197,7 +197,7 @@ def fitted_phone(phone: Phone | str) -> Description:
     data = phone.description if isinstance(phone, Phone) else read_phone(phone)
     if data.get("format") == SIMULATED:
         raise UsageError(
-            f"{data.get('name')} is a simulated phone, which no measurements were fitted to: give a"
-            f" real one ({', '.join(shipped())}) or a file that `nnapi-prof calibrate` wrote"
+            f"{data.get('name')} is a simulated phone, which no measurements were fitted to",
+            f"give a real one ({', '.join(shipped())}) or a file that `nnapi-prof calibrate` wrote",
         )
     return parse_description(data)

@@ -121,6 +121,6 @@ def exported_module(
             return torch.export.export(model, args, by_name, dynamic_shapes=dynamic, strict=False)
     except Exception as error:
         raise FrontendError(
-            f"{name} cannot be exported: {essential_line(error)}: give torch.jit.trace or"
-            " torch.jit.script of it"
+            f"{name} cannot be exported: {essential_line(error)}",
+            "give torch.jit.trace or torch.jit.script of it",
         ) from error

@@ -181,12 +181,12 @@ def _name_costs(costs: Sequence[Costs] | Mapping[str, Costs]) -> dict[str, Costs
 
 def _check_costs(model: Model, costs: Sequence[Costs]) -> None:
     if not costs:
-        raise UsageError("a fleet has at least one phone: pass costs of some")
+        raise UsageError("a fleet has at least one phone", "pass costs of some")
     for each in costs:
         if not isinstance(each, Costs):
             raise UsageError(f"costs are a {type(each).__name__}: those of profile() are wanted")
         if each.model.graph != model.graph:
-            raise UsageError(f"these costs are of {each.model!r}, not of {model!r}: profile it")
+            raise UsageError(f"these costs are of {each.model!r}, not of {model!r}", "profile it")
         if each.objective is not None or each.calibration is not None:
             raise UsageError("plans for a fleet are chosen by latency in one precision")
         own, other = (replace(c.conditions, threads=1).options for c in (costs[0], each))

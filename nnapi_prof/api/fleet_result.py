@@ -185,7 +185,8 @@ class Fleet:
             if unknown or (infos[phone] is None and phone == places[0]):
                 raise UsageError(
                     f"{self.phones[phone].name} has only latencies, so its plan cannot be"
-                    " converted: profile() phones, or read_costs() from a table"
+                    " converted",
+                    "profile() phones, or read_costs() from a table",
                 )
         info = infos[places[0]]
         assert info is not None

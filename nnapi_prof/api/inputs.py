@@ -38,8 +38,9 @@ def texts(inputs: Input) -> tuple[str, ...]:
         inner = _texts(value)
         if len(inner) != 1:
             raise InputSpecError(
-                f"the input {name} holds {len(inner)} values: give inputs as a list, in the order"
-                " of the model's arguments, where one of them is nested"
+                f"the input {name} holds {len(inner)} values",
+                "give inputs as a list, in the order"
+                " of the model's arguments, where one of them is nested",
             )
         flat.append(f"{name}={inner[0].removeprefix('=')}")
     return tuple(flat)
@@ -53,8 +54,8 @@ def _shapes_as_text(value: Any) -> Any:
         return {name: _shapes_as_text(item) for name, item in value.items()}
     if not isinstance(value, list | tuple) or not value:
         raise InputSpecError(
-            f"the input {_short(value)} is neither a shape nor a tensor: write '1x3x224x224' or"
-            " (1, 3, 224, 224), or give an example tensor"
+            f"the input {_short(value)} is neither a shape nor a tensor",
+            "write '1x3x224x224' or (1, 3, 224, 224), or give an example tensor",
         )
     if _is_shape(value):
         return "x".join(map(str, value))

@@ -301,8 +301,8 @@ def _exported(
     leaves = leaves_of(call)
     if not leaves:
         raise InputSpecError(
-            f"{name} is a module in memory: say its inputs, as in load(module,"
-            ' inputs=["1x3x224x224"]) or with example tensors'
+            f"{name} is a module in memory",
+            'say its inputs, as in load(module, inputs=["1x3x224x224"]) or with example tensors',
         )
     specs, examples = find_examples(leaves, runner(model, call, name), SIZES[1:])
     program = exported_module(model, call, specs, examples, name)

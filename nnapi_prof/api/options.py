@@ -240,7 +240,8 @@ class PlanOptions:
                 if pinned.setdefault(unit, matches[0]) != matches[0]:
                     raise UsageError(
                         f"{option_name('pin', text)}: {graph.units[unit].label} is pinned to"
-                        f" {pinned[unit]}, too: choose one"
+                        f" {pinned[unit]}, too",
+                        "choose one",
                     )
         preference = None
         if self.preference is not None:
@@ -279,7 +280,7 @@ def units_like(graph: UnitGraph, pattern: str, asked: str) -> list[int]:
     if not units:
         some = ", ".join(unit.label.split()[0] for unit in graph.units[:3])
         raise UsageError(
-            f"{asked}: no unit is called so: name some of the model's, which begins with {some}"
+            f"{asked}: no unit is called so", f"name some of the model's, which begins with {some}"
         )
     return units
 

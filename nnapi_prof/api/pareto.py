@@ -214,7 +214,7 @@ def pareto(
     arguments.number("seconds", seconds, LEAST_SECONDS, MOST_SECONDS)
     arguments.number("accuracy_s", accuracy_s, 0)
     if as_model(model).graph != costs.model.graph:
-        raise UsageError(f"these costs are of {costs.model!r}, not of {model!r}: profile it")
+        raise UsageError(f"these costs are of {costs.model!r}, not of {model!r}", "profile it")
     if costs.calibration is None or len(costs.precisions) < 2:
         raise UsageError(
             for_caller(

@@ -194,8 +194,8 @@ class ModelPlan:
         info = self.costs.agent_info if self.costs else None
         if info is None:
             raise UsageError(
-                "this plan was made without a device: run() it on one, or partition() costs that"
-                " profile() measured"
+                "this plan was made without a device",
+                "run() it on one, or partition() costs that profile() measured",
             )
         return self.new_bundle(info)
 
@@ -256,8 +256,8 @@ class ModelPlan:
         measured = self.costs.measured
         if measured is None:
             raise UsageError(
-                "a report shows what was measured, and these costs are estimated or your own:"
-                " profile() measures"
+                "a report shows what was measured, and these costs are estimated or your own",
+                "profile() measures",
             )
         return ReportData(
             model=bundle.model,

@@ -100,8 +100,8 @@ def accuracy_constraint(
     if conditions.precision is Precision.FLOAT32:
         raise UsageError(
             f"{option_name('max-error')} guards what {option_name('relaxed')} or"
-            f" {option_name('float16')} allow: "
-            + for_caller("add one of them", "profile() with one of them")
+            f" {option_name('float16')} allow",
+            for_caller("add one of them", "profile() with one of them"),
         )
     accelerators = frozenset(t for t in costs.targets if t.engine is Engine.NNAPI)
     offered = [

@@ -148,7 +148,8 @@ def partition(
         if others or accuracy_budget is not None:
             raise UsageError(
                 "frames at once keep to limits of latency, memory and frames in flight, and to no"
-                " other wishes: leave them out"
+                " other wishes",
+                "leave them out",
             )
         if own is None or own.model.graph != chosen.graph:
             raise UsageError(f"frames per second need costs of {chosen!r} that profile() measured")
@@ -198,7 +199,7 @@ def partition(
     if not isinstance(costs, Costs) and not hasattr(costs, "unit_cost"):
         raise UsageError(f"costs are a {type(costs).__name__}: those of profile() are wanted")
     if own is not None and own.model.graph != chosen.graph:
-        raise UsageError(f"these costs are of {own.model!r}, not of {chosen!r}: profile it")
+        raise UsageError(f"these costs are of {own.model!r}, not of {chosen!r}", "profile it")
     planned = _fastest(chosen, costs, plan_options, device, listener)
     if parallel and own is not None:
         schedule = plan_branches(chosen, own, contention, seconds, listener)

@@ -78,14 +78,14 @@ def fitted_costs(
         raise CostError(
             f"{len(missing)} of the model's {len(graph.units)} units were never measured on this"
             f" device's CPU with {conditions.threads} thread{plural} on cores {conditions.cpus}"
-            f" (the first is {missing[0].label}): run `{asked}` with the same model, inputs and"
-            " device"
+            f" (the first is {missing[0].label})",
+            f"run `{asked}` with the same model, inputs and device",
         )
     for_nnapi = replace(conditions, threads=usual.threads, cpus=usual.cpus).options
     if for_nnapi and all(row.target.engine is Engine.CPU for row in rows):
         raise CostError(
-            f"nothing was measured on this device's NNAPI with {for_nnapi}: run `{asked}` with the"
-            " same model, inputs and device"
+            f"nothing was measured on this device's NNAPI with {for_nnapi}",
+            f"run `{asked}` with the same model, inputs and device",
         )
     return costs
 
@@ -161,13 +161,13 @@ def estimated_costs(
     if threads not in (None, described.threads):
         raise UsageError(
             f"{described.name} was measured with {described.threads} CPU"
-            f" thread{'s' * (described.threads != 1)}, and nothing tells what {threads} would take:"
-            f" leave {option_name('threads')} away, or `nnapi-prof calibrate --threads {threads}`"
-            " from a phone"
+            f" thread{'s' * (described.threads != 1)}, and nothing tells what {threads} would take",
+            f"leave {option_name('threads')} away, or `nnapi-prof calibrate --threads {threads}`"
+            " from a phone",
         )
     if burst or relaxed:
         asked = option_name("burst" if burst else "relaxed")
-        raise UsageError(f"{described.name} was not measured with {asked}: leave it away")
+        raise UsageError(f"{described.name} was not measured with {asked}", "leave it away")
     return described_costs(program, described)
 
 
@@ -188,7 +188,8 @@ def described_costs(program: Program, described: Description) -> EstimatedCosts:
 
     graph = program.units
     works = [_work(unit) for unit in graph.units]
-    reasons = [why_not(program, unit.index, described.level) for unit in graph.units]
+    refused = [why_not(program, unit.index, described.level) for unit in graph.units]
+    reasons = [None if refusal is None else str(refusal) for refusal in refused]
     estimates: dict[tuple[int, Target], Estimate] = {}
     refusals: dict[tuple[int, Target], str] = {}
     for target, model in described.targets.items():

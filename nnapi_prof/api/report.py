@@ -62,7 +62,7 @@ def chosen_report(
     (:func:`nnapi_prof.execution.report.choose`), or as known ``at`` a date."""
     if run is not None and at is not None:
         raise UsageError(
-            f"{option_name('run')} and {option_name('at')} exclude each other: leave one out"
+            f"{option_name('run')} and {option_name('at')} exclude each other", "leave one out"
         )
     if run is not None:
         chosen = choose(every(bundle), run)
@@ -197,7 +197,8 @@ def _priced(plan: Plan, graph: UnitGraph, costs: CostModel, until: str) -> Plan:
             label = graph.label(segment.units)
             raise CostError(
                 f"until {until} nothing says what {label} takes on {segment.target}, where the plan"
-                f" runs it: choose a later {option_name('at')}"
+                " runs it",
+                f"choose a later {option_name('at')}",
             )
         segments.append(
             replace(

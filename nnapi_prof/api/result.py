@@ -247,11 +247,13 @@ def mismatch(report: RunReport) -> MismatchError | None:
     if worst.tolerance == 0:
         return MismatchError(
             f"output {worst.name} differs from eager PyTorch by up to {worst.max_abs:.4g}; integers"
-            f" must be equal: `nnapi-prof bisect` finds the operation, {option_name('tolerance')}"
-            " allows them as much of the largest"
+            " must be equal",
+            f"`nnapi-prof bisect` finds the operation, {option_name('tolerance')}"
+            " allows them as much of the largest",
         )
     return MismatchError(
         f"output {worst.name} differs from eager PyTorch by {worst.relative:.2e} of its"
-        f" largest value, {worst.tolerance:.0e} is allowed: `nnapi-prof bisect` finds the operation"
-        f" at fault; give a larger {option_name('tolerance')} if that is accurate enough"
+        f" largest value, {worst.tolerance:.0e} is allowed",
+        "`nnapi-prof bisect` finds the operation"
+        f" at fault; give a larger {option_name('tolerance')} if that is accurate enough",
     )

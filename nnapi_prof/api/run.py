@@ -156,8 +156,8 @@ def _stored(folder: Path) -> Bundle:
     model = folder / bundle.model_file
     if not model.exists():
         raise SerializationError(
-            f"{folder}: the bundle is damaged ({model.name} is missing): make it again with "
-            "`nnapi-prof partition`"
+            f"{folder}: the bundle is damaged ({model.name} is missing)",
+            "make it again with `nnapi-prof partition`",
         )
     return bundle
 

@@ -100,8 +100,8 @@ def _writing(target: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise UsageError(
-            f"cannot write {target}: {error.strerror or error}: name another"
-            f" {option_name('output')}"
+            f"cannot write {target}: {error.strerror or error}",
+            f"name another {option_name('output')}",
         ) from error
 
 

@@ -97,15 +97,16 @@ def stock_plan(bundle: Bundle) -> Plan:
     possible = [plan for plan in bundle.plans if all(map(_can_follow, plan.segments))]
     if not possible:
         raise UsageError(
-            "every plan of the bundle names an accelerator, which stock PyTorch cannot: convert the"
-            " model instead, or make the bundle again where NNAPI's own choice (auto) was measured"
+            "every plan of the bundle names an accelerator, which stock PyTorch cannot",
+            "convert the"
+            " model instead, or make the bundle again where NNAPI's own choice (auto) was measured",
         )
     plan = min(possible, key=lambda p: p.predicted_ns)
     if not any(s.target.engine is Engine.NNAPI for s in plan.segments):
         raise UsageError(
             f"of the bundle's plans that name no accelerator, which stock PyTorch cannot, the"
-            f" fastest is {plan.name}, and it gives NNAPI nothing to run: use the model as it is,"
-            f" or convert it in spite of the plan"
+            f" fastest is {plan.name}, and it gives NNAPI nothing to run",
+            "use the model as it is, or convert it in spite of the plan",
         )
     return plan
 

@@ -6,7 +6,7 @@ one: an NNAPI model, or TorchScript.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from nnapi_prof.bundle.bundle import Bundle
@@ -15,7 +15,7 @@ from nnapi_prof.bundle.torchscript import gives, takes, why_not_said
 from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region, why_not
 from nnapi_prof.convert.region import Region
-from nnapi_prof.errors import UnsupportedOp
+from nnapi_prof.errors import Refusal, UnsupportedOp
 from nnapi_prof.graph.plan import Engine, Plan, Preference
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.unit import UnitGraph
@@ -41,10 +41,10 @@ class ModelPart:
 
 @dataclass(frozen=True)
 class Parts:
-    """All parts in their order, and why a unit is kept on the CPU, in a sentence."""
+    """All parts in their order, and why a unit is kept on the CPU."""
 
     parts: tuple[ModelPart, ...]
-    cpu_reasons: Mapping[int, str] = field(default_factory=dict)
+    cpu_reasons: Mapping[int, Refusal] = field(default_factory=dict)
 
     @property
     def regions(self) -> tuple[Region, ...]:
@@ -64,7 +64,7 @@ def largest_parts(
     level: int,
     preference: Preference,
     least: int = 1,
-    on_cpu: Mapping[int, str] | None = None,
+    on_cpu: Mapping[int, Refusal] | None = None,
 ) -> Parts:
     """NNAPI gets all that it can run at ``level``, in parts as large as can be.
 
@@ -83,11 +83,12 @@ def largest_parts(
 def planned_parts(program: Program, bundle: Bundle) -> tuple[Plan, Parts]:
     """The parts of a bundle's :func:`stock_plan`, and that plan. Raises UsageError as it does."""
     plan = stock_plan(bundle)
-    reasons: dict[int, str] = {}
+    reasons: dict[int, Refusal] = {}
     parts: list[ModelPart] = []
     for segment in plan.segments:
         if segment.target.engine is not Engine.NNAPI:
-            reasons |= dict.fromkeys(segment.units, f"the plan has it on the CPU: {segment.cause}")
+            refusal = Refusal(f"the plan has it on the CPU: {segment.cause}")
+            reasons |= dict.fromkeys(segment.units, refusal)
             parts.append(ModelPart(tuple(sorted(segment.units))))
             continue
         preference = segment.target.preference
@@ -102,7 +103,7 @@ def _settled(
     units: Iterable[int],
     level: int,
     preference: Preference,
-    reasons: dict[int, str],
+    reasons: dict[int, Refusal],
     least: int,
 ) -> list[ModelPart]:
     """``units`` in parts; ``reasons`` gains those that NNAPI could run, but not in these parts.
@@ -129,45 +130,43 @@ def _settled(
 
 
 def _region(
-    program: Program, units: Sequence[int], level: int, reasons: dict[int, str]
+    program: Program, units: Sequence[int], level: int, reasons: dict[int, Refusal]
 ) -> Region | None:
     """The units as one NNAPI model; None where a unit fits alone but not with others."""
     try:
         return convert_region(program, units, level, for_stock=True)
-    except UnsupportedOp as refusal:
+    except UnsupportedOp as error:
         unit_of = {name: u for u in units for name in program.units.units[u].nodes}
-        readers = program.units.readers.get(refusal.node, ())
+        readers = program.units.readers.get(error.node, ())
         culprits = (
-            [unit_of[refusal.node]]
-            if refusal.node in unit_of
-            else [u for u in readers if u in units]
+            [unit_of[error.node]] if error.node in unit_of else [u for u in readers if u in units]
         )
-        reasons |= {u: str(refusal) for u in culprits or units}
+        reasons |= dict.fromkeys(culprits or units, error.refusal)
         return None
 
 
-def _uncarried(program: Program, units: Sequence[int], region: Region) -> dict[int, str]:
+def _uncarried(program: Program, units: Sequence[int], region: Region) -> dict[int, Refusal]:
     """Units whose inputs, outputs or constants PyTorch's runtime cannot carry, and why not."""
     graph, inside = program.units, set(units)
-    reasons: dict[int, str] = {}
+    reasons: dict[int, Refusal] = {}
     for name, type_ in zip(region.inputs, region.input_types, strict=True):
         if not takes(type_):
-            reason = f"it reads {name}, and stock PyTorch hands NNAPI no {type_}"
+            reason = Refusal(f"it reads {name}, and stock PyTorch hands NNAPI no {type_}")
             reasons |= {u: reason for u in graph.readers[name] if u in inside}
     for name, type_ in zip(region.outputs, region.output_types, strict=True):
         if not gives(type_):
-            reasons[graph.producer[name]] = (
+            reasons[graph.producer[name]] = Refusal(
                 f"it makes {name}, and stock PyTorch gets no {type_} from NNAPI"
             )
     if not reasons and why_not_said(region) is not None:
         for u in units:
             reason_alone = why_not_said(convert_region(program, [u], region.level, for_stock=True))
             if reason_alone is not None:
-                reasons[u] = reason_alone
+                reasons[u] = Refusal(reason_alone)
     return reasons
 
 
-def _too_small(part: ModelPart, least: int) -> Iterator[tuple[int, str]]:
+def _too_small(part: ModelPart, least: int) -> Iterator[tuple[int, Refusal]]:
     if part.region is None or not least:
         return
     names = part.region.operations
@@ -177,11 +176,11 @@ def _too_small(part: ModelPart, least: int) -> Iterator[tuple[int, str]]:
     elif MOVES.issuperset(names):
         reason = "alone it would only move data to NNAPI and back"
     if reason is not None:
-        yield from ((u, reason) for u in part.units)
+        yield from ((u, Refusal(reason)) for u in part.units)
 
 
 def _pieces(
-    graph: UnitGraph, units: Sequence[int], on_cpu: Mapping[int, str]
+    graph: UnitGraph, units: Sequence[int], on_cpu: Collection[int]
 ) -> list[tuple[tuple[int, ...], bool]]:
     """Convex pieces of ascending units, each all on the CPU or all not, in an order that runs.
 
@@ -192,7 +191,7 @@ def _pieces(
 
 
 def _order_parts(
-    graph: UnitGraph, units: Sequence[int], on_cpu: Mapping[int, str], first: bool
+    graph: UnitGraph, units: Sequence[int], on_cpu: Collection[int], first: bool
 ) -> list[tuple[tuple[int, ...], bool]]:
     """All that is ready of one kind, then all that then is of the other, and so on."""
     inside = set(units)

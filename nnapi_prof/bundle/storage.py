@@ -106,7 +106,8 @@ def write_bundle(path: Path, bundle: Bundle, model: Path) -> None:
     """
     if path.exists() and not (path / "manifest.json").is_file():
         raise UsageError(
-            f"{path} exists and is not a bundle: name another {option_name('output')} or remove it"
+            f"{path} exists and is not a bundle",
+            f"name another {option_name('output')} or remove it",
         )
     path = path.resolve()
     temporary = path.with_name(path.name + ".part")
@@ -204,14 +205,15 @@ def check_bundle(path: Path) -> Path:
     another version of nnapi-prof."""
     manifest_file = path / "manifest.json"
     if not path.exists():
-        raise UsageError(f"bundle {path} does not exist: `nnapi-prof partition` makes one")
+        raise UsageError(f"bundle {path} does not exist", "`nnapi-prof partition` makes one")
     if not manifest_file.is_file():
-        raise UsageError(f"{path} is not a bundle: `nnapi-prof partition` makes one")
+        raise UsageError(f"{path} is not a bundle", "`nnapi-prof partition` makes one")
     manifest = _unchecked(manifest_file)
     if manifest.get("statistic", "median") != "median":
         raise SerializationError(
             f"{path}: the bundle was planned by the 95th percentile of runs, which an older "
-            "nnapi-prof did: make it again with `nnapi-prof partition`"
+            "nnapi-prof did",
+            "make it again with `nnapi-prof partition`",
         )
     plan_set = manifest.get("plan_set")
     set_version = plan_set.get("version") if isinstance(plan_set, dict) else None
@@ -226,7 +228,8 @@ def check_bundle(path: Path) -> Path:
             who, remedy = "a newer", f"update nnapi-prof, or {remedy}"
         raise SerializationError(
             f"{path}: the bundle was made by {who} nnapi-prof ({whose} version is {version}, {ours}"
-            f" is read): {remedy}"
+            " is read)",
+            remedy,
         )
     return manifest_file
 
@@ -295,8 +298,8 @@ def read_bundle(path: Path) -> Bundle:
         OSError, RecursionError,
     ) as error:  # fmt: skip
         raise SerializationError(
-            f"{path}: the bundle is damaged ({escape_untrusted(str(error), 300)}): make it again"
-            " with `nnapi-prof partition`"
+            f"{path}: the bundle is damaged ({escape_untrusted(str(error), 300)})",
+            "make it again with `nnapi-prof partition`",
         ) from error
 
 

@@ -187,7 +187,7 @@ def clean(device_spec: str | None, older_than_days: int | None, everything: bool
     from nnapi_prof.errors import UsageError
 
     if everything and older_than_days is not None:
-        raise UsageError("--all removes everything, --older-than only what is old: choose one")
+        raise UsageError("--all removes everything, --older-than only what is old", "choose one")
     with device(device_spec, agent=not everything) as opened:  # a full phone takes no agent
         client = opened.client
         gone = cleaning.clean_all(client) if everything else cleaning.clean(client, older_than_days)

@@ -93,7 +93,7 @@ def command(
 
     if conditions.pop("sustained", 0):
         raise UsageError(
-            "--sustained heats a device for timing; bisect times nothing: leave it out"
+            "--sustained heats a device for timing; bisect times nothing", "leave it out"
         )
     with listening() as listener:
         with listener.working("loading PyTorch"):

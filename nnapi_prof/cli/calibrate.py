@@ -122,7 +122,7 @@ def _device(store: CostStore, asked: str | None) -> str:
 
     there = measured(store)
     if not there:
-        raise UsageError("the cost table is empty: `nnapi-prof profile` fills it")
+        raise UsageError("the cost table is empty", "`nnapi-prof profile` fills it")
     if asked is not None:
         return find_one(there, asked).fingerprint
     if len(there) > 1:

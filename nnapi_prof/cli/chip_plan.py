@@ -41,7 +41,7 @@ def on_chip(
         return False
     if output is not None:
         raise UsageError(
-            f"no bundle runs on {device}: leave --output out, --json is the plan as a document"
+            f"no bundle runs on {device}", "leave --output out, --json is the plan as a document"
         )
     from nnapi_prof.api.chip_costs import profile_on_chip
     from nnapi_prof.api.model import load

@@ -29,7 +29,7 @@ def estimate_on_chips(
             " `nnapi-prof profile`"
         )
     if asked := [name for name, value in options.items() if value]:
-        raise UsageError(f"--{asked[0]} is for --phone: leave it out")
+        raise UsageError(f"--{asked[0]} is for --phone", "leave it out")
     with listening() as listener:
         from nnapi_prof.api.chips import estimate_chips
 
@@ -94,9 +94,9 @@ def write_for_chip(
     from nnapi_prof.qnn.chips import is_qnn
 
     if device is None or not is_qnn(device):
-        raise UsageError("--to qnn writes for one chip: name it, as --device qnn:SM8650")
+        raise UsageError("--to qnn writes for one chip", "name it, as --device qnn:SM8650")
     if set(context.params["formats"]) != {"qnn"} or names_bundle(model):
-        raise UsageError("--to qnn is of a model, and the only format: leave the others out")
+        raise UsageError("--to qnn is of a model, and the only format", "leave the others out")
     with listening() as listener:
         from nnapi_prof.api.chips import convert_for_chip
 

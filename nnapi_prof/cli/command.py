@@ -149,7 +149,7 @@ def _not_both(output: Output) -> None:
     if output.quiet and output.verbose:
         from nnapi_prof.errors import UsageError
 
-        raise UsageError("--quiet and --verbose exclude each other: leave one out")
+        raise UsageError("--quiet and --verbose exclude each other", "leave one out")
 
 
 common_options = option_group(

@@ -205,8 +205,9 @@ def command(
             _convert_bundle(context, written, output, formats)
         elif of_bundles := {"runtime", "executorch"} & set(formats):
             raise UsageError(
-                f"--format {min(of_bundles)} is for bundles: `nnapi-prof partition` makes one of"
-                f" {model}{OR_PARTITIONERS if 'executorch' in of_bundles else ''}"
+                f"--format {min(of_bundles)} is for bundles",
+                "`nnapi-prof partition` makes one of"
+                f" {model}{OR_PARTITIONERS if 'executorch' in of_bundles else ''}",
             )
         else:
             chosen = _ConvertOptions(
@@ -272,9 +273,9 @@ def _convert_tensors(
     specs = parse_input_specs(inputs)
     is_open = any(spec.open_dims for spec in specs)
     if is_open and float16:
-        raise UsageError("--float16 is for fixed sizes: state them instead of ?")
+        raise UsageError("--float16 is for fixed sizes", "state them instead of ?")
     if is_open and set(formats) != {"stock"}:
-        raise UsageError("--format json and cpp are for fixed sizes: state them instead of ?")
+        raise UsageError("--format json and cpp are for fixed sizes", "state them instead of ?")
     whole_needed = whole or is_open or set(formats) != {"stock"}
     program = load_program(model, [str(spec.closed) for spec in specs], keep=not whole_needed)
     chosen = next(p for p in Preference if p.short == preference)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from nnapi_prof.cli.output import as_json, boxed, say, stderr, stdout, writing
 from nnapi_prof.cli.progress import listening
 from nnapi_prof.documents.conversion import ConversionFiles, UnitReason
-from nnapi_prof.errors import InputSpecError, NnapiProfError, UnsupportedOp
+from nnapi_prof.errors import InputSpecError, NnapiProfError, Refusal, UnsupportedOp
 from nnapi_prof.reports.words import count
 
 if TYPE_CHECKING:
@@ -49,18 +49,18 @@ class OutputFiles(ConversionFiles):
         if note is not None and note not in self.notes:
             self.note(note)
 
-    def keep(self, program: Program, cpu_reasons: Mapping[int, str]) -> None:
+    def keep(self, program: Program, cpu_reasons: Mapping[int, Refusal]) -> None:
         """Units on the CPU, by index, and why."""
         self.kept += _unit_reasons(program, cpu_reasons)
 
-    def compute_in_floats(self, program: Program, rules: Mapping[int, str]) -> None:
+    def compute_in_floats(self, program: Program, rules: Mapping[int, Refusal]) -> None:
         """Quantised units in float32, by index, and why."""
         self.in_floats += _unit_reasons(program, rules)
 
 
-def _unit_reasons(program: Program, reasons: Mapping[int, str]) -> list[UnitReason]:
+def _unit_reasons(program: Program, reasons: Mapping[int, Refusal]) -> list[UnitReason]:
     units = program.units.units
-    return [UnitReason(units[u].name, units[u].label, reasons[u]) for u in sorted(reasons)]
+    return [UnitReason(units[u].name, units[u].label, str(reasons[u])) for u in sorted(reasons)]
 
 
 # ---- regions: JSON descriptions and C++ classes --------------------------------------------------
@@ -203,8 +203,8 @@ def find_parts(
     if not parts.regions:
         _show_refusals(program, parts.cpu_reasons)
         raise NnapiProfError(
-            "NNAPI can run nothing of the model in stock PyTorch: see the table, which says why of"
-            " each operation"
+            "NNAPI can run nothing of the model in stock PyTorch",
+            "see the table, which says why of each operation",
         )
     return parts.in_float16() if float16 else parts
 
@@ -249,8 +249,8 @@ def write_plan(written: OutputFiles, path: Path, bundle: Bundle, relaxed: bool) 
     planned_units = [(unit.nodes, unit.inputs, unit.outputs) for unit in bundle.graph.units]
     if planned_units != [(unit.nodes, unit.inputs, unit.outputs) for unit in program.units.units]:
         raise InputSpecError(
-            f"{written.source} was made by another version, which cut the model otherwise: make it "
-            "again with `nnapi-prof partition`"
+            f"{written.source} was made by another version, which cut the model otherwise",
+            "make it again with `nnapi-prof partition`",
         )
     plan, parts = planned_parts(program, bundle)
     if plan is not bundle.plan:
@@ -290,13 +290,13 @@ def refusal_of_whole(
     return NnapiProfError(f"{refusal}; {hint}")
 
 
-def _show_refusals(program: Program, cpu_reasons: Mapping[int, str]) -> None:
+def _show_refusals(program: Program, cpu_reasons: Mapping[int, Refusal]) -> None:
     """:func:`show_kept` of a model that is not converted: under --json on standard error."""
     show_kept(program, cpu_reasons, stderr() if as_json() else None)
 
 
 def show_kept(
-    program: Program, cpu_reasons: Mapping[int, str], console: Console | None = None
+    program: Program, cpu_reasons: Mapping[int, Refusal], console: Console | None = None
 ) -> None:
     """A table of the units that stay on the CPU, if any, those of one reason in one row."""
     if cpu_reasons:
@@ -307,26 +307,25 @@ def show_in_floats(written: OutputFiles, program: Program, regions: Sequence[Reg
     """A table of the quantised units that NNAPI computes in float32, and the rules that say so."""
     from nnapi_prof.convert.region import units_in_floats
 
-    rules = units_in_floats(program.units, regions)
+    sentences = units_in_floats(program.units, regions)
+    rules = {unit: Refusal(sentence) for unit, sentence in sentences.items()}
     written.compute_in_floats(program, rules)
     if rules:
         _show_reasons("Computed in float32 on NNAPI, not as quant8", program, rules)
 
 
 def _show_reasons(
-    title: str, program: Program, reasons: Mapping[int, str], console: Console | None = None
+    title: str, program: Program, reasons: Mapping[int, Refusal], console: Console | None = None
 ) -> None:
     rows: dict[tuple[str, str], list[int]] = {}
     for u, reason in sorted(reasons.items()):
         words = program.units.units[u].label.split()
         operation = " ".join(words[:2]) if words[0] == "quantised" else words[0]
-        _, _, rest = reason.partition(": ")  # without the node's name
-        sentence = rest if " cannot run on NNAPI: " in rest else reason
-        rows.setdefault((operation, sentence), []).append(u)
+        rows.setdefault((operation, reason.sentence), []).append(u)
     table = boxed(title, ["operation"], ["units"], "first", "why")
-    for (operation, reason), units in rows.items():
+    for (operation, sentence), units in rows.items():
         first = program.units.units[units[0]].label
-        table.add_row(operation, str(len(units)), first, reason)
+        table.add_row(operation, str(len(units)), first, sentence)
     (console or stdout()).print(table)
 
 

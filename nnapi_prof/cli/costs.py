@@ -130,9 +130,9 @@ def show(
     from nnapi_prof.errors import UsageError
 
     if form == "table" and output is not None:
-        raise UsageError("--output is for --format csv or parquet: add that")
+        raise UsageError("--output is for --format csv or parquet", "add that")
     if form != "table" and (limit is not None or as_json()):
-        raise UsageError(f"--format {form} has every row: leave --limit and --json out")
+        raise UsageError(f"--format {form} has every row", "leave --limit and --json out")
     with CostStore(existing(costs)) as store:
         selection, devices = selection_of(store, **filters)
         if form != "table":
@@ -166,7 +166,7 @@ def _export(
     from nnapi_prof.errors import UsageError
 
     if output is None and form == "parquet" and sys.stdout.isatty():
-        raise UsageError("a terminal cannot show parquet: name a file with --output")
+        raise UsageError("a terminal cannot show parquet", "name a file with --output")
     table = frame(store, selection)
     if output is None:
         sys.stdout.buffer.write(encode(table, form))

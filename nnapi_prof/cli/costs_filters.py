@@ -116,7 +116,7 @@ def selection_of(
         from nnapi_prof.errors import UsageError
 
         raise UsageError(
-            "--input is of a --model, and none was given: give --model, or leave --input out"
+            "--input is of a --model, and none was given", "give --model, or leave --input out"
         )
     return selection, devices
 

@@ -149,9 +149,9 @@ def refuse_measuring(context: click.Context, compares: bool) -> None:
     file is compared with others, either."""
     for name in _MEASURING:
         if _is_stated(context, name) and not (compares and name != "seconds"):
-            raise UsageError(f"--{_spelled(name)} is for --partitioners: leave it out")
+            raise UsageError(f"--{_spelled(name)} is for --partitioners", "leave it out")
     if context.params["as_planned"] and not compares:
-        raise UsageError("--as-planned is for --to executorch of a bundle: leave it out")
+        raise UsageError("--as-planned is for --to executorch of a bundle", "leave it out")
 
 
 def choose_pte(context: click.Context, names: str, path: Path, output: Path | None) -> None:
@@ -159,9 +159,11 @@ def choose_pte(context: click.Context, names: str, path: Path, output: Path | No
     stated = [name for name in context.params if _is_stated(context, name)]
     for name in stated:
         if name not in (*_MEASURING, "partitioners", "inputs", "formats", "output", "model"):
-            raise UsageError(f"--{_spelled(name)} has no meaning with --partitioners: leave it out")
+            raise UsageError(
+                f"--{_spelled(name)} has no meaning with --partitioners", "leave it out"
+            )
     if set(context.params["formats"]) != {"executorch"}:
-        raise UsageError("--partitioners are for --to executorch alone: say so")
+        raise UsageError("--partitioners are for --to executorch alone", "say so")
     if opt.names_bundle(path):
         raise UsageError(f"{path} is a bundle and has its plan: --partitioners are for its model")
     from nnapi_prof.executorch.version import require
@@ -244,7 +246,7 @@ def run_command(context: click.Context, path: Path) -> None:
     for name in context.params:
         if _is_stated(context, name) and name not in _OPTIONS:
             option = {"stated": "input"}.get(name, name).replace("_", "-")
-            raise UsageError(f"--{option} is for bundles: leave it out for {path}")
+            raise UsageError(f"--{option} is for bundles", f"leave it out for {path}")
     device, against, runs, seed, tolerance = (context.params[name] for name in _OPTIONS[:5])
     from nnapi_prof.executorch.version import require
 

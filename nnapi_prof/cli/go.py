@@ -142,10 +142,10 @@ def _check_writable(report: Path) -> None:
             " forms of the bundle that it leaves"
         )
     if report.is_dir():
-        raise UsageError(f"-o {report} is a folder: name the report's file in it")
+        raise UsageError(f"-o {report} is a folder", "name the report's file in it")
     bundle = report.with_suffix(".nnprof")
     if bundle.exists() and not (bundle / "manifest.json").is_file():
-        raise UsageError(f"{bundle} exists and is not a bundle: name another -o or remove it")
+        raise UsageError(f"{bundle} exists and is not a bundle", "name another -o or remove it")
 
 
 def _show_pipeline(result: PipelineResult) -> None:

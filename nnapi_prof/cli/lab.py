@@ -104,8 +104,8 @@ def _shelf(serials: Sequence[str]) -> list[LabPhone]:
         say(f"note: {serial} does not answer and is left out: {reason}")
     if not phones:
         raise DeviceNotFound(
-            "no phone is connected to this host: connect one, or name one with --phone, as in"
-            " sim:npu-phone"
+            "no phone is connected to this host",
+            "connect one, or name one with --phone, as in sim:npu-phone",
         )
     return phones
 

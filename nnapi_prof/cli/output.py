@@ -155,7 +155,7 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise UsageError(
-            f"cannot write {path}: {error.strerror or error}: name another --output"
+            f"cannot write {path}: {error.strerror or error}", "name another --output"
         ) from error
 
 

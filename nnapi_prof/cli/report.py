@@ -92,8 +92,8 @@ def command(
 
     if max(len(bundles), len(runs), len(dates)) > 1:
         raise UsageError(
-            "a report is of one bundle and one run: `nnapi-prof compare BASE NEW` compares two,"
-            " BUNDLE#DATE two runs of one"
+            "a report is of one bundle and one run",
+            "`nnapi-prof compare BASE NEW` compares two, BUNDLE#DATE two runs of one",
         )
     bundle, run, at = bundles[0], *(next(iter(words), None) for words in (runs, dates))
     chosen = form or (format_of(output) if output and str(output) != "-" else "html")
@@ -141,7 +141,7 @@ def _check_output(output: Path | None) -> None:
     if str(output) != "-":
         return
     if as_json():
-        raise UsageError("--json prints the report's data on standard output: leave -o - out")
+        raise UsageError("--json prints the report's data on standard output", "leave -o - out")
 
 
 def _beside(bundle: Path, form: str) -> Path:

@@ -32,8 +32,8 @@ def command(name: tuple[str, ...]) -> None:
         asked = "-".join(name)
         if asked not in by_name:
             raise UsageError(
-                f"no document {asked!r}{did_you_mean(asked, by_name)}: `nnapi-prof schema` lists"
-                " them"
+                f"no document {asked!r}{did_you_mean(asked, by_name)}",
+                "`nnapi-prof schema` lists them",
             )
         current().printed = True  # the schema is the one document, with --json and without
         click.echo(json.dumps(by_name[asked], indent=1))

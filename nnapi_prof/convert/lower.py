@@ -21,7 +21,7 @@ from nnapi_prof.convert.region import (
     operand_of,
 )
 from nnapi_prof.convert.registry import Lowering
-from nnapi_prof.errors import ConversionError, UnsupportedOp
+from nnapi_prof.errors import ConversionError, Refusal, UnsupportedOp
 from nnapi_prof.graph.node import bound_args, makes_tensor, op_name
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.quantisation import is_quantize, quantised_unit
@@ -34,9 +34,9 @@ aten = torch.ops.aten
 
 HARDTANH_FUSE_CODES = {(0.0, 6.0): FuseCode.RELU6, (-1.0, 1.0): FuseCode.RELU1}
 _POOLS: WeakKeyDictionary[fx.GraphModule, ConstantPool] = WeakKeyDictionary()
-_ANSWERS: WeakKeyDictionary[fx.GraphModule, dict[tuple[tuple[str, ...], int, bool], str | None]] = (
-    WeakKeyDictionary()
-)
+_ANSWERS: WeakKeyDictionary[
+    fx.GraphModule, dict[tuple[tuple[str, ...], int, bool], Refusal | None]
+] = WeakKeyDictionary()
 
 
 def convert_region(
@@ -187,8 +187,10 @@ def _zero_pad(node: fx.Node) -> tuple[int, int, int, int] | None:
     return left, right, top, bottom
 
 
-def why_not(program: Program, unit_index: int, level: int, for_stock: bool = False) -> str | None:
-    """The sentence with which a unit is refused at ``level`` (27, 28, ...); None where it fits.
+def why_not(
+    program: Program, unit_index: int, level: int, for_stock: bool = False
+) -> Refusal | None:
+    """Returns the refusal of a unit at ``level`` (27, 28, ...); None where it fits.
 
     ``for_stock`` is that of :func:`convert_region`. Answers are remembered as long as the
     program's module lives.
@@ -199,6 +201,6 @@ def why_not(program: Program, unit_index: int, level: int, for_stock: bool = Fal
         try:
             convert_region(program, [unit_index], level, for_stock=for_stock)
             answers[key] = None
-        except UnsupportedOp as refusal:
-            answers[key] = str(refusal)
+        except UnsupportedOp as error:
+            answers[key] = error.refusal
     return answers[key]

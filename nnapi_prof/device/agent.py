@@ -156,20 +156,22 @@ class AgentClient:
             raise AgentError(
                 f"{self.serial}: {len(missing)} blobs were pushed and are missing still, first "
                 f"{missing[0]}: is something else emptying {self.installed.store}?",
-                self.serial,
+                serial=self.serial,
             )
 
     def pull_output(self, output: KeptOutput | str) -> bytes:
         """The bytes of a kept output of the last run, checked against their hash where known."""
         name = output if isinstance(output, str) else output.file
         if self._work is None or not _OUTPUT_NAME.fullmatch(name):
-            raise AgentError(f"{self.serial}: the last run left no output {name!r}", self.serial)
+            raise AgentError(
+                f"{self.serial}: the last run left no output {name!r}", serial=self.serial
+            )
         data = self.transport.pull(f"{self._work}/out/{name}")
         if isinstance(output, KeptOutput) and hashlib.sha256(data).hexdigest() != output.sha256:
             raise AgentError(
                 f"{self.serial}: output {name} arrived with other bytes than the agent wrote "
                 f"({len(data)} bytes, {output.n_bytes} stated)",
-                self.serial,
+                serial=self.serial,
             )
         return data
 
@@ -189,13 +191,13 @@ class AgentClient:
             try:
                 event = parse_line(line)
             except SerializationError as error:
-                raise AgentError(f"{self.serial}: {error}", self.serial) from error
+                raise AgentError(f"{self.serial}: {error}", serial=self.serial) from error
             if isinstance(event, AgentInfo):
                 if event.protocol != PROTOCOL_VERSION:
                     raise AgentError(
                         f"{self.serial}: the agent speaks protocol {event.protocol}, "
                         f"{PROTOCOL_VERSION} is wanted",
-                        self.serial,
+                        serial=self.serial,
                     )
                 return event
             if isinstance(event, ErrorLine):
@@ -204,7 +206,7 @@ class AgentClient:
         raise AgentError(
             f"{self.serial}: the agent tells nothing about the device (exit code "
             f"{result.exit_code}): {words}",
-            self.serial,
+            serial=self.serial,
         )
 
     def _library(self) -> list[str]:
@@ -240,10 +242,12 @@ class AgentClient:
             ended = True
         except DeviceOffline as error:
             ended = True
-            raise DeviceOffline(f"{error}; this was {reader.where()}", self.serial) from error
+            raise DeviceOffline(
+                f"{error}; this was {reader.where()}", serial=self.serial
+            ) from error
         except SerializationError as error:
             raise AgentError(
-                f"{self.serial}: {error}; this was {reader.where()}", self.serial
+                f"{self.serial}: {error}; this was {reader.where()}", serial=self.serial
             ) from error
         finally:
             stream.close()
@@ -273,7 +277,9 @@ class AgentClient:
         else:
             how = f"failed (exit code {code})"
         tail = f": {words}" if words else ""
-        return AgentError(f"{self.serial}: the agent {how} {reader.where()}{tail}", self.serial)
+        return AgentError(
+            f"{self.serial}: the agent {how} {reader.where()}{tail}", serial=self.serial
+        )
 
     def _stderr(self, work: str) -> str:
         with contextlib.suppress(DeviceError):
@@ -291,7 +297,7 @@ class AgentClient:
         if absent is not None:
             raise AgentError(
                 f"{self.serial}: the request names blob {absent}, which the host does not have",
-                self.serial,
+                serial=self.serial,
             )
         try:
             if not self._push_archive(names, blobs, draft):

@@ -210,8 +210,8 @@ def host_prefix(
 
 def _cannot_write(base: Path, error: OSError) -> BuildError:
     return BuildError(
-        f"the agent cannot be built in {base}: {error.strerror or error}: name a folder that "
-        "is writable and has room in NNAPI_PROF_CACHE_DIR"
+        f"the agent cannot be built in {base}: {error.strerror or error}",
+        "name a folder that is writable and has room in NNAPI_PROF_CACHE_DIR",
     )
 
 

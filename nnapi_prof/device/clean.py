@@ -58,7 +58,7 @@ def clean(client: AgentClient, older_than_days: int | None = None) -> Removed:
     raise AgentError(
         f"{client.serial}: the agent does not clean (exit code {result.exit_code}): "
         f"{words or result.output.strip()[-300:]}",
-        client.serial,
+        serial=client.serial,
     )
 
 

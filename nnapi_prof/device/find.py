@@ -116,7 +116,7 @@ def split_spec(spec: str | None) -> tuple[str | None, str | None]:
     """
     device, through, library = (spec or "").partition(THROUGH)
     if through and not library:
-        raise UsageError(f"{spec!r} names no library: write {device}{THROUGH}PATH")
+        raise UsageError(f"{spec!r} names no library", f"write {device}{THROUGH}PATH")
     return device or None, library or None
 
 
@@ -127,7 +127,8 @@ def named_with(device: str | None, library: str) -> str:
     """
     if split_spec(device)[1] is not None:
         raise UsageError(
-            f"{device!r} names a library, and so does {option_name('nnapi-library')}: leave one out"
+            f"{device!r} names a library, and so does {option_name('nnapi-library')}",
+            "leave one out",
         )
     return f"{device or ''}{THROUGH}{library}"
 
@@ -167,9 +168,9 @@ def _open(spec: str, library: str | None, progress: Progress | None) -> AgentCli
         if info.nnapi.error is not None or not info.nnapi.accelerators:
             raise DeviceError(
                 f"{client.serial}: no accelerator is reached through {library}: "
-                f"{info.nnapi.error or 'it has none'}: name a file on the device that its linker"
-                " may open",
-                client.serial,
+                f"{info.nnapi.error or 'it has none'}",
+                "name a file on the device that its linker may open",
+                serial=client.serial,
             )
     except BaseException:
         client.close()
@@ -200,7 +201,7 @@ def _open_adb(spec: str, progress: Progress | None) -> Transport:
         listed = ", ".join(d.serial for d in list_devices())
         raise DeviceNotFound(
             f"no device {spec}: there are {listed}; HOST:PORT reaches a phone over the network",
-            spec,
+            serial=spec,
         )
     return adb.connect_usb(spec, notify=progress)
 
@@ -272,9 +273,9 @@ def open_simulated(
         if wrong is not None and library is None:  # else told by _open
             words = wrong.removeprefix("NNAPI_EMULATOR_PHONE ")
             raise DeviceError(
-                f"no phone can be simulated by {words}: fix the description "
-                "(device_agent/emulator/PHONES.md)",
-                client.serial,
+                f"no phone can be simulated by {words}",
+                "fix the description (device_agent/emulator/PHONES.md)",
+                serial=client.serial,
             )
     except BaseException:
         client.close()

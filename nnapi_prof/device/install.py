@@ -85,8 +85,9 @@ def remote_dir() -> str:
     parts = PurePosixPath(named).parts
     if len(parts) < 3 or not named.startswith("/") or ".." in parts:
         raise UsageError(
-            f"NNAPI_PROF_REMOTE_DIR is {named!r}: name a folder of the device for nnapi-prof "
-            f"alone, from the root, such as {DEFAULT_REMOTE_DIR}"
+            f"NNAPI_PROF_REMOTE_DIR is {named!r}",
+            "name a folder of the device for nnapi-prof "
+            f"alone, from the root, such as {DEFAULT_REMOTE_DIR}",
         )
     return named.rstrip("/")
 
@@ -103,7 +104,7 @@ def device_platform(transport: Transport) -> tuple[str, str]:
     if not abi:
         raise AgentError(
             f"{transport.serial}: the device does not tell its ABI: {result.output.strip()!r}",
-            transport.serial,
+            serial=transport.serial,
         )
     return abi, facts.get("os", "linux")
 
@@ -154,8 +155,9 @@ def install_agent(
         )
         raise AgentError(
             f"{transport.serial}: the agent was pushed to {installed.path} and does not run "
-            f"there ({flaw}): {advice}",
-            transport.serial,
+            f"there ({flaw})",
+            advice,
+            serial=transport.serial,
         )
     return installed
 

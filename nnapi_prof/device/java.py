@@ -69,16 +69,16 @@ def find_jdk() -> Jdk:
         home = Path(javac).resolve().parents[1]
     else:
         raise BuildError(
-            "there is no Java compiler: install a JDK (Debian: default-jdk-headless), or name its"
-            " folder in JAVA_HOME"
+            "there is no Java compiler",
+            "install a JDK (Debian: default-jdk-headless), or name its folder in JAVA_HOME",
         )
     jdk = Jdk(home)
     for path in (jdk.javac, jdk.home / "include" / "jni.h"):
         if not path.is_file():
             whose = "JAVA_HOME" if named else f"that of {javac}"
             raise BuildError(
-                f"{home} ({whose}) is not a whole JDK, it has no {path.relative_to(home)}: install"
-                " one (Debian: default-jdk-headless), or name another in JAVA_HOME"
+                f"{home} ({whose}) is not a whole JDK, it has no {path.relative_to(home)}",
+                "install one (Debian: default-jdk-headless), or name another in JAVA_HOME",
             )
     return jdk
 
@@ -119,8 +119,8 @@ def jni_library(
                 (Path(work) / "library" / LIBRARY).replace(built)
     except OSError as error:
         raise BuildError(
-            f"the runtime library cannot be built in {base}: {error.strerror or error}: name a"
-            " folder that is writable and has room in NNAPI_PROF_CACHE_DIR"
+            f"the runtime library cannot be built in {base}: {error.strerror or error}",
+            "name a folder that is writable and has room in NNAPI_PROF_CACHE_DIR",
         ) from error
     return built
 

@@ -56,8 +56,8 @@ def built_prefix(cache: Path | None = None) -> Path | None:
         prefix = Path(named).absolute()
         if not _is_complete(prefix):
             raise BuildError(
-                f"NNAPI_PROF_XNNPACK is {named}, where XNNPACK is not built: unset it, and it is "
-                "built at first use"
+                f"NNAPI_PROF_XNNPACK is {named}, where XNNPACK is not built",
+                "unset it, and it is built at first use",
             )
         return prefix
     prefix = _own_prefix(cache or cache_dir())

@@ -117,11 +117,8 @@ def failed(error: Exception) -> CheckResult:
 
 
 def error_finding(error: NnapiProfError) -> CheckResult:
-    """Return an error of ours as a finding: its message says what was wrong, then what to do."""
-    text, _, fix = str(error).rpartition(": ")
-    if not text:
-        text, fix = str(error), "nnapi-prof devices (lists what is within reach)"
-    return problem(text, fix)
+    """Return an error of ours as a finding."""
+    return problem(error.problem, error.remedy or "nnapi-prof devices (lists what is within reach)")
 
 
 # ---- what is looked at ---------------------------------------------------------------------------

@@ -47,8 +47,7 @@ def xnnpack_prefix(_: Host) -> CheckResult:
     try:
         state = xnnpack.state()
     except BuildError as error:
-        words = str(error).partition(": ")[0]
-        return problem(words, f"unset NNAPI_PROF_XNNPACK, then {again} builds one")
+        return problem(error.problem, f"unset NNAPI_PROF_XNNPACK, then {again} builds one")
     if state.prefix is not None:
         return ok(f"built for this host: {state.prefix}")
     if state.left_out:

@@ -99,7 +99,7 @@ def await_ready(
             raise DeviceError(
                 f"{client.serial} is not fit to be measured after {gone:.0f} s of waiting: {words};"
                 " let it cool, charge it or end what else it does, or ask less of it",
-                client.serial,
+                serial=client.serial,
             )
         waiting(words, gone, gates.wait_s)
         time.sleep(min(pause_s, max(gates.wait_s - gone, 0.01)))

@@ -75,9 +75,9 @@ def run_bundle(
         if not foreign:
             raise
         raise AgentError(
-            f"{error}; the bundle was made for {bundle.device}: make one for this device with "
-            "`nnapi-prof profile` and `nnapi-prof partition`",
-            error.serial,
+            f"{error}; the bundle was made for {bundle.device}",
+            "make one for this device with `nnapi-prof profile` and `nnapi-prof partition`",
+            serial=error.serial,
         ) from error
     steps = [last_step(program, name) for name in bundle.graph.outputs]
     names = bundle.graph.outputs
@@ -227,7 +227,9 @@ def _pull_kept_values(
 ) -> dict[str, torch.Tensor]:
     """The values that an action kept. Raises AgentError where it failed."""
     if not result.ok:
-        raise AgentError(f"{client.serial}: the plan failed: {why_failed(result)}", client.serial)
+        raise AgentError(
+            f"{client.serial}: the plan failed: {why_failed(result)}", serial=client.serial
+        )
     names = {index: name for name, index in action.tensors.items()}
     return {
         names[output.tensor]: from_memory(

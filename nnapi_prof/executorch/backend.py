@@ -37,8 +37,8 @@ class NnapiBackend(BackendDetails):  # type: ignore[misc]
         calls = [node for node in graph.nodes if is_call(node)]
         if len(calls) != 1:
             raise UsageError(
-                f"NnapiBackend lowers what NnapiPartitioner gives it, one call, found {len(calls)}:"
-                " put NnapiPartitioner among the partitioners"
+                f"NnapiBackend lowers what NnapiPartitioner gives it, one call, found {len(calls)}",
+                "put NnapiPartitioner among the partitioners",
             )
         inputs, key = calls[0].args
         call = find(key)

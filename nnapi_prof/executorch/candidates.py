@@ -57,21 +57,22 @@ def target_of(name: str) -> Target:
 def checked(partitioners: Mapping[str, Partitioner]) -> None:
     """Raises UsageError where there are none, one is no partitioner, or a name cannot be one."""
     if not partitioners:
-        raise UsageError("there is nothing to choose among: name one partitioner at least")
+        raise UsageError("there is nothing to choose among", "name one partitioner at least")
     for name, partitioner in partitioners.items():
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise UsageError(
-                f"{name!r} is not a name for a partitioner: use letters, digits and _ . -"
+                f"{name!r} is not a name for a partitioner", "use letters, digits and _ . -"
             )
         if name in (PORTABLE, LIST_ORDER):
             raise UsageError(
-                f"the name {name} is reserved: choose another name for the partitioner"
+                f"the name {name} is reserved", "choose another name for the partitioner"
             )
         if not isinstance(partitioner, Partitioner):
             what = "its class" if inspect.isclass(partitioner) else type(partitioner).__name__
             raise UsageError(
-                f"{name} is {what}: give an instance of a class derived from"
-                " executorch.exir.backend.partitioner.Partitioner"
+                f"{name} is {what}",
+                "give an instance of a class derived from"
+                " executorch.exir.backend.partitioner.Partitioner",
             )
 
 
@@ -135,7 +136,7 @@ def _accelerators(device: str, listener: Listener) -> dict[str, Partitioner]:
         if spec.target.engine is Engine.NNAPI and spec.target.accelerator != AUTO
     ]
     if not places:
-        raise UsageError(f"{device} has no accelerator of NNAPI's: leave {NNAPI} out")
+        raise UsageError(f"{device} has no accelerator of NNAPI's", f"leave {NNAPI} out")
     if len(places) == 1:
         return {NNAPI: NnapiPartitioner(places[0][0], level=places[0][1])}
     return {

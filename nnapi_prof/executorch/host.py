@@ -63,8 +63,8 @@ def build_delegate(
                 (Path(work) / LIBRARY).replace(library)
     except OSError as error:
         raise BuildError(
-            f"ExecuTorch's delegate cannot be built in {base}: {error.strerror or error}: name a"
-            " folder that is writable and has room in NNAPI_PROF_CACHE_DIR"
+            f"ExecuTorch's delegate cannot be built in {base}: {error.strerror or error}",
+            "name a folder that is writable and has room in NNAPI_PROF_CACHE_DIR",
         ) from error
     return library
 
@@ -109,8 +109,9 @@ def build(device: str, progress: Progress | None = None) -> tuple[Path | None, P
     place, None where the host has its own, and the delegate's. Raises UsageError, BuildError."""
     if device != LOCAL and not device.startswith(SIMULATED):
         raise UsageError(
-            f"the delegate runs on this host, and {device} is not one of its devices: use"
-            f" {LOCAL} or {SIMULATED}NAME; on a phone, an app's runner has it (docs/executorch.md)"
+            f"the delegate runs on this host, and {device} is not one of its devices",
+            "use"
+            f" {LOCAL} or {SIMULATED}NAME; on a phone, an app's runner has it (docs/executorch.md)",
         )
     fast = device == LOCAL
     nnapi: Path | None = None

@@ -145,7 +145,9 @@ def accelerator(source: str | Target) -> Target:
     except ValueError as error:
         raise UsageError(f"the accelerator {error}") from None
     if target.engine is not Engine.NNAPI:
-        raise UsageError(f"{target} is not an NNAPI accelerator: name one, such as nnapi:NAME/fast")
+        raise UsageError(
+            f"{target} is not an NNAPI accelerator", "name one, such as nnapi:NAME/fast"
+        )
     return target
 
 

@@ -63,7 +63,8 @@ def check_exported(program: ExportedProgram, name: str) -> None:
     if ranges:
         raise UsageError(
             f"{name} leaves sizes open ({', '.join(ranges)}), and those of a delegated call are"
-            " fixed: export it without dynamic_shapes; for several sizes write a file of each"
+            " fixed",
+            "export it without dynamic_shapes; for several sizes write a file of each",
         )
 
 
@@ -72,8 +73,8 @@ def check_units(program: Program, bundle: Bundle) -> None:
     ours = [(unit.nodes, unit.inputs, unit.outputs) for unit in bundle.graph.units]
     if ours != [(unit.nodes, unit.inputs, unit.outputs) for unit in program.units.units]:
         raise UsageError(
-            f"the plan is of another model than {program.name}, or was made by another version:"
-            " make it again"
+            f"the plan is of another model than {program.name}, or was made by another version",
+            "make it again",
         )
 
 
@@ -231,7 +232,8 @@ class _Placing:
         if isinstance(node.target, ScriptCall):
             raise UsageError(
                 f"{node.target.construct} on data at {node.target.where} stays TorchScript, which"
-                " ExecuTorch has not: export the model with torch.export instead"
+                " ExecuTorch has not",
+                "export the model with torch.export instead",
             )
         if _is_layout(node):
             return

@@ -163,6 +163,7 @@ def _planned(
     if isinstance(model, str | os.PathLike) and (Path(model) / "manifest.json").is_file():
         return read_plan(model)
     raise UsageError(
-        "costs or a plan are missing: give costs (profile() measures, estimate() needs no phone),"
-        " or a plan instead of the model"
+        "costs or a plan are missing",
+        "give costs (profile() measures, estimate() needs no phone),"
+        " or a plan instead of the model",
     )

@@ -76,12 +76,12 @@ def fastest(
     device = device or planned.device_spec or made_on(planned)
     if device is None or (device != LOCAL and not device.startswith(SIMULATED)):
         raise UsageError(
-            f"files for {device or planned.device} cannot be timed from here: lower() writes the"
-            " plan's, and on a phone the app's runner has ExecuTorch"
+            f"files for {device or planned.device} cannot be timed from here",
+            "lower() writes the plan's, and on a phone the app's runner has ExecuTorch",
         )
     bundle = bundle_for(planned)
     if bundle.plan_set is not None:
-        raise UsageError("several plans are one file, by their own rule: lower() writes it")
+        raise UsageError("several plans are one file, by their own rule", "lower() writes it")
     if threads < 1:
         raise UsageError(f"threads are {threads}: 1 is the least")
     rows = _rivals(planned)

@@ -122,7 +122,7 @@ def run_file(
     """
     file = Path(path)
     if what := non_regular_kind(file):
-        raise ModelFileError(f"{file} is {what}: give the path of a .pte")
+        raise ModelFileError(f"{file} is {what}", "give the path of a .pte")
     if not is_program(file):
         raise ModelFileError(f"{file} is not a program of ExecuTorch's (.pte)")
     load(device, caution=caution, progress=progress)
@@ -225,8 +225,8 @@ def _inputs(
     shapes = [InputSpec(tuple(v.shape), dtype_name(v.dtype)) for v in values]
     if shapes != list(specs):
         raise InputSpecError(
-            f"{file} takes {listed(specs)}, and {listed(shapes)} is there: name the model that it"
-            " was made of"
+            f"{file} takes {listed(specs)}, and {listed(shapes)} is there",
+            "name the model that it was made of",
         )
     return tuple(value.contiguous() for value in values)
 

@@ -50,8 +50,8 @@ class Archive:
         torch_sizes = {name: self._reader.get_record_size(name) for name in names}
         if len(names) != len(torch_sizes) or torch_sizes != self.sizes:
             raise ModelFileError(
-                f"{self.path} is truncated or damaged (readers differ on what it holds): save or "
-                "copy the file again"
+                f"{self.path} is truncated or damaged (readers differ on what it holds)",
+                "save or copy the file again",
             )
 
 
@@ -80,12 +80,12 @@ def _sizes(
             infos = archive.infolist()
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
         raise ModelFileError(
-            f"{shown} is truncated or damaged ({escape_untrusted(str(error))}): save or copy the"
-            " file again"
+            f"{shown} is truncated or damaged ({escape_untrusted(str(error))})",
+            "save or copy the file again",
         ) from error
     if len(infos) > MAX_RECORDS:
         raise ModelFileError(
-            f"{shown} holds {len(infos)} records, {MAX_RECORDS} at most are read: {advice}"
+            f"{shown} holds {len(infos)} records, {MAX_RECORDS} at most are read", f"{advice}"
         )
     seen: set[str] = set()
     for info in infos:
@@ -93,19 +93,22 @@ def _sizes(
         if _leaves(name):
             raise ModelFileError(
                 f"{shown} holds the name {escape_untrusted(name, 100)}, which leads out of the"
-                f" archive: {advice}"
+                " archive",
+                advice,
             )
         if name.lower() in seen:  # PyTorch's reader does not heed case
             raise ModelFileError(
                 f"{shown} holds {escape_untrusted(name, 100)} twice, so that readers differ on what"
-                f" it is: {advice}"
+                " it is",
+                advice,
             )
         seen.add(name.lower())
     total = sum(info.file_size for info in infos)
     if total > FREE_BYTES and total > MAX_RATIO * n_bytes:
         raise ModelFileError(
             f"{shown} has {_size_text(n_bytes)} and would unpack to {_size_text(total)}, as no"
-            f" model does: {advice}"
+            " model does",
+            advice,
         )
     return {info.filename: info.file_size for info in infos if not info.is_dir()}
 

@@ -151,8 +151,8 @@ def find_examples(
             return examples
     assert failed is not None
     raise InputSpecError(
-        f"{name} does not run on the input {listed(specs)}: {essential_line(failed)}: state what it"
-        f" runs on with {shapes_or_values()}"
+        f"{name} does not run on the input {listed(specs)}: {essential_line(failed)}",
+        f"state what it runs on with {shapes_or_values()}",
     ) from failed
 
 
@@ -254,8 +254,8 @@ def check_specs(program: ExportedProgram, stated: Sequence[InputSpec], name: str
         if not fits or spec.dtype != stored.dtype:
             raise InputSpecError(
                 f"{name} was exported for the input {listed(exported_for)}, {listed(stated)} was "
-                f"stated: leave {option_name('input')} out or export the model again for other"
-                " shapes"
+                "stated",
+                f"leave {option_name('input')} out or export the model again for other shapes",
             )
 
 
@@ -264,8 +264,9 @@ def check_stored(program: ExportedProgram, name: str) -> None:
     for node, spec in zip(tensor_inputs(program), stored_specs(program), strict=True):
         if spec.dtype not in DTYPES:
             raise InputSpecError(
-                f"{name} takes {node.name} as {spec.dtype}, which no device has: export the model"
-                f" in float32, as model.float(), or with an input of {', '.join(DTYPES)}"
+                f"{name} takes {node.name} as {spec.dtype}, which no device has",
+                "export the model"
+                f" in float32, as model.float(), or with an input of {', '.join(DTYPES)}",
             )
         if 0 in spec.shape:
             raise InputSpecError(
@@ -281,8 +282,8 @@ def check_open(program: ExportedProgram, specs: Sequence[InputSpec], name: str) 
         for dim in spec.open_dims:
             if dim < len(sizes) and isinstance(sizes[dim], int):
                 raise InputSpecError(
-                    f"{name} was exported with {sizes[dim]} as dimension {dim} of input {index}: "
-                    f"export it with dynamic_shapes to leave that size open"
+                    f"{name} was exported with {sizes[dim]} as dimension {dim} of input {index}",
+                    "export it with dynamic_shapes to leave that size open",
                 )
 
 

@@ -79,12 +79,12 @@ def check_export(path: Path) -> None:
             _check_record(archive, name, data, older)
         except _Refused as refused:
             raise ModelFileError(
-                f"{path} is refused: its {escape_untrusted(name, 100)} {refused}: {_AGAIN}"
+                f"{path} is refused: its {escape_untrusted(name, 100)} {refused}", f"{_AGAIN}"
             ) from None
         except RecursionError:
             raise ModelFileError(
-                f"{path} is refused: its {escape_untrusted(name, 100)} is nested too deeply:"
-                f" {_AGAIN}"
+                f"{path} is refused: its {escape_untrusted(name, 100)} is nested too deeply",
+                _AGAIN,
             ) from None
 
 

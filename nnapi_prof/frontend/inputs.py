@@ -115,9 +115,10 @@ def _split_spec(text: str) -> tuple[list[str], str]:
         return [], _SHORT.get(dtype, dtype) or "float32"
     if not re.fullmatch(rf"{_SIZE}(x{_SIZE})*", shape):
         raise InputSpecError(
-            f"input {text!r} is not a shape: write sizes joined by x, as in 1x3x224x224 or "
+            f"input {text!r} is not a shape",
+            "write sizes joined by x, as in 1x3x224x224 or "
             f"1x128:int64; ? or ?=256 leaves a size open, ?n or ?n=256 one that others have too, "
-            f"{SCALAR} is a tensor without dimensions"
+            f"{SCALAR} is a tensor without dimensions",
         )
     return shape.split("x"), _SHORT.get(dtype, dtype) or "float32"
 
@@ -173,8 +174,8 @@ def _example(spec: InputSpec, random: torch.Generator) -> Tensor:
     except (RuntimeError, TypeError) as error:  # the latter where a size exceeds 64 bits
         megabytes = math.prod(spec.shape) * torch_dtype(spec.dtype).itemsize // 10**6
         raise InputSpecError(
-            f"input {spec} takes {megabytes:,} MB, more than this computer gives: "
-            "state smaller sizes"
+            f"input {spec} takes {megabytes:,} MB, more than this computer gives",
+            "state smaller sizes",
         ) from error
 
 
@@ -205,8 +206,8 @@ def check_count(name: str, stated: int, fewest: int, most: int) -> None:
     plural = "" if most == 1 else "s"
     verb = "was" if stated == 1 else "were"
     raise InputSpecError(
-        f"{name} takes {count} input{plural}, {stated} {verb} stated: "
-        + for_caller("give --input SHAPE once for each", "state a shape in inputs for each")
+        f"{name} takes {count} input{plural}, {stated} {verb} stated",
+        for_caller("give --input SHAPE once for each", "state a shape in inputs for each"),
     )
 
 
@@ -225,8 +226,8 @@ def try_model(name: str, model: torch.jit.ScriptModule, examples: Sequence[Tenso
         where = f" (at {line})" if line else ""
         stated = listed([InputSpec.of(t) for t in examples])
         raise InputSpecError(
-            f"{name} does not run on the input {stated}: {essential_line(error)}{where}: "
-            f"state the shapes it wants with {shapes_or_values()}"
+            f"{name} does not run on the input {stated}: {essential_line(error)}{where}",
+            f"state the shapes it wants with {shapes_or_values()}",
         ) from error
 
 

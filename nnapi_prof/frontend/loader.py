@@ -58,9 +58,9 @@ class ModelKind(enum.Enum):
 def model_kind(path: Path) -> ModelKind:
     """Looks into the file, whatever its name. Raises ModelFileError saying what else it is."""
     if not path.exists():
-        raise ModelFileError(f"{path} does not exist: give the path of a .pt or .pt2 file")
+        raise ModelFileError(f"{path} does not exist", "give the path of a .pt or .pt2 file")
     if what := non_regular_kind(path):
-        raise ModelFileError(f"{path} is {what}: give the path of a .pt or .pt2 file")
+        raise ModelFileError(f"{path} is {what}", "give the path of a .pt or .pt2 file")
     try:
         with path.open("rb") as file:
             head = file.read(4)
@@ -77,7 +77,7 @@ def model_kind(path: Path) -> ModelKind:
             names = archive.namelist()
     except (zipfile.BadZipFile, OSError) as error:
         raise ModelFileError(
-            f"{path} is truncated or damaged ({error}): save or copy the file again"
+            f"{path} is truncated or damaged ({error})", "save or copy the file again"
         ) from error
     return _kind_of(path, names)
 
@@ -90,7 +90,7 @@ def _kind_of(path: Path, names: Sequence[str]) -> ModelKind:
         return ModelKind.EXPORTED
     if "data.pkl" in inner:
         raise ModelFileError(_pickled(path))
-    raise ModelFileError(f"{path} is a zip archive but no PyTorch model: {_ADVICE}")
+    raise ModelFileError(f"{path} is a zip archive but no PyTorch model", _ADVICE)
 
 
 def _pickled(path: Path) -> str:
@@ -361,8 +361,8 @@ def with_extensions(load: Callable[[], Loaded], path: object) -> Loaded:
             raise
         if namespace not in _PACKAGES:
             raise ModelFileError(
-                f"{path} uses {namespace}::{name}, an operator that this torch does not have: "
-                "save the model without it"
+                f"{path} uses {namespace}::{name}, an operator that this torch does not have",
+                "save the model without it",
             ) from error
         package = _PACKAGES[namespace]
         try:
@@ -370,8 +370,8 @@ def with_extensions(load: Callable[[], Loaded], path: object) -> Loaded:
         except Exception as failed:
             raise ModelFileError(
                 f"{path} uses {namespace}::{name}, an operator of the package {package}, which "
-                f"cannot be imported ({str(failed).splitlines()[0]}): install the {package} that "
-                "belongs to this torch"
+                f"cannot be imported ({str(failed).splitlines()[0]})",
+                f"install the {package} that belongs to this torch",
             ) from failed
     return load()
 

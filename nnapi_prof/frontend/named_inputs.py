@@ -72,7 +72,7 @@ def bind_inputs(texts: Sequence[str], arguments: Mapping[str, str], model: str) 
             constants[name] = _read_value(stated, kind, name, model)
     left = next(rest, None)
     if left is not None:
-        raise InputSpecError(f"{model} has no input for the value {left!r}: leave it out")
+        raise InputSpecError(f"{model} has no input for the value {left!r}", "leave it out")
     return BoundInputs((*ordered, *shapes), constants)
 
 

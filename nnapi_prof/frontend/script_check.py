@@ -167,7 +167,8 @@ def check_before_loading(path: Path) -> None:
             except BadPickle as error:
                 raise ModelFileError(
                     f"{path} cannot be loaded as TorchScript: {error} (in its "
-                    f"{escape_untrusted(name, 100)}): save or copy the file again"
+                    f"{escape_untrusted(name, 100)})",
+                    "save or copy the file again",
                 ) from error
     code = [name for name in archive.sizes if name.startswith("code/") and name.endswith(".py")]
     texts = {name: archive.read(name).decode("utf-8", "surrogateescape") for name in code}

@@ -40,7 +40,7 @@ def write_with_values(path: Path, inputs: Sequence[str], folder: Path) -> Path:
     others = [text for text in inputs if not text.startswith(MARK)]
     if len(files) > 1:
         raise InputSpecError(
-            f"{len(files)} files of values were stated: put all arrays into one, with numpy.savez"
+            f"{len(files)} files of values were stated", "put all arrays into one, with numpy.savez"
         )
     file = Path(files[0].removeprefix(MARK))
     target = folder / path.name
@@ -68,7 +68,7 @@ def write_with_values(path: Path, inputs: Sequence[str], folder: Path) -> Path:
 
 def _arrays(file: Path) -> dict[str, Tensor]:
     if what := non_regular_kind(file):
-        raise InputSpecError(f"{file} is {what}: give an .npz file of the values of inputs")
+        raise InputSpecError(f"{file} is {what}", "give an .npz file of the values of inputs")
     try:
         with np.load(file, allow_pickle=False) as archive:
             sizes = sum(info.file_size for info in archive.zip.infolist())
@@ -81,7 +81,7 @@ def _arrays(file: Path) -> dict[str, Tensor]:
             str(error).splitlines()[0] if str(error) else type(error).__name__, 200
         )
         raise InputSpecError(
-            f"{file} cannot be read as arrays ({reason}): write it with numpy.savez"
+            f"{file} cannot be read as arrays ({reason})", "write it with numpy.savez"
         ) from error
 
 
@@ -101,8 +101,8 @@ def _arranged(
         return tuple(arrays.values())
     if extra := [name for name in arrays if name not in names]:
         raise InputSpecError(
-            f"{file} has {', '.join(extra)}, and the inputs of {model} are {', '.join(names)}: name"
-            " the arrays after them, or give arrays without names in their order"
+            f"{file} has {', '.join(extra)}, and the inputs of {model} are {', '.join(names)}",
+            "name the arrays after them, or give arrays without names in their order",
         )
     first = names[: len(arrays)]
     if missing := [name for name in first if name not in arrays]:
@@ -120,6 +120,6 @@ def _try(run: object, model: str, file: Path) -> None:
             run()
     except Exception as error:
         raise InputSpecError(
-            f"{model} does not run on the values of {file}: {essential_line(error)}: give others"
-            f" with {option_name('input', MARK + 'FILE.npz')}"
+            f"{model} does not run on the values of {file}: {essential_line(error)}",
+            f"give others with {option_name('input', MARK + 'FILE.npz')}",
         ) from error

@@ -48,8 +48,8 @@ def distributed() -> Any:
         import distributed as package
     except ImportError as error:
         raise LabError(
-            "nnapi-prof lab needs Dask and psycopg, which are not installed: `pip install"
-            " 'nnapi-prof[lab]'`"
+            "nnapi-prof lab needs Dask and psycopg, which are not installed",
+            "`pip install 'nnapi-prof[lab]'`",
         ) from error
     logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters is in answers
     return package
@@ -82,8 +82,8 @@ def connect(address: str) -> Any:
         return package.Client(address, timeout=CONNECT_S, set_as_default=False)
     except (OSError, ValueError) as error:
         raise LabError(
-            f"no scheduler at {address} ({str(error) or type(error).__name__}): start one with"
-            " `dask scheduler`, or name its address, as in tcp://HOST:8786"
+            f"no scheduler at {address} ({str(error) or type(error).__name__})",
+            "start one with `dask scheduler`, or name its address, as in tcp://HOST:8786",
         ) from error
 
 

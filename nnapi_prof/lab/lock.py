@@ -34,7 +34,7 @@ class PhoneBusy(DeviceError):
     """Somebody else measures on the phone; ``holder`` says who."""
 
     def __init__(self, serial: str, holder: str) -> None:
-        super().__init__(f"{serial} is in use by {holder}", serial)
+        super().__init__(f"{serial} is in use by {holder}", serial=serial)
         self.holder = holder
 
 

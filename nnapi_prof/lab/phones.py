@@ -84,7 +84,7 @@ def serials_of(selector: str) -> list[str]:
         raise DeviceNotFound(
             f"no description of a phone and no device of this host fits {selector!r}: the devices"
             f" are {', '.join(listed)}",
-            selector,
+            serial=selector,
         )
     return serials
 

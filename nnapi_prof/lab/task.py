@@ -117,8 +117,9 @@ def _on(phone: LabPhone, task: Task, cancelled: Callable[[], bool], began: float
         if device_fingerprint(client.info()) != phone.fingerprint:
             raise DeviceError(
                 f"{phone.serial} is another phone, or has another system, than when its worker"
-                " began: start `nnapi-prof lab worker` anew",
-                phone.serial,
+                " began",
+                "start `nnapi-prof lab worker` anew",
+                serial=phone.serial,
             )
         model = _model(task)
         asked = time.monotonic()
@@ -158,8 +159,8 @@ def _model(task: Task) -> Model:
             path = Path(task.model)
             if not path.is_file() or digest(path) != task.sha256:
                 raise ModelFileError(
-                    f"{path} on {socket.gethostname()} is not the model that is to be measured:"
-                    " put it there, or name a path that all hosts of the lab share"
+                    f"{path} on {socket.gethostname()} is not the model that is to be measured",
+                    "put it there, or name a path that all hosts of the lab share",
                 )
             model = load(path, task.inputs or None)
             _ = model.program  # read whole now: PyTorch's readers are not made for threads
@@ -174,5 +175,5 @@ def digest(path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise ModelFileError(
-            f"{path} cannot be read ({error.strerror}): give the path of a .pt or .pt2 file"
+            f"{path} cannot be read ({error.strerror})", "give the path of a .pt or .pt2 file"
         ) from None

@@ -64,7 +64,7 @@ class AccuracyEvaluator:
         metric: Metric | None = None,
     ) -> None:
         if not len(calibration):
-            raise InputSpecError("no samples to measure errors with: give one at least")
+            raise InputSpecError("no samples to measure errors with", "give one at least")
         self.simulation = simulation
         self.metric: Metric = metric or BuiltInMetric()
         self.calibration = calibration

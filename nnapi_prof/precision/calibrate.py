@@ -57,7 +57,7 @@ def calibrate(
             n_samples += 1
         if not n_samples:
             raise InputSpecError(
-                f"no samples to calibrate {program.name} with: give one at least, with its inputs"
+                f"no samples to calibrate {program.name} with", "give one at least, with its inputs"
             )
         widen(program, demands, formats, observed)
         converted = convert_pt2e(observed, fold_quantize=False)

@@ -45,10 +45,10 @@ def read_samples(path: Path) -> list[Any]:
         return read(path)
     except (BadPickle, EOFError, KeyError, OSError, RuntimeError, ValueError) as error:
         raise InputSpecError(
-            f"{path} cannot be read as samples ({escape_untrusted(str(error), 200)}): {_AGAIN}"
+            f"{path} cannot be read as samples ({escape_untrusted(str(error), 200)})", f"{_AGAIN}"
         ) from error
     except RecursionError:
-        raise InputSpecError(f"{path} is nested too deeply: give a list of tensors") from None
+        raise InputSpecError(f"{path} is nested too deeply", "give a list of tensors") from None
 
 
 def _saved(path: Path) -> list[Any]:
@@ -132,8 +132,8 @@ def user_function(text: str) -> Callable[..., Any]:
             value = getattr(value, part)
     except (AttributeError, ImportError) as error:
         raise UsageError(
-            f"{text} cannot be loaded: {error}: write module:function, where the module is in this "
-            "folder or installed"
+            f"{text} cannot be loaded: {error}",
+            "write module:function, where the module is in this folder or installed",
         ) from error
     finally:
         sys.path.remove(here)

@@ -199,8 +199,8 @@ def _inputs_and_target(element: Any, names: Sequence[str]) -> tuple[list[Tensor]
         return inputs, _tensor_of_value(element[1])
     if len(element) not in (len(names), len(names) + 1):
         raise InputSpecError(
-            f"a sample has {len(element)} values, the model takes {len(names)} inputs: give these, "
-            "and behind them at most a target"
+            f"a sample has {len(element)} values, the model takes {len(names)} inputs",
+            "give these, and behind them at most a target",
         )
     values = [_tensor_of_value(value) for value in element]
     return values[: len(names)], values[len(names)] if len(values) > len(names) else None
@@ -216,7 +216,8 @@ def _named_parts(
     if not by_name and len(rest) != len(names):
         raise InputSpecError(
             f"a sample has {', '.join(map(str, rest)) or 'nothing'}, the model takes "
-            f"{', '.join(names)}: name the arrays so, and labels {TARGETS[1]}"
+            f"{', '.join(names)}",
+            f"name the arrays so, and labels {TARGETS[1]}",
         )
     return [_tensor_of_value(element[name]) for name in (names if by_name else rest)], target
 
@@ -260,12 +261,14 @@ def _split_batch(
     rests = all(s[1:] == w[1:] for s, w in zip(shapes, wanted, strict=True))
     if len(sizes) != 1 or len(batches) != 1 or not rests or () in sizes | batches:
         raise InputSpecError(
-            f"a sample has the shapes {_shapes_text(shapes)}, {name} takes {_shapes_text(wanted)}:"
-            " give samples of these, or batches of them"
+            f"a sample has the shapes {_shapes_text(shapes)}, {name} takes {_shapes_text(wanted)}",
+            "give samples of these, or batches of them",
         )
     (n,), (batch,) = sizes.pop(), batches.pop()
     if n < batch:
-        raise InputSpecError(f"a batch has {n} samples, {name} takes {batch} at once: give as many")
+        raise InputSpecError(
+            f"a batch has {n} samples, {name} takes {batch} at once", "give as many"
+        )
     for start in range(0, n - batch + 1, batch):
         values = [value[start : start + batch] for value in inputs]
         own = target
@@ -288,7 +291,8 @@ def _cast_inputs(
         if not same_kind or not exact:
             raise InputSpecError(
                 f"a sample is {str(value.dtype).removeprefix('torch.')}, {name} takes "
-                f"{type_.dtype}: convert it, as the model's own preparation does"
+                f"{type_.dtype}",
+                "convert it, as the model's own preparation does",
             )
         if dtype.is_floating_point and not bool(torch.isfinite(result).all()):
             raise InputSpecError(f"a sample for {name} has values that are not finite numbers")

@@ -72,7 +72,7 @@ def unit_noise(
     Raises InputSpecError where there is no sample.
     """
     if not samples:
-        raise InputSpecError("no samples to measure errors with: give one at least")
+        raise InputSpecError("no samples to measure errors with", "give one at least")
     chosen = np.unique(np.linspace(0, len(samples) - 1, max(1, n_samples)).round().astype(int))
     # Coarse to fine, so that those before a limit of time are spread over all, too.
     chosen = chosen[np.argsort([_reversed_bits(i) for i in range(len(chosen))], kind="stable")]

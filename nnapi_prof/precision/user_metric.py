@@ -69,8 +69,8 @@ class UserMetric:
         if targets is None or len(targets) != n:
             count = "no targets" if targets is None else f"{len(targets)} targets"
             raise UsageError(
-                f"the metric {self.name} needs a target for each of {n} samples, there are {count}:"
-                " give them with the calibration data, as (inputs, target)"
+                f"the metric {self.name} needs a target for each of {n} samples, there are {count}",
+                "give them with the calibration data, as (inputs, target)",
             )
         if all(map(np.array_equal, outputs, reference.outputs)):
             return ErrorEstimate(0.0, 0.0, 0.0, n)

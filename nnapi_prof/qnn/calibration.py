@@ -160,7 +160,8 @@ def calibrate(chip: Chip, precision: QnnPrecision, qairt: str) -> ChipCalibratio
     if len(x) < FEWEST:
         raise CostError(
             f"{len(x)} networks were published in {precision.value} for {source.name}, too few to"
-            f" fit to: use /fp16, or a chip of a later generation than {chip.name}"
+            " fit to",
+            f"use /fp16, or a chip of a later generation than {chip.name}",
         )
     data = published()
     borrowed = source is not chip or qairt != data["simulated_with"]

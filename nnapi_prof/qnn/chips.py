@@ -100,7 +100,7 @@ def parse_device(device: str) -> tuple[tuple[Chip, ...], QnnPrecision]:
         chosen = QnnPrecision(precision.lower()) if slash else QnnPrecision.FP16
     except ValueError:
         raise UsageError(
-            f"no precision {precision!r} in {device!r}: write {PREFIX}{names}/fp16 or /int8"
+            f"no precision {precision!r} in {device!r}", f"write {PREFIX}{names}/fp16 or /int8"
         ) from None
     chips = [find_chip(name.strip()) for name in names.split(",")]
     return tuple(dict.fromkeys(chips)), chosen
@@ -111,7 +111,8 @@ def one_chip(device: str) -> tuple[Chip, QnnPrecision]:
     chips, precision = parse_device(device)
     if len(chips) > 1:
         raise UsageError(
-            f"{device!r} names {len(chips)} chips: give one; `nnapi-prof estimate` compares several"
+            f"{device!r} names {len(chips)} chips",
+            "give one; `nnapi-prof estimate` compares several",
         )
     return chips[0], precision
 

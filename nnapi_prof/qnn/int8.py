@@ -61,7 +61,8 @@ def quantise_form(form: Form, samples: Sequence[Sample] | None = None) -> Form:
         except Exception as error:  # of many kinds, none of them ours
             raise ConversionError(
                 f"ONNX Runtime cannot quantise the graph ({type(error).__name__}:"
-                f" {str(error).splitlines()[0][:200]}): use fp16"
+                f" {str(error).splitlines()[0][:200]})",
+                "use fp16",
             ) from error
         return Form(onnx.load(str(path)))
 

@@ -11,6 +11,7 @@ import torch
 
 from nnapi_prof.bundle.mixed import mixed_module
 from nnapi_prof.bundle.parts import Parts, largest_parts
+from nnapi_prof.errors import Refusal
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.eager import constant_outputs
 from nnapi_prof.graph.plan import Preference
@@ -56,7 +57,8 @@ def make(
 def made(
     program: Program, level: int = 30, least: int = 1, on_cpu: Mapping[int, str] | None = None
 ) -> Made:
-    parts = largest_parts(program, level, Preference.FAST_SINGLE_ANSWER, least, on_cpu or {})
+    reasons = {unit: Refusal(words) for unit, words in (on_cpu or {}).items()}
+    parts = largest_parts(program, level, Preference.FAST_SINGLE_ANSWER, least, reasons)
     return from_parts(program, parts)
 
 

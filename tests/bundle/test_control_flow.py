@@ -203,7 +203,7 @@ def test_control_flow(nnapi_library, kind):
     model, script = scripted(kind)
     actual = made(prepare(script, [torch.randn(MODELS[kind])], "model", keep=True))
     assert actual.kinds == (["nnapi", "cpu", "nnapi"] if kind in CUT else ["nnapi", "cpu"])
-    sentences = actual.parts.cpu_reasons.values()
+    sentences = map(str, actual.parts.cpu_reasons.values())
     reasons = [sentence for sentence in sentences if "only move data" not in sentence]
     assert reasons
     for reason in reasons:

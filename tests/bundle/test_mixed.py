@@ -250,7 +250,7 @@ def test_small_parts_stay():
     assert made(program, on_cpu=middle).kinds.count("nnapi") == 2
     result = made(program, least=4, on_cpu=middle)
     assert result.kinds == ["cpu"]
-    assert any("fewer than 4" in reason for reason in result.parts.cpu_reasons.values())
+    assert any("fewer than 4" in reason.reason for reason in result.parts.cpu_reasons.values())
 
 
 def test_moves_alone_stay():
@@ -261,7 +261,7 @@ def test_moves_alone_stay():
 
     result = make(Moves(), (torch.randn(3, 4),))
     assert result.kinds == ["cpu"]
-    assert any("only move data" in reason for reason in result.parts.cpu_reasons.values())
+    assert any("only move data" in reason.reason for reason in result.parts.cpu_reasons.values())
 
 
 @pytest.mark.slow("traces, cuts and runs forty random networks")

@@ -106,7 +106,7 @@ class ScriptedClient:
             for action in actions:
                 yield Start(action.id)
                 if self.n_results == self.dies_after:
-                    raise AgentError("sim: the agent was killed by signal 9", "sim")
+                    raise AgentError("sim: the agent was killed by signal 9", serial="sim")
                 self.n_results += 1
                 yield _result(action, self.throttled)
             yield End(len(actions), len(actions), 0)

@@ -321,13 +321,13 @@ def calibrate(
     samples = samples_of(rows)
     if CPU not in samples:
         raise CostError(
-            "no unit was measured on the device's CPU under these conditions: run `nnapi-prof"
-            " profile` first, and state the same conditions"
+            "no unit was measured on the device's CPU under these conditions",
+            "run `nnapi-prof profile` first, and state the same conditions",
         )
     if len(samples[CPU]) < folds:
         raise CostError(
-            f"{len(samples[CPU])} measurements on the device's CPU are too few for {folds} folds:"
-            f" run `nnapi-prof profile` with more models, or state fewer {option_name('folds')}"
+            f"{len(samples[CPU])} measurements on the device's CPU are too few for {folds} folds",
+            f"run `nnapi-prof profile` with more models, or state fewer {option_name('folds')}",
         )
     fewest = folds if sister is not None else max(folds, FEWEST_ROWS)
     few = {t: len(rows) for t, rows in samples.items() if len(rows) < fewest and t != CPU}

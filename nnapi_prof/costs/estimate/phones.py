@@ -107,8 +107,8 @@ def parse_description(data: Mapping[str, Any]) -> Description:
     if data.get("format") != FORMAT or data.get("version") not in READABLE:
         version = f"{data.get('format')} {data.get('version')}"
         raise CostError(
-            f"wanted a description {FORMAT} version {VERSION}, found {version}: make it again with "
-            "`nnapi-prof calibrate`"
+            f"wanted a description {FORMAT} version {VERSION}, found {version}",
+            "make it again with `nnapi-prof calibrate`",
         )
     try:
         targets = {Target.parse(key): _read_target(one) for key, one in data["targets"].items()}
@@ -124,8 +124,8 @@ def parse_description(data: Mapping[str, Any]) -> Description:
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise CostError(
-            f"the phone's description is damaged ({error!r}): make it again with "
-            "`nnapi-prof calibrate`"
+            f"the phone's description is damaged ({error!r})",
+            "make it again with `nnapi-prof calibrate`",
         ) from error
 
 

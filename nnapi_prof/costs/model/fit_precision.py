@@ -87,9 +87,10 @@ def fit_precisions(
     tried = {row.signature for row in leading}
     if any(conversion.signature not in tried for conversion in conversions):
         raise CostError(
-            "converting values between floats and 8 bits was never measured on this device: run "
+            "converting values between floats and 8 bits was never measured on this device",
+            "run "
             "`nnapi-prof profile --precisions float32,int8` with the same model, inputs,"
-            " calibration and device"
+            " calibration and device",
         )
     converting = ConversionCosts.of(conversions, leading)
     return PrecisionCosts(graph, models, eight_bits, converting)

@@ -304,8 +304,9 @@ def prune(
     selection = selection.with_(newest=False)
     if selection == Selection() and not superseded:
         raise UsageError(
-            "nothing says what to delete: name a device, a date, a kind or status of measurement, "
-            "or only what newer measurements supersede"
+            "nothing says what to delete",
+            "name a device, a date, a kind or status of measurement, "
+            "or only what newer measurements supersede",
         )
 
     def work(connection: Connection) -> Pruned:

@@ -74,7 +74,7 @@ class Database:
         what = non_regular_kind(Path(self.location)) if self.is_sqlite else None
         if what is not None:
             raise CostError(
-                f"cost table {self.location}: it is {what}: name a file, or a PostgreSQL URL"
+                f"cost table {self.location}: it is {what}", "name a file, or a PostgreSQL URL"
             )
         try:
             # A server may have ended connections that lay idle for a night.

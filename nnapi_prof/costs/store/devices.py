@@ -124,7 +124,9 @@ def find_one(devices: Sequence[D], words: str) -> D:
     too."""
     matches = find(devices, words)
     if len(matches) > 1:
-        raise UsageError(f"{words!r} may be any of {listed(matches)}: name one by its fingerprint")
+        raise UsageError(
+            f"{words!r} may be any of {listed(matches)}", "name one by its fingerprint"
+        )
     return matches[0]
 
 

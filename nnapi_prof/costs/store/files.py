@@ -71,7 +71,7 @@ def encode(table: pandas.DataFrame, form: Format) -> bytes:
         return bytes(table.to_parquet(index=False))
     except ImportError as error:
         raise CostError(
-            "Parquet files need pyarrow: `pip install nnapi-prof[parquet]`, or ask for csv"
+            "Parquet files need pyarrow", "`pip install nnapi-prof[parquet]`, or ask for csv"
         ) from error
 
 

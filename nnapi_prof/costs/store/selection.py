@@ -176,7 +176,7 @@ def stated_instant(name: str, text: str, end: bool = False) -> str:
         return instant(text, end)
     except ValueError:
         raise UsageError(
-            f"{option_name(name)} {text!r} is not a date: write 2026-01-31 or 2026-01-31T12:30"
+            f"{option_name(name)} {text!r} is not a date", "write 2026-01-31 or 2026-01-31T12:30"
         ) from None
 
 

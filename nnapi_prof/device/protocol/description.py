@@ -107,8 +107,8 @@ def described_info(description: Mapping[str, Any], simulated: bool) -> AgentInfo
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CostError(
-            f"the table's description of a device lacks {escape_untrusted(str(error), 100)}:"
-            " profile a model on that device again"
+            f"the table's description of a device lacks {escape_untrusted(str(error), 100)}",
+            "profile a model on that device again",
         ) from error
 
 

@@ -102,7 +102,7 @@ class LineStream(Iterator[str]):
     def exit_code(self) -> int:
         """Raises DeviceError before the last line was read."""
         if self._exit_code is None:
-            raise DeviceError("the command has not ended yet", self._serial)
+            raise DeviceError("the command has not ended yet", serial=self._serial)
         return self._exit_code
 
     def __next__(self) -> str:
@@ -112,8 +112,9 @@ class LineStream(Iterator[str]):
         """The error for a command that does not stop talking."""
         return DeviceError(
             f"{self._serial} says more than {MAX_OUTPUT_BYTES >> 20} MiB where a few words are "
-            "wanted: is it a phone of yours?",
-            self._serial,
+            "wanted",
+            "is it a phone of yours?",
+            serial=self._serial,
         )
 
     def close(self) -> None:
@@ -139,14 +140,16 @@ class LineStream(Iterator[str]):
             if n_bytes > MAX_LINE_BYTES:
                 raise DeviceError(
                     f"{self._serial} sends a line of more than {MAX_LINE_BYTES >> 20} MiB without "
-                    "an end, which no agent does: is it a phone of yours?",
-                    self._serial,
+                    "an end, which no agent does",
+                    "is it a phone of yours?",
+                    serial=self._serial,
                 )
         if parts:
             yield _decode_line(b"".join(parts))
         if self._exit_code is None:
             raise DeviceOffline(
-                f"{self._serial}: the connection closed before the command ended", self._serial
+                f"{self._serial}: the connection closed before the command ended",
+                serial=self._serial,
             )
 
 
@@ -223,14 +226,12 @@ def storage_error(words: str, remote: str, serial: str) -> DeviceStorageError | 
     for needle, state in STORAGE_WORDS.items():
         if needle in lower:
             return DeviceStorageError(
-                f"{serial}: the storage that holds {remote} {state} ({_last_line(words)}): "
-                + (
-                    "free some space there, for instance with "
-                    "`nnapi-prof agent clean --all`, and run again"
-                    if state == "is full"
-                    else "make it writable, or name another folder in NNAPI_PROF_REMOTE_DIR"
-                ),
-                serial,
+                f"{serial}: the storage that holds {remote} {state} ({_last_line(words)})",
+                "free some space there, for instance with `nnapi-prof agent clean --all`, and run"
+                " again"
+                if state == "is full"
+                else "make it writable, or name another folder in NNAPI_PROF_REMOTE_DIR",
+                serial=serial,
             )
     return None
 
@@ -239,7 +240,7 @@ def refusal(words: str, what: str, remote: str, serial: str) -> DeviceError:
     """The error for a file operation that the device refused with ``words``."""
     return storage_error(words, remote, serial) or DeviceError(
         f"{serial}: cannot {what} {remote}: {_last_line(words) or 'the device does not say why'}",
-        serial,
+        serial=serial,
     )
 
 
@@ -311,7 +312,7 @@ class LocalTransport:
             )
         except OSError as error:
             raise DeviceError(
-                f"{self._serial}: cannot run {argv[0]}: {error.strerror}", self._serial
+                f"{self._serial}: cannot run {argv[0]}: {error.strerror}", serial=self._serial
             ) from error
         assert process.stdout is not None
         whole = False
@@ -349,7 +350,8 @@ class LocalTransport:
                 ended = True  # its last words may have come since the look at the pipe
             elif time.monotonic() > deadline:
                 raise DeviceOffline(
-                    f"{self._serial}: {command} said nothing for {silence_s:g} s", self._serial
+                    f"{self._serial}: {command} said nothing for {silence_s:g} s",
+                    serial=self._serial,
                 )
 
 

@@ -115,16 +115,16 @@ class AdbTransport:
             yield
         except LINK_ERRORS as error:
             raise DeviceOffline(
-                f"{self._serial} does not answer any more ({escape_untrusted(str(error), 200)}):"
-                " check cable or network, then run again",
-                self._serial,
+                f"{self._serial} does not answer any more ({escape_untrusted(str(error), 200)})",
+                "check cable or network, then run again",
+                serial=self._serial,
             ) from error
         except GARBLED as error:
             self.close()  # nothing after it can be trusted to be the answer to anything
             raise DeviceOffline(
-                f"{self._serial} sent what is not an adb ({garbled_words(error)}): check cable or "
-                "network, then run again",
-                self._serial,
+                f"{self._serial} sent what is not an adb ({garbled_words(error)})",
+                "check cable or network, then run again",
+                serial=self._serial,
             ) from error
 
 
@@ -140,7 +140,7 @@ class _Sink(BytesIO):
             raise DeviceError(
                 f"{self._serial} sends a file of more than {MAX_FILE_BYTES >> 20} MiB, which no "
                 "output has: is it a phone of yours?",
-                self._serial,
+                serial=self._serial,
             )
         return super().write(data)
 
@@ -169,7 +169,9 @@ def connect_usb(
         reported = link.serial_number
     except adb_errors.UsbDeviceNotFoundError as error:
         raise DeviceNotFound(
-            f"no phone {serial or ''} on USB: check the cable and that USB debugging is on", serial
+            f"no phone {serial or ''} on USB",
+            "check the cable and that USB debugging is on",
+            serial=serial,
         ) from error
     except _usb_errors() as error:
         raise _usb_refusal(error, serial) from error
@@ -226,8 +228,8 @@ def key_path() -> Path:
             _make_key(path)
     except OSError as error:
         raise DeviceError(
-            f"the adb key {path} cannot be made: {error.strerror}: make the folder writable, or "
-            "name a key in ADB_VENDOR_KEYS"
+            f"the adb key {path} cannot be made: {error.strerror}",
+            "make the folder writable, or name a key in ADB_VENDOR_KEYS",
         ) from error
     return path
 
@@ -261,7 +263,7 @@ def _connect(
     try:
         signer = CryptographySigner(str(path))
     except (OSError, ValueError) as error:
-        raise DeviceError(f"the adb key {path} cannot be read: {error}", serial) from error
+        raise DeviceError(f"the adb key {path} cannot be read: {error}", serial=serial) from error
     try:
         device.connect(
             rsa_keys=[signer],
@@ -278,27 +280,29 @@ def _connect(
             raise _unauthorized(serial) from error
         if isinstance(error, ConnectionRefusedError):
             raise DeviceNotFound(
-                f"no device at {serial}: nothing listens there; run `adb tcpip 5555` while the "
-                "phone is on USB, or `adb connect` to its wireless debugging",
-                serial,
+                f"no device at {serial}",
+                "nothing listens there; run `adb tcpip 5555` while the phone is on USB, or"
+                " `adb connect` to its wireless debugging",
+                serial=serial,
             ) from error
         raise DeviceOffline(
-            f"{serial} does not answer as a device does ({error}): check that it is awake and in "
-            "the same network",
-            serial,
+            f"{serial} does not answer as a device does ({error})",
+            "check that it is awake and in the same network",
+            serial=serial,
         ) from error
     except GARBLED as error:
         device.close()
         raise DeviceOffline(
-            f"{serial} speaks no plain adb ({garbled_words(error)}): for a phone with wireless "
-            "debugging use `adb pair` and `adb connect`; the running adb server is then used",
-            serial,
+            f"{serial} speaks no plain adb ({garbled_words(error)})",
+            "for a phone with wireless debugging use `adb pair` and `adb connect`; the running adb"
+            " server is then used",
+            serial=serial,
         ) from error
     return AdbTransport(device, serial, description)
 
 
 def _unauthorized(serial: str) -> DeviceUnauthorized:
-    return DeviceUnauthorized(f"{serial} does not know this computer yet: {CONSENT}", serial)
+    return DeviceUnauthorized(f"{serial} does not know this computer yet", CONSENT, serial=serial)
 
 
 def _device_message(error: Exception) -> str:
@@ -311,8 +315,9 @@ def _device_message(error: Exception) -> str:
 def _usb_transport() -> Any:
     if UsbTransport is None:
         raise DeviceError(
-            "phones on USB cannot be reached: libusb-1.0 is missing; install it "
-            "(Debian: libusb-1.0-0), or start an adb server with `adb start-server`"
+            "phones on USB cannot be reached",
+            "libusb-1.0 is missing; install it (Debian: libusb-1.0-0), or start an adb server with"
+            " `adb start-server`",
         )
     return UsbTransport
 
@@ -325,8 +330,8 @@ def _usb_errors() -> tuple[type[Exception], ...]:
 
 def _usb_refusal(error: Exception, serial: str | None) -> DeviceError:
     return DeviceError(
-        f"the phone {serial or ''} on USB cannot be opened ({error}): allow this user to use it "
-        "(Debian: package android-sdk-platform-tools-common, then log in again), or start an adb "
-        "server with `adb start-server`; a running one is used",
-        serial,
+        f"the phone {serial or ''} on USB cannot be opened ({error})",
+        "allow this user to use it (Debian: package android-sdk-platform-tools-common, then log in"
+        " again), or start an adb server with `adb start-server`; a running one is used",
+        serial=serial,
     )

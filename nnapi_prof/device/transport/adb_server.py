@@ -100,24 +100,25 @@ class AdbServer:
         """
         device = self.find(serial)
         if device is None:
-            raise DeviceNotFound(f"the adb server has no device {serial}", serial)
+            raise DeviceNotFound(f"the adb server has no device {serial}", serial=serial)
         if device.state == "unauthorized":
             raise DeviceUnauthorized(
-                f"{serial} does not know this computer yet: confirm 'Allow USB debugging' on the "
-                "phone's screen, then run again",
-                serial,
+                f"{serial} does not know this computer yet",
+                "confirm 'Allow USB debugging' on the phone's screen, then run again",
+                serial=serial,
             )
         if device.state.startswith("no permissions"):
             raise DeviceError(
-                f"the adb server may not open {serial}: allow its user to use it (Debian: package "
-                "android-sdk-platform-tools-common), then restart the server",
-                serial,
+                f"the adb server may not open {serial}",
+                "allow its user to use it (Debian: package android-sdk-platform-tools-common), then"
+                " restart the server",
+                serial=serial,
             )
         if device.state != "device":
             raise DeviceOffline(
-                f"{serial} is {device.state}: wake the phone, replug the cable or run "
-                "`adb reconnect`, then run again",
-                serial,
+                f"{serial} is {device.state}",
+                "wake the phone, replug the cable or run `adb reconnect`, then run again",
+                serial=serial,
             )
         return ServerTransport(self, device)
 
@@ -212,9 +213,9 @@ class ServerTransport:
                 yield link
         except (OSError, ValueError) as error:
             raise DeviceOffline(
-                f"{self.serial} does not answer any more ({escape_untrusted(str(error), 200)}):"
-                " check cable or network, then run again",
-                self.serial,
+                f"{self.serial} does not answer any more ({escape_untrusted(str(error), 200)})",
+                "check cable or network, then run again",
+                serial=self.serial,
             ) from error
 
     def _packets(self, command: str, silence_s: float) -> Iterator[bytes | int]:
@@ -252,8 +253,8 @@ def server_address() -> tuple[str, int] | str:
         if kind == "tcp" and port.isdecimal():
             return host.strip("[]") or "127.0.0.1", int(port)
         raise UsageError(
-            f"ADB_SERVER_SOCKET is {spec!r}: "
-            "write tcp:PORT, tcp:HOST:PORT or localfilesystem:PATH, or unset it"
+            f"ADB_SERVER_SOCKET is {spec!r}",
+            "write tcp:PORT, tcp:HOST:PORT or localfilesystem:PATH, or unset it",
         )
     port = os.environ.get("ANDROID_ADB_SERVER_PORT", str(DEFAULT_PORT))
     if not port.isdecimal():

@@ -204,7 +204,7 @@ class Converter:
             try:
                 self._models[key] = self._convert(region, level, halved)
             except UnsupportedOp as refusal:
-                self._models[key] = refusal.sentence  # for every model that has such a unit
+                self._models[key] = refusal.refusal.sentence  # for every model that has such a unit
             except ConversionError as refusal:
                 self._models[key] = str(refusal)
         return self._models[key]

@@ -149,8 +149,8 @@ class Measurer:
         self.info = client.info()
         if self.info.nnapi.stalled:  # without it this would be a device of which only the CPU runs
             raise DeviceError(
-                f"{self.info.nnapi.error}; NNAPI lists no accelerator while it does: restart the "
-                "phone, then run again"
+                f"{self.info.nnapi.error}; NNAPI lists no accelerator while it does",
+                "restart the phone, then run again",
             )
         self.fingerprint = device_fingerprint(self.info)
         # Read once.

@@ -113,7 +113,7 @@ def profile_precisions(
             f"the {count} measurements made before are kept in {store.location}; the same command "
             "goes on where this one stopped"
         )
-        raise type(error)(f"{error}; {rest}", error.serial) from error
+        raise type(error)(f"{error}; {rest}", serial=error.serial) from error
 
 
 class _Session:

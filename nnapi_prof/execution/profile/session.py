@@ -116,7 +116,7 @@ def profile(
             f"the {session.measurer.n_measured} measurements made before are kept in "
             f"{store.location}; the same command goes on where this one stopped"
         )
-        raise type(error)(f"{error}; {rest}", error.serial) from error
+        raise type(error)(f"{error}; {rest}", serial=error.serial) from error
 
 
 class Session:

@@ -97,7 +97,8 @@ def _read_entry(entry: Path, load: Callable[[], Program]) -> UnitGraphCache | No
                 entry.unlink(missing_ok=True)
                 raise FrontendError(
                     f"{name}: the model's units are not the ones remembered in {entry}, which is "
-                    "removed now: run the same command again"
+                    "removed now",
+                    "run the same command again",
                 )
             loaded.append(program)
         return loaded[0]

@@ -151,7 +151,8 @@ class Outliner:
         ):
             raise FrontendError(
                 f"{walker.name}: a branch or loop on the values of a tensor ({where}) writes"
-                " to a tensor that is read elsewhere, too: write to a copy of it"
+                " to a tensor that is read elsewhere, too",
+                "write to a copy of it",
             )
 
     # Shapes that hold whatever the data
