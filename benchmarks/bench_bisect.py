@@ -4,6 +4,7 @@
     python benchmarks/bench_bisect.py --networks bert int8  # some of them
     python benchmarks/bench_bisect.py --reproduce           # compiles and runs each reproducer, too
     python benchmarks/bench_bisect.py --clean               # healthy drivers: no alarm
+    python benchmarks/bench_bisect.py --adb                 # time of the command over a real adbd
 
 A fault spoils one operation where its output has one shape. It counts as named where the unit that
 bisect finds has such an operation. A run is a request to the device; 2 log2(units) + 4 are
@@ -41,10 +42,13 @@ from nnapi_prof.device.find import PHONES_DIR, open_device
 from nnapi_prof.errors import UnsupportedOp
 from nnapi_prof.execution.profile.jobs import device_targets
 from nnapi_prof.graph.plan import AUTO, Preference
+from nnapi_prof.toolchain import cache_dir, find_compiler
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 import models
 import zoo
+
+ROOT = Path(__file__).resolve().parents[1]
 
 FAULTS: tuple[dict[str, Any], ...] = (
     {"how": "scale", "amount": 1.05},
@@ -69,6 +73,14 @@ FAULTS: tuple[dict[str, Any], ...] = (
     {"how": "scale", "amount": 1.1, "when": "relaxed"},
     {"how": "transpose", "when": "burst"},
     {"how": "race", "amount": 0.5, "when": "shared"},
+    {"how": "scale", "amount": 1.1, "when": "negative"},
+    {"how": "scale", "amount": 1.1, "from": 1},
+    {"how": "tile"},
+    {"how": "drift"},
+    {"how": "zero"},
+    {"how": "offset", "channel": 0, "when": "later"},
+    {"how": "saturate", "when": "burst"},
+    {"how": "shift", "when": "shared"},
 )
 """Kinds of faults, in turn; ``amount`` is filled in where it depends on the values."""
 
@@ -227,13 +239,20 @@ def plants(
             error["how"] = "offset" if error["how"] in ("nan", "saturate") else error["how"]
         if error["how"] in ("saturate", "wrap"):
             error["amount"] = float(value.abs().max()) / 2
+        if error["how"] == "zero" and (quant is None or quant.zero_point == 0):
+            error = {"how": "offset"}
+        if error.get("when") == "negative" and value.min() >= 0:
+            error = {"how": "scale", "amount": 1.05, "channel": 0}
+        if "from" in error:  # the last tenth
+            error["from"] = value.numel() * 9 // 10
+        if error["how"] == "drift":
+            error["amount"] = 1.0 if quant is not None else float(value.abs().max()) / 1e5
         if error["how"] == "offset":
             error["amount"] = 1.0 if quant is not None else float(value.abs().max()) / 50
         own = sorted(o for o in operations[unit.index] if o[0] in SPOILT)
         operation, dims = own[int(random.integers(len(own)))]
-        if error["how"] in ("border", "transpose", "shift") and (
-            len(dims) != 4 or min(dims[1:3]) < 4
-        ):
+        smallest = {"border": 4, "transpose": 4, "shift": 4, "tile": 9}.get(error["how"], 0)
+        if smallest and (len(dims) != 4 or min(dims[1:3]) < smallest):
             error = {"how": "scale", "amount": 1.05}
         if error["how"] == "absolute" and value.min() >= 0:
             error = {"how": "offset", "amount": max(1.0, float(value.max()) / 50)}
@@ -294,7 +313,7 @@ def bench(names: Sequence[str], n_faults: int, *, reproduce: bool, first: int) -
                 shows = not reproduce or (named and reproduces(case, phone, network))
                 missed += not named or outcome.runs > allowed or not shows
                 words = f"{plant.error['how']} {plant.operation} {'x'.join(map(str, plant.dims))}"
-                extra = [plant.error[key] for key in ("channel", "when") if key in plant.error]
+                extra = [plant.error[k] for k in ("channel", "from", "when") if k in plant.error]
                 words += f" ({', '.join(map(str, extra))})" if extra else ""
                 shown = ("yes" if shows else "NO") if reproduce else "-"
                 kind = outcome.culprits[0].kind.value if outcome.culprits else "-"
@@ -340,6 +359,44 @@ def clean(names: Sequence[str]) -> int:
     return alarms
 
 
+ADB_LIMIT_S = 30.0
+
+
+def over_adb() -> int:
+    """Time the command for MobileNetV2 at 224x224 on a phone behind a real adbd; 1 if too slow."""
+    sys.path.insert(0, str(ROOT / "tests" / "adbd"))
+    import daemon
+
+    prefix = daemon.set_up(ROOT / "build" / "adbd")
+    shim = daemon.build_shim(prefix, find_compiler(cache_dir()).path)
+    network = Network(models.mobilenet_v2, image(224))
+    plant = Plant({"how": "scale", "amount": 1.05}, "DEPTHWISE_CONV_2D", (1, 28, 28, 192))
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        model = save(network, folder / "model.pt")
+        phone = Path(plant.phone(network, folder).removeprefix("sim:"))
+        device = daemon.start_daemon(
+            prefix, shim, library_dir=build_host().library.parent, phone=phone
+        )
+        try:
+            command = [
+                sys.executable, "-m", "nnapi_prof", "bisect", "--json", "--device", device.serial,
+                "--target", f"{network.accelerator}/fast", "--input", "1x3x224x224", str(model),
+            ]  # fmt: skip
+            variables = {**os.environ, **device.environment}
+            before, began = os.times(), time.monotonic()
+            done = subprocess.run(command, env=variables, check=False, stdout=subprocess.PIPE)
+            took_s = time.monotonic() - began
+            after = os.times()
+        finally:
+            device.stop()
+    cpu_s = sum(after[2:4]) - sum(before[2:4])
+    outcome = json.loads(done.stdout) if done.stdout else {"culprits": [], "runs": 0}
+    named = [culprit["label"] for culprit in outcome["culprits"]]
+    print(f"{outcome['runs']} runs, named {named}: {took_s:.1f} s, CPU of the host {cpu_s:.1f} s")
+    return int(len(named) != 1 or took_s > ADB_LIMIT_S)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--networks", nargs="+", choices=list(NETWORKS), default=list(NETWORKS))
@@ -347,8 +404,11 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="kind of fault to begin with")
     parser.add_argument("--reproduce", action="store_true", help="run each reproducer, too")
     parser.add_argument("--clean", action="store_true", help="healthy drivers instead")
+    parser.add_argument("--adb", action="store_true", help="the command's time over a real adbd")
     options = parser.parse_args()
-    if options.clean:
+    if options.adb:
+        failed = over_adb()
+    elif options.clean:
         failed = clean(options.networks)
     else:
         failed = bench(

@@ -140,13 +140,31 @@ static double truncated(const struct view *view, double value) {
   return (double)cut;
 }
 
-static bool of_channel(const struct np_error *error, const struct np_tensor *tensor, size_t i) {
-  return error->channel == NP_EVERY_CHANNEL ||
-         (tensor->rank > 0 && (int64_t)(i % tensor->dims[tensor->rank - 1]) == error->channel);
+/* The first column of each tile of 8 repeats the last one of the tile before. */
+static void repeat_tiles(const struct view *view, const struct np_tensor *tensor) {
+  if (tensor->rank != 4) {
+    return;
+  }
+  for (size_t i = tensor->elements; i-- > 0;) {
+    const size_t column = i / tensor->dims[3] % tensor->dims[2];
+    if (column > 0 && column % 8 == 0) {
+      put(view, i, get(view, i - tensor->dims[3]));
+    }
+  }
+}
+
+/* Whether an element is one of those that an error spoils. */
+static bool is_spoilt(const struct np_error *error, const struct np_tensor *tensor, size_t i,
+                      double value) {
+  const bool of_channel =
+      error->channel == NP_EVERY_CHANNEL ||
+      (tensor->rank > 0 && (int64_t)(i % tensor->dims[tensor->rank - 1]) == error->channel);
+  const bool of_sign = !(error->when & (uint32_t)NP_WHEN_NEGATIVE) || value < 0;
+  return of_channel && of_sign && (int64_t)i >= error->from;
 }
 
 static void spoil(const struct view *view, const struct np_tensor *tensor,
-                  const struct np_error *error) {
+                  const struct np_error *error, uint64_t earlier) {
   if (error->how == NP_ERROR_TRANSPOSE) {
     if (tensor->rank >= 2) {
       transpose(view, tensor);
@@ -161,11 +179,15 @@ static void spoil(const struct view *view, const struct np_tensor *tensor,
     shift(view, tensor);
     return;
   }
+  if (error->how == NP_ERROR_TILE) {
+    repeat_tiles(view, tensor);
+    return;
+  }
   for (size_t i = 0; i < tensor->elements; i++) {
-    if (!of_channel(error, tensor, i)) {
+    const double value = get(view, i);
+    if (!is_spoilt(error, tensor, i, value)) {
       continue;
     }
-    const double value = get(view, i);
     switch (error->how) {
     case NP_ERROR_SCALE:
     case NP_ERROR_RACE:
@@ -173,6 +195,12 @@ static void spoil(const struct view *view, const struct np_tensor *tensor,
       break;
     case NP_ERROR_OFFSET:
       put(view, i, value + error->amount);
+      break;
+    case NP_ERROR_DRIFT:
+      put(view, i, value + error->amount * (double)earlier);
+      break;
+    case NP_ERROR_ZERO:
+      put(view, i, value + view->zero_point);
       break;
     case NP_ERROR_SATURATE:
       put(view, i, fmin(fmax(value, -error->amount), error->amount));
@@ -203,7 +231,8 @@ static void spoil(const struct view *view, const struct np_tensor *tensor,
 static bool meets(const struct np_error *error, const struct np_miscompute *run,
                   const struct np_call *call, const struct np_tensor *tensor) {
   const bool batch = tensor->rank > 1 && tensor->dims[0] > 1;
-  const uint32_t when = run->when | (batch ? (uint32_t)NP_WHEN_BATCH : 0);
+  const uint32_t when =
+      run->when | (batch ? (uint32_t)NP_WHEN_BATCH : 0) | (uint32_t)NP_WHEN_NEGATIVE;
   if (error->code != call->operation->code || (error->when & ~when) != 0 ||
       (error->how == NP_ERROR_RACE && !run->odd)) {
     return false;
@@ -215,19 +244,19 @@ static bool meets(const struct np_error *error, const struct np_miscompute *run,
 
 void np_miscompute_after(void *context, const struct np_call *call) {
   const struct np_miscompute *run = context;
-  struct np_tensor *tensor = np_out(call, 0);
-  const struct np_operand *operand = np_out_operand(call, 0);
-  const bool taken = operand->type == NP_TYPE_TENSOR_FLOAT32 ||
-                     operand->type == NP_TYPE_TENSOR_QUANT8_ASYMM ||
-                     operand->type == NP_TYPE_TENSOR_QUANT8_ASYMM_SIGNED;
-  if (!taken || !tensor->room) {
-    return;
-  }
-  const struct view view = {tensor->room, operand->type, operand->zero_point};
   for (uint32_t i = 0; i < run->accelerator->n_errors; i++) {
     const struct np_error *error = &run->accelerator->errors[i];
-    if (meets(error, run, call, tensor)) {
-      spoil(&view, tensor, error);
+    if (error->result >= call->operation->n_outputs) {
+      continue;
+    }
+    const struct np_operand *operand = np_out_operand(call, (uint32_t)error->result);
+    const struct np_tensor *tensor = np_out(call, (uint32_t)error->result);
+    const bool taken = operand->type == NP_TYPE_TENSOR_FLOAT32 ||
+                       operand->type == NP_TYPE_TENSOR_QUANT8_ASYMM ||
+                       operand->type == NP_TYPE_TENSOR_QUANT8_ASYMM_SIGNED;
+    if (taken && tensor->room && meets(error, run, call, tensor)) {
+      const struct view view = {tensor->room, operand->type, operand->zero_point};
+      spoil(&view, tensor, error, run->earlier);
     }
   }
 }

@@ -11,8 +11,9 @@
 /* What an executor of a simulated accelerator needs to know of its run. */
 struct np_miscompute {
   const struct np_accelerator *accelerator;
-  uint32_t when; /* bits of enum np_error_when that hold for the run */
-  bool odd;      /* drawn once for each executor: a race is lost */
+  uint32_t when;    /* bits of enum np_error_when that hold for the run */
+  uint64_t earlier; /* runs of the compilation before it */
+  bool odd;         /* drawn once for each executor: a race is lost */
 };
 
 /* Whether an accelerator computes something else at all. NULL has no errors. */

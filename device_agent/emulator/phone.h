@@ -107,15 +107,19 @@ enum np_error_how {
   NP_ERROR_ABSOLUTE,  /* without its sign */
   NP_ERROR_NAN,       /* the first value is NaN; with a channel all of it */
   NP_ERROR_RACE,      /* times `amount`, in about half of all processes */
+  NP_ERROR_DRIFT,     /* plus `amount` for each earlier run of the compilation */
+  NP_ERROR_TILE,      /* the first column of each 8 is the one before, of images */
+  NP_ERROR_ZERO,      /* of 8 bits, read as if the zero point were 0 */
 };
 
 /* When a driver does so; bits. */
 enum np_error_when {
-  NP_WHEN_BURST = 1,   /* in a burst */
-  NP_WHEN_SHARED = 2,  /* with inputs in shared memory */
-  NP_WHEN_RELAXED = 4, /* in a model that may be computed as float16 */
-  NP_WHEN_LATER = 8,   /* in every run of a compilation but the first */
-  NP_WHEN_BATCH = 16,  /* with more than one output along the first dimension */
+  NP_WHEN_BURST = 1,     /* in a burst */
+  NP_WHEN_SHARED = 2,    /* with inputs in shared memory */
+  NP_WHEN_RELAXED = 4,   /* in a model that may be computed as float16 */
+  NP_WHEN_LATER = 8,     /* in every run of a compilation but the first */
+  NP_WHEN_BATCH = 16,    /* with more than one output along the first dimension */
+  NP_WHEN_NEGATIVE = 32, /* of values below zero, unless values move */
 };
 
 enum { NP_EVERY_CHANNEL = -1 };
@@ -129,6 +133,8 @@ struct np_error {
   uint32_t dims[NP_MAX_RANK];
   uint32_t when;   /* bits of enum np_error_when that must all hold */
   int64_t channel; /* of the last dimension; NP_EVERY_CHANNEL: all */
+  int64_t result;  /* number of the output */
+  int64_t from;    /* first element that is spoilt */
 };
 
 struct np_accelerator {

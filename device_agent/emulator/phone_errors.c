@@ -3,8 +3,9 @@
 
 #include "phone_read.h"
 
-static const char *const hows[] = {"scale", "offset", "saturate", "transpose", "channels", "border",
-                                   "shift", "wrap",   "truncate", "absolute",  "nan",      "race"};
+static const char *const hows[] = {"scale",  "offset", "saturate", "transpose", "channels",
+                                   "border", "shift",  "wrap",     "truncate",  "absolute",
+                                   "nan",    "race",   "drift",    "tile",      "zero"};
 enum { N_HOWS = sizeof hows / sizeof *hows };
 
 static int read_how(const struct np_field *parent, enum np_error_how *how) {
@@ -21,17 +22,14 @@ static int read_how(const struct np_field *parent, enum np_error_how *how) {
   }
   return np_field_refuse(&field, text,
                          "scale, offset, saturate, transpose, channels, border, shift, wrap, "
-                         "truncate, absolute, nan or race");
+                         "truncate, absolute, nan, race, drift, tile or zero");
 }
 
 static const struct {
   const char *name;
   uint32_t bit;
-} whens[] = {{"burst", NP_WHEN_BURST},
-             {"shared", NP_WHEN_SHARED},
-             {"relaxed", NP_WHEN_RELAXED},
-             {"later", NP_WHEN_LATER},
-             {"batch", NP_WHEN_BATCH}};
+} whens[] = {{"burst", NP_WHEN_BURST}, {"shared", NP_WHEN_SHARED}, {"relaxed", NP_WHEN_RELAXED},
+             {"later", NP_WHEN_LATER}, {"batch", NP_WHEN_BATCH},   {"negative", NP_WHEN_NEGATIVE}};
 
 /* Optional "when": one of them. */
 static int read_when(const struct np_field *parent, struct np_error *error) {
@@ -49,7 +47,7 @@ static int read_when(const struct np_field *parent, struct np_error *error) {
       return 1;
     }
   }
-  return np_field_refuse(&field, text, "burst, shared, relaxed, later or batch");
+  return np_field_refuse(&field, text, "burst, shared, relaxed, later, batch or negative");
 }
 
 /* Optional "output": the dimensions of the operation's output, as they lie in memory. */
@@ -76,25 +74,25 @@ static int read_output(const struct np_field *parent, struct np_error *error) {
   return 1;
 }
 
-/* Optional "channel": the only one of the last dimension that is spoilt. */
-static int read_channel(const struct np_field *parent, struct np_error *error) {
+/* An optional member that counts from 0. */
+static int read_number(const struct np_field *parent, const char *name, int64_t *number) {
   struct np_field field;
-  return !np_json_member(parent->value, "channel") ||
-         (np_field_member(parent, "channel", &field) &&
-          np_field_integer(&field, 0, INT32_MAX, &error->channel));
+  return !np_json_member(parent->value, name) ||
+         (np_field_member(parent, name, &field) && np_field_integer(&field, 0, INT32_MAX, number));
 }
 
 static int read_error(const struct np_field *field, struct np_error *error) {
-  static const char *const names[] = {"operation", "how",  "amount", "output",
-                                      "channel",   "when", "origin", NULL};
+  static const char *const names[] = {"operation", "how",  "amount", "output", "channel",
+                                      "result",    "from", "when",   "origin", NULL};
   static const struct np_constant_rule amount = {"none", -1e30, 1e30, 0};
   const char *name = NULL, *origin = NULL;
   *error = (struct np_error){.amount = 1.05, .channel = NP_EVERY_CHANNEL};
   return np_field_object(field, names) && np_field_member_text(field, "operation", &name) &&
          np_read_code(field, name, &error->code) && read_how(field, &error->how) &&
          np_read_optional(field, "amount", &amount, 1, &error->amount) &&
-         read_output(field, error) && read_channel(field, error) && read_when(field, error) &&
-         np_field_member_text(field, "origin", &origin);
+         read_output(field, error) && read_number(field, "channel", &error->channel) &&
+         read_number(field, "result", &error->result) && read_number(field, "from", &error->from) &&
+         read_when(field, error) && np_field_member_text(field, "origin", &origin);
 }
 
 int np_read_errors(const struct np_field *parent, struct np_accelerator *a) {

@@ -71,6 +71,7 @@ static int compute(ANeuralNetworksExecution *execution, bool burst, uint64_t dea
   const struct np_limits limits = {.deadline_ns = deadline_ns == NP_NEVER ? 0 : deadline_ns,
                                    .loop_timeout_ns = execution->loop_timeout_ns};
   slot->miscompute.when = when_of(execution, burst, slot->n_runs > 0);
+  slot->miscompute.earlier = slot->n_runs;
   slot->n_runs++;
   status = np_executor_run(slot->executor, execution->input_buffers, execution->output_buffers,
                            &limits, &too_small, &why);

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nnapi_prof.api import options as arguments
 from nnapi_prof.api.bisect_cures import Avoidance
@@ -56,6 +56,7 @@ def bisect(
     costs: str | os.PathLike[str] | None = None,
     reproducer: str | os.PathLike[str] | None = None,
     fix: str | os.PathLike[str] | None = None,
+    through: Callable[..., RegionProbe] | None = None,
     progress: Callable[[Progress], None] | None = None,
     listener: Listener | None = None,
 ) -> Bisection:
@@ -72,7 +73,8 @@ def bisect(
     own example inputs, then random ones; ``inputs`` are shapes as :func:`nnapi_prof.load` takes
     them, or tensors, which are then the only sample. The conditions ``threads``, ``cpus``,
     ``mode``, ``relaxed`` and ``float16`` are those of :func:`nnapi_prof.profile`; a plan has its
-    own. ``progress`` is called with a :class:`nnapi_prof.Progress`; a ``listener`` hears notes.
+    own. ``through`` makes the probe that runs regions (:func:`nnapi_prof.executorch.bisect`).
+    ``progress`` is called with a :class:`nnapi_prof.Progress`; a ``listener`` hears notes.
 
     Where the cost table ``costs`` has the model, each cure is planned and its latency predicted.
     ``reproducer`` is a folder for the smallest case that shows the first fault. ``fix`` is the
@@ -80,6 +82,8 @@ def bisect(
 
     Raises DeviceError where the device fails, UsageError.
     """
+    from nnapi_prof.bisection.locate import locate
+
     arguments.number("budget", budget, 0)
     arguments.number("samples", samples, 1, MOST_SAMPLES)
     listener = listener or to_log(progress)
@@ -94,10 +98,13 @@ def bisect(
         places = _places(planned, program, client.info(), target)
         results: list[tuple[Located, RegionProbe]] = []
         for spec, regions in places:
-            results.append(
-                _search(program, client, spec, regions, references, conditions, budget, listener,
-                        find_all=find_all, every_way=planned is None)
+            probe = _probe(through, (program, client, spec.target, spec.level, references,
+                                     conditions, budget), listener)  # fmt: skip
+            located = locate(
+                probe, regions, spec.driver_version, find_all=find_all,
+                every_way=planned is None and through is None,
             )  # fmt: skip
+            results.append((located, probe))
             if results[-1][0].culprits and not find_all:
                 break
         culprits, notes = [], list(model.notes)
@@ -239,20 +246,10 @@ def _named(target: str, specs: Mapping[Target, TargetSpec]) -> Target:
     raise UsageError(f"no target {target!r} on this device: there are {there}")
 
 
-def _search(
-    program: Program,
-    client: AgentClient,
-    spec: TargetSpec,
-    regions: Sequence[Region],
-    references: Sequence[Mapping[str, Tensor]],
-    conditions: Conditions,
-    budget: float | None,
-    listener: Listener,
-    *,
-    find_all: bool,
-    every_way: bool,
-) -> tuple[Located, RegionProbe]:
-    from nnapi_prof.bisection.locate import locate
+def _probe(
+    through: Callable[..., RegionProbe] | None, arguments: tuple[Any, ...], listener: Listener
+) -> RegionProbe:
+    """Return a probe that tells the listener what it runs."""
     from nnapi_prof.bisection.probe import RegionProbe
 
     n_probes = 0
@@ -260,13 +257,11 @@ def _search(
     def tell(label: str) -> None:
         nonlocal n_probes
         n_probes += 1
-        listener.progress(Progress(f"{PHASE} on {spec.target.key}", n_probes, 0, label))
+        listener.progress(Progress(f"{PHASE} on {probe.target.key}", n_probes, 0, label))
 
-    probe = RegionProbe(
-        program, client, spec.target, spec.level, references, conditions, budget, tell
-    )
-    located = locate(probe, regions, spec.driver_version, find_all=find_all, every_way=every_way)
-    return located, probe
+    make: Callable[..., RegionProbe] = through or RegionProbe
+    probe = make(*arguments, tell)
+    return probe
 
 
 def _reproduce(
@@ -286,7 +281,8 @@ def _reproduce(
     assert not isinstance(region, str), region
     command = [
         "nnapi-prof", "bisect", "--device", client.serial, "--target", culprit.target.base.key,
-        *conditions.stated.split(), "region.pt2",
+        *(["--executorch"] if culprit.way.delegate else []), *conditions.stated.split(),
+        "region.pt2",
     ]  # fmt: skip
     try:
         write_reproducer(

@@ -162,12 +162,7 @@ def _runs_on(planned: ModelPlan | None, culprit: Culprit) -> str | None:
 
 def _agrees_in(probe: RegionProbe, culprit: Culprit, conditions: Conditions) -> bool:
     """Whether a culprit agrees on its own target under other conditions."""
-    from nnapi_prof.bisection.probe import RegionProbe
-
-    other = RegionProbe(
-        probe.program, probe.client, culprit.target.base, probe.level, probe.references,
-        conditions, probe.budget, way=culprit.way,
-    )  # fmt: skip
+    other = probe.variant(culprit.way, conditions=conditions)
     if isinstance(other.convert(culprit.units), str):
         return False
     return not other((culprit.units,), 1)[0].differs

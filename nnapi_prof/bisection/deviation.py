@@ -34,9 +34,9 @@ MOST_STEPS, CHANNEL_STEPS, CHANNEL_ELEMENTS = 4.5, 0.5, 16
 """Limits for 8-bit values of a unit alone: steps of the worst element, and on average those of the
 worst channel that has so many elements. Ties of earlier units do not reach it, so that one wrong
 channel of many is told from them."""
-OTHER_SHARE = 0.02
+OTHER_SHARE, OTHER_SHARE_ALONE = 0.02, 0.002
 """Share of integers and truth values that may differ: near ties, the argmax of rounded numbers is
-another one."""
+another one. The inputs of a unit alone are not rounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def deviation(
     elif type_.dtype.startswith("float"):
         ratio = relative / (BUDGETS[precision] if budget is None else budget)
     else:
-        ratio = (apart > 0).double().mean().item() / OTHER_SHARE
+        ratio = (apart > 0).double().mean().item() / (OTHER_SHARE_ALONE if alone else OTHER_SHARE)
     return Deviation(name, max_abs, relative, ratio)
 
 

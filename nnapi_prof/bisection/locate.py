@@ -5,19 +5,18 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from nnapi_prof.bisection.deviation import Deviation, difference, movement, worst
 from nnapi_prof.bisection.diagnosis import FaultKind, facts_of, kind_of
 from nnapi_prof.bisection.probe import Execution, RegionProbe
-from nnapi_prof.bisection.result import Culprit, Way, WayCheck
+from nnapi_prof.bisection.result import MANY_RUNS, Culprit, Way, WayCheck
 from nnapi_prof.bisection.search import FIRST_REPEATS, LAST_REPEATS, Finding, Halving, Region
-from nnapi_prof.costs.conditions import Mode, Precision
+from nnapi_prof.costs.conditions import Precision
 from nnapi_prof.costs.measurement import Status
 from nnapi_prof.graph.eager import run_units
-from nnapi_prof.graph.plan import AUTO, Engine
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.source import source_of
 
@@ -90,20 +89,15 @@ def _findings(
 
 
 def _showing(probe: RegionProbe, regions: Sequence[Region]) -> Way | None:
-    """Return the first other way in which a region differs, None where there is none. One run."""
-    cases = [(region, way) for way in _ways_of(probe) if way != probe.way for region in regions]
+    """Return the first other way in which a region differs, None where there is none. One run.
+
+    Those in shared memory execute a compilation many times: a driver's state may grow.
+    """
+    ways = [way if way.pointers else replace(way, runs=MANY_RUNS) for way in probe.ways()]
+    cases = [(region, way) for way in ways if way != probe.way for region in regions]
     executed = zip(cases, probe.execute_in(cases, FIRST_REPEATS), strict=True)
     differing = (way for (_, way), runs in executed if any(run.ratio > 1 for _, run in runs))
     return next(differing, None)
-
-
-def _ways_of(probe: RegionProbe) -> list[Way]:
-    """Return the ways in which an app may reach a target's driver."""
-    target = probe.target
-    if target.engine is not Engine.NNAPI:
-        return [probe.way]
-    modes = [Mode.SYNC] if target.accelerator == AUTO else [Mode.SYNC, Mode.BURST]
-    return [Way(mode, pointers) for mode, pointers in itertools.product(modes, (False, True))]
 
 
 def _describe(probe: RegionProbe, finding: Finding, driver_version: str) -> Culprit | None:
@@ -215,9 +209,9 @@ def _final_error(
 
 def _ways(probe: RegionProbe, region: Region) -> tuple[WayCheck, ...]:
     """Try a region in every way in which an app may reach the driver. One run."""
-    if probe.target.engine is not Engine.NNAPI:
+    ways = probe.ways()
+    if len(ways) < 2:
         return ()
-    ways = _ways_of(probe)
     executed = probe.execute_in([(region, way) for way in ways], FIRST_REPEATS)
     return tuple(
         WayCheck(way, any(run.ratio > 1 for _, run in runs))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +19,7 @@ from nnapi_prof.bundle.bundle import halves
 from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.region import Region, operand_of
-from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs.conditions import Conditions, Mode, Precision
 from nnapi_prof.costs.measurement import Status
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.build import build_host
@@ -29,11 +31,9 @@ from nnapi_prof.errors import ConversionError, UnsupportedOp
 from nnapi_prof.execution.actions import PreparedAction, build_action
 from nnapi_prof.execution.options import ActionOptions
 from nnapi_prof.graph.eager import all_values, constant_outputs, from_memory, run_units, to_memory
-from nnapi_prof.graph.plan import Target
+from nnapi_prof.graph.plan import AUTO, Engine, Target
 from nnapi_prof.graph.program import Program
 
-REUSED_RUNS = 2
-"""Runs of a compilation that is executed again: a driver may be wrong from the second run on."""
 HOST_LEVEL = 30
 """Feature level of the host's library."""
 
@@ -107,16 +107,14 @@ class RegionProbe:
         conditions: Conditions,
         budget: float | None = None,
         tell: Callable[[str], None] = lambda text: None,
-        way: Way | None = None,
     ) -> None:
         self.program = program
         self.target = target
         self.level = level
         self.references = references
         self.conditions = conditions
-        self.precision = conditions.precision_of(target)
         self.budget = budget
-        self.way = way or Way(conditions.mode)
+        self.way = Way(conditions.mode)
         self.requests = 0
         """Requests to the device."""
         self.executions = 0
@@ -128,6 +126,38 @@ class RegionProbe:
         self.client = client
         self._tell = tell
         self._regions: dict[UnitRun, Region | str] = {}
+
+    @property
+    def precision(self) -> Precision:
+        """The precision in which the target computes."""
+        return self.conditions.precision_of(self.target)
+
+    def variant(
+        self,
+        way: Way,
+        program: Program | None = None,
+        references: Sequence[Mapping[str, torch.Tensor]] | None = None,
+        conditions: Conditions | None = None,
+    ) -> RegionProbe:
+        """Return a probe of the same target without a plan's precision; None leaves what is."""
+        other = copy.copy(self)
+        other.program = program or self.program
+        other.references = references or self.references
+        other.conditions = conditions or self.conditions
+        other.target, other.way = self.target.base, way
+        other.refusals, other._regions = {}, {}
+        return other
+
+    def ways(self) -> list[Way]:
+        """Return the ways in which an app may reach the target's driver, this probe's among them,
+        with as many runs."""
+        if self.target.engine is not Engine.NNAPI:
+            return [Way(self.conditions.mode, runs=self.way.runs)]
+        modes = [Mode.SYNC] if self.target.accelerator == AUTO else [Mode.SYNC, Mode.BURST]
+        return [
+            Way(mode, pointers, runs=self.way.runs)
+            for mode, pointers in itertools.product(modes, (False, True))
+        ]
 
     def __call__(self, regions: Sequence[UnitRun], repeats: int) -> list[Verdict]:
         self._tell(self.program.units.label([unit for region in regions for unit in region]))
@@ -187,9 +217,9 @@ class RegionProbe:
     ) -> list[list[tuple[int, Execution]]]:
         """Run convertible regions on every sample, in one request; each repeat is a new process.
 
-        Every second process runs the region twice and keeps the second outputs. Returns for each
-        case its executions, each with the number of its sample. Raises DeviceError where the device
-        fails as a whole.
+        Every second process runs the region ``way.runs`` times and keeps the last outputs. Returns
+        for each case its executions, each with the number of its sample. Raises DeviceError where
+        the device fails as a whole.
         """
         if not cases:
             return []
@@ -209,7 +239,7 @@ class RegionProbe:
                     return TensorSource.BLOB, request.add_blob(data)
 
                 for repeat in range(repeats):
-                    runs = REUSED_RUNS if repeat % 2 else 1
+                    runs = way.runs if repeat % 2 else 1
                     timing = replace(Timing.once(), min_runs=runs, max_runs=runs)
                     prepared = build_action(
                         len(actions), [(self.target, converted)], feed, request, timing,
@@ -228,8 +258,8 @@ class RegionProbe:
                 place, sample, reused, prepared = actions[event.action]
                 names = {index: name for name, index in prepared.tensors.items()}
                 execution = self._execution(event, names)
-                off = self._deviations(execution, sample, alone=len(cases[place][0]) == 1)
-                results[place].append((sample, replace(execution, deviations=off, reused=reused)))
+                execution = replace(execution, reused=reused)
+                results[place].append((sample, self.judged(execution, sample, cases[place][0])))
         return results
 
     def _execution(self, result: ActionResult, names: Mapping[int, str]) -> Execution:
@@ -244,13 +274,15 @@ class RegionProbe:
         }
         return Execution(Status.OK, None, values)
 
-    def _deviations(self, run: Execution, sample: int, *, alone: bool) -> tuple[Deviation, ...]:
+    def judged(self, run: Execution, sample: int, region: UnitRun) -> Execution:
+        """Return an execution of a region with its deviations."""
         types, expected = self.program.units.values, self.references[sample]
         how = (self.budget, self.precision)
-        return tuple(
-            deviation(name, mine, expected[name], types[name], *how, alone=alone)
+        deviations = tuple(
+            deviation(name, mine, expected[name], types[name], *how, alone=len(region) == 1)
             for name, mine in run.values.items()
         )
+        return replace(run, deviations=deviations)
 
     def taken(self, units: Sequence[int]) -> set[int]:
         """Return the units that the target takes one by one, from one run."""

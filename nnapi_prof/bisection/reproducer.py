@@ -29,6 +29,7 @@ from nnapi_prof.bisection.deviation import (
     MEAN_STEPS,
     MOST_STEPS,
     OTHER_SHARE,
+    OTHER_SHARE_ALONE,
 )
 from nnapi_prof.bisection.diagnosis import FaultKind
 from nnapi_prof.bisection.result import Culprit
@@ -160,6 +161,9 @@ def _main(region: Region, culprit: Culprit, budget: float | None, allowed: float
             for name, type_ in zip(names, types, strict=True)
         ]
 
+    way = culprit.way
+    if way.delegate:  # which this program has not: by NNAPI as it showed there, too
+        way = next((w.way for w in culprit.ways if w.differs and not w.way.delegate), way)
     environment = Environment(
         loader=FileSystemLoader(DATA),
         trim_blocks=True,
@@ -171,8 +175,9 @@ def _main(region: Region, culprit: Culprit, budget: float | None, allowed: float
         stem=STEM,
         name=class_name(STEM),
         weights=bool(region.buffers),
-        burst=culprit.way.mode is Mode.BURST,
-        pointers=culprit.way.pointers,
+        burst=way.mode is Mode.BURST,
+        pointers=way.pointers,
+        executions=way.runs,
         race=culprit.kind is FaultKind.RACE,
         tolerance=f"{allowed:.9g}",
         mean_steps=MEAN_STEPS,
@@ -180,7 +185,7 @@ def _main(region: Region, culprit: Culprit, budget: float | None, allowed: float
         most_steps=MOST_STEPS if len(culprit.units) == 1 else None,
         channel_steps=CHANNEL_STEPS,
         channel_elements=CHANNEL_ELEMENTS,
-        other_share=OTHER_SHARE,
+        other_share=OTHER_SHARE_ALONE if len(culprit.units) == 1 else OTHER_SHARE,
         inputs=tensors(region.inputs, region.input_types),
         outputs=tensors(region.outputs, region.output_types),
     )

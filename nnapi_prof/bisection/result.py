@@ -10,6 +10,9 @@ from nnapi_prof.costs.conditions import Mode
 from nnapi_prof.graph.plan import Target
 from nnapi_prof.graph.source import Source
 
+REUSED_RUNS, MANY_RUNS = 2, 16
+"""Executions of a compilation that is used again: usually, and where nothing differed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Way:
@@ -18,11 +21,17 @@ class Way:
     mode: Mode
     pointers: bool = False
     """Tensors are handed over as addresses instead of in shared memory."""
+    delegate: bool = False
+    """ExecuTorch's delegate runs the region on this host and hands over what it likes."""
+    runs: int = REUSED_RUNS
+    """Executions of a compilation in every second process."""
 
     @property
     def name(self) -> str:
         """Name of the way: ``burst, shared memory``."""
-        return f"{self.mode.value}, {'addresses' if self.pointers else 'shared memory'}"
+        memory = "addresses" if self.pointers else "shared memory"
+        many = "" if self.runs == REUSED_RUNS else f", {self.runs} runs"
+        return f"{self.mode.value}, {'ExecuTorch' if self.delegate else memory}{many}"
 
 
 @dataclass(frozen=True, slots=True)

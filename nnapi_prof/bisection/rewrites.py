@@ -46,9 +46,6 @@ def _agrees(probe: RegionProbe, culprit: Culprit, program: Program) -> bool:
         reference_values(program, [values[name] for name in probe.program.units.inputs])
         for values in probe.references
     ]
-    other = RegionProbe(
-        program, probe.client, culprit.target.base, probe.level, references, probe.conditions,
-        probe.budget, way=culprit.way,
-    )  # fmt: skip
+    other = probe.variant(culprit.way, program, references)
     verdicts = other([(unit,) for unit in new], FIRST_REPEATS)
     return not any(verdict.refused or verdict.differs for verdict in verdicts)

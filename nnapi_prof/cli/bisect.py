@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,11 @@ MOST_CHANNELS = 8
     help="Largest error of a value with reference inputs, as a share of its largest element."
     " Default: 1e-4, in less than float32 2e-2, in 8 bits what roundings of ties explain.",
 )
+@click.option(
+    "--executorch",
+    is_flag=True,
+    help="Run the regions by ExecuTorch's delegate, on this host: local or sim:NAME.",
+)
 @click.option("--all", "find_all", is_flag=True, help="Go on after the first unit that differs.")
 @click.option(
     "--samples",
@@ -72,6 +77,7 @@ def command(
     device_spec: str | None,
     target: str | None,
     budget: float | None,
+    executorch: bool,
     find_all: bool,
     samples: int,
     reproducer: Path | None,
@@ -97,8 +103,7 @@ def command(
         )
     with listening() as listener:
         with listener.working("loading PyTorch"):
-            from nnapi_prof.api.bisect import bisect
-
+            bisect = _through_delegate() if executorch else _on_device()
         outcome = bisect(
             model,
             device_spec,
@@ -126,6 +131,22 @@ def command(
             if fix is None
             else f"{first.label} on {first.target.key} differs from PyTorch: {fix} avoids it"
         )
+
+
+def _on_device() -> Callable[..., Bisection]:
+    from nnapi_prof.api.bisect import bisect
+
+    return bisect
+
+
+def _through_delegate() -> Callable[..., Bisection]:
+    """Raises UsageError without ExecuTorch."""
+    from nnapi_prof.executorch.version import require
+
+    require()
+    from nnapi_prof.executorch.bisection import bisect
+
+    return bisect
 
 
 def show_bisection(console: Console, outcome: Bisection) -> None:

@@ -273,7 +273,8 @@ def run_command(context: click.Context, path: Path) -> None:
         worst = max(run.checks, key=lambda check: check.relative / check.tolerance)
         raise MismatchError(
             f"output {worst.name} of {path} differs from eager PyTorch by {worst.relative:.1e} of"
-            f" its largest value, {worst.tolerance:.0e} is allowed"
+            f" its largest value, {worst.tolerance:.0e} is allowed: `nnapi-prof bisect"
+            " --executorch` finds the operation"
         )
 
 

@@ -21,6 +21,7 @@ _WHERE = {
     "Lowered": "pte",
     "NnapiBackend": "backend",
     "NnapiPartitioner": "partitioner",
+    "bisect": "bisection",
     "choose": "selection",
     "fastest": "rivals",
     "load": "host",

@@ -92,7 +92,7 @@ def placed_module(
     if whole:
         placing.call(_whole_call(bundle))
         return placing.finish()
-    calls = {segment: _segment_call(bundle, segment) for segment in _on_nnapi(bundle.plan)}
+    calls = {segment: segment_call(bundle, segment) for segment in _on_nnapi(bundle.plan)}
     readers = _readers(program, bundle.plan, calls.values())
     for segment in bundle.plan.segments:
         if segment in calls:
@@ -121,6 +121,20 @@ def region_module(
     placing.units(region)
     module, _ = placing.finish(tuple(program.nodes[name] for name in outputs))
     return module, inputs, outputs
+
+
+def calls_module(calls: Iterable[DelegatedCall]) -> fx.GraphModule:
+    """Return a module of delegated calls that do not read each other's values: it takes the inputs
+    of all, in order, and returns their outputs."""
+    graph, outputs = fx.Graph(), []
+    for number, call in enumerate(calls):
+        arguments = [graph.placeholder(f"call_{number}_{name}") for name in call.inputs]
+        target = torch.ops.nnapi_prof.call.default
+        result = graph.call_function(target, (arguments, remember(call)))
+        for index in range(len(call.outputs)):
+            outputs.append(graph.call_function(operator.getitem, (result, index)))
+    graph.output(tuple(outputs))
+    return fx.GraphModule(torch.nn.Module(), graph)
 
 
 def computes_nothing(program: Program, unit: Unit) -> bool:
@@ -156,7 +170,7 @@ def _readers(program: Program, plan: Plan, calls: Iterable[DelegatedCall]) -> se
     )
 
 
-def _segment_call(bundle: Bundle, segment: Segment) -> DelegatedCall:
+def segment_call(bundle: Bundle, segment: Segment) -> DelegatedCall:
     """One segment as a bundle of its own."""
     region = bundle.region(segment.units, segment.target)
     plan = Plan("segment", (segment,), bundle.simulated)

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -109,6 +109,20 @@ class Stopwatch:
             paths[-1].write_bytes(program)
         return self._time(paths, inputs, rounds, limit_s, with_outputs=False)
 
+    def write(self, program: bytes) -> Path:
+        """Write a program for :meth:`run`, in place of the one before."""
+        path = Path(self._folder.name) / "calls.pte"
+        path.write_bytes(program)
+        return path
+
+    def run(self, path: Path, inputs: Sequence[Tensor], runs: int, limit_s: float) -> ProgramTiming:
+        """Run a program some times, with its last outputs and without times."""
+        job = {"paths": [str(path)], "rounds": 0, "runs": runs, "limit_s": limit_s}
+        answer, outputs = self._asked(job, inputs, with_outputs=True)
+        return ProgramTiming(
+            Status(answer["status"]), message=answer.get("message"), outputs=outputs
+        )
+
     def _time(
         self,
         paths: Sequence[Path],
@@ -117,17 +131,33 @@ class Stopwatch:
         limit_s: float,
         with_outputs: bool,
     ) -> list[ProgramTiming]:
-        folder = Path(self._folder.name)
-        torch.save(list(inputs), folder / "inputs.pt")
-        outputs = folder / "outputs.pt"
         job = {
             "paths": [str(path) for path in paths],
-            "inputs": str(folder / "inputs.pt"),
-            "outputs": str(outputs) if with_outputs else None,
             "rounds": rounds,
             "runs": RUNS,
             "seconds": ROUND_SECONDS,
             "limit_s": limit_s,
+        }
+        answer, values = self._asked(job, inputs, with_outputs)
+        status = Status(answer["status"])
+        if status is not Status.OK:
+            return [ProgramTiming(status, message=answer["message"]) for _ in paths]
+        return [
+            ProgramTiming(status, tuple(map(tuple, rounds_ns)), outputs=values)
+            for rounds_ns in answer["rounds_ns"]
+        ]
+
+    def _asked(
+        self, job: Mapping[str, Any], inputs: Sequence[Tensor], with_outputs: bool
+    ) -> tuple[dict[str, Any], tuple[Tensor, ...] | None]:
+        """Return the answer to a job, and the outputs where they were asked for."""
+        folder = Path(self._folder.name)
+        torch.save(list(inputs), folder / "inputs.pt")
+        outputs = folder / "outputs.pt"
+        job = {
+            **job,
+            "inputs": str(folder / "inputs.pt"),
+            "outputs": str(outputs) if with_outputs else None,
         }
         assert self._process.stdin is not None
         try:
@@ -136,14 +166,9 @@ class Stopwatch:
         except BrokenPipeError:
             raise self._gone() from None
         answer = self._answer()
-        status = Status(answer["status"])
-        if status is not Status.OK:
-            return [ProgramTiming(status, message=answer["message"]) for _ in paths]
-        values = tuple(torch.load(outputs, weights_only=True)) if with_outputs else None
-        return [
-            ProgramTiming(status, tuple(map(tuple, rounds_ns)), outputs=values)
-            for rounds_ns in answer["rounds_ns"]
-        ]
+        if not with_outputs or Status(answer["status"]) is not Status.OK:
+            return answer, None
+        return answer, tuple(torch.load(outputs, weights_only=True))
 
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None

@@ -89,6 +89,10 @@ def phone(folder: Path, amount: float | None = None, **error: Any) -> Path:
         ({"how": "truncate"}, FaultKind.KERNEL),
         ({"how": "absolute"}, FaultKind.KERNEL),
         ({"how": "wrap", "amount": 0.7}, FaultKind.KERNEL),
+        ({"how": "tile"}, FaultKind.KERNEL),
+        ({"how": "scale", "amount": 1.1, "from": 3000}, FaultKind.KERNEL),
+        ({"how": "scale", "amount": 1.1, "when": "negative"}, FaultKind.KERNEL),
+        ({"how": "drift", "amount": 2e-5}, FaultKind.STATE),
     ],
 )
 def test_a_planted_fault_is_named(
