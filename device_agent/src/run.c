@@ -15,6 +15,7 @@
 #include "probe.h"
 #include "request.h"
 #include "schedule.h"
+#include "shm.h"
 #include "watch.h"
 
 #define UNUSED_DAYS 30    /* after which a blob goes */
@@ -137,6 +138,7 @@ static enum np_status run_actions(struct run *run, const char *library, struct n
     np_message_set(why, "no memory for %u drivers", run->request.n_strings);
     return NP_NO_MEMORY;
   }
+  np_shm_prepare();
   for (uint32_t first = 0; first < n; first = end) {
     end = np_request_group_end(&run->request, first);
     uint32_t n_ok = 0;

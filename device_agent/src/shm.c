@@ -3,11 +3,14 @@
 #include "shm.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "bind.h"
@@ -15,13 +18,15 @@
 #define REGION_NAME "nnapi-prof"
 #define ASHMEM_SET_SIZE _IOW(0x77, 3, size_t)
 #define MEMFD_CLOEXEC 1u
+#define NDK_LIBRARY "libandroid.so"
+#define LOADING_MS 10000
 
 typedef int create_fn(const char *name, size_t size);
 
 /* The NDK's way, from API 26 on. The library is large: `flags` may ask for it only where it is
  * loaded already, as it is in an app. */
 static int from_ndk(size_t size, int flags) {
-  void *library = dlopen("libandroid.so", NP_BIND_NOW | RTLD_LOCAL | flags);
+  void *library = dlopen(NDK_LIBRARY, NP_BIND_NOW | RTLD_LOCAL | flags);
   if (!library) {
     return -1;
   }
@@ -76,6 +81,29 @@ static int from_ashmem(size_t size) {
   int fd = from_ndk(size, RTLD_NOLOAD);
   fd = fd < 0 ? from_device(size) : fd;
   return fd < 0 ? from_ndk(size, 0) : fd;
+}
+
+void np_shm_prepare(void) {
+  const int fd = from_device((size_t)getpagesize());
+  if (fd >= 0) {
+    (void)close(fd);
+    return;
+  }
+  const pid_t child = fork();
+  if (child == 0) {
+    _exit(dlopen(NDK_LIBRARY, NP_BIND_NOW | RTLD_LOCAL) ? 0 : 1);
+  }
+  int status = 1;
+  const struct timespec pause = {.tv_nsec = 1000000};
+  for (int ms = 0; child > 0 && waitpid(child, &status, WNOHANG) == 0; ms++) {
+    if (ms == LOADING_MS) {
+      (void)kill(child, SIGKILL);
+    }
+    (void)nanosleep(&pause, NULL);
+  }
+  if (child > 0 && status == 0) {
+    (void)dlopen(NDK_LIBRARY, NP_BIND_NOW | RTLD_LOCAL); /* and is never closed */
+  }
 }
 
 static int descriptor_of(enum np_shm_kind kind, size_t size, int folder_fd) {

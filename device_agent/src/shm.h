@@ -20,6 +20,11 @@ struct np_shm {
   enum np_shm_kind kind;
 };
 
+/* Loads the library that makes shared memory on this phone, where it takes one, so that processes
+ * made from then on have it. Another process loads it first: a library that crashes or hangs is not
+ * loaded in this one. */
+void np_shm_prepare(void);
+
 /* Makes memory of at least `size` bytes of the first kind from `first` on that this system has
  * (NP_SHM_UNKNOWN: of any); a file lies in the folder folder_fd (-1: none). 0, or -1 where there is
  * no way or no memory. */

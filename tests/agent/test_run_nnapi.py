@@ -299,3 +299,18 @@ def test_an_execution_is_run_again_where_it_can_be(
     calls = log.read_text().split()
     # One run warms up, one is not recorded, or two are, and three are.
     assert calls.count("create") == created + (calls.count("compute") - 4) * (created > 1)
+
+
+def test_the_library_of_shared_memory_is_loaded_once_for_all_processes(
+    agent: Agent, compile_library: Callable[[str], Path], tmp_path: Path
+) -> None:
+    agent.env["LD_LIBRARY_PATH"] = str(compile_library("android").parent)
+    agent.env["LOADS"] = str(tmp_path / "loads")
+    request = Request()
+    for _ in range(4):
+        one_segment(request, accelerator="nnapi-reference", preference=1)
+    answer = agent.run(request)
+    assert [r["status"] for r in answer.results] == ["ok"] * 4, answer.results
+    assert [r["segments"][0]["memory"] for r in answer.results] == ["ashmem"] * 4
+    # By a process that tries whether it can be loaded, and by the one that makes the others.
+    assert (tmp_path / "loads").read_text() == ".."

@@ -90,7 +90,7 @@ def phone(folder: Path, amount: float | None = None, **error: Any) -> Path:
         ({"how": "absolute"}, FaultKind.KERNEL),
         ({"how": "wrap", "amount": 0.7}, FaultKind.KERNEL),
         ({"how": "tile"}, FaultKind.KERNEL),
-        ({"how": "scale", "amount": 1.1, "from": 3000}, FaultKind.KERNEL),
+        ({"how": "scale", "amount": 1.1, "from": 1500}, FaultKind.KERNEL),
         ({"how": "scale", "amount": 1.1, "when": "negative"}, FaultKind.KERNEL),
         ({"how": "drift", "amount": 2e-5}, FaultKind.STATE),
     ],
