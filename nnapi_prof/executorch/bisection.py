@@ -29,14 +29,14 @@ from nnapi_prof.graph.plan import CPU, Plan, Segment
 
 if TYPE_CHECKING:
     from nnapi_prof.api.model import Model
-    from nnapi_prof.api.plan import Planned
+    from nnapi_prof.api.plan import ModelPlan
 
 Runs = list[tuple[int, Execution]]
 """Executions of a region, each with the number of its sample."""
 
 
 def bisect(
-    plan: Planned | Model | str | os.PathLike[str], device: str | None = None, **options: Any
+    plan: ModelPlan | Model | str | os.PathLike[str], device: str | None = None, **options: Any
 ) -> Bisection:
     """Find the first unit whose results differ where ExecuTorch's delegate runs it on this host.
 
@@ -92,18 +92,18 @@ class DelegateProbe(RegionProbe):
             yield from zip(regions, answers, strict=True)
             return
         alone = [(region, replace(way, delegate=False, runs=1)) for region in regions]
-        taken: list[UnitRun] = []
+        others: list[UnitRun] = []
         for region, runs in zip(regions, super().execute_in(alone, 1), strict=True):
             if any(run.status is Status.REFUSED for _, run in runs):
                 yield region, runs
             else:
-                taken.append(region)
-        if len(taken) < len(regions):
-            yield from self._ask(taken, way, repeats) if taken else ()
-        elif len(taken) == 1:
-            yield taken[0], answers[0]
+                others.append(region)
+        if len(others) < len(regions):
+            yield from self._ask(others, way, repeats) if others else ()
+        elif len(others) == 1:
+            yield others[0], answers[0]
         else:
-            for region in taken:
+            for region in others:
                 yield region, self._run([region], way, repeats)[0]
 
     def _run(self, regions: Sequence[UnitRun], way: Way, repeats: int) -> list[Runs]:
