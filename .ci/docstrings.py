@@ -72,19 +72,21 @@ class Names:
         name = reference.rpartition("<")[2].rstrip(">").lstrip("~")
         if name.startswith("."):
             return any(
-                known == name.lstrip(".") or known.endswith(name) for known in self._absolute
+                absolute == name.lstrip(".") or absolute.endswith(name)
+                for absolute in self._absolute
             )
         if name.partition(".")[0] == PACKAGE:
             return name in self._absolute or self._is_member(name)
         own = self._own[module]
         first, _, rest = name.partition(".")
-        if name in own or any(known.endswith(f".{name}") for known in own):
+        if name in own or any(local.endswith(f".{name}") for local in own):
             return True
         return bool(rest) and first in own and self._is_member(name)
 
     def _is_member(self, name: str) -> bool:
         """Tells whether some class has the member, which it may inherit or an import may rename."""
-        return any(known.endswith("." + name.rpartition(".")[2]) for known in self._absolute)
+        member = name.rpartition(".")[2]
+        return any(absolute.endswith(f".{member}") for absolute in self._absolute)
 
 
 def complaints() -> Iterator[str]:

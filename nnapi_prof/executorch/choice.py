@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nnapi_prof.costs.model.region import CostModel
-from nnapi_prof.executorch.region_times import Refusal
+from nnapi_prof.executorch.region_times import RegionRefusal
 from nnapi_prof.executorch.whole import WholeFile
 from nnapi_prof.graph.plan import Plan
 from nnapi_prof.graph.unit import UnitGraph
@@ -38,7 +38,7 @@ class FileChoice:
     """The solver's plan, whether or not its file is the answer; None where there is none."""
     costs: CostModel | None = field(repr=False)
     """What it was made from."""
-    refusals: tuple[Refusal, ...] = field(repr=False)
+    refusals: tuple[RegionRefusal, ...] = field(repr=False)
     """Regions that a partitioner, its back end or its run does not take."""
     notes: tuple[str, ...] = ()
     simulated_times: bool = False

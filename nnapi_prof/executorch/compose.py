@@ -50,9 +50,9 @@ def concatenate_programs(
     """
     joint = _ProgramConcatenator(values)
     constants = [joint.constants(number, part.edge) for number, part in enumerate(parts)]
-    made = {name for part in parts for name in part.outputs}
+    computed = {name for part in parts for name in part.outputs}
     for name in dict.fromkeys(outputs):
-        if name not in made and name not in inputs:
+        if name not in computed and name not in inputs:
             joint.constant(name, f"output_{name}", values[name])
     for name in inputs:
         joint.user_input(name)

@@ -50,7 +50,7 @@ LEAST_NS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RegionRefusal:
     """A region that a candidate does not run."""
 
     units: UnitSet
@@ -140,12 +140,12 @@ class RegionTimes:
         partial = {target for _, target in self._baselines if target not in tried}
         return replace(model, targets=targets, partial=frozenset(partial), _host_ns={})
 
-    def refusals(self) -> tuple[Refusal, ...]:
+    def refusals(self) -> tuple[RegionRefusal, ...]:
         """Returns the regions that did not run, each kind once; whole files are not among them."""
         regions = sorted(self._regions, reverse=True)
         place = {self._matcher.signature(units): units for units in regions}
         return tuple(
-            Refusal(
+            RegionRefusal(
                 place[signature],
                 row.label,
                 target.key.partition(":")[2],
