@@ -107,9 +107,9 @@ MUTATIONS = (
     ),
     Mutation(
         "nnapi_prof/convert/ops/pool.py",
-        "after = max(0, reach + 1 - padding[axis] - dims[1 + axis])",
-        "after = max(0, reach - padding[axis] - dims[1 + axis])",
-        case("max pool in ceil mode with padding"),
+        'counts_padding = op.arg("count_include_pad") and padding != (0, 0)',
+        "counts_padding = padding != (0, 0)",
+        case("avg pool, padding left out"),
     ),
     Mutation(
         "nnapi_prof/convert/ops/norm.py",

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from nnapi_prof.costs.samples import Round, log_ratios, medians
+from nnapi_prof.costs.samples import Round, log_ratios, medians, steady
 
 
 def test_medians_of_rounds() -> None:
@@ -22,3 +22,11 @@ def test_rounds_are_compared_with_their_like() -> None:
     result = log_ratios((100, 200, None, 400), (110, 220, 1, None))
     assert result == pytest.approx([math.log(1.1)] * 2)
     assert log_ratios((None,), (1,)) == ()
+
+
+def test_samples_of_steady_rounds_count_where_there_are_any() -> None:
+    whole, moved, hot = Round(2), Round(1, moved=True), Round(1, throttled=True)
+    assert steady((5, 6, 7, 90), (whole, moved, hot)) == (5, 6)
+    assert steady((7, 90), (moved, hot)) == (7,)
+    assert steady((90,), (hot,)) == (90,)
+    assert steady((5, 6), (whole, moved)) == (5, 6)  # a fault in the middle of a round

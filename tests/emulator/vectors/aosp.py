@@ -95,12 +95,12 @@ def sized_by_the_run(test):
 def left_out_of_the_model(test):
     """Inputs that every run leaves out have no value in the model."""
     positions = range(len(test["inputs"]))
-    given = [k for k in positions if any(example["inputs"][k] for example in test["examples"])]
-    for position in set(positions) - set(given):
+    present = [k for k in positions if any(example["inputs"][k] for example in test["examples"])]
+    for position in set(positions) - set(present):
         test["operands"][test["inputs"][position]]["lifetime"] = "NO_VALUE"
-    test["inputs"] = [test["inputs"][k] for k in given]
+    test["inputs"] = [test["inputs"][k] for k in present]
     for example in test["examples"]:
-        example["inputs"] = [example["inputs"][k] for k in given]
+        example["inputs"] = [example["inputs"][k] for k in present]
     return test
 
 
