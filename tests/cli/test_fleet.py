@@ -122,9 +122,9 @@ def test_from_python(measured: Profiled, tmp_path: Path) -> None:
     assert "Regret by the number of plans" in fleet._repr_html_()
     with pytest.raises(UsageError, match="has only latencies"):
         fleet.save(tmp_path / "few.nnprof")
-    known = np_.fleet(model, {name: costs[name] for name in ("flagship", "described")})
-    bundle = read_bundle(known.save(tmp_path / "few.nnprof"))
-    assert bundle.plan_set is not None and bundle.plan_set == known.bundle.plan_set
+    of_phones = np_.fleet(model, {name: costs[name] for name in ("flagship", "described")})
+    bundle = read_bundle(of_phones.save(tmp_path / "few.nnprof"))
+    assert bundle.plan_set is not None and bundle.plan_set == of_phones.bundle.plan_set
     for words, arguments in {
         "cost": {"costs": ["pixel4"]},
         "least": {"costs": []},
