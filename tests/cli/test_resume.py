@@ -61,7 +61,7 @@ def check_resumes(cli: Cli, device: str, costs: Path, model: Path) -> None:
         # The reference runs again and again, and what was measured in a drifting window again.
         query = (
             "select count(*) from measurements where kind <> 'anchor' and drift_percent is null"
-            " group by signature, target having count(*) > 1"
+            " group by signature, target, threads having count(*) > 1"
         )
         assert link.execute(query).fetchall() == []
 
