@@ -390,10 +390,10 @@ class _Search:
             return
         self._tried_phases = len(chain)
         seconds = PHASES_SHARE * self._watch.seconds_left
-        result = solve_phases(self._fixed(), chain, seconds)
-        if result is not None and result.placements is not None:
-            self._offer(result.placements, "phases")
-            self._offer(join_segments(self._problem, result.placements), "phases")
+        plan = solve_phases(self._fixed(), chain, seconds)
+        if plan is not None:
+            self._offer(plan, "phases")
+            self._offer(join_segments(self._problem, plan), "phases")
 
     def _windows(self, turn: int) -> None:
         """Solves stretches of the plan exactly, the rest held fixed."""

@@ -22,7 +22,6 @@ from nnapi_prof.partition.constraints import Budget, add_prices
 from nnapi_prof.partition.problem import Problem, Region
 from nnapi_prof.partition.search.anytime import BOUND_MET, CLOSE, PATIENCE, search
 from nnapi_prof.partition.search.exact import search_ideals
-from nnapi_prof.partition.search.phases import chain_within, solve_phases
 from nnapi_prof.partition.search.prices import Prices, free_prices, unit_shares
 from nnapi_prof.partition.search.relaxation import Relaxation, relax
 from nnapi_prof.partition.search.result import Plan, SearchResult, Watch
@@ -30,7 +29,10 @@ from nnapi_prof.partition.search.tables import MOST_WATCHED, NEGLIGIBLE, is_unde
 
 RAISES = 12
 """Of the price, tenfold each, before the limit counts as out of a price's reach."""
-HALVINGS = 10
+CUTS = 10
+"""Of the price of one limit, each where the plans met so far promise most."""
+NEAR = 1.25
+"""Factor between such prices, near the relaxation's: of plans beyond the limit few are known."""
 EXACT_STEPS = 10_000_000
 FACTORS = (1.0, 1.02, 1.1, 1.3, 2.0, 5.0, 20.0, 1e3)
 """Of the relaxation's rates, until a plan keeps to the budgets."""
@@ -40,10 +42,6 @@ LOOK = 0.2
 """Share of the time for the best plan without budgets, where the relaxation knows some."""
 IMPROVED, IMPROVING = 3, 0.3
 """Of the factors, how many are worth the whole search, and each one's share of the time left."""
-MOST_CHAIN = 8
-"""Segments on accelerators that a programme over phases may have."""
-CHAIN_SHARE = 0.7
-"""Of the time left, for it."""
 SUM_STEPS = 2e9
 """Of each of them; some 20 seconds."""
 
@@ -71,6 +69,10 @@ class _Best:
         if ns < self.ns * (1 - NEGLIGIBLE) or (self.plan is None and math.isfinite(ns)):
             self.plan, self.ns, self.found_by = placements, ns, step
         return math.isfinite(ns)
+
+    @property
+    def is_met(self) -> bool:
+        return self.ns <= self.bound_ns * (1 + BOUND_MET)
 
     def raise_bound(self, bound_ns: float, step: str) -> None:
         if bound_ns > self.bound_ns:
@@ -104,11 +106,11 @@ def search_within(
         return free
     best = _Best(problem, budgets)
     best.raise_bound(free.bound_ns, free.bounded_by)
-    for baseline in find_baselines(problem):
-        best.offer(baseline.placements, "baseline")
-    for step, plan in (*known_plans, *(("search", plan) for plan in free.plans)):
-        best.offer(plan, step)
     lagrange = _Lagrange(problem, budgets, watch, best, free)
+    lagrange.meet((baseline.placements for baseline in find_baselines(problem)), "baseline")
+    for step, plan in known_plans:
+        lagrange.meet([plan], step)
+    lagrange.meet(free.plans, "search")
     try:
         lagrange.price()
         lagrange.finish()
@@ -119,8 +121,7 @@ def search_within(
     if best.plan is None:
         return None
     is_exact = best.bounded_by == "exact" and best.bound_ns >= best.ns * (1 - NEGLIGIBLE)
-    is_met = best.ns <= best.bound_ns * (1 + BOUND_MET)
-    kind = ProofKind.EXACT if is_exact else ProofKind.BOUND_MET if is_met else ProofKind.GAP
+    kind = ProofKind.EXACT if is_exact else ProofKind.BOUND_MET if best.is_met else ProofKind.GAP
     return SearchResult(
         best.plan,
         best.ns,
@@ -169,6 +170,8 @@ class _Lagrange:
         self.rates = [0.0] * len(budgets)
         """ns that a step of each budget is worth"""
         self.costlier: set[Region] = set(free.costlier)
+        self._met: dict[Plan, float] = {}
+        """Plans, within the budgets or not, with their latencies in ns."""
         self._relaxation: Relaxation | None = None
         """Of the problem in which what is no sum over units has its price."""
 
@@ -179,7 +182,7 @@ class _Lagrange:
         those that are rows of the relaxation."""
         for i, budget in enumerate(self._budgets):
             if i not in self._in_rows and not budget.keeps(self._free.placements):
-                self._raise_and_halve(i)
+                self._raise(i)
         if not self._in_rows or self._watch.is_over:
             return
         self._relaxation = relax(
@@ -189,47 +192,59 @@ class _Lagrange:
         )
         if self._relaxation is None:
             for i in self._in_rows:
-                self._raise_and_halve(i)
+                self._raise(i)
             return
         self._best.raise_bound(self._relaxation.bound_ns - self._worth(), "price, relaxation")
         for i, rate in zip(self._in_rows, self._relaxation.rates, strict=True):
             self.rates[i] = float(rate)
         self._raise_together()
-        self._phases()
+        for i in self._in_rows:
+            self._settle(i, NEAR)
 
-    def _phases(self) -> None:
-        """All plans of so few segments at once, where a budget allows no more."""
-        chain = chain_within(self._problem, self._budgets, MOST_CHAIN)
-        if chain is None or self._relaxation is None or self._is_close or self._watch.is_over:
-            return
-        seconds = self._watch.seconds_left * CHAIN_SHARE
-        result = solve_phases(self._rest(self._relaxation), chain, seconds, self._budgets)
-        if result is None:
-            return
-        if result.placements is not None:
-            self._best.offer(result.placements, "phases")
-        self._best.raise_bound(min(result.bound_ns, self._best.ns), "phases")
-
-    def _raise_and_halve(self, i: int) -> None:
-        budget, watch = self._budgets[i], self._watch
-        use = budget.of(self._free.placements)
-        if use <= budget.limit:
-            return
-        low, high = 0.0, self._free.ns / max(use, 1e-300)
+    def _raise(self, i: int) -> None:
+        """Raises a rate until a plan keeps to its limit, then settles it."""
+        use = self._budgets[i].of(self._free.placements)
+        self.rates[i] = self._free.ns / max(use, 1e-300)
         for _ in range(RAISES):
-            self.rates[i] = high
-            if self._keeps_at(self.rates) or watch.is_over:
+            if self._keeps_at(self.rates) or self._watch.is_over:
                 break
-            low, high = high, 10 * high
-        for _ in range(HALVINGS):
-            if watch.is_over or high - low <= 0.02 * high:
+            self.rates[i] *= 10
+        self.rates[i] = self._settle(i, math.inf)
+
+    def _settle(self, i: int, step: float) -> float:
+        """Looks for the rate of the best bound, and thereby for plans about the limit: that at
+        which the plans met so far promise most, between one whose best plan keeps to the limit and
+        one whose does not. ``step`` is the largest change of the rate at a time, a factor."""
+        rates = list(self.rates)
+        low, high = 0.0, math.inf
+        for _ in range(CUTS):
+            rate = self._crossing(i)
+            if rate is None or self._watch.is_over or self._best.is_met:
                 break
-            self.rates[i] = (low + high) / 2
-            if self._keeps_at(self.rates):
-                high = self.rates[i]
-            else:
-                low = self.rates[i]
-        self.rates[i] = high
+            rate = min(max(rate, rates[i] / step), rates[i] * step)
+            if not low < rate < high:
+                break
+            rates[i] = rate
+            low, high = (low, rate) if self._keeps_at(rates) else (rate, high)
+        return rates[i]
+
+    def _crossing(self, i: int) -> float | None:
+        """Where the plans met within a limit and those beyond it, priced, cost the same: of all
+        pairs the one whose common cost, less what the limit is worth, is least."""
+        within: list[tuple[float, float]] = []
+        beyond: list[tuple[float, float]] = []
+        for plan, ns in self._met.items():
+            uses = [budget.of(plan) for budget in self._budgets]
+            others = sum(self.rates[j] * uses[j] for j in range(len(uses)) if j != i)
+            more = uses[i] - self._budgets[i].limit
+            (beyond if more > 0 else within).append((ns + others, more))
+        pairs = [
+            (low_ns - low * (low_ns - high_ns) / (low - high), (low_ns - high_ns) / (high - low))
+            for low_ns, low in within
+            for high_ns, high in beyond
+            if low_ns > high_ns
+        ]
+        return min(pairs)[1] if pairs else None
 
     def _raise_together(self) -> None:
         """Solves at the relaxation's rates, and at higher ones until a plan keeps to the budgets:
@@ -251,9 +266,16 @@ class _Lagrange:
         if result is None:
             return True
         self._best.raise_bound(result.bound_ns - self._worth(rates), f"price, {result.bounded_by}")
-        for plan in result.plans:
-            self._best.offer(plan, "price")
+        self.meet((result.placements, *result.plans), "price")
         return all(budget.keeps(result.placements) for budget in self._budgets)
+
+    def meet(self, plans: Iterable[Plan], step: str) -> None:
+        """Notes plans, within the budgets or not."""
+        for plan in plans:
+            ns = total_ns(self._problem, plan)
+            if math.isfinite(ns):
+                self._met[plan] = ns
+                self._best.offer(plan, step)
 
     def _worth(self, rates: Sequence[float] | None = None) -> float:
         """ns that the limits are worth."""

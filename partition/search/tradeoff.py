@@ -18,15 +18,16 @@ from nnapi_prof.partition.problem import Problem, Region
 from nnapi_prof.partition.search.anytime import BOUND_MET, LONG, search
 from nnapi_prof.partition.search.exact import search_ideals
 from nnapi_prof.partition.search.expansion import MOST_TO_JOIN, join_segments
-from nnapi_prof.partition.search.relaxation import relax
+from nnapi_prof.partition.search.relaxation import MANY_COLUMNS, relax
 from nnapi_prof.partition.search.result import Plan, SearchResult, Watch
 from nnapi_prof.partition.search.tables import NEGLIGIBLE, is_underpriced
 
 MOST_PRICES = 14
 MIDDLE = 3.0
 """Price of a segment tried first, in shares of the tolerance, and the step to the next one."""
-SPARE = 1.5
-"""Times as long as the last search: time that must be left for the next one."""
+SPARE, MUCH_TO_SPARE = 1.5, 10.0
+"""Times as long as the last search: time that must be left for the next one. HiGHS's interior
+points, for large programmes, take up to ten times as long at another price, and know no limit."""
 MOST_STARTS = 6
 """Plans that a search with a price on segments begins with."""
 FRONT_STEPS = 2_000_000
@@ -261,7 +262,10 @@ class TradeOff:
     @property
     def _has_time(self) -> bool:
         """Whether there is time for another search that takes as long as the last one."""
-        return not self._watch.is_over and self._watch.seconds_left > SPARE * self._last_s
+        problem = self._problem
+        by_points = 2 * problem.n * len(problem.targets) > MANY_COLUMNS
+        needed_s = (MUCH_TO_SPARE if by_points else SPARE) * self._last_s
+        return not self._watch.is_over and self._watch.seconds_left > needed_s
 
     def _front(self, upper_ns: float, steps: float) -> bool:
         """All plans below ``upper_ns`` that none betters in latency and segments, by the exact
