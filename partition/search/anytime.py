@@ -277,7 +277,7 @@ class _Search:
     def _ends_within(self, steps: float) -> bool:
         """Tells whether the exact programme ends within some steps and the time left, as far as its
         last run tells."""
-        seconds = self._expected_steps / self._steps_per_second
+        seconds = OVERRUN * self._expected_steps / self._steps_per_second
         return self._expected_steps <= steps and seconds <= self._watch.seconds_left
 
     def _exact(self, steps: float, width: int = 1 << 40) -> bool:
