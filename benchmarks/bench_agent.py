@@ -25,7 +25,6 @@ from pathlib import Path
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.find import open_local
 from nnapi_prof.device.protocol.actions import (
-    ActionFlag,
     ActionSpec,
     SegmentSpec,
     TensorSource,
@@ -54,7 +53,7 @@ def tiny_model() -> bytes:
     return struct.pack(f"<{len(words)}I", *words)
 
 
-def run_tiny(client: AgentClient, runs: int, flags: ActionFlag) -> tuple[float, float]:
+def run_tiny(client: AgentClient, runs: int, pointers: bool) -> tuple[float, float]:
     """Runs the tiny model: the median of the recorded ns, and the seconds from start to result."""
     code, dims = int(OperandCode.TENSOR_FLOAT32), (1, 4)
     request = RequestBuilder()
@@ -65,7 +64,7 @@ def run_tiny(client: AgentClient, runs: int, flags: ActionFlag) -> tuple[float, 
             (TensorSpec(code, dims, TensorSource.RANDOM, 1), TensorSpec(code, dims)),
             (SegmentSpec(Engine.NNAPI, model, (0,), (1,), DEVICE),),
             Timing(1000, 1000, 0, 1, runs, runs),
-            flags=flags,
+            pointers=pointers,
         )
     )
     begin = 0.0
@@ -85,7 +84,7 @@ def executions(client: AgentClient, turns: int) -> bool:
     library = client.installed.nnapi_library
     if library is None:
         sys.exit("this machine has an NNAPI of its own; the bar is the emulator's")
-    modes = {"pointers": ActionFlag.POINTERS, "shared memory": ActionFlag(0)}
+    modes = {"pointers": True, "shared memory": False}
     recorded: dict[str, list[float]] = {name: [] for name in modes}
     whole: dict[str, list[float]] = {name: [] for name in modes}
     bare: list[float] = []
@@ -101,9 +100,9 @@ def executions(client: AgentClient, turns: int) -> bool:
             )
             loop_median, loop_turn = map(float, process.stdout.split())
             bare.append(loop_median)
-            for name, flags in modes.items():
-                median, many = run_tiny(client, MANY, flags)
-                _, few = run_tiny(client, FEW, flags)
+            for name, pointers in modes.items():
+                median, many = run_tiny(client, MANY, pointers)
+                _, few = run_tiny(client, FEW, pointers)
                 recorded[name].append(median - loop_median)
                 whole[name].append((many - few) / (MANY - FEW) * 1e9 - loop_turn)
     print(f"a bare execution takes {statistics.median(bare) / 1e3:.2f} us")

@@ -68,7 +68,9 @@ def action(
             tensors += [TensorSpec(o.type, o.dims, source) for o in operands if o is not None]
         segments.append(SegmentSpec.on(target, model, ends[0], ends[1]))
     return ActionSpec(
-        number, tuple(tensors), tuple(segments), timing, ActionFlag.BESIDE, threads, mask
+        *(number, tuple(tensors), tuple(segments), timing, ActionFlag.BESIDE),
+        threads=threads,
+        cpu_mask=mask,
     )
 
 

@@ -28,7 +28,6 @@ from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.region import Region, operand_of
 from nnapi_prof.device.find import open_device
 from nnapi_prof.device.protocol.actions import (
-    ActionFlag,
     ActionSpec,
     SegmentSpec,
     TensorSource,
@@ -80,8 +79,9 @@ def action(
         min_runs=RUNS * args.rounds,
         max_runs=RUNS * args.rounds,
     )
-    flags = ActionFlag.POINTERS if args.pointers else ActionFlag(0)
-    return ActionSpec(number, tuple(tensors), tuple(segments), timing, flags=flags, group=1)
+    return ActionSpec(
+        number, tuple(tensors), tuple(segments), timing, pointers=args.pointers, group=1
+    )
 
 
 def main() -> int:

@@ -126,8 +126,8 @@ MUTATIONS = (
     # ---- the agent -------------------------------------------------------------------------------
     Mutation(
         "device_agent/src/timing.c",
-        "samples->step_ns[i * room + run] = after - before;",
-        "samples->step_ns[i * room + run] = after - start;",
+        "step_ns[i * stride] = after - before;",
+        "step_ns[i * stride] = after - start;",
         ("tests/agent/test_run_cpu.py",),
     ),
     Mutation(

@@ -1,16 +1,38 @@
-/* libFuzzer over np_request_open. The bytes are tried as they are, and with their CRCs set right:
- * a fuzzer does not guess checksums. */
+/* libFuzzer over np_request_open, and over the library's reader of the bundles in it. The bytes are
+ * tried as they are, and with their CRCs set right: a fuzzer does not guess checksums. */
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #include "../tests/build_request.h"
 #include "request.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+#define ROOM (UINT64_C(1) << 40) /* of a blob: addresses that nobody may read */
+
+/* Reads the actions' bundles, with blobs of the lengths that the request says and no bytes. */
+static enum np_status bind(struct np_request *request, struct np_message *why) {
+  static const uint8_t *room;
+  if (!room) {
+    room = mmap(NULL, ROOM, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  }
+  struct np_bytes *blobs = calloc(request->n_blobs + (size_t)1, sizeof *blobs);
+  enum np_status status = blobs && room != MAP_FAILED ? NP_OK : NP_NO_MEMORY;
+  for (uint32_t i = 0; i < request->n_blobs && status == NP_OK; i++) {
+    blobs[i] = (struct np_bytes){room, (size_t)request->blobs[i].length};
+    status = request->blobs[i].length < ROOM ? NP_OK : NP_NO_MEMORY;
+  }
+  if (status == NP_OK) {
+    status = np_request_bind(request, blobs, why);
+  }
+  free(blobs);
+  return status;
+}
+
 static void open_and_free(const uint8_t *bytes, size_t size) {
   struct np_request request;
   struct np_message why = {""};
-  const enum np_status status = np_request_open(bytes, size, &request, &why);
+  enum np_status status = np_request_open(bytes, size, &request, &why);
   if (status != NP_OK && why.text[0] == 0) {
     abort(); /* a refusal without its sentence */
   }
@@ -21,6 +43,9 @@ static void open_and_free(const uint8_t *bytes, size_t size) {
     if (end <= first || end > request.n_actions || end - first > NP_MAX_GROUP) {
       abort();
     }
+  }
+  if (status == NP_OK && bind(&request, &why) == NP_BAD_REQUEST && why.text[0] == 0) {
+    abort();
   }
   np_request_free(&request);
 }

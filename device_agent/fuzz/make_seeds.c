@@ -2,7 +2,7 @@
  * that mutations get past the parsers' first questions. */
 #include <stdio.h>
 
-#include "../tests/build_bundle.h"
+#include "../tests/build_request.h"
 #include "../tests/np_test_families.h"
 
 static void write_seed(const char *folder, unsigned number, const struct np_build *seed) {

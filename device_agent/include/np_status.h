@@ -28,4 +28,13 @@ struct np_message {
 void np_message_set(struct np_message *message, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Returns from the calling function where a status is not NP_OK. */
+#define NP_TRY(expression)                                                                         \
+  do {                                                                                             \
+    const enum np_status np_try_status = (expression);                                             \
+    if (np_try_status != NP_OK) {                                                                  \
+      return np_try_status;                                                                        \
+    }                                                                                              \
+  } while (0)
+
 #endif

@@ -66,41 +66,36 @@ static enum np_status read_head(const struct np_container *container, struct np_
   return NP_OK;
 }
 
-static enum np_status read_strings(const struct np_container *container, struct np_bundle *bundle,
-                                   struct np_message *why) {
+enum np_status np_bundle_read_strings(const struct np_container *container, uint32_t *n_strings,
+                                      char ***strings, struct np_message *why) {
   struct np_cursor cursor;
   uint32_t n;
-  const enum np_status status = np_bundle_list(container, "STRS", 1, &cursor, &n, why);
-  if (status != NP_OK) {
-    return status;
-  }
-  bundle->strings = calloc(n + (size_t)1, sizeof *bundle->strings);
-  if (!bundle->strings) {
+  NP_TRY(np_bundle_list(container, "STRS", 1, &cursor, &n, why));
+  *strings = calloc(n + (size_t)1, sizeof **strings);
+  if (!*strings) {
     return no_memory(why);
   }
-  for (; bundle->n_strings < n; bundle->n_strings++) {
+  for (*n_strings = 0; *n_strings < n; (*n_strings)++) {
     const uint32_t length = np_take_u32(&cursor);
     const char *bytes =
         (const char *)np_take_words(&cursor, (size_t)length / 4 + (length % 4 != 0));
     if (!bytes || memchr(bytes, 0, length)) {
-      np_message_set(why, "STRS: string %u of %u bytes is cut off or holds a zero",
-                     bundle->n_strings, length);
+      np_message_set(why, "STRS: string %u of %u bytes is cut off or holds a zero", *n_strings,
+                     length);
       return NP_BAD_REQUEST;
     }
-    char *string = malloc((size_t)length + 1);
+    char *string = calloc((size_t)length + 1, 1);
     if (!string) {
       return no_memory(why);
     }
-    memcpy(string, bytes, length);
-    string[length] = 0;
-    bundle->strings[bundle->n_strings] = string;
+    (*strings)[*n_strings] = memcpy(string, bytes, length);
   }
   return np_bundle_list_end(&cursor, "STRS", why);
 }
 
-/* Sets n_bytes; 0 where type or shape are none or overflow. */
+/* The bytes of a tensor or a scalar; 0 where type or shape are none or overflow. */
 static size_t measure(const struct np_bundle_tensor *tensor) {
-  if (!np_type_is_tensor(tensor->type) || tensor->rank == 0 || tensor->rank > NP_MAX_RANK) {
+  if (tensor->rank > NP_MAX_RANK || np_type_is_tensor(tensor->type) != (tensor->rank > 0)) {
     return 0;
   }
   size_t n_bytes = np_type_bytes(tensor->type);
@@ -247,45 +242,19 @@ enum np_status np_bundle_read(const void *bytes, size_t size, struct np_weights 
                               struct np_bundle *bundle, struct np_message *why) {
   *bundle = (struct np_bundle){.n_strings = 0};
   struct np_container container;
-  enum np_status status =
-      np_container_open_but(bytes, size, NP_CONTAINER_BUNDLE, WEIGHTS, &container, why);
-  if (status == NP_OK) {
-    status = read_head(&container, bundle, why);
-  }
-  if (status == NP_OK) {
-    status = read_strings(&container, bundle, why);
-  }
-  if (status == NP_OK) {
-    status = read_tensors(&container, bundle, why);
-  }
-  if (status == NP_OK) {
-    status = read_models(&container, weights, bundle, why);
-  }
-  if (status == NP_OK) {
-    status = np_bundle_read_plans(&container, bundle, why);
-  }
-  if (status == NP_OK) {
-    status = np_bundle_read_ends(&container, bundle, why);
-  }
-  if (status == NP_OK) {
-    status = np_bundle_read_mixture(&container, bundle, why);
-  }
-  if (status == NP_OK) {
-    status = np_bundle_read_overlaps(&container, bundle, why);
-  }
-  if (status == NP_OK) {
-    status = np_bundle_read_phones(&container, bundle, why);
-  }
-  if (status == NP_OK) {
-    status = np_bundle_read_conditions(&container, bundle, why);
-  }
-  if (status == NP_OK) {
-    status = np_bundle_read_units(&container, bundle, why);
-  }
-  if (status == NP_OK) {
-    status = np_bundle_check_flow(bundle, why);
-  }
-  return status;
+  NP_TRY(np_container_open_but(bytes, size, NP_CONTAINER_BUNDLE, WEIGHTS, &container, why));
+  NP_TRY(read_head(&container, bundle, why));
+  NP_TRY(np_bundle_read_strings(&container, &bundle->n_strings, &bundle->strings, why));
+  NP_TRY(read_tensors(&container, bundle, why));
+  NP_TRY(read_models(&container, weights, bundle, why));
+  NP_TRY(np_bundle_read_plans(&container, bundle, why));
+  NP_TRY(np_bundle_read_ends(&container, bundle, why));
+  NP_TRY(np_bundle_read_mixture(&container, bundle, why));
+  NP_TRY(np_bundle_read_overlaps(&container, bundle, why));
+  NP_TRY(np_bundle_read_phones(&container, bundle, why));
+  NP_TRY(np_bundle_read_conditions(&container, bundle, why));
+  NP_TRY(np_bundle_read_units(&container, bundle, why));
+  return np_bundle_check_flow(bundle, why);
 }
 
 enum np_status np_bundle_check_weights(const struct np_bundle *bundle, struct np_message *why) {
@@ -304,12 +273,10 @@ void np_bundle_free(struct np_bundle *bundle) {
   for (uint32_t i = 0; i < bundle->n_models; i++) {
     np_model_free(&bundle->models[i]);
   }
-  for (uint32_t i = 0; i < bundle->n_plans; i++) {
-    for (uint32_t s = 0; s < bundle->plans[i].n_segments; s++) {
-      free(bundle->plans[i].segments[s].units);
-    }
-    free(bundle->plans[i].segments);
+  for (uint32_t s = 0; s < bundle->n_segments; s++) {
+    free(bundle->segments[s].units);
   }
+  free(bundle->segments);
   free(bundle->strings);
   free(bundle->tensors);
   free(bundle->models);

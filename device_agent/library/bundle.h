@@ -23,7 +23,7 @@ enum np_bundle_cores { NP_BUNDLE_ANY = 0, NP_BUNDLE_BIG = 1, NP_BUNDLE_MASK = 2 
 struct np_bundle_tensor {
   int32_t type;
   uint32_t rank;
-  const uint32_t *dims; /* [rank], none is 0 */
+  const uint32_t *dims; /* [rank], none is 0; scalars have rank 0 */
   float scale;
   int32_t zero_point;
   size_t n_bytes;
@@ -92,8 +92,10 @@ struct np_bundle {
   uint32_t mode;    /* of NNAPI's executions, as the plans were measured */
   uint32_t threads; /* of the CPU engine, as the plans were measured */
   enum np_bundle_cores cores;
-  uint64_t cpu_mask;     /* of NP_BUNDLE_MASK, else 0 */
-  uint64_t run_limit_ns; /* of a segment, 0: the bundle does not say */
+  uint64_t cpu_mask;         /* of NP_BUNDLE_MASK, else 0 */
+  int pointers;              /* NNAPI is handed addresses, no shared memory */
+  uint64_t compile_limit_ns; /* of a segment, 0: the bundle does not say */
+  uint64_t run_limit_ns;
   uint32_t n_strings;
   char **strings;
   uint32_t n_tensors;
@@ -102,6 +104,8 @@ struct np_bundle {
   struct np_model *models; /* bound to their weights */
   uint32_t n_plans;
   struct np_bundle_plan *plans;
+  uint32_t n_segments; /* of all plans, which have them one after the other */
+  struct np_bundle_segment *segments;
   uint32_t n_inputs;
   struct np_bundle_end *inputs;
   uint32_t n_outputs;

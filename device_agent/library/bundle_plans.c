@@ -93,11 +93,9 @@ static enum np_status read_plan(struct np_cursor *cursor, struct np_bundle *bund
     np_message_set(why, "it is cut off, or has no name or segments");
     return NP_BAD_REQUEST;
   }
-  plan->segments = calloc(n, sizeof *plan->segments);
-  if (!plan->segments) {
-    return no_memory(why);
-  }
+  plan->segments = bundle->segments + bundle->n_segments;
   plan->n_segments = n;
+  bundle->n_segments += n;
   for (uint32_t s = 0; s < n; s++) {
     struct np_message inner = {""};
     const enum np_status status = read_segment(cursor, bundle, &plan->segments[s], &inner);
@@ -122,7 +120,9 @@ enum np_status np_bundle_read_plans(const struct np_container *container, struct
     return NP_BAD_REQUEST;
   }
   bundle->plans = calloc(n, sizeof *bundle->plans);
-  if (!bundle->plans) {
+  bundle->segments =
+      calloc(np_cursor_left(&cursor) / LEAST_SEGMENT_WORDS + 1, sizeof *bundle->segments);
+  if (!bundle->plans || !bundle->segments) {
     return no_memory(why);
   }
   bundle->n_plans = n;

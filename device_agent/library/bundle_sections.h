@@ -15,6 +15,10 @@ enum np_status np_bundle_list(const struct np_container *container, const char *
 enum np_status np_bundle_list_end(const struct np_cursor *cursor, const char *tag,
                                   struct np_message *why);
 
+/* Reads STRS as C strings, which are the caller's to free, also after a failure. */
+enum np_status np_bundle_read_strings(const struct np_container *container, uint32_t *n_strings,
+                                      char ***strings, struct np_message *why);
+
 /* The text of a string index; NULL where there is none. */
 const char *np_bundle_string(const struct np_bundle *bundle, uint32_t index);
 

@@ -25,12 +25,15 @@ enum np_status np_bundle_read_conditions(const struct np_container *container,
   }
   const uint32_t cores = np_take_u32(&cursor);
   bundle->cpu_mask = np_take_u64(&cursor);
+  bundle->compile_limit_ns = np_take_u64(&cursor);
   bundle->run_limit_ns = np_take_u64(&cursor);
+  const uint32_t memory = np_take_u32(&cursor);
+  bundle->pointers = memory != 0;
   bundle->cores = (enum np_bundle_cores)cores;
-  if (cursor.bad || np_cursor_left(&cursor) != 0 || section.length % 4 != 0 ||
+  if (cursor.bad || np_cursor_left(&cursor) != 0 || section.length % 4 != 0 || memory > 1 ||
       cores > NP_BUNDLE_MASK || (cores == NP_BUNDLE_MASK) != (bundle->cpu_mask != 0)) {
-    np_message_set(why, "COND: %zu bytes, or cores %u with mask 0x%llx", section.length, cores,
-                   (unsigned long long)bundle->cpu_mask);
+    np_message_set(why, "COND: %zu bytes, or cores %u with mask 0x%llx, or memory %u",
+                   section.length, cores, (unsigned long long)bundle->cpu_mask, memory);
     return NP_BAD_REQUEST;
   }
   return NP_OK;
@@ -66,6 +69,12 @@ static void tell(const nnp_options *options, uint64_t mask, int cause) {
 void np_conditions_apply(const struct np_bundle *bundle, nnp_options *options) {
   if ((options->flags & NNP_AS_MEASURED) == 0) {
     return;
+  }
+  if (bundle->pointers) {
+    options->flags |= NNP_POINTERS;
+  }
+  if (options->compile_limit_ns == NNP_COMPILE_LIMIT_NS && bundle->compile_limit_ns != 0) {
+    options->compile_limit_ns = bundle->compile_limit_ns;
   }
   if (options->run_limit_ns == NNP_RUN_LIMIT_NS && bundle->run_limit_ns != 0) {
     options->run_limit_ns = bundle->run_limit_ns;

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "affinity.h"
@@ -15,9 +14,8 @@
 #include "trial.h"
 
 uint64_t np_executable_now(void) {
-  struct timespec now = {0, 0};
-  (void)clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+  const struct np_clock clock = np_monotonic_clock();
+  return clock.now_ns(clock.ctx);
 }
 
 static nnp_status no_memory(nnp_error *error) {
@@ -86,58 +84,75 @@ static void describe_segment(struct np_executable *self, uint32_t s, const nnp_o
                                                          : np_cpu_engine(self->simulator);
   described->model = &self->bundle->models[segment->model];
   described->options = np_executable_segment_options(segment, options, s);
-  memcpy(described->inputs, segment->inputs, segment->n_inputs * sizeof *segment->inputs);
-  memcpy(described->outputs, segment->outputs, segment->n_outputs * sizeof *segment->outputs);
+  described->n_inputs = segment->n_inputs;
+  described->inputs = segment->inputs;
+  described->n_outputs = segment->n_outputs;
+  described->outputs = segment->outputs;
 }
 
-static nnp_status describe(struct np_executable *self, const nnp_options *options,
-                           nnp_error *error) {
-  const uint32_t n = self->chosen->n_segments;
-  self->facts = calloc(n, sizeof *self->facts);
-  if (!self->facts || np_pipeline_plan_make(self->bundle->n_tensors, n, &self->plan) != NP_OK) {
-    return no_memory(error);
+enum np_status np_executable_describe(const struct np_bundle *bundle, uint32_t plan,
+                                      const nnp_options *options,
+                                      const struct np_nnapi_library *library,
+                                      struct np_executable *self) {
+  const uint32_t n = bundle->plans[plan].n_segments;
+  *self =
+      (struct np_executable){.bundle = bundle,
+                             .chosen = &bundle->plans[plan],
+                             .simulator = library->simulator,
+                             .facts = calloc(n, sizeof *self->facts),
+                             .fallback = {.nnapi = library->nnapi,
+                                          .missing_cause = library->cause,
+                                          .missing = library->why,
+                                          .is_allowed = (options->flags & NNP_CPU_FALLBACK) != 0,
+                                          .compile_limit_ns = options->compile_limit_ns,
+                                          .run_limit_ns = options->run_limit_ns,
+                                          .log = options->log,
+                                          .log_context = options->log_context,
+                                          .plan = plan,
+                                          .n_left = bundle->n_left}};
+  self->plan = (struct np_pipeline_plan){
+      .n_tensors = bundle->n_tensors,
+      .tensors = calloc(bundle->n_tensors + (size_t)1, sizeof *self->plan.tensors),
+      .n_segments = n,
+      .segments = calloc(n, sizeof *self->plan.segments),
+      .folder_fd = -1};
+  if (!self->facts || !self->plan.tensors || !self->plan.segments) {
+    return NP_NO_MEMORY;
   }
-  for (uint32_t t = 0; t < self->bundle->n_tensors; t++) {
-    const struct np_bundle_tensor *tensor = &self->bundle->tensors[t];
-    self->plan.tensors[t] = (struct np_pipeline_tensor){.type = tensor->type,
-                                                        .rank = tensor->rank,
-                                                        .dims = tensor->dims,
-                                                        .n_bytes = tensor->n_bytes};
+  for (uint32_t t = 0; t < bundle->n_tensors; t++) {
+    const struct np_bundle_tensor *tensor = &bundle->tensors[t];
+    self->plan.tensors[t] =
+        (struct np_pipeline_tensor){tensor->rank, tensor->dims, tensor->n_bytes};
   }
   for (uint32_t s = 0; s < n; s++) {
-    const struct np_bundle_segment *segment = &self->chosen->segments[s];
-    if (np_pipeline_plan_bindings(&self->plan.segments[s], segment->n_inputs, segment->n_outputs) !=
-        NP_OK) {
-      return no_memory(error);
-    }
     describe_segment(self, s, options);
   }
-  return NNP_OK;
+  return NP_OK;
 }
 
-/* Makes the contexts' pipelines, as many as the executable has. */
-static nnp_status make_contexts(struct np_executable *self, uint32_t n, const char *folder,
-                                nnp_error *error) {
-  enum np_status status = NP_OK;
+enum np_status np_executable_contexts(struct np_executable *self, uint32_t n) {
   self->contexts = calloc(n, sizeof *self->contexts);
   if (!self->contexts) {
-    return no_memory(error);
+    return NP_NO_MEMORY;
   }
-  self->n_contexts = n;
+  for (self->n_contexts = 0; self->n_contexts < n;) {
+    struct np_context *context = &self->contexts[self->n_contexts++];
+    NP_TRY(np_pipeline_make(&self->plan, &context->fault, &context->pipeline));
+  }
+  return NP_OK;
+}
+
+static nnp_status make_contexts(struct np_executable *self, uint32_t n, const char *folder,
+                                nnp_error *error) {
   if (folder) {
     self->plan.folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   }
-  uint32_t i = 0;
-  for (; i < n && status == NP_OK; i++) {
-    struct np_context *context = &self->contexts[i];
-    status = np_pipeline_make(&self->plan, &context->fault, &context->pipeline);
-  }
+  const enum np_status status = np_executable_contexts(self, n);
   if (self->plan.folder_fd >= 0) {
     (void)close(self->plan.folder_fd);
   }
   self->plan.folder_fd = -1;
-  return status == NP_OK ? NNP_OK
-                         : np_executable_failed(&self->contexts[i - 1].fault, status, -1, error);
+  return status == NP_OK ? NNP_OK : no_memory(error);
 }
 
 /* Lets a segment run what another plan's is compiled to, where one is of the same model and
@@ -220,21 +235,9 @@ nnp_status np_executable_make(const struct np_bundle *bundle, uint32_t plan, uin
                               const nnp_options *options, const struct np_nnapi_library *library,
                               const struct np_executable *others, uint32_t n_others,
                               struct np_executable *self, nnp_error *error) {
-  *self =
-      (struct np_executable){.bundle = bundle,
-                             .chosen = &bundle->plans[plan],
-                             .simulator = library->simulator,
-                             .fallback = {.nnapi = library->nnapi,
-                                          .missing_cause = library->cause,
-                                          .missing = library->why,
-                                          .is_allowed = (options->flags & NNP_CPU_FALLBACK) != 0,
-                                          .compile_limit_ns = options->compile_limit_ns,
-                                          .run_limit_ns = options->run_limit_ns,
-                                          .log = options->log,
-                                          .log_context = options->log_context,
-                                          .plan = plan,
-                                          .n_left = bundle->n_left}};
-  nnp_status status = describe(self, options, error);
+  nnp_status status = np_executable_describe(bundle, plan, options, library, self) == NP_OK
+                          ? NNP_OK
+                          : no_memory(error);
   if (status == NNP_OK) {
     status = make_contexts(self, n_contexts, options->folder, error);
   }
@@ -255,7 +258,8 @@ void np_executable_free(struct np_executable *self) {
     np_pipeline_free(self->contexts[i].pipeline);
   }
   free(self->contexts);
-  np_pipeline_plan_free(&self->plan);
+  free(self->plan.tensors);
+  free(self->plan.segments);
   free(self->facts);
   np_trial_record_free(&self->trial);
   *self = (struct np_executable){.bundle = NULL};

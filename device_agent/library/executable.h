@@ -1,4 +1,4 @@
-/* A plan of a bundle, compiled: what models and queues run. For library/ only. */
+/* A plan of a bundle, compiled: what models and queues run, and the agent's actions. */
 #ifndef NP_EXECUTABLE_H
 #define NP_EXECUTABLE_H
 
@@ -64,6 +64,18 @@ nnp_status np_executable_open(const struct np_bundle *bundle, uint32_t plan,
 
 /* Closes it, and leaves none. */
 void np_executable_close(struct np_nnapi_library *library);
+
+/* Says of a plan what its segments are and what runs them, without compiling anything or making
+ * memory: who has engines' options of its own sets them in self->plan now. NP_NO_MEMORY; to be
+ * freed with np_executable_free also then. */
+enum np_status np_executable_describe(const struct np_bundle *bundle, uint32_t plan,
+                                      const nnp_options *options,
+                                      const struct np_nnapi_library *library,
+                                      struct np_executable *self);
+
+/* Makes n contexts of what is described, with memory of their own. NP_NO_MEMORY, with what it was
+ * for in the last one's fault. */
+enum np_status np_executable_contexts(struct np_executable *self, uint32_t n);
 
 /* Compiles a plan of the bundle, which must outlive it, as must the library; it gets n_contexts, at
  * least one. A segment that one of others[n_others] has is not compiled again but borrowed

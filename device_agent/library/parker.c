@@ -8,6 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "timing.h"
+
 /* The kernel's own time for __NR_futex, whatever libc's time_t is. */
 struct kernel_time {
   long seconds;
@@ -15,9 +17,8 @@ struct kernel_time {
 };
 
 static uint64_t now_ns(void) {
-  struct timespec now = {0, 0};
-  (void)clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+  const struct np_clock clock = np_monotonic_clock();
+  return clock.now_ns(clock.ctx);
 }
 
 void np_parker_begin(struct np_parker *parker) { atomic_store(&parker->parked, 1); }

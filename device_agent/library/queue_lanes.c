@@ -33,13 +33,10 @@ static enum np_status run_segment(struct np_lane *lane, struct np_queue_frame *f
   struct np_queue_context *context = frame->context;
   const struct np_step *step = &np_pipeline_steps(context->context->pipeline)[s];
   nnp_span *span = &context->spans[s];
-  struct np_durations durations = {NP_NO_DURATION, NP_NO_DURATION};
   span->begin_ns = np_queue_now(queue);
   const enum np_status status = step->run(step->ctx);
   span->end_ns = np_queue_now(queue);
-  if (step->settle) {
-    step->settle(step->ctx, &durations);
-  }
+  const struct np_durations durations = np_step_settle(step);
   span->hardware_ns = durations.hardware_ns;
   span->driver_ns = durations.driver_ns;
   atomic_fetch_add_explicit(&lane->n_segments, 1, memory_order_relaxed);

@@ -7,7 +7,6 @@
 
 struct segment_times {
   uint64_t first_ns;
-  uint64_t last_ns;
   struct np_durations durations;
 };
 
@@ -17,6 +16,7 @@ struct nnp_model {
   struct np_nnapi_library library; /* closed where no segment needs it, or there is none */
   struct np_executable executable;
   struct segment_times *times; /* [n_segments] */
+  uint64_t *lasts_ns;          /* [n_segments] */
   uint64_t first_ns;
   uint64_t last_ns;
 };
@@ -43,12 +43,13 @@ static nnp_status compile(struct nnp_model *self, const nnp_options *options, nn
     return status;
   }
   self->times = calloc(plan->n_segments, sizeof *self->times);
-  if (!self->times) {
+  self->lasts_ns = calloc(plan->n_segments, sizeof *self->lasts_ns);
+  if (!self->times || !self->lasts_ns) {
     return np_runtime_fail(error, NNP_NO_MEMORY, -1, 0, "no memory for the model");
   }
   for (uint32_t s = 0; s < plan->n_segments; s++) {
-    self->times[s] =
-        (struct segment_times){NNP_UNKNOWN_NS, NNP_UNKNOWN_NS, {NP_NO_DURATION, NP_NO_DURATION}};
+    self->times[s] = (struct segment_times){NNP_UNKNOWN_NS, {NP_NO_DURATION, NP_NO_DURATION}};
+    self->lasts_ns[s] = NNP_UNKNOWN_NS;
   }
   return NNP_OK;
 }
@@ -89,25 +90,27 @@ void nnp_model_free(nnp_model *self) {
   np_executable_free(&self->executable);
   np_executable_close(&self->library);
   free(self->times);
+  free(self->lasts_ns);
   free(self);
 }
 
 /* ---- Running ---- */
 
-static enum np_status run_steps(struct nnp_model *self, uint32_t *segment) {
-  const struct np_step *steps = np_pipeline_steps(pipeline_of(self));
-  uint64_t before = np_executable_now();
-  for (*segment = 0; *segment < self->executable.chosen->n_segments; (*segment)++) {
-    const struct np_step *step = &steps[*segment];
-    const enum np_status status = step->run(step->ctx);
-    if (status != NP_OK) {
-      return status;
-    }
-    const uint64_t after = np_executable_now();
-    self->times[*segment].last_ns = after - before;
-    before = after;
-  }
-  return NP_OK;
+struct call {
+  const struct nnp_model *model;
+  const void *const *inputs;
+  void *const *outputs;
+};
+
+static void take(void *ctx) {
+  const struct call *call = ctx;
+  np_executable_take(call->model->bundle, pipeline_of(call->model), call->inputs);
+  np_executable_place(call->model->bundle, pipeline_of(call->model), call->outputs);
+}
+
+static void give(void *ctx) {
+  const struct call *call = ctx;
+  np_executable_give(call->model->bundle, pipeline_of(call->model), call->outputs);
 }
 
 /* What engines tell and free after a run, outside of all times. */
@@ -115,12 +118,9 @@ static void settle(struct nnp_model *self) {
   const struct np_step *steps = np_pipeline_steps(pipeline_of(self));
   for (uint32_t s = 0; s < self->executable.chosen->n_segments; s++) {
     struct segment_times *times = &self->times[s];
-    times->durations = (struct np_durations){NP_NO_DURATION, NP_NO_DURATION};
-    if (steps[s].settle) {
-      steps[s].settle(steps[s].ctx, &times->durations);
-    }
+    times->durations = np_step_settle(&steps[s]);
     if (times->first_ns == NNP_UNKNOWN_NS) {
-      times->first_ns = times->last_ns;
+      times->first_ns = self->lasts_ns[s];
       np_pipeline_describe(pipeline_of(self), s, &self->executable.facts[s].engine);
     }
   }
@@ -143,14 +143,16 @@ nnp_status nnp_model_run(nnp_model *self, const void *const *inputs, void *const
                            strerror(cause));
   }
   self->executable.contexts->fault = (struct np_fault){.has_code = 0};
-  uint32_t segment;
-  const uint64_t before = np_executable_now();
-  np_executable_take(self->bundle, pipeline_of(self), inputs);
-  np_executable_place(self->bundle, pipeline_of(self), outputs);
-  const enum np_status status = run_steps(self, &segment);
+  struct call call = {self, inputs, outputs};
+  const struct np_run run = {.n_steps = self->executable.chosen->n_segments,
+                             .steps = np_pipeline_steps(pipeline_of(self)),
+                             .take = take,
+                             .give = give,
+                             .ctx = &call};
+  uint32_t segment = 0;
+  const enum np_status status =
+      np_run_once(&run, np_monotonic_clock(), &segment, self->lasts_ns, 1, &self->last_ns);
   if (status == NP_OK) {
-    np_executable_give(self->bundle, pipeline_of(self), outputs);
-    self->last_ns = np_executable_now() - before;
     if (self->first_ns == NNP_UNKNOWN_NS) {
       self->first_ns = self->last_ns;
     }
@@ -187,7 +189,7 @@ nnp_status nnp_model_segment(const nnp_model *self, uint32_t index, nnp_segment 
   const struct segment_times *times = &self->times[index];
   *segment = np_executable_segment(&self->executable, index);
   segment->first_ns = times->first_ns;
-  segment->last_ns = times->last_ns;
+  segment->last_ns = self->lasts_ns[index];
   segment->hardware_ns = times->durations.hardware_ns;
   segment->driver_ns = times->durations.driver_ns;
   return NNP_OK;

@@ -14,23 +14,19 @@
   "words)"
 
 /* "compile of segment 1 (nnapi, sim-npu)". */
-static void describe_stage(const struct np_session *session, const struct np_action *action,
-                           const struct np_record *record, struct np_message *place) {
+static void describe_stage(const struct np_action *action, const struct np_record *record,
+                           struct np_message *place) {
   if (record->stage == NP_STAGE_SETUP) {
     np_message_set(place, "setup");
     return;
   }
-  const struct np_segment *segment = &action->segments[record->segment];
+  const struct np_bundle_segment *segment = &action->bundle.segments[record->segment];
   const char *what = record->stage == NP_STAGE_COMPILE ? "compile" : "run";
-  if (segment->engine == NP_ENGINE_CPU) {
+  if (segment->engine == NP_BUNDLE_CPU) {
     np_message_set(place, "%s of segment %u (cpu)", what, record->segment);
-  } else if (segment->accelerator == NP_NONE) {
-    np_message_set(place, "%s of segment %u (nnapi, its own choice)", what, record->segment);
   } else {
-    const struct np_text name = session->request->strings[segment->accelerator];
-    const int length = name.length < 64 ? (int)name.length : 64;
-    np_message_set(place, "%s of segment %u (nnapi, %.*s)", what, record->segment, length,
-                   name.bytes);
+    np_message_set(place, "%s of segment %u (nnapi, %.64s)", what, record->segment,
+                   segment->accelerator ? segment->accelerator : "its own choice");
   }
 }
 
@@ -66,11 +62,11 @@ static void describe_end(const struct np_process_end *end, const char *place, co
 }
 
 /* Sets verdict, message and signal from how the process ended. */
-static void judge(const struct np_session *session, const struct np_process_end *end,
-                  struct np_result *result, struct np_message *message, char signal[32]) {
+static void judge(const struct np_process_end *end, struct np_result *result,
+                  struct np_message *message, char signal[32]) {
   const struct np_record *record = end->view->record;
   struct np_message place;
-  describe_stage(session, end->action, record, &place);
+  describe_stage(end->action, record, &place);
   result->message = message->text;
   result->words = end->outcome.words[0] != '\0' ? end->outcome.words : NULL;
   if (record->done) {
@@ -78,7 +74,7 @@ static void judge(const struct np_session *session, const struct np_process_end 
     result->has_code = record->fault.has_code;
     result->code = record->fault.code;
     /* With one segment the stage says where already. */
-    const char *where = end->action->n_segments > 1 ? place.text : "";
+    const char *where = end->action->bundle.n_segments > 1 ? place.text : "";
     const int is_vague = result->has_code && result->code == ANEURALNETWORKS_OP_FAILED;
     np_message_set(message, "%s%s%s%s", where, where[0] ? ": " : "", record->fault.why.text,
                    is_vague ? VAGUE : "");
@@ -93,7 +89,7 @@ static void judge(const struct np_session *session, const struct np_process_end 
 
 static void fill_segments(const struct np_action *action, const struct np_record_view *view,
                           struct np_segment_result *segments) {
-  for (uint32_t s = 0; s < action->n_segments; s++) {
+  for (uint32_t s = 0; s < action->bundle.n_segments; s++) {
     const size_t column = (size_t)s * view->room;
     const int compiled = view->compile_ns[s] != 0;
     segments[s] =
@@ -121,7 +117,7 @@ enum np_status np_action_answer(const struct np_session *session, const struct n
   const struct np_action *action = end->action;
   const struct np_record *record = end->view->record;
   *ok = 0;
-  struct np_segment_result *segments = calloc(action->n_segments, sizeof *segments);
+  struct np_segment_result *segments = calloc(action->bundle.n_segments, sizeof *segments);
   if (!segments) {
     return np_action_answer_unbegun(action, "no memory for its result", answers, why);
   }
@@ -131,7 +127,7 @@ enum np_status np_action_answer(const struct np_session *session, const struct n
       .attempts = end->attempt,
       .stage = (enum np_stage)record->stage,
       .simulated = session->simulated,
-      .n_segments = action->n_segments,
+      .n_segments = action->bundle.n_segments,
       .segments = segments,
       .frames = {.n_frames = record->n_runs,
                  .frames = end->view->frames,
@@ -151,7 +147,7 @@ enum np_status np_action_answer(const struct np_session *session, const struct n
       .kept = end->view->kept};
   struct np_message message;
   char signal[32];
-  judge(session, end, &result, &message, signal);
+  judge(end, &result, &message, signal);
   *ok = result.verdict == NP_VERDICT_OK;
   result.n_kept = *ok ? record->n_kept : 0;
   const enum np_status status = np_answer_result(answers, &result);

@@ -51,7 +51,6 @@ static uint64_t cpu_time(const struct phase *phase) {
 static enum np_status run_once(const struct runner *self, uint32_t run) {
   const struct phase *phase = self->phase;
   const struct np_step *step = self->lane->step;
-  struct np_durations durations = {NP_NO_DURATION, NP_NO_DURATION};
   __atomic_fetch_add(phase->started_runs, 1u, __ATOMIC_RELAXED);
   const uint64_t cpu_before = cpu_time(phase);
   const uint64_t before = phase->clock.now_ns(phase->clock.ctx);
@@ -61,9 +60,7 @@ static enum np_status run_once(const struct runner *self, uint32_t run) {
   if (status != NP_OK) {
     return status;
   }
-  if (step->settle) {
-    step->settle(step->ctx, &durations);
-  }
+  const struct np_durations durations = np_step_settle(step);
   self->run_ns[run] = ns;
   if (self->cpu_ns) {
     self->cpu_ns[run] = phase->simulator && self->lane->on_cpu ? ns * self->lane->threads : cpu_ns;

@@ -40,9 +40,9 @@ int np_return_to_cpus(const struct np_session *session, const struct np_action *
 
 static int has_both_engines(const struct np_action *action) {
   int on_cpu = 0, on_nnapi = 0;
-  for (uint32_t s = 0; s < action->n_segments; s++) {
-    on_cpu |= action->segments[s].engine == NP_ENGINE_CPU;
-    on_nnapi |= action->segments[s].engine != NP_ENGINE_CPU;
+  for (uint32_t s = 0; s < action->bundle.n_segments; s++) {
+    on_cpu |= action->bundle.segments[s].engine == NP_BUNDLE_CPU;
+    on_nnapi |= action->bundle.segments[s].engine != NP_BUNDLE_CPU;
   }
   return on_cpu && on_nnapi;
 }

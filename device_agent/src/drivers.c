@@ -1,20 +1,51 @@
 #include "drivers.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+static uint32_t index_of_name(const struct np_drivers *drivers, const char *name) {
+  uint32_t i = name ? 0 : drivers->n;
+  while (i < drivers->n && strcmp(drivers->each[i].name, name) != 0) {
+    i++;
+  }
+  return i;
+}
+
+/* The driver of a name, which has room for a new one. */
+static struct np_driver *add(struct np_drivers *drivers, const char *name) {
+  const uint32_t i = index_of_name(drivers, name);
+  if (name && i == drivers->n) {
+    drivers->each[i + 1] = drivers->each[i];
+    drivers->each[i] = (struct np_driver){.name = name, .room = NP_FIRST_ROOM};
+    drivers->n++;
+  }
+  return &drivers->each[i];
+}
 
 enum np_status np_drivers_make(const struct np_request *request, struct np_drivers *drivers) {
-  drivers->n = request->n_strings;
-  drivers->each = calloc(request->n_strings + (size_t)1, sizeof *drivers->each);
-  for (uint32_t i = 0; drivers->each && i <= drivers->n; i++) {
-    drivers->each[i].room = NP_FIRST_ROOM;
+  size_t most = (size_t)request->n_driver_facts + 1;
+  for (uint32_t i = 0; i < request->n_actions; i++) {
+    most += request->actions[i].bundle.n_segments;
   }
-  for (uint32_t i = 0; drivers->each && i < request->n_driver_facts; i++) {
+  *drivers = (struct np_drivers){.n = 0, .each = calloc(most, sizeof *drivers->each)};
+  if (!drivers->each) {
+    return NP_NO_MEMORY;
+  }
+  drivers->each[0].room = NP_FIRST_ROOM;
+  for (uint32_t i = 0; i < request->n_driver_facts; i++) {
     const uint32_t *facts = &request->driver_facts[i * NP_DRIVER_WORDS];
-    struct np_driver *driver = &drivers->each[facts[0] < drivers->n ? facts[0] : drivers->n];
+    struct np_driver *driver =
+        add(drivers, facts[0] == NP_NONE ? NULL : request->strings[facts[0]]);
     driver->room = facts[1];
     driver->memory = (enum np_shm_kind)facts[2];
   }
-  return drivers->each ? NP_OK : NP_NO_MEMORY;
+  for (uint32_t i = 0; i < request->n_actions; i++) {
+    const struct np_bundle *bundle = &request->actions[i].bundle;
+    for (uint32_t s = 0; s < bundle->n_segments; s++) {
+      (void)add(drivers, bundle->segments[s].accelerator);
+    }
+  }
+  return NP_OK;
 }
 
 void np_drivers_free(struct np_drivers *drivers) {
@@ -22,17 +53,19 @@ void np_drivers_free(struct np_drivers *drivers) {
   drivers->each = NULL;
 }
 
-static uint32_t index_of(const struct np_drivers *drivers, const struct np_segment *segment) {
-  return segment->accelerator < drivers->n ? segment->accelerator : drivers->n;
+static uint32_t index_of(const struct np_drivers *drivers,
+                         const struct np_bundle_segment *segment) {
+  return index_of_name(drivers, segment->accelerator);
 }
 
-struct np_driver *np_driver_of(const struct np_drivers *drivers, const struct np_segment *segment) {
+struct np_driver *np_driver_of(const struct np_drivers *drivers,
+                               const struct np_bundle_segment *segment) {
   return &drivers->each[index_of(drivers, segment)];
 }
 
 int np_uses_nnapi(const struct np_action *action) {
-  for (uint32_t s = 0; s < action->n_segments; s++) {
-    if (action->segments[s].engine == NP_ENGINE_NNAPI) {
+  for (uint32_t s = 0; s < action->bundle.n_segments; s++) {
+    if (action->bundle.segments[s].engine == NP_BUNDLE_NNAPI) {
       return 1;
     }
   }
@@ -40,9 +73,9 @@ int np_uses_nnapi(const struct np_action *action) {
 }
 
 int np_uses_choice(const struct np_action *action) {
-  for (uint32_t s = 0; s < action->n_segments; s++) {
-    if (action->segments[s].engine == NP_ENGINE_NNAPI &&
-        action->segments[s].accelerator == NP_NONE) {
+  for (uint32_t s = 0; s < action->bundle.n_segments; s++) {
+    if (action->bundle.segments[s].engine == NP_BUNDLE_NNAPI &&
+        !action->bundle.segments[s].accelerator) {
       return 1;
     }
   }
@@ -63,7 +96,7 @@ static enum np_shm_kind common_memory(const struct np_drivers *drivers) {
 }
 
 enum np_shm_kind np_segment_memory(const struct np_drivers *drivers,
-                                   const struct np_segment *segment) {
+                                   const struct np_bundle_segment *segment) {
   const uint32_t own = index_of(drivers, segment);
   const enum np_shm_kind kind = own == drivers->n ? common_memory(drivers) : NP_SHM_UNKNOWN;
   return kind != NP_SHM_UNKNOWN ? kind : drivers->each[own].memory;
@@ -72,9 +105,10 @@ enum np_shm_kind np_segment_memory(const struct np_drivers *drivers,
 enum np_shm_kind np_action_memory(const struct np_drivers *drivers,
                                   const struct np_action *action) {
   enum np_shm_kind first = NP_SHM_UNKNOWN;
-  for (uint32_t s = 0; s < action->n_segments; s++) {
-    const enum np_shm_kind kind = np_segment_memory(drivers, &action->segments[s]);
-    if (action->segments[s].engine == NP_ENGINE_NNAPI && kind != NP_SHM_POINTERS && kind > first) {
+  for (uint32_t s = 0; s < action->bundle.n_segments; s++) {
+    const enum np_shm_kind kind = np_segment_memory(drivers, &action->bundle.segments[s]);
+    if (action->bundle.segments[s].engine == NP_BUNDLE_NNAPI && kind != NP_SHM_POINTERS &&
+        kind > first) {
       first = kind;
     }
   }
@@ -83,12 +117,13 @@ enum np_shm_kind np_action_memory(const struct np_drivers *drivers,
 
 void np_drivers_learn_memory(const struct np_drivers *drivers, const struct np_action *action,
                              const struct np_engine_facts *facts) {
-  if ((action->flags & (NP_ACTION_POINTERS | NP_ACTION_FRAMES)) != 0) {
+  if (action->bundle.pointers || (action->flags & NP_ACTION_FRAMES) != 0) {
     return;
   }
-  for (uint32_t s = 0; s < action->n_segments; s++) {
-    if (action->segments[s].engine == NP_ENGINE_NNAPI && facts[s].memory <= NP_SHM_POINTERS) {
-      np_driver_of(drivers, &action->segments[s])->memory = facts[s].memory;
+  for (uint32_t s = 0; s < action->bundle.n_segments; s++) {
+    if (action->bundle.segments[s].engine == NP_BUNDLE_NNAPI &&
+        facts[s].memory <= NP_SHM_POINTERS) {
+      np_driver_of(drivers, &action->bundle.segments[s])->memory = facts[s].memory;
     }
   }
 }
@@ -97,10 +132,10 @@ void np_drivers_learn_memory(const struct np_drivers *drivers, const struct np_a
 static uint32_t compilations(const struct np_drivers *drivers, const struct np_action *action,
                              uint32_t driver) {
   uint32_t n = 0;
-  for (uint32_t s = 0; s < action->n_segments; s++) {
-    const struct np_segment *segment = &action->segments[s];
+  for (uint32_t s = 0; s < action->bundle.n_segments; s++) {
+    const struct np_bundle_segment *segment = &action->bundle.segments[s];
     const uint32_t index = index_of(drivers, segment);
-    n += segment->engine == NP_ENGINE_NNAPI && (index == driver || index == drivers->n);
+    n += segment->engine == NP_BUNDLE_NNAPI && (index == driver || index == drivers->n);
   }
   return n;
 }
@@ -117,9 +152,9 @@ static uint32_t all_compilations(const struct np_drivers *drivers,
 
 /* Whether an action names an accelerator. */
 static int names_accelerator(const struct np_action *action) {
-  for (uint32_t s = 0; s < action->n_segments; s++) {
-    if (action->segments[s].engine == NP_ENGINE_NNAPI &&
-        action->segments[s].accelerator != NP_NONE) {
+  for (uint32_t s = 0; s < action->bundle.n_segments; s++) {
+    if (action->bundle.segments[s].engine == NP_BUNDLE_NNAPI &&
+        action->bundle.segments[s].accelerator) {
       return 1;
     }
   }

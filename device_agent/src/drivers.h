@@ -13,6 +13,7 @@
 
 /* One accelerator's. */
 struct np_driver {
+  const char *name;              /* the request's, NULL: NNAPI's choice */
   uint32_t room;                 /* compilations of ours that it holds at once */
   enum np_shm_kind memory;       /* that reached it, NP_SHM_UNKNOWN before the first run */
   const struct np_action *gauge; /* an action that ran on it alone, NULL: none yet */
@@ -20,15 +21,17 @@ struct np_driver {
 };
 
 struct np_drivers {
-  uint32_t n;             /* strings of the request */
-  struct np_driver *each; /* [n + 1] by string index, the last: NNAPI's choice */
+  uint32_t n;             /* accelerators that a request names */
+  struct np_driver *each; /* [n + 1], the last: NNAPI's choice */
 };
 
+/* Of a request that is bound. NP_NO_MEMORY. */
 enum np_status np_drivers_make(const struct np_request *request, struct np_drivers *drivers);
 void np_drivers_free(struct np_drivers *drivers);
 
 /* The driver of a segment on NNAPI. */
-struct np_driver *np_driver_of(const struct np_drivers *drivers, const struct np_segment *segment);
+struct np_driver *np_driver_of(const struct np_drivers *drivers,
+                               const struct np_bundle_segment *segment);
 
 /* Whether an action uses NNAPI, and whether it leaves the choice of an accelerator to it. */
 int np_uses_nnapi(const struct np_action *action);
@@ -38,7 +41,7 @@ int np_uses_choice(const struct np_action *action);
  * all accelerators are known to map, addresses where they differ: where one of them cannot map what
  * it is handed, NNAPI takes the CPU and tells nobody. */
 enum np_shm_kind np_segment_memory(const struct np_drivers *drivers,
-                                   const struct np_segment *segment);
+                                   const struct np_bundle_segment *segment);
 
 /* The kind to begin with for an action: the last of its segments' that is shared. */
 enum np_shm_kind np_action_memory(const struct np_drivers *drivers, const struct np_action *action);

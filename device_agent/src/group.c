@@ -244,7 +244,7 @@ static enum np_status start(struct group *group, struct member *member) {
   }
   struct np_message cause;
   np_message_set(&cause, "no memory for %u samples of each of %u segments", action->max_runs,
-                 action->n_segments);
+                 action->bundle.n_segments);
   member->cpu_mask = action->cpu_mask != 0 ? action->cpu_mask
                                            : np_sysfs_big_cores(group->session->sysfs,
                                                                 np_affinity(), action->threads);

@@ -45,26 +45,22 @@ static int write_file(int folder_fd, const char *name, const uint8_t *bytes, siz
 }
 
 enum np_status np_kept_write(int folder_fd, const struct np_action *action,
-                             const struct np_pipeline *pipeline,
-                             const struct np_record_view *view) {
+                             const void *const *bytes, const struct np_record_view *view) {
   struct np_record *record = view->record;
-  for (uint32_t t = 0; t < action->n_tensors; t++) {
-    const struct np_tensor *tensor = &action->tensors[t];
-    if (!tensor->keep) {
-      continue;
-    }
+  for (uint32_t i = 0; i < action->n_kept; i++) {
+    const uint32_t t = action->kept[i];
+    const size_t n_bytes = action->bundle.tensors[t].n_bytes;
     char name[32];
     np_kept_name(action->id, t, name);
-    const void *data = np_pipeline_data(pipeline, t);
-    if (write_file(folder_fd, name, data, tensor->n_bytes) != 0) {
-      np_message_set(&record->fault.why, "cannot write %s, %zu bytes: %s", name, tensor->n_bytes,
+    if (write_file(folder_fd, name, bytes[i], n_bytes) != 0) {
+      np_message_set(&record->fault.why, "cannot write %s, %zu bytes: %s", name, n_bytes,
                      strerror(errno));
       return NP_IO;
     }
     struct np_kept_output *output = &view->kept[record->n_kept];
     output->tensor = t;
-    output->n_bytes = tensor->n_bytes;
-    np_sha256(data, tensor->n_bytes, output->sha256);
+    output->n_bytes = n_bytes;
+    np_sha256(bytes[i], n_bytes, output->sha256);
     record->n_kept++;
   }
   return NP_OK;

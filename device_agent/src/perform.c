@@ -5,12 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cpu.h"
 #include "cpus.h"
+#include "executable.h"
 #include "frames.h"
 #include "kept.h"
-#include "nnapi.h"
-#include "pipeline.h"
 #include "rounds.h"
 #include "simulator.h"
 #include "sysinfo.h"
@@ -21,17 +19,30 @@ struct performance {
   const struct np_action *action;
   const struct np_record_view *view;
   struct np_record *record;
-  struct np_nnapi *nnapi; /* NULL where no segment and no simulation needs it */
+  struct np_nnapi_library library; /* closed where no segment and no simulation needs it */
   struct np_simulator simulator;
   struct np_clock clock;
-  uint64_t cpus;       /* that the process may use, 0 unknown */
-  char **accelerators; /* [n_segments], names as C strings, NULL where none is named */
-  struct np_pipeline_plan plan;
-  struct np_pipeline *pipeline;
+  uint64_t cpus; /* that the process may use, 0 unknown */
+  struct np_executable executable;
+  struct np_run run;
+  void **inputs;  /* [n_inputs], the caller's buffers */
+  void **outputs; /* [n_outputs], likewise */
   struct np_rounds rounds;
   struct np_beside_lane *lanes; /* [n_segments] of segments side by side, else NULL */
-  struct np_frames *frames;     /* of frames at once, which need no pipeline of ours, else NULL */
+  struct np_frames *frames;     /* of frames at once, which need no executable of ours, else NULL */
 };
+
+static const struct np_bundle *bundle_of(const struct performance *self) {
+  return &self->action->bundle;
+}
+
+static struct np_pipeline *pipeline_of(const struct performance *self) {
+  return self->executable.contexts ? self->executable.contexts->pipeline : NULL;
+}
+
+static int has_flag(const struct performance *self, enum np_action_flags flag) {
+  return (self->action->flags & (uint32_t)flag) != 0;
+}
 
 static void enter(const struct performance *self, enum np_stage stage, uint32_t segment) {
   __atomic_store_n(&self->record->segment, segment, __ATOMIC_RELEASE);
@@ -43,108 +54,92 @@ static enum np_status no_memory(const struct performance *self, const char *what
   return NP_NO_MEMORY;
 }
 
-static int needs_nnapi(const struct performance *self) {
-  for (uint32_t s = 0; s < self->action->n_segments; s++) {
-    if (self->action->segments[s].engine == NP_ENGINE_NNAPI) {
-      return 1;
+static enum np_status open_library(struct performance *self) {
+  /* The simulated clock lives in the library. */
+  if (!np_uses_nnapi(self->action) && !self->session->simulated) {
+    return NP_OK;
+  }
+  NP_TRY(np_nnapi_open(self->session->library, &self->library.nnapi, &self->record->fault.why));
+  self->simulator = np_simulator_of(self->library.nnapi);
+  self->clock = np_simulator_clock(&self->simulator);
+  self->library.simulator = self->session->simulated ? &self->simulator : NULL;
+  return NP_OK;
+}
+
+/* Describes the action's plan as an app that asks for nothing but what the bundle says, without the
+ * fallback, and with the memory that is known to reach its drivers. */
+static enum np_status describe(struct performance *self) {
+  const struct np_drivers *drivers = self->session->drivers;
+  const nnp_options options = np_action_options(self->action, !has_flag(self, NP_ACTION_UNTIMED));
+  NP_TRY(np_executable_describe(bundle_of(self), 0, &options, &self->library, &self->executable));
+  self->executable.plan.folder_fd = self->session->work_fd;
+  self->executable.plan.memory = np_action_memory(drivers, self->action);
+  for (uint32_t s = 0; s < bundle_of(self)->n_segments; s++) {
+    const struct np_bundle_segment *segment = &bundle_of(self)->segments[s];
+    if (segment->engine == NP_BUNDLE_NNAPI &&
+        np_segment_memory(drivers, segment) == NP_SHM_POINTERS) {
+      self->executable.plan.segments[s].options.pointers = 1;
     }
   }
-  return self->session->simulated; /* the simulated clock lives in the library */
-}
-
-static enum np_status open_library(struct performance *self) {
-  if (!needs_nnapi(self)) {
-    return NP_OK;
-  }
-  const enum np_status status =
-      np_nnapi_open(self->session->library, &self->nnapi, &self->record->fault.why);
-  if (status != NP_OK) {
-    return status;
-  }
-  self->simulator = np_simulator_of(self->nnapi);
-  self->clock = np_simulator_clock(&self->simulator);
   return NP_OK;
 }
 
-/* The name of a segment's accelerator as a C string. */
-static enum np_status name_accelerator(struct performance *self, uint32_t s) {
-  const uint32_t index = self->action->segments[s].accelerator;
-  if (index == NP_NONE) {
-    return NP_OK;
+/* The buffers from which and to which the caller's runs go. */
+static enum np_status make_buffers(struct performance *self) {
+  const struct np_bundle *bundle = bundle_of(self);
+  self->inputs = calloc(bundle->n_inputs + (size_t)1, sizeof *self->inputs);
+  self->outputs = calloc(bundle->n_outputs + (size_t)1, sizeof *self->outputs);
+  int is_whole = self->inputs && self->outputs;
+  for (uint32_t i = 0; i < bundle->n_inputs && is_whole; i++) {
+    self->inputs[i] = np_input_make(self->action, i, self->session->blobs, 0);
+    is_whole = self->inputs[i] != NULL;
   }
-  const struct np_text text = self->session->request->strings[index];
-  self->accelerators[s] = calloc((size_t)text.length + 1, 1);
-  if (!self->accelerators[s]) {
-    return no_memory(self, "a name");
+  for (uint32_t i = 0; i < bundle->n_outputs && is_whole && has_flag(self, NP_ACTION_COPIES); i++) {
+    self->outputs[i] = np_tensor_allocate(bundle->outputs[i].known.n_bytes);
+    is_whole = self->outputs[i] != NULL;
   }
-  memcpy(self->accelerators[s], text.bytes, text.length);
-  return NP_OK;
+  return is_whole ? NP_OK : NP_NO_MEMORY;
 }
 
-static void describe_tensors(struct performance *self) {
-  for (uint32_t t = 0; t < self->action->n_tensors; t++) {
-    const struct np_tensor *tensor = &self->action->tensors[t];
-    self->plan.tensors[t] = (struct np_pipeline_tensor){
-        .type = tensor->type,
-        .rank = tensor->rank,
-        .dims = tensor->dims,
-        .n_bytes = tensor->n_bytes,
-        .bytes = tensor->source == NP_FROM_BLOB ? self->session->blobs[tensor->value].data : NULL};
-  }
+static void take(void *ctx) {
+  const struct performance *self = ctx;
+  np_executable_take(bundle_of(self), pipeline_of(self), (const void *const *)self->inputs);
+  np_executable_place(bundle_of(self), pipeline_of(self), self->outputs);
 }
 
-static enum np_status describe_segment(struct performance *self, uint32_t s) {
-  const struct np_action *action = self->action;
-  const struct np_segment *segment = &action->segments[s];
-  struct np_pipeline_segment *described = &self->plan.segments[s];
-  if (name_accelerator(self, s) != NP_OK ||
-      np_pipeline_plan_bindings(described, segment->n_inputs, segment->n_outputs) != NP_OK) {
-    return no_memory(self, "the action");
-  }
-  described->engine = segment->engine == NP_ENGINE_NNAPI
-                          ? np_nnapi_engine(self->nnapi)
-                          : np_cpu_engine(self->session->simulated ? &self->simulator : NULL);
-  described->model = &self->session->request->models[segment->model].model;
-  described->options = (struct np_options){
-      .accelerator = self->accelerators[s],
-      .preference = segment->preference,
-      .relaxed = (segment->flags & NP_SEGMENT_RELAXED) != 0,
-      .burst = (action->flags & NP_ACTION_BURST) != 0,
-      .async = (action->flags & NP_ACTION_ASYNC) != 0,
-      .pointers = (action->flags & NP_ACTION_POINTERS) != 0 ||
-                  (segment->engine == NP_ENGINE_NNAPI &&
-                   np_segment_memory(self->session->drivers, segment) == NP_SHM_POINTERS),
-      .measure_timing = (action->flags & NP_ACTION_UNTIMED) == 0,
-      .threads = action->threads,
-  };
-  for (uint32_t i = 0; i < segment->n_inputs; i++) {
-    described->inputs[i] = segment->inputs[i];
-  }
-  for (uint32_t i = 0; i < segment->n_outputs; i++) {
-    described->outputs[i] = segment->outputs[i];
-  }
-  return NP_OK;
+static void give(void *ctx) {
+  const struct performance *self = ctx;
+  np_executable_give(bundle_of(self), pipeline_of(self), self->outputs);
 }
 
-static int runs_frames(const struct performance *self) {
-  return (self->action->flags & NP_ACTION_FRAMES) != 0;
+/* The bytes of a tensor after a run. */
+static const void *bytes_of(const struct performance *self, uint32_t tensor) {
+  const struct np_bundle *bundle = bundle_of(self);
+  const uint32_t input = np_end_of(bundle->inputs, bundle->n_inputs, tensor);
+  const uint32_t output = np_end_of(bundle->outputs, bundle->n_outputs, tensor);
+  if (input < bundle->n_inputs) {
+    return self->inputs[input];
+  }
+  return output < bundle->n_outputs && self->outputs[output]
+             ? self->outputs[output]
+             : np_pipeline_data(pipeline_of(self), tensor);
 }
 
 /* Segments side by side: the CPU's threads keep to the action's CPUs. */
 static enum np_status make_lanes(struct performance *self) {
   const struct np_action *action = self->action;
-  if ((action->flags & NP_ACTION_BESIDE) == 0) {
+  if (!has_flag(self, NP_ACTION_BESIDE)) {
     return NP_OK;
   }
-  self->lanes = calloc(action->n_segments, sizeof *self->lanes);
+  self->lanes = calloc(bundle_of(self)->n_segments, sizeof *self->lanes);
   if (!self->lanes) {
     return no_memory(self, "the lanes");
   }
   const struct np_lane_cpus cpus = np_lane_cpus(self->session, action, self->record, self->cpus);
-  for (uint32_t s = 0; s < action->n_segments; s++) {
+  for (uint32_t s = 0; s < bundle_of(self)->n_segments; s++) {
     struct np_beside_lane *lane = &self->lanes[s];
-    lane->step = &np_pipeline_steps(self->pipeline)[s];
-    lane->on_cpu = action->segments[s].engine == NP_ENGINE_CPU;
+    lane->step = &self->run.steps[s];
+    lane->on_cpu = bundle_of(self)->segments[s].engine == NP_BUNDLE_CPU;
     lane->threads = action->threads;
     lane->cpu_mask = lane->on_cpu ? cpus.cpu_mask : cpus.nnapi_mask;
   }
@@ -158,29 +153,21 @@ static enum np_status set_up(struct performance *self) {
   if (np_keep_to_cpus(self->session, action, self->record, self->cpus) != NP_OK) {
     return NP_BAD_ARGUMENT;
   }
-  enum np_status status = open_library(self);
-  if (status != NP_OK || runs_frames(self)) {
-    return status;
+  NP_TRY(open_library(self));
+  if (has_flag(self, NP_ACTION_FRAMES)) {
+    return NP_OK;
   }
-  self->accelerators = calloc(action->n_segments, sizeof *self->accelerators);
-  if (!self->accelerators ||
-      np_pipeline_plan_make(action->n_tensors, action->n_segments, &self->plan) != NP_OK) {
+  if (describe(self) != NP_OK || make_buffers(self) != NP_OK) {
     return no_memory(self, "the action");
   }
-  self->plan.folder_fd = self->session->work_fd;
-  self->plan.memory = np_action_memory(self->session->drivers, action);
-  describe_tensors(self);
-  for (uint32_t s = 0; s < action->n_segments && status == NP_OK; s++) {
-    status = describe_segment(self, s);
-  }
-  if (status == NP_OK) {
-    status = np_pipeline_make(&self->plan, &self->record->fault, &self->pipeline);
-  }
-  if (status == NP_OK) {
-    np_tensors_fill(action, self->pipeline);
-    status = make_lanes(self);
-  }
-  return status;
+  NP_TRY(np_executable_contexts(&self->executable, 1));
+  self->run = (struct np_run){.n_steps = bundle_of(self)->n_segments,
+                              .steps = np_pipeline_steps(pipeline_of(self)),
+                              .take = has_flag(self, NP_ACTION_COPIES) ? take : NULL,
+                              .give = has_flag(self, NP_ACTION_COPIES) ? give : NULL,
+                              .ctx = self};
+  take(self);
+  return make_lanes(self);
 }
 
 /* What the simulated phone, whose state lives in this process, tells now. */
@@ -196,20 +183,20 @@ static enum np_status compile_segment(struct performance *self, uint32_t s) {
     (void)np_set_affinity(self->lanes[s].cpu_mask); /* which the engine's own threads inherit */
   }
   const uint64_t before = self->clock.now_ns(self->clock.ctx);
-  const enum np_status status = np_pipeline_compile(self->pipeline, s);
+  const enum np_status status = np_pipeline_compile(pipeline_of(self), s);
   const uint64_t after = self->clock.now_ns(self->clock.ctx);
   if (status != NP_OK) {
     return status;
   }
-  np_pipeline_describe(self->pipeline, s, &self->view->facts[s]);
+  np_pipeline_describe(pipeline_of(self), s, &self->view->facts[s]);
   self->view->compile_ns[s] = 1 + (after - before);
   return NP_OK;
 }
 
 /* A driver may have refused shared memory when it was to use it. */
 static void describe_segments(struct performance *self) {
-  for (uint32_t s = 0; s < self->action->n_segments; s++) {
-    np_pipeline_describe(self->pipeline, s, &self->view->facts[s]);
+  for (uint32_t s = 0; s < bundle_of(self)->n_segments; s++) {
+    np_pipeline_describe(pipeline_of(self), s, &self->view->facts[s]);
   }
 }
 
@@ -217,7 +204,7 @@ static enum np_status warm_up(struct performance *self) {
   enter(self, NP_STAGE_EXECUTE, 0);
   np_rounds_open(self->action, self->view, self->session->sysfs,
                  self->session->simulated ? &self->simulator : NULL, self->clock, &self->rounds);
-  return np_rounds_warm_up(&self->rounds, np_pipeline_steps(self->pipeline));
+  return np_rounds_warm_up(&self->rounds, &self->run);
 }
 
 static enum np_status open_frames(struct performance *self) {
@@ -230,12 +217,12 @@ static enum np_status open_frames(struct performance *self) {
 static enum np_status prepare(struct performance *self) {
   enum np_status status = set_up(self);
   read_phone(self, &self->record->first_reading);
-  if (runs_frames(self)) {
+  if (has_flag(self, NP_ACTION_FRAMES)) {
     status = status == NP_OK ? open_frames(self) : status;
     read_phone(self, &self->record->readings[1]);
     return status;
   }
-  for (uint32_t s = 0; s < self->action->n_segments && status == NP_OK; s++) {
+  for (uint32_t s = 0; s < bundle_of(self)->n_segments && status == NP_OK; s++) {
     status = compile_segment(self, s);
   }
   if (status == NP_OK) {
@@ -253,11 +240,11 @@ static enum np_status run_beside(struct performance *self) {
   const struct np_action *action = self->action;
   const struct np_beside_samples samples = np_record_beside(self->view);
   struct np_record *record = self->record;
-  for (uint32_t s = 0; s < action->n_segments; s++) {
-    np_pipeline_tell(self->pipeline, s, &self->lanes[s].fault);
+  for (uint32_t s = 0; s < action->bundle.n_segments; s++) {
+    np_pipeline_tell(pipeline_of(self), s, &self->lanes[s].fault);
   }
   const enum np_status status =
-      np_beside_round(self->lanes, action->n_segments, self->clock, &self->simulator,
+      np_beside_round(self->lanes, action->bundle.n_segments, self->clock, &self->simulator,
                       self->rounds.watched ? action->spin_ns : 0,
                       (uint32_t)np_share(action, action->max_runs), &samples);
   if (status != NP_OK) {
@@ -278,21 +265,25 @@ static enum np_status run_round(struct performance *self) {
     np_rounds_forget(&self->rounds);
   }
   read_phone(self, &self->record->readings[0]);
-  const enum np_status status = np_rounds_run(&self->rounds, np_pipeline_steps(self->pipeline));
+  const enum np_status status = np_rounds_run(&self->rounds, &self->run);
   read_phone(self, &self->record->readings[1]);
   return status;
 }
 
+static void free_all(void **buffers, uint32_t n) {
+  for (uint32_t i = 0; buffers && i < n; i++) {
+    free(buffers[i]);
+  }
+  free(buffers);
+}
+
 static void release(struct performance *self) {
   np_frames_close(self->frames);
-  np_pipeline_free(self->pipeline);
-  np_pipeline_plan_free(&self->plan);
-  for (uint32_t s = 0; self->accelerators && s < self->action->n_segments; s++) {
-    free(self->accelerators[s]);
-  }
-  free(self->accelerators);
+  np_executable_free(&self->executable);
+  free_all(self->inputs, bundle_of(self)->n_inputs);
+  free_all(self->outputs, bundle_of(self)->n_outputs);
   free(self->lanes);
-  np_nnapi_close(self->nnapi);
+  np_executable_close(&self->library);
 }
 
 /* While a process of a simulated phone waited, others had the phone. */
@@ -301,6 +292,21 @@ static void rest(const struct performance *self) {
     self->simulator.away(self->record->away_ns);
   }
   self->record->away_ns = 0;
+}
+
+/* Writes the tensors that are to be kept. */
+static enum np_status keep(const struct performance *self) {
+  const struct np_action *action = self->action;
+  const void **bytes = calloc(action->n_kept + (size_t)1, sizeof *bytes);
+  if (!bytes) {
+    return no_memory(self, "the outputs");
+  }
+  for (uint32_t i = 0; i < action->n_kept; i++) {
+    bytes[i] = bytes_of(self, action->kept[i]);
+  }
+  const enum np_status status = np_kept_write(self->session->work_fd, action, bytes, self->view);
+  free(bytes);
+  return status;
 }
 
 /* Carries out one command; *last tells whether it is the last one. */
@@ -321,10 +327,14 @@ static enum np_status handle_command(struct performance *self, int *last) {
     return NP_OK;
   }
   describe_segments(self);
-  return np_kept_write(self->session->work_fd, self->action, self->pipeline, self->view);
+  return keep(self);
 }
 
 static void conclude(const struct performance *self, enum np_status status) {
+  const struct np_context *context = self->executable.contexts;
+  if (status != NP_OK && context && context->fault.why.text[0] != 0) {
+    self->record->fault = context->fault;
+  }
   if (status != NP_OK && self->record->fault.why.text[0] == 0) {
     np_message_set(&self->record->fault.why, "%s", np_status_text(status));
   }

@@ -19,18 +19,13 @@ static void *address(const struct np_pipeline *self, const struct buffer_slot *s
 }
 
 void *np_pipeline_data(const struct np_pipeline *self, uint32_t tensor) {
-  void *data = address(self, &self->slots[tensor]);
-  return data ? data : (void *)(uintptr_t)self->plan->tensors[tensor].bytes;
+  return address(self, &self->slots[tensor]);
 }
 
 static enum np_status allocate_slots(struct np_pipeline *self) {
   for (uint32_t p = 0; p < self->plan->n_tensors; p++) {
     struct buffer_slot *slot = &self->slots[p];
-    const void *bytes = self->plan->tensors[p].bytes;
-    if (slot->is_shared && bytes) {
-      memcpy(address(self, slot), bytes, slot->n_bytes);
-    }
-    if (slot->is_shared || bytes) {
+    if (slot->is_shared) {
       continue;
     }
     if (posix_memalign(&slot->own, TENSOR_ALIGNMENT, slot->n_bytes) != 0) {

@@ -1,5 +1,4 @@
-/* Segments that run one after the other over common tensors, whoever describes them: an action of a
- * request, or a bundle in an app. Knows neither files nor processes. */
+/* Segments that run one after the other over common tensors. Knows neither files nor processes. */
 #ifndef NP_PIPELINE_H
 #define NP_PIPELINE_H
 
@@ -13,11 +12,9 @@
 #include "timing.h"
 
 struct np_pipeline_tensor {
-  int32_t type; /* NP_TYPE_* */
   uint32_t rank;
   const uint32_t *dims; /* [rank] */
   size_t n_bytes;
-  const void *bytes; /* what it holds for ever; NULL: nothing yet, its memory is all zero */
 };
 
 struct np_pipeline_segment {
@@ -25,9 +22,9 @@ struct np_pipeline_segment {
   const struct np_model *model;
   struct np_options options;
   uint32_t n_inputs;
-  struct np_port *inputs; /* [n_inputs], in the order of the model's */
+  const struct np_port *inputs; /* [n_inputs], in the order of the model's */
   uint32_t n_outputs;
-  struct np_port *outputs;
+  const struct np_port *outputs;
 };
 
 /* What is to run. Indices and sizes are taken as checked. */
@@ -42,14 +39,6 @@ struct np_pipeline_plan {
 
 struct np_pipeline;
 
-/* Arrays for a plan with room for so many; ports are made with np_pipeline_plan_bindings. To be
- * freed with np_pipeline_plan_free also after a failure, which is NP_NO_MEMORY. */
-enum np_status np_pipeline_plan_make(uint32_t n_tensors, uint32_t n_segments,
-                                     struct np_pipeline_plan *plan);
-enum np_status np_pipeline_plan_bindings(struct np_pipeline_segment *segment, uint32_t n_inputs,
-                                         uint32_t n_outputs);
-void np_pipeline_plan_free(struct np_pipeline_plan *plan);
-
 /* Makes the tensors' memory, aligned to 64 bytes, and what the segments run with; tensors of a
  * segment whose engine takes shared memory lie there, unless its options say `pointers` or there is
  * none. Memory of the next kind takes its place, at the same addresses, where the first run of a
@@ -62,7 +51,7 @@ enum np_status np_pipeline_make(const struct np_pipeline_plan *plan, struct np_f
 
 void np_pipeline_free(struct np_pipeline *pipeline); /* may be NULL */
 
-/* The bytes of a tensor; of one with bytes of its own only to be read. */
+/* The pipeline's own memory of a tensor, all zero at first. */
 void *np_pipeline_data(const struct np_pipeline *pipeline, uint32_t tensor);
 
 /* Lets all segments read and write a tensor at `data` from now on, NULL: in its own

@@ -17,8 +17,8 @@ static size_t reserve(size_t *total, size_t count, size_t size) {
 }
 
 int np_action_on_cpu(const struct np_action *action) {
-  for (uint32_t s = 0; s < action->n_segments; s++) {
-    if (action->segments[s].engine != NP_ENGINE_CPU) {
+  for (uint32_t s = 0; s < action->bundle.n_segments; s++) {
+    if (action->bundle.segments[s].engine != NP_BUNDLE_CPU) {
       return 0;
     }
   }
@@ -29,14 +29,14 @@ enum np_status np_record_make(const struct np_action *action, struct np_record_v
   memset(view, 0, sizeof *view);
   /* NP_MAX_RUNS and NP_MAX_ROUNDS bound the runs to less than 2^18. */
   const size_t runs = (size_t)np_share(action, action->max_runs) * np_all_rounds(action);
-  const uint64_t all_runs = (uint64_t)action->n_segments * runs;
+  const uint64_t all_runs = (uint64_t)action->bundle.n_segments * runs;
   if (all_runs > SIZE_MAX / 64) {
     return NP_NO_MEMORY;
   }
   size_t total = 0;
   (void)reserve(&total, 1, sizeof *view->record);
-  const size_t compile = reserve(&total, action->n_segments, sizeof(uint64_t));
-  const size_t facts = reserve(&total, action->n_segments, sizeof *view->facts);
+  const size_t compile = reserve(&total, action->bundle.n_segments, sizeof(uint64_t));
+  const size_t facts = reserve(&total, action->bundle.n_segments, sizeof *view->facts);
   const size_t totals = reserve(&total, runs, sizeof(uint64_t));
   const size_t samples = reserve(&total, (size_t)all_runs, sizeof(uint64_t));
   const size_t hardware = reserve(&total, (size_t)all_runs, sizeof(uint64_t));
@@ -47,7 +47,7 @@ enum np_status np_record_make(const struct np_action *action, struct np_record_v
   const int frames = (action->flags & NP_ACTION_FRAMES) != 0;
   const size_t records = reserve(&total, frames ? runs : 0, sizeof *view->frames);
   const size_t spans = reserve(&total, frames ? (size_t)all_runs : 0, sizeof *view->spans);
-  const size_t kept = reserve(&total, action->n_tensors, sizeof *view->kept);
+  const size_t kept = reserve(&total, action->n_kept, sizeof *view->kept);
   if (total == SIZE_MAX) {
     return NP_NO_MEMORY;
   }
@@ -112,20 +112,20 @@ void np_record_sanitize(const struct np_record_view *view, const struct np_actio
   if (record->stage > NP_STAGE_EXECUTE) {
     record->stage = NP_STAGE_EXECUTE;
   }
-  if (record->segment >= action->n_segments) {
+  if (record->segment >= action->bundle.n_segments) {
     record->segment = 0;
   }
   if (record->n_runs > view->room) {
     record->n_runs = view->room;
   }
-  if (record->n_kept > action->n_tensors) {
+  if (record->n_kept > action->n_kept) {
     record->n_kept = 0;
   }
   record->fault.why.text[sizeof record->fault.why.text - 1] = 0;
   record->frame_failure.text[sizeof record->frame_failure.text - 1] = 0;
   for (uint32_t i = 0; view->frames && i < record->n_runs; i++) {
     struct np_frame_record *frame = &view->frames[i];
-    frame->plan = frame->plan < action->n_plans ? frame->plan : 0;
+    frame->plan = frame->plan < action->bundle.n_plans ? frame->plan : 0;
     frame->outcome = frame->outcome <= NP_FRAME_FAILED ? frame->outcome : NP_FRAME_FAILED;
   }
 }

@@ -79,7 +79,7 @@ struct np_record_view {
   /* [n_segments][room] of segments side by side, else NULL. */
   uint64_t *alone_ns;
   uint64_t *cpu_ns;
-  struct np_kept_output *kept; /* [n_tensors] */
+  struct np_kept_output *kept; /* [n_kept] */
   /* Of frames at once [room] and [n_segments][room], else NULL; the times above are unused. */
   struct np_frame_record *frames;
   struct np_frame_span *spans;

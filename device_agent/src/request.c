@@ -4,44 +4,11 @@
 #include <string.h>
 
 #include "action_read.h"
-#include "container.h"
-#include "cursor.h"
+#include "bundle_sections.h"
 #include "sha256.h"
 
 #define BLOB_WORDS (2 + NP_SHA256_BYTES / 4)
 #define MEMORY_KINDS 4u
-#define LEAST_MODEL_WORDS 5u   /* offset, length, number of buffers */
-#define LEAST_ACTION_WORDS 20u /* all scalars, no tensors, no segments */
-
-/* Reads a section's count. The section must hold `least` words for each item. */
-static enum np_status open_list(struct np_section section, const char *tag, uint32_t least,
-                                struct np_cursor *cursor, uint32_t *n, struct np_message *why) {
-  *n = 0;
-  *cursor = np_cursor_over(section.bytes, section.length);
-  if (!section.present) {
-    return NP_OK;
-  }
-  if (section.length % 4 != 0) {
-    np_message_set(why, "%s: %zu bytes are no whole number of 32-bit words", tag, section.length);
-    return NP_BAD_REQUEST;
-  }
-  const uint32_t count = np_take_u32(cursor);
-  if (cursor->bad || count > np_cursor_left(cursor) / least) {
-    np_message_set(why, "%s: %u items do not fit its %zu bytes", tag, count, section.length);
-    return NP_BAD_REQUEST;
-  }
-  *n = count;
-  return NP_OK;
-}
-
-static enum np_status close_list(const struct np_cursor *cursor, const char *tag,
-                                 struct np_message *why) {
-  if (np_cursor_left(cursor) == 0) {
-    return NP_OK;
-  }
-  np_message_set(why, "%s: %zu bytes stand after its last item", tag, np_cursor_left(cursor) * 4);
-  return NP_BAD_REQUEST;
-}
 
 static enum np_status read_head(const struct np_container *container, struct np_request *request,
                                 struct np_message *why) {
@@ -53,16 +20,10 @@ static enum np_status read_head(const struct np_container *container, struct np_
     np_message_set(why, "HEAD: %zu bytes, want 8 or more", section.length);
     return NP_BAD_REQUEST;
   }
-  if (version < NP_OLDEST_PROTOCOL || version > NP_PROTOCOL_VERSION || flags != 0) {
-    np_message_set(why,
-                   "HEAD: protocol version %u and flags 0x%x, this agent speaks %u to %u and 0",
-                   version, flags, NP_OLDEST_PROTOCOL, NP_PROTOCOL_VERSION);
+  if (version != NP_PROTOCOL_VERSION || flags != 0) {
+    np_message_set(why, "HEAD: protocol version %u and flags 0x%x, this agent speaks %u and 0",
+                   version, flags, NP_PROTOCOL_VERSION);
     return NP_BAD_REQUEST;
-  }
-  request->version = version;
-  request->wait_ms = NP_UNBOUNDED;
-  if (version < NP_PROTOCOL_PACED && section.length == 8) {
-    return NP_OK;
   }
   request->wait_ms = np_take_u32(&cursor);
   request->n_seen = np_take_u32(&cursor);
@@ -80,11 +41,7 @@ static enum np_status read_blobs(const struct np_container *container, struct np
                                  struct np_message *why) {
   struct np_cursor cursor;
   uint32_t n;
-  const enum np_status status =
-      open_list(np_container_find(container, "BLOB"), "BLOB", BLOB_WORDS, &cursor, &n, why);
-  if (status != NP_OK) {
-    return status;
-  }
+  NP_TRY(np_bundle_list(container, "BLOB", BLOB_WORDS, &cursor, &n, why));
   request->blobs = calloc(n + (size_t)1, sizeof *request->blobs);
   if (!request->blobs) {
     return NP_NO_MEMORY;
@@ -99,122 +56,7 @@ static enum np_status read_blobs(const struct np_container *container, struct np
       return NP_BAD_REQUEST;
     }
   }
-  return close_list(&cursor, "BLOB", why);
-}
-
-static enum np_status read_strings(const struct np_container *container, struct np_request *request,
-                                   struct np_message *why) {
-  struct np_cursor cursor;
-  uint32_t n;
-  const enum np_status status =
-      open_list(np_container_find(container, "STRS"), "STRS", 1, &cursor, &n, why);
-  if (status != NP_OK) {
-    return status;
-  }
-  request->strings = calloc(n + (size_t)1, sizeof *request->strings);
-  if (!request->strings) {
-    return NP_NO_MEMORY;
-  }
-  request->n_strings = n;
-  for (uint32_t i = 0; i < n; i++) {
-    const uint32_t length = np_take_u32(&cursor);
-    const size_t n_words = (size_t)length / 4 + (length % 4 != 0);
-    const char *bytes = (const char *)np_take_words(&cursor, n_words);
-    if (!bytes) {
-      np_message_set(why, "STRS: string %u of %u bytes is cut off", i, length);
-      return NP_BAD_REQUEST;
-    }
-    const size_t padded = 4 * n_words; /* only now: it may overflow where the string is cut off */
-    for (size_t j = 0; j < padded; j++) {
-      if ((bytes[j] == 0) != (j >= length)) {
-        np_message_set(why,
-                       "STRS: string %u: byte %zu breaks the rule: no zero within, zeros "
-                       "after",
-                       i, j);
-        return NP_BAD_REQUEST;
-      }
-    }
-    request->strings[i] = (struct np_text){.bytes = bytes, .length = length};
-  }
-  return close_list(&cursor, "STRS", why);
-}
-
-/* Checks that a model's buffers are blobs of the request that hold its constants. */
-static enum np_status check_buffers(const struct np_request *request,
-                                    const struct np_request_model *model, struct np_message *why) {
-  for (uint32_t i = 0; i < model->n_buffers; i++) {
-    if (model->buffers[i] >= request->n_blobs) {
-      np_message_set(why, "buffer %u: blob %u of %u", i, model->buffers[i], request->n_blobs);
-      return NP_BAD_REQUEST;
-    }
-  }
-  for (uint32_t i = 0; i < model->model.n_uses; i++) {
-    const struct np_buffer_use *use = &model->model.uses[i];
-    if (use->buffer >= model->n_buffers) {
-      np_message_set(why, "operand %u: buffer %u of %u", use->operand, use->buffer,
-                     model->n_buffers);
-      return NP_BAD_REQUEST;
-    }
-    const uint64_t length = request->blobs[model->buffers[use->buffer]].length;
-    if ((uint64_t)use->offset + use->length > length) {
-      np_message_set(why, "operand %u: bytes %u + %u of buffer %u, whose blob has %llu",
-                     use->operand, use->offset, use->length, use->buffer,
-                     (unsigned long long)length);
-      return NP_BAD_REQUEST;
-    }
-  }
-  return NP_OK;
-}
-
-static enum np_status read_model(struct np_cursor *cursor, struct np_section data,
-                                 const struct np_request *request, struct np_request_model *model,
-                                 struct np_message *why) {
-  const uint64_t offset = np_take_u64(cursor);
-  const uint64_t length = np_take_u64(cursor);
-  model->n_buffers = np_take_u32(cursor);
-  model->buffers = np_take_words(cursor, model->n_buffers);
-  if (cursor->bad) {
-    np_message_set(why, "it is cut off");
-    return NP_BAD_REQUEST;
-  }
-  if (offset > data.length || length > data.length - offset || offset % 4 != 0) {
-    np_message_set(why, "bytes %llu + %llu of DATA, which has %zu; want a multiple of 4 within",
-                   (unsigned long long)offset, (unsigned long long)length, data.length);
-    return NP_BAD_REQUEST;
-  }
-  if (length == 0) {
-    np_message_set(why, "it is empty");
-    return NP_BAD_REQUEST;
-  }
-  const enum np_status status =
-      np_model_open(data.bytes + offset, (size_t)length, &model->model, why);
-  return status == NP_OK ? check_buffers(request, model, why) : status;
-}
-
-static enum np_status read_models(const struct np_container *container, struct np_request *request,
-                                  struct np_message *why) {
-  struct np_cursor cursor;
-  uint32_t n;
-  enum np_status status =
-      open_list(np_container_find(container, "MODL"), "MODL", LEAST_MODEL_WORDS, &cursor, &n, why);
-  if (status != NP_OK) {
-    return status;
-  }
-  request->models = calloc(n + (size_t)1, sizeof *request->models);
-  if (!request->models) {
-    return NP_NO_MEMORY;
-  }
-  request->n_models = n;
-  const struct np_section data = np_container_find(container, "DATA");
-  for (uint32_t i = 0; i < n; i++) {
-    struct np_message inner = {""};
-    status = read_model(&cursor, data, request, &request->models[i], &inner);
-    if (status != NP_OK) {
-      np_message_set(why, "MODL: model %u: %s", i, inner.text);
-      return status;
-    }
-  }
-  return close_list(&cursor, "MODL", why);
+  return np_bundle_list_end(&cursor, "BLOB", why);
 }
 
 static int compare_ids(const void *a, const void *b) {
@@ -282,40 +124,32 @@ static enum np_status read_actions(const struct np_container *container, struct 
                                    struct np_message *why) {
   struct np_cursor cursor;
   uint32_t n;
-  enum np_status status =
-      open_list(np_container_find(container, "ACTN"), "ACTN", LEAST_ACTION_WORDS, &cursor, &n, why);
-  if (status != NP_OK) {
-    return status;
-  }
+  NP_TRY(np_bundle_list(container, "ACTN", NP_LEAST_ACTION_WORDS, &cursor, &n, why));
   request->actions = calloc(n + (size_t)1, sizeof *request->actions);
   if (!request->actions) {
     return NP_NO_MEMORY;
   }
   request->n_actions = n;
+  const struct np_section data = np_container_find(container, "DATA");
   for (uint32_t i = 0; i < n; i++) {
     struct np_message inner = {""};
-    status = np_action_read(&cursor, request, &request->actions[i], &inner);
+    const enum np_status status =
+        np_action_read(&cursor, request, data, &request->actions[i], &inner);
     if (status != NP_OK) {
       np_message_set(why, "ACTN: action %u (id %u): %s", i, request->actions[i].id, inner.text);
       return status;
     }
   }
-  status = close_list(&cursor, "ACTN", why);
-  if (status == NP_OK) {
-    status = check_ids(request, why);
-  }
-  return status == NP_OK ? check_groups(request, why) : status;
+  NP_TRY(np_bundle_list_end(&cursor, "ACTN", why));
+  NP_TRY(check_ids(request, why));
+  return check_groups(request, why);
 }
 
 static enum np_status read_driver_facts(const struct np_container *container,
                                         struct np_request *request, struct np_message *why) {
   struct np_cursor cursor;
   uint32_t n;
-  const enum np_status status =
-      open_list(np_container_find(container, "DRVS"), "DRVS", NP_DRIVER_WORDS, &cursor, &n, why);
-  if (status != NP_OK) {
-    return status;
-  }
+  NP_TRY(np_bundle_list(container, "DRVS", NP_DRIVER_WORDS, &cursor, &n, why));
   request->driver_facts = n == 0 ? NULL : np_take_words(&cursor, (size_t)n * NP_DRIVER_WORDS);
   request->n_driver_facts = n;
   for (uint32_t i = 0; i < n; i++) {
@@ -328,7 +162,7 @@ static enum np_status read_driver_facts(const struct np_container *container,
       return NP_BAD_REQUEST;
     }
   }
-  return close_list(&cursor, "DRVS", why);
+  return np_bundle_list_end(&cursor, "DRVS", why);
 }
 
 enum np_status np_request_open(const void *bytes, size_t size, struct np_request *request,
@@ -336,40 +170,36 @@ enum np_status np_request_open(const void *bytes, size_t size, struct np_request
   memset(request, 0, sizeof *request);
   np_message_set(why, "no memory for the request");
   struct np_container container;
-  enum np_status status = np_container_open(bytes, size, NP_CONTAINER_REQUEST, &container, why);
-  if (status == NP_OK) {
-    status = read_head(&container, request, why);
+  NP_TRY(np_container_open(bytes, size, NP_CONTAINER_REQUEST, &container, why));
+  NP_TRY(read_head(&container, request, why));
+  NP_TRY(read_blobs(&container, request, why));
+  NP_TRY(np_bundle_read_strings(&container, &request->n_strings, &request->strings, why));
+  NP_TRY(read_driver_facts(&container, request, why));
+  return read_actions(&container, request, why);
+}
+
+enum np_status np_request_bind(struct np_request *request, const struct np_bytes *blobs,
+                               struct np_message *why) {
+  for (uint32_t i = 0; i < request->n_actions; i++) {
+    struct np_message inner = {"no memory for its bundle"};
+    const enum np_status status = np_action_bind(&request->actions[i], blobs, &inner);
+    if (status != NP_OK) {
+      np_message_set(why, "ACTN: action %u (id %u): %s", i, request->actions[i].id, inner.text);
+      return status;
+    }
   }
-  if (status == NP_OK) {
-    status = read_blobs(&container, request, why);
-  }
-  if (status == NP_OK) {
-    status = read_strings(&container, request, why);
-  }
-  if (status == NP_OK) {
-    status = read_driver_facts(&container, request, why);
-  }
-  if (status == NP_OK) {
-    status = read_models(&container, request, why);
-  }
-  if (status == NP_OK) {
-    status = read_actions(&container, request, why);
-  }
-  return status;
+  return NP_OK;
 }
 
 void np_request_free(struct np_request *request) {
-  for (uint32_t i = 0; i < request->n_models; i++) {
-    np_model_free(&request->models[i].model);
+  for (uint32_t i = 0; i < request->n_strings; i++) {
+    free(request->strings[i]);
   }
   for (uint32_t i = 0; i < request->n_actions; i++) {
-    free(request->actions[i].tensors);
-    free(request->actions[i].segments);
-    free(request->actions[i].plans);
+    np_bundle_free(&request->actions[i].bundle);
   }
   free(request->blobs);
   free(request->strings);
-  free(request->models);
   free(request->actions);
   memset(request, 0, sizeof *request);
 }

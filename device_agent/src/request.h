@@ -5,13 +5,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "bundle.h"
 #include "model.h"
 #include "np_status.h"
-#include "port.h"
 
-#define NP_PROTOCOL_VERSION 4u
-#define NP_OLDEST_PROTOCOL 2u /* whose requests are read, too */
-#define NP_PROTOCOL_PACED 4u  /* from which on a request tells of clocks and warm-up by time */
+#define NP_PROTOCOL_VERSION 5u
 #define NP_NONE UINT32_MAX
 #define NP_MAX_RUNS 100000u
 #define NP_MAX_ROUNDS 1000u
@@ -23,26 +21,16 @@
 #define NP_UNBOUNDED UINT32_MAX /* of memory_kb */
 
 enum np_action_flags {
-  NP_ACTION_BURST = 1,
-  NP_ACTION_UNTIMED = 2,
-  NP_ACTION_ASYNC = 4,
-  NP_ACTION_POINTERS = 8,
-  NP_ACTION_BESIDE = 16, /* segments run at once: np_beside_round */
-  NP_ACTION_FRAMES = 32, /* plans run many frames at once: np_frames_round */
+  NP_ACTION_UNTIMED = 1,
+  NP_ACTION_BESIDE = 2, /* segments run at once: np_beside_round */
+  NP_ACTION_FRAMES = 4, /* plans run many frames at once: np_frames_round */
+  NP_ACTION_COPIES = 8, /* a run goes from the caller's buffers to the caller's buffers */
 };
-enum np_segment_flags { NP_SEGMENT_RELAXED = 1 };
-enum np_engine_kind { NP_ENGINE_CPU = 0, NP_ENGINE_NNAPI = 1 };
 
 enum np_source {
-  NP_FROM_SEGMENT = 0,
   NP_FROM_BLOB = 1,
   NP_PSEUDO_RANDOM = 2,
   NP_ZERO = 3,
-};
-
-struct np_text {
-  const char *bytes; /* [length], not terminated */
-  uint32_t length;
 };
 
 struct np_blob {
@@ -50,48 +38,18 @@ struct np_blob {
   const uint8_t *sha256; /* [32] */
 };
 
-struct np_request_model {
-  struct np_model model;
-  const uint32_t *buffers; /* [n_buffers] blob indices */
-  uint32_t n_buffers;
+/* Where an input's bytes are from: words of the request. */
+struct np_input {
+  uint32_t source; /* enum np_source */
+  uint32_t value;  /* blob index or seed */
 };
 
-struct np_tensor {
-  int32_t type;
-  uint32_t rank;
-  const uint32_t *dims; /* [rank], none is 0 */
-  enum np_source source;
-  uint32_t value; /* blob index or seed */
-  int keep;
-  size_t n_elements;
-  size_t n_bytes;
-};
-
-struct np_segment {
-  enum np_engine_kind engine;
-  uint32_t accelerator; /* string index, NP_NONE leaves the choice to NNAPI */
-  int32_t preference;   /* 0, 1, 2, or -1 for none */
-  uint32_t flags;
-  uint32_t model;
-  uint32_t n_inputs;
-  const struct np_port *inputs; /* [n_inputs], words of the request, in place */
-  uint32_t n_outputs;
-  const struct np_port *outputs;
-};
-
-/* Of an action whose plans run many frames at once: so many of its segments, in order. */
-struct np_action_plan {
-  uint32_t n_segments;
-  int overlaps; /* its segments run as soon as what they read is there */
-  double share; /* of the frames: above 0, 1 in all */
-};
-
+/* A bundle and how often to run it. What has no count of its own points into the request's bytes.
+ */
 struct np_action {
   uint32_t id;
   uint32_t timeout_ms; /* of set-up, compilation and warm-up together, and of each round */
   uint32_t flags;
-  uint32_t threads;   /* at least 1 */
-  uint64_t cpu_mask;  /* 0: the big cores */
   uint32_t memory_kb; /* 0: the agent's default */
   uint32_t group;     /* 0: alone */
   uint32_t warmup_min;
@@ -105,22 +63,29 @@ struct np_action {
   uint32_t max_runs;
   uint64_t budget_ns;
   uint32_t cooldown_ms;
-  uint32_t n_tensors;
-  struct np_tensor *tensors;
-  uint32_t n_segments;
-  struct np_segment *segments;
-  uint32_t n_plans; /* 0: one, of all segments, a run after the other; then the next two are 0 */
-  struct np_action_plan *plans;
-  uint32_t in_flight; /* frames at once, at most */
-  uint32_t variants;  /* of the inputs */
+  uint32_t in_flight;      /* of frames at once: so many at most */
+  uint32_t variants;       /* ... of the inputs */
+  struct np_bytes bytes;   /* of the bundle */
+  uint32_t n_weights;      /* blobs that are its weights, */
+  const uint32_t *weights; /* [n_weights][NP_WEIGHT_WORDS] */
+  uint32_t n_inputs;       /* as many as the bundle has */
+  const struct np_input *inputs;
+  uint32_t n_kept; /* tensors whose bytes go to the work folder, ascending */
+  const uint32_t *kept;
+
+  struct np_bundle bundle; /* the rest from np_request_bind on; owned */
+  uint32_t threads;        /* at least 1 */
+  uint64_t cpu_mask;       /* 0: the big cores */
 };
+
+/* Of an action's weights: blob index, and the offset of its bytes in the section WGHT, a u64. */
+#define NP_WEIGHT_WORDS 3u
 
 /* What is known of a driver: accelerator (string, NP_NONE NNAPI's choice), room, kind of memory. */
 #define NP_DRIVER_WORDS 3u
 
-/* Arrays are owned; what has no count of its own points into the request's bytes. */
+/* Arrays and strings are owned; what has no count of its own points into the request's bytes. */
 struct np_request {
-  uint32_t version;
   uint32_t wait_ms; /* that all groups together may wait for a hot device; NP_UNBOUNDED */
   uint32_t n_seen;
   const uint32_t
@@ -128,25 +93,24 @@ struct np_request {
   uint32_t n_blobs;
   struct np_blob *blobs;
   uint32_t n_strings;
-  struct np_text *strings;
+  char **strings;
   uint32_t n_driver_facts;
   const uint32_t
       *driver_facts; /* [n_driver_facts][NP_DRIVER_WORDS] what earlier requests learnt of drivers */
-  uint32_t n_models;
-  struct np_request_model *models;
   uint32_t n_actions;
   struct np_action *actions;
 };
 
-/* Reads a request from bytes[size], which must be aligned to 8 and outlive it.
- *
- * Everything section 3 says is checked, so that whoever runs an action may index without looking:
- * also that segments' tensors have the types and shapes of their models' operands, that each tensor
- * is written by one segment at most and before it is read, that constants fit their blobs, and that
- * actions of a group may run in rounds together. The caller frees *request with np_request_free
- * also after a failure. NP_BAD_REQUEST with section, item and field in *why; NP_BAD_ARGUMENT,
- * NP_NO_MEMORY. */
+/* Reads a request from bytes[size], which must be aligned to 8 and outlive it, but for the actions'
+ * bundles. Everything that section 3 says of the rest is checked, also that actions of a group may
+ * run in rounds together. The caller frees *request with np_request_free also after a failure.
+ * NP_BAD_REQUEST with section, item and field in *why; NP_BAD_ARGUMENT, NP_NO_MEMORY. */
 enum np_status np_request_open(const void *bytes, size_t size, struct np_request *request,
+                               struct np_message *why);
+
+/* Reads the actions' bundles, whose weights are blobs[n_blobs], by the runtime library's reader,
+ * and checks what actions say of them, so that whoever runs one may index without looking. */
+enum np_status np_request_bind(struct np_request *request, const struct np_bytes *blobs,
                                struct np_message *why);
 
 /* Where the group that begins with action `first` < n_actions ends: the index behind its last one.
@@ -154,5 +118,12 @@ enum np_status np_request_open(const void *bytes, size_t size, struct np_request
 uint32_t np_request_group_end(const struct np_request *request, uint32_t first);
 
 void np_request_free(struct np_request *request);
+
+/* What the runtime library is asked for by an action: what its bundle says of burst, threads and
+ * memory, no fallback and no limits of time. */
+nnp_options np_action_options(const struct np_action *action, int durations);
+
+/* The place of a tensor among the bundle's inputs or outputs, [n] of them; n where it is none. */
+uint32_t np_end_of(const struct np_bundle_end *ends, uint32_t n, uint32_t tensor);
 
 #endif

@@ -104,16 +104,11 @@ static void add_drivers(struct np_answers *answers, const struct np_ending *endi
   np_json_open(answers, "drivers", '[');
   for (uint32_t d = 0; drivers && d <= drivers->n; d++) {
     const struct np_driver *driver = &drivers->each[d];
-    char name[NP_STALL_BYTES] = "";
     if (driver->room == NP_FIRST_ROOM && driver->memory == NP_SHM_UNKNOWN) {
       continue;
     }
-    if (d < drivers->n) {
-      const struct np_text text = ending->request->strings[d];
-      (void)snprintf(name, sizeof name, "%.*s", (int)text.length, text.bytes);
-    }
     np_json_open(answers, NULL, '{');
-    np_json_string(answers, "accelerator", d < drivers->n ? name : NULL);
+    np_json_string(answers, "accelerator", driver->name);
     np_json_unsigned(answers, "room", driver->room);
     np_json_string(answers, "memory",
                    driver->memory == NP_SHM_UNKNOWN ? NULL : np_shm_text(driver->memory));

@@ -102,16 +102,14 @@ struct np_result {
 
 /* What a request came to. */
 struct np_drivers;
-struct np_request;
 
 struct np_ending {
   uint32_t actions;
   uint32_t ok;
-  uint64_t waited_ns;         /* for a hot device */
-  int fruitless;              /* it stayed hot */
-  uint32_t n_seen;            /* CPUs */
-  const int64_t *allowed_khz; /* [n_seen] highest scaling_max_freq seen of each, -1: none */
-  const struct np_request *request;
+  uint64_t waited_ns;               /* for a hot device */
+  int fruitless;                    /* it stayed hot */
+  uint32_t n_seen;                  /* CPUs */
+  const int64_t *allowed_khz;       /* [n_seen] highest scaling_max_freq seen of each, -1: none */
   const struct np_drivers *drivers; /* what is known of them now */
 };
 

@@ -17,7 +17,7 @@ void np_rounds_open(const struct np_action *action, const struct np_record_view 
       .watch = {.sysfs = sysfs, .simulator = simulator, .facts = &view->record->pace}};
 }
 
-enum np_status np_rounds_warm_up(struct np_rounds *rounds, const struct np_step *steps) {
+enum np_status np_rounds_warm_up(struct np_rounds *rounds, const struct np_run *run) {
   const struct np_action *action = rounds->action;
   const struct np_timing_plan plan = {.min_runs = action->warmup_min,
                                       .max_runs = action->warmup_max,
@@ -26,15 +26,15 @@ enum np_status np_rounds_warm_up(struct np_rounds *rounds, const struct np_step 
   const struct np_pace pace = np_pace_of(&rounds->watch, rounds->on_cpu);
   const struct np_samples samples = np_record_samples(rounds->view);
   np_pace_begin(&rounds->watch);
-  return np_warm_up(steps, action->n_segments, rounds->clock, &plan, rounds->watched ? &pace : NULL,
-                    &samples, &rounds->view->record->warmth);
+  return np_warm_up(run, rounds->clock, &plan, rounds->watched ? &pace : NULL, &samples,
+                    &rounds->view->record->warmth);
 }
 
 /* The runs of a round that are not recorded: where models take turns on an accelerator two at
  * least, for the first may load its parameters again, and the second still find them on their way.
  * The CPU's clock says when they are as fast as they will be; where it cannot be read, or the time
  * is somebody else's, the times themselves do. */
-static enum np_status spin(struct np_rounds *rounds, const struct np_step *steps,
+static enum np_status spin(struct np_rounds *rounds, const struct np_run *run,
                            const struct np_pace *pace, const struct np_samples *samples) {
   const uint32_t least = 1u + (rounds->view->record->shares != 0);
   struct np_timing_plan plan = {.min_runs = least, .max_runs = least};
@@ -45,11 +45,10 @@ static enum np_status spin(struct np_rounds *rounds, const struct np_step *steps
   }
   struct np_warmth ignored;
   np_pace_begin(&rounds->watch);
-  return np_warm_up(steps, rounds->action->n_segments, rounds->clock, &plan,
-                    rounds->watched ? pace : NULL, samples, &ignored);
+  return np_warm_up(run, rounds->clock, &plan, rounds->watched ? pace : NULL, samples, &ignored);
 }
 
-enum np_status np_rounds_run(struct np_rounds *rounds, const struct np_step *steps) {
+enum np_status np_rounds_run(struct np_rounds *rounds, const struct np_run *run) {
   const struct np_action *action = rounds->action;
   struct np_record *record = rounds->view->record;
   const struct np_timing_plan plan = {.min_runs = (uint32_t)np_share(action, action->min_runs),
@@ -60,11 +59,10 @@ enum np_status np_rounds_run(struct np_rounds *rounds, const struct np_step *ste
   memset(&record->pace, 0, sizeof record->pace);
   enum np_status status = NP_OK;
   if ((action->flags & NP_ACTION_UNTIMED) == 0) {
-    status = spin(rounds, steps, &pace, &samples);
+    status = spin(rounds, run, &pace, &samples);
   }
   if (status == NP_OK) {
-    status = np_time_round(steps, action->n_segments, rounds->clock, &plan,
-                           rounds->watched ? &pace : NULL, &samples);
+    status = np_time_round(run, rounds->clock, &plan, rounds->watched ? &pace : NULL, &samples);
   }
   record->level_khz = rounds->on_cpu ? rounds->watch.level_khz : 0;
   return status;

@@ -1,4 +1,5 @@
-/* Warm-up and rounds of a process whose steps run one after the other, with an eye on the clock. */
+/* Warm-up and rounds of a process whose segments run one after the other, with an eye on the clock.
+ */
 #ifndef NP_ROUNDS_H
 #define NP_ROUNDS_H
 
@@ -23,8 +24,8 @@ void np_rounds_open(const struct np_action *action, const struct np_record_view 
 
 /* How np_warm_up and np_time_round say. A round begins with runs that are not recorded: one, and as
  * many as spin_ns and the clock need. */
-enum np_status np_rounds_warm_up(struct np_rounds *rounds, const struct np_step *steps);
-enum np_status np_rounds_run(struct np_rounds *rounds, const struct np_step *steps);
+enum np_status np_rounds_warm_up(struct np_rounds *rounds, const struct np_run *run);
+enum np_status np_rounds_run(struct np_rounds *rounds, const struct np_run *run);
 
 /* Another core took over for good: what was seen of the clock holds no more. */
 void np_rounds_forget(struct np_rounds *rounds);

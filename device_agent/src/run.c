@@ -97,27 +97,6 @@ static enum np_status open_blobs(struct run *run, struct np_message *why) {
   return status == NP_OK ? report_absent(run, why) : status;
 }
 
-/* Points the models' constants at the blobs, before any process is made, so that all share them. */
-static enum np_status bind_models(struct run *run, struct np_message *why) {
-  for (uint32_t i = 0; i < run->request.n_models; i++) {
-    struct np_request_model *model = &run->request.models[i];
-    struct np_bytes *buffers = calloc(model->n_buffers + (size_t)1, sizeof *buffers);
-    if (!buffers) {
-      np_message_set(why, "no memory for the buffers of model %u", i);
-      return NP_NO_MEMORY;
-    }
-    for (uint32_t b = 0; b < model->n_buffers; b++) {
-      buffers[b] = run->blobs[model->buffers[b]];
-    }
-    const enum np_status status = np_model_bind(&model->model, buffers, model->n_buffers, why);
-    free(buffers);
-    if (status != NP_OK) {
-      return status;
-    }
-  }
-  return NP_OK;
-}
-
 static enum np_status run_actions(struct run *run, const char *library, struct np_message *why) {
   const uint32_t wait_ms = run->request.wait_ms;
   struct np_patience patience = {.wait_ns = wait_ms == NP_UNBOUNDED ? NP_FOREVER
@@ -135,7 +114,7 @@ static enum np_status run_actions(struct run *run, const char *library, struct n
   uint32_t all_ok = 0;
   uint32_t end;
   if (np_drivers_make(&run->request, &run->drivers) != NP_OK) {
-    np_message_set(why, "no memory for %u drivers", run->request.n_strings);
+    np_message_set(why, "no memory for the drivers");
     return NP_NO_MEMORY;
   }
   np_shm_prepare();
@@ -156,7 +135,6 @@ static enum np_status run_actions(struct run *run, const char *library, struct n
                                    .fruitless = patience.fruitless,
                                    .n_seen = run->probe.simulated ? 0 : run->sysfs.n_cpus,
                                    .allowed_khz = run->sysfs.allowed_khz,
-                                   .request = &run->request,
                                    .drivers = &run->drivers};
   return np_answer_end(run->answers, &ending);
 }
@@ -166,12 +144,9 @@ static uint64_t kept_bytes(const struct np_request *request) {
   uint64_t total = 0;
   for (uint32_t i = 0; i < request->n_actions; i++) {
     const struct np_action *action = &request->actions[i];
-    for (uint32_t t = 0; t < action->n_tensors; t++) {
-      if (!action->tensors[t].keep) {
-        continue;
-      }
-      const uint64_t n_bytes =
-          ((uint64_t)action->tensors[t].n_bytes / BLOCK_BYTES + 1) * BLOCK_BYTES;
+    for (uint32_t k = 0; k < action->n_kept; k++) {
+      const uint64_t size = action->bundle.tensors[action->kept[k]].n_bytes;
+      const uint64_t n_bytes = (size / BLOCK_BYTES + 1) * BLOCK_BYTES;
       total = n_bytes > UINT64_MAX - total ? UINT64_MAX : total + n_bytes;
     }
   }
@@ -226,10 +201,12 @@ static enum np_status carry_out(struct run *run, const char *library, struct np_
     status = open_blobs(run, why);
   }
   if (status == NP_OK) {
-    status = check_disk(run, why);
+    struct np_message inner = {""};
+    status = np_request_bind(&run->request, run->blobs, &inner);
+    np_message_set(why, "request refused: %s", inner.text);
   }
   if (status == NP_OK) {
-    status = bind_models(run, why);
+    status = check_disk(run, why);
   }
   if (status == NP_OK) {
     status = run_actions(run, library, why);

@@ -48,11 +48,11 @@ static uint64_t shortest(const uint64_t *values, uint32_t from, uint32_t n) {
 
 void np_settle_gauge(const struct np_session *session, const struct np_action *action,
                      const struct np_record_view *view) {
-  if (action->n_segments != 1 || view->frames || action->segments[0].engine != NP_ENGINE_NNAPI ||
-      view->record->n_runs == 0) {
+  if (action->bundle.n_segments != 1 || view->frames ||
+      action->bundle.segments[0].engine != NP_BUNDLE_NNAPI || view->record->n_runs == 0) {
     return;
   }
-  struct np_driver *driver = np_driver_of(session->drivers, &action->segments[0]);
+  struct np_driver *driver = np_driver_of(session->drivers, &action->bundle.segments[0]);
   const uint64_t ns = shortest(view->total_ns, 0, view->record->n_runs);
   if (!driver->gauge || ns < driver->gauge_ns) { /* the shortest costs the least */
     driver->gauge = action;
@@ -114,9 +114,9 @@ static void settle_driver(const struct np_session *session, const struct np_driv
 }
 
 void np_settle(const struct np_session *session, const struct np_action *killed, int busy) {
-  for (uint32_t s = 0; s < killed->n_segments; s++) {
-    if (killed->segments[s].engine == NP_ENGINE_NNAPI) {
-      settle_driver(session, np_driver_of(session->drivers, &killed->segments[s]), busy);
+  for (uint32_t s = 0; s < killed->bundle.n_segments; s++) {
+    if (killed->bundle.segments[s].engine == NP_BUNDLE_NNAPI) {
+      settle_driver(session, np_driver_of(session->drivers, &killed->bundle.segments[s]), busy);
       return; /* it ran one segment when it was killed, and the drivers wait at once */
     }
   }

@@ -1,16 +1,17 @@
-/* The bytes of an action's tensors. */
+/* The bytes of an action's inputs. */
 #ifndef NP_TENSORS_H
 #define NP_TENSORS_H
 
-#include "pipeline.h"
 #include "request.h"
 
-/* Fills data[tensor->n_bytes], aligned to the element size, with PROTOCOL.md's pseudo-random
- * values. Only of the tensor's type, seed and count. */
-void np_tensor_randomize(const struct np_tensor *tensor, void *data);
+/* Fills n elements of a type, at data, with PROTOCOL.md's pseudo-random values. */
+void np_randomize(int32_t type, uint32_t seed, size_t n, void *data);
 
-/* Gives the pseudo-random tensors of an action their bytes; a new pipeline's others are zero, or a
- * blob's. Its tensors are the action's. */
-void np_tensors_fill(const struct np_action *action, const struct np_pipeline *pipeline);
+/* Memory for n_bytes, aligned as a pipeline's own; NULL where there is none. */
+void *np_tensor_allocate(size_t n_bytes);
+
+/* New memory with an input's bytes, turned by so many elements; NULL where there is none. */
+void *np_input_make(const struct np_action *action, uint32_t input, const struct np_bytes *blobs,
+                    uint32_t turn);
 
 #endif

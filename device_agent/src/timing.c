@@ -26,38 +26,54 @@ static void publish(uint32_t *where, uint32_t value) {
   __atomic_store_n(where, value, __ATOMIC_RELEASE);
 }
 
-/* One run of all steps. Step times go to the next column of the samples, also for an unrecorded
- * run, whose column is written again by the next one. */
-static enum np_status run_once(const struct np_step *steps, uint32_t n_steps, struct np_clock clock,
-                               const struct np_samples *samples, uint64_t *total_ns) {
-  const size_t room = samples->room;
-  const uint32_t run = *samples->n_runs;
-  publish(samples->started_runs, *samples->started_runs + 1);
+enum np_status np_run_once(const struct np_run *run, struct np_clock clock, uint32_t *step,
+                           uint64_t *step_ns, size_t stride, uint64_t *total_ns) {
   const uint64_t start = clock.now_ns(clock.ctx);
   uint64_t before = start;
-  for (uint32_t i = 0; i < n_steps; i++) {
-    publish(samples->step, i);
-    const enum np_status status = steps[i].run(steps[i].ctx);
-    if (status != NP_OK) {
-      return status;
-    }
+  if (run->take) {
+    run->take(run->ctx);
+    before = clock.now_ns(clock.ctx);
+  }
+  for (uint32_t i = 0; i < run->n_steps; i++) {
+    publish(step, i);
+    NP_TRY(run->steps[i].run(run->steps[i].ctx));
     const uint64_t after = clock.now_ns(clock.ctx);
-    samples->step_ns[i * room + run] = after - before;
+    step_ns[i * stride] = after - before;
     before = after;
   }
-  *total_ns = samples->total_ns[run] = before - start;
+  if (run->give) {
+    run->give(run->ctx);
+    before = clock.now_ns(clock.ctx);
+  }
+  *total_ns = before - start;
+  return NP_OK;
+}
+
+struct np_durations np_step_settle(const struct np_step *step) {
+  struct np_durations durations = {NP_NO_DURATION, NP_NO_DURATION};
+  if (step->settle) {
+    step->settle(step->ctx, &durations);
+  }
+  return durations;
+}
+
+/* One run. Its times go to the next column of the samples, also of an unrecorded run, whose column
+ * is written again by the next one. */
+static enum np_status run_once(const struct np_run *run, struct np_clock clock,
+                               const struct np_samples *samples, uint64_t *total_ns) {
+  const size_t room = samples->room;
+  const uint32_t column = *samples->n_runs;
+  publish(samples->started_runs, *samples->started_runs + 1);
+  NP_TRY(np_run_once(run, clock, samples->step, samples->step_ns + column, room, total_ns));
+  samples->total_ns[column] = *total_ns;
   if (*samples->started_runs == 1) {
     *samples->first_ns = *total_ns;
   }
-
-  for (uint32_t i = 0; i < n_steps; i++) {
-    struct np_durations durations = {NP_NO_DURATION, NP_NO_DURATION};
+  for (uint32_t i = 0; i < run->n_steps; i++) {
     publish(samples->step, i);
-    if (steps[i].settle) {
-      steps[i].settle(steps[i].ctx, &durations);
-    }
-    samples->hardware_ns[i * room + run] = durations.hardware_ns;
-    samples->driver_ns[i * room + run] = durations.driver_ns;
+    const struct np_durations durations = np_step_settle(&run->steps[i]);
+    samples->hardware_ns[i * room + column] = durations.hardware_ns;
+    samples->driver_ns[i * room + column] = durations.driver_ns;
   }
   return NP_OK;
 }
@@ -104,11 +120,11 @@ static void add_run(struct stretches *all, uint64_t ns) {
   all->runs = 0;
 }
 
-enum np_status np_warm_up(const struct np_step *steps, uint32_t n_steps, struct np_clock clock,
+enum np_status np_warm_up(const struct np_run *run, struct np_clock clock,
                           const struct np_timing_plan *plan, const struct np_pace *pace,
                           const struct np_samples *samples, struct np_warmth *warmth) {
   *warmth = (struct np_warmth){0, 0};
-  if (n_steps == 0 || *samples->n_runs >= samples->room || plan->max_runs < plan->min_runs) {
+  if (run->n_steps == 0 || *samples->n_runs >= samples->room || plan->max_runs < plan->min_runs) {
     return NP_BAD_ARGUMENT;
   }
   struct stretches all = {.slot_ns = plan->least_ns / (2 * WINDOW)};
@@ -121,10 +137,7 @@ enum np_status np_warm_up(const struct np_step *steps, uint32_t n_steps, struct 
       return NP_OK;
     }
     uint64_t ns;
-    const enum np_status status = run_once(steps, n_steps, clock, samples, &ns);
-    if (status != NP_OK) {
-      return status;
-    }
+    NP_TRY(run_once(run, clock, samples, &ns));
     spent += ns;
     if (pace && pace->stretch && ns < WAIT_LOOK_NS) {
       pace->stretch(pace->ctx, WAIT_LOOK_NS - ns);
@@ -140,11 +153,11 @@ enum np_status np_warm_up(const struct np_step *steps, uint32_t n_steps, struct 
   }
 }
 
-enum np_status np_time_round(const struct np_step *steps, uint32_t n_steps, struct np_clock clock,
+enum np_status np_time_round(const struct np_run *run, struct np_clock clock,
                              const struct np_timing_plan *plan, const struct np_pace *pace,
                              const struct np_samples *samples) {
   const uint32_t first = *samples->n_runs;
-  if (n_steps == 0 || plan->min_runs == 0 || plan->max_runs < plan->min_runs ||
+  if (run->n_steps == 0 || plan->min_runs == 0 || plan->max_runs < plan->min_runs ||
       first > samples->room || plan->max_runs > samples->room - first) {
     return NP_BAD_ARGUMENT;
   }
@@ -153,10 +166,7 @@ enum np_status np_time_round(const struct np_step *steps, uint32_t n_steps, stru
     pace->look(pace->ctx);
   }
   for (uint32_t i = 0; i < plan->max_runs; i++) {
-    const enum np_status status = run_once(steps, n_steps, clock, samples, &total);
-    if (status != NP_OK) {
-      return status;
-    }
+    NP_TRY(run_once(run, clock, samples, &total));
     publish(samples->n_runs, first + i + 1);
     spent += total;
     const int last =

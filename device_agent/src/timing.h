@@ -41,6 +41,24 @@ struct np_step {
   void *ctx;
 };
 
+/* What is run again and again: its steps in order, and around them what takes the caller's inputs
+ * and gives its outputs, which counts to the whole and to no step. */
+struct np_run {
+  uint32_t n_steps;
+  const struct np_step *steps;
+  void (*take)(void *ctx); /* NULL: nothing; so is `give` */
+  void (*give)(void *ctx);
+  void *ctx;
+};
+
+/* Runs once: step i's time goes to step_ns[i * stride]; *step names the one that runs, or that
+ * failed, to other processes at any moment. What a run leaves is not settled. */
+enum np_status np_run_once(const struct np_run *run, struct np_clock clock, uint32_t *step,
+                           uint64_t *step_ns, size_t stride, uint64_t *total_ns);
+
+/* Settles a step that has run: what its engine tells of it, or does not know. */
+struct np_durations np_step_settle(const struct np_step *step);
+
 /* Where samples go: memory of the caller, [room] or [n_steps][room] values. All of the first
  * *n_runs runs are whole at any moment, so that another process may read them when this one dies.
  */
@@ -50,7 +68,7 @@ struct np_samples {
   uint32_t *started_runs; /* runs that were begun, unrecorded ones included */
   uint32_t *step;         /* the step that runs now, or that failed */
   uint64_t *first_ns;     /* the first run of all, recorded or not */
-  uint64_t *total_ns;     /* [room] from the first step's start to the last one's end */
+  uint64_t *total_ns;     /* [room] of the whole, what takes and gives included */
   uint64_t *step_ns;      /* [n_steps][room] */
   uint64_t *hardware_ns;  /* [n_steps][room], NP_NO_DURATION where unknown */
   uint64_t *driver_ns;
@@ -68,8 +86,9 @@ struct np_warmth {
  * within 2 % of that of the 5 before them; a time is that of a run, or where least_ns is given, the
  * mean over a tenth of it: a governor takes tens of ms to raise a clock, in which short runs look
  * alike. *warmth is up to date at any moment. NP_OK; a failed step's status, with *samples->step
- * naming it; NP_BAD_ARGUMENT where n_steps or room is 0 or the plan contradicts itself. */
-enum np_status np_warm_up(const struct np_step *steps, uint32_t n_steps, struct np_clock clock,
+ * naming it; NP_BAD_ARGUMENT where there are no steps or no room, or the plan contradicts itself.
+ */
+enum np_status np_warm_up(const struct np_run *run, struct np_clock clock,
                           const struct np_timing_plan *plan, const struct np_pace *pace,
                           const struct np_samples *samples, struct np_warmth *warmth);
 
@@ -78,9 +97,9 @@ enum np_status np_warm_up(const struct np_step *steps, uint32_t n_steps, struct 
 /* Runs all steps in order, recorded, until the plan is fulfilled; the samples go behind those that
  * are there, and the pace is looked at before, after and now and then in between. Nothing is
  * sorted, averaged or dropped: statistics belong to the host. NP_OK; a failed step's status, with
- * *samples->step naming it and earlier runs kept; NP_BAD_ARGUMENT where min_runs or n_steps is 0,
- * the plan contradicts itself or there is no room. */
-enum np_status np_time_round(const struct np_step *steps, uint32_t n_steps, struct np_clock clock,
+ * *samples->step naming it and earlier runs kept; NP_BAD_ARGUMENT where min_runs or the number of
+ * steps is 0, the plan contradicts itself or there is no room. */
+enum np_status np_time_round(const struct np_run *run, struct np_clock clock,
                              const struct np_timing_plan *plan, const struct np_pace *pace,
                              const struct np_samples *samples);
 

@@ -52,17 +52,9 @@ void np_tell_stall(const struct np_session *session, const char *asked, struct n
 /* ---- Waiting ---- */
 
 /* The accelerator that an action is busy with, NULL where it names none. */
-static const char *busy_with(const struct np_session *session, const struct np_action *action,
-                             const struct np_record_view *view, char name[NP_STALL_BYTES]) {
+static const char *busy_with(const struct np_action *action, const struct np_record_view *view) {
   const uint32_t s = __atomic_load_n(&view->record->segment, __ATOMIC_ACQUIRE);
-  const uint32_t index = s < action->n_segments ? action->segments[s].accelerator : NP_NONE;
-  if (index >= session->request->n_strings) {
-    return NULL;
-  }
-  const struct np_text text = session->request->strings[index];
-  (void)snprintf(name, NP_STALL_BYTES, "%.*s",
-                 (int)(text.length < NP_STALL_BYTES ? text.length : NP_STALL_BYTES), text.bytes);
-  return name;
+  return s < action->bundle.n_segments ? action->bundle.segments[s].accelerator : NULL;
 }
 
 enum np_status np_watch_turn(const struct np_session *session, const struct np_action *action,
@@ -87,8 +79,7 @@ enum np_status np_watch_turn(const struct np_session *session, const struct np_a
       struct np_probe *probe = calloc(1, sizeof *probe);
       status = probe ? np_probe_library(session->library, probe, why) : NP_NO_MEMORY;
       if (status == NP_OK && probe->stalled) {
-        char name[NP_STALL_BYTES];
-        np_tell_stall(session, busy_with(session, action, view, name), why);
+        np_tell_stall(session, busy_with(action, view), why);
         status = NP_STALLED;
       }
       free(probe);
@@ -100,18 +91,13 @@ enum np_status np_watch_turn(const struct np_session *session, const struct np_a
 }
 
 /* Whether a probe lists each accelerator that an action names. */
-static int lists_all(const struct np_session *session, const struct np_action *action,
-                     const struct np_probe *probe) {
-  for (uint32_t s = 0; s < action->n_segments; s++) {
-    const uint32_t index = action->segments[s].accelerator;
-    if (action->segments[s].engine != NP_ENGINE_NNAPI || index >= session->request->n_strings) {
-      continue;
-    }
-    const struct np_text text = session->request->strings[index];
-    int is_there = 0;
+static int lists_all(const struct np_action *action, const struct np_probe *probe) {
+  for (uint32_t s = 0; s < action->bundle.n_segments; s++) {
+    const struct np_bundle_segment *segment = &action->bundle.segments[s];
+    const char *name = segment->engine == NP_BUNDLE_NNAPI ? segment->accelerator : NULL;
+    int is_there = !name;
     for (uint32_t i = 0; i < probe->n_accelerators && !is_there; i++) {
-      const char *name = probe->accelerators[i].name;
-      is_there = strlen(name) == text.length && memcmp(name, text.bytes, text.length) == 0;
+      is_there = strcmp(probe->accelerators[i].name, name) == 0;
     }
     if (!is_there) {
       return 0;
@@ -139,7 +125,7 @@ enum np_status np_await_drivers(const struct np_session *session, const struct n
       np_tell_stall(session, NULL, why);
       status = NP_STALLED;
     }
-    if (status != NP_OK || lists_all(session, action, probe) || now_ms() - start >= RETURN_MS) {
+    if (status != NP_OK || lists_all(action, probe) || now_ms() - start >= RETURN_MS) {
       break;
     }
     pause_ms(PAUSE_MS);

@@ -2,7 +2,7 @@
 #ifndef NP_BUILD_BUNDLE_H
 #define NP_BUILD_BUNDLE_H
 
-#include "build_request.h"
+#include "build.h"
 
 /* The sections of a bundle, each still without its container. */
 struct np_build_bundle {
@@ -77,7 +77,9 @@ static inline void np_put_conditions(struct np_build *cond, uint32_t cores, uint
                                      uint64_t run_limit_ns) {
   np_put_words(cond, 2, (const uint32_t[]){1, cores});
   np_put_u64(cond, mask);
+  np_put_u64(cond, 0); /* no limit of compilations */
   np_put_u64(cond, run_limit_ns);
+  np_put_u32(cond, 0); /* shared memory */
 }
 
 /* Predictions for n segments in all: 1 ms, 2 ms, ... each of two units, whose name is a string. */

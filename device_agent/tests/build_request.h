@@ -1,89 +1,34 @@
-/* Valid models and requests for the C tests and the fuzz targets, made byte by byte as PROTOCOL.md
- * says, with none of the agent's own writers (it has none). */
+/* Valid requests for the C tests and the fuzz targets, made byte by byte as PROTOCOL.md says. */
 #ifndef NP_BUILD_REQUEST_H
 #define NP_BUILD_REQUEST_H
 
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include "crc32.h"
-#include "np_nnapi.h"
+#include "build_bundle.h"
 #include "sha256.h"
-
-#define NP_BUILD_ROOM 4096u
-
-/* Bytes that grow within a fixed room. */
-struct np_build {
-  _Alignas(8) uint8_t bytes[NP_BUILD_ROOM];
-  size_t n;
-};
-
-static inline void np_put(struct np_build *to, const void *bytes, size_t n) {
-  memcpy(to->bytes + to->n, bytes, n);
-  to->n += n;
-}
-
-static inline void np_put_u32(struct np_build *to, uint32_t value) { np_put(to, &value, 4); }
-
-static inline void np_put_u64(struct np_build *to, uint64_t value) { np_put(to, &value, 8); }
-
-static inline void np_put_words(struct np_build *to, size_t n, const uint32_t *words) {
-  np_put(to, words, 4 * n);
-}
-
-/* Sets every CRC of a container to what its bytes want, as far as they lie within it: what a
- * mutation broke on purpose stays broken, but the CRC does not hide it. */
-static inline void np_build_seal(uint8_t *bytes, size_t size) {
-  if (size < 16) {
-    return;
-  }
-  uint32_t n;
-  memcpy(&n, bytes + 8, 4);
-  if (n > 64 || size < 16 + 24 * (size_t)n) {
-    return;
-  }
-  for (uint32_t i = 0; i < n; i++) {
-    uint8_t *entry = bytes + 16 + 24 * (size_t)i;
-    uint64_t offset, length;
-    memcpy(&offset, entry + 8, 8);
-    memcpy(&length, entry + 16, 8);
-    if (offset > size || length > size - offset) {
-      continue;
-    }
-    const uint32_t crc = np_crc32(0, bytes + offset, (size_t)length);
-    memcpy(entry + 4, &crc, 4);
-  }
-  uint32_t crc = np_crc32(0, bytes, 12);
-  crc = np_crc32(crc, bytes + 16, 24 * (size_t)n);
-  memcpy(bytes + 12, &crc, 4);
-}
 
 /* The sections of a request, each still without its container. */
 struct np_build_request {
-  struct np_build head, blob, strs, drvs, data, modl, actn;
+  struct np_build head, blob, strs, drvs, data, actn;
 };
 
 /* A container of kind 1 around the sections, sealed. */
 static inline void np_build_container(const struct np_build_request *request,
                                       struct np_build *container) {
-  const struct np_build *sections[7] = {&request->head, &request->blob, &request->strs,
-                                        &request->data, &request->modl, &request->actn,
-                                        &request->drvs};
-  static const char tags[7][5] = {"HEAD", "BLOB", "STRS", "DATA", "MODL", "ACTN", "DRVS"};
+  const struct np_build *sections[6] = {&request->head, &request->blob, &request->strs,
+                                        &request->data, &request->actn, &request->drvs};
+  static const char tags[6][5] = {"HEAD", "BLOB", "STRS", "DATA", "ACTN", "DRVS"};
   container->n = 0;
   np_put(container, "NNPF\1\0\1\0", 8);
-  np_put_u32(container, 7);
+  np_put_u32(container, 6);
   np_put_u32(container, 0);
-  uint64_t offset = 16 + 24 * 7;
-  for (size_t i = 0; i < 7; i++) {
+  uint64_t offset = 16 + 24 * 6;
+  for (size_t i = 0; i < 6; i++) {
     np_put(container, tags[i], 4);
     np_put_u32(container, 0);
     np_put_u64(container, offset);
     np_put_u64(container, sections[i]->n);
     offset += (sections[i]->n + 7) / 8 * 8;
   }
-  for (size_t i = 0; i < 7; i++) {
+  for (size_t i = 0; i < 6; i++) {
     static const uint8_t zeros[8] = {0};
     np_put(container, sections[i]->bytes, sections[i]->n);
     np_put(container, zeros, (8 - sections[i]->n % 8) % 8);
@@ -91,77 +36,25 @@ static inline void np_build_container(const struct np_build_request *request,
   np_build_seal(container->bytes, container->n);
 }
 
-/* y[1, 4] = relu(x[1, 4] + b[1, 4]): operands x, b, fuse code, y; b is buffer 0 where in_buffer,
- * else immediate 1, 2, 3, 4. */
-static inline void np_build_model(struct np_build *model, int in_buffer) {
-  const uint32_t tensor[4] = {NP_TYPE_TENSOR_FLOAT32, 2, 0, 0};
-  const uint32_t scalar[4] = {NP_TYPE_INT32, 0, 0, 0};
-  const uint32_t shape[2] = {1, 4};
-  const uint32_t fuse = ANEURALNETWORKS_FUSED_RELU;
-  const float bias[4] = {1, 2, 3, 4};
-  model->n = 0;
-  np_put_words(model, 6, (const uint32_t[]){1, 4, 2, 1, 1, 1});
-  np_put_words(model, 4, tensor);
-  np_put_words(model, 4, tensor);
-  np_put_words(model, 4, scalar);
-  np_put_words(model, 4, tensor);
-  np_put_words(model, 3, (const uint32_t[]){1, in_buffer ? 2u : 0u, in_buffer ? 12u : 16u});
-  np_put_words(model, 3, (const uint32_t[]){2, 0, 4});
-  np_put_words(model, 3, (const uint32_t[]){ANEURALNETWORKS_ADD, 3, 1});
-  for (int i = 0; i < 3; i++) {
-    np_put_words(model, 2, shape);
-  }
-  if (in_buffer) {
-    np_put_words(model, 3, (const uint32_t[]){0, 0, 16}); /* buffer, offset, length */
-  } else {
-    np_put(model, bias, sizeof bias);
-  }
-  np_put_u32(model, fuse);
-  np_put_words(model, 4, (const uint32_t[]){0, 1, 2, 3});
-  np_put_words(model, 2, (const uint32_t[]){0, 3}); /* input, output */
+/* The bundle of an action: a model on the CPU, then on the accelerator "sim-npu", with the one blob
+ * as weights, two threads and the cores of a mask. */
+static inline void np_build_action_bundle(struct np_build *container) {
+  struct np_build_bundle bundle;
+  np_build_bundle_sections(&bundle);
+  bundle.head.n = bundle.plan.n = bundle.wght.n = 0;
+  np_put_words(&bundle.head, 3, (const uint32_t[]){1, 0, 2});
+  np_put_words(&bundle.plan, 3, (const uint32_t[]){1, 0, 2});
+  np_put_segment(&bundle.plan, 0, UINT32_MAX, 0);
+  np_put_words(&bundle.plan, 5, (const uint32_t[]){1, 1, 1, 1, 0});
+  np_put_words(&bundle.plan, 6, (const uint32_t[]){1, 1, 0, 1, 2, 0});
+  np_put_conditions(&bundle.cond, 2, 0x30, 0);
+  np_build_bundle_container(&bundle, container);
 }
 
-/* y[1, 1, 1, 2] = x[1, 1, 1, 2] convolved by w[2, 1, 1, 2], which has a scale for each of its two
- * filters: operands x, w, b, one, zero, y, and the table of scales that version 2 ends with. */
-static inline void np_build_channel_model(struct np_build *model) {
-  const float scales[2] = {0.5f, 0.25f};
-  const int8_t filters[4] = {1, 2, 3, -4};
-  const uint32_t zeros[2] = {0, 0};
-  float data_scale = 0.5f;
-  uint32_t scale;
-  memcpy(&scale, &data_scale, sizeof scale);
-  model->n = 0;
-  np_put_words(model, 6, (const uint32_t[]){2, 6, 4, 1, 1, 1});
-  np_put_words(model, 4, (const uint32_t[]){NP_TYPE_TENSOR_QUANT8_ASYMM, 4, scale, 3});
-  np_put_words(model, 4, (const uint32_t[]){NP_TYPE_TENSOR_QUANT8_SYMM_PER_CHANNEL, 4, 0, 0});
-  np_put_words(model, 4, (const uint32_t[]){NP_TYPE_TENSOR_INT32, 1, 0, 0});
-  np_put_words(model, 4, (const uint32_t[]){NP_TYPE_INT32, 0, 0, 0});
-  np_put_words(model, 4, (const uint32_t[]){NP_TYPE_INT32, 0, 0, 0});
-  np_put_words(model, 4, (const uint32_t[]){NP_TYPE_TENSOR_QUANT8_ASYMM, 4, scale, 100});
-  np_put_words(model, 12, (const uint32_t[]){1, 0, 4, 2, 0, 8, 3, 0, 4, 4, 0, 4}); /* values */
-  np_put_words(model, 3, (const uint32_t[]){ANEURALNETWORKS_CONV_2D, 7, 1});
-  np_put_words(model, 4, (const uint32_t[]){1, 1, 1, 2});
-  np_put_words(model, 4, (const uint32_t[]){2, 1, 1, 2});
-  np_put_words(model, 1, (const uint32_t[]){2});
-  np_put_words(model, 4, (const uint32_t[]){1, 1, 1, 2});
-  np_put(model, filters, sizeof filters);
-  np_put_words(model, 2, zeros);
-  np_put_u32(model, 1);
-  np_put_u32(model, 0);
-  np_put_words(model, 8, (const uint32_t[]){0, 1, 2, 3, 3, 3, 4, 5});
-  np_put_words(model, 2, (const uint32_t[]){0, 5}); /* input, output */
-  np_put_words(model, 4, (const uint32_t[]){1, 1, 0, 2});
-  np_put(model, scales, sizeof scales);
-}
-
-/* The blob that np_build_sections refers to. */
-static const float np_build_blob[4] = {1, 2, 3, 4};
-
-/* One blob, one string, one model, and one action with two segments: the model on the CPU, then on
- * the accelerator "sim-npu". Tensors: pseudo-random, made by each segment; the last one is kept. */
+/* One blob, a driver, and one action: its input is pseudo-random, its output kept. */
 static inline void np_build_sections(struct np_build_request *request) {
   memset(request, 0, sizeof *request);
-  np_put_words(&request->head, 2, (const uint32_t[]){2, 0});
+  np_put_words(&request->head, 4, (const uint32_t[]){5, 0, UINT32_MAX, 0});
 
   uint8_t digest[NP_SHA256_BYTES];
   np_sha256(np_build_blob, sizeof np_build_blob, digest);
@@ -172,29 +65,23 @@ static inline void np_build_sections(struct np_build_request *request) {
   np_put_words(&request->strs, 2, (const uint32_t[]){1, 7});
   np_put(&request->strs, "sim-npu\0", 8);
   np_put_words(&request->drvs, 4, (const uint32_t[]){1, 0, 2, 3}); /* it holds two, in memfd */
-
-  np_build_model(&request->data, 1);
-  np_put_u32(&request->modl, 1);
-  np_put_u64(&request->modl, 0);
-  np_put_u64(&request->modl, request->data.n);
-  np_put_words(&request->modl, 2, (const uint32_t[]){1, 0}); /* one buffer: blob 0 */
+  np_build_action_bundle(&request->data);
 
   struct np_build *actn = &request->actn;
   np_put_u32(actn, 1);
-  np_put_words(actn, 4, (const uint32_t[]){7, 10000, 0, 2}); /* id, timeout, flags, threads */
-  np_put_u64(actn, 0x30);                                    /* CPU mask */
-  np_put_words(actn, 4, (const uint32_t[]){4096, 5, 1, 9});  /* memory, group, warm-up min, max */
-  np_put_u64(actn, 1000);                                    /* warm-up ns */
-  np_put_words(actn, 3, (const uint32_t[]){2, 2, 3});        /* rounds, runs */
-  np_put_u64(actn, 1u << 20);                                /* budget */
-  np_put_u32(actn, 250);                                     /* cool-down */
-  np_put_u32(actn, 3);
-  np_put_words(actn, 7, (const uint32_t[]){NP_TYPE_TENSOR_FLOAT32, 2, 1, 4, 2, 99, 0});
-  np_put_words(actn, 7, (const uint32_t[]){NP_TYPE_TENSOR_FLOAT32, 2, 1, 4, 0, 0, 0});
-  np_put_words(actn, 7, (const uint32_t[]){NP_TYPE_TENSOR_FLOAT32, 2, 1, 4, 0, 0, 1});
-  np_put_u32(actn, 2);
-  np_put_words(actn, 11, (const uint32_t[]){0, UINT32_MAX, UINT32_MAX, 0, 0, 1, 0, 0, 1, 1, 0});
-  np_put_words(actn, 11, (const uint32_t[]){1, 0, 1, 1, 0, 1, 1, 0, 1, 2, 0});
+  np_put_words(actn, 3, (const uint32_t[]){7, 10000, 0});   /* id, timeout, flags */
+  np_put_words(actn, 4, (const uint32_t[]){4096, 5, 1, 9}); /* memory, group, warm-up min, max */
+  np_put_u64(actn, 1000);                                   /* warm-up ns */
+  np_put_u64(actn, 20);                                     /* ... and of busy time, */
+  np_put_u64(actn, 30);                                     /* also of each round */
+  np_put_words(actn, 3, (const uint32_t[]){2, 2, 3});       /* rounds, runs */
+  np_put_u64(actn, 1u << 20);                               /* budget */
+  np_put_words(actn, 3, (const uint32_t[]){250, 0, 0});     /* cool-down, no frames */
+  np_put_u64(actn, 0);
+  np_put_u64(actn, request->data.n);
+  np_put_words(actn, 4, (const uint32_t[]){1, 0, 0, 0}); /* weights: blob 0 at 0 */
+  np_put_words(actn, 3, (const uint32_t[]){1, 2, 99});   /* inputs: source, seed */
+  np_put_words(actn, 2, (const uint32_t[]){1, 2});       /* kept */
 }
 
 /* Makes n actions of the one, all of one group, with ids of their own. */

@@ -33,7 +33,7 @@ static void check_lengths(void) {
   for (size_t n = 0; n < valid.n; n++) {
     struct np_build cut = valid;
     CHECK(np_container_open(cut.bytes, n, NP_CONTAINER_REQUEST, &container, &why) != NP_OK ||
-          n > offset_of(5));
+          n > offset_of(4));
   }
   CHECK(np_container_open(valid.bytes + 2, valid.n - 2, NP_CONTAINER_REQUEST, &container, &why) ==
         NP_BAD_ARGUMENT);
@@ -48,7 +48,7 @@ int main(void) {
   struct np_message why = {""};
   CHECK(np_container_open(valid.bytes, valid.n, NP_CONTAINER_REQUEST, &container, &why) == NP_OK);
   const struct np_section head = np_container_find(&container, "HEAD");
-  CHECK(head.present && head.length == 8 && head.bytes == valid.bytes + offset_of(0));
+  CHECK(head.present && head.length == 16 && head.bytes == valid.bytes + offset_of(0));
   CHECK(!np_container_find(&container, "NONE").present);
   CHECK(np_container_open(valid.bytes, valid.n, NP_CONTAINER_MODEL, &container, &why) ==
         NP_BAD_REQUEST);
@@ -62,11 +62,11 @@ int main(void) {
   check_refused((size_t)offset_of(3), "\7", 1, 0, "section DATA has CRC-32");
   check_refused(entry_at(1), "HEAD", 4, 1, "section HEAD occurs twice");
   const uint64_t same = offset_of(3);
-  check_refused(entry_at(4) + 8, &same, 8, 1, "sections DATA and MODL overlap");
+  check_refused(entry_at(4) + 8, &same, 8, 1, "sections DATA and ACTN overlap");
   const uint64_t odd = offset_of(2) + 4;
   check_refused(entry_at(2) + 8, &odd, 8, 1, "want a multiple of 8");
   const uint64_t in_table = 8;
-  check_refused(entry_at(2) + 8, &in_table, 8, 1, "want a multiple of 8 from 184 on");
+  check_refused(entry_at(2) + 8, &in_table, 8, 1, "want a multiple of 8 from 160 on");
   const uint64_t huge = UINT64_MAX - 7;
   check_refused(entry_at(2) + 8, &huge, 8, 1, "past the container's");
   check_refused(entry_at(2) + 16, &huge, 8, 1, "past the container's");

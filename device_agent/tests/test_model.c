@@ -1,5 +1,5 @@
 /* The serialized model: a valid one as a graph, and every rule broken. */
-#include "build_request.h"
+#include "build.h"
 #include "model.h"
 #include "np_test.h"
 

@@ -23,7 +23,7 @@ struct mode {
   int pointers;
   int burst;
   int async;
-  int with_bytes; /* the input has bytes of its own */
+  int is_bound; /* the input stays where the caller has it, as far as it can */
   int both_nnapi;
 };
 
@@ -42,24 +42,24 @@ static void check_two_segments(struct np_nnapi *nnapi, struct mode mode) {
                                      .pointers = mode.pointers,
                                      .burst = mode.burst,
                                      .async = mode.async};
-  struct np_pipeline_plan plan;
-  CHECK(np_pipeline_plan_make(3, 2, &plan) == NP_OK);
+  static const struct np_port ports[3] = {{0, 0}, {1, 0}, {2, 0}};
+  struct np_pipeline_tensor tensors[3];
+  struct np_pipeline_segment segments[2];
+  const struct np_pipeline_plan plan = {
+      .n_tensors = 3, .tensors = tensors, .n_segments = 2, .segments = segments, .folder_fd = -1};
   for (uint32_t t = 0; t < 3; t++) {
-    plan.tensors[t] =
-        (struct np_pipeline_tensor){.type = NP_TYPE_TENSOR_FLOAT32,
-                                    .rank = 4,
-                                    .dims = nhwc,
-                                    .n_bytes = sizeof input,
-                                    .bytes = t == 0 && mode.with_bytes ? input : NULL};
+    tensors[t] = (struct np_pipeline_tensor){4, nhwc, sizeof input};
   }
   for (uint32_t s = 0; s < 2; s++) {
-    CHECK(np_pipeline_plan_bindings(&plan.segments[s], 1, 1) == NP_OK);
-    plan.segments[s].engine =
-        s == 0 || mode.both_nnapi ? np_nnapi_engine(nnapi) : np_cpu_engine(NULL);
-    plan.segments[s].model = &wrapped[s];
-    plan.segments[s].options = options;
-    plan.segments[s].inputs[0].tensor = s;
-    plan.segments[s].outputs[0].tensor = s + 1;
+    const int on_nnapi = s == 0 || mode.both_nnapi;
+    segments[s] = (struct np_pipeline_segment){.engine = on_nnapi ? np_nnapi_engine(nnapi)
+                                                                  : np_cpu_engine(NULL),
+                                               .model = &wrapped[s],
+                                               .options = options,
+                                               .n_inputs = 1,
+                                               .inputs = &ports[s],
+                                               .n_outputs = 1,
+                                               .outputs = &ports[s + 1]};
   }
   struct np_fault fault = {.code = 0};
   struct np_pipeline *pipeline = NULL;
@@ -79,8 +79,11 @@ static void check_two_segments(struct np_nnapi *nnapi, struct mode mode) {
   const struct np_step *steps = np_pipeline_steps(pipeline);
   for (int run = 0; run < 3; run++) {
     float *in = np_pipeline_data(pipeline, 0);
+    if (mode.is_bound && !np_pipeline_bind(pipeline, 0, input)) {
+      memcpy(in, input, sizeof input);
+    }
     const float *out = np_pipeline_data(pipeline, 2);
-    for (int i = 0; i < N_IN && !mode.with_bytes; i++) {
+    for (int i = 0; i < N_IN && !mode.is_bound; i++) {
       in[i] = input[i] + (float)run;
     }
     for (uint32_t s = 0; s < 2; s++) {
@@ -93,14 +96,13 @@ static void check_two_segments(struct np_nnapi *nnapi, struct mode mode) {
     int same = 1;
     for (int i = 0; i < N_IN; i++) {
       const int channel = i % 3;
-      const float x = input[i] + (mode.with_bytes ? 0.0f : (float)run);
+      const float x = input[i] + (mode.is_bound ? 0.0f : (float)run);
       same &= out[i] == x * factors[channel] + terms[channel];
     }
     CHECK(same);
   }
   CHECK(fault.why.text[0] == 0);
   np_pipeline_free(pipeline);
-  np_pipeline_plan_free(&plan);
   free(models[0]);
   free(models[1]);
 }
@@ -157,17 +159,13 @@ static void check_unmappable(int is_shared) {
                                    .free = fake_free,
                                    .share = is_shared ? fake_share : no_share,
                                    .unshare = fake_unshare};
-  struct np_pipeline_plan plan;
-  CHECK(np_pipeline_plan_make(2, 1, &plan) == NP_OK);
-  const uint32_t dims[1] = {4};
-  for (uint32_t t = 0; t < 2; t++) {
-    plan.tensors[t] = (struct np_pipeline_tensor){
-        .type = NP_TYPE_TENSOR_FLOAT32, .rank = 1, .dims = dims, .n_bytes = 16};
-  }
-  CHECK(np_pipeline_plan_bindings(&plan.segments[0], 1, 1) == NP_OK);
-  plan.segments[0].engine = engine;
-  plan.segments[0].inputs[0].tensor = 0;
-  plan.segments[0].outputs[0].tensor = 1;
+  static const uint32_t dims[1] = {4};
+  static const struct np_port ports[2] = {{0, 0}, {1, 0}};
+  struct np_pipeline_tensor tensors[2] = {{1, dims, 16}, {1, dims, 16}};
+  struct np_pipeline_segment segment = {
+      .engine = engine, .n_inputs = 1, .inputs = &ports[0], .n_outputs = 1, .outputs = &ports[1]};
+  const struct np_pipeline_plan plan = {
+      .n_tensors = 2, .tensors = tensors, .n_segments = 1, .segments = &segment, .folder_fd = -1};
   struct np_fault fault = {.code = 0};
   struct np_pipeline *pipeline = NULL;
   if (!CHECK(np_pipeline_make(&plan, &fault, &pipeline) == NP_OK)) {
@@ -188,7 +186,6 @@ static void check_unmappable(int is_shared) {
   np_pipeline_describe(pipeline, 0, &facts);
   CHECK(facts.memory == NP_SHM_POINTERS);
   np_pipeline_free(pipeline);
-  np_pipeline_plan_free(&plan);
 }
 
 int main(void) {

@@ -1,19 +1,11 @@
-/* Pseudo-random tensors against PROTOCOL.md's rule, and where tensors come from. */
+/* Pseudo-random tensors against PROTOCOL.md's rule, and where inputs come from. */
+#include <stdlib.h>
+#include <string.h>
+
 #include "np_test.h"
 #include "tensors.h"
 
 #define N 64u
-
-static struct np_tensor tensor_of(int32_t type, enum np_source source, uint32_t value) {
-  static const uint32_t dims[1] = {N};
-  return (struct np_tensor){.type = type,
-                            .rank = 1,
-                            .dims = dims,
-                            .source = source,
-                            .value = value,
-                            .n_elements = N,
-                            .n_bytes = N * np_type_bytes(type)};
-}
 
 static float float_of_half(uint16_t half) {
   const int exponent = half >> 10 & 31;
@@ -31,14 +23,10 @@ static void check_random(void) {
   int32_t words[N];
   uint16_t halves[N];
   uint8_t bools[N];
-  const struct np_tensor real = tensor_of(NP_TYPE_TENSOR_FLOAT32, NP_PSEUDO_RANDOM, 42);
-  const struct np_tensor word = tensor_of(NP_TYPE_TENSOR_INT32, NP_PSEUDO_RANDOM, 42);
-  const struct np_tensor half = tensor_of(NP_TYPE_TENSOR_FLOAT16, NP_PSEUDO_RANDOM, 42);
-  const struct np_tensor truth = tensor_of(NP_TYPE_TENSOR_BOOL8, NP_PSEUDO_RANDOM, 42);
-  np_tensor_randomize(&real, reals);
-  np_tensor_randomize(&word, words);
-  np_tensor_randomize(&half, halves);
-  np_tensor_randomize(&truth, bools);
+  np_randomize(NP_TYPE_TENSOR_FLOAT32, 42, N, reals);
+  np_randomize(NP_TYPE_TENSOR_INT32, 42, N, words);
+  np_randomize(NP_TYPE_TENSOR_FLOAT16, 42, N, halves);
+  np_randomize(NP_TYPE_TENSOR_BOOL8, 42, N, bools);
   uint64_t state = 42;
   for (uint32_t i = 0; i < N; i++) {
     const uint64_t x = np_test_random(&state);
@@ -51,39 +39,34 @@ static void check_random(void) {
   }
 }
 
-static void check_filled(void) {
+/* An input of each source, and turned by five elements. */
+static void check_inputs(void) {
   const uint8_t blob[N] = "0123456789";
-  struct np_tensor tensors[3] = {
-      tensor_of(NP_TYPE_TENSOR_FLOAT32, NP_ZERO, 0),
-      tensor_of(NP_TYPE_TENSOR_QUANT8_ASYMM, NP_FROM_BLOB, 0),
-      tensor_of(NP_TYPE_TENSOR_FLOAT32, NP_PSEUDO_RANDOM, 1),
-  };
-  const struct np_action action = {.n_tensors = 3, .tensors = tensors};
-  struct np_pipeline_tensor described[3];
-  for (uint32_t t = 0; t < 3; t++) {
-    described[t] = (struct np_pipeline_tensor){.rank = 1,
-                                               .dims = tensors[t].dims,
-                                               .n_bytes = tensors[t].n_bytes,
-                                               .bytes = t == 1 ? blob : NULL};
+  const struct np_bytes blobs[1] = {{blob, N}};
+  const struct np_input inputs[3] = {{NP_ZERO, 0}, {NP_FROM_BLOB, 0}, {NP_PSEUDO_RANDOM, 1}};
+  struct np_bundle_end ends[3] = {{.known = {.type = NP_TYPE_TENSOR_FLOAT32, .n_bytes = 4 * N}},
+                                  {.known = {.type = NP_TYPE_TENSOR_QUANT8_ASYMM, .n_bytes = N}},
+                                  {.known = {.type = NP_TYPE_TENSOR_FLOAT32, .n_bytes = 4 * N}}};
+  const struct np_action action = {.bundle = {.n_inputs = 3, .inputs = ends}, .inputs = inputs};
+  float *zeros = np_input_make(&action, 0, blobs, 0);
+  uint8_t *bytes = np_input_make(&action, 1, blobs, 0);
+  uint8_t *turned = np_input_make(&action, 1, blobs, N + 5);
+  float *random = np_input_make(&action, 2, blobs, 0);
+  if (CHECK(zeros && bytes && turned && random)) {
+    CHECK(memcmp(bytes, blob, N) == 0);
+    CHECK(memcmp(turned, blob + 5, N - 5) == 0 && memcmp(turned + N - 5, blob, 5) == 0);
+    CHECK((uintptr_t)zeros % 64 == 0 && (uintptr_t)random % 64 == 0);
+    CHECK(zeros[0] == 0 && zeros[N - 1] == 0);
+    CHECK(random[0] >= -1 && random[0] < 1 && random[0] != 0);
   }
-  const struct np_pipeline_plan plan = {.n_tensors = 3, .tensors = described};
-  struct np_fault fault = {.code = 0};
-  struct np_pipeline *pipeline = NULL;
-  if (!CHECK(np_pipeline_make(&plan, &fault, &pipeline) == NP_OK)) {
-    return;
-  }
-  np_tensors_fill(&action, pipeline);
-  const float *zeros = np_pipeline_data(pipeline, 0);
-  const float *random = np_pipeline_data(pipeline, 2);
-  CHECK(np_pipeline_data(pipeline, 1) == blob);
-  CHECK((uintptr_t)zeros % 64 == 0 && (uintptr_t)random % 64 == 0);
-  CHECK(zeros[0] == 0 && zeros[N - 1] == 0);
-  CHECK(random[0] >= -1 && random[0] < 1 && random[0] != 0);
-  np_pipeline_free(pipeline);
+  free(zeros);
+  free(bytes);
+  free(turned);
+  free(random);
 }
 
 int main(void) {
   check_random();
-  check_filled();
+  check_inputs();
   return np_test_exit();
 }

@@ -8,6 +8,7 @@ struct fake {
   uint64_t now;
   uint32_t calls;
   uint32_t fail_at; /* this call of the second step fails; 0 never */
+  void (*copies)(void *ctx);
 };
 
 static uint64_t fake_now(void *ctx) { return ((struct fake *)ctx)->now; }
@@ -30,6 +31,8 @@ static void settle(void *ctx, struct np_durations *durations) {
   durations->hardware_ns = fake->calls;
 }
 
+static void copy(void *ctx) { ((struct fake *)ctx)->now += 7; }
+
 struct memory {
   uint32_t n_runs, started, step;
   uint64_t first;
@@ -49,8 +52,10 @@ static enum np_status round_of(struct fake *fake, uint32_t unrecorded, struct np
   const struct np_samples samples = samples_of(memory);
   const struct np_timing_plan before = {.min_runs = unrecorded, .max_runs = unrecorded};
   struct np_warmth ignored;
-  const enum np_status status = np_warm_up(steps, 2, clock, &before, NULL, &samples, &ignored);
-  return status == NP_OK ? np_time_round(steps, 2, clock, &plan, NULL, &samples) : status;
+  const struct np_run run = {
+      .n_steps = 2, .steps = steps, .take = fake->copies, .give = fake->copies, .ctx = fake};
+  const enum np_status status = np_warm_up(&run, clock, &before, NULL, &samples, &ignored);
+  return status == NP_OK ? np_time_round(&run, clock, &plan, NULL, &samples) : status;
 }
 
 static void check_rounds(void) {
@@ -86,6 +91,13 @@ static void check_rounds(void) {
   CHECK(memory.n_runs == 2 && memory.step == 1); /* what was recorded before stays */
   CHECK(memory.total[1] == 113);
 
+  /* Copies are in the whole and in no step. */
+  memory = (struct memory){0};
+  fake = (struct fake){.copies = copy};
+  CHECK(round_of(&fake, 1, (struct np_timing_plan){2, 2, 0, 0}, &memory) == NP_OK);
+  CHECK(memory.first == 125 && memory.total[1] == 127 && memory.steps[1] == 10);
+  CHECK(memory.steps[MAX_RUNS + 1] == 103);
+
   memory = (struct memory){0};
   fake = (struct fake){.fail_at = 1};
   CHECK(round_of(&fake, 1, (struct np_timing_plan){5, MAX_RUNS, 0, 0}, &memory) == NP_RUN_FAILED);
@@ -118,7 +130,8 @@ static struct np_warmth warm_up(const uint64_t *times, uint32_t n, struct np_tim
   const struct np_clock clock = {listed_now, &listed};
   const struct np_samples samples = samples_of(&memory);
   struct np_warmth warmth = {9, 9};
-  CHECK(np_warm_up(&step, 1, clock, &plan, NULL, &samples, &warmth) == NP_OK);
+  const struct np_run run = {.n_steps = 1, .steps = &step};
+  CHECK(np_warm_up(&run, clock, &plan, NULL, &samples, &warmth) == NP_OK);
   CHECK(memory.n_runs == 0 && memory.started == warmth.runs);
   CHECK(memory.first == (warmth.runs ? times[0] : 0));
   return warmth;
@@ -189,9 +202,10 @@ static uint64_t run_after(struct rising *rising, struct np_timing_plan plan, int
   const struct np_pace pace = {.look = rising_look, .settled = rising_settled, .ctx = rising};
   const struct np_samples samples = samples_of(&memory);
   struct np_warmth warmth;
-  CHECK(np_warm_up(&step, 1, clock, &plan, watched ? &pace : NULL, &samples, &warmth) == NP_OK);
+  const struct np_run run = {.n_steps = 1, .steps = &step};
+  CHECK(np_warm_up(&run, clock, &plan, watched ? &pace : NULL, &samples, &warmth) == NP_OK);
   const struct np_timing_plan round = {3, 3, 0, 0};
-  CHECK(np_time_round(&step, 1, clock, &round, watched ? &pace : NULL, &samples) == NP_OK);
+  CHECK(np_time_round(&run, clock, &round, watched ? &pace : NULL, &samples) == NP_OK);
   CHECK(rising->looks == (watched ? 2u : 0u)); /* before the first run and after the last */
   return memory.total[0];
 }

@@ -24,7 +24,7 @@ from nnapi_prof.costs.measurement import Status
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.build import build_host
 from nnapi_prof.device.host_nnapi import HostNnapi
-from nnapi_prof.device.protocol.actions import ActionFlag, TensorSource, Timing
+from nnapi_prof.device.protocol.actions import TensorSource, Timing
 from nnapi_prof.device.protocol.request import RequestBuilder
 from nnapi_prof.device.protocol.results import ActionResult
 from nnapi_prof.errors import ConversionError, UnsupportedOp
@@ -247,7 +247,7 @@ class RegionProbe:
                     )  # fmt: skip
                     spec = prepared.spec
                     if way.pointers:
-                        spec = replace(spec, flags=spec.flags | ActionFlag.POINTERS)
+                        spec = replace(spec, pointers=True)
                     request.add_action(spec)
                     actions.append((place, sample, runs > 1, prepared))
         self.requests += 1

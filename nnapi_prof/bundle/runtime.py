@@ -20,6 +20,8 @@ VERSION = 1
 MIXTURE_VERSION = 1
 CONDITIONS_VERSION = 1
 UNITS_VERSION = 1
+COMPILE_LIMIT_NS = 10_000_000_000
+"""The library's own limit of a compilation, NNP_COMPILE_LIMIT_NS."""
 RUN_LIMIT_NS = 2_000_000_000
 """The library's own limit of a run, NNP_RUN_LIMIT_NS."""
 RUN_LIMIT_FACTOR = 20
@@ -178,7 +180,9 @@ class _Writer:
             cores, mask = _MASK, int(cpus, 16)
         slowest = max(s.predicted_ns for plan in self.plans for s in plan.segments)
         limit_ns = max(RUN_LIMIT_NS, math.ceil(RUN_LIMIT_FACTOR * slowest))
-        return _pack_words(CONDITIONS_VERSION, cores) + struct.pack("<QQ", mask, limit_ns)
+        shared_memory = 0
+        limits = struct.pack("<QQQI", mask, COMPILE_LIMIT_NS, limit_ns, shared_memory)
+        return _pack_words(CONDITIONS_VERSION, cores) + limits
 
     def _units(self) -> bytes:
         """Return the section of units' labels and of their shares of the predicted latency."""

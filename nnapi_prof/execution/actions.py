@@ -9,7 +9,6 @@ from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.convert.region import Region, operand_of
 from nnapi_prof.costs.conditions import Precision
 from nnapi_prof.device.protocol.actions import (
-    MODE_FLAGS,
     ActionFlag,
     ActionSpec,
     FramesSpec,
@@ -115,15 +114,14 @@ def build_action(
                 options.conditions.precision_of(target) is Precision.RELAXED,
             )
         )
-    flags = MODE_FLAGS[options.conditions.mode]
-    if options.beside:
-        flags |= ActionFlag.BESIDE
+    flags = ActionFlag.BESIDE if options.beside else ActionFlag(0)
     spec = ActionSpec(
         id=number,
         tensors=tuple(tensors),
         segments=tuple(segments),
         timing=timing,
         flags=flags | ActionFlag.UNTIMED if options.untimed else flags,
+        mode=options.conditions.mode,
         threads=options.conditions.threads,
         cpu_mask=cpu_mask(options.conditions.cpus),
         memory_kb=options.memory_kb,

@@ -21,7 +21,8 @@ TENSOR_FLOAT32, TENSOR_INT32 = 3, 4
 ADD, CONV_2D, MUL, RELU, TANH = 0, 3, 18, 19, 28  # NNAPI operation codes
 SEGMENT, BLOB, RANDOM, ZERO = 0, 1, 2, 3
 CPU, NNAPI = 0, 1
-BURST, UNTIMED, ASYNC, POINTERS, BESIDE, FRAMES = 1, 2, 4, 8, 16, 32
+UNTIMED, BESIDE, FRAMES, COPIES = 1, 2, 4, 8
+BURST, ASYNC, POINTERS = 0x100, 0x200, 0x400  # of the bundle, not of the action's flags
 ALL_CPUS = (1 << 64) - 1
 UNBOUNDED = 0xFFFFFFFF
 
@@ -108,11 +109,64 @@ def unary(code: int, *dims: int) -> bytes:
 
 
 @dataclass
+class Tensor:
+    """A tensor of an action."""
+
+    source: int
+    dims: tuple[int, ...]
+    value: int
+    keep: bool
+
+
+def tensor(source: int, *dims: int, value: int = 0, keep: bool = False) -> Tensor:
+    """A float tensor of an action."""
+    return Tensor(source, dims, value, keep)
+
+
+@dataclass
+class Segment:
+    """A segment of an action."""
+
+    engine: int
+    model: int
+    inputs: Sequence[int]
+    outputs: Sequence[int]
+    accelerator: str | None = None
+    preference: int = NONE
+    relaxed: bool = False
+
+
+@dataclass
+class Frames:
+    """Plans that run many frames at once."""
+
+    in_flight: int
+    variants: int
+    plans: tuple[tuple[int, float], ...]
+    overlaps: int
+
+
+def ends(tensors: Sequence[int]) -> bytes:
+    """Inputs or outputs of a bundle, all of one name."""
+    return words(len(tensors), *(word for tensor in tensors for word in (0, tensor, 0)))
+
+
+def texts(strings: Sequence[str]) -> bytes:
+    section = words(len(strings))
+    for text in strings:
+        raw = text.encode()
+        section += words(len(raw)) + raw + bytes(-len(raw) % 4)
+    return section
+
+
+@dataclass
 class Request:
     blobs: list[bytes] = field(default_factory=list)
-    strings: list[str] = field(default_factory=list)
     models: list[tuple[bytes, list[int]]] = field(default_factory=list)
     actions: list[bytes] = field(default_factory=list)
+    """Each up to its bundle's place, then what follows it, see :meth:`pack`."""
+    bundles: list[dict[str, bytes]] = field(default_factory=list)
+    rests: list[bytes] = field(default_factory=list)
 
     def blob(self, data: bytes | np.ndarray) -> int:
         self.blobs.append(data.astype("<f4").tobytes() if isinstance(data, np.ndarray) else data)
@@ -124,8 +178,8 @@ class Request:
 
     def action(
         self,
-        tensors: list[bytes],
-        segments: list[bytes],
+        tensors: list[Tensor],
+        segments: list[Segment],
         *,
         id: int | None = None,
         timeout_ms: int = 20000,
@@ -140,32 +194,100 @@ class Request:
         runs: tuple[int, int] = (3, 3),
         budget_ns: int = 0,
         cooldown_ms: int = 0,
-        frames: bytes = b"",
+        frames: Frames | None = None,
     ) -> int:
         number = len(self.actions) if id is None else id
         warm = (warmup, warmup) if isinstance(warmup, int) else warmup
-        head = struct.pack(
-            "<IIIIQIIIIQIIIQI",
-            *(number, timeout_ms, flags, threads, mask, memory_kb, group),
-            *(*warm, warmup_ns, rounds, *runs, budget_ns, cooldown_ms),
-        )
         self.actions.append(
-            head
-            + words(len(tensors))
-            + b"".join(tensors)
-            + words(len(segments))
-            + b"".join(segments)
-            + frames
+            struct.pack(
+                "<IIIIIIIQQQIIIQIII",
+                *(number, timeout_ms, flags & 0xFF, memory_kb, group),
+                *(*warm, warmup_ns, 0, 0, rounds, *runs, budget_ns, cooldown_ms),
+                *((frames.in_flight, frames.variants) if frames else (0, 0)),
+            )
+        )
+        weights: dict[int, int] = {}
+        end = 0
+        for _, buffers in self.models:
+            for blob in buffers:
+                if blob not in weights:
+                    weights[blob] = end
+                    end += (len(self.blobs[blob]) + 63) // 64 * 64
+        bundle = self._bundle(tensors, segments, weights, frames)
+        cores = {ALL_CPUS: 0, 0: 1}.get(mask, 2)
+        mode = 1 if flags & BURST else 2 if flags & ASYNC else 0
+        self.bundles.append(
+            bundle
+            | {
+                "HEAD": words(1, mode, threads),
+                "COND": struct.pack(
+                    "<IIQQQI", 1, cores, mask if cores == 2 else 0, 0, 0, bool(flags & POINTERS)
+                ),
+            }
+        )
+        inputs = [t for t in tensors if t.source != SEGMENT]
+        outputs = [i for i, t in enumerate(tensors) if t.keep]
+        self.rests.append(
+            words(len(weights))
+            + b"".join(struct.pack("<IQ", *weight) for weight in weights.items())
+            + words(len(inputs), *(word for t in inputs for word in (t.source, t.value)))
+            + words(len(outputs), *outputs)
         )
         return number
 
+    def _bundle(
+        self,
+        tensors: list[Tensor],
+        segments: list[Segment],
+        weights: dict[int, int],
+        frames: Frames | None,
+    ) -> dict[str, bytes]:
+        data, modl = b"", words(len(self.models))
+        for serialized, buffers in self.models:
+            modl += struct.pack("<QQ", len(data), len(serialized)) + words(len(buffers))
+            for blob in buffers:
+                modl += struct.pack("<QQ", weights[blob], len(self.blobs[blob]))
+            data += serialized
+        strings = ["", *dict.fromkeys(s.accelerator for s in segments if s.accelerator)]
+        rows = [
+            words(
+                s.engine,
+                strings.index(s.accelerator) if s.accelerator else NONE,
+                s.preference,
+                int(s.relaxed),
+                s.model,
+            )
+            + ports(s.inputs)
+            + ports(s.outputs)
+            for s in segments
+        ]
+        plans = frames.plans if frames else ((len(rows), 1.0),)
+        plan, first = words(len(plans)), 0
+        for n_segments, _ in plans:
+            plan += words(0, n_segments) + b"".join(rows[first : first + n_segments])
+            first += n_segments
+        sections = {
+            "STRS": texts(strings),
+            "TENS": words(len(tensors))
+            + b"".join(words(TENSOR_FLOAT32, len(t.dims), *t.dims, 0, 0) for t in tensors),
+            "MODL": modl,
+            "PLAN": plan,
+            "INPT": ends([i for i, t in enumerate(tensors) if t.source != SEGMENT]),
+            "OUTP": ends([i for i, t in enumerate(tensors) if t.source == SEGMENT and t.keep]),
+            "DATA": data,
+        }
+        if frames:
+            rows = [struct.pack("<Id", p, share) for p, (_, share) in enumerate(plans)]
+            sections["MIXT"] = words(1, len(plans)) + b"".join(rows)
+            if frames.overlaps:
+                sections["OVLP"] = words(len(plans), *range(len(plans)))
+        return sections
+
     def frames(
         self, in_flight: int, variants: int, *plans: tuple[int, float], overlaps: int = 0
-    ) -> bytes:
-        """What stands behind the segments of an action with :data:`FRAMES`."""
-        return words(in_flight, variants, len(plans)) + b"".join(
-            struct.pack("<IId", n_segments, overlaps, share) for n_segments, share in plans
-        )
+    ) -> Frames:
+        """What an action with :data:`FRAMES` runs."""
+        return Frames(in_flight, variants, plans, overlaps)
 
     def segment(
         self,
@@ -176,42 +298,28 @@ class Request:
         accelerator: str | None = None,
         preference: int = NONE,
         relaxed: bool = False,
-    ) -> bytes:
-        name = NONE
-        if accelerator is not None:
-            if accelerator not in self.strings:
-                self.strings.append(accelerator)
-            name = self.strings.index(accelerator)
-        return words(engine, name, preference, int(relaxed), model) + ports(inputs) + ports(outputs)
+    ) -> Segment:
+        return Segment(engine, model, inputs, outputs, accelerator, preference, relaxed)
 
     def sections(self) -> dict[str, bytes]:
-        data, modl = b"", words(len(self.models))
-        for serialized, buffers in self.models:
-            modl += struct.pack("<QQ", len(data), len(serialized)) + words(len(buffers), *buffers)
-            data += serialized
         blob = words(len(self.blobs))
         for raw in self.blobs:
             blob += struct.pack("<Q", len(raw)) + hashlib.sha256(raw).digest()
-        strs = words(len(self.strings))
-        for text in self.strings:
-            raw = text.encode()
-            strs += words(len(raw)) + raw + bytes(-len(raw) % 4)
-        return {
-            "HEAD": words(2, 0),
-            "BLOB": blob,
-            "STRS": strs,
-            "DATA": data,
-            "MODL": modl,
-            "ACTN": words(len(self.actions)) + b"".join(self.actions),
-        }
+        data, actn = b"", words(len(self.actions))
+        for head, bundle, rest in zip(self.actions, self.bundles, self.rests, strict=True):
+            raw = container(bundle, kind=3)
+            actn += head + struct.pack("<QQ", len(data), len(raw)) + rest
+            data += raw + bytes(-len(raw) % 8)
+        return {"HEAD": words(5, 0, NONE, 0), "BLOB": blob, "DATA": data, "ACTN": actn}
+
+    def add(self, other: Request) -> None:
+        """Append the actions of a request with the same blobs."""
+        self.actions += other.actions
+        self.bundles += other.bundles
+        self.rests += other.rests
 
     def pack(self) -> bytes:
         return container(self.sections())
-
-
-def tensor(source: int, *dims: int, value: int = 0, keep: bool = False) -> bytes:
-    """A float tensor of an action."""
-    return words(TENSOR_FLOAT32, len(dims), *dims, source, value, int(keep))
 
 
 def pseudo_random(seed: int, *dims: int) -> np.ndarray:

@@ -163,7 +163,7 @@ def test_accelerators_alone(phone: Agent) -> None:
 
 def test_beside_others_in_a_group(phone: Agent) -> None:
     request = request_of(NPU, group=1)
-    request.actions += request_of(NPU, group=1, id=5).actions
+    request.add(request_of(NPU, group=1, id=5))
     for result in phone.run(request).results:
         check(result, 2, N_RUNS)
 
@@ -210,9 +210,7 @@ REFUSED = {
     "NNAPI's own choice is not a processor": lambda: request_of(None, NPU, None),
     "segment 1: it reads tensor 1 of a segment": two_in_a_row,
     "min_runs 2 and max_runs 3, want the same": lambda: request_of(NPU, runs=(2, 3)),
-    "min_runs 1 and max_runs 1, want the same, and timing": lambda: request_of(
-        NPU, runs=(1, 1), rounds=1, flags=UNTIMED
-    ),
+    "one of bits 0 to 2 at most": lambda: request_of(NPU, runs=(1, 1), rounds=1, flags=UNTIMED),
 }
 
 

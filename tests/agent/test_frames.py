@@ -181,8 +181,8 @@ def test_a_plan_that_is_refused(agent: Agent) -> None:
     ("options", "reason"),
     [
         ({"in_flight": 64}, "64 frames in flight and 3 variants, want 1 to 63 and 1 to 64"),
-        ({"share": 1.0}, "plan 1: 2 segments and a share of 0"),
-        ({"flags": UNTIMED, "runs": (1, 1), "rounds": 1}, "bit 5) excludes bits 1 and 4"),
+        ({"share": 1.0}, "MIXT: "),
+        ({"flags": UNTIMED, "runs": (1, 1), "rounds": 1}, "one of bits 0 to 2 at most"),
     ],
 )
 def test_refused(agent: Agent, options: dict[str, Any], reason: str) -> None:
@@ -192,8 +192,8 @@ def test_refused(agent: Agent, options: dict[str, Any], reason: str) -> None:
 
 def test_plans_that_do_not_fit(agent: Agent) -> None:
     for plans, reason in (
-        (((1, 0.5), (1, 0.5)), "plans of 2 segments and 1 of the frames, want 1 and 1"),
-        (((1, 0.5),), "plans of 1 segments and 0.5 of the frames"),
+        (((1, 0.5), (1, 0.5)), "PLAN: plan 1: it is cut off"),
+        (((1, 0.5),), "MIXT: "),
     ):
         request = Request()
         model = request.model(unary(RELU, 8))

@@ -7,12 +7,15 @@ import pytest
 from agent_packer import (
     ASYNC,
     BURST,
+    COPIES,
     CPU,
     NNAPI,
     POINTERS,
     RANDOM,
+    RELU,
     SEGMENT,
     TANH,
+    ZERO,
     Agent,
     Request,
     pseudo_random,
@@ -23,7 +26,9 @@ from agent_packer import (
 SHAPE = (1, 3, 5, 2)
 
 
-@pytest.mark.parametrize("flags", [0, BURST, ASYNC, POINTERS, ASYNC | POINTERS])
+@pytest.mark.parametrize(
+    "flags", [0, BURST, ASYNC, POINTERS, ASYNC | POINTERS, COPIES, COPIES | POINTERS]
+)
 @pytest.mark.parametrize("engine", [CPU, NNAPI])
 @pytest.mark.parametrize("simulated", [False, True])
 def test_two_segments(
@@ -49,3 +54,26 @@ def test_two_segments(
     shares = engine == NNAPI and not flags & POINTERS
     assert memory == ["file" if shares else "pointers", "pointers"]
     assert [len(segment["samples_ns"]) for segment in result["segments"]] == [3, 3]
+
+
+@pytest.mark.parametrize("engine", [CPU, NNAPI])
+def test_copies_are_in_the_whole_and_in_no_segment(agent: Agent, engine: int) -> None:
+    """32 MB that a driver maps take more than a millisecond to copy; the CPU engine copies none."""
+    n = 8 << 20
+    request = Request()
+    model = request.model(unary(RELU, n))
+    for flags in (0, COPIES):
+        request.action(
+            [tensor(ZERO, n), tensor(SEGMENT, n)],
+            [request.segment(engine, model, [0], [1])],
+            flags=flags,
+        )
+    rests = []
+    for result in agent.run(request).results:
+        assert result["status"] == "ok", result
+        (segment,) = result["segments"]
+        pairs = zip(result["total_ns"], segment["samples_ns"], strict=True)
+        rests.append(min(total - sample for total, sample in pairs))
+    within, copies = rests
+    assert within < 1_000_000
+    assert (copies > 1_000_000) == (engine == NNAPI)

@@ -18,7 +18,7 @@ def test_emulator_in_real_time(agent: Agent) -> None:
     answer = agent.call("info", "--nnapi-library", str(agent.library))
     (info,) = answer.lines
     assert answer.exit_code == 0
-    assert (info["type"], info["protocol"]) == ("info", 4)
+    assert (info["type"], info["protocol"]) == ("info", 5)
     assert (info["simulated"], info["phone"], info["identity"]) == (False, None, "")
     assert info["abi"] in ("x86_64", "arm64-v8a", "armeabi-v7a")
     assert info["cpus"] == len(info["cpu_max_khz"]) >= 1

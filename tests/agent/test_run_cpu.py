@@ -59,7 +59,7 @@ def test_convolution(agent: Agent) -> None:
     assert answer.exit_code == 0, answer.lines
     assert [line["type"] for line in answer.lines] == ["hello", "start", "result", "end"]
     hello, _, result, end = answer.lines
-    assert (hello["protocol"], hello["actions"]) == (4, 1)
+    assert (hello["protocol"], hello["actions"]) == (5, 1)
     assert (hello["simulated"], hello["phone"]) == (False, None)
     assert (end["actions"], end["ok"], end["failed"]) == (1, 1, 0)
     assert (result["status"], result["clock"]) == ("ok", "monotonic")

@@ -68,7 +68,7 @@ def test_push_says_where_it_is(cli: Cli, built_host: HostBuild) -> None:
 def test_info_names_engines_and_accelerators(cli: Cli, built_host: HostBuild) -> None:
     result = cli("agent", "info", *SIM)
     assert result.code == 0
-    for word in ("simulated phone", "protocol 4", "cpu (", "portable", "sim-npu", "sim-gpu"):
+    for word in ("simulated phone", "protocol 5", "cpu (", "portable", "sim-npu", "sim-gpu"):
         assert word in result.out
     document = cli("agent", "info", *SIM, "--json").document("agent-info")
     assert (

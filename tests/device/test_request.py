@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nnapi_prof.costs.conditions import Mode
 from nnapi_prof.device.protocol.actions import (
+    ALL_CORES,
+    BIG_CORES,
     ActionFlag,
     ActionSpec,
     SegmentSpec,
@@ -53,49 +57,45 @@ class Words:
         return self.data[self.at - n : self.at]
 
 
+def read_texts(words: Words) -> list[str]:
+    texts = []
+    for _ in range(words.u32()):
+        n = words.u32()
+        texts.append(words.take(n).decode())
+        assert words.take(-n % 4) == bytes(-n % 4)
+    return texts
+
+
 def read_request(data: bytes) -> dict[str, Any]:
     """An independent reader of section 3."""
     sections = read_container(data, 1)
     head = Words(sections["HEAD"])
-    assert (head.u32(), head.u32()) == (4, 0)
+    assert (head.u32(), head.u32()) == (5, 0)
     patience = (head.u32(), head.u32s())
     blobs = Words(sections["BLOB"])
     read_blobs = [(blobs.u64(), blobs.take(32).hex()) for _ in range(blobs.u32())]
-    strings = Words(sections["STRS"])
-    texts = []
-    for _ in range(strings.u32()):
-        n = strings.u32()
-        texts.append(strings.take(n).decode())
-        assert strings.take(-n % 4) == bytes(-n % 4)
+    strings = Words(sections.get("STRS", bytes(4)))
+    texts = read_texts(strings)
     drivers = Words(sections.get("DRVS", bytes(4)))
     read_drivers = []
     for _ in range(drivers.u32()):
         name = drivers.u32()
         name = None if name == 0xFFFFFFFF else texts[name]
         read_drivers.append((name, drivers.u32(), drivers.u32()))
-    models = Words(sections["MODL"])
-    read_models = []
-    for _ in range(models.u32()):
-        offset, length = models.u64(), models.u64()
-        read_models.append((sections["DATA"][offset : offset + length], models.u32s()))
     actions = Words(sections["ACTN"])
-    read_actions = [read_action(actions, texts) for _ in range(actions.u32())]
-    for words in (head, blobs, strings, drivers, models, actions):
+    read_actions = [read_action(actions, sections["DATA"]) for _ in range(actions.u32())]
+    for words in (head, blobs, strings, drivers, actions):
         assert words.at == len(words.data)
-    items = {"blobs": read_blobs, "models": read_models, "actions": read_actions}
-    return items | {"patience": patience, "drivers": read_drivers}
+    items = {"blobs": read_blobs, "actions": [action for action, _ in read_actions]}
+    models = [models for _, models in read_actions]
+    return items | {"models": models, "patience": patience, "drivers": read_drivers}
 
 
-def read_action(words: Words, texts: list[str]) -> ActionSpec:
-    fields = dict(id=words.u32())
+def read_action(words: Words, data: bytes) -> tuple[ActionSpec, list[tuple[bytes, list[int]]]]:
+    """An action whose segments name the models of its own bundle, and these with their blobs."""
+    fields: dict[str, Any] = dict(id=words.u32())
     timing = dict(timeout_ms=words.u32())
-    fields |= dict(
-        flags=ActionFlag(words.u32()),
-        threads=words.u32(),
-        cpu_mask=words.u64(),
-        memory_kb=words.u32(),
-        group=words.u32(),
-    )
+    fields |= dict(flags=ActionFlag(words.u32()), memory_kb=words.u32(), group=words.u32())
     timing |= dict(
         warmup_min=words.u32(),
         warmup_max=words.u32(),
@@ -108,29 +108,73 @@ def read_action(words: Words, texts: list[str]) -> ActionSpec:
         budget_ns=words.u64(),
         cooldown_ms=words.u32(),
     )
+    assert (words.u32(), words.u32()) == (0, 0)  # no frames
+    offset, length = words.u64(), words.u64()
+    assert offset % 8 == 0
+    weights = {}
+    for _ in range(words.u32()):
+        blob = words.u32()
+        weights[words.u64()] = blob
+    inputs = words.pairs()
+    kept_tensors = words.u32s()
+    sections = read_container(data[offset : offset + length], 3)
+    head, conditions = Words(sections["HEAD"]), Words(sections["COND"])
+    assert head.u32() == conditions.u32() == 1
+    mode = (Mode.SYNC, Mode.BURST, Mode.ASYNC)[head.u32()]
+    cores, mask = conditions.u32(), conditions.u64()
+    assert (conditions.u64(), conditions.u64()) == (0, 0)  # no limits
+    fields |= dict(
+        mode=mode,
+        threads=head.u32(),
+        cpu_mask=(ALL_CORES, BIG_CORES, mask)[cores],
+        pointers=bool(conditions.u32()),
+    )
+    texts = read_texts(Words(sections["STRS"]))
+    rows = Words(sections["TENS"])
+    shapes = []
+    for _ in range(rows.u32()):
+        shapes.append((rows.u32(), tuple(rows.u32s())))
+        assert rows.take(8) == bytes(8)
+    ends = {}
+    for tag in ("INPT", "OUTP"):
+        section = Words(sections[tag])
+        triples = [(section.u32(), section.u32(), section.u32()) for _ in range(section.u32())]
+        ends[tag] = [tensor for _, tensor, _ in triples]
+    sources = dict(zip(ends["INPT"], inputs, strict=True))
     tensors = []
-    for _ in range(words.u32()):
-        code, dims = words.u32(), tuple(words.u32s())
-        source, value, keep = TensorSource(words.u32()), words.u32(), bool(words.u32())
-        tensors.append(TensorSpec(code, dims, source, value, keep))
+    for index, (code, dims) in enumerate(shapes):
+        source, value = sources.get(index, (0, 0))
+        tensors.append(TensorSpec(code, dims, TensorSource(source), value, index in kept_tensors))
+    models, rows = [], Words(sections["MODL"])
+    for _ in range(rows.u32()):
+        at, size = rows.u64(), rows.u64()
+        places = [(rows.u64(), rows.u64()) for _ in range(rows.u32())]
+        blobs = [weights[place] for place, _ in places]
+        models.append((sections["DATA"][at : at + size], blobs))
+    plan = Words(sections["PLAN"])
+    assert plan.u32() == 1 and texts[plan.u32()] == ""
     segments = []
-    for _ in range(words.u32()):
-        engine, accelerator, preference, flags, model = (words.u32() for _ in range(5))
-        inputs, outputs = words.pairs(), words.pairs()
+    for _ in range(plan.u32()):
+        engine, accelerator, preference, flags, model = (plan.u32() for _ in range(5))
+        reads, writes = plan.pairs(), plan.pairs()
         segments.append(
             SegmentSpec(
                 (Engine.CPU, Engine.NNAPI)[engine],
                 model,
-                tuple(index for index, _ in inputs),
-                tuple(index for index, _ in outputs),
+                tuple(index for index, _ in reads),
+                tuple(index for index, _ in writes),
                 None if accelerator == 0xFFFFFFFF else texts[accelerator],
                 None if preference == 0xFFFFFFFF else Preference(preference),
                 bool(flags & 1),
             )
         )
-    return ActionSpec(
+    read = {tensor for segment in segments for tensor in segment.inputs}
+    written = [tensor for segment in segments for tensor in segment.outputs]
+    assert set(ends["OUTP"]) == {t for t in written if t not in read or tensors[t].keep}
+    action = ActionSpec(
         tensors=tuple(tensors), segments=tuple(segments), timing=Timing(**timing), **fields
     )
+    return action, models
 
 
 def words32() -> st.SearchStrategy[int]:
@@ -138,7 +182,7 @@ def words32() -> st.SearchStrategy[int]:
 
 
 RUNS = st.integers(1, 100_000)
-FLAGS = [ActionFlag(0), ActionFlag.BURST, ActionFlag.ASYNC | ActionFlag.POINTERS]
+FLAGS = [ActionFlag(0), ActionFlag.COPIES]
 
 
 @st.composite
@@ -202,6 +246,8 @@ def requests(draw: st.DrawFn) -> tuple[RequestBuilder, list[tuple[bytes, list[by
                     timeout_ms=draw(st.integers(1, 0xFFFFFFFF)),
                 ),
                 flags=draw(st.sampled_from(FLAGS)),
+                mode=draw(st.sampled_from(Mode)),
+                pointers=draw(st.booleans()),
                 threads=draw(words32()),
                 cpu_mask=draw(st.integers(0, 2**64 - 1)),
                 memory_kb=draw(words32()),
@@ -217,16 +263,21 @@ def test_what_is_read_is_what_was_written(case):
     data = builder.build()
     result = read_request(data)
 
-    assert result["actions"] == list(builder._actions.values())
+    written = list(builder._models)
+    for action, read, own in zip(
+        builder._actions.values(), result["actions"], result["models"], strict=True
+    ):
+        numbers = [written.index((m, tuple(blobs))) for m, blobs in own]
+        segments = tuple(replace(s, model=numbers[s.model]) for s in read.segments)
+        assert replace(read, segments=segments) == action
     assert [name for _, name in result["blobs"]] == list(builder.blobs)
     for length, name in result["blobs"]:
         assert length == len(builder.blobs[name])
         assert hashlib.sha256(builder.blobs[name]).hexdigest() == name
     contents = list(builder.blobs.values())
-    read_back = [(model, [contents[i] for i in buffers]) for model, buffers in result["models"]]
-    for model in models:
-        assert model in read_back
-    assert len(read_back) == len({(m, tuple(b)) for m, b in models})
+    for own in result["models"]:
+        for model, blobs in own:
+            assert (model, [contents[i] for i in blobs]) in models
     assert builder.build() == data
     assert builder.request().silence_s == longest_of_groups(result["actions"]) / 1000
 
@@ -248,8 +299,6 @@ def one_model() -> RequestBuilder:
 
 IN, OUT = TensorSpec(FLOAT, (1,), TensorSource.RANDOM, 7), TensorSpec(FLOAT, (1,))
 SEGMENT = SegmentSpec(Engine.CPU, 0, (0,), (1,))
-BOTH = ActionFlag.BURST | ActionFlag.ASYNC
-
 
 SIX, ONCE = Timing(min_runs=6, max_runs=6), Timing(min_runs=1, max_runs=1)
 ON_CPU = SegmentSpec(Engine.CPU, 0, (0,), (2,))
@@ -282,7 +331,6 @@ def test_a_request_tells_what_those_before_it_saw():
         (ActionSpec(1, (IN, OUT), (SEGMENT,), Timing(max_runs=100_001)), "100001"),
         (ActionSpec(1, (IN, OUT), (SEGMENT,), Timing(warmup_min=3)), "warm-up runs from 3 to 2"),
         (ActionSpec(1, (IN, OUT), (SEGMENT,), Timing(rounds=0)), "0 rounds"),
-        (ActionSpec(1, (IN, OUT), (SEGMENT,), flags=BOTH), "a burst is not asynchronous"),
         (ActionSpec(1, (IN, OUT), (SEGMENT,), flags=ActionFlag.UNTIMED), "without timing"),
         (ActionSpec(1, (IN, OUT), (SegmentSpec(Engine.CPU, 3, (0,), (1,)),)), "model 3 of 1"),
         (ActionSpec(1, (IN,), (SEGMENT,)), "names tensor 1"),

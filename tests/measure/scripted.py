@@ -48,30 +48,21 @@ class Action:
 def read_actions(request: bytes) -> list[Action]:
     """The actions of a request, by PROTOCOL.md; each has one segment."""
     sections = read_container(request, ContainerKind.REQUEST)
-    operations = []
-    models = sections["MODL"]
-    at = 4
-    for _ in range(_word(models, 0)):
-        offset, _length, n_buffers = struct.unpack_from("<QQI", models, at)
-        at += 20 + 4 * n_buffers
-        operations.append(_word(sections["DATA"], offset + 12))
     actions = []
     data = sections["ACTN"]
+    schedule = struct.Struct("<IIIIIIIQQQIIIQIIIQQ")
     at = 4
     for _ in range(_word(data, 0)):
-        number = _word(data, at)
-        group = struct.unpack_from("<IIIIQIIIIQQQIIIQI", data, at)[6]
-        at += struct.calcsize("<IIIIQIIIIQQQIIIQI")
-        n_tensors = _word(data, at)
-        at += 4
-        for _ in range(n_tensors):
-            at += 4 * (5 + _word(data, at + 4))
-        assert _word(data, at) == 1
-        engine, _accelerator, _preference, _flags, model = struct.unpack_from("<5I", data, at + 4)
-        at += 24
-        for _ in range(2):
-            at += 4 * (1 + 2 * _word(data, at))
-        actions.append(Action(number, engine == 1, operations[model], group))
+        fields = schedule.unpack_from(data, at)
+        at += schedule.size
+        for words in (3, 2, 1):  # weights, inputs, tensors that are kept
+            at += 4 * (1 + words * _word(data, at))
+        offset, length = fields[-2:]
+        bundle = read_container(sections["DATA"][offset : offset + length], ContainerKind.BUNDLE)
+        n_plans, _name, n_segments, engine = struct.unpack_from("<4I", bundle["PLAN"])
+        assert (n_plans, n_segments) == (1, 1)
+        n_operations = _word(bundle["DATA"], 12)
+        actions.append(Action(fields[0], engine == 1, n_operations, fields[4]))
     return actions
 
 

@@ -143,13 +143,4 @@ size_t np_mul_saturated(size_t a, size_t b);
 /* Sum, SIZE_MAX on overflow. */
 size_t np_add_saturated(size_t a, size_t b);
 
-/* Returns from the calling function where a status is not NP_OK. */
-#define NP_TRY(expression)                                                                         \
-  do {                                                                                             \
-    const enum np_status np_try_status = (expression);                                             \
-    if (np_try_status != NP_OK) {                                                                  \
-      return np_try_status;                                                                        \
-    }                                                                                              \
-  } while (0)
-
 #endif

@@ -40,26 +40,16 @@ class TensorSource(enum.IntEnum):
 
 
 class ActionFlag(enum.IntFlag):
-    """Bits of an action's flags."""
+    """Bits of an action's flags; of the first three at most one."""
 
-    BURST = 1
-    UNTIMED = 2
+    UNTIMED = 1
     """Run for the outputs only."""
-    ASYNC = 4
-    """Started, then waited for; not together with BURST."""
-    POINTERS = 8
-    """No shared memory for NNAPI."""
-    BESIDE = 16
+    BESIDE = 2
     """Segments run alone and then all at once, each on a processor of its own."""
-    FRAMES = 32
+    FRAMES = 4
     """Plans run many frames at once; set where an action has :class:`FramesSpec`."""
-
-
-MODE_FLAGS = {
-    Mode.SYNC: ActionFlag(0),
-    Mode.BURST: ActionFlag.BURST,
-    Mode.ASYNC: ActionFlag.ASYNC,
-}
+    COPIES = 8
+    """A run goes from the caller's buffers to the caller's buffers, as in an app."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +165,9 @@ class ActionSpec:
     segments: tuple[SegmentSpec, ...]
     timing: Timing = Timing()
     flags: ActionFlag = ActionFlag(0)
+    mode: Mode = Mode.SYNC
+    pointers: bool = False
+    """NNAPI is handed addresses, no shared memory."""
     threads: int = 1
     cpu_mask: int = ALL_CORES
     memory_kb: int = 0
@@ -205,10 +198,6 @@ def check_action(action: ActionSpec, n_blobs: int, n_models: int) -> None:
     require(
         ActionFlag.UNTIMED not in action.flags or action.timing.max_runs == 1,
         f"up to {action.timing.max_runs} runs without timing, 1 wanted",
-    )
-    require(
-        ActionFlag.BURST | ActionFlag.ASYNC not in action.flags,
-        "a burst is not asynchronous",
     )
     require(bool(action.segments), "no segments")
     if ActionFlag.BESIDE in action.flags:

@@ -8,22 +8,22 @@ from dataclasses import dataclass, field
 
 from nnapi_prof.convert.pool import Blob
 from nnapi_prof.convert.region import Region
-from nnapi_prof.device.protocol.actions import (
-    ActionSpec,
-    check_action,
-    check_group,
+from nnapi_prof.device.protocol.actions import ActionSpec, TensorSource, check_action, check_group
+from nnapi_prof.device.protocol.bundle import (
+    NONE,
+    ActionModel,
+    Strings,
+    action_bundle,
+    u32,
+    u32s,
 )
 from nnapi_prof.device.protocol.results import DriverFacts
 from nnapi_prof.errors import SerializationError
-from nnapi_prof.graph.plan import AUTO, TARGET_KINDS
 from nnapi_prof.nnapi.container import ContainerKind, write_container
 
-PROTOCOL_VERSION = 4
-NONE = 0xFFFFFFFF
-"""No accelerator named, no preference set; a wait without end."""
-MODEL_ALIGNMENT = 8
-"""Models in DATA begin at multiples of this, so that the agent may read their words in place."""
-_RELAXED = 1  # a segment's only flag
+PROTOCOL_VERSION = 5
+BUNDLE_ALIGNMENT = 8
+"""Bundles in DATA begin at multiples of this, so that the agent may read their words in place."""
 _MEMORY_CODES = {None: 0, "ashmem": 1, "file": 2, "memfd": 3, "pointers": 4}
 
 
@@ -111,21 +111,13 @@ class RequestBuilder:
     def _head(self) -> bytes:
         wait_ms, seen = self._patience.wait_ms, self._patience.seen_khz
         head = struct.pack("<III", PROTOCOL_VERSION, 0, NONE if wait_ms is None else wait_ms)
-        return head + _u32s([khz or 0 for khz in seen])
+        return head + u32s([khz or 0 for khz in seen])
 
     def build(self) -> bytes:
         """The request's bytes. The same additions in the same order give the same bytes."""
-        strings = _Strings()
-        actions = _u32(len(self._actions)) + b"".join(
-            _action(action, strings) for action in self._actions.values()
-        )
-        data, models = bytearray(), bytearray(_u32(len(self._models)))
-        for serialized, buffers in self._models:
-            data += bytes(-len(data) % MODEL_ALIGNMENT)
-            models += struct.pack("<QQ", len(data), len(serialized)) + _u32s(buffers)
-            data += serialized
+        strings = Strings()
         facts = self._patience.drivers
-        drivers = _u32(len(facts)) + b"".join(
+        drivers = u32(len(facts)) + b"".join(
             struct.pack(
                 "<III",
                 NONE if each.accelerator is None else strings.add(each.accelerator),
@@ -134,81 +126,47 @@ class RequestBuilder:
             )
             for each in facts
         )
-        blobs = _u32(len(self._blobs)) + b"".join(
+        blobs = u32(len(self._blobs)) + b"".join(
             struct.pack("<Q", len(blob.data)) + bytes.fromhex(blob.sha256)
             for _, blob in self._blobs.values()
         )
+        data, offsets = bytearray(), dict[bytes, int]()
+        actions = bytearray(u32(len(self._actions)))
+        models = [ActionModel(model, buffers) for model, buffers in self._models]
+        sizes = [len(blob.data) for _, blob in self._blobs.values()]
+        for action in self._actions.values():
+            bundle, weights = action_bundle(action, models, sizes)
+            if bundle not in offsets:
+                data += bytes(-len(data) % BUNDLE_ALIGNMENT)
+                offsets[bundle] = len(data)
+                data += bundle
+            actions += _schedule(action) + struct.pack("<QQ", offsets[bundle], len(bundle))
+            actions += u32(len(weights)) + b"".join(struct.pack("<IQ", *w) for w in weights)
+            inputs = [t for t in action.tensors if t.source is not TensorSource.SEGMENT]
+            actions += u32(len(inputs))
+            actions += b"".join(struct.pack("<II", t.source, t.value) for t in inputs)
+            actions += u32s([index for index, t in enumerate(action.tensors) if t.keep])
         return write_container(
             ContainerKind.REQUEST,
             {
                 "HEAD": self._head(),
                 "BLOB": blobs,
-                "STRS": strings.section(),
-                **({"DRVS": drivers} if facts else {}),
+                **({"STRS": strings.section(), "DRVS": drivers} if facts else {}),
                 "DATA": bytes(data),
-                "MODL": bytes(models),
-                "ACTN": actions,
+                "ACTN": bytes(actions),
             },
         )
 
 
-_HEAD = struct.Struct("<IIIIQIIIIQQQIIIQI")
-"""An action up to its tensors."""
+_SCHEDULE = struct.Struct("<IIIIIIIQQQIIIQIII")
 
 
-class _Strings:
-    """Numbers strings in the order of their first use."""
-
-    def __init__(self) -> None:
-        self._index: dict[str, int] = {}
-
-    def add(self, text: str) -> int:
-        return self._index.setdefault(text, len(self._index))
-
-    def section(self) -> bytes:
-        section = bytearray(_u32(len(self._index)))
-        for text in self._index:
-            raw = text.encode()
-            section += _u32(len(raw)) + raw + bytes(-len(raw) % 4)
-        return bytes(section)
-
-
-def _action(action: ActionSpec, strings: _Strings) -> bytes:
-    out = bytearray(_head(action))
-    out += _u32(len(action.tensors))
-    for tensor in action.tensors:
-        out += _u32(tensor.type_code) + _u32s(tensor.dims)
-        out += struct.pack("<III", tensor.source, tensor.value, tensor.keep)
-    out += _u32(len(action.segments))
-    for segment in action.segments:
-        named = segment.accelerator not in (None, AUTO)
-        out += struct.pack(
-            "<IIIII",
-            TARGET_KINDS[segment.engine].code,
-            strings.add(str(segment.accelerator)) if named else NONE,
-            NONE if segment.preference is None else segment.preference.value,
-            _RELAXED if segment.relaxed else 0,
-            segment.model,
-        )
-        out += _ports(segment.inputs) + _ports(segment.outputs)
-    if action.frames is not None:
-        frames = action.frames
-        out += struct.pack("<III", frames.in_flight, frames.variants, len(frames.plans))
-        out += b"".join(
-            struct.pack("<IId", n_segments, frames.overlaps, share)
-            for n_segments, share in frames.plans
-        )
-    return bytes(out)
-
-
-def _head(action: ActionSpec) -> bytes:
-    timing = action.timing
-    return _HEAD.pack(
+def _schedule(action: ActionSpec) -> bytes:
+    timing, frames = action.timing, action.frames
+    return _SCHEDULE.pack(
         action.id,
         timing.timeout_ms,
         action.all_flags,
-        action.threads,
-        action.cpu_mask,
         action.memory_kb,
         action.group,
         timing.warmup_min,
@@ -221,18 +179,6 @@ def _head(action: ActionSpec) -> bytes:
         timing.max_runs,
         timing.budget_ns,
         timing.cooldown_ms,
+        0 if frames is None else frames.in_flight,
+        0 if frames is None else frames.variants,
     )
-
-
-def _ports(tensors: Sequence[int]) -> bytes:
-    """A count, then each tensor's index and a word of 0."""
-    return _u32(len(tensors)) + b"".join(struct.pack("<II", tensor, 0) for tensor in tensors)
-
-
-def _u32(value: int) -> bytes:
-    return struct.pack("<I", value)
-
-
-def _u32s(values: Sequence[int]) -> bytes:
-    """A count and that many words."""
-    return struct.pack(f"<{len(values) + 1}I", len(values), *values)
