@@ -55,7 +55,10 @@ def phone(tmp_path: Path) -> Path:
 def test_branches_at_once_where_they_run_faster(cli: Cli, phone: Path, tmp_path: Path) -> None:
     torch.manual_seed(0)
     model, folder = trace(Branches(), tmp_path / "net.pt", (1, 16, 24, 24)), tmp_path / "net.nnprof"
-    named = ["--device", f"sim:{phone}", "--input", SIZE, "--costs", tmp_path / "costs.sqlite"]
+    named = [
+        *("--device", f"sim:{phone}", "--threads", 1, "--input", SIZE),
+        *("--costs", tmp_path / "costs.sqlite"),
+    ]
     cli("profile", *named, "--preference", "fast", model)
     asked = ("--parallel", "--contention", 1.1, "--seconds", 4, "-o", folder)
     document = cli("partition", *named, *asked, "--json", model).document("partition")
@@ -94,7 +97,7 @@ def test_a_schedule_that_is_not_faster_is_a_rival(cli: Cli, phone: Path, tmp_pat
     torch.manual_seed(0)
     model, folder = trace(Branches(), tmp_path / "net.pt", (1, 16, 24, 24)), tmp_path / "net.nnprof"
     costs = ("--costs", tmp_path / "costs.sqlite")
-    named = ("--device", f"sim:{phone}", "--input", SIZE, *costs)
+    named = ("--device", f"sim:{phone}", "--threads", 1, "--input", SIZE, *costs)
     cli("profile", *named, "--preference", "fast", model)
     asked = ("--parallel", "--contention", 1, "--seconds", 4, "-o", folder)
     out = " ".join(cli("partition", *named, *asked, model).out.split())
