@@ -231,9 +231,9 @@ def agreeing(
     if len(timing.outputs) != len(expected):
         message = f"it returns {len(timing.outputs)} values instead of {len(expected)}"
         return ProgramTiming(Status.FAILED, message=message)
-    actual, wanted = list(map(as_array, timing.outputs)), list(map(as_array, expected))
+    actual, reference = list(map(as_array, timing.outputs)), list(map(as_array, expected))
     integers = tolerance if allow is None else 0.0
-    checks = compare(names, actual, wanted, tolerance, steps, integers)
+    checks = compare(names, actual, reference, tolerance, steps, integers)
     for check in checks if allow is None else allow(checks, timing.outputs):
         if not check.ok:
             message = (
