@@ -36,16 +36,9 @@ def test_what_a_request_learns_of_drivers_the_next_one_is_told(
     profiled: Profiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise NNAPI's choice alone in a request falls back to the CPU, and tells nobody."""
-    requests = []
+    requests = _noted(monkeypatch)
     monkeypatch.setattr(measurer, "MAX_ACTIONS", 1)
     monkeypatch.setattr(measurer, "WATCHED_ACTIONS", 1)
-    patience = Waits.patience
-
-    def note(waits: Waits, simulated: bool) -> Patience:
-        requests.append(patience(waits, simulated))
-        return requests[-1]
-
-    monkeypatch.setattr(Waits, "patience", note)
     profiled(service(CLEAN, memory=["memfd"], compilations=1))
     assert requests[0].drivers == ()
     last = {each.accelerator: (each.room, each.memory) for each in requests[-1].drivers}
@@ -54,3 +47,30 @@ def test_what_a_request_learns_of_drivers_the_next_one_is_told(
         (4, "file"),
         (4, "pointers"),
     )
+
+
+def test_the_next_profile_knows_the_memory_unless_the_driver_is_another(
+    profiled: Profiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = service(CLEAN, memory=["memfd"])
+    first = profiled(refused)
+    requests = _noted(monkeypatch)
+    profiled(refused, fresh=True)
+    known = {each.accelerator: each.memory for each in requests[0].drivers}
+    assert known == {"sim-npu": "memfd", "sim-gpu": "file"}
+    waits = Waits({}, bounded=True)
+    waits.remember(first.rows, {"sim-npu": "another version"})
+    assert waits.patience(True).drivers == ()
+
+
+def _noted(monkeypatch: pytest.MonkeyPatch) -> list[Patience]:
+    """What each request is told, as they are made."""
+    requests: list[Patience] = []
+    patience = Waits.patience
+
+    def note(waits: Waits, simulated: bool) -> Patience:
+        requests.append(patience(waits, simulated))
+        return requests[-1]
+
+    monkeypatch.setattr(Waits, "patience", note)
+    return requests

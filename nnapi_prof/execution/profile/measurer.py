@@ -37,7 +37,7 @@ from nnapi_prof.execution.profile.jobs import (
 from nnapi_prof.execution.profile.options import ProfileOptions, Progress, ProgressCallback
 from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache
 from nnapi_prof.execution.profile.waits import Waits
-from nnapi_prof.graph.plan import Target
+from nnapi_prof.graph.plan import REFERENCE, Target
 from nnapi_prof.graph.unit import UnitGraph
 
 if TYPE_CHECKING:
@@ -176,6 +176,12 @@ class Measurer:
         self.spent_s: dict[str, float] = defaultdict(float)
         """What took how long."""
         self.waits = Waits(self.spent_s, options.cooldown_s is None)
+        drivers: dict[str | None, str] = {
+            driver.name: driver.version
+            for driver in self.info.nnapi.accelerators
+            if driver.name != REFERENCE
+        }
+        self.waits.remember((row for row in rows if row.usable), drivers)
         self.reused: set[Key] = set()
         """Asked for, and known before this run."""
         self.later: Mapping[str, int] = {}

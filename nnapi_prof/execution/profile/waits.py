@@ -3,14 +3,17 @@ drivers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.device.protocol.request import Patience
 from nnapi_prof.device.protocol.results import DriverFacts, End
 
 SHARE_OF_MEASURING = 0.1
 """Of the time that measuring took so far, waits take this much at most, unless the user said how
 long to wait."""
+FIRST_ROOM = 4
+"""Compilations at once of a driver that was not asked for more, as the agent has it."""
 SHORTEST_S = 5.0
 """A phone that is too hot is not cool any earlier."""
 
@@ -26,6 +29,14 @@ class Waits:
         self.waited_s = 0.0
         self.fruitless = False
         """A wait brought nothing: there is no other."""
+
+    def remember(self, rows: Iterable[Measurement], versions: Mapping[str | None, str]) -> None:
+        """Take the memory by which earlier profiles reached drivers, where their versions are
+        still these; ``rows`` are the oldest first."""
+        for row in rows:
+            name = row.target.accelerator
+            if name in versions and row.driver_version == versions[name] and row.memory:
+                self._drivers[name] = DriverFacts(name, FIRST_ROOM, row.memory)
 
     def left_s(self, most: float) -> float:
         """How long it may wait now, ``most`` at the most."""
