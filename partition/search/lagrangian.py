@@ -229,7 +229,7 @@ class _Lagrange:
         return rates[i]
 
     def _crossing(self, i: int) -> float | None:
-        """Where the plans met within a limit and those beyond it, priced, cost the same: of all
+        """Finds where plans met within a limit and beyond it, priced, cost the same: of all
         pairs the one whose common cost, less what the limit is worth, is least."""
         within: list[tuple[float, float]] = []
         beyond: list[tuple[float, float]] = []
