@@ -27,7 +27,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -35,12 +35,10 @@ from pathlib import Path
 
 from nnapi_prof.device_agent import SOURCE_DIR
 from nnapi_prof.errors import BuildError
+from nnapi_prof.progress import CountCallback, Notify
 
 LOGGER = logging.getLogger(__name__)
 
-Progress = Callable[[str], None]
-Steps = Callable[[int, int], None]
-"""Called with how many steps of a build are done, and of how many."""
 
 ZIG_GLIBC = "2.28"
 """Debian 10's: has every libc function that agent and emulator use."""
@@ -277,12 +275,12 @@ def python_tool(package: str, folder_name: str) -> str:
     return str(Path(folder) / package)
 
 
-_steps: ContextVar[Steps | None] = ContextVar("steps", default=None)
+_steps: ContextVar[CountCallback | None] = ContextVar("steps", default=None)
 _STEP = re.compile(r"\[(\d+)/(\d+)\] ")
 
 
 @contextmanager
-def build_steps(heard: Steps) -> Iterator[None]:
+def build_steps(heard: CountCallback) -> Iterator[None]:
     """While this lasts, ``heard`` is told of each step of the builds that this thread waits for."""
     token = _steps.set(heard)
     try:
@@ -292,7 +290,7 @@ def build_steps(heard: Steps) -> Iterator[None]:
 
 
 @contextmanager
-def build_steps_said(say: Progress) -> Iterator[None]:
+def build_steps_said(say: Notify) -> Iterator[None]:
     """While this lasts, ``say`` gets a line now and then that tells how far a build is."""
     due = time.monotonic() + SAID_EVERY_S
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,6 +30,7 @@ from nnapi_prof.partition.fleet import (
 from nnapi_prof.partition.problem import Placement, Problem, check_runnable
 from nnapi_prof.partition.search.result import SearchLimits
 from nnapi_prof.partition.solver import plan_problem
+from nnapi_prof.progress import StepCallback
 
 SECONDS = 120.0
 MOST_ROUNDS = 4
@@ -37,8 +38,6 @@ MOST_ROUNDS = 4
 
 FleetPlan = tuple[tuple[tuple[int, ...], Target], ...]
 """Segments in order, each its units and its target."""
-Report = Callable[[str, int, int], None]
-"""Told what is done, of how many, in which step."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +120,7 @@ def plan_fleet(
     weights: Sequence[float] | None = None,
     limits: SearchLimits | None = None,
     seconds: float = SECONDS,
-    report: Report | None = None,
+    report: StepCallback | None = None,
     without: Collection[FleetPlan] = (),
 ) -> FleetSearch:
     """The best choices of 1 to ``k`` plans for some phones, each the problem of one model there.
@@ -172,7 +171,7 @@ class _FleetSearch:
         weights: Sequence[float] | None,
         limits: SearchLimits,
         seconds: float,
-        report: Report | None,
+        report: StepCallback | None,
         without: set[FleetPlan],
     ) -> None:
         self.problems = problems

@@ -39,6 +39,7 @@ from nnapi_prof.precision.samples import Sample
 from nnapi_prof.precision.sensitivity import UnitNoise, corrected, unit_noise
 from nnapi_prof.precision.simulation import PrecisionSimulation
 from nnapi_prof.precision.user_metric import metric_of
+from nnapi_prof.progress import Notify
 
 USUAL_BUDGETS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1)
 """Errors that plans are searched for, beside those that were asked for and those of baselines."""
@@ -46,9 +47,6 @@ TRIES = 4
 """Plans for one budget, each with powers corrected by the one before."""
 ALIKE = 0.03
 """Relative: a plan whose error is this close below the budget needs no other."""
-
-Told = Callable[[str], None]
-"""Is told what runs now."""
 
 
 @dataclass
@@ -60,7 +58,7 @@ class FrontSearch:
     noise: UnitNoise
     judge: AccuracyEvaluator
     limits: SearchLimits
-    told: Told
+    told: Notify
     points: list[FrontPoint] = field(default_factory=list)
     _errors: dict[tuple[Precision, ...], PlanError] = field(default_factory=dict)
 

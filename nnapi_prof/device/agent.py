@@ -47,7 +47,7 @@ from nnapi_prof.errors import (
     SerializationError,
     escape_untrusted,
 )
-from nnapi_prof.toolchain import Progress
+from nnapi_prof.progress import Notify
 
 LOGGER = logging.getLogger(__name__)
 EXIT_MISSING = 3
@@ -86,7 +86,7 @@ class AgentClient:
         *,
         remote_dir: str | None = None,
         nnapi_library: str | None = None,
-        progress: Progress | None = None,
+        progress: Notify | None = None,
     ) -> None:
         self.transport = transport
         self._installed = installed

@@ -25,10 +25,10 @@ from pathlib import Path
 from nnapi_prof.device import xnnpack
 from nnapi_prof.device_agent import SOURCE_DIR
 from nnapi_prof.errors import BuildError
+from nnapi_prof.progress import Notify
 from nnapi_prof.toolchain import (
     ANDROID_ABIS,
     Compiler,
-    Progress,
     build_steps_said,
     cache_dir,
     cross_compiler,
@@ -82,7 +82,7 @@ class HostBuild:
     """The emulator behind NeuronAdapter's door."""
 
 
-def agent_binary(abi: str, os_name: str, progress: Progress | None = None) -> Path:
+def agent_binary(abi: str, os_name: str, progress: Notify | None = None) -> Path:
     """The agent for a device with this ABI and operating system (``android`` or ``linux``).
 
     Built unless a wheel brought it or the cache has it. Raises BuildError where it cannot be had.
@@ -104,7 +104,7 @@ def shipped_agent(abi: str, os_name: str, key: str, folder: Path = AGENTS_DIR) -
 
 
 def build_agent(
-    abi: str, os_name: str, cache: Path | None = None, progress: Progress | None = None
+    abi: str, os_name: str, cache: Path | None = None, progress: Notify | None = None
 ) -> Path:
     """The agent for another device than this host, built unless the cache has it.
 
@@ -157,7 +157,7 @@ def _has_fast(abi: str, os_name: str) -> bool:
 
 
 def build_host(
-    cache: Path | None = None, progress: Progress | None = None, *, fast: bool = False
+    cache: Path | None = None, progress: Notify | None = None, *, fast: bool = False
 ) -> HostBuild:
     """Agent and emulator for this host, built unless the cache has them.
 
@@ -193,7 +193,7 @@ def _pinned_prefix(
 
 
 def host_prefix(
-    cache: Path | None = None, progress: Progress | None = None, *, fast: bool = False
+    cache: Path | None = None, progress: Notify | None = None, *, fast: bool = False
 ) -> Path | None:
     """Return the XNNPACK that this process builds for this host with; None for none.
 
@@ -215,7 +215,7 @@ def _cannot_write(base: Path, error: OSError) -> BuildError:
     )
 
 
-def _build_host(base: Path, prefix: Path | None, progress: Progress | None) -> HostBuild:
+def _build_host(base: Path, prefix: Path | None, progress: Notify | None) -> HostBuild:
     compiler = find_compiler(base)
     directory = base / "agents" / _key(compiler, prefix)
     names = ("agent", "libneuralnetworks.so", "libnnapi_support.so", "libneuron_adapter.so")
@@ -230,7 +230,7 @@ def _built(
     device: str,
     compiler: Compiler,
     prefix: Path | None,
-    progress: Progress | None,
+    progress: Notify | None,
 ) -> None:
     """Makes a folder of the cache hold what a build makes, once."""
     files_by_path = {directory / Path(name).name: name for name in files}

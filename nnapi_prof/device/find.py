@@ -28,7 +28,7 @@ from nnapi_prof.errors import (
     for_caller,
     option_name,
 )
-from nnapi_prof.toolchain import Progress
+from nnapi_prof.progress import Notify
 
 _HOST_PORT = re.compile(r"(?P<host>\[[0-9a-fA-F:]+\]|[^:\[\]/]+):(?P<port>\d{1,5})")
 _IPV4 = re.compile(r"\d{1,3}(\.\d{1,3}){3}")
@@ -73,7 +73,7 @@ class ListedDevice:
     description: str
 
 
-def open_device(spec: str | None = None, progress: Progress | None = None) -> OpenDevice:
+def open_device(spec: str | None = None, progress: Notify | None = None) -> OpenDevice:
     """Opens what ``--device`` names: a serial, HOST:PORT, ``local`` or ``sim:NAME``; with
     ``,library=PATH`` behind, its accelerators are those of that library on it, an NNAPI support
     library or NeuronAdapter.
@@ -159,7 +159,7 @@ def connected() -> list[ListedDevice]:
     return phones
 
 
-def _open(spec: str, library: str | None, progress: Progress | None) -> AgentClient:
+def _open(spec: str, library: str | None, progress: Notify | None) -> AgentClient:
     client = _connected(spec, library, progress)
     if library is None:
         return client
@@ -178,7 +178,7 @@ def _open(spec: str, library: str | None, progress: Progress | None) -> AgentCli
     return client
 
 
-def _connected(spec: str, library: str | None, progress: Progress | None) -> AgentClient:
+def _connected(spec: str, library: str | None, progress: Notify | None) -> AgentClient:
     if spec == LOCAL:
         return open_local(progress, library)
     if spec.startswith(SIMULATED):
@@ -187,7 +187,7 @@ def _connected(spec: str, library: str | None, progress: Progress | None) -> Age
     return AgentClient(_open_adb(spec, progress), nnapi_library=library, progress=progress)
 
 
-def _open_adb(spec: str, progress: Progress | None) -> Transport:
+def _open_adb(spec: str, progress: Notify | None) -> Transport:
     server = AdbServer()
     if server.find(spec) is not None:
         return server.open(spec)
@@ -253,7 +253,7 @@ def phone_file(name: str) -> Path:
 
 
 def open_simulated(
-    name: str, progress: Progress | None = None, library: str | None = None
+    name: str, progress: Notify | None = None, library: str | None = None
 ) -> AgentClient:
     """The simulated phone ``sim:name``; ``library`` is the emulator behind another door.
 
@@ -283,7 +283,7 @@ def open_simulated(
     return client
 
 
-def open_local(progress: Progress | None = None, library: str | None = None) -> AgentClient:
+def open_local(progress: Notify | None = None, library: str | None = None) -> AgentClient:
     """This machine, in real time; at its first use XNNPACK is built for it. ``library`` stands in
     for its NNAPI. Raises BuildError."""
     built = build_host(progress=progress, fast=True)

@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from nnapi_prof.device.build import agent_binary
 from nnapi_prof.device.transport import Transport, refusal
 from nnapi_prof.errors import AgentError, DeviceError, UsageError
-from nnapi_prof.toolchain import Progress
+from nnapi_prof.progress import Notify
 
 LOGGER = logging.getLogger(__name__)
 DEFAULT_REMOTE_DIR = "/data/local/tmp/nnapi-prof"
@@ -110,7 +110,7 @@ def device_platform(transport: Transport) -> tuple[str, str]:
 
 
 def install_agent(
-    transport: Transport, base: str | None = None, progress: Progress | None = None
+    transport: Transport, base: str | None = None, progress: Notify | None = None
 ) -> InstalledAgent:
     """Makes sure that the device has this version's agent and that it runs there.
 

@@ -23,14 +23,8 @@ from nnapi_prof.device.build import (
 )
 from nnapi_prof.device_agent import SOURCE_DIR
 from nnapi_prof.errors import BuildError
-from nnapi_prof.toolchain import (
-    Progress,
-    cache_dir,
-    cross_compiler,
-    find_compiler,
-    locked,
-    run_tool,
-)
+from nnapi_prof.progress import Notify
+from nnapi_prof.toolchain import cache_dir, cross_compiler, find_compiler, locked, run_tool
 
 JAVA_DIR = SOURCE_DIR / "library" / "java"
 LIBRARY = "libnnapi_prof_jni.so"
@@ -84,7 +78,7 @@ def find_jdk() -> Jdk:
 
 
 def jni_library(
-    abi: str | None = None, cache: Path | None = None, progress: Progress | None = None
+    abi: str | None = None, cache: Path | None = None, progress: Notify | None = None
 ) -> Path:
     """The library for Android on an ABI, for this host where ``abi`` is None; built unless the
     cache has it, which takes some minutes the first time where XNNPACK is built, too.

@@ -26,9 +26,9 @@ from pathlib import Path
 
 from nnapi_prof.device_agent import SOURCE_DIR
 from nnapi_prof.errors import BuildError
+from nnapi_prof.progress import Notify
 from nnapi_prof.toolchain import (
     Compiler,
-    Progress,
     build_steps_said,
     cache_dir,
     find_clang,
@@ -93,7 +93,7 @@ def state(cache: Path | None = None, compiler: Compiler | None = None, device: s
     return State(failed=None if failed is None else failed.read_text())
 
 
-def first_use(cache: Path | None = None, progress: Progress | None = None) -> Path | None:
+def first_use(cache: Path | None = None, progress: Notify | None = None) -> Path | None:
     """The prefix, fetched and built where it has not been yet; None where it cannot be had.
 
     Says why it cannot, in one line and once: for a day after, nothing is tried or said again.
@@ -106,7 +106,7 @@ def first_use(cache: Path | None = None, progress: Progress | None = None) -> Pa
 
 
 def for_device(
-    cache: Path, compiler: Compiler, device: str, progress: Progress | None = None
+    cache: Path, compiler: Compiler, device: str, progress: Notify | None = None
 ) -> Path | None:
     """The prefix for another machine, that ``compiler`` builds for; as :func:`first_use`.
 
@@ -118,7 +118,7 @@ def for_device(
 
 
 def _try_build(
-    base: Path, compiler: Compiler | None, device: str, progress: Progress | None
+    base: Path, compiler: Compiler | None, device: str, progress: Notify | None
 ) -> Path | None:
     prefix = _own_prefix(base, device, compiler)
     if not _is_complete(prefix) and _failed_lately(prefix) is not None:
@@ -153,7 +153,7 @@ def identity(prefix: Path) -> str:
 
 def build_xnnpack(
     cache: Path | None = None,
-    progress: Progress | None = None,
+    progress: Notify | None = None,
     compiler: Compiler | None = None,
     device: str = "",
 ) -> Path:

@@ -9,13 +9,13 @@ from nnapi_prof.doctor.checks import CheckResult, Host, failed, run
 from nnapi_prof.doctor.phone import NNAPI, PHONE, STATE, agent_of, reach
 from nnapi_prof.doctor.software import COMPILERS, PYTHON
 from nnapi_prof.doctor.storage import AGENTS, CACHE, COSTS
-from nnapi_prof.toolchain import Progress
+from nnapi_prof.progress import Notify
 
 HOST = (PYTHON, COMPILERS, CACHE, AGENTS, COSTS, ADB, USB)
 
 
 def examine(
-    spec: str | None = None, host: Host | None = None, progress: Progress | None = None
+    spec: str | None = None, host: Host | None = None, progress: Notify | None = None
 ) -> list[CheckResult]:
     """Runs every check on this host and on the device that ``spec`` names.
 
@@ -24,7 +24,7 @@ def examine(
     return run(HOST, host or Host()) + _phone(spec, progress)
 
 
-def _phone(spec: str | None, progress: Progress | None) -> list[CheckResult]:
+def _phone(spec: str | None, progress: Notify | None) -> list[CheckResult]:
     try:
         phone, finding = reach(spec, progress)
     # As in `run`: whatever it is, the other findings are shown.

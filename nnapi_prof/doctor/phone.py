@@ -23,7 +23,8 @@ from nnapi_prof.doctor.checks import (
     problem,
     warning,
 )
-from nnapi_prof.toolchain import ANDROID_ABIS, Progress, host_abi
+from nnapi_prof.progress import Notify
+from nnapi_prof.toolchain import ANDROID_ABIS, host_abi
 
 PHONE = Family("Phone")
 NNAPI = Family("NNAPI")
@@ -44,7 +45,7 @@ _FACTS_SCRIPT = (
 
 
 def reach(
-    spec: str | None, progress: Progress | None = None
+    spec: str | None, progress: Notify | None = None
 ) -> tuple[CheckedDevice | None, CheckResult]:
     """Open the device to look at; close its transport. Without ``spec`` it is the only phone that
     can be used, None where there is none or several. Raises NnapiProfError."""
@@ -90,7 +91,7 @@ def _here(spec: str) -> tuple[CheckedDevice | None, CheckResult]:
 
 
 def agent_of(
-    phone: CheckedDevice, progress: Progress | None = None
+    phone: CheckedDevice, progress: Notify | None = None
 ) -> tuple[CheckedDevice, CheckResult | None]:
     """The phone with what its agent says, if the agent can be had without building it."""
     if phone.info is not None:

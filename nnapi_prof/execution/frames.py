@@ -8,7 +8,7 @@ handed in, to the last one before the handing-in ended.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -31,6 +31,7 @@ from nnapi_prof.execution.frame_runs import CPU_LANE, FrameScheduleRun, LaneSpan
 from nnapi_prof.execution.options import RunOptions, cooldown_ms
 from nnapi_prof.execution.timing import feed_of, plan_key, why_failed
 from nnapi_prof.graph.plan import Engine, Plan, Target
+from nnapi_prof.progress import StepCallback
 
 OWN_CHOICE = "nnapi"
 """The lane of NNAPI's own choice."""
@@ -39,8 +40,6 @@ VARIANTS = 4
 CLOSE = 0.01
 """Relative difference of two rates below which the way of fewer plans is taken."""
 ALL_CORES = "all-cpu, every core"
-
-Progress = Callable[[str, int, int], None]
 
 
 def lane_of(target: Target) -> str:
@@ -91,7 +90,7 @@ def time_frames(
     client: AgentClient,
     options: RunOptions,
     n_frames: int,
-    progress: Progress | None = None,
+    progress: StepCallback | None = None,
 ) -> tuple[FrameScheduleRun, ...]:
     """Runs ``n_frames`` frames in each way of ``plan``, as many at once as it says.
 

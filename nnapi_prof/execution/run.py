@@ -32,17 +32,11 @@ from nnapi_prof.execution.frames import frame_notes, time_frames, ways_of
 from nnapi_prof.execution.judgement import allow_ambiguous, last_step
 from nnapi_prof.execution.options import RunOptions
 from nnapi_prof.execution.report import OutputCheck, PlanRun, RunReport, SegmentTiming
-from nnapi_prof.execution.timing import (
-    NOISE,
-    Progress,
-    feed_of,
-    plan_key,
-    time_plans,
-    why_failed,
-)
+from nnapi_prof.execution.timing import NOISE, feed_of, plan_key, time_plans, why_failed
 from nnapi_prof.graph.eager import as_array, constant_outputs, from_memory, run_units
 from nnapi_prof.graph.plan import Engine
 from nnapi_prof.graph.program import Program
+from nnapi_prof.progress import StepCallback
 
 
 def run_bundle(
@@ -52,7 +46,7 @@ def run_bundle(
     expected: Sequence[torch.Tensor],
     client: AgentClient,
     options: RunOptions,
-    progress: Progress | None = None,
+    progress: StepCallback | None = None,
     floats: Sequence[torch.Tensor] | None = None,
 ) -> RunReport:
     """Runs a bundle's plan and, if asked, its baselines.

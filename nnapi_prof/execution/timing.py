@@ -20,7 +20,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -37,13 +37,12 @@ from nnapi_prof.execution.reference import busy_request, one_a_processor
 from nnapi_prof.graph.eager import all_values, to_memory
 from nnapi_prof.graph.plan import CPU, Engine, Plan
 from nnapi_prof.graph.program import Program
+from nnapi_prof.progress import StepCallback
 
 NOISE = 0.02
 """Relative difference of two plans' medians below which they count as equal: repeated runs on big
 cores vary by up to 1 %, and two plans vary each."""
 PlanKey = tuple[tuple[tuple[int, ...], str], ...]
-Progress = Callable[[str, int, int], None]
-"""Called with what runs, how many actions are done, and of how many."""
 
 
 @dataclass
@@ -89,7 +88,7 @@ def time_plans(
     inputs: Sequence[torch.Tensor],
     client: AgentClient,
     options: RunOptions,
-    progress: Progress | None,
+    progress: StepCallback | None,
 ) -> dict[PlanKey, TimedPlan]:
     """Times ``plans`` of a bundle for logical ``inputs``; equal plans are timed once.
 
@@ -105,7 +104,7 @@ def time_repeats(
     inputs: Sequence[torch.Tensor],
     client: AgentClient,
     options: RunOptions,
-    progress: Progress | None,
+    progress: StepCallback | None,
 ) -> list[dict[PlanKey, TimedPlan]]:
     """:func:`time_plans`, each repeat for itself; the order of the plans turns round each time."""
     # A stage behind a host segment reads values of the middle: eager PyTorch makes them.
@@ -166,7 +165,7 @@ def _pool_runs(first: TimedPlan, more: TimedPlan) -> TimedPlan:
     )
 
 
-def _of_all(progress: Progress | None, repeat: int, repeats: int) -> Progress | None:
+def _of_all(progress: StepCallback | None, repeat: int, repeats: int) -> StepCallback | None:
     """Reports what one repeat has done as a part of all of them."""
     if progress is None:
         return None
@@ -181,7 +180,7 @@ def _time_once(
     client: AgentClient,
     options: RunOptions,
     timing: Timing,
-    progress: Progress | None,
+    progress: StepCallback | None,
 ) -> dict[PlanKey, TimedPlan]:
     """One process for each distinct plan, all of them taking turns."""
     distinct = {plan_key(plan): TimedPlan(plan) for plan in reversed(plans)}
@@ -259,7 +258,7 @@ def choose_measured(
     program: Program,
     client: AgentClient,
     options: RunOptions,
-    progress: Progress | None = None,
+    progress: StepCallback | None = None,
 ) -> Bundle:
     """Times every plan of a bundle end to end; the same bundle, or one with a better first plan.
 

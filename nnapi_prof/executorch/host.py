@@ -18,14 +18,8 @@ from nnapi_prof.device_agent import SOURCE_DIR
 from nnapi_prof.errors import BuildError, UsageError
 from nnapi_prof.executorch.version import VERSION, require
 from nnapi_prof.frontend.torch_logging import quiet_torch
-from nnapi_prof.toolchain import (
-    Progress,
-    cache_dir,
-    find_cxx_compiler,
-    locked,
-    python_tool,
-    run_tool,
-)
+from nnapi_prof.progress import Notify
+from nnapi_prof.toolchain import cache_dir, find_cxx_compiler, locked, python_tool, run_tool
 
 LIBRARY = "libnnapi_prof_executorch.so"
 DELEGATE_SOURCES = ("executorch/CMakeLists.txt", "executorch/*.cpp", "executorch/*.h")
@@ -34,7 +28,7 @@ _loaded: dict[str, ctypes.CDLL] = {}
 
 
 def build_delegate(
-    cache: Path | None = None, progress: Progress | None = None, *, fast: bool = True
+    cache: Path | None = None, progress: Notify | None = None, *, fast: bool = True
 ) -> Path:
     """The delegate's library for this host, built unless the cache has it (seconds; with ``fast``
     XNNPACK is built first for its CPU engine, which takes minutes, once).
@@ -104,7 +98,7 @@ class Caution:
 USUAL = Caution()
 
 
-def build(device: str, progress: Progress | None = None) -> tuple[Path | None, Path]:
+def build(device: str, progress: Notify | None = None) -> tuple[Path | None, Path]:
     """Builds, unless they are there, the libraries that :func:`load` loads: the one in NNAPI's
     place, None where the host has its own, and the delegate's. Raises UsageError, BuildError."""
     if device != LOCAL and not device.startswith(SIMULATED):
@@ -156,7 +150,7 @@ def load(
     *,
     caution: Caution = USUAL,
     cache_folder: str | os.PathLike[str] | None = None,
-    progress: Progress | None = None,
+    progress: Notify | None = None,
 ) -> Path:
     """Makes ExecuTorch in this process know ``NnapiBackend``; call it before
     ``executorch.runtime.Runtime.get()``. Returns the library that was loaded.

@@ -26,7 +26,7 @@ from nnapi_prof.frontend.loader import ModelKind, model_kind
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.eager import as_array
 from nnapi_prof.graph.node import dtype_name
-from nnapi_prof.toolchain import Progress
+from nnapi_prof.progress import Notify
 
 if TYPE_CHECKING:
     from nnapi_prof.api.model import Model
@@ -109,7 +109,7 @@ def run_file(
     seed: int | None = None,
     tolerance: float | None = None,
     caution: Caution = USUAL,
-    progress: Progress | None = None,
+    progress: Notify | None = None,
 ) -> FileRun:
     """Runs a ``.pte`` in this process, with our delegate and all others of the wheel.
 

@@ -16,7 +16,7 @@ from nnapi_prof.device.find import SIMULATED, connected, list_devices, open_devi
 from nnapi_prof.device.protocol.description import device_fingerprint
 from nnapi_prof.device.protocol.results import AgentInfo
 from nnapi_prof.errors import DeviceError, DeviceNotFound, UsageError
-from nnapi_prof.toolchain import Progress
+from nnapi_prof.progress import Notify
 
 FIELDS = ("fingerprint", "name", "soc", "android", "abi", "host", "serial")
 """Of a phone, what a selector may ask for."""
@@ -90,7 +90,7 @@ def serials_of(selector: str) -> list[str]:
 
 
 def shelf(
-    selectors: Sequence[str] = (), progress: Progress | None = None
+    selectors: Sequence[str] = (), progress: Notify | None = None
 ) -> tuple[list[LabPhone], list[tuple[str, str]]]:
     """The phones that selectors mean (see :func:`serials_of`; none: all that are connected to this
     host), and those that do not answer, each with the reason."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,15 +19,13 @@ from nnapi_prof.errors import InputSpecError
 from nnapi_prof.graph.plan import Precision
 from nnapi_prof.precision.metrics import FloatOutputs, Floats, stacked
 from nnapi_prof.precision.simulation import Assignment, PrecisionSimulation
+from nnapi_prof.progress import CountCallback
 
 N_SAMPLES = 32
 """Of the calibration data. On trained nets the powers of nine units of ten are within 30 % of those
 from 200 samples, and the roots of their sums within 3 % (benchmarks/bench_precision.py)."""
 ENOUGH = 2
 """Samples that a limit of time leaves at least."""
-
-Progress = Callable[[int, int], None]
-"""Is told how many of how many steps are done."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,7 @@ def unit_noise(
     *,
     n_samples: int = N_SAMPLES,
     limit_s: float = math.inf,
-    progress: Progress | None = None,
+    progress: CountCallback | None = None,
 ) -> UnitNoise:
     """The noise of each unit of the program alone, in each of ``precisions``.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from nnapi_prof.errors import (
     DeviceUnauthorized,
     escape_untrusted,
 )
+from nnapi_prof.progress import Notify
 
 DEFAULT_PORT = 5555
 LINK_TIMEOUT_S = 10.0
@@ -45,8 +46,6 @@ LINK_TIMEOUT_S = 10.0
 CONSENT_TIMEOUT_S = 10.0
 """How long a phone's owner has to confirm this host's key."""
 CONSENT = "confirm 'Allow USB debugging' on the phone's screen, then run again"
-
-Notify = Callable[[str], None]
 
 
 class AdbTransport:
