@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nnapi_prof.costs.model.region import CostModel
+from nnapi_prof.errors import PartitionError
 from nnapi_prof.executorch.region_times import RegionRefusal
 from nnapi_prof.executorch.whole import WholeFile
 from nnapi_prof.graph.plan import Plan
@@ -16,6 +17,18 @@ from nnapi_prof.graph.unit import UnitGraph
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+INTERRUPTED = "measuring was interrupted: the fastest of the files that were measured until then"
+
+
+def fastest_first(model: str, files: Iterable[WholeFile]) -> tuple[WholeFile, ...]:
+    """Sorts the files of a model by their latency. Raises PartitionError where none of them ran."""
+    ranked = tuple(sorted(files, key=lambda file: file.median_ns))
+    if not ranked[0].rounds_ns:
+        reasons = "; ".join(f"{file.name}: {file.reason}" for file in ranked)
+        raise PartitionError(f"no file of {model} runs in ExecuTorch: {reasons}")
+    return ranked
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,10 @@ from nnapi_prof.bundle.deployment import only_host
 from nnapi_prof.costs.measurement import Status
 from nnapi_prof.device.find import LOCAL, SIMULATED, list_phones, open_device
 from nnapi_prof.device.protocol.description import device_fingerprint
-from nnapi_prof.errors import NnapiProfError, PartitionError, UsageError
+from nnapi_prof.errors import NnapiProfError, UsageError
 from nnapi_prof.execution.judgement import allow_ambiguous, choose_inputs, last_step
 from nnapi_prof.executorch.candidates import LIST_ORDER, NNAPI
-from nnapi_prof.executorch.choice import FileChoice
+from nnapi_prof.executorch.choice import INTERRUPTED, FileChoice, fastest_first
 from nnapi_prof.executorch.host import build
 from nnapi_prof.executorch.placement import bundle_for
 from nnapi_prof.executorch.pte import Lowered, lower
@@ -43,7 +43,6 @@ SIMULATED_TIMES = (
     "times are simulated: the phone's own, of its accelerators and its CPU; nothing was measured"
     " on hardware"
 )
-INTERRUPTED = "measuring was interrupted: the fastest of the files that were measured until then"
 
 
 def fastest(
@@ -88,22 +87,19 @@ def fastest(
     files = _Files(planned, bundle, whole, priority)
     notes = list(planned.model.notes)
     if device.startswith(SIMULATED):
-        ranked = files.simulated(rows, device, seed, listener)
+        timed = files.simulated(rows, device, seed, listener)
         notes.append(SIMULATED_TIMES)
     else:
-        ranked, more = files.measured(rows, device, threads, seed, listener)
+        timed, more = files.measured(rows, device, threads, seed, listener)
         notes += more
-    ranked.sort(key=lambda file: file.median_ns)
-    if not ranked[0].rounds_ns:
-        reasons = "; ".join(f"{file.name}: {file.reason}" for file in ranked)
-        raise PartitionError(f"no file of {planned.model.name} runs in ExecuTorch: {reasons}")
+    ranked = fastest_first(planned.model.name, timed)
     return FileChoice(
         model=planned.model.name,
         device=device,
         simulated=device.startswith(SIMULATED),
         graph=planned.model.graph,
         file=ranked[0],
-        files=tuple(ranked),
+        files=ranked,
         planned=planned.plan,
         costs=None,
         refusals=(),

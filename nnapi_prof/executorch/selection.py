@@ -36,7 +36,7 @@ from nnapi_prof.executorch.candidates import (
     named,
     region_candidates,
 )
-from nnapi_prof.executorch.choice import FileChoice
+from nnapi_prof.executorch.choice import INTERRUPTED, FileChoice, fastest_first
 from nnapi_prof.executorch.host import build
 from nnapi_prof.executorch.partitioner import NnapiPartitioner
 from nnapi_prof.executorch.placement import check_sizes
@@ -55,7 +55,6 @@ PLANS = 8
 """Times that a plan is made at most, each with what the one before had measured."""
 TIME_OVER = "the time for measuring was over: the plan rests on what was measured until then"
 NO_PLAN = "the time for measuring was over before every unit was measured: there is no plan"
-INTERRUPTED = "measuring was interrupted: the fastest of the files that were measured until then"
 
 Place = tuple[UnitSet, Candidate]
 
@@ -121,10 +120,7 @@ def choose(
             if not any(file.rounds_ns for file in files.files):
                 raise
             notes.append(INTERRUPTED)
-    ranked = tuple(sorted(files.files, key=lambda file: file.median_ns))
-    if not ranked[0].rounds_ns:
-        reasons = "; ".join(f"{file.name}: {file.reason}" for file in ranked)
-        raise PartitionError(f"no file of {chosen.name} runs in ExecuTorch: {reasons}")
+    ranked = fastest_first(chosen.name, files.files)
     return FileChoice(
         model=chosen.name,
         device=device,
