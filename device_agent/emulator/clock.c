@@ -32,6 +32,7 @@ EXPORT np_emulator_cpu_top_khz_fn np_emulator_cpu_top_khz;
 EXPORT np_emulator_away_fn np_emulator_away;
 EXPORT np_emulator_busy_fn np_emulator_busy;
 EXPORT np_emulator_cores_fn np_emulator_cores;
+EXPORT np_emulator_half_fn np_emulator_half;
 
 uint64_t np_clock_now(void) {
   struct np_device_table *table = np_device_table();
@@ -155,6 +156,11 @@ int64_t np_emulator_cpu_top_khz(void) {
 int32_t np_emulator_cores(void) {
   const struct np_phone *phone = np_device_table()->phone;
   return phone && phone->threads.cores > 0 ? (int32_t)phone->threads.cores : -1;
+}
+
+int32_t np_emulator_half(void) {
+  const struct np_phone *phone = np_device_table()->phone;
+  return phone && phone->cpu.peak.value[NP_DATA_FLOAT16] != phone->cpu.peak.value[NP_DATA_FLOAT32];
 }
 
 int32_t np_emulator_governed(void) {

@@ -53,6 +53,10 @@ typedef int64_t np_emulator_cpu_top_khz_fn(void);
 /* Cores of the simulated phone's CPU; -1 where none are described, and in real time. */
 typedef int32_t np_emulator_cores_fn(void);
 
+/* Whether the simulated phone's CPU computes in float16: where its description gives that a rate of
+ * its own. 1 or 0. */
+typedef int32_t np_emulator_half_fn(void);
+
 /* Whether a governor changes that clock by what the CPU has to do (PHONES.md, "Governor"): 1 or 0.
  */
 typedef int32_t np_emulator_governed_fn(void);
@@ -98,6 +102,6 @@ typedef const char *np_emulator_stopped_fn(void);
  * np_emulator_throttled, np_emulator_lanes, np_emulator_enter, np_emulator_leave,
  * np_emulator_rest, np_emulator_look, np_emulator_call, np_emulator_driver_ns,
  * np_emulator_stopped, np_emulator_cpu_top_khz, np_emulator_governed, np_emulator_busy,
- * np_emulator_away, np_emulator_cores. */
+ * np_emulator_away, np_emulator_cores, np_emulator_half. */
 
 #endif

@@ -23,9 +23,15 @@
 struct np_backend;
 struct np_executor;
 
-/* The back ends by name, "reference" and "fast"; NULL for others, and for "fast" in a build without
+/* The back ends by name: "reference", "fast", and "half", which computes FLOAT32 in float16 where
+ * XNNPACK can and otherwise as "fast". NULL for others, and for the last two in a build without
  * XNNPACK. */
 const struct np_backend *np_backend_named(const char *name);
+
+/* How "half" computes in float16 on this processor: not at all, by kernels that convert and compute
+ * in float32 (x86 with F16C), which are slower than those of float32, or by its own arithmetic. */
+enum np_half { NP_HALF_NONE, NP_HALF_EMULATED, NP_HALF_NATIVE };
+enum np_half np_half_arithmetic(void);
 
 /* Checks a whole graph as NNAPI's validation does: operand types and counts of every operation,
  * constness, ranks, that every operand is written once and before it is read (after sorting), that

@@ -61,6 +61,7 @@ struct np_options np_executable_segment_options(const struct np_bundle_segment *
                            .preference = segment->preference,
                            .priority = options->priority,
                            .relaxed = (segment->flags & NP_BUNDLE_RELAXED) != 0,
+                           .half = (segment->flags & NP_BUNDLE_HALF) != 0,
                            .burst = (flags & NNP_BURST) != 0,
                            .async = (flags & NNP_ASYNC) != 0,
                            .pointers = (flags & NNP_POINTERS) != 0,

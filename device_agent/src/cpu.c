@@ -15,8 +15,9 @@ struct np_compiled {
   struct np_buffer *outputs;
   struct np_simulator *simulator; /* NULL in real time */
   uint32_t threads;
-  int32_t *codes;        /* [n_operations], with a simulator */
-  struct np_work *works; /* [n_operations], with a simulator */
+  uint32_t n_works;
+  int32_t *codes;        /* [n_works], with a simulator */
+  struct np_work *works; /* [n_works], with a simulator */
   uint8_t *last_inputs;  /* the inputs of the last run, one after the other; */
   uint8_t *last_outputs; /* and its outputs. NULL: not kept */
 };
@@ -57,19 +58,64 @@ static enum np_status copy_graph(struct np_compiled *self, const struct np_graph
   return NP_OK;
 }
 
+/* The bytes of the region's inputs and outputs. */
+static uint64_t border_bytes(const struct np_graph *graph) {
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < graph->n_inputs; i++) {
+    bytes += np_operand_bytes(&graph->operands[graph->inputs[i]]);
+  }
+  for (uint32_t i = 0; i < graph->n_outputs; i++) {
+    bytes += np_operand_bytes(&graph->operands[graph->outputs[i]]);
+  }
+  return bytes;
+}
+
+/* What is FLOAT32 takes half of the bytes; in the end, as one operation more, what crosses the
+ * border is read in one of the two and written in the other. */
+static void halve_work(struct np_compiled *self) {
+  const uint64_t border = border_bytes(&self->graph);
+  int any = 0;
+  for (uint32_t i = 0; i < self->n_works; i++) {
+    struct np_work *work = &self->works[i];
+    if (work->type == NP_TYPE_TENSOR_FLOAT32) {
+      work->type = NP_TYPE_TENSOR_FLOAT16;
+      work->input_bytes /= 2;
+      work->output_bytes /= 2;
+      work->constant_bytes /= 2;
+      any = 1;
+    }
+  }
+  if (any) {
+    self->codes[self->n_works] = ANEURALNETWORKS_CAST;
+    self->works[self->n_works++] = (struct np_work){
+        .input_bytes = border, .output_bytes = border / 2, .type = NP_TYPE_TENSOR_FLOAT16};
+  }
+}
+
 /* Lists the work of every operation for the simulated CPU. */
-static enum np_status list_work(struct np_compiled *self, struct np_fault *fault) {
+static enum np_status list_work(struct np_compiled *self, const struct np_options *options,
+                                struct np_fault *fault) {
   const uint32_t n = self->graph.n_operations;
   self->codes = calloc(n + (size_t)1, sizeof *self->codes);
   self->works = calloc(n + (size_t)1, sizeof *self->works);
   if (!self->codes || !self->works) {
     return no_memory(fault, "the simulated CPU's work");
   }
+  self->n_works = n;
   for (uint32_t i = 0; i < n; i++) {
     self->codes[i] = self->graph.operations[i].code;
     self->works[i] = np_operation_work(&self->graph, i);
   }
+  if ((options->relaxed || options->half) && self->simulator->half && self->simulator->half()) {
+    halve_work(self);
+  }
   return NP_OK;
+}
+
+/* In float16 where that is asked for, or allowed and faster than float32. */
+static const struct np_backend *backend_for(const struct np_options *options) {
+  const int fast = options->relaxed && np_half_arithmetic() == NP_HALF_NATIVE;
+  return np_backend_named(options->half || fast ? "half" : "fast");
 }
 
 static enum np_status cpu_compile(void *ctx, const struct np_model *model,
@@ -87,14 +133,14 @@ static enum np_status cpu_compile(void *ctx, const struct np_model *model,
   }
   /* A simulated phone's results are the reference's, the same on every machine. */
   const struct np_executor_options how = {
-      .backend = self->simulator ? NULL : np_backend_named("fast"),
+      .backend = self->simulator ? NULL : backend_for(options),
       .threads = options->threads,
   };
   if (status == NP_OK) {
     status = np_executor_create(&self->graph, &how, &self->executor, &fault->why);
   }
   if (status == NP_OK && self->simulator) {
-    status = list_work(self, fault);
+    status = list_work(self, options, fault);
   }
   if (status != NP_OK) {
     cpu_free(self);
@@ -204,7 +250,7 @@ static enum np_status cpu_run(struct np_compiled *self, const struct np_io *inpu
     }
     keep_last_run(self, inputs, outputs);
   }
-  self->simulator->cpu_run(self->codes, self->works, self->graph.n_operations, self->threads);
+  self->simulator->cpu_run(self->codes, self->works, self->n_works, self->threads);
   return NP_OK;
 }
 

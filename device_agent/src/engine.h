@@ -17,6 +17,7 @@ struct np_options {
   int32_t preference;      /* 0, 1, 2, or -1 for none */
   int32_t priority;        /* NNAPI's PriorityCode, 0 for its own */
   int relaxed;             /* fp32 may be computed as fp16 */
+  int half;                /* fp32 is computed as fp16 where the CPU engine can, however slowly */
   int burst;
   int async;          /* start the computation, then wait for its event; not with burst */
   int pointers;       /* hand NNAPI addresses, no shared memory */

@@ -80,6 +80,7 @@ static enum np_status answer(struct facts *facts, struct np_answers *answers) {
       .big_cores = np_sysfs_big_cores(&facts->sysfs, UINT64_MAX, 1),
       .n_kernels = sizeof cpu_kernels / sizeof *cpu_kernels,
       .kernels = cpu_kernels,
+      .half = probe->half,
       .memory_kb = np_memory_kb(),
       .readings = &readings,
       .phone = probe->simulated ? probe->phone : NULL,

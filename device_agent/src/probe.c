@@ -46,6 +46,7 @@ static void describe_simulation(struct np_simulator *simulator, struct np_probe 
   }
   probe->readings = np_simulator_readings(simulator);
   probe->cores = simulator->cores ? simulator->cores() : -1;
+  probe->half = simulator->half && simulator->half() ? NP_HALF_NATIVE : NP_HALF_NONE;
   for (uint32_t i = 0; simulator->property && i < NP_N_PROPERTIES; i++) {
     copy_text(probe->properties[i], sizeof probe->properties[i],
               simulator->property(np_property_names[i]));
@@ -57,6 +58,7 @@ static int describe(void *ctx) {
   const struct job *job = ctx;
   struct np_probe *probe = job->probe;
   struct np_nnapi *nnapi;
+  probe->half = np_half_arithmetic();
   if (np_nnapi_open(job->library, &nnapi, &probe->error) != NP_OK) {
     return 0;
   }
@@ -86,6 +88,9 @@ static void terminate_texts(struct np_probe *probe) {
   probe->identity[sizeof probe->identity - 1] = 0;
   for (uint32_t i = 0; i < NP_N_PROPERTIES; i++) {
     probe->properties[i][sizeof probe->properties[i] - 1] = 0;
+  }
+  if (probe->half > NP_HALF_NATIVE) {
+    probe->half = NP_HALF_NONE;
   }
   if (probe->n_accelerators > NP_PROBE_MAX_ACCELERATORS) {
     probe->n_accelerators = 0;

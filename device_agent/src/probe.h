@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "nnapi.h"
+#include "np_executor.h"
 #include "np_status.h"
 #include "sysfs.h"
 
@@ -30,6 +31,7 @@ struct np_probe {
   char properties[NP_N_PROPERTIES][256];  /* of the simulated phone */
   struct np_readings readings;            /* of the simulated phone */
   int64_t cores;                          /* of the simulated phone, -1 where it does not say */
+  enum np_half half;                      /* of the CPU */
   uint8_t absent[NP_PROBE_MAX_FUNCTIONS]; /* per function of NNAPI */
   uint32_t n_accelerators;
   struct np_accelerator accelerators[NP_PROBE_MAX_ACCELERATORS];

@@ -7,6 +7,7 @@
 
 #include "engine.h"
 #include "nnapi.h"
+#include "np_executor.h"
 #include "np_status.h"
 #include "pace.h"
 #include "sha256.h"
@@ -130,6 +131,7 @@ struct np_info {
   const int64_t *cpu_max_khz; /* [n_cpus], -1: null */
   uint64_t big_cores;
   uint32_t n_kernels;
+  enum np_half half;          /* how the CPU engine computes in float16 */
   const char *const *kernels; /* [n_kernels] of the CPU engine, the preferred ones first */
   int64_t memory_kb;          /* -1: null */
   const struct np_readings *readings;

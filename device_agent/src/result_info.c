@@ -51,6 +51,8 @@ enum np_status np_answer_info(struct np_answers *answers, const struct np_info *
   np_json_close(answers, ']');
   np_answer_mask(answers, "big_cores", info->big_cores);
   np_json_known(answers, "threads_max", info->threads_max);
+  static const char *const halves[] = {"none", "emulated", "native"};
+  np_json_string(answers, "cpu_float16", halves[info->half]);
   np_json_open(answers, "engines", '{');
   np_json_open(answers, "cpu", '[');
   for (uint32_t i = 0; i < info->n_kernels; i++) {

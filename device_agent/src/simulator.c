@@ -37,6 +37,7 @@ struct np_simulator np_simulator_of(const struct np_nnapi *nnapi) {
   LOOK_UP(away, "np_emulator_away");
   LOOK_UP(busy, "np_emulator_busy");
   LOOK_UP(cores, "np_emulator_cores");
+  LOOK_UP(half, "np_emulator_half");
   return simulator;
 }
 

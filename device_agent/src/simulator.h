@@ -32,6 +32,7 @@ struct np_simulator {
   np_emulator_away_fn *away;
   np_emulator_busy_fn *busy;
   np_emulator_cores_fn *cores;
+  np_emulator_half_fn *half;
 };
 
 struct np_simulator np_simulator_of(const struct np_nnapi *nnapi);

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nnapi_prof.api.events import SILENT, Listener
 from nnapi_prof.api.model import load_program
-from nnapi_prof.bundle.bundle import Bundle, RegionKey, halves, needed_regions, region_key
+from nnapi_prof.bundle.bundle import Bundle, RegionKey, needed_regions, region_key
 from nnapi_prof.bundle.storage import write_bundle
 from nnapi_prof.convert.copies import convert_copies
 from nnapi_prof.convert.float16 import to_float16
@@ -90,11 +90,11 @@ def bundle_at(
     levels = device.levels
     regions = {
         key: convert_region(program, *key)
-        for key in needed_regions(plans, levels, lambda target: not halves(conditions, target))
+        for key in needed_regions(plans, levels, lambda target: not conditions.halves(target))
     }
     halved = {
         key: to_float16(convert_region(program, *key))
-        for key in needed_regions(plans, levels, lambda target: halves(conditions, target))
+        for key in needed_regions(plans, levels, conditions.halves)
     }
     return Bundle(
         model=program.name,

@@ -91,10 +91,12 @@ def accuracy_constraint(
     costs: CostProvider,
     conditions: Conditions,
     max_error: float,
+    on_cpu: bool,
     constraints: Constraints,
 ) -> Constraints:
     """The constraints, and no accelerator for units that less than float32 moves by more than
-    ``max_error``; computed on this host. Raises UsageError where NNAPI is to compute in float32."""
+    ``max_error``; computed on this host. Raises UsageError where NNAPI is to compute in float32,
+    and where the CPU computes such units in float16, too (``on_cpu``)."""
     from nnapi_prof.execution.host import unit_errors
 
     if conditions.precision is Precision.FLOAT32:
@@ -113,6 +115,13 @@ def accuracy_constraint(
     for unit, error in unit_errors(program, offered).items():
         if error.relative <= max_error:
             continue
+        if on_cpu:
+            raise UsageError(
+                f"{program.units.units[unit].label} is moved by {error.relative:.1e} in float16,"
+                f" more than {max_error:g}, and the CPU of this device computes in float16, too:"
+                f" use {option_name('precisions')} float32,{conditions.precision.value} and"
+                f" {option_name('accuracy-budget')}"
+            )
         forbidden[unit] = forbidden.get(unit, frozenset()) | accelerators
         reasons[unit] = error.message or (
             f"float16 moves its result by {error.relative:.1e} of its largest value, more than"

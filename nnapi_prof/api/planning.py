@@ -28,6 +28,7 @@ from nnapi_prof.api.throughput import (
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.model.views import with_intervals
 from nnapi_prof.device.agent import AgentClient
+from nnapi_prof.device.protocol.results import HalfArithmetic
 from nnapi_prof.errors import UsageError, for_caller, option_name
 from nnapi_prof.execution.options import RunOptions
 from nnapi_prof.graph.plan import Plan
@@ -279,8 +280,14 @@ def _fastest(
     guard: AccuracyConstraint | None = None
     if plan_options.max_error is not None:
         conditions = own.conditions if own else Conditions()
+        half = HalfArithmetic((own.device_info if own else {}).get("cpu_float16", "none"))
         guard = partial(
-            accuracy_constraint, model.program, priced, conditions, plan_options.max_error
+            accuracy_constraint,
+            model.program,
+            priced,
+            conditions,
+            plan_options.max_error,
+            half.serves(conditions.precision),
         )
     with listener.working("planning"):
         search = find_plans(model.graph, priced, plan_options, guard=guard, listener=listener)

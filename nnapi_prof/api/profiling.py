@@ -17,6 +17,7 @@ from nnapi_prof.costs.contention import beside_rows
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.description import describe, device_fingerprint
+from nnapi_prof.device.protocol.results import AgentInfo, HalfArithmetic
 from nnapi_prof.device.state import read_state
 from nnapi_prof.execution.profile.device_monitor import is_phone
 from nnapi_prof.execution.profile.options import (
@@ -174,6 +175,7 @@ def profile_on(
 ) -> Costs:
     """:func:`profile` where device and table are open already."""
     note_sleep(client, listener)
+    note_float16(client.info(), options.conditions.precision, listener)
     listener.busy(f"{model.name} on {describe(client.info())}")
     options, trial = with_threads(model, client, store, options, listener)
     outcome = measure_model(model.unit_cache, client, store, options, listener.progress)
@@ -243,6 +245,21 @@ def threads_sentence(trial: ThreadTrial | None) -> str:
     )
 
 
+def note_float16(info: AgentInfo, precision: Precision, listener: Listener) -> None:
+    """Tell that the CPU does not compute in float16 where accelerators may, or does so slowly."""
+    if precision not in (Precision.RELAXED, Precision.FLOAT16):
+        return
+    if not info.cpu_float16.serves(precision):
+        listener.note(
+            f"{precision.value}: the CPU computes in float32, as it has no float16 arithmetic"
+        )
+    elif info.cpu_float16 is HalfArithmetic.EMULATED:
+        listener.note(
+            "float16: the CPU has no arithmetic for it: it converts and computes in float32, which"
+            " is slower than float32 alone"
+        )
+
+
 def note_sleep(client: AgentClient, listener: Listener) -> None:
     """Tell, before anything is measured, that a phone's screen is off or that it may suspend."""
     if not is_phone(client, client.info()):
@@ -275,6 +292,8 @@ def _profile_precisions(
 
     calibration = calibrate_model(model, client.info(), precisions, data, listener)
     note_sleep(client, listener)
+    for precision in precisions:
+        note_float16(client.info(), precision, listener)
     listener.busy(f"{model.name} on {describe(client.info())}")
     options, trial = with_threads(model, client, store, options, listener)
     profiled = profile_precisions(

@@ -226,7 +226,11 @@ def _simulated(
     estimates: dict[tuple[int, Target], Estimate] = {}
     refusals: dict[tuple[int, Target], str] = {}
     for processor in units:
-        table = converted if processor.target == CPU else eased
+        table = eased
+        if processor.target == CPU and relaxed and processor.has_float16:
+            table = {processor.level: _halved(converted[processor.level])}
+        elif processor.target == CPU:
+            table = converted
         spread = None if processor.fuses else error
         for index, works in enumerate(table[processor.level]):
             reason = works if isinstance(works, str) else processor.why_not(works)
@@ -235,6 +239,11 @@ def _simulated(
             elif not isinstance(works, str):
                 estimates[index, processor.target] = Estimate(processor.ns(works), spread)
     prices = {processor.target: processor.price for processor in units}
+    for processor in units:
+        if processor.target == CPU and relaxed and processor.has_float16:
+            # What crosses a region's border is converted, as one operation more.
+            per_byte = 1.5 / processor.bytes_per_ns
+            prices[CPU] = Price(processor.operation_ns, per_byte, per_byte)
     return _with_host(graph, prices, estimates, refusals, simulated=True)
 
 
@@ -336,6 +345,27 @@ def _eased(works: list[tuple[Work, ...] | str]) -> list[tuple[Work, ...] | str]:
         work
         if isinstance(work, str)
         else tuple(replace(w, data="relaxed") if w.data == "float32" else w for w in work)
+        for work in works
+    ]
+
+
+def _halved(works: list[tuple[Work, ...] | str]) -> list[tuple[Work, ...] | str]:
+    """float32 that is computed as float16, of half the bytes."""
+    return [
+        work
+        if isinstance(work, str)
+        else tuple(
+            replace(
+                w,
+                data="float16",
+                in_bytes=w.in_bytes / 2,
+                out_bytes=w.out_bytes / 2,
+                weight_bytes=w.weight_bytes / 2,
+            )
+            if w.data == "float32"
+            else w
+            for w in work
+        )
         for work in works
     ]
 

@@ -15,7 +15,6 @@ from nnapi_prof.bisection.result import Way
 from nnapi_prof.bisection.search import Region as UnitRun
 from nnapi_prof.bisection.search import Verdict
 from nnapi_prof.bisection.search import halves as halves_of
-from nnapi_prof.bundle.bundle import halves
 from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.region import Region, operand_of
@@ -202,7 +201,7 @@ class RegionProbe:
             return f"{beyond[0]} is {types[beyond[0]]}, which does not cross to a device"
         try:
             converted = convert_region(self.program, region, self.level)
-            return to_float16(converted) if halves(self.conditions, self.target) else converted
+            return to_float16(converted) if self.conditions.halves(self.target) else converted
         except (UnsupportedOp, ConversionError) as error:
             return str(error)
 

@@ -24,7 +24,7 @@ from nnapi_prof.bundle.phones import OTHERS, PhoneTraits
 from nnapi_prof.bundle.plan_set import PlanChoice, PlanSet, SelectionRule
 from nnapi_prof.bundle.precision import MixedPrecision
 from nnapi_prof.convert.region import Permutes, Region, permutes
-from nnapi_prof.costs.conditions import Conditions, Precision
+from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.model.regression import TargetFit
 from nnapi_prof.graph.plan import AUTO, Engine, Plan, Target
 from nnapi_prof.graph.unit import UnitGraph
@@ -134,7 +134,7 @@ class Bundle:
     def region(self, units: tuple[int, ...], target: Target) -> Region:
         """The NNAPI model of a segment that the agent runs."""
         key = region_key(units, target, self.levels)
-        return self.halved[key] if halves(self.conditions, target) else self.regions[key]
+        return self.halved[key] if self.conditions.halves(target) else self.regions[key]
 
     def permutes(self, plan: Plan) -> Permutes:
         """Returns the permutes of the plan's segments that the agent runs, together."""
@@ -154,11 +154,6 @@ def accelerators_of(plan: Plan) -> frozenset[str]:
     """The NNAPI devices that a plan names."""
     names = {segment.target.accelerator for segment in plan.segments}
     return frozenset(name for name in names if name is not None and name != AUTO)
-
-
-def halves(conditions: Conditions, target: Target) -> bool:
-    """Whether a target's models are to be in float16."""
-    return conditions.precision_of(target) is Precision.FLOAT16
 
 
 def region_key(units: Iterable[int], target: Target, levels: Mapping[str, int]) -> RegionKey:

@@ -10,7 +10,7 @@ from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.phones import OTHERS
 from nnapi_prof.bundle.plan_set import PlanChoice, SelectionRule
 from nnapi_prof.convert.region import Region, operand_of
-from nnapi_prof.costs.conditions import ALL, BIG, Mode, Precision
+from nnapi_prof.costs.conditions import ALL, BIG, Mode
 from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import AUTO, TARGET_KINDS, Engine, Plan, Segment, Target
 from nnapi_prof.graph.types import DimOrder
@@ -266,7 +266,7 @@ class _Writer:
                     code,
                     self._string(target.accelerator or "") if has_name else NONE,
                     NONE if target.preference is None else target.preference.value,
-                    int(conditions.precision_of(target) is Precision.RELAXED),
+                    conditions.flags_of(target),
                     self._model(region.serialized, region.buffers),
                 )
                 + self._ports(region.inputs)

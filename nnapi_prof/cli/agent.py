@@ -161,6 +161,7 @@ def _facts(info: AgentInfo, path: str) -> list[tuple[str, str]]:
         ("agent", f"{info.agent}, protocol {info.protocol}, {path}"),
         ("cores", cores),
         ("threads of use", "unknown" if info.threads_max is None else str(info.threads_max)),
+        ("float16 on the CPU", info.cpu_float16.value),
         ("memory", "unknown" if info.memory_kb is None else f"{info.memory_kb / 1024:.0f} MB"),
         ("engines", ", ".join(engines) or "unknown"),
         ("NNAPI", nnapi),

@@ -261,13 +261,14 @@ def conditions(function: F) -> F:
         click.option(
             "--relaxed",
             is_flag=True,
-            help="Let NNAPI compute float32 as float16; the CPU does not.",
+            help="Let NNAPI compute float32 as float16, and the CPU where it has arithmetic for"
+            " that.",
         ),
         click.option(
             "--float16",
             is_flag=True,
             help="Use float16 models for NNAPI (API 29), with inputs and outputs in float32;"
-            " the CPU's stay in float32.",
+            " the CPU computes in float16 where it can.",
         ),
         click.option(
             "--sustained",

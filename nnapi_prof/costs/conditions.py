@@ -35,10 +35,19 @@ CONDITIONAL = (Precision.FLOAT32, Precision.RELAXED, Precision.FLOAT16)
 """What a whole float model may be computed in; 8 bits are chosen region by region."""
 
 
+class SegmentFlag(enum.IntFlag):
+    """Flags of a segment in requests and in bundles for apps (PROTOCOL.md, FORMAT.md)."""
+
+    NONE = 0
+    RELAXED = 1
+    HALF = 2
+    """Of the CPU engine: it computes float32 as float16, also by kernels that convert."""
+
+
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """Precision and mode concern NNAPI, threads the CPU engine, the others both: the process that
-    drives NNAPI runs somewhere, too. ``cpus`` is :data:`BIG`, :data:`ALL` or a mask in hex;
+    """Mode concerns NNAPI, threads the CPU engine, the others both: the process that drives NNAPI
+    runs somewhere, too. ``cpus`` is :data:`BIG`, :data:`ALL` or a mask in hex;
     ``sustained_s`` is for how many seconds the device has been busy before."""
 
     precision: Precision = Precision.FLOAT32
@@ -53,7 +62,7 @@ class Conditions:
 
     def on(self, engine: Engine) -> Conditions:
         """Returns the conditions that concern an engine, with defaults for the rest, so that the
-        CPU is not measured again because NNAPI is to be relaxed."""
+        CPU is not measured again because NNAPI is to compute in bursts."""
         concern = TARGET_KINDS[engine].conditions
         return Conditions(**{name: getattr(self, name) for name in concern})
 
@@ -61,6 +70,19 @@ class Conditions:
         """Returns the precision of a region on a target: the target's own, else this one."""
         own = target.precision
         return own if own is not Precision.FLOAT32 else self.on(target.engine).precision
+
+    def halves(self, target: Target) -> bool:
+        """Returns whether a target's models are to be in float16. The CPU's never are: its weights
+        stay float32 in files, and are rounded when a plan is loaded."""
+        return target.engine is not Engine.CPU and self.precision_of(target) is Precision.FLOAT16
+
+    def flags_of(self, target: Target) -> SegmentFlag:
+        """Returns the flags of a segment on a target."""
+        precision = self.precision_of(target)
+        if precision is Precision.RELAXED:
+            return SegmentFlag.RELAXED
+        half = precision is Precision.FLOAT16 and target.engine is Engine.CPU
+        return SegmentFlag.HALF if half else SegmentFlag.NONE
 
     @property
     def options(self) -> str:

@@ -164,6 +164,7 @@ def of_push(serial: str, path: str) -> Document:
     cpu_max_khz=s.array(s.COUNT_OR_NULL),
     big_cores=s.described(s.TEXT_OR_NULL, "mask of the cores with the highest clock rate"),
     threads_max=s.described(s.COUNT_OR_NULL, "threads that are of use"),
+    cpu_float16=s.described(s.TEXT, "native, emulated or none: how the CPU engine computes so"),
     memory_kb=s.COUNT_OR_NULL,
     engines=s.described(s.mapping(s.array(s.TEXT)), "engine -> whose kernels it has"),
     nnapi=s.obj(

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.convert.region import Region, operand_of
-from nnapi_prof.costs.conditions import Precision
 from nnapi_prof.device.protocol.actions import (
     ActionFlag,
     ActionSpec,
@@ -111,7 +110,7 @@ def build_action(
                 request.add_region(region),
                 tuple(index[name] for name in region.inputs),
                 tuple(index[name] for name in region.outputs),
-                options.conditions.precision_of(target) is Precision.RELAXED,
+                options.conditions.flags_of(target),
             )
         )
     flags = ActionFlag.BESIDE if options.beside else ActionFlag(0)

@@ -42,9 +42,10 @@ class Precision(enum.Enum):
 
     FLOAT32 = "float32"
     RELAXED = "relaxed"
-    """Float32 that NNAPI may compute as float16."""
+    """Float32 that may be computed as float16: the CPU does where it has arithmetic for that."""
     FLOAT16 = "float16"
-    """Models in float16 but for their inputs and outputs."""
+    """NNAPI's models in float16 but for their inputs and outputs; the CPU computes so by whatever
+    kernels it has."""
     INT8 = "int8"
     """Quantised to 8 bits, inputs and outputs too."""
 
@@ -77,8 +78,8 @@ class TargetKind:
     """Fields of :class:`nnapi_prof.costs.conditions.Conditions` that concern it."""
 
 
-_ON_BOTH = frozenset({"cpus", "sustained_s"})
-_ON_NNAPI = frozenset({"precision", "mode"}) | _ON_BOTH
+_ON_BOTH = frozenset({"precision", "cpus", "sustained_s"})
+_ON_NNAPI = frozenset({"mode"}) | _ON_BOTH
 TARGET_KINDS: Mapping[Engine, TargetKind] = {
     Engine.CPU: TargetKind("cpu", re.compile("cpu"), 0, _ON_BOTH | {"threads"}),
     Engine.HOST: TargetKind("host", re.compile("host"), None, _ON_NNAPI),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,14 +10,20 @@ import pytest
 import torch
 from torch import nn
 
+from nnapi_prof.api.plan_search import accuracy_constraint
+from nnapi_prof.api.program_costs import estimated_costs
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.storage import read_bundle
+from nnapi_prof.costs.conditions import Conditions, Precision
+from nnapi_prof.errors import UsageError
+from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import Engine
+from nnapi_prof.partition import Constraints
 from tests.cli.common import Result, trace
+from tests.conftest import PHONES
 
 Cli = Callable[..., Result]
 SHAPE = (1, 3, 64, 64)
-NAMED = ("--device", "sim:npu-phone", "--input", "1x3x64x64", "--relaxed")
 ONLY = ("--accelerator", "sim-npu", "--preference", "fast")
 
 
@@ -47,14 +54,18 @@ def on_nnapi(bundle: Bundle) -> set[str]:
 @pytest.mark.slow
 def test_the_guard_keeps_off_what_moves_too_far(cli: Cli, tmp_path: Path) -> None:
     torch.manual_seed(0)
+    phone = json.loads((PHONES / "npu-phone.json").read_text())
+    del phone["cpu"]["peak"]["relaxed"]  # a CPU without float16 keeps to float32
+    (tmp_path / "phone.json").write_text(json.dumps(phone))
+    named = ("--device", f"sim:{tmp_path / 'phone.json'}", "--input", "1x3x64x64", "--relaxed")
     model, costs = trace(Heavy(), tmp_path / "heavy.pt", SHAPE), tmp_path / "costs.sqlite"
-    done = cli("profile", *NAMED, "--costs", costs, *ONLY, model)
+    done = cli("profile", *named, "--costs", costs, *ONLY, model)
     assert done.code == 0, done.err
 
     def partition(limit: str) -> tuple[Bundle, Result]:
         output = tmp_path / f"{limit}.nnprof"
         guard = ("--max-error", limit)
-        done = cli("partition", *NAMED, "--costs", costs, "--output", output, *guard, model)
+        done = cli("partition", *named, "--costs", costs, "--output", output, *guard, model)
         assert done.code == 0, done.err
         assert "meets the constraints" in done.err
         return read_bundle(output), done
@@ -69,3 +80,12 @@ def test_the_guard_keeps_off_what_moves_too_far(cli: Cli, tmp_path: Path) -> Non
     # It binds the plan; baselines show what leaving it out would give.
     assert any(s.target.engine is Engine.NNAPI for p in strict.plans[1:] for s in p.segments)
     assert strict.plan.predicted_ns > loose.plan.predicted_ns
+
+
+def test_on_a_cpu_in_float16_it_is_refused() -> None:
+    program = prepare(Heavy().eval(), (torch.rand(SHAPE),), "heavy")
+    description = json.loads((PHONES / "npu-phone.json").read_text())
+    costs = estimated_costs(program, description, relaxed=True)
+    relaxed = Conditions(Precision.RELAXED)
+    with pytest.raises(UsageError, match="the CPU of this device computes in float16, too"):
+        accuracy_constraint(program, costs, relaxed, 1e-6, True, Constraints())

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.measurement import Measurement, Status
 from nnapi_prof.costs.model.fit import chains, fit
 from nnapi_prof.costs.model.fit_precision import fit_conditional, fit_precisions
@@ -303,3 +304,24 @@ def test_lines_between_measured_sizes(points: list[tuple[int, float]], n_bytes: 
         costs = [ns for _, ns in points]
         assert min(costs) * (1 - 1e-9) <= line.ns(n_bytes) <= max(costs) * (1 + 1e-9)
     assert line.ns(n_bytes) >= 0
+
+
+def test_a_cpu_in_float16_is_a_target_of_its_own() -> None:
+    """Of a trial's few units: the others are inferred, and bytes at a border cost something."""
+    trial = [
+        replace(
+            row(FLOATS, (unit,), CPU, 0.5 * FLOAT_NS[CPU][unit]), conditions=Conditions(RELAXED)
+        )
+        for unit in (0, 1, 4)
+    ]
+    costs = fit_precisions(FLOATS, {Precision.FLOAT32: float_rows(), RELAXED: trial})
+    assert costs.targets == (CPU, NPU, CPU.at(RELAXED))
+    for unit in (0, 1, 4):
+        assert costs.region_cost([unit], CPU.at(RELAXED)).ns == pytest.approx(  # type: ignore[union-attr]
+            0.5 * FLOAT_NS[CPU][unit]
+        )
+    assert costs.unit_cost(1, CPU.at(RELAXED)) == pytest.approx(2e6, rel=0.1)
+    assert costs.inferred(2, CPU.at(RELAXED)) and not costs.inferred(2, CPU)
+    slower = [replace(r, conditions=Conditions(RELAXED)) for r in float_rows() if r.target == CPU]
+    same = fit_precisions(FLOATS, {Precision.FLOAT32: float_rows(), RELAXED: slower})
+    assert drop_dominated_targets(same).targets == (CPU, NPU)

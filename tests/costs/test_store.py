@@ -147,6 +147,7 @@ def test_conditions_select_rows(anywhere: str) -> None:
             measurement("cpu1", CPU),
             measurement("cpu4", CPU, conditions=Conditions(threads=4)),
             measurement("cpu-all", CPU, conditions=Conditions(cpus="all")),
+            measurement("cpu-relaxed", CPU, conditions=Conditions(Precision.RELAXED, threads=4)),
             measurement("npu"),
             measurement("npu-relaxed", conditions=Conditions(Precision.RELAXED)),
             measurement("npu-float16", conditions=Conditions(Precision.FLOAT16)),
@@ -160,11 +161,11 @@ def test_conditions_select_rows(anywhere: str) -> None:
         assert names(Conditions()) == {"cpu1", "npu"}
         assert names(Conditions(threads=4)) == {"cpu4", "npu"}
         assert names(Conditions(mode=Mode.BURST)) == {"cpu1", "npu-burst"}
-        assert names(Conditions(Precision.RELAXED, threads=4)) == {"npu-relaxed", "cpu4"}
-        assert names(Conditions(Precision.FLOAT16)) == {"npu-float16", "cpu1"}
+        assert names(Conditions(Precision.RELAXED, threads=4)) == {"npu-relaxed", "cpu-relaxed"}
+        assert names(Conditions(Precision.FLOAT16)) == {"npu-float16"}
         assert names(Conditions(cpus="all")) == {"cpu-all", "npu-all"}
         assert names(Conditions(cpus="0x3")) == set()
-        assert len(names(None)) == 8
+        assert len(names(None)) == 9
 
 
 def test_more_signatures_than_one_query_takes(anywhere: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnapi_prof.costs.conditions import Mode
+from nnapi_prof.costs.conditions import Mode, SegmentFlag
 from nnapi_prof.device.protocol.actions import (
     ALL_CORES,
     BIG_CORES,
@@ -165,7 +165,7 @@ def read_action(words: Words, data: bytes) -> tuple[ActionSpec, list[tuple[bytes
                 tuple(index for index, _ in writes),
                 None if accelerator == 0xFFFFFFFF else texts[accelerator],
                 None if preference == 0xFFFFFFFF else Preference(preference),
-                bool(flags & 1),
+                SegmentFlag(flags),
             )
         )
     read = {tensor for segment in segments for tensor in segment.inputs}
@@ -224,7 +224,7 @@ def requests(draw: st.DrawFn) -> tuple[RequestBuilder, list[tuple[bytes, list[by
                     tuple(outputs),
                     draw(st.sampled_from([None, "npu", "gpu é"])),
                     draw(st.sampled_from([None, *Preference])),
-                    draw(st.booleans()),
+                    SegmentFlag(draw(st.sampled_from([0, 1, 2]))),
                 )
             )
         runs, warmup = (sorted(draw(st.tuples(RUNS, RUNS))) for _ in range(2))

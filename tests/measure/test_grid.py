@@ -90,7 +90,7 @@ def test_conditions_concern_only_their_engine() -> None:
     specs = device_targets(info(NPU), [Preference.FAST_SINGLE_ANSWER], ["npu"])
     conditions = Conditions(Precision.RELAXED, Mode.BURST, threads=4, cpus="all")
     cpu, npu = grid(RegionMatcher(graph), unit_regions(graph), specs, conditions, "1")
-    assert cpu.conditions == Conditions(threads=4, cpus="all")
+    assert cpu.conditions == Conditions(Precision.RELAXED, threads=4, cpus="all")
     assert npu.conditions == Conditions(Precision.RELAXED, Mode.BURST, cpus="all")
     assert npu.key[2:6] == ("relaxed", "burst", 1, "all")
     assert npu.key.driver_version == "1.0" and cpu.key.driver_version == ""

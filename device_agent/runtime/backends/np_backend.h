@@ -51,6 +51,7 @@ struct np_backend {
 extern const struct np_backend np_reference_backend;
 #ifdef NP_WITH_XNNPACK
 extern const struct np_backend np_xnnpack_backend;
+extern const struct np_backend np_xnnpack_half_backend;
 #endif
 
 #endif

@@ -1,4 +1,4 @@
-/* The back end `fast`: regions of a lowered graph as XNNPACK runtimes.
+/* The back ends `fast` and `half`: regions of a lowered graph as XNNPACK runtimes.
  *
  * XNNPACK may read XNN_EXTRA_BYTES beyond the end of what it is given. Its own memory has that
  * room, and so has what lies between two steps. A caller's buffer need not: where those bytes would
@@ -19,6 +19,7 @@ _Static_assert(XNN_EXTRA_BYTES <= NP_TAIL, "temporaries have room behind them");
 /* What the regions of one executor share. */
 struct workers {
   uint32_t n;
+  int half;           /* FLOAT32 is computed in float16 where XNNPACK can */
   pthreadpool_t pool; /* NULL before there is a region, and where the caller's thread is alone */
 };
 
@@ -47,6 +48,8 @@ static int is_initialised;
 static void initialise(void) { is_initialised = xnn_initialize(NULL) == xnn_status_success; }
 
 static int is_ready(void) { return pthread_once(&once, initialise) == 0 && is_initialised; }
+
+enum np_half np_half_arithmetic(void) { return is_ready() ? np_xnn_half() : NP_HALF_NONE; }
 
 const struct np_xnn_rule *np_xnn_rule_of(const struct np_call *call) {
   static const struct np_xnn_rule *const FAMILIES[] = {
@@ -102,6 +105,17 @@ static unsigned takes(const struct np_call *call) {
   }
   return (defines(rule, call, NP_XNN_UNSIGNED) ? UNSIGNED : 0) |
          (defines(rule, call, NP_XNN_SIGNED) ? SIGNED : 0);
+}
+
+/* Operations in float16 are regions of their own: one of XNNPACK's is in it as a whole or not at
+ * all. */
+static unsigned takes_half(const struct np_call *call) {
+  static const unsigned HALF = 1u << NP_XNN_HALF;
+  const unsigned ways = takes(call);
+  return ways != 0 && np_half_arithmetic() != NP_HALF_NONE &&
+                 np_xnn_half_of(call) != NP_XNN_HALF_NEVER
+             ? HALF
+             : ways;
 }
 
 /* Defines the border's values, which XNNPACK numbers from 0. */
@@ -163,7 +177,8 @@ static enum xnn_status check_shapes(const struct np_region *region, const struct
 static enum xnn_status create_runtime(const struct np_xnn_graph *graph, pthreadpool_t pool,
                                       struct state *state) {
   /* Workers sleep after a region: what follows may be the reference, or nothing for long. */
-  const uint32_t flags = pool != NULL ? XNN_FLAG_YIELD_WORKERS : 0;
+  const uint32_t flags = (pool != NULL ? XNN_FLAG_YIELD_WORKERS : 0) |
+                         (graph->way == NP_XNN_HALF ? XNN_FLAG_FORCE_FP16_INFERENCE : 0);
   xnn_workspace_t workspace;
   NP_XNN_TRY(xnn_create_workspace(&workspace));
   const enum xnn_status status =
@@ -225,24 +240,33 @@ static enum xnn_status compile_way(const struct np_region *region, enum np_xnn_w
   return status;
 }
 
-/* Whether the ways differ for the region. */
-static int has_unsigned(const struct np_region *region) {
+/* The ways to try, the best last. Returns how many. */
+static uint32_t list_ways(const struct np_region *region, enum np_xnn_way ways[2]) {
+  const struct workers *workers = region->shared;
+  uint32_t n = 1;
+  ways[0] = NP_XNN_UNSIGNED;
   for (uint32_t i = 0; i < region->n_operations; i++) {
-    if (is_unsigned(&region->calls[region->operations[i]])) {
-      return 1;
+    const struct np_call *call = &region->calls[region->operations[i]];
+    if (is_unsigned(call)) {
+      ways[1] = NP_XNN_SIGNED;
+      return 2;
+    }
+    if (workers->half && np_xnn_half_of(call) == NP_XNN_HALF_COMPUTES) {
+      ways[1] = NP_XNN_HALF;
+      n = 2;
     }
   }
-  return 0;
+  return n;
 }
 
 static enum np_status compile(const struct np_region *region, void **compiled,
                               struct np_message *why) {
-  static const enum np_xnn_way WAYS[] = {NP_XNN_SIGNED, NP_XNN_UNSIGNED};
+  enum np_xnn_way ways[2];
   enum xnn_status status = xnn_status_unsupported_parameter;
-  for (size_t w = has_unsigned(region) ? 0 : 1;
-       w < sizeof WAYS / sizeof *WAYS && status == xnn_status_unsupported_parameter; w++) {
+  for (uint32_t w = list_ways(region, ways);
+       w > 0 && status != xnn_status_success && status != xnn_status_out_of_memory; w--) {
     struct state *state = calloc(1, sizeof *state);
-    status = state == NULL ? xnn_status_out_of_memory : compile_way(region, WAYS[w], state);
+    status = state == NULL ? xnn_status_out_of_memory : compile_way(region, ways[w - 1], state);
     if (status == xnn_status_success) {
       *compiled = state;
       return NP_OK;
@@ -316,15 +340,24 @@ static enum np_status run(const struct np_region *region, void *opaque, struct n
  * waits for the rest forever. */
 #define MOST_THREADS 64u
 
-static enum np_status open_workers(uint32_t threads, void **shared, struct np_message *why) {
+static enum np_status open_for(uint32_t threads, int half, void **shared, struct np_message *why) {
   struct workers *workers = calloc(1, sizeof *workers);
   if (workers == NULL) {
     np_message_set(why, "no memory for threads");
     return NP_NO_MEMORY;
   }
   workers->n = threads < MOST_THREADS ? threads : MOST_THREADS;
+  workers->half = half;
   *shared = workers;
   return NP_OK;
+}
+
+static enum np_status open_workers(uint32_t threads, void **shared, struct np_message *why) {
+  return open_for(threads, 0, shared, why);
+}
+
+static enum np_status open_half(uint32_t threads, void **shared, struct np_message *why) {
+  return open_for(threads, 1, shared, why);
 }
 
 static void close_workers(void *shared) {
@@ -341,6 +374,17 @@ const struct np_backend np_xnnpack_backend = {
     .open = open_workers,
     .close = close_workers,
     .takes = takes,
+    .compile = compile,
+    .run = run,
+    .free = release,
+};
+
+const struct np_backend np_xnnpack_half_backend = {
+    .name = "half",
+    .joins = 1,
+    .open = open_half,
+    .close = close_workers,
+    .takes = takes_half,
     .compile = compile,
     .run = run,
     .free = release,

@@ -10,14 +10,16 @@
 #include <xnnpack.h>
 
 #include "backends/np_backend.h"
+#include "np_executor.h"
 
 struct np_xnn_block; /* memory that lives as long as the region */
 
 /* How TENSOR_QUANT8_ASYMM is computed: as it is, or as signed numbers, each 128 less (its highest
  * bit flipped) with a zero point 128 less. XNNPACK's kernels for signed numbers are the faster
  * ones, and the only ones with a scale for each channel; they want weights whose zero point is 0.
- */
-enum np_xnn_way { NP_XNN_UNSIGNED, NP_XNN_SIGNED };
+ * HALF is of FLOAT32 alone: XNNPACK rounds what it reads and all constants to float16, and computes
+ * in that (xnnpack_half.c). */
+enum np_xnn_way { NP_XNN_UNSIGNED, NP_XNN_SIGNED, NP_XNN_HALF };
 
 /* A subgraph being made of a region, or a scratch one. */
 struct np_xnn_graph {
@@ -37,6 +39,14 @@ struct np_xnn_rule {
   enum xnn_status (*define)(struct np_xnn_graph *graph, const struct np_call *call,
                             const struct np_xnn_rule *rule);
 };
+
+/* What XNNPACK has in float16 (xnnpack_half.c). A region of nothing but moves is not worth the
+ * conversions at its border. */
+enum np_xnn_half { NP_XNN_HALF_NEVER, NP_XNN_HALF_MOVES, NP_XNN_HALF_COMPUTES };
+enum np_xnn_half np_xnn_half_of(const struct np_call *call);
+
+/* What this processor does in float16 through XNNPACK, which is initialised. */
+enum np_half np_xnn_half(void);
 
 /* The families; each table ends with a row without `define`. */
 extern const struct np_xnn_rule np_xnn_conv_rules[];

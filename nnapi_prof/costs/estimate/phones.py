@@ -261,6 +261,11 @@ class PhoneUnit:
     fuses: bool = False
     """It joins operations of a step, which is not modelled: steps take less than the sum."""
 
+    @property
+    def has_float16(self) -> bool:
+        """Whether the description gives float16 a rate of its own: the CPU computes so then."""
+        return self._peak("float16") != self._peak("float32")
+
     def ns(self, works: Sequence[Work]) -> float:
         """Operations one after the other, in ns."""
         return self.factor * sum(

@@ -15,7 +15,7 @@ from nnapi_prof.costs.model.infer import infer_preferences, region_samples, shar
 from nnapi_prof.costs.model.region import PHONE_CPU, CompileModel, CostModel, Roofline
 from nnapi_prof.costs.model.regression import FitCache, RegionSample, TargetFit
 from nnapi_prof.errors import CostError
-from nnapi_prof.graph.plan import AUTO, CPU, HOST, Engine, Target
+from nnapi_prof.graph.plan import AUTO, CPU, HOST, Engine, Precision, Target
 from nnapi_prof.graph.signature import region_signature
 from nnapi_prof.graph.unit import UnitGraph
 
@@ -136,7 +136,8 @@ def fit(
     asked = range(len(graph.units)) if among is None else among
     signatures = {graph.units[unit].signature for unit in asked}
     last = {(row.signature, row.target): row for row in rows if signatures.issuperset(row.members)}
-    _check_complete(graph, asked, {signature for signature, _ in last})
+    inferred = {sample.signature for more in (also or {}).values() for sample in more}
+    _check_complete(graph, asked, inferred.union(signature for signature, _ in last))
 
     samples = region_samples(graph, last.values())
     for target, more in (also or {}).items():
@@ -146,7 +147,11 @@ def fit(
     last |= infer_preferences(samples, last)
     if fits is None:
         cache = refit or FitCache()
-        fits = {target: cache.fit(target, own) for target, own in samples.items()}
+        converts = any(
+            row.target == CPU and row.conditions.precision is not Precision.FLOAT32
+            for row in last.values()
+        )
+        fits = {target: cache.fit(target, own, converts) for target, own in samples.items()}
         fits = share_spreads(fits, samples)
     refusals = _refusal_reasons(graph, last)
     host_ns = {

@@ -13,7 +13,7 @@ from nnapi_prof.costs.model.quantised import Conversion, ConversionCosts, EightB
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.regression import FitCache
 from nnapi_prof.errors import CostError
-from nnapi_prof.graph.plan import Precision
+from nnapi_prof.graph.plan import CPU, Precision
 from nnapi_prof.graph.unit import UnitGraph
 
 
@@ -45,19 +45,29 @@ def fit_conditional(
     regions: Iterable[UnitSet] = (),
     refit: FitCache | None = None,
 ) -> CostModel:
-    """The cost model in relaxed or float16, of ``rows`` under such conditions (the CPU's among
-    them), and by ``floats``, fitted to the rows ``leading`` in float32, where nothing was measured.
-    The rest is as in :func:`~nnapi_prof.costs.model.fit.fit`."""
+    """The cost model in relaxed or float16, of ``rows`` under such conditions, and by ``floats``,
+    fitted to the rows ``leading`` in float32, where nothing was measured. Without rows of the CPU,
+    which has no float16 then, its costs are those of float32, and it is none of the targets. The
+    rest is as in :func:`~nnapi_prof.costs.model.fit.fit`."""
     graph = floats.graph
+    on_cpu = [row for row in leading if row.target == CPU]
+    has_cpu = any(
+        row.target == CPU and row.conditions.precision is not Precision.FLOAT32 for row in rows
+    )
     inference = infer_precision(graph, leading, rows, floats.fits)
     model = fit(
         graph,
-        [*rows, *inference.refused],
+        [*([] if has_cpu else on_cpu), *rows, *inference.refused],
         regions=regions,
         refit=refit,
         also=inference.samples,
     )
-    return replace(model, fits=inference.share_spreads(model.fits, floats.fits))
+    fits = inference.share_spreads(model.fits, floats.fits)
+    return replace(
+        model,
+        targets=tuple(t for t in model.targets if has_cpu or t != CPU),
+        fits={t: fitted for t, fitted in fits.items() if has_cpu or t != CPU},
+    )
 
 
 def fit_precisions(

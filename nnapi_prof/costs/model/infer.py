@@ -195,7 +195,7 @@ def infer_precision(
     fits: Mapping[Target, TargetFit],
 ) -> Inference:
     """Infers what the units and regions measured in float32 (``leading``, with their ``fits``) take
-    in the precision of ``rows``, on NNAPI's targets where a unit ran in both."""
+    in the precision of ``rows``, on targets where a unit ran in both."""
     operations = {unit.signature: unit.operation for unit in graph.units}
     ours = operations.keys()
     before = {(r.signature, r.target): r for r in leading if ours >= set(r.members)}
@@ -205,7 +205,7 @@ def infer_precision(
     samples: dict[Target, list[RegionSample]] = {}
     errors: dict[Target, float] = {}
     for target, own in other.items():
-        if target.engine is not Engine.NNAPI or target not in fits:
+        if target not in fits:
             continue
         unit_ns = fits[target].unit_ns
         by_name = {sample.signature: sample for sample in own}

@@ -308,10 +308,6 @@ class PrecisionCosts(PricedTargets):
 
 
 def _has_precision(target: Target, precision: Precision) -> bool:
-    """Whether a target of a precision's own model stands for that precision: the CPU engine
-    computes floats in float32 only, and the host likewise."""
-    if precision is Precision.FLOAT32:
-        return True
-    if precision is Precision.INT8:
-        return target.engine is not Engine.HOST
-    return target.engine is Engine.NNAPI
+    """Whether a target of a precision's own model stands for that precision: the host computes
+    floats in float32 only."""
+    return precision is Precision.FLOAT32 or target.engine is not Engine.HOST

@@ -211,10 +211,13 @@ def fits_from_json(data: Mapping[str, Any] | None) -> dict[Target, TargetFit] | 
     }
 
 
-def fit_target(samples: Sequence[RegionSample], *, on_cpu: bool) -> TargetFit:
+def fit_target(
+    samples: Sequence[RegionSample], *, on_cpu: bool, converts: bool = False
+) -> TargetFit:
     """Fits one target's samples (all of one target, each of positive latency).
 
-    ``on_cpu`` fixes transfers at zero: the CPU engine reads and writes the values where they lie.
+    ``on_cpu`` fixes transfers at zero: the CPU engine reads and writes the values where they lie,
+    unless it ``converts`` them.
     UnitSet that occur in no sample are absent from the result.
     """
     names = sorted({member for sample in samples for member in sample.members})
@@ -224,7 +227,8 @@ def fit_target(samples: Sequence[RegionSample], *, on_cpu: bool) -> TargetFit:
     several = np.array([len(sample.members) > 1 for sample in samples])
     design = np.zeros((len(samples), fixed + len(names)))
     for row, sample in enumerate(samples):
-        design[row, :3] = (1, 0, 0) if on_cpu else (1, sample.in_bytes, sample.out_bytes)
+        moves = converts or not on_cpu
+        design[row, :3] = (1, sample.in_bytes, sample.out_bytes) if moves else (1, 0, 0)
         design[row, 3] = sample.cold_bytes if several[row] else 0
         for member in sample.members:
             design[row, column[member]] += 1
@@ -332,7 +336,6 @@ def _prior(relative: np.ndarray, on_cpu: bool) -> np.ndarray:
     if on_cpu:
         weight = CPU_OVERHEAD_SHRINKAGE * np.sqrt((relative[:, 0] ** 2).sum())
         rows.append(weight * np.eye(n_columns)[0])
-        return np.array(rows)
     size = np.sqrt((relative[:, 1:3] ** 2).sum(axis=0))
     rows.append(UNIT_SHRINKAGE * size[0] * np.eye(n_columns)[1])
     rows.append(UNIT_SHRINKAGE * size[1] * np.eye(n_columns)[2])
@@ -370,12 +373,13 @@ class FitCache:
     def __init__(self) -> None:
         self._last: dict[Target, tuple[tuple[RegionSample, ...], TargetFit]] = {}
 
-    def fit(self, target: Target, samples: Sequence[RegionSample]) -> TargetFit:
-        """:func:`~nnapi_prof.costs.model.regression.fit_target` of these samples."""
+    def fit(self, target: Target, samples: Sequence[RegionSample], converts: bool) -> TargetFit:
+        """:func:`~nnapi_prof.costs.model.regression.fit_target` of these samples; ``converts``
+        where the CPU computes in float16 what reaches it in float32."""
         now = tuple(samples)
         last = self._last.get(target)
         if last is not None and last[0] == now:
             return last[1]
-        fitted = fit_target(now, on_cpu=target == CPU)
+        fitted = fit_target(now, on_cpu=target == CPU, converts=converts)
         self._last[target] = (now, fitted)
         return fitted

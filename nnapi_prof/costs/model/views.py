@@ -154,7 +154,7 @@ def drop_dominated_targets(costs: _Fitted, *, auto: bool = False) -> _Fitted:
 
     Of equals the preference for fast answers stays. What was measured on the others is left out of
     plans, not of the fits. With ``auto`` NNAPI's own choice stays, whatever it equals. Relaxed or
-    in float16 an accelerator is left out where it is no faster than in float32; any other two
+    in float16 a processor is left out where it is no faster than in float32; any other two
     precisions are alternatives, of error if not of latency.
     """
     targets: list[Target] = []
@@ -172,11 +172,11 @@ def _dominance_rank(target: Target) -> tuple[bool, bool, bool]:
 
 
 def _comparable(target: Target, rival: Target, auto: bool) -> bool:
-    if rival.engine is not Engine.NNAPI:
-        return False
     if target.precision is not rival.precision:
         in_float32 = rival.precision is Precision.FLOAT32
         return in_float32 and target.precision is not Precision.INT8 and target.base == rival
+    if rival.engine is not Engine.NNAPI:
+        return False
     return target.accelerator == rival.accelerator or (target.accelerator == AUTO and not auto)
 
 

@@ -62,7 +62,7 @@ MEASUREMENTS = Table(
     _column("n_units", Integer, "count of members"),
     _column("n_operations", Integer, "NNAPI operations of the model that was run"),
     _column("target", String(128), "Target.key: cpu, or nnapi:ACCELERATOR/PREFERENCE"),
-    _column("precision", String(8), "of NNAPI: float32, relaxed or float16"),
+    _column("precision", String(8), "float32, relaxed or float16"),
     _column("mode", String(8), "of NNAPI: sync, burst or async"),
     _column("threads", Integer, "threads of the CPU engine"),
     _column("cpus", String(18), "affinity asked for: big, all or a mask in hex"),

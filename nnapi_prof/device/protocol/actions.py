@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
-from nnapi_prof.costs.conditions import ALL, BIG, Mode
+from nnapi_prof.costs.conditions import ALL, BIG, Mode, SegmentFlag
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph.plan import AUTO, TARGET_KINDS, Engine, Preference, Target
 
@@ -80,7 +80,7 @@ class SegmentSpec:
     outputs: tuple[int, ...]
     accelerator: str | None = None
     preference: Preference | None = None
-    relaxed: bool = False
+    flags: SegmentFlag = SegmentFlag.NONE
 
     @classmethod
     def on(
@@ -89,11 +89,11 @@ class SegmentSpec:
         model: int,
         inputs: tuple[int, ...],
         outputs: tuple[int, ...],
-        relaxed: bool = False,
+        flags: SegmentFlag = SegmentFlag.NONE,
     ) -> SegmentSpec:
         """A segment on a plan's target."""
         return cls(
-            target.engine, model, inputs, outputs, target.accelerator, target.preference, relaxed
+            target.engine, model, inputs, outputs, target.accelerator, target.preference, flags
         )
 
 

@@ -137,7 +137,7 @@ def _segment(segment: SegmentSpec, model: int, strings: Strings) -> bytes:
         code,
         strings.add(str(segment.accelerator)) if named else NONE,
         NONE if segment.preference is None else segment.preference.value,
-        segment.relaxed,
+        segment.flags,
         model,
     )
     return head + _ports(segment.inputs) + _ports(segment.outputs)

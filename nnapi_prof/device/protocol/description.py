@@ -55,6 +55,7 @@ def description_of(info: AgentInfo) -> dict[str, object]:
         "api_level": info.api_level,
         "cpus": info.cpus,
         "cpu_max_khz": list(info.cpu_max_khz),
+        "cpu_float16": info.cpu_float16.value,
         "memory_kb": info.memory_kb,
         "properties": dict(info.properties),
         "nnapi_library": info.nnapi.library,

@@ -26,6 +26,7 @@ from nnapi_prof.device.protocol.results import (
     Event,
     FrameSample,
     FrameSamples,
+    HalfArithmetic,
     Hello,
     KeptOutput,
     Kernels,
@@ -189,6 +190,18 @@ def _accelerator(line: Fields) -> Accelerator:
     )
 
 
+def _half(word: str | None) -> HalfArithmetic:
+    if word is None:
+        return HalfArithmetic.NONE
+    try:
+        return HalfArithmetic(word)
+    except ValueError as error:
+        names = ", ".join(repr(half.value) for half in HalfArithmetic)
+        raise SerializationError(
+            f"the agent's info: cpu_float16 is {escape_untrusted(word, 40)!r}, none of {names}"
+        ) from error
+
+
 def _door(word: str | None) -> NnapiEntryPoint:
     if word is None:
         return NnapiEntryPoint.NNAPI
@@ -234,6 +247,7 @@ def _info(line: Fields) -> AgentInfo:
         engines=line.lists_of_texts("engines"),
         big_cores=line.optional("big_cores", str),
         threads_max=line.optional_number("threads_max", MAX_INT32),
+        cpu_float16=_half(line.optional("cpu_float16", str)),
         readings=_readings(line.optional_inner("readings")),
     )
 

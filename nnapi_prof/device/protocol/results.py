@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from nnapi_prof.costs.measurement import Status
 from nnapi_prof.costs.samples import Round, log_ratios, medians
+from nnapi_prof.graph.plan import Precision
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +267,27 @@ class Readings:
     throttled: bool | None = None
 
 
+class HalfArithmetic(enum.Enum):
+    """How an agent's CPU engine computes float32 as float16."""
+
+    NONE = "none"
+    EMULATED = "emulated"
+    """By kernels that convert and compute in float32, more slowly than float32's own."""
+    NATIVE = "native"
+
+    @property
+    def has_wide_sums(self) -> bool:
+        """Whether sums are in float32, as where errors of units are measured. ARM's kernels add up
+        in float16: their error grows with the length of a sum."""
+        return self is not HalfArithmetic.NATIVE
+
+    def serves(self, precision: Precision) -> bool:
+        """Returns whether the CPU engine computes in float16 what is to be in this precision."""
+        if precision is Precision.RELAXED:
+            return self is HalfArithmetic.NATIVE
+        return precision is Precision.FLOAT16 and self is not HalfArithmetic.NONE
+
+
 @dataclass(frozen=True)
 class AgentInfo:
     """The answer of ``agent info`` about a device."""
@@ -289,6 +311,7 @@ class AgentInfo:
     big_cores: str | None = None
     """Affinity mask of the cores with the highest clock rate, as hex text."""
     threads_max: int | None = None
+    cpu_float16: HalfArithmetic = HalfArithmetic.NONE
     readings: Readings = Readings()
 
     @property

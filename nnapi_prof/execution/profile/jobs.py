@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nnapi_prof.convert.region import Region
-from nnapi_prof.costs.conditions import Conditions, Precision
+from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.measurement import Key, Kind, Measurement, Status, work_columns
 from nnapi_prof.costs.model.fit import RegionMatcher, UnitSet
 from nnapi_prof.device.protocol.results import (
@@ -52,7 +52,7 @@ class Job:
     @property
     def halved(self) -> bool:
         """Its model is to be in float16."""
-        return self.conditions.precision is Precision.FLOAT16
+        return self.conditions.halves(self.spec.target)
 
     @classmethod
     def of(

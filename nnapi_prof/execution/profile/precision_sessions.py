@@ -100,13 +100,17 @@ class PrecisionSessions:
         return pass_on
 
     def try_precision(self, precision: Precision) -> None:
-        """A trial on the accelerators that ran floats: units, the longest run, where overheads do
-        not hide what is gained, and all units that float32 was refused where one of them runs."""
+        """A trial on the accelerators that ran floats, and on a CPU with float16 whose error
+        is that of other processors: units, the
+        longest run, where overheads do not hide what is gained, and all units that float32 was
+        refused where one of them runs."""
+        half = self.floats.measurer.info.cpu_float16
+        on_cpu = half.serves(precision) and half.has_wide_sums
         targets = {
             spec.target
             for spec in self.floats.specs
             if spec.target in self.floats.worth_trying
-            and spec.target.engine is Engine.NNAPI
+            and (on_cpu or spec.target.engine is Engine.NNAPI)
             and spec.level >= FIRST_LEVELS[precision]
         }
         if not targets:
@@ -232,7 +236,6 @@ class PrecisionSessions:
         floats = self.floats.fit_alone() if alone else self.floats.fit(self.named)
         models = {Precision.FLOAT32: floats}
         leading_rows = self.floats.chosen_rows()
-        on_cpu = [row for row in leading_rows if row.target == CPU]
         for precision, session in self._others.items():
             own = session.chosen_rows()
             if alone:
@@ -240,7 +243,7 @@ class PrecisionSessions:
             models[precision] = fit_conditional(
                 floats,
                 leading_rows,
-                [*on_cpu, *own],
+                own,
                 regions=self.named,
                 refit=self._refits.setdefault(precision, FitCache()),
             )

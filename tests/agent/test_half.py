@@ -1,0 +1,161 @@
+"""The CPU engine in float16 (flag bit 1 of a segment) against eager PyTorch's float16."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.convert.region import Region, operand_code
+from nnapi_prof.costs.conditions import SegmentFlag
+from nnapi_prof.device.protocol.actions import (
+    ActionSpec,
+    SegmentSpec,
+    TensorSource,
+    TensorSpec,
+    Timing,
+)
+from nnapi_prof.device.protocol.request import RequestBuilder
+from nnapi_prof.frontend import prepare
+from nnapi_prof.graph.eager import from_memory, to_memory
+from nnapi_prof.graph.plan import Engine
+
+F = nn.functional
+
+
+class Call(nn.Module):
+    """A function of one tensor as a module."""
+
+    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(x)
+
+
+class Residual(nn.Module):
+    """Layers in a row, with an EXP, which stays in float32, between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(8, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.second(torch.exp(-F.relu6(self.first(x))))
+
+
+IMAGE = (1, 8, 12, 10)
+OPERATIONS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
+    "conv": (nn.Conv2d(8, 24, 3, padding=1), IMAGE),
+    "conv over 2304": (nn.Conv2d(256, 16, 3), (1, 256, 6, 6)),
+    "pointwise": (nn.Conv2d(8, 40, 1), IMAGE),
+    "strided": (nn.Conv2d(8, 8, 5, stride=2, dilation=2, padding=4), IMAGE),
+    "grouped": (nn.Conv2d(8, 16, 3, groups=4), IMAGE),
+    "depthwise": (nn.Conv2d(8, 8, 3, padding=1, groups=8), IMAGE),
+    "depthwise 5x5": (nn.Conv2d(8, 8, 5, padding=2, groups=8), IMAGE),
+    "transposed": (nn.ConvTranspose2d(8, 6, 4, stride=2, padding=1), IMAGE),
+    "linear": (nn.Linear(300, 70), (3, 300)),
+    "product": (Call(lambda x: x @ x.transpose(1, 2)), (2, 9, 40)),
+    "add": (Call(lambda x: x + x.flip(3)[..., :1]), IMAGE),
+    "subtract": (Call(lambda x: x - x.mean(3, keepdim=True)), IMAGE),
+    "multiply": (Call(lambda x: x * (x + 1)), IMAGE),
+    "divide": (Call(lambda x: x / (torch.abs(x) + 1)), IMAGE),
+    "maximum": (Call(lambda x: torch.maximum(x, -x)), IMAGE),
+    "minimum": (Call(lambda x: torch.minimum(x, x * 0.5)), IMAGE),
+    "prelu": (nn.PReLU(8, 0.3), IMAGE),
+    "relu": (nn.ReLU(), IMAGE),
+    "relu6": (nn.ReLU6(), IMAGE),
+    "sigmoid": (nn.Sigmoid(), IMAGE),
+    "tanh": (nn.Tanh(), IMAGE),
+    "hardswish": (nn.Hardswish(), IMAGE),
+    "elu": (nn.ELU(), IMAGE),
+    "floor": (Call(lambda x: torch.floor(x * 4)), IMAGE),
+    "softmax": (nn.Softmax(-1), (4, 1000)),
+    "average pool": (nn.AvgPool2d(3, 2), IMAGE),
+    "max pool": (nn.MaxPool2d(3, 2), IMAGE),
+    "mean": (Call(lambda x: x.mean((2, 3))), (1, 8, 40, 40)),
+    "sum": (Call(lambda x: x.sum(-1)), (3, 200)),
+    "bilinear": (nn.Upsample(scale_factor=2, mode="bilinear"), IMAGE),
+    "exp": (Call(torch.exp), IMAGE),
+    "square root": (Call(lambda x: torch.sqrt(torch.abs(x))), IMAGE),
+    "concatenation": (Call(lambda x: torch.cat([x, x * 2], 1)), IMAGE),
+    "layer norm": (nn.LayerNorm(64), (3, 64)),
+    "several": (Residual(), IMAGE),
+}
+IN_FLOAT32 = {"average pool", "exp", "product", "softmax", "tanh"}
+"""By themselves; of a product of two inputs XNNPACK has none for x86."""
+
+
+def half_arithmetic(agent: Path) -> str:
+    info = subprocess.run([agent, "info"], capture_output=True, check=True)
+    return str(json.loads(info.stdout)["cpu_float16"])
+
+
+def computed(
+    agent: Path, region: Region, x: torch.Tensor, flags: SegmentFlag, folder: Path
+) -> torch.Tensor:
+    """What the CPU engine makes of a region's input."""
+    folder.mkdir()
+    request = RequestBuilder()
+    (read,), (written,) = region.input_types, region.output_types
+    blob = request.add_blob(to_memory(x, read))
+    tensors = (
+        TensorSpec(operand_code(read), read.memory_shape, TensorSource.BLOB, blob),
+        TensorSpec(operand_code(written), written.memory_shape, keep=True),
+    )
+    segment = SegmentSpec(Engine.CPU, request.add_region(region), (0,), (1,), flags=flags)
+    request.add_action(ActionSpec(1, tensors, (segment,), Timing.once()))
+    for name, data in request.blobs.items():
+        (folder / name).write_bytes(data)
+    (folder / "request").write_bytes(request.build())
+    command = [agent, "run", "request", "--store", ".", "--work", "."]
+    done = subprocess.run(command, cwd=folder, capture_output=True, check=True)
+    (result,) = [r for r in map(json.loads, done.stdout.splitlines()) if r["type"] == "result"]
+    assert result["status"] == "ok", result
+    raw = (folder / result["outputs"][0]["file"]).read_bytes()
+    return from_memory(raw, written)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_operation_is_within_twice_its_float16_rounding(
+    name: str, agent_build: Path, tmp_path: Path
+) -> None:
+    """The rounding is what eager float16 itself is off eager float32 by, and at least half a step
+    of the largest result."""
+    agent = agent_build / "agent"
+    if half_arithmetic(agent) == "none":
+        pytest.skip("this processor has no float16 for the CPU engine")
+    module, shape = OPERATIONS[name]
+    module = module.eval()
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    program = prepare(torch.export.export(module, (x,)), (x,), "operation")
+    region = convert_region(program, [unit.index for unit in program.units.units], 30)
+    half = computed(agent, region, x, SegmentFlag.HALF, tmp_path / "half")
+    single = computed(agent, region, x, SegmentFlag.NONE, tmp_path / "single")
+    with torch.no_grad():
+        exact = module(x)
+        eager = module.half()(x.half()).float()
+        module.float()
+    rounding = max(float((eager - exact).abs().max()), 2.0**-11 * float(exact.abs().max()))
+    assert float((half - eager).abs().max()) <= 2 * rounding
+    torch.testing.assert_close(single, exact, rtol=1e-4, atol=1e-5)
+    in_half = float((half - single).abs().max()) > 0.1 * rounding
+    assert in_half == (name not in IN_FLOAT32)
+
+
+def test_relaxed_is_float32_where_float16_is_not_faster(agent_build: Path, tmp_path: Path) -> None:
+    agent = agent_build / "agent"
+    module, shape = OPERATIONS["conv"]
+    x = torch.randn(shape)
+    program = prepare(torch.export.export(module, (x,)), (x,), "operation")
+    region = convert_region(program, [0], 30)
+    single = computed(agent, region, x, SegmentFlag.NONE, tmp_path / "single")
+    relaxed = computed(agent, region, x, SegmentFlag.RELAXED, tmp_path / "relaxed")
+    assert torch.equal(single, relaxed) == (half_arithmetic(agent) != "native")
