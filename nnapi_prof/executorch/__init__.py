@@ -17,7 +17,7 @@ import importlib
 
 _WHERE = {
     "Caution": "host",
-    "Choice": "choice",
+    "FileChoice": "choice",
     "Lowered": "pte",
     "NnapiBackend": "backend",
     "NnapiPartitioner": "partitioner",
