@@ -109,7 +109,7 @@ def test_a_unit_that_accuracy_keeps_off_is_let_go(tmp_path: Path):
 
     model = nnp.load(Net(Large()), inputs=[(1, 3, 128, 128)], name="bar")
     costs = nnp.profile(
-        model, PHONE, costs=tmp_path / "costs.sqlite", preferences=FAST, relaxed=True
+        model, PHONE, costs=tmp_path / "costs.sqlite", threads=1, preferences=FAST, relaxed=True
     )
     plan = nnp.partition(model, costs, max_error=0.002)
     assert len(plan.plan.segments) > 1
@@ -122,7 +122,7 @@ def test_a_unit_that_accuracy_keeps_off_is_let_go(tmp_path: Path):
 def test_advice_is_kept_in_the_bundle(tmp_path: Path):
     model = nnp.load(Net(nn.SiLU()), inputs=[(1, 3, 64, 64)], name="kept")
     table = tmp_path / "costs.sqlite"
-    costs = nnp.profile(model, PHONE, costs=table, preferences=FAST, refine=False)
+    costs = nnp.profile(model, PHONE, costs=table, threads=1, preferences=FAST, refine=False)
     advised = nnp.advise(nnp.partition(model, costs, verify=False))
     assert advised.frame()["rewrite"].tolist()[0] == advised.advice[0].rewrite.name
     folder = advised.planned.save(tmp_path / "kept.nnprof")
