@@ -26,7 +26,8 @@ static enum np_status read_threads(const struct np_container *container, struct 
   }
   const uint32_t version = np_take_u32(&cursor);
   const uint32_t n = np_take_u32(&cursor);
-  if (cursor.bad || version != NP_PHONES_VERSION || n != bundle->n_names) {
+  if (cursor.bad || version != NP_PHONES_VERSION || n != bundle->n_names ||
+      n != np_cursor_left(&cursor)) {
     np_message_set(why, "PTHR: version %u with %u numbers for %u names", version, n,
                    bundle->n_names);
     return NP_BAD_REQUEST;
@@ -34,7 +35,7 @@ static enum np_status read_threads(const struct np_container *container, struct 
   for (uint32_t i = 0; i < n; i++) {
     bundle->names[i].threads = np_take_u32(&cursor);
   }
-  return np_bundle_list_end(&cursor, "PTHR", why);
+  return NP_OK;
 }
 
 enum np_status np_bundle_read_phones(const struct np_container *container, struct np_bundle *bundle,
