@@ -52,11 +52,13 @@ def check_resumes(cli: Cli, device: str, costs: Path, model: Path) -> None:
     measured, rows_before = counts(result)
     assert rows_before >= rows and measured > 0
     assert count_rows(costs) == rows + measured
-    while "still changed in the last round" in result.err:  # a noisy machine
-        result = profile(cli, device, costs, model, *QUICK)
-        assert result.code == 0 and counts(result)[0] > 0
-    again = profile(cli, device, costs, model, *QUICK)
-    assert again.code == 0 and counts(again)[0] == 0
+    for _ in range(10):  # on a noisy machine other chains may look worthwhile, and rounds differ
+        again = profile(cli, device, costs, model, *QUICK)
+        assert again.code == 0
+        if counts(again)[0] == 0:
+            break
+    else:
+        raise AssertionError("each of ten profiles measured something")
     with contextlib.closing(sqlite3.connect(costs)) as link:
         # The reference runs again and again, and what was measured in a drifting window again.
         query = (
@@ -169,7 +171,7 @@ def test_an_agent_killed_midway(
         "(during action|after action|before the first action) ?([0-9]*)",
         result.error,
     )
-    assert killed is not None
+    assert killed is not None, result.error
     when, action = killed.groups()
     # The alternatives of a region are told of together, so that some of them ran, too.
     assert not action or int(action) + (when == "after action") >= rows

@@ -264,6 +264,7 @@ def test_a_phone_of_the_adb_server(plugged: Host, peer: Callable[..., str]) -> N
 
 
 def test_libusb(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nnapi_prof.device.transport.adb.UsbTransport", object)  # as with libusb
     assert well(adb.libusb(Host())) == "found"
     monkeypatch.setattr("nnapi_prof.device.transport.adb.UsbTransport", None)
     words, fix = warning(adb.libusb(Host()))
