@@ -1,5 +1,6 @@
 /* libFuzzer over np_request_open, and over the library's reader of the bundles in it. The bytes are
  * tried as they are, and with their CRCs set right: a fuzzer does not guess checksums. */
+#define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include <stdlib.h>
 #include <sys/mman.h>
 
