@@ -247,7 +247,7 @@ def phone_file(name: str) -> Path:
             f"no simulated phone {name!r}{did_you_mean(name, list_phones())}: "
             f"there are {', '.join(list_phones()) or 'none'}; "
             "sim:PATH.json takes a description of your own",
-            f"{SIMULATED}{name}",
+            serial=f"{SIMULATED}{name}",
         )
     return path
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from nnapi_prof.advice.forms import left_out
 from nnapi_prof.advice.prices import ERROR, fit_prices
 from nnapi_prof.advice.rewriting import rewritten
 from nnapi_prof.api.advise import _rank
+from nnapi_prof.device.find import phone_file
 from nnapi_prof.errors import UsageError
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.advice import Advice, Hindrance, Verified, advice_from_json, advice_to_json
@@ -108,8 +110,17 @@ def test_a_unit_that_accuracy_keeps_off_is_let_go(tmp_path: Path):
             return F.relu(x * 3e5 + 1e5) * 1e-5
 
     model = nnp.load(Net(Large()), inputs=[(1, 3, 128, 128)], name="bar")
+    described = json.loads(phone_file("npu-phone").read_text())
+    del described["cpu"]["peak"]["relaxed"]  # a CPU in float32 is what holds to the error
+    phone = tmp_path / "phone.json"
+    phone.write_text(json.dumps(described))
     costs = nnp.profile(
-        model, PHONE, costs=tmp_path / "costs.sqlite", threads=1, preferences=FAST, relaxed=True
+        model,
+        f"sim:{phone}",
+        costs=tmp_path / "costs.sqlite",
+        threads=1,
+        preferences=FAST,
+        relaxed=True,
     )
     plan = nnp.partition(model, costs, max_error=0.002)
     assert len(plan.plan.segments) > 1

@@ -117,7 +117,7 @@ def test_errors_speak_of_arguments(way: Way, call: Callable[[Way], object], word
 
 def _flags_in(node: ast.AST) -> Iterator[str]:
     """Options of the command line in the texts of an expression, but for those of commands."""
-    if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "spelled":
+    if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "for_caller":
         return
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         yield from re.findall(r"(?<![\w-])--[a-z][a-z-]+", re.sub(r"`[^`]*`?", "", node.value))

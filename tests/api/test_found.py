@@ -128,7 +128,7 @@ def test_a_plan_keeps_its_curve(way: Way) -> None:
     assert planned.curve[-1].n_segments == len(planned.best.segments)
     fastest = np_.partition(way.model, way.costs, verify=False, best=True, seconds=5)
     assert fastest.plan == fastest.best
-    assert way.planned.conditions == Conditions() and way.planned.curve
+    assert way.planned.conditions == Conditions(threads=4) and way.planned.curve
 
 
 def test_the_proof_of_another_objective_says_so(way: Way) -> None:

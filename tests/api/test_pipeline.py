@@ -30,7 +30,8 @@ def test_a_device_and_a_table_that_are_open(way: Way, tmp_path: Path) -> None:
         assert costs.device == way.costs.device and costs.location == str(way.table)
         again = np_.profile(way.model, client, costs=store, refine=False, listener=listener)
         assert again.outcome is not None and again.outcome.n_measured == 0
-        assert notes == [f"tiny on {costs.device}"]
+        assert notes[0] == f"tiny on {costs.device}"
+        assert notes[1].startswith("the CPU gets 4 threads") and len(notes) == 2
         planned = np_.partition(way.model, costs, device=client, verify=False)
         assert planned.converted is not None and planned.device_spec == PHONE
         assert np_.run(planned, client, runs=2, baselines=False).agrees
@@ -52,8 +53,8 @@ def test_ctrl_c_while_it_measures_says_what_is_kept(way: Way, tmp_path: Path) ->
             raise KeyboardInterrupt
 
     with pytest.raises(Interrupted, match=r"4 measurements are kept in .*; the same call goes on"):
-        np_.profile(way.model, PHONE, costs=table, progress=stop)
-    rest = np_.profile(way.model, PHONE, costs=table, refine=False)
+        np_.profile(way.model, PHONE, costs=table, threads=1, progress=stop)
+    rest = np_.profile(way.model, PHONE, costs=table, threads=1, refine=False)
     assert rest.outcome is not None and rest.outcome.n_reused >= 4
     assert issubclass(Interrupted, KeyboardInterrupt), "what catches errors lets it through"
 

@@ -160,7 +160,7 @@ def test_parts_of_several_partitioners_make_one_program(picture_model):
 
 
 def test_crashes_and_hangs_are_answers(monkeypatch):
-    job = {"limit_s": 0.5}
+    job = {"rounds": 1, "limit_s": 0.5}
     crash = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # noqa: E731
     for work, status in ((crash, Status.CRASHED), (lambda *_: time.sleep(30), Status.TIMEOUT)):
         monkeypatch.setattr(timing_worker, "_time", work)
