@@ -40,7 +40,8 @@ _INNER = "a name of ours that is no part of the public interface: the docstring 
 NOT_ON_THESE_PAGES = {
     r"(torch|pandas|pd|np|numpy|os|pathlib|collections|typing)\..*": _OTHERS,
     r"(Tensor|ExportedProgram|Path|DataFrame|Callable|Sequence|Mapping|Iterable|Any)": _OTHERS,
-    r"(AUTO|AgentClient|CostStore|Input|Listener|Precision|CostProvider|Program|Source)": _INNER,
+    r"(AUTO|AgentClient|CostStore|Input|Listener|Precision|CostProvider|Program)": _INNER,
+    r"(RegionProbe|Source)": _INNER,
     r"(RunReport|Bundle|ReportData|Comparison)(\..*)?": _INNER,
     r"nnapi_prof\.(bundle|convert|costs|device|frontend|graph|passes)\..*": _INNER,
     r"nnapi_prof\.(api|bisection|execution|partition|reports)\..*": _INNER,

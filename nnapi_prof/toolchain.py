@@ -155,8 +155,9 @@ def cross_compiler(abi: str, os_name: str, cache: Path) -> Compiler:
         (os_name == "android" and abi in ANDROID_ABIS) or (os_name == "linux" and abi in _LINUX)
     ):
         raise BuildError(
-            f"the device is {os_name} on {abi}: agents exist for android and linux on "
-            f"{', '.join(ANDROID_ABIS)}; choose such a device"
+            f"the device is {os_name} on {abi}",
+            f"agents exist for android and linux on {', '.join(ANDROID_ABIS)}; choose such a "
+            "device",
         )
     try:
         zig, version = find_zig()

@@ -73,7 +73,7 @@ def bisect(
     own example inputs, then random ones; ``inputs`` are shapes as :func:`nnapi_prof.load` takes
     them, or tensors, which are then the only sample. The conditions ``threads``, ``cpus``,
     ``mode``, ``relaxed`` and ``float16`` are those of :func:`nnapi_prof.profile`; a plan has its
-    own. ``through`` makes the probe that runs regions (:func:`nnapi_prof.executorch.bisect`).
+    own. ``through`` makes the probe that runs regions (``nnapi_prof.executorch.bisect`` has one).
     ``progress`` is called with a :class:`nnapi_prof.Progress`; a ``listener`` hears notes.
 
     Where the cost table ``costs`` has the model, each cure is planned and its latency predicted.

@@ -200,7 +200,8 @@ def _open_adb(spec: str, progress: Notify | None) -> Transport:
     if spec not in {serial for serial, _ in adb.list_usb()}:
         listed = ", ".join(d.serial for d in list_devices())
         raise DeviceNotFound(
-            f"no device {spec}: there are {listed}; HOST:PORT reaches a phone over the network",
+            f"no device {spec}",
+            f"there are {listed}; HOST:PORT reaches a phone over the network",
             serial=spec,
         )
     return adb.connect_usb(spec, notify=progress)

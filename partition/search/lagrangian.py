@@ -180,8 +180,8 @@ class _Lagrange:
     def price(self) -> None:
         """The rates at which priced plans just keep to the budgets: one after the other, but for
         those that are rows of the relaxation."""
-        for i, budget in enumerate(self._budgets):
-            if i not in self._in_rows and not budget.keeps(self._free.placements):
+        for i in range(len(self._budgets)):
+            if i not in self._in_rows:
                 self._raise(i)
         if not self._in_rows or self._watch.is_over:
             return
@@ -202,9 +202,12 @@ class _Lagrange:
             self._settle(i, NEAR)
 
     def _raise(self, i: int) -> None:
-        """Raises a rate until a plan keeps to its limit, then settles it."""
-        use = self._budgets[i].of(self._free.placements)
-        self.rates[i] = self._free.ns / max(use, 1e-300)
+        """Raises a rate until a plan keeps to its limit, then settles it; where the free plan
+        keeps to it, nothing is due."""
+        budget = self._budgets[i]
+        if budget.keeps(self._free.placements):
+            return
+        self.rates[i] = self._free.ns / max(budget.of(self._free.placements), 1e-300)
         for _ in range(RAISES):
             if self._keeps_at(self.rates) or self._watch.is_over:
                 break

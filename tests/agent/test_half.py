@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -52,6 +53,7 @@ class Residual(nn.Module):
 
 
 IMAGE = (1, 8, 12, 10)
+torch.manual_seed(0)  # weights
 OPERATIONS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
     "conv": (nn.Conv2d(8, 24, 3, padding=1), IMAGE),
     "conv over 2304": (nn.Conv2d(256, 16, 3), (1, 256, 6, 6)),
@@ -89,6 +91,20 @@ OPERATIONS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
     "layer norm": (nn.LayerNorm(64), (3, 64)),
     "several": (Residual(), IMAGE),
 }
+DEPTHWISE = {"depthwise": 9, "depthwise 5x5": 25}
+"""Their terms: XNNPACK adds these up in float16 on x86, too."""
+SUMS = DEPTHWISE | {
+    "conv": 72,
+    "conv over 2304": 2304,
+    "grouped": 18,
+    "linear": 300,
+    "pointwise": 8,
+    "several": 72,
+    "sigmoid": 8,  # a polynomial and a quotient
+    "strided": 200,
+    "transposed": 32,
+}
+"""Terms of sums, which Arm's kernels round to float16 at every step (docs/precision.md)."""
 IN_FLOAT32 = {"average pool", "exp", "product", "softmax", "tanh"}
 """By themselves; of a product of two inputs XNNPACK has none for x86."""
 
@@ -128,9 +144,11 @@ def test_an_operation_is_within_twice_its_float16_rounding(
     name: str, agent_build: Path, tmp_path: Path
 ) -> None:
     """The rounding is what eager float16 itself is off eager float32 by, and at least half a step
-    of the largest result."""
+    of the largest result. Where a sum is rounded at each step, it grows with the root of its terms.
+    """
     agent = agent_build / "agent"
-    if half_arithmetic(agent) == "none":
+    arithmetic = half_arithmetic(agent)
+    if arithmetic == "none":
         pytest.skip("this processor has no float16 for the CPU engine")
     module, shape = OPERATIONS[name]
     module = module.eval()
@@ -144,7 +162,8 @@ def test_an_operation_is_within_twice_its_float16_rounding(
         eager = module.half()(x.half()).float()
         module.float()
     rounding = max(float((eager - exact).abs().max()), 2.0**-11 * float(exact.abs().max()))
-    assert float((half - eager).abs().max()) <= 2 * rounding
+    terms = (SUMS if arithmetic == "native" else DEPTHWISE).get(name, 1)
+    assert float((half - eager).abs().max()) <= 2 * rounding * max(1, math.sqrt(terms) / 2)
     torch.testing.assert_close(single, exact, rtol=1e-4, atol=1e-5)
     in_half = float((half - single).abs().max()) > 0.1 * rounding
     assert in_half == (name not in IN_FLOAT32)
@@ -155,7 +174,7 @@ def test_relaxed_is_float32_where_float16_is_not_faster(agent_build: Path, tmp_p
     module, shape = OPERATIONS["conv"]
     x = torch.randn(shape)
     program = prepare(torch.export.export(module, (x,)), (x,), "operation")
-    region = convert_region(program, [0], 30)
+    region = convert_region(program, [unit.index for unit in program.units.units], 30)
     single = computed(agent, region, x, SegmentFlag.NONE, tmp_path / "single")
     relaxed = computed(agent, region, x, SegmentFlag.RELAXED, tmp_path / "relaxed")
     assert torch.equal(single, relaxed) == (half_arithmetic(agent) != "native")

@@ -251,7 +251,8 @@ def test_storage_too_small_for_the_weights(
     heavy = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 16384))  # 4 MiB at its end
     model, costs = trace(heavy, tmp_path / "heavy.pt", (1, 64)), tmp_path / "costs.sqlite"
     named = ("--input", "1x64", "--costs", costs, "--preference", "fast", "--runs", 3)
-    result = cli("profile", "--device", serial, *named, model)
+    # A trial of threads would begin with the heaviest unit.
+    result = cli("profile", "--device", serial, *named, "--threads", 1, model)
     assert result.code == 1
     assert "is full" in result.error and "free some space there" in result.error
     assert f"measurements made before are kept in {costs}" in result.error

@@ -46,7 +46,7 @@ def test_a_model_goes_all_the_way_through_each_door(
     errors = {}
     for door, library in libraries.items():
         through = ("--device", PHONE, "--nnapi-library", library)
-        named = (*through, "--input", INPUT, "--costs", costs)
+        named = (*through, "--input", INPUT, "--costs", costs, "--threads", 1)
         bundle = tmp_path / f"{door}.nnprof"
         info = cli("devices", *through, "--json").document("agent-info")
         at = "" if door == "nnapi" else f"@{library.name}"
@@ -71,7 +71,8 @@ def test_a_plan_of_one_door_is_not_run_through_another(
     cli: Cli, wide: Path, tmp_path: Path, libraries: dict[str, Path]
 ) -> None:
     through = ("--device", f"{PHONE},library={libraries['support library']}")
-    named = ("--input", INPUT, "--costs", tmp_path / "costs.sqlite", "--runs", 3)
+    costs = tmp_path / "costs.sqlite"
+    named = ("--input", INPUT, "--costs", costs, "--threads", 1, "--runs", 3)
     bundle = tmp_path / "wide.nnprof"
     assert cli("profile", *through, *named, "--preference", "fast", wide).code == 0
     assert cli("partition", *through, *named[:-2], "--output", bundle, wide).code == 0

@@ -42,7 +42,7 @@ def test_there_and_back(conditions: Conditions) -> None:
 @given(CONDITIONS)
 def test_an_engine_has_its_own_conditions(conditions: Conditions) -> None:
     cpu, nnapi = conditions.on(Engine.CPU), conditions.on(Engine.NNAPI)
-    assert cpu == Conditions(threads=conditions.threads, cpus=conditions.cpus)
+    assert cpu == Conditions(conditions.precision, threads=conditions.threads, cpus=conditions.cpus)
     assert (nnapi.precision, nnapi.mode) == (conditions.precision, conditions.mode)
     assert (nnapi.threads, nnapi.cpus) == (1, conditions.cpus)
     assert cpu.on(Engine.CPU) == cpu and nnapi.on(Engine.NNAPI) == nnapi

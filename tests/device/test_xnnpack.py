@@ -62,7 +62,7 @@ def archives(fetching, tmp_path, monkeypatch):
             tar.add(source, f"{root}README")
             tar.add(source, f"{root}sub/file")
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        archive = fetching.Archive("tree", "trixie", "tree", "1.0-3", digest)
+        archive = fetching.SourceArchive("tree", "trixie", "tree", "1.0-3", digest)
         monkeypatch.setattr(fetching, "pinned", lambda: [archive])
         return folder
 

@@ -277,7 +277,7 @@ def test_unknown_tensor_operation_stays(saved):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("route", ["_converted", "_traced"])
+@pytest.mark.parametrize("route", ["_convert_by_export", "_traced"])
 def test_every_route_gives_the_same_units(examples, route: str):
     """The later routes serve what the walker refuses; here they take what it takes, too."""
     model = examples.unet()
