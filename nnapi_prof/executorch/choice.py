@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-INTERRUPTED = "measuring was interrupted: the fastest of the files that were measured until then"
-
-
 def fastest_first(model: str, files: Iterable[WholeFile]) -> tuple[WholeFile, ...]:
     """Sorts the files of a model by their latency. Raises PartitionError where none of them ran."""
     ranked = tuple(sorted(files, key=lambda file: file.median_ns))

@@ -7,12 +7,10 @@ simulated phone the simulated driver times the plan and its baselines, as ``nnap
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
-
-import torch
-from torch import Tensor
 
 from nnapi_prof.api.events import Listener, Progress, ProgressCallback, to_log
 from nnapi_prof.api.plan import ModelPlan, read_plan
@@ -21,17 +19,16 @@ from nnapi_prof.bundle.deployment import only_host
 from nnapi_prof.costs.measurement import Status
 from nnapi_prof.device.find import LOCAL, SIMULATED, list_phones, open_device
 from nnapi_prof.device.protocol.description import device_fingerprint
-from nnapi_prof.errors import NnapiProfError, UsageError
-from nnapi_prof.execution.judgement import allow_ambiguous, choose_inputs, last_step
+from nnapi_prof.errors import UsageError
+from nnapi_prof.execution.judgement import choose_inputs
 from nnapi_prof.executorch.candidates import LIST_ORDER, NNAPI
-from nnapi_prof.executorch.choice import INTERRUPTED, FileChoice, fastest_first
+from nnapi_prof.executorch.choice import FileChoice, fastest_first
 from nnapi_prof.executorch.host import build
 from nnapi_prof.executorch.placement import bundle_for
 from nnapi_prof.executorch.pte import Lowered, lower
-from nnapi_prof.executorch.region_times import LIMIT_S, agreeing
 from nnapi_prof.executorch.runner import reference_of
 from nnapi_prof.executorch.stopwatch import Stopwatch
-from nnapi_prof.executorch.whole import LOWERING, PLAN, WholeFile, in_turns
+from nnapi_prof.executorch.whole import LOWERING, PLAN, FileTrial, WholeFile
 from nnapi_prof.graph.plan import CPU, Plan, Rule, Segment, baseline_of
 
 if TYPE_CHECKING:
@@ -159,24 +156,23 @@ class _Files:
         listener: Listener,
     ) -> tuple[list[WholeFile], list[str]]:
         """All of them, run in ExecuTorch in turns, and notes."""
-        program = self._planned.model.program
-        inputs = tuple(value.contiguous() for value in choose_inputs(program, seed))
+        inputs = choose_inputs(self._planned.model.program, seed)
+        inputs = tuple(value.contiguous() for value in inputs)
         build(device, listener.busy)
-        files: list[WholeFile] = []
-        with (
-            listener.working("starting ExecuTorch in a process of its own"),
-            Stopwatch(device, threads) as stopwatch,
-        ):
-            try:
+        notes: list[str] = []
+        with listener.working("starting ExecuTorch in a process of its own"):
+            stopwatch = Stopwatch(device, threads)
+        with stopwatch:
+            trial = FileTrial(reference_of(self._planned), inputs, stopwatch)
+            with trial.until_interrupted(notes):
                 for done, (name, plan) in enumerate(rows):
                     listener.progress(Progress(LOWERING, done, len(rows), name))
-                    files.append(self._checked(name, plan, inputs, stopwatch))
+                    tolerance = reference_of(replace(self._planned, plans=(plan,))).tolerance
+                    timed = trial.time(partial(self._built, name, plan), tolerance=tolerance)
+                    trial.files.append(timed.named(name, plan))
                 listener.progress(Progress(LOWERING, len(rows), len(rows), ""))
-                return in_turns(files, inputs, stopwatch), []
-            except KeyboardInterrupt:
-                if not any(file.rounds_ns for file in files):
-                    raise
-                return files, [INTERRUPTED]
+                trial.in_turns()
+        return trial.files, notes
 
     def simulated(
         self,
@@ -214,32 +210,6 @@ class _Files:
         planned = replace(self._planned, plans=(plan,), converted=own)
         return lower(planned, whole=self._whole and name == PLAN, priority=self._priority)
 
-    def _checked(
-        self, name: str, plan: Plan, inputs: tuple[Tensor, ...], stopwatch: Stopwatch
-    ) -> WholeFile:
-        """A file with its times, unless it does not run, or differs."""
-        try:
-            lowered = self._lowered(name, plan)
-        except NnapiProfError as error:
-            return WholeFile(name, plan, Status.REFUSED, str(error))
-        buffer = lowered.buffer
-        timing = stopwatch.time(buffer, inputs, LIMIT_S)
-        reference = reference_of(replace(self._planned, plans=(plan,)))
-        program, graph = reference.program, reference.program.units
-        steps = [last_step(program, output) for output in graph.outputs]
-        with torch.no_grad():
-            given = program.as_given([value.clone() for value in inputs])
-            expected = [value.detach().contiguous() for value in reference.eager(*given)]
-        timing = agreeing(
-            timing,
-            graph.outputs,
-            expected,
-            steps,
-            lambda checks, outputs: allow_ambiguous(
-                checks, program, inputs, steps, outputs, expected
-            )[0],
-            reference.tolerance,
-        )
-        return WholeFile(
-            name, plan, timing.status, timing.message, lowered.backends(), buffer, timing.rounds_ns
-        )
+    def _built(self, name: str, plan: Plan) -> tuple[Mapping[str, int], bytes]:
+        lowered = self._lowered(name, plan)
+        return lowered.backends(), lowered.buffer

@@ -14,12 +14,16 @@ Phases:
 
 from __future__ import annotations
 
+import math
 import os
+import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import torch
+from torch.export import ExportedProgram
 
 from nnapi_prof.api.events import Listener, Progress, ProgressCallback, to_log
 from nnapi_prof.api.model import Model, load
@@ -27,25 +31,37 @@ from nnapi_prof.costs.model.fit import UnitSet
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.device.find import LOCAL, SIMULATED
 from nnapi_prof.errors import PartitionError, UsageError
+from nnapi_prof.execution.compare import TOLERANCE
 from nnapi_prof.execution.judgement import choose_inputs
-from nnapi_prof.executorch.aot import Partitioner
+from nnapi_prof.executorch.aot import Partitioner, silence
 from nnapi_prof.executorch.candidates import (
+    LIST_ORDER,
     NNAPI,
+    PORTABLE,
     Candidate,
     checked,
     named,
     region_candidates,
+    target_of,
 )
-from nnapi_prof.executorch.choice import INTERRUPTED, FileChoice, fastest_first
+from nnapi_prof.executorch.choice import FileChoice, fastest_first
+from nnapi_prof.executorch.compose import LoweredPart, concatenate_programs
 from nnapi_prof.executorch.host import build
 from nnapi_prof.executorch.partitioner import NnapiPartitioner
-from nnapi_prof.executorch.placement import check_sizes
+from nnapi_prof.executorch.placement import check_sizes, plain_module
 from nnapi_prof.executorch.region_times import RegionTimes
-from nnapi_prof.executorch.regions import without_layout
-from nnapi_prof.executorch.runner import HOST_TIMES
+from nnapi_prof.executorch.regions import (
+    NotLowered,
+    delegates,
+    file_of,
+    lower_program,
+    without_layout,
+)
+from nnapi_prof.executorch.runner import HOST_TIMES, EagerReference
 from nnapi_prof.executorch.stopwatch import Stopwatch
-from nnapi_prof.executorch.whole import WholeFiles
-from nnapi_prof.graph.plan import Plan
+from nnapi_prof.executorch.whole import LOWERING, PLAN, FileTrial, WholeFile
+from nnapi_prof.frontend.loader import ModelKind, model_kind, read_exported
+from nnapi_prof.graph.plan import Plan, Segment, Target
 from nnapi_prof.partition import make_problem, plan_graph
 from nnapi_prof.partition.baselines import merge_by_target
 
@@ -60,7 +76,7 @@ Place = tuple[UnitSet, Candidate]
 
 
 def choose(
-    model: Model | torch.export.ExportedProgram | str | os.PathLike[str],
+    model: Model | ExportedProgram | str | os.PathLike[str],
     partitioners: Mapping[str, Partitioner] | None = None,
     *,
     device: str = LOCAL,
@@ -106,21 +122,19 @@ def choose(
         stopwatch = Stopwatch(device if on_nnapi else None, threads, shared)
     with stopwatch:
         times = RegionTimes(without_layout(chosen.program), inputs, stopwatch, simulated)
-        files = WholeFiles(chosen, inputs, times, stopwatch)
+        reference = EagerReference(chosen.program, chosen.eager, TOLERANCE)
+        trial = FileTrial(reference, inputs, stopwatch)
+        lowering = _Lowering(chosen, times)
         search = _PartitionerSearch(times, region_candidates(partitioners), seconds, listener)
-        try:
-            files.add_baselines(partitioners, listener)
+        with trial.until_interrupted(notes):
+            lowering.add_baselines(trial, partitioners, listener)
             notes += search.run()
-            if search.plan is not None and not files.has(search.plan):
+            if search.plan is not None and not _is_baseline(search.plan, trial.files):
                 with listener.working("putting the plan together"):
-                    files.add_plan(search.plan, search.candidates)
+                    lowering.add_plan(trial, search.plan, search.candidates)
             with listener.working("running the files in turns"):
-                files.compare()
-        except KeyboardInterrupt:
-            if not any(file.rounds_ns for file in files.files):
-                raise
-            notes.append(INTERRUPTED)
-    ranked = fastest_first(chosen.name, files.files)
+                trial.in_turns()
+    ranked = fastest_first(chosen.name, trial.files)
     return FileChoice(
         model=chosen.name,
         device=device,
@@ -133,6 +147,79 @@ def choose(
         refusals=times.refusals(),
         notes=tuple(notes),
     )
+
+
+class _Lowering:
+    """Lowers the whole model as ExecuTorch does, and by a plan."""
+
+    def __init__(self, model: Model, times: RegionTimes) -> None:
+        self._inputs = model.program.units.inputs
+        self._times = times
+        self._exported = _exported(model)
+
+    def add_baselines(
+        self, trial: FileTrial, partitioners: Mapping[str, Partitioner], listener: Listener
+    ) -> None:
+        """Times each partitioner alone, several in list order, and portable kernels alone."""
+        each = {name: [name] for name in partitioners}
+        if len(partitioners) > 1:
+            each[LIST_ORDER] = list(partitioners)
+        each[PORTABLE] = []
+        units = tuple(range(len(self._times.graph.units)))
+        for done, (name, names) in enumerate(each.items()):
+            listener.progress(Progress(LOWERING, done, len(each), name))
+            chain = [
+                one for own in names for one in Candidate(own, partitioners[own]).fresh()
+            ]  # held here until the file is written
+            timed = trial.time(partial(self._whole, chain), trial.limit_s())
+            samples = timed.timing.samples_ns
+            median = statistics.median(samples) if samples else math.inf
+            why = "the whole model as ExecuTorch lowers it"
+            segment = Segment(units, target_of(name), median, why, measured=True)
+            trial.files.append(timed.named(name, Plan(name, (segment,), self._times.simulated)))
+            self._times.add_baseline(target_of(name), timed.timing)
+        listener.progress(Progress(LOWERING, len(each), len(each), ""))
+
+    def add_plan(self, trial: FileTrial, plan: Plan, candidates: Sequence[Candidate]) -> None:
+        """Times a plan's segments, each through its candidate, as one file."""
+        by_target = {candidate.target: candidate for candidate in candidates}
+        trial.files.append(trial.time(partial(self._planned, plan, by_target)).named(PLAN, plan))
+
+    def _whole(self, chain: Sequence[Partitioner]) -> tuple[Mapping[str, int], bytes]:
+        edge = lower_program(self._exported, chain)
+        backends = delegates(edge.exported_program())
+        if chain and not backends:
+            raise NotLowered("it takes nothing of the model")
+        return backends, file_of(edge)
+
+    def _planned(
+        self, plan: Plan, by_target: Mapping[Target, Candidate]
+    ) -> tuple[Mapping[str, int], bytes]:
+        held, parts = [], []
+        for segment in plan.segments:
+            region = self._times.region(segment.units)
+            chain = by_target[segment.target].fresh()
+            held.append(chain)  # until the file is written
+            edge = lower_program(region.exported, chain).exported_program()
+            parts.append(LoweredPart(edge, region.inputs, region.outputs))
+        outputs, values = self._times.graph.outputs, self._times.values
+        manager = concatenate_programs(parts, self._inputs, outputs, values)
+        return delegates(manager.exported_program()), file_of(manager)
+
+
+def _is_baseline(plan: Plan, files: Sequence[WholeFile]) -> bool:
+    """Returns whether a baseline's file is this plan's: one segment on the same target, or none."""
+    places = {file.plan.segments[0].target for file in files}
+    return not plan.segments or (len(plan.segments) == 1 and plan.segments[0].target in places)
+
+
+def _exported(model: Model) -> ExportedProgram:
+    """Returns the program as its user exported it, else as it was read."""
+    if model.mixed is None and model_kind(model.path) is ModelKind.EXPORTED:
+        return read_exported(model.path)
+    program = model.program
+    with silence():
+        return torch.export.export(plain_module(program), program.example_inputs, strict=False)
 
 
 class _PartitionerSearch:
