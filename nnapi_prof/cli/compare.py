@@ -97,7 +97,7 @@ def command(
         with writing(junit):
             junit.write_text(comparison_files.junit(compared), encoding="utf-8")
     if as_json():
-        from nnapi_prof.documents.compare import of_comparison
+        from nnapi_prof.documents.report import of_comparison
 
         print_document(of_comparison(compared))
     else:

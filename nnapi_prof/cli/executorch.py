@@ -21,8 +21,8 @@ from nnapi_prof.graph.plan import Engine
 
 if TYPE_CHECKING:
     from nnapi_prof.api.plan import ModelPlan
-    from nnapi_prof.executorch.choice import FileChoice
     from nnapi_prof.executorch.runner import FileRun
+    from nnapi_prof.executorch.whole import FileChoice
 
 ENDING = ".pte"
 
@@ -190,7 +190,7 @@ def choose_pte(context: click.Context, names: str, path: Path, output: Path | No
     with writing(output):
         choice.save(output)
     if as_json():
-        from nnapi_prof.documents.executorch import of_choice
+        from nnapi_prof.documents.conversion import of_choice
 
         print_document(of_choice(choice, output))
     else:
@@ -264,7 +264,7 @@ def run_command(context: click.Context, path: Path) -> None:
             progress=listener.busy,
         )
     if as_json():
-        from nnapi_prof.documents.executorch import of_file_run
+        from nnapi_prof.documents.conversion import of_file_run
 
         print_document(of_file_run(run))
     else:

@@ -90,7 +90,7 @@ def command(
     _check_writable(report)
     result = _go(model, inputs, report, device_spec, options)
     if as_json():
-        from nnapi_prof.documents.go import of_go
+        from nnapi_prof.documents.report import of_go
 
         print_document(of_go(result))
     else:

@@ -85,7 +85,7 @@ def worker(scheduler: str, serials: tuple[str, ...], slots: int | None) -> int:
     distributed()
     phones = _shelf(serials)
     if as_json():
-        from nnapi_prof.documents.lab import of_lab_worker
+        from nnapi_prof.documents.fleet import of_lab_worker
 
         print_document(of_lab_worker(scheduler, phones))
     else:
@@ -187,7 +187,7 @@ def profile(
             ).run()
         location = store.location
     if as_json():
-        from nnapi_prof.documents.lab import of_lab_profile
+        from nnapi_prof.documents.fleet import of_lab_profile
 
         print_document(of_lab_profile(location, outcome))
     else:
@@ -301,7 +301,7 @@ def phones_command(scheduler: str) -> None:
     with cluster.connected_to(scheduler) as client:
         phones = cluster.offered(client)
     if as_json():
-        from nnapi_prof.documents.lab import of_lab_phones
+        from nnapi_prof.documents.fleet import of_lab_phones
 
         print_document(of_lab_phones(scheduler, phones))
     else:
@@ -334,7 +334,7 @@ def status(scheduler: str) -> None:
         phones, runs = len(cluster.offered(client)), cluster.runs(client)
         dashboard = str(client.dashboard_link)
     if as_json():
-        from nnapi_prof.documents.lab import of_lab_status
+        from nnapi_prof.documents.fleet import of_lab_status
 
         print_document(of_lab_status(scheduler, dashboard, workers, phones, runs))
         return
@@ -358,7 +358,7 @@ def cancel(scheduler: str, run: str | None) -> None:
     with cluster.connected_to(scheduler) as client:
         names = cluster.cancel(client, run)
     if as_json():
-        from nnapi_prof.documents.lab import of_lab_cancel
+        from nnapi_prof.documents.fleet import of_lab_cancel
 
         print_document(of_lab_cancel(scheduler, names))
     else:

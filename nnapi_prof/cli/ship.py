@@ -55,7 +55,7 @@ def command(aar: bool, abis: tuple[str, ...], output: Path | None, bundle: Path)
     from nnapi_prof.api.ship import write_aar
     from nnapi_prof.bundle.deployment import deploy_steps
     from nnapi_prof.bundle.storage import read_bundle
-    from nnapi_prof.documents.ship import of_shipping
+    from nnapi_prof.documents.conversion import of_shipping
     from nnapi_prof.toolchain import build_steps_said
 
     ways = deploy_steps(read_bundle(bundle), bundle)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from nnapi_prof.costs.diff import CONFIDENCE, DiffVerdict
 from nnapi_prof.documents import schema as s
-from nnapi_prof.documents.advice import ADVICE
+from nnapi_prof.documents.advice import ADVICE, of_advice
 from nnapi_prof.documents.plans import (
+    CONDITIONS,
     NOTES,
     OUTPUT,
     PLAN,
@@ -17,13 +19,15 @@ from nnapi_prof.documents.plans import (
     of_plan,
     of_plans,
     of_units,
+    run_document,
 )
 from nnapi_prof.documents.schema import Document, document, properties
 
 if TYPE_CHECKING:
+    from nnapi_prof.api.end_to_end import PipelineResult
     from nnapi_prof.graph.unit import Unit
+    from nnapi_prof.reports.comparison import Compared
     from nnapi_prof.reports.data import ReportData
-
 
 _COST = s.obj(
     target=TARGET,
@@ -164,3 +168,159 @@ def _finite_or_none(value: Any, scale: float = 1.0) -> float | None:
     if value is None or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return float(value) * scale
+
+
+# Builds the document of ``compare --json``.
+
+_SIDE = s.obj(
+    name=s.described(s.TEXT, "as it was named"),
+    model=s.described(s.TEXT, "empty of a cost table"),
+    device=s.TEXT,
+    fingerprint=s.TEXT,
+    simulated=s.TRUTH,
+    median_ns=s.described(s.NUMBER_OR_NULL, "of the plan as it ran whole"),
+    p95_ns=s.described(s.NUMBER_OR_NULL, "what 95 % of its runs keep to"),
+    predicted_ns=s.NUMBER_OR_NULL,
+    segments=s.COUNT_OR_NULL,
+    outputs=s.described(
+        s.nullable(s.choice("agree", "differ")), "against eager PyTorch; null: not compared"
+    ),
+    error=s.described(s.TEXT_OR_NULL, "why the plan did not run to its end"),
+    notes=NOTES,
+)
+_ROW = s.obj(
+    name=s.described(s.TEXT, "the plan as it ran whole, or a unit or region"),
+    target=s.described(s.TEXT_OR_NULL, "null of the plan"),
+    base_ns=s.described(s.NUMBER_OR_NULL, "the median; null where it did not run"),
+    new_ns=s.NUMBER_OR_NULL,
+    verdict=s.choice(*(verdict.value for verdict in DiffVerdict)),
+    ratio=s.described(s.NUMBER_OR_NULL, "new by base"),
+    low=s.described(s.NUMBER_OR_NULL, "of the interval of the ratio"),
+    high=s.NUMBER_OR_NULL,
+    simulated=s.TRUTH,
+    failed=s.described(s.TRUTH, "it became slower, or does not run any more"),
+)
+_MOVE = s.obj(
+    label=s.TEXT,
+    base_units=s.described(s.array(s.COUNT), "indices in the base's model"),
+    new_units=s.array(s.COUNT),
+    base_target=s.TEXT,
+    new_target=s.TEXT,
+    base_cause=s.TEXT,
+    new_cause=s.TEXT,
+)
+_REFUSAL = s.obj(
+    unit=s.described(s.COUNT, "index in the base's model"),
+    label=s.TEXT,
+    target=s.TEXT,
+    base=s.described(s.TEXT_OR_NULL, "the reason; null where it is not refused"),
+    new=s.TEXT_OR_NULL,
+)
+_FACT = s.obj(name=s.TEXT, base=s.TEXT_OR_NULL, new=s.TEXT_OR_NULL)
+
+
+@document(
+    "compare",
+    2,
+    "Two bundles, runs or cost tables: what became slower, and what else differs",
+    fail_if_slower=s.described(s.NUMBER_OR_NULL, "the slow-down that fails: 0.05 is 5 %"),
+    confidence=s.described(s.NUMBER, "of the intervals low to high; with a limit, of all together"),
+    threshold=s.described(s.NUMBER, "a unit's latency that changed by less counts as unchanged"),
+    simulated=s.described(s.TRUTH, "some latencies are"),
+    ok=s.described(s.TRUTH, "nothing fails; else the exit code is 1"),
+    base=_SIDE,
+    new=_SIDE,
+    changed=s.described(s.array(s.TEXT), "what changed, in words, the most important first"),
+    rows=s.described(s.array(_ROW), "the plan first, then what fails, then what changed"),
+    same_rows=s.described(s.COUNT, "measurements that are the very same on both sides"),
+    only_base=s.COUNT,
+    only_new=s.COUNT,
+    units_in_common=s.COUNT,
+    moves=s.described(s.array(_MOVE), "units that run on another target"),
+    refusals=s.array(_REFUSAL),
+    facts=s.described(s.array(_FACT), "conditions, versions and device facts that differ"),
+)
+def of_comparison(compared: Compared) -> Document:
+    from nnapi_prof.reports.comparison_files import sentences
+
+    return properties(
+        "compare",
+        compared,
+        fail_if_slower=compared.limit,
+        confidence=CONFIDENCE,
+        ok=not compared.failed,
+        changed=list(sentences(compared)),
+        same_rows=compared.latencies.same_row,
+        only_base=compared.latencies.only_first,
+        only_new=compared.latencies.only_second,
+        units_in_common=len(compared.matched),
+        moves=[
+            properties(
+                _MOVE,
+                move,
+                base_target=move.base.target,
+                new_target=move.new.target,
+                base_cause=move.base.cause,
+                new_cause=move.new.cause,
+            )
+            for move in compared.moves
+        ],
+    )
+
+
+# Builds the document of ``nnapi-prof go --json``.
+
+_MEASURED = s.obj(
+    n_measured=s.described(s.COUNT, "measurements of the last profile"),
+    n_reused=s.described(s.COUNT, "that the table had"),
+    rounds=s.described(s.COUNT, "of refinement; 0 where the plan stood already"),
+)
+
+
+@document(
+    "go",
+    1,
+    "A model profiled, planned, run and reported, as far as it came",
+    model=s.TEXT,
+    device=s.described(s.TEXT_OR_NULL, "for people; null where the profile failed"),
+    simulated=s.described(s.TRUTH, "of the device"),
+    conditions=s.nullable(CONDITIONS),
+    costs=s.described(s.TEXT_OR_NULL, "the cost table: a file or a URL, without a password"),
+    measured=s.nullable(_MEASURED),
+    bundle=s.described(s.TEXT_OR_NULL, "its folder; null where there is no plan"),
+    report=s.described(s.TEXT_OR_NULL, "its file; null where it was not written"),
+    plan=s.nullable(PLAN),
+    baselines=s.array(PLAN),
+    run=s.described(
+        s.nullable(s.embedded("run")),
+        "as `nnapi-prof run --json` has it; null where it was not run",
+    ),
+    advice=s.described(ADVICE, "what would make the plan faster; empty where it was not run"),
+    fault=s.described(
+        s.TEXT_OR_NULL, "what stood in the way, in a sentence; the exit code is not 0"
+    ),
+    spent_s=s.described(s.mapping(s.NUMBER), "step -> seconds"),
+    notes=NOTES,
+)
+def of_go(result: PipelineResult) -> Document:
+    costs, planned, ran = result.costs, result.planned, result.result
+    outcome = costs.outcome if costs is not None else None
+    return {
+        "model": result.model.name,
+        "device": None if costs is None else costs.device,
+        "simulated": costs is not None and costs.simulated,
+        "conditions": None if costs is None else costs.conditions.to_json(),
+        "costs": None if costs is None else costs.location,
+        "measured": outcome and properties(_MEASURED, outcome),
+        "bundle": None if result.bundle is None else str(result.bundle),
+        "report": None if result.report is None else str(result.report),
+        "plan": None if planned is None else of_plan(planned.plan),
+        "baselines": [] if planned is None else of_plans(planned.baselines),
+        "run": None
+        if ran is None or result.bundle is None or result.run_file is None
+        else run_document(result.bundle, result.run_file, ran.run),
+        "advice": [] if planned is None else of_advice(planned.advice),
+        "fault": None if result.fault is None else str(result.fault),
+        "spent_s": dict(result.spent_s),
+        "notes": list(result.model.notes),
+    }

@@ -19,11 +19,9 @@ from nnapi_prof.bisection.result import Bisection, Way
 from nnapi_prof.bisection.search import Region as UnitRun
 from nnapi_prof.costs.measurement import Status
 from nnapi_prof.executorch.aot import silence, to_edge_transform_and_lower
-from nnapi_prof.executorch.calls import DelegatedCall
 from nnapi_prof.executorch.partitioner import NnapiPartitioner
-from nnapi_prof.executorch.placement import calls_module, segment_call
-from nnapi_prof.executorch.region_times import LIMIT_S
-from nnapi_prof.executorch.regions import error_line
+from nnapi_prof.executorch.placement import DelegatedCall, calls_module, segment_call
+from nnapi_prof.executorch.region_times import LIMIT_S, error_line
 from nnapi_prof.executorch.stopwatch import Stopwatch
 from nnapi_prof.graph.plan import CPU, Plan, Segment
 

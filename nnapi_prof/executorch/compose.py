@@ -22,7 +22,7 @@ from torch.export.graph_signature import (
 from torch.utils import _pytree as pytree
 
 from nnapi_prof.executorch.aot import EdgeCompileConfig, EdgeProgramManager, silence
-from nnapi_prof.executorch.regions import NotLowered, error_line
+from nnapi_prof.executorch.region_times import NotLowered, error_line
 
 _CONSTANT = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 

@@ -2,29 +2,150 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import numpy as np
 import torch
+from torch import fx
+from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
-from nnapi_prof.api.bundles import levels_of
+from nnapi_prof.api.bundles import DescribedDevice, bundle_at, levels_of
+from nnapi_prof.api.model import Model
 from nnapi_prof.bundle.bundle import Bundle
+from nnapi_prof.bundle.runtime import ALIGNMENT
+from nnapi_prof.convert.lower import why_not
+from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.errors import UsageError
-from nnapi_prof.executorch.aot import CompileSpec, DelegationSpec, Partitioner, PartitionResult
-from nnapi_prof.executorch.backend import NnapiBackend, is_call
-from nnapi_prof.executorch.calls import DelegatedCall
-from nnapi_prof.executorch.placement import LEVEL, bundle_for, check_exported, placed_module
-from nnapi_prof.executorch.supported import supported_bundle
+from nnapi_prof.executorch.aot import (
+    BackendDetails,
+    CompileSpec,
+    DelegationSpec,
+    NamedDataStore,
+    Partitioner,
+    PartitionResult,
+    PreprocessResult,
+)
+from nnapi_prof.executorch.placement import (
+    LEVEL,
+    DelegatedCall,
+    bundle_for,
+    check_exported,
+    computes_nothing,
+    find,
+    placed_module,
+)
 from nnapi_prof.frontend.torch_logging import quiet_torch
-from nnapi_prof.graph.plan import Engine, Target
+from nnapi_prof.graph.plan import CPU, Engine, Plan, Segment, Target
+from nnapi_prof.graph.program import Program
+from nnapi_prof.partition import Problem
+from nnapi_prof.partition.baselines import merge_by_target
 
 if TYPE_CHECKING:
     from nnapi_prof.api.costs import Costs
-    from nnapi_prof.api.model import Model
     from nnapi_prof.api.plan import ModelPlan
+
+# ExecuTorch's back end, ahead of time: a delegated call becomes bytes and named weights.
+
+
+PREFIX = "nnapi_prof/"
+"""Of the names of weights in a file; their SHA-256 follows."""
+
+
+class NnapiBackend(BackendDetails):  # type: ignore[misc]
+    """Writes what the delegate of device_agent/executorch reads.
+
+    A partition is one delegated call, which :class:`.partitioner.NnapiPartitioner` puts into the
+    program. Weights are named data by their hash: equal ones of all calls, methods and back ends
+    that name them so are once in the file.
+    """
+
+    @staticmethod
+    def preprocess(
+        edge_program: ExportedProgram, compile_specs: list[CompileSpec]
+    ) -> PreprocessResult:
+        """Raises UsageError where the program is not one delegated call."""
+        graph = edge_program.graph
+        calls = [node for node in graph.nodes if is_call(node)]
+        if len(calls) != 1:
+            raise UsageError(
+                f"NnapiBackend lowers what NnapiPartitioner gives it, one call, found {len(calls)}",
+                "put NnapiPartitioner among the partitioners",
+            )
+        inputs, key = calls[0].args
+        call = find(key)
+        arguments = [node for node in graph.nodes if node.op == "placeholder"]
+        in_order = [inputs.index(node) for node in arguments]
+        out_order = [node.args[1] for node in graph.output_node().args[0]]
+        store = NamedDataStore()
+        for name, data in call.weights.items():
+            store.add_named_data(PREFIX + name, data, ALIGNMENT)
+        return PreprocessResult(
+            processed_bytes=call.processed(in_order, out_order),
+            data_store_output=store.get_named_data_store_output(),
+        )
+
+
+def is_call(node: fx.Node) -> bool:
+    """Whether a node of an edge program, or of one before, is a delegated call."""
+    target = node.target
+    if not isinstance(target, OpOverload):
+        target = getattr(target, "_op", target)
+    return node.op == "call_function" and str(target) == "nnapi_prof.call.default"
+
+
+# All that NNAPI can say goes to one accelerator: what a partitioner does that asks no costs.
+
+
+NAME = "supported"
+"""Of the plan."""
+
+
+def supported_bundle(model: Model, target: Target, level: int) -> Bundle:
+    """A bundle whose plan gives a target all units that can be said at a feature level, in regions
+    as large as they can be, and the CPU the rest. Raises UnsupportedOp."""
+    program = model.program
+    plan = supported_plan(program, target, level)
+    device = DescribedDevice({target.base.key: level, CPU.key: level}, "", "", False)
+    file = f"model{model.path.suffix}"
+    return bundle_at(program, file, device, (plan,), Conditions(), model.notes)
+
+
+def supported_plan(program: Program, target: Target, level: int) -> Plan:
+    """Plans all supported units on the target. Leaves changes of dim order next to the model's
+    inputs and outputs to the caller."""
+    graph = program.units
+    n = len(graph.units)
+    border = {*graph.inputs, *graph.outputs}
+    on_cpu = [
+        why_not(program, unit.index, level) is not None
+        or (
+            computes_nothing(program, unit) and not border.isdisjoint((*unit.inputs, *unit.outputs))
+        )
+        for unit in graph.units
+    ]
+    unit_ns = np.array([[0.0, math.inf if off else 0.0] for off in on_cpu]).reshape(n, 2)
+    problem = Problem(
+        labels=tuple(unit.label for unit in graph.units),
+        predecessors=tuple(graph.predecessors(u) for u in range(n)),
+        values=(),
+        targets=(CPU, target),
+        unit_ns=unit_ns,
+        overhead_ns=np.zeros(2),
+        in_ns_per_byte=np.zeros(2),
+        out_ns_per_byte=np.zeros(2),
+    )
+    segments = tuple(
+        Segment(units, problem.targets[k], 0.0, f"NNAPI can say it at level {level}")
+        if k
+        else Segment(units, CPU, 0.0, "NNAPI cannot say it, or it computes nothing")
+        for units, k in merge_by_target(problem, [0 if off else 1 for off in on_cpu])
+    )
+    return Plan(NAME, segments, False)
 
 
 Priority = Literal["low", "medium", "high"]

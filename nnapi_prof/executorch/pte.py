@@ -17,16 +17,16 @@ from nnapi_prof.executorch.aot import (
     silence,
     to_edge_transform_and_lower,
 )
-from nnapi_prof.executorch.calls import DelegatedCall
 from nnapi_prof.executorch.partitioner import NnapiPartitioner, Priority
 from nnapi_prof.executorch.placement import (
     LEVEL,
+    DelegatedCall,
     bundle_for,
     check_sizes,
     placed_module,
     plain_module,
 )
-from nnapi_prof.executorch.regions import error_line
+from nnapi_prof.executorch.region_times import error_line
 from nnapi_prof.frontend.loader import ModelKind, model_kind, read_exported
 from nnapi_prof.graph.plan import Engine
 

@@ -22,13 +22,19 @@ from nnapi_prof.device.protocol.description import device_fingerprint
 from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.judgement import choose_inputs
 from nnapi_prof.executorch.candidates import LIST_ORDER, NNAPI
-from nnapi_prof.executorch.choice import FileChoice, fastest_first
 from nnapi_prof.executorch.host import build
 from nnapi_prof.executorch.placement import bundle_for
 from nnapi_prof.executorch.pte import Lowered, lower
 from nnapi_prof.executorch.runner import reference_of
 from nnapi_prof.executorch.stopwatch import Stopwatch
-from nnapi_prof.executorch.whole import LOWERING, PLAN, FileTrial, WholeFile
+from nnapi_prof.executorch.whole import (
+    LOWERING,
+    PLAN,
+    FileChoice,
+    FileTrial,
+    WholeFile,
+    fastest_first,
+)
 from nnapi_prof.graph.plan import CPU, Plan, Rule, Segment, baseline_of
 
 if TYPE_CHECKING:

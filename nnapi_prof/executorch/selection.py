@@ -44,14 +44,13 @@ from nnapi_prof.executorch.candidates import (
     region_candidates,
     target_of,
 )
-from nnapi_prof.executorch.choice import FileChoice, fastest_first
 from nnapi_prof.executorch.compose import LoweredPart, concatenate_programs
 from nnapi_prof.executorch.host import build
 from nnapi_prof.executorch.partitioner import NnapiPartitioner
 from nnapi_prof.executorch.placement import check_sizes, plain_module
-from nnapi_prof.executorch.region_times import RegionTimes
-from nnapi_prof.executorch.regions import (
+from nnapi_prof.executorch.region_times import (
     NotLowered,
+    RegionTimes,
     delegates,
     file_of,
     lower_program,
@@ -59,7 +58,14 @@ from nnapi_prof.executorch.regions import (
 )
 from nnapi_prof.executorch.runner import HOST_TIMES, EagerReference
 from nnapi_prof.executorch.stopwatch import Stopwatch
-from nnapi_prof.executorch.whole import LOWERING, PLAN, FileTrial, WholeFile
+from nnapi_prof.executorch.whole import (
+    LOWERING,
+    PLAN,
+    FileChoice,
+    FileTrial,
+    WholeFile,
+    fastest_first,
+)
 from nnapi_prof.frontend.loader import ModelKind, model_kind, read_exported
 from nnapi_prof.graph.plan import Plan, Segment, Target
 from nnapi_prof.partition import make_problem, plan_graph

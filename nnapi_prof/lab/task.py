@@ -20,8 +20,7 @@ from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.find import open_device
 from nnapi_prof.device.protocol.description import device_fingerprint
 from nnapi_prof.errors import DeviceError, ModelFileError, NnapiProfError
-from nnapi_prof.lab.lock import PhoneBusy, held_here, held_there
-from nnapi_prof.lab.phones import LabPhone, named
+from nnapi_prof.lab.phones import LabPhone, PhoneBusy, held_here, held_there, named
 
 PHONES = "NNAPI_PROF_LAB_PHONES"
 """A worker's phones, as :func:`nnapi_prof.lab.phones.listed` writes them."""

@@ -6,8 +6,8 @@ import json
 import math
 from dataclasses import replace
 
-from nnapi_prof.documents.compare import of_comparison
 from nnapi_prof.documents.plans import of_checks
+from nnapi_prof.documents.report import of_comparison
 from nnapi_prof.execution.report import OutputCheck
 from nnapi_prof.reports.comparison import Compared, Side
 from tests.reports.sample import sample

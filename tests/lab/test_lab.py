@@ -19,10 +19,9 @@ from torch import nn
 from nnapi_prof import profile
 from nnapi_prof.cli import main
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.documents.lab import of_lab_profile
+from nnapi_prof.documents.fleet import of_lab_profile
 from nnapi_prof.lab import cluster, run
-from nnapi_prof.lab.lock import held_here
-from nnapi_prof.lab.phones import LabPhone, shelf
+from nnapi_prof.lab.phones import LabPhone, held_here, shelf
 from nnapi_prof.lab.run import Coordinator, LabJob, LabOutcome, jobs_of
 from tests.conftest import PHONES
 from tests.documents.common import check

@@ -11,8 +11,17 @@ import pytest
 
 from nnapi_prof.device.transport import LocalTransport
 from nnapi_prof.errors import DeviceNotFound, UsageError
-from nnapi_prof.lab.lock import PhoneBusy, held_here, held_there
-from nnapi_prof.lab.phones import LabPhone, listed, named, select, serials_of, shelf
+from nnapi_prof.lab.phones import (
+    LabPhone,
+    PhoneBusy,
+    held_here,
+    held_there,
+    listed,
+    named,
+    select,
+    serials_of,
+    shelf,
+)
 
 PIXEL = LabPhone("a1", "left", "f00d", "Google Pixel 8", "Tensor G3", "14", "arm64-v8a", False)
 GALAXY = LabPhone("b2", "right", "cafe", "samsung SM-S911B", "SM8550", "14", "arm64-v8a", False)
@@ -74,7 +83,7 @@ def test_devices_by_a_pattern_of_their_serials() -> None:
 
 HOLDER = """
 import sys, time
-from nnapi_prof.lab.lock import held_here
+from nnapi_prof.lab.phones import held_here
 with held_here(sys.argv[1]):
     print("held", flush=True)
     time.sleep(60)

@@ -12,7 +12,7 @@ from nnapi_prof.costs.conditions import Conditions, Mode
 from nnapi_prof.costs.diff import DiffVerdict
 from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.model.fit import fit
-from nnapi_prof.documents.compare import of_comparison
+from nnapi_prof.documents.report import of_comparison
 from nnapi_prof.execution.report import OutputCheck
 from nnapi_prof.graph.plan import CPU
 from nnapi_prof.partition import baselines, solve
