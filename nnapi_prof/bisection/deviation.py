@@ -34,6 +34,10 @@ MOST_STEPS, CHANNEL_STEPS, CHANNEL_ELEMENTS = 4.5, 0.5, 16
 """Limits for 8-bit values of a unit alone: steps of the worst element, and on average those of the
 worst channel that has so many elements. Ties of earlier units do not reach it, so that one wrong
 channel of many is told from them."""
+SYSTEMATIC, SYSTEMATIC_SHARE = 5 * 2.0**-10, 0.5
+"""Largest factor or offset that elements have in common, as a share of the largest one, where a
+unit alone computes in less than float32: five steps of float16, as AOSP's tests allow. It counts
+where it explains this share of the squared errors: roundings are not of one direction."""
 OTHER_SHARE, OTHER_SHARE_ALONE = 0.02, 0.002
 """Share of integers and truth values that may differ: near ties, the argmax of rounded numbers is
 another one. The inputs of a unit alone are not rounded."""
@@ -59,8 +63,8 @@ def deviation(
     """Compare a value, ``[...]`` of the logical shape, with its reference.
 
     ``budget`` is relative to the reference's largest value; None takes :data:`BUDGETS`, and for
-    8-bit values :data:`MEAN_STEPS` and :data:`FAR_SHARE`, with :data:`MOST_STEPS` and
-    :data:`CHANNEL_STEPS` where one unit ``alone`` made it.
+    8-bit values :data:`MEAN_STEPS` and :data:`FAR_SHARE`; where one unit ``alone`` made it, with
+    :data:`MOST_STEPS`, :data:`CHANNEL_STEPS` and :data:`SYSTEMATIC`.
     """
     if mine.shape != reference.shape:
         return Deviation(name, math.inf, math.inf, math.inf)
@@ -79,9 +83,14 @@ def deviation(
         far = (apart > 1.5).double().mean().item()
         ratio = max(apart.mean().item() / MEAN_STEPS, far / FAR_SHARE)
         if alone:
-            ratio = max(ratio, apart.max().item() / MOST_STEPS, _channel_steps(apart))
+            ratio = max(
+                ratio, apart.max().item() / MOST_STEPS, _channel_steps(apart),
+                _outer_steps(mine, reference, type_.quant.zero_point),
+            )  # fmt: skip
     elif type_.dtype.startswith("float"):
         ratio = relative / (BUDGETS[precision] if budget is None else budget)
+        if alone and budget is None and precision is not Precision.FLOAT32:
+            ratio = max(ratio, _systematic(mine, reference))
     else:
         ratio = (apart > 0).double().mean().item() / (OTHER_SHARE_ALONE if alone else OTHER_SHARE)
     return Deviation(name, max_abs, relative, ratio)
@@ -89,10 +98,55 @@ def deviation(
 
 def _channel_steps(apart: torch.Tensor) -> float:
     """Return the steps of the worst channel, axis 1, as a multiple of what is allowed."""
-    if apart.dim() < 3 or apart.numel() // apart.shape[1] < CHANNEL_ELEMENTS:
+    means = _by_channel(apart).mean(1)
+    return means.max().item() / CHANNEL_STEPS if means.numel() else 0.0
+
+
+def _by_channel(value: torch.Tensor) -> torch.Tensor:
+    """Return a value as [channels, elements], without channels where these are few elements."""
+    if value.dim() < 3 or value.numel() // value.shape[1] < CHANNEL_ELEMENTS:
+        return value.new_empty(0, 1)
+    return value.transpose(0, 1).flatten(1)
+
+
+def _outer_steps(mine: torch.Tensor, reference: torch.Tensor, zero_point: int) -> float:
+    """Return the steps by which large values moved outwards or inwards on average, as a multiple.
+
+    A factor near one moves large values alone, and these in one direction.
+    """
+    steps = reference - zero_point
+    outer = steps.abs() >= steps.abs().max() / 2
+    if int(outer.sum()) < CHANNEL_ELEMENTS:
         return 0.0
-    means = apart.transpose(0, 1).flatten(1).mean(1)
-    return means.max().item() / CHANNEL_STEPS
+    moved = ((mine - reference) * steps.sign())[outer]
+    return abs(moved.mean().item()) / CHANNEL_STEPS
+
+
+def _systematic(mine: torch.Tensor, reference: torch.Tensor) -> float:
+    """Return the largest common factor or offset, of all elements or of a channel, as a multiple
+    of what is allowed."""
+    largest = reference.abs().max().item()
+    if not (largest > 0 and bool(mine.isfinite().all()) and bool(reference.isfinite().all())):
+        return 0.0
+    found = 0.0
+    for actual, expected in (
+        (mine.reshape(1, -1), reference.reshape(1, -1)),
+        (_by_channel(mine), _by_channel(reference)),
+    ):
+        if expected.shape[1] < CHANNEL_ELEMENTS or not expected.numel():
+            continue
+        errors = actual - expected
+        squared = (errors**2).sum(1).clamp(min=1e-300)
+        energy = (expected**2).sum(1).clamp(min=1e-300)
+        factor = (errors * expected).sum(1) / energy
+        offset = errors.mean(1)
+        for common, peak in (
+            (factor**2 * energy, factor.abs() * expected.abs().amax(1)),
+            (offset**2 * errors.shape[1], offset.abs()),
+        ):
+            peaks = torch.where(common >= SYSTEMATIC_SHARE * squared, peak, 0.0)
+            found = max(found, peaks.max().item())
+    return found / largest / SYSTEMATIC
 
 
 SMALLEST = torch.finfo(torch.float32).tiny

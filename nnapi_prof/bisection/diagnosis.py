@@ -69,16 +69,22 @@ class ValueFacts:
 
 EXPLAINED = 0.05
 """An explanation leaves less than this share of the error."""
+ROUNDED = 0.25
+"""A factor or an offset leaves less than this share of it, on average and at most: roundings to
+float16 add to it."""
 
 
-def facts_of(mine: torch.Tensor, reference: torch.Tensor) -> ValueFacts:
-    """Describe a value, ``[...]`` of the logical shape, beside its reference."""
+def facts_of(mine: torch.Tensor, reference: torch.Tensor, zero_point: int = 0) -> ValueFacts:
+    """Describe a value, ``[...]`` of the logical shape, beside its reference.
+
+    ``zero_point`` is that of 8-bit values, of which a factor multiplies the steps.
+    """
     mine, reference = mine.detach().double(), reference.detach().double()
     apart = difference(mine, reference)
     both = mine.isfinite() & reference.isfinite()
     error = apart[both].max().item() if both.any() else 0.0
     off = ~both & (apart > 0) | (apart > 0.1 * error)
-    factor, offset = _linear_error(mine[both], reference[both], error)
+    factor, offset = _linear_error(mine[both] - zero_point, reference[both] - zero_point, error)
     return ValueFacts(
         shape=tuple(reference.shape),
         range=_range(mine),
@@ -124,12 +130,19 @@ def _linear_error(
     """Return the factor or the offset that explains the error, each None where it does not."""
     if error == 0 or mine.numel() < 3 or reference.min() == reference.max():
         return None, None
-    allowed = max(EXPLAINED, 0.5 / max(error, 0.5) if _is_whole(mine) else EXPLAINED) * error
-    offset = (mine - reference).median().item()
-    if offset and (mine - reference - offset).abs().max().item() <= allowed:
+    errors = mine - reference
+    allowed = max(ROUNDED * error, 0.51 if _is_whole(mine) else 0.0)
+
+    def explains(common: torch.Tensor | float) -> bool:
+        rest = errors - common
+        on_average = (rest**2).mean() <= ROUNDED**2 * (errors**2).mean()
+        return rest.abs().max().item() <= allowed and (bool(on_average) or _is_whole(mine))
+
+    offset = errors.median().item()
+    if offset and explains(offset):
         return None, offset
     factor = (mine * reference).sum().item() / max((reference**2).sum().item(), 1e-300)
-    if abs(factor - 1) > 1e-6 and (mine - factor * reference).abs().max().item() <= allowed:
+    if abs(factor - 1) > 1e-6 and explains((factor - 1) * reference):
         return factor, None
     return None, None
 

@@ -122,8 +122,9 @@ def _describe(probe: RegionProbe, finding: Finding, driver_version: str) -> Culp
         if off.relative <= 2 * moved:
             return None
     half = movement(program, region, inputs, outputs, Precision.FLOAT16) if is_float else 0.0
+    quants = {name: program.units.values[name].quant for name in run.values}
     facts = tuple(
-        (name, facts_of(mine, values[name]))
+        (name, facts_of(mine, values[name], 0 if (q := quants[name]) is None else q.zero_point))
         for name, mine in run.values.items()
         if difference(mine.double(), values[name].double()).max() > 0
     )

@@ -30,6 +30,8 @@ from nnapi_prof.bisection.deviation import (
     MOST_STEPS,
     OTHER_SHARE,
     OTHER_SHARE_ALONE,
+    SYSTEMATIC,
+    SYSTEMATIC_SHARE,
 )
 from nnapi_prof.bisection.diagnosis import FaultKind
 from nnapi_prof.bisection.result import Culprit
@@ -96,10 +98,15 @@ def write_reproducer(
     write(f"{STEM}.h", code.header)
     write(f"{STEM}.cpp", code.source)
     allowed = BUDGETS[conditions.precision_of(target)] if budget is None else budget
-    write("main.cpp", _main(region, culprit, budget, allowed))
+    judged = (
+        budget is None
+        and len(culprit.units) == 1
+        and conditions.precision_of(target) is not Precision.FLOAT32
+    )
+    write("main.cpp", _main(region, culprit, budget, allowed, systematic=judged))
     if _save_program(program, culprit, values, folder / f"{STEM}.pt2"):
         written.append(folder / f"{STEM}.pt2")
-    write("README.md", _readme(culprit, region, command, allowed))
+    write("README.md", _readme(culprit, region, command, allowed, systematic=judged))
     return written
 
 
@@ -144,7 +151,9 @@ def extract(program: Program, units: tuple[int, ...]) -> tuple[fx.GraphModule, t
     return fx.GraphModule(holder, graph), entering
 
 
-def _main(region: Region, culprit: Culprit, budget: float | None, allowed: float) -> str:
+def _main(
+    region: Region, culprit: Culprit, budget: float | None, allowed: float, *, systematic: bool
+) -> str:
     """Return the program that runs the region as the fault showed, and compares."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -185,6 +194,8 @@ def _main(region: Region, culprit: Culprit, budget: float | None, allowed: float
         most_steps=MOST_STEPS if len(culprit.units) == 1 else None,
         channel_steps=CHANNEL_STEPS,
         channel_elements=CHANNEL_ELEMENTS,
+        systematic=SYSTEMATIC if systematic else None,
+        systematic_share=SYSTEMATIC_SHARE,
         other_share=OTHER_SHARE_ALONE if len(culprit.units) == 1 else OTHER_SHARE,
         inputs=tensors(region.inputs, region.input_types),
         outputs=tensors(region.outputs, region.output_types),
@@ -206,15 +217,23 @@ def _channels(type_: TensorType) -> dict[str, int]:
     return {"channels": type_.shape[1], "inner": inner}
 
 
-def _readme(culprit: Culprit, region: Region, command: str, allowed: float) -> str:
+def _readme(
+    culprit: Culprit, region: Region, command: str, allowed: float, *, systematic: bool
+) -> str:
     operations = ", ".join(region.operations)
     only = "; ".join(way.name for way in culprit.only_in)
+    common = (
+        f", and {SYSTEMATIC:.2g} of a factor or an offset that elements have in common"
+        if systematic
+        else ""
+    )
     lines = [
         f"# {culprit.label} on {culprit.target.key}",
         "",
         f"The driver (version {culprit.driver_version or 'unknown'}) computes something else than "
         f"PyTorch: its output {culprit.worst.value} is off by {culprit.worst.relative:.3g} of its "
-        f"largest value. {allowed:.3g} is allowed. The likely kind of fault: {culprit.kind.value}.",
+        f"largest value. {allowed:.3g} is allowed{common}. The likely kind of fault: "
+        f"{culprit.kind.value}.",
         "",
         f"NNAPI operations: {operations}. Feature level {region.level}.",
         *([f"It shows only in these ways: {only}.", ""] if only else [""]),

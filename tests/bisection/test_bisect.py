@@ -93,12 +93,15 @@ def phone(folder: Path, amount: float | None = None, **error: Any) -> Path:
         ({"how": "scale", "amount": 1.1, "from": 1500}, FaultKind.KERNEL),
         ({"how": "scale", "amount": 1.1, "when": "negative"}, FaultKind.KERNEL),
         ({"how": "drift", "amount": 2e-5}, FaultKind.STATE),
+        ({"how": "scale", "amount": 1.01, "when": "relaxed"}, FaultKind.SCALE),
     ],
 )
 def test_a_planted_fault_is_named(
     model: nnp.Model, tmp_path: Path, how: dict[str, Any], kind: FaultKind
 ) -> None:
-    outcome = nnp.bisect(model, f"sim:{phone(tmp_path, **WIDE, **how)}", target=NPU)
+    relaxed = how.get("when") == "relaxed"
+    bad = f"sim:{phone(tmp_path, **WIDE, **how)}"
+    outcome = nnp.bisect(model, bad, target=NPU, relaxed=relaxed)
     (culprit,) = outcome.culprits
     assert culprit.kind is kind
     assert culprit.source.module in ("wide", "second.conv", "second")
@@ -158,6 +161,7 @@ def test_healthy_drivers_are_not_blamed(model: nnp.Model) -> None:
         {"how": "nan", "channel": 2, "when": "burst"},
         {"how": "scale", "amount": 1.1, "when": "later"},
         {"how": "race", "amount": 1.1},
+        {"how": "scale", "amount": 1.01, "when": "relaxed"},
     ],
 )
 def test_the_reproducer_shows_it_alone(
@@ -165,7 +169,8 @@ def test_the_reproducer_shows_it_alone(
 ) -> None:
     description = phone(tmp_path, **WIDE, **how)
     case = tmp_path / "case"
-    nnp.bisect(model, f"sim:{description}", target=NPU, reproducer=case)
+    relaxed = how.get("when") == "relaxed"
+    nnp.bisect(model, f"sim:{description}", target=NPU, reproducer=case, relaxed=relaxed)
     (tmp_path / "ndk" / "android").mkdir(parents=True)
     (tmp_path / "ndk/android/NeuralNetworks.h").write_text('#include "np_nnapi.h"\n')
     subprocess.run(
@@ -182,7 +187,8 @@ def test_the_reproducer_shows_it_alone(
 
     assert code(NNAPI_EMULATOR_PHONE=str(description)) == 1
     assert code(NNAPI_EMULATOR_PHONE=str(PHONES_DIR / "npu-phone.json")) == 0
-    assert not nnp.bisect(case / "region.pt2", f"sim:{description}", target=NPU).clean
+    again = nnp.bisect(case / "region.pt2", f"sim:{description}", target=NPU, relaxed=relaxed)
+    assert not again.clean
 
 
 def test_the_cure_is_planned_and_later_profiles_avoid_the_pair(

@@ -39,6 +39,7 @@ def nan(value: torch.Tensor) -> torch.Tensor:
     [
         (X * 1.03, FaultKind.SCALE),
         (X + 0.25, FaultKind.SCALE),
+        ((X * 1.01).half().float(), FaultKind.SCALE),
         (X.clamp(-1, 1), FaultKind.SATURATION),
         (X.clamp(max=0.5), FaultKind.SATURATION),
         (X.transpose(2, 3).contiguous(), FaultKind.LAYOUT),
@@ -92,3 +93,35 @@ def test_infinity_and_denormals() -> None:
     mine, reference = torch.tensor([limit, 0.0, 1.0]), torch.tensor([math.inf, 1e-40, 1.0])
     assert difference(mine.double(), reference.double()).max() == 0
     assert difference(torch.tensor([math.nan]).double(), torch.tensor([1.0]).double()) == math.inf
+
+
+def test_what_elements_have_in_common_is_told_from_rounding() -> None:
+    type_ = TensorType(tuple(X.shape), "float32")
+
+    def ratio(mine: torch.Tensor, *, alone: bool = True) -> float:
+        return deviation("x", mine, X, type_, None, Precision.RELAXED, alone=alone).ratio
+
+    one_channel = X.clone()
+    one_channel[:, 3] += 0.01 * X.abs().max()
+    generator = torch.Generator().manual_seed(1)
+    noise = X + 8e-3 * X.abs().max() * (2 * torch.rand(X.shape, generator=generator) - 1)
+    for wrong in (X * 1.01, X * 0.99, (X * 1.01).half().float(), X + 0.05, one_channel):
+        assert ratio(wrong, alone=False) < 1 < ratio(wrong)
+    for right in (X, X.half().float(), X.bfloat16().float(), noise, X * 1.004):
+        assert ratio(right) < 1
+
+
+def test_a_factor_moves_large_8_bit_values_alone() -> None:
+    type_ = TensorType((1, 4, 8, 8), "uint8", quant=Quantisation(0.1, 128))
+    generator = torch.Generator().manual_seed(0)
+    steps = torch.randn(1, 4, 8, 8, generator=generator) * 30
+    reference = (steps.round() + 128).clamp(0, 255).to(torch.uint8)
+    wrong = ((reference.double() - 128) * 1.01 + 128).round().clamp(0, 255).to(torch.uint8)
+    ties = reference + (torch.rand(reference.shape, generator=generator) < 0.1)
+    found = [
+        deviation("x", mine, reference, type_, None, Precision.INT8, alone=True).ratio
+        for mine in (wrong, ties.to(torch.uint8))
+    ]
+    assert found[0] > 1 > found[1]
+    facts = facts_of((reference.double() - 128) * 1.1 + 128, reference, 128)
+    assert facts.factor == pytest.approx(1.1)
