@@ -26,7 +26,7 @@ def cause_of_optimum(problem: Problem, placement: Placement) -> Cause:
     if target.engine is Engine.HOST:
         return _on_host(problem, units)
     problem = _in_format(problem, k)
-    is_cpu, cpu = target.base == CPU, CPU
+    is_cpu, cpu = target.engine is Engine.CPU, CPU
     if problem.formats is not None and problem.formats[k]:
         cpu = CPU.at(target.precision)
     if is_cpu and (refusals := tuple(_refusal_causes(problem, units))):

@@ -85,7 +85,7 @@ void np_emulator_cpu_run(const int32_t *codes, const struct np_work *works, uint
   }
   const double speed_up = np_thread_speed_up(&phone->threads, threads);
   uint64_t hash = np_hash_u64(NP_HASH_START, phone->noise_seed);
-  double total = 0, memory = 0, bytes = 0;
+  double total = threads > 1 ? phone->threads.wake : 0, memory = 0, bytes = 0;
   for (uint32_t i = 0; i < n; i++) {
     const struct np_cost cost = np_cost_of(&phone->cpu, codes[i], &works[i], false, speed_up);
     total += np_cost_ns(&phone->cpu, &cost);

@@ -36,7 +36,8 @@ static int read_thread_row(const struct np_field *speeds, const char *name,
 static int read_threads(const struct np_field *cpu, struct np_threads *threads) {
   struct np_field speeds;
   if (!np_read_scaled(cpu, "thread_scaling", &np_rule_fraction, 1, &threads->scaling) ||
-      !np_read_optional(cpu, "cores", &core_count, 1, &threads->cores)) {
+      !np_read_optional(cpu, "cores", &core_count, 1, &threads->cores) ||
+      !np_read_optional(cpu, "thread_wake", &np_rule_microseconds, 1e3, &threads->wake)) {
     return 0;
   }
   if (!np_json_member(cpu->value, "thread_speed")) {
@@ -58,10 +59,10 @@ static int read_threads(const struct np_field *cpu, struct np_threads *threads) 
 }
 
 static int read_cpu(const struct np_field *root, struct np_phone *phone) {
-  static const char *const names[] = {
-      "peak",      "bandwidth",      "operation_overhead", "heat",  "governor",
-      "frequency", "thread_scaling", "thread_speed",       "cores", "efficiency",
-      NULL};
+  static const char *const names[] = {"peak",           "bandwidth",    "operation_overhead",
+                                      "heat",           "governor",     "frequency",
+                                      "thread_scaling", "thread_speed", "cores",
+                                      "thread_wake",    "efficiency",   NULL};
   struct np_field cpu;
   return np_field_member(root, "cpu", &cpu) && np_field_object(&cpu, names) &&
          np_read_unit(&cpu, &phone->cpu) && read_threads(&cpu, &phone->threads) &&

@@ -234,6 +234,7 @@ struct np_thread_row {
 struct np_threads {
   double scaling; /* what the second thread adds, of one thread's speed, where no row tells */
   double cores;   /* threads beyond add nothing; 0: not described */
+  double wake;    /* ns that a run takes longer with more than one */
   struct np_thread_row rows[NP_MAX_THREAD_ROWS]; /* ascending */
   uint32_t n_rows;
 };

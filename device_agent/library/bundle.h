@@ -15,7 +15,8 @@
 
 enum np_bundle_engine { NP_BUNDLE_CPU = 0, NP_BUNDLE_NNAPI = 1 };
 enum { NP_BUNDLE_SYNC = 0, NP_BUNDLE_BURST = 1, NP_BUNDLE_ASYNC = 2 };
-enum { NP_BUNDLE_RELAXED = 1, NP_BUNDLE_HALF = 2 }; /* flags of a segment */
+/* Flags of a segment; the last two are the CPU's. */
+enum { NP_BUNDLE_RELAXED = 1, NP_BUNDLE_HALF = 2, NP_BUNDLE_ONE_THREAD = 4 };
 
 /* Which cores: any, those that the phone at hand has as its big ones, or those of a mask. */
 enum np_bundle_cores { NP_BUNDLE_ANY = 0, NP_BUNDLE_BIG = 1, NP_BUNDLE_MASK = 2 };

@@ -64,7 +64,8 @@ static enum np_status read_segment(struct np_cursor *cursor, const struct np_bun
   segment->engine = engine == NP_BUNDLE_NNAPI ? NP_BUNDLE_NNAPI : NP_BUNDLE_CPU;
   segment->accelerator = np_bundle_string(bundle, accelerator);
   segment->preference = preference == NP_BUNDLE_NONE ? -1 : (int32_t)preference;
-  const uint32_t known = NP_BUNDLE_RELAXED | (engine == NP_BUNDLE_CPU ? NP_BUNDLE_HALF : 0u);
+  const uint32_t known =
+      NP_BUNDLE_RELAXED | (engine == NP_BUNDLE_CPU ? NP_BUNDLE_HALF | NP_BUNDLE_ONE_THREAD : 0u);
   if (engine > NP_BUNDLE_NNAPI || (accelerator != NP_BUNDLE_NONE && !segment->accelerator) ||
       segment->preference > ANEURALNETWORKS_PREFER_SUSTAINED_SPEED || segment->preference < -1 ||
       (segment->flags & ~known) != 0 || segment->model >= bundle->n_models) {

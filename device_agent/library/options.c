@@ -57,6 +57,7 @@ nnp_status np_executable_options(const struct np_bundle *bundle, const nnp_optio
 struct np_options np_executable_segment_options(const struct np_bundle_segment *segment,
                                                 const nnp_options *options, uint32_t s) {
   const uint32_t flags = options->flags;
+  const int has_one_thread = (segment->flags & NP_BUNDLE_ONE_THREAD) != 0;
   struct np_options own = {.accelerator = segment->accelerator,
                            .preference = segment->preference,
                            .priority = options->priority,
@@ -66,7 +67,7 @@ struct np_options np_executable_segment_options(const struct np_bundle_segment *
                            .async = (flags & NNP_ASYNC) != 0,
                            .pointers = (flags & NNP_POINTERS) != 0,
                            .measure_timing = (flags & NNP_DURATIONS) != 0,
-                           .threads = options->threads,
+                           .threads = has_one_thread ? 1 : options->threads,
                            .number = s};
   if (options->cache_folder) {
     (void)snprintf(own.cache_folder, NP_FOLDER_BYTES, "%s", options->cache_folder);

@@ -227,7 +227,7 @@ def _levels(planned: ModelPlan, data: ReportData) -> dict[Target, int]:
     """Feature levels to lower for."""
     info = planned.costs.agent_info if planned.costs else None
     if info is not None:
-        return {spec.target: spec.level for spec in device_targets(info)}
+        return {spec.target: spec.level for spec in device_targets(info, one_thread=True)}
     from nnapi_prof.reports.html import accelerators
 
     levels = {a.get("name"): a.get("feature_level") for a in accelerators(data.device_info)}

@@ -212,7 +212,7 @@ def _places(
     planned: ModelPlan | None, program: Program, info: AgentInfo, target: str | None
 ) -> list[tuple[TargetSpec, list[Region]]]:
     """Return the targets to search, each with the regions that it runs."""
-    specs = {spec.target: spec for spec in device_targets(info)}
+    specs = {spec.target: spec for spec in device_targets(info, one_thread=True)}
     everything = [tuple(range(len(program.units.units)))]
     if target is not None:
         chosen = _named(target, specs)

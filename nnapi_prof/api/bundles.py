@@ -121,7 +121,7 @@ def bundle_at(
 
 def levels_of(info: AgentInfo) -> dict[str, int]:
     """Key of each of a device's targets -> the feature level to convert for."""
-    return {spec.target.key: spec.level for spec in device_targets(info)}
+    return {spec.target.key: spec.level for spec in device_targets(info, one_thread=True)}
 
 
 def _copies(program: Program, levels: Mapping[str, int]) -> Region | None:

@@ -133,6 +133,8 @@ def read_costs(
         rows = store.select(
             Selection((fingerprint,), conditions=conditions, until=until, newest=True)
         )
+        if threads != BY_TRIAL or chosen_precisions is not None:
+            rows = [row for row in rows if not row.target.has_one_thread]
         notes: tuple[str, ...] = chosen.notes
         priced: CostModel | PrecisionCosts
         calibrated = None
@@ -205,7 +207,7 @@ def measured_threads(
 def cpu_rows(store: CostStore, fingerprint: str, conditions: Conditions) -> list[Measurement]:
     """The newest rows of the CPU under these conditions, with whatever number of threads, without
     those of trials."""
-    own = replace(conditions.on(CPU.engine), threads=0)
+    own = replace(conditions.on(CPU), threads=0)
     rows = store.select(Selection((fingerprint,), targets=(CPU.key,), newest=True))
     return [
         row

@@ -227,7 +227,10 @@ def with_threads(
     listener.note(threads_sentence(trial))
     threads = options.conditions.threads if trial is None else trial.threads
     return replace(
-        options, conditions=replace(options.conditions, threads=threads), threads_by_trial=False
+        options,
+        conditions=replace(options.conditions, threads=threads),
+        threads_by_trial=False,
+        one_thread=trial is not None and trial.one_thread,
     ), trial
 
 
@@ -239,9 +242,16 @@ def threads_sentence(trial: ThreadTrial | None) -> str:
     times = ", ".join(f"{n}: {trial.ns[first] / ns:.2f}x" for n, ns in trial.ns.items())
     plural = "" if trial.threads == 1 else "s"
     whole = " and the whole model" if trial.whole else ""
-    return (
+    sentence = (
         f"the CPU gets {trial.threads} thread{plural}, by a trial of"
         f" {count(trial.n_units, 'unit')}{whole} (threads: speed; {times})"
+    )
+    if not trial.one_thread:
+        return sentence
+    alone, together = (trial.call_ns[n] / 1e3 for n in (1, trial.threads))
+    return (
+        f"{sentence}; short segments may get 1: the shortest call takes {alone:.0f} instead of"
+        f" {together:.0f} us with it"
     )
 
 
@@ -300,7 +310,7 @@ def _profile_precisions(
         model.program,
         client,
         store,
-        options,
+        replace(options, one_thread=False),
         listener.progress,
         precisions=precisions,
         recipe=calibration.recipe,

@@ -226,7 +226,7 @@ class RegionProbe:
         actions: list[tuple[int, int, bool, PreparedAction]] = []
         for place, (region, way) in enumerate(cases):
             conditions = replace(self.conditions, mode=way.mode)
-            on_engine = conditions.on(self.target.engine)
+            on_engine = conditions.on(self.target)
             converted = self.convert(region)
             assert isinstance(converted, Region), converted
             for sample, values in enumerate(self.references):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nnapi_prof.graph.plan import TARGET_KINDS, Engine, Target
 from nnapi_prof.graph.plan import Precision as Precision
@@ -42,6 +42,8 @@ class SegmentFlag(enum.IntFlag):
     RELAXED = 1
     HALF = 2
     """Of the CPU engine: it computes float32 as float16, also by kernels that convert."""
+    ONE_THREAD = 4
+    """Of the CPU engine: it has one thread, whatever the number for the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +62,17 @@ class Conditions:
         if self.precision not in CONDITIONAL:
             raise ValueError(f"{self.precision.value} is not a condition of a whole model")
 
-    def on(self, engine: Engine) -> Conditions:
-        """Returns the conditions that concern an engine, with defaults for the rest, so that the
+    def on(self, target: Target) -> Conditions:
+        """Returns the conditions that concern a target, with defaults for the rest, so that the
         CPU is not measured again because NNAPI is to compute in bursts."""
-        concern = TARGET_KINDS[engine].conditions
-        return Conditions(**{name: getattr(self, name) for name in concern})
+        concern = TARGET_KINDS[target.engine].conditions
+        own = Conditions(**{name: getattr(self, name) for name in concern})
+        return replace(own, threads=1) if target.has_one_thread else own
 
     def precision_of(self, target: Target) -> Precision:
         """Returns the precision of a region on a target: the target's own, else this one."""
         own = target.precision
-        return own if own is not Precision.FLOAT32 else self.on(target.engine).precision
+        return own if own is not Precision.FLOAT32 else self.on(target).precision
 
     def halves(self, target: Target) -> bool:
         """Returns whether a target's models are to be in float16. The CPU's never are: its weights
@@ -79,10 +82,11 @@ class Conditions:
     def flags_of(self, target: Target) -> SegmentFlag:
         """Returns the flags of a segment on a target."""
         precision = self.precision_of(target)
+        flags = SegmentFlag.ONE_THREAD if target.has_one_thread else SegmentFlag.NONE
         if precision is Precision.RELAXED:
-            return SegmentFlag.RELAXED
+            return flags | SegmentFlag.RELAXED
         half = precision is Precision.FLOAT16 and target.engine is Engine.CPU
-        return SegmentFlag.HALF if half else SegmentFlag.NONE
+        return flags | SegmentFlag.HALF if half else flags
 
     @property
     def options(self) -> str:

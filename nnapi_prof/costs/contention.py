@@ -160,7 +160,7 @@ def beside_rows(
 
 
 def _without_mode(row: Measurement, conditions: Conditions) -> bool:
-    own, asked = row.conditions, conditions.on(row.target.engine)
+    own, asked = row.conditions, conditions.on(row.target)
     return (own.precision, own.threads, own.cpus) == (asked.precision, asked.threads, asked.cpus)
 
 

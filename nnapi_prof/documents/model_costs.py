@@ -39,6 +39,9 @@ THREAD_TRIAL = s.obj(
         s.mapping(s.NUMBER), "number of threads -> the model on the CPU, estimated from these units"
     ),
     whole=s.described(s.TRUTH, "the whole model ran under every number: ns is of that"),
+    call_ns=s.described(
+        s.mapping(s.NUMBER), "number of threads -> the shortest call, with one and with the chosen"
+    ),
 )
 
 
@@ -106,7 +109,10 @@ def of_profile(
         thread_trial=None
         if trial is None
         else properties(
-            THREAD_TRIAL, trial, ns={str(threads): ns for threads, ns in trial.ns.items()}
+            THREAD_TRIAL,
+            trial,
+            ns={str(n): ns for n, ns in trial.ns.items()},
+            call_ns={str(n): ns for n, ns in trial.call_ns.items()},
         ),
         plan=None if outcome.plan is None else of_plan(outcome.plan),
         baselines=of_plans(outcome.baselines),

@@ -72,7 +72,7 @@ def busy_request(targets: Sequence[Target], conditions: Conditions, seconds: flo
 def _request(targets: Sequence[Target], conditions: Conditions, timing: Timing) -> Request:
     request, groups, region = RequestBuilder(), Groups(), reference()
     for number, target in enumerate(targets):
-        own = ActionOptions(conditions.on(target.engine), 0, groups.number("reference", 0))
+        own = ActionOptions(conditions.on(target), 0, groups.number("reference", 0))
         action = build_action(
             number, [(target, region)], lambda _: (TensorSource.RANDOM, 1), request, timing, own
         )

@@ -81,7 +81,7 @@ class TargetKind:
 _ON_BOTH = frozenset({"precision", "cpus", "sustained_s"})
 _ON_NNAPI = frozenset({"mode"}) | _ON_BOTH
 TARGET_KINDS: Mapping[Engine, TargetKind] = {
-    Engine.CPU: TargetKind("cpu", re.compile("cpu"), 0, _ON_BOTH | {"threads"}),
+    Engine.CPU: TargetKind("cpu", re.compile("cpu(/1)?"), 0, _ON_BOTH | {"threads"}),
     Engine.HOST: TargetKind("host", re.compile("host"), None, _ON_NNAPI),
     Engine.NNAPI: TargetKind(
         "nnapi:ACCELERATOR/PREFERENCE",
@@ -117,7 +117,8 @@ def _split_key(key: str) -> tuple[str, Precision]:
 @dataclass(frozen=True, slots=True, order=True)
 class Target:
     """A place for a segment: ``cpu``, ``host``, ``nnapi:ACCELERATOR/PREFERENCE``, or in files for
-    ExecuTorch ``executorch:PARTITIONER``, by the name that its user gave it.
+    ExecuTorch ``executorch:PARTITIONER``, by the name that its user gave it. ``cpu`` has as many
+    threads as the conditions say, and ``cpu/1`` one.
 
     Where precision is chosen region by region, ``@relaxed``, ``@float16`` or ``@int8`` follows;
     without, the conditions of the plan say it for all.
@@ -155,7 +156,12 @@ class Target:
     @property
     def engine(self) -> Engine:
         """The engine that executes segments on this target."""
-        return Engine(_split_key(self.key)[0].partition(":")[0])
+        return Engine(re.split("[:/]", _split_key(self.key)[0], maxsplit=1)[0])
+
+    @property
+    def has_one_thread(self) -> bool:
+        """Whether it is the CPU with one thread, whatever the conditions say."""
+        return _split_key(self.key)[0] == CPU_ALONE.key
 
     @property
     def accelerator(self) -> str | None:
@@ -170,7 +176,7 @@ class Target:
         accelerator. None of :data:`AUTO`, which may be any, of ``nnapi-reference``, which takes
         the CPU's cores from it, and of the host."""
         if self.engine is Engine.CPU:
-            return _split_key(self.key)[0]
+            return CPU.key
         return None if self.accelerator in (AUTO, REFERENCE) else self.accelerator
 
     @property
@@ -186,6 +192,8 @@ class Target:
 
 
 CPU = Target("cpu")
+CPU_ALONE = Target("cpu/1")
+"""The CPU with one thread, for segments that are too short to wake others for."""
 HOST = Target("host")
 
 

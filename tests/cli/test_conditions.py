@@ -13,7 +13,7 @@ from nnapi_prof.bundle.storage import read_bundle, write_bundle
 from nnapi_prof.costs.conditions import Conditions, Mode, Precision
 from nnapi_prof.costs.measurement import Kind
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.graph.plan import CPU, Engine
+from nnapi_prof.graph.plan import CPU, REFERENCE, Preference, Target
 from nnapi_prof.nnapi.codes import OperandCode
 from tests.cli.common import INPUT, Profiled, Result
 
@@ -48,8 +48,10 @@ def test_from_profile_to_run(
     with CostStore(costs) as store:
         (device,) = store.devices()
         rows = [r for r in store.measurements(device.fingerprint) if r.kind is not Kind.THREADS]
-    assert {r.conditions for r in rows if r.target == CPU} == {conditions.on(Engine.CPU)}
-    assert {r.conditions for r in rows if r.target != CPU} == {conditions.on(Engine.NNAPI)}
+    assert {r.conditions for r in rows if r.target == CPU} == {conditions.on(CPU)}
+    assert {r.conditions for r in rows if r.target != CPU} == {
+        conditions.on(Target.nnapi(REFERENCE, Preference.FAST_SINGLE_ANSWER))
+    }
     result = cli("partition", *named, "--output", bundle, tiny)
     assert result.code == 0, result.err
     loaded = read_bundle(bundle)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from nnapi_prof.api.options import conditions_of
 from nnapi_prof.costs.conditions import ALL, BIG, CONDITIONAL, Conditions, Mode, parse_cpus
 from nnapi_prof.errors import UsageError
-from nnapi_prof.graph.plan import Engine
+from nnapi_prof.graph.plan import CPU, CPU_ALONE, Preference, Target
 
 CONDITIONS = st.builds(
     Conditions,
@@ -40,12 +42,14 @@ def test_there_and_back(conditions: Conditions) -> None:
 
 
 @given(CONDITIONS)
-def test_an_engine_has_its_own_conditions(conditions: Conditions) -> None:
-    cpu, nnapi = conditions.on(Engine.CPU), conditions.on(Engine.NNAPI)
+def test_a_target_has_its_own_conditions(conditions: Conditions) -> None:
+    accelerator = Target.nnapi("npu", Preference.LOW_POWER)
+    cpu, nnapi = conditions.on(CPU), conditions.on(accelerator)
     assert cpu == Conditions(conditions.precision, threads=conditions.threads, cpus=conditions.cpus)
     assert (nnapi.precision, nnapi.mode) == (conditions.precision, conditions.mode)
     assert (nnapi.threads, nnapi.cpus) == (1, conditions.cpus)
-    assert cpu.on(Engine.CPU) == cpu and nnapi.on(Engine.NNAPI) == nnapi
+    assert cpu.on(CPU) == cpu and nnapi.on(accelerator) == nnapi
+    assert conditions.on(CPU_ALONE) == replace(cpu, threads=1)
 
 
 @pytest.mark.parametrize(("text", "wanted"), [("0XF0", "0xf0"), ("0x00f", "0xf"), ("big", "big")])

@@ -59,7 +59,7 @@ def row(
         signature=f"{operation} {target} {beside}",
         kind=Kind.BESIDE,
         target=target,
-        conditions=Conditions().on(target.engine),
+        conditions=Conditions().on(target),
         operation=operation,
         beside=beside,
         alone_ns=alone,
@@ -110,7 +110,7 @@ def test_starting_and_waiting_is_told_by_the_same_unit_in_both_modes(graph: Unit
     waits = replace(
         in_call,
         signature="waiting",
-        conditions=Conditions(mode=Mode.ASYNC).on(GPU.engine),
+        conditions=Conditions(mode=Mode.ASYNC).on(GPU),
         alone_ns=tuple(ns + 40 for ns in in_call.alone_ns),
     )
     (pair,) = (
@@ -143,7 +143,7 @@ def test_factors_are_slowdowns_inside_their_interval(ratios: list[float], share:
 def test_rows_come_back_under_their_conditions(tmp_path: Path) -> None:
     one = row(CPU, GPU, "CONV_2D", 1.1)
     two = replace(one, conditions=Conditions(threads=2))
-    waits = row(GPU, CPU, "CONV_2D", 1.1, conditions=Conditions(mode=Mode.ASYNC).on(GPU.engine))
+    waits = row(GPU, CPU, "CONV_2D", 1.1, conditions=Conditions(mode=Mode.ASYNC).on(GPU))
     with CostStore(tmp_path / "costs.sqlite") as store:
         store.add(one, two, waits)
         rows = beside_rows(store, one.fingerprint, Conditions())

@@ -224,7 +224,7 @@ def requests(draw: st.DrawFn) -> tuple[RequestBuilder, list[tuple[bytes, list[by
                     tuple(outputs),
                     draw(st.sampled_from([None, "npu", "gpu é"])),
                     draw(st.sampled_from([None, *Preference])),
-                    SegmentFlag(draw(st.sampled_from([0, 1, 2]))),
+                    SegmentFlag(draw(st.sampled_from([0, 1, 2, 4, 6]))),
                 )
             )
         runs, warmup = (sorted(draw(st.tuples(RUNS, RUNS))) for _ in range(2))

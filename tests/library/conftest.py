@@ -17,6 +17,7 @@ import pytest
 import torch
 from torch import nn
 
+from nnapi_prof.device.xnnpack import build_xnnpack
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import AUTO, CPU, Plan, Preference, Segment, Target
 from nnapi_prof.toolchain import find_compiler, locked, python_tool
@@ -56,6 +57,17 @@ def built() -> runtime_embedding.Built:
     root.mkdir(parents=True, exist_ok=True)
     with locked(root / "lock"):
         return _built(root)
+
+
+@pytest.fixture(scope="session")
+def library_with_xnnpack() -> Path:
+    """The shared library with XNNPACK's kernels."""
+    root = CACHE / "library-tests"
+    root.mkdir(parents=True, exist_ok=True)
+    with locked(root / "xnnpack.lock"):
+        options = [f"-DNP_XNNPACK={build_xnnpack(CACHE)}", "-DNP_LIBRARY=ON"]
+        _cmake(REPO / "device_agent", root / "xnnpack", options, ["nnapi_prof_runtime"])
+    return next((root / "xnnpack").rglob("libnnapi_prof_runtime.so"))
 
 
 def _built(root: Path) -> runtime_embedding.Built:

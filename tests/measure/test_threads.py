@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
 import nnapi_prof as np_
 from nnapi_prof.api.costs import Interrupted
@@ -14,16 +17,18 @@ from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.measurement import Kind, Measurement
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.selection import Selection
+from nnapi_prof.device.find import phone_file
 from nnapi_prof.errors import CostError
 from nnapi_prof.execution.profile.options import ProfileOptions
 from nnapi_prof.execution.profile.threads import (
+    N_CALLS,
     WHOLE,
     choose,
     run_trial,
     thread_counts,
     thread_units,
 )
-from nnapi_prof.graph.plan import CPU
+from nnapi_prof.graph.plan import CPU, CPU_ALONE
 from nnapi_prof.graph.unit import UnitGraph
 from tests.cli.common import TinyNet, trace
 from tests.costs.graphs import chain_graph, row
@@ -114,10 +119,11 @@ def test_the_choice_is_kept_in_table_costs_and_bundle(tmp_path: Path) -> None:
     with CostStore(table) as store:
         rows = store.select(Selection())
     tried = [each for each in rows if each.kind is Kind.THREADS]
-    assert len(tried) == trial.n_measured == 4 * trial.n_units
+    assert len(tried) == trial.n_measured == 4 * trial.n_units + N_CALLS
     own = {each.samples_ns for each in rows if each.kind is Kind.UNIT and each.target == CPU}
     shared = [each for each in tried if each.threads == 4 and each.samples_ns in own]
-    assert len(shared) == trial.n_kept == trial.n_units, "measured once for trial and profile"
+    assert trial.n_kept == trial.n_units, "measured once for trial and profile"
+    assert len(shared) == trial.n_kept + 1, "the shortest call is measured apart"
     with pytest.raises(CostError, match="were never measured"):
         np_.read_costs(model, table, cpus="all")
 
@@ -148,7 +154,7 @@ def test_ctrl_c_in_a_trial_keeps_what_it_measured(tmp_path: Path) -> None:
         np_.profile(model, "sim:npu-phone", costs=table, progress=stop)
     assert raised.value.outcome.interrupted and raised.value.outcome.n_measured == 3
     trial = np_.profile(model, "sim:npu-phone", costs=table).thread_trial
-    assert trial is not None and trial.n_measured == 4 * trial.n_units - 3
+    assert trial is not None and trial.n_measured == 4 * trial.n_units + N_CALLS - 3
 
 
 @pytest.mark.slow
@@ -161,7 +167,8 @@ def test_a_trial_on_this_machine(tmp_path: Path) -> None:
             assert trial is None
             return
         assert trial is not None and trial.threads in counts and tuple(trial.ns) == counts
-        assert trial.whole and trial.n_measured == len(counts) * (trial.n_units + 1)
+        n_calls = N_CALLS if trial.threads > 1 else 0
+        assert trial.whole and trial.n_measured == len(counts) * (trial.n_units + 1) + n_calls
         least = min(trial.ns.values())
         assert trial.ns[trial.threads] <= 1.01 * least
         measured = store.select(Selection(kinds=(Kind.THREADS,)))
@@ -187,3 +194,70 @@ def test_no_fixed_number_has_a_faster_plan(phone: str, tmp_path: Path) -> None:
 
     own = plan_ns("auto")
     assert own <= 1.01 * min(plan_ns(n) for n in (1, 2, 4, 8))
+
+
+class GatedNet(nn.Module):
+    """Convolutions that the NPU runs, and between them activations that it refuses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 128, 3, 4, 1)
+        self.others = nn.ModuleList(nn.Conv2d(128, 128, 3, 1, 1) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        for conv in self.others:
+            x = conv(x * torch.sigmoid(x.mean((2, 3), keepdim=True)))
+        return x
+
+
+def waking_phone(folder: Path, us: float) -> str:
+    """``npu-phone``, on which waking threads takes so long."""
+    description = json.loads(phone_file("npu-phone").read_text())
+    description["cpu"]["thread_wake"] = {"value": us, "unit": "us", "origin": "assumed: a test"}
+    path = folder / "waking.json"
+    path.write_text(json.dumps(description))
+    return f"sim:{path}"
+
+
+def test_short_segments_get_one_thread_where_waking_takes_long(tmp_path: Path) -> None:
+    model = np_.load(trace(GatedNet(), tmp_path / "gated.pt", (1, 3, 96, 96)), inputs=["1x3x96x96"])
+    phone = waking_phone(tmp_path, 60)
+
+    def planned(threads: int | str) -> np_.ModelPlan:
+        table = tmp_path / f"{threads}.sqlite"
+        costs = np_.profile(model, phone, costs=table, threads=threads)
+        return np_.partition(model, costs, verify=False)
+
+    auto, fixed = planned("auto"), planned(4)
+    trial = auto.costs.thread_trial
+    assert trial is not None and trial.threads == 4 and trial.one_thread
+    assert trial.call_ns[4] - trial.call_ns[1] == pytest.approx(60_000, rel=0.05)
+    targets = [segment.target for segment in auto.plan.segments]
+    assert targets.count(CPU_ALONE) >= 2 and CPU in targets, "a long segment keeps four"
+    assert CPU_ALONE not in [segment.target for segment in fixed.plan.segments]
+    gain = fixed.plan.predicted_ns - auto.plan.predicted_ns
+    assert gain == pytest.approx(60_000 * targets.count(CPU_ALONE), rel=0.1)
+    whole, *_ = np_.run(auto).run.runs
+    assert whole.median_ns == pytest.approx(auto.plan.predicted_ns, rel=0.01)
+    read = np_.read_costs(model, tmp_path / "auto.sqlite")
+    assert np_.partition(model, read, verify=False).plan.segments == auto.plan.segments
+    stated = np_.read_costs(model, tmp_path / "auto.sqlite", threads=4)
+    assert CPU_ALONE.key in read.targets and CPU_ALONE.key not in stated.targets
+
+
+def test_one_thread_is_not_measured_where_waking_takes_nothing(tmp_path: Path) -> None:
+    model = np_.load(trace(TinyNet(), tmp_path / "tiny.pt"), inputs=["1x3x64x64"])
+    costs = np_.profile(model, "sim:npu-phone", costs=tmp_path / "costs.sqlite")
+    assert costs.thread_trial is not None and not costs.thread_trial.one_thread
+    assert CPU_ALONE.key not in costs.targets
+
+
+def test_a_call_that_gains_by_one_thread() -> None:
+    graph = chain_graph([1 << 10, 1 << 20, 1 << 20])
+    ns = {0: {1: 100.0, 2: 112.0}, 1: {1: 1000.0, 2: 520.0}}
+    trial = choose(graph, rows(graph, ns))
+    assert trial is not None and trial.threads == 2 and trial.one_thread
+    assert trial.call_ns == ns[0]
+    trial = choose(graph, rows(graph, {**ns, 0: {1: 100.0, 2: 108.0}}))
+    assert trial is not None and trial.threads == 2 and not trial.one_thread

@@ -332,10 +332,12 @@ def _values(constants: Mapping[str, Any]) -> dict[str, float]:
 
 def _cpu(cpu: Mapping[str, Any], threads: int) -> PhoneUnit:
     times = thread_speed(cpu, threads)
+    wakes = threads > 1 and "thread_wake" in cpu
+    wake_ns = _read_constant(cpu["thread_wake"]) * 1e3 if wakes else 0.0
     return PhoneUnit(
         target=CPU,
         level=30,
-        price=Price(),
+        price=Price(wake_ns),
         peak={kind: rate * times for kind, rate in _values(cpu["peak"]).items()},
         bytes_per_ns=_read_constant(cpu["bandwidth"]),
         operation_ns=_read_constant(cpu["operation_overhead"]) * 1e3,

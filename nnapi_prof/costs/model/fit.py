@@ -148,7 +148,7 @@ def fit(
     if fits is None:
         cache = refit or FitCache()
         converts = any(
-            row.target == CPU and row.conditions.precision is not Precision.FLOAT32
+            row.target.engine is Engine.CPU and row.conditions.precision is not Precision.FLOAT32
             for row in last.values()
         )
         fits = {target: cache.fit(target, own, converts) for target, own in samples.items()}

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from nnapi_prof.costs.samples import MAD_TO_SIGMA
-from nnapi_prof.graph.plan import CPU, Target
+from nnapi_prof.graph.plan import Engine, Target
 
 HUBER_K = 1.345
 """95 % efficiency on normal errors (Huber 1964)."""
@@ -380,6 +380,6 @@ class FitCache:
         last = self._last.get(target)
         if last is not None and last[0] == now:
             return last[1]
-        fitted = fit_target(now, on_cpu=target == CPU, converts=converts)
+        fitted = fit_target(now, on_cpu=target.engine is Engine.CPU, converts=converts)
         self._last[target] = (now, fitted)
         return fitted

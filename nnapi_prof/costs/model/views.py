@@ -145,7 +145,8 @@ def _ms(ns: float) -> str:
 
 def drop_dominated_targets(costs: _Fitted, *, auto: bool = False) -> _Fitted:
     """The costs without preferences under which no region was faster beyond noise than under
-    another of the same accelerator, and without "auto" where a named accelerator is as fast.
+    another of the same accelerator, likewise without one thread of the CPU beside several, and
+    without "auto" where a named accelerator is as fast.
 
     The preferences of an accelerator are alternatives of one driver, and NNAPI's own choice
     ("auto") is one of its accelerators; often some of them run alike. Kept as targets of their own
@@ -175,7 +176,7 @@ def _comparable(target: Target, rival: Target, auto: bool) -> bool:
     if target.precision is not rival.precision:
         in_float32 = rival.precision is Precision.FLOAT32
         return in_float32 and target.precision is not Precision.INT8 and target.base == rival
-    if rival.engine is not Engine.NNAPI:
+    if rival.engine is not target.engine or rival.engine not in (Engine.CPU, Engine.NNAPI):
         return False
     return target.accelerator == rival.accelerator or (target.accelerator == AUTO and not auto)
 

@@ -29,7 +29,7 @@ from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.measurement import ATTEMPTS, FAILURES, Kind, Status, again_since
 from nnapi_prof.costs.store.schema import MEASUREMENTS
 from nnapi_prof.errors import UsageError, option_name
-from nnapi_prof.graph.plan import CPU, Engine
+from nnapi_prof.graph.plan import AUTO, CPU, CPU_ALONE, Preference, Target
 
 SAME = ("fingerprint", "signature", "target", "precision", "mode", "threads", "cpus", "sustained_s")
 """Rows that agree in these measured the same; the newest tells what holds."""
@@ -214,8 +214,10 @@ def _like(column: ColumnElement[str], pattern: str) -> ColumnElement[bool]:
 
 
 def _under(conditions: Conditions, m: Columns) -> ColumnElement[bool]:
-    cpu, nnapi = conditions.on(Engine.CPU), conditions.on(Engine.NNAPI)
-    return or_(
-        and_(m.target == CPU.key, *(m[k] == v for k, v in cpu.to_json().items())),
-        and_(m.target != CPU.key, *(m[k] == v for k, v in nnapi.to_json().items())),
-    )
+    on_cpu = or_(*(and_(m.target == t.key, _are(conditions.on(t), m)) for t in (CPU, CPU_ALONE)))
+    nnapi = conditions.on(Target.nnapi(AUTO, Preference.FAST_SINGLE_ANSWER))
+    return or_(on_cpu, and_(m.target.not_in((CPU.key, CPU_ALONE.key)), _are(nnapi, m)))
+
+
+def _are(conditions: Conditions, m: Columns) -> ColumnElement[bool]:
+    return and_(*(m[k] == v for k, v in conditions.to_json().items()))

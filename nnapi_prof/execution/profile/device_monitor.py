@@ -149,7 +149,7 @@ class DeviceMonitor:
                 agent_version=self._info.cost_version,
                 driver_version=versions[target],
                 status=Status.OK,
-                conditions=self._options.conditions.on(target.engine),
+                conditions=self._options.conditions.on(target),
                 samples_ns=samples,
                 n_operations=1,
                 input_bytes=n_bytes,

@@ -17,7 +17,7 @@ from nnapi_prof.device.protocol.results import (
     SegmentSamples,
 )
 from nnapi_prof.errors import ConversionError, UnsupportedOp, UsageError
-from nnapi_prof.graph.plan import AUTO, CPU, Preference, Target
+from nnapi_prof.graph.plan import AUTO, CPU, CPU_ALONE, Preference, Target
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.nnapi.facts import api_of, is_level
 
@@ -65,7 +65,7 @@ class Job:
         agent_version: str,
     ) -> Job:
         """The job with its key."""
-        own = conditions.on(spec.target.engine)
+        own = conditions.on(spec.target)
         key = Key(
             signature=matcher.signature(region),
             target=spec.target.key,
@@ -84,9 +84,11 @@ def device_targets(
     info: AgentInfo,
     preferences: Sequence[Preference] = tuple(Preference),
     accelerators: Collection[str] | None = None,
+    one_thread: bool = False,
 ) -> tuple[TargetSpec, ...]:
-    """The CPU, then every accelerator and "auto", each under every preference; a library in
-    NNAPI's place (:class:`~nnapi_prof.device.protocol.results.NnapiEntryPoint`) has no "auto".
+    """The CPU (with ``one_thread`` also with one thread), then every accelerator and "auto", each
+    under every preference; a library in NNAPI's place
+    (:class:`~nnapi_prof.device.protocol.results.NnapiEntryPoint`) has no "auto".
 
     A model is for a level that both the accelerator and the device's NNAPI know: the CPU of
     Android 10 says that its level is 10000.
@@ -96,6 +98,8 @@ def device_targets(
     UsageError where a name is none of the device's.
     """
     specs = [TargetSpec(CPU, NEWEST_LEVEL)]
+    if one_thread:
+        specs.append(TargetSpec(CPU_ALONE, NEWEST_LEVEL))
     levels = {a.name: _level(a.feature_level, info) for a in info.nnapi.accelerators}
     versions = {a.name: a.version for a in info.nnapi.accelerators}
     has_runtime = info.nnapi.library is not None and info.nnapi.door is NnapiEntryPoint.NNAPI

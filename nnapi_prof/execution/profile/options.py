@@ -59,6 +59,8 @@ class ProfileOptions:
     conditions: Conditions = field(default_factory=Conditions)
     threads_by_trial: bool = False
     """A trial decides the number of threads, in place of that of ``conditions``."""
+    one_thread: bool = False
+    """Segments of the CPU may have one thread, too: a trial showed that short calls are faster."""
     preferences: tuple[Preference, ...] = tuple(Preference)
     accelerators: tuple[str, ...] | None = None
     refine: bool = True

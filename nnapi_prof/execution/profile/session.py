@@ -151,7 +151,7 @@ class Session:
         self.specs = tuple(
             spec
             for spec in device_targets(
-                self.measurer.info, options.preferences, options.accelerators
+                self.measurer.info, options.preferences, options.accelerators, options.one_thread
             )
             if targets is None or spec.target in targets
         )

@@ -7,9 +7,13 @@ as the unit of the trial that is most like it. Where that is little, the whole m
 number as well, and decides: threads are woken once a run, not once a unit. The trial's rows are in
 the cost table, so that the same command chooses the same number again.
 
-A simulated phone's time costs nothing but the start of each measurement, and waking threads costs
-nothing there. Its trial has fewer measurements, and each is as long as a profile's: those with the
-number chosen are the profile's, too.
+Then the lightest unit runs with the number chosen and with one thread. Where a unit of the trial is
+faster with one, waking the others takes longer than they save, and short segments of a plan may
+have one (:data:`~nnapi_prof.graph.plan.CPU_ALONE`).
+
+A simulated phone's time costs nothing but the start of each measurement. Its trial has fewer
+measurements, and each is as long as a profile's: those with the number chosen are the profile's,
+too.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from nnapi_prof.costs.conditions import ALL, BIG, Conditions
 from nnapi_prof.costs.measurement import Kind, Measurement
@@ -29,7 +33,7 @@ from nnapi_prof.device.protocol.results import AgentInfo
 from nnapi_prof.execution.profile.jobs import NEWEST_LEVEL, Job, TargetSpec, device_targets
 from nnapi_prof.execution.profile.measurer import Client, Measurer
 from nnapi_prof.execution.profile.options import ProfileOptions, ProgressCallback
-from nnapi_prof.execution.profile.regions import trial_units
+from nnapi_prof.execution.profile.regions import MUCH, trial_units
 from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache
 from nnapi_prof.graph.plan import CPU
 from nnapi_prof.graph.signature import digest
@@ -45,12 +49,16 @@ MOST_WHOLE_NS = 50e6
 """By the units, with the best number: a model that takes longer has units that are worth waking
 threads for, and running it would take much of the trial."""
 WHOLE = -1
-"""In place of a unit: the whole model."""
+"""In place of a unit: the whole model, ..."""
+SHORT_CALL = -2
+"""... and the lightest unit, of which the shortest call is."""
 NEAR = 1.15
 """On a simulated phone: numbers with which the heaviest unit takes longer, relative to the best
 one, are tried on no other unit, and neither are larger ones than that; ..."""
 SHARE = 0.1
 """... and what the trial measures beside the profile is this part of what the profile measures."""
+N_CALLS = 2
+"""Measurements of the shortest call."""
 ROUNDS, RUNS = 3, 15
 BUDGET_MS, WARMUP_MS = 12.0, 20.0
 """Of one unit with one number of threads: a third of what a measurement takes otherwise."""
@@ -69,12 +77,21 @@ class ThreadTrial:
     """Units that ran under every number."""
     whole: bool = False
     """The whole model ran under every number, and ``ns`` is of that."""
+    call_ns: Mapping[int, float] = field(default_factory=dict)
+    """Number of threads -> what the unit takes that gains most by one thread, in ns: with one and
+    with the number chosen, where that is another."""
     n_measured: int = 0
     """Measurements that were made for it now."""
     n_kept: int = 0
     """Of these, those that are the profile's, too."""
     seconds: float = 0.0
     """What these took, without loading the model."""
+
+    @property
+    def one_thread(self) -> bool:
+        """Whether short segments may be faster with one thread."""
+        alone, together = (self.call_ns.get(n, math.inf) for n in (1, self.threads))
+        return alone < (1 - MUCH) * together < math.inf
 
 
 class TrialInterrupted(KeyboardInterrupt):
@@ -120,7 +137,7 @@ def run_trial(
             first, *others = sorted(units, key=lambda unit: -_work_of(graph, graph.units[unit]))
             trial = measure([(first,)], counts)
             near = counts if trial is None else _near(trial.ns)
-            room = SHARE * _expected(graph, info, options) - (len(counts) - 1)
+            room = SHARE * _expected(graph, info, options) - (len(counts) - 1) - N_CALLS
             n_more = max(int(room // (len(near) - 1)), trial is None) if len(near) > 1 else 0
             if n_more > 0:
                 trial = measure([(unit,) for unit in others[:n_more]], near)
@@ -129,6 +146,11 @@ def run_trial(
             is_short = trial is not None and min(trial.ns.values()) <= MOST_WHOLE_NS
             if is_short and len(graph.units) > 1:
                 trial = measure([_all_units(graph)], counts)
+        if trial is not None and trial.threads > 1:
+            call = _lightest(graph)
+            jobs = [_apart(job((call,), n), SHORT_CALL) for n in (1, trial.threads)]
+            measurer.measure("threads", jobs)
+            trial = read_trial(graph, store, measurer.fingerprint, options.conditions)
     except KeyboardInterrupt as interrupt:
         raise TrialInterrupted(measurer.n_measured, time.monotonic() - began) from interrupt
     if trial is None:
@@ -185,14 +207,16 @@ def read_trial(
     was none with these ``conditions``, whose number of threads is not asked."""
     units = {_signature(graph.units[unit].signature): unit for unit in thread_units(graph)}
     units.setdefault(_signature(RegionMatcher(graph).signature(_all_units(graph))), WHOLE)
+    units[_signature(graph.units[_lightest(graph)].signature, SHORT_CALL)] = SHORT_CALL
     selection = Selection((fingerprint,), tuple(units), kinds=(Kind.THREADS,), newest=True)
-    own = replace(conditions.on(CPU.engine), threads=0)
+    own = replace(conditions.on(CPU), threads=0)
     rows = [row for row in store.select(selection) if replace(row.conditions, threads=0) == own]
     return choose(graph, {(units[row.signature], row.threads): row for row in rows})
 
 
 def choose(graph: UnitGraph, rows: Mapping[tuple[int, int], Measurement]) -> ThreadTrial | None:
-    """The best number of threads by rows of units or of the :data:`WHOLE`: (unit, threads) -> row.
+    """The best number of threads by rows of units, of the :data:`WHOLE` or of the
+    :data:`SHORT_CALL`: (unit, threads) -> row.
 
     None where no unit ran under every number. Where only one did, numbers that are not
     :data:`NEAR` the fastest on it are judged by it alone, the others by the units that ran under
@@ -202,8 +226,8 @@ def choose(graph: UnitGraph, rows: Mapping[tuple[int, int], Measurement]) -> Thr
     for (unit, n), row in sorted(rows.items()):
         if row.usable:
             ns[unit][n] = row.latency_ns
-    counts = sorted({threads for _, threads in rows})
-    whole = ns.pop(WHOLE, {})
+    whole, call = ns.pop(WHOLE, {}), ns.pop(SHORT_CALL, {})
+    counts = sorted({threads for unit, threads in rows if unit != SHORT_CALL})
     complete = [unit for unit, own in ns.items() if len(own) == len(counts)]
     if len(counts) < 2 or not complete:
         return None
@@ -212,12 +236,17 @@ def choose(graph: UnitGraph, rows: Mapping[tuple[int, int], Measurement]) -> Thr
     sample = [unit for unit, own in ns.items() if own.keys() >= set(near)]
     times = _units_like(graph, sample)
     if len(whole) == len(counts):
-        return ThreadTrial(least_number(whole), whole, len(sample), whole=True)
+        chosen = least_number(whole)
+        call_ns = _shortest_call([call, *ns.values()], chosen)
+        return ThreadTrial(chosen, whole, len(sample), whole=True, call_ns=call_ns)
     total = {n: sum(times[unit] * ns[unit][n] for unit in sample) for n in near}
     chosen = least_number(total)
     ratio = total[chosen] / first[chosen]
     return ThreadTrial(
-        chosen, {n: total.get(n, ratio * first[n]) for n in counts}, n_units=len(sample)
+        chosen,
+        {n: total.get(n, ratio * first[n]) for n in counts},
+        n_units=len(sample),
+        call_ns=_shortest_call([call, *ns.values()], chosen),
     )
 
 
@@ -226,6 +255,12 @@ def _near(ns: Mapping[int, float]) -> list[int]:
     best of these, and smaller ones."""
     best = least_number(ns)
     return [n for n, each in ns.items() if n <= best and each <= ns[best] * NEAR]
+
+
+def _shortest_call(calls: Iterable[Mapping[int, float]], threads: int) -> Mapping[int, float]:
+    """The call that gains most by one thread, of those that ran with one and with ``threads``."""
+    pairs = [{n: own[n] for n in (1, threads)} for own in calls if own.keys() >= {1, threads}]
+    return max(pairs, key=lambda own: own[threads] / own[1], default={}) if threads > 1 else {}
 
 
 def least_number(ns: Mapping[int, float]) -> int:
@@ -292,10 +327,14 @@ def _all_units(graph: UnitGraph) -> UnitSet:
     return tuple(range(len(graph.units)))
 
 
-def _apart(job: Job) -> Job:
+def _lightest(graph: UnitGraph) -> int:
+    return min(graph.units, key=lambda unit: (_work_of(graph, unit), unit.index)).index
+
+
+def _apart(job: Job, role: int = 0) -> Job:
     """The job under a signature of its own: other rows may be measured for longer."""
-    return replace(job, key=job.key._replace(signature=_signature(job.key.signature)))
+    return replace(job, key=job.key._replace(signature=_signature(job.key.signature, role)))
 
 
-def _signature(unit: str) -> str:
-    return digest({"threads": unit})
+def _signature(unit: str, role: int = 0) -> str:
+    return digest({"threads": unit, "role": role} if role else {"threads": unit})

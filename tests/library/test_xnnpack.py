@@ -1,0 +1,95 @@
+"""The runtime library with XNNPACK: in which precision and with how many threads a segment runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from runtime_embedding import CPU_FALLBACK, Runtime, make_bundle
+from torch import nn
+
+from nnapi_prof.bundle.bundle import Bundle
+from nnapi_prof.bundle.runtime import runtime_bundle
+from nnapi_prof.costs.conditions import Conditions, Precision
+from nnapi_prof.frontend import prepare
+from nnapi_prof.graph.plan import CPU, CPU_ALONE, Plan, Segment, Target
+
+SHAPE = (1, 8, 24, 24)
+
+
+@pytest.fixture(scope="module")
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(8, 24, 3), nn.ReLU(), nn.Conv2d(24, 16, 3)).eval()
+
+
+@pytest.fixture(scope="module")
+def bundle(network: nn.Module) -> Bundle:
+    """Plans of one segment: the CPU with the threads of all, and with one."""
+    program = prepare(network, (torch.randn(SHAPE),), "small")
+    units = tuple(range(len(program.units.units)))
+
+    def plan(target: Target) -> Plan:
+        return Plan(target.key, (Segment(units, target, 1e6, "a test"),), False)
+
+    return make_bundle(program, (plan(CPU), plan(CPU_ALONE)))
+
+
+def opened(library: Path, bundle: Bundle, emulator: Path, conditions: Conditions) -> Runtime:
+    content = runtime_bundle(dataclasses.replace(bundle, conditions=conditions))
+    return Runtime(library, content, emulator)
+
+
+def test_a_float16_segment_is_computed_in_float16(
+    library_with_xnnpack: Path, bundle: Bundle, emulator_library: Path, network: nn.Module
+) -> None:
+    image = torch.randn(SHAPE)
+    with torch.no_grad():
+        exact = network(image).numpy().ravel()
+        eager = network.half()(image.half()).float().numpy().ravel()
+        network.float()
+    rounding = float(np.abs(eager - exact).max())
+
+    def error(precision: Precision) -> float:
+        runtime = opened(
+            library_with_xnnpack, bundle, emulator_library, Conditions(precision=precision)
+        )
+        (result,) = runtime.model().run([image.numpy()], [exact.size * 4])
+        return float(np.abs(np.frombuffer(result, np.float32) - exact).max())
+
+    assert error(Precision.FLOAT32) < 0.01 * rounding
+    if has_float16():
+        assert 0.2 * rounding < error(Precision.FLOAT16) <= 3 * rounding
+
+
+def has_float16() -> bool:
+    """Whether XNNPACK has float16 kernels for this processor."""
+    words = Path("/proc/cpuinfo").read_text().split()
+    return bool({"f16c", "asimdhp"} & set(words))
+
+
+def own_threads() -> set[str]:
+    return set(os.listdir("/proc/self/task"))
+
+
+@pytest.fixture
+def threads_before() -> Iterator[set[str]]:
+    yield own_threads()
+
+
+@pytest.mark.parametrize(("plan", "n_started"), [(0, 2), (1, 0)])
+def test_a_segment_has_the_threads_of_its_target(
+    plan: int, n_started: int, library_with_xnnpack: Path, bundle: Bundle,
+    emulator_library: Path, threads_before: set[str],
+) -> None:  # fmt: skip
+    runtime = opened(library_with_xnnpack, bundle, emulator_library, Conditions(threads=3))
+    model = runtime.model(plan, CPU_FALLBACK)
+    model.run([torch.randn(SHAPE).numpy()], [16 * 20 * 20 * 4])
+    assert len(own_threads() - threads_before) == n_started
+    model.free()
+    assert own_threads() == threads_before
