@@ -222,10 +222,16 @@ def eager_reference(
     eager: Callable[..., tuple[Tensor, ...]],
     options: RunOptions | None = None,
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """The inputs to run with, and the outputs that eager PyTorch gives for them."""
+    """The inputs to run with, and the outputs that eager PyTorch gives for them; where the model
+    draws random numbers, for those that parts on the host draw."""
     from nnapi_prof.execution.judgement import choose_inputs
 
     inputs = choose_inputs(program, (options or RunOptions()).seed)
+    if program.draws:
+        import torch
+
+        with torch.inference_mode():
+            return inputs, tuple(program.module(*inputs))
     return inputs, eager(*(value.clone() for value in program.as_given(inputs)))
 
 

@@ -87,7 +87,7 @@ def allow_ambiguous(
     return checks, [*notes, *told]
 
 
-# ---- models in half precision, which are computed in float32 ------------------------------------
+# ---- models in other types, which are computed in float32 ----------------------------------------
 
 
 def allow_halves(
@@ -112,8 +112,8 @@ def allow_halves(
         if not check.ok and same:
             check = replace(check, tolerance=check.relative)
             notes.append(
-                f"{check.name} is what eager PyTorch gives in float32; the model rounds to half"
-                f" precision on the way, which moves it by {_relative(exact, theirs):.1e} of its"
+                f"{check.name} is what eager PyTorch gives in float32; the model computes in other"
+                f" types on the way, which moves it by {_relative(exact, theirs):.1e} of its"
                 " largest value"
             )
         allowed.append(check)

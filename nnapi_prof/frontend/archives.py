@@ -327,4 +327,6 @@ def check_saved_tensors(data: bytes) -> None:
     except Exception as error:
         named = re.search(r"GLOBAL ([\w.]+)", str(error))
         what = f": it names {named[1]}" if named else ""
+        if named and named[1].startswith("torchao."):
+            what += " (torchao.utils.unwrap_tensor_subclass(model) before the export makes tensors)"
         raise BadPickle(f"it holds more than tensors, tuples, lists and dicts{what}") from error

@@ -8,10 +8,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch.utils import _pytree as pytree
 
 from nnapi_prof.errors import FrontendError
-from nnapi_prof.frontend.torch_logging import essential_line
-from nnapi_prof.graph.node import TENSOR, bound_args, calls, dtype_name
+from nnapi_prof.frontend.quant import plain
+from nnapi_prof.frontend.torch_logging import essential_line, run_once
+from nnapi_prof.graph.node import TENSOR, bound_args, calls, drawing_in_order, dtype_name
 from nnapi_prof.graph.quantisation import is_quantize
 
 aten = torch.ops.aten
@@ -64,7 +66,7 @@ def resolve_view_strides(
     """
     runner = _Runner(module)
     try:
-        with torch.no_grad():
+        with torch.no_grad(), drawing_in_order():
             outputs = runner.run(*(example.clone() for example in examples))
     except RuntimeError as error:
         raise FrontendError(
@@ -94,23 +96,29 @@ def resolve_view_strides(
     return len(runner.refused), ()
 
 
-def widening_notes(
-    wide: Callable[..., tuple[Tensor, ...]],
-    model: Callable[..., tuple[Tensor, ...]],
+def flat_outputs(model: Callable[..., object]) -> Callable[..., tuple[Tensor, ...]]:
+    """The model with its outputs flattened to a tuple of tensors, those quantised to their
+    integers."""
+
+    def run(*args: Tensor) -> tuple[Tensor, ...]:
+        with run_once(), drawing_in_order():
+            leaves = pytree.tree_leaves(model(*args))
+        return tuple(plain(leaf) for leaf in leaves if isinstance(leaf, Tensor))
+
+    return run
+
+
+def largest_move(
+    ours: Callable[..., tuple[Tensor, ...]],
+    theirs: Callable[..., tuple[Tensor, ...]],
     examples: Sequence[Tensor],
-    n_halves: int,
-) -> tuple[str, ...]:
-    """Tell that a model's float16 or bfloat16 is computed in float32, and what that changes."""
+) -> float:
+    """How far the outputs of two functions are apart on the examples, relative to the largest value
+    of an output of the second."""
     with torch.no_grad():
-        pairs = zip(wide(*examples), model(*examples), strict=True)
-        moved = [
-            _distance(ours, theirs) / (_largest_magnitude(theirs) or 1.0) for ours, theirs in pairs
-        ]
-    return (
-        f"{n_halves} values of the model are in half precision: they are computed in float32, which"
-        f" moves its outputs by up to {max(moved, default=0.0):.1e} of their largest value;"
-        " --float16 has NNAPI compute in halves",
-    )
+        both = zip(ours(*examples), theirs(*examples), strict=True)
+        moves = [_distance(a, b) / (_largest_magnitude(b) or 1.0) for a, b in both]
+    return max(moves, default=0.0)
 
 
 FEW_OPERATIONS = ("float64",)
@@ -127,6 +135,16 @@ def element_type_notes(graph: fx.Graph) -> tuple[str, ...]:
         f"{len(few)} of {len(types)} operations compute in {' and '.join(sorted(set(few)))};"
         " devices have few operations and no layers for it, so they stay in eager PyTorch. Save"
         " the model in float32 with model.float()",
+    )
+
+
+def draw_notes(drawing: Sequence[str]) -> tuple[str, ...]:
+    """Tells of random numbers, by the nodes that draw them."""
+    if not drawing:
+        return ()
+    return (
+        f"the model draws random numbers ({', '.join(drawing)}): eager PyTorch draws them, and"
+        " outputs are compared for the same numbers",
     )
 
 

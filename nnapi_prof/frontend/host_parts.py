@@ -44,7 +44,7 @@ class PartsTracer(GraphTracer):
     """A GraphTracer that writes calls of functions for what depends on data."""
 
     def __init__(self, name: str, concrete: Concrete) -> None:
-        super().__init__(name)
+        super().__init__(name, keep_draws=True)
         self._concrete = concrete
         self._examples: Mapping[fx.Node, Any] | None = None
         self._n_functions = 0

@@ -14,9 +14,15 @@ from nnapi_prof.errors import InputSpecError, for_caller
 from nnapi_prof.frontend.torch_logging import essential_line, quiet_torch, run_once, source_line
 from nnapi_prof.graph.node import dtype_name, torch_dtype
 
-DTYPES = ("float32", "float16", "bfloat16", "int64", "int32", "uint8", "int8", "bool")
+DTYPES = ("float32", "float16", "bfloat16", "float64", "int64", "int32", "uint8", "int8", "bool")
 _QUANTISED = {"uint8": "quint8", "int8": "qint8"}
-_SHORT = {"float": "float32", "half": "float16", "long": "int64", "int": "int32"}
+_SHORT = {
+    "float": "float32",
+    "half": "float16",
+    "double": "float64",
+    "long": "int64",
+    "int": "int32",
+}
 _IMAGE_SIZES = (224, 64, 32, 28, 299, 512, 16)
 """Sides tried for a guess: ImageNet's first, then what small models are trained on."""
 
@@ -227,8 +233,23 @@ def try_model(name: str, model: torch.jit.ScriptModule, examples: Sequence[Tenso
         stated = listed([InputSpec.of(t) for t in examples])
         raise InputSpecError(
             f"{name} does not run on the input {stated}: {essential_line(error)}{where}",
-            f"state the shapes it wants with {shapes_or_values()}",
+            _remedy(model, examples, str(error)),
         ) from error
+
+
+def _remedy(model: torch.jit.ScriptModule, examples: Sequence[Tensor], error: str) -> str:
+    """Advises on a model that does not run."""
+    weights = [*model.parameters(), *model.buffers()]
+    if any(value.dtype is torch.float64 for value in weights):
+        return "state the element type, too, where it takes float64, as in 1x8:float64"
+    floats = all(example.is_floating_point() for example in examples)
+    if "double" in error.lower() and not floats:
+        return (
+            "a trace stores numbers as float64, and integers become that beside them: write"
+            " x.float() in the model before arithmetic on an integer input, or save it with"
+            " torch.jit.script or torch.export"
+        )
+    return f"state the shapes it wants with {shapes_or_values()}"
 
 
 def bundled_examples(model: torch.jit.ScriptModule) -> list[Sequence[object]]:

@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import enum
 import importlib
 import os
 import re
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 import torch
 from torch import Tensor, fx
 from torch.export import ExportedProgram
-from torch.utils import _pytree as pytree
 
 from nnapi_prof.errors import FrontendError, KeepsState, ModelFileError, non_regular_kind
 from nnapi_prof.frontend import export
-from nnapi_prof.frontend.eager import element_type_notes, resolve_view_strides, widening_notes
+from nnapi_prof.frontend.eager import (
+    draw_notes,
+    element_type_notes,
+    flat_outputs,
+    resolve_view_strides,
+)
 from nnapi_prof.frontend.export_check import check_export
 from nnapi_prof.frontend.inputs import InputSpec, listed
 from nnapi_prof.frontend.named_trees import classes_as_dicts
+from nnapi_prof.frontend.other_floats import in_float32
 from nnapi_prof.frontend.quant import plain, plain_inputs
 from nnapi_prof.frontend.script_check import load_script
 from nnapi_prof.frontend.structure import Structure, flat_inputs, structure_of
-from nnapi_prof.frontend.torch_logging import essential_line, logged_errors, quiet_torch, run_once
+from nnapi_prof.frontend.torch_logging import essential_line, logged_errors, quiet_torch
 from nnapi_prof.frontend.torchscript import routes
 from nnapi_prof.frontend.torchscript.attributes import kept_attributes
 from nnapi_prof.graph.dim_order import LIES_LAST
@@ -36,7 +41,6 @@ from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.types import Quantisation
 from nnapi_prof.graph.verify import verify
 from nnapi_prof.passes.pipeline import DEFAULT_PASSES, run_passes
-from nnapi_prof.passes.widen import widen_halves
 
 _ADVICE = (
     "save torch.jit.trace(model.eval(), example) with torch.jit.save, or torch.export.export(...) "
@@ -203,8 +207,8 @@ def reference(path: Path) -> Callable[..., tuple[Tensor, ...]]:
     """
     path = Path(path)
     if model_kind(path) is ModelKind.EXPORTED:
-        return _flat(export.eager(read_exported(path)))
-    return _flat(read_torchscript(path))
+        return flat_outputs(export.eager(read_exported(path)))
+    return flat_outputs(read_torchscript(path))
 
 
 def model_structure(path: Path, examples: Sequence[Tensor]) -> Structure:
@@ -293,15 +297,6 @@ def mark_last(graph: fx.Graph, inputs: Collection[int]) -> None:
         node.meta[LIES_LAST] = True
 
 
-def _flat(model: Callable[..., object]) -> Callable[..., tuple[Tensor, ...]]:
-    def run(*args: Tensor) -> tuple[Tensor, ...]:
-        with run_once():
-            leaves = pytree.tree_leaves(model(*args))
-        return tuple(plain(leaf) for leaf in leaves if isinstance(leaf, Tensor))
-
-    return run
-
-
 def _finish(
     graph: fx.GraphModule,
     examples: tuple[Tensor, ...],
@@ -320,17 +315,14 @@ def _finish(
     model, examples = plain_inputs(model, examples), tuple(map(plain, examples))
     with quiet_torch():
         mark_last(graph.graph, last)
-        own = _flat(model)
-        halves = widen_halves(graph.graph)
-        if halves:  # what it computes in float32 is compared with that, before other passes
-            graph.recompile()
-            original, own = own, _flat(copy.deepcopy(graph))
-            notes += widening_notes(own, original, examples, halves)
+        graph, own, told = in_float32(graph, flat_outputs(model), examples)
         run_passes(graph, DEFAULT_PASSES)
         verify(graph.graph, types=True)
         _, more = resolve_view_strides(graph, examples, own, name)
-    notes += more + element_type_notes(graph.graph)
-    return Program(graph, unit_graph(graph.graph), name, examples, notes, quantised, bool(halves))
+    notes += told.notes + more + element_type_notes(graph.graph)
+    units = unit_graph(graph.graph)
+    program = Program(graph, units, name, examples, notes, quantised, told.changed)
+    return replace(program, notes=notes + draw_notes(program.draws))
 
 
 # Operators of packages beside torch, which files of models name and do not hold
@@ -338,7 +330,12 @@ def _finish(
 
 Loaded = TypeVar("Loaded")
 
-_PACKAGES = {"torchvision": "torchvision", "torchaudio": "torchaudio", "fbgemm": "fbgemm_gpu"}
+_PACKAGES = {
+    "torchvision": "torchvision",
+    "torchaudio": "torchaudio",
+    "torchao": "torchao",
+    "fbgemm": "fbgemm_gpu",
+}
 """Namespace of operators -> the package that registers them when it is imported."""
 
 _UNKNOWN = (

@@ -425,6 +425,22 @@ def _embedding(calls: QuantisedCalls, args: dict[str, Any], where: str) -> Any:
     return calls.step(aten.embedding.default, (table, args["indices"]), where)
 
 
+def _embedding_bag(calls: QuantisedCalls, args: dict[str, Any], where: str) -> Any:
+    table = torch.ops.quantized.embedding_bag_unpack(args["weight"]).dequantize()
+    indices, offsets, weights = (args[n] for n in ("indices", "offsets", "per_sample_weights"))
+    if args["pruned_weights"] or args["compressed_indices_mapping"] is not None:
+        raise NoFloatForm("quantized::embedding_bag of pruned weights")
+    if offsets is None:  # a row of indices for each bag
+        picked = calls.step(aten.embedding.default, (table, indices), where)
+        if weights is not None:
+            column = calls.step(aten.unsqueeze.default, (weights, -1), where)
+            picked = calls.step(aten.mul.Tensor, (picked, column), where)
+        return calls.step(aten.sum.dim_IntList, (picked, [1]), where)
+    last = (False, 0, False, weights, args["include_last_offset"])  # it always adds up
+    bags = calls.step(aten.embedding_bag.default, (table, indices, offsets, *last), where)
+    return bags[0]
+
+
 def _relu(form: _WeightForm) -> _WeightForm:
     def then_relu(calls: QuantisedCalls, args: dict[str, Any], where: str) -> Any:
         return calls.step(aten.relu.default, (form(calls, args, where),), where)
@@ -439,4 +455,6 @@ _FORMS: dict[str, _WeightForm] = {
     "linear_relu_dynamic_fp16": _relu(_half_linear),
     "embedding_byte": _embedding,
     "embedding_4bit": _embedding,
+    "embedding_bag_byte": _embedding_bag,
+    "embedding_bag_4bit": _embedding_bag,
 }

@@ -69,7 +69,8 @@ TEXT_TAKERS = frozenset(
         "ModuleContainerIndex RaiseException StringIndex access_subclass_inner_tensor "
         "_record_function_enter _record_function_enter_new qconv1d_pointwise qconv2d_pointwise "
         "qconv3d_pointwise qconv_pointwise qlinear_pointwise _convolution_pointwise "
-        "_convolution_pointwise_ _convolution_transpose_pointwise _linear_pointwise conv2d_prepack"
+        "_convolution_pointwise_ _convolution_transpose_pointwise _linear_pointwise conv2d_prepack "
+        "choose_qparams_affine quantize_affine dequantize_affine"
     ).split()
 )
 """Any other operator with an argument that is text is taken for one that names a file or a host."""

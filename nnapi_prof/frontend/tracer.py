@@ -54,15 +54,23 @@ CONVERSIONS = frozenset(
 """Calls that are written down even on constants: quantised weights stay integers."""
 
 
+IN_FLOATS = "in_floats"
+"""Key in a graph module's ``meta``: the parts that it computes in floats, or in float32, where the
+model rounds on the way."""
+
+
 class GraphTracer:
     """Runs graphs on fake tensors and writes each step that depends on the inputs.
 
     Calls on constants alone are computed at once. Raises FrontendError for what has no straight
-    form: values that steer control flow or shapes, randomness, unknown higher-order operators.
+    form: values that steer control flow or shapes, unknown higher-order operators.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, keep_draws: bool = False) -> None:
+        """``keep_draws``: random numbers stay calls of PyTorch; without, they are refused."""
         self.name = name
+        self.keep_draws = keep_draws
+        self._n_draws = 0
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)
         self.numbers = Numbers(self.mode)
         self.module = fx.GraphModule(torch.nn.Module(), fx.Graph())
@@ -152,11 +160,11 @@ class GraphTracer:
         """Carries out one call: now, if on constants alone, else in the graph that is written."""
         if _is_check(step.target):
             return None
-        if isinstance(step.target, OpOverload):
-            self._refuse_training(step, step.target)
+        draws = isinstance(step.target, OpOverload) and self._draws(step, step.target)
         args, kwargs = self.now((step.args, step.kwargs))
         step = specialize_constant_args(replace(step, args=args, kwargs=kwargs))
-        if not is_traced((step.args, step.kwargs)) and step.target not in CONVERSIONS:
+        is_written = draws or step.target in CONVERSIONS
+        if not is_written and not is_traced((step.args, step.kwargs)):
             return self._compute(step)
         if step.target is operator.getitem and isinstance(step.args[0], list | tuple):
             return step.args[0][step.args[1]]
@@ -242,7 +250,27 @@ class GraphTracer:
             return result  # a size, a number of dimensions: concrete on these inputs
         if not isinstance(step.target, OpOverload):
             raise FrontendError(f"{self.name}: {op_name(step.target)} is not an ATen operator")
+        if self._draws(step, step.target):
+            return self._drawn(step, step.target, result)
         return self._written(step, step.target, result)
+
+    def _drawn(self, step: Step, target: OpOverload, result: Tensor) -> TracedValue:
+        """Random numbers: a function that stays one of PyTorch's draws them."""
+        graph, inputs = fx.Graph(), list[TracedValue | Tensor]()
+
+        def argument(value: Any) -> Any:
+            if not isinstance(value, TracedValue | Tensor):
+                return value
+            inputs.append(value)
+            return graph.placeholder(f"value_{len(inputs)}")
+
+        args, kwargs = pytree.tree_map(argument, (tuple(step.args), dict(step.kwargs)))
+        graph.output((graph.call_function(target, args, kwargs),))
+        self._n_draws += 1
+        word = target._schema.name.partition("::")[2].partition("_functional")[0]
+        function = fx.GraphModule(torch.nn.Module(), graph)
+        call = ScriptCall(function, self._n_draws, f"{word}_drawn", step.where, draws=True)
+        return self.script_call(call, inputs, [result])[0]
 
     def _strided(self, step: Step) -> TracedValue | None:
         """``as_strided(x, ...)`` by slices or picks of the tensor whose memory it reads, so that it
@@ -267,7 +295,7 @@ class GraphTracer:
         """
         packet = target._schema.name.partition("::")[2]
         family = getattr(torch.ops.aten, packet.removesuffix("_"), None)
-        twin = getattr(family, target._overloadname, None)
+        twin = _TWINS.get(target) or getattr(family, target._overloadname, None)
         written = self._moving(step.args[0]) if step.args else None
         if not isinstance(written, TracedValue) or twin is None or twin is target:
             raise WritesToViews(op_name(target))
@@ -344,15 +372,42 @@ class GraphTracer:
             return self._nested(if_true if bool(predicate) else if_false, operands)
         if name == "wrap_with_set_grad_enabled":
             return self._nested(args[1], args[2:])
-        if name == "wrap_with_autocast" and not args[2]:
-            return self._nested(args[4], args[5:])
+        if name == "wrap_with_autocast":
+            carry_out = self._without_autocast if args[2] else self._nested
+            return carry_out(args[4], args[5:])
         raise DataDependent(f"{self.name}: the construct {name} ({where}) is not supported")
 
     def _nested(self, graph_module: fx.GraphModule, operands: Sequence[Any]) -> Any:
         return self.run(graph_module.graph, graph_module, operands)
 
-    def _refuse_training(self, step: Step, target: OpOverload) -> None:
-        """Dropout or batch norm in training mode, or anything else that draws random numbers."""
+    def _without_autocast(self, graph_module: fx.GraphModule, operands: Sequence[Any]) -> Any:
+        """A part that PyTorch computes in half precision, in float32; its results have the types
+        that they have there."""
+        meta = self.module.meta
+        meta[IN_FLOATS] = meta.get(IN_FLOATS, 0) + 1
+
+        def cast(value: Any, dtype: torch.dtype) -> Any:
+            if not isinstance(value, TracedValue | Tensor):
+                return value
+            own = value.fake.dtype if isinstance(value, TracedValue) else value.dtype
+            if own == dtype or not own.is_floating_point:
+                return value
+            copied = Step(aten._to_copy.default, (value,), {"dtype": dtype}, "autocast", "autocast")
+            return self.call(copied)
+
+        results = self._nested(graph_module, [cast(value, torch.float32) for value in operands])
+        declared = graph_module.graph.output_node().args[0]
+        is_one = not isinstance(declared, tuple | list)
+        pairs = zip(*(([v] if is_one else v) for v in (results, declared)), strict=True)
+        kept = [
+            cast(value, node.meta["val"].dtype) if isinstance(node, fx.Node) else value
+            for value, node in pairs
+        ]
+        return kept[0] if is_one else kept
+
+    def _draws(self, step: Step, target: OpOverload) -> bool:
+        """Whether a call draws random numbers that may stay in the graph. Raises FrontendError for
+        others, and for dropout or batch norm in training mode."""
         bound = bind(target, step.args, step.kwargs)
         if "batch_norm" in op_name(target):
             draws = bound.get("running_mean") is not None and (
@@ -362,18 +417,27 @@ class GraphTracer:
             off = bound.get("train", bound.get("training")) is False or bound.get("p") == 0
             draws = not off and bound.get("dropout_p") != 0
         else:
-            return
+            return False
         if not draws:
-            return
+            return False
         training = f"{self.name}: {op_name(target)} ({step.where}) draws random numbers"
         if "batch_norm" in op_name(target) or {"train", "training", "dropout_p"} & bound.keys():
             raise FrontendError(
-                f"{training} or changes its statistics: the model is in training mode; call"
-                " model.eval() before tracing or exporting it"
+                f"{training} or changes its statistics: the model is in training mode",
+                "call model.eval() before tracing or exporting it; write dropout that is meant as"
+                " x * (torch.rand_like(x) > p) / (1 - p)",
             )
+        if self.keep_draws:
+            return True
         raise FrontendError(
-            f"{training}: no two runs would agree; give the model its random numbers as an input"
+            f"{training}, which NNAPI cannot",
+            "give the model its random numbers as an input, or have it in parts (`nnapi-prof go`,"
+            " or `nnapi-prof convert` as it is by default), which leaves them to the CPU",
         )
+
+
+_TWINS = {aten.normal_.default: aten.normal_functional.default}
+"""Calls that write in place -> the same without, where the names do not tell."""
 
 
 def branch_refusal(name: str, where: str) -> str:

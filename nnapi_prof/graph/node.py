@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
@@ -164,25 +166,59 @@ def positive_dim(dim: int, rank: int) -> int:
     return dim + max(rank, 1) if dim < 0 else dim
 
 
-# Calls that stay TorchScript: control flow on data
+# Calls that stay TorchScript: control flow on data, and random numbers
 
 
 class ScriptCall:
     """TorchScript that takes tensors and returns a tuple of them.
 
-    What it computes hangs on the values of tensors, so that no NNAPI operation can say it; its
-    outputs are read by ``getitem``. ``where`` is the source line.
+    What it computes hangs on the values of tensors, or on chance, so that no NNAPI operation can
+    say it; its outputs are read by ``getitem``. ``where`` is the source line. A call that ``draws``
+    random numbers gives the same ones each time here, unless :func:`drawing_in_order` holds.
     """
 
     def __init__(
-        self, function: Callable[..., Any], number: int, construct: str, where: str
+        self,
+        function: Callable[..., Any],
+        number: int,
+        construct: str,
+        where: str,
+        draws: bool = False,
     ) -> None:
         self.function = function
+        self.draws = draws
+        self._seed = number
         self.construct = construct
         self.where = where
         self.__name__ = f"{construct}_{number}"
         self.__qualname__ = self.__name__
 
     def __call__(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        returned = self.function(*inputs)
+        if self.draws and not _IN_ORDER.get():
+            with _seeded(self._seed):
+                returned = self.function(*inputs)
+        else:
+            returned = self.function(*inputs)
         return returned if isinstance(returned, tuple) else (returned,)
+
+
+_IN_ORDER = ContextVar("in_order", default=False)
+
+
+@contextmanager
+def drawing_in_order() -> Iterator[None]:
+    """A model and its graph, each run in this context, draw the same random numbers."""
+    token = _IN_ORDER.set(True)
+    try:
+        with _seeded(0):
+            yield
+    finally:
+        _IN_ORDER.reset(token)
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Draws as after this seed; afterwards PyTorch's own numbers go on as if nothing was drawn."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield

@@ -9,6 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, fx
 
+from nnapi_prof.graph.node import ScriptCall
 from nnapi_prof.graph.types import Quantisation
 from nnapi_prof.graph.unit import UnitGraph
 
@@ -34,12 +35,21 @@ class Program:
     quantised: Mapping[int, Quantisation] = field(default_factory=dict)
     """Of those inputs that are quantised tensors to the model: the program has their integers."""
     widened: bool = False
-    """Computes in float32 what the model computes in float16 or bfloat16."""
+    """Computes in float32 what the model computes in other floats, or rounds anew in every step."""
 
     @cached_property
     def nodes(self) -> Mapping[str, fx.Node]:
         """The module's nodes by name."""
         return {node.name: node for node in self.module.graph.nodes}
+
+    @property
+    def draws(self) -> tuple[str, ...]:
+        """The nodes that draw random numbers."""
+        return tuple(
+            name
+            for name, node in self.nodes.items()
+            if isinstance(node.target, ScriptCall) and node.target.draws
+        )
 
     def as_given(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """The program's inputs as the model itself takes them."""

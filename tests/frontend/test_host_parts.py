@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from nnapi_prof.errors import FrontendError
 from nnapi_prof.frontend import prepare
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.eager import all_values, run_units
-from nnapi_prof.graph.node import ScriptCall
+from nnapi_prof.graph.node import ScriptCall, drawing_in_order
 from nnapi_prof.graph.program import Program
 
 
@@ -124,3 +125,44 @@ def test_a_branch_reads_constants_as_they_were_written() -> None:
     program = prepare(model, (x,), "written", keep=True)
     for arguments in (x, x.flip(0), -x):
         torch.testing.assert_close(program.module(arguments)[0], Written()(arguments))
+
+
+class Noisy(nn.Module):
+    """Draws in several ways, one of them on a tensor that it writes to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        start = torch.randn(2, 4) + torch.randn(2, 4)
+        hidden = self.layer(x + start) + torch.empty(2, 4).normal_(1.0, 2.0)
+        picked = torch.multinomial(hidden.softmax(1), 2)
+        return hidden * (torch.rand_like(hidden) > 0.5), picked
+
+
+@pytest.mark.parametrize("door", ["trace", "script", "export"])
+def test_random_numbers_stay_calls_of_pytorch(door: str) -> None:
+    """They are the model's own in its own order, and always the same in parts."""
+    torch.manual_seed(0)
+    model, x = Noisy().eval(), torch.randn(2, 4)
+    with quiet_torch():
+        if door == "export":
+            source: Any = torch.export.export(model, (x,))
+        else:
+            script = door == "script"
+            source = torch.jit.script(model) if script else torch.jit.trace(model, x)
+        program = prepare(source, (x,), "noisy", keep=True)
+    assert len(program.draws) == 5 and "draws random numbers" in program.notes[0]
+    with torch.no_grad(), drawing_in_order():
+        expected = model(x)
+    with torch.no_grad(), drawing_in_order():
+        torch.testing.assert_close(tuple(program.module(x)), expected)
+    values = dict(zip(program.units.inputs, (x,), strict=True)) | all_values(program, (x,))
+    for unit in reversed(program.units.units):
+        results = run_units(program, [unit.index], {name: values[name] for name in unit.inputs})
+        torch.testing.assert_close(results, {name: values[name] for name in unit.outputs})
+    first = values["getitem"]
+    assert not torch.equal(first, values["getitem_1"])
+    with pytest.raises(FrontendError, match="draws random numbers, which NNAPI cannot"):
+        prepare(source, (x,), "noisy")

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
 from nnapi_prof.errors import FrontendError
 from nnapi_prof.frontend import load, parse_input_spec, prepare
@@ -140,20 +141,44 @@ def test_a_scripted_model_that_ran_before_is_still_walked(tmp_path):
     assert any(unit.label.startswith("quantised max_pool2d") for unit in program.units.units)
 
 
-@pytest.mark.parametrize(
-    ("layer", "shape", "what"),
-    [
-        (torch.ao.nn.quantized.dynamic.LSTM, (3, 2, 8), "aten::quantized_lstm"),
-        (torch.ao.nn.quantized.dynamic.GRU, (3, 2, 8), "aten::quantized_gru"),
-        (torch.ao.nn.quantized.dynamic.GRUCell, (2, 8), "quantized::quantized_gru_cell_dynamic"),
-    ],
-)
-def test_dynamic_quantisation_of_recurrent_layers_is_refused(layer, shape, what):
+RECURRENT = {
+    "lstm": (lambda: nn.LSTM(8, 5, num_layers=2, bidirectional=True), (3, 2, 8)),
+    "gru": (lambda: nn.GRU(8, 5, batch_first=True), (2, 3, 8)),
+    "gru cell": (lambda: nn.GRUCell(8, 5), (2, 8)),
+    "lstm cell": (lambda: nn.LSTMCell(8, 5), (2, 8)),
+    "rnn cell": (lambda: nn.RNNCell(8, 5, nonlinearity="relu"), (2, 8)),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.qint8, torch.float16])
+@pytest.mark.parametrize("name", RECURRENT)
+def test_recurrences_in_dynamic_quantisation_are_computed_in_floats(name, dtype):
+    """Their weights are the rounded ones; what differs is the rounding of what they read."""
+    layer, shape = RECURRENT[name]
+    torch.manual_seed(0)
+    exact, x = torch.nn.Sequential(layer()).eval(), torch.randn(shape)
     with quiet_torch():
-        model = torch.nn.Sequential(layer(8, 5)).eval()
-        traced = torch.jit.trace(model, torch.ones(shape), check_trace=False)
-    with pytest.raises(FrontendError, match=f"{what} .* chooses its scales when it runs"):
-        prepare(traced, (torch.ones(shape),), "dynamic")
+        model = torch.ao.quantization.quantize_dynamic(exact, {type(exact[0])}, dtype)
+        traced = torch.jit.trace(model, x, check_trace=False)
+    program = prepare(traced, (x,), "dynamic")
+    assert program.widened and "round in every step" in program.notes[0]
+    ours = program.module(x)
+    theirs = [v for v in pytree.tree_leaves(model(x)) if isinstance(v, torch.Tensor)]
+    for mine, their in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, their, atol=0.03 if dtype is torch.qint8 else 1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("rows", [False, True])
+def test_bags_of_quantised_embeddings(rows):
+    table = torch.quantize_per_channel(
+        torch.randn(20, 16), torch.full((20,), 0.02), torch.zeros(20), 0, torch.quint8
+    )
+    packed = torch.ao.nn.quantized.EmbeddingBag(20, 16, mode="sum", _weight=table)
+    indices = torch.tensor([[3, 5, 7], [1, 1, 2]])
+    inputs = (indices,) if rows else (indices.flatten(), torch.tensor([0, 2]))
+    with quiet_torch():
+        program = prepare(torch.jit.trace(packed, inputs), inputs, "bags")
+    torch.testing.assert_close(program.module(*inputs)[0], packed(*inputs))
 
 
 def test_batches_that_are_counted_are_no_state_that_matters():

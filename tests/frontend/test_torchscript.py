@@ -209,7 +209,7 @@ def test_branch_on_values_is_refused_with_its_line(saved):
 
 def test_training_mode_is_refused(saved):
     model = nn.Sequential(nn.Conv2d(4, 4, 3), nn.Dropout(0.5)).train()
-    with pytest.raises(FrontendError, match=r"model is in training mode; call model.eval\(\)"):
+    with pytest.raises(FrontendError, match=r"model is in training mode: call model.eval\(\)"):
         frontend.load(saved(model, torch.ones(1, 4, 6, 6)), [IMAGE])
     model = nn.Sequential(nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4)).train()
     with pytest.raises(FrontendError, match=r"model is in training mode|in training mode: call"):

@@ -111,3 +111,58 @@ def test_half_precision_is_computed_in_float32(dtype: torch.dtype, scripted: boo
     for mine, halved, single in zip(ours, theirs, expected, strict=True):
         assert mine.dtype == halved.dtype
         torch.testing.assert_close(mine.float(), single.to(mine.dtype).float())
+
+
+class Doubles(nn.Module):
+    """Scales by numbers in float64, then a layer in float32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.randn(4, dtype=torch.float64))
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        scaled = (x.double() - self.mean) / self.mean.abs().sqrt()
+        return self.layer(scaled.float()), scaled
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scripted", [False, True])
+def test_float64_is_computed_in_float32(dtype: torch.dtype, scripted: bool) -> None:
+    torch.manual_seed(0)
+    model, x = Doubles().eval(), torch.randn(2, 4, dtype=dtype)
+    with quiet_torch():
+        source = torch.jit.trace(model, x) if scripted else torch.export.export(model, (x,))
+    program = prepare(source, (x,), "doubles")
+    assert program.widened and "are in float64" in program.notes[0]
+    computed = [n for n in program.module.graph.nodes if n.op == "call_function"]
+    assert {
+        type_of(n).dtype for n in computed if n.target is not torch.ops.aten._to_copy.default
+    } == {"float32"}
+    for mine, theirs in zip(program.module(x), model(x), strict=True):
+        assert mine.dtype == theirs.dtype
+        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_float64_that_matters_stays() -> None:
+    """Seconds since 1970 in float32 are off by minutes."""
+
+    class Elapsed(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (x - x[:1]).float() * 2
+
+    x = 1.7e9 + torch.arange(4, dtype=torch.float64)
+    program = prepare(torch.export.export(Elapsed(), (x,)), (x,), "elapsed")
+    assert not program.widened and program.notes[0].startswith("float64 stays")
+    assert program.module(x)[0].tolist() == [0, 2, 4, 6]
+
+
+def test_a_value_that_is_cast_to_float64_is_meant() -> None:
+    class Cast(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.double().softmax(1).float()
+
+    x = torch.randn(2, 4)
+
+    program = prepare(torch.export.export(Cast(), (x,)), (x,), "cast")
+    assert not program.widened

@@ -26,6 +26,7 @@ from nnapi_prof.frontend.quant import (
     plain,
     quantised_input,
 )
+from nnapi_prof.frontend.quantised_recurrences import recurrence_form
 from nnapi_prof.frontend.torchscript.builtins import (
     ON_CONTAINERS,
     ON_ENUMS,
@@ -53,14 +54,16 @@ def walked_graph(
     examples: Sequence[Tensor],
     name: str,
     outliner: Outliner | None = None,
+    keep_draws: bool = False,
 ) -> fx.GraphModule:
     """The model's straight graph on the shapes of ``examples``.
 
     With an ``outliner`` what depends on data stays TorchScript: then the model must be frozen.
+    With ``keep_draws`` random numbers stay calls of PyTorch.
     Raises WalkRefused for constructs it does not know, WritesToViews, DataDependent, and
     FrontendError for what else has no straight form.
     """
-    tracer = GraphTracer(name)
+    tracer = GraphTracer(name, keep_draws)
     for path, value in [*model.named_parameters(), *model.named_buffers()]:
         tracer.names.setdefault(value.data_ptr(), path)
     graph = _inlined(model.inlined_graph)
@@ -156,7 +159,7 @@ class _TorchScriptInterpreter:
 
     def looking(self, outliner: Outliner) -> _TorchScriptInterpreter:
         """A walker that writes nothing, for a look at the shapes of a block."""
-        tracer = GraphTracer(self.name)
+        tracer = GraphTracer(self.name, self.tracer.keep_draws)
         tracer.mode, tracer.numbers = self.tracer.mode, self.tracer.numbers
         inner = _TorchScriptInterpreter(tracer, self.name)
         inner.outliner = outliner
@@ -266,12 +269,15 @@ class _TorchScriptInterpreter:
         if target is None:
             raise WalkRefused(f"{kind} {source(node)}")
         form = float_form(packet) if namespace == "quantized" else None
-        if form is not None:
-            return [form(self.quantised, bind(target, inputs, {}), source(node))]
-        if packet.endswith("_dynamic") or packet in _DYNAMIC:
+        if form := form or recurrence_form(packet):
+            result = form(self.quantised, bind(target, inputs, {}), source(node))
+            return [result] if node.outputsSize() == 1 else list(result)
+        if packet.endswith("_dynamic"):
             raise FrontendError(
                 f"{self.name}: {kind} ({source(node)}) chooses its scales when it runs, which "
-                "NNAPI cannot: quantise the model statically, or convert it in floats"
+                "NNAPI cannot",
+                "leave that layer out of torch.ao.quantization.quantize_dynamic, or quantise the"
+                " model statically",
             )
         arguments = target._schema.arguments
         args = tuple(v for v, a in zip(inputs, arguments, strict=True) if not a.kwarg_only)
@@ -326,5 +332,3 @@ def _is_instance(value: Any, node: Any) -> bool:
 
 _MAX_CALLS = 64
 """Levels of functions that call functions."""
-_DYNAMIC = frozenset({"quantized_lstm", "quantized_gru"})
-"""Quantised when they run, though their names do not say so."""

@@ -154,7 +154,7 @@ def torchscript_graph(
     source line that stopped the first route.
     """
     routes: tuple[Callable[[], fx.GraphModule], ...] = (
-        lambda: walked_graph(model, examples, name),
+        lambda: walked_graph(model, examples, name, keep_draws=keep),
         lambda: _convert_by_export(model, examples, name),
         lambda: _convert_by_export(_with_shapes(model, examples), examples, name),
         lambda: _traced(frozen(model), examples, name),
@@ -182,7 +182,7 @@ def _keep_control_flow(
     try:
         with quiet_torch():
             alone = torch.jit.freeze(model, optimize_numerics=False)
-            return walked_graph(alone, examples, name, Outliner())
+            return walked_graph(alone, examples, name, Outliner(), keep_draws=True)
     except FrontendError:
         raise
     except Exception as error:
