@@ -47,7 +47,7 @@ static void describe_end(const struct np_process_end *end, const char *place, co
                          struct np_message *message) {
   const struct np_outcome *outcome = &end->outcome;
   if (end->event == NP_EVENT_LATE) {
-    np_message_set(message, "not done after %u ms, in %s", end->action->timeout_ms, place);
+    np_message_set(message, "not done after %u ms, in %s", end->timeout_ms, place);
   } else if (end->event == NP_EVENT_TOO_BIG) {
     np_message_set(message, "killed during %s: it used %lld kB of memory, %lld kB are allowed",
                    place, (long long)end->used_kb, (long long)end->memory_kb);

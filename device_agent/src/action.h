@@ -29,6 +29,7 @@ struct np_session {
 struct np_process_end {
   const struct np_action *action;
   uint32_t attempt;                  /* from 1 */
+  uint32_t timeout_ms;               /* that it had, of each turn */
   const struct np_record_view *view; /* sane: np_record_sanitize */
   enum np_event event;               /* what its parent saw last */
   struct np_outcome outcome;

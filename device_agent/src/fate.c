@@ -25,6 +25,9 @@ enum np_fate np_fate_of(const struct np_process_end *end, int company_failed) {
        record->fault.code == ANEURALNETWORKS_RESOURCE_EXHAUSTED_PERSISTENT)) {
     return NP_FATE_FULL;
   }
-  const int was_killed = end->event == NP_EVENT_LATE || end->outcome.signal == SIGKILL;
-  return uses_nnapi || (!record->done && was_killed) ? NP_FATE_AGAIN : NP_FATE_DONE;
+  if (end->event == NP_EVENT_LATE && (uses_nnapi || !record->done)) {
+    return NP_FATE_LATE;
+  }
+  const int was_killed = !record->done && end->outcome.signal == SIGKILL;
+  return uses_nnapi || was_killed ? NP_FATE_AGAIN : NP_FATE_DONE;
 }

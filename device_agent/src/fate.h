@@ -7,6 +7,7 @@
 enum np_fate {
   NP_FATE_DONE,
   NP_FATE_AGAIN, /* it may have failed for its company, and is to be tried alone */
+  NP_FATE_LATE,  /* the same, as it was not done in time */
   NP_FATE_FULL   /* the same, as its driver held no more compilations, or died */
 };
 

@@ -14,6 +14,9 @@
 #include "watch.h"
 
 #define LAST_WORDS_MS 2000u /* for a process that has said all, to end itself */
+/* What was late has a quarter of its time once it is alone, and this much at least. */
+#define LATE_SHARE 4u
+#define LEAST_LATE_MS 5000u
 
 /* One action and its process. */
 struct member {
@@ -67,6 +70,12 @@ static int throttled(const struct np_readings *before, const struct np_readings 
 static uint32_t recorded_runs(const struct member *member) {
   const uint32_t n = __atomic_load_n(&member->view.record->n_runs, __ATOMIC_ACQUIRE);
   return n < member->view.room ? n : member->view.room;
+}
+
+static uint32_t timeout_of(const struct np_wave *wave, const struct np_action *action) {
+  const uint32_t share_ms = action->timeout_ms / LATE_SHARE;
+  const uint32_t late_ms = share_ms > LEAST_LATE_MS ? share_ms : LEAST_LATE_MS;
+  return wave->was_late && late_ms < action->timeout_ms ? late_ms : action->timeout_ms;
 }
 
 static void open_round(struct member *member, uint32_t repeats) {
@@ -138,6 +147,7 @@ static void learn(struct group *group, const struct np_process_end *end) {
 static enum np_status conclude(struct group *group, struct member *member, enum np_event event) {
   struct np_process_end end = {.action = member->action,
                                .attempt = group->wave->attempt,
+                               .timeout_ms = timeout_of(group->wave, member->action),
                                .view = &member->view,
                                .event = event,
                                .used_kb = member->child.used_kb,
@@ -188,7 +198,7 @@ static void pass_time(const struct group *group, struct member *member) {
 /* Waits for a member's next turn. Where anything else happens, or the turn is its last, the member
  * is over. */
 static enum np_status await_turn(struct group *group, struct member *member) {
-  struct np_watch watch = {.timeout_ms = member->action->timeout_ms,
+  struct np_watch watch = {.timeout_ms = timeout_of(group->wave, member->action),
                            .reader_fd = group->answers->fd,
                            .memory_kb = member->memory_kb};
   enum np_event event;

@@ -9,6 +9,7 @@ struct np_wave {
   const struct np_action *const *actions; /* [n], at most NP_MAX_GROUP */
   uint32_t n;
   uint32_t attempt;                 /* from 1; after the second every line is written */
+  int was_late;                     /* in the first, by all of its time: now it has less */
   uint32_t n_ok;                    /* set: how many were ok */
   enum np_fate fates[NP_MAX_GROUP]; /* set */
 };

@@ -13,7 +13,10 @@ static enum np_status run_again(const struct np_session *session, const struct n
     if (wave->fates[i] == NP_FATE_DONE) {
       continue;
     }
-    struct np_wave alone = {.n = 1, .actions = &wave->actions[i], .attempt = 2};
+    struct np_wave alone = {.n = 1,
+                            .actions = &wave->actions[i],
+                            .attempt = 2,
+                            .was_late = wave->fates[i] == NP_FATE_LATE};
     status = np_await_drivers(session, wave->actions[i], why);
     if (status == NP_OK) {
       status = np_group_run(session, &alone, answers, why);

@@ -16,7 +16,7 @@
 #define SILENCE_MS 5000u
 #define RETURN_MS 10000u /* init restarts a service within 5 s */
 #define FIRST_PAUSE_MS 100u
-#define PAUSE_MS 250u
+#define PAUSE_MS 100u
 
 static uint64_t now_ms(void) {
   const struct np_clock clock = np_monotonic_clock();

@@ -118,6 +118,7 @@ MEASURED = st.builds(
     charging=st.none() | st.booleans(),
     load_percent=st.none() | INT32,
     attempts=st.none() | INT32,
+    room=st.none() | INT32,
     drift_percent=st.none() | INT32,
     measured_at=st.datetimes().map(lambda moment: f"{moment.isoformat()}+00:00"),
 )

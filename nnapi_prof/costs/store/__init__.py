@@ -115,11 +115,18 @@ class CostStore:
 
     def mark_drift(self, measurements: Iterable[Measurement], percent: int) -> None:
         """Marks rows that :meth:`add` took, with their ``measured_at``, as of a drifting window."""
+        self._mark(measurements, "drift_percent", percent)
+
+    def mark_room(self, measurement: Measurement, room: int) -> None:
+        """Notes at such a row how many compilations its driver holds at once."""
+        self._mark([measurement], "room", room)
+
+    def _mark(self, measurements: Iterable[Measurement], column: str, value: int) -> None:
         digests = [to_row(m, m.measured_at)["digest"] for m in measurements]
         mark = update(MEASUREMENTS).where(MEASUREMENTS.c.digest == bindparam("of"))
-        rows = [{"of": each, "percent": percent} for each in digests]
+        rows = [{"of": each, "value": value} for each in digests]
         if rows:
-            values = mark.values(drift_percent=bindparam("percent"))
+            values = mark.values({column: bindparam("value")})
             self._database.write(lambda connection: connection.execute(values, rows))
 
     def transact(self, work: Callable[[Connection], T], *, writing: bool) -> T:

@@ -18,7 +18,12 @@ def _to_8(connection: Connection) -> None:
     connection.exec_driver_sql("ALTER TABLE measurements ADD COLUMN attempts INTEGER")
 
 
-MIGRATIONS: dict[int, Callable[[Connection], None]] = {8: _to_8}
+def _to_9(connection: Connection) -> None:
+    """Add how many compilations a driver holds at once. Digests stay: they do not tell of it."""
+    connection.exec_driver_sql("ALTER TABLE measurements ADD COLUMN room INTEGER")
+
+
+MIGRATIONS: dict[int, Callable[[Connection], None]] = {8: _to_8, 9: _to_9}
 """Version -> what makes it of the version before; the last is the schema's version."""
 
 

@@ -22,9 +22,9 @@ _MAYBE_LISTS = ("alone_ns", "cpu_ns")
 """None where they are empty: those of what did not run side by side."""
 CONTENT = tuple(c.name for c in MEASUREMENTS.columns if c.name not in ("id", "digest"))
 """Columns that say something; the others are how the database finds a row."""
-MARKS = ("drift_percent", "attempts")
-"""Columns that do not tell one row from another: drift is marked later, and tables of schema 7 did
-not know attempts."""
+MARKS = ("drift_percent", "room", "attempts")
+"""Columns that do not tell one row from another: drift and room are marked later, and tables of
+schema 7 did not know attempts."""
 _CONDITIONS = ("precision", "mode", "threads", "cpus", "sustained_s")
 MAX_NS = 10**16
 """116 days: no latency is longer."""

@@ -22,7 +22,7 @@ from sqlalchemy import (
     Text,
 )
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 """Version of the tables below; a database of another version is refused.
 
 The rule: every change of a table or a column raises it by one, and comes with a migration from the
@@ -118,11 +118,12 @@ MEASUREMENTS = Table(
     _column("charging", Boolean, "whether the device was on a charger, before", null=True),
     _column("load_percent", Integer, "share of the CPUs that others kept busy, before", null=True),
     _column("attempts", Integer, "how often it was tried; null where not known", null=True),
+    _column("room", Integer, "compilations at once that the driver holds, where fewer", null=True),
     _column(
         "drift_percent", Integer, "how much longer a reference model took about then", null=True
     ),
     _column("measured_at", String(32), "UTC, ISO 8601"),
-    _column("digest", String(64), "of all but id, drift and attempts: no row is there twice"),
+    _column("digest", String(64), "of all but id, drift, room and attempts: no row is there twice"),
     Index("measurements_by_device", "fingerprint", "signature"),
     Index("measurements_by_signature", "signature"),
     Index("measurements_by_time", "measured_at", postgresql_ops=IN_BYTES),

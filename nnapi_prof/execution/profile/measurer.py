@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from nnapi_prof.convert.region import Region
 from nnapi_prof.costs.contention import beside_rows
-from nnapi_prof.costs.measurement import DRIFTING, UNWATCHED, Key, Measurement
+from nnapi_prof.costs.measurement import DRIFTING, UNWATCHED, Key, Kind, Measurement
 from nnapi_prof.costs.model.quantised import EightBits
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.rows import utc_now
@@ -84,13 +84,13 @@ def prepare(
     batch: Sequence[Job],
     graph: UnitGraph,
     converter: Converter,
-    timing: Timing,
+    timing: Mapping[bool, Timing],
     memory_kb: int,
     fingerprint: str,
     simulated: bool,
     patience: Patience,
 ) -> Prepared:
-    """Converts the jobs of one request, equal models once."""
+    """Converts the jobs of one request, equal models once. ``timing`` of units, and of the rest."""
     prepared = Prepared(RequestBuilder(patience))
     request = prepared.request
     groups = Groups()
@@ -107,7 +107,7 @@ def prepare(
             [(job.spec.target, converted)],
             lambda _: (TensorSource.RANDOM, next(seeds)),  # noqa: B023  # asked here and now
             request,
-            timing,
+            timing[job.kind is Kind.UNIT],
             ActionOptions(job.conditions, memory_kb, group),
         )
         request.add_action(action.spec)
@@ -181,13 +181,15 @@ class Measurer:
             for driver in self.info.nnapi.accelerators
             if driver.name != REFERENCE
         }
-        self.waits.remember((row for row in rows if row.usable), drivers)
+        self.waits.remember(rows, drivers)
         self.reused: set[Key] = set()
         """Asked for, and known before this run."""
         self.later: Mapping[str, int] = {}
         """Phase -> measurements that are expected behind it."""
         self._state = DeviceState()
         self._monitor = DeviceMonitor(client, options, self.results, self.spending, self.report)
+        self._last_of: dict[str | None, Measurement] = {}
+        """Accelerator -> the last row of it that has no note of its driver's room."""
         self._lasting = False
         """The device went on drifting: nothing is measured again for that."""
         self._drift: DriftMonitor[tuple[Job, Measurement]] = DriftMonitor(self._monitor.every_s)
@@ -276,7 +278,7 @@ class Measurer:
                 [replace(job, key=key) for key, job in asked.items()],
                 self._graph,
                 self._converter,
-                self._options.timing(self.info.simulated),
+                {unit: self._options.timing(self.info.simulated, unit) for unit in (True, False)},
                 self._options.memory_kb,
                 self.fingerprint,
                 self.info.simulated,
@@ -301,6 +303,7 @@ class Measurer:
                 if self._state.throttled:  # Android knows of heat that /sys does not show
                     hot = tuple(replace(each, throttled=True) for each in row.rounds)
                     row = replace(row, rounds=hot)
+                self._last_of[row.target.accelerator] = row
                 self._drift.measured((asked[job.key], row))
                 self.keep([(asked[job.key], row)])
                 stored(asked[job.key])
@@ -317,6 +320,14 @@ class Measurer:
                     yield event
                 elif isinstance(event, End):
                     self.waits.note(event, self.info.simulated)
+                    self._note_rooms()
+
+    def _note_rooms(self) -> None:
+        """Notes in the table what drivers were found to hold at once, for later profiles."""
+        for name, room in self.waits.rooms().items():
+            if name in self._last_of:
+                with self.spending("store"):
+                    self._store.mark_room(self._last_of.pop(name), room)
 
     def convert(self, job: Job) -> Region | str:
         """A job's model, or the sentence with which it is refused."""

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 MANY_RUNS = 200
 SIMULATED_RUNS = 30
 MOST_ROUNDS = 1000
+UNIT_SHARE = 1 / 3
+UNIT_S = 5.0
+"""A unit alone has this share of the watchdog's time, and so many seconds at least: it compiles in a
+part of the time that a whole model takes, and it is units that drivers hang on first."""
 MOST_BESIDE_S = 60.0
 """Most seconds that both sides may be kept busy."""
 
@@ -53,7 +57,8 @@ class ProfileOptions:
     memory_mb: int | None = None
     """What one action's process may use; None leaves it to the agent."""
     timeout_s: float = 60.0
-    """Watchdog over set-up, compilation and warm-up of an action, and over each of its rounds."""
+    """Watchdog over set-up, compilation and warm-up of an action, and over each of its rounds. A
+    unit alone has :data:`UNIT_SHARE` of it."""
     fresh: bool = False
     """Measure what the store has already as well."""
     conditions: Conditions = field(default_factory=Conditions)
@@ -74,10 +79,11 @@ class ProfileOptions:
     every_preference: bool = False
     """Measure every unit under every preference, even where a sample shows nothing to be had."""
 
-    def timing(self, simulated: bool) -> Timing:
+    def timing(self, simulated: bool, unit: bool = False) -> Timing:
         """A simulated phone's time costs nothing, so that no budget ends the runs early there."""
         most = self.max_runs or (SIMULATED_RUNS if simulated else MANY_RUNS)
         least = most if simulated else min(self.min_runs, most)
+        timeout_s = min(self.timeout_s, max(self.timeout_s * UNIT_SHARE, UNIT_S))
         return Timing(
             warmup_min=self.warmup_min,
             warmup_max=self.warmup_min if simulated else max(self.warmup_min, self.warmup_max),
@@ -89,7 +95,7 @@ class ProfileOptions:
             max_runs=most,
             budget_ns=round(self.budget_ms * 1e6),
             cooldown_ms=cooldown_ms(self.cooldown_s, self.conditions.sustained_s),
-            timeout_ms=max(1, round(self.timeout_s * 1e3)),
+            timeout_ms=max(1, round(1e3 * (timeout_s if unit else self.timeout_s))),
         )
 
     @property

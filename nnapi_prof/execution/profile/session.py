@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from nnapi_prof.bundle.frames import usual_in_flight
 from nnapi_prof.costs.contention import Slowdowns, slowdowns
-from nnapi_prof.costs.measurement import Key, Kind, Measurement
+from nnapi_prof.costs.measurement import FAILURES, Key, Kind, Measurement, Status
 from nnapi_prof.costs.model.fit import RegionMatcher, UnitSet, fit
 from nnapi_prof.costs.model.fit_precision import fit_eight_bits
 from nnapi_prof.costs.model.quantised import EightBits
@@ -53,7 +54,7 @@ from nnapi_prof.execution.profile.regions import (
     unit_regions,
 )
 from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache
-from nnapi_prof.graph.plan import AUTO, Plan, Segment, Target
+from nnapi_prof.graph.plan import AUTO, Engine, Plan, Segment, Target
 from nnapi_prof.partition import SearchLimits, plan_throughput, solve
 from nnapi_prof.partition.queues import Dispatch
 
@@ -203,29 +204,39 @@ class Session:
                 job for job in jobs if job.spec.target in leaders and job.key.signature in of_trial
             ]
             self._expect(jobs, leaders)
-            self.measurer.measure("trial", tried)
+            own_choice = [job for job in tried if job.spec.target.accelerator == AUTO]
+            self.measurer.measure("trial", [job for job in tried if job not in own_choice])
+            own_choice = [job for job in own_choice if self._is_worth_it(job)]
+            self.measurer.measure("trial", own_choice)
             rows = [row for row in self.measurer.rows.values() if row.signature in of_trial]
             self.behind = far_slower_targets(leaders, rows, self._doubted) - self._reopened
             leaders -= self.behind
         self._expect(jobs, leaders)
         of_sample = self._signatures_of(sample_units(self._graph, self._among))
         open_to = {target.accelerator for target in leaders}
+        named = {target for target in leaders if target.accelerator != AUTO}
         first = [
             job
             for job in jobs
-            if job.spec.target in leaders
-            or (job.key.signature in of_sample and job.spec.target.accelerator in open_to)
+            if job.spec.target in named
+            or (
+                (job.spec.target in leaders or job.key.signature in of_sample)
+                and job.spec.target.accelerator in open_to
+                and self._is_worth_it(job)
+            )
         ]
         self.measurer.measure("units", first)
         sampled = [row for row in self.measurer.rows.values() if row.signature in of_sample]
         more = promising_targets(self.specs, leaders, sampled)
         self.worth_trying = leaders | more
-        second = [job for job in jobs if job.spec.target in more]
+        second = [job for job in jobs if job.spec.target in more and self._is_worth_it(job)]
         self.measurer.measure("preferences", second)
         self._alone = frozenset(job.key for job in (*tried, *first, *second))
-        self._unusable = {
-            (row.signature, row.target) for row in self.measurer.rows.values() if not row.usable
-        }
+        bad = [row for row in self.measurer.rows.values() if not row.usable]
+        self._unusable = {(row.signature, row.target) for row in bad}
+        hung = {row.signature for row in bad if row.status is Status.TIMEOUT}
+        choices = [spec.target for spec in self.specs if spec.target.accelerator == AUTO]
+        self._unusable.update(itertools.product(hung, choices))
 
     def measure_chains(self, useful: Collection[Target]) -> None:
         """Chains and runs on targets that a plan may use, and the whole model where NNAPI itself
@@ -430,6 +441,17 @@ class Session:
         return not any(
             (units[index].signature, job.spec.target) in self._unusable for index in job.region
         )
+
+    def _is_worth_it(self, job: Job) -> bool:
+        """Whether a job's region failed under no other preference of its accelerator, or, of NNAPI's
+        choice, on no accelerator: a driver that died or hung would do so again, and each time cost
+        two restarts or timeouts."""
+        own = job.spec.target
+        others = {spec.target for spec in self.specs if spec.target.engine is Engine.NNAPI} - {own}
+        if own.accelerator != AUTO:
+            others = {target for target in others if target.accelerator == own.accelerator}
+        rows = (self.measurer.rows.get((job.key.signature, target)) for target in others)
+        return not any(row is not None and row.status in FAILURES for row in rows)
 
     def _segment_jobs(self, segments: Iterable[Segment]) -> list[Job]:
         """Segments that run on the device, each once."""

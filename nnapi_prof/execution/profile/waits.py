@@ -31,12 +31,15 @@ class Waits:
         """A wait brought nothing: there is no other."""
 
     def remember(self, rows: Iterable[Measurement], versions: Mapping[str | None, str]) -> None:
-        """Take the memory by which earlier profiles reached drivers, where their versions are
-        still these; ``rows`` are the oldest first."""
+        """Take what earlier profiles learnt of drivers, where their versions are still these: the
+        memory that reached them, and their room; ``rows`` are the oldest first."""
         for row in rows:
             name = row.target.accelerator
-            if name in versions and row.driver_version == versions[name] and row.memory:
-                self._drivers[name] = DriverFacts(name, FIRST_ROOM, row.memory)
+            if name in versions and row.driver_version == versions[name]:
+                known = self._drivers.get(name, DriverFacts(name, FIRST_ROOM, None))
+                room = row.room if row.room and 0 < row.room < FIRST_ROOM else known.room
+                memory = row.memory if row.usable else known.memory
+                self._drivers[name] = DriverFacts(name, room, memory or known.memory)
 
     def left_s(self, most: float) -> float:
         """How long it may wait now, ``most`` at the most."""
@@ -48,10 +51,18 @@ class Waits:
         left = SHARE_OF_MEASURING * measured_s - self.waited_s
         return min(left, most) if left >= SHORTEST_S else 0.0
 
+    def rooms(self) -> dict[str, int]:
+        """Returns how many compilations the drivers hold at once that hold fewer than are tried."""
+        return {
+            name: facts.room
+            for name, facts in self._drivers.items()
+            if name is not None and facts.room < FIRST_ROOM
+        }
+
     def patience(self, simulated: bool) -> Patience:
         """Returns the patience for the next request. Simulated waits cost nobody's time: only one
         that brought nothing ends them."""
-        drivers = tuple(self._drivers.values())
+        drivers = tuple(d for d in self._drivers.values() if d.memory or d.room < FIRST_ROOM)
         if self.fruitless or not (simulated or not self._bounded):
             return Patience(round(1000 * self.left_s(3600.0)), self._seen_khz, drivers)
         return Patience(None, self._seen_khz, drivers)
