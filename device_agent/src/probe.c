@@ -1,12 +1,17 @@
+#define _POSIX_C_SOURCE 200809L
+
 #include "probe.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "simulator.h"
 #include "stall.h"
 #include "supervise.h"
 #include "sysinfo.h"
+
+#define RETURN_S 1 /* a driver that dies while the devices are listed may be back by then */
 
 const char *const np_property_names[NP_N_PROPERTIES] = {
     "ro.product.manufacturer",
@@ -102,8 +107,7 @@ static void terminate_texts(struct np_probe *probe) {
   }
 }
 
-enum np_status np_probe_library(const char *library, struct np_probe *probe,
-                                struct np_message *why) {
+static enum np_status ask(const char *library, struct np_probe *probe, struct np_message *why) {
   memset(probe, 0, sizeof *probe);
   struct np_probe *shared = np_shared_memory(sizeof *shared);
   if (!shared) {
@@ -147,4 +151,16 @@ enum np_status np_probe_library(const char *library, struct np_probe *probe,
                    outcome.exit_code);
   }
   return NP_OK;
+}
+
+enum np_status np_probe_library(const char *library, struct np_probe *probe,
+                                struct np_message *why) {
+  const struct timespec pause = {.tv_sec = RETURN_S, .tv_nsec = 0};
+  enum np_status status = ask(library, probe, why);
+  const int has_failed = probe->opened && probe->error.text[0] != 0;
+  if (status == NP_OK && has_failed && !probe->stalled && !probe->broken_phone) {
+    (void)nanosleep(&pause, NULL);
+    status = ask(library, probe, why);
+  }
+  return status;
 }

@@ -176,15 +176,18 @@ static void add_samples(struct np_answers *answers, const char *key, const uint6
   np_json_close(answers, ']');
 }
 
-/* Durations, or an empty list where the driver did not tell each of them. */
+/* Durations, or an empty list where the driver did not tell each of them, says 0 of all, or says
+ * more than the run took, by more than its clock may be fast. */
 static void add_durations(struct np_answers *answers, const char *key, const uint64_t *values,
-                          uint32_t n) {
+                          const uint64_t *samples_ns, uint32_t n) {
+  uint64_t most = 0;
   for (uint32_t i = 0; i < n; i++) {
-    if (values[i] == NP_NO_DURATION) {
+    if (values[i] == NP_NO_DURATION || values[i] / 9 > samples_ns[i] / 8 + 1) {
       n = 0;
     }
+    most = values[i] > most ? values[i] : most;
   }
-  add_samples(answers, key, values, n);
+  add_samples(answers, key, values, most == 0 ? 0 : n);
 }
 
 static void add_segment(struct np_answers *answers, const struct np_segment_result *segment,
@@ -196,8 +199,8 @@ static void add_segment(struct np_answers *answers, const struct np_segment_resu
     np_json_null(answers, "compile_ns");
   }
   add_samples(answers, "samples_ns", segment->samples_ns, n_runs);
-  add_durations(answers, "hardware_ns", segment->hardware_ns, n_runs);
-  add_durations(answers, "driver_ns", segment->driver_ns, n_runs);
+  add_durations(answers, "hardware_ns", segment->hardware_ns, segment->samples_ns, n_runs);
+  add_durations(answers, "driver_ns", segment->driver_ns, segment->samples_ns, n_runs);
   if (segment->alone_ns) {
     add_samples(answers, "alone_ns", segment->alone_ns, n_runs);
     add_samples(answers, "cpu_ns", segment->cpu_ns, n_runs);

@@ -1,15 +1,17 @@
-/* A vendor's broken library: the emulator's, but for two functions that do what $NP_FAULT says.
+/* A vendor's broken library: the emulator's, but for functions that do what $NP_FAULT says.
  *
  * Found by dlsym before the emulator's own, which this library needs; everything else is the
  * emulator's. NP_FAULT is one of abort, segv, hang, exit, noise, spin (for ever), leak (memory),
  * kill (as a system without memory does, after its score is copied to the file $NP_SCORE),
  * stubborn (closes all files, ignores signals, leaves a process that holds on, and hangs) and close
- * (all files, and goes on); NP_FAULT_AT is finish (of a compilation), load (of the library) or the
- * number of the computation. $NP_LOG names a file to which each computation adds its process, and the
+ * (all files, and goes on); NP_FAULT_AT is finish (of a compilation), load (of the library), list
+ * (of its devices) or the number of the computation; where $NP_FAULT_ONCE names a file, the fault
+ * makes it, and does not happen again. $NP_DURATION is what getDuration says. $NP_LOG names a file to which each computation adds its process, and the
  * CPUs that its own and the process's other threads keep to, masks. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -22,7 +24,9 @@ typedef int call_fn(void *);
 static void fault(const char *place) {
   const char *at = getenv("NP_FAULT_AT");
   const char *what = getenv("NP_FAULT");
+  const char *once = getenv("NP_FAULT_ONCE");
   if (at == NULL || what == NULL || strcmp(at, place) != 0) return;
+  if (once != NULL && open(once, O_CREAT | O_EXCL | O_WRONLY, 0600) < 0) return;
   if (strcmp(what, "abort") == 0) {
     (void)fprintf(stderr, "%0300d\nvendor: firmware\tis lost\n", 0);
     abort();
@@ -94,6 +98,21 @@ static void write_log(void) {
 int ANeuralNetworksCompilation_finish(void *compilation) {
   fault("finish");
   return ((call_fn *)dlsym(RTLD_NEXT, "ANeuralNetworksCompilation_finish"))(compilation);
+}
+
+int ANeuralNetworks_getDeviceCount(void *count) {
+  fault("list");
+  return ((call_fn *)dlsym(RTLD_NEXT, "ANeuralNetworks_getDeviceCount"))(count);
+}
+
+int ANeuralNetworksExecution_getDuration(const void *execution, int code,
+                                         unsigned long long *duration) {
+  typedef int get_fn(const void *, int, unsigned long long *);
+  const char *said = getenv("NP_DURATION");
+  const int result = ((get_fn *)dlsym(RTLD_NEXT, "ANeuralNetworksExecution_getDuration"))(
+      execution, code, duration);
+  if (said != NULL) *duration = strtoull(said, NULL, 10);
+  return result;
 }
 
 int ANeuralNetworksExecution_compute(void *execution) {

@@ -65,6 +65,20 @@ def test_library_that_breaks_when_opened(
     assert words in info["nnapi"]["error"]
 
 
+@pytest.mark.parametrize("times", ["once", "always"])
+def test_a_driver_that_dies_while_the_devices_are_listed(
+    agent: Agent, compile_library: Callable[[str], Path], tmp_path: Path, times: str
+) -> None:
+    """Such a phone has no accelerator for the moment, and all of them when it is asked again."""
+    agent.env |= {"NP_FAULT": "segv", "NP_FAULT_AT": "list"}
+    if times == "once":
+        agent.env["NP_FAULT_ONCE"] = str(tmp_path / "once")
+    (info,) = agent.call("info", "--nnapi-library", str(compile_library("faulty"))).lines
+    error = info["nnapi"]["error"]
+    assert bool(info["nnapi"]["accelerators"]) == (error is None) == (times == "once")
+    assert error is None or "crashed when asked for its accelerators: SIGSEGV" in error
+
+
 def test_properties_come_from_getprop(agent: Agent, tmp_path: Path) -> None:
     script = tmp_path / "getprop"
     script.write_text(

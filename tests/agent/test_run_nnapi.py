@@ -57,6 +57,21 @@ def test_real_time(agent: Agent) -> None:
     assert answer.results[1]["segments"][0]["hardware_ns"] == []
 
 
+@pytest.mark.parametrize("said", [0, 10**15, 2**64 - 2, 2**64 - 1])
+def test_durations_that_cannot_be(
+    agent: Agent, compile_library: Callable[[str], Path], said: int
+) -> None:
+    """A driver's own are left out then: none, longer than the run, or beyond what a host reads."""
+    agent.library = compile_library("faulty")
+    agent.env["NP_DURATION"] = str(said)
+    request = Request()
+    one_segment(request, accelerator="nnapi-reference", preference=1)
+    (result,) = agent.run(request).results
+    (segment,) = result["segments"]
+    assert (result["status"], len(segment["samples_ns"])) == ("ok", 3)
+    assert segment["hardware_ns"] == segment["driver_ns"] == []
+
+
 def test_simulated_time(npu_phone: Agent) -> None:
     request = Request()
     for preference in (0, 1, 2):

@@ -198,7 +198,7 @@ def test_a_frame(anywhere: str) -> None:
     ("version", "words"),
     [
         (SCHEMA_VERSION + 1, "update nnapi-prof"),
-        (SCHEMA_VERSION - 2, "profile again"),
+        (6, "profile again"),
         (0, "again"),
     ],
 )

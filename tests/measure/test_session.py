@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from nnapi_prof.costs.conditions import Conditions, Precision
 from nnapi_prof.costs.measurement import Kind, Status
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.files import frame as table_frame
-from nnapi_prof.errors import AgentError
+from nnapi_prof.errors import AgentError, DeviceError
 from nnapi_prof.execution.profile import measurer as requests_module
 from nnapi_prof.execution.profile.options import ProfileOptions, Progress
 from nnapi_prof.execution.profile.session import profile
@@ -55,6 +56,17 @@ def test_measures_then_partitions_then_measures_the_plan(store: CostStore) -> No
     assert outcome.n_reused == 0  # the table was empty
     (device,) = store.devices()
     assert device.fingerprint == outcome.fingerprint and device.simulated
+
+
+def test_a_phone_whose_listing_crashes_is_none_with_a_cpu_alone(store: CostStore) -> None:
+    client = ScriptedClient()
+    told = client.info()
+    words = "libneuralnetworks.so crashed when asked for its accelerators: SIGSEGV"
+    broken = replace(told.nnapi, error=words, accelerators=())
+    client.info = lambda: replace(told, nnapi=broken)  # type: ignore[method-assign]
+    with pytest.raises(DeviceError, match=f"{words}; .*restart the phone"):
+        profile(chain("relu", "sigmoid"), client, store, ProfileOptions())
+    assert len(table_frame(store)) == 0
 
 
 def test_a_second_profile_measures_and_converts_nothing(

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import nnapi_prof as np_
-from nnapi_prof.costs.measurement import Status
+from nnapi_prof.costs.measurement import FAILURES, Status
 from nnapi_prof.errors import DeviceError
 from tests.cli.common import trace
 from tests.phones.conftest import CLEAN, Profiler, TenUnits, fault, service
@@ -91,6 +91,25 @@ def test_a_table_filled_while_a_driver_died_plans_another_model_a_day_later(
     assert later.segments == clean.segments
     # Where NNAPI chose, and the driver died in both attempts, the CPU's time was a true one.
     assert [words for words in later.unlike(clean) if "on nnapi:auto" not in words] == []
+
+
+class Squashed(TenUnits):
+    """Another network with all of these units."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.sigmoid(super().forward(x))
+
+
+def test_another_model_does_not_kill_the_driver_again(profiled: Profiler, tmp_path: Path) -> None:
+    died = fault(
+        service(CLEAN, returns=0.2), kind="die", stage="execute", operation="MAX_POOL_2D", nth=1
+    )
+    first = profiled(died)
+    trace(Squashed(), tmp_path / "squashed.pt", (1, 3, 64, 64))
+    second = profiled(died, model=np_.load(tmp_path / "squashed.pt", "1x3x64x64"))
+    assert first.failures == second.failures != {}
+    tried = [row for row in second.rows if row.status in FAILURES]
+    assert tried == [row for row in first.rows if row.status in FAILURES]
 
 
 def test_a_driver_that_hangs_ends_the_request_and_is_named(profiled: Profiler) -> None:

@@ -49,15 +49,16 @@ def test_what_a_request_learns_of_drivers_the_next_one_is_told(
     )
 
 
-def test_the_next_profile_knows_the_memory_unless_the_driver_is_another(
+def test_the_next_profiles_know_memory_and_room_unless_the_driver_is_another(
     profiled: Profiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refused = service(CLEAN, memory=["memfd"])
+    refused = service(CLEAN, memory=["memfd"], compilations=1)
     first = profiled(refused)
-    requests = _noted(monkeypatch)
-    profiled(refused, fresh=True)
-    known = {each.accelerator: each.memory for each in requests[0].drivers}
-    assert known == {"sim-npu": "memfd", "sim-gpu": "file"}
+    for _ in range(2):  # the second knows it by the first one's rows, the third by the second's
+        requests = _noted(monkeypatch)
+        profiled(refused, fresh=True)
+        known = {each.accelerator: (each.room, each.memory) for each in requests[0].drivers}
+        assert known == {"sim-npu": (1, "memfd"), "sim-gpu": (4, "file")}
     waits = Waits({}, bounded=True)
     waits.remember(first.rows, {"sim-npu": "another version"})
     assert waits.patience(True).drivers == ()

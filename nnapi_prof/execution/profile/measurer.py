@@ -147,9 +147,11 @@ class Measurer:
         self._load_program = unit_cache.load
         self._converter = Converter(self._load)
         self.info = client.info()
-        if self.info.nnapi.stalled:  # without it this would be a device of which only the CPU runs
+        nnapi = self.info.nnapi
+        # Without accelerators this would be a device of which only the CPU runs.
+        if nnapi.stalled or (nnapi.error and nnapi.library is not None):
             raise DeviceError(
-                f"{self.info.nnapi.error}; NNAPI lists no accelerator while it does",
+                f"{nnapi.error}; NNAPI lists no accelerator while it does",
                 "restart the phone, then run again",
             )
         self.fingerprint = device_fingerprint(self.info)

@@ -451,7 +451,8 @@ class Session:
         if own.accelerator != AUTO:
             others = {target for target in others if target.accelerator == own.accelerator}
         rows = (self.measurer.rows.get((job.key.signature, target)) for target in others)
-        return not any(row is not None and row.status in FAILURES for row in rows)
+        known = [row for row in rows if row is not None and row.key in self.measurer.have]
+        return not any(row.status in FAILURES for row in known)
 
     def _segment_jobs(self, segments: Iterable[Segment]) -> list[Job]:
         """Segments that run on the device, each once."""
