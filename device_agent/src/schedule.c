@@ -21,7 +21,7 @@ static enum np_status run_again(const struct np_session *session, const struct n
     if (status == NP_OK) {
       status = np_group_run(session, &alone, answers, why);
     }
-    if (status == NP_OK && (wave->fates[i] == NP_FATE_FULL || (alone.n_ok && wave->n > 1))) {
+    if (status == NP_OK && alone.n_ok && (wave->fates[i] == NP_FATE_FULL || wave->n > 1)) {
       np_drivers_halve(session->drivers, wave->actions[i]);
     }
     *n_ok += alone.n_ok;

@@ -110,7 +110,9 @@ def test_a_table_of_the_first_release_becomes_one_of_this(tmp_path: Path) -> Non
         store.add(measurement(attempts=2, samples_ns=(7,)))
         assert store.measurements("phone")[0].attempts == 2
     with sqlite3.connect(path) as link:
-        assert link.execute("select version from nnapi_prof_schema").fetchall() == [(SCHEMA_VERSION,)]
+        assert link.execute("select version from nnapi_prof_schema").fetchall() == [
+            (SCHEMA_VERSION,)
+        ]
 
 
 @pytest.mark.parametrize("status", list(Status))

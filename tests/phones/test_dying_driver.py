@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sqlite3
+import sys
 from pathlib import Path
 
 import pytest
@@ -30,13 +31,22 @@ def test_a_driver_that_died_once_leaves_no_trace(profiled: Profiler) -> None:
     assert once.seconds <= 1.5 * clean.seconds
 
 
-def test_only_what_kills_the_driver_has_failed(profiled: Profiler) -> None:
+def deaths_of_the_npu(folder: Path) -> int:
+    """By the file that the services of the one phone share: it begins with the first one's."""
+    (state,) = folder.glob("nnapi-emulator-*")
+    return int.from_bytes(state.read_bytes()[:4], sys.byteorder)
+
+
+def test_only_what_kills_the_driver_has_failed(profiled: Profiler, tmp_path: Path) -> None:
     """Its neighbours in the group do not fail with it, nor does NNAPI's own choice count as fast as
     the CPU that it falls back to."""
     clean = profiled(CLEAN, "clean")
     died = service(CLEAN, returns=0.5)
     died = fault(died, kind="die", stage="execute", operation="MAX_POOL_2D", nth=1)
     always = profiled(died)
+    assert deaths_of_the_npu(tmp_path) == 3, (
+        "the unit, once more alone, and the whole model on auto"
+    )
     assert {(label.split()[0], target) for label, target in always.failures} == {
         ("max_pool2d", "sim-npu")
     }
