@@ -124,7 +124,8 @@ USUAL = ProfileOptions()
     type=click.FloatRange(min=0.001),
     default=USUAL.timeout_s,
     show_default=True,
-    help="Time limit for a region's compilation and warm-up, and for each of its rounds; a third for a unit.",
+    help="Time limit for a region's compilation and warm-up, and for each of its rounds; "
+    "a third for a unit.",
 )
 @precision_options(None)
 @opt.model

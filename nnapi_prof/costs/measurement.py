@@ -172,8 +172,8 @@ class Measurement:
     """How often it was tried; None where that is not known, so that a failure may have been due to
     another model's."""
     room: int | None = None
-    """Compilations at once that the driver was found to hold by then; None where nothing showed that
-    it holds fewer than are tried."""
+    """Compilations at once that the driver was found to hold by then; None where nothing showed
+    that it holds fewer than are tried."""
     drift_percent: int | None = None
     """How much longer the reference model took about then than when it was fastest; None where the
     device held still, or nobody looked."""

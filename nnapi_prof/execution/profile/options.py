@@ -26,8 +26,8 @@ SIMULATED_RUNS = 30
 MOST_ROUNDS = 1000
 UNIT_SHARE = 1 / 3
 UNIT_S = 5.0
-"""A unit alone has this share of the watchdog's time, and so many seconds at least: it compiles in a
-part of the time that a whole model takes, and it is units that drivers hang on first."""
+"""A unit alone has this share of the watchdog's time, and so many seconds at least: it compiles in
+a part of the time that a whole model takes, and it is units that drivers hang on first."""
 MOST_BESIDE_S = 60.0
 """Most seconds that both sides may be kept busy."""
 

@@ -25,6 +25,7 @@ from nnapi_prof.execution.profile.regions import (
 )
 from nnapi_prof.execution.profile.session import Session
 from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache
+from nnapi_prof.execution.profile.unit_session import UnitSession
 from nnapi_prof.graph.plan import CPU, Engine, Precision, Target
 
 if TYPE_CHECKING:
@@ -56,19 +57,25 @@ class PrecisionSessions:
             options, conditions=replace(options.conditions, precision=Precision.FLOAT32)
         )
         self._progress = progress
-        self.floats = self._session(Precision.FLOAT32)
-        self._others: dict[Precision, Session] = {}
+        self.floats = Session(
+            UnitGraphCache.of(program),
+            client,
+            store,
+            self._options,
+            self._told_of(Precision.FLOAT32),
+        )
+        self._others: dict[Precision, UnitSession] = {}
         """Relaxed and float16."""
         self._tried: dict[Precision, frozenset[Key]] = {}
         """Of these, what a trial measures."""
-        self.eight: Session | None = None
+        self.eight: UnitSession | None = None
         self._converting: Measurer | None = None
         self._refits: dict[Precision, FitCache] = {}
         self.named: set[UnitSet] = set()
         """Regions of the float graph that were measured for plans, in whatever precision."""
 
-    def _session(self, precision: Precision, targets: Collection[Target] | None = None) -> Session:
-        """Starts the session of one precision, over the form of the model that it is measured
+    def _session(self, precision: Precision, targets: Collection[Target]) -> UnitSession:
+        """Starts the session of another precision, over the form of the model that it is measured
         in."""
         client, store = self._device
         eight_bits = program = None
@@ -77,7 +84,7 @@ class PrecisionSessions:
             eight_bits, program = self._forms.eight_bits, self._forms.whole
         else:
             conditions = replace(conditions, precision=precision)
-        return Session(
+        return UnitSession(
             UnitGraphCache.of(program or self._program),
             client,
             store,
@@ -140,7 +147,7 @@ class PrecisionSessions:
         session.measurer.measure("units", more)
         self._tried[precision] = frozenset(job.key for job in (*first, *more))
 
-    def _longest_runs(self, session: Session) -> list[Job]:
+    def _longest_runs(self, session: UnitSession) -> list[Job]:
         """The longest of the runs that each target ran in float32."""
         rows = self.floats.measurer.rows
         longest: dict[Target, Job] = {}
@@ -206,7 +213,7 @@ class PrecisionSessions:
         }
 
     @property
-    def by_precision(self) -> dict[Precision, Session]:
+    def by_precision(self) -> dict[Precision, UnitSession]:
         """The session of each precision that was measured."""
         eight = {} if self.eight is None else {Precision.INT8: self.eight}
         return {Precision.FLOAT32: self.floats, **self._others, **eight}
@@ -216,11 +223,11 @@ class PrecisionSessions:
         own = [session.measurer for session in self.by_precision.values()]
         return own if self._converting is None else [*own, self._converting]
 
-    def jobs(self, regions: Sequence[tuple[Sequence[int], Target]]) -> dict[Session, list[Job]]:
+    def jobs(self, regions: Sequence[tuple[Sequence[int], Target]]) -> dict[UnitSession, list[Job]]:
         """Regions of the float graph on targets in their precisions, by the session they are of."""
-        by_session: dict[Session, list[tuple[Collection[int], Target]]] = {}
+        by_session: dict[UnitSession, list[tuple[Collection[int], Target]]] = {}
         for units, target in regions:
-            session: Session | None = self.floats
+            session: UnitSession | None = self.floats
             own: Collection[int] | None = units
             if target.precision is Precision.INT8:
                 session = self.eight

@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nnapi_prof.bundle.frames import usual_in_flight
 from nnapi_prof.costs.contention import Slowdowns, slowdowns
-from nnapi_prof.costs.measurement import FAILURES, Key, Kind, Measurement, Status
-from nnapi_prof.costs.model.fit import RegionMatcher, UnitSet, fit
-from nnapi_prof.costs.model.fit_precision import fit_eight_bits
-from nnapi_prof.costs.model.quantised import EightBits
+from nnapi_prof.costs.model.fit import UnitSet
 from nnapi_prof.costs.model.region import CostModel
-from nnapi_prof.costs.model.regression import FitCache
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.errors import DeviceError, PartitionError
 from nnapi_prof.execution.profile.beside import measure_pairs, pairs_to_measure
 from nnapi_prof.execution.profile.jobs import (
     Job,
-    TargetSpec,
-    device_targets,
-    expected_later,
-    grid,
 )
-from nnapi_prof.execution.profile.measurer import Client, Measurer
+from nnapi_prof.execution.profile.measurer import Client
 from nnapi_prof.execution.profile.options import (
     ProfileOptions,
     ProfileOutcome,
@@ -44,17 +35,9 @@ from nnapi_prof.execution.profile.refine import (
     unmeasured,
     worthwhile_targets,
 )
-from nnapi_prof.execution.profile.regions import (
-    chain_regions,
-    far_slower_targets,
-    first_targets,
-    promising_targets,
-    sample_units,
-    trial_units,
-    unit_regions,
-)
 from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache
-from nnapi_prof.graph.plan import AUTO, Engine, Plan, Segment, Target
+from nnapi_prof.execution.profile.unit_session import UnitSession
+from nnapi_prof.graph.plan import Plan, Segment, Target
 from nnapi_prof.partition import SearchLimits, plan_throughput, solve
 from nnapi_prof.partition.queues import Dispatch
 
@@ -120,13 +103,8 @@ def profile(
         raise type(error)(f"{error}; {rest}", serial=error.serial) from error
 
 
-class Session:
-    """State of one profile; :func:`profile` is how to use one.
-
-    With ``eight_bits`` it measures the units that are in 8 bits, in terms of
-    ``eight_bits.canonical_graph``; ``unit_cache`` is of their graph then. ``targets`` limits it to
-    some of the device's; ``doubted`` are those that lay behind in another precision.
-    """
+class Session(UnitSession):
+    """State of one profile; :func:`profile` is how to use one."""
 
     def __init__(
         self,
@@ -135,49 +113,17 @@ class Session:
         store: CostStore,
         options: ProfileOptions,
         progress: ProgressCallback | None,
-        *,
-        eight_bits: EightBits | None = None,
-        targets: Collection[Target] | None = None,
-        doubted: Collection[Target] = (),
     ) -> None:
         self._began = time.monotonic()
-        self._eight_bits = eight_bits
-        self._graph = unit_cache.units if eight_bits is None else eight_bits.canonical_graph
-        self._stretches: Sequence[UnitSet] = (tuple(range(len(self._graph.units))),)
-        if eight_bits is not None:
-            self._stretches = eight_bits.stretches
-        self._among = sorted(unit for stretch in self._stretches for unit in stretch)
-        self._options = options
-        self.measurer = Measurer(unit_cache, client, store, options, progress, eight_bits)
-        self.specs = tuple(
-            spec
-            for spec in device_targets(
-                self.measurer.info, options.preferences, options.accelerators, options.one_thread
-            )
-            if targets is None or spec.target in targets
-        )
-        self._matcher = (
-            RegionMatcher(self._graph) if eight_bits is None else eight_bits.canonical_matcher
-        )
-        self._unusable: set[tuple[str, Target]] = set()
-        self._signatures = {self._graph.units[unit].signature for unit in self._among}
-        self._doubted = frozenset(doubted)
-        self.worth_trying: frozenset[Target] = frozenset()
-        """Targets that every unit was measured on."""
-        self.behind: frozenset[Target] = frozenset()
-        """Targets that a trial was enough for, ..."""
-        self._reopened: frozenset[Target] = frozenset()
-        """... and those of them that were measured after all."""
+        super().__init__(unit_cache, client, store, options, progress)
         self._useful: frozenset[Target] = frozenset()
         """Targets that a plan may use."""
-        self._alone: frozenset[Key] = frozenset()
         self._rounds = 0
         self._n_regions = 0
         self._n_exhaustive: int | None = None
         self._potential = 0.0
         self._stable = False
         self._contention: Slowdowns | None = None
-        self._refit = FitCache()
         self._warm = Warm()
         self.so_far: tuple[CostModel | None, Plan | None] = (None, None)
         """Costs and plan of the last round."""
@@ -190,89 +136,6 @@ class Session:
             self._useful = worthwhile_targets(costs, plan, self.worth_trying)
         self.measure_chains(self._useful)
         return self._refine()
-
-    def measure_units(self) -> None:
-        """A trial on the leading targets; every unit on those that stand it, and a sample under
-        their other preferences; then all units on those that promise more."""
-        jobs = self.jobs(unit_regions(self._graph, self._among))
-        leaders, tried = first_targets(self.specs), list[Job]()
-        if self._options.every_preference:
-            leaders = frozenset(spec.target for spec in self.specs)
-        elif self._options.accelerators is None:
-            of_trial = self._signatures_of(trial_units(self._graph, self._among))
-            tried = [
-                job for job in jobs if job.spec.target in leaders and job.key.signature in of_trial
-            ]
-            self._expect(jobs, leaders)
-            own_choice = [job for job in tried if job.spec.target.accelerator == AUTO]
-            self.measurer.measure("trial", [job for job in tried if job not in own_choice])
-            own_choice = [job for job in own_choice if self._is_worth_it(job)]
-            self.measurer.measure("trial", own_choice)
-            rows = [row for row in self.measurer.rows.values() if row.signature in of_trial]
-            self.behind = far_slower_targets(leaders, rows, self._doubted) - self._reopened
-            leaders -= self.behind
-        self._expect(jobs, leaders)
-        of_sample = self._signatures_of(sample_units(self._graph, self._among))
-        open_to = {target.accelerator for target in leaders}
-        named = {target for target in leaders if target.accelerator != AUTO}
-        first = [
-            job
-            for job in jobs
-            if job.spec.target in named
-            or (
-                (job.spec.target in leaders or job.key.signature in of_sample)
-                and job.spec.target.accelerator in open_to
-                and self._is_worth_it(job)
-            )
-        ]
-        self.measurer.measure("units", first)
-        sampled = [row for row in self.measurer.rows.values() if row.signature in of_sample]
-        more = promising_targets(self.specs, leaders, sampled)
-        self.worth_trying = leaders | more
-        second = [job for job in jobs if job.spec.target in more and self._is_worth_it(job)]
-        self.measurer.measure("preferences", second)
-        self._alone = frozenset(job.key for job in (*tried, *first, *second))
-        bad = [row for row in self.measurer.rows.values() if not row.usable]
-        self._unusable = {(row.signature, row.target) for row in bad}
-        hung = {row.signature for row in bad if row.status is Status.TIMEOUT}
-        choices = [spec.target for spec in self.specs if spec.target.accelerator == AUTO]
-        self._unusable.update(itertools.product(hung, choices))
-
-    def measure_chains(self, useful: Collection[Target]) -> None:
-        """Chains and runs on targets that a plan may use, and the whole model where NNAPI itself
-        chooses, for that is what one gets without a plan."""
-        whole = self._stretches[0]
-        own_choice = {target for target in self.behind if target.accelerator == AUTO}
-        chains = [
-            job
-            for job in self.jobs(chain_regions(self._graph, self._stretches))
-            if (
-                job.spec.target in useful or (job.spec.target in own_choice and job.region == whole)
-            )
-            and self.all_units_run(job)
-        ]
-        self.measurer.measure("chains", chains)
-
-    def _reopen(self, plan: Plan) -> bool:
-        """Measures targets left at a trial after all where the plan runs on one of them: parts of
-        what runs well there may run better still. Whether there was one."""
-        targets = frozenset(segment.target for segment in plan.segments) & self.behind
-        if not targets:
-            return False
-        self._reopened |= targets
-        self.measure_units()
-        self.measure_chains(self._useful | targets)
-        return True
-
-    def _expect(self, jobs: Sequence[Job], leaders: Collection[Target]) -> None:
-        """Notes how much is to come, for the time left."""
-        chains = self.jobs(chain_regions(self._graph, self._stretches))
-        self.measurer.later = expected_later(
-            jobs, chains, leaders, self.measurer.have, self._options.refine
-        )
-
-    def _signatures_of(self, units: Iterable[int]) -> set[str]:
-        return {self._graph.units[unit].signature for unit in units}
 
     def _refine(self) -> ProfileOutcome:
         """Rounds of measuring and planning, until the plans stand."""
@@ -325,6 +188,13 @@ class Session:
             chosen = self._choose(costs)
         return costs, chosen
 
+    def _reopen(self, plan: Plan) -> bool:
+        """Whether the plan runs on targets that were left at a trial, which are measured then."""
+        targets = frozenset(segment.target for segment in plan.segments) & self.behind
+        if targets:
+            self.reopen(targets, self._useful)
+        return bool(targets)
+
     def _settle_frames(self, costs: CostModel, contention: Slowdowns, named: set[UnitSet]) -> bool:
         """Measures regions of the plans for many frames at once, until none of them has one that
         was not; whether there was any. There is none where only the host runs some unit: such a
@@ -368,11 +238,6 @@ class Session:
         self._contention = slowdowns(self._graph, costs, self.measurer.beside_rows())
         return self._contention
 
-    def chosen_rows(self) -> list[Measurement]:
-        """Rows of the targets that were asked for."""
-        targets = {spec.target for spec in self.specs}
-        return [row for row in self.measurer.rows.values() if row.target in targets]
-
     def _choose(self, costs: CostModel) -> Chosen:
         with self.measurer.spending("plan"):
             progress = tell_planning(self.measurer.report, f"planning, round {self._rounds + 1}")
@@ -390,6 +255,10 @@ class Session:
         left = allowed - self.measurer.spent_s["plan"]
         seconds = min(LIMITS.seconds, max(left * SHARE_OF_LEFT, LEAST_SECONDS))
         return replace(LIMITS, seconds=seconds)
+
+    def _segment_jobs(self, segments: Iterable[Segment]) -> list[Job]:
+        """Segments that run on the device, each once."""
+        return self.region_jobs((segment.units, segment.target) for segment in segments)
 
     def outcome(
         self,
@@ -423,67 +292,3 @@ class Session:
             contention=self._contention,
             baselines=rivals,
         )
-
-    # ---- what to measure ---------------------------------------------------------------------
-
-    def jobs(self, regions: Iterable[tuple[Kind, UnitSet]]) -> list[Job]:
-        return grid(
-            self._matcher,
-            regions,
-            self.specs,
-            self._options.conditions,
-            self.measurer.info.cost_version,
-        )
-
-    def all_units_run(self, job: Job) -> bool:
-        """Whether each unit of a job's region ran alone on its target, as far as that was tried."""
-        units = self._graph.units
-        return not any(
-            (units[index].signature, job.spec.target) in self._unusable for index in job.region
-        )
-
-    def _is_worth_it(self, job: Job) -> bool:
-        """Whether a job's region failed under no other preference of its accelerator, or, of NNAPI's
-        choice, on no accelerator: a driver that died or hung would do so again, and each time cost
-        two restarts or timeouts."""
-        own = job.spec.target
-        others = {spec.target for spec in self.specs if spec.target.engine is Engine.NNAPI} - {own}
-        if own.accelerator != AUTO:
-            others = {target for target in others if target.accelerator == own.accelerator}
-        rows = (self.measurer.rows.get((job.key.signature, target)) for target in others)
-        known = [row for row in rows if row is not None and row.key in self.measurer.have]
-        return not any(row.status in FAILURES for row in known)
-
-    def _segment_jobs(self, segments: Iterable[Segment]) -> list[Job]:
-        """Segments that run on the device, each once."""
-        return self.region_jobs((segment.units, segment.target) for segment in segments)
-
-    def region_jobs(self, regions: Iterable[tuple[Iterable[int], Target]]) -> list[Job]:
-        """Regions on targets of the device, each once."""
-        specs = {spec.target: spec for spec in self.specs}
-        jobs: dict[Key, Job] = {}
-        for units, target in regions:
-            job = self._segment_job(tuple(sorted(units)), specs[target])
-            jobs.setdefault(job.key, job)
-        # Alternatives of one region stand together here, too.
-        return sorted(jobs.values(), key=lambda job: job.region)
-
-    def _segment_job(self, region: UnitSet, spec: TargetSpec) -> Job:
-        kind = Kind.UNIT if len(region) == 1 else Kind.REGION
-        conditions = self._options.conditions
-        return Job.of(
-            self._matcher, region, kind, spec, conditions, self.measurer.info.cost_version
-        )
-
-    def fit(self, named: Iterable[UnitSet] = ()) -> CostModel:
-        with self.measurer.spending("plan"):
-            return self._fit(self.chosen_rows(), named)
-
-    def fit_alone(self) -> CostModel:
-        """Costs by what is always measured, so that the same command chooses the same again."""
-        return self._fit([row for row in self.chosen_rows() if row.key in self._alone])
-
-    def _fit(self, rows: Iterable[Measurement], named: Iterable[UnitSet] = ()) -> CostModel:
-        if self._eight_bits is not None:
-            return fit_eight_bits(self._eight_bits, rows, regions=named, refit=self._refit)
-        return fit(self._graph, rows, regions=named, matcher=self._matcher, refit=self._refit)
