@@ -6,8 +6,9 @@
  * stubborn (closes all files, ignores signals, leaves a process that holds on, and hangs) and close
  * (all files, and goes on); NP_FAULT_AT is finish (of a compilation), load (of the library), list
  * (of its devices) or the number of the computation; where $NP_FAULT_ONCE names a file, the fault
- * makes it, and does not happen again. $NP_DURATION is what getDuration says. $NP_LOG names a file to which each computation adds its process, and the
- * CPUs that its own and the process's other threads keep to, masks. */
+ * makes it, and does not happen again. $NP_DURATION is what getDuration says. $NP_LOG
+ * names a file to which each computation adds its process, and the CPUs that its own and the
+ * process's other threads keep to, masks. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>

@@ -38,7 +38,7 @@ from nnapi_prof.graph.plan import AUTO, Engine, Target
 
 
 class UnitSession:
-    """What is measured of one precision before there is a plan.
+    """The measurements of one precision that come before a plan, and costs by them.
 
     With ``eight_bits`` it measures the units that are in 8 bits, in terms of
     ``eight_bits.canonical_graph``; ``unit_cache`` is of their graph then. ``targets`` limits it to
@@ -198,8 +198,8 @@ class UnitSession:
         if own.accelerator != AUTO:
             others = {target for target in others if target.accelerator == own.accelerator}
         rows = (self.measurer.rows.get((job.key.signature, target)) for target in others)
-        known = [row for row in rows if row is not None and row.key in self.measurer.have]
-        return not any(row.status in FAILURES for row in known)
+        conclusive = [row for row in rows if row is not None and row.key in self.measurer.have]
+        return not any(row.status in FAILURES for row in conclusive)
 
     def region_jobs(self, regions: Iterable[tuple[Iterable[int], Target]]) -> list[Job]:
         """Regions on targets of the device, each once."""

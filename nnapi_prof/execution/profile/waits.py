@@ -36,10 +36,10 @@ class Waits:
         for row in rows:
             name = row.target.accelerator
             if name in versions and row.driver_version == versions[name]:
-                known = self._drivers.get(name, DriverFacts(name, FIRST_ROOM, None))
-                room = row.room if row.room and 0 < row.room < FIRST_ROOM else known.room
-                memory = row.memory if row.usable else known.memory
-                self._drivers[name] = DriverFacts(name, room, memory or known.memory)
+                earlier = self._drivers.get(name, DriverFacts(name, FIRST_ROOM, None))
+                room = row.room if row.room and 0 < row.room < FIRST_ROOM else earlier.room
+                memory = row.memory if row.usable else earlier.memory
+                self._drivers[name] = DriverFacts(name, room, memory or earlier.memory)
 
     def left_s(self, most: float) -> float:
         """How long it may wait now, ``most`` at the most."""
