@@ -35,10 +35,16 @@ from nnapi_prof.device.build import build_host
 from nnapi_prof.device.host_nnapi import HostNnapi
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import Precision
-from nnapi_prof.precision.accuracy import AccuracyEvaluator, Data
 from nnapi_prof.precision.calibrate import calibrate
 from nnapi_prof.precision.metrics import BuiltInMetric, FloatOutputs, Floats, sqnr_db
-from nnapi_prof.precision.sensitivity import N_SAMPLES, UnitNoise, corrected, unit_noise
+from nnapi_prof.precision.sensitivity import (
+    N_SAMPLES,
+    AccuracyEvaluator,
+    Data,
+    UnitNoise,
+    corrected,
+    unit_noise,
+)
 from nnapi_prof.precision.simulation import PrecisionSimulation
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -38,7 +38,7 @@ from nnapi_prof.costs.measurement import Kind, Measurement, Status  # noqa: E402
 from nnapi_prof.costs.samples import Round  # noqa: E402
 from nnapi_prof.costs.store import CostStore  # noqa: E402
 from nnapi_prof.costs.store.devices import measured, named  # noqa: E402
-from nnapi_prof.costs.store.merge import merge  # noqa: E402
+from nnapi_prof.costs.store.files import merge  # noqa: E402
 from nnapi_prof.costs.store.rows import CONTENT  # noqa: E402
 from nnapi_prof.costs.store.selection import Selection  # noqa: E402
 from nnapi_prof.graph.plan import Target  # noqa: E402

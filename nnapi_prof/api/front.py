@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from nnapi_prof.api.costs import Costs
-    from nnapi_prof.precision.accuracy import PlanError
     from nnapi_prof.precision.metrics import ErrorEstimate
+    from nnapi_prof.precision.sensitivity import PlanError
 
 
 @dataclass(frozen=True)

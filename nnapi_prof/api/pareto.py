@@ -34,9 +34,15 @@ from nnapi_prof.partition.front import front
 from nnapi_prof.partition.precision_rules import uniform
 from nnapi_prof.partition.problem import Placement
 from nnapi_prof.partition.solver import plan_of_placements
-from nnapi_prof.precision.accuracy import AccuracyEvaluator, Data, PlanError
 from nnapi_prof.precision.samples import Sample
-from nnapi_prof.precision.sensitivity import UnitNoise, corrected, unit_noise
+from nnapi_prof.precision.sensitivity import (
+    AccuracyEvaluator,
+    Data,
+    PlanError,
+    UnitNoise,
+    corrected,
+    unit_noise,
+)
 from nnapi_prof.precision.simulation import PrecisionSimulation
 from nnapi_prof.precision.user_metric import metric_of
 from nnapi_prof.progress import Notify

@@ -19,7 +19,7 @@ from nnapi_prof.bundle.plan_set import VERSION as PLAN_SET_VERSION
 from nnapi_prof.bundle.plan_set import PlanSet
 from nnapi_prof.bundle.precision import MixedPrecision
 from nnapi_prof.convert.deserialize import deserialize
-from nnapi_prof.convert.pool import Blob
+from nnapi_prof.convert.model import Blob
 from nnapi_prof.convert.region import Region
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.model.regression import fits_from_json, fits_to_json

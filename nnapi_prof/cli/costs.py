@@ -10,8 +10,7 @@ import click
 
 from nnapi_prof.cli import options as opt
 from nnapi_prof.cli.command import HELP, Group, define
-from nnapi_prof.cli.costs_filters import filter_options, selection_of
-from nnapi_prof.cli.costs_rows import merge_command, prune
+from nnapi_prof.cli.costs_rows import filter_options, merge_command, prune, selection_of
 from nnapi_prof.cli.output import (
     as_json,
     is_wide,

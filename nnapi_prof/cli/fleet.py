@@ -87,8 +87,7 @@ def command(
     with listening() as listener:
         with listener.working("loading PyTorch"):
             from nnapi_prof.api.cost_tables import open_table
-            from nnapi_prof.api.fleet import fleet
-            from nnapi_prof.api.fleet_costs import costs_of_phones, weights_of
+            from nnapi_prof.api.fleet import costs_of_phones, fleet, weights_of
             from nnapi_prof.api.model import load
 
         loaded = load(model, inputs, listener=listener)

@@ -92,7 +92,7 @@ def command(
             listener=listener,
         )
     if as_json():
-        from nnapi_prof.documents.pareto import of_pareto
+        from nnapi_prof.documents.plans import of_pareto
 
         print_document(of_pareto(front))
         return

@@ -52,7 +52,7 @@ def command(aar: bool, abis: tuple[str, ...], output: Path | None, bundle: Path)
 
     if not aar and (abis or output is not None):
         raise UsageError("--abi and --output are of the Android archive", "add --aar")
-    from nnapi_prof.api.ship import write_aar
+    from nnapi_prof.api.convert import write_aar
     from nnapi_prof.bundle.deployment import deploy_steps
     from nnapi_prof.bundle.storage import read_bundle
     from nnapi_prof.documents.conversion import of_shipping

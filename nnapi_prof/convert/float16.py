@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from nnapi_prof.convert.model import (
+    Blob,
     BufferSlice,
     ConstantValue,
     NnapiModel,
@@ -15,7 +16,6 @@ from nnapi_prof.convert.model import (
     OperandId,
     Operation,
 )
-from nnapi_prof.convert.pool import Blob
 from nnapi_prof.convert.region import Region
 from nnapi_prof.errors import ConversionError
 from nnapi_prof.nnapi.codes import OperandCode, OperationCode

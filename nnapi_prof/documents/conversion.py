@@ -12,7 +12,7 @@ from nnapi_prof.documents.plans import NOTES, OUTPUT, of_checks
 from nnapi_prof.documents.schema import Document, document, properties
 
 if TYPE_CHECKING:
-    from nnapi_prof.api.ship import AndroidArchive
+    from nnapi_prof.api.convert import AndroidArchive
     from nnapi_prof.bundle.deployment import DeployStep
     from nnapi_prof.convert.dynamic_shapes.template import OpenSize
     from nnapi_prof.execution.report import OutputCheck

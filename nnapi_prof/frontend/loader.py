@@ -34,7 +34,7 @@ from nnapi_prof.frontend.script_check import load_script
 from nnapi_prof.frontend.structure import Structure, flat_inputs, structure_of
 from nnapi_prof.frontend.torch_logging import essential_line, logged_errors, quiet_torch
 from nnapi_prof.frontend.torchscript import routes
-from nnapi_prof.frontend.torchscript.attributes import kept_attributes
+from nnapi_prof.frontend.torchscript.builtins import kept_attributes
 from nnapi_prof.graph.dim_order import LIES_LAST
 from nnapi_prof.graph.grouping import unit_graph
 from nnapi_prof.graph.program import Program

@@ -29,7 +29,7 @@ from nnapi_prof.frontend.named_inputs import bind_inputs
 from nnapi_prof.frontend.structure import flat_inputs
 from nnapi_prof.frontend.torch_logging import essential_line, quiet_torch, run_once
 from nnapi_prof.frontend.torchscript import routes
-from nnapi_prof.frontend.torchscript.attributes import KeptAttribute, kept_attributes
+from nnapi_prof.frontend.torchscript.builtins import KeptAttribute, kept_attributes
 from nnapi_prof.frontend.torchscript.interpreter import forward_arguments
 from nnapi_prof.frontend.trees import expression, places, tree_of
 

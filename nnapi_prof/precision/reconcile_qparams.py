@@ -19,8 +19,8 @@ from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.quantisation import RANGES
 from nnapi_prof.nnapi.facts import level_number
 from nnapi_prof.precision.demands import CHANNELS_LEVEL, Demand, Formats, ScaleGroups
-from nnapi_prof.precision.observers import FrozenQParamsObserver, observers_of
 from nnapi_prof.precision.program import WEIGHTED
+from nnapi_prof.precision.quantizer import FrozenQParamsObserver, observers_of
 
 aten = torch.ops.aten
 

@@ -12,7 +12,7 @@ import torch
 import nnapi_prof as np_
 from nnapi_prof.api.front import Pareto
 from nnapi_prof.bundle.storage import read_bundle
-from nnapi_prof.documents.pareto import of_pareto
+from nnapi_prof.documents.plans import of_pareto
 from nnapi_prof.errors import PartitionError, UsageError
 from nnapi_prof.graph.plan import Precision
 from tests.documents.common import check

@@ -16,9 +16,8 @@ import pytest
 
 import nnapi_prof
 from nnapi_prof.cli import COMMANDS
-from nnapi_prof.cli.command import HELP
+from nnapi_prof.cli.command import HELP, REMOVED
 from nnapi_prof.cli.output import Output
-from nnapi_prof.cli.removed import REMOVED
 from nnapi_prof.documents import schemas
 from tests.cli.common import Result
 

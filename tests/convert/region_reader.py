@@ -17,6 +17,7 @@ from nnapi_prof.convert.export.constants import (
 )
 from nnapi_prof.convert.export.json import FORMAT, SCHEMA, VERSION, RegionDescription
 from nnapi_prof.convert.model import (
+    Blob,
     BufferSlice,
     ChannelScales,
     ConstantValue,
@@ -25,7 +26,6 @@ from nnapi_prof.convert.model import (
     OperandId,
     Operation,
 )
-from nnapi_prof.convert.pool import Blob
 from nnapi_prof.convert.region import Region, operand_of
 from nnapi_prof.graph.plan import Preference
 from nnapi_prof.graph.unit import type_from_json

@@ -18,6 +18,7 @@ from nnapi_prof.convert.export.cpp import class_name, to_cpp
 from nnapi_prof.convert.export.json import RegionDescription, to_json
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.model import (
+    Blob,
     BufferSlice,
     ChannelScales,
     ConstantValue,
@@ -25,7 +26,6 @@ from nnapi_prof.convert.model import (
     Operand,
     Operation,
 )
-from nnapi_prof.convert.pool import Blob
 from nnapi_prof.convert.region import Region
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph.node import torch_dtype

@@ -20,8 +20,7 @@ from nnapi_prof.costs.conditions import CONDITIONAL, Conditions, Mode
 from nnapi_prof.costs.measurement import Kind, Measurement, Status
 from nnapi_prof.costs.samples import Round
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.costs.store.files import COLUMNS, encode, frame
-from nnapi_prof.costs.store.merge import Merged, merge
+from nnapi_prof.costs.store.files import COLUMNS, Merged, encode, frame, merge
 from nnapi_prof.costs.store.rows import escape_texts, from_row
 from nnapi_prof.costs.store.selection import Selection
 from nnapi_prof.errors import CostError

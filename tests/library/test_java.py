@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from nnapi_prof.api.ship import write_aar
+from nnapi_prof.api.convert import write_aar
 from nnapi_prof.bundle.deployment import AppRuntime, deploy_steps
 from nnapi_prof.bundle.storage import read_bundle, write_bundle
 from nnapi_prof.device import java

@@ -14,7 +14,7 @@ from torch import nn
 from nnapi_prof.costs.contention import ContentionBasis
 from nnapi_prof.costs.measurement import Kind, Measurement
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.costs.store.merge import merge
+from nnapi_prof.costs.store.files import merge
 from nnapi_prof.costs.store.selection import Selection
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.build import HostBuild

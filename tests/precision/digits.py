@@ -17,8 +17,8 @@ from nnapi_prof.device.build import build_host
 from nnapi_prof.device.host_nnapi import HostNnapi
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.program import Program
-from nnapi_prof.precision.accuracy import Data
 from nnapi_prof.precision.calibrate import calibrate
+from nnapi_prof.precision.sensitivity import Data
 from nnapi_prof.precision.simulation import PrecisionSimulation
 from nnapi_prof.toolchain import cache_dir, locked
 from tests.parts import need

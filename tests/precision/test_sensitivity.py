@@ -11,9 +11,14 @@ import pytest
 
 from nnapi_prof.errors import InputSpecError
 from nnapi_prof.graph.plan import Precision
-from nnapi_prof.precision.accuracy import AccuracyEvaluator, Data
 from nnapi_prof.precision.metrics import BuiltInMetric, MetricKind
-from nnapi_prof.precision.sensitivity import UnitNoise, corrected, unit_noise
+from nnapi_prof.precision.sensitivity import (
+    AccuracyEvaluator,
+    Data,
+    UnitNoise,
+    corrected,
+    unit_noise,
+)
 from nnapi_prof.precision.simulation import PrecisionSimulation
 from nnapi_prof.precision.user_metric import UserMetric
 from tests.precision import digits

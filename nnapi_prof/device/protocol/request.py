@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nnapi_prof.convert.pool import Blob
+from nnapi_prof.convert.model import Blob
 from nnapi_prof.convert.region import Region
 from nnapi_prof.device.protocol.actions import ActionSpec, TensorSource, check_action, check_group
 from nnapi_prof.device.protocol.bundle import (
