@@ -16,6 +16,7 @@ from nnapi_prof.cli.costs import command
 from nnapi_prof.costs.measurement import Kind, Measurement, Status
 from nnapi_prof.costs.samples import Round
 from nnapi_prof.costs.store import CostStore
+from nnapi_prof.execution.profile.threads import N_CALLS
 from nnapi_prof.graph.plan import CPU, Preference, Target
 from tests.cli.common import INPUT, Profiled, Result
 
@@ -180,7 +181,7 @@ def test_the_rows_of_a_model(cli: Cli, profiled: Profiled) -> None:
     result = shown(cli, profiled.costs, *of_model)
     assert result and "other" not in result
     of_trial = shown(cli, profiled.costs, "--kind", "threads")
-    assert len(of_trial) == 4
+    assert len(of_trial) == 4 + N_CALLS
     assert len(shown(cli, profiled.costs)) == len(result) + 1 + len(of_trial)
 
 
