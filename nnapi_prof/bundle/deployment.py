@@ -12,7 +12,7 @@ from pathlib import Path
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.runtime import runtime_bundle
 from nnapi_prof.errors import UsageError
-from nnapi_prof.graph.plan import AUTO, Engine, Plan, Segment
+from nnapi_prof.graph.plan import AUTO, Engine, Plan, Precision, Segment
 
 
 class AppRuntime(Enum):
@@ -109,6 +109,19 @@ def stock_plan(bundle: Bundle) -> Plan:
             "use the model as it is, or convert it in spite of the plan",
         )
     return plan
+
+
+def float32_cpu(bundle: Bundle, plan: Plan, by: str) -> str | None:
+    """Describes that the CPU's parts of a plan in half precision are computed in float32 ``by``
+    something that has no other; None where there are none."""
+    precision = bundle.conditions.precision
+    on_cpu = [s for s in plan.segments if s.target.engine is Engine.CPU]
+    if precision not in (Precision.RELAXED, Precision.FLOAT16) or not on_cpu:
+        return None
+    return (
+        f"{by} computes what the plan has on the CPU in float32; times under"
+        f" --{precision.value} are of float16, where the phone's CPU has it"
+    )
 
 
 def _can_follow(segment: Segment) -> bool:

@@ -151,7 +151,7 @@ def command(
     formats: tuple[str, ...],
     partitioners: str | None,
     device_spec: str | None,
-    threads: int,
+    threads: int | None,
     seconds: float,
     seed: int | None,
     as_planned: bool,
@@ -401,8 +401,8 @@ def _convert_bundle(
         written.files.append((pte.path, "executorch"))
         written.regions += pte.operations
         written.executorch = pte.choice
-        if pte.note:
-            written.note(pte.note)
+        for note in pte.notes:
+            written.note(note)
     regions = list(bundle_regions(bundle))
     if not {"stock", "executorch"} & set(formats):
         written.regions = [len(described.region.operations) for _, described in regions]

@@ -241,6 +241,7 @@ def write_parts(
 
 def write_plan(written: OutputFiles, path: Path, bundle: Bundle, relaxed: bool) -> None:
     """Writes the plan of a bundle that stock PyTorch can follow."""
+    from nnapi_prof.bundle.deployment import float32_cpu
     from nnapi_prof.bundle.parts import planned_parts
     from nnapi_prof.frontend.loader import model_structure
 
@@ -258,6 +259,8 @@ def write_plan(written: OutputFiles, path: Path, bundle: Bundle, relaxed: bool) 
             f"stock PyTorch cannot name the accelerators of the plan {bundle.plan.name};"
             f" {plan.name} is the fastest of the bundle's plans that names none"
         )
+    if note := float32_cpu(bundle, plan, "stock PyTorch"):
+        written.note(note)
     write_parts(
         written,
         path,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
+from nnapi_prof.bundle.deployment import float32_cpu
 from nnapi_prof.cli import options as opt
 from nnapi_prof.cli.command import option_group
 from nnapi_prof.cli.output import as_json, boxed, line, ms, print_document, say, stdout
@@ -36,8 +37,8 @@ class PteFile:
     """NNAPI operations of each of its models."""
     choice: FileChoice | None
     """What it was chosen among; None where the plan's file was taken as it is ..."""
-    note: str | None
-    """... and why, where nobody asked for that."""
+    notes: tuple[str, ...]
+    """Why, where nobody asked for that; and what else differs from the plan."""
 
 
 def write_pte(context: click.Context, folder: Path, path: Path) -> PteFile:
@@ -52,12 +53,13 @@ def write_pte(context: click.Context, folder: Path, path: Path) -> PteFile:
 
     planned = read_plan(folder)
     bundle, choice, note = planned.bundle, None, None
+    whole = context.params["whole"]
     if not context.params["as_planned"]:
         choice, note = _against_rules(context, planned)
     if choice is not None:
         buffer, plan, backends = choice.buffer, choice.plan, choice.backends()
     else:
-        lowered = lower(planned, whole=context.params["whole"])
+        lowered = lower(planned, whole=whole)
         buffer, plan, backends = lowered.buffer, planned.plan, lowered.backends()
     path = path if path.suffix else path.with_name(f"{path.name}{ENDING}")
     with writing(path):
@@ -68,7 +70,8 @@ def write_pte(context: click.Context, folder: Path, path: Path) -> PteFile:
         _show_choice(choice, path)
     on_nnapi = [s for s in plan.segments if s.target.engine is Engine.NNAPI]
     operations = [len(bundle.region(s.units, s.target).operations) for s in on_nnapi]
-    return PteFile(path, operations, choice, note)
+    in_float32 = None if whole else float32_cpu(bundle, plan, "ExecuTorch")
+    return PteFile(path, operations, choice, tuple(filter(None, (note, in_float32))))
 
 
 def _against_rules(
@@ -118,9 +121,8 @@ partitioner_options = option_group(
     click.option(
         "--threads",
         type=click.IntRange(1, MOST_THREADS),
-        default=1,
-        show_default=True,
-        help="With --partitioners: size of ExecuTorch's thread pool.",
+        help="Size of ExecuTorch's thread pool. Default: 1 with --partitioners; with a bundle the"
+        " number that its plan was measured with.",
     ),
     click.option(
         "--seconds",
@@ -182,7 +184,7 @@ def choose_pte(context: click.Context, names: str, path: Path, output: Path | No
             model,
             named([name.strip() for name in names.split(",")], device or LOCAL, listener),
             device=device or LOCAL,
-            threads=threads,
+            threads=threads or 1,
             seconds=seconds,
             seed=seed,
             listener=listener,

@@ -54,7 +54,7 @@ def fastest(
     *,
     whole: bool = False,
     priority: Priority | None = None,
-    threads: int = 1,
+    threads: int | None = None,
     seed: int | None = None,
     progress: ProgressCallback | None = None,
     listener: Listener | None = None,
@@ -65,7 +65,8 @@ def fastest(
     ``plan`` is that of :func:`nnapi_prof.partition`, or a bundle's folder; the rules are its
     baselines. ``device`` is ``local`` or ``sim:NAME``; None the one that it was made on.
     ``whole`` and ``priority`` are :func:`nnapi_prof.executorch.lower`'s, of the plan's own file;
-    ``threads`` and ``seed`` :func:`nnapi_prof.executorch.choose`'s. On a simulated phone times are
+    ``threads`` (None: those that the plan was measured with) and ``seed``
+    :func:`nnapi_prof.executorch.choose`'s. On a simulated phone times are
     the simulated driver's, and only the fastest plan becomes a file. One that does not run, or
     whose outputs differ from eager PyTorch's, is refused. Ctrl-C ends it with the fastest until
     then.
@@ -84,6 +85,7 @@ def fastest(
     bundle = bundle_for(planned)
     if bundle.plan_set is not None:
         raise UsageError("several plans are one file, by their own rule", "lower() writes it")
+    threads = bundle.conditions.threads if threads is None else threads
     if threads < 1:
         raise UsageError(f"threads are {threads}: 1 is the least")
     rows = _rivals(planned)

@@ -14,9 +14,10 @@ import pytest
 import torch
 from torch import nn
 
-from nnapi_prof.bundle.deployment import AppRuntime, deploy_steps
+from nnapi_prof.bundle.deployment import AppRuntime, deploy_steps, float32_cpu
 from nnapi_prof.bundle.storage import read_bundle, write_bundle
 from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.costs.conditions import Conditions, Precision
 from nnapi_prof.frontend import load, reference
 from nnapi_prof.graph.plan import AUTO, CPU, HOST, Engine, Plan, Preference, Segment, Target
 from tests.cli.common import INPUT, Profiled, Result, TinyNet, trace
@@ -176,6 +177,24 @@ def test_a_bundle_follows_its_plan(
         assert ("the plan has it on the CPU: for the test" in result.out) == (followed is mixed)
         ran = run(emulator_library, converted, x, wanted=expected)
         assert ran[1] == parts and set(ran[2:]) == {"1 True"}
+
+
+def test_that_others_compute_the_cpus_parts_in_float32_is_said(
+    cli: Cli, profiled: Profiled, tmp_path: Path
+) -> None:
+    bundle = read_bundle(profiled.bundle)
+    auto = next(p for p in bundle.plans if p.name.startswith("largest-supported nnapi:auto"))
+    everywhere = Segment(tuple(range(len(bundle.graph.units))), CPU, 1.0, "for the test")
+    on_cpu = Plan("all-cpu", (everywhere,), simulated=True)
+    half = replace(bundle, conditions=Conditions(Precision.RELAXED), plans=(auto,))
+    sentence = float32_cpu(half, on_cpu, "ExecuTorch")
+    assert sentence is not None and sentence.startswith("ExecuTorch computes")
+    assert float32_cpu(bundle, on_cpu, "ExecuTorch") is None, "its plan is in float32 itself"
+    has_cpu = any(s.target == CPU for s in auto.segments)
+    write_bundle(profiled.bundle, half, profiled.model)
+    result = cli("convert", "-o", tmp_path / "tiny.nnapi.pt", profiled.bundle)
+    assert result.code == 0, result.err
+    assert ("stock PyTorch computes what the plan has on the CPU" in result.err) == has_cpu
 
 
 class Turns(nn.Module):
