@@ -92,6 +92,8 @@ class Need:
     files: tuple[str, ...] = ()
     reason: str | None = None
     """Why such tests may take more than ``summary.LIMIT_S``, and up to :data:`LONG_S`."""
+    again: tuple[str, ...] = ()
+    """Files of them that ``make test-all`` alone runs."""
 
 
 LONG_S = 900
@@ -102,6 +104,7 @@ NEEDS = {
         frozenset({"android_prefix"}),
         ("android/", "device/test_android_"),
         "QEMU runs each instruction of the phone's processor in some twenty of this one's",
+        again=("android/",),
     ),
     "browser": Need(frozenset({"browser"})),
     "docs": Need(
@@ -153,7 +156,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if (file.startswith(need.files) and file not in SMOKE) or need.fixtures & fixtures:
                 item.add_marker(marker)
                 if need.reason is not None:
-                    item.add_marker(pytest.mark.slow(need.reason))
+                    mark = pytest.mark.again if file.startswith(need.again) else pytest.mark.slow
+                    item.add_marker(mark(need.reason))
                     item.add_marker(pytest.mark.timeout(LONG_S))
         if file.startswith(COMPILING):
             item.add_marker(pytest.mark.timeout(LONG_S))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Iterable
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -26,3 +27,9 @@ def need(module: str, extra: str) -> ModuleType:
         return importlib.import_module(module)
     except ImportError:
         missing(f"{module} is not installed: pip install -e '.[{extra}]'")
+
+
+def again_but(values: Iterable[Any], *kept: Any, why: str) -> list[Any]:
+    """Marks parameters ``again``, which ``make test-all`` runs, but for those that are kept."""
+    mark = pytest.mark.again(why)
+    return [value if value in kept else pytest.param(value, marks=mark) for value in values]

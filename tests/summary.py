@@ -7,7 +7,9 @@ from the JUnit XML of a run. The files that take longest begin, and a test of mo
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import resource
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -22,6 +24,9 @@ LIMIT_S = 5.0
 """Seconds of a test that needs no reason."""
 CPU = "seconds of CPU"
 """Name of the property that each test has in the JUnit XML."""
+FIXTURES = "seconds of CPU of its fixtures"
+"""The same, for what the test is the first to ask for."""
+TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @cache
@@ -46,27 +51,44 @@ def reason_of(item: pytest.Item) -> str | None:
 
 
 def _cpu_s() -> float:
-    """CPU seconds of this process and of those that it started and waited for."""
+    """CPU seconds of this process and of all that it started, whether they ended or still run."""
     used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(usage.ru_utime + usage.ru_stime for usage in used)
+    return sum(usage.ru_utime + usage.ru_stime for usage in used) + _running_s(os.getpid())
 
 
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Fails a test that takes long without a reason."""
-    seconds = recorded_seconds().get(item.nodeid, 0.0)
-    if seconds > LIMIT_S and reason_of(item) is None:
-        words = f"took {seconds:.0f} s when recorded: give the reason, @pytest.mark.slow(REASON)"
-        pytest.fail(words, pytrace=False)
+def _running_s(parent: int) -> float:
+    """CPU seconds of the running descendants of a process, and of their ended children."""
+    total = 0.0
+    for children in Path(f"/proc/{parent}/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            for child in children.read_text().split():
+                fields = Path(f"/proc/{child}/stat").read_bytes().rpartition(b")")[2].split()
+                total += sum(map(int, fields[11:15])) / TICKS + _running_s(int(child))
+    return total
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     """Records the CPU seconds of a test, without its fixtures: they hold on a busy machine."""
+    return (yield from _measured(item, CPU))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    """Fails a test that takes long without a reason; records the CPU seconds of its fixtures."""
+    seconds = recorded_seconds().get(item.nodeid, 0.0)
+    if seconds > LIMIT_S and reason_of(item) is None:
+        words = f"took {seconds:.0f} s when recorded: give the reason, @pytest.mark.slow(REASON)"
+        pytest.fail(words, pytrace=False)
+    return (yield from _measured(item, FIXTURES))
+
+
+def _measured(item: pytest.Item, name: str) -> Iterator[None]:
     before = _cpu_s()
     try:
         return (yield)
     finally:
-        item.user_properties.append((CPU, round(_cpu_s() - before, 3)))
+        item.user_properties.append((name, round(_cpu_s() - before, 3)))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -78,7 +100,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         folders[folder][0] += report.when == "call"
         folders[folder][1] += report.duration
         if report.when == "teardown":
-            folders[folder][2] += dict(report.user_properties).get(CPU, 0.0)
+            seconds = dict(report.user_properties)
+            folders[folder][2] += seconds.get(CPU, 0.0) + seconds.get(FIXTURES, 0.0)
     if len(folders) > 1:
         terminalreporter.section("seconds by folder", "=")
         terminalreporter.write_line(f"{'':<14}{'tests':>7}{'seconds':>10}{'of CPU':>10}")

@@ -54,6 +54,7 @@ def test_exceptions_signals_and_modules() -> None:
     assert (one.returncode, one.stderr) == (other.returncode, other.stderr)
 
 
+@pytest.mark.again("imports PyTorch for another server")
 def test_a_server_that_was_killed_is_started_again() -> None:
     assert warm.python()
     server, socket = warm._servers[-1]

@@ -15,7 +15,6 @@ from tests.android.phone import AndroidPhone
 
 REPO = Path(__file__).resolve().parent.parent.parent
 ABIS = ("arm64-v8a", "armeabi-v7a", "x86_64")
-AGAIN = pytest.mark.again("another processor")
 
 # They race with the clock, and QEMU is slow.
 NOT_UNDER_QEMU = (
@@ -32,7 +31,7 @@ def say(phone: AndroidPhone, *arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("abi", [ABIS[0], *(pytest.param(abi, marks=AGAIN) for abi in ABIS[1:])])
+@pytest.mark.parametrize("abi", ABIS)
 def test_starts(abi: str, android_phone: Callable[[str], AndroidPhone]) -> None:
     """By the phone's dynamic linker, with the phone's libc; its NNAPI is found by name."""
     phone = android_phone(abi)

@@ -30,7 +30,7 @@ from tests.convert.cases import CASES
 
 SHAPE = (1, 3, 16, 16)
 INPUT = "1x3x16x16"
-pytestmark = [pytest.mark.slow, pytest.mark.again("other versions of Android")]
+pytestmark = pytest.mark.again("other versions of Android")
 
 Phones = Callable[[int], GooglePhone]
 

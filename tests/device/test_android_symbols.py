@@ -16,6 +16,7 @@ from nnapi_prof.toolchain import (
     python_tool,
 )
 from tests.device import android_elf
+from tests.parts import again_but
 
 PROJECT = """
 cmake_minimum_required(VERSION 3.25)
@@ -93,7 +94,9 @@ PLANTED = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=ANDROID_ABIS)
+@pytest.fixture(
+    scope="module", params=again_but(ANDROID_ABIS, "arm64-v8a", why="another processor")
+)
 def planted(request, tmp_path_factory, session_environment):
     """(ABI, folder): objects that need what they must not, compiled, and a sane executable."""
     abi = request.param

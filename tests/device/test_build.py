@@ -116,10 +116,10 @@ def test_devices_that_no_agent_exists_for(built_host):
     assert build.agent_binary(build.host_abi(), "linux") == built_host.agent
 
 
-@pytest.mark.slow
+@pytest.mark.again("zig builds for Android in another test")
 @pytest.mark.parametrize(
     ("abi", "machine"),
-    [pytest.param("arm64-v8a", 183, marks=pytest.mark.again("another processor")), ("x86_64", 62)],
+    [("arm64-v8a", 183), ("x86_64", 62)],
 )
 def test_agents_for_other_linux_machines(tiny, tmp_path, monkeypatch, abi, machine):
     monkeypatch.setenv("NNAPI_PROF_XNNPACK", "")
@@ -174,7 +174,7 @@ def test_the_agent_needs_only_libc_of_the_device(built_host):
     assert all(name.startswith(allowed) for name in needed), needed
 
 
-@pytest.mark.slow
+@pytest.mark.again("builds the whole agent; of a small source another test does it")
 def test_the_agent_itself_builds_without_a_system_compiler(monkeypatch, session_environment):
     """zig lacks what gcc's own runtime library offers: this is where that shows."""
     monkeypatch.setenv("NNAPI_PROF_CC", "zig")

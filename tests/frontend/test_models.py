@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -9,25 +11,28 @@ import torch
 
 from nnapi_prof import frontend
 from nnapi_prof.graph.program import Program
+from tests.parts import again_but
 
 pytestmark = pytest.mark.slow
 
 NAMES = ("mobilenet_v2", "resnet18", "squeezenet1_1", "unet")
+MODELS = again_but(NAMES, "squeezenet1_1", "unet", why="larger networks of the same operations")
 SPEC = (frontend.InputSpec((1, 3, 64, 64)),)
 FORMATS = {"traced": {}, "scripted": {"scripted": True}, "pt2": {"pt2": True}}
 
 
 @pytest.fixture(scope="module")
-def loaded(examples, tmp_path_factory) -> dict[tuple[str, str], tuple[Path, Program]]:
+def loaded(examples, tmp_path_factory) -> Callable[[str, str], tuple[Path, Program]]:
     """(model, format) -> file and program, at 64x64."""
     folder = tmp_path_factory.mktemp("models")
-    items = {}
-    for name in NAMES:
-        for kind, options in FORMATS.items():
-            path = folder / f"{name}_{kind}.{'pt2' if kind == 'pt2' else 'pt'}"
-            examples.save(name, path, size=64, **options)
-            items[name, kind] = (path, frontend.load(path, () if kind == "pt2" else SPEC))
-    return items
+
+    @cache
+    def load(name: str, kind: str) -> tuple[Path, Program]:
+        path = folder / f"{name}_{kind}.{'pt2' if kind == 'pt2' else 'pt'}"
+        examples.save(name, path, size=64, **FORMATS[kind])
+        return path, frontend.load(path, () if kind == "pt2" else SPEC)
+
+    return load
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +41,9 @@ def eager(examples) -> dict[str, torch.nn.Module]:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", MODELS)
 def test_outputs_equal_eager(loaded, eager, name: str, kind: str):
-    path, program = loaded[name, kind]
+    path, program = loaded(name, kind)
     x = torch.randn(1, 3, 64, 64, generator=torch.Generator().manual_seed(7))
     with torch.no_grad():
         expected_values = eager[name](x)
@@ -49,11 +54,11 @@ def test_outputs_equal_eager(loaded, eager, name: str, kind: str):
     assert (again - expected_values).abs().max() <= 1e-5 * scale
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", MODELS)
 def test_formats_give_the_same_units(loaded, name: str):
     """Costs measured for one format serve the others."""
     signatures = [
-        [unit.signature for unit in loaded[name, kind][1].units.units] for kind in FORMATS
+        [unit.signature for unit in loaded(name, kind)[1].units.units] for kind in FORMATS
     ]
     assert signatures[0] == signatures[1] == signatures[2]
 
@@ -64,7 +69,7 @@ def test_formats_give_the_same_units(loaded, name: str):
 )
 def test_dim_order_changes_at_the_ends_only(loaded, name: str, clones: int):
     """The U-Net's output is an image, so it is turned back at the end; nothing turns inside."""
-    units = loaded[name, "traced"][1].units.units
+    units = loaded(name, "traced")[1].units.units
     turning = [unit.index for unit in units if unit.label.startswith("to_")]
     assert turning == [0, len(units) - 1][:clones]
 

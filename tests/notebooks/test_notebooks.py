@@ -13,7 +13,7 @@ import nbformat
 import pytest
 
 from tests import warm
-from tests.parts import need
+from tests.parts import again_but, need
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
@@ -24,6 +24,7 @@ ROUNDING = re.compile(r"\b\d\.\de-(?:0[6-9]|1\d)\b")
 """How far outputs are off where they agree: on another kind of CPU by other kernels."""
 
 EXECUTORCH = "08"
+QUICK = ("01", "02", "04", "05")
 
 KERNEL = """
 import matplotlib, pandas
@@ -69,11 +70,11 @@ def test_there_are_eight() -> None:
 
 @pytest.mark.parametrize(
     "path",
-    [
-        # What 06 does in a minute, tests/precision and tests/examples/test_digits.py do on less.
-        pytest.param(path, marks=pytest.mark.again if path.name.startswith(TRAINS) else ())
-        for path in NOTEBOOKS
-    ],
+    again_but(
+        NOTEBOOKS,
+        *(path for path in NOTEBOOKS if path.name[:2] in QUICK),
+        why="tests of partition, precision, library and executorch do on less what these do",
+    ),
     ids=lambda path: path.stem,
 )
 def test_they_run_and_say_the_same(

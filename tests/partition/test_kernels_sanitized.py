@@ -68,7 +68,7 @@ def test_no_warnings(gcc: str, tmp_path: Path) -> None:
         assert result.returncode == 0, result.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.again("`make sanitize` runs it")
 def test_sanitizers_find_nothing(gcc: str, tmp_path: Path) -> None:
     runtime = subprocess.run(
         [gcc, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True

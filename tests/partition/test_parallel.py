@@ -21,10 +21,11 @@ from tests.partition.families import wide_problem
 from tests.partition.problems import check_plan, draw_plan, draw_problem, stem_problem
 from tests.partition.throughput_trial import judged
 from tests.partition.trial import EXAMPLES
+from tests.parts import again_but
 from tests.reports.sample import cnn, measure
 
 
-@pytest.mark.parametrize("part", range(2))
+@pytest.mark.parametrize("part", again_but(range(2), 0, why="more random graphs"))
 def test_schedules_are_the_best_of_all_and_bounds_are_below(part: int) -> None:
     count, complaints = judged("schedules", list(range(part, EXAMPLES // 4, 2)))
     assert not complaints

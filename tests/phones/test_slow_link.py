@@ -16,7 +16,7 @@ import pytest
 import nnapi_prof as np_
 from tests import warm
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.again("profiles a published network in real time")
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BYTES_PER_S = 5e6

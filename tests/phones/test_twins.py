@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.parts import again_but
 from tests.phones.conftest import CLEAN, Description, Profiler, constant, fault, service
 
 pytestmark = pytest.mark.slow
@@ -79,7 +80,15 @@ PHONES = {
 }
 
 
-@pytest.mark.parametrize("name", PHONES)
+@pytest.mark.parametrize(
+    "name",
+    again_but(
+        PHONES,
+        *("governor", "dies once in a run", "dies on Android 10", "lingers", "parameters slowly"),
+        "everything",
+        why="the trouble is part of another phone's",
+    ),
+)
 def test_profile_and_plan_are_the_twins(profiled: Profiler, name: str) -> None:
     phone = PHONES[name]
     twin = phone.twin

@@ -78,9 +78,16 @@ FACTORIES = {
     "mixture": (Mixture, (1, 3, 16, 16)),
 }
 LARGE = ("mobilenet_v2", "resnet18")
+ONCE_MORE = pytest.mark.again("a larger network, or another level, of the same operations")
 CASES = [
-    pytest.param(name, level, marks=[pytest.mark.slow] if name in LARGE else [])
-    for name in FACTORIES
+    pytest.param(name, level, marks=() if level in levels else ONCE_MORE)
+    for name, levels in {
+        "encoder": (30,),
+        "mixture": LEVELS,
+        "squeezenet1_1": (30,),
+        "unet": (28,),
+        **dict.fromkeys(LARGE, ()),
+    }.items()
     for level in LEVELS
     if level == 30 or name not in LARGE
 ]

@@ -195,7 +195,7 @@ def one_set(n: int, random: np.random.Generator, calibration: FloatOutputs):
 @pytest.mark.parametrize(
     ("metric", "n", "tries"),
     [
-        *((metric, n, 100) for metric in EVERY[:-1] for n in (4, 60)),
+        *((metric, n, 40) for metric in EVERY[:-1] for n in (4, 60)),
         (EVERY[-1], 60, 20),  # a function that is no mean over samples
     ],
     ids=lambda value: getattr(value, "name", str(value)),

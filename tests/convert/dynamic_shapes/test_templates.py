@@ -16,6 +16,7 @@ from nnapi_prof.frontend.flexible import FlexibleModel
 from nnapi_prof.frontend.inputs import parse_input_spec
 from tests.convert.cases import CASES
 from tests.convert.dynamic_shapes import networks
+from tests.parts import again_but
 
 MODELS = {
     "mobile": (networks.Mobile, "?x3x?x?=64", True),
@@ -37,12 +38,12 @@ def whole(program, level=30):
     return convert_region(program, range(len(program.units.units)), level)
 
 
-QUICK = ("ceiling pools", "batch")
+QUICK = ("ceiling pools", "batch", "unet")
 
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in MODELS],
+    params=again_but(MODELS, *QUICK, why="larger networks, whose parts others have"),
 )
 def template(request, tmp_path_factory):
     model = flexible(tmp_path_factory.mktemp("model"), *MODELS[request.param])
