@@ -14,8 +14,8 @@ PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 
 # Fixtures compile, for minutes in a new clone: the limit is for the test alone.
 PYTEST += --timeout 120 -o timeout_func_only=true --junitxml build/tests.xml
 
-.PHONY: demo phone check test lint format docs generate agents wheel xnnpack judge bench sanitize soak fuzz \
-  clean
+.PHONY: demo phone check test coverage lint format docs generate agents wheel xnnpack judge bench sanitize \
+  soak fuzz clean
 
 demo: $(READY)  ## profile, partition, run and report MobileNetV2 on DEVICE, a simulated phone
 	PATH="$(abspath $(BIN)):$$PATH" bash examples/demo.sh $(DEVICE)
@@ -31,6 +31,10 @@ test: $(READY)  ## the tests; the slowest are listed at the end
 
 test-all: $(READY)  ## the tests, and those that repeat others at another size, version or processor
 	$(PYTEST) --everything
+
+coverage: $(READY)  ## the same tests: how many lines and branches of Python they run, and lines of C
+	$(BIN)/python -m pip install -q "coverage>=7.10"
+	$(BIN)/python -m tests.measure_coverage -n $(JOBS) --dist worksteal
 
 lint: $(READY)  ## ruff, mypy --strict, names, prose, docstrings, classes, import layers, generated files, clang-format
 	$(BIN)/ruff check .
@@ -76,7 +80,8 @@ judge: $(READY)  ## the partitioner against brute forces: 20,000 random graphs, 
 bench: $(READY)  ## ratios against a baseline in the same run
 	for f in benchmarks/bench_*.py; do $(BIN)/python $$f || exit 1; done
 
-sanitize: $(READY)  ## the C tests under address and undefined-behaviour sanitizers, those of threads under TSan
+sanitize: $(READY)  ## the C tests and the solver under address and undefined-behaviour sanitizers, those of threads under TSan
+	$(BIN)/python -m pytest -q --everything tests/partition/test_kernels_sanitized.py
 	export NNAPI_PROF_XNNPACK="$$($(MAKE) -s xnnpack)" PATH="$(abspath $(BIN)):$$PATH"; \
 	  cd device_agent && for p in host-sanitize host-threads; do \
 	  cmake --preset $$p && cmake --build --preset $$p && ctest --preset $$p -j 2 || exit 1; done

@@ -25,6 +25,7 @@ LIBRARIES = ("agent", "libneuralnetworks.so", "libnnapi_support.so", "libneuron_
 KERNELS = "device_agent/runtime/kernels"
 SEARCH = "partition/search"
 AOSP = "tests/emulator/vectors/test_aosp.py"
+C_UNITS = ("tests/agent/test_c_units.py",)
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,54 @@ MUTATIONS = (
         "if (end < entry.offset || end > size) {",
         "if (end < entry.offset || end > size + 8) {",
         ("tests/agent/test_malformed.py",),
+    ),
+    Mutation(
+        "device_agent/src/container.c",
+        "if (entry.offset % 8 != 0 ||",
+        "if (entry.offset % 4 != 0 ||",
+        C_UNITS,
+    ),
+    Mutation(
+        "device_agent/src/container.c",
+        "other.offset + other.length <= entry.offset ||",
+        "other.offset + other.length <= entry.offset + 8 ||",
+        C_UNITS,
+    ),
+    Mutation(
+        "device_agent/src/timing.c",
+        "return sorted[WINDOW / 2];",
+        "return sorted[WINDOW - 1];",
+        C_UNITS,
+    ),
+    Mutation(
+        "device_agent/src/timing.c",
+        "step_ns[i * stride] = after - before;",
+        "step_ns[i * stride] = after - start;",
+        C_UNITS,
+    ),
+    Mutation(
+        "device_agent/src/timing.c",
+        "(i + 1 >= plan->min_runs && spent >= plan->budget_ns)",
+        "(i >= plan->min_runs && spent >= plan->budget_ns)",
+        C_UNITS,
+    ),
+    Mutation(
+        "device_agent/src/schedule.c",
+        ".attempt = 2};",
+        ".attempt = 1};",
+        ("tests/agent/test_groups.py", "-k", "member"),
+    ),
+    Mutation(
+        "device_agent/src/schedule.c",
+        "*n_ok += alone.n_ok;",
+        "*n_ok += wave->n_ok;",
+        ("tests/agent/test_groups.py", "-k", "member"),
+    ),
+    Mutation(
+        "device_agent/src/schedule.c",
+        "(alone.n_ok && wave->n > 1)",
+        "(alone.n_ok && wave->n > 99)",
+        ("tests/phones/test_busy_driver.py", "-k", "as_many"),
     ),
     # ---- the runtime -----------------------------------------------------------------------------
     Mutation(
@@ -248,12 +297,12 @@ class Copy:
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(REPO / name, root / name, follow_symlinks=False)
 
-    def build(self) -> None:
+    def build(self, *flags: str) -> None:
         """Compiles the agent and the emulator to where tests look for them; only what changed."""
         work = self.root / "build" / "mutants"
         cmake = python_tool("cmake", "CMAKE_BIN_DIR")
         if not work.exists():
-            options = ("-DCMAKE_BUILD_TYPE=Release", "-DNP_XNNPACK=", "-DNP_WERROR=OFF")
+            options = ("-DCMAKE_BUILD_TYPE=Release", "-DNP_XNNPACK=", "-DNP_WERROR=OFF", *flags)
             ninja = f"-DCMAKE_MAKE_PROGRAM={python_tool('ninja', 'BIN_DIR')}"
             source = self.root / "device_agent"
             command = [cmake, "-S", source, "-B", work, "-G", "Ninja", ninja, *options]

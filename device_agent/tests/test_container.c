@@ -63,6 +63,8 @@ int main(void) {
   check_refused(entry_at(1), "HEAD", 4, 1, "section HEAD occurs twice");
   const uint64_t same = offset_of(3);
   check_refused(entry_at(4) + 8, &same, 8, 1, "sections DATA and ACTN overlap");
+  const uint64_t one_more = offset_of(4) - offset_of(3) + 1;
+  check_refused(entry_at(3) + 16, &one_more, 8, 1, "sections DATA and ACTN overlap");
   const uint64_t odd = offset_of(2) + 4;
   check_refused(entry_at(2) + 8, &odd, 8, 1, "want a multiple of 8");
   const uint64_t in_table = 8;

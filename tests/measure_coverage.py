@@ -1,0 +1,95 @@
+"""Measures what the tests run: of Python lines and branches, of C lines.
+
+``python -m tests.measure_coverage [ARGUMENTS OF PYTEST]`` copies the working tree, builds agent and
+emulator there with gcc's --coverage, runs the C tests and pytest, and prints two numbers. It needs
+gcc and ``pip install coverage``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from nnapi_prof.toolchain import python_tool
+from tests.mutations import CACHE, REPO, Copy
+
+CONFIG = """
+[run]
+branch = true
+parallel = true
+source = nnapi_prof, partition, reports
+patch = subprocess, fork, _exit
+data_file = {data}
+"""
+ENDS = "void np_dump_and_exit(int code) { __gcov_dump(); _Exit(code); }\n"
+"""A child that calls _exit would lose its counts."""
+
+
+def c_flags(folder: Path) -> tuple[str, ...]:
+    """Returns CMake's options for a build that counts lines, also in children."""
+    source, compiled = folder / "ends.c", folder / "ends.o"
+    declared = "#include <stdlib.h>\nvoid __gcov_dump(void);\n"
+    source.write_text(declared + ENDS)
+    subprocess.run(["gcc", "-fPIC", "-c", source, "-o", compiled], check=True)
+    linked = [f"-DCMAKE_{kind}_LINKER_FLAGS={compiled}" for kind in ("EXE", "SHARED")]
+    flags = "--coverage -O1 -fprofile-update=atomic -D_exit=np_dump_and_exit"
+    return ("-DNP_TESTS=ON", "-DCMAKE_C_COMPILER=gcc", f"-DCMAKE_C_FLAGS={flags}", *linked)
+
+
+def c_lines(build: Path) -> tuple[int, int]:
+    """Returns how many lines of the sources, without the tests, ran, and how many there are."""
+    counts: Counter[tuple[str, int]] = Counter()
+    for notes in build.rglob("*.gcno"):
+        command = ["gcov", "--json-format", "--stdout", notes]
+        told = subprocess.run(command, cwd=build, capture_output=True, text=True, check=True).stdout
+        for document in filter(None, told.splitlines()):
+            for file in json.loads(document)["files"]:
+                _, ours, name = file["file"].partition("/device_agent/")
+                if ours and not name.startswith("tests/"):
+                    for line in file["lines"]:
+                        counts[name, line["line_number"]] += line["count"]
+    return sum(count > 0 for count in counts.values()), len(counts)
+
+
+def main(arguments: list[str]) -> int:
+    with tempfile.TemporaryDirectory(prefix="coverage-") as name:
+        folder = Path(name)
+        copy = Copy(folder / "tree")
+        for part in ("xnnpack", "zig"):
+            if (REPO / CACHE / part).is_dir():
+                (copy.root / CACHE).mkdir(parents=True, exist_ok=True)
+                (copy.root / CACHE / part).symlink_to(REPO / CACHE / part)
+        copy.build(*c_flags(folder))
+        config = folder / "coverage.ini"
+        config.write_text(CONFIG.format(data=folder / "data" / "coverage"))
+        environment = os.environ | {
+            "NNAPI_PROF_XNNPACK": "",
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": str(copy.root),
+            "COVERAGE_RCFILE": str(config),
+        }
+        coverage = [sys.executable, "-m", "coverage"]
+        ctest = Path(python_tool("cmake", "CMAKE_BIN_DIR")).with_name("ctest")
+        (folder / "data").mkdir()
+        codes = [
+            subprocess.run(command, cwd=copy.root, env=environment, check=False).returncode
+            for command in (
+                [ctest, "--test-dir", "build/mutants", "--output-on-failure", "-j", "2"],
+                [*coverage, "run", "-m", "pytest", *arguments],
+                [*coverage, "combine", "-q"],
+            )
+        ]
+        total = [*coverage, "report", "--format=total", "--precision=1"]
+        python = subprocess.check_output(total, cwd=copy.root, env=environment, text=True).strip()
+        ran, lines = c_lines(copy.root / "build" / "mutants")
+        print(f"Python: {python} % of lines and branches; C: {100 * ran / lines:.1f} % of lines")
+    return max(codes)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
