@@ -18,6 +18,7 @@ struct np_driver {
   enum np_shm_kind memory;       /* that reached it, NP_SHM_UNKNOWN before the first run */
   const struct np_action *gauge; /* an action that ran on it alone, NULL: none yet */
   uint64_t gauge_ns;             /* the shortest run of that */
+  uint32_t gone;                 /* 1: NNAPI did not list it all the time that it was waited for */
 };
 
 struct np_drivers {

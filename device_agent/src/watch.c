@@ -90,20 +90,30 @@ enum np_status np_watch_turn(const struct np_session *session, const struct np_a
   }
 }
 
-/* Whether a probe lists each accelerator that an action names. */
-static int lists_all(const struct np_action *action, const struct np_probe *probe) {
-  for (uint32_t s = 0; s < action->bundle.n_segments; s++) {
-    const struct np_bundle_segment *segment = &action->bundle.segments[s];
-    const char *name = segment->engine == NP_BUNDLE_NNAPI ? segment->accelerator : NULL;
-    int is_there = !name;
-    for (uint32_t i = 0; i < probe->n_accelerators && !is_there; i++) {
-      is_there = strcmp(probe->accelerators[i].name, name) == 0;
-    }
-    if (!is_there) {
-      return 0;
+static int lists(const struct np_probe *probe, const char *name) {
+  for (uint32_t i = 0; i < probe->n_accelerators; i++) {
+    if (strcmp(probe->accelerators[i].name, name) == 0) {
+      return 1;
     }
   }
-  return 1;
+  return 0;
+}
+
+/* Whether an accelerator that the action names is not listed and may yet return; with `give_up`
+ * none is waited for again. */
+static int is_awaited(const struct np_drivers *drivers, const struct np_action *action,
+                      const struct np_probe *probe, int give_up) {
+  int awaited = 0;
+  for (uint32_t s = 0; s < action->bundle.n_segments; s++) {
+    const struct np_bundle_segment *segment = &action->bundle.segments[s];
+    if (segment->engine == NP_BUNDLE_NNAPI && segment->accelerator &&
+        !lists(probe, segment->accelerator)) {
+      struct np_driver *driver = np_driver_of(drivers, segment);
+      driver->gone |= (uint32_t)give_up;
+      awaited |= !driver->gone;
+    }
+  }
+  return awaited;
 }
 
 enum np_status np_await_drivers(const struct np_session *session, const struct np_action *action,
@@ -118,6 +128,7 @@ enum np_status np_await_drivers(const struct np_session *session, const struct n
     return NP_NO_MEMORY;
   }
   const uint64_t start = now_ms();
+  const uint64_t most = action->timeout_ms < RETURN_MS ? action->timeout_ms : RETURN_MS;
   enum np_status status;
   for (;;) {
     status = np_probe_library(session->library, probe, why);
@@ -125,7 +136,7 @@ enum np_status np_await_drivers(const struct np_session *session, const struct n
       np_tell_stall(session, NULL, why);
       status = NP_STALLED;
     }
-    if (status != NP_OK || lists_all(action, probe) || now_ms() - start >= RETURN_MS) {
+    if (status != NP_OK || !is_awaited(session->drivers, action, probe, now_ms() - start >= most)) {
       break;
     }
     pause_ms(PAUSE_MS);

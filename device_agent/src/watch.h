@@ -20,7 +20,8 @@ enum np_status np_watch_turn(const struct np_session *session, const struct np_a
 void np_tell_stall(const struct np_session *session, const char *asked, struct np_message *why);
 
 /* Waits until a driver that failed an action may be back: a moment, and until NNAPI lists every
- * accelerator that the action names, some seconds at most. NP_STALLED as above. */
+ * accelerator that the action names, some seconds at most and no longer than the action may take;
+ * for one that did not return it waits once in a request. NP_STALLED as above. */
 enum np_status np_await_drivers(const struct np_session *session, const struct np_action *action,
                                 struct np_message *why);
 

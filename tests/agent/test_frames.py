@@ -172,7 +172,7 @@ def test_a_lane_that_fails_ends_its_frame_alone(agent: Agent, phone: Path) -> No
 
 
 def test_a_plan_that_is_refused(agent: Agent) -> None:
-    (result,) = agent.run(request_of("no-such-accelerator")).results
+    (result,) = agent.run(request_of("no-such-accelerator", timeout_ms=1000)).results
     assert result["status"] in ("failed", "refused") and result["stage"] == "compile"
     assert "no-such-accelerator" in result["message"] and result["frames"]["plan"] == []
 

@@ -30,12 +30,12 @@ DIMS = (1, 16, 16, 8)
 
 
 def one_segment(request: Request, code: int = RELU, **options: object) -> None:
-    flags = int(options.pop("flags", 0))  # type: ignore[call-overload]
+    words = {name: options.pop(name) for name in ("flags", "timeout_ms") if name in options}
     m = request.model(unary(code, *DIMS))
     request.action(
         [tensor(RANDOM, *DIMS, value=5), tensor(SEGMENT, *DIMS, keep=True)],
         [request.segment(NNAPI, m, [0], [1], **options)],  # type: ignore[arg-type]
-        flags=flags,
+        **words,  # type: ignore[arg-type]
     )
 
 
@@ -177,7 +177,7 @@ def test_threads_matter_to_the_simulated_cpu(npu_phone: Agent) -> None:
 
 def test_unknown_accelerator(agent: Agent) -> None:
     request = Request()
-    one_segment(request, accelerator='no "such"')
+    one_segment(request, accelerator='no "such"', timeout_ms=1000)
     (result,) = agent.run(request).results
     assert (result["status"], result["stage"]) == ("failed", "compile")
     assert 'no accelerator is called "no "such""; there are: nnapi-' in result["message"]

@@ -129,7 +129,7 @@ def test_a_baseline_that_fails_is_reported_and_the_rest_kept(
     bundle = bundle_of(
         program, client, plan_of(program, "dp", CPU), plan_of(program, "absent", ABSENT)
     )
-    report = run(bundle, program, client)
+    report = run(bundle, program, client, timeout_s=1)
     plan, absent = report.runs
     assert plan.error is None and plan.median_ns is not None
     assert absent.error is not None and "no-such-device" in absent.error
@@ -139,7 +139,9 @@ def test_a_baseline_that_fails_is_reported_and_the_rest_kept(
 
 def test_a_plan_that_fails_is_an_error(program: Program, client: AgentClient) -> None:
     with pytest.raises(AgentError, match=r"the plan failed: .*no-such-device"):
-        run(bundle_of(program, client, plan_of(program, "dp", ABSENT)), program, client)
+        run(
+            bundle_of(program, client, plan_of(program, "dp", ABSENT)), program, client, timeout_s=1
+        )
 
 
 def test_a_bundle_of_another_device_is_noted(program: Program, client: AgentClient) -> None:
@@ -169,7 +171,7 @@ def test_a_baseline_that_is_faster_whole_becomes_the_plan(
 ) -> None:
     slow, fast = plan_of(program, "dp", NPU), plan_of(program, "all-cpu", CPU)
     absent = plan_of(program, "absent", ABSENT)
-    options = RunOptions(runs=6)
+    options = RunOptions(runs=6, timeout_s=1)
 
     bundle = bundle_of(program, client, slow, fast, absent)
     chosen = choose_measured(bundle, program, client, options)
