@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from torch import nn
 
 from nnapi_prof.bundle.storage import VERSION
 from nnapi_prof.costs.store import CostStore
+from nnapi_prof.execution.options import RunOptions
 from tests.cli.common import INPUT, Profiled, Result, shift_reference, trace
 
 SIM = ("--device", "sim:npu-phone")
@@ -121,6 +123,16 @@ def test_a_bundle_of_another_phone(cli: Cli, tmp_path: Path) -> None:
     assert again.code == 2 and again.error == result.error
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs wait a second for an accelerator that is not there."""
+    timing = RunOptions._timing
+    monkeypatch.setattr(
+        RunOptions, "_timing", lambda *given: replace(timing(*given), timeout_ms=1000)
+    )
+
+
+@pytest.mark.usefixtures("impatient")
 def test_a_bundle_for_another_phone_that_runs_nevertheless(cli: Cli, profiled: Profiled) -> None:
     result = cli("run", "--device", "sim:gpu-phone", "--runs", 2, profiled.bundle)
     assert result.code == 0
@@ -130,6 +142,7 @@ def test_a_bundle_for_another_phone_that_runs_nevertheless(cli: Cli, profiled: P
     assert "predicted (simulated)" not in result.out
 
 
+@pytest.mark.usefixtures("impatient")
 def test_only_what_is_simulated_is_labelled_so(cli: Cli, profiled: Profiled) -> None:
     result = cli("run", "--device", "local", "--runs", 2, profiled.bundle)
     assert result.code == 0
