@@ -169,8 +169,8 @@ MUTATIONS = (
     ),
     Mutation(
         "device_agent/src/schedule.c",
-        ".attempt = 2};",
-        ".attempt = 1};",
+        ".attempt = 2,",
+        ".attempt = 1,",
         ("tests/agent/test_groups.py", "-k", "member"),
     ),
     Mutation(
@@ -181,8 +181,8 @@ MUTATIONS = (
     ),
     Mutation(
         "device_agent/src/schedule.c",
-        "(alone.n_ok && wave->n > 1)",
-        "(alone.n_ok && wave->n > 99)",
+        "(wave->fates[i] == NP_FATE_FULL || wave->n > 1)",
+        "(wave->fates[i] == NP_FATE_FULL || wave->n > 99)",
         ("tests/phones/test_busy_driver.py", "-k", "as_many"),
     ),
     # ---- the runtime -----------------------------------------------------------------------------
