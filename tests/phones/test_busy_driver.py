@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 
 def test_after_a_killed_run_the_driver_is_waited_for(profiled: Profiler) -> None:
     """A pooling hangs; while the driver works on it, others' runs take four times as long."""
-    clean = profiled(CLEAN, "clean", timeout_s=2)
+    clean = profiled(CLEAN, "twin", timeout_s=2)
     busy = service(CLEAN, lingers=1, lingers_factor=4)
     busy = fault(busy, kind="hang", stage="execute", operation="MAX_POOL_2D", nth=1)
     lingering = profiled(busy, timeout_s=2)
@@ -26,7 +26,7 @@ def test_after_a_killed_run_the_driver_is_waited_for(profiled: Profiler) -> None
 def test_models_that_push_each_other_out_are_timed_loaded(
     profiled: Profiler, load_runs: int
 ) -> None:
-    clean = profiled(CLEAN, "clean")
+    clean = profiled(CLEAN, "twin")
     cache = profiled(service(CLEAN, loaded=1, load=5000, load_runs=load_runs))
     assert (cache.failures, cache.segments) == ({}, clean.segments)
     assert cache.unlike(clean) == []
@@ -37,7 +37,7 @@ def test_models_that_push_each_other_out_are_timed_loaded(
 def test_as_many_models_are_compiled_at_once_as_the_driver_holds(
     profiled: Profiler, room: int
 ) -> None:
-    clean = profiled(CLEAN, "clean")
+    clean = profiled(CLEAN, "twin")
     full = profiled(service(CLEAN, compilations=room))
     assert (full.failures, full.segments) == ({}, clean.segments)
     assert full.unlike(clean) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sqlite3
 import sys
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,13 +15,13 @@ import nnapi_prof as np_
 from nnapi_prof.costs.measurement import FAILURES, Status
 from nnapi_prof.errors import DeviceError
 from tests.cli.common import trace
-from tests.phones.conftest import CLEAN, Profiler, TenUnits, fault, service
+from tests.phones.conftest import CLEAN, Profile, Profiler, TenUnits, fault, service
 
 pytestmark = pytest.mark.slow
 
 
 def test_a_driver_that_died_once_leaves_no_trace(profiled: Profiler) -> None:
-    clean = profiled(CLEAN, "clean")
+    clean = profiled(CLEAN, "twin")
     died = service(CLEAN, returns=1)
     died = fault(died, kind="die", stage="execute", operation="CONV_2D", nth=1, from_run=3, times=1)
     once = profiled(died)
@@ -40,7 +41,7 @@ def deaths_of_the_npu(folder: Path) -> int:
 def test_only_what_kills_the_driver_has_failed(profiled: Profiler, tmp_path: Path) -> None:
     """Its neighbours in the group do not fail with it, nor does NNAPI's own choice count as fast as
     the CPU that it falls back to."""
-    clean = profiled(CLEAN, "clean")
+    clean = profiled(CLEAN, "twin")
     died = service(CLEAN, returns=0.5)
     died = fault(died, kind="die", stage="execute", operation="MAX_POOL_2D", nth=1)
     always = profiled(died)
@@ -125,21 +126,24 @@ def test_another_model_does_not_kill_the_driver_again(profiled: Profiler, tmp_pa
 def test_a_driver_that_hangs_ends_the_request_and_is_named(profiled: Profiler) -> None:
     stopped = service(CLEAN, "sim-gpu", returns=1)
     stopped = fault(stopped, "sim-gpu", kind="stop", stage="execute", operation="CONV_2D", times=1)
-    told: list[str] = []
+    told, others = list[str](), list[Future[Profile]]()
 
     def note(progress: np_.Progress) -> None:
         told.append(progress.label)
+        if "no progress for 5 s" in progress.label and not others:
+            # From the start, too: nothing is measured of a device that seems to have a CPU only.
+            others.append(pool.submit(profiled, stopped))
 
-    with pytest.raises(DeviceError, match="the driver sim-gpu hangs"):
-        profiled(stopped, progress=note)
-    assert any("no progress for 5 s" in words for words in told)
-    # From the start, too: nothing is measured of a device that seems to have a CPU only.
-    with pytest.raises(DeviceError, match="the driver sim-gpu hangs"):
-        profiled(stopped)
+    with ThreadPoolExecutor() as pool:
+        with pytest.raises(DeviceError, match="the driver sim-gpu hangs"):
+            profiled(stopped, progress=note)
+        assert any("no progress for 5 s" in words for words in told)
+        with pytest.raises(DeviceError, match="the driver sim-gpu hangs"):
+            others[0].result()
 
 
 def test_what_is_measured_after_a_driver_went_on_is_as_if_it_never_hung(profiled: Profiler) -> None:
-    clean = profiled(CLEAN, "clean")
+    clean = profiled(CLEAN, "twin")
     stopped = service(CLEAN, stops=3)
     stopped = fault(stopped, kind="stop", stage="compile", operation="CONV_2D", nth=1, times=1)
     after = profiled(stopped)

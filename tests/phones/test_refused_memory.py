@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 def test_the_next_kind_of_memory_is_tried(
     profiled: Profiler, kinds: list[str], memory: str
 ) -> None:
-    clean = profiled(CLEAN, "clean")
+    clean = profiled(CLEAN, "twin")
     refused = profiled(service(CLEAN, memory=kinds))
     assert (refused.failures, refused.segments) == ({}, clean.segments)
     assert refused.unlike(clean) == []
