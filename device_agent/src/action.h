@@ -19,9 +19,10 @@ struct np_session {
   const struct np_bytes *blobs; /* [n_blobs], mapped; models are bound to them */
   const char *library;          /* NNAPI's, NULL for its own name */
   int simulated;                /* that library simulates a phone */
+  int has_sysfs;                /* sysfs is of the device measured, or was made for it */
   int work_fd;                  /* folder of kept tensors */
   struct np_drivers *drivers;   /* what was learnt of them so far */
-  struct np_sysfs *sysfs;       /* of this device; says nothing about a simulated one */
+  struct np_sysfs *sysfs;       /* without has_sysfs it says nothing about a simulated phone */
   struct np_patience *patience;
 };
 

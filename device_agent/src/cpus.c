@@ -6,7 +6,7 @@
 
 enum np_status np_keep_to_cpus(const struct np_session *session, const struct np_action *action,
                                struct np_record *record, uint64_t cpus) {
-  if (session->simulated) {
+  if (!session->has_sysfs) {
     return NP_OK;
   }
   const uint64_t wanted = action->cpu_mask;
@@ -27,7 +27,7 @@ enum np_status np_keep_to_cpus(const struct np_session *session, const struct np
 
 int np_return_to_cpus(const struct np_session *session, const struct np_action *action,
                       struct np_record *record, uint64_t cpus) {
-  const uint64_t mask = session->simulated ? 0 : np_affinity();
+  const uint64_t mask = session->has_sysfs ? np_affinity() : 0;
   if (mask == record->cpu_mask || mask == 0) {
     return 0;
   }

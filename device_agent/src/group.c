@@ -55,9 +55,19 @@ static int perform(void *ctx, struct np_link *link) {
 }
 
 static void read_device(const struct member *member, struct np_readings *readings) {
-  if (!member->session->simulated) {
+  if (member->session->has_sysfs) {
     np_sysfs_read(member->session->sysfs, member->cpu_mask, readings);
   }
+}
+
+/* What a simulated phone tells; of its /sys, where one was made for it, the rest stays. */
+static void add_readings(const struct np_readings *phone, struct np_readings *readings) {
+  const int throttled =
+      phone->throttled > readings->throttled ? phone->throttled : readings->throttled;
+  const int64_t thermal_mc = readings->thermal_mc;
+  *readings = *phone;
+  readings->throttled = throttled;
+  readings->thermal_mc = thermal_mc > 0 ? thermal_mc : phone->thermal_mc;
 }
 
 static int throttled(const struct np_readings *before, const struct np_readings *after) {
@@ -95,8 +105,8 @@ static void close_round(struct member *member) {
   member->round = NULL;
   read_device(member, &round->after);
   if (member->session->simulated) {
-    round->before = member->view.record->readings[0];
-    round->after = member->view.record->readings[1];
+    add_readings(&member->view.record->readings[0], &round->before);
+    add_readings(&member->view.record->readings[1], &round->after);
   }
   round->throttled = throttled(&round->before, &round->after);
   np_rounds_note(member->view.record, round);
@@ -162,8 +172,8 @@ static enum np_status conclude(struct group *group, struct member *member, enum 
   np_rounds_judge(member->action, member->view.record, member->rounds, member->n_rounds);
   read_device(member, &member->after);
   if (group->session->simulated) {
-    member->before = member->view.record->first_reading;
-    member->after = member->view.record->readings[1];
+    add_readings(&member->view.record->first_reading, &member->before);
+    add_readings(&member->view.record->readings[1], &member->after);
   }
   end.before = member->before;
   end.after = member->after;
@@ -334,8 +344,9 @@ static enum np_status repeat_round(struct group *group, struct member *member, u
     if (*hot || group->members[0].action->cooldown_ms == 0) {
       return NP_OK;
     }
-    const enum np_status status = group->session->simulated ? cool_phone(group, member, &cool)
-                                                            : cool_device(group, member, &cool);
+    const int is_phones = group->session->simulated && !group->session->has_sysfs;
+    const enum np_status status =
+        is_phones ? cool_phone(group, member, &cool) : cool_device(group, member, &cool);
     *hot = !cool;
     if (status != NP_OK || !cool) {
       return status;
@@ -399,7 +410,11 @@ enum np_status np_group_run(const struct np_session *session, struct np_wave *wa
   for (uint32_t i = 0; i < wave->n; i++) {
     wave->fates[i] = NP_FATE_DONE;
     group.members[i] =
-        (struct member){.session = session, .action = wave->actions[i], .child = NP_NO_CHILD};
+        (struct member){.session = session,
+                        .action = wave->actions[i],
+                        .child = NP_NO_CHILD,
+                        .before = {-1, -1, -1},
+                        .after = {-1, -1, -1}};
   }
   const enum np_status status = run_members(&group);
   for (uint32_t i = 0; i < wave->n; i++) {

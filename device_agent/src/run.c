@@ -101,11 +101,17 @@ static enum np_status run_actions(struct run *run, const char *library, struct n
   const uint32_t wait_ms = run->request.wait_ms;
   struct np_patience patience = {.wait_ns = wait_ms == NP_UNBOUNDED ? NP_FOREVER
                                                                     : (uint64_t)wait_ms * 1000000u};
+  const char *made = run->probe.simulated ? getenv("NNAPI_EMULATOR_SYSFS") : NULL;
+  const int has_sysfs = !run->probe.simulated || made;
+  if (made) {
+    np_sysfs_open(made, &run->sysfs);
+  }
   np_sysfs_expect(&run->sysfs, run->request.seen_khz, run->request.n_seen);
   const struct np_session session = {.request = &run->request,
                                      .blobs = run->blobs,
                                      .library = library,
                                      .simulated = run->probe.simulated,
+                                     .has_sysfs = has_sysfs,
                                      .work_fd = run->work_fd,
                                      .drivers = &run->drivers,
                                      .sysfs = &run->sysfs,
@@ -133,7 +139,7 @@ static enum np_status run_actions(struct run *run, const char *library, struct n
                                    .ok = all_ok,
                                    .waited_ns = patience.waited_ns,
                                    .fruitless = patience.fruitless,
-                                   .n_seen = run->probe.simulated ? 0 : run->sysfs.n_cpus,
+                                   .n_seen = has_sysfs ? run->sysfs.n_cpus : 0,
                                    .allowed_khz = run->sysfs.allowed_khz,
                                    .drivers = &run->drivers};
   return np_answer_end(run->answers, &ending);

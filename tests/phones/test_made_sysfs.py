@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from nnapi_prof.execution.profile.options import (
 from nnapi_prof.execution.profile.session import profile
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import CPU
+from tests.phones.conftest import CLEAN, Profiler
 
 CPUS = sorted(os.sched_getaffinity(0))
 Made = Callable[[Path], None]
@@ -72,6 +74,15 @@ def whole_degrees(root: Path) -> None:
 def offline(root: Path) -> None:
     one_clock(root)
     put(root, f"devices/system/cpu/cpu{CPUS[-1]}/online", 0)
+
+
+def hot_from_the_start(root: Path) -> None:
+    """Garbage in some files, too: a phone that tells nothing useful of its heat."""
+    capped(root)
+    for zone, text in enumerate(["", "-274000", "nan", "99999999999999999999", "\x00\xff"]):
+        put(root, f"class/thermal/thermal_zone{zone}/temp", text)
+    put(root, "class/thermal/cooling_device1/type", "gpu")
+    put(root, "class/thermal/cooling_device1/cur_state", "on")
 
 
 def closed(root: Path) -> None:
@@ -125,16 +136,11 @@ def descendants(pid: int) -> Iterator[int]:
                 yield from descendants(child)
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(len(CPUS) < 2, reason="a core to go offline")
-def test_a_prime_core_that_goes_offline_meanwhile(
-    built_host: HostBuild, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As the kernel does it: who kept to that core alone may use all others from then on."""
-    root, gone = tmp_path / "sys", threading.Event()
-    one_clock(root)
-    monkeypatch.setenv("NNAPI_PROF_SYSFS", str(root))
-    left, moves = set(CPUS[:-1]), list[int]()
+@contextlib.contextmanager
+def offline_after_a_row(root: Path) -> Iterator[ProgressCallback]:
+    """A callback of progress after whose first row the last core is offline. As the kernel does it,
+    who kept to that core alone may use all others from then on."""
+    gone, moves = threading.Event(), list[int]()
 
     def move_all() -> None:
         while not gone.wait(0.002):
@@ -142,21 +148,70 @@ def test_a_prime_core_that_goes_offline_meanwhile(
                 with contextlib.suppress(OSError):
                     if os.sched_getaffinity(pid) == {CPUS[-1]}:
                         put(root, f"devices/system/cpu/cpu{CPUS[-1]}/online", 0)
-                        os.sched_setaffinity(pid, left)
+                        os.sched_setaffinity(pid, set(CPUS[:-1]))
                         moves.append(pid)
 
     mover = threading.Thread(target=move_all)
 
     def progress(report: Progress) -> None:
-        if report.done == 1 and not mover.is_alive():
+        if report.done == 1 and mover.ident is None:
             mover.start()
 
     try:
-        outcome, rows = profile_host(tmp_path, progress)
+        yield progress
     finally:
         gone.set()
     mover.join()
     assert moves, "nobody kept to the core"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(len(CPUS) < 2, reason="cores of two kinds")
+@pytest.mark.parametrize("made", [capped, one_clock, whole_degrees, offline, hot_from_the_start])
+def test_a_simulated_phones_plan_is_its_twins(
+    profiled: Profiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Made
+) -> None:
+    """Under the same made /sys, with times that repeat: plan and costs of units, and no wait."""
+    clean = profiled(CLEAN, "twin")
+    made(tmp_path / "sys")
+    monkeypatch.setenv("NNAPI_EMULATOR_SYSFS", str(tmp_path / "sys"))
+    began = time.monotonic()
+    troubled = profiled(CLEAN)
+    assert time.monotonic() - began < 30, "a wait for a cool phone takes a minute"
+    assert (troubled.segments, troubled.failures) == (clean.segments, {})
+    assert troubled.unlike(clean) == []
+    outcome = troubled.costs.outcome
+    assert outcome is not None and (outcome.waited_s, outcome.stayed_hot) == (0, False)
+    assert not any(each.throttled for row in troubled.rows for each in row.rounds)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(len(CPUS) < 2, reason="a core to go offline")
+def test_a_simulated_phones_plan_is_its_twins_without_the_prime_core(
+    profiled: Profiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clean = profiled(CLEAN, "twin")
+    one_clock(tmp_path / "sys")
+    monkeypatch.setenv("NNAPI_EMULATOR_SYSFS", str(tmp_path / "sys"))
+    with offline_after_a_row(tmp_path / "sys") as progress:
+        troubled = profiled(CLEAN, progress=progress)
+    assert (troubled.segments, troubled.failures) == (clean.segments, {})
+    assert troubled.unlike(clean) == []
+    masks = {int(row.cpu_mask, 16) for row in troubled.rows if row.cpu_mask}
+    assert ALL & ~LAST in masks and masks <= {ALL, LAST, ALL & ~LAST}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(len(CPUS) < 2, reason="a core to go offline")
+def test_a_prime_core_that_goes_offline_meanwhile(
+    built_host: HostBuild, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the kernel does it: who kept to that core alone may use all others from then on."""
+    root = tmp_path / "sys"
+    one_clock(root)
+    monkeypatch.setenv("NNAPI_PROF_SYSFS", str(root))
+    with offline_after_a_row(root) as progress:
+        outcome, rows = profile_host(tmp_path, progress)
     assert (outcome.waited_s, outcome.n_failed) == (0, 0)
     masks = [int(row.cpu_mask, 16) for row in rows if row.cpu_mask and row.target == CPU]
     assert set(masks) <= {LAST, ALL & ~LAST} and masks[-1] == ALL & ~LAST

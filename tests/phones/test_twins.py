@@ -58,6 +58,18 @@ PHONES = {
     "dies in every run": never("die", "execute", "DEAD_OBJECT", returns=0.3),
     "dies at every compilation": never("die", "compile", "DEAD_OBJECT", returns=0.3),
     "dies on Android 10": never("die", "execute", "OP_FAILED", ANDROID_10, returns=0.3),
+    "dies in every run under a governor": never(
+        "die", "execute", "DEAD_OBJECT", GOVERNED, returns=0.3
+    ),
+    "dies at every compilation, holds one, maps files alone": never(
+        "die", "compile", "DEAD_OBJECT", returns=0.3, compilations=1, memory=["file"]
+    ),
+    "crashes its client in memory that it maps": never(
+        "crash", "execute", "SIGSEGV", memory=["memfd"], loaded=1, load=5000
+    ),
+    "lingers under a governor": never(
+        "hang", "execute", "not done", GOVERNED, lingers=0.5, lingers_factor=4
+    ),
     "lingers": never("hang", "execute", "not done", lingers=0.5, lingers_factor=4),
     "holds one model": Phone(service(CLEAN, compilations=1)),
     "holds three models": Phone(service(CLEAN, compilations=3)),

@@ -130,9 +130,10 @@ class UnitSession:
         self._alone = frozenset(job.key for job in (*tried, *first, *second))
         bad = [row for row in self.measurer.rows.values() if not row.usable]
         self._unusable = {(row.signature, row.target) for row in bad}
-        hung = {row.signature for row in bad if row.status is Status.TIMEOUT}
+        # NNAPI falls back to the CPU after what a driver says, not after what ends its client.
+        fatal = {row.signature for row in bad if row.status in (Status.TIMEOUT, Status.CRASHED)}
         choices = [spec.target for spec in self.specs if spec.target.accelerator == AUTO]
-        self._unusable.update(itertools.product(hung, choices))
+        self._unusable.update(itertools.product(fatal, choices))
 
     def measure_chains(self, useful: Collection[Target]) -> None:
         """Chains and runs on targets that a plan may use, and the whole model where NNAPI itself
