@@ -409,12 +409,11 @@ enum np_status np_group_run(const struct np_session *session, struct np_wave *wa
   }
   for (uint32_t i = 0; i < wave->n; i++) {
     wave->fates[i] = NP_FATE_DONE;
-    group.members[i] =
-        (struct member){.session = session,
-                        .action = wave->actions[i],
-                        .child = NP_NO_CHILD,
-                        .before = {-1, -1, -1},
-                        .after = {-1, -1, -1}};
+    group.members[i] = (struct member){.session = session,
+                                       .action = wave->actions[i],
+                                       .child = NP_NO_CHILD,
+                                       .before = {-1, -1, -1},
+                                       .after = {-1, -1, -1}};
   }
   const enum np_status status = run_members(&group);
   for (uint32_t i = 0; i < wave->n; i++) {
