@@ -121,7 +121,8 @@ NEEDS = {
 """Markers, by what a test needs beside Python and a C compiler, or goes through; ``--quick`` leaves
 these out."""
 SMOKE = (
-    *("agent/test_run_cpu.py", "agent/test_run_nnapi.py", "cli/test_smoke.py"),
+    *("agent/test_c_units.py", "agent/test_run_cpu.py", "agent/test_run_nnapi.py"),
+    "cli/test_smoke.py",
     *("device/test_host_nnapi.py", "emulator/vectors/test_aosp.py", "reports/test_markdown.py"),
 )
 """Files of such folders that ``--quick`` runs, too: each part once, with real agents."""

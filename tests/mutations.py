@@ -181,9 +181,9 @@ MUTATIONS = (
     ),
     Mutation(
         "device_agent/src/schedule.c",
-        "(wave->fates[i] == NP_FATE_FULL || wave->n > 1)",
-        "(wave->fates[i] == NP_FATE_FULL || wave->n > 99)",
-        ("tests/phones/test_busy_driver.py", "-k", "as_many"),
+        "first += wave.n;",
+        "first += 1;",
+        ("tests/agent/test_groups.py", "-k", "follow"),
     ),
     # ---- the runtime -----------------------------------------------------------------------------
     Mutation(

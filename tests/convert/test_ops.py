@@ -17,7 +17,6 @@ from tests.convert.facts_check import broken_rules
 from tests.convert.harness import LEVELS, run_region
 
 CASES_BY_NAME = [pytest.param(case, id=name) for name, case in CASES.items()]
-REFUSED_BY_NAME = [param for param in CASES_BY_NAME if param.values[0].refused]
 
 
 def supported(case, config):
@@ -50,7 +49,9 @@ def check_model(case, region, level):
 
 @pytest.mark.parametrize("case", CASES_BY_NAME)
 def test_right_at_every_level(case, nnapi_library, pytestconfig):
+    """Its export is the costly part: refusals and dry runs are checked with it."""
     program = case.program
+    check_refusals(case, program)
     inputs = dict(zip(program.units.inputs, case.inputs, strict=True))
     expected = case.function(*case.inputs)
     models = set()
@@ -65,21 +66,16 @@ def test_right_at_every_level(case, nnapi_library, pytestconfig):
         torch.testing.assert_close(result, expected, rtol=case.rtol, atol=case.atol)
 
 
-@pytest.mark.parametrize("case", REFUSED_BY_NAME)
-def test_a_refusal_says_why(case):
-    for level, words in case.refused.items():
-        with pytest.raises(UnsupportedOp, match=words) as refusal:
-            convert_region(case.program, [0], level)
-        assert "cannot run on NNAPI: " in str(refusal.value)
-
-
-@pytest.mark.parametrize("case", CASES_BY_NAME)
-def test_a_dry_run_agrees(case):
-    program = case.program
+def check_refusals(case, program):
+    """A dry run refuses the levels that a case states; the conversion does, too, and says why."""
     for level in case.levels:
         answer = why_not(program, 0, level)
         assert (answer is None) == (level not in case.refused)
         assert why_not(program, 0, level) is answer
+    for level, words in case.refused.items():
+        with pytest.raises(UnsupportedOp, match=words) as refusal:
+            convert_region(program, [0], level)
+        assert "cannot run on NNAPI: " in str(refusal.value)
 
 
 @pytest.mark.slow

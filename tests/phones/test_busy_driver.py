@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.parts import again_but
 from tests.phones.conftest import CLEAN, Profiler, fault, service
 
 pytestmark = pytest.mark.slow
@@ -22,7 +23,7 @@ def test_after_a_killed_run_the_driver_is_waited_for(profiled: Profiler) -> None
     assert [w for w in lingering.unlike(clean) if not w.startswith("max_pool2d")] == []
 
 
-@pytest.mark.parametrize("load_runs", [1, 2])
+@pytest.mark.parametrize("load_runs", again_but([1, 2], 2, why="a twin has 1"))
 def test_models_that_push_each_other_out_are_timed_loaded(
     profiled: Profiler, load_runs: int
 ) -> None:
@@ -33,7 +34,7 @@ def test_models_that_push_each_other_out_are_timed_loaded(
     assert cache.seconds <= 1.5 * clean.seconds
 
 
-@pytest.mark.parametrize("room", [1, 2, 3])
+@pytest.mark.parametrize("room", again_but([1, 2, 3], 1, why="as a driver of one"))
 def test_as_many_models_are_compiled_at_once_as_the_driver_holds(
     profiled: Profiler, room: int
 ) -> None:

@@ -96,7 +96,7 @@ PHONES = {
     "name",
     again_but(
         PHONES,
-        *("governor", "dies once in a run", "dies on Android 10", "lingers", "parameters slowly"),
+        *("governor", "dies once in a run", "dies on Android 10", "lingers"),
         "everything",
         why="the trouble is part of another phone's",
     ),
