@@ -133,6 +133,7 @@ def headline(data: ReportData, baselines: pd.DataFrame, label_cards: bool = True
         _prediction(own, predicted_unit, unit, _not_run(data)),
         _outputs(data),
         _first_run(data, ms_unit(data.run_simulated and is_labelled)),
+        _copies(data, ms_unit(data.run_simulated and is_labelled)),
         _memory(data),
     ]
     return Headline(sentence, tuple(card for card in cards if card is not None))
@@ -354,6 +355,20 @@ def _first_run(data: ReportData, unit: str) -> Card | None:
         "",
         f"compiling {count(len(compiled), 'segment')} {latency(sum(compiled) / 1e6, unit)}, then"
         f" {latency(run.first_ns / 1e6, unit)} cold",
+    )
+
+
+def _copies(data: ReportData, unit: str) -> Card | None:
+    """Returns the part of the latency that copies inputs and outputs; None where there is none."""
+    run = data.run_of_plan
+    if run is None or not run.median_copies_ns:
+        return None
+    return Card(
+        "copies of inputs and outputs",
+        latency(run.median_copies_ns / 1e6, unit),
+        "",
+        f"part of the latency, from and to an app's buffers; predicted"
+        f" {latency(run.plan.copies_ns / 1e6, unit.partition(', ')[0])}",
     )
 
 

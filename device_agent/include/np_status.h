@@ -28,12 +28,24 @@ struct np_message {
 void np_message_set(struct np_message *message, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Returns from the calling function where a status is not NP_OK. */
+/* The same, and returns the status, with which a function ends. */
+enum np_status np_error(enum np_status status, struct np_message *message, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Returns from the calling function where a status, of the library's, too, is not its OK: 0. */
 #define NP_TRY(expression)                                                                         \
   do {                                                                                             \
-    const enum np_status np_try_status = (expression);                                             \
-    if (np_try_status != NP_OK) {                                                                  \
+    const __typeof__(expression) np_try_status = (expression);                                     \
+    if (np_try_status != 0) {                                                                      \
       return np_try_status;                                                                        \
+    }                                                                                              \
+  } while (0)
+
+/* Goes on to the next step where the status of those before is OK: for functions that clean up. */
+#define NP_THEN(status, expression)                                                                \
+  do {                                                                                             \
+    if ((status) == 0) {                                                                           \
+      (status) = (expression);                                                                     \
     }                                                                                              \
   } while (0)
 

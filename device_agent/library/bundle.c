@@ -12,9 +12,14 @@
 #define WEIGHT_ALIGNMENT 64u
 #define WEIGHTS "WGHT"
 
-static enum np_status no_memory(struct np_message *why) {
-  np_message_set(why, "no memory for the bundle");
-  return NP_NO_MEMORY;
+enum np_status np_bundle_count(struct np_cursor *cursor, const char *tag, uint32_t least,
+                               uint32_t *n, struct np_message *why) {
+  *n = np_take_u32(cursor);
+  if (cursor->bad || *n > np_cursor_left(cursor) / least) {
+    return np_error(NP_BAD_REQUEST, why, "%s: %u items do not fit its %zu bytes", tag, *n,
+                    4 * cursor->n);
+  }
+  return NP_OK;
 }
 
 enum np_status np_bundle_list(const struct np_container *container, const char *tag, uint32_t least,
@@ -22,16 +27,21 @@ enum np_status np_bundle_list(const struct np_container *container, const char *
   const struct np_section section = np_container_find(container, tag);
   *n = 0;
   *cursor = np_cursor_over(section.bytes, section.length);
-  if (!section.present) {
-    return NP_OK;
+  if (section.length % 4 != 0) {
+    return np_error(NP_BAD_REQUEST, why, "%s: %zu bytes are no words", tag, section.length);
   }
-  const uint32_t count = np_take_u32(cursor);
-  if (cursor->bad || section.length % 4 != 0 || count > np_cursor_left(cursor) / least) {
-    np_message_set(why, "%s: %u items do not fit its %zu bytes", tag, count, section.length);
-    return NP_BAD_REQUEST;
-  }
-  *n = count;
-  return NP_OK;
+  return section.present ? np_bundle_count(cursor, tag, least, n, why) : NP_OK;
+}
+
+enum np_status np_bundle_section(const struct np_container *container, const char *tag,
+                                 struct np_cursor *cursor, struct np_message *why) {
+  const struct np_section section = np_container_find(container, tag);
+  *cursor = np_cursor_over(section.bytes, section.length);
+  const uint32_t version = section.present ? np_take_u32(cursor) : NP_BUNDLE_VERSION;
+  return version == NP_BUNDLE_VERSION && section.length % 4 == 0
+             ? NP_OK
+             : np_error(NP_BAD_REQUEST, why, "%s: version %u in %zu bytes, this library reads %u",
+                        tag, version, section.length, NP_BUNDLE_VERSION);
 }
 
 enum np_status np_bundle_list_end(const struct np_cursor *cursor, const char *tag,
@@ -39,8 +49,8 @@ enum np_status np_bundle_list_end(const struct np_cursor *cursor, const char *ta
   if (np_cursor_left(cursor) == 0) {
     return NP_OK;
   }
-  np_message_set(why, "%s: %zu bytes stand after its last item", tag, np_cursor_left(cursor) * 4);
-  return NP_BAD_REQUEST;
+  return np_error(NP_BAD_REQUEST, why, "%s: %zu bytes stand after its last item", tag,
+                  np_cursor_left(cursor) * 4);
 }
 
 const char *np_bundle_string(const struct np_bundle *bundle, uint32_t index) {
@@ -55,13 +65,12 @@ static enum np_status read_head(const struct np_container *container, struct np_
   bundle->mode = np_take_u32(&cursor);
   bundle->threads = np_take_u32(&cursor);
   if (cursor.bad || section.length != 12) {
-    np_message_set(why, "HEAD: %zu bytes, want 12", section.length);
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why, "HEAD: %zu bytes, want 12", section.length);
   }
   if (version != NP_BUNDLE_VERSION || bundle->mode > NP_BUNDLE_ASYNC) {
-    np_message_set(why, "HEAD: bundle version %u and mode %u, this library reads %u and 0 to 2",
-                   version, bundle->mode, NP_BUNDLE_VERSION);
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why,
+                    "HEAD: bundle version %u and mode %u, this library reads %u and 0 to 2",
+                    version, bundle->mode, NP_BUNDLE_VERSION);
   }
   return NP_OK;
 }
@@ -73,20 +82,19 @@ enum np_status np_bundle_read_strings(const struct np_container *container, uint
   NP_TRY(np_bundle_list(container, "STRS", 1, &cursor, &n, why));
   *strings = calloc(n + (size_t)1, sizeof **strings);
   if (!*strings) {
-    return no_memory(why);
+    return np_error(NP_NO_MEMORY, why, "no memory for the bundle");
   }
   for (*n_strings = 0; *n_strings < n; (*n_strings)++) {
     const uint32_t length = np_take_u32(&cursor);
     const char *bytes =
         (const char *)np_take_words(&cursor, (size_t)length / 4 + (length % 4 != 0));
     if (!bytes || memchr(bytes, 0, length)) {
-      np_message_set(why, "STRS: string %u of %u bytes is cut off or holds a zero", *n_strings,
-                     length);
-      return NP_BAD_REQUEST;
+      return np_error(NP_BAD_REQUEST, why, "STRS: string %u of %u bytes is cut off or holds a zero",
+                      *n_strings, length);
     }
     char *string = calloc((size_t)length + 1, 1);
     if (!string) {
-      return no_memory(why);
+      return np_error(NP_NO_MEMORY, why, "no memory for the bundle");
     }
     (*strings)[*n_strings] = memcpy(string, bytes, length);
   }
@@ -113,14 +121,10 @@ static enum np_status read_tensors(const struct np_container *container, struct 
                                    struct np_message *why) {
   struct np_cursor cursor;
   uint32_t n;
-  const enum np_status status =
-      np_bundle_list(container, "TENS", LEAST_TENSOR_WORDS, &cursor, &n, why);
-  if (status != NP_OK) {
-    return status;
-  }
+  NP_TRY(np_bundle_list(container, "TENS", LEAST_TENSOR_WORDS, &cursor, &n, why));
   bundle->tensors = calloc(n + (size_t)1, sizeof *bundle->tensors);
   if (!bundle->tensors) {
-    return no_memory(why);
+    return np_error(NP_NO_MEMORY, why, "no memory for the bundle");
   }
   bundle->n_tensors = n;
   for (uint32_t i = 0; i < n; i++) {
@@ -133,8 +137,8 @@ static enum np_status read_tensors(const struct np_container *container, struct 
     tensor->zero_point = (int32_t)np_take_u32(&cursor);
     tensor->n_bytes = cursor.bad ? 0 : measure(tensor);
     if (tensor->n_bytes == 0 || !isfinite(tensor->scale)) {
-      np_message_set(why, "TENS: tensor %u is cut off, or its type, shape or scale are none", i);
-      return NP_BAD_REQUEST;
+      return np_error(NP_BAD_REQUEST, why,
+                      "TENS: tensor %u is cut off, or its type, shape or scale are none", i);
     }
   }
   return np_bundle_list_end(&cursor, "TENS", why);
@@ -169,12 +173,11 @@ static enum np_status bind_model(struct np_cursor *cursor, struct np_weights wei
                                  uint32_t n_buffers, struct np_model *model,
                                  struct np_message *why) {
   if (n_buffers > np_cursor_left(cursor) / BUFFER_WORDS) {
-    np_message_set(why, "%u buffers are cut off", n_buffers);
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why, "%u buffers are cut off", n_buffers);
   }
   struct np_bytes *buffers = calloc(n_buffers + (size_t)1, sizeof *buffers);
   if (!buffers) {
-    return no_memory(why);
+    return np_error(NP_NO_MEMORY, why, "no memory for the bundle");
   }
   enum np_status status = NP_OK;
   for (uint32_t i = 0; i < n_buffers && status == NP_OK; i++) {
@@ -183,14 +186,12 @@ static enum np_status bind_model(struct np_cursor *cursor, struct np_weights wei
     buffers[i].data = weight(weights, offset, length);
     buffers[i].length = (size_t)length;
     if (!buffers[i].data) {
-      np_message_set(why, "buffer %u: bytes %llu + %llu lie in no part of the weights", i,
-                     (unsigned long long)offset, (unsigned long long)length);
-      status = NP_BAD_REQUEST;
+      status = np_error(NP_BAD_REQUEST, why,
+                        "buffer %u: bytes %llu + %llu lie in no part of the weights", i,
+                        (unsigned long long)offset, (unsigned long long)length);
     }
   }
-  if (status == NP_OK) {
-    status = np_model_bind(model, buffers, n_buffers, why);
-  }
+  NP_THEN(status, np_model_bind(model, buffers, n_buffers, why));
   free(buffers);
   return status;
 }
@@ -205,7 +206,7 @@ static enum np_status read_models(const struct np_container *container, struct n
   }
   bundle->models = calloc(n + (size_t)1, sizeof *bundle->models);
   if (!bundle->models) {
-    return no_memory(why);
+    return np_error(NP_NO_MEMORY, why, "no memory for the bundle");
   }
   bundle->n_models = n;
   const struct np_section data = np_container_find(container, "DATA");
@@ -222,15 +223,10 @@ static enum np_status read_models(const struct np_container *container, struct n
     const uint32_t n_buffers = np_take_u32(&cursor);
     const uint8_t *bytes = cursor.bad ? NULL : part(data, offset, length, 4);
     if (!bytes) {
-      np_message_set(&inner, "it is cut off or not in DATA");
-      status = NP_BAD_REQUEST;
+      status = np_error(NP_BAD_REQUEST, &inner, "it is cut off or not in DATA");
     }
-    if (status == NP_OK) {
-      status = np_model_open(bytes, (size_t)length, model, &inner);
-    }
-    if (status == NP_OK) {
-      status = bind_model(&cursor, weights, n_buffers, model, &inner);
-    }
+    NP_THEN(status, np_model_open(bytes, (size_t)length, model, &inner));
+    NP_THEN(status, bind_model(&cursor, weights, n_buffers, model, &inner));
     if (status != NP_OK) {
       np_message_set(why, "MODL: model %u: %s", i, inner.text);
     }

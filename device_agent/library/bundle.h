@@ -8,7 +8,6 @@
 #include "model.h"
 #include "nnapi_prof_runtime.h"
 #include "np_status.h"
-#include "port.h"
 
 #define NP_BUNDLE_VERSION 1u
 #define NP_BUNDLE_NONE UINT32_MAX

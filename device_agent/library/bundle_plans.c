@@ -8,11 +8,6 @@
 #define LEAST_SEGMENT_WORDS 7u /* all but the ports */
 #define END_WORDS 3u           /* name, tensor, dim order */
 
-static enum np_status no_memory(struct np_message *why) {
-  np_message_set(why, "no memory for the bundle");
-  return NP_NO_MEMORY;
-}
-
 /* A count and that many ports, in place. */
 static const struct np_port *take_ports(struct np_cursor *cursor, uint32_t *n) {
   *n = np_take_u32(cursor);
@@ -28,21 +23,19 @@ static enum np_status check_ports(const struct np_bundle *bundle, const struct n
                                   struct np_message *why) {
   for (uint32_t i = 0; i < n; i++) {
     if (ports[i].tensor >= bundle->n_tensors) {
-      np_message_set(why, "tensor %u of %u", ports[i].tensor, bundle->n_tensors);
-      return NP_BAD_REQUEST;
+      return np_error(NP_BAD_REQUEST, why, "tensor %u of %u", ports[i].tensor, bundle->n_tensors);
     }
     const struct np_bundle_tensor *tensor = &bundle->tensors[ports[i].tensor];
     if (ports[i].order != 0) {
-      np_message_set(why,
-                     "tensor %u has the order 0x%x, of a file made with --peel: make it again with "
-                     "`nnapi-prof convert`",
-                     ports[i].tensor, ports[i].order);
-      return NP_BAD_REQUEST;
+      return np_error(
+          NP_BAD_REQUEST, why,
+          "tensor %u has the order 0x%x, of a file made with --peel: make it again with "
+          "`nnapi-prof convert`",
+          ports[i].tensor, ports[i].order);
     }
     if (!np_port_fits(tensor->type, tensor->rank, tensor->dims, &graph->operands[operands[i]])) {
-      np_message_set(why, "tensor %u has not the type and shape of operand %u", ports[i].tensor,
-                     operands[i]);
-      return NP_BAD_REQUEST;
+      return np_error(NP_BAD_REQUEST, why, "tensor %u has not the type and shape of operand %u",
+                      ports[i].tensor, operands[i]);
     }
   }
   return NP_OK;
@@ -58,8 +51,7 @@ static enum np_status read_segment(struct np_cursor *cursor, const struct np_bun
   segment->inputs = take_ports(cursor, &segment->n_inputs);
   segment->outputs = take_ports(cursor, &segment->n_outputs);
   if (cursor->bad) {
-    np_message_set(why, "it is cut off");
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why, "it is cut off");
   }
   segment->engine = engine == NP_BUNDLE_NNAPI ? NP_BUNDLE_NNAPI : NP_BUNDLE_CPU;
   segment->accelerator = np_bundle_string(bundle, accelerator);
@@ -69,21 +61,19 @@ static enum np_status read_segment(struct np_cursor *cursor, const struct np_bun
   if (engine > NP_BUNDLE_NNAPI || (accelerator != NP_BUNDLE_NONE && !segment->accelerator) ||
       segment->preference > ANEURALNETWORKS_PREFER_SUSTAINED_SPEED || segment->preference < -1 ||
       (segment->flags & ~known) != 0 || segment->model >= bundle->n_models) {
-    np_message_set(why, "engine %u, accelerator %u, preference %u, flags 0x%x or model %u is none",
-                   engine, accelerator, preference, segment->flags, segment->model);
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why,
+                    "engine %u, accelerator %u, preference %u, flags 0x%x or model %u is none",
+                    engine, accelerator, preference, segment->flags, segment->model);
   }
   const struct np_graph *graph = &bundle->models[segment->model].graph;
   if (segment->n_inputs != graph->n_inputs || segment->n_outputs != graph->n_outputs) {
-    np_message_set(why, "%u inputs and %u outputs, its model has %u and %u", segment->n_inputs,
-                   segment->n_outputs, graph->n_inputs, graph->n_outputs);
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why, "%u inputs and %u outputs, its model has %u and %u",
+                    segment->n_inputs, segment->n_outputs, graph->n_inputs, graph->n_outputs);
   }
   enum np_status status =
       check_ports(bundle, graph, graph->inputs, segment->n_inputs, segment->inputs, why);
-  if (status == NP_OK) {
-    status = check_ports(bundle, graph, graph->outputs, segment->n_outputs, segment->outputs, why);
-  }
+  NP_THEN(status,
+          check_ports(bundle, graph, graph->outputs, segment->n_outputs, segment->outputs, why));
   return status;
 }
 
@@ -92,8 +82,7 @@ static enum np_status read_plan(struct np_cursor *cursor, struct np_bundle *bund
   plan->name = np_bundle_string(bundle, np_take_u32(cursor));
   const uint32_t n = np_take_u32(cursor);
   if (cursor->bad || !plan->name || n == 0 || n > np_cursor_left(cursor) / LEAST_SEGMENT_WORDS) {
-    np_message_set(why, "it is cut off, or has no name or segments");
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why, "it is cut off, or has no name or segments");
   }
   plan->segments = bundle->segments + bundle->n_segments;
   plan->n_segments = n;
@@ -102,8 +91,7 @@ static enum np_status read_plan(struct np_cursor *cursor, struct np_bundle *bund
     struct np_message inner = {""};
     const enum np_status status = read_segment(cursor, bundle, &plan->segments[s], &inner);
     if (status != NP_OK) {
-      np_message_set(why, "segment %u: %s", s, inner.text);
-      return status;
+      return np_error(status, why, "segment %u: %s", s, inner.text);
     }
   }
   return NP_OK;
@@ -118,22 +106,20 @@ enum np_status np_bundle_read_plans(const struct np_container *container, struct
     return status;
   }
   if (n == 0) {
-    np_message_set(why, "PLAN: there is none");
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why, "PLAN: there is none");
   }
   bundle->plans = calloc(n, sizeof *bundle->plans);
   bundle->segments =
       calloc(np_cursor_left(&cursor) / LEAST_SEGMENT_WORDS + 1, sizeof *bundle->segments);
   if (!bundle->plans || !bundle->segments) {
-    return no_memory(why);
+    return np_error(NP_NO_MEMORY, why, "no memory for the bundle");
   }
   bundle->n_plans = n;
   for (uint32_t i = 0; i < n; i++) {
     struct np_message inner = {""};
     status = read_plan(&cursor, bundle, &bundle->plans[i], &inner);
     if (status != NP_OK) {
-      np_message_set(why, "PLAN: plan %u: %s", i, inner.text);
-      return status;
+      return np_error(status, why, "PLAN: plan %u: %s", i, inner.text);
     }
   }
   return np_bundle_list_end(&cursor, "PLAN", why);
@@ -143,15 +129,11 @@ enum np_status np_bundle_read_overlaps(const struct np_container *container,
                                        struct np_bundle *bundle, struct np_message *why) {
   struct np_cursor cursor;
   uint32_t n;
-  const enum np_status status = np_bundle_list(container, "OVLP", 1, &cursor, &n, why);
-  if (status != NP_OK) {
-    return status;
-  }
+  NP_TRY(np_bundle_list(container, "OVLP", 1, &cursor, &n, why));
   for (uint32_t i = 0; i < n; i++) {
     const uint32_t plan = np_take_u32(&cursor);
     if (plan >= bundle->n_plans) {
-      np_message_set(why, "OVLP: plan %u of %u", plan, bundle->n_plans);
-      return NP_BAD_REQUEST;
+      return np_error(NP_BAD_REQUEST, why, "OVLP: plan %u of %u", plan, bundle->n_plans);
     }
     bundle->plans[plan].overlaps = 1;
   }
@@ -206,13 +188,10 @@ static enum np_status read_list(const struct np_container *container, const char
                                 struct np_bundle_end **ends, struct np_message *why) {
   struct np_cursor cursor;
   uint32_t count;
-  const enum np_status status = np_bundle_list(container, tag, END_WORDS, &cursor, &count, why);
-  if (status != NP_OK) {
-    return status;
-  }
+  NP_TRY(np_bundle_list(container, tag, END_WORDS, &cursor, &count, why));
   *ends = calloc(count + (size_t)1, sizeof **ends);
   if (!*ends) {
-    return no_memory(why);
+    return np_error(NP_NO_MEMORY, why, "no memory for the bundle");
   }
   *n = count;
   for (uint32_t i = 0; i < count; i++) {
@@ -220,8 +199,7 @@ static enum np_status read_list(const struct np_container *container, const char
     const uint32_t t = np_take_u32(&cursor);
     const uint32_t order = np_take_u32(&cursor);
     if (!name || t >= bundle->n_tensors || !order_is_valid(order, bundle->tensors[t].rank)) {
-      np_message_set(why, "%s: item %u has no name, tensor or dim order", tag, i);
-      return NP_BAD_REQUEST;
+      return np_error(NP_BAD_REQUEST, why, "%s: item %u has no name, tensor or dim order", tag, i);
     }
     (*ends)[i] = (struct np_bundle_end){describe(&bundle->tensors[t], name, order), t};
   }
@@ -230,11 +208,7 @@ static enum np_status read_list(const struct np_container *container, const char
 
 enum np_status np_bundle_read_ends(const struct np_container *container, struct np_bundle *bundle,
                                    struct np_message *why) {
-  const enum np_status status =
-      read_list(container, "INPT", bundle, &bundle->n_inputs, &bundle->inputs, why);
-  if (status != NP_OK) {
-    return status;
-  }
+  NP_TRY(read_list(container, "INPT", bundle, &bundle->n_inputs, &bundle->inputs, why));
   return read_list(container, "OUTP", bundle, &bundle->n_outputs, &bundle->outputs, why);
 }
 
@@ -249,24 +223,23 @@ static enum np_status check_plan(const struct np_bundle *bundle, const struct np
     const struct np_bundle_segment *segment = &plan->segments[s];
     for (uint32_t i = 0; i < segment->n_inputs; i++) {
       if (!written[segment->inputs[i].tensor]) {
-        np_message_set(why, "plan %s: segment %u reads tensor %u before it is written", plan->name,
-                       s, segment->inputs[i].tensor);
-        return NP_BAD_REQUEST;
+        return np_error(NP_BAD_REQUEST, why,
+                        "plan %s: segment %u reads tensor %u before it is written", plan->name, s,
+                        segment->inputs[i].tensor);
       }
     }
     for (uint32_t i = 0; i < segment->n_outputs; i++) {
       if (written[segment->outputs[i].tensor]) {
-        np_message_set(why, "plan %s: segment %u writes tensor %u, which has its bytes already",
-                       plan->name, s, segment->outputs[i].tensor);
-        return NP_BAD_REQUEST;
+        return np_error(NP_BAD_REQUEST, why,
+                        "plan %s: segment %u writes tensor %u, which has its bytes already",
+                        plan->name, s, segment->outputs[i].tensor);
       }
       written[segment->outputs[i].tensor] = 1;
     }
   }
   for (uint32_t i = 0; i < bundle->n_outputs; i++) {
     if (!written[bundle->outputs[i].tensor]) {
-      np_message_set(why, "plan %s: output %u is never written", plan->name, i);
-      return NP_BAD_REQUEST;
+      return np_error(NP_BAD_REQUEST, why, "plan %s: output %u is never written", plan->name, i);
     }
   }
   return NP_OK;
@@ -275,19 +248,18 @@ static enum np_status check_plan(const struct np_bundle *bundle, const struct np
 enum np_status np_bundle_check_flow(const struct np_bundle *bundle, struct np_message *why) {
   uint8_t *written = calloc(bundle->n_tensors + (size_t)1, 1);
   if (!written) {
-    return no_memory(why);
+    return np_error(NP_NO_MEMORY, why, "no memory for the bundle");
   }
   enum np_status status = NP_OK;
   for (uint32_t i = 0; i < bundle->n_inputs && status == NP_OK; i++) {
     if (written[bundle->inputs[i].tensor]++ != 0) {
-      np_message_set(why, "INPT: item %u is a tensor that another one is", i);
-      status = NP_BAD_REQUEST;
+      status = np_error(NP_BAD_REQUEST, why, "INPT: item %u is a tensor that another one is", i);
     }
   }
   for (uint32_t i = 0; i < bundle->n_outputs && status == NP_OK; i++) {
     if (written[bundle->outputs[i].tensor]++ != 0) {
-      np_message_set(why, "OUTP: item %u is a tensor that another one or an input is", i);
-      status = NP_BAD_REQUEST;
+      status = np_error(NP_BAD_REQUEST, why,
+                        "OUTP: item %u is a tensor that another one or an input is", i);
     }
   }
   for (uint32_t i = 0; i < bundle->n_plans && status == NP_OK; i++) {

@@ -11,6 +11,15 @@
 enum np_status np_bundle_list(const struct np_container *container, const char *tag, uint32_t least,
                               struct np_cursor *cursor, uint32_t *n, struct np_message *why);
 
+/* Opens a section that begins with a version, and reads that; cursor->words is NULL where there is
+ * no such section. NP_BAD_REQUEST where it is another version, or no whole words. */
+enum np_status np_bundle_section(const struct np_container *container, const char *tag,
+                                 struct np_cursor *cursor, struct np_message *why);
+
+/* Reads how many items follow, each of at least `least` words. */
+enum np_status np_bundle_count(struct np_cursor *cursor, const char *tag, uint32_t least,
+                               uint32_t *n, struct np_message *why);
+
 /* Whether the list ends where its section does. */
 enum np_status np_bundle_list_end(const struct np_cursor *cursor, const char *tag,
                                   struct np_message *why);

@@ -13,15 +13,10 @@
 
 enum np_status np_bundle_read_conditions(const struct np_container *container,
                                          struct np_bundle *bundle, struct np_message *why) {
-  const struct np_section section = np_container_find(container, "COND");
-  struct np_cursor cursor = np_cursor_over(section.bytes, section.length);
-  if (!section.present) {
+  struct np_cursor cursor;
+  NP_TRY(np_bundle_section(container, "COND", &cursor, why));
+  if (!cursor.words) {
     return NP_OK;
-  }
-  const uint32_t version = np_take_u32(&cursor);
-  if (cursor.bad || version != NP_CONDITIONS_VERSION) {
-    np_message_set(why, "COND: version %u, this library reads %u", version, NP_CONDITIONS_VERSION);
-    return NP_BAD_REQUEST;
   }
   const uint32_t cores = np_take_u32(&cursor);
   bundle->cpu_mask = np_take_u64(&cursor);
@@ -30,11 +25,11 @@ enum np_status np_bundle_read_conditions(const struct np_container *container,
   const uint32_t memory = np_take_u32(&cursor);
   bundle->pointers = memory != 0;
   bundle->cores = (enum np_bundle_cores)cores;
-  if (cursor.bad || np_cursor_left(&cursor) != 0 || section.length % 4 != 0 || memory > 1 ||
-      cores > NP_BUNDLE_MASK || (cores == NP_BUNDLE_MASK) != (bundle->cpu_mask != 0)) {
-    np_message_set(why, "COND: %zu bytes, or cores %u with mask 0x%llx, or memory %u",
-                   section.length, cores, (unsigned long long)bundle->cpu_mask, memory);
-    return NP_BAD_REQUEST;
+  if (cursor.bad || np_cursor_left(&cursor) != 0 || memory > 1 || cores > NP_BUNDLE_MASK ||
+      (cores == NP_BUNDLE_MASK) != (bundle->cpu_mask != 0)) {
+    return np_error(NP_BAD_REQUEST, why,
+                    "COND: %zu words, or cores %u with mask 0x%llx, or memory %u", cursor.n, cores,
+                    (unsigned long long)bundle->cpu_mask, memory);
   }
   return NP_OK;
 }

@@ -4,8 +4,6 @@
 
 #include "bundle.h"
 
-#define NP_CONDITIONS_VERSION 1u
-
 /* Fills in what options with NNP_AS_MEASURED leave to the bundle: cores and the limit of a run.
  * Says so to their log where this system does not let the process have the cores. The plan and
  * threads are chosen already. */

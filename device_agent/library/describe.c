@@ -8,7 +8,6 @@
 #include "bundle_sections.h"
 #include "executable.h"
 
-#define UNITS_VERSION 1u
 #define LEAST_SEGMENT_WORDS 3u /* prediction, number of units */
 #define UNIT_WORDS 3u          /* name, share */
 
@@ -45,23 +44,18 @@ static enum np_status read_segment(struct np_cursor *cursor, const struct np_bun
 
 enum np_status np_bundle_read_units(const struct np_container *container, struct np_bundle *bundle,
                                     struct np_message *why) {
-  const struct np_section section = np_container_find(container, "UNIT");
-  struct np_cursor cursor = np_cursor_over(section.bytes, section.length);
-  if (!section.present) {
+  struct np_cursor cursor;
+  NP_TRY(np_bundle_section(container, "UNIT", &cursor, why));
+  if (!cursor.words) {
     return NP_OK;
-  }
-  const uint32_t version = np_take_u32(&cursor);
-  if (cursor.bad || section.length % 4 != 0 || version != UNITS_VERSION) {
-    np_message_set(why, "UNIT: version %u, this library reads %u", version, UNITS_VERSION);
-    return NP_BAD_REQUEST;
   }
   for (uint32_t p = 0; p < bundle->n_plans; p++) {
     for (uint32_t s = 0; s < bundle->plans[p].n_segments; s++) {
       const enum np_status status = read_segment(&cursor, bundle, &bundle->plans[p].segments[s]);
       if (status != NP_OK) {
-        np_message_set(why, "UNIT: segment %u of plan %u is cut off, or has no such name or share",
-                       s, p);
-        return status;
+        return np_error(status, why,
+                        "UNIT: segment %u of plan %u is cut off, or has no such name or share", s,
+                        p);
       }
     }
   }

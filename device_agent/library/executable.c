@@ -238,12 +238,8 @@ nnp_status np_executable_make(const struct np_bundle *bundle, uint32_t plan, uin
   nnp_status status = np_executable_describe(bundle, plan, options, library, self) == NP_OK
                           ? NNP_OK
                           : no_memory(error);
-  if (status == NNP_OK) {
-    status = make_contexts(self, n_contexts, options->folder, error);
-  }
-  if (status == NNP_OK) {
-    status = compile(self, plan, options, library, others, n_others, error);
-  }
+  NP_THEN(status, make_contexts(self, n_contexts, options->folder, error));
+  NP_THEN(status, compile(self, plan, options, library, others, n_others, error));
   for (uint32_t i = 1; i < n_contexts && status == NNP_OK; i++) {
     for (uint32_t s = 0; s < self->chosen->n_segments; s++) {
       np_pipeline_borrow(self->contexts[i].pipeline, s, self->contexts->pipeline, s);

@@ -109,8 +109,7 @@ static enum np_status compile_on_nnapi(struct np_compiled *self, struct np_fault
                                      .n_left = fallback->n_left};
   self->guard = np_guard_make(&guarded);
   if (!self->guard) {
-    np_message_set(&fault->why, "no memory for a thread that calls NNAPI");
-    return NP_NO_MEMORY;
+    return np_error(NP_NO_MEMORY, &fault->why, "no memory for a thread that calls NNAPI");
   }
   const uint64_t limit = fallback->compile_limit_ns;
   return np_guard_compile(self->guard, self->model, &self->options, limit ? limit : UINT64_MAX,
@@ -142,8 +141,7 @@ static enum np_status fallback_compile(void *ctx, const struct np_model *model,
   const struct np_fallback *fallback = ctx;
   struct np_compiled *self = calloc(1, sizeof *self);
   if (!self) {
-    np_message_set(&fault->why, "no memory for a compilation");
-    return NP_NO_MEMORY;
+    return np_error(NP_NO_MEMORY, &fault->why, "no memory for a compilation");
   }
   self->fallback = fallback;
   self->model = model;
@@ -228,6 +226,10 @@ static void fallback_settle(struct np_compiled *self, struct np_durations *durat
   }
 }
 
+static int fallback_ask(struct np_compiled *self) {
+  return !self->guard && self->engine.ask && self->engine.ask(self->inner);
+}
+
 static void fallback_describe(const struct np_compiled *self, struct np_engine_facts *facts) {
   facts->stand_in = &self->stand_in;
 }
@@ -250,6 +252,7 @@ struct np_engine np_fallback_engine(struct np_fallback *fallback) {
                             .run = fallback_run,
                             .lingers = 1,
                             .settle = fallback_settle,
+                            .ask = fallback_ask,
                             .describe = fallback_describe,
                             .free = fallback_free,
                             .share = fallback->nnapi ? fallback_share : NULL,

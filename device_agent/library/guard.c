@@ -121,14 +121,8 @@ static enum np_status late(const struct np_guard *self, const char *what, uint64
                            struct np_fault *fault) {
   const char *name = self->options.accelerator;
   *fault = (struct np_fault){.has_code = 0};
-  np_message_set(&fault->why, "%s on %s took longer than %.6g ms", what,
-                 name ? name : "NNAPI's choice", (double)limit_ns / NS_PER_MS);
-  return NP_DEADLINE;
-}
-
-static enum np_status no_memory(struct np_fault *fault, const char *what) {
-  np_message_set(&fault->why, "no memory for %s", what);
-  return NP_NO_MEMORY;
+  return np_error(NP_DEADLINE, &fault->why, "%s on %s took longer than %.6g ms", what,
+                  name ? name : "NNAPI's choice", (double)limit_ns / NS_PER_MS);
 }
 
 /* Has a job done; 0 where it takes longer than it may. */
@@ -151,7 +145,7 @@ static int order(struct np_guard *self, enum guard_job job, uint64_t limit_ns) {
 
 static enum np_status start_thread(struct np_guard *self, struct np_fault *fault) {
   if (!self->has_thread && pthread_create(&self->thread, NULL, run_worker, self) != 0) {
-    return no_memory(fault, "a thread that calls NNAPI");
+    return np_error(NP_NO_MEMORY, &fault->why, "no memory for a thread that calls NNAPI");
   }
   self->has_thread = 1;
   return NP_OK;
@@ -161,7 +155,9 @@ static enum np_status make_ends(struct guard_ends *ends, uint32_t n, struct np_f
   ends->n = n;
   ends->ios = calloc(n + (size_t)1, sizeof *ends->ios);
   ends->own = calloc(n + (size_t)1, sizeof *ends->own);
-  return ends->ios && ends->own ? NP_OK : no_memory(fault, "inputs and outputs");
+  return ends->ios && ends->own
+             ? NP_OK
+             : np_error(NP_NO_MEMORY, &fault->why, "no memory for inputs and outputs");
 }
 
 /* Takes over what a run is to read or write. */
@@ -174,7 +170,7 @@ static enum np_status take_ends(struct guard_ends *ends, const struct np_io *ios
     }
     if (!ends->own[i] && posix_memalign(&ends->own[i], 64, ios[i].n_bytes) != 0) {
       ends->own[i] = NULL;
-      return no_memory(fault, "inputs and outputs");
+      return np_error(NP_NO_MEMORY, &fault->why, "no memory for inputs and outputs");
     }
     ends->ios[i].data = ends->own[i];
     if (is_input) {
@@ -199,12 +195,8 @@ enum np_status np_guard_compile(struct np_guard *self, const struct np_model *mo
   self->model = model;
   self->options = *options;
   enum np_status status = make_ends(&self->inputs, model->graph.n_inputs, fault);
-  if (status == NP_OK) {
-    status = make_ends(&self->outputs, model->graph.n_outputs, fault);
-  }
-  if (status == NP_OK) {
-    status = start_thread(self, fault);
-  }
+  NP_THEN(status, make_ends(&self->outputs, model->graph.n_outputs, fault));
+  NP_THEN(status, start_thread(self, fault));
   if (status != NP_OK) {
     return status;
   }
@@ -223,12 +215,8 @@ enum np_status np_guard_run(struct np_guard *self, const struct np_io *inputs,
     return late(self, "an earlier run", limit_ns, fault);
   }
   enum np_status status = take_ends(&self->inputs, inputs, 1, fault);
-  if (status == NP_OK) {
-    status = take_ends(&self->outputs, outputs, 0, fault);
-  }
-  if (status == NP_OK) {
-    status = start_thread(self, fault);
-  }
+  NP_THEN(status, take_ends(&self->outputs, outputs, 0, fault));
+  NP_THEN(status, start_thread(self, fault));
   if (status != NP_OK) {
     return status;
   }

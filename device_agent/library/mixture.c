@@ -13,26 +13,16 @@
 
 enum np_status np_bundle_read_mixture(const struct np_container *container,
                                       struct np_bundle *bundle, struct np_message *why) {
-  const struct np_section section = np_container_find(container, "MIXT");
-  struct np_cursor cursor = np_cursor_over(section.bytes, section.length);
-  if (!section.present) {
+  struct np_cursor cursor;
+  NP_TRY(np_bundle_section(container, "MIXT", &cursor, why));
+  if (!cursor.words) {
     return NP_OK;
   }
-  const uint32_t version = np_take_u32(&cursor);
-  if (cursor.bad || version != NP_MIXTURE_VERSION) {
-    np_message_set(why, "MIXT: version %u, this library reads %u", version, NP_MIXTURE_VERSION);
-    return NP_BAD_REQUEST;
-  }
-  const uint32_t n = np_take_u32(&cursor);
-  if (cursor.bad || section.length % 4 != 0 || n == 0 ||
-      n > np_cursor_left(&cursor) / SHARE_WORDS) {
-    np_message_set(why, "MIXT: %u shares do not fit its %zu bytes", n, section.length);
-    return NP_BAD_REQUEST;
-  }
-  bundle->shares = calloc(n, sizeof *bundle->shares);
+  uint32_t n;
+  NP_TRY(np_bundle_count(&cursor, "MIXT", SHARE_WORDS, &n, why));
+  bundle->shares = calloc(n + (size_t)1, sizeof *bundle->shares);
   if (!bundle->shares) {
-    np_message_set(why, "no memory for the bundle");
-    return NP_NO_MEMORY;
+    return np_error(NP_NO_MEMORY, why, "no memory for the bundle");
   }
   bundle->n_shares = n;
   double total = 0;
@@ -42,21 +32,19 @@ enum np_status np_bundle_read_mixture(const struct np_container *container,
     const uint64_t bits = np_take_u64(&cursor);
     memcpy(&share->share, &bits, sizeof bits);
     if (share->plan >= bundle->n_plans || !(share->share > 0 && share->share <= 1)) {
-      np_message_set(why, "MIXT: share %u is of plan %u of %u, or is not above 0 and at most 1", i,
-                     share->plan, bundle->n_plans);
-      return NP_BAD_REQUEST;
+      return np_error(NP_BAD_REQUEST, why,
+                      "MIXT: share %u is of plan %u of %u, or is not above 0 and at most 1", i,
+                      share->plan, bundle->n_plans);
     }
     for (uint32_t j = 0; j < i; j++) {
       if (bundle->shares[j].plan == share->plan) {
-        np_message_set(why, "MIXT: plan %u has two shares", share->plan);
-        return NP_BAD_REQUEST;
+        return np_error(NP_BAD_REQUEST, why, "MIXT: plan %u has two shares", share->plan);
       }
     }
     total += share->share;
   }
   if (fabs(total - 1) >= TOTAL_TOLERANCE) {
-    np_message_set(why, "MIXT: the shares are %g in all, not 1", total);
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why, "MIXT: the shares are %g in all, not 1", total);
   }
   return np_bundle_list_end(&cursor, "MIXT", why);
 }

@@ -6,8 +6,6 @@
 
 #include "bundle.h"
 
-#define NP_MIXTURE_VERSION 1u
-
 /* Which of the shares [n], at least one, frame `frame` is of: a multiple of the golden ratio, less
  * its whole part, falls into it. Any stretch of frames has each share nearly as often as it says.
  * The same as PlanSet.select of nnapi_prof/bundle/bundle.py, number by number. */

@@ -19,18 +19,15 @@
 /* Reads PTHR, where there is one: as many numbers as there are names. */
 static enum np_status read_threads(const struct np_container *container, struct np_bundle *bundle,
                                    struct np_message *why) {
-  const struct np_section section = np_container_find(container, "PTHR");
-  struct np_cursor cursor = np_cursor_over(section.bytes, section.length);
-  if (!section.present) {
+  struct np_cursor cursor;
+  NP_TRY(np_bundle_section(container, "PTHR", &cursor, why));
+  if (!cursor.words) {
     return NP_OK;
   }
-  const uint32_t version = np_take_u32(&cursor);
-  const uint32_t n = np_take_u32(&cursor);
-  if (cursor.bad || version != NP_PHONES_VERSION || n != bundle->n_names ||
-      n != np_cursor_left(&cursor)) {
-    np_message_set(why, "PTHR: version %u with %u numbers for %u names", version, n,
-                   bundle->n_names);
-    return NP_BAD_REQUEST;
+  uint32_t n;
+  NP_TRY(np_bundle_count(&cursor, "PTHR", 1, &n, why));
+  if (n != bundle->n_names || n != np_cursor_left(&cursor)) {
+    return np_error(NP_BAD_REQUEST, why, "PTHR: %u numbers for %u names", n, bundle->n_names);
   }
   for (uint32_t i = 0; i < n; i++) {
     bundle->names[i].threads = np_take_u32(&cursor);
@@ -40,30 +37,21 @@ static enum np_status read_threads(const struct np_container *container, struct 
 
 enum np_status np_bundle_read_phones(const struct np_container *container, struct np_bundle *bundle,
                                      struct np_message *why) {
-  const struct np_section section = np_container_find(container, "PHON");
-  struct np_cursor cursor = np_cursor_over(section.bytes, section.length);
-  if (!section.present) {
+  struct np_cursor cursor;
+  NP_TRY(np_bundle_section(container, "PHON", &cursor, why));
+  if (!cursor.words) {
     return NP_OK;
   }
-  const uint32_t version = np_take_u32(&cursor);
-  if (cursor.bad || version != NP_PHONES_VERSION) {
-    np_message_set(why, "PHON: version %u, this library reads %u", version, NP_PHONES_VERSION);
-    return NP_BAD_REQUEST;
-  }
   bundle->others = np_take_u32(&cursor);
-  const uint32_t n = np_take_u32(&cursor);
-  if (cursor.bad || section.length % 4 != 0 || n > np_cursor_left(&cursor) / NAME_WORDS) {
-    np_message_set(why, "PHON: %u names do not fit its %zu bytes", n, section.length);
-    return NP_BAD_REQUEST;
-  }
+  uint32_t n;
+  NP_TRY(np_bundle_count(&cursor, "PHON", NAME_WORDS, &n, why));
   if (bundle->others >= bundle->n_plans) {
-    np_message_set(why, "PHON: all others run plan %u of %u", bundle->others, bundle->n_plans);
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why, "PHON: all others run plan %u of %u", bundle->others,
+                    bundle->n_plans);
   }
   bundle->names = calloc(n + (size_t)1, sizeof *bundle->names);
   if (!bundle->names) {
-    np_message_set(why, "no memory for the bundle");
-    return NP_NO_MEMORY;
+    return np_error(NP_NO_MEMORY, why, "no memory for the bundle");
   }
   bundle->is_for_phones = 1;
   bundle->n_names = n;
@@ -72,13 +60,12 @@ enum np_status np_bundle_read_phones(const struct np_container *container, struc
     name->name = np_bundle_string(bundle, np_take_u32(&cursor));
     name->plan = np_take_u32(&cursor);
     if (!name->name || name->plan >= bundle->n_plans) {
-      np_message_set(why, "PHON: item %u has no name, or is of plan %u of %u", i, name->plan,
-                     bundle->n_plans);
-      return NP_BAD_REQUEST;
+      return np_error(NP_BAD_REQUEST, why, "PHON: item %u has no name, or is of plan %u of %u", i,
+                      name->plan, bundle->n_plans);
     }
   }
-  const enum np_status status = np_bundle_list_end(&cursor, "PHON", why);
-  return status == NP_OK ? read_threads(container, bundle, why) : status;
+  NP_TRY(np_bundle_list_end(&cursor, "PHON", why));
+  return read_threads(container, bundle, why);
 }
 
 /* ---- What Android tells ---- */

@@ -6,7 +6,6 @@
 
 #include "bundle.h"
 
-#define NP_PHONES_VERSION 1u
 #define NP_PROPERTY_BYTES 512u
 
 /* The plan of the first of the phone's names that the bundle has, if the phone has the accelerators

@@ -91,10 +91,7 @@ nnp_status nnp_queue_submit(nnp_queue *self, const void *const *inputs, void *co
   if (!self) {
     return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0, "queue is NULL");
   }
-  const nnp_status refusal = np_executable_check(self->bundle, inputs, outputs, error);
-  if (refusal != NNP_OK) {
-    return refusal;
-  }
+  NP_TRY(np_executable_check(self->bundle, inputs, outputs, error));
   const uint64_t submitted_ns = np_queue_now(self);
   struct np_queue_context *context = wait_for_room(self, timeout_ns);
   if (!context) {

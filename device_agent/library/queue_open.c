@@ -77,9 +77,7 @@ static nnp_status make_plan(struct nnp_queue *self, uint32_t index,
   nnp_status status = np_executable_make(self->bundle, plan->plan, plan->n_contexts, &self->options,
                                          &self->library, others, index, &plan->executable, error);
   free(others);
-  if (status == NNP_OK) {
-    status = assign_lanes(self, plan, options, error);
-  }
+  NP_THEN(status, assign_lanes(self, plan, options, error));
   if (status != NNP_OK) {
     return status;
   }
@@ -144,10 +142,7 @@ static uint32_t count_lanes(const struct nnp_queue *self) {
 }
 
 static nnp_status make(struct nnp_queue *self, const nnp_queue_options *options, nnp_error *error) {
-  nnp_status status = list_plans(self, self->options.plan, error);
-  if (status != NNP_OK) {
-    return status;
-  }
+  NP_TRY(list_plans(self, self->options.plan, error));
   const uint32_t usual = FRAMES_A_LANE * count_lanes(self);
   self->n_frames = options->frames ? options->frames : usual;
   if (options->frames == 0 && self->n_frames > NNP_MAX_FRAMES) {
@@ -157,20 +152,18 @@ static nnp_status make(struct nnp_queue *self, const nnp_queue_options *options,
     return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0, "%u frames in flight, at most %u",
                            self->n_frames, NNP_MAX_FRAMES);
   }
-  for (uint32_t i = 0; i < self->n_plans && status == NNP_OK; i++) {
-    status = np_executable_open(self->bundle, self->plans[i].plan, &self->options, &self->library,
-                                error);
-    if (status == NNP_OK) {
-      status = make_plan(self, i, options, error);
-    }
+  for (uint32_t i = 0; i < self->n_plans; i++) {
+    NP_TRY(np_executable_open(self->bundle, self->plans[i].plan, &self->options, &self->library,
+                              error));
+    NP_TRY(make_plan(self, i, options, error));
   }
-  for (uint32_t i = 0; i < NP_QUEUE_PLACES && status == NNP_OK; i++) {
+  for (uint32_t i = 0; i < NP_QUEUE_PLACES; i++) {
     self->frames[i].outputs =
         calloc(self->bundle->n_outputs + (size_t)1, sizeof *self->frames[i].outputs);
     self->frames[i].next = calloc(self->n_lanes + (size_t)1, sizeof *self->frames[i].next);
-    status = self->frames[i].outputs && self->frames[i].next ? NNP_OK : no_memory(error);
+    NP_TRY(self->frames[i].outputs && self->frames[i].next ? NNP_OK : no_memory(error));
   }
-  return status == NNP_OK ? np_lanes_start(self, error) : status;
+  return np_lanes_start(self, error);
 }
 
 nnp_status np_queue_make(const struct np_bundle *bundle, const nnp_queue_options *options,
@@ -183,9 +176,7 @@ nnp_status np_queue_make(const struct np_bundle *bundle, const nnp_queue_options
   self->bundle = bundle;
   self->simulator = self->library.simulator = simulator;
   nnp_status status = np_executable_options(bundle, &options->model, &self->options, error);
-  if (status == NNP_OK) {
-    status = make(self, options, error);
-  }
+  NP_THEN(status, make(self, options, error));
   if (status != NNP_OK) {
     nnp_queue_close(self);
     return status;

@@ -250,9 +250,7 @@ void nnp_bundle_close(nnp_bundle *bundle) {
   if (!bundle || atomic_load(&bundle->n_left) != 0) { /* a driver has it for ever */
     return;
   }
-  if (bundle->bundle.file.fd >= 0) {
-    (void)close(bundle->bundle.file.fd);
-  }
+  (void)close(bundle->bundle.file.fd); /* -1: none */
   np_bundle_free(&bundle->bundle);
   if (bundle->mapped) {
     (void)munmap(bundle->mapped, bundle->n_mapped);

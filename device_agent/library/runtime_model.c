@@ -33,15 +33,9 @@ static nnp_status compile(struct nnp_model *self, const nnp_options *options, nn
                            self->bundle->n_plans);
   }
   const struct np_bundle_plan *plan = &self->bundle->plans[options->plan];
-  nnp_status status =
-      np_executable_open(self->bundle, options->plan, options, &self->library, error);
-  if (status == NNP_OK) {
-    status = np_executable_make(self->bundle, options->plan, 1, options, &self->library, NULL, 0,
-                                &self->executable, error);
-  }
-  if (status != NNP_OK) {
-    return status;
-  }
+  NP_TRY(np_executable_open(self->bundle, options->plan, options, &self->library, error));
+  NP_TRY(np_executable_make(self->bundle, options->plan, 1, options, &self->library, NULL, 0,
+                            &self->executable, error));
   self->times = calloc(plan->n_segments, sizeof *self->times);
   self->lasts_ns = calloc(plan->n_segments, sizeof *self->lasts_ns);
   if (!self->times || !self->lasts_ns) {
@@ -132,10 +126,7 @@ nnp_status nnp_model_run(nnp_model *self, const void *const *inputs, void *const
   if (!self) {
     return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0, "model is NULL");
   }
-  const nnp_status refusal = np_executable_check(self->bundle, inputs, outputs, error);
-  if (refusal != NNP_OK) {
-    return refusal;
-  }
+  NP_TRY(np_executable_check(self->bundle, inputs, outputs, error));
   struct np_affinity affinity;
   const int cause = np_affinity_enter(self->cpu_mask, &affinity);
   if (cause != 0) {
@@ -150,8 +141,9 @@ nnp_status nnp_model_run(nnp_model *self, const void *const *inputs, void *const
                              .give = give,
                              .ctx = &call};
   uint32_t segment = 0;
-  const enum np_status status =
-      np_run_once(&run, np_monotonic_clock(), &segment, self->lasts_ns, 1, &self->last_ns);
+  uint64_t copies_ns;
+  const enum np_status status = np_run_once(&run, np_monotonic_clock(), &segment, self->lasts_ns, 1,
+                                            &copies_ns, &self->last_ns);
   if (status == NP_OK) {
     if (self->first_ns == NNP_UNKNOWN_NS) {
       self->first_ns = self->last_ns;

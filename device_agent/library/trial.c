@@ -87,16 +87,14 @@ static enum np_status start_elsewhere(struct trial *trial, int bundle, struct np
   const nnp_options *options = trial->job->options;
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-    np_message_set(why, "cannot make a pair of sockets: %s", strerror(errno));
-    return NP_IO;
+    return np_error(NP_IO, why, "cannot make a pair of sockets: %s", strerror(errno));
   }
   const int files[NP_TRIAL_FILES] = {ends[1], trial->shared.fd, bundle};
   const int is_refused = options->trial_start(options->trial_context, files);
   (void)close(ends[1]);
   if (is_refused) {
     (void)close(ends[0]);
-    np_message_set(why, "the process for a trial cannot be started");
-    return NP_IO;
+    return np_error(NP_IO, why, "the process for a trial cannot be started");
   }
   np_child_adopt(ends[0], &trial->block->turns, child);
   return NP_OK;
@@ -122,8 +120,7 @@ static enum np_status start(struct trial *trial, struct np_child *child, struct 
     if (bundle >= 0) {
       return start_elsewhere(trial, bundle, child, why);
     }
-    np_message_set(why, "no memory for a trial in a process of its own");
-    return NP_NO_MEMORY;
+    return np_error(NP_NO_MEMORY, why, "no memory for a trial in a process of its own");
   }
   char *path = strdup(helper);
   char command[] = "trial";

@@ -30,16 +30,12 @@ static enum np_status compile_and_run(struct np_nnapi *nnapi, const struct np_mo
   const struct np_engine engine = np_nnapi_engine(nnapi);
   const struct np_graph *graph = &model->graph;
   struct np_compiled *compiled = NULL;
-  const enum np_status status = engine.compile(engine.ctx, model, options, &compiled, fault);
-  if (status != NP_OK) {
-    return status;
-  }
+  NP_TRY(engine.compile(engine.ctx, model, options, &compiled, fault));
   *has_compiled = 1;
   const struct np_io *inputs = make_ios(graph, graph->n_inputs, graph->inputs);
   const struct np_io *outputs = make_ios(graph, graph->n_outputs, graph->outputs);
   if (!inputs || !outputs) {
-    np_message_set(&fault->why, "no memory for inputs and outputs");
-    return NP_NO_MEMORY;
+    return np_error(NP_NO_MEMORY, &fault->why, "no memory for inputs and outputs");
   }
   return engine.run(compiled, inputs, outputs, fault);
 }

@@ -5,25 +5,21 @@
 #include "beside.h"
 
 static enum np_status bad(struct np_message *why, const char *what) {
-  np_message_set(why, "%s", what);
-  return NP_BAD_REQUEST;
+  return np_error(NP_BAD_REQUEST, why, "%s", what);
 }
 
 static enum np_status check_runs(const struct np_action *action, struct np_message *why) {
   if (action->warmup_min > action->warmup_max || action->warmup_max > NP_MAX_RUNS) {
-    np_message_set(why, "warmup_min %u and warmup_max %u, want min <= max <= %u",
-                   action->warmup_min, action->warmup_max, NP_MAX_RUNS);
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why, "warmup_min %u and warmup_max %u, want min <= max <= %u",
+                    action->warmup_min, action->warmup_max, NP_MAX_RUNS);
   }
   if (action->min_runs == 0 || action->min_runs > action->max_runs ||
       action->max_runs > NP_MAX_RUNS) {
-    np_message_set(why, "min_runs %u and max_runs %u, want 1 <= min <= max <= %u", action->min_runs,
-                   action->max_runs, NP_MAX_RUNS);
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why, "min_runs %u and max_runs %u, want 1 <= min <= max <= %u",
+                    action->min_runs, action->max_runs, NP_MAX_RUNS);
   }
   if (action->rounds == 0 || action->rounds > NP_MAX_ROUNDS) {
-    np_message_set(why, "rounds %u, want 1 to %u", action->rounds, NP_MAX_ROUNDS);
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why, "rounds %u, want 1 to %u", action->rounds, NP_MAX_ROUNDS);
   }
   return NP_OK;
 }
@@ -32,27 +28,26 @@ static enum np_status check_flags(const struct np_action *action, struct np_mess
   const uint32_t flags = action->flags;
   const uint32_t ways = flags & (NP_ACTION_UNTIMED | NP_ACTION_BESIDE | NP_ACTION_FRAMES);
   if ((flags & ~(ways | NP_ACTION_COPIES)) != 0 || (ways & (ways - 1)) != 0) {
-    np_message_set(why, "flags 0x%x, known are bits 0 to 3, and one of bits 0 to 2 at most", flags);
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why,
+                    "flags 0x%x, known are bits 0 to 3, and one of bits 0 to 2 at most", flags);
   }
   if ((flags & NP_ACTION_UNTIMED) != 0 && (action->max_runs != 1 || action->rounds != 1)) {
-    np_message_set(why, "max_runs %u and rounds %u, want 1 and 1 without timing (flag bit 0)",
-                   action->max_runs, action->rounds);
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why,
+                    "max_runs %u and rounds %u, want 1 and 1 without timing (flag bit 0)",
+                    action->max_runs, action->rounds);
   }
   if ((flags & NP_ACTION_BESIDE) != 0 && action->min_runs != action->max_runs) {
-    np_message_set(why, "min_runs %u and max_runs %u, want the same side by side (flag bit 1)",
-                   action->min_runs, action->max_runs);
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why,
+                    "min_runs %u and max_runs %u, want the same side by side (flag bit 1)",
+                    action->min_runs, action->max_runs);
   }
   if ((flags & NP_ACTION_FRAMES) == 0
           ? action->in_flight != 0 || action->variants != 0
           : action->in_flight == 0 || action->in_flight > NP_MAX_IN_FLIGHT ||
                 action->variants == 0 || action->variants > NP_MAX_VARIANTS) {
-    np_message_set(why,
-                   "%u frames in flight and %u variants, want 1 to %u and 1 to %u, 0 elsewhere",
-                   action->in_flight, action->variants, NP_MAX_IN_FLIGHT, NP_MAX_VARIANTS);
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why,
+                    "%u frames in flight and %u variants, want 1 to %u and 1 to %u, 0 elsewhere",
+                    action->in_flight, action->variants, NP_MAX_IN_FLIGHT, NP_MAX_VARIANTS);
   }
   return NP_OK;
 }
@@ -100,8 +95,7 @@ static enum np_status check_inputs(const struct np_request *request, const struc
   for (uint32_t i = 0; i < action->n_weights; i++) {
     const uint32_t blob = action->weights[i * NP_WEIGHT_WORDS];
     if (blob >= request->n_blobs) {
-      np_message_set(why, "weights %u: blob %u of %u", i, blob, request->n_blobs);
-      return NP_BAD_REQUEST;
+      return np_error(NP_BAD_REQUEST, why, "weights %u: blob %u of %u", i, blob, request->n_blobs);
     }
   }
   for (uint32_t i = 0; i < action->n_inputs; i++) {
@@ -109,9 +103,8 @@ static enum np_status check_inputs(const struct np_request *request, const struc
     if (input->source < NP_FROM_BLOB || input->source > NP_ZERO ||
         (input->source == NP_FROM_BLOB && input->value >= request->n_blobs) ||
         (input->source == NP_ZERO && input->value != 0)) {
-      np_message_set(why, "input %u: source %u with value %u, %u blobs", i, input->source,
-                     input->value, request->n_blobs);
-      return NP_BAD_REQUEST;
+      return np_error(NP_BAD_REQUEST, why, "input %u: source %u with value %u, %u blobs", i,
+                      input->source, input->value, request->n_blobs);
     }
   }
   return NP_OK;
@@ -123,9 +116,9 @@ enum np_status np_action_read(struct np_cursor *cursor, const struct np_request 
   NP_TRY(read_schedule(cursor, action, why));
   const uint64_t offset = np_take_u64(cursor), length = np_take_u64(cursor);
   if (offset > data.length || length > data.length - offset || offset % 8 != 0) {
-    np_message_set(why, "bundle: bytes %llu + %llu of DATA, which has %zu; want a multiple of 8",
-                   (unsigned long long)offset, (unsigned long long)length, data.length);
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why,
+                    "bundle: bytes %llu + %llu of DATA, which has %zu; want a multiple of 8",
+                    (unsigned long long)offset, (unsigned long long)length, data.length);
   }
   action->bytes = (struct np_bytes){data.bytes ? data.bytes + offset : NULL, (size_t)length};
   action->weights = take_list(cursor, NP_WEIGHT_WORDS, &action->n_weights);
@@ -148,31 +141,30 @@ uint32_t np_end_of(const struct np_bundle_end *ends, uint32_t n, uint32_t tensor
 static enum np_status check_beside(const struct np_bundle *bundle, struct np_message *why) {
   const uint32_t n = bundle->n_segments;
   if (n < 2 || n > NP_MAX_BESIDE) {
-    np_message_set(why, "%u segments, want 2 to %u side by side (flag bit 1)", n, NP_MAX_BESIDE);
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why, "%u segments, want 2 to %u side by side (flag bit 1)", n,
+                    NP_MAX_BESIDE);
   }
   for (uint32_t s = 0; s < n; s++) {
     const struct np_bundle_segment *segment = &bundle->segments[s];
     if (segment->engine == NP_BUNDLE_NNAPI && !segment->accelerator) {
-      np_message_set(why,
-                     "segment %u: NNAPI's own choice is not a processor to run side by side on", s);
-      return NP_BAD_REQUEST;
+      return np_error(NP_BAD_REQUEST, why,
+                      "segment %u: NNAPI's own choice is not a processor to run side by side on",
+                      s);
     }
     for (uint32_t o = 0; o < s; o++) {
       const struct np_bundle_segment *other = &bundle->segments[o];
       if (segment->engine == other->engine &&
           (segment->engine == NP_BUNDLE_CPU || segment->accelerator == other->accelerator)) {
-        np_message_set(why, "segment %u: it runs side by side with segment %u, on its processor", s,
-                       o);
-        return NP_BAD_REQUEST;
+        return np_error(NP_BAD_REQUEST, why,
+                        "segment %u: it runs side by side with segment %u, on its processor", s, o);
       }
     }
     for (uint32_t i = 0; i < segment->n_inputs; i++) {
       if (np_end_of(bundle->inputs, bundle->n_inputs, segment->inputs[i].tensor) ==
           bundle->n_inputs) {
-        np_message_set(why, "segment %u: it reads tensor %u of a segment that runs side by side", s,
-                       segment->inputs[i].tensor);
-        return NP_BAD_REQUEST;
+        return np_error(NP_BAD_REQUEST, why,
+                        "segment %u: it reads tensor %u of a segment that runs side by side", s,
+                        segment->inputs[i].tensor);
       }
     }
   }
@@ -184,30 +176,30 @@ static enum np_status check_bundle(const struct np_action *action, const struct 
   const struct np_bundle *bundle = &action->bundle;
   const int frames = (action->flags & NP_ACTION_FRAMES) != 0;
   if (frames ? bundle->n_shares != bundle->n_plans : bundle->n_plans != 1) {
-    np_message_set(why, "%u plans and %u shares, want one plan, or of frames a share of each",
-                   bundle->n_plans, bundle->n_shares);
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why,
+                    "%u plans and %u shares, want one plan, or of frames a share of each",
+                    bundle->n_plans, bundle->n_shares);
   }
   if (action->n_inputs != bundle->n_inputs) {
-    np_message_set(why, "%u inputs, its bundle has %u", action->n_inputs, bundle->n_inputs);
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why, "%u inputs, its bundle has %u", action->n_inputs,
+                    bundle->n_inputs);
   }
   for (uint32_t i = 0; i < action->n_inputs; i++) {
     const struct np_input *input = &action->inputs[i];
     const size_t n_bytes = bundle->inputs[i].known.n_bytes;
     if (input->source == NP_FROM_BLOB && blobs[input->value].length != n_bytes) {
-      np_message_set(why, "input %u: blob %u has %zu bytes, type and shape want %zu", i,
-                     input->value, blobs[input->value].length, n_bytes);
-      return NP_BAD_REQUEST;
+      return np_error(NP_BAD_REQUEST, why,
+                      "input %u: blob %u has %zu bytes, type and shape want %zu", i, input->value,
+                      blobs[input->value].length, n_bytes);
     }
   }
   for (uint32_t i = 0; i < action->n_kept; i++) {
     const uint32_t t = action->kept[i];
     const int is_output = np_end_of(bundle->outputs, bundle->n_outputs, t) < bundle->n_outputs;
     if (t >= bundle->n_tensors || (i > 0 && t <= action->kept[i - 1]) || (frames && !is_output)) {
-      np_message_set(why, "kept %u: tensor %u of %u, want ascending ones, outputs of frames", i, t,
-                     bundle->n_tensors);
-      return NP_BAD_REQUEST;
+      return np_error(NP_BAD_REQUEST, why,
+                      "kept %u: tensor %u of %u, want ascending ones, outputs of frames", i, t,
+                      bundle->n_tensors);
     }
   }
   return (action->flags & NP_ACTION_BESIDE) != 0 ? check_beside(bundle, why) : NP_OK;
@@ -238,11 +230,10 @@ enum np_status np_action_bind(struct np_action *action, const struct np_bytes *b
   return check_bundle(action, blobs, why);
 }
 
-nnp_options np_action_options(const struct np_action *action, int durations) {
+nnp_options np_action_options(const struct np_action *action) {
   const struct np_bundle *bundle = &action->bundle;
   return (nnp_options){.flags = (bundle->mode == NP_BUNDLE_BURST ? NNP_BURST : 0u) |
                                 (bundle->mode == NP_BUNDLE_ASYNC ? NNP_ASYNC : 0u) |
-                                (bundle->pointers ? NNP_POINTERS : 0u) |
-                                (durations ? NNP_DURATIONS : 0u),
+                                (bundle->pointers ? NNP_POINTERS : 0u),
                        .threads = action->threads};
 }

@@ -28,8 +28,6 @@ struct runner {
   uint32_t index; /* among those that run */
   uint64_t *run_ns;
   uint64_t *cpu_ns;
-  uint64_t *hardware_ns; /* NULL: not kept, nor driver_ns */
-  uint64_t *driver_ns;
   enum np_status status;
 };
 
@@ -60,14 +58,10 @@ static enum np_status run_once(const struct runner *self, uint32_t run) {
   if (status != NP_OK) {
     return status;
   }
-  const struct np_durations durations = np_step_settle(step);
+  (void)np_step_settle(step);
   self->run_ns[run] = ns;
   if (self->cpu_ns) {
     self->cpu_ns[run] = phase->simulator && self->lane->on_cpu ? ns * self->lane->threads : cpu_ns;
-  }
-  if (self->hardware_ns) {
-    self->hardware_ns[run] = durations.hardware_ns;
-    self->driver_ns[run] = durations.driver_ns;
   }
   return NP_OK;
 }
@@ -83,17 +77,11 @@ static enum np_status run_lane(const struct runner *self) {
     const int counts = i > 0 && warm && atomic_load(&phase->n_there) == phase->n;
     const int wanted = n_recorded < phase->n_runs;
     /* Past its runs a lane writes where nobody reads. */
-    uint64_t unread[4];
+    uint64_t unread[2];
     struct runner idle = *self;
     idle.run_ns = &unread[0];
     idle.cpu_ns = &unread[1];
-    idle.hardware_ns = &unread[2];
-    idle.driver_ns = &unread[3];
-    const enum np_status status =
-        counts && wanted ? run_once(self, n_recorded) : run_once(&idle, 0);
-    if (status != NP_OK) {
-      return status;
-    }
+    NP_TRY(counts && wanted ? run_once(self, n_recorded) : run_once(&idle, 0));
     if (counts && wanted && ++n_recorded == phase->n_runs) {
       atomic_fetch_sub(&phase->n_behind, 1);
     }
@@ -192,14 +180,8 @@ enum np_status np_beside_round(struct np_beside_lane *lanes, uint32_t n_lanes,
                            .run_ns = samples->alone_ns + column,
                            .cpu_ns = samples->cpu_ns + column};
     __atomic_store_n(samples->lane, i, __ATOMIC_RELEASE);
-    const enum np_status status = run_phase(&alone, 1, &phase, &failed);
-    if (status != NP_OK) {
-      return status;
-    }
-    runners[i] = (struct runner){.lane = &lanes[i],
-                                 .run_ns = samples->beside_ns + column,
-                                 .hardware_ns = samples->hardware_ns + column,
-                                 .driver_ns = samples->driver_ns + column};
+    NP_TRY(run_phase(&alone, 1, &phase, &failed));
+    runners[i] = (struct runner){.lane = &lanes[i], .run_ns = samples->beside_ns + column};
   }
   __atomic_store_n(samples->lane, first_on_nnapi(lanes, n_lanes), __ATOMIC_RELEASE);
   const enum np_status status = run_phase(runners, n_lanes, &phase, &failed);

@@ -31,8 +31,6 @@ struct np_beside_samples {
   uint64_t *alone_ns;
   uint64_t *cpu_ns; /* CPU time that this process took for a run alone */
   uint64_t *beside_ns;
-  uint64_t *hardware_ns; /* of the runs beside each other, NP_NO_DURATION where unknown */
-  uint64_t *driver_ns;
 };
 
 /* One round: each lane alone, then all at once, n_runs recorded of each both times, after one that

@@ -69,10 +69,7 @@ enum np_status np_read_file(const char *path, struct np_bytes *bytes) {
   *bytes = (struct np_bytes){.data = NULL, .length = 0};
   int fd;
   size_t n_bytes;
-  const enum np_status status = open_regular(AT_FDCWD, path, &fd, &n_bytes);
-  if (status != NP_OK) {
-    return status;
-  }
+  NP_TRY(open_regular(AT_FDCWD, path, &fd, &n_bytes));
   uint8_t *data = malloc(n_bytes + 1);
   const ssize_t n = data ? read_fully(fd, data, n_bytes) : -1;
   close_quietly(fd);
@@ -174,22 +171,21 @@ static enum np_status open_blob(int store_fd, uint32_t index, const struct np_bl
     return NP_OK;
   }
   if (status != NP_OK) {
-    np_message_set(why, "blob %u: cannot read %s in the store: %s", index, name, strerror(errno));
-    return status;
+    return np_error(status, why, "blob %u: cannot read %s in the store: %s", index, name,
+                    strerror(errno));
   }
   if (!is_right) {
     if (unlinkat(store_fd, name, 0) != 0) {
-      np_message_set(why, "blob %u: cannot delete %s, whose bytes have another hash: %s", index,
-                     name, strerror(errno));
-      return NP_IO;
+      return np_error(NP_IO, why, "blob %u: cannot delete %s, whose bytes have another hash: %s",
+                      index, name, strerror(errno));
     }
     *absent = 1;
     return NP_OK;
   }
   if (bytes->length != blob->length) {
-    np_message_set(why, "BLOB: blob %u: the request says %llu bytes, those with this hash are %zu",
-                   index, (unsigned long long)blob->length, bytes->length);
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why,
+                    "BLOB: blob %u: the request says %llu bytes, those with this hash are %zu",
+                    index, (unsigned long long)blob->length, bytes->length);
   }
   return NP_OK;
 }
@@ -198,11 +194,7 @@ enum np_status np_blobs_open(int store_fd, const struct np_request *request, str
                              uint8_t *absent, struct np_message *why) {
   memset(absent, 0, request->n_blobs);
   for (uint32_t i = 0; i < request->n_blobs; i++) {
-    const enum np_status status =
-        open_blob(store_fd, i, &request->blobs[i], &blobs[i], &absent[i], why);
-    if (status != NP_OK) {
-      return status;
-    }
+    NP_TRY(open_blob(store_fd, i, &request->blobs[i], &blobs[i], &absent[i], why));
   }
   return NP_OK;
 }

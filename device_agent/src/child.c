@@ -90,8 +90,7 @@ static enum np_status make_child(struct np_turns *turns, struct np_child *child,
   *child = NP_NO_CHILD;
   child->turns = turns;
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
-    np_message_set(why, "cannot make a pair of sockets: %s", strerror(errno));
-    return NP_IO;
+    return np_error(NP_IO, why, "cannot make a pair of sockets: %s", strerror(errno));
   }
   const enum np_status piped = np_words_open(&child->words, &mouth);
   const pid_t parent = getpid();
@@ -161,8 +160,8 @@ enum np_status np_child_spawn(char *const *arguments, const int *files, uint32_t
   int all[NP_CHILD_FILES] = {-1};
   int ends[2];
   if (n >= NP_CHILD_FILES) {
-    np_message_set(why, "%u files for a child, %d at most", n, NP_CHILD_FILES - 1);
-    return NP_BAD_ARGUMENT;
+    return np_error(NP_BAD_ARGUMENT, why, "%u files for a child, %d at most", n,
+                    NP_CHILD_FILES - 1);
   }
   const enum np_status status = make_child(turns, child, ends, why);
   if (status == NP_OK && child->pid == 0) {
@@ -307,8 +306,7 @@ enum np_status np_child_end(struct np_child *child, struct np_outcome *outcome,
   np_words_close(&child->words);
   memcpy(outcome->words, child->words.last, sizeof outcome->words);
   if (found < 0) {
-    np_message_set(why, "cannot wait for process %ld: %s", (long)pid, strerror(errno));
-    return NP_IO;
+    return np_error(NP_IO, why, "cannot wait for process %ld: %s", (long)pid, strerror(errno));
   }
   outcome->rss_peak_kb = usage.ru_maxrss;
   if (WIFSIGNALED(status)) {

@@ -70,8 +70,7 @@ static DIR *list_folder(int fd) {
 }
 
 static enum np_status failed(struct np_message *why, const char *what) {
-  np_message_set(why, "cannot read the %s: %s", what, strerror(errno));
-  return NP_IO;
+  return np_error(NP_IO, why, "cannot read the %s: %s", what, strerror(errno));
 }
 
 static int64_t age_of(time_t then) { return (int64_t)(time(NULL) - then); }
@@ -154,8 +153,8 @@ enum np_status np_clean_store(int store_fd, int64_t age_s, int64_t max_bytes,
     if (!old && !full) {
       kept += blob->n_bytes;
     } else if (!delete_file(store_fd, blob->name, blob->n_bytes, cleaned)) {
-      np_message_set(why, "cannot delete %s in the store: %s", blob->name, strerror(errno));
-      status = NP_IO;
+      status =
+          np_error(NP_IO, why, "cannot delete %s in the store: %s", blob->name, strerror(errno));
     }
   }
   cleaned->kept_bytes += kept;
@@ -282,15 +281,9 @@ enum np_status np_clean_command(const char *store, const char *work, int64_t day
     const int64_t all = days < 0 && max_bytes < 0 ? 0 : -1;
     status = np_clean_store(store_fd, days < 0 ? all : days * NP_DAY_S, max_bytes, &cleaned, why);
   }
-  if (status == NP_OK) {
-    status = np_clean_work(work_fd, (days < 0 ? 1 : days) * NP_DAY_S, &cleaned, why);
-  }
-  if (store_fd >= 0) {
-    (void)close(store_fd);
-  }
-  if (work_fd >= 0) {
-    (void)close(work_fd);
-  }
+  NP_THEN(status, np_clean_work(work_fd, (days < 0 ? 1 : days) * NP_DAY_S, &cleaned, why));
+  (void)close(store_fd); /* -1: none */
+  (void)close(work_fd);  /* -1: none */
   if (status != NP_OK) {
     return status;
   }

@@ -39,9 +39,8 @@ static size_t table_end(uint32_t n_sections) {
 static enum np_status check_crc(const uint8_t *bytes, struct entry *entry, struct np_message *why) {
   const uint32_t crc = np_crc32(0, bytes + entry->offset, (size_t)entry->length);
   if (crc != entry->crc) {
-    np_message_set(why, "section %s has CRC-32 %08x, its entry says %08x", printable(entry), crc,
-                   entry->crc);
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why, "section %s has CRC-32 %08x, its entry says %08x",
+                    printable(entry), crc, entry->crc);
   }
   return NP_OK;
 }
@@ -51,33 +50,29 @@ static enum np_status check_section(const uint8_t *bytes, size_t size, uint32_t 
   struct entry entry = read_entry(bytes, index);
   const uint64_t end = entry.offset + entry.length;
   if (end < entry.offset || end > size) {
-    np_message_set(why, "section %s ends at byte %llu + %llu, past the container's %zu bytes",
-                   printable(&entry), (unsigned long long)entry.offset,
-                   (unsigned long long)entry.length, size);
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why,
+                    "section %s ends at byte %llu + %llu, past the container's %zu bytes",
+                    printable(&entry), (unsigned long long)entry.offset,
+                    (unsigned long long)entry.length, size);
   }
   if (entry.offset % 8 != 0 || entry.offset < table_end(n)) {
-    np_message_set(why, "section %s begins at byte %llu, want a multiple of 8 from %zu on",
-                   printable(&entry), (unsigned long long)entry.offset, table_end(n));
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why,
+                    "section %s begins at byte %llu, want a multiple of 8 from %zu on",
+                    printable(&entry), (unsigned long long)entry.offset, table_end(n));
   }
   if (!unread || memcmp(entry.tag, unread, 4) != 0) {
-    const enum np_status status = check_crc(bytes, &entry, why);
-    if (status != NP_OK) {
-      return status;
-    }
+    NP_TRY(check_crc(bytes, &entry, why));
   }
   for (uint32_t j = 0; j < index; j++) {
     struct entry other = read_entry(bytes, j);
     if (memcmp(other.tag, entry.tag, 4) == 0) {
-      np_message_set(why, "section %s occurs twice", printable(&entry));
-      return NP_BAD_REQUEST;
+      return np_error(NP_BAD_REQUEST, why, "section %s occurs twice", printable(&entry));
     }
     const int apart = other.length == 0 || entry.length == 0 ||
                       other.offset + other.length <= entry.offset || end <= other.offset;
     if (!apart) {
-      np_message_set(why, "sections %s and %s overlap", printable(&other), printable(&entry));
-      return NP_BAD_REQUEST;
+      return np_error(NP_BAD_REQUEST, why, "sections %s and %s overlap", printable(&other),
+                      printable(&entry));
     }
   }
   return NP_OK;
@@ -109,8 +104,8 @@ static enum np_status check_gaps(const uint8_t *bytes, size_t size, uint32_t n,
     }
     for (; at < next; at++) {
       if (bytes[at] != 0) {
-        np_message_set(why, "byte %zu between sections is 0x%02x, want 0", at, bytes[at]);
-        return NP_BAD_REQUEST;
+        return np_error(NP_BAD_REQUEST, why, "byte %zu between sections is 0x%02x, want 0", at,
+                        bytes[at]);
       }
     }
   }
@@ -128,18 +123,16 @@ enum np_status np_container_open_but(const void *data, size_t size, enum np_cont
   const uint8_t *bytes = data;
   *container = (struct np_container){.bytes = NULL, .size = 0, .n_sections = 0};
   if ((uintptr_t)bytes % 4 != 0) {
-    np_message_set(why, "a container must stand at an address that is a multiple of 4");
-    return NP_BAD_ARGUMENT;
+    return np_error(NP_BAD_ARGUMENT, why,
+                    "a container must stand at an address that is a multiple of 4");
   }
   if (size < NP_CONTAINER_HEADER_BYTES) {
-    np_message_set(why, "%zu bytes are no container, which has at least %u", size,
-                   NP_CONTAINER_HEADER_BYTES);
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why, "%zu bytes are no container, which has at least %u", size,
+                    NP_CONTAINER_HEADER_BYTES);
   }
   if (memcmp(bytes, NP_CONTAINER_MAGIC, 4) != 0) {
-    np_message_set(why, "the first bytes are %02x %02x %02x %02x, want \"%s\"", bytes[0], bytes[1],
-                   bytes[2], bytes[3], NP_CONTAINER_MAGIC);
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why, "the first bytes are %02x %02x %02x %02x, want \"%s\"",
+                    bytes[0], bytes[1], bytes[2], bytes[3], NP_CONTAINER_MAGIC);
   }
   uint16_t version, found_kind;
   uint32_t n, crc;
@@ -148,34 +141,28 @@ enum np_status np_container_open_but(const void *data, size_t size, enum np_cont
   memcpy(&n, bytes + 8, 4);
   memcpy(&crc, bytes + 12, 4);
   if (version != NP_CONTAINER_VERSION) {
-    np_message_set(why, "container version %u, this agent reads %u", version, NP_CONTAINER_VERSION);
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why, "container version %u, this agent reads %u", version,
+                    NP_CONTAINER_VERSION);
   }
   if (found_kind != (uint16_t)kind) {
-    np_message_set(why, "container of kind %u, want %u", found_kind, (unsigned)kind);
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why, "container of kind %u, want %u", found_kind,
+                    (unsigned)kind);
   }
   if (n > NP_CONTAINER_MAX_SECTIONS || table_end(n) > size) {
-    np_message_set(why, "%u sections in %zu bytes, at most %u", n, size, NP_CONTAINER_MAX_SECTIONS);
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why, "%u sections in %zu bytes, at most %u", n, size,
+                    NP_CONTAINER_MAX_SECTIONS);
   }
   uint32_t found = np_crc32(0, bytes, 12);
   found =
       np_crc32(found, bytes + NP_CONTAINER_HEADER_BYTES, table_end(n) - NP_CONTAINER_HEADER_BYTES);
   if (found != crc) {
-    np_message_set(why, "the section table has CRC-32 %08x, the header says %08x", found, crc);
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why, "the section table has CRC-32 %08x, the header says %08x",
+                    found, crc);
   }
   for (uint32_t i = 0; i < n; i++) {
-    const enum np_status status = check_section(bytes, size, n, i, unread, why);
-    if (status != NP_OK) {
-      return status;
-    }
+    NP_TRY(check_section(bytes, size, n, i, unread, why));
   }
-  const enum np_status status = check_gaps(bytes, size, n, why);
-  if (status != NP_OK) {
-    return status;
-  }
+  NP_TRY(check_gaps(bytes, size, n, why));
   *container = (struct np_container){.bytes = bytes, .size = size, .n_sections = n};
   return NP_OK;
 }

@@ -36,11 +36,6 @@ static void cpu_free(struct np_compiled *self) {
   free(self);
 }
 
-static enum np_status no_memory(struct np_fault *fault, const char *what) {
-  np_message_set(&fault->why, "no memory for %s", what);
-  return NP_NO_MEMORY;
-}
-
 /* Copies what the check may sort; what it only reads stays where it is. */
 static enum np_status copy_graph(struct np_compiled *self, const struct np_graph *graph,
                                  struct np_fault *fault) {
@@ -49,7 +44,7 @@ static enum np_status copy_graph(struct np_compiled *self, const struct np_graph
   self->graph.operations = calloc(graph->n_operations + (size_t)1, sizeof *graph->operations);
   self->inputs = calloc(graph->n_inputs + (size_t)graph->n_outputs + 1, sizeof *self->inputs);
   if (!self->graph.operands || !self->graph.operations || !self->inputs) {
-    return no_memory(fault, "a compilation");
+    return np_error(NP_NO_MEMORY, &fault->why, "no memory for a compilation");
   }
   memcpy(self->graph.operands, graph->operands, graph->n_operands * sizeof *graph->operands);
   memcpy(self->graph.operations, graph->operations,
@@ -99,7 +94,7 @@ static enum np_status list_work(struct np_compiled *self, const struct np_option
   self->codes = calloc(n + (size_t)1, sizeof *self->codes);
   self->works = calloc(n + (size_t)1, sizeof *self->works);
   if (!self->codes || !self->works) {
-    return no_memory(fault, "the simulated CPU's work");
+    return np_error(NP_NO_MEMORY, &fault->why, "no memory for the simulated CPU's work");
   }
   self->n_works = n;
   for (uint32_t i = 0; i < n; i++) {
@@ -123,22 +118,18 @@ static enum np_status cpu_compile(void *ctx, const struct np_model *model,
                                   struct np_fault *fault) {
   struct np_compiled *self = calloc(1, sizeof *self);
   if (!self) {
-    return no_memory(fault, "a compilation");
+    return np_error(NP_NO_MEMORY, &fault->why, "no memory for a compilation");
   }
   self->simulator = ctx;
   self->threads = options->threads;
   enum np_status status = copy_graph(self, &model->graph, fault);
-  if (status == NP_OK) {
-    status = np_graph_check(&self->graph, ANY_FEATURE_LEVEL, &fault->why);
-  }
+  NP_THEN(status, np_graph_check(&self->graph, ANY_FEATURE_LEVEL, &fault->why));
   /* A simulated phone's results are the reference's, the same on every machine. */
   const struct np_executor_options how = {
       .backend = self->simulator ? NULL : backend_for(options),
       .threads = options->threads,
   };
-  if (status == NP_OK) {
-    status = np_executor_create(&self->graph, &how, &self->executor, &fault->why);
-  }
+  NP_THEN(status, np_executor_create(&self->graph, &how, &self->executor, &fault->why));
   if (status == NP_OK && self->simulator) {
     status = list_work(self, options, fault);
   }
@@ -224,15 +215,12 @@ static enum np_status compute(struct np_compiled *self, const struct np_io *inpu
     self->outputs[i] = buffer_of(&outputs[i]);
   }
   uint32_t too_small;
-  const enum np_status status =
-      np_executor_run(self->executor, self->inputs, self->outputs, NULL, &too_small, &fault->why);
-  if (status != NP_OK) {
-    return status;
-  }
+  NP_TRY(
+      np_executor_run(self->executor, self->inputs, self->outputs, NULL, &too_small, &fault->why));
   for (uint32_t i = 0; i < graph->n_outputs; i++) {
     if (!shape_fits(&self->outputs[i], &outputs[i])) {
-      np_message_set(&fault->why, "output %u has another shape than the action's tensor", i);
-      return NP_RUN_FAILED;
+      return np_error(NP_RUN_FAILED, &fault->why,
+                      "output %u has another shape than the action's tensor", i);
     }
   }
   return NP_OK;
@@ -244,10 +232,7 @@ static enum np_status cpu_run(struct np_compiled *self, const struct np_io *inpu
     return compute(self, inputs, outputs, fault);
   }
   if (!repeat_last_run(self, inputs, outputs)) {
-    const enum np_status status = compute(self, inputs, outputs, fault);
-    if (status != NP_OK) {
-      return status;
-    }
+    NP_TRY(compute(self, inputs, outputs, fault));
     keep_last_run(self, inputs, outputs);
   }
   self->simulator->cpu_run(self->codes, self->works, self->n_works, self->threads);

@@ -20,9 +20,8 @@ enum np_status np_keep_to_cpus(const struct np_session *session, const struct np
   if (cause == 0 || wanted == 0) {
     return NP_OK;
   }
-  np_message_set(&record->fault.why, "cannot keep to the CPUs of mask 0x%llx: %s",
-                 (unsigned long long)mask, strerror(cause));
-  return NP_BAD_ARGUMENT;
+  return np_error(NP_BAD_ARGUMENT, &record->fault.why, "cannot keep to the CPUs of mask 0x%llx: %s",
+                  (unsigned long long)mask, strerror(cause));
 }
 
 int np_return_to_cpus(const struct np_session *session, const struct np_action *action,

@@ -95,6 +95,10 @@ struct np_engine {
    * nothing to release. */
   void (*settle)(struct np_compiled *compiled, struct np_durations *durations);
 
+  /* Asks for durations from the next run on, as options->measure_timing does of all; 0 where it
+   * cannot tell them. Optional. */
+  int (*ask)(struct np_compiled *compiled);
+
   /* Tells what became of the model; *facts is zero before. Optional. */
   void (*describe)(const struct np_compiled *compiled, struct np_engine_facts *facts);
 

@@ -22,11 +22,6 @@ static const struct np_bundle *bundle_of(const struct np_frames *self) {
   return &self->action->bundle;
 }
 
-static enum np_status no_memory(struct np_record *record) {
-  np_message_set(&record->fault.why, "no memory for the frames");
-  return NP_NO_MEMORY;
-}
-
 /* ---- Inputs and references ---- */
 
 static int make_buffers(struct np_frames *self, const struct np_session *session) {
@@ -90,9 +85,7 @@ static enum np_status refer(struct np_frames *self, nnp_queue *queue, uint32_t p
   for (uint32_t v = 0; v < self->action->variants; v++) {
     nnp_error error;
     nnp_status status = submit(self, queue, v, &error);
-    if (status == NNP_OK) {
-      status = nnp_queue_wait(queue, NNP_FOREVER, NULL, &error);
-    }
+    NP_THEN(status, nnp_queue_wait(queue, NNP_FOREVER, NULL, &error));
     if (status != NNP_OK) {
       return failed(self, plan, &error, record);
     }
@@ -123,9 +116,7 @@ static enum np_status open_all(struct np_frames *self, struct np_record *record)
   for (uint32_t p = 0; p < bundle_of(self)->n_plans && bundle_of(self)->n_plans > 1; p++) {
     nnp_queue *serial = NULL;
     status = open_queue(self, p, 1, record, &serial);
-    if (status == NP_OK) {
-      status = refer(self, serial, p, record);
-    }
+    NP_THEN(status, refer(self, serial, p, record));
     nnp_queue_close(serial);
     if (status != NP_OK) {
       return status;
@@ -145,16 +136,16 @@ enum np_status np_frames_open(const struct np_session *session, const struct np_
   struct np_frames *self = calloc(1, sizeof *self);
   *frames = self;
   if (!self) {
-    return no_memory(view->record);
+    return np_error(NP_NO_MEMORY, &view->record->fault.why, "no memory for the frames");
   }
   self->action = action;
   self->simulator = simulator;
   self->options =
-      (nnp_queue_options){.model = np_action_options(action, 0), .nnapi_mask = cpus.nnapi_mask};
+      (nnp_queue_options){.model = np_action_options(action), .nnapi_mask = cpus.nnapi_mask};
   self->options.model.cpu_mask = cpus.cpu_mask;
   self->options.model.nnapi_library = session->library;
   if (!make_buffers(self, session)) {
-    return no_memory(view->record);
+    return np_error(NP_NO_MEMORY, &view->record->fault.why, "no memory for the frames");
   }
   return open_all(self, view->record);
 }

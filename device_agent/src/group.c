@@ -162,10 +162,7 @@ static enum np_status conclude(struct group *group, struct member *member, enum 
                                .event = event,
                                .used_kb = member->child.used_kb,
                                .memory_kb = member->memory_kb};
-  const enum np_status status = np_child_end(&member->child, &end.outcome, group->why);
-  if (status != NP_OK) {
-    return status;
-  }
+  NP_TRY(np_child_end(&member->child, &end.outcome, group->why));
   close_round(member);
   np_record_sanitize(&member->view, member->action);
   reconcile(member);
@@ -212,12 +209,8 @@ static enum np_status await_turn(struct group *group, struct member *member) {
                            .reader_fd = group->answers->fd,
                            .memory_kb = member->memory_kb};
   enum np_event event;
-  const enum np_status status =
-      np_watch_turn(group->session, member->action, &member->view, &member->child, ++member->turns,
-                    &watch, group->answers, &event, group->why);
-  if (status != NP_OK) {
-    return status;
-  }
+  NP_TRY(np_watch_turn(group->session, member->action, &member->view, &member->child,
+                       ++member->turns, &watch, group->answers, &event, group->why));
   const int done = __atomic_load_n(&member->view.record->done, __ATOMIC_ACQUIRE) != 0;
   if (event == NP_EVENT_REACHED && !done) {
     close_round(member);
@@ -229,8 +222,7 @@ static enum np_status await_turn(struct group *group, struct member *member) {
     event = np_child_wait(&member->child, UINT32_MAX, &watch);
   }
   if (event == NP_EVENT_ABANDONED) {
-    np_message_set(group->why, "nobody reads the answers any more");
-    return NP_IO;
+    return np_error(NP_IO, group->why, "nobody reads the answers any more");
   }
   return conclude(group, member, event);
 }
@@ -257,11 +249,7 @@ static int64_t memory_bound(const struct np_action *action) {
 static enum np_status start(struct group *group, struct member *member) {
   const struct np_action *action = member->action;
   np_message_set(group->why, "cannot write an answer");
-  const enum np_status status =
-      group->wave->attempt > 1 ? NP_OK : np_answer_start(group->answers, action->id);
-  if (status != NP_OK) {
-    return status;
-  }
+  NP_TRY(group->wave->attempt > 1 ? NP_OK : np_answer_start(group->answers, action->id));
   struct np_message cause;
   np_message_set(&cause, "no memory for %u samples of each of %u segments", action->max_runs,
                  action->bundle.n_segments);
@@ -379,12 +367,8 @@ static enum np_status run_members(struct group *group) {
   for (uint32_t i = 0; i < group->n && status == NP_OK; i++) {
     status = start(group, &group->members[i]);
   }
-  if (status == NP_OK) {
-    status = run_rounds(group);
-  }
-  if (status == NP_OK) {
-    status = repeat_rounds(group);
-  }
+  NP_THEN(status, run_rounds(group));
+  NP_THEN(status, repeat_rounds(group));
   for (uint32_t i = 0; i < group->n && status == NP_OK; i++) {
     if (group->members[i].runs) {
       status = send_command(group, &group->members[i], NP_COMMAND_FINISH);
@@ -404,8 +388,7 @@ enum np_status np_group_run(const struct np_session *session, struct np_wave *wa
                         .cool_ns = (uint64_t)wave->actions[0]->cooldown_ms * 1000000u};
   wave->n_ok = 0;
   if (!group.members) {
-    np_message_set(why, "no memory for a group of %u actions", wave->n);
-    return NP_NO_MEMORY;
+    return np_error(NP_NO_MEMORY, why, "no memory for a group of %u actions", wave->n);
   }
   for (uint32_t i = 0; i < wave->n; i++) {
     wave->fates[i] = NP_FATE_DONE;

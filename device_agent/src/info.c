@@ -101,8 +101,7 @@ enum np_status np_info_command(const char *library, const char *sysfs, struct np
                                struct np_message *why) {
   struct facts *facts = calloc(1, sizeof *facts);
   if (!facts) {
-    np_message_set(why, "no memory for the facts of this device");
-    return NP_NO_MEMORY;
+    return np_error(NP_NO_MEMORY, why, "no memory for the facts of this device");
   }
   np_sysfs_open(sysfs, &facts->sysfs);
   enum np_status status = np_probe_library(library, &facts->probe, why);

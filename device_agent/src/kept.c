@@ -53,9 +53,8 @@ enum np_status np_kept_write(int folder_fd, const struct np_action *action,
     char name[32];
     np_kept_name(action->id, t, name);
     if (write_file(folder_fd, name, bytes[i], n_bytes) != 0) {
-      np_message_set(&record->fault.why, "cannot write %s, %zu bytes: %s", name, n_bytes,
-                     strerror(errno));
-      return NP_IO;
+      return np_error(NP_IO, &record->fault.why, "cannot write %s, %zu bytes: %s", name, n_bytes,
+                      strerror(errno));
     }
     struct np_kept_output *output = &view->kept[record->n_kept];
     output->tensor = t;

@@ -22,8 +22,7 @@ struct parts {
 };
 
 static enum np_status bad(struct np_message *why, const char *what) {
-  np_message_set(why, "%s", what);
-  return NP_BAD_REQUEST;
+  return np_error(NP_BAD_REQUEST, why, "%s", what);
 }
 
 static enum np_status read_parts(struct np_cursor *cursor, struct parts *parts,
@@ -38,16 +37,15 @@ static enum np_status read_parts(struct np_cursor *cursor, struct parts *parts,
     return bad(why, "it is shorter than its header of 24 bytes");
   }
   if (parts->version != MODEL_VERSION && parts->version != CHANNEL_VERSION) {
-    np_message_set(why, "version %u, want %u or %u", parts->version, MODEL_VERSION,
-                   CHANNEL_VERSION);
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why, "version %u, want %u or %u", parts->version, MODEL_VERSION,
+                    CHANNEL_VERSION);
   }
   const uint64_t words = 4 * (uint64_t)parts->n_operands + 3 * (uint64_t)parts->n_values +
                          3 * (uint64_t)parts->n_operations + parts->n_inputs + parts->n_outputs;
   if (words > np_cursor_left(cursor)) {
-    np_message_set(why, "%u operands, %u values, %u operations do not fit %zu bytes",
-                   parts->n_operands, parts->n_values, parts->n_operations, cursor->n * 4);
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why,
+                    "%u operands, %u values, %u operations do not fit %zu bytes", parts->n_operands,
+                    parts->n_values, parts->n_operations, cursor->n * 4);
   }
   if (parts->n_operations == 0 || parts->n_outputs == 0) {
     return bad(why, "a model needs at least one operation and one output");
@@ -65,8 +63,7 @@ static enum np_status allocate(struct np_model *model, const struct parts *parts
   graph->operations = calloc(parts->n_operations, sizeof *graph->operations);
   model->uses = calloc(parts->n_values + (size_t)1, sizeof *model->uses);
   if (!graph->operands || !graph->operations || !model->uses) {
-    np_message_set(why, "no memory for %u operands", parts->n_operands);
-    return NP_NO_MEMORY;
+    return np_error(NP_NO_MEMORY, why, "no memory for %u operands", parts->n_operands);
   }
   graph->n_operands = parts->n_operands;
   graph->n_operations = parts->n_operations;
@@ -86,14 +83,12 @@ static enum np_status read_operands(struct np_model *model, struct np_cursor *cu
     memcpy(&operand->zero_point, words + 3, 4);
     operand->lifetime = NP_NO_VALUE;
     if (np_type_bytes(operand->type) == 0) {
-      np_message_set(why, "operand %u: unknown type %d", i, operand->type);
-      return NP_BAD_REQUEST;
+      return np_error(NP_BAD_REQUEST, why, "operand %u: unknown type %d", i, operand->type);
     }
     const uint32_t most = np_type_is_tensor(operand->type) ? NP_MAX_RANK : 0;
     if (operand->rank > most) {
-      np_message_set(why, "operand %u: rank %u, at most %u for type %d", i, operand->rank, most,
-                     operand->type);
-      return NP_BAD_REQUEST;
+      return np_error(NP_BAD_REQUEST, why, "operand %u: rank %u, at most %u for type %d", i,
+                      operand->rank, most, operand->type);
     }
     const uint32_t *dims = np_take_words(cursor, operand->rank);
     if (!dims) {
@@ -101,8 +96,7 @@ static enum np_status read_operands(struct np_model *model, struct np_cursor *cu
     }
     memcpy(operand->dims, dims, operand->rank * sizeof *dims);
     if (np_operand_bytes(operand) == SIZE_MAX) {
-      np_message_set(why, "operand %u: its size overflows", i);
-      return NP_BAD_REQUEST;
+      return np_error(NP_BAD_REQUEST, why, "operand %u: its size overflows", i);
     }
   }
   return NP_OK;
@@ -115,13 +109,11 @@ static enum np_status read_value(struct np_model *model, struct np_cursor *curso
   const uint32_t source = value[1];
   const uint32_t length = value[2];
   if (index >= model->graph.n_operands) {
-    np_message_set(why, "operand %u of %u", index, model->graph.n_operands);
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why, "operand %u of %u", index, model->graph.n_operands);
   }
   struct np_operand *operand = &model->graph.operands[index];
   if (operand->lifetime != NP_NO_VALUE) {
-    np_message_set(why, "operand %u has a second value", index);
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why, "operand %u has a second value", index);
   }
   const uint32_t *bytes = np_take_words(cursor, length / 4 + (length % 4 != 0));
   if (!bytes) {
@@ -132,17 +124,16 @@ static enum np_status read_value(struct np_model *model, struct np_cursor *curso
   if (source == SOURCE_BUFFER && length == BUFFER_VALUE_BYTES) {
     n_bytes = bytes[2];
   } else if (source != SOURCE_IMMEDIATE) {
-    np_message_set(why, "source %u with %u bytes, want source 0, or 2 with 12 bytes", source,
-                   length);
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why,
+                    "source %u with %u bytes, want source 0, or 2 with 12 bytes", source, length);
   }
   if (source == SOURCE_IMMEDIATE && length == 0) {
     return NP_OK; /* an operand left out */
   }
   if (n_bytes == 0 || n_bytes != np_operand_bytes(operand)) {
-    np_message_set(why, "operand %u has a value of %zu bytes, its type and shape want %zu", index,
-                   n_bytes, np_operand_bytes(operand));
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why,
+                    "operand %u has a value of %zu bytes, its type and shape want %zu", index,
+                    n_bytes, np_operand_bytes(operand));
   }
   operand->lifetime = NP_CONSTANT;
   operand->length = n_bytes;
@@ -151,9 +142,9 @@ static enum np_status read_value(struct np_model *model, struct np_cursor *curso
     return NP_OK;
   }
   if (bytes[1] % np_type_bytes(operand->type) != 0) {
-    np_message_set(why, "offset %u in buffer %u is no multiple of %zu, the element's size",
-                   bytes[1], bytes[0], np_type_bytes(operand->type));
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why,
+                    "offset %u in buffer %u is no multiple of %zu, the element's size", bytes[1],
+                    bytes[0], np_type_bytes(operand->type));
   }
   if (bytes[0] == UINT32_MAX) {
     return bad(why, "buffer 4294967295 cannot exist");
@@ -177,26 +168,24 @@ static enum np_status read_channels(struct np_graph *graph, struct np_cursor *cu
     return bad(why, "they are cut off");
   }
   if (index >= graph->n_operands) {
-    np_message_set(why, "operand %u of %u", index, graph->n_operands);
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why, "operand %u of %u", index, graph->n_operands);
   }
   struct np_operand *operand = &graph->operands[index];
   if (operand->type != NP_TYPE_TENSOR_QUANT8_SYMM_PER_CHANNEL || operand->channel_scales) {
-    np_message_set(why, "operand %u has %s", index,
-                   operand->channel_scales ? "some already" : "a type without channel scales");
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why, "operand %u has %s", index,
+                    operand->channel_scales ? "some already" : "a type without channel scales");
   }
   if (n == 0 || dim >= operand->rank || operand->dims[dim] != n) {
-    np_message_set(why, "operand %u: %u scales along dimension %u of %u, which has %u", index, n,
-                   dim, operand->rank, dim < operand->rank ? operand->dims[dim] : 0);
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why,
+                    "operand %u: %u scales along dimension %u of %u, which has %u", index, n, dim,
+                    operand->rank, dim < operand->rank ? operand->dims[dim] : 0);
   }
   for (uint32_t i = 0; i < n; i++) {
     float scale;
     memcpy(&scale, words + i, sizeof scale);
     if (!(scale > 0) || !isfinite(scale)) {
-      np_message_set(why, "operand %u: scale %u is %g, want one above 0", index, i, (double)scale);
-      return NP_BAD_REQUEST;
+      return np_error(NP_BAD_REQUEST, why, "operand %u: scale %u is %g, want one above 0", index, i,
+                      (double)scale);
     }
   }
   operand->channel_scales = (const float *)(const void *)words;
@@ -214,8 +203,7 @@ static enum np_status read_channel_table(struct np_graph *graph, struct np_curso
     struct np_message inner = {""};
     const enum np_status status = read_channels(graph, cursor, &inner);
     if (status != NP_OK) {
-      np_message_set(why, "channel scales %u: %s", i, inner.text);
-      return status;
+      return np_error(status, why, "channel scales %u: %s", i, inner.text);
     }
   }
   return NP_OK;
@@ -226,13 +214,12 @@ static enum np_status mark_inputs(struct np_graph *graph, struct np_message *why
   for (uint32_t i = 0; i < graph->n_inputs; i++) {
     const uint32_t index = graph->inputs[i];
     if (index >= graph->n_operands) {
-      np_message_set(why, "input %u: operand %u of %u", i, index, graph->n_operands);
-      return NP_BAD_REQUEST;
+      return np_error(NP_BAD_REQUEST, why, "input %u: operand %u of %u", i, index,
+                      graph->n_operands);
     }
     if (graph->operands[index].lifetime != NP_NO_VALUE) {
-      np_message_set(why, "input %u: operand %u is %s already", i, index,
-                     graph->operands[index].lifetime == NP_INPUT ? "an input" : "a constant");
-      return NP_BAD_REQUEST;
+      return np_error(NP_BAD_REQUEST, why, "input %u: operand %u is %s already", i, index,
+                      graph->operands[index].lifetime == NP_INPUT ? "an input" : "a constant");
     }
     graph->operands[index].lifetime = NP_INPUT;
   }
@@ -254,9 +241,8 @@ static enum np_status read_operations(struct np_graph *graph, struct np_cursor *
     }
     for (uint32_t j = 0; j < words[1]; j++) {
       if (operation->inputs[j] >= graph->n_operands) {
-        np_message_set(why, "operation %u: input %u: operand %u of %u", i, j, operation->inputs[j],
-                       graph->n_operands);
-        return NP_BAD_REQUEST;
+        return np_error(NP_BAD_REQUEST, why, "operation %u: input %u: operand %u of %u", i, j,
+                        operation->inputs[j], graph->n_operands);
       }
     }
   }
@@ -269,13 +255,12 @@ static enum np_status mark_written(struct np_graph *graph, struct np_message *wh
     for (uint32_t j = 0; j < graph->operations[i].n_outputs; j++) {
       const uint32_t index = graph->operations[i].outputs[j];
       if (index >= graph->n_operands) {
-        np_message_set(why, "operation %u: output %u: operand %u of %u", i, j, index,
-                       graph->n_operands);
-        return NP_BAD_REQUEST;
+        return np_error(NP_BAD_REQUEST, why, "operation %u: output %u: operand %u of %u", i, j,
+                        index, graph->n_operands);
       }
       if (graph->operands[index].lifetime != NP_NO_VALUE) {
-        np_message_set(why, "operation %u: output %u: operand %u has a value already", i, j, index);
-        return NP_BAD_REQUEST;
+        return np_error(NP_BAD_REQUEST, why,
+                        "operation %u: output %u: operand %u has a value already", i, j, index);
       }
       graph->operands[index].lifetime = NP_TEMPORARY;
     }
@@ -287,11 +272,10 @@ static enum np_status mark_outputs(struct np_graph *graph, struct np_message *wh
   for (uint32_t i = 0; i < graph->n_outputs; i++) {
     const uint32_t index = graph->outputs[i];
     if (index >= graph->n_operands || graph->operands[index].lifetime != NP_TEMPORARY) {
-      np_message_set(why, "output %u: operand %u is %s", i, index,
-                     index >= graph->n_operands                     ? "none of the model's"
-                     : graph->operands[index].lifetime == NP_OUTPUT ? "an output already"
-                                                                    : "written by no operation");
-      return NP_BAD_REQUEST;
+      return np_error(NP_BAD_REQUEST, why, "output %u: operand %u is %s", i, index,
+                      index >= graph->n_operands                     ? "none of the model's"
+                      : graph->operands[index].lifetime == NP_OUTPUT ? "an output already"
+                                                                     : "written by no operation");
     }
     graph->operands[index].lifetime = NP_OUTPUT;
   }
@@ -303,61 +287,42 @@ enum np_status np_model_open(const void *bytes, size_t length, struct np_model *
   memset(model, 0, sizeof *model);
   model->bytes = (struct np_bytes){bytes, length};
   if ((uintptr_t)bytes % 4 != 0) {
-    np_message_set(why, "a model must stand at an address that is a multiple of 4");
-    return NP_BAD_ARGUMENT;
+    return np_error(NP_BAD_ARGUMENT, why,
+                    "a model must stand at an address that is a multiple of 4");
   }
   if (length % 4 != 0) {
-    np_message_set(why, "%zu bytes are no whole number of 32-bit words", length);
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why, "%zu bytes are no whole number of 32-bit words", length);
   }
   struct np_cursor cursor = np_cursor_over(bytes, length);
   struct parts parts;
-  enum np_status status = read_parts(&cursor, &parts, why);
-  if (status == NP_OK) {
-    status = allocate(model, &parts, why);
-  }
-  if (status == NP_OK) {
-    status = read_operands(model, &cursor, &parts, why);
-  }
-  for (uint32_t i = 0; status == NP_OK && i < parts.n_values; i++) {
+  NP_TRY(read_parts(&cursor, &parts, why));
+  NP_TRY(allocate(model, &parts, why));
+  NP_TRY(read_operands(model, &cursor, &parts, why));
+  for (uint32_t i = 0; i < parts.n_values; i++) {
     struct np_message inner = {""};
-    status = read_value(model, &cursor, parts.values + 3 * (size_t)i, &inner);
+    const enum np_status status = read_value(model, &cursor, parts.values + 3 * (size_t)i, &inner);
     if (status != NP_OK) {
-      np_message_set(why, "value %u: %s", i, inner.text);
+      return np_error(status, why, "value %u: %s", i, inner.text);
     }
-  }
-  if (status != NP_OK) {
-    return status;
   }
 
   struct np_graph *graph = &model->graph;
-  status = read_operations(graph, &cursor, &parts, why);
-  if (status != NP_OK) {
-    return status;
-  }
+  NP_TRY(read_operations(graph, &cursor, &parts, why));
   graph->inputs = np_take_words(&cursor, parts.n_inputs);
   graph->outputs = np_take_words(&cursor, parts.n_outputs);
   if (cursor.bad) {
     return bad(why, "its lists of inputs and outputs are cut off");
   }
   if (parts.version == CHANNEL_VERSION) {
-    status = read_channel_table(graph, &cursor, why);
-    if (status != NP_OK) {
-      return status;
-    }
+    NP_TRY(read_channel_table(graph, &cursor, why));
   }
   if (np_cursor_left(&cursor) != 0) {
-    np_message_set(why, "%zu bytes stand after its end", np_cursor_left(&cursor) * 4);
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why, "%zu bytes stand after its end",
+                    np_cursor_left(&cursor) * 4);
   }
-  status = mark_inputs(graph, why);
-  if (status == NP_OK) {
-    status = mark_written(graph, why);
-  }
-  if (status == NP_OK) {
-    status = mark_outputs(graph, why);
-  }
-  return status;
+  NP_TRY(mark_inputs(graph, why));
+  NP_TRY(mark_written(graph, why));
+  return mark_outputs(graph, why);
 }
 
 enum np_status np_model_bind(struct np_model *model, const struct np_bytes *buffers,
@@ -365,14 +330,13 @@ enum np_status np_model_bind(struct np_model *model, const struct np_bytes *buff
   for (uint32_t i = 0; i < model->n_uses; i++) {
     const struct np_buffer_use *use = &model->uses[i];
     if (use->buffer >= n_buffers) {
-      np_message_set(why, "operand %u: buffer %u of %u", use->operand, use->buffer, n_buffers);
-      return NP_BAD_REQUEST;
+      return np_error(NP_BAD_REQUEST, why, "operand %u: buffer %u of %u", use->operand, use->buffer,
+                      n_buffers);
     }
     const struct np_bytes buffer = buffers[use->buffer];
     if (use->offset > buffer.length || use->length > buffer.length - use->offset) {
-      np_message_set(why, "operand %u: bytes %u + %u of buffer %u, which has %zu", use->operand,
-                     use->offset, use->length, use->buffer, buffer.length);
-      return NP_BAD_REQUEST;
+      return np_error(NP_BAD_REQUEST, why, "operand %u: bytes %u + %u of buffer %u, which has %zu",
+                      use->operand, use->offset, use->length, use->buffer, buffer.length);
     }
     model->graph.operands[use->operand].value = buffer.data + use->offset;
   }
@@ -384,4 +348,23 @@ void np_model_free(struct np_model *model) {
   free(model->graph.operations);
   free(model->uses);
   memset(model, 0, sizeof *model);
+}
+
+int np_port_fits(int32_t type, uint32_t rank, const uint32_t *dims,
+                 const struct np_operand *operand) {
+  if (type != operand->type) {
+    return 0;
+  }
+  if (operand->rank == 0 && np_type_is_tensor(operand->type)) {
+    return 1;
+  }
+  if (rank != operand->rank) {
+    return 0;
+  }
+  for (uint32_t i = 0; i < rank; i++) {
+    if (operand->dims[i] != 0 && operand->dims[i] != dims[i]) {
+      return 0;
+    }
+  }
+  return 1;
 }

@@ -53,14 +53,12 @@ enum np_status np_nnapi_open(const char *library, struct np_nnapi **nnapi, struc
   void *handle = dlopen(name, NP_BIND_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (!handle) {
     const char *words = dlerror();
-    np_message_set(why, "no NNAPI library: %s", words ? words : name);
-    return NP_MISSING;
+    return np_error(NP_MISSING, why, "no NNAPI library: %s", words ? words : name);
   }
   struct np_nnapi *opened = calloc(1, sizeof *opened);
   if (!opened) {
     (void)dlclose(handle);
-    np_message_set(why, "no memory for the table of NNAPI's functions");
-    return NP_NO_MEMORY;
+    return np_error(NP_NO_MEMORY, why, "no memory for the table of NNAPI's functions");
   }
   atomic_init(&opened->n_holders, 1);
   opened->handle = handle;
@@ -163,8 +161,8 @@ enum np_status np_nnapi_accelerators(const struct np_nnapi *nnapi,
   int code = table->ANeuralNetworks_getDeviceCount(&count);
   if (code != ANEURALNETWORKS_NO_ERROR) {
     code = np_door_code(nnapi, code);
-    np_message_set(why, "getDeviceCount returned %s (%d)", np_nnapi_result_text(code), code);
-    return NP_RUN_FAILED;
+    return np_error(NP_RUN_FAILED, why, "getDeviceCount returned %s (%d)",
+                    np_nnapi_result_text(code), code);
   }
   for (uint32_t i = 0; i < count && i < room; i++) {
     ANeuralNetworksDevice *device = NULL;
@@ -187,9 +185,8 @@ enum np_status np_nnapi_accelerators(const struct np_nnapi *nnapi,
     }
     if (code != ANEURALNETWORKS_NO_ERROR) {
       code = np_door_code(nnapi, code);
-      np_message_set(why, "asking for accelerator %u of %u returned %s (%d)", i, count,
-                     np_nnapi_result_text(code), code);
-      return NP_RUN_FAILED;
+      return np_error(NP_RUN_FAILED, why, "asking for accelerator %u of %u returned %s (%d)", i,
+                      count, np_nnapi_result_text(code), code);
     }
     struct np_accelerator *accelerator = &accelerators[i];
     name_of(nnapi, name, accelerator->name, sizeof accelerator->name);
@@ -206,11 +203,10 @@ enum np_status np_nnapi_find(const struct np_nnapi *nnapi, const char *name,
                              ANeuralNetworksDevice **device, struct np_message *why) {
   const struct np_nnapi_table *table = &nnapi->table;
   if (!can_name_devices(table) || !table->ANeuralNetworksCompilation_createForDevices) {
-    np_message_set(why,
-                   "this NNAPI cannot name an accelerator (that needs API 29), so \"%s\" "
-                   "cannot be chosen; leave the choice to NNAPI",
-                   name);
-    return NP_UNSUPPORTED;
+    return np_error(NP_UNSUPPORTED, why,
+                    "this NNAPI cannot name an accelerator (that needs API 29), so \"%s\" "
+                    "cannot be chosen; leave the choice to NNAPI",
+                    name);
   }
   uint32_t count = 0;
   char names[160] = "";
@@ -234,7 +230,6 @@ enum np_status np_nnapi_find(const struct np_nnapi *nnapi, const char *name,
       used += (size_t)n;
     }
   }
-  np_message_set(why, "no accelerator is called \"%s\"; there are: %s", name,
-                 used ? names : "none");
-  return NP_MISSING;
+  return np_error(NP_MISSING, why, "no accelerator is called \"%s\"; there are: %s", name,
+                  used ? names : "none");
 }

@@ -58,8 +58,8 @@ static const char sl_names[] = NP_SL_FUNCTIONS(ENTRY, ENTRY);
 
 static enum np_status refuse(const struct np_nnapi *nnapi, struct np_message *why,
                              const char *what) {
-  np_message_set(why, "%s is no NNAPI support library that can be used: %s", nnapi->path, what);
-  return NP_MISSING;
+  return np_error(NP_MISSING, why, "%s is no NNAPI support library that can be used: %s",
+                  nnapi->path, what);
 }
 
 static int is_known_level(int64_t level) {
@@ -152,10 +152,9 @@ enum np_status np_door_fill(struct np_nnapi *nnapi, struct np_message *why) {
   const char *missing = missing_function(&nnapi->table);
   if (missing) {
     const int is_neuron = nnapi->door == NP_DOOR_NEURON;
-    np_message_set(why, "%s cannot be used: it has no %s%s%s", nnapi->path,
-                   is_neuron ? NP_NEURON_PREFIX : NP_NNAPI_PREFIX, missing,
-                   is_neuron ? ", which came with NeuronAdapter 4.1" : "");
-    return NP_MISSING;
+    return np_error(NP_MISSING, why, "%s cannot be used: it has no %s%s%s", nnapi->path,
+                    is_neuron ? NP_NEURON_PREFIX : NP_NNAPI_PREFIX, missing,
+                    is_neuron ? ", which came with NeuronAdapter 4.1" : "");
   }
   return NP_OK;
 }

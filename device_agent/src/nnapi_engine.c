@@ -10,10 +10,7 @@ static enum np_status build_compilation(struct np_compiled *self, const struct n
   const struct np_nnapi_table *table = self->table;
   int code;
   if (self->device) {
-    const enum np_status status = np_nnapi_check_support(self, options->accelerator, fault);
-    if (status != NP_OK) {
-      return status;
-    }
+    NP_TRY(np_nnapi_check_support(self, options->accelerator, fault));
     const ANeuralNetworksDevice *devices[1] = {self->device};
     code = table->ANeuralNetworksCompilation_createForDevices(self->model, devices, 1,
                                                               &self->compilation);
@@ -83,12 +80,31 @@ static enum np_status check_basics(const struct np_nnapi_table *table,
   return NP_OK;
 }
 
+/* NNAPI measures where exactly one device was named, and nowhere else. */
+static int can_tell(const struct np_compiled *self) {
+  return self->device && self->table->ANeuralNetworksExecution_setMeasureTiming &&
+         self->table->ANeuralNetworksExecution_getDuration;
+}
+
+static void drop_execution(struct np_compiled *self) {
+  if (self->execution) {
+    self->table->ANeuralNetworksExecution_free(self->execution);
+  }
+  self->execution = NULL;
+}
+
+static int nnapi_ask(struct np_compiled *self) {
+  drop_execution(self); /* which was not told so */
+  self->measure_timing = 1;
+  return can_tell(self);
+}
+
 static void nnapi_settle(struct np_compiled *self, struct np_durations *durations) {
   const struct np_nnapi_table *table = self->table;
   if (!self->execution) {
     return;
   }
-  if (self->measure_timing) {
+  if (can_tell(self) && self->measure_timing) {
     /* NNAPI says UINT64_MAX, our NP_NO_DURATION, where the driver does not tell. */
     if (table->ANeuralNetworksExecution_getDuration(
             self->execution, ANEURALNETWORKS_DURATION_ON_HARDWARE, &durations->hardware_ns) !=
@@ -102,16 +118,13 @@ static void nnapi_settle(struct np_compiled *self, struct np_durations *duration
     }
   }
   if (!self->places) {
-    table->ANeuralNetworksExecution_free(self->execution);
-    self->execution = NULL;
+    drop_execution(self);
   }
 }
 
 static void nnapi_free(struct np_compiled *self) {
   const struct np_nnapi_table *table = self->table;
-  if (self->execution) {
-    table->ANeuralNetworksExecution_free(self->execution);
-  }
+  drop_execution(self);
   if (self->burst && table->ANeuralNetworksBurst_free) {
     table->ANeuralNetworksBurst_free(self->burst);
   }
@@ -130,10 +143,10 @@ static enum np_status nnapi_compile(void *ctx, const struct np_model *model,
                                     struct np_fault *fault) {
   const struct np_nnapi *nnapi = ctx;
   if (!options->accelerator && nnapi->door != NP_DOOR_NNAPI) {
-    np_message_set(&fault->why,
-                   "%s is a %s, which chooses no accelerator: name one of its own, such as NAME@%s",
-                   nnapi->file, np_door_text(nnapi->door), nnapi->file);
-    return NP_UNSUPPORTED;
+    return np_error(
+        NP_UNSUPPORTED, &fault->why,
+        "%s is a %s, which chooses no accelerator: name one of its own, such as NAME@%s",
+        nnapi->file, np_door_text(nnapi->door), nnapi->file);
   }
   enum np_status status = check_basics(&nnapi->table, options, fault);
   if (status != NP_OK) {
@@ -141,8 +154,7 @@ static enum np_status nnapi_compile(void *ctx, const struct np_model *model,
   }
   struct np_compiled *self = calloc(1, sizeof *self);
   if (!self) {
-    np_message_set(&fault->why, "no memory for a compilation");
-    return NP_NO_MEMORY;
+    return np_error(NP_NO_MEMORY, &fault->why, "no memory for a compilation");
   }
   self->nnapi = nnapi;
   self->table = &nnapi->table;
@@ -151,19 +163,12 @@ static enum np_status nnapi_compile(void *ctx, const struct np_model *model,
   self->reuse = nnapi->table.ANeuralNetworksExecution_setReusable && !options->async
                     ? NP_REUSE_TRY
                     : NP_REUSE_NEVER;
-  /* NNAPI measures where exactly one device was named, and nowhere else. */
-  self->measure_timing = options->measure_timing && options->accelerator &&
-                         nnapi->table.ANeuralNetworksExecution_setMeasureTiming &&
-                         nnapi->table.ANeuralNetworksExecution_getDuration;
+  self->measure_timing = options->measure_timing;
   if (options->accelerator) {
     status = np_nnapi_find(nnapi, options->accelerator, &self->device, &fault->why);
   }
-  if (status == NP_OK) {
-    status = np_nnapi_build_model(self, options, fault);
-  }
-  if (status == NP_OK) {
-    status = build_compilation(self, options, fault);
-  }
+  NP_THEN(status, np_nnapi_build_model(self, options, fault));
+  NP_THEN(status, build_compilation(self, options, fault));
   if (status != NP_OK) {
     nnapi_free(self);
     return status;
@@ -245,19 +250,11 @@ static enum np_status check_shapes(const struct np_compiled *self, const struct 
     }
     if (rank != outputs[i].rank || memcmp(dims, outputs[i].dims, rank * sizeof *dims) != 0) {
       fault->wrong_shape = 1;
-      np_message_set(&fault->why, "the driver gave output %u of %u another shape than the model's",
-                     i, n);
-      return NP_RUN_FAILED;
+      return np_error(NP_RUN_FAILED, &fault->why,
+                      "the driver gave output %u of %u another shape than the model's", i, n);
     }
   }
   return NP_OK;
-}
-
-static void drop_execution(struct np_compiled *self) {
-  if (self->execution) {
-    self->table->ANeuralNetworksExecution_free(self->execution);
-  }
-  self->execution = NULL;
 }
 
 /* An execution with its inputs and outputs set. */
@@ -271,7 +268,7 @@ static enum np_status make_execution(struct np_compiled *self, const struct np_i
     return np_nnapi_failed(self, fault, "Execution_create", code);
   }
   np_nnapi_make_reusable(self, inputs, outputs);
-  if (self->measure_timing) {
+  if (can_tell(self) && self->measure_timing) {
     code = table->ANeuralNetworksExecution_setMeasureTiming(self->execution, true);
     if (code != ANEURALNETWORKS_NO_ERROR) {
       return np_nnapi_failed(self, fault, "setMeasureTiming", code);
@@ -348,6 +345,7 @@ struct np_engine np_nnapi_engine(struct np_nnapi *nnapi) {
                             .compile = nnapi_compile,
                             .run = nnapi_run,
                             .settle = nnapi_settle,
+                            .ask = nnapi_ask,
                             .free = nnapi_free,
                             .share = nnapi_share,
                             .unshare = nnapi_unshare};

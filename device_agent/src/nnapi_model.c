@@ -15,8 +15,8 @@ enum np_status np_nnapi_failed(const struct np_compiled *self, struct np_fault *
 }
 
 enum np_status np_nnapi_absent(struct np_fault *fault, const char *call, int level) {
-  np_message_set(&fault->why, "this NNAPI has no %s, which came with API %d", call, level);
-  return NP_UNSUPPORTED;
+  return np_error(NP_UNSUPPORTED, &fault->why, "this NNAPI has no %s, which came with API %d", call,
+                  level);
 }
 
 static enum np_status add_operands(const struct np_compiled *self, struct np_fault *fault) {
@@ -65,9 +65,8 @@ static enum np_status add_operations(const struct np_compiled *self, struct np_f
   for (uint32_t i = 0; i < graph->n_operations; i++) {
     const struct np_operation *operation = &graph->operations[i];
     if (operation->code >= NP_FIRST_OWN_CODE || operation->code < 0) {
-      np_message_set(&fault->why, "operation %u has code %d, which NNAPI does not know", i,
-                     operation->code);
-      return NP_UNSUPPORTED;
+      return np_error(NP_UNSUPPORTED, &fault->why,
+                      "operation %u has code %d, which NNAPI does not know", i, operation->code);
     }
     const int code = self->table->ANeuralNetworksModel_addOperation(
         self->model, operation->code, operation->n_inputs, operation->inputs, operation->n_outputs,
@@ -91,9 +90,7 @@ enum np_status np_nnapi_build_model(struct np_compiled *self, const struct np_op
     return np_nnapi_failed(self, fault, "Model_create", code);
   }
   enum np_status status = add_operands(self, fault);
-  if (status == NP_OK) {
-    status = add_operations(self, fault);
-  }
+  NP_THEN(status, add_operations(self, fault));
   if (status != NP_OK) {
     return status;
   }
@@ -141,8 +138,8 @@ enum np_status np_nnapi_check_support(const struct np_compiled *self, const char
   }
   bool *supported = calloc(graph->n_operations, sizeof *supported);
   if (!supported) {
-    np_message_set(&fault->why, "no memory to ask for %u operations", graph->n_operations);
-    return NP_NO_MEMORY;
+    return np_error(NP_NO_MEMORY, &fault->why, "no memory to ask for %u operations",
+                    graph->n_operations);
   }
   const ANeuralNetworksDevice *devices[1] = {self->device};
   const int code = self->table->ANeuralNetworksModel_getSupportedOperationsForDevices(
@@ -164,7 +161,6 @@ enum np_status np_nnapi_check_support(const struct np_compiled *self, const char
   if (n_refused == 0) {
     return NP_OK;
   }
-  np_message_set(&fault->why, "%s does not support %s%s", accelerator, names,
-                 left_out ? ", and more" : "");
-  return NP_UNSUPPORTED;
+  return np_error(NP_UNSUPPORTED, &fault->why, "%s does not support %s%s", accelerator, names,
+                  left_out ? ", and more" : "");
 }

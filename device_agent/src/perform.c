@@ -49,11 +49,6 @@ static void enter(const struct performance *self, enum np_stage stage, uint32_t 
   __atomic_store_n(&self->record->stage, (uint32_t)stage, __ATOMIC_RELEASE);
 }
 
-static enum np_status no_memory(const struct performance *self, const char *what) {
-  np_message_set(&self->record->fault.why, "no memory for %s", what);
-  return NP_NO_MEMORY;
-}
-
 static enum np_status open_library(struct performance *self) {
   /* The simulated clock lives in the library. */
   if (!np_uses_nnapi(self->action) && !self->session->simulated) {
@@ -70,7 +65,7 @@ static enum np_status open_library(struct performance *self) {
  * fallback, and with the memory that is known to reach its drivers. */
 static enum np_status describe(struct performance *self) {
   const struct np_drivers *drivers = self->session->drivers;
-  const nnp_options options = np_action_options(self->action, !has_flag(self, NP_ACTION_UNTIMED));
+  const nnp_options options = np_action_options(self->action);
   NP_TRY(np_executable_describe(bundle_of(self), 0, &options, &self->library, &self->executable));
   self->executable.plan.folder_fd = self->session->work_fd;
   self->executable.plan.memory = np_action_memory(drivers, self->action);
@@ -133,7 +128,7 @@ static enum np_status make_lanes(struct performance *self) {
   }
   self->lanes = calloc(bundle_of(self)->n_segments, sizeof *self->lanes);
   if (!self->lanes) {
-    return no_memory(self, "the lanes");
+    return np_error(NP_NO_MEMORY, &self->record->fault.why, "no memory for the lanes");
   }
   const struct np_lane_cpus cpus = np_lane_cpus(self->session, action, self->record, self->cpus);
   for (uint32_t s = 0; s < bundle_of(self)->n_segments; s++) {
@@ -158,7 +153,7 @@ static enum np_status set_up(struct performance *self) {
     return NP_OK;
   }
   if (describe(self) != NP_OK || make_buffers(self) != NP_OK) {
-    return no_memory(self, "the action");
+    return np_error(NP_NO_MEMORY, &self->record->fault.why, "no memory for the action");
   }
   NP_TRY(np_executable_contexts(&self->executable, 1));
   self->run = (struct np_run){.n_steps = bundle_of(self)->n_segments,
@@ -225,9 +220,7 @@ static enum np_status prepare(struct performance *self) {
   for (uint32_t s = 0; s < bundle_of(self)->n_segments && status == NP_OK; s++) {
     status = compile_segment(self, s);
   }
-  if (status == NP_OK) {
-    status = warm_up(self);
-  }
+  NP_THEN(status, warm_up(self));
   if (status == NP_OK) {
     describe_segments(self);
   }
@@ -294,12 +287,51 @@ static void rest(const struct performance *self) {
   self->record->away_ns = 0;
 }
 
+/* A duration, unless it is longer than the run took, by more than a driver's clock may be fast. */
+static uint64_t plausible(uint64_t ns, uint64_t took_ns) {
+  return ns / 9 > took_ns / 8 + 1 ? NP_NO_DURATION : ns;
+}
+
+/* Asks the drivers what runs take, of runs that are not timed: to be asked may slow them down. What
+ * goes wrong here leaves nothing. */
+static void ask_durations(const struct performance *self) {
+  struct np_record *record = self->record;
+  const uint32_t most = self->session->simulated ? 1 : NP_DURATION_RUNS;
+  if (has_flag(self, NP_ACTION_UNTIMED) || self->lanes || !np_pipeline_ask(pipeline_of(self))) {
+    return;
+  }
+  const uint64_t begin = self->clock.now_ns(self->clock.ctx);
+  const uint64_t budget_ns = np_share(self->action, self->action->budget_ns);
+  for (uint32_t run = 0; run < most; run++) {
+    take((void *)(uintptr_t)self);
+    for (uint32_t s = 0; s < self->run.n_steps; s++) {
+      __atomic_store_n(&record->segment, s, __ATOMIC_RELEASE);
+      const uint64_t before = self->clock.now_ns(self->clock.ctx);
+      const enum np_status status = self->run.steps[s].run(self->run.steps[s].ctx);
+      const uint64_t took = self->clock.now_ns(self->clock.ctx) - before;
+      if (status != NP_OK) {
+        record->n_durations = 0;
+        self->executable.contexts->fault = (struct np_fault){.has_code = 0};
+        return;
+      }
+      const struct np_durations durations = np_step_settle(&self->run.steps[s]);
+      const size_t at = (size_t)s * NP_DURATION_RUNS + run;
+      self->view->hardware_ns[at] = plausible(durations.hardware_ns, took);
+      self->view->driver_ns[at] = plausible(durations.driver_ns, took);
+    }
+    record->n_durations = run + 1;
+    if (self->clock.now_ns(self->clock.ctx) - begin >= budget_ns) {
+      return;
+    }
+  }
+}
+
 /* Writes the tensors that are to be kept. */
 static enum np_status keep(const struct performance *self) {
   const struct np_action *action = self->action;
   const void **bytes = calloc(action->n_kept + (size_t)1, sizeof *bytes);
   if (!bytes) {
-    return no_memory(self, "the outputs");
+    return np_error(NP_NO_MEMORY, &self->record->fault.why, "no memory for the outputs");
   }
   for (uint32_t i = 0; i < action->n_kept; i++) {
     bytes[i] = bytes_of(self, action->kept[i]);
@@ -327,6 +359,7 @@ static enum np_status handle_command(struct performance *self, int *last) {
     return NP_OK;
   }
   describe_segments(self);
+  ask_durations(self);
   return keep(self);
 }
 

@@ -7,11 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static enum np_status no_memory(struct np_fault *fault, const char *what) {
-  np_message_set(&fault->why, "no memory for %s", what);
-  return NP_NO_MEMORY;
-}
-
 /* ---- Where bytes lie ---- */
 
 static void *address(const struct np_pipeline *self, const struct buffer_slot *slot) {
@@ -30,8 +25,8 @@ static enum np_status allocate_slots(struct np_pipeline *self) {
     }
     if (posix_memalign(&slot->own, TENSOR_ALIGNMENT, slot->n_bytes) != 0) {
       slot->own = NULL;
-      np_message_set(&self->fault->why, "no memory for tensor %u of %zu bytes", p, slot->n_bytes);
-      return NP_NO_MEMORY;
+      return np_error(NP_NO_MEMORY, &self->fault->why, "no memory for tensor %u of %zu bytes", p,
+                      slot->n_bytes);
     }
     memset(slot->own, 0, slot->n_bytes);
   }
@@ -97,7 +92,8 @@ static enum np_status begin_runs(struct np_pipeline *self) {
     }
   }
   self->slots = calloc(self->plan->n_tensors + (size_t)1, sizeof *self->slots);
-  return self->slots ? NP_OK : no_memory(self->fault, "the tensors");
+  return self->slots ? NP_OK
+                     : np_error(NP_NO_MEMORY, &self->fault->why, "no memory for the tensors");
 }
 
 static enum np_status finish_runs(struct np_pipeline *self) {
@@ -107,7 +103,7 @@ static enum np_status finish_runs(struct np_pipeline *self) {
     run->inputs = make_ios(self, run, segment->n_inputs, segment->inputs);
     run->outputs = make_ios(self, run, segment->n_outputs, segment->outputs);
     if (!run->inputs || !run->outputs) {
-      return no_memory(self->fault, "the segments");
+      return np_error(NP_NO_MEMORY, &self->fault->why, "no memory for the segments");
     }
     self->steps[s] = (struct np_step){
         .run = run_segment, .settle = run->engine.settle ? settle_segment : NULL, .ctx = run};
@@ -152,23 +148,22 @@ enum np_status np_pipeline_make(const struct np_pipeline_plan *plan, struct np_f
   *pipeline = NULL;
   struct np_pipeline *self = calloc(1, sizeof *self);
   if (!self) {
-    return no_memory(fault, "the segments");
+    return np_error(NP_NO_MEMORY, &fault->why, "no memory for the segments");
   }
   self->plan = plan;
   self->fault = fault;
   self->folder_fd = plan->folder_fd < 0 ? -1 : fcntl(plan->folder_fd, F_DUPFD_CLOEXEC, 0);
   self->runs = calloc(plan->n_segments + (size_t)1, sizeof *self->runs);
   self->steps = calloc(plan->n_segments + (size_t)1, sizeof *self->steps);
-  enum np_status status =
-      self->runs && self->steps ? begin_runs(self) : no_memory(fault, "the segments");
+  enum np_status status = self->runs && self->steps
+                              ? begin_runs(self)
+                              : np_error(NP_NO_MEMORY, &fault->why, "no memory for the segments");
   if (status == NP_OK) {
     np_pipeline_list_slots(self);
     np_pipeline_share(self);
     status = allocate_slots(self);
   }
-  if (status == NP_OK) {
-    status = finish_runs(self);
-  }
+  NP_THEN(status, finish_runs(self));
   if (status != NP_OK) {
     np_pipeline_free(self);
     return status;
@@ -199,9 +194,7 @@ void np_pipeline_free(struct np_pipeline *self) {
     self->sharer->unshare(self->sharer->ctx, self->handle);
   }
   np_shm_free(&self->memory);
-  if (self->folder_fd >= 0) {
-    (void)close(self->folder_fd);
-  }
+  (void)close(self->folder_fd); /* -1: none */
   for (uint32_t p = 0; self->slots && p < self->plan->n_tensors; p++) {
     free(self->slots[p].own);
   }
@@ -225,6 +218,15 @@ void np_pipeline_borrow(struct np_pipeline *self, uint32_t segment,
 
 void np_pipeline_tell(struct np_pipeline *self, uint32_t segment, struct np_fault *fault) {
   self->runs[segment].fault = fault;
+}
+
+int np_pipeline_ask(struct np_pipeline *self) {
+  int can_tell = 0;
+  for (uint32_t s = 0; s < self->plan->n_segments; s++) {
+    const struct segment_run *run = &self->runs[s];
+    can_tell |= run->engine.ask && run->engine.ask(run->compiled);
+  }
+  return can_tell;
 }
 
 void np_pipeline_describe(const struct np_pipeline *self, uint32_t segment,

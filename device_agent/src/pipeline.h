@@ -8,7 +8,6 @@
 #include "engine.h"
 #include "model.h"
 #include "np_status.h"
-#include "port.h"
 #include "timing.h"
 
 struct np_pipeline_tensor {
@@ -74,6 +73,9 @@ void np_pipeline_borrow(struct np_pipeline *pipeline, uint32_t segment,
 /* Tells a segment's failures of now on in *fault, which must outlive the pipeline: for segments
  * that run at once. */
 void np_pipeline_tell(struct np_pipeline *pipeline, uint32_t segment, struct np_fault *fault);
+
+/* Asks the engines for durations from the next run on; 0 where none can tell them. */
+int np_pipeline_ask(struct np_pipeline *pipeline);
 
 /* What became of a segment that is compiled. */
 void np_pipeline_describe(const struct np_pipeline *pipeline, uint32_t segment,

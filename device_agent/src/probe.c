@@ -111,8 +111,7 @@ static enum np_status ask(const char *library, struct np_probe *probe, struct np
   memset(probe, 0, sizeof *probe);
   struct np_probe *shared = np_shared_memory(sizeof *shared);
   if (!shared) {
-    np_message_set(why, "no memory to ask the NNAPI library");
-    return NP_NO_MEMORY;
+    return np_error(NP_NO_MEMORY, why, "no memory to ask the NNAPI library");
   }
   struct job job = {.library = library, .probe = shared};
   const int64_t available_kb = np_memory_available_kb();

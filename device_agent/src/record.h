@@ -37,6 +37,8 @@ struct np_frame_span {
   uint64_t end_ns; /* 0: the segment did not run for the frame */
 };
 
+#define NP_DURATION_RUNS 5u /* for which drivers are asked how long they took, at the most */
+
 /* The child writes all but the command and `shares`; the parent reads, and trusts no number in it.
  */
 struct np_record {
@@ -52,6 +54,7 @@ struct np_record {
   uint32_t n_runs;
   uint32_t started_runs;
   uint32_t n_kept;
+  uint32_t n_durations; /* runs for which the drivers were asked, after those that count */
   struct np_warmth warmth;
   struct np_message frame_failure; /* of the first frame that failed, "": none did */
   uint64_t first_ns;
@@ -73,8 +76,9 @@ struct np_record_view {
   uint64_t *compile_ns;          /* [n_segments], 0 while not compiled, else 1 + the time */
   struct np_engine_facts *facts; /* [n_segments], of those that are compiled */
   uint64_t *total_ns;            /* [room] */
+  uint64_t *copies_ns;           /* [room] */
   uint64_t *samples_ns;          /* [n_segments][room] */
-  uint64_t *hardware_ns;
+  uint64_t *hardware_ns;         /* [n_segments][NP_DURATION_RUNS], NP_NO_DURATION where unknown */
   uint64_t *driver_ns;
   /* [n_segments][room] of segments side by side, else NULL. */
   uint64_t *alone_ns;

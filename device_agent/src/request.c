@@ -17,22 +17,21 @@ static enum np_status read_head(const struct np_container *container, struct np_
   const uint32_t version = np_take_u32(&cursor);
   const uint32_t flags = np_take_u32(&cursor);
   if (cursor.bad) {
-    np_message_set(why, "HEAD: %zu bytes, want 8 or more", section.length);
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why, "HEAD: %zu bytes, want 8 or more", section.length);
   }
   if (version != NP_PROTOCOL_VERSION || flags != 0) {
-    np_message_set(why, "HEAD: protocol version %u and flags 0x%x, this agent speaks %u and 0",
-                   version, flags, NP_PROTOCOL_VERSION);
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why,
+                    "HEAD: protocol version %u and flags 0x%x, this agent speaks %u and 0", version,
+                    flags, NP_PROTOCOL_VERSION);
   }
   request->wait_ms = np_take_u32(&cursor);
   request->n_seen = np_take_u32(&cursor);
   request->seen_khz = np_take_words(&cursor, request->n_seen);
   if (cursor.bad || request->n_seen > NP_MAX_SEEN || np_cursor_left(&cursor) != 0 ||
       section.length % 4 != 0) {
-    np_message_set(why, "HEAD: %zu bytes do not fit its %u clocks, want at most %u", section.length,
-                   request->n_seen, NP_MAX_SEEN);
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why,
+                    "HEAD: %zu bytes do not fit its %u clocks, want at most %u", section.length,
+                    request->n_seen, NP_MAX_SEEN);
   }
   return NP_OK;
 }
@@ -51,9 +50,9 @@ static enum np_status read_blobs(const struct np_container *container, struct np
     request->blobs[i].length = np_take_u64(&cursor);
     request->blobs[i].sha256 = (const uint8_t *)np_take_words(&cursor, NP_SHA256_BYTES / 4);
     if (request->blobs[i].length > SIZE_MAX / 2) {
-      np_message_set(why, "BLOB: blob %u: %llu bytes are more than this device can address", i,
-                     (unsigned long long)request->blobs[i].length);
-      return NP_BAD_REQUEST;
+      return np_error(NP_BAD_REQUEST, why,
+                      "BLOB: blob %u: %llu bytes are more than this device can address", i,
+                      (unsigned long long)request->blobs[i].length);
     }
   }
   return np_bundle_list_end(&cursor, "BLOB", why);
@@ -77,8 +76,7 @@ static enum np_status check_ids(const struct np_request *request, struct np_mess
   enum np_status status = NP_OK;
   for (uint32_t i = 1; i < request->n_actions && status == NP_OK; i++) {
     if (ids[i] == ids[i - 1]) {
-      np_message_set(why, "ACTN: two actions have the id %u", ids[i]);
-      status = NP_BAD_REQUEST;
+      status = np_error(NP_BAD_REQUEST, why, "ACTN: two actions have the id %u", ids[i]);
     }
   }
   free(ids);
@@ -100,20 +98,19 @@ static enum np_status check_groups(const struct np_request *request, struct np_m
     const struct np_action *leader = &request->actions[first];
     end = np_request_group_end(request, first);
     if (end - first > NP_MAX_GROUP) {
-      np_message_set(why, "ACTN: action %u (id %u): its group has %u actions, want at most %u",
-                     first, leader->id, end - first, NP_MAX_GROUP);
-      return NP_BAD_REQUEST;
+      return np_error(NP_BAD_REQUEST, why,
+                      "ACTN: action %u (id %u): its group has %u actions, want at most %u", first,
+                      leader->id, end - first, NP_MAX_GROUP);
     }
     for (uint32_t i = first + 1; i < end; i++) {
       const struct np_action *action = &request->actions[i];
       if (action->rounds != leader->rounds || action->cooldown_ms != leader->cooldown_ms) {
-        np_message_set(
-            why,
+        return np_error(
+            NP_BAD_REQUEST, why,
             "ACTN: action %u (id %u): rounds %u and cooldown_ms %u, its group has %u and "
             "%u",
             i, action->id, action->rounds, action->cooldown_ms, leader->rounds,
             leader->cooldown_ms);
-        return NP_BAD_REQUEST;
       }
     }
   }
@@ -136,8 +133,8 @@ static enum np_status read_actions(const struct np_container *container, struct 
     const enum np_status status =
         np_action_read(&cursor, request, data, &request->actions[i], &inner);
     if (status != NP_OK) {
-      np_message_set(why, "ACTN: action %u (id %u): %s", i, request->actions[i].id, inner.text);
-      return status;
+      return np_error(status, why, "ACTN: action %u (id %u): %s", i, request->actions[i].id,
+                      inner.text);
     }
   }
   NP_TRY(np_bundle_list_end(&cursor, "ACTN", why));
@@ -156,10 +153,9 @@ static enum np_status read_driver_facts(const struct np_container *container,
     const uint32_t *driver = &request->driver_facts[i * NP_DRIVER_WORDS];
     if ((driver[0] >= request->n_strings && driver[0] != NP_NONE) || driver[1] == 0 ||
         driver[1] > NP_MAX_GROUP || driver[2] > MEMORY_KINDS) {
-      np_message_set(why, "DRVS: driver %u: string %u of %u, room %u of %u, memory %u of %u", i,
-                     driver[0], request->n_strings, driver[1], NP_MAX_GROUP, driver[2],
-                     MEMORY_KINDS);
-      return NP_BAD_REQUEST;
+      return np_error(
+          NP_BAD_REQUEST, why, "DRVS: driver %u: string %u of %u, room %u of %u, memory %u of %u",
+          i, driver[0], request->n_strings, driver[1], NP_MAX_GROUP, driver[2], MEMORY_KINDS);
     }
   }
   return np_bundle_list_end(&cursor, "DRVS", why);
@@ -184,8 +180,8 @@ enum np_status np_request_bind(struct np_request *request, const struct np_bytes
     struct np_message inner = {"no memory for its bundle"};
     const enum np_status status = np_action_bind(&request->actions[i], blobs, &inner);
     if (status != NP_OK) {
-      np_message_set(why, "ACTN: action %u (id %u): %s", i, request->actions[i].id, inner.text);
-      return status;
+      return np_error(status, why, "ACTN: action %u (id %u): %s", i, request->actions[i].id,
+                      inner.text);
     }
   }
   return NP_OK;

@@ -121,7 +121,7 @@ void np_request_free(struct np_request *request);
 
 /* What the runtime library is asked for by an action: what its bundle says of burst, threads and
  * memory, no fallback and no limits of time. */
-nnp_options np_action_options(const struct np_action *action, int durations);
+nnp_options np_action_options(const struct np_action *action);
 
 /* The place of a tensor among the bundle's inputs or outputs, [n] of them; n where it is none. */
 uint32_t np_end_of(const struct np_bundle_end *ends, uint32_t n, uint32_t tensor);

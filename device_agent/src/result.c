@@ -176,31 +176,24 @@ static void add_samples(struct np_answers *answers, const char *key, const uint6
   np_json_close(answers, ']');
 }
 
-/* Durations, or an empty list where the driver did not tell each of them, says 0 of all, or says
- * more than the run took, by more than its clock may be fast. */
+/* Durations, or an empty list where the driver did not tell each of them, or says 0 of all. */
 static void add_durations(struct np_answers *answers, const char *key, const uint64_t *values,
-                          const uint64_t *samples_ns, uint32_t n) {
+                          uint32_t n) {
   uint64_t most = 0;
   for (uint32_t i = 0; i < n; i++) {
-    if (values[i] == NP_NO_DURATION || values[i] / 9 > samples_ns[i] / 8 + 1) {
-      n = 0;
-    }
+    n = values[i] == NP_NO_DURATION ? 0 : n;
     most = values[i] > most ? values[i] : most;
   }
   add_samples(answers, key, values, most == 0 ? 0 : n);
 }
 
 static void add_segment(struct np_answers *answers, const struct np_segment_result *segment,
-                        uint32_t n_runs) {
+                        uint32_t n_runs, uint32_t n_durations) {
   np_json_open(answers, NULL, '{');
-  if (segment->compiled) {
-    np_json_unsigned(answers, "compile_ns", segment->compile_ns);
-  } else {
-    np_json_null(answers, "compile_ns");
-  }
+  np_json_known(answers, "compile_ns", segment->compiled ? (int64_t)segment->compile_ns : -1);
   add_samples(answers, "samples_ns", segment->samples_ns, n_runs);
-  add_durations(answers, "hardware_ns", segment->hardware_ns, segment->samples_ns, n_runs);
-  add_durations(answers, "driver_ns", segment->driver_ns, segment->samples_ns, n_runs);
+  add_durations(answers, "hardware_ns", segment->hardware_ns, n_durations);
+  add_durations(answers, "driver_ns", segment->driver_ns, n_durations);
   if (segment->alone_ns) {
     add_samples(answers, "alone_ns", segment->alone_ns, n_runs);
     add_samples(answers, "cpu_ns", segment->cpu_ns, n_runs);
@@ -279,26 +272,17 @@ static void add_frames(struct np_answers *answers, const struct np_result *resul
   static const char *const outcomes[] = {"same", "differs", "failed"};
   const struct np_frames_result *all = &result->frames;
   np_json_open(answers, "frames", '{');
-  np_json_open(answers, "plan", '[');
-  for (uint32_t i = 0; i < all->n_frames; i++) {
-    np_json_unsigned(answers, NULL, all->frames[i].plan);
-  }
-  np_json_close(answers, ']');
-  np_json_open(answers, "outcome", '[');
-  for (uint32_t i = 0; i < all->n_frames; i++) {
-    np_json_string(answers, NULL, outcomes[all->frames[i].outcome]);
-  }
-  np_json_close(answers, ']');
-  np_json_open(answers, "begin_ns", '[');
-  for (uint32_t i = 0; i < all->n_frames; i++) {
-    np_json_unsigned(answers, NULL, all->frames[i].begin_ns);
-  }
-  np_json_close(answers, ']');
-  np_json_open(answers, "end_ns", '[');
-  for (uint32_t i = 0; i < all->n_frames; i++) {
-    np_json_unsigned(answers, NULL, all->frames[i].end_ns);
-  }
-  np_json_close(answers, ']');
+#define LIST(key, add, value)                                                                      \
+  np_json_open(answers, key, '[');                                                                 \
+  for (uint32_t i = 0; i < all->n_frames; i++) {                                                   \
+    add(answers, NULL, value);                                                                     \
+  }                                                                                                \
+  np_json_close(answers, ']')
+  LIST("plan", np_json_unsigned, all->frames[i].plan);
+  LIST("outcome", np_json_string, outcomes[all->frames[i].outcome]);
+  LIST("begin_ns", np_json_unsigned, all->frames[i].begin_ns);
+  LIST("end_ns", np_json_unsigned, all->frames[i].end_ns);
+#undef LIST
   np_json_open(answers, "spans", '[');
   for (uint32_t s = 0; s < result->n_segments; s++) {
     np_json_open(answers, NULL, '[');
@@ -336,18 +320,15 @@ enum np_status np_answer_result(struct np_answers *answers, const struct np_resu
   np_json_string(answers, "clock", result->simulated ? "simulated" : "monotonic");
   np_json_open(answers, "segments", '[');
   for (uint32_t i = 0; i < result->n_segments; i++) {
-    add_segment(answers, &result->segments[i], result->n_runs);
+    add_segment(answers, &result->segments[i], result->n_runs, result->n_durations);
   }
   np_json_close(answers, ']');
   if (result->frames.frames) {
     add_frames(answers, result);
   }
   add_samples(answers, "total_ns", result->total_ns, result->n_runs);
-  if (result->first_ns != 0) {
-    np_json_unsigned(answers, "first_ns", result->first_ns);
-  } else {
-    np_json_null(answers, "first_ns");
-  }
+  add_samples(answers, "copies_ns", result->copies_ns, result->copies_ns ? result->n_runs : 0);
+  np_json_known(answers, "first_ns", result->first_ns ? (int64_t)result->first_ns : -1);
   np_json_unsigned(answers, "warmup_runs", result->warmth.runs);
   np_json_bool(answers, "warm", result->warmth.stable != 0);
   np_json_open(answers, "rounds", '[');

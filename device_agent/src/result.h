@@ -37,7 +37,7 @@ struct np_segment_result {
   int compiled;
   uint64_t compile_ns;         /* where compiled */
   const uint64_t *samples_ns;  /* [n_runs] */
-  const uint64_t *hardware_ns; /* [n_runs], NP_NO_DURATION within: the list stays empty */
+  const uint64_t *hardware_ns; /* [n_durations], NP_NO_DURATION within: the list stays empty */
   const uint64_t *driver_ns;
   const uint64_t *alone_ns; /* [n_runs] of segments side by side, else NULL, as is cpu_ns */
   const uint64_t *cpu_ns;
@@ -88,8 +88,10 @@ struct np_result {
   const struct np_segment_result *segments;
   struct np_frames_result frames;
   uint32_t n_runs;
-  const uint64_t *total_ns; /* [n_runs] */
-  uint64_t first_ns;        /* 0: no run came to its end */
+  uint32_t n_durations;
+  const uint64_t *total_ns;  /* [n_runs] */
+  const uint64_t *copies_ns; /* [n_runs] of the caller's buffers, NULL: they are not copied */
+  uint64_t first_ns;         /* 0: no run came to its end */
   struct np_warmth warmth;
   uint32_t n_rounds;
   const struct np_round *rounds;

@@ -61,9 +61,8 @@ enum np_status np_rounds_run(struct np_rounds *rounds, const struct np_run *run)
   if ((action->flags & NP_ACTION_UNTIMED) == 0) {
     status = spin(rounds, run, &pace, &samples);
   }
-  if (status == NP_OK) {
-    status = np_time_round(run, rounds->clock, &plan, rounds->watched ? &pace : NULL, &samples);
-  }
+  NP_THEN(status,
+          np_time_round(run, rounds->clock, &plan, rounds->watched ? &pace : NULL, &samples));
   record->level_khz = rounds->on_cpu ? rounds->watch.level_khz : 0;
   return status;
 }

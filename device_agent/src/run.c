@@ -41,15 +41,13 @@ static enum np_status open_folder(const char *option, const char *path, int *fd,
   if (*fd >= 0) {
     return NP_OK;
   }
-  np_message_set(why, "%s %s: %s", option, path, strerror(errno));
-  return NP_IO;
+  return np_error(NP_IO, why, "%s %s: %s", option, path, strerror(errno));
 }
 
 static enum np_status read_request(struct run *run, const char *path, struct np_message *why) {
   enum np_status status = np_read_file(path, &run->file);
   if (status != NP_OK) {
-    np_message_set(why, "cannot read the request %s: %s", path, strerror(errno));
-    return NP_IO;
+    return np_error(NP_IO, why, "cannot read the request %s: %s", path, strerror(errno));
   }
   struct np_message inner = {""};
   status = np_request_open(run->file.data, run->file.length, &run->request, &inner);
@@ -75,9 +73,7 @@ static enum np_status report_absent(struct run *run, struct np_message *why) {
   enum np_status status = NP_OK;
   if (n != 0) {
     status = np_answer_missing(run->answers, sha256, n);
-    if (status == NP_OK) {
-      status = NP_MISSING;
-    }
+    NP_THEN(status, NP_MISSING);
     np_message_set(why, "%u blobs are missing", n);
   }
   free(sha256);
@@ -89,8 +85,7 @@ static enum np_status open_blobs(struct run *run, struct np_message *why) {
   run->blobs = calloc(n + (size_t)1, sizeof *run->blobs);
   run->absent = calloc(n + (size_t)1, 1);
   if (!run->blobs || !run->absent) {
-    np_message_set(why, "no memory for %u blobs", n);
-    return NP_NO_MEMORY;
+    return np_error(NP_NO_MEMORY, why, "no memory for %u blobs", n);
   }
   const enum np_status status =
       np_blobs_open(run->store_fd, &run->request, run->blobs, run->absent, why);
@@ -120,18 +115,14 @@ static enum np_status run_actions(struct run *run, const char *library, struct n
   uint32_t all_ok = 0;
   uint32_t end;
   if (np_drivers_make(&run->request, &run->drivers) != NP_OK) {
-    np_message_set(why, "no memory for the drivers");
-    return NP_NO_MEMORY;
+    return np_error(NP_NO_MEMORY, why, "no memory for the drivers");
   }
   np_shm_prepare();
   for (uint32_t first = 0; first < n; first = end) {
     end = np_request_group_end(&run->request, first);
     uint32_t n_ok = 0;
-    const enum np_status status = np_schedule_run(&session, &run->request.actions[first],
-                                                  end - first, run->answers, &n_ok, why);
-    if (status != NP_OK) {
-      return status;
-    }
+    NP_TRY(np_schedule_run(&session, &run->request.actions[first], end - first, run->answers, &n_ok,
+                           why));
     all_ok += n_ok;
   }
   np_message_set(why, "cannot write an answer");
@@ -177,47 +168,35 @@ static enum np_status check_disk(const struct run *run, struct np_message *why) 
   if (available >= needed) {
     return NP_OK;
   }
-  np_message_set(
-      why,
+  return np_error(
+      NP_IO, why,
       "No space left on device: the outputs need %llu bytes, the disk of the work folder "
       "has %llu",
       (unsigned long long)needed, (unsigned long long)available);
-  return NP_IO;
 }
 
 /* Everything between the request and its end. */
 static enum np_status carry_out(struct run *run, const char *library, struct np_message *why) {
-  enum np_status status = np_probe_library(library, &run->probe, why);
-  if (status != NP_OK) {
-    return status;
-  }
+  NP_TRY(np_probe_library(library, &run->probe, why));
   if (run->probe.stalled) {
     const struct np_session session = {.request = &run->request, .library = library};
     np_tell_stall(&session, NULL, why);
     return NP_STALLED;
   }
   if (run->probe.broken_phone) {
-    np_message_set(why, "no phone can be simulated: %s", run->probe.error.text);
-    return NP_BAD_REQUEST;
+    return np_error(NP_BAD_REQUEST, why, "no phone can be simulated: %s", run->probe.error.text);
   }
   np_message_set(why, "cannot write an answer");
-  status = np_answer_hello(run->answers, run->request.n_actions,
-                           run->probe.simulated ? run->probe.phone : NULL);
-  if (status == NP_OK) {
-    status = open_blobs(run, why);
+  NP_TRY(np_answer_hello(run->answers, run->request.n_actions,
+                         run->probe.simulated ? run->probe.phone : NULL));
+  NP_TRY(open_blobs(run, why));
+  struct np_message inner = {""};
+  const enum np_status status = np_request_bind(&run->request, run->blobs, &inner);
+  if (status != NP_OK) {
+    return np_error(status, why, "request refused: %s", inner.text);
   }
-  if (status == NP_OK) {
-    struct np_message inner = {""};
-    status = np_request_bind(&run->request, run->blobs, &inner);
-    np_message_set(why, "request refused: %s", inner.text);
-  }
-  if (status == NP_OK) {
-    status = check_disk(run, why);
-  }
-  if (status == NP_OK) {
-    status = run_actions(run, library, why);
-  }
-  return status;
+  NP_TRY(check_disk(run, why));
+  return run_actions(run, library, why);
 }
 
 enum np_status np_run_command(const char *request_path, const char *store, const char *work,
@@ -225,22 +204,15 @@ enum np_status np_run_command(const char *request_path, const char *store, const
                               struct np_message *why) {
   struct run *run = calloc(1, sizeof *run);
   if (!run) {
-    np_message_set(why, "no memory for the request");
-    return NP_NO_MEMORY;
+    return np_error(NP_NO_MEMORY, why, "no memory for the request");
   }
   run->answers = answers;
   np_sysfs_open(sysfs, &run->sysfs);
   run->store_fd = run->work_fd = -1;
   enum np_status status = open_folder("--store", store, &run->store_fd, why);
-  if (status == NP_OK) {
-    status = open_folder("--work", work, &run->work_fd, why);
-  }
-  if (status == NP_OK) {
-    status = read_request(run, request_path, why);
-  }
-  if (status == NP_OK) {
-    status = carry_out(run, library, why);
-  }
+  NP_THEN(status, open_folder("--work", work, &run->work_fd, why));
+  NP_THEN(status, read_request(run, request_path, why));
+  NP_THEN(status, carry_out(run, library, why));
 
   if (run->blobs) {
     np_blobs_close(run->blobs, run->request.n_blobs);
@@ -250,12 +222,8 @@ enum np_status np_run_command(const char *request_path, const char *store, const
   np_drivers_free(&run->drivers);
   np_request_free(&run->request);
   free((void *)(uintptr_t)run->file.data);
-  if (run->store_fd >= 0) {
-    (void)close(run->store_fd);
-  }
-  if (run->work_fd >= 0) {
-    (void)close(run->work_fd);
-  }
+  (void)close(run->store_fd); /* -1 where it was never opened */
+  (void)close(run->work_fd);
   free(run);
   return status;
 }

@@ -18,9 +18,7 @@ static enum np_status run_again(const struct np_session *session, const struct n
                             .attempt = 2,
                             .was_late = wave->fates[i] == NP_FATE_LATE};
     status = np_await_drivers(session, wave->actions[i], why);
-    if (status == NP_OK) {
-      status = np_group_run(session, &alone, answers, why);
-    }
+    NP_THEN(status, np_group_run(session, &alone, answers, why));
     if (status == NP_OK && alone.n_ok && (wave->fates[i] == NP_FATE_FULL || wave->n > 1)) {
       np_drivers_halve(session->drivers, wave->actions[i]);
     }
@@ -43,9 +41,7 @@ enum np_status np_schedule_run(const struct np_session *session, const struct np
     wave.n = np_wave_size(session->drivers, pointers + first, n - first);
     status = np_group_run(session, &wave, answers, why);
     *n_ok += wave.n_ok;
-    if (status == NP_OK) {
-      status = run_again(session, &wave, answers, n_ok, why);
-    }
+    NP_THEN(status, run_again(session, &wave, answers, n_ok, why));
     first += wave.n;
   }
   return status;

@@ -24,10 +24,7 @@ enum np_status np_supervise(int (*work)(void *ctx), void *ctx, const struct np_w
   struct work all = {.function = work, .ctx = ctx};
   struct np_turns turns = {0, 0};
   struct np_child child;
-  const enum np_status status = np_child_start(do_work, &all, &turns, &child, why);
-  if (status != NP_OK) {
-    return status;
-  }
+  NP_TRY(np_child_start(do_work, &all, &turns, &child, why));
   *event = np_child_wait(&child, UINT32_MAX, watch);
   return np_child_end(&child, outcome, why);
 }

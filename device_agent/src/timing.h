@@ -51,10 +51,12 @@ struct np_run {
   void *ctx;
 };
 
-/* Runs once: step i's time goes to step_ns[i * stride]; *step names the one that runs, or that
+/* Runs once: step i's time goes to step_ns[i * stride], that of taking and giving to *copies_ns,
+ * which *total_ns includes; *step names the one that runs, or that
  * failed, to other processes at any moment. What a run leaves is not settled. */
 enum np_status np_run_once(const struct np_run *run, struct np_clock clock, uint32_t *step,
-                           uint64_t *step_ns, size_t stride, uint64_t *total_ns);
+                           uint64_t *step_ns, size_t stride, uint64_t *copies_ns,
+                           uint64_t *total_ns);
 
 /* Settles a step that has run: what its engine tells of it, or does not know. */
 struct np_durations np_step_settle(const struct np_step *step);
@@ -69,9 +71,8 @@ struct np_samples {
   uint32_t *step;         /* the step that runs now, or that failed */
   uint64_t *first_ns;     /* the first run of all, recorded or not */
   uint64_t *total_ns;     /* [room] of the whole, what takes and gives included */
+  uint64_t *copies_ns;    /* [room] of what takes and gives */
   uint64_t *step_ns;      /* [n_steps][room] */
-  uint64_t *hardware_ns;  /* [n_steps][room], NP_NO_DURATION where unknown */
-  uint64_t *driver_ns;
 };
 
 /* How a warm-up went. */

@@ -124,8 +124,7 @@ enum np_status np_await_drivers(const struct np_session *session, const struct n
   }
   struct np_probe *probe = calloc(1, sizeof *probe);
   if (!probe) {
-    np_message_set(why, "no memory to ask the NNAPI library");
-    return NP_NO_MEMORY;
+    return np_error(NP_NO_MEMORY, why, "no memory to ask the NNAPI library");
   }
   const uint64_t start = now_ms();
   const uint64_t most = action->timeout_ms < RETURN_MS ? action->timeout_ms : RETURN_MS;

@@ -63,8 +63,6 @@ void np_words_listen(struct np_words *words) {
 
 void np_words_close(struct np_words *words) {
   np_words_listen(words);
-  if (words->fd >= 0) {
-    (void)close(words->fd);
-  }
+  (void)close(words->fd); /* -1: none */
   words->fd = -1;
 }

@@ -375,9 +375,9 @@ static void check_mixture(void) {
   nnp_bundle *bundle = open_sections(&sections, &container, &error);
   CHECK(bundle != NULL && nnp_bundle_share(bundle, 1) == 0.3);
   nnp_bundle_close(bundle);
-  check_mixture_word(0, 2, "MIXT: version 2, this library reads 1");
-  check_mixture_word(1, 0, "MIXT: 0 shares do not fit");
-  check_mixture_word(1, 4, "MIXT: 4 shares do not fit");
+  check_mixture_word(0, 2, "MIXT: version 2 in");
+  check_mixture_word(1, 0, "MIXT: the shares are 0 in all, not 1");
+  check_mixture_word(1, 4, "MIXT: 4 items do not fit");
   check_mixture_word(1, 2, "MIXT: the shares are 0.8 in all, not 1");
   check_mixture_word(2, 3, "MIXT: share 0 is of plan 3 of 3");
   check_mixture_word(2, 1, "MIXT: plan 1 has two shares");

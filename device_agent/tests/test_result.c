@@ -65,7 +65,9 @@ static void check_result(void) {
                                    .n_segments = 3,
                                    .segments = segments,
                                    .n_runs = 2,
+                                   .n_durations = 2,
                                    .total_ns = samples,
+                                   .copies_ns = hardware,
                                    .warmth = {.runs = 12, .stable = 1},
                                    .n_rounds = 2,
                                    .rounds = rounds,
@@ -88,7 +90,8 @@ static void check_result(void) {
   CHECK_TEXT(line, "\"driver_ns\":[],\"alone_ns\":[21,22],\"cpu_ns\":[5,6],\"kernels\":{");
   CHECK_TEXT(line, "\"kernels\":{\"xnnpack\":3,\"portable\":4},\"memory\":\"pointers\"},"
                    "{\"compile_ns\":null,");
-  CHECK_TEXT(line, "\"kernels\":null,\"memory\":\"pointers\"}],\"total_ns\":[11,12],");
+  CHECK_TEXT(line, "\"kernels\":null,\"memory\":\"pointers\"}],\"total_ns\":[11,12],"
+                   "\"copies_ns\":[5,6],");
   CHECK_TEXT(line, "\"first_ns\":null,\"warmup_runs\":12,\"warm\":true,\"rounds\":["
                    "{\"runs\":1,\"cpu_khz\":[1,3],\"thermal_mc\":[2,4],\"throttled\":true,"
                    "\"moved\":false,\"cpus\":null,\"repeats\":null},"

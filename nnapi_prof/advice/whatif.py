@@ -151,6 +151,7 @@ class Basis:
         """A plan's latency; what was not measured whole is off as the first plan's segments are."""
         return (
             plan.conversions_ns
+            + self.plan.copies_ns
             - plan.overlapped_ns
             + sum(
                 segment.predicted_ns

@@ -29,7 +29,7 @@ from nnapi_prof.costs.conditions import BY_TRIAL
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.errors import NnapiProfError
-from nnapi_prof.execution.options import QUICK, RunOptions
+from nnapi_prof.execution.options import QUICK, Boundary, RunOptions
 from nnapi_prof.execution.profile.options import ProfileOptions, ProfileOutcome
 from nnapi_prof.graph.plan import Engine
 
@@ -83,6 +83,7 @@ def run_all(
     costs: str | os.PathLike[str] | None = None,
     fresh: bool = False,
     runs: int = QUICK.runs,
+    boundary: str = QUICK.boundary.value,
     tolerance: float | None = None,
     cooldown_s: float | None = None,
     memory_mb: int | None = None,
@@ -108,7 +109,12 @@ def run_all(
         memory_mb=memory_mb,
     )
     settings = replace(
-        QUICK, runs=runs, tolerance=tolerance, cooldown_s=cooldown_s, memory_mb=memory_mb
+        QUICK,
+        runs=runs,
+        boundary=arguments.boundary_of(boundary),
+        tolerance=tolerance,
+        cooldown_s=cooldown_s,
+        memory_mb=memory_mb,
     )
     pipeline = PipelineResult(model, report)
     try:
@@ -196,9 +202,12 @@ def _choose_plan(
 
     costs, folder = pipeline.costs, pipeline.report_path.with_suffix(".nnprof")
     assert costs is not None and costs.outcome is not None and costs.outcome.plan is not None
+    plans = (costs.outcome.plan, *costs.outcome.baselines)
+    if settings.boundary is Boundary.APP and costs.measured is not None:
+        plans = tuple(map(costs.measured.with_copies, plans))
     planned = ModelPlan(
         model=pipeline.model,
-        plans=(costs.outcome.plan, *costs.outcome.baselines),
+        plans=plans,
         device=costs.device,
         conditions=costs.conditions,
         device_spec=costs.device_spec,
@@ -215,6 +224,7 @@ def _choose_plan(
         pipeline.planned = replace(planned, converted=planned.bundle)
         options = RunOptions(
             runs=max(VERIFYING_RUNS, settings.runs),
+            boundary=settings.boundary,
             cooldown_s=settings.cooldown_s,
             conditions=costs.conditions,
             memory_mb=settings.memory_mb,
@@ -328,6 +338,7 @@ def go(
     sustained: int = arguments.USUAL.sustained_s,
     fresh: bool = False,
     runs: int = QUICK.runs,
+    boundary: str = QUICK.boundary.value,
     tolerance: float | None = None,
     cooldown_s: float | None = None,
     memory_mb: int | None = None,
@@ -341,7 +352,8 @@ def go(
     ``.nnprof``. ``device``, ``costs``, the conditions ``threads``, ``cpus``, ``mode``, ``relaxed``,
     ``float16`` and ``sustained``, ``fresh``, ``cooldown_s`` and ``memory_mb`` are those of
     :func:`nnapi_prof.profile`; ``runs`` are recorded of each plan, for about half a second, and
-    ``tolerance`` is that of :func:`nnapi_prof.run`. What the cost table has is not measured again.
+    ``boundary`` and ``tolerance`` are those of :func:`nnapi_prof.run`. What the cost table has is
+    not measured again.
 
     Raises NnapiProfError where a step fails; what was reached until then is kept and written.
     """
@@ -359,6 +371,7 @@ def go(
         sustained=sustained,
         fresh=fresh,
         runs=runs,
+        boundary=boundary,
         tolerance=tolerance,
         cooldown_s=cooldown_s,
         memory_mb=memory_mb,

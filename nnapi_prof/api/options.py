@@ -20,7 +20,13 @@ from nnapi_prof.costs.conditions import (
 from nnapi_prof.device.protocol.actions import MAX_RUNS
 from nnapi_prof.errors import UsageError, for_caller, option_name
 from nnapi_prof.execution.gates import Gates
-from nnapi_prof.execution.options import LEAST_SECONDS, MOST_MEMORY_MB, MOST_SECONDS, MOST_WAIT_S
+from nnapi_prof.execution.options import (
+    LEAST_SECONDS,
+    MOST_MEMORY_MB,
+    MOST_SECONDS,
+    MOST_WAIT_S,
+    Boundary,
+)
 from nnapi_prof.graph.plan import Engine, Preference, Target
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition import Constraints
@@ -97,6 +103,12 @@ def repeats(runs: int | None, cooldown_s: float | None, memory_mb: int | None) -
     number("runs", runs, 1, MAX_RUNS)
     number("cooldown_s", cooldown_s, 0, MOST_WAIT_S)
     number("memory_mb", memory_mb, 1, MOST_MEMORY_MB)
+
+
+def boundary_of(boundary: str) -> Boundary:
+    """Returns the boundary of this name. Raises UsageError where there is none."""
+    one_of("boundary", boundary, [each.value for each in Boundary])
+    return Boundary(boundary)
 
 
 USUAL = Conditions()

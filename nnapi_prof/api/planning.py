@@ -30,7 +30,7 @@ from nnapi_prof.costs.model.views import with_intervals
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.results import HalfArithmetic
 from nnapi_prof.errors import UsageError, for_caller, option_name
-from nnapi_prof.execution.options import RunOptions
+from nnapi_prof.execution.options import Boundary, RunOptions
 from nnapi_prof.graph.plan import Plan
 from nnapi_prof.partition import CostProvider
 
@@ -60,6 +60,7 @@ def partition(
     parallel: bool = False,
     device: str | AgentClient | None = None,
     verify: bool | None = None,
+    boundary: str = Boundary.APP.value,
     cooldown_s: float | None = None,
     memory_mb: int | None = None,
     progress: Callable[[Progress], None] | None = None,
@@ -82,9 +83,11 @@ def partition(
 
     With ``verify`` plan and baselines run whole on ``device`` (the one that was profiled, if not
     said), and the one that is fastest end to end becomes the plan, as ``nnapi-prof partition`` does
-    it; None does so where a device was profiled and latency alone is asked for. ``cooldown_s``,
-    ``memory_mb``, ``progress`` and ``listener`` are those of :func:`nnapi_prof.profile`. For a
-    ``device`` that is open already the plan's regions are converted at once.
+    it; None does so where a device was profiled and latency alone is asked for. A latency contains
+    copies from and to an app's buffers, with the ``boundary`` ``"model"`` it does not.
+    ``cooldown_s``, ``memory_mb``, ``progress`` and ``listener`` are those of
+    :func:`nnapi_prof.profile`. For a ``device`` that is open already the plan's regions are
+    converted at once.
 
     Costs in several precisions (:func:`nnapi_prof.profile` with ``precisions``) want an
     ``accuracy_budget``: the largest error of the plan (0.02: 2 %), by ``metric`` as
@@ -124,7 +127,9 @@ def partition(
         best,
         seconds,
     )
-    settings = RunOptions(cooldown_s=cooldown_s, memory_mb=memory_mb)
+    settings = RunOptions(
+        boundary=arguments.boundary_of(boundary), cooldown_s=cooldown_s, memory_mb=memory_mb
+    )
     about_frames = (frames_in_flight, max_latency_ms, max_memory_mb)
     if objective != "throughput" and (
         about_frames != (None,) * 3 or (contention is not None and not parallel)
@@ -186,6 +191,7 @@ def partition(
                 seconds=seconds,
                 device=client,
                 verify=verify,
+                boundary=boundary,
                 cooldown_s=cooldown_s,
                 memory_mb=memory_mb,
                 listener=listener,
@@ -202,6 +208,8 @@ def partition(
     if own is not None and own.model.graph != chosen.graph:
         raise UsageError(f"these costs are of {own.model!r}, not of {chosen!r}", "profile it")
     planned = _fastest(chosen, costs, plan_options, device, listener)
+    if settings.boundary is Boundary.APP and own is not None and own.measured is not None:
+        planned = replace(planned, plans=tuple(map(own.measured.with_copies, planned.plans)))
     if parallel and own is not None:
         schedule = plan_branches(chosen, own, contention, seconds, listener)
         planned = replace(planned, parallel=schedule)

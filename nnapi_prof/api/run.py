@@ -50,6 +50,7 @@ def run(
     runs: int = USUAL.runs,
     frames: int = USUAL.frames,
     baselines: bool = USUAL.baselines,
+    boundary: str = USUAL.boundary.value,
     tolerance: float | None = None,
     cpus: str | None = None,
     cooldown_s: float | None = None,
@@ -66,9 +67,10 @@ def run(
     the shapes that it was made for; None the model's bundled ones, else random ones, of ``seed``.
     ``runs`` of each plan are recorded, of the ``baselines``, too. ``frames`` are run besides, many
     at once, in each way that the plan was made with (:meth:`Result.frames`); of a plan that was not
-    made for frames at once with its own lanes, and with each baseline's. ``tolerance`` is the
-    largest difference of an output relative to its largest value; None 1e-4, in less than float32
-    2e-2.
+    made for frames at once with its own lanes, and with each baseline's. Latencies contain copies
+    from and to an app's buffers, with the ``boundary`` ``"model"`` they do not. ``tolerance`` is
+    the largest difference of an output relative to its largest value; None 1e-4, in less than
+    float32 2e-2.
     ``cpus``, ``cooldown_s`` and ``memory_mb`` are those of :func:`nnapi_prof.profile`. ``sizes``
     are shapes for inputs whose sizes the plan leaves open, as ``"1x3x256x256"``. A ``listener``
     hears notes, too, in place of ``progress``.
@@ -83,6 +85,7 @@ def run(
         runs=runs,
         frames=frames,
         baselines=baselines,
+        boundary=arguments.boundary_of(boundary),
         tolerance=tolerance,
         cpus=cpus,
         cooldown_s=cooldown_s,

@@ -14,26 +14,20 @@ from nnapi_prof.costs.conditions import ALL, BIG, Mode
 from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import AUTO, TARGET_KINDS, Engine, Plan, Segment, Target
 from nnapi_prof.graph.types import DimOrder
+from nnapi_prof.nnapi import sections
 from nnapi_prof.nnapi.container import ContainerKind, write_container
+from nnapi_prof.nnapi.sections import BUNDLE_VERSION, Models, Strings, counted, listed, words
 
-VERSION = 1
-MIXTURE_VERSION = 1
-CONDITIONS_VERSION = 1
-UNITS_VERSION = 1
 COMPILE_LIMIT_NS = 10_000_000_000
 """The library's own limit of a compilation, NNP_COMPILE_LIMIT_NS."""
 RUN_LIMIT_NS = 2_000_000_000
 """The library's own limit of a run, NNP_RUN_LIMIT_NS."""
 RUN_LIMIT_FACTOR = 20
 """A run that takes this many times its prediction is one that hangs."""
-_CORES = {ALL: 0, BIG: 1}
-_MASK = 2
-PHONES_VERSION = 1
+_CORES = {ALL: sections.ANY_CORES, BIG: sections.BIG_CORES}
 ALIGNMENT = 64
-NONE = 0xFFFFFFFF
 CHANNELS_LAST = 0x1320
 """Dim order of an image that lies as NHWC, 4 bits an axis, the lowest first."""
-_MODES = {Mode.SYNC: 0, Mode.BURST: 1, Mode.ASYNC: 2}
 
 
 def needs_host(plan: Plan) -> bool:
@@ -89,19 +83,19 @@ def runtime_bundle(bundle: Bundle) -> bytes:
     """The file that ``libnnapi_prof_runtime`` opens. Raises UsageError where an app cannot run the
     bundle: segments that need PyTorch, outputs that no segment computes."""
     writer = _Writer(bundle, runtime_plans(bundle))
-    sections = writer.sections()
+    content = writer.sections()
     weights = bytearray()
     for offset, buffer in writer.weights():
         weights += bytes(offset - len(weights)) + buffer
-    return write_container(ContainerKind.BUNDLE, {**sections, "WGHT": bytes(weights)}, ALIGNMENT)
+    return write_container(ContainerKind.BUNDLE, {**content, "WGHT": bytes(weights)}, ALIGNMENT)
 
 
 def runtime_parts(bundle: Bundle) -> tuple[bytes, tuple[tuple[int, bytes], ...]]:
     """The same for ``nnp_bundle_open_parts``: the file without weights, and these, each with its
     offset in the section that it would stand in."""
     writer = _Writer(bundle, runtime_plans(bundle))
-    sections = writer.sections()
-    return write_container(ContainerKind.BUNDLE, sections, ALIGNMENT), writer.weights()
+    content = writer.sections()
+    return write_container(ContainerKind.BUNDLE, content, ALIGNMENT), writer.weights()
 
 
 def unit_shares(bundle: Bundle, segment: Segment) -> tuple[float, ...]:
@@ -124,13 +118,12 @@ class _Writer:
     def __init__(self, bundle: Bundle, plans: tuple[Plan, ...]) -> None:
         self.bundle = bundle
         self.plans = plans
-        self.strings: dict[str, int] = {}
+        self.strings = Strings()
         self.tensors: dict[tuple[str, bool], int] = {}
         self.models: dict[tuple[bytes, tuple[int, ...]], int] = {}
         self.buffers: dict[bytes, int] = {}
-        self.data = bytearray()
+        self.stored = Models()
         self.n_weight_bytes = 0
-        self.model_rows: list[bytes] = []
 
     def weights(self) -> tuple[tuple[int, bytes], ...]:
         """Each buffer that the sections name, with its offset, ascending."""
@@ -153,14 +146,13 @@ class _Writer:
         phones = self._phones()
         units = self._units()
         return {
-            "HEAD": _pack_words(VERSION, _MODES[conditions.mode], conditions.threads),
-            "STRS": _list([_pack_text(text) for text in self.strings]),
-            "TENS": _list([self._tensor_row(name) for name, _ in self.tensors]),
-            "MODL": _list(self.model_rows),
-            "PLAN": _list(plans),
+            "HEAD": words(BUNDLE_VERSION, conditions.mode.code, conditions.threads),
+            "STRS": self.strings.section(),
+            "TENS": listed([self._tensor_row(name) for name, _ in self.tensors]),
+            "PLAN": listed(plans),
             "INPT": inputs,
             "OUTP": ends,
-            "DATA": bytes(self.data),
+            **self.stored.sections(),
             "COND": self._conditions(),
             "UNIT": units,
             **self._mixture(),
@@ -177,12 +169,11 @@ class _Writer:
         elif _choices(self.bundle, SelectionRule.PHONES):  # a mask is of one phone
             cores, mask = _CORES[ALL], 0
         else:
-            cores, mask = _MASK, int(cpus, 16)
+            cores, mask = sections.MASKED_CORES, int(cpus, 16)
         slowest = max(s.predicted_ns for plan in self.plans for s in plan.segments)
         limit_ns = max(RUN_LIMIT_NS, math.ceil(RUN_LIMIT_FACTOR * slowest))
-        shared_memory = 0
-        limits = struct.pack("<QQQI", mask, COMPILE_LIMIT_NS, limit_ns, shared_memory)
-        return _pack_words(CONDITIONS_VERSION, cores) + limits
+        pointers = self.bundle.conditions.mode is Mode.POINTERS
+        return sections.conditions(cores, mask, COMPILE_LIMIT_NS, limit_ns, pointers)
 
     def _units(self) -> bytes:
         """Return the section of units' labels and of their shares of the predicted latency."""
@@ -192,9 +183,9 @@ class _Writer:
                 shares = unit_shares(self.bundle, segment)
                 rows.append(
                     struct.pack("<d", segment.predicted_ns)
-                    + _list(
+                    + listed(
                         [
-                            _pack_words(self._string(self.bundle.graph.units[unit].label))
+                            words(self._string(self.bundle.graph.units[unit].label))
                             + struct.pack("<d", share)
                             for unit, share in zip(segment.units, shares, strict=True)
                         ]
@@ -202,7 +193,7 @@ class _Writer:
                 )
             if self.bundle.copies is not None:  # the last segment: no units, and no time of its own
                 rows.append(struct.pack("<dI", 0.0, 0))
-        return _pack_words(UNITS_VERSION) + b"".join(rows)
+        return words(BUNDLE_VERSION) + b"".join(rows)
 
     def _overlaps(self) -> dict[str, bytes]:
         """The section of plans whose segments may overlap, where the bundle means some to."""
@@ -210,16 +201,16 @@ class _Writer:
         if frames is None or not frames.ways[0].overlaps:
             return {}
         indices = _runtime_indices(self.bundle)
-        return {"OVLP": _list([_pack_words(indices.index(c.plan)) for c in frames.ways[0].choices])}
+        return {"OVLP": counted([indices.index(c.plan) for c in frames.ways[0].choices])}
 
     def _mixture(self) -> dict[str, bytes]:
         """The section of shares, where the bundle is a mixture."""
         indices = _runtime_indices(self.bundle)
-        rows = [
-            struct.pack("<Id", indices.index(choice.plan), choice.share)
+        shares = [
+            (indices.index(choice.plan), choice.share)
             for choice in _choices(self.bundle, SelectionRule.MIXTURE)
         ]
-        return {"MIXT": _pack_words(MIXTURE_VERSION) + _list(rows)} if rows else {}
+        return {"MIXT": sections.mixture(shares)} if shares else {}
 
     def _phones(self) -> dict[str, bytes]:
         """The sections of phones' names and threads, where the bundle is for several."""
@@ -228,14 +219,14 @@ class _Writer:
         for choice in _choices(self.bundle, SelectionRule.PHONES):
             plan = indices.index(choice.plan)
             keys = [key for key in choice.keys if key != OTHERS]
-            rows += [_pack_words(self._string(key), plan) for key in keys]
+            rows += [words(self._string(key), plan) for key in keys]
             threads += [choice.threads.get(key, 0) for key in keys]
             others = plan if OTHERS in choice.keys else others
         if others is None:
             return {}
         return {
-            "PHON": _pack_words(PHONES_VERSION, others) + _list(rows),
-            "PTHR": _pack_words(PHONES_VERSION, len(threads), *threads),
+            "PHON": words(BUNDLE_VERSION, others) + listed(rows),
+            "PTHR": words(BUNDLE_VERSION) + counted(threads),
         }
 
     def _is_read(self, name: str) -> bool:
@@ -249,8 +240,8 @@ class _Writer:
         for name in names:
             last = self.bundle.graph.values[name].dim_order is DimOrder.CHANNELS_LAST
             tensor = self._tensor(name, is_copy=name in copied)
-            rows.append(_pack_words(self._string(name), tensor, last * CHANNELS_LAST))
-        return _list(rows)
+            rows.append(words(self._string(name), tensor, last * CHANNELS_LAST))
+        return listed(rows)
 
     def _plan(self, plan: Plan) -> bytes:
         rows = []
@@ -262,34 +253,31 @@ class _Writer:
             code = TARGET_KINDS[target.engine].code
             assert code is not None, f"{target} is not a part of a device's plan"
             rows.append(
-                _pack_words(
+                sections.segment(
                     code,
-                    self._string(target.accelerator or "") if has_name else NONE,
-                    NONE if target.preference is None else target.preference.value,
+                    self._string(target.accelerator or "") if has_name else None,
+                    None if target.preference is None else target.preference.value,
                     conditions.flags_of(target),
                     self._model(region.serialized, region.buffers),
+                    map(self._tensor, region.inputs),
+                    map(self._tensor, region.outputs),
                 )
-                + self._ports(region.inputs)
-                + self._ports(region.outputs)
             )
         if self.bundle.copies is not None:
             rows.append(self._copies(self.bundle.copies))
-        return _pack_words(self._string(plan.name)) + _list(rows)
+        return words(self._string(plan.name)) + listed(rows)
 
     def _copies(self, region: Region) -> bytes:
         """The last segment, on the CPU: outputs that no unit computes."""
         code = TARGET_KINDS[Engine.CPU].code
         assert code is not None
         model = self._model(region.serialized, region.buffers)
-        outputs = [_pack_words(self._tensor(name, is_copy=True), 0) for name in region.outputs]
-        head = _pack_words(code, NONE, NONE, 0, model)
-        return head + self._ports(region.inputs) + _list(outputs)
-
-    def _ports(self, names: Sequence[str]) -> bytes:
-        return _list([_pack_words(self._tensor(name), 0) for name in names])
+        outputs = [self._tensor(name, is_copy=True) for name in region.outputs]
+        inputs = map(self._tensor, region.inputs)
+        return sections.segment(code, None, None, 0, model, inputs, outputs)
 
     def _string(self, text: str) -> int:
-        return self.strings.setdefault(text, len(self.strings))
+        return self.strings.add(text)
 
     def _tensor(self, name: str, is_copy: bool = False) -> int:
         """The index of a value, or of the copy that is an output of its own."""
@@ -299,24 +287,14 @@ class _Writer:
         type_ = self.bundle.graph.values[name]
         operand = operand_of(type_)
         assert operand is not None, f"{name} crosses to a device as {type_}"
-        return _pack_words(operand.type, len(operand.dims), *operand.dims) + struct.pack(
-            "<fi", operand.scale, operand.zero_point
-        )
+        return sections.tensor(operand.type, operand.dims, operand.scale, operand.zero_point)
 
     def _model(self, serialized: bytes, buffers: tuple[bytes, ...]) -> int:
         offsets = tuple(self._buffer(buffer) for buffer in buffers)
         key = (serialized, offsets)
         if key not in self.models:
-            self.data += bytes(-len(self.data) % 4)
-            rows = [
-                struct.pack("<QQ", offset, len(buffer))
-                for offset, buffer in zip(offsets, buffers, strict=True)
-            ]
-            self.models[key] = len(self.models)
-            self.model_rows.append(
-                struct.pack("<QQ", len(self.data), len(serialized)) + _list(rows)
-            )
-            self.data += serialized
+            places = zip(offsets, map(len, buffers), strict=True)
+            self.models[key] = self.stored.add(serialized, places)
         return self.models[key]
 
     def _buffer(self, buffer: bytes) -> int:
@@ -325,16 +303,3 @@ class _Writer:
             self.buffers[buffer] = self.n_weight_bytes
             self.n_weight_bytes += len(buffer)
         return self.buffers[buffer]
-
-
-def _pack_words(*values: int) -> bytes:
-    return struct.pack(f"<{len(values)}I", *values)
-
-
-def _list(rows: Sequence[bytes]) -> bytes:
-    return _pack_words(len(rows)) + b"".join(rows)
-
-
-def _pack_text(text: str) -> bytes:
-    data = text.encode()
-    return _pack_words(len(data)) + data + bytes(-len(data) % 4)

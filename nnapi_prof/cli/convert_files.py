@@ -241,8 +241,11 @@ def write_parts(
 
 def write_plan(written: OutputFiles, path: Path, bundle: Bundle, relaxed: bool) -> None:
     """Writes the plan of a bundle that stock PyTorch can follow."""
+    from nnapi_prof.api.model import Model
+    from nnapi_prof.api.stock import with_addresses
     from nnapi_prof.bundle.deployment import float32_cpu
     from nnapi_prof.bundle.parts import planned_parts
+    from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache
     from nnapi_prof.frontend.loader import model_structure
 
     model = written.source / bundle.model_file
@@ -253,6 +256,16 @@ def write_plan(written: OutputFiles, path: Path, bundle: Bundle, relaxed: bool) 
             f"{written.source} was made by another version, which cut the model otherwise",
             "make it again with `nnapi-prof partition`",
         )
+    addressed = with_addresses(bundle, Model(model, bundle.inputs, UnitGraphCache.of(program)))
+    if addressed is None:
+        written.note(
+            "the plan was measured with tensors in shared memory, and stock PyTorch passes"
+            " addresses: `nnapi-prof go --mode pointers` measures them, and then this command plans"
+            " by that"
+        )
+    elif addressed is not bundle:
+        written.note("planned anew by costs of tensors at addresses, as stock PyTorch passes them")
+        bundle = addressed
     plan, parts = planned_parts(program, bundle)
     if plan is not bundle.plan:
         written.note(

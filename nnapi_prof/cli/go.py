@@ -66,6 +66,7 @@ FORMS = ("html", "md")
     " each.",
 )
 @opt.tolerance
+@opt.boundary
 @opt.cooldown
 @opt.memory
 @opt.model

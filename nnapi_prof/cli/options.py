@@ -30,6 +30,7 @@ from nnapi_prof.execution.options import (
     MOST_MEMORY_MB,
     MOST_SECONDS,
     MOST_WAIT_S,
+    Boundary,
 )
 from nnapi_prof.graph.plan import Preference
 
@@ -246,7 +247,8 @@ mode = click.option(
     type=click.Choice([mode.value for mode in Mode]),
     default=USUAL.mode.value,
     show_default=True,
-    help="Execution mode of NNAPI.",
+    help="Execution mode of NNAPI; pointers: sync, with tensors at addresses, as stock PyTorch"
+    " passes them, instead of in shared memory.",
 )
 
 
@@ -354,6 +356,14 @@ cooldown = click.option(
 )
 
 
+boundary = click.option(
+    "--boundary",
+    type=click.Choice([each.value for each in Boundary]),
+    default=Boundary.APP.value,
+    show_default=True,
+    help="Latency: app: from an app's buffers to its buffers, copies included; model: without"
+    " them.",
+)
 memory = click.option(
     "--memory-mb",
     type=click.IntRange(1, MOST_MEMORY_MB),

@@ -105,6 +105,7 @@ plan_options = option_group(
 @opt.inputs
 @opt.costs
 @opt.conditions
+@opt.boundary
 @opt.cooldown
 @opt.memory
 @plan_options

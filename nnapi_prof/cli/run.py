@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 @click.option("--no-baselines", is_flag=True, help="Time the plan only.")
 @opt.tolerance
 @opt.cpus(None)
+@opt.boundary
 @opt.cooldown
 @opt.memory
 @click.option(
@@ -150,6 +151,10 @@ def _show_run(report: RunReport) -> None:
         cells = [str(each.segment), each.target, each.label]
         latencies = (each.predicted_ns, each.median_ns, each.first_ns, each.compile_ns)
         table.add_row(*cells[: len(words)], *map(ms, latencies))
+    own = report.runs[0]
+    if own.median_copies_ns:
+        copies = ["", "copies", "inputs and outputs, from and to the caller's buffers"]
+        table.add_row(*copies[: len(words)], ms(own.plan.copies_ns), ms(own.median_copies_ns))
     console.print(table)
     if not wide:
         listed(console, "Units", ((str(each.segment), each.label) for each in segments))

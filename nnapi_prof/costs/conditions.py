@@ -29,6 +29,14 @@ class Mode(enum.Enum):
     BURST = "burst"
     ASYNC = "async"
     """Started, then its event is waited for."""
+    POINTERS = "pointers"
+    """As ``SYNC``, but tensors are handed over by their addresses, as stock PyTorch does, and not
+    in shared memory."""
+
+    @property
+    def code(self) -> int:
+        """The number in requests and in bundles for apps, which tell of the memory elsewhere."""
+        return {Mode.BURST: 1, Mode.ASYNC: 2}.get(self, 0)
 
 
 CONDITIONAL = (Precision.FLOAT32, Precision.RELAXED, Precision.FLOAT16)

@@ -122,6 +122,8 @@ class Measurement:
     samples_ns: tuple[int, ...] = ()
     hardware_ns: tuple[int, ...] = ()
     driver_ns: tuple[int, ...] = ()
+    copies_ns: tuple[int, ...] = ()
+    """As many as ``samples_ns``, which do not contain them; empty where nobody measured them."""
     beside: Target | None = None
     """Of :attr:`Kind.BESIDE`: who was busy meanwhile; ``samples_ns`` are those beside it."""
     alone_ns: tuple[int, ...] = ()

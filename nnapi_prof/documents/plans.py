@@ -50,6 +50,7 @@ INTERVAL = s.described(
 PLAN = s.obj(
     name=s.described(s.TEXT, "dp or the name of a baseline"),
     predicted_ns=s.NUMBER,
+    copies_ns=s.described(s.NUMBER, "of predicted_ns: to copy the model's inputs and outputs"),
     simulated=s.TRUTH,
     estimated=s.described(s.TRUTH, "whether a segment's latency rests on the static model"),
     proof=PROOF,
@@ -180,6 +181,9 @@ RUN = s.obj(
     p95_ns=s.described(s.NUMBER_OR_NULL, "what 95 % of the runs keep to"),
     first_ns=s.described(s.COUNT_OR_NULL, "of the first, cold run"),
     total_ns=s.described(s.array(s.COUNT), "every recorded run, in the order they ran"),
+    copies_ns=s.described(
+        s.array(s.COUNT), "of total_ns: copies of inputs and outputs; empty: left out"
+    ),
     error=s.described(s.TEXT_OR_NULL, "why it did not run to its end"),
     flags=s.described(s.array(s.TEXT), "reasons to doubt the times"),
     segments=s.array(

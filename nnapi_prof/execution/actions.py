@@ -114,6 +114,8 @@ def build_action(
             )
         )
     flags = ActionFlag.BESIDE if options.beside else ActionFlag(0)
+    if options.copies and not (options.beside or options.untimed or frames):
+        flags = ActionFlag.COPIES
     spec = ActionSpec(
         id=number,
         tensors=tuple(tensors),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import itertools
 from dataclasses import dataclass, replace
 
@@ -29,6 +30,16 @@ def cooldown_ms(cooldown_s: float | None, sustained_s: int) -> int:
     )
 
 
+class Boundary(enum.Enum):
+    """The place where a plan's latency begins and ends."""
+
+    APP = "app"
+    """The caller's buffers, as in an app: inputs and outputs are copied where a driver maps
+    memory."""
+    MODEL = "model"
+    """The memory that the plan's segments read and write."""
+
+
 @dataclass(frozen=True, slots=True)
 class ActionOptions:
     """How an action runs, beside its timing."""
@@ -40,6 +51,8 @@ class ActionOptions:
     """Run for the outputs only."""
     beside: bool = False
     """Alone and then all at once, each with inputs of its own."""
+    copies: bool = True
+    """Runs go from the caller's buffers to the caller's buffers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +64,7 @@ class RunOptions:
     """Recorded runs of each plan."""
     baselines: bool = True
     """Times the baselines, too."""
+    boundary: Boundary = Boundary.APP
     tolerance: float | None = None
     """Largest difference of an output, relative to its largest value; None: 1e-4, in less than
     float32 2e-2."""
@@ -109,7 +123,8 @@ class RunOptions:
         )
 
     def action(self, group: int = 0) -> ActionOptions:
-        return ActionOptions(self.conditions, (self.memory_mb or 0) << 10, group)
+        copies = self.boundary is Boundary.APP
+        return ActionOptions(self.conditions, (self.memory_mb or 0) << 10, group, copies=copies)
 
 
 QUICK = RunOptions(runs=20, repeats=1, warmup_ms=60, budget_ms=600)

@@ -59,6 +59,12 @@ class PlanRun:
     """What a reader should know before trusting the times, for people."""
     first_ns: int | None = None
     """Of the first, cold run after compilation. ``total_ns`` are warm."""
+    copies_ns: tuple[int, ...] = ()
+    """Of ``total_ns`` the copies of inputs and outputs; empty where the latency is the model's."""
+
+    @property
+    def median_copies_ns(self) -> float | None:
+        return float(statistics.median(self.copies_ns)) if self.copies_ns else None
 
     @property
     def median_ns(self) -> float | None:
@@ -71,10 +77,14 @@ class PlanRun:
 
     @property
     def predicted_ns(self) -> float:
-        """The prediction for what was timed: without the segments on the host, which are not. Of
-        a plan that runs there altogether, all of it."""
+        """The prediction for what was timed: without the segments on the host, which are not, and
+        without copies where the latency is the model's. Of a plan that runs on the host altogether,
+        all of it."""
         on_device = [s.predicted_ns for s in self.plan.segments if s.target.engine != Engine.HOST]
-        return sum(on_device) - self.plan.overlapped_ns if on_device else self.plan.predicted_ns
+        if not on_device:
+            return self.plan.predicted_ns
+        copies_ns = self.plan.copies_ns if self.copies_ns else 0.0
+        return sum(on_device) + copies_ns - self.plan.overlapped_ns
 
 
 MOST_NS = 10**15
@@ -164,6 +174,7 @@ class RunReport:
                     r["error"],
                     tuple(r["flags"]),
                     r.get("first_ns"),
+                    _read_times(r.get("copies_ns", [])),
                 )
                 for r in data["runs"]
             )

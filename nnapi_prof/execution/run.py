@@ -108,7 +108,17 @@ def run_bundle(
             )
             for number, segment in enumerate(plan.segments)
         )
-        runs.append(PlanRun(plan, row.total_ns(), segments, row.error, row.flags, row.first_ns()))
+        runs.append(
+            PlanRun(
+                plan,
+                row.total_ns(),
+                segments,
+                row.error,
+                row.flags,
+                row.first_ns(),
+                row.copies_ns(),
+            )
+        )
     if options.conditions.precision is not Precision.FLOAT32:
         notes.append(_accuracy_cost(options.conditions.precision, checks))
     if floats is not None and bundle.mixed is not None:

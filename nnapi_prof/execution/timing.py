@@ -57,12 +57,19 @@ class TimedPlan:
     flags: tuple[str, ...] = ()
     """What a reader should know before trusting the times, for people."""
     error: str | None = None
+    stage_copies_ns: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
     def total_ns(self) -> tuple[int, ...]:
         """End to end: the sum over stages, run by run."""
         if self.error is not None or not self.stage_total_ns:
             return ()
         return tuple(sum(runs) for runs in zip(*self.stage_total_ns.values(), strict=False))
+
+    def copies_ns(self) -> tuple[int, ...]:
+        """Return the part of :meth:`total_ns` that copied inputs and outputs; empty without it."""
+        if self.error is not None or not all(self.stage_copies_ns.values()):
+            return ()
+        return tuple(sum(runs) for runs in zip(*self.stage_copies_ns.values(), strict=False))
 
     def first_ns(self) -> int | None:
         """The first run of all end to end, the cold one; None where it failed."""
@@ -159,6 +166,7 @@ def _pool_runs(first: TimedPlan, more: TimedPlan) -> TimedPlan:
     return dataclasses.replace(
         first,
         stage_total_ns=pooled(first.stage_total_ns, more.stage_total_ns),
+        stage_copies_ns=pooled(first.stage_copies_ns, more.stage_copies_ns),
         segment_ns=pooled(first.segment_ns, more.segment_ns),
         flags=tuple(dict.fromkeys((*first.flags, *more.flags))),
         error=first.error or more.error,
@@ -227,6 +235,7 @@ def _record(timed: TimedPlan, position: int, stage: PlanStage, result: ActionRes
         timed.error = why_failed(result)
         return
     timed.stage_total_ns[position] = steady(result.total_ns, result.rounds)
+    timed.stage_copies_ns[position] = steady(result.copies_ns, result.rounds)
     timed.stage_first_ns[position] = result.first_ns
     for number, segment in zip(stage.numbers, result.segments, strict=True):
         timed.segment_ns[number] = steady(segment.samples_ns, result.rounds)
@@ -278,16 +287,20 @@ def choose_measured(
     predicted = pool_repeats(repeats[more:] or repeats)
     chosen = choose(bundle.plans, choosing, bundle.simulated)
     if not bundle.simulated:
-        plans = tuple(
-            _as_run(plan, predicted[plan_key(plan)].latency_ns()) for plan in bundle.plans
-        )
+        plans = tuple(_as_run(plan, predicted[plan_key(plan)]) for plan in bundle.plans)
         bundle = dataclasses.replace(bundle, plans=plans)
     if chosen == 0:
         return bundle
     first, winner = bundle.plan, bundle.plans[chosen]
     timed = pool_repeats(repeats)
     note = _replaced(timed[plan_key(first)], timed[plan_key(winner)], bundle.simulated)
-    plan = Plan(first.name, winner.segments, first.simulated, (*winner.remarks, note))
+    plan = Plan(
+        first.name,
+        winner.segments,
+        first.simulated,
+        (*winner.remarks, note),
+        copies_ns=winner.copies_ns,
+    )
     return dataclasses.replace(bundle, plans=(plan, *bundle.plans[1:]))
 
 
@@ -344,7 +357,7 @@ def _faster(repeats: Repeats, rival: Plan, plan: Plan, close: float) -> bool:
     return min(gains) > 0 and sum(gains) / len(gains) > -math.log1p(-close)
 
 
-def _as_run(plan: Plan, ns: float | None) -> Plan:
+def _as_run(plan: Plan, ran: TimedPlan) -> Plan:
     """The plan with the latency of its run as its prediction, shared out among its segments.
 
     A segment measured alone, again and again, finds its weights in the caches and the clock as it
@@ -352,8 +365,11 @@ def _as_run(plan: Plan, ns: float | None) -> Plan:
     that did not run, and segments on the host keep their estimates, which no run holds.
     """
     alone = sum(s.predicted_ns for s in plan.segments if s.target.engine is not Engine.HOST)
-    if ns is None or alone <= 0:
+    whole_ns, copies = ran.latency_ns(), ran.copies_ns()
+    if whole_ns is None or alone <= 0:
         return plan
+    copies_ns = float(statistics.median(copies)) if copies else 0.0
+    ns = whole_ns - copies_ns
     factor = ns / alone
     segments = tuple(
         s
@@ -368,5 +384,6 @@ def _as_run(plan: Plan, ns: float | None) -> Plan:
     note = (
         f"predicted by a run of the whole plan: {ns / 1e6:.3f} ms, {factor - 1:+.1%} against its "
         f"segments alone, {alone / 1e6:.3f} ms"
+        + (f"; and {copies_ns / 1e6:.3f} ms to copy inputs and outputs" if copies_ns else "")
     )
-    return dataclasses.replace(plan, segments=segments).with_note(note)
+    return dataclasses.replace(plan, segments=segments, copies_ns=copies_ns).with_note(note)

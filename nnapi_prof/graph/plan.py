@@ -304,6 +304,9 @@ class Plan:
     """What values take that are converted between floats and 8 bits, beside the segments."""
     overlapped_ns: float = 0.0
     """What it spares of all that by running segments at once."""
+    copies_ns: float = 0.0
+    """What it takes to copy the model's inputs and outputs from and to an app's buffers; 0 where
+    nothing is copied, nobody knows, or the latency is the model's."""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -321,8 +324,8 @@ class Plan:
 
     @property
     def predicted_ns(self) -> float:
-        one_by_one = sum(segment.predicted_ns for segment in self.segments) + self.conversions_ns
-        return one_by_one - self.overlapped_ns
+        segments_ns = sum(segment.predicted_ns for segment in self.segments)
+        return segments_ns + self.conversions_ns + self.copies_ns - self.overlapped_ns
 
     def overlapping(self, latency_ns: float) -> Plan:
         """The plan, whose segments run at once as far as makes its latency this."""
@@ -337,6 +340,7 @@ class Plan:
                 "predicted_ns": self.predicted_ns,
                 **({"conversions_ns": self.conversions_ns} if self.conversions_ns else {}),
                 **({"overlapped_ns": self.overlapped_ns} if self.overlapped_ns else {}),
+                **({"copies_ns": self.copies_ns} if self.copies_ns else {}),
                 "notes": list(self.notes),
                 "proof": None if self.proof is None else _proof_fields(self.proof),
                 "segments": [
@@ -380,6 +384,7 @@ class Plan:
                 _proof(data.get("proof")),
                 float(data.get("conversions_ns", 0.0)),
                 float(data.get("overlapped_ns", 0.0)),
+                float(data.get("copies_ns", 0.0)),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise SerializationError(f"this is not a plan: {error!r}") from error

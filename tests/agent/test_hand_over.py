@@ -54,6 +54,7 @@ def test_two_segments(
     shares = engine == NNAPI and not flags & POINTERS
     assert memory == ["file" if shares else "pointers", "pointers"]
     assert [len(segment["samples_ns"]) for segment in result["segments"]] == [3, 3]
+    assert len(result["copies_ns"]) == (3 if flags & COPIES else 0)
 
 
 @pytest.mark.parametrize("engine", [CPU, NNAPI])
@@ -68,12 +69,14 @@ def test_copies_are_in_the_whole_and_in_no_segment(agent: Agent, engine: int) ->
             [request.segment(engine, model, [0], [1])],
             flags=flags,
         )
-    rests = []
+    rests, told = [], []
     for result in agent.run(request).results:
         assert result["status"] == "ok", result
         (segment,) = result["segments"]
         pairs = zip(result["total_ns"], segment["samples_ns"], strict=True)
         rests.append(min(total - sample for total, sample in pairs))
+        told.append(min(result["copies_ns"], default=0))
     within, copies = rests
+    assert told[0] == 0 and told[1] <= copies < told[1] + 1_000_000
     assert within < 1_000_000
     assert (copies > 1_000_000) == (engine == NNAPI)

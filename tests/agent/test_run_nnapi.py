@@ -88,11 +88,8 @@ def test_simulated_time(npu_phone: Agent) -> None:
         before, after = result["thermal_mc"]  # every action begins with a cold phone
         assert before == 28_000 < after < 29_000
         assert result["total_ns"] == segment["samples_ns"]
-        assert len(segment["hardware_ns"]) == len(segment["driver_ns"]) == 3
-        for hardware, driver, wall in zip(
-            segment["hardware_ns"], segment["driver_ns"], segment["samples_ns"], strict=True
-        ):
-            assert 0 < hardware <= driver <= wall
+        (hardware,), (driver,) = segment["hardware_ns"], segment["driver_ns"]  # of one run more
+        assert 0 < hardware <= driver <= max(segment["samples_ns"])
         medians.append(float(np.median(segment["samples_ns"])))
         hardware_medians.append(float(np.median(segment["hardware_ns"])))
         expected = np.maximum(pseudo_random(5, *DIMS), 0)
@@ -290,7 +287,7 @@ def test_slow_actions_meet_the_watchdog(agent: Agent, engine: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("level", "stubborn", "created"), [(31, False, 1), (31, True, 4), (30, False, 4)]
+    ("level", "stubborn", "created"), [(31, False, 2), (31, True, 4), (30, False, 4)]
 )
 def test_an_execution_is_run_again_where_it_can_be(
     agent: Agent,
@@ -312,8 +309,9 @@ def test_an_execution_is_run_again_where_it_can_be(
     expected = np.maximum(pseudo_random(5, *DIMS), 0)
     assert np.allclose(answer.output(result, 0, *DIMS), expected, atol=1e-3)
     calls = log.read_text().split()
-    # One run warms up, one is not recorded, or two are, and three are.
-    assert calls.count("create") == created + (calls.count("compute") - 4) * (created > 1)
+    # One run warms up, one is not recorded, or two are, and three are; then the driver is asked how
+    # long its runs take, for which an execution is made anew.
+    assert calls.count("create") == created + (calls.count("compute") - 4) * (created > 2)
 
 
 def test_the_library_of_shared_memory_is_loaded_once_for_all_processes(

@@ -10,7 +10,7 @@ import pytest
 from nnapi_prof.costs.measurement import Measurement, Status
 from nnapi_prof.costs.model.fit import RegionMatcher, chains, fit
 from nnapi_prof.errors import CostError
-from nnapi_prof.graph.plan import CPU, HOST, Preference, Target
+from nnapi_prof.graph.plan import CPU, HOST, Plan, Preference, Segment, Target
 from tests.costs.graphs import chain_graph, diamond, row
 
 NPU = Target.nnapi("npu", Preference.FAST_SINGLE_ANSWER)
@@ -60,6 +60,33 @@ def test_a_region_measured_whole_overrides_the_sum() -> None:
     assert model.measured_regions()[frozenset(range(1, 6)), NPU] == 123_456
     unmeasured = model.region_cost(range(6), NPU)
     assert unmeasured is not None and not unmeasured.measured
+
+
+def test_copies_of_a_plan_are_of_its_borders_on_accelerators() -> None:
+    graph = chain_graph(SIZES)
+    bare = fit(graph, rows())
+    assert bare.copy_ns_per_byte == {}
+    bytes_of = [4 * size for size in SIZES]
+    copied = [
+        replace(each, copies_ns=(round((each.input_bytes + each.output_bytes) / 8),))
+        for each in rows()
+        if each.target == NPU
+    ]
+    model = fit(graph, rows(*copied))
+    assert model.copy_ns_per_byte["npu"] == pytest.approx(1 / 8)
+
+    def copies(*targets: Target) -> float:
+        segments = tuple(Segment((u,), target, 1e6, "") for u, target in enumerate(targets))
+        plan = Plan("dp", segments, False)
+        assert bare.with_copies(plan) == plan
+        planned = model.with_copies(plan)
+        assert planned.predicted_ns == plan.predicted_ns + planned.copies_ns
+        assert Plan.from_json(planned.to_json()).copies_ns == planned.copies_ns
+        return planned.copies_ns
+
+    assert copies(*[CPU] * 6) == copies(CPU, *[NPU] * 4, CPU) == 0
+    assert copies(NPU, *[CPU] * 5) == pytest.approx(bytes_of[0] / 8)
+    assert copies(*[NPU] * 6) == pytest.approx((bytes_of[0] + bytes_of[6]) / 8)
 
 
 def test_the_last_row_counts() -> None:

@@ -95,20 +95,27 @@ def test_every_status_counts_as_measured(anywhere: str, status: Status) -> None:
         assert store.have("other phone") == set()
 
 
-def test_a_table_of_the_first_release_becomes_one_of_this(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "lacking", [("attempts", "room", "copies_ns"), ("room", "copies_ns"), ("copies_ns",)]
+)
+def test_a_table_of_a_former_release_becomes_one_of_this(
+    tmp_path: Path, lacking: tuple[str, ...]
+) -> None:
     path = tmp_path / "costs.sqlite"
     with CostStore(path) as store:
         store.add(measurement())
     with sqlite3.connect(path) as link:
-        link.execute("alter table measurements drop column attempts")
-        link.execute("alter table measurements drop column room")
-        link.execute("update nnapi_prof_schema set version = 7")
+        for column in lacking:
+            link.execute(f"alter table measurements drop column {column}")
+        link.execute(f"update nnapi_prof_schema set version = {SCHEMA_VERSION - len(lacking)}")
     with CostStore(path) as store:
         (row,) = store.measurements("phone")
-        assert row.attempts is None and row.samples_ns == measurement().samples_ns
+        assert row.copies_ns == () and row.samples_ns == measurement().samples_ns
+        assert row.attempts == (None if "attempts" in lacking else measurement().attempts)
         assert store.add(row) == 0, "it is the same row still"
-        store.add(measurement(attempts=2, samples_ns=(7,)))
-        assert store.measurements("phone")[0].attempts == 2
+        store.add(measurement(attempts=2, samples_ns=(7,), copies_ns=(3,)))
+        (row,) = store.measurements("phone")
+        assert row.attempts == 2 and row.copies_ns == (3,)
     with sqlite3.connect(path) as link:
         assert link.execute("select version from nnapi_prof_schema").fetchall() == [
             (SCHEMA_VERSION,)

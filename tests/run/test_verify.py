@@ -11,6 +11,7 @@ import pytest
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.execution import timing
 from nnapi_prof.execution.options import RunOptions
+from nnapi_prof.execution.report import PlanRun
 from nnapi_prof.execution.timing import (
     PlanKey,
     TimedPlan,
@@ -167,6 +168,26 @@ def test_repeats_share_out_runs_and_time() -> None:
     (once,) = options.timings(simulated=True)
     assert once.max_runs == once.min_runs == 31 and once.rounds == 1
     assert [t.max_runs for t in RunOptions(runs=2).timings(simulated=False)] == [1, 1]
+
+
+def test_copies_are_a_part_of_their_own_of_the_prediction(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    total, copies = (3_500_000,) * 3, (700_000, 500_000, 300_000)
+    items = {
+        plan_key(each): TimedPlan(each, {0: total}, stage_copies_ns={0: copies})
+        for each in (SPLIT, ALL_CPU)
+    }
+    monkeypatch.setattr(timing, "time_repeats", lambda *_: [items] * 5)
+    chosen = choose_measured(bundle(program, (SPLIT, ALL_CPU)), program, None, RunOptions())  # type: ignore[arg-type]
+    for each in chosen.plans:
+        assert each.copies_ns == 500_000 and each.predicted_ns == pytest.approx(3_500_000)
+        assert sum(s.predicted_ns for s in each.segments) == pytest.approx(3_000_000)
+        assert each.notes[0].endswith("; and 0.500 ms to copy inputs and outputs")
+    ran = PlanRun(chosen.plans[0], total, ())
+    assert ran.predicted_ns == pytest.approx(3_000_000) and ran.median_copies_ns is None
+    app = PlanRun(chosen.plans[0], total, (), copies_ns=copies)
+    assert app.predicted_ns == pytest.approx(3_500_000) and app.median_copies_ns == 500_000
 
 
 def test_repeats_of_one_plan_are_pooled() -> None:

@@ -31,14 +31,24 @@ const char *np_status_text(enum np_status status) {
   return "unknown status";
 }
 
-void np_message_set(struct np_message *message, const char *format, ...) {
-  if (message == NULL) {
-    return;
-  }
-  va_list arguments;
-  va_start(arguments, format);
-  if (vsnprintf(message->text, sizeof message->text, format, arguments) < 0) {
+static void format_message(struct np_message *message, const char *format, va_list arguments) {
+  if (message && vsnprintf(message->text, sizeof message->text, format, arguments) < 0) {
     message->text[0] = '\0';
   }
+}
+
+void np_message_set(struct np_message *message, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  format_message(message, format, arguments);
   va_end(arguments);
+}
+
+enum np_status np_error(enum np_status status, struct np_message *message, const char *format,
+                        ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  format_message(message, format, arguments);
+  va_end(arguments);
+  return status;
 }

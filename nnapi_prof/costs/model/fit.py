@@ -6,6 +6,7 @@ that was measured (:class:`RegionMatcher`).
 
 from __future__ import annotations
 
+import statistics
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -174,10 +175,22 @@ def fit(
         refusals=refusals,
         partial=partial,
         simulated=any(row.simulated for row in last.values()),
+        copy_ns_per_byte=_copy_rates(last.values()),
         _host_ns=host_ns,
         compiling=fit_compiling(last.values(), whole),
         _whole=whole,
     )
+
+
+def _copy_rates(rows: Iterable[Measurement]) -> dict[str, float]:
+    """Accelerator -> ns for each byte of inputs and outputs that were copied."""
+    ns, n_bytes = defaultdict[str, float](float), defaultdict[str, int](int)
+    for row in rows:
+        if row.target.engine is Engine.NNAPI and row.usable and row.copies_ns:
+            name = row.target.accelerator or ""
+            ns[name] += statistics.median(row.copies_ns)
+            n_bytes[name] += row.input_bytes + row.output_bytes
+    return {name: total / n_bytes[name] for name, total in ns.items() if n_bytes[name]}
 
 
 def _refusal_reasons(

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -27,7 +27,7 @@ from nnapi_prof.costs.model.regression import (
     TargetFit,
     fit_target,
 )
-from nnapi_prof.graph.plan import HOST, Engine, Target
+from nnapi_prof.graph.plan import HOST, Engine, Plan, Target
 from nnapi_prof.graph.unit import Unit, UnitGraph
 
 
@@ -235,6 +235,8 @@ class CostModel(PricedTargets):
     """Targets on which some units were never tried, for a trial showed them to lie far behind: of
     these, regions that were measured are all that there is."""
     simulated: bool = False
+    copy_ns_per_byte: Mapping[str, float] = field(default_factory=dict)
+    """Accelerator -> what copies of inputs and outputs take; those of the CPU stay in place."""
     compiling: CompileModel = field(default_factory=CompileModel, repr=False)
     _host_ns: Mapping[int, float] = field(default_factory=dict, repr=False)
     _whole: Mapping[tuple[frozenset[int], Target], Measurement] = field(
@@ -351,6 +353,20 @@ class CostModel(PricedTargets):
             for target in self.targets
             if target.accelerator == name
         }
+
+    def with_copies(self, plan: Plan) -> Plan:
+        """The plan with what it takes to copy the graph's inputs and outputs that an accelerator
+        reads or writes. The search leaves that out: plans differ in it only where they begin or end
+        elsewhere."""
+        rates = dict[str, float]()
+        for segment in plan.segments:
+            rate = self.copy_ns_per_byte.get(segment.target.accelerator or "", 0.0)
+            entering, leaving = self.graph.boundary(segment.units)
+            for name in (*entering, *leaving):
+                rates[name] = max(rate, rates.get(name, 0.0))
+        borders = {*self.graph.inputs, *self.graph.outputs}
+        total = sum(self.graph.values[name].n_bytes * rates.get(name, 0.0) for name in borders)
+        return replace(plan, copies_ns=total)
 
     def most_units(self, target: Target) -> int:
         """Units that a region on ``target`` may have."""

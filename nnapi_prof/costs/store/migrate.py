@@ -23,7 +23,12 @@ def _to_9(connection: Connection) -> None:
     connection.exec_driver_sql("ALTER TABLE measurements ADD COLUMN room INTEGER")
 
 
-MIGRATIONS: dict[int, Callable[[Connection], None]] = {8: _to_8, 9: _to_9}
+def _to_10(connection: Connection) -> None:
+    """Add what copies of inputs and outputs took, of which digests do not tell either."""
+    connection.exec_driver_sql("ALTER TABLE measurements ADD COLUMN copies_ns JSON")
+
+
+MIGRATIONS: dict[int, Callable[[Connection], None]] = {8: _to_8, 9: _to_9, 10: _to_10}
 """Version -> what makes it of the version before; the last is the schema's version."""
 
 

@@ -17,14 +17,14 @@ from nnapi_prof.costs.store.schema import MEASUREMENTS
 from nnapi_prof.errors import escape_untrusted
 from nnapi_prof.graph.plan import Engine, Target, is_target
 
-LISTS = ("members", "offsets", "samples_ns", "hardware_ns", "driver_ns", "alone_ns", "cpu_ns")
-_MAYBE_LISTS = ("alone_ns", "cpu_ns")
-"""None where they are empty: those of what did not run side by side."""
+_MAYBE_LISTS = ("copies_ns", "alone_ns", "cpu_ns")
+"""None where they are empty: nothing was copied, or it did not run side by side."""
+LISTS = ("members", "offsets", "samples_ns", "hardware_ns", "driver_ns", *_MAYBE_LISTS)
 CONTENT = tuple(c.name for c in MEASUREMENTS.columns if c.name not in ("id", "digest"))
 """Columns that say something; the others are how the database finds a row."""
-MARKS = ("drift_percent", "room", "attempts")
-"""Columns that do not tell one row from another: drift and room are marked later, and tables of
-schema 7 did not know attempts."""
+MARKS = ("drift_percent", "room", "attempts", "copies_ns")
+"""Columns that do not tell one row from another: drift and room are marked later, tables of schema
+7 did not know attempts, nor those of 9 copies."""
 _CONDITIONS = ("precision", "mode", "threads", "cpus", "sustained_s")
 MAX_NS = 10**16
 """116 days: no latency is longer."""

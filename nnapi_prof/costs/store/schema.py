@@ -22,7 +22,7 @@ from sqlalchemy import (
     Text,
 )
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 """Version of the tables below; a database of another version is refused.
 
 The rule: every change of a table or a column raises it by one, and comes with a migration from the
@@ -63,7 +63,7 @@ MEASUREMENTS = Table(
     _column("n_operations", Integer, "NNAPI operations of the model that was run"),
     _column("target", String(128), "Target.key: cpu, or nnapi:ACCELERATOR/PREFERENCE"),
     _column("precision", String(8), "float32, relaxed or float16"),
-    _column("mode", String(8), "of NNAPI: sync, burst or async"),
+    _column("mode", String(8), "of NNAPI: sync, burst, async or pointers"),
     _column("threads", Integer, "threads of the CPU engine"),
     _column("cpus", String(18), "affinity asked for: big, all or a mask in hex"),
     _column("sustained_s", Integer, "seconds that the device had been kept busy before"),
@@ -75,8 +75,9 @@ MEASUREMENTS = Table(
     _column("status", String(8), "ok, refused, failed, crashed or timeout"),
     _column("message", Text, "why, where status is not ok", null=True),
     _column("samples_ns", JSON, "ns of wall clock, one per recorded run, in order; raw"),
-    _column("hardware_ns", JSON, "ns on the accelerator as the driver tells, or empty"),
-    _column("driver_ns", JSON, "ns in the driver as it tells, or empty"),
+    _column("hardware_ns", JSON, "ns on the accelerator by the driver, in further runs, or empty"),
+    _column("driver_ns", JSON, "ns in the driver in those runs, or empty"),
+    _column("copies_ns", _LIST, "ns to copy inputs and outputs, in the samples' order", null=True),
     _column("beside", String(128), "of kind beside: the target that was busy meanwhile", null=True),
     _column("alone_ns", _LIST, "of kind beside: samples while nothing else ran", null=True),
     _column(
@@ -123,7 +124,7 @@ MEASUREMENTS = Table(
         "drift_percent", Integer, "how much longer a reference model took about then", null=True
     ),
     _column("measured_at", String(32), "UTC, ISO 8601"),
-    _column("digest", String(64), "of all but id, drift, room and attempts: no row is there twice"),
+    _column("digest", String(64), "of all but what is marked later: no row is there twice"),
     Index("measurements_by_device", "fingerprint", "signature"),
     Index("measurements_by_signature", "signature"),
     Index("measurements_by_time", "measured_at", postgresql_ops=IN_BYTES),

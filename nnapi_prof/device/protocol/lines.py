@@ -170,6 +170,7 @@ def _result(line: Fields) -> ActionResult:
         warm=line.optional("warm", bool),
         cpu_mask=line.optional("cpu_mask", str),
         frames=_frames(line.optional_inner("frames")),
+        copies_ns=line.times("copies_ns"),
         attempts=line.optional_number("attempts", MAX_INT32),
         words=line.optional("words", str),
     )

@@ -9,17 +9,11 @@ from dataclasses import dataclass, field
 from nnapi_prof.convert.model import Blob
 from nnapi_prof.convert.region import Region
 from nnapi_prof.device.protocol.actions import ActionSpec, TensorSource, check_action, check_group
-from nnapi_prof.device.protocol.bundle import (
-    NONE,
-    ActionModel,
-    Strings,
-    action_bundle,
-    u32,
-    u32s,
-)
+from nnapi_prof.device.protocol.bundle import ActionModel, action_bundle
 from nnapi_prof.device.protocol.results import DriverFacts
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.nnapi.container import ContainerKind, write_container
+from nnapi_prof.nnapi.sections import NONE, Strings, counted, listed, words
 
 PROTOCOL_VERSION = 5
 BUNDLE_ALIGNMENT = 8
@@ -110,28 +104,27 @@ class RequestBuilder:
 
     def _head(self) -> bytes:
         wait_ms, seen = self._patience.wait_ms, self._patience.seen_khz
-        head = struct.pack("<III", PROTOCOL_VERSION, 0, NONE if wait_ms is None else wait_ms)
-        return head + u32s([khz or 0 for khz in seen])
+        head = words(PROTOCOL_VERSION, 0, NONE if wait_ms is None else wait_ms)
+        return head + counted([khz or 0 for khz in seen])
 
     def build(self) -> bytes:
         """The request's bytes. The same additions in the same order give the same bytes."""
         strings = Strings()
         facts = self._patience.drivers
-        drivers = u32(len(facts)) + b"".join(
-            struct.pack(
-                "<III",
+        drivers = listed(
+            words(
                 NONE if each.accelerator is None else strings.add(each.accelerator),
                 each.room,
                 _MEMORY_CODES[each.memory],
             )
             for each in facts
         )
-        blobs = u32(len(self._blobs)) + b"".join(
+        blobs = listed(
             struct.pack("<Q", len(blob.data)) + bytes.fromhex(blob.sha256)
             for _, blob in self._blobs.values()
         )
         data, offsets = bytearray(), dict[bytes, int]()
-        actions = bytearray(u32(len(self._actions)))
+        actions = bytearray(words(len(self._actions)))
         models = [ActionModel(model, buffers) for model, buffers in self._models]
         sizes = [len(blob.data) for _, blob in self._blobs.values()]
         for action in self._actions.values():
@@ -141,11 +134,10 @@ class RequestBuilder:
                 offsets[bundle] = len(data)
                 data += bundle
             actions += _schedule(action) + struct.pack("<QQ", offsets[bundle], len(bundle))
-            actions += u32(len(weights)) + b"".join(struct.pack("<IQ", *w) for w in weights)
+            actions += listed(struct.pack("<IQ", *w) for w in weights)
             inputs = [t for t in action.tensors if t.source is not TensorSource.SEGMENT]
-            actions += u32(len(inputs))
-            actions += b"".join(struct.pack("<II", t.source, t.value) for t in inputs)
-            actions += u32s([index for index, t in enumerate(action.tensors) if t.keep])
+            actions += listed(words(t.source, t.value) for t in inputs)
+            actions += counted([index for index, t in enumerate(action.tensors) if t.keep])
         return write_container(
             ContainerKind.REQUEST,
             {

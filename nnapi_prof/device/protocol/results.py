@@ -61,7 +61,8 @@ class SegmentSamples:
     compile_ns: int | None = None
     samples_ns: tuple[int, ...] = ()
     hardware_ns: tuple[int, ...] = ()
-    """On the accelerator itself; empty where the driver does not tell."""
+    """On the accelerator itself, of runs after the recorded ones; empty where the driver does not
+    tell. So is ``driver_ns``."""
     driver_ns: tuple[int, ...] = ()
     kernels: Kernels | None = None
     """None on NNAPI."""
@@ -168,6 +169,8 @@ class ActionResult:
     frames: FrameSamples | None = None
     """Of an action that runs many at once: then its samples are these, and ``rounds`` tell how many
     of them each has."""
+    copies_ns: tuple[int, ...] = ()
+    """Of ``total_ns`` the copies from and to the caller's buffers; empty without them."""
     attempts: int | None = None
     """How often it was tried: 2 where it failed in company and was tried once more, alone."""
     words: str | None = None

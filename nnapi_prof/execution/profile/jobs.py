@@ -260,6 +260,7 @@ def measured(
         samples_ns=segment.samples_ns,
         hardware_ns=segment.hardware_ns,
         driver_ns=segment.driver_ns,
+        copies_ns=result.copies_ns,
         alone_ns=segment.alone_ns,
         cpu_ns=segment.cpu_ns,
         compile_ns=segment.compile_ns,
