@@ -26,7 +26,9 @@ from nnapi_prof.execution.report import PlanRun, RunReport
 from nnapi_prof.graph.advice import Advice
 from nnapi_prof.graph.plan import Plan, Target
 from nnapi_prof.graph.unit import UnitGraph
+from nnapi_prof.qnn.origin import ChipOrigin
 from nnapi_prof.reports.frames import all_targets
+from nnapi_prof.reports.words import calibration_words, ms_unit
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,8 @@ class ReportData:
     ship: tuple[DeployStep, ...] = ()
     """The next command for each way into an app; empty where the plan stands in no folder."""
     """What every latency is of its runs, measured and predicted."""
+    origin: ChipOrigin | None = None
+    """Of costs that Qualcomm's simulator estimated; None of others."""
     every_preference: bool = False
     """Shows accelerators under each preference, in place of the one that the plan uses or, of
     those that it does not use, the one under which most was measured."""
@@ -74,6 +78,12 @@ class ReportData:
         """Whether costs and predictions are simulated; those of the plans as they ran may be of
         another device."""
         return self.cost_model.simulated or self.plan.simulated
+
+    @property
+    def planned_unit(self) -> str:
+        """The unit behind costs and predictions, with what they are where they rest on no
+        hardware."""
+        return "ms, estimated" if self.origin is not None else ms_unit(self.costs_simulated)
 
     @property
     def run_simulated(self) -> bool:
@@ -104,6 +114,12 @@ class ReportData:
     def what_is_estimated(self) -> str:
         """A sentence that says which of the plan's segments have no measurement behind them; empty
         where all have."""
+        if self.origin is not None:
+            return (
+                f"Nothing in this report was measured. The NPU's times are"
+                f" {calibration_words(self.origin.calibration)}; those of the CPU are estimated for"
+                f" {self.origin.cpu}."
+            )
         n, every = sum(s.estimated for s in self.plan.segments), len(self.plan.segments)
         if not n:
             return ""

@@ -16,7 +16,7 @@ import pandas as pd
 
 from nnapi_prof.convert.region import Permutes
 from nnapi_prof.costs.measurement import Measurement
-from nnapi_prof.costs.model.region import CostModel
+from nnapi_prof.costs.model.region import FREE, CostModel
 from nnapi_prof.costs.model.views import marginal
 from nnapi_prof.execution.report import RunReport
 from nnapi_prof.graph.causes import detail
@@ -346,14 +346,16 @@ def transfer_frame(
     """One row a segment: values and bytes that enter and leave, and their time by the cost model.
 
     ``share`` is that of invocation and transfer in the predicted latency, by the fit; on the host,
-    and where nothing was fitted, times are NaN. ``permutes`` says of each segment what it
+    and where nothing is known of it, times are NaN. ``permutes`` says of each segment what it
     permutes; without, NaN.
     """
     rows = []
     for number, segment in enumerate(plan.segments):
         entering, leaving = costs.graph.boundary(segment.units)
         in_bytes, out_bytes = boundary_bytes(costs.graph, segment.units)
-        is_fitted = segment.target.engine is not Engine.HOST and segment.target in costs.fits
+        is_fitted = segment.target.engine is not Engine.HOST and (
+            segment.target in costs.fits or costs.price(segment.target) != FREE
+        )
         invocation = costs.overhead(segment.target) if is_fitted else math.nan
         into = costs.transfer(segment.target, in_bytes, 0) if is_fitted else math.nan
         out = costs.transfer(segment.target, 0, out_bytes) if is_fitted else math.nan

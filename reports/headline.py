@@ -42,6 +42,8 @@ class Rival:
     plan_ms: float
     rival_ms: float
     measured: bool
+    noise: float = NOISE
+    """Relative differences below this are none."""
 
     @property
     def rule(self) -> Rule | None:
@@ -54,8 +56,10 @@ class Rival:
 
     @property
     def verdict(self) -> str:
-        """``good``, ``bad``, or empty within :data:`NOISE`."""
-        return "good" if self.factor > 1 + NOISE else ("bad" if self.factor < 1 - NOISE else "")
+        """``good``, ``bad``, or empty within :attr:`noise`."""
+        if self.factor > 1 + self.noise:
+            return "good"
+        return "bad" if self.factor < 1 - self.noise else ""
 
     @property
     def phrase(self) -> str:
@@ -93,13 +97,13 @@ def headline(data: ReportData, baselines: pd.DataFrame, label_cards: bool = True
     rows = baselines.to_dict("records")
     own = rows[0]
     ran = math.isfinite(own["measured_ms"])
-    rivals = rivals_of(baselines)
+    rivals = rivals_of(baselines, NOISE if data.origin is None else data.origin.calibration.tie)
     fastest = rivals[0] if rivals else None
     single = _best_single(rivals)
     cpu = next((r for r in rivals if r.rule is Rule.ALL_CPU), None)
     planned = data.costs_simulated
-    unit = ms_unit(data.run_simulated if ran else planned)
-    predicted_unit = ms_unit(planned) + _guessed(data.plan, ran)
+    unit = ms_unit(data.run_simulated) if ran else data.planned_unit
+    predicted_unit = data.planned_unit + _guessed(data, data.plan, ran)
     taken = (
         latency(own["measured_ms"], unit) if ran else latency(own["predicted_ms"], predicted_unit)
     )
@@ -116,11 +120,11 @@ def headline(data: ReportData, baselines: pd.DataFrame, label_cards: bool = True
         sentence += _against_rules(data, rivals)
         if _is_single(data.plan) and is_optimum(data.plan):
             sentence += " No split over several targets is faster by more than 1 %, by these costs."
-    sentence += _doubt(data.plan)
+    sentence += tie_words(data) + _doubt(data.plan)
     is_labelled = label_cards or (ran and data.run_simulated != planned)
-    planned_unit = ms_unit(planned and is_labelled)
+    planned_unit = data.planned_unit if is_labelled else "ms"
     unit = ms_unit(data.run_simulated and is_labelled) if ran else planned_unit
-    predicted_unit = planned_unit + _guessed(data.plan, ran)
+    predicted_unit = planned_unit + _guessed(data, data.plan, ran)
     others = [r for r in (single, cpu) if r is not None and r is not fastest]
     cards = [
         _rival_card(f"against {FASTEST_RULE}", fastest, data, ran, unit, planned_unit),
@@ -150,7 +154,24 @@ def _doubt(plan: Plan) -> str:
     return f" Planning ended within {within} of the optimum{asked}, by these costs."
 
 
-def rivals_of(baselines: pd.DataFrame) -> list[Rival]:
+def tie_words(data: ReportData) -> str:
+    """Names the plans that an estimate cannot tell from this one, and what would."""
+    if data.origin is None or not (ties := data.origin.ties(data.plans)):
+        return ""
+    named = ", ".join(plan_words(name, separator=", ") for name in ties)
+    return (
+        f" A tie with {named}: the plan gains less than {data.origin.calibration.tie:.0%}, which is"
+        f" within the estimate's error. {PHONE_DECIDES}"
+    )
+
+
+PHONE_DECIDES = (
+    "Run both on a phone: `nnapi-prof go --device SERIAL` measures by NNAPI, Qualcomm AI Hub the"
+    " whole network on the NPU."
+)
+
+
+def rivals_of(baselines: pd.DataFrame, noise: float = NOISE) -> list[Rival]:
     """The plan (the frame's first row) against each baseline, the hardest to beat first. What other
     plans there are (one segment after the other, where branches run at once) are none."""
     own, *others = baselines.to_dict("records")
@@ -160,7 +181,7 @@ def rivals_of(baselines: pd.DataFrame) -> list[Rival]:
             continue
         both = math.isfinite(row["measured_ms"]) and math.isfinite(own["measured_ms"])
         column = "measured_ms" if both else "predicted_ms"
-        rivals.append(Rival(row["plan"], own[column], row[column], both))
+        rivals.append(Rival(row["plan"], own[column], row[column], both, noise))
     return sorted(rivals, key=lambda rival: rival.factor)
 
 
@@ -229,8 +250,8 @@ def _hosted(data: ReportData) -> str:
 
 
 def _article(target: Target) -> str:
-    on_nnapi = target.engine is Engine.NNAPI
-    return place_words(target.key) if on_nnapi else f"the {place_words(target.key)}"
+    named = target.engine in (Engine.NNAPI, Engine.QNN)
+    return place_words(target.key) if named else f"the {place_words(target.key)}"
 
 
 FASTEST_RULE = "the fastest rule that needs no partitioner"
@@ -250,7 +271,8 @@ def _against_rules(data: ReportData, rivals: Sequence[Rival]) -> str:
     same = "is" if _is_rule(data, fastest.name) else "is as fast as"
     sentence = f" The plan {same} {FASTEST_RULE}, {name}."
     reasons = [*_which_rule(rivals), *_refused(data)]
-    return sentence + (f" What measuring tells: {'; '.join(reasons)}." if reasons else "")
+    told = "What measuring tells" if data.origin is None else "What the estimate tells"
+    return sentence + (f" {told}: {'; '.join(reasons)}." if reasons else "")
 
 
 def _is_rule(data: ReportData, name: str) -> bool:
@@ -296,9 +318,11 @@ def _name_some(names: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
-def _guessed(plan: Plan, ran: bool) -> str:
-    """Returns the words behind the unit of a prediction that rests on estimates. That of a plan
-    that ran is without what the host computes."""
+def _guessed(data: ReportData, plan: Plan, ran: bool) -> str:
+    """Returns the words behind the unit of a prediction that rests on estimates in part. That of a
+    plan that ran is without what the host computes."""
+    if data.origin is not None:
+        return ""
     segments = _on_device(plan) if ran else plan.segments
     return ", estimated in part" if any(s.estimated for s in segments) else ""
 
@@ -315,7 +339,7 @@ def _rival_card(
         return None
     if not rival.measured:
         named = (other for other in data.baselines if other.name == rival.name)
-        unit = planned_unit + "".join(_guessed(other, ran) for other in named)
+        unit = planned_unit + "".join(_guessed(data, other, ran) for other in named)
     _, target = baseline_of(rival.name)
     of_its_kind = target is not None and about == f"against the {plan_kind(rival.name)}"
     name = target_words(target.key) if of_its_kind and target else plan_words(rival.name)

@@ -381,7 +381,7 @@ def _section(heading: str, about: str) -> Iterator[str]:
 
 def _units_of(data: ReportData) -> tuple[str, str]:
     """Returns the words behind predicted latencies, and behind measured ones."""
-    planned = ms_unit(data.costs_simulated)
+    planned = data.planned_unit
     return planned, ms_unit(data.run_simulated)
 
 

@@ -144,7 +144,7 @@ def model_svg(data: ReportData, palette: Mapping[str, str], prefix: str = "pictu
             net_bytes=[_format_bytes(data.graph.values[value]) for value in drawn.values],
             readers=data.graph.readers,
             producer=data.graph.producer,
-            unit_ms=ms_unit(data.costs_simulated),
+            unit_ms=data.planned_unit,
             simulated=data.costs_simulated,
             graph=data.graph,
             depthwise=any(unit.operation.startswith("depthwise_") for unit in data.graph.units),
@@ -186,7 +186,7 @@ def _pattern(target: Target, named: int) -> str:
 
 
 def _segments(data: ReportData, places: Mapping[str, Place]) -> list[SegmentWords]:
-    planned = ms_unit(data.costs_simulated)
+    planned = data.planned_unit
     timed = ms_unit(data.run_simulated)
     ran = data.run_of_plan
     measured = {t.segment: t.median_ns for t in ran.segments} if ran is not None else {}
@@ -230,7 +230,7 @@ def _unit_words(
     here_ns = {unit: ns for s in segments if s.parts for unit, ns in s.parts.unit_ns.items()}
     facts = unit_facts(data.cost_model, here_ns, data.shown_targets)
     slowest = max((each.here_ms or 0.0 for each in facts), default=0.0) or 1.0
-    unit_ms = ms_unit(data.costs_simulated)
+    unit_ms = data.planned_unit
     rows = []
     for unit, each in zip(data.graph.units, facts, strict=True):
         segment = of_unit[unit.index]

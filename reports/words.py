@@ -191,6 +191,9 @@ def place_words(key: str) -> str:
         return "CPU"
     if target.engine is Engine.HOST:
         return "host"
+    if target.engine is Engine.QNN:
+        chip, _, precision = key.partition(":")[2].partition("/")
+        return f"{chip}'s NPU in {precision}"
     return "NNAPI's choice" if target.accelerator == AUTO else target.accelerator or key
 
 

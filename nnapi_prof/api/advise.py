@@ -22,6 +22,7 @@ from nnapi_prof.execution.options import LEAST_SECONDS, MOST_SECONDS
 from nnapi_prof.execution.profile.jobs import NEWEST_LEVEL, device_targets
 from nnapi_prof.graph.advice import Advice
 from nnapi_prof.graph.plan import Engine, Plan, Target
+from nnapi_prof.qnn.chips import is_qnn, one_chip
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -123,6 +124,8 @@ def advise(
     asked where the plan was read from a folder. With ``tries`` so many of the rewrites that save
     most are written into the model, profiled on ``device`` (None: the one that was profiled) and
     run whole beside the plan: ``verified`` says what they saved, and how far they move the outputs.
+    For a ``device`` like ``"qnn:SM8750"``, and for a plan that was estimated for one, Qualcomm's
+    compiler is asked: ``tries`` (0: 3) operations are written otherwise, compiled and planned anew.
     Looking takes ``seconds`` at most (None: 30); Ctrl-C ends it, and trying, with what is there
     until then. A ``listener`` hears notes, too, in place of ``progress``.
 
@@ -133,6 +136,17 @@ def advise(
     arguments.number("seconds", seconds, LEAST_SECONDS, MOST_SECONDS)
     listener = listener or to_log(progress)
     planned = plan if isinstance(plan, ModelPlan) else read_plan(plan)
+    origin = None if planned.costs is None else planned.costs.origin
+    chip = device if isinstance(device, str) and is_qnn(device) else None
+    if chip is not None and (origin is None or one_chip(chip) != one_chip(origin.device)):
+        from nnapi_prof.api.chip_advice import planned_for_chip
+
+        return Advised(planned_for_chip(planned.model, chip, tries or TRIES, listener))
+    if origin is not None:
+        from nnapi_prof.api.chip_advice import advise_on_chip
+
+        own = advise_on_chip(planned, tries or TRIES, listener)
+        return Advised(replace(planned, advice=own))
     basis = _basis(planned, costs)
     from nnapi_prof.advice.search import ranked
 

@@ -10,24 +10,35 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from nnapi_prof.api.calibration import CalibrationOptions
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.events import SILENT, Listener
 from nnapi_prof.api.model import Model
+from nnapi_prof.api.options import PlanOptions
+from nnapi_prof.api.plan import ModelPlan
+from nnapi_prof.api.plan_search import Search, find_plans
 from nnapi_prof.api.program_costs import estimated_costs, read_phone
 from nnapi_prof.costs.conditions import Conditions
-from nnapi_prof.errors import UsageError
+from nnapi_prof.errors import UsageError, option_name
 from nnapi_prof.graph.plan import Plan
-from nnapi_prof.partition import baselines, solve
 from nnapi_prof.qnn.calibration import ChipCalibration, calibrate
 from nnapi_prof.qnn.chips import Chip, QnnPrecision, one_chip
+from nnapi_prof.qnn.origin import ChipOrigin
 from nnapi_prof.qnn.wheel import LICENCE, qairt_version, require
 from nnapi_prof.reports.words import calibration_words
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torch import Tensor
+
+    from nnapi_prof.graph.program import Program
     from nnapi_prof.qnn.costs import ChipCosts
     from nnapi_prof.qnn.graphs import Form
     from nnapi_prof.qnn.profile import ChipProfile
 
+MOST_SAMPLES = 16
+"""Inputs that ranges are taken from: every value of the model is kept for each."""
 PHONE = "sm8750"
 """The described phone whose CPU stands beside the NPU."""
 
@@ -40,26 +51,36 @@ class ChipResult:
     precision: QnnPrecision
     costs: Costs
     profile: ChipProfile
-    calibration: ChipCalibration
-    notes: tuple[str, ...]
+    origin: ChipOrigin
+    planned: ModelPlan
+
+    @property
+    def calibration(self) -> ChipCalibration:
+        return self.origin.calibration
 
     @property
     def plan(self) -> Plan:
-        return self.profile.plans[0]
+        return self.planned.plan
 
     @property
     def ties(self) -> tuple[str, ...]:
         """Rivals that the plan beats by less than the estimate can see."""
-        return self.profile.ties(self.calibration)
+        return self.origin.ties(self.planned.plans)
 
 
 def profile_on_chip(
-    model: Model, device: str, listener: Listener = SILENT, workers: int | None = None
+    model: Model,
+    device: str,
+    listener: Listener = SILENT,
+    workers: int | None = None,
+    options: PlanOptions | None = None,
+    samples: CalibrationOptions | None = None,
 ) -> ChipResult:
     """Estimates a model's units and regions on a chip's NPU, and the plan beside its CPU.
 
-    ``workers`` are processes that compile at once (None: one a core). Raises UsageError where the
-    extra ``qnn`` is missing or there is no such chip, ConversionError where the model cannot be
+    ``workers`` are processes that compile at once (None: one a core), ``options`` what the plan is
+    to keep to, ``samples`` the source of what 8 bits are calibrated with. Raises UsageError where
+    the extra ``qnn`` is missing or there is no such chip, ConversionError where the model cannot be
     exported, CostError where nothing was published to calibrate on.
     """
     chip, precision = one_chip(device)
@@ -72,11 +93,14 @@ def profile_on_chip(
     from nnapi_prof.qnn.profile import phone_side, profile_chip
 
     with listener.working("exporting the model to ONNX"):
-        cut = _cutter(model, precision)
+        cut = _cutter(model, precision, samples or CalibrationOptions(), listener)
     cpu = phone_side(estimated_costs(program, phone))
 
+    searches: list[Search] = []
+
     def planned(costs: ChipCosts) -> Sequence[Plan]:
-        return (solve(program.units, costs), *baselines(program.units, costs))
+        searches.append(find_plans(program.units, costs, options or PlanOptions()))
+        return searches[-1].plans
 
     with CompilerPool(workers) as pool, listener.working(f"compiling for {chip.name}"):
         profiled = profile_chip(
@@ -90,32 +114,87 @@ def profile_on_chip(
             planned,
             listener.busy,
         )
-    notes = [calibration_words(calibration), f"the CPU is that of {phone['description']}"]
+    phone_words = str(phone["description"])
+    notes = [calibration_words(calibration), f"the CPU is that of {phone_words}"]
     if chip.name != PHONE.upper():
         notes.append(
             f"that CPU is another phone's than {chip.name}'s: of a plan between the two only the"
             " NPU's part is the chip's own"
         )
+    origin = ChipOrigin(
+        calibration,
+        phone_words,
+        profiled.stable,
+        profiled.errors,
+        {label: tuple(d.words() for d in odd) for label, odd in profiled.doubts.items()},
+        profiled.failures,
+    )
     costs = Costs(
         model=model,
         device=f"{chip.name} ({chip.marketing}), NPU in {precision.value}",
         conditions=Conditions(),
         priced=profiled.costs,
         estimated=True,
+        origin=origin,
         notes=(*model.notes, *notes),
     )
-    return ChipResult(chip, precision, costs, profiled, calibration, tuple(notes))
+    made = ModelPlan(
+        model=model,
+        plans=searches[-1].plans,
+        device=costs.device,
+        conditions=costs.conditions,
+        estimated=True,
+        costs=costs,
+        search=searches[-1],
+    )
+    return ChipResult(chip, precision, costs, profiled, origin, made)
 
 
-def _cutter(model: Model, precision: QnnPrecision) -> Callable[[Iterable[int]], Form]:
+def _cutter(
+    model: Model, precision: QnnPrecision, options: CalibrationOptions, listener: Listener
+) -> Callable[[Iterable[int]], Form]:
     from nnapi_prof.qnn.regions import RegionCutter
 
     cutter = RegionCutter(model.program)
     if precision is QnnPrecision.FP16:
+        no_samples(options)
         return cutter.cut
     from nnapi_prof.qnn.int8 import quantise_form
 
-    return lambda region: quantise_form(cutter.cut(region))
+    drawn = calibration_inputs(model.program, model.path, options, listener)
+    values = cutter.run(drawn)
+
+    def cut(region: Iterable[int]) -> Form:
+        form = cutter.cut(region)
+        return quantise_form(form, cutter.samples(region, form, values))
+
+    return cut
+
+
+def no_samples(options: CalibrationOptions) -> None:
+    """Raises UsageError where samples are given to calibrate what is not in 8 bits."""
+    if options != CalibrationOptions():
+        raise UsageError(
+            f"{option_name('calibration')} and {option_name('samples')} are for 8 bits",
+            "name the device as qnn:CHIP/int8",
+        )
+
+
+def calibration_inputs(
+    program: Program, path: Path, options: CalibrationOptions, listener: Listener
+) -> list[tuple[Tensor, ...]]:
+    """Draws inputs of a program as every calibration in 8 bits does, and lets the listener know
+    what they are: the first :data:`MOST_SAMPLES` of them."""
+    from nnapi_prof.precision.samples import LIMIT, load_samples
+
+    drawn = load_samples(
+        program,
+        options.source,
+        model=path,
+        limit=LIMIT if options.limit is None else options.limit,
+    )
+    listener.notes(*drawn.notes)
+    return [sample.inputs for sample in drawn.calibration[:MOST_SAMPLES]]
 
 
 def no_conditions(device: str, asked: Iterable[str]) -> None:

@@ -142,6 +142,11 @@ def _side(
 ) -> Side:
     if isinstance(side, ModelPlan | Result):
         named_by = side.planned if isinstance(side, Result) else side
+        if must_run and named_by.costs is not None and named_by.costs.origin is not None:
+            raise UsageError(
+                f"the plan of {named_by.model.name} is estimated, and only what ran on a device is"
+                " compared with a limit"
+            )
         data = side.report_data() if costs is None else side.report_data(costs=costs)
         return Side.of(f"{named_by.model.name} on {device_name(side.device)}", data)
     spec = os.fspath(side)

@@ -24,6 +24,7 @@ from nnapi_prof.execution.profile.options import ProfileOutcome
 from nnapi_prof.execution.profile.threads import ThreadTrial
 from nnapi_prof.graph.plan import Precision
 from nnapi_prof.partition import CostProvider
+from nnapi_prof.qnn.origin import ChipOrigin
 from nnapi_prof.reports.words import (
     MARGINAL_MARKS,
     count,
@@ -78,6 +79,8 @@ class Costs:
     notes: tuple[str, ...] = ()
     objective: Objective | None = None
     """Of :meth:`adjusted` costs: what they are in place of ns."""
+    origin: ChipOrigin | None = field(default=None, repr=False)
+    """Of costs that Qualcomm's simulator estimated: how, and how far they can be trusted."""
     calibration: Calibration | None = field(default=None, repr=False)
     """Of costs in several precisions: what 8 bits were fitted to, and errors are measured on."""
 

@@ -231,7 +231,8 @@ class PlanOptions:
         forbidden: dict[int, frozenset[Target]] = {}
         for text in self.forbid:
             pattern, where = _halves(text)
-            matches = _matching_targets(targets, where or "nnapi:*", option_name("forbid", text))
+            everywhere = "qnn:*" if any(t.engine is Engine.QNN for t in targets) else "nnapi:*"
+            matches = _matching_targets(targets, where or everywhere, option_name("forbid", text))
             for unit in units_like(graph, pattern, option_name("forbid", text)):
                 forbidden[unit] = forbidden.get(unit, frozenset()) | frozenset(matches)
         pinned: dict[int, Target] = {}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from nnapi_prof.api import notebook
 from nnapi_prof.api import options as arguments
 from nnapi_prof.api.bundles import bundle_of, save_bundle, with_open_sizes
+from nnapi_prof.api.chip_bundle import chip_report, read_chip_bundle, write_chip_bundle
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.model import Model, load
 from nnapi_prof.api.objective import Objective
@@ -21,7 +22,7 @@ from nnapi_prof.bundle.advice import keep_advice, kept_advice
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.deployment import deploy_steps
 from nnapi_prof.bundle.frames import FramePlan
-from nnapi_prof.bundle.storage import read_bundle
+from nnapi_prof.bundle.storage import is_chip_plan, read_bundle
 from nnapi_prof.costs import absolute
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.estimate.costs import EstimatedCosts, FilledCosts
@@ -176,6 +177,11 @@ class ModelPlan:
         Raises UsageError where it cannot be written, or no device was asked for.
         """
         folder = Path(path)
+        if self.costs is not None and self.costs.origin is not None:
+            write_chip_bundle(folder, self.model, self.plans, self.costs)
+            if self.advice:
+                keep_advice(folder, self.advice)
+            return folder
         location = self.costs.location if self.costs else None
         bundle = replace(self.bundle, costs=absolute(location)) if location else self.bundle
         save_bundle(folder, bundle, self.model.path)
@@ -192,6 +198,11 @@ class ModelPlan:
         if self.converted is not None:
             return self.converted
         info = self.costs.agent_info if self.costs else None
+        if self.costs is not None and self.costs.origin is not None:
+            raise UsageError(
+                f"this plan is estimated for {self.costs.origin.device}, and no device runs it",
+                "`nnapi-prof convert --to qnn` writes files for that chip",
+            )
         if info is None:
             raise UsageError(
                 "this plan was made without a device",
@@ -246,6 +257,8 @@ class ModelPlan:
 
         Raises CostError where the table lacks the model, UsageError where nothing was measured.
         """
+        if self.costs is not None and self.costs.origin is not None:
+            return chip_report(self.model, self.plans, self.costs, self.advice)
         bundle = bundle or self.bundle
         ship = deploy_steps(bundle, self.folder) if self.folder is not None else ()
         if self.costs is None:
@@ -320,6 +333,18 @@ def read_plan(path: str | os.PathLike[str]) -> ModelPlan:
     Raises UsageError where there is none, SerializationError where it is damaged.
     """
     folder = Path(path)
+    if is_chip_plan(folder):
+        chip = read_chip_bundle(folder)
+        return ModelPlan(
+            model=chip.model,
+            plans=chip.plans,
+            device=chip.costs.device,
+            conditions=chip.costs.conditions,
+            estimated=True,
+            costs=chip.costs,
+            advice=chip.advice,
+            folder=folder,
+        )
     bundle = read_bundle(folder)
     model = load(folder / bundle.model_file, bundle.inputs)
     model = replace(model, unit_cache=replace(model.unit_cache, name=bundle.model))

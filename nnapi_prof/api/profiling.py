@@ -155,7 +155,8 @@ def profile(
 
         asked = {"conditions": options.conditions != USUAL.conditions, "precisions": precisions}
         no_conditions(device, [name for name, value in asked.items() if value])
-        return profile_on_chip(chosen, device, listener).costs
+        own = CalibrationOptions(calibration, samples)
+        return profile_on_chip(chosen, device, listener, samples=own).costs
     data = CalibrationOptions(calibration, samples)
     with open_table(costs) as store, open_client(device, listener) as client:
         note_other_agent(store, client.info(), listener)

@@ -9,7 +9,7 @@ import re
 import shutil
 import stat
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,8 @@ from nnapi_prof.nnapi.container import ContainerKind, read_container, write_cont
 
 FORMAT = "nnapi-prof-bundle"
 VERSION = 3
+CHIP_FORMAT = "nnapi-prof-chip-plan"
+"""Of a manifest whose plan is estimated for a chip: nothing in its folder runs."""
 MOST_MANIFEST, MOST_REGION, MOST_BLOB, MOST_MODEL = 1 << 26, 1 << 26, 1 << 31, 1 << 33
 """Bytes of a bundle's files, far above what any has; a constant's file has those that its region
 says."""
@@ -104,6 +106,14 @@ def write_bundle(path: Path, bundle: Bundle, model: Path) -> None:
     ``model`` is the original model file. Raises UsageError where ``path`` holds something else, and
     OSError where nothing can be written there.
     """
+    replace_folder(path, lambda folder: _write(folder, bundle, model))
+
+
+def replace_folder(path: Path, write: Callable[[Path], None]) -> None:
+    """Fills a folder beside ``path``, and puts it in the place of the bundle that stands there.
+
+    Raises UsageError where that is something else, and OSError where nothing can be written.
+    """
     if path.exists() and not (path / "manifest.json").is_file():
         raise UsageError(
             f"{path} exists and is not a bundle",
@@ -113,7 +123,7 @@ def write_bundle(path: Path, bundle: Bundle, model: Path) -> None:
     temporary = path.with_name(path.name + ".part")
     shutil.rmtree(temporary, ignore_errors=True)
     try:
-        _write(temporary, bundle, model)
+        write(temporary)
         shutil.rmtree(path, ignore_errors=True)
         temporary.rename(path)
     finally:  # half a bundle is of no use; after success there is none
@@ -138,7 +148,7 @@ def _write(folder: Path, bundle: Bundle, model: Path) -> None:
         "version": VERSION,
         "model": bundle.model,
         "model_file": bundle.model_file,
-        "model_sha256": _file_checksum(folder / bundle.model_file),
+        "model_sha256": file_checksum(folder / bundle.model_file),
         "inputs": list(bundle.inputs),
         "device": bundle.device,
         "fingerprint": bundle.fingerprint,
@@ -169,8 +179,13 @@ def _write(folder: Path, bundle: Bundle, model: Path) -> None:
         manifest["mixed_precision"] = bundle.mixed.to_json()
     if bundle.frames is not None:
         manifest["frames"] = bundle.frames.to_json()
-    manifest["sha256"] = _checksum(manifest)
-    (folder / "manifest.json").write_text(json.dumps(manifest, indent=1))
+    write_manifest(folder, manifest)
+
+
+def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
+    """Writes a manifest with its checksum."""
+    text = json.dumps(manifest | {"sha256": _checksum(manifest)}, indent=1)
+    (folder / "manifest.json").write_text(text)
 
 
 def _read_region(path: Path, name: object) -> Region:
@@ -185,7 +200,7 @@ def _regions(bundle: Bundle) -> Iterator[tuple[RegionKey, bool, Region]]:
             yield key, halved, region
 
 
-def _file_checksum(path: Path) -> str:
+def file_checksum(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -209,6 +224,14 @@ def check_bundle(path: Path) -> Path:
     if not manifest_file.is_file():
         raise UsageError(f"{path} is not a bundle", "`nnapi-prof partition` makes one")
     manifest = _unchecked(manifest_file)
+    if manifest.get("format") == CHIP_FORMAT:
+        raise UsageError(
+            f"{path} is estimated for a chip that is not there, and only what ran on a device is"
+            " run, compared or shipped",
+            "`nnapi-prof report` shows it, `nnapi-prof convert --to qnn` writes files for the chip",
+        )
+    if manifest.get("format") != FORMAT:
+        manifest = {}
     if manifest.get("statistic", "median") != "median":
         raise SerializationError(
             f"{path}: the bundle was planned by the 95th percentile of runs, which an older "
@@ -240,7 +263,12 @@ def _unchecked(manifest_file: Path) -> dict[str, Any]:
         data = json.loads(read_file(manifest_file, MOST_MANIFEST))
     except (ValueError, OSError, RecursionError, SerializationError):
         return {}
-    return data if isinstance(data, dict) and data.get("format") == FORMAT else {}
+    return data if isinstance(data, dict) else {}
+
+
+def is_chip_plan(path: Path) -> bool:
+    """Whether a folder holds a plan that is estimated for a chip."""
+    return _unchecked(path / "manifest.json").get("format") == CHIP_FORMAT
 
 
 def read_bundle(path: Path) -> Bundle:
@@ -248,13 +276,8 @@ def read_bundle(path: Path) -> Bundle:
     another version of nnapi-prof."""
     manifest_file = check_bundle(path)
     try:
-        data = _read_manifest(manifest_file)
-        model = path / _plain_name(data["model_file"])
-        if model.is_symlink() or model.exists():
-            check_file(model, MOST_MODEL)
-        # outputs are compared with it: those of another model would differ, and nobody knew why
-        if model.is_file() and _file_checksum(model) != data["model_sha256"]:
-            raise SerializationError(f"{model.name} was changed after it was written")
+        data = read_manifest(manifest_file, FORMAT, VERSION)
+        check_model(path, data)
         regions: dict[RegionKey, Region] = {}
         halved: dict[RegionKey, Region] = {}
         for row in data["regions"]:
@@ -303,13 +326,25 @@ def read_bundle(path: Path) -> Bundle:
         ) from error
 
 
-def _read_manifest(file: Path) -> dict[str, Any]:
+def check_model(path: Path, manifest: Mapping[str, Any]) -> None:
+    """Raises SerializationError where the model in a bundle is not the one it was written with:
+    outputs are compared with it, and those of another would differ, and nobody knew why."""
+    model = path / _plain_name(manifest["model_file"])
+    if model.is_symlink() or model.exists():
+        check_file(model, MOST_MODEL)
+    if model.is_file() and file_checksum(model) != manifest["model_sha256"]:
+        raise SerializationError(f"{model.name} was changed after it was written")
+
+
+def read_manifest(file: Path, form: str, version: int) -> dict[str, Any]:
+    """Raises SerializationError where a manifest is of another format or version, or was
+    changed."""
     data = json.loads(read_file(file, MOST_MANIFEST))
-    if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise SerializationError(f"{file.name} is not a {FORMAT}")
-    if data.get("version") != VERSION:
+    if not isinstance(data, dict) or data.get("format") != form:
+        raise SerializationError(f"{file.name} is not a {form}")
+    if data.get("version") != version:
         raise SerializationError(
-            f"{file.name} has version {data.get('version')!r}, {VERSION} is read"
+            f"{file.name} has version {data.get('version')!r}, {version} is read"
         )
     if data.get("sha256") != _checksum(data):
         raise SerializationError(f"{file.name} was changed after it was written")

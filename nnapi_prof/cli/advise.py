@@ -13,10 +13,12 @@ from nnapi_prof.cli.command import CONDITIONS, define
 from nnapi_prof.cli.output import as_json, line, print_document, say, stdout
 from nnapi_prof.cli.progress import listening
 from nnapi_prof.cli.ship import show_steps
+from nnapi_prof.qnn.chips import is_qnn
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from nnapi_prof.api.advise import Advised
     from nnapi_prof.api.events import Listener
     from nnapi_prof.api.plan import ModelPlan
     from nnapi_prof.graph.advice import Advice
@@ -30,6 +32,7 @@ SHORT = 3
     examples=[
         "nnapi-prof advise model.nnprof",
         "nnapi-prof advise --try --device sim:npu-phone model.nnprof",
+        "nnapi-prof advise --try --device qnn:SM8750 model.pt2",
     ],
 )
 @opt.device
@@ -69,12 +72,25 @@ def command(
     operation that an accelerator refuses, a segment that splits an accelerator's, a unit that
     constraints keep off, that is slow for its size, or that only changes a layout. The command
     prints the savings, largest first. A bundle stores the advice, and its reports show it.
+
+    With --device qnn:CHIP, or a bundle made for one, Qualcomm's compiler is asked: the operations
+    that the NPU refuses or that take most are written otherwise, compiled and planned anew, with
+    or without --try. What the compiler does by itself saves nothing, and is not offered.
     """
     bundle = opt.names_bundle(model)
     with listening() as listener:
         with listener.working("loading PyTorch"):
-            from nnapi_prof.api.advise import advise
+            from nnapi_prof.api.advise import Advised, advise
 
+        if device_spec is not None and is_qnn(device_spec) and not bundle:
+            from nnapi_prof.api.chip_advice import planned_for_chip
+            from nnapi_prof.api.model import load
+
+            own = planned_for_chip(
+                load(model, inputs, listener=listener), device_spec, tries, listener
+            )
+            _show(Advised(own))
+            return
         planned = (
             _of_bundle(model, listener)
             if bundle
@@ -88,23 +104,29 @@ def command(
             seconds=seconds,
             listener=listener,
         )
-        if bundle:
+        is_chip = advised.planned.costs is not None and advised.planned.costs.origin is not None
+        keeps = bundle and (not is_chip or advised.planned.folder == model)
+        if keeps:
             from nnapi_prof.bundle.advice import keep_advice
 
             keep_advice(model, advised.advice)
-    if as_json():
-        from nnapi_prof.documents.advice import of_advised
-
-        print_document(of_advised(advised))
-        return
-    show_advice(stdout(), advised.advice)
-    if bundle:
+    _show(advised)
+    if keeps and not is_chip and not as_json():
         from nnapi_prof.bundle.deployment import deploy_steps
 
         show_steps(stdout(), deploy_steps(planned.bundle, model))
     for note in advised.notes:
         if note not in planned.model.notes:
             say(f"note: {note}")
+
+
+def _show(advised: Advised) -> None:
+    if as_json():
+        from nnapi_prof.documents.advice import of_advised
+
+        print_document(of_advised(advised))
+    else:
+        show_advice(stdout(), advised.advice)
 
 
 def _of_bundle(path: Path, listener: Listener) -> ModelPlan:

@@ -3,9 +3,13 @@ simulator, in the terminal or as a document."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
+from nnapi_prof.cli.command import COMMON
 from nnapi_prof.cli.output import (
     as_json,
     boxed,
@@ -19,7 +23,6 @@ from nnapi_prof.cli.output import (
     stdout,
 )
 from nnapi_prof.cli.progress import listening
-from nnapi_prof.errors import UsageError
 from nnapi_prof.qnn.chips import is_qnn
 
 if TYPE_CHECKING:
@@ -28,34 +31,75 @@ if TYPE_CHECKING:
 
 SLOWEST = 10
 LABEL = "ms, estimated by Qualcomm's simulator"
+PLAN_OPTIONS = ("forbid", "pin", "max_regions", "listed", "best", "seconds")
+"""Fields of :class:`nnapi_prof.api.options.PlanOptions` that a plan for a chip keeps to."""
+TAKEN = {"device_spec", "inputs", "model", "output", "calibration", "samples"}
+TAKEN |= {*PLAN_OPTIONS, *COMMON}
 
 
-def on_chip(
-    device: str | None, inputs: tuple[str, ...], model: Path, output: Path | None = None
-) -> bool:
-    """Plans for a chip and prints what came of it, where ``device`` is one.
+def on_chip(context: click.Context, *, bundle: bool = False, report: bool = False) -> bool:
+    """Plans for a chip and prints what came of it, where a command's ``--device`` is one; its
+    result, with ``bundle`` in the folder that ``--output`` names, with ``report`` in a file there
+    and the bundle beside it.
 
-    Raises UsageError where an ``output`` is asked for: no bundle runs on such a device.
+    Raises UsageError where an option is given that only devices have.
     """
+    params = context.params
+    device: str | None = params["device_spec"]
     if device is None or not is_qnn(device):
         return False
-    if output is not None:
-        raise UsageError(
-            f"no bundle runs on {device}", "leave --output out, --json is the plan as a document"
-        )
-    from nnapi_prof.api.chip_costs import profile_on_chip
+    from nnapi_prof.api.calibration import CalibrationOptions
+    from nnapi_prof.api.chip_costs import no_conditions, profile_on_chip
     from nnapi_prof.api.model import load
+    from nnapi_prof.api.options import PlanOptions
+    from nnapi_prof.cli.go import check_writable
 
+    no_conditions(device, _asked(context, TAKEN | ({"open_it"} if report else set())))
+    model: Path = params["model"]
+    output: Path | None = params.get("output")
+    file = (output or model.with_suffix(".html")) if report else None
+    folder = file.with_suffix(".nnprof") if file else output or model.with_suffix(".nnprof")
+    if file is not None:
+        check_writable(file)
     with listening() as listener:
-        loaded = load(model, inputs, listener=listener)
-        result = profile_on_chip(loaded, device, listener)
+        loaded = load(model, params["inputs"], listener=listener)
+        result = profile_on_chip(
+            loaded,
+            device,
+            listener,
+            options=PlanOptions(**{n: params[n] for n in PLAN_OPTIONS if n in params}),
+            samples=CalibrationOptions(params.get("calibration"), params.get("samples")),
+        )
+        if bundle or report:
+            result.planned.save(folder)
+        if file is not None:
+            with listener.working("writing the report"):
+                result.planned.report(file)
     if as_json():
         from nnapi_prof.documents.chip_plan import of_chip_plan
 
         print_document(of_chip_plan(result))
     else:
         _show_chip_result(result)
+    if bundle or report:
+        say(f"bundle in {folder}")
+    if file is not None:
+        say(f"report in {file}")
+        if params["open_it"] and not click.launch(str(file.resolve())):
+            say("note: no browser was opened: the system has none")
     return True
+
+
+def _asked(context: click.Context, taken: Collection[str]) -> list[str]:
+    """Names of options that were typed and are none of ``taken``."""
+    typed = click.core.ParameterSource.COMMANDLINE
+    return [
+        parameter.opts[0]
+        for parameter in context.command.params
+        if parameter.name is not None
+        and parameter.name not in taken
+        and context.get_parameter_source(parameter.name) is typed
+    ]
 
 
 def _show_chip_result(result: ChipResult) -> None:
@@ -78,7 +122,7 @@ def _show_chip_result(result: ChipResult) -> None:
 
     error = "± (9 of 10)"
     show_segments(console, f"Plan, {LABEL}", graph, result.plan, (error, of_segment))
-    show_plans(console, f"Plan and baselines, {LABEL}", profile.plans, (error, of_plan))
+    show_plans(console, f"Plan and baselines, {LABEL}", result.planned.plans, (error, of_plan))
     refusals = {
         graph.units[unit].label: reason
         for (unit, target), reason in sorted(costs.refusals.items())
@@ -86,12 +130,10 @@ def _show_chip_result(result: ChipResult) -> None:
     }
     if refusals:
         listed(console, "Not on the NPU", refusals.items())
-    if ties := result.ties:
-        line(
-            console,
-            f"A tie: the plan gains less than {result.calibration.tie:.0%} over {', '.join(ties)},"
-            " which is within the estimate's error. Run both on a phone.",
-        )
+    from nnapi_prof.reports.headline import tie_words
+
+    if words := tie_words(result.planned.report_data()):
+        line(console, words.strip())
     for label, doubts in profile.doubts.items():
         for doubt in doubts:
             line(console, f"? {label}: {doubt.words()}.")
@@ -105,7 +147,7 @@ def _show_chip_result(result: ChipResult) -> None:
             f" worst, over {len(sums)} regions compiled whole; those of the plan are"
             + (" all compiled whole." if profile.stable else " not all compiled yet."),
         )
-    for note in result.notes:
+    for note in result.costs.notes:
         line(console, f"{note[0].upper()}{note[1:]}.")
     line(
         console,

@@ -85,10 +85,10 @@ def command(
     again: the first call takes minutes, the next one seconds. If something fails, all results so
     far are kept and written.
     """
-    if on_chip(device_spec, inputs, model, output):
+    if on_chip(click.get_current_context(), report=True):
         return
     report = output or model.with_suffix(".html")
-    _check_writable(report)
+    check_writable(report)
     result = _go(model, inputs, report, device_spec, options)
     if as_json():
         from nnapi_prof.documents.report import of_go
@@ -132,7 +132,7 @@ def _go(
             raise
 
 
-def _check_writable(report: Path) -> None:
+def check_writable(report: Path) -> None:
     """Refuses before the work what cannot be written after it."""
     from nnapi_prof.errors import UsageError
     from nnapi_prof.reports.files import format_of

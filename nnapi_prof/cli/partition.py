@@ -198,7 +198,7 @@ def command(
     With --precisions and --accuracy-budget, targets and precisions of all regions are chosen
     together: the fastest plan within the error budget (`nnapi-prof pareto` shows them all).
     """
-    if on_chip(device_spec, inputs, model, output):
+    if on_chip(click.get_current_context(), bundle=True):
         return
     path = output or model.with_suffix(".nnprof")
     conditions = {name: options.pop(name) for name in CONDITIONS}

@@ -17,6 +17,8 @@ from nnapi_prof.cli.ship import show_steps
 from nnapi_prof.costs import existing
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from nnapi_prof.documents.schema import Document
     from nnapi_prof.reports.data import ReportData
 
@@ -98,15 +100,18 @@ def command(
     bundle, run, at = bundles[0], *(next(iter(words), None) for words in (runs, dates))
     chosen = form or (format_of(output) if output and str(output) != "-" else "html")
     _check_output(output)
-    from nnapi_prof.bundle.storage import check_bundle
+    from nnapi_prof.bundle.storage import check_bundle, is_chip_plan
 
-    check_bundle(bundle)
-    from nnapi_prof.api.report import chosen_report
+    if is_chip_plan(bundle):
+        data = _of_chip(bundle, (costs, run, at))
+    else:
+        check_bundle(bundle)
+        from nnapi_prof.api.report import chosen_report
 
-    with working("reading the bundle and costs"):
-        data = chosen_report(bundle, _table(bundle, costs), run, at)
-        data = replace(data, every_preference=every_preference)
-    if data.run is None:
+        with working("reading the bundle and costs"):
+            data = chosen_report(bundle, _table(bundle, costs), run, at)
+            data = replace(data, every_preference=every_preference)
+    if data.run is None and data.origin is None:
         when = "by then" if dates else "yet"
         say(f"note: {bundle.stem} was not run {when}: the report shows predictions only")
     if as_json():
@@ -120,6 +125,21 @@ def command(
         click.echo(path)
     if chosen in ("html", "md") and not (as_json() or current().quiet):
         show_steps(stderr(), data.ship)
+
+
+def _of_chip(bundle: Path, asked: Sequence[str | None]) -> ReportData:
+    """The data of a plan that is estimated for a chip. Raises UsageError where a run or a table is
+    ``asked`` for: there is none."""
+    from nnapi_prof.api.plan import read_plan
+    from nnapi_prof.errors import UsageError
+
+    if any(asked):
+        raise UsageError(
+            f"{bundle} is estimated for a chip: it has no run, no date and no cost table",
+            "leave --run, --at and --costs out",
+        )
+    with working("reading the bundle"):
+        return read_plan(bundle).report_data()
 
 
 def _table(bundle: Path, costs: str | None) -> str:

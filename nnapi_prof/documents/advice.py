@@ -45,6 +45,7 @@ ADVICE = s.array(
             s.TRUTH, "all that the rewrite is made of ran on this device, or every driver has it"
         ),
         simulated=s.TRUTH,
+        estimated=s.described(s.TRUTH, "by a vendor's compiler and simulator, for a chip"),
         verified=s.described(s.nullable(_VERIFIED), "null where it was not tried"),
     )
 )

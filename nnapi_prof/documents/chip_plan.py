@@ -60,7 +60,7 @@ def of_chip_plan(result: ChipResult) -> Document:
         }
         return {"costs": own, "refusals": refusals}
 
-    best, *rivals = map(of_plan, result.profile.plans)
+    best, *rivals = map(of_plan, result.planned.plans)
     return {
         "model": result.costs.model.name,
         "chip": result.chip.name,
@@ -68,7 +68,7 @@ def of_chip_plan(result: ChipResult) -> Document:
         "estimated_by": "qualcomm simulator",
         "estimated": True,
         "calibration": properties(CALIBRATION, result.calibration),
-        "notes": list(result.notes),
+        "notes": list(result.costs.notes),
         "units": of_units(costs.graph, of_unit),
         "invocations": {target.key: costs.overhead(target) for target in costs.targets},
         "plan": best,

@@ -104,6 +104,8 @@ class Advice:
     sure: bool = True
     """All that the rewrite is made of ran on this device before, or is what every driver has."""
     simulated: bool = False
+    estimated: bool = False
+    """By a vendor's simulator: nothing of it was measured, nor can be without the device."""
     verified: Verified | None = None
     margin_ns: float = 0.0
     """Half of the 95 % interval of what it saves, as far as costs tell theirs."""
@@ -146,11 +148,11 @@ class Advice:
                 return "replace it by what the accelerator runs, or move it to an end of the model"
 
     def __str__(self) -> str:
-        simulated = " (simulated)" if self.simulated else ""
+        simulated = " (simulated)" if self.simulated else " (estimated)" if self.estimated else ""
         text = (
             f"{self.cause}. {self.remedy[0].upper()}{self.remedy[1:]}: that would save"
             f" {amount(max(0.0, self.saves_ns))}{simulated} of {amount(self.before_ns)}, predicted"
-            f"{_margin_words(self.saves_ns, self.margin_ns)}"
+            f"{_margin_words(self.saves_ns, self.margin_ns, self.estimated)}"
         )
         if not self.sure:
             text += "; whether the accelerator runs it was never tried on this device"
@@ -171,12 +173,15 @@ def verified_words(verified: Verified) -> str:
     )
 
 
-def _margin_words(saves_ns: float, margin_ns: float) -> str:
+def _margin_words(saves_ns: float, margin_ns: float, estimated: bool = False) -> str:
     """How far a saving may be off, where that matters beside it."""
     if margin_ns <= NEGLIGIBLE * abs(saves_ns):
         return ""
     words = f", give or take {amount(margin_ns)}"
-    return words if margin_ns < abs(saves_ns) else f"{words}: not distinguishable from noise"
+    if margin_ns < abs(saves_ns):
+        return words
+    what = "within the estimate's error" if estimated else "not distinguishable from noise"
+    return f"{words}: {what}"
 
 
 def _count_labels(labels: Sequence[str]) -> str:
@@ -233,6 +238,7 @@ def _advice(row: dict[str, Any]) -> Advice:
         rewrite=rewrite,
         sure=bool(row["sure"]),
         simulated=bool(row["simulated"]),
+        estimated=bool(row.get("estimated", False)),
         verified=verified,
         margin_ns=float(row.get("margin_ns", 0.0)),
     )

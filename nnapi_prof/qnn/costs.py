@@ -12,12 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
-from nnapi_prof.costs.estimate.costs import EstimatedCosts
-from nnapi_prof.costs.model.region import RegionCost
-from nnapi_prof.graph.plan import Target
+from nnapi_prof.costs.estimate.costs import Estimate, EstimatedCosts, FilledCosts
+from nnapi_prof.costs.model.region import Price, RegionCost
+from nnapi_prof.graph.plan import HOST, Target
 from nnapi_prof.graph.unit import UnitGraph
 
 ALONE = 0.1
@@ -122,3 +123,80 @@ class ChipCosts(EstimatedCosts):
 
     def error_of(self, units: Sequence[int], target: Target) -> float | None:
         return self.npu_error if target == self.npu else super().error_of(units, target)
+
+    def as_cost_model(self) -> ChipCostModel:
+        """Returns the same costs as reports ask for them."""
+        return ChipCostModel(
+            graph=self.graph,
+            targets=self.targets,
+            fits={},
+            refusals=self.refusals,
+            _host_ns={u: one.ns for (u, target), one in self.estimates.items() if target == HOST},
+            filled={at: one for at, one in self.estimates.items() if at[1] != HOST},
+            prices=self.prices,
+            compiled=self.compiled,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The members of :meth:`from_json`."""
+        return {
+            "prices": {
+                t.key: [p.invocation_ns, p.ns_per_in_byte, p.ns_per_out_byte]
+                for t, p in self.prices.items()
+            },
+            "estimates": [
+                [unit, target.key, one.ns, one.error, one.never_measured]
+                for (unit, target), one in sorted(self.estimates.items())
+            ],
+            "refusals": [
+                [u, target.key, why] for (u, target), why in sorted(self.refusals.items())
+            ],
+            "compiled": [
+                [sorted(units), target.key, ns if math.isfinite(ns) else None]
+                for (units, target), ns in sorted(
+                    self.compiled.items(), key=lambda item: sorted(item[0][0])
+                )
+            ],
+            "npu": None if self.npu is None else self.npu.key,
+            "npu_error": self.npu_error,
+        }
+
+    @classmethod
+    def from_json(cls, graph: UnitGraph, data: Mapping[str, Any]) -> ChipCosts:
+        """Raises KeyError, TypeError or ValueError where these are none."""
+        return cls(
+            graph=graph,
+            prices={Target.parse(key): Price(*map(float, p)) for key, p in data["prices"].items()},
+            estimates={
+                (int(unit), Target.parse(key)): Estimate(float(ns), error, never)
+                for unit, key, ns, error, never in data["estimates"]
+            },
+            refusals={(int(u), Target.parse(key)): str(why) for u, key, why in data["refusals"]},
+            npu=Target.parse(data["npu"]),
+            compiled={
+                (frozenset(units), Target.parse(key)): math.inf if ns is None else float(ns)
+                for units, key, ns in data["compiled"]
+            },
+            npu_error=data["npu_error"],
+        )
+
+
+@dataclass
+class ChipCostModel(FilledCosts):
+    """:class:`ChipCosts` as a cost model. Nothing was measured, and all is marked ``estimated``."""
+
+    compiled: Mapping[tuple[frozenset[int], Target], float] = field(
+        default_factory=dict, repr=False
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._whole_ns = dict(self.compiled)
+
+    def region_cost(self, units: Iterable[int], target: Target) -> RegionCost | None:
+        region = frozenset(units)
+        whole = self.compiled.get((region, target))
+        if whole is not None:
+            return RegionCost(whole, estimated=True) if math.isfinite(whole) else None
+        cost = super().region_cost(region, target)
+        return None if cost is None else replace(cost, estimated=True)

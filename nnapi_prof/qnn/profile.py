@@ -57,21 +57,6 @@ class ChipProfile:
     failures: Mapping[str, str] = field(default_factory=dict)
     """Label -> why there is no estimate."""
 
-    def ties(self, calibration: ChipCalibration) -> tuple[str, ...]:
-        """Names of rivals that the plan beats by less than the estimate can see."""
-        best = self.plans[0].predicted_ns
-        return tuple(
-            plan.name
-            for plan in self.plans[1:]
-            if best
-            and plan.predicted_ns / best - 1 < calibration.tie
-            and _placement(plan) != _placement(self.plans[0])
-        )
-
-
-def _placement(plan: Plan) -> tuple[tuple[tuple[int, ...], str], ...]:
-    return tuple(sorted((segment.units, segment.target.key) for segment in plan.segments))
-
 
 class _Compiler:
     """Regions of one model for one chip: compiled for both simulations and for the chip itself."""

@@ -9,9 +9,12 @@ the change of layout is a cost of its own (that of the units that change it).
 from __future__ import annotations
 
 import copy
+import tempfile
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import fx
 
@@ -19,6 +22,7 @@ from nnapi_prof.errors import ConversionError
 from nnapi_prof.graph.types import DimOrder, TensorType
 from nnapi_prof.qnn.exports import prepared_export
 from nnapi_prof.qnn.graphs import Form
+from nnapi_prof.qnn.int8 import Sample
 
 if TYPE_CHECKING:
     import onnx
@@ -26,6 +30,8 @@ if TYPE_CHECKING:
     from nnapi_prof.graph.program import Program
     from nnapi_prof.graph.unit import UnitGraph
 
+MOST_BYTES = 1 << 30
+"""Of values that ranges in 8 bits are taken from."""
 TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 _ELEMENTS = {
     "float32": "FLOAT",
@@ -106,6 +112,47 @@ class RegionCutter:
             region_graph, opset_imports=self._model.opset_import, ir_version=self._model.ir_version
         )
         return Form(model)
+
+    def run(self, inputs: Sequence[Sequence[torch.Tensor]]) -> list[Sample]:
+        """Computes every value between units, for each of some inputs of the program in turn: as
+        many as :data:`MOST_BYTES` hold, one at least."""
+        import onnxruntime
+
+        kept: list[Sample] = []
+        n_bytes = 0
+        with tempfile.TemporaryDirectory(prefix="nnapi-prof-qnn-") as folder:
+            path = Form(self._model).write(Path(folder) / "model.onnx")
+            session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+            names = [output.name for output in session.get_outputs()]
+            read = {value.name for value in session.get_inputs()}
+            for one in inputs:
+                given = {
+                    name: tensor.numpy()
+                    for name, tensor in zip(self.graph.inputs, one, strict=True)
+                    if name in read
+                }
+                kept.append(given | dict(zip(names, session.run(names, given), strict=True)))
+                n_bytes += sum(value.nbytes for value in kept[-1].values())
+                if n_bytes > MOST_BYTES:
+                    break
+        return kept
+
+    def samples(self, region: Iterable[int], form: Form, values: Sequence[Sample]) -> list[Sample]:
+        """The inputs of a region's graph among the values of :meth:`run`."""
+        entering, _ = self.graph.boundary(region)
+        read = {value.name for value in form.model.graph.input}
+        result: list[Sample] = []
+        for one in values:
+            sample = {}
+            for place, name in enumerate(entering):
+                if f"in_{place}_border" not in read:
+                    continue
+                value = one[self._origin(name)]
+                if self.graph.values[name].dim_order is DimOrder.CHANNELS_LAST:
+                    value = value.transpose(TO_LAST)
+                sample[f"in_{place}_border"] = np.ascontiguousarray(value)
+            result.append(sample)
+        return result
 
     def _between(self, border: set[str], leaving: Sequence[str]) -> list[int]:
         """Places of the nodes that make ``leaving`` from ``border``, in the graph's order."""
