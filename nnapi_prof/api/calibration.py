@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from nnapi_prof.api.events import Listener
 from nnapi_prof.api.model import Model
 from nnapi_prof.device.protocol.results import AgentInfo
+from nnapi_prof.errors import UsageError, option_name
 from nnapi_prof.execution.profile.jobs import NEWEST_LEVEL, device_targets
 from nnapi_prof.graph.plan import AUTO, Engine, Precision
 
@@ -25,6 +26,15 @@ class CalibrationOptions:
     source: Source | None = None
     limit: int | None = None
     """None: as many as :data:`nnapi_prof.precision.samples.LIMIT`."""
+
+    def refuse(self, precision: str) -> None:
+        """Raises UsageError where there are samples, and nothing that is in 8 bits: ``precision``
+        would ask for that."""
+        if self != CalibrationOptions():
+            raise UsageError(
+                f"{option_name('calibration')} and {option_name('samples')} are for 8 bits",
+                f"add {precision} to the name of the device",
+            )
 
 
 @dataclass(frozen=True)

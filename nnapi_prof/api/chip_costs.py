@@ -19,7 +19,7 @@ from nnapi_prof.api.plan import ModelPlan
 from nnapi_prof.api.plan_search import Search, find_plans
 from nnapi_prof.api.program_costs import estimated_costs, read_phone
 from nnapi_prof.costs.conditions import Conditions
-from nnapi_prof.errors import UsageError, option_name
+from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import Plan
 from nnapi_prof.qnn.calibration import ChipCalibration, calibrate
 from nnapi_prof.qnn.chips import Chip, QnnPrecision, one_chip
@@ -157,7 +157,7 @@ def _cutter(
 
     cutter = RegionCutter(model.program)
     if precision is QnnPrecision.FP16:
-        no_samples(options)
+        options.refuse("/int8")
         return cutter.cut
     from nnapi_prof.qnn.int8 import quantise_form
 
@@ -169,15 +169,6 @@ def _cutter(
         return quantise_form(form, cutter.samples(region, form, values))
 
     return cut
-
-
-def no_samples(options: CalibrationOptions) -> None:
-    """Raises UsageError where samples are given to calibrate what is not in 8 bits."""
-    if options != CalibrationOptions():
-        raise UsageError(
-            f"{option_name('calibration')} and {option_name('samples')} are for 8 bits",
-            "name the device as qnn:CHIP/int8",
-        )
 
 
 def calibration_inputs(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nnapi_prof.api.calibration import CalibrationOptions
 from nnapi_prof.api.events import SILENT, Listener
 from nnapi_prof.api.model import Model
 from nnapi_prof.errors import ConversionError
@@ -28,6 +29,7 @@ FORMS_APART = 1.2
 
 if TYPE_CHECKING:
     import pandas as pd
+    from torch import Tensor
 
     from nnapi_prof.qnn.graphs import Form
     from nnapi_prof.qnn.network import ChipEstimate
@@ -74,15 +76,16 @@ def estimate_chips(
     device: str,
     *,
     inputs: Sequence[str] = (),
+    samples: CalibrationOptions | None = None,
     listener: Listener = SILENT,
 ) -> ChipEstimates:
     """Estimates a whole model on Snapdragons' NPUs by Qualcomm's own compiler and simulator.
 
-    ``inputs`` are shapes as :func:`nnapi_prof.load` takes them; a ``listener`` hears notes.
-    ``device`` is ``"qnn:SM8550,SM8750"``, with ``/int8`` behind for 8 bits. Needs the extra
-    ``qnn``, no phone and no network. Nothing of it is measured: times are fitted to published
-    networks, and each has its band. ``inputs`` are the shapes of a file that leaves them open, and
-    a ``listener`` hears what takes time.
+    ``device`` is ``"qnn:SM8550,SM8750"``, with ``/int8`` behind for 8 bits, whose ranges are those
+    of ``samples``, as :func:`nnapi_prof.profile` takes them. Needs the extra ``qnn``, no phone and
+    no network. Nothing of it is measured: times are fitted to published networks, and each has its
+    band. ``inputs`` are the shapes of a file that leaves them open, and a ``listener`` hears what
+    takes time.
 
     Raises UsageError where the extra is missing or a chip does not exist, ConversionError where
     ``torch.onnx`` cannot export the model.
@@ -95,14 +98,22 @@ def estimate_chips(
     with listener.working(f"exporting {path.name} to ONNX"):
         form = whole_form(path, stated)
     name = model.name if isinstance(model, Model) else path.stem
-    first = _estimate(name, form, chips, precision, listener)
-    if not any(map(_suspect, first.chips)):
+    own = samples or CalibrationOptions()
+    drawn = None
+    if precision is QnnPrecision.INT8:
+        drawn = _drawn(path, stated, own, listener)
+    else:
+        own.refuse("/int8")
+    first = _estimate(name, form, chips, drawn, listener)
+    from nnapi_prof.qnn.graphs import attends
+
+    if not attends(form.model) and not any(map(_suspect, first.chips)):
         return first
     with listener.working(f"exporting {path.name} in another form"):
-        other = traced_form(path)
+        other = other_form(path)
     if other is None:
         return first
-    return _better(first, _estimate(name, other, chips, precision, listener))
+    return _better(first, _estimate(name, other, chips, drawn, listener))
 
 
 def _suspect(one: ChipEstimate) -> bool:
@@ -111,12 +122,12 @@ def _suspect(one: ChipEstimate) -> bool:
     return one.npu_ns is None or any(doubt.kind in SUSPECT for doubt in one.doubts)
 
 
-def _better(first: ChipEstimates, traced: ChipEstimates) -> ChipEstimates:
-    """The traced form's estimates where they are faster by more than the rest of exporters is."""
+def _better(first: ChipEstimates, second: ChipEstimates) -> ChipEstimates:
+    """The other form's estimates where they are faster by more than exporters mostly differ."""
     from nnapi_prof.qnn.doubts import Doubt, DoubtKind
 
     chosen = []
-    for one, other in zip(first.chips, traced.chips, strict=True):
+    for one, other in zip(first.chips, second.chips, strict=True):
         times = one.npu_ns / other.npu_ns if one.npu_ns and other.npu_ns else 0.0
         if other.npu_ns is None or 0 < times < FORMS_APART:
             chosen.append(one)
@@ -126,18 +137,33 @@ def _better(first: ChipEstimates, traced: ChipEstimates) -> ChipEstimates:
     return replace(first, chips=tuple(chosen))
 
 
+Drawn = Sequence[Sequence["Tensor"]]
+"""Inputs of a program, one after the other."""
+
+
+def _drawn(
+    path: Path, inputs: Sequence[str], options: CalibrationOptions, listener: Listener
+) -> Drawn:
+    from nnapi_prof.api.chip_costs import calibration_inputs
+    from nnapi_prof.api.model import load_program
+
+    return calibration_inputs(load_program(path, inputs), path, options, listener)
+
+
 def _estimate(
-    name: str, form: Form, chips: Sequence[Chip], precision: QnnPrecision, listener: Listener
+    name: str, form: Form, chips: Sequence[Chip], drawn: Drawn | None, listener: Listener
 ) -> ChipEstimates:
+    """In 8 bits with the ranges of what is ``drawn``; None: in fp16."""
     from nnapi_prof.qnn.compiler import CompilerPool
     from nnapi_prof.qnn.network import estimate_network
 
-    rival = None
-    if precision is QnnPrecision.INT8:
-        from nnapi_prof.qnn.int8 import quantise_form
+    rival, precision = None, QnnPrecision.FP16
+    if drawn is not None:
+        from nnapi_prof.qnn.int8 import quantise_form, samples_for
 
+        precision = QnnPrecision.INT8
         with listener.working("quantising to int8"):
-            form, rival = quantise_form(form), form
+            form, rival = quantise_form(form, samples_for(form.model, drawn)), form
     with (
         CompilerPool() as pool,
         listener.working("compiling for " + ", ".join(map(_chip_name, chips))),
@@ -150,42 +176,59 @@ def _chip_name(chip: Chip) -> str:
     return chip.name
 
 
-def traced_form(path: Path) -> Form | None:
-    """An ExportedProgram's file by the exporter that traces; None where that cannot be had."""
-    from nnapi_prof.frontend.loader import ModelKind, model_kind, read_exported
-    from nnapi_prof.qnn.graphs import export_by_trace, preprocess
-
-    if model_kind(path) is not ModelKind.EXPORTED:
-        return None
-    try:
-        return preprocess(export_by_trace(read_exported(path)))
-    except ConversionError as error:
-        LOGGER.debug("%s has one form only: %s", path, error)
-        return None
-
-
 def whole_form(path: Path, inputs: Sequence[str] = ()) -> Form:
-    """A model file as the ONNX graph that ships: an ExportedProgram as it is, by the exporter that
-    can, TorchScript by way of its normalised graph.
+    """A model file as the ONNX graph that ships: an ExportedProgram by the exporter that traces, as
+    Qualcomm AI Hub's models are, else by the other one, TorchScript by way of its normalised graph.
 
     Raises what :func:`nnapi_prof.frontend.load` raises, and ConversionError.
     """
     from nnapi_prof.frontend.loader import ModelKind, model_kind, read_exported
-    from nnapi_prof.qnn.graphs import export_onnx, preprocess
+    from nnapi_prof.qnn.graphs import export_by_trace, export_onnx, preprocess
 
     if model_kind(path) is ModelKind.EXPORTED:
         program = read_exported(path)
         if not inputs or not program.range_constraints:
             try:
-                return preprocess(export_onnx(program, ()))
+                return preprocess(export_by_trace(program))
             except ConversionError as error:
                 LOGGER.debug("%s: %s", path, error)
-            if (traced := traced_form(path)) is not None:
-                return traced
+            if (other := other_form(path)) is not None:
+                return other
     from nnapi_prof.api.model import load_program
 
     loaded = load_program(path, inputs)
     return preprocess(export_onnx(loaded.module, loaded.example_inputs))
+
+
+def other_form(path: Path) -> Form | None:
+    """An ExportedProgram's file by the exporter that does not trace; None where that fails."""
+    from nnapi_prof.frontend.loader import ModelKind, model_kind, read_exported
+    from nnapi_prof.qnn.graphs import export_onnx, preprocess
+
+    if model_kind(path) is not ModelKind.EXPORTED:
+        return None
+    try:
+        return preprocess(export_onnx(read_exported(path), ()))
+    except ConversionError as error:
+        LOGGER.debug("%s has one form only: %s", path, error)
+        return None
+
+
+def _faster_form(path: Path, form: Form, chip: Chip, listener: Listener) -> Form:
+    """The other exporter's form where that is faster by more than exporters mostly differ."""
+    other = other_form(path)
+    if other is None:
+        return form
+    one, two = (
+        _estimate(path.stem, each, (chip,), None, listener).chips[0].npu_ns
+        for each in (form, other)
+    )
+    if two is None or (one is not None and one < FORMS_APART * two):
+        return form
+    listener.note(
+        "the graph of torch.onnx's exporter with dynamo=True is faster there, and is taken"
+    )
+    return other
 
 
 def convert_for_chip(
@@ -194,26 +237,34 @@ def convert_for_chip(
     output: str | os.PathLike[str] | None = None,
     *,
     inputs: Sequence[str] = (),
+    samples: CalibrationOptions | None = None,
     listener: Listener = SILENT,
 ) -> ChipFiles:
     """Writes an ONNX file whose NPU parts are compiled for one chip, and the binary beside it.
 
     ``device`` is ``"qnn:SM8650"`` or with ``/int8``; the file is ``MODEL.SM8650.qnn.onnx`` beside
-    the model where ``output`` is None. Raises what :func:`estimate_chips` raises.
+    the model where ``output`` is None. ``samples`` set the ranges of 8 bits, as in
+    :func:`estimate_chips`. Raises what :func:`estimate_chips` raises.
     """
     chip, precision = one_chip(device)
     require()
     path = Path(model)
     with listener.working(f"exporting {path.name} to ONNX"):
         form = whole_form(path, inputs)
-    if precision is QnnPrecision.INT8:
-        from nnapi_prof.qnn.int8 import quantise_form
-
-        listener.note("int8 ranges are of random inputs: the times are right, the outputs are not")
-        form = quantise_form(form)
     from nnapi_prof.qnn.compiler import CompilerPool
+    from nnapi_prof.qnn.graphs import attends
     from nnapi_prof.qnn.ship import SUFFIX, write_context
 
+    if attends(form.model):
+        form = _faster_form(path, form, chip, listener)
+    if precision is QnnPrecision.INT8:
+        from nnapi_prof.qnn.int8 import quantise_form, samples_for
+
+        drawn = _drawn(path, inputs, samples or CalibrationOptions(), listener)
+        with listener.working("quantising to int8"):
+            form = quantise_form(form, samples_for(form.model, drawn))
+    else:
+        (samples or CalibrationOptions()).refuse("/int8")
     target = Path(output) if output is not None else path.with_suffix(f".{chip.name}{SUFFIX}")
     with CompilerPool(1) as pool, listener.working(f"compiling for {chip.name}"):
         return write_context(form, chip, precision, target, pool)

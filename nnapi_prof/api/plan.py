@@ -197,18 +197,22 @@ class ModelPlan:
         """
         if self.converted is not None:
             return self.converted
+        self.refuse_estimate()
         info = self.costs.agent_info if self.costs else None
-        if self.costs is not None and self.costs.origin is not None:
-            raise UsageError(
-                f"this plan is estimated for {self.costs.origin.device}, and no device runs it",
-                "`nnapi-prof convert --to qnn` writes files for that chip",
-            )
         if info is None:
             raise UsageError(
                 "this plan was made without a device",
                 "run() it on one, or partition() costs that profile() measured",
             )
         return self.new_bundle(info)
+
+    def refuse_estimate(self) -> None:
+        """Raises UsageError where it is estimated for a chip that is not there."""
+        if self.costs is not None and self.costs.origin is not None:
+            raise UsageError(
+                f"this plan is estimated for {self.costs.origin.device}, and no device runs it",
+                "`nnapi-prof convert --to qnn` writes files for that chip",
+            )
 
     def bundle_for(self, info: AgentInfo) -> Bundle:
         """The plan with its regions converted for a device: its own, if it has one already, else

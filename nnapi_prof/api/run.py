@@ -95,6 +95,7 @@ def run(
     listener = listener or to_log(progress)
     ready: ModelPlan | Bundle
     if isinstance(plan, ModelPlan):
+        plan.refuse_estimate()
         ready = plan
         name, device = "the plan", device or plan.device_spec
     else:

@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 
 def estimate_on_chips(
-    device: str, inputs: tuple[str, ...], model: Path, options: dict[str, Any]
+    device: str,
+    inputs: tuple[str, ...],
+    model: Path,
+    options: dict[str, Any],
+    samples: tuple[str | None, int | None],
 ) -> None:
     """Prints what NPUs take of a model, and how long it would take."""
     from nnapi_prof.qnn.chips import is_qnn
@@ -31,9 +35,12 @@ def estimate_on_chips(
     if asked := [name for name, value in options.items() if value]:
         raise UsageError(f"--{asked[0]} is for --phone", "leave it out")
     with listening() as listener:
+        from nnapi_prof.api.calibration import CalibrationOptions
         from nnapi_prof.api.chips import estimate_chips
 
-        estimates = estimate_chips(model, device, inputs=inputs, listener=listener)
+        estimates = estimate_chips(
+            model, device, inputs=inputs, samples=CalibrationOptions(*samples), listener=listener
+        )
     say(estimates.licence)
     if as_json():
         from nnapi_prof.documents.chips import of_chips
@@ -87,6 +94,7 @@ def write_for_chip(
     inputs: tuple[str, ...],
     model: Path,
     output: Path | None,
+    samples: tuple[str | None, int | None],
 ) -> None:
     """Writes ``convert --to qnn``, and says what is known of it. Raises UsageError where no chip is
     named, or another format is asked for, too."""
@@ -98,9 +106,17 @@ def write_for_chip(
     if set(context.params["formats"]) != {"qnn"} or names_bundle(model):
         raise UsageError("--to qnn is of a model, and the only format", "leave the others out")
     with listening() as listener:
+        from nnapi_prof.api.calibration import CalibrationOptions
         from nnapi_prof.api.chips import convert_for_chip
 
-        files = convert_for_chip(model, device, output, inputs=inputs, listener=listener)
+        files = convert_for_chip(
+            model,
+            device,
+            output,
+            inputs=inputs,
+            samples=CalibrationOptions(*samples),
+            listener=listener,
+        )
     if as_json():
         from nnapi_prof.documents.chips import of_chip_files
 

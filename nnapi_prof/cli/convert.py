@@ -34,6 +34,7 @@ from nnapi_prof.cli.executorch import (
     refuse_measuring,
 )
 from nnapi_prof.cli.output import LOGGER, as_json, print_document
+from nnapi_prof.cli.precisions import calibration_options
 from nnapi_prof.cli.progress import listening, working
 from nnapi_prof.errors import KeepsState, NnapiProfError, UnsupportedOp, UsageError
 from nnapi_prof.nnapi.codes import FeatureLevel
@@ -130,6 +131,7 @@ def known_levels() -> list[int]:
     help="Format to write; repeatable.",
 )
 @partitioner_options
+@calibration_options
 @click.option(
     "-o",
     "--output",
@@ -155,6 +157,8 @@ def command(
     seconds: float,
     seed: int | None,
     as_planned: bool,
+    calibration: str | None,
+    samples: int | None,
     output: Path | None,
     model: Path,
 ) -> None:
@@ -186,14 +190,17 @@ def command(
     written.
 
     qnn: with --device qnn:CHIP, an ONNX file with the NPU's parts compiled for that chip by
-    Qualcomm's compiler, for ONNX Runtime in an app (docs/snapdragon.md).
+    Qualcomm's compiler, for ONNX Runtime in an app (docs/snapdragon.md). qnn:CHIP/int8 takes its
+    ranges from --calibration.
 
     Sizes may be open for stock if NNAPI can run the model whole: --input "1x3x?x?". The module
     takes them from its inputs, and compiles again when they change.
     """
     if "qnn" in formats:
-        write_for_chip(context, device_spec, inputs, model, output)
+        write_for_chip(context, device_spec, inputs, model, output, (calibration, samples))
         return
+    if calibration or samples:
+        raise click.UsageError("--calibration and --samples are for --to qnn")
     if partitioners is not None:
         choose_pte(context, partitioners, model, output)
         return

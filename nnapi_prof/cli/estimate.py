@@ -20,6 +20,7 @@ from nnapi_prof.cli.output import (
     show_segments,
     stdout,
 )
+from nnapi_prof.cli.precisions import calibration_options
 from nnapi_prof.cli.progress import listening
 from nnapi_prof.costs.conditions import MOST_THREADS
 
@@ -63,11 +64,14 @@ _ERROR = "± (9 of 10)"
 )
 @click.option("--burst", is_flag=True, help="Use NNAPI's burst mode (simulated phones).")
 @click.option("--relaxed", is_flag=True, help="Compute float32 as float16 (simulated phones).")
+@calibration_options
 @opt.model
 def command(
     phone: str | None,
     device: str | None,
     inputs: tuple[str, ...],
+    calibration: str | None,
+    samples: int | None,
     model: Path,
     **options: Any,
 ) -> None:
@@ -81,8 +85,10 @@ def command(
     if device is not None:
         from nnapi_prof.cli.chips import estimate_on_chips
 
-        estimate_on_chips(device, inputs, model, options)
+        estimate_on_chips(device, inputs, model, options, (calibration, samples))
         return
+    if calibration or samples:
+        raise click.UsageError("--calibration and --samples are for --device qnn:CHIP/int8")
     assert phone is not None
     with listening() as listener:
         with listener.working("loading PyTorch"):

@@ -49,6 +49,22 @@ def _precisions(
         raise click.BadParameter(f"{value!r}: some of {WORDS} are wanted") from error
 
 
+calibration_options = option_group(
+    click.option(
+        "--calibration",
+        metavar="DATA",
+        help="Inputs to calibrate 8 bits and measure errors with: a .pt or .npz file, or"
+        " module:function, which returns an iterable such as a DataLoader. Default:"
+        " the inputs in the model file, else random ones.",
+    ),
+    click.option(
+        "--samples",
+        type=click.IntRange(2, 100_000),
+        help="Largest number of samples; a quarter of them is held out. Default: 128.",
+    ),
+)
+
+
 def precision_options(default: str | None) -> Callable[[F], F]:
     """``--precisions`` (None where none are asked for), ``--calibration``, ``--samples``:
     arguments of :func:`nnapi_prof.profile`."""
@@ -61,18 +77,7 @@ def precision_options(default: str | None) -> Callable[[F], F]:
             callback=_precisions,
             help="Precisions that regions may use; each is measured.",
         ),
-        click.option(
-            "--calibration",
-            metavar="DATA",
-            help="Inputs to calibrate 8 bits and measure errors with: a .pt or .npz file, or"
-            " module:function, which returns an iterable such as a DataLoader. Default:"
-            " the inputs in the model file, else random ones.",
-        ),
-        click.option(
-            "--samples",
-            type=click.IntRange(2, 100_000),
-            help="Largest number of samples; a quarter of them is held out. Default: 128.",
-        ),
+        calibration_options,
     )
 
 

@@ -32,6 +32,9 @@ BORROWED = 2.0
 """Factor on the band where another chip's fit, or another compiler's, stands in."""
 FEWEST = 8
 """Published networks without which nothing is fitted."""
+MOST_APART = 4.2
+"""v73 over v81: that of every network whose estimates were good lay between 1.8 and this. What is
+further apart has a form that v73's simulation handles badly, and no chip was seen to."""
 TIE = 0.15
 """Of gains below this nothing is known, whatever the band."""
 
@@ -87,8 +90,10 @@ class ChipCalibration:
 
 
 def mean_ns(chip: Chip, simulated: Mapping[NpuGeneration, float]) -> float:
-    """The weighted geometric mean of the simulated times that this chip follows, in ns."""
-    return math.exp(sum(weight * math.log(simulated[s]) for s, weight in chip.weights))
+    """The weighted geometric mean of the simulated times that this chip follows, in ns; v73's
+    counts as :data:`MOST_APART` times v81's at most."""
+    most = MOST_APART * simulated[NpuGeneration.V81]
+    return math.exp(sum(weight * math.log(min(simulated[s], most)) for s, weight in chip.weights))
 
 
 @functools.cache

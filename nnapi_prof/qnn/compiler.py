@@ -271,11 +271,22 @@ class CompilerPool:
                     progress(n, len(distinct))
         return [done[request.key] for request in requests]
 
-    def _one(self, request: CompileRequest) -> Compiled:
-        entry = self._cache / f"{request.key}.json"
+    def remembers(self, request: CompileRequest) -> bool:
+        """Whether an answer is kept: the file of such a request is not read."""
+        return self._recall(request) is not None
+
+    def _recall(self, request: CompileRequest) -> Compiled | None:
         if request.context is None:
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-                return Compiled.of(json.loads(entry.read_text()))
+                return Compiled.of(json.loads(self._entry(request).read_text()))
+        return None
+
+    def _entry(self, request: CompileRequest) -> Path:
+        return self._cache / f"{request.key}.json"
+
+    def _one(self, request: CompileRequest) -> Compiled:
+        if (known := self._recall(request)) is not None:
+            return known
         megabytes = sum(_file_size(path) for path in _files(request.path)) / 1e6
         answer = self._ask(request, BASE_S + S_PER_MB * megabytes)
         if "died" in answer:  # perhaps by somebody's hand: not remembered
@@ -283,7 +294,7 @@ class CompilerPool:
         with self._lock:
             self.n_compiled += 1
         if request.context is None:
-            _remember(entry, answer)
+            _remember(self._entry(request), answer)
         return Compiled.of(answer)
 
     def _ask(self, request: CompileRequest, timeout_s: float) -> dict[str, Any]:

@@ -21,8 +21,9 @@ from nnapi_prof.costs.model.region import Price, RegionCost
 from nnapi_prof.graph.plan import HOST, Target
 from nnapi_prof.graph.unit import UnitGraph
 
-ALONE = 0.1
-"""Weight of units alone against regions of several: lone units lie where joining matters."""
+ALONE = 0.2
+"""Weight of units alone, which lie where joining matters, against a region of four; that of others
+grows with the root of their number of units, for plans have long regions."""
 BYTE_SCALE = 1e-6
 """Bytes become megabytes, so that all columns are of one size."""
 STEPS = 6
@@ -78,7 +79,8 @@ def fit_units(
     from scipy.optimize import nnls
 
     column = {unit: index for index, unit in enumerate(units)}
-    rows = [(time, ALONE) for time in units.values()] + [(time, 1.0) for time in regions]
+    rows = [(time, ALONE) for time in units.values()]
+    rows += [(time, math.sqrt(len(time.units)) / 2) for time in regions]
     matrix = np.zeros((len(rows), len(units) + 2))
     for row, (time, weight) in zip(matrix, rows, strict=True):
         for unit in time.units:

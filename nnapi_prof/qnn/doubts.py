@@ -98,8 +98,8 @@ class Doubt(Fact):
         if kind is DoubtKind.EXPORTERS_DIFFER:
             times = f"{value:.1f} times as slow" if value else "not to be compiled"
             return (
-                f"the graph of torch.onnx's exporter (dynamo=True) is {times}: these are figures of"
-                " the traced one (dynamo=False); ship that one"
+                f"the graph of torch.onnx's tracing exporter (dynamo=False) is {times}: these are"
+                " figures of the other one (dynamo=True); ship that one"
             )
         if kind is DoubtKind.NO_COSTS:
             return f"the simulator has no cost for {value:.0f} operations on {where}"
@@ -109,7 +109,8 @@ class Doubt(Fact):
             return (
                 f"{len(self.nodes)} attention blocks project query, key and value packed, through a"
                 f" transpose of rank 5 ({names}): write three linear layers, or timm's form of the"
-                " network; v73 is simulated to take 20 times as long so"
+                " network; as torch.onnx's exporter with dynamo=True writes it, v73 is simulated to"
+                " take 20 to 50 times as long"
             )
         return f"{len(self.nodes)} operations stay on the CPU: {names}"
 
@@ -156,20 +157,29 @@ def of_int8(
             yield Doubt(DoubtKind.INT8_SLOWER, simulation.value, one.us / other.us, 1.0)
 
 
+PACKED = (3, 1, 2, 0, 4)
+"""The order in which ``nn.MultiheadAttention`` brings the three to the front."""
+
+
 def packed_attention(model: onnx.ModelProto) -> tuple[str, ...]:
     """Names of the transposes that unpack query, key and value of one projection: of rank 5, a 1 in
-    front that changes place with a 3."""
+    front that changes place with a 3. A traced graph tells no shapes there: the 1 is then one that
+    was put in before, and taken out behind."""
     shapes = shapes_of(model)
-    return tuple(
-        node.name
-        for node in model.graph.node
-        if node.op_type == "Transpose"
-        and (shape := shapes.get(node.input[0])) is not None
-        and len(shape) == 5
-        and shape[0] == 1
-        and (perm := _perm(node)) is not None
-        and shape[perm[0]] == 3
-    )
+    producer = {name: node for node in model.graph.node for name in node.output}
+    readers = {name: node for node in model.graph.node for name in node.input}
+
+    def unpacks(node: onnx.NodeProto) -> bool:
+        if node.op_type != "Transpose" or _perm(node) != PACKED:
+            return False
+        shape = shapes.get(node.input[0], ())
+        if len(shape) == 5 and all(shape):
+            return shape[0] == 1 and shape[3] == 3
+        before, behind = producer.get(node.input[0]), readers.get(node.output[0])
+        kinds = [None if one is None else one.op_type for one in (before, behind)]
+        return kinds == ["Unsqueeze", "Squeeze"]
+
+    return tuple(node.name for node in model.graph.node if unpacks(node))
 
 
 def _perm(node: onnx.NodeProto) -> Sequence[int] | None:

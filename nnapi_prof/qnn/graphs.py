@@ -197,6 +197,20 @@ def shapes_of(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
     return shapes | {constant.name: tuple(constant.dims) for constant in graph.initializer}
 
 
+def attends(model: onnx.ModelProto) -> bool:
+    """Whether two computed values are multiplied, as attention does: exporters write that in forms
+    that the compiler does not treat alike."""
+    constants = {constant.name for constant in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type != "Constant" and not constants.issuperset(filter(None, node.input)):
+            continue
+        constants.update(node.output)
+    return any(
+        node.op_type == "MatMul" and not constants.intersection(node.input)
+        for node in model.graph.node
+    )
+
+
 def count_macs(model: onnx.ModelProto) -> float:
     """Multiply-accumulates of convolutions and products."""
     shapes = shapes_of(model)

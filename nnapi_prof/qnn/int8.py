@@ -18,6 +18,7 @@ from nnapi_prof.qnn.graphs import Form, quiet
 
 if TYPE_CHECKING:
     import onnx
+    from torch import Tensor
 
 Sample = Mapping[str, np.ndarray[Any, Any]]
 """Input name -> its values, laid as the graph takes them."""
@@ -65,6 +66,28 @@ def quantise_form(form: Form, samples: Sequence[Sample] | None = None) -> Form:
                 "use fp16",
             ) from error
         return Form(onnx.load(str(path)))
+
+
+def samples_for(model: onnx.ModelProto, inputs: Sequence[Sequence[Tensor]]) -> list[Sample]:
+    """Inputs of a program by the names of its graph's, images as the graph takes them.
+
+    Raises ConversionError where they are not its inputs.
+    """
+    result: list[Sample] = []
+    for one in inputs:
+        sample: dict[str, np.ndarray[Any, Any]] = {}
+        if len(one) != len(model.graph.input):
+            raise ConversionError("the graph has not the inputs of the model: use fp16")
+        for value, tensor in zip(model.graph.input, one, strict=True):
+            shape = tuple(d.dim_value for d in value.type.tensor_type.shape.dim)
+            array = tensor.numpy()
+            if array.shape != shape:
+                array = np.ascontiguousarray(np.moveaxis(array, 1, -1))
+            if array.shape != shape:
+                raise ConversionError(f"the graph's input {value.name} is not the model's")
+            sample[value.name] = array
+        result.append(sample)
+    return result
 
 
 def random_sample(model: onnx.ModelProto) -> Sample:

@@ -23,7 +23,7 @@ from nnapi_prof.qnn.graphs import Form
 from nnapi_prof.qnn.network import FLOAT_REFUSED, group_refusals
 from nnapi_prof.qnn.regions import activation_groups
 
-WINDOWS = ((4, 2), (12, 6))
+WINDOWS = ((2, 2), (4, 2), (8, 4), (16, 8), (32, 16), (64, 32))
 """Neighbouring units compiled together to tell their parts: how many, and how far apart."""
 HELD_OUT = 8
 """Regions compiled to tell how far sums are off, and fitted to nothing."""
@@ -69,14 +69,22 @@ class _Compiler:
         )
         self.us: dict[Region, float | None] = {}
         """The mean that the chip follows; None where there is no estimate."""
+        self.checked: set[Region] = set()
+        """Those that were compiled for the chip itself."""
         self.refusals: dict[Region, str] = {}
         self.failures: dict[Region, str] = {}
         self.doubts: dict[Region, tuple[odd.Doubt, ...]] = {}
 
-    def compile(self, regions: Iterable[Sequence[int]]) -> None:
-        """Compiles what was not yet; a graph that fails has no estimate, and the others go on."""
-        fresh = [r for r in dict.fromkeys(map(frozenset, regions)) if r not in self.us]
+    def compile(self, regions: Iterable[Sequence[int]], whole: bool = True) -> None:
+        """Compiles what was not yet; a graph that fails has no estimate, and the others go on.
+
+        What only tells the parts of its units, each of which the chip takes, is not compiled
+        ``whole`` for the chip itself.
+        """
+        known = self.checked if whole else self.us
+        fresh = [r for r in dict.fromkeys(map(frozenset, regions)) if r not in known]
         numbers = [s.soc_model for s in NpuGeneration]
+        own = [self.chip.soc_model] if whole else []
         with tempfile.TemporaryDirectory(prefix="nnapi-prof-qnn-") as folder:
             requests: list[CompileRequest] = []
             sent: list[Region] = []
@@ -84,21 +92,29 @@ class _Compiler:
                 try:
                     form = self.cut(sorted(region))
                 except ConversionError as error:
+                    self.checked.add(region)
                     self.us[region], self.failures[region] = None, str(error)
                     continue
-                path, graph = Path(folder) / f"{len(sent)}.onnx", form.hash
-                form.write(path)
-                requests += [CompileRequest(path, graph, number) for number in numbers]
-                requests.append(CompileRequest(path, graph, self.chip.soc_model, reasons=True))
+                graph = form.hash
+                path = Path(folder) / f"{graph}.onnx"
+                asked = [CompileRequest(path, graph, number) for number in numbers]
+                asked += [CompileRequest(path, graph, number, reasons=True) for number in own]
+                if not path.exists() and not all(map(self.pool.remembers, asked)):
+                    form.write(path)
+                requests += asked
                 sent.append(region)
-            answers = self.pool.compile(requests)
-        for place, region in enumerate(sent):
-            *timed, own = answers[3 * place : 3 * place + 3]
-            self._take(region, dict(zip(NpuGeneration, timed, strict=True)), own)
+            answers = iter(self.pool.compile(requests))
+        for region in sent:
+            simulated = {simulation: next(answers) for simulation in NpuGeneration}
+            self._take(region, simulated, next(answers) if whole else None)
 
     def _take(
-        self, region: Region, simulated: Mapping[NpuGeneration, Compiled], own: Compiled
+        self, region: Region, simulated: Mapping[NpuGeneration, Compiled], own: Compiled | None
     ) -> None:
+        if own is None:
+            own = Compiled()
+        else:
+            self.checked.add(region)
         refused = group_refusals(own)
         if own.error is not None:
             self.failures[region] = own.error
@@ -147,20 +163,23 @@ def profile_chip(
     """
     target = Target(f"qnn:{chip.name}/{precision.value}")
     leader = activation_groups(graph)
-    groups: dict[int, tuple[int, ...]] = {}
-    for unit, first in leader.items():
-        groups[first] = (*groups.get(first, ()), unit)
+    groups = _groups_of(leader)
     compiler = _Compiler(graph, cut, chip, precision, pool)
     floats = precision is QnnPrecision.FP16 and not chip.float_runs
     if not floats:
         say(f"compiling {len(groups)} units for {chip.name}")
+        compiler.compile(groups.values())
+        for group in groups.values():
+            if len(group) > 1 and compiler.us[frozenset(group)] is None:
+                leader |= {unit: unit for unit in group}
+        groups = _groups_of(leader)
         compiler.compile(groups.values())
     alone = {first: compiler.time(group) for first, group in groups.items()}
     runs = {unit for first, group in groups.items() if alone[first] for unit in group}
     windows = [w for w in _windows(graph, groups, leader) if runs.issuperset(w)]
     held_out = [w for w in _held_out(graph, groups, leader) if runs.issuperset(w)]
     say(f"compiling {len(windows) + len(held_out)} regions of several units")
-    compiler.compile([*windows, *held_out])
+    compiler.compile([*windows, *held_out], whole=False)
     units = {first: time for first, time in alone.items() if time is not None}
     model = fit_units(units, leader, compiler.times(windows), compiler.times(held_out))
     costs = _costs(graph, target, calibration, cpu, model, groups, leader, compiler, floats)
@@ -175,7 +194,7 @@ def profile_chip(
             for segment in plan.segments
             if segment.target == target
         }
-        fresh = [r for r in used_regions if (r, target) not in costs.compiled]
+        fresh = used_regions - compiler.checked
         if not fresh:
             stable = True
             break
@@ -194,6 +213,14 @@ def profile_chip(
         doubts={label(r): d for r, d in compiler.doubts.items() if d},
         failures={label(r): words for r, words in compiler.failures.items()},
     )
+
+
+def _groups_of(leader: Mapping[int, int]) -> dict[int, tuple[int, ...]]:
+    """Leader -> itself and those that are compiled with it."""
+    groups: dict[int, tuple[int, ...]] = {}
+    for unit, first in leader.items():
+        groups[first] = (*groups.get(first, ()), unit)
+    return groups
 
 
 def _closed(
