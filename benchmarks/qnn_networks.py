@@ -168,7 +168,17 @@ NETWORKS: dict[str, Callable[[], Built]] = {
     "convnext_base": _image_of("convnext_base"),
     "resnet_3d": _video_of("r3d_18"),
     "resnet_mixed": _video_of("mc3_18"),
-    "beit": _timm_of("beit_base_patch16_224"),
+    "beit": lambda: (
+        _First(
+            _hugging(
+                "BeitForImageClassification",
+                "BeitConfig",
+                use_relative_position_bias=True,
+                num_labels=1000,
+            )
+        ),
+        image(224),
+    ),
     "efficientvit_l2_cls": _timm_of("efficientvit_l2"),
     "segformer_base": lambda: (
         _First(_hugging("SegformerForSemanticSegmentation", "SegformerConfig", num_labels=150)),

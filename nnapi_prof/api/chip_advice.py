@@ -1,4 +1,4 @@
-"""What would make a plan for a chip faster: every rewrite is compiled, and planned anew.
+"""Advice for a plan on a chip: every rewrite is compiled, and planned anew.
 
 A rewrite that the compiler makes by itself saves nothing then, and is not offered.
 """
@@ -86,8 +86,8 @@ def _obstacles(planned: ModelPlan) -> Iterator[_Obstacle]:
 
 
 def _best(planned: ModelPlan, obstacle: _Obstacle, listener: Listener) -> Advice | None:
-    """Of an operation's rewrites that help the one that changes least, among those that save most;
-    None where none does."""
+    """Compiles an operation's rewrites. Of those that save most it takes the one that changes least;
+    None where none helps."""
     tried = []
     for rule in list(obstacle.rules)[:MOST_FORMS]:
         advice = _compiled(planned, obstacle, rule, listener)

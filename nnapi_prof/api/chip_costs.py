@@ -138,7 +138,7 @@ def profile_on_chip(
         origin=origin,
         notes=(*model.notes, *notes),
     )
-    made = ModelPlan(
+    plan = ModelPlan(
         model=model,
         plans=searches[-1].plans,
         device=costs.device,
@@ -147,7 +147,7 @@ def profile_on_chip(
         costs=costs,
         search=searches[-1],
     )
-    return ChipResult(chip, precision, costs, profiled, origin, made)
+    return ChipResult(chip, precision, costs, profiled, origin, plan)
 
 
 def _cutter(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -123,18 +124,29 @@ def _suspect(one: ChipEstimate) -> bool:
 
 
 def _better(first: ChipEstimates, second: ChipEstimates) -> ChipEstimates:
-    """The other form's estimates where they are faster by more than exporters mostly differ."""
+    """The other form's estimates, for all chips, where that is simulated to be faster by more than
+    exporters mostly differ: one file ships."""
     from nnapi_prof.qnn.doubts import Doubt, DoubtKind
 
-    chosen = []
-    for one, other in zip(first.chips, second.chips, strict=True):
-        times = one.npu_ns / other.npu_ns if one.npu_ns and other.npu_ns else 0.0
-        if other.npu_ns is None or 0 < times < FORMS_APART:
-            chosen.append(one)
-        else:
-            doubt = Doubt(DoubtKind.EXPORTERS_DIFFER, value=times, limit=FORMS_APART)
-            chosen.append(replace(other, doubts=(doubt, *other.doubts)))
-    return replace(first, chips=tuple(chosen))
+    times = _times_as_slow(first.chips[0], second.chips[0])
+    if times is None or 0 < times < FORMS_APART:
+        return first
+    doubt = Doubt(DoubtKind.EXPORTERS_DIFFER, value=times, limit=FORMS_APART)
+    chips = tuple(replace(one, doubts=(doubt, *one.doubts)) for one in second.chips)
+    return replace(second, chips=chips)
+
+
+def _times_as_slow(one: ChipEstimate, other: ChipEstimate) -> float | None:
+    """The geometric mean over simulated generations of how many times as long ``one`` takes; 0
+    where it has no estimate, None where the other one has none."""
+    if not other.simulated_ns or (other.npu_ns is None and one.npu_ns is not None):
+        return None
+    ratios = [
+        one.simulated_ns[generation] / ns
+        for generation, ns in other.simulated_ns.items()
+        if ns and generation in one.simulated_ns
+    ]
+    return math.prod(ratios) ** (1 / len(ratios)) if ratios else 0.0
 
 
 Drawn = Sequence[Sequence["Tensor"]]
@@ -219,11 +231,10 @@ def _faster_form(path: Path, form: Form, chip: Chip, listener: Listener) -> Form
     other = other_form(path)
     if other is None:
         return form
-    one, two = (
-        _estimate(path.stem, each, (chip,), None, listener).chips[0].npu_ns
-        for each in (form, other)
+    times = _times_as_slow(
+        *(_estimate(path.stem, one, (chip,), None, listener).chips[0] for one in (form, other))
     )
-    if two is None or (one is not None and one < FORMS_APART * two):
+    if times is None or 0 < times < FORMS_APART:
         return form
     listener.note(
         "the graph of torch.onnx's exporter with dynamo=True is faster there, and is taken"

@@ -285,8 +285,8 @@ class CompilerPool:
         return self._cache / f"{request.key}.json"
 
     def _one(self, request: CompileRequest) -> Compiled:
-        if (known := self._recall(request)) is not None:
-            return known
+        if (remembered := self._recall(request)) is not None:
+            return remembered
         megabytes = sum(_file_size(path) for path in _files(request.path)) / 1e6
         answer = self._ask(request, BASE_S + S_PER_MB * megabytes)
         if "died" in answer:  # perhaps by somebody's hand: not remembered

@@ -29,7 +29,7 @@ class ChipOrigin:
 
     @property
     def device(self) -> str:
-        """What ``--device`` takes for it."""
+        """The name that ``--device`` takes for it."""
         fit = self.calibration
         return f"{PREFIX}{fit.chip}/{fit.precision.value}"
 

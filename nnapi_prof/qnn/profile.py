@@ -23,8 +23,11 @@ from nnapi_prof.qnn.graphs import Form
 from nnapi_prof.qnn.network import FLOAT_REFUSED, group_refusals
 from nnapi_prof.qnn.regions import activation_groups
 
-WINDOWS = ((2, 2), (4, 2), (8, 4), (16, 8), (32, 16), (64, 32))
-"""Neighbouring units compiled together to tell their parts: how many, and how far apart."""
+SHORT, LONG = ((2, 2), (4, 2)), ((8, 4), (16, 8), (32, 16), (64, 32))
+"""Neighbouring units compiled together to tell their parts: how many, and how far apart. Long ones
+go from one place where a single value carries everything to another, as regions of plans do."""
+FEW_PLACES = 4
+"""Of such places: with fewer of them any place will do."""
 HELD_OUT = 8
 """Regions compiled to tell how far sums are off, and fitted to nothing."""
 SEED = 0
@@ -81,8 +84,8 @@ class _Compiler:
         What only tells the parts of its units, each of which the chip takes, is not compiled
         ``whole`` for the chip itself.
         """
-        known = self.checked if whole else self.us
-        fresh = [r for r in dict.fromkeys(map(frozenset, regions)) if r not in known]
+        earlier = self.checked if whole else self.us
+        fresh = [r for r in dict.fromkeys(map(frozenset, regions)) if r not in earlier]
         numbers = [s.soc_model for s in NpuGeneration]
         own = [self.chip.soc_model] if whole else []
         with tempfile.TemporaryDirectory(prefix="nnapi-prof-qnn-") as folder:
@@ -233,24 +236,35 @@ def _closed(
 def _windows(
     graph: UnitGraph, groups: Mapping[int, tuple[int, ...]], leader: Mapping[int, int]
 ) -> list[tuple[int, ...]]:
-    n = len(graph.units)
-    windows = {
-        _closed(range(start, min(start + length, n)), groups, leader)
-        for length, step in WINDOWS
-        for start in range(0, n, step)
-    }
+    n, places = len(graph.units), narrow_places(graph)
+    runs = [
+        (start, min(start + length, n)) for length, step in SHORT for start in range(0, n, step)
+    ]
+    for length, step in LONG:
+        for start in range(0, n, step):
+            first = max(place for place in places if place <= start)
+            runs.append((first, min((p for p in places if p >= start + length), default=n)))
+    windows = {_closed(range(*run), groups, leader) for run in runs}
     return sorted(window for window in windows if len(window) > 1)
+
+
+def narrow_places(graph: UnitGraph) -> list[int]:
+    """Numbers of units between which a single value carries everything, 0 and the end among them;
+    all where there are few."""
+    n = len(graph.units)
+    inner = [place for place in range(1, n) if len(graph.boundary(range(place))[1]) == 1]
+    return [0, *inner, n] if len(inner) >= FEW_PLACES else list(range(n + 1))
 
 
 def _held_out(
     graph: UnitGraph, groups: Mapping[int, tuple[int, ...]], leader: Mapping[int, int]
 ) -> list[tuple[int, ...]]:
-    n, generator = len(graph.units), random.Random(SEED)
+    places, generator = narrow_places(graph), random.Random(SEED)
     used = set(_windows(graph, groups, leader))
     regions: set[tuple[int, ...]] = set()
     for _ in range(20 * HELD_OUT):
-        start, length = generator.randrange(n), generator.randint(2, max(2, min(20, n // 2)))
-        region = _closed(range(start, min(start + length, n)), groups, leader)
+        first, last = sorted(generator.sample(range(len(places)), 2))
+        region = _closed(range(places[first], places[last]), groups, leader)
         if len(region) > 1 and region not in used:
             regions.add(region)
         if len(regions) == HELD_OUT:

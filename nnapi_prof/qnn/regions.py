@@ -67,6 +67,9 @@ class RegionCutter:
         nodes = self._model.graph.node
         self._producer = {name: index for index, n in enumerate(nodes) for name in n.output}
         self._constants = {c.name: c for c in self._model.graph.initializer}
+        for node in nodes:  # the exporter computes equal values once
+            if node.op_type == "Identity" and node.input[0] in self._producer:
+                self._alias.setdefault(node.output[0], node.input[0])
 
     def _origin(self, value: str) -> str:
         """The value itself, or the one whose layout it changes."""

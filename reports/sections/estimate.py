@@ -28,7 +28,7 @@ def rows(data: ReportData) -> Sequence[Sequence[str]]:
         ),
         (
             "each invocation",
-            "costs what the fit to published times says: the simulator knows no invocation",
+            "costs what the fit to published times says: the simulator does not know it",
         ),
         ("the CPU", f"is estimated for {origin.cpu}"),
     ]

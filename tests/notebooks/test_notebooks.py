@@ -23,7 +23,7 @@ TRAINS = "06"
 ROUNDING = re.compile(r"\b\d\.\de-(?:0[6-9]|1\d)\b")
 """How far outputs are off where they agree: on another kind of CPU by other kernels."""
 
-EXECUTORCH = "08"
+EXECUTORCH, CHIPS = "08", "09"
 QUICK = ("01", "02", "04", "05")
 
 KERNEL = """
@@ -64,8 +64,8 @@ def text_of(output: Any) -> str:
     return str(output.get("text", "") + data.get("text/plain", "") + data.get("text/html", ""))
 
 
-def test_there_are_eight() -> None:
-    assert [path.name[:2] for path in NOTEBOOKS] == [f"0{n}" for n in range(1, 9)]
+def test_there_are_nine() -> None:
+    assert [path.name[:2] for path in NOTEBOOKS] == [f"0{n}" for n in range(1, 10)]
 
 
 @pytest.mark.parametrize(
@@ -82,6 +82,8 @@ def test_they_run_and_say_the_same(
 ) -> None:
     if path.name.startswith(EXECUTORCH):
         need("executorch", "executorch")
+    if path.name.startswith(CHIPS):
+        need("onnxruntime_qnn", "qnn")
     kernel = tmp_path / "jupyter/kernels/python3/kernel.json"
     kernel.parent.mkdir(parents=True)
     words = [*warm.python(), "-c", KERNEL, "-f", "{connection_file}"]

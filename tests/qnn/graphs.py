@@ -42,6 +42,38 @@ def convolutions(n=2, names="", seed=0, channels=16, size=28):
     return graph(nodes, {"x": shape}, {x: shape}, constants)
 
 
+def with_borders(model, half=False, last=False):
+    """A graph of one image in and out, with borders in float16, or channels last."""
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    graph = made.graph
+    (x,), (y,) = graph.input, graph.output
+    inner = {x.name: "x_inner", y.name: "y_inner"}
+    for node in graph.node:
+        node.input[:] = [inner.get(name, name) for name in node.input]
+        node.output[:] = [inner.get(name, name) for name in node.output]
+    before, after = [], []
+    if last:
+        before.append(helper.make_node("Transpose", ["x_0"], ["x_1"], "first", perm=(0, 3, 1, 2)))
+        after.append(helper.make_node("Transpose", ["y_0"], ["y_1"], "last", perm=(0, 2, 3, 1)))
+    if half:
+        before.append(helper.make_node("Cast", ["x_0"], ["x_1"], "wide", to=TensorProto.FLOAT))
+        after.append(helper.make_node("Cast", ["y_0"], ["y_1"], "half", to=TensorProto.FLOAT16))
+    for (node,), ends in ((before, (x.name, "x_inner")), (after, ("y_inner", y.name))):
+        node.input[:], node.output[:] = [ends[0]], [ends[1]]
+    for value in (x, y):
+        kind = value.type.tensor_type
+        kind.elem_type = TensorProto.FLOAT16 if half else TensorProto.FLOAT
+        if last:
+            sizes = [d.dim_value for d in kind.shape.dim]
+            for d, size in zip(kind.shape.dim, (sizes[0], *sizes[2:], sizes[1]), strict=True):
+                d.dim_value = size
+    nodes = [*before, *graph.node, *after]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    return made
+
+
 def quantised_convolution(zero_point):
     """uint8 in and out: a convolution and a ReLU in one Q/DQ unit, whose result has this zero
     point: other than 0, the ReLU stays between the convolution and its quantisation."""

@@ -149,6 +149,17 @@ def test_a_convolution_with_a_zero_point_behind_its_relu_is_found_outside_its_un
     assert compiled(pool, tmp_path, bad).us > 2 * compiled(pool, tmp_path, good).us
 
 
+@pytest.mark.slow
+def test_borders_channels_first_in_float16_cost_the_most(pool, tmp_path):
+    """So regions never have them: see test_images_at_borders_lie_channels_last_in_float32."""
+    plain = graphs.convolutions(4, channels=256, size=14)
+    half = compiled(pool, tmp_path, graphs.with_borders(plain, half=True))
+    last = compiled(pool, tmp_path, graphs.with_borders(plain, last=True))
+    first = compiled(pool, tmp_path, plain)
+    assert last.us < first.us < half.us
+    assert half.us > 1.5 * last.us
+
+
 def test_macs_are_those_of_convolutions():
     assert count_macs(graphs.convolutions(2, channels=16, size=28)) == 2 * 28 * 28 * 16 * 16 * 9
 

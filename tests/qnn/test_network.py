@@ -88,7 +88,8 @@ def test_without_the_wheel_one_sentence_says_what_to_install(monkeypatch, tmp_pa
         ["estimate", "--device", "local", "model.pt2"],
         ["estimate", "--device", "qnn:SM1", "model.pt2"],
         ["convert", "--to", "qnn", "model.pt2"],
-        ["partition", "--device", "qnn:SM8650", "-o", "a.nnprof", "model.pt2"],
+        ["partition", "--device", "qnn:SM8650,SM8750", "model.pt2"],
+        ["estimate", "--device", "qnn:SM8650", "--calibration", "data.npz", "model.pt2"],
         ["run", "--device", "qnn:SM8650", "model.nnprof"],
     ],
 )
