@@ -86,8 +86,8 @@ def _obstacles(planned: ModelPlan) -> Iterator[_Obstacle]:
 
 
 def _best(planned: ModelPlan, obstacle: _Obstacle, listener: Listener) -> Advice | None:
-    """Compiles an operation's rewrites. Of those that save most it takes the one that changes least;
-    None where none helps."""
+    """Compiles an operation's rewrites, and takes of those that save most the one that changes
+    least; None where none helps."""
     tried = []
     for rule in list(obstacle.rules)[:MOST_FORMS]:
         advice = _compiled(planned, obstacle, rule, listener)
