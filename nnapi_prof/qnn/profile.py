@@ -25,7 +25,8 @@ from nnapi_prof.qnn.regions import activation_groups
 
 SHORT, LONG = ((2, 2), (4, 2)), ((8, 4), (16, 8), (32, 16), (64, 32))
 """Neighbouring units compiled together to tell their parts: how many, and how far apart. Long ones
-go from one place where a single value carries everything to another, as regions of plans do."""
+go from one place where a single value carries everything to another, as regions of plans do; those
+from the model's beginning also without its first part, which mostly changes a layout."""
 FEW_PLACES = 4
 """Of such places: with fewer of them any place will do."""
 HELD_OUT = 8
@@ -243,7 +244,8 @@ def _windows(
     for length, step in LONG:
         for start in range(0, n, step):
             first = max(place for place in places if place <= start)
-            runs.append((first, min((p for p in places if p >= start + length), default=n)))
+            last = min((place for place in places if place >= start + length), default=n)
+            runs += [(first, last), (places[1] if first == 0 else first, last)]
     windows = {_closed(range(*run), groups, leader) for run in runs}
     return sorted(window for window in windows if len(window) > 1)
 

@@ -121,7 +121,7 @@ class RegionCutter:
         many as :data:`MOST_BYTES` hold, one at least."""
         import onnxruntime
 
-        kept: list[Sample] = []
+        rows: list[Sample] = []
         n_bytes = 0
         with tempfile.TemporaryDirectory(prefix="nnapi-prof-qnn-") as folder:
             path = Form(self._model).write(Path(folder) / "model.onnx")
@@ -129,16 +129,16 @@ class RegionCutter:
             names = [output.name for output in session.get_outputs()]
             read = {value.name for value in session.get_inputs()}
             for one in inputs:
-                given = {
+                feeds = {
                     name: tensor.numpy()
                     for name, tensor in zip(self.graph.inputs, one, strict=True)
                     if name in read
                 }
-                kept.append(given | dict(zip(names, session.run(names, given), strict=True)))
-                n_bytes += sum(value.nbytes for value in kept[-1].values())
+                rows.append(feeds | dict(zip(names, session.run(names, feeds), strict=True)))
+                n_bytes += sum(value.nbytes for value in rows[-1].values())
                 if n_bytes > MOST_BYTES:
                     break
-        return kept
+        return rows
 
     def samples(self, region: Iterable[int], form: Form, values: Sequence[Sample]) -> list[Sample]:
         """The inputs of a region's graph among the values of :meth:`run`."""

@@ -44,9 +44,9 @@ def convolutions(n=2, names="", seed=0, channels=16, size=28):
 
 def with_borders(model, half=False, last=False):
     """A graph of one image in and out, with borders in float16, or channels last."""
-    made = onnx.ModelProto()
-    made.CopyFrom(model)
-    graph = made.graph
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    graph = result.graph
     (x,), (y,) = graph.input, graph.output
     inner = {x.name: "x_inner", y.name: "y_inner"}
     for node in graph.node:
@@ -71,7 +71,7 @@ def with_borders(model, half=False, last=False):
     nodes = [*before, *graph.node, *after]
     del graph.node[:]
     graph.node.extend(nodes)
-    return made
+    return result
 
 
 def quantised_convolution(zero_point):

@@ -85,8 +85,8 @@ def test_a_report_says_that_all_is_estimated(result, tmp_path):
     statuses = set(unit_frame(data.cost_model)["status"])
     assert statuses <= {"estimated", "refused"} and "estimated" in statuses
     for cost in data.cost_model.compiled:
-        found = data.cost_model.region_cost(*cost)
-        assert found is None or (found.estimated and not found.measured)
+        priced = data.cost_model.region_cost(*cost)
+        assert priced is None or (priced.estimated and not priced.measured)
     page = result.planned.report(tmp_path / "net.html").read_text()
     words = f"calibrated on {result.calibration.networks} published networks"
     assert words in page and "Nothing in this report was measured" in page
