@@ -204,7 +204,8 @@ def find_parts(
         _show_refusals(program, parts.cpu_reasons)
         raise NnapiProfError(
             "NNAPI can run nothing of the model in stock PyTorch",
-            "see the table, which says why of each operation",
+            "see the table, which says why of each operation; the model's own file runs in stock"
+            " PyTorch, and `nnapi-prof go` tells what each part takes on the CPU",
         )
     return parts.in_float16() if float16 else parts
 

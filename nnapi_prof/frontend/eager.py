@@ -133,8 +133,8 @@ def element_type_notes(graph: fx.Graph) -> tuple[str, ...]:
         return ()
     return (
         f"{len(few)} of {len(types)} operations compute in {' and '.join(sorted(set(few)))};"
-        " devices have few operations and no layers for it, so they stay in eager PyTorch. Save"
-        " the model in float32 with model.float()",
+        " devices have few operations and no layers for it, so they stay in eager PyTorch. Where"
+        " float32 is accurate enough, save the model with model.float()",
     )
 
 

@@ -92,6 +92,8 @@ FUNCTIONS: dict[str, tuple[Callable[[Tensor], Tensor], Tensor]] = {
         lambda x: torch.istft(spectrum(x), 64, 16, window=HANN, length=250, normalized=True),
         SIGNAL[0],
     ),
+    "phases": (lambda x: torch.fft.fft2(x).angle(), IMAGE),
+    "phases of real frequencies": (lambda x: spectrum(x).angle()[..., 0, :], SIGNAL),
     "1,024": (lambda x: torch.fft.rfft(x.flatten().tile(2)).abs(), SIGNAL),
 }
 

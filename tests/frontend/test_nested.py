@@ -160,3 +160,62 @@ def test_data_classes_are_read_as_dicts_where_nobody_knows_them(
     tensors = (frame.image, frame.gain)
     expected = (out.scores, out.corners, *(out.features or ()))
     torch.testing.assert_close(tuple(frontend.reference(path)(*tensors)), expected)
+
+
+class Cache:
+    """Keys and values of each layer, as a decoder passes them from token to token."""
+
+    def __init__(self, keys: list[Tensor], values: list[Tensor]) -> None:
+        self.keys, self.values = keys, values
+
+
+class Decoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 24) for _ in range(2))
+
+    def forward(self, x: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
+        for index, layer in enumerate(self.layers):
+            query, key, value = layer(x).chunk(3, -1)
+            cache.keys[index] = torch.cat([cache.keys[index], key], 1)
+            cache.values[index] = torch.cat([cache.values[index], value], 1)
+            x = x + nn.functional.scaled_dot_product_attention(
+                query, cache.keys[index], cache.values[index]
+            )
+        return x, cache
+
+
+def test_a_cache_of_a_decoder_is_read_as_a_dict_of_lists(tmp_path: Path) -> None:
+    """As transformers registers its DynamicCache."""
+
+    def listed(cache: Cache) -> tuple[list[list[Tensor]], list[str]]:
+        return [cache.keys, cache.values], ["key_cache", "value_cache"]
+
+    def known(cache: Cache) -> tuple[list[tuple[pytree.KeyEntry, list[Tensor]]], list[str]]:
+        values, names = listed(cache)
+        return [(pytree.MappingKey(n), v) for n, v in zip(names, values, strict=True)], names
+
+    pytree.register_pytree_node(
+        Cache,
+        listed,
+        lambda values, _: Cache(*map(list, values)),
+        serialized_type_name="transformers.cache_utils.DynamicCache",
+        flatten_with_keys_fn=known,
+    )
+    torch.manual_seed(0)
+    model, x = Decoder().eval(), torch.randn(1, 1, 8)
+    past = torch.randn(4, 1, 5, 8).unbind(0)
+    try:
+        program = torch.export.export(model, (x, Cache(list(past[:2]), list(past[2:]))))
+        program._example_inputs = None  # objects of classes, which are not stored with a file
+        torch.export.save(program, tmp_path / "model.pt2")
+        expected, after = model(x, Cache(list(past[:2]), list(past[2:])))
+    finally:
+        pytree._deregister_pytree_node(Cache)
+    path = tmp_path / "model.pt2"
+    structure = model_structure(path, frontend.load(path).example_inputs)
+    names = ("key_cache", "value_cache")
+    lists = [Sequenced((Leaf(n), Leaf(n + 1)), is_list=True) for n in (1, 3)]
+    assert structure.inputs["arg_1"] == Named(tuple(zip(names, lists, strict=True)))
+    ours = frontend.load(path).module(x, *past)
+    torch.testing.assert_close(tuple(ours), (expected, *after.keys, *after.values))

@@ -57,7 +57,12 @@ def _forward_matrix(n: int, frequencies: int, scale: float, real: bool, sign: in
     rows = [torch.cat([cos, sin], 1)]
     if not real:
         rows.append(torch.cat([-sin, cos], 1))
-    return torch.cat(rows).float()
+    return _with_zeros(torch.cat(rows)).float()
+
+
+def _with_zeros(matrix: Tensor) -> Tensor:
+    """Makes what rounding left of a zero one: the phase of a real frequency hangs on its sign."""
+    return torch.where(matrix.abs() < 1e-12, 0.0, matrix)
 
 
 def _real_matrix(n: int, scale: float) -> Tensor:
@@ -68,7 +73,8 @@ def _real_matrix(n: int, scale: float) -> Tensor:
     if n % 2 == 0:
         twice[-1] = 1.0
     angles = _angles(n, frequencies).T
-    return torch.cat([angles.cos() * twice, -angles.sin() * twice]).mul(scale).float()
+    matrix = torch.cat([angles.cos() * twice, -angles.sin() * twice]).mul(scale)
+    return _with_zeros(matrix).float()
 
 
 def _norm_factor(norm: Any, n: int, inverse: bool) -> float:
