@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from nnapi_prof.api import notebook
 from nnapi_prof.device.protocol.description import device_name
 from nnapi_prof.errors import PartitionError
-from nnapi_prof.graph.plan import Plan, Precision
+from nnapi_prof.graph.plan import Engine, Plan, Precision
 from nnapi_prof.reports.words import count
 
 if TYPE_CHECKING:
@@ -59,6 +59,17 @@ def precisions_of(n: int, plan: Plan) -> tuple[Precision, ...]:
         for unit in segment.units:
             chosen[unit] = segment.target.precision
     return tuple(chosen)
+
+
+def float_precision(plan: Plan) -> Precision:
+    """Returns the precision in which NNAPI computes floats: the most exact one that the plan has
+    there."""
+    used = {
+        segment.target.precision
+        for segment in plan.segments
+        if segment.target.engine is Engine.NNAPI and segment.target.precision is not Precision.INT8
+    }
+    return next((precision for precision in Precision if precision in used), Precision.FLOAT32)
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from nnapi_prof.api.cost_tables import open_table
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.events import Listener
-from nnapi_prof.api.front import FrontPoint, Pareto
+from nnapi_prof.api.front import FrontPoint, Pareto, float_precision
 from nnapi_prof.api.model import Model
 from nnapi_prof.api.profiling import profile
 from nnapi_prof.bundle.precision import FrontRow, MixedPrecision, Sensitivity
 from nnapi_prof.device.agent import AgentClient
-from nnapi_prof.graph.plan import Engine, Precision
+from nnapi_prof.graph.plan import Precision
 
 
 def costs_within(
@@ -39,7 +39,7 @@ def costs_within(
             f" held-out data is {other.held_out.error:.2%}, above the budget of {budget:.2%}"
         )
     costs = front.costs
-    precision = _float_precision(point)
+    precision = float_precision(point.plan)
     targets = {segment.target for segment in point.plan.segments}
     accelerators = sorted({t.accelerator for t in targets if t.accelerator is not None})
     preferences = sorted({t.preference.short for t in targets if t.preference is not None})
@@ -103,14 +103,3 @@ def _front_row(costs: Costs, point: FrontPoint, is_baseline: bool) -> FrontRow:
 
 def _finite(precisions: Sequence[Precision], errors: Sequence[float]) -> dict[Precision, float]:
     return {p: e for p, e in zip(precisions, errors, strict=True) if e < float("inf")}
-
-
-def _float_precision(point: FrontPoint) -> Precision:
-    """Returns the precision in which NNAPI computes floats: the most exact one that the plan has
-    there."""
-    used = {
-        segment.target.precision
-        for segment in point.plan.segments
-        if segment.target.engine is Engine.NNAPI and segment.target.precision is not Precision.INT8
-    }
-    return next((precision for precision in Precision if precision in used), Precision.FLOAT32)

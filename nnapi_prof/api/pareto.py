@@ -21,13 +21,14 @@ from numpy.typing import NDArray
 from nnapi_prof.api import options as arguments
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.events import Listener, Progress, to_log
-from nnapi_prof.api.front import FrontPoint, Pareto, nondominated, precisions_of
+from nnapi_prof.api.front import FrontPoint, Pareto, float_precision, nondominated, precisions_of
 from nnapi_prof.api.model import Model, as_model
 from nnapi_prof.device.build import build_host
 from nnapi_prof.device.host_nnapi import HostNnapi
+from nnapi_prof.device.protocol.results import HalfArithmetic
 from nnapi_prof.errors import PartitionError, UsageError, for_caller
 from nnapi_prof.execution.options import LEAST_SECONDS, MOST_SECONDS
-from nnapi_prof.graph.plan import Plan, Precision, Proof
+from nnapi_prof.graph.plan import Engine, Plan, Precision, Proof
 from nnapi_prof.partition import Constraints, Problem, SearchLimits, make_problem, plan_problem
 from nnapi_prof.partition.constraints import ErrorLimit
 from nnapi_prof.partition.front import front
@@ -65,19 +66,43 @@ class FrontSearch:
     judge: AccuracyEvaluator
     limits: SearchLimits
     told: Notify
+    cpu: HalfArithmetic = HalfArithmetic.NONE
+    """Of the device's CPU engine."""
     points: list[FrontPoint] = field(default_factory=list)
-    _errors: dict[tuple[Precision, ...], PlanError] = field(default_factory=dict)
+    _errors: dict[tuple[tuple[Precision, ...], frozenset[int]], PlanError] = field(
+        default_factory=dict
+    )
 
     def add(self, name: str, plan: Plan) -> FrontPoint:
         """Runs a plan whole, and notes it."""
-        precisions = precisions_of(self.problem.n, plan)
-        if precisions not in self._errors:
+        precisions, narrow = self._as_run(plan)
+        assignment = _assignment(precisions)
+        if (precisions, narrow) not in self._errors:
             self.told(name)
-            self._errors[precisions] = self.judge.error(_assignment(precisions))
-        predicted = math.sqrt(float(self.noise.predicted(_assignment(precisions)).max(initial=0)))
-        point = FrontPoint(name, plan, self._errors[precisions], predicted)
+            self._errors[precisions, narrow] = self.judge.error(assignment, narrow)
+        predicted = math.sqrt(float(self.noise.predicted(assignment).max(initial=0)))
+        point = FrontPoint(name, plan, self._errors[precisions, narrow], predicted)
         self.points.append(point)
         return point
+
+    def _as_run(self, plan: Plan) -> tuple[tuple[Precision, ...], frozenset[int]]:
+        """[n]: what each unit computes in when the plan runs, and the units of the CPU that add up
+        in float16.
+
+        What a plan has in floats on the CPU runs in the precision of the accelerators, where the
+        CPU has that: one condition holds for both.
+        """
+        chosen = list(precisions_of(self.problem.n, plan))
+        precision, narrow = float_precision(plan), set()
+        for segment in plan.segments:
+            if segment.target.engine is not Engine.CPU or not self.cpu.serves(precision):
+                continue
+            for unit in segment.units:
+                in_float32 = chosen[unit] is Precision.FLOAT32
+                if in_float32 and self.judge.simulation.refusal(unit, precision) is None:
+                    chosen[unit] = precision
+                    narrow |= set() if self.cpu.has_wide_sums else {unit}
+        return tuple(chosen), frozenset(narrow)
 
     def uniform(self, precisions: Sequence[Precision]) -> list[FrontPoint]:
         """Add and return what one would do without the front: one precision for all, as far as it
@@ -131,7 +156,7 @@ class FrontSearch:
             noise = self._corrected(noise, point)
 
     def _corrected(self, noise: UnitNoise, point: FrontPoint) -> UnitNoise:
-        assignment = _assignment(precisions_of(self.problem.n, point.plan))
+        assignment = _assignment(self._as_run(point.plan)[0])
         return corrected(noise, assignment, point.measured.relative)
 
     def _outputs(self) -> Sequence[str]:
@@ -282,7 +307,8 @@ def _search(
         n_done += 1
         listener.progress(Progress(MEASURING, n_done, max(PLANS, n_done + 1), what))
 
-    search = FrontSearch(problem, costs.simulated, noise, judge, limits, told)
+    half = HalfArithmetic.NONE if costs.agent_info is None else costs.agent_info.cpu_float16
+    search = FrontSearch(problem, costs.simulated, noise, judge, limits, told, half)
     every = sorted({*budgets, *USUAL_BUDGETS})
     rules = search.uniform(precisions)
     search.front(every)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -212,17 +212,20 @@ class AccuracyEvaluator:
     def _float32(self, data: Data) -> tuple[Floats, ...]:
         return stacked([self.simulation.reference(sample) for sample in data.samples])
 
-    def error(self, assignment: Assignment) -> PlanError:
-        """The error of a plan. Raises ConversionError where a unit cannot be in its precision."""
-        mine = self.outputs(assignment, self.calibration)
+    def error(self, assignment: Assignment, narrow: Collection[int] = ()) -> PlanError:
+        """The error of a plan; ``narrow`` as of :meth:`PrecisionSimulation.outputs`. Raises
+        ConversionError where a unit cannot be in its precision."""
+        mine = self.outputs(assignment, self.calibration, narrow)
         calibrated = self.metric.estimate(mine, self.reference, self.calibration.targets)
         relative = BuiltInMetric().estimate(mine, self.reference).by_output
         held_out = None
         if self._other is not None and self.held_out is not None:
-            theirs = self.outputs(assignment, self.held_out)
+            theirs = self.outputs(assignment, self.held_out, narrow)
             held_out = self.metric.estimate(theirs, self._other, self.held_out.targets)
         return PlanError(calibrated, held_out, relative)
 
-    def outputs(self, assignment: Assignment, data: Data) -> tuple[Floats, ...]:
+    def outputs(
+        self, assignment: Assignment, data: Data, narrow: Collection[int] = ()
+    ) -> tuple[Floats, ...]:
         """The plan's outputs, [samples, ...] each."""
-        return stacked([self.simulation.outputs(assignment, sample) for sample in data.samples])
+        return stacked([self.simulation.outputs(assignment, s, narrow) for s in data.samples])

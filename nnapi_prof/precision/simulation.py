@@ -8,12 +8,13 @@ the same as a float32. So a unit on its own computes what it does inside any lar
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, fx
+from torch.utils._pytree import tree_map
 
 from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region
@@ -24,6 +25,7 @@ from nnapi_prof.graph.node import torch_dtype
 from nnapi_prof.graph.plan import Precision
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.quantisation import DEQUANTIZE, QUANTIZE, RANGES
+from nnapi_prof.precision.narrow_sums import error_spread, to_half
 from nnapi_prof.precision.program import QuantisedProgram, quantise
 from nnapi_prof.precision.recipe import Recipe
 
@@ -58,11 +60,29 @@ class _Interpreter(fx.Interpreter):
         return super().call_function(plain, args, kwargs)
 
 
-class EagerUnits:
-    """Units of a program in eager PyTorch, from values that are at hand."""
+class _NarrowInterpreter(_Interpreter):
+    """Float16 with sums that are rounded at every step: one draw of their errors, the same in each
+    process."""
 
-    def __init__(self, program: Program) -> None:
-        self._interpreter = _Interpreter(program.module)
+    def __init__(self, module: fx.GraphModule) -> None:
+        super().__init__(module)
+        self._draws = torch.Generator().manual_seed(0)
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        args = tree_map(to_half, args)
+        result = super().call_function(target, args, kwargs)
+        spread = error_spread(target, args, result)
+        if spread is not None:
+            result = result + spread * torch.randn(result.shape, generator=self._draws)
+        return tree_map(to_half, result)
+
+
+class EagerUnits:
+    """Units of a program in eager PyTorch, from values that are at hand; ``narrow``: in float16 as
+    :mod:`nnapi_prof.precision.narrow_sums` has it."""
+
+    def __init__(self, program: Program, narrow: bool = False) -> None:
+        self._interpreter = (_NarrowInterpreter if narrow else _Interpreter)(program.module)
         nodes = program.nodes
         self._nodes = nodes
         self._constants = {
@@ -157,8 +177,18 @@ class PrecisionSimulation:
         self._eager.run(self.dependents[unit], current)
         return self._outputs(current)
 
-    def outputs(self, assignment: Assignment, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """The program's outputs with each unit in its precision."""
+    @cached_property
+    def _narrow(self) -> EagerUnits:
+        return EagerUnits(self.program, narrow=True)
+
+    def outputs(
+        self,
+        assignment: Assignment,
+        inputs: Sequence[Tensor],
+        narrow: Collection[int] = (),
+    ) -> tuple[Tensor, ...]:
+        """The program's outputs with each unit in its precision; ``narrow`` are units in float16
+        whose sums are rounded at every step."""
         graph = self.program.units
         values: dict[str, Tensor] = dict(zip(graph.inputs, inputs, strict=True))
         integers: dict[str, Tensor] = {}
@@ -170,7 +200,10 @@ class PrecisionSimulation:
                 continue
             self._eager.run(waiting, values)
             waiting = []
-            self._run(unit.index, precision, values, integers)
+            if unit.index in narrow:
+                self._narrow.run([unit.index], values)
+            else:
+                self._run(unit.index, precision, values, integers)
         self._eager.run(waiting, values)
         return self._outputs(values)
 
