@@ -41,6 +41,14 @@ enum np_status np_error(enum np_status status, struct np_message *message, const
     }                                                                                              \
   } while (0)
 
+/* Returns from the calling function with np_error of the other arguments where that is not so. */
+#define NP_REQUIRE(holds, ...)                                                                     \
+  do {                                                                                             \
+    if (!(holds)) {                                                                                \
+      return np_error(__VA_ARGS__);                                                                \
+    }                                                                                              \
+  } while (0)
+
 /* Goes on to the next step where the status of those before is OK: for functions that clean up. */
 #define NP_THEN(status, expression)                                                                \
   do {                                                                                             \

@@ -81,9 +81,7 @@ enum np_status np_bundle_read_strings(const struct np_container *container, uint
   uint32_t n;
   NP_TRY(np_bundle_list(container, "STRS", 1, &cursor, &n, why));
   *strings = calloc(n + (size_t)1, sizeof **strings);
-  if (!*strings) {
-    return np_error(NP_NO_MEMORY, why, "no memory for the bundle");
-  }
+  NP_REQUIRE(*strings, NP_NO_MEMORY, why, "no memory for the bundle");
   for (*n_strings = 0; *n_strings < n; (*n_strings)++) {
     const uint32_t length = np_take_u32(&cursor);
     const char *bytes =
@@ -93,9 +91,7 @@ enum np_status np_bundle_read_strings(const struct np_container *container, uint
                       *n_strings, length);
     }
     char *string = calloc((size_t)length + 1, 1);
-    if (!string) {
-      return np_error(NP_NO_MEMORY, why, "no memory for the bundle");
-    }
+    NP_REQUIRE(string, NP_NO_MEMORY, why, "no memory for the bundle");
     (*strings)[*n_strings] = memcpy(string, bytes, length);
   }
   return np_bundle_list_end(&cursor, "STRS", why);
@@ -123,9 +119,7 @@ static enum np_status read_tensors(const struct np_container *container, struct 
   uint32_t n;
   NP_TRY(np_bundle_list(container, "TENS", LEAST_TENSOR_WORDS, &cursor, &n, why));
   bundle->tensors = calloc(n + (size_t)1, sizeof *bundle->tensors);
-  if (!bundle->tensors) {
-    return np_error(NP_NO_MEMORY, why, "no memory for the bundle");
-  }
+  NP_REQUIRE(bundle->tensors, NP_NO_MEMORY, why, "no memory for the bundle");
   bundle->n_tensors = n;
   for (uint32_t i = 0; i < n; i++) {
     struct np_bundle_tensor *tensor = &bundle->tensors[i];
@@ -176,9 +170,7 @@ static enum np_status bind_model(struct np_cursor *cursor, struct np_weights wei
     return np_error(NP_BAD_REQUEST, why, "%u buffers are cut off", n_buffers);
   }
   struct np_bytes *buffers = calloc(n_buffers + (size_t)1, sizeof *buffers);
-  if (!buffers) {
-    return np_error(NP_NO_MEMORY, why, "no memory for the bundle");
-  }
+  NP_REQUIRE(buffers, NP_NO_MEMORY, why, "no memory for the bundle");
   enum np_status status = NP_OK;
   for (uint32_t i = 0; i < n_buffers && status == NP_OK; i++) {
     const uint64_t offset = np_take_u64(cursor);
@@ -205,9 +197,7 @@ static enum np_status read_models(const struct np_container *container, struct n
     return status;
   }
   bundle->models = calloc(n + (size_t)1, sizeof *bundle->models);
-  if (!bundle->models) {
-    return np_error(NP_NO_MEMORY, why, "no memory for the bundle");
-  }
+  NP_REQUIRE(bundle->models, NP_NO_MEMORY, why, "no memory for the bundle");
   bundle->n_models = n;
   const struct np_section data = np_container_find(container, "DATA");
   const struct np_section own = np_container_find(container, WEIGHTS);

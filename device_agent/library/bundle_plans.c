@@ -33,10 +33,10 @@ static enum np_status check_ports(const struct np_bundle *bundle, const struct n
           "`nnapi-prof convert`",
           ports[i].tensor, ports[i].order);
     }
-    if (!np_port_fits(tensor->type, tensor->rank, tensor->dims, &graph->operands[operands[i]])) {
-      return np_error(NP_BAD_REQUEST, why, "tensor %u has not the type and shape of operand %u",
-                      ports[i].tensor, operands[i]);
-    }
+    NP_REQUIRE(
+        np_port_fits(tensor->type, tensor->rank, tensor->dims, &graph->operands[operands[i]]),
+        NP_BAD_REQUEST, why, "tensor %u has not the type and shape of operand %u", ports[i].tensor,
+        operands[i]);
   }
   return NP_OK;
 }
@@ -111,9 +111,7 @@ enum np_status np_bundle_read_plans(const struct np_container *container, struct
   bundle->plans = calloc(n, sizeof *bundle->plans);
   bundle->segments =
       calloc(np_cursor_left(&cursor) / LEAST_SEGMENT_WORDS + 1, sizeof *bundle->segments);
-  if (!bundle->plans || !bundle->segments) {
-    return np_error(NP_NO_MEMORY, why, "no memory for the bundle");
-  }
+  NP_REQUIRE(bundle->plans && bundle->segments, NP_NO_MEMORY, why, "no memory for the bundle");
   bundle->n_plans = n;
   for (uint32_t i = 0; i < n; i++) {
     struct np_message inner = {""};
@@ -190,9 +188,7 @@ static enum np_status read_list(const struct np_container *container, const char
   uint32_t count;
   NP_TRY(np_bundle_list(container, tag, END_WORDS, &cursor, &count, why));
   *ends = calloc(count + (size_t)1, sizeof **ends);
-  if (!*ends) {
-    return np_error(NP_NO_MEMORY, why, "no memory for the bundle");
-  }
+  NP_REQUIRE(*ends, NP_NO_MEMORY, why, "no memory for the bundle");
   *n = count;
   for (uint32_t i = 0; i < count; i++) {
     const char *name = np_bundle_string(bundle, np_take_u32(&cursor));
@@ -222,11 +218,9 @@ static enum np_status check_plan(const struct np_bundle *bundle, const struct np
   for (uint32_t s = 0; s < plan->n_segments; s++) {
     const struct np_bundle_segment *segment = &plan->segments[s];
     for (uint32_t i = 0; i < segment->n_inputs; i++) {
-      if (!written[segment->inputs[i].tensor]) {
-        return np_error(NP_BAD_REQUEST, why,
-                        "plan %s: segment %u reads tensor %u before it is written", plan->name, s,
-                        segment->inputs[i].tensor);
-      }
+      NP_REQUIRE(written[segment->inputs[i].tensor], NP_BAD_REQUEST, why,
+                 "plan %s: segment %u reads tensor %u before it is written", plan->name, s,
+                 segment->inputs[i].tensor);
     }
     for (uint32_t i = 0; i < segment->n_outputs; i++) {
       if (written[segment->outputs[i].tensor]) {
@@ -238,18 +232,15 @@ static enum np_status check_plan(const struct np_bundle *bundle, const struct np
     }
   }
   for (uint32_t i = 0; i < bundle->n_outputs; i++) {
-    if (!written[bundle->outputs[i].tensor]) {
-      return np_error(NP_BAD_REQUEST, why, "plan %s: output %u is never written", plan->name, i);
-    }
+    NP_REQUIRE(written[bundle->outputs[i].tensor], NP_BAD_REQUEST, why,
+               "plan %s: output %u is never written", plan->name, i);
   }
   return NP_OK;
 }
 
 enum np_status np_bundle_check_flow(const struct np_bundle *bundle, struct np_message *why) {
   uint8_t *written = calloc(bundle->n_tensors + (size_t)1, 1);
-  if (!written) {
-    return np_error(NP_NO_MEMORY, why, "no memory for the bundle");
-  }
+  NP_REQUIRE(written, NP_NO_MEMORY, why, "no memory for the bundle");
   enum np_status status = NP_OK;
   for (uint32_t i = 0; i < bundle->n_inputs && status == NP_OK; i++) {
     if (written[bundle->inputs[i].tensor]++ != 0) {

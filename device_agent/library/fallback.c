@@ -108,9 +108,7 @@ static enum np_status compile_on_nnapi(struct np_compiled *self, struct np_fault
                                      .ctx = fallback->nnapi,
                                      .n_left = fallback->n_left};
   self->guard = np_guard_make(&guarded);
-  if (!self->guard) {
-    return np_error(NP_NO_MEMORY, &fault->why, "no memory for a thread that calls NNAPI");
-  }
+  NP_REQUIRE(self->guard, NP_NO_MEMORY, &fault->why, "no memory for a thread that calls NNAPI");
   const uint64_t limit = fallback->compile_limit_ns;
   return np_guard_compile(self->guard, self->model, &self->options, limit ? limit : UINT64_MAX,
                           fault);
@@ -140,9 +138,7 @@ static enum np_status fallback_compile(void *ctx, const struct np_model *model,
                                        struct np_compiled **compiled, struct np_fault *fault) {
   const struct np_fallback *fallback = ctx;
   struct np_compiled *self = calloc(1, sizeof *self);
-  if (!self) {
-    return np_error(NP_NO_MEMORY, &fault->why, "no memory for a compilation");
-  }
+  NP_REQUIRE(self, NP_NO_MEMORY, &fault->why, "no memory for a compilation");
   self->fallback = fallback;
   self->model = model;
   self->options = *options;

@@ -21,9 +21,7 @@ enum np_status np_bundle_read_mixture(const struct np_container *container,
   uint32_t n;
   NP_TRY(np_bundle_count(&cursor, "MIXT", SHARE_WORDS, &n, why));
   bundle->shares = calloc(n + (size_t)1, sizeof *bundle->shares);
-  if (!bundle->shares) {
-    return np_error(NP_NO_MEMORY, why, "no memory for the bundle");
-  }
+  NP_REQUIRE(bundle->shares, NP_NO_MEMORY, why, "no memory for the bundle");
   bundle->n_shares = n;
   double total = 0;
   for (uint32_t i = 0; i < n; i++) {

@@ -50,9 +50,7 @@ enum np_status np_bundle_read_phones(const struct np_container *container, struc
                     bundle->n_plans);
   }
   bundle->names = calloc(n + (size_t)1, sizeof *bundle->names);
-  if (!bundle->names) {
-    return np_error(NP_NO_MEMORY, why, "no memory for the bundle");
-  }
+  NP_REQUIRE(bundle->names, NP_NO_MEMORY, why, "no memory for the bundle");
   bundle->is_for_phones = 1;
   bundle->n_names = n;
   for (uint32_t i = 0; i < n; i++) {

@@ -34,9 +34,7 @@ static enum np_status compile_and_run(struct np_nnapi *nnapi, const struct np_mo
   *has_compiled = 1;
   const struct np_io *inputs = make_ios(graph, graph->n_inputs, graph->inputs);
   const struct np_io *outputs = make_ios(graph, graph->n_outputs, graph->outputs);
-  if (!inputs || !outputs) {
-    return np_error(NP_NO_MEMORY, &fault->why, "no memory for inputs and outputs");
-  }
+  NP_REQUIRE(inputs && outputs, NP_NO_MEMORY, &fault->why, "no memory for inputs and outputs");
   return engine.run(compiled, inputs, outputs, fault);
 }
 

@@ -70,10 +70,8 @@ static enum np_status check_section(const uint8_t *bytes, size_t size, uint32_t 
     }
     const int apart = other.length == 0 || entry.length == 0 ||
                       other.offset + other.length <= entry.offset || end <= other.offset;
-    if (!apart) {
-      return np_error(NP_BAD_REQUEST, why, "sections %s and %s overlap", printable(&other),
-                      printable(&entry));
-    }
+    NP_REQUIRE(apart, NP_BAD_REQUEST, why, "sections %s and %s overlap", printable(&other),
+               printable(&entry));
   }
   return NP_OK;
 }

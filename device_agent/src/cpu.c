@@ -43,9 +43,8 @@ static enum np_status copy_graph(struct np_compiled *self, const struct np_graph
   self->graph.operands = calloc(graph->n_operands + (size_t)1, sizeof *graph->operands);
   self->graph.operations = calloc(graph->n_operations + (size_t)1, sizeof *graph->operations);
   self->inputs = calloc(graph->n_inputs + (size_t)graph->n_outputs + 1, sizeof *self->inputs);
-  if (!self->graph.operands || !self->graph.operations || !self->inputs) {
-    return np_error(NP_NO_MEMORY, &fault->why, "no memory for a compilation");
-  }
+  NP_REQUIRE(self->graph.operands && self->graph.operations && self->inputs, NP_NO_MEMORY,
+             &fault->why, "no memory for a compilation");
   memcpy(self->graph.operands, graph->operands, graph->n_operands * sizeof *graph->operands);
   memcpy(self->graph.operations, graph->operations,
          graph->n_operations * sizeof *graph->operations);
@@ -93,9 +92,8 @@ static enum np_status list_work(struct np_compiled *self, const struct np_option
   const uint32_t n = self->graph.n_operations;
   self->codes = calloc(n + (size_t)1, sizeof *self->codes);
   self->works = calloc(n + (size_t)1, sizeof *self->works);
-  if (!self->codes || !self->works) {
-    return np_error(NP_NO_MEMORY, &fault->why, "no memory for the simulated CPU's work");
-  }
+  NP_REQUIRE(self->codes && self->works, NP_NO_MEMORY, &fault->why,
+             "no memory for the simulated CPU's work");
   self->n_works = n;
   for (uint32_t i = 0; i < n; i++) {
     self->codes[i] = self->graph.operations[i].code;
@@ -117,9 +115,7 @@ static enum np_status cpu_compile(void *ctx, const struct np_model *model,
                                   const struct np_options *options, struct np_compiled **compiled,
                                   struct np_fault *fault) {
   struct np_compiled *self = calloc(1, sizeof *self);
-  if (!self) {
-    return np_error(NP_NO_MEMORY, &fault->why, "no memory for a compilation");
-  }
+  NP_REQUIRE(self, NP_NO_MEMORY, &fault->why, "no memory for a compilation");
   self->simulator = ctx;
   self->threads = options->threads;
   enum np_status status = copy_graph(self, &model->graph, fault);
@@ -218,10 +214,8 @@ static enum np_status compute(struct np_compiled *self, const struct np_io *inpu
   NP_TRY(
       np_executor_run(self->executor, self->inputs, self->outputs, NULL, &too_small, &fault->why));
   for (uint32_t i = 0; i < graph->n_outputs; i++) {
-    if (!shape_fits(&self->outputs[i], &outputs[i])) {
-      return np_error(NP_RUN_FAILED, &fault->why,
-                      "output %u has another shape than the action's tensor", i);
-    }
+    NP_REQUIRE(shape_fits(&self->outputs[i], &outputs[i]), NP_RUN_FAILED, &fault->why,
+               "output %u has another shape than the action's tensor", i);
   }
   return NP_OK;
 }

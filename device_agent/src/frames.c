@@ -135,18 +135,15 @@ enum np_status np_frames_open(const struct np_session *session, const struct np_
                               const struct np_record_view *view, struct np_frames **frames) {
   struct np_frames *self = calloc(1, sizeof *self);
   *frames = self;
-  if (!self) {
-    return np_error(NP_NO_MEMORY, &view->record->fault.why, "no memory for the frames");
-  }
+  NP_REQUIRE(self, NP_NO_MEMORY, &view->record->fault.why, "no memory for the frames");
   self->action = action;
   self->simulator = simulator;
   self->options =
       (nnp_queue_options){.model = np_action_options(action), .nnapi_mask = cpus.nnapi_mask};
   self->options.model.cpu_mask = cpus.cpu_mask;
   self->options.model.nnapi_library = session->library;
-  if (!make_buffers(self, session)) {
-    return np_error(NP_NO_MEMORY, &view->record->fault.why, "no memory for the frames");
-  }
+  NP_REQUIRE(make_buffers(self, session), NP_NO_MEMORY, &view->record->fault.why,
+             "no memory for the frames");
   return open_all(self, view->record);
 }
 

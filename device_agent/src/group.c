@@ -387,9 +387,7 @@ enum np_status np_group_run(const struct np_session *session, struct np_wave *wa
                         .members = calloc(wave->n, sizeof *group.members),
                         .cool_ns = (uint64_t)wave->actions[0]->cooldown_ms * 1000000u};
   wave->n_ok = 0;
-  if (!group.members) {
-    return np_error(NP_NO_MEMORY, why, "no memory for a group of %u actions", wave->n);
-  }
+  NP_REQUIRE(group.members, NP_NO_MEMORY, why, "no memory for a group of %u actions", wave->n);
   for (uint32_t i = 0; i < wave->n; i++) {
     wave->fates[i] = NP_FATE_DONE;
     group.members[i] = (struct member){.session = session,

@@ -100,9 +100,7 @@ static enum np_status answer(struct facts *facts, struct np_answers *answers) {
 enum np_status np_info_command(const char *library, const char *sysfs, struct np_answers *answers,
                                struct np_message *why) {
   struct facts *facts = calloc(1, sizeof *facts);
-  if (!facts) {
-    return np_error(NP_NO_MEMORY, why, "no memory for the facts of this device");
-  }
+  NP_REQUIRE(facts, NP_NO_MEMORY, why, "no memory for the facts of this device");
   np_sysfs_open(sysfs, &facts->sysfs);
   enum np_status status = np_probe_library(library, &facts->probe, why);
   if (status == NP_OK) {

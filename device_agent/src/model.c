@@ -62,9 +62,8 @@ static enum np_status allocate(struct np_model *model, const struct parts *parts
   graph->operands = calloc(parts->n_operands + (size_t)1, sizeof *graph->operands);
   graph->operations = calloc(parts->n_operations, sizeof *graph->operations);
   model->uses = calloc(parts->n_values + (size_t)1, sizeof *model->uses);
-  if (!graph->operands || !graph->operations || !model->uses) {
-    return np_error(NP_NO_MEMORY, why, "no memory for %u operands", parts->n_operands);
-  }
+  NP_REQUIRE(graph->operands && graph->operations && model->uses, NP_NO_MEMORY, why,
+             "no memory for %u operands", parts->n_operands);
   graph->n_operands = parts->n_operands;
   graph->n_operations = parts->n_operations;
   graph->n_inputs = parts->n_inputs;

@@ -202,12 +202,11 @@ enum np_status np_nnapi_accelerators(const struct np_nnapi *nnapi,
 enum np_status np_nnapi_find(const struct np_nnapi *nnapi, const char *name,
                              ANeuralNetworksDevice **device, struct np_message *why) {
   const struct np_nnapi_table *table = &nnapi->table;
-  if (!can_name_devices(table) || !table->ANeuralNetworksCompilation_createForDevices) {
-    return np_error(NP_UNSUPPORTED, why,
-                    "this NNAPI cannot name an accelerator (that needs API 29), so \"%s\" "
-                    "cannot be chosen; leave the choice to NNAPI",
-                    name);
-  }
+  NP_REQUIRE(can_name_devices(table) && table->ANeuralNetworksCompilation_createForDevices,
+             NP_UNSUPPORTED, why,
+             "this NNAPI cannot name an accelerator (that needs API 29), so \"%s\" "
+             "cannot be chosen; leave the choice to NNAPI",
+             name);
   uint32_t count = 0;
   char names[160] = "";
   size_t used = 0;

@@ -153,9 +153,7 @@ static enum np_status nnapi_compile(void *ctx, const struct np_model *model,
     return status;
   }
   struct np_compiled *self = calloc(1, sizeof *self);
-  if (!self) {
-    return np_error(NP_NO_MEMORY, &fault->why, "no memory for a compilation");
-  }
+  NP_REQUIRE(self, NP_NO_MEMORY, &fault->why, "no memory for a compilation");
   self->nnapi = nnapi;
   self->table = &nnapi->table;
   self->source = model;

@@ -137,10 +137,8 @@ enum np_status np_nnapi_check_support(const struct np_compiled *self, const char
     return NP_OK;
   }
   bool *supported = calloc(graph->n_operations, sizeof *supported);
-  if (!supported) {
-    return np_error(NP_NO_MEMORY, &fault->why, "no memory to ask for %u operations",
-                    graph->n_operations);
-  }
+  NP_REQUIRE(supported, NP_NO_MEMORY, &fault->why, "no memory to ask for %u operations",
+             graph->n_operations);
   const ANeuralNetworksDevice *devices[1] = {self->device};
   const int code = self->table->ANeuralNetworksModel_getSupportedOperationsForDevices(
       self->model, devices, 1, supported);

@@ -127,9 +127,7 @@ static enum np_status make_lanes(struct performance *self) {
     return NP_OK;
   }
   self->lanes = calloc(bundle_of(self)->n_segments, sizeof *self->lanes);
-  if (!self->lanes) {
-    return np_error(NP_NO_MEMORY, &self->record->fault.why, "no memory for the lanes");
-  }
+  NP_REQUIRE(self->lanes, NP_NO_MEMORY, &self->record->fault.why, "no memory for the lanes");
   const struct np_lane_cpus cpus = np_lane_cpus(self->session, action, self->record, self->cpus);
   for (uint32_t s = 0; s < bundle_of(self)->n_segments; s++) {
     struct np_beside_lane *lane = &self->lanes[s];
@@ -330,9 +328,7 @@ static void ask_durations(const struct performance *self) {
 static enum np_status keep(const struct performance *self) {
   const struct np_action *action = self->action;
   const void **bytes = calloc(action->n_kept + (size_t)1, sizeof *bytes);
-  if (!bytes) {
-    return np_error(NP_NO_MEMORY, &self->record->fault.why, "no memory for the outputs");
-  }
+  NP_REQUIRE(bytes, NP_NO_MEMORY, &self->record->fault.why, "no memory for the outputs");
   for (uint32_t i = 0; i < action->n_kept; i++) {
     bytes[i] = bytes_of(self, action->kept[i]);
   }

@@ -102,9 +102,8 @@ static enum np_status finish_runs(struct np_pipeline *self) {
     struct segment_run *run = &self->runs[s];
     run->inputs = make_ios(self, run, segment->n_inputs, segment->inputs);
     run->outputs = make_ios(self, run, segment->n_outputs, segment->outputs);
-    if (!run->inputs || !run->outputs) {
-      return np_error(NP_NO_MEMORY, &self->fault->why, "no memory for the segments");
-    }
+    NP_REQUIRE(run->inputs && run->outputs, NP_NO_MEMORY, &self->fault->why,
+               "no memory for the segments");
     self->steps[s] = (struct np_step){
         .run = run_segment, .settle = run->engine.settle ? settle_segment : NULL, .ctx = run};
   }
@@ -147,9 +146,7 @@ enum np_status np_pipeline_make(const struct np_pipeline_plan *plan, struct np_f
                                 struct np_pipeline **pipeline) {
   *pipeline = NULL;
   struct np_pipeline *self = calloc(1, sizeof *self);
-  if (!self) {
-    return np_error(NP_NO_MEMORY, &fault->why, "no memory for the segments");
-  }
+  NP_REQUIRE(self, NP_NO_MEMORY, &fault->why, "no memory for the segments");
   self->plan = plan;
   self->fault = fault;
   self->folder_fd = plan->folder_fd < 0 ? -1 : fcntl(plan->folder_fd, F_DUPFD_CLOEXEC, 0);

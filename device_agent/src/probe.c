@@ -110,9 +110,7 @@ static void terminate_texts(struct np_probe *probe) {
 static enum np_status ask(const char *library, struct np_probe *probe, struct np_message *why) {
   memset(probe, 0, sizeof *probe);
   struct np_probe *shared = np_shared_memory(sizeof *shared);
-  if (!shared) {
-    return np_error(NP_NO_MEMORY, why, "no memory to ask the NNAPI library");
-  }
+  NP_REQUIRE(shared, NP_NO_MEMORY, why, "no memory to ask the NNAPI library");
   struct job job = {.library = library, .probe = shared};
   const int64_t available_kb = np_memory_available_kb();
   const struct np_watch watch = {.timeout_ms = NP_PROBE_TIMEOUT_MS,

@@ -84,9 +84,7 @@ static enum np_status open_blobs(struct run *run, struct np_message *why) {
   const uint32_t n = run->request.n_blobs;
   run->blobs = calloc(n + (size_t)1, sizeof *run->blobs);
   run->absent = calloc(n + (size_t)1, 1);
-  if (!run->blobs || !run->absent) {
-    return np_error(NP_NO_MEMORY, why, "no memory for %u blobs", n);
-  }
+  NP_REQUIRE(run->blobs && run->absent, NP_NO_MEMORY, why, "no memory for %u blobs", n);
   const enum np_status status =
       np_blobs_open(run->store_fd, &run->request, run->blobs, run->absent, why);
   return status == NP_OK ? report_absent(run, why) : status;
@@ -203,9 +201,7 @@ enum np_status np_run_command(const char *request_path, const char *store, const
                               const char *library, const char *sysfs, struct np_answers *answers,
                               struct np_message *why) {
   struct run *run = calloc(1, sizeof *run);
-  if (!run) {
-    return np_error(NP_NO_MEMORY, why, "no memory for the request");
-  }
+  NP_REQUIRE(run, NP_NO_MEMORY, why, "no memory for the request");
   run->answers = answers;
   np_sysfs_open(sysfs, &run->sysfs);
   run->store_fd = run->work_fd = -1;

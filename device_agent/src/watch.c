@@ -123,9 +123,7 @@ enum np_status np_await_drivers(const struct np_session *session, const struct n
     return NP_OK;
   }
   struct np_probe *probe = calloc(1, sizeof *probe);
-  if (!probe) {
-    return np_error(NP_NO_MEMORY, why, "no memory to ask the NNAPI library");
-  }
+  NP_REQUIRE(probe, NP_NO_MEMORY, why, "no memory to ask the NNAPI library");
   const uint64_t start = now_ms();
   const uint64_t most = action->timeout_ms < RETURN_MS ? action->timeout_ms : RETURN_MS;
   enum np_status status;

@@ -340,7 +340,7 @@ static void check_words(void) {
   check_word(PLAN, 3, 2, "PLAN: plan 0: segment 0: engine 2");
   check_word(PLAN, 4, 6, "PLAN: plan 0: segment 0: engine 0, accelerator 6");
   check_word(PLAN, 5, 3, "preference 3");
-  check_word(PLAN, 6, 4, "flags 0x4");
+  check_word(PLAN, 6, 8, "flags 0x8");
   check_word(PLAN, 7, 1, "model 1");
   check_word(PLAN, 8, 0x80000001, "PLAN: plan 0: segment 0: it is cut off");
   check_word(PLAN, 9, 3, "tensor 3 of 3");
