@@ -1,6 +1,6 @@
 """Faults planted in simulated drivers: does `nnapi-prof bisect` name each, and in how many runs?
 
-    python benchmarks/bench_bisect.py                       # 40 faults in 8 networks
+    python benchmarks/bench_bisect.py                       # 72 faults in 9 networks
     python benchmarks/bench_bisect.py --networks bert int8  # some of them
     python benchmarks/bench_bisect.py --reproduce           # compiles and runs each reproducer, too
     python benchmarks/bench_bisect.py --clean               # healthy drivers: no alarm
@@ -23,15 +23,12 @@ import subprocess
 import sys
 import tempfile
 import time
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import nn
 
 import nnapi_prof as nnp
 from nnapi_prof.bisection.result import Bisection
@@ -44,9 +41,8 @@ from nnapi_prof.execution.profile.jobs import device_targets
 from nnapi_prof.graph.plan import AUTO, Preference
 from nnapi_prof.toolchain import cache_dir, find_compiler
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
-import models
-import zoo
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from bisect_networks import NETWORKS, Network, image, models, save, spec_of
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -81,73 +77,10 @@ FAULTS: tuple[dict[str, Any], ...] = (
     {"how": "offset", "channel": 0, "when": "later"},
     {"how": "saturate", "when": "burst"},
     {"how": "shift", "when": "shared"},
+    {"how": "scale", "amount": 1.01, "when": "relaxed"},
+    {"how": "transpose", "when": "later"},
 )
 """Kinds of faults, in turn; ``amount`` is filled in where it depends on the values."""
-
-
-class Quantised(nn.Module):
-    """A small CNN between conversions to 8 bits. [1, 3, 32, 32] -> [1, 10]"""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.quant = torch.ao.quantization.QuantStub()
-        layers: list[nn.Module] = []
-        for c_in, c_out, stride in ((3, 16, 1), (16, 24, 2), (24, 32, 1), (32, 48, 2)):
-            layers += [nn.Conv2d(c_in, c_out, 3, stride, 1), nn.ReLU()]
-        self.features = nn.Sequential(*layers)
-        self.pool = nn.AvgPool2d(8)
-        self.head = nn.Linear(48, 10)
-        self.dequant = torch.ao.quantization.DeQuantStub()
-
-    def forward(self, image: torch.Tensor) -> torch.Tensor:
-        features = self.pool(self.features(self.quant(image)))
-        return self.dequant(self.head(features.flatten(1)))
-
-
-def quantised() -> nn.Module:
-    """The network in 8 bits, calibrated on noise."""
-    torch.manual_seed(0)
-    model = Quantised().eval()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model.qconfig = torch.ao.quantization.get_default_qconfig("qnnpack")
-        prepared = torch.ao.quantization.prepare(model)
-        for _ in range(8):
-            prepared(torch.randn(1, 3, 32, 32))
-        return torch.ao.quantization.convert(prepared)
-
-
-@dataclass(frozen=True)
-class Network:
-    make: Callable[[], nn.Module]
-    example: Callable[[], torch.Tensor]
-    phone: str = "npu-phone"
-    accelerator: str = "sim-npu"
-
-
-def image(size: int) -> Callable[[], torch.Tensor]:
-    return lambda: torch.randn(1, 3, size, size, generator=torch.Generator().manual_seed(0))
-
-
-NETWORKS = {
-    "mobilenet_v2": Network(models.mobilenet_v2, image(96)),
-    "resnet18": Network(models.resnet18, image(96)),
-    "squeezenet1_1": Network(models.squeezenet1_1, image(96)),
-    "unet": Network(models.unet, image(64)),
-    "inception": Network(zoo.MODELS["inception"].model, image(224)),
-    "ssdlite": Network(zoo.MODELS["ssdlite"].model, image(224)),
-    "bert": Network(zoo.MODELS["bert"].model, zoo.MODELS["bert"].examples),
-    "int8": Network(quantised, image(32), "dsp-phone", "sim-dsp"),
-}
-
-
-def save(network: Network, path: Path) -> Path:
-    """Save a network as TorchScript with its example bundled."""
-    example = network.example()
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")
-        torch.jit.save(torch.jit.trace(network.make().eval(), example), str(path))
-    return path
 
 
 @dataclass(frozen=True)
@@ -202,7 +135,9 @@ def operations_of(model: nnp.Model) -> list[set[tuple[str, tuple[int, ...]]]]:
 
 SPOILT = frozenset(
     "CONV_2D DEPTHWISE_CONV_2D FULLY_CONNECTED ADD MUL AVERAGE_POOL_2D MAX_POOL_2D SOFTMAX LOGISTIC"
-    " CONCATENATION BATCH_MATMUL TANH".split()
+    " CONCATENATION BATCH_MATMUL TANH PRELU GROUPED_CONV_2D HARD_SWISH STRIDED_SLICE MAXIMUM SUB"
+    " DIV INSTANCE_NORMALIZATION TRANSPOSE TRANSPOSE_CONV_2D REDUCE_SUM REDUCE_MAX SQRT"
+    " RESIZE_BILINEAR".split()
 )
 
 
@@ -289,13 +224,9 @@ def bench(names: Sequence[str], n_faults: int, *, reproduce: bool, first: int) -
         folder = Path(scratch)
         for place, name in enumerate(names):
             network = NETWORKS[name]
-            example = network.example()
-            spec = "x".join(map(str, example.shape)) + (
-                ":int64" if not example.dtype.is_floating_point else ""
-            )
-            model = nnp.load(save(network, folder / f"{name}.pt"), inputs=[spec])
+            model = nnp.load(save(network, folder / f"{name}.pt"), inputs=[spec_of(network)])
             operations = operations_of(model)
-            share = [*plants(model, network, operations, n_faults, first + 3 * place)]
+            share = [*plants(model, network, operations, n_faults, first + 4 * place)]
             for number, plant in enumerate(share):
                 began = time.process_time()
                 phone = plant.phone(network, folder)
@@ -332,11 +263,8 @@ def clean(names: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as scratch:
         for name in names:
             network = NETWORKS[name]
-            example = network.example()
-            spec = "x".join(map(str, example.shape)) + (
-                ":int64" if not example.dtype.is_floating_point else ""
-            )
-            model = nnp.load(save(network, Path(scratch) / f"{name}.pt"), inputs=[spec])
+            path = save(network, Path(scratch) / f"{name}.pt")
+            model = nnp.load(path, inputs=[spec_of(network)])
             for phone in sorted(path.stem for path in PHONES_DIR.glob("*.json")):
                 with open_device(f"sim:{phone}") as device:
                     targets = [
@@ -400,7 +328,7 @@ def over_adb() -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--networks", nargs="+", choices=list(NETWORKS), default=list(NETWORKS))
-    parser.add_argument("--faults", type=int, default=5, help="of each network")
+    parser.add_argument("--faults", type=int, default=8, help="of each network")
     parser.add_argument("--first", type=int, default=0, help="kind of fault to begin with")
     parser.add_argument("--reproduce", action="store_true", help="run each reproducer, too")
     parser.add_argument("--clean", action="store_true", help="healthy drivers instead")

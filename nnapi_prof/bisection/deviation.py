@@ -58,18 +58,20 @@ class Deviation:
 
 def deviation(
     name: str, mine: torch.Tensor, reference: torch.Tensor, type_: TensorType, budget: float | None,
-    precision: Precision, *, alone: bool = False,
+    precision: Precision, *, n_units: int,
 ) -> Deviation:  # fmt: skip
-    """Compare a value, ``[...]`` of the logical shape, with its reference.
+    """Compare a value, ``[...]`` of the logical shape, that a region made with its reference.
 
     ``budget`` is relative to the reference's largest value; None takes :data:`BUDGETS`, and for
-    8-bit values :data:`MEAN_STEPS` and :data:`FAR_SHARE`; where one unit ``alone`` made it, with
-    :data:`MOST_STEPS`, :data:`CHANNEL_STEPS` and :data:`SYSTEMATIC`.
+    8-bit values :data:`MEAN_STEPS` and :data:`FAR_SHARE`; of a unit alone also
+    :data:`MOST_STEPS`, :data:`CHANNEL_STEPS` and :data:`SYSTEMATIC`. Roundings of several units add
+    up: their budget grows with the root of their number.
     """
     if mine.shape != reference.shape:
         return Deviation(name, math.inf, math.inf, math.inf)
     if not reference.numel():
         return Deviation(name, 0.0, 0.0, 0.0)
+    alone = n_units == 1
     mine, reference = mine.detach().double(), reference.detach().double()
     apart = difference(mine, reference)
     scale = 1.0 if type_.quant is None else type_.quant.scale
@@ -88,7 +90,7 @@ def deviation(
                 _outer_steps(mine, reference, type_.quant.zero_point),
             )  # fmt: skip
     elif type_.dtype.startswith("float"):
-        ratio = relative / (BUDGETS[precision] if budget is None else budget)
+        ratio = relative / (BUDGETS[precision] if budget is None else budget) / math.sqrt(n_units)
         if alone and budget is None and precision is not Precision.FLOAT32:
             ratio = max(ratio, _systematic(mine, reference))
     else:

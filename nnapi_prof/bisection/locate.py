@@ -50,50 +50,61 @@ def locate(
     culprits: list[Culprit] = []
     unsteady: dict[str, None] = {}
     described = 0
-    for finding in _findings(probe, regions, every_way=every_way):
-        before = probe.requests
-        culprit = _describe(probe, finding, driver_version)
-        described += probe.requests - before
-        if culprit is None:
-            unsteady[probe.program.units.label(finding.region)] = None
-            continue
-        culprits.append(culprit)
-        if not find_all:
+    for findings in _stages(probe, regions, every_way=every_way):
+        for finding in findings:
+            before = probe.requests
+            culprit = _describe(probe, finding, driver_version)
+            described += probe.requests - before
+            if culprit is None:
+                unsteady[probe.program.units.label(finding.region)] = None
+                continue
+            culprits.append(culprit)
+            if not find_all:
+                break
+        if culprits:
             break
     return Located(
         tuple(culprits), tuple(unsteady), probe.requests - described, dict(probe.refusals)
     )
 
 
-def _findings(
+def _stages(
     probe: RegionProbe, regions: Sequence[Region], *, every_way: bool
-) -> Iterator[Finding]:
-    """Yield what the halving finds, else what each unit alone shows, else what other ways do."""
+) -> Iterator[Iterator[Finding]]:
+    """Yield what the halving finds, what each unit alone shows, and what other ways do.
+
+    A stage is left out where the one before found a culprit.
+    """
     search = Halving(probe)
-    n_findings = 0
-    for finding in search.search(regions):
-        n_findings += 1
-        yield finding
-    if n_findings:
-        return
-    for finding in search.alone(regions):
-        n_findings += 1
-        yield finding
-    if n_findings or not every_way:
-        return
-    taken = [part for region in regions for part in probe.taken_parts(region)]
-    way = _showing(probe, taken)
+    yield search.search(regions)
+    yield search.alone(regions)
+    if every_way:
+        taken = [part for region in regions for part in probe.taken_parts(region)]
+        yield _in_other_ways(probe, taken)
+
+
+def _in_other_ways(probe: RegionProbe, regions: Sequence[Region]) -> Iterator[Finding]:
+    """Yield what differs in the first other way in which a region does, or a unit alone.
+
+    In shared memory a compilation is executed many times: a driver's state may grow.
+    """
+    own = probe.way
+    ways = [way if way.pointers else replace(way, runs=MANY_RUNS) for way in probe.ways()]
+    way = _showing(probe, regions, ways)
     if way is not None:
         probe.way = way
-        yield from Halving(probe).search(taken)
+        yield from Halving(probe).search(regions)
+        return
+    units = [(unit,) for region in regions for unit in region]
+    near = [w for w in ways if (w.mode is own.mode) + (w.pointers is own.pointers) > 0]
+    way = _showing(probe, units, near)
+    if way is not None:
+        probe.way = way
+        yield from Halving(probe).alone(regions)
 
 
-def _showing(probe: RegionProbe, regions: Sequence[Region]) -> Way | None:
-    """Return the first other way in which a region differs, None where there is none. One run.
-
-    Those in shared memory execute a compilation many times: a driver's state may grow.
-    """
-    ways = [way if way.pointers else replace(way, runs=MANY_RUNS) for way in probe.ways()]
+def _showing(probe: RegionProbe, regions: Sequence[Region], ways: Sequence[Way]) -> Way | None:
+    """Return the first other way in which a region differs, None where there is none. One run."""
     cases = [(region, way) for way in ways if way != probe.way for region in regions]
     executed = zip(cases, probe.execute_in(cases, FIRST_REPEATS), strict=True)
     differing = (way for (_, way), runs in executed if any(run.ratio > 1 for _, run in runs))

@@ -239,7 +239,10 @@ class RegionProbe:
 
                 for repeat in range(repeats):
                     runs = way.runs if repeat % 2 else 1
-                    timing = replace(Timing.once(), min_runs=runs, max_runs=runs)
+                    once = Timing.once()
+                    timing = replace(
+                        once, min_runs=runs, max_runs=runs, timeout_ms=runs * once.timeout_ms
+                    )
                     prepared = build_action(
                         len(actions), [(self.target, converted)], feed, request, timing,
                         ActionOptions(on_engine, untimed=runs == 1), keep=converted.outputs,
@@ -278,7 +281,7 @@ class RegionProbe:
         types, expected = self.program.units.values, self.references[sample]
         how = (self.budget, self.precision)
         deviations = tuple(
-            deviation(name, mine, expected[name], types[name], *how, alone=len(region) == 1)
+            deviation(name, mine, expected[name], types[name], *how, n_units=len(region))
             for name, mine in run.values.items()
         )
         return replace(run, deviations=deviations)

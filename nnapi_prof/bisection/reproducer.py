@@ -98,6 +98,7 @@ def write_reproducer(
     write(f"{STEM}.h", code.header)
     write(f"{STEM}.cpp", code.source)
     allowed = BUDGETS[conditions.precision_of(target)] if budget is None else budget
+    allowed *= math.sqrt(len(culprit.units))
     judged = (
         budget is None
         and len(culprit.units) == 1

@@ -11,7 +11,7 @@ import click
 
 from nnapi_prof.cli import options as opt
 from nnapi_prof.cli.command import define
-from nnapi_prof.cli.output import as_json, line, ms, print_document, say, stdout, unit_of
+from nnapi_prof.cli.output import as_json, line, ms, print_document, say, stdout
 from nnapi_prof.cli.progress import listening
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ def _show_culprit(console: Console, number: int, culprit: Culprit, simulated: bo
     for cure in culprit.cures:
         cost = ""
         if cure.costs_ns is not None:
-            cost = f": {ms(cure.costs_ns)} {unit_of(simulated)} longer"
+            cost = f": {ms(cure.costs_ns)} ms longer" + ", simulated" * simulated
         target = "" if cure.target is None else f" ({cure.target})"
         code = f": {cure.code}" if cure.code else ""
         line(console, f"   cure   {cure.name}{code}{target}{cost}")
@@ -213,7 +213,7 @@ def _show_culprit(console: Console, number: int, culprit: Culprit, simulated: bo
 def _facts_words(facts: ValueFacts) -> str:
     parts = [
         f"{facts.range[0]:.4g} to {facts.range[1]:.4g}, expected {facts.reference_range[0]:.4g} to "
-        f"{facts.reference_range[1]:.4g}; {facts.share_off:.0%} of its elements are off"
+        f"{facts.reference_range[1]:.4g}; {facts.share_off:.2%} of its elements are off"
     ]
     if facts.n_nan or facts.n_infinite:
         parts.append(f"{facts.n_nan} are NaN, {facts.n_infinite} infinite")

@@ -140,9 +140,11 @@ def test_all_faults_and_masked_ones(model: nnp.Model, tmp_path: Path) -> None:
     assert {each.label.split()[0] for each in every} <= {"conv2d", "conv2d+relu"}
     assert len(every) == 4
     # A mean over the image does not tell that its rows are columns.
-    masked = f"sim:{phone(tmp_path, operation='ADD', output=[1, 16, 16, 12], how='transpose')}"
-    (culprit,) = nnp.bisect(model, masked, target=NPU).culprits
-    assert culprit.final_error == pytest.approx(0, abs=1e-5)
+    add = {"operation": "ADD", "output": [1, 16, 16, 12]}
+    for error in ({"how": "transpose"}, {"how": "transpose", "when": "burst"}):
+        masked = f"sim:{phone(tmp_path, **add, **error)}"
+        (culprit,) = nnp.bisect(model, masked, target=NPU).culprits
+        assert culprit.final_error == pytest.approx(0, abs=1e-5)
 
 
 def test_healthy_drivers_are_not_blamed(model: nnp.Model) -> None:

@@ -83,7 +83,7 @@ def test_deviations_of_8_bits_allow_ties_and_no_more() -> None:
     shifted = reference + 1
 
     def ratio(mine: torch.Tensor) -> float:
-        return deviation("x", mine, reference, type_, None, Precision.FLOAT32).ratio
+        return deviation("x", mine, reference, type_, None, Precision.FLOAT32, n_units=2).ratio
 
     assert ratio(reference) == 0 and ratio(ties) < 1 < ratio(shifted)
 
@@ -98,15 +98,15 @@ def test_infinity_and_denormals() -> None:
 def test_what_elements_have_in_common_is_told_from_rounding() -> None:
     type_ = TensorType(tuple(X.shape), "float32")
 
-    def ratio(mine: torch.Tensor, *, alone: bool = True) -> float:
-        return deviation("x", mine, X, type_, None, Precision.RELAXED, alone=alone).ratio
+    def ratio(mine: torch.Tensor, *, n_units: int = 1) -> float:
+        return deviation("x", mine, X, type_, None, Precision.RELAXED, n_units=n_units).ratio
 
     one_channel = X.clone()
     one_channel[:, 3] += 0.01 * X.abs().max()
     generator = torch.Generator().manual_seed(1)
     noise = X + 8e-3 * X.abs().max() * (2 * torch.rand(X.shape, generator=generator) - 1)
     for wrong in (X * 1.01, X * 0.99, (X * 1.01).half().float(), X + 0.05, one_channel):
-        assert ratio(wrong, alone=False) < 1 < ratio(wrong)
+        assert ratio(wrong, n_units=2) < 1 < ratio(wrong)
     for right in (X, X.half().float(), X.bfloat16().float(), noise, X * 1.004):
         assert ratio(right) < 1
 
@@ -119,7 +119,7 @@ def test_a_factor_moves_large_8_bit_values_alone() -> None:
     wrong = ((reference.double() - 128) * 1.01 + 128).round().clamp(0, 255).to(torch.uint8)
     ties = reference + (torch.rand(reference.shape, generator=generator) < 0.1)
     found = [
-        deviation("x", mine, reference, type_, None, Precision.INT8, alone=True).ratio
+        deviation("x", mine, reference, type_, None, Precision.INT8, n_units=1).ratio
         for mine in (wrong, ties.to(torch.uint8))
     ]
     assert found[0] > 1 > found[1]
