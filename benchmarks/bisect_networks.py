@@ -96,7 +96,7 @@ NETWORKS = {
     "inception": Network(zoo.MODELS["inception"].model, image(224)),
     "ssdlite": Network(zoo.MODELS["ssdlite"].model, image(224)),
     "bert": Network(zoo.MODELS["bert"].model, zoo.MODELS["bert"].examples),
-    "mixed": Network(Mixed, image(32), "slow-nnapi-phone", "sim-driver"),
+    "mixed": Network(Mixed, image(32), "npu-phone", "nnapi-reference"),
     "int8": Network(quantised, image(32), "dsp-phone", "sim-dsp"),
 }
 
