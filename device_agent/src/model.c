@@ -293,7 +293,7 @@ enum np_status np_model_open(const void *bytes, size_t length, struct np_model *
     return np_error(NP_BAD_REQUEST, why, "%zu bytes are no whole number of 32-bit words", length);
   }
   struct np_cursor cursor = np_cursor_over(bytes, length);
-  struct parts parts;
+  struct parts parts = {.version = 0};
   NP_TRY(read_parts(&cursor, &parts, why));
   NP_TRY(allocate(model, &parts, why));
   NP_TRY(read_operands(model, &cursor, &parts, why));
