@@ -71,8 +71,8 @@ def program() -> Program:
 class UnpacedOptions(ProfileOptions):
     """Warm-up as it was on real phones at f374024: ten runs that look alike, and one a round."""
 
-    def timing(self, simulated: bool) -> Timing:
-        usual = ProfileOptions.timing(self, False)
+    def timing(self, simulated: bool, unit: bool = False) -> Timing:
+        usual = ProfileOptions.timing(self, False, unit)
         return replace(usual, warmup_ns=30_000_000, warm_ns=0, spin_ns=0, cooldown_ms=0)
 
 
