@@ -76,7 +76,7 @@ def test_dim_order_changes_at_the_ends_only(loaded, name: str, clones: int):
 
 def test_mobilenet_units(loaded):
     """52 convolutions, 10 additions, pool, view, linear, and the clone."""
-    program = loaded["mobilenet_v2", "traced"][1]
+    program = loaded("mobilenet_v2", "traced")[1]
     units = program.units.units
     assert len(units) == 66
     assert units[1].label == "conv2d+relu6 3x3/2 3->32 32x32"
@@ -92,7 +92,7 @@ def test_mobilenet_units(loaded):
 
 
 def test_program_carries_what_was_asked(loaded):
-    program = loaded["unet", "traced"][1]
+    program = loaded("unet", "traced")[1]
     assert program.name == "unet_traced"
     assert [tuple(t.shape) for t in program.example_inputs] == [(1, 3, 64, 64)]
     assert program.notes == ()
