@@ -75,7 +75,7 @@ def choose(name: str, phones: Sequence[Path], folder: Path, profiled: int) -> di
         serial = f"sim:{phones[index]}"
         measured = nnp.profile(model, serial, costs=folder / "costs.sqlite", preferences=["fast"])
         problem = make_problem(model.graph, measured.priced)
-        best = plan_problem(problem, True, with_curve=False).best.predicted_ns
+        best = plan_problem(problem, with_curve=False).best.predicted_ns
         ns = latency_of(problem, chosen.search.plans[three.plan_of[index]])
         row["profiled"].append({"phone": serial, "regret": ns / best - 1})
         print(f"{name} on {serial}: {ns / best - 1:.2%} by what was measured", file=sys.stderr)

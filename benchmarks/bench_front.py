@@ -24,7 +24,7 @@ from nnapi_prof.graph.plan import Precision, ProofKind
 from nnapi_prof.partition import (
     Constraints,
     ErrorLimit,
-    RulePlan,
+    NoisePoint,
     best_within,
     front,
     plan_problem,
@@ -52,7 +52,7 @@ def main() -> None:
             for error in ERRORS:
                 limit = Constraints(errors=(ErrorLimit(noise, error),))
                 begin = time.process_time()
-                answer = plan_problem(problem, True, constraints=limit)
+                answer = plan_problem(problem, constraints=limit)
                 plan_s.append(time.process_time() - begin)
                 assert answer.best.proof is not None
                 proven += answer.best.proof.is_optimal
@@ -60,7 +60,7 @@ def main() -> None:
             line = front(problem, noise, budgets=budgets)
             front_s.append(time.process_time() - begin)
             points += sum(point.proof.kind is not ProofKind.GAP for point in line)
-            rules: dict[str, list[RulePlan]] = {
+            rules: dict[str, list[NoisePoint]] = {
                 f"greedy by {order.value}": list(plans)
                 for order, plans in greedy_orders(problem, noise, budgets=budgets).items()
             }

@@ -38,9 +38,9 @@ sys.path.insert(0, str(REPO))
 from nnapi_prof.graph.plan import CPU, Preference, Target  # noqa: E402
 from nnapi_prof.partition import SearchLimits  # noqa: E402
 from nnapi_prof.partition.inflight_sim import FrameStrategy  # noqa: E402
-from nnapi_prof.partition.parallel import parallel_of  # noqa: E402
+from nnapi_prof.partition.parallel import plan_parallel  # noqa: E402
 from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, ValueFlow  # noqa: E402
-from nnapi_prof.partition.throughput import throughput_of  # noqa: E402
+from nnapi_prof.partition.throughput import plan_throughput  # noqa: E402
 from tests.partition.families import (  # noqa: E402
     branches_problem,
     cells_problem,
@@ -170,7 +170,7 @@ class Row:
     def add(self, problem: Problem, options: argparse.Namespace) -> None:
         limits = SearchLimits(options.seconds)
         began = time.monotonic()
-        plan = throughput_of(problem, True, contention=options.contention, limits=limits)
+        plan = plan_throughput(problem, contention=options.contention, limits=limits)
         self.seconds.append(time.monotonic() - began)
         single = plan.baseline(FrameStrategy.BEST_SINGLE)
         assert single is not None
@@ -195,7 +195,7 @@ class Row:
         self.in_flight.append(single.period_ns / eight.period_ns)
         self.latency.append(eight.latency_ns[1] / single.period_ns)
         if options.branches:
-            schedule = parallel_of(problem, True, contention=options.contention, limits=limits)
+            schedule = plan_parallel(problem, contention=options.contention, limits=limits)
             self.branches.append(schedule.gain)
             self.reached.append(schedule.proof.bound_ns / schedule.latency_ns)
             self.tried += schedule.tried

@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnapi_prof.partition.constraints import Budget
-from nnapi_prof.partition.front import LIMITS, Noise, noise_arrays
-from nnapi_prof.partition.precision_rules import RulePlan, fastest_plan, float_targets, runnable
+from nnapi_prof.partition.front import LIMITS, Noise, NoisePoint, fastest_point, noise_arrays
 from nnapi_prof.partition.problem import Problem, check_runnable
 from nnapi_prof.partition.search.bicriteria import CLOSE
 from nnapi_prof.partition.search.result import Report, SearchLimits, Watch
@@ -46,7 +45,7 @@ def greedy_orders(
     most: int = MOST_PLANS,
     limits: SearchLimits | None = None,
     report: Report | None = None,
-) -> Mapping[GreedyOrder, tuple[RulePlan, ...]]:
+) -> Mapping[GreedyOrder, tuple[NoisePoint, ...]]:
     """The plans of both orders as more and more units are lowered, from the fastest float plan on.
 
     ``noise`` is as :func:`.front.front` takes it. Of long orders there are about ``most`` plans,
@@ -56,10 +55,10 @@ def greedy_orders(
     """
     check_runnable(problem)
     watch = Watch(limits or LIMITS, report)
-    plans: dict[GreedyOrder, tuple[RulePlan, ...]] = dict.fromkeys(GreedyOrder, ())
+    plans: dict[GreedyOrder, tuple[NoisePoint, ...]] = dict.fromkeys(GreedyOrder, ())
     arrays = noise_arrays(problem, noise)
-    floats = float_targets(problem)
-    start = fastest_plan(problem, arrays, np.broadcast_to(floats, problem.unit_ns.shape), watch)
+    floats = np.broadcast_to(problem.arrays.format == 0, problem.unit_ns.shape)
+    start = fastest_point(problem, arrays, floats, watch)
     if start is None:
         return plans
     run = _Greedy(problem, arrays, start, watch)
@@ -79,7 +78,7 @@ class _Greedy:
         self,
         problem: Problem,
         noise: Sequence[NDArray[np.float64]],
-        start: RulePlan,
+        start: NoisePoint,
         watch: Watch,
     ) -> None:
         self._problem, self._noise, self._start, self._watch = problem, noise, start, watch
@@ -88,9 +87,9 @@ class _Greedy:
             self._target[list(units)] = k
         precision = np.array([target.precision.value for target in problem.targets])
         self._as_started = precision[None, :] == precision[self._target][:, None]
-        self._as_started &= float_targets(problem)[None, :]
-        self._int8 = ~float_targets(problem)
-        able = runnable(problem) & self._int8[None, :]
+        self._int8 = problem.arrays.format != 0
+        self._as_started &= ~self._int8
+        able = problem.runs & self._int8
         powers = np.stack([np.where(able, array, np.inf) for array in noise]).min(axis=2)
         now = np.stack([array[np.arange(problem.n), self._target] for array in noise])
         self._more = powers - now
@@ -112,11 +111,11 @@ class _Greedy:
 
     def plans(
         self, order: GreedyOrder, budgets: Sequence[float], most: int
-    ) -> tuple[RulePlan, ...]:
+    ) -> tuple[NoisePoint, ...]:
         """Plans of an order by the number of units lowered."""
         units = self.units(order)
         counts = np.unique(np.linspace(1, len(units), min(most, len(units))).round().astype(int))
-        plans: dict[int, RulePlan] = {0: self._start}
+        plans: dict[int, NoisePoint] = {0: self._start}
         steps = np.cumsum(self._more[:, units], axis=1) if units else np.zeros((1, 0))
         begin = np.array([Budget.error(a).of(self._start.placements) for a in self._noise])
         powers = (begin[:, None] + steps).max(axis=0) if units else np.zeros(0)
@@ -132,12 +131,14 @@ class _Greedy:
             self._plan(plans, units, count)
         return tuple(plans[count] for count in sorted(plans))
 
-    def _plan(self, plans: dict[int, RulePlan], units: list[int], count: int) -> RulePlan | None:
+    def _plan(
+        self, plans: dict[int, NoisePoint], units: list[int], count: int
+    ) -> NoisePoint | None:
         """With the first so many units lowered; None where no plan is found."""
         if count not in plans and not self._watch.is_over:
             allowed = self._as_started.copy()
             allowed[units[:count]] = self._int8
-            plan = fastest_plan(self._problem, self._noise, allowed, self._watch)
+            plan = fastest_point(self._problem, self._noise, allowed, self._watch)
             if plan is not None:
                 plans[count] = plan
         return plans.get(count)

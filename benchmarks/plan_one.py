@@ -66,7 +66,6 @@ def present(problem: Any, seconds: float, most: int | None = None) -> dict[str, 
 
     answer = plan_problem(
         problem,
-        True,
         limits=SearchLimits(seconds=seconds),
         constraints=Constraints(max_regions=most),
     )

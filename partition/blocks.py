@@ -18,6 +18,7 @@ from nnapi_prof.partition.arrays import Floats
 from nnapi_prof.partition.baselines import find_baselines, merge_by_target
 from nnapi_prof.partition.lanes import Lanes
 from nnapi_prof.partition.problem import Placement, Problem
+from nnapi_prof.partition.search.ideals import members
 from nnapi_prof.partition.search.result import Plan
 
 STRAY_SHARE = 0.02
@@ -54,12 +55,12 @@ def find_blocks(problem: Problem) -> Blocks:
     least = np.where(np.isfinite(cheapest), cheapest, 0.0)
     every = (1 << n) - 1
     beside = [every & ~(before[u] | behind[u] | 1 << u) for u in range(n)]
-    weight = [math.fsum(least[v] for v in _members(bits)) for bits in beside]
+    weight = [math.fsum(least[v] for v in members(bits)) for bits in beside]
     stray, room = 0, STRAY_SHARE * float(least.sum())
     cuts: list[int] = []
     for u in sorted(range(n), key=lambda u: (weight[u], u)):
         more = beside[u] & ~stray
-        cost = math.fsum(least[v] for v in _members(more))
+        cost = math.fsum(least[v] for v in members(more))
         if cost <= room and not stray >> u & 1 and not any(more >> c & 1 for c in cuts):
             stray |= more
             room -= cost
@@ -68,14 +69,6 @@ def find_blocks(problem: Problem) -> Blocks:
     ends = [c for c in cuts if behind[c] & ~stray]
     block = [-1 if stray >> u & 1 else sum(1 for c in ends if before[u] >> c & 1) for u in range(n)]
     return Blocks(tuple(block), tuple(ends))
-
-
-def _members(bits: int) -> list[int]:
-    units = []
-    while bits:
-        units.append((bits & -bits).bit_length() - 1)
-        bits &= bits - 1
-    return units
 
 
 def starts_of(

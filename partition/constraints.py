@@ -41,11 +41,7 @@ class ErrorLimit:
 
     def least(self, problem: Problem) -> float:
         """No plan of a problem has less."""
-        runs = np.isfinite(problem.unit_ns)
-        for (units, k), ns in problem.region_ns.items():
-            if math.isfinite(ns):
-                runs[list(units), k] = True
-        return math.sqrt(float(np.where(runs, self.noise, np.inf).min(axis=1).sum()))
+        return math.sqrt(float(np.where(problem.runs, self.noise, np.inf).min(axis=1).sum()))
 
     @property
     def words(self) -> str:
@@ -139,16 +135,8 @@ def constrain(problem: Problem, constraints: Constraints) -> Problem:
             )
         for unit, k in np.argwhere(np.isinf(limit.noise)).tolist():
             rule_out(unit, k, "its error there is not known")
-    unit_ns = np.where(allowed, problem.unit_ns, np.inf)
-    regions = {
-        (units, k): ns
-        for (units, k), ns in problem.region_ns.items()
-        if all(allowed[u, k] for u in units)
-    }
-    able: NDArray[np.bool_] = np.array(np.isfinite(unit_ns).any(axis=1))
-    for (units, _), ns in regions.items():
-        able[[u for u in units if np.isfinite(ns)]] = True
-    for unit in np.flatnonzero(~able).tolist():
+    rest = replace(problem.without(~allowed), ruled_out=why)
+    for unit in np.flatnonzero(~rest.runs.any(axis=1)).tolist():
         off: dict[str, list[str]] = {}
         for k, target in enumerate(problem.targets):
             cause = why.get((unit, k)) or problem.refusals.get((unit, k), "no cost is known")
@@ -161,7 +149,7 @@ def constrain(problem: Problem, constraints: Constraints) -> Problem:
             f"the constraints leave {problem.labels[unit]} nowhere to run ({reasons})",
             "allow it on one of these targets",
         )
-    return replace(problem, unit_ns=unit_ns, region_ns=regions, ruled_out=why)
+    return rest
 
 
 def _check_unit(problem: Problem, unit: int) -> None:
@@ -277,7 +265,7 @@ class CompileTimes:
 
     @classmethod
     def read(cls, problem: Problem, costs: CompileCosts) -> CompileTimes:
-        """A cost model's, as arrays."""
+        """The compile times of a cost model, as arrays."""
         targets = problem.targets
         return cls(
             np.array([costs.compile_overhead(t) for t in targets], dtype=np.float64),

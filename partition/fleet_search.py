@@ -276,7 +276,6 @@ class _FleetSearch:
         seconds = min(self.limits.seconds, max(0.1, self.deadline - time.monotonic()))
         answer = plan_problem(
             problem,
-            False,
             limits=replace(self.limits, seconds=seconds),
             with_curve=False,
         )

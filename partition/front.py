@@ -9,20 +9,22 @@ import itertools
 import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nnapi_prof.errors import PartitionError
-from nnapi_prof.graph.plan import Proof, ProofKind
+from nnapi_prof.graph.plan import Precision, Proof, ProofKind
+from nnapi_prof.partition.constraints import Budget
 from nnapi_prof.partition.problem import Problem, check_runnable
-from nnapi_prof.partition.search.anytime import BOUND_MET
+from nnapi_prof.partition.search.anytime import search
 from nnapi_prof.partition.search.bicriteria import CLOSE, Bicriteria
-from nnapi_prof.partition.search.result import Plan, Report, SearchLimits, Watch
+from nnapi_prof.partition.search.result import BOUND_MET, Plan, Report, SearchLimits, Watch
 
 LIMITS = SearchLimits(seconds=60.0, effort=4e9)
 """Of a whole front: it takes as long as some dozens of plans."""
+SECONDS = 2.0
+"""Of one plan of given precisions, at most."""
 MOST_POINTS = 16
 PRICES_A_POINT = 2
 """Prices tried at most, for each point that is asked for; one takes some hundredths of a second."""
@@ -108,22 +110,50 @@ def noise_arrays(problem: Problem, noise: Noise) -> list[NDArray[np.float64]]:
     return arrays
 
 
-class NoisyPlan(Protocol):
-    """A plan with its latency and its noise."""
-
-    @property
-    def ns(self) -> float: ...
-    @property
-    def noise(self) -> float: ...
-
-
-P = TypeVar("P", bound=NoisyPlan)
-
-
-def best_within(plans: Iterable[P], budget: float) -> P | None:
+def best_within(plans: Iterable[NoisePoint], budget: float) -> NoisePoint | None:
     """The fastest of some plans of at most so much noise; None where there is none."""
     within = (plan for plan in plans if plan.noise <= budget * (1 + CLOSE))
     return min(within, key=lambda plan: plan.ns, default=None)
+
+
+def uniform(
+    problem: Problem, precision: Precision, noise: Noise, *, limits: SearchLimits | None = None
+) -> NoisePoint | None:
+    """The fastest plan in which every unit that can be in a precision is, the others in floats: a
+    simple rule that chooses precisions alone.
+
+    Engines without targets in that precision of theirs take part in float32, as the CPU does where
+    accelerators relax. None where no plan was found.
+    """
+    check_runnable(problem)
+    targets = problem.targets
+    of_it = np.array([target.precision is precision for target in targets])
+    able = (problem.runs & of_it).any(axis=1, keepdims=True)
+    own = of_it.copy()
+    if precision is not Precision.INT8:
+        engines = {target.engine for target in targets if target.precision is precision}
+        for k, target in enumerate(targets):
+            own[k] |= target.precision is Precision.FLOAT32 and target.engine not in engines
+    allowed = np.where(able, own, problem.arrays.format == 0)
+    return fastest_point(problem, noise_arrays(problem, noise), allowed, Watch(limits or LIMITS))
+
+
+def fastest_point(
+    problem: Problem,
+    noise: Sequence[NDArray[np.float64]],
+    allowed: NDArray[np.bool_],
+    watch: Watch,
+) -> NoisePoint | None:
+    """The fastest plan of units on the targets that are allowed, [n, t], whatever its noise."""
+    unknown = np.any([np.isinf(array) for array in noise], axis=0)
+    own = watch.part(min(1.0, SECONDS / max(watch.seconds_left, 1e-9)))
+    result = search(problem.without(~allowed | unknown), own)
+    watch.absorb(own)
+    if result is None:
+        return None
+    power = max(Budget.error(array).of(result.placements) for array in noise)
+    proof = Proof(result.kind, result.ns, result.bound_ns, result.found_by, result.bounded_by, True)
+    return NoisePoint(result.placements, result.ns, power, proof, math.inf)
 
 
 def _points(

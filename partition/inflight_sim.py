@@ -167,7 +167,6 @@ class InFlightSimulator:
         problem: Problem,
         lanes: Lanes,
         candidates: Sequence[Rate],
-        constant_bytes: Sequence[int],
         dispatches: Sequence[Dispatch],
         max_latency_ns: float | None,
         max_memory_bytes: int | None,
@@ -178,7 +177,6 @@ class InFlightSimulator:
         self._candidates = sorted(
             candidates, key=lambda rate: (rate.period_ns, simplest.index(rate.rule))
         )
-        self._constant_bytes = constant_bytes
         self._most_bytes = math.inf if max_memory_bytes is None else max_memory_bytes
         self._most_ns = math.inf if max_latency_ns is None else max_latency_ns
         self._dispatches = dispatches
@@ -236,8 +234,8 @@ class InFlightSimulator:
         a border."""
         segments = {placement for plan in rate.plans for placement in plan}
         weights = 0
-        if len(self._constant_bytes):
-            weights = sum(self._constant_bytes[u] for units, _ in segments for u in units)
+        if self._problem.constant_bytes:
+            weights = sum(self._problem.constant_bytes[u] for units, _ in segments for u in units)
         values = 0
         for plan in rate.plans:
             home = {u: place for place, (units, _) in enumerate(plan) for u in units}

@@ -18,7 +18,7 @@ A mixture needs no more plans than there are lanes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ from nnapi_prof.partition.lane_duals import lp_lane_duals
 from nnapi_prof.partition.lanes import Lanes, loads_of, priced
 from nnapi_prof.partition.problem import Placement, Problem
 from nnapi_prof.partition.search.anytime import PATIENCE, search
-from nnapi_prof.partition.search.result import Plan, SearchLimits, SearchResult, Watch
+from nnapi_prof.partition.search.result import Plan, SearchResult, Watch
 
 MOST_ROUNDS = 60
 MET = 3e-6
@@ -199,7 +199,6 @@ class _Generation:
                 columns.offer(plan)
             mixture, prices = mix(lanes, columns.columns)
             watch.best_ns, watch.bound_ns = mixture.busy_ns, self.bound_ns
-            watch.spend(result.steps)
             if mixture.busy_ns <= self.bound_ns * (1 + MET):
                 break
             if not result.is_optimal and centre is None:
@@ -242,20 +241,12 @@ def _cheapest(
 ) -> SearchResult | None:
     """The plan of least priced load; it begins with those known that come next to it."""
     ordered = sorted(columns.columns, key=lambda column: float(prices @ column.loads))
-    limits = watch.limits
-    own = Watch(
-        SearchLimits(
-            seconds=watch.seconds_left * share_of_time,
-            memory_bytes=limits.memory_bytes,
-            effort=max(0.0, limits.effort - watch.steps) * SHARE_OF_TIME,
-            gap=limits.gap,
-        )
-    )
+    own = replace(watch.part(share_of_time, SHARE_OF_TIME), report=None)
     result = search(
         priced(problem, lanes, prices),
         own,
         starts=[("known", column.placements) for column in ordered[:MOST_STARTS]],
         patience=patience,
     )
-    watch.interrupted |= own.interrupted
+    watch.absorb(own)
     return result

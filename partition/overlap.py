@@ -16,7 +16,7 @@ from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 
 from nnapi_prof.partition.arrays import Floats
 from nnapi_prof.partition.lanes import Lanes
-from nnapi_prof.partition.overlap_rows import OverlapProgramme, System
+from nnapi_prof.partition.overlap_rows import OverlapProgramme
 from nnapi_prof.partition.problem import Problem
 
 MOST_ENTRIES = 2_000_000
@@ -46,31 +46,29 @@ def lower_bound(problem: Problem, lanes: Lanes, seconds: float = math.inf) -> Ov
     programme = OverlapProgramme(_discounted(problem), lanes)
     if programme.n_entries > MOST_ENTRIES:
         return None
-    system = programme.system()
-    n, n_columns = problem.n, len(system.cost)
+    cost, limit, matrix, x = programme.cost, programme.limit, programme.matrix, programme.x
     solve: Any = linprog  # its stubs know no time limit beside a method
     answer = solve(
-        system.cost,
-        A_ub=-system.rows,
+        cost,
+        A_ub=-matrix,
         b_ub=np.zeros(programme.n_rows),
-        A_eq=system.one,
-        b_eq=np.ones(n),
-        bounds=np.stack([np.zeros(n_columns), system.limit], axis=1),
-        method="highs-ds" if n_columns < MANY_COLUMNS else "highs-ipm",
+        A_eq=programme.one,
+        b_eq=np.ones(problem.n),
+        bounds=np.stack([np.zeros(len(cost)), limit], axis=1),
+        method="highs-ds" if len(cost) < MANY_COLUMNS else "highs-ipm",
         options={"presolve": True, "time_limit": max(0.05, min(seconds, 1e6))},
     )
     if answer.status != 0:
         return None
     price = np.maximum(0.0, -answer.ineqlin.marginals)
-    reduced = system.cost - system.rows.T @ price
+    reduced = cost - matrix.T @ price
     least = np.full(problem.unit_ns.shape, np.inf)
-    least[system.place] = reduced[system.columns]
-    rest = np.ones(n_columns, dtype=np.bool_)
-    rest[system.columns] = False
-    bound = float(least.min(axis=1).sum() + np.minimum(reduced[rest], 0.0) @ system.limit[rest])
+    least[programme.place] = reduced[x]
+    reduced[x] = 0.0
+    bound = float(least.min(axis=1).sum() + np.minimum(reduced, 0.0) @ limit)
     return OverlapBound(
         max(0.0, bound * (1 - 1e-12)) / programme.scale,
-        _assignment_shares(problem, system, answer.x),
+        _assignment_shares(problem, programme, answer.x),
     )
 
 
@@ -81,16 +79,15 @@ def integral_bound(problem: Problem, lanes: Lanes, seconds: float) -> OverlapBou
     if np.isfinite(problem.unit_ns).sum() > MOST_WHOLE:
         return None
     programme = OverlapProgramme(_discounted(problem), lanes)
-    system = programme.system()
-    whole = np.zeros(len(system.cost), dtype=np.int8)
-    whole[system.columns] = 1
+    whole = np.zeros(programme.n_columns, dtype=np.int8)
+    whole[programme.x] = 1
     answer = milp(
-        system.cost,
+        programme.cost,
         integrality=whole,
-        bounds=Bounds(0.0, system.limit),
+        bounds=Bounds(0.0, programme.limit),
         constraints=[
-            LinearConstraint(system.rows, 0.0, np.inf),
-            LinearConstraint(system.one, 1.0, 1.0),
+            LinearConstraint(programme.matrix, 0.0, np.inf),
+            LinearConstraint(programme.one, 1.0, 1.0),
         ],
         options={"time_limit": seconds},
     )
@@ -98,7 +95,7 @@ def integral_bound(problem: Problem, lanes: Lanes, seconds: float) -> OverlapBou
     if answer.x is None or told is None or not math.isfinite(told):
         return None
     bound = max(0.0, float(told) * (1 - TOLERANCE)) / programme.scale
-    return OverlapBound(bound, _assignment_shares(problem, system, answer.x))
+    return OverlapBound(bound, _assignment_shares(problem, programme, answer.x))
 
 
 def _discounted(problem: Problem) -> Problem:
@@ -133,8 +130,8 @@ def _discounted(problem: Problem) -> Problem:
     )
 
 
-def _assignment_shares(problem: Problem, system: System, solution: Floats) -> Floats:
+def _assignment_shares(problem: Problem, programme: OverlapProgramme, solution: Floats) -> Floats:
     """[n, t]: where a solution runs what."""
     share = np.zeros(problem.unit_ns.shape)
-    share[system.place] = np.clip(solution[system.columns], 0.0, 1.0)
+    share[programme.place] = np.clip(solution[programme.x], 0.0, 1.0)
     return share

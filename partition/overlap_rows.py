@@ -22,38 +22,22 @@ Regions measured whole that take less than their parts make their units that muc
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from nnapi_prof.partition.arrays import Floats, Ints
+from nnapi_prof.partition.arrays import Floats
 from nnapi_prof.partition.blocks import find_blocks
 from nnapi_prof.partition.lanes import Lanes
 from nnapi_prof.partition.problem import Problem
-
-TOTAL = 1e4
-"""What costs are scaled to sum up to: HiGHS works to an absolute 1e-7."""
+from nnapi_prof.partition.search.programme import TOTAL, Programme
 
 
-class System(NamedTuple):
-    """The programme as arrays."""
-
-    cost: Floats
-    rows: csr_array
-    one: csr_array
-    """[n, columns]: of each unit, its ``x``."""
-    limit: Floats
-    place: tuple[Ints, Ints]
-    """Unit and target of each ``x``, ..."""
-    columns: Ints
-    """... and its column."""
-
-
-class OverlapProgramme:
-    """The programme under construction: rows ``a z >= 0`` as triples, columns with limits."""
+class OverlapProgramme(Programme):
+    """The programme under construction; its rows are ``a z >= 0``."""
 
     def __init__(self, problem: Problem, lanes: Lanes) -> None:
+        super().__init__()
         self._problem = problem
         self._lanes = lanes
         self._blocks = find_blocks(problem)
@@ -64,62 +48,47 @@ class OverlapProgramme:
         worst += arrays.in_ns.max(axis=1, initial=0.0).sum() * 2
         worst += arrays.out_ns.max(axis=1, initial=0.0).sum()
         self.scale = TOTAL / worst if worst > 0 else 1.0
-        self._limit: list[float] = []
-        self._triples: tuple[list[float], ...] = ([], [], [])
-        """Rows, columns and factors."""
-        self.n_rows = 0
-        self._x: dict[tuple[int, int], int] = {
-            (u, k): self._column(1.0)
-            for u in range(problem.n)
-            for k in np.flatnonzero(allowed[u]).tolist()
-        }
+        self.place = np.nonzero(allowed)
+        """Unit and target of each ``x``, ..."""
+        self.x = self.columns(np.zeros(len(self.place[0])))
+        """... and its column."""
+        pairs = zip(*(each.tolist() for each in self.place), strict=True)
+        self._x: dict[tuple[int, int], int] = dict(zip(pairs, self.x.tolist(), strict=True))
         self._moves: dict[tuple[int, int, int], int] = {}
         m, count = lanes.count, self._blocks.count
-        self._time = [[self._column(2 * TOTAL) for _ in lanes.rates] for _ in range(count)]
-        self._load = [[self._row() for _ in range(m)] for _ in range(count)]
-        for b in range(count):
-            for i in range(m):
-                for s, rates in enumerate(lanes.rates):
-                    self._add(self._load[b][i], self._time[b][s], rates[i])
-        self._every = [self._row() for _ in range(m)] if -1 in self._blocks.block else []
-        for i, row in enumerate(self._every):
-            for times in self._time:
-                for s, rates in enumerate(lanes.rates):
-                    self._add(row, times[s], rates[i])
+        self._time = self.columns(np.ones((count, len(lanes.rates))), 2 * TOTAL)
+        self._load = self.rows(count * m).reshape(count, m)
+        self.add(self._load[:, :, None], self._time[:, None, :], lanes.rates.T)
+        self._every = self.rows(m if -1 in self._blocks.block else 0)
+        for row, rates in zip(self._every, lanes.rates.T, strict=False):
+            self.add(row, self._time, rates)
         self._fill()
 
-    def _column(self, limit: float) -> int:
-        self._limit.append(limit)
-        return len(self._limit) - 1
-
-    def _row(self, *terms: tuple[int, float]) -> int:
-        self.n_rows += 1
-        for column, factor in terms:
-            self._add(self.n_rows - 1, column, factor)
-        return self.n_rows - 1
-
-    def _add(self, row: int, column: int, factor: float) -> None:
-        if factor:
-            for entries, entry in zip(self._triples, (row, column, factor), strict=True):
-                entries.append(entry)
+    @property
+    def one(self) -> csr_array:
+        """[n, columns]: of each unit, its ``x``."""
+        entries = np.ones(len(self.x)), (self.place[0], self.x)
+        return csr_array(entries, shape=(self._problem.n, self.n_columns))
 
     def _loads(self, block: int, k: int, column: int, ns: float) -> None:
         """A column that takes so much of target k's lane in a block; -1 for no block."""
-        lane = int(self._lanes.of_target[k])
-        if block >= 0:
-            self._add(self._load[block][lane], column, -ns * self.scale)
-        if self._every:
-            self._add(self._every[lane], column, -ns * self.scale)
+        self._occupies(block, int(self._lanes.of_target[k]), column, ns * self.scale)
+
+    def _occupies(self, block: int, lane: int, column: int, time: float) -> None:
+        every = self._every[lane : lane + 1].tolist()
+        for row in [int(self._load[block, lane]), *every] if block >= 0 else every:
+            if time:
+                self.enter(row, column, -time)
 
     def _differs(self, u: int, other: int, k: int) -> int:
         """The column that is at least ``x[u, k] - x[other, k]``."""
         key = (u, other, k)
         if key not in self._moves:
-            self._moves[key] = self._column(1.0)
+            self._moves[key] = self.column()
             terms = [(self._moves[key], 1.0), (self._x[u, k], -1.0)]
             if (other, k) in self._x:
                 terms.append((self._x[other, k], 1.0))
-            self._row(*terms)
+            self.row(terms)
         return self._moves[key]
 
     def _fill(self) -> None:
@@ -142,12 +111,12 @@ class OverlapProgramme:
         for r in sorted(readers, key=lambda r: block[r] if block[r] >= 0 else math.inf):
             b = block[r]
             if b not in columns:
-                columns[b] = self._column(1.0)
+                columns[b] = self.column()
                 self._loads(b, k, columns[b], ns)
             terms = [(self._x[r, k], -1.0), *((column, 1.0) for column in columns.values())]
             if (value.producer, k) in self._x:
                 terms.append((self._x[value.producer, k], 1.0))
-            self._row(*terms)
+            self.row(terms)
 
     def _leaves(self, v: int, k: int, ns: float) -> None:
         value = self._problem.values[v]
@@ -159,13 +128,13 @@ class OverlapProgramme:
         if value.is_output:
             self._loads(b, k, self._x[p, k], ns)
             return
-        leaves = self._column(1.0)
+        leaves = self.column()
         self._loads(b, k, leaves, ns)
         for r in value.readers:
             terms = [(leaves, 1.0), (self._x[p, k], -1.0)]
             if (r, k) in self._x:
                 terms.append((self._x[r, k], 1.0))
-            self._row(*terms)
+            self.row(terms)
 
     def _edge_ns(self, p: int, u: int) -> tuple[Floats, Floats]:
         """[t], of what one unit makes for another: bringing it in, and handing it over."""
@@ -187,9 +156,9 @@ class OverlapProgramme:
             b = block[u]
             if b < 0:
                 continue
-            end[u] = self._column(2 * TOTAL)
+            end[u] = self.column(limit=2 * TOTAL)
             for i in counted:
-                paid[u, i] = self._column(2 * TOTAL)
+                paid[u, i] = self.column(limit=2 * TOTAL)
             own = [
                 (self._x[u, k], -float(p.unit_ns[u, k]) * scale)
                 for k in targets
@@ -199,42 +168,35 @@ class OverlapProgramme:
             known = [q for q in known if block[q] == b or (b and q == blocks.cuts[b - 1])]
             if not known:
                 begin = overhead if not p.predecessors[u] else np.zeros(len(targets))
-                self._row(
-                    (end[u], 1.0),
-                    *own,
-                    *((self._x[u, k], -begin[k] * scale) for k in targets if (u, k) in self._x),
-                )
+                opened = {
+                    k: (self._x[u, k], -begin[k] * scale) for k in targets if (u, k) in self._x
+                }
+                self.row([(end[u], 1.0), *own, *opened.values()])
                 for i in counted:
-                    self._row(
-                        (paid[u, i], 1.0),
-                        *(
-                            (self._x[u, k], -begin[k] * scale)
-                            for k in targets
-                            if (u, k) in self._x and lanes.of_target[k] == i
-                        ),
-                    )
+                    on_lane = [term for k, term in opened.items() if lanes.of_target[k] == i]
+                    self.row([(paid[u, i], 1.0), *on_lane])
             for q in known:
                 into, out = self._edge_ns(q, u)
-                row = self._row((end[u], 1.0), *own)
-                rows = {i: self._row((paid[u, i], 1.0)) for i in counted}
+                row = self.row([(end[u], 1.0), *own])
+                rows = {i: self.row([(paid[u, i], 1.0)]) for i in counted}
                 if block[q] == b:
-                    self._add(row, end[q], -1.0)
+                    self.enter(row, end[q], -1.0)
                     for i in counted:
-                        self._add(rows[i], paid[q, i], -1.0)
+                        self.enter(rows[i], paid[q, i], -1.0)
                 for k in targets:
                     if (u, k) in self._x and overhead[k] + into[k] > 0:
                         turns = self._differs(u, q, k)
-                        self._add(row, turns, -(overhead[k] + into[k]) * scale)
+                        self.enter(row, turns, -(overhead[k] + into[k]) * scale)
                         if overhead[k] > 0:
-                            self._add(rows[int(lanes.of_target[k])], turns, -overhead[k] * scale)
+                            self.enter(rows[int(lanes.of_target[k])], turns, -overhead[k] * scale)
                     if (q, k) in self._x and out[k] > 0:
-                        self._add(row, self._differs(q, u, k), -out[k] * scale)
-        fastest = lanes.rates.max(axis=1)
+                        self.enter(row, self._differs(q, u, k), -out[k] * scale)
+        fastest = lanes.rates.max(axis=1).tolist()
         for u, column in end.items():
             if any(block[s] == block[u] for s in p.successors[u]):
                 continue
-            times = self._time[block[u]]
-            self._row((column, -1.0), *((t, float(f)) for t, f in zip(times, fastest, strict=True)))
+            times = self._time[block[u]].tolist()
+            self.row([(column, -1.0), *zip(times, fastest, strict=True)])
             for i in counted:
                 self._add_overhead(block[u], i, paid[u, i])
 
@@ -242,32 +204,6 @@ class OverlapProgramme:
         """A lane pays at least the overheads along any path through a block."""
         key = (-1 - b, lane, -1)
         if key not in self._moves:
-            self._moves[key] = self._column(2 * TOTAL)
-            self._add(self._load[b][lane], self._moves[key], -1.0)
-            if self._every:
-                self._add(self._every[lane], self._moves[key], -1.0)
-        self._row((self._moves[key], 1.0), (paid, -1.0))
-
-    @property
-    def n_entries(self) -> int:
-        """Non-zeros."""
-        return len(self._triples[0])
-
-    def system(self) -> System:
-        """All of it."""
-        n_columns, n = len(self._limit), self._problem.n
-        row, column, factor = (np.array(entries) for entries in self._triples)
-        where = (row.astype(np.int64), column.astype(np.int64))
-        cost = np.zeros(n_columns)
-        for times in self._time:
-            cost[times] = 1.0
-        units, targets = np.array(list(self._x), dtype=np.int64).T
-        columns = np.array(list(self._x.values()))
-        return System(
-            cost,
-            csr_array((factor, where), shape=(self.n_rows, n_columns)),
-            csr_array((np.ones(len(units)), (units, columns)), shape=(n, n_columns)),
-            np.array(self._limit),
-            (units, targets),
-            columns,
-        )
+            self._moves[key] = self.column(limit=2 * TOTAL)
+            self._occupies(b, lane, self._moves[key], 1.0)
+        self.row([(self._moves[key], 1.0), (paid, -1.0)])

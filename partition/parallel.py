@@ -14,11 +14,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from nnapi_prof.graph.plan import Plan, Proof, ProofKind
-from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition.blocks import best_targets, starts_of
 from nnapi_prof.partition.lanes import Contention, Lanes, make_lanes, on_lanes
 from nnapi_prof.partition.overlap import integral_bound, lower_bound
-from nnapi_prof.partition.problem import CostProvider, Placement, Problem, make_problem
+from nnapi_prof.partition.problem import Placement, Problem
 from nnapi_prof.partition.schedule import (
     MOST_EXACT,
     Scheduler,
@@ -86,23 +85,7 @@ class ParallelPlan:
 
 
 def plan_parallel(
-    graph: UnitGraph,
-    costs: CostProvider,
-    *,
-    contention: Contention,
-    limits: SearchLimits | None = None,
-    report: Report | None = None,
-) -> ParallelPlan:
-    """A schedule of least latency for a graph under a cost model: see :func:`parallel_of`."""
-    problem = make_problem(graph, costs)
-    return parallel_of(
-        problem, costs.simulated, contention=contention, limits=limits, report=report
-    )
-
-
-def parallel_of(
     problem: Problem,
-    simulated: bool = False,
     *,
     contention: Contention,
     promising: float = PROMISING,
@@ -148,13 +131,13 @@ def parallel_of(
     )
     proof = Proof(kind, latency_ns, bound_ns, search_for.found_by, "blocks")
     name = "serial" if is_serial else "parallel"
-    plan = plan_of_placements(problem, simulated, placements, proof, name=name)
+    plan = plan_of_placements(problem, placements, proof, name=name)
     return ParallelPlan(
         plan=plan if is_serial else plan.overlapping(latency_ns),
         spans=spans,
         lanes=lanes.names,
         latency_ns=latency_ns,
-        serial=plan_of_placements(problem, simulated, serial.placements, name="serial"),
+        serial=plan_of_placements(problem, serial.placements, name="serial"),
         serial_ns=serial.ns,
         proof=proof,
         promise=serial.ns / floor_ns if floor_ns > 0 else math.inf,

@@ -136,6 +136,10 @@ class Problem:
     """(unit, target index) -> which constraint keeps it off a target."""
     formats: NDArray[np.int64] | None = None
     """[t] of values: 0 where they are floats, 1 where 8-bit integers; None where all are alike."""
+    constant_bytes: tuple[int, ...] = ()
+    """[n] of weights; none where they do not matter."""
+    simulated: bool = False
+    """The costs are those of a simulated phone."""
 
     def __post_init__(self) -> None:
         n, t = len(self.labels), len(self.targets)
@@ -197,6 +201,15 @@ class Problem:
         """The measured regions as flat arrays."""
         rates = (self.in_ns_per_byte, self.out_ns_per_byte)
         return flat_regions(self.arrays, self.values, self.region_ns, rates)
+
+    @cached_property
+    def runs(self) -> NDArray[np.bool_]:
+        """[n, t]: where units run, by themselves or in a region that was measured whole."""
+        runs = np.isfinite(self.unit_ns)
+        for (units, k), ns in self.region_ns.items():
+            if math.isfinite(ns):
+                runs[list(units), k] = True
+        return runs
 
     @cached_property
     def successors(self) -> tuple[tuple[int, ...], ...]:
@@ -327,16 +340,14 @@ def make_problem(graph: UnitGraph, costs: CostProvider) -> Problem:
         estimated=arrays.estimated,
         refusals={(u, index[t]): why for (u, t), why in costs.refusals.items() if t in index},
         formats=None if conversions is None else conversions.format,
+        constant_bytes=tuple(unit.constant_bytes for unit in graph.units),
+        simulated=costs.simulated,
     )
 
 
 def check_runnable(problem: Problem) -> None:
     """Raises PartitionError, with the refusals, where some unit can run nowhere."""
-    covered: NDArray[np.bool_] = np.array(np.isfinite(problem.unit_ns).any(axis=1))
-    for (region, _), ns in problem.region_ns.items():
-        if math.isfinite(ns):
-            covered[list(region)] = True
-    for u in np.flatnonzero(~covered):
+    for u in np.flatnonzero(~problem.runs.any(axis=1)):
         reasons = "; ".join(
             f"{target}: {problem.refusals.get((int(u), k), 'no cost is known')}"
             for k, target in enumerate(problem.targets)

@@ -3,7 +3,7 @@ what each segment more is worth."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from nnapi_prof.errors import PartitionError
@@ -18,7 +18,7 @@ from nnapi_prof.partition.constraints import (
     constrain,
     percent,
 )
-from nnapi_prof.partition.explain import cause_of_optimum
+from nnapi_prof.partition.explain import cause_of_baseline, cause_of_optimum
 from nnapi_prof.partition.problem import Placement, Problem, check_runnable
 from nnapi_prof.partition.search.anytime import search
 from nnapi_prof.partition.search.expansion import is_plan
@@ -62,7 +62,6 @@ class Partitioning:
 
 def plan_problem(
     problem: Problem,
-    simulated: bool,
     *,
     tolerance: float = TOLERANCE,
     constraints: Constraints | None = None,
@@ -72,7 +71,7 @@ def plan_problem(
     warm: WarmStart | None = None,
     with_curve: bool = True,
 ) -> Partitioning:
-    """Plans for a problem: the best, the one to ship, and the curve between.
+    """Plans of least latency: the best, the one to ship, and the curve between.
 
     ``constraints`` hold for the plans, not for the baselines; ``compiling`` is needed where they
     limit compile time. ``limits`` are of the whole call; ``report`` is told how far it is. ``warm``
@@ -109,10 +108,10 @@ def plan_problem(
     note = ProvenNote(
         proof.is_optimal, proof.least_ns, proof.bound_ns, proof.gap, constraints.words
     )
-    best = default = _plan_with_note(problem, simulated, budgets, result.placements, proof, note)
+    best = default = _plan_with_note(problem, budgets, result.placements, proof, note)
     if shipped != result.placements:
-        note = _shipped_note(problem, simulated, result, shipped, note, tolerance)
-        default = _plan_with_note(problem, simulated, budgets, shipped, proof, note)
+        note = _shipped_note(problem, result, shipped, note, tolerance)
+        default = _plan_with_note(problem, budgets, shipped, proof, note)
     return Partitioning(
         best,
         default,
@@ -191,7 +190,6 @@ def _nothing_found(problem: Problem, constraints: Constraints, watch: Watch) -> 
 
 def _plan_with_note(
     problem: Problem,
-    simulated: bool,
     budgets: Sequence[Budget],
     placements: Sequence[Placement],
     proof: Proof,
@@ -202,12 +200,11 @@ def _plan_with_note(
         for budget in budgets
         if budget.name == COMPILE_TIME
     ]
-    return plan_of_placements(problem, simulated, placements, proof, (note, *compiling))
+    return plan_of_placements(problem, placements, proof, (note, *compiling))
 
 
 def plan_of_placements(
     problem: Problem,
-    simulated: bool,
     placements: Sequence[Placement],
     proof: Proof | None = None,
     remarks: Sequence[Fact | str] = (),
@@ -216,22 +213,16 @@ def plan_of_placements(
     """Placements as a plan, each segment with its cause."""
     segments = tuple(segment_of(problem, p, cause_of_optimum(problem, p)) for p in placements)
     converting_ns = problem.conversions_ns(placements)
-    return Plan(name, segments, simulated, tuple(remarks), proof, converting_ns)
+    return Plan(name, segments, problem.simulated, tuple(remarks), proof, converting_ns)
 
 
 def search_serial(problem: Problem, watch: Watch, share: float) -> SearchResult:
     """The plan of least latency, one segment after the other, for a search of something else that
     may take such a share of its time. Raises PartitionError where none was found."""
-    limits = watch.limits
-    own = Watch(
-        SearchLimits(
-            watch.seconds_left * share, limits.memory_bytes, limits.effort * share, limits.gap
-        )
-    )
     watch.stage = "serial"
+    own = replace(watch.part(share, share), report=None)
     result = search(problem, own, with_baselines=True)
-    watch.interrupted |= own.interrupted
-    watch.spend(own.steps)
+    watch.absorb(own)
     if result is None:
         raise PartitionError(
             "no chain of segments on the device's processors was found: allow more time, or more "
@@ -242,13 +233,12 @@ def search_serial(problem: Problem, watch: Watch, share: float) -> SearchResult:
 
 def _shipped_note(
     problem: Problem,
-    simulated: bool,
     result: SearchResult,
     shipped: tuple[Placement, ...],
     note: ProvenNote,
     tolerance: float,
 ) -> ProvenNote:
-    note = replace(note, simulated=simulated)
+    note = replace(note, simulated=problem.simulated)
     if len(shipped) >= len(result.placements):
         return note
     more = total_ns(problem, shipped) / result.ns - 1 if result.ns > 0 else 0.0
@@ -270,3 +260,30 @@ def segment_of(problem: Problem, placement: Placement, cause: Cause) -> Segment:
         measured=(frozenset(units), k) in problem.region_ns and not simulator,
         estimated=problem.is_estimated(units, k) or simulator,
     )
+
+
+def baselines(problem: Problem, listed: Collection[int] = ()) -> tuple[Plan, ...]:
+    """Plans by simple rules, without the partitioner, all-cpu first (see the module ``baselines``).
+
+    ``listed`` are units that the baseline of that name keeps off accelerators. Raises
+    PartitionError where a unit can run nowhere.
+    """
+    check_runnable(problem)
+    plans = []
+    for baseline in find_baselines(problem, listed):
+        segments = tuple(
+            segment_of(problem, p, cause_of_baseline(problem, p, baseline))
+            for p in baseline.placements
+        )
+        whole = baseline.favoured is not None and len(segments) == 1
+        notes = ("the whole model on one target",) if whole else ()
+        converting_ns = problem.conversions_ns(baseline.placements)
+        name, simulated = baseline.name, problem.simulated
+        plans.append(Plan(name, segments, simulated, notes, conversions_ns=converting_ns))
+    return tuple(plans)
+
+
+def is_optimum(plan: Plan) -> bool:
+    """Whether no plan at all is faster than this one by more than the tolerance, by its costs: it
+    is proven, and nothing was asked for that rules plans out."""
+    return plan.proof is not None and plan.proof.is_optimal and not plan.proof.constrained

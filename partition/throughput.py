@@ -17,7 +17,6 @@ import numpy as np
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.causes import amount
 from nnapi_prof.graph.plan import Plan, Proof, ProofKind
-from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition.baselines import find_baselines
 from nnapi_prof.partition.inflight_sim import (
     FrameStrategy,
@@ -32,7 +31,7 @@ from nnapi_prof.partition.inflight_sim import (
 )
 from nnapi_prof.partition.lanes import Contention, loads_of, make_lanes, on_lanes
 from nnapi_prof.partition.mixture import MET, best_mixture
-from nnapi_prof.partition.problem import CostProvider, Problem, make_problem
+from nnapi_prof.partition.problem import Problem
 from nnapi_prof.partition.queues import Dispatch
 from nnapi_prof.partition.search.result import Report, SearchLimits, Watch
 from nnapi_prof.partition.solver import plan_of_placements, search_serial
@@ -87,41 +86,12 @@ class ThroughputPlan:
 
 
 def plan_throughput(
-    graph: UnitGraph,
-    costs: CostProvider,
-    *,
-    contention: Contention,
-    frames_in_flight: int | None = None,
-    max_latency_ns: float | None = None,
-    max_memory_bytes: int | None = None,
-    dispatches: Collection[Dispatch] = tuple(Dispatch),
-    limits: SearchLimits | None = None,
-    report: Report | None = None,
-) -> ThroughputPlan:
-    """Plans of most frames per second for a graph under a cost model: see :func:`throughput_of`."""
-    return throughput_of(
-        make_problem(graph, costs),
-        costs.simulated,
-        contention=contention,
-        frames_in_flight=frames_in_flight,
-        max_latency_ns=max_latency_ns,
-        max_memory_bytes=max_memory_bytes,
-        constant_bytes=[unit.constant_bytes for unit in graph.units],
-        dispatches=dispatches,
-        limits=limits,
-        report=report,
-    )
-
-
-def throughput_of(
     problem: Problem,
-    simulated: bool = False,
     *,
     contention: Contention,
     frames_in_flight: int | None = None,
     max_latency_ns: float | None = None,
     max_memory_bytes: int | None = None,
-    constant_bytes: Sequence[int] = (),
     dispatches: Collection[Dispatch] = tuple(Dispatch),
     limits: SearchLimits | None = None,
     report: Report | None = None,
@@ -132,7 +102,7 @@ def throughput_of(
     ``frames_in_flight`` limits frames that were submitted and whose results were not handed over;
     without it, and without a limit of latency or memory, it is what queues without end make.
     ``max_latency_ns`` is kept by 95 % of frames; ``max_memory_bytes`` by weights
-    (``constant_bytes`` [n]) and values in flight. ``dispatches`` are those that whoever runs the
+    and values in flight. ``dispatches`` are those that whoever runs the
     frames knows. ``limits`` are of the whole call but its simulations (a second or two).
 
     Raises PartitionError where a unit runs on no processor of the device, where the contention or
@@ -157,7 +127,6 @@ def throughput_of(
         problem,
         lanes,
         candidates,
-        constant_bytes,
         tuple(dispatches),
         max_latency_ns,
         max_memory_bytes,
@@ -177,7 +146,7 @@ def throughput_of(
     is_met = best.period_ns <= bound_ns * (1 + MET)
     return ThroughputPlan(
         plans=tuple(
-            plan_of_placements(problem, simulated, plan, name=f"mixture-{number}")
+            plan_of_placements(problem, plan, name=f"mixture-{number}")
             for number, plan in enumerate(rate.plans, 1)
         ),
         shares=rate.shares,
@@ -197,7 +166,7 @@ def throughput_of(
         baselines=rivals_rates,
         baseline_plans=tuple(
             tuple(
-                plan_of_placements(problem, simulated, plan, name=f"{each.rule.value} {number}")
+                plan_of_placements(problem, plan, name=f"{each.rule.value} {number}")
                 for number, plan in enumerate(each.plans, 1)
             )
             for each in rivals_rates

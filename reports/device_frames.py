@@ -13,7 +13,7 @@ from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.samples import Round
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import AUTO, Engine, Plan, Target
-from nnapi_prof.partition import Constraints, SearchLimits, solve
+from nnapi_prof.partition import Constraints, SearchLimits, make_problem, plan_problem
 from nnapi_prof.reports.frames import NS_PER_MS
 
 PREFERENCE_COLUMNS = (
@@ -93,9 +93,12 @@ def plans_by_preference(costs: CostModel, plan: Plan) -> tuple[PreferencePlan, .
     plans = []
     for preference in sorted((p for p in offered if p is not None), key=lambda p: p.value):
         try:
-            best = solve(
-                costs.graph, costs, constraints=Constraints(preference=preference), limits=LIMITS
-            )
+            best = plan_problem(
+                make_problem(costs.graph, costs),
+                constraints=Constraints(preference=preference),
+                limits=LIMITS,
+                with_curve=False,
+            ).default
         except PartitionError as error:
             plans.append(PreferencePlan(preference.short, None, 0, why_not=str(error)))
             continue

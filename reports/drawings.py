@@ -221,7 +221,7 @@ def segments_curve(data: ReportData) -> list[tuple[int, float]]:
         return []
     try:
         problem = make_problem(data.graph, data.cost_model)
-        points = plan_problem(problem, data.costs_simulated, limits=LIMITS).curve
+        points = plan_problem(problem, limits=LIMITS).curve
     except PartitionError:
         return []
     if not points or points[0].ns <= points[-1].ns * (1 + NOISE):

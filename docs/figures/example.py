@@ -14,7 +14,7 @@ from nnapi_prof.frontend import load, parse_input_spec
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.plan import CPU, Plan, Preference, Target
 from nnapi_prof.graph.unit import UnitGraph
-from nnapi_prof.partition import Problem, baselines, make_problem, solve
+from nnapi_prof.partition import Problem, baselines, make_problem, plan_problem
 
 TUTORIAL = Path(__file__).resolve().parents[1] / "tutorial.md"
 PHONE = "npu-phone"
@@ -48,10 +48,10 @@ def tutorials_network() -> Example:
             exec(compile(code[1], "segmenter.py", "exec"), {"__name__": "segmenter"})
         program = load(Path(folder) / "segmenter.pt", [parse_input_spec("1x3x96x96")])
     costs = estimated_costs(program, read_phone(PHONE))
-    graph = program.units
+    problem = make_problem(program.units, costs)
     return Example(
-        graph,
-        make_problem(graph, costs),
-        solve(graph, costs),
-        tuple(baselines(graph, costs)),
+        program.units,
+        problem,
+        plan_problem(problem, with_curve=False).default,
+        tuple(baselines(problem)),
     )

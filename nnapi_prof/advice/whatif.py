@@ -21,7 +21,7 @@ from nnapi_prof.graph.advice import Hindrance
 from nnapi_prof.graph.plan import CPU, HOST, Engine, Plan, Target
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.unit import Work
-from nnapi_prof.partition import Constraints, SearchLimits, make_problem, plan_graph, plan_problem
+from nnapi_prof.partition import Constraints, SearchLimits, make_problem, plan_problem
 
 Operations = tuple[Work, ...] | str
 """Of a unit: its NNAPI operations, or why it has none."""
@@ -249,9 +249,8 @@ class Basis:
     def _solve(self, program: Program, costs: FilledCosts) -> Plan:
         same = {self.program.units.units[u].signature for u in self.kept_off}
         off = [u.index for u in program.units.units if u.signature in same]
-        return plan_graph(
-            program.units,
-            costs,
+        return plan_problem(
+            make_problem(program.units, costs),
             constraints=self.constraints(off),
             limits=self.limits,
             with_curve=False,
@@ -338,7 +337,6 @@ class Basis:
         try:
             answer = plan_problem(
                 problem,
-                self.costs.simulated,
                 constraints=self.constraints(off),
                 limits=self.limits,
                 with_curve=False,

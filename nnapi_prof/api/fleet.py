@@ -162,7 +162,7 @@ def _fleet(
 def _plan_for_phone(segments: FleetPlan, problem: Problem, costs: Costs, number: int) -> Plan:
     """One of the plans, with the latencies of one phone."""
     placements = [(units, problem.target_index(target)) for units, target in segments]
-    plan = plan_of_placements(problem, costs.simulated, placements, name=f"plan-{number + 1}")
+    plan = plan_of_placements(problem, placements, name=f"plan-{number + 1}")
     if is_cpu(plan):
         plan = replace(plan, name="all-cpu")
     plan = plan.with_note(f"latencies are predicted for {description_parts(costs.device)[0]}")

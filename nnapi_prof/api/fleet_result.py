@@ -20,7 +20,7 @@ from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.phones import PhoneTraits
 from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import Engine, Plan, Target
-from nnapi_prof.partition import baselines_of, make_problem
+from nnapi_prof.partition import baselines, make_problem
 from nnapi_prof.partition.fleet import FleetChoice, FleetObjective
 from nnapi_prof.partition.fleet_search import FleetPlan, FleetSearch, latency_of
 from nnapi_prof.reports.words import count
@@ -174,7 +174,7 @@ class Fleet:
         on_cpu = next((n for n, plan in enumerate(plans) if is_cpu(plan)), None)
         if on_cpu is None:
             problem = make_problem(self.model.graph, self.costs[places[0]].priced)
-            cpu = baselines_of(problem, self.costs[places[0]].simulated)[0]
+            cpu = baselines(problem)[0]
             plans.append(cpu)
             made_for.append(made_for[0])
             chosen.append(tuple((s.units, s.target) for s in cpu.segments))

@@ -31,8 +31,7 @@ from nnapi_prof.execution.options import LEAST_SECONDS, MOST_SECONDS
 from nnapi_prof.graph.plan import Engine, Plan, Precision, Proof
 from nnapi_prof.partition import Constraints, Problem, SearchLimits, make_problem, plan_problem
 from nnapi_prof.partition.constraints import ErrorLimit
-from nnapi_prof.partition.front import front
-from nnapi_prof.partition.precision_rules import uniform
+from nnapi_prof.partition.front import front, uniform
 from nnapi_prof.partition.problem import Placement
 from nnapi_prof.partition.solver import plan_of_placements
 from nnapi_prof.precision.samples import Sample
@@ -61,7 +60,6 @@ class FrontSearch:
     """Plans of one problem, each assignment of precisions run whole once."""
 
     problem: Problem
-    simulated: bool
     noise: UnitNoise
     judge: AccuracyEvaluator
     limits: SearchLimits
@@ -169,7 +167,6 @@ class FrontSearch:
     def _solve(self, errors: tuple[ErrorLimit, ...]) -> Plan:
         return plan_problem(
             self.problem,
-            self.simulated,
             constraints=Constraints(errors=errors),
             limits=self.limits,
             with_curve=False,
@@ -183,7 +180,7 @@ class FrontSearch:
     def _plan_of(
         self, name: str, placements: Sequence[Placement], proof: Proof | None = None
     ) -> Plan:
-        return plan_of_placements(self.problem, self.simulated, placements, proof, name=name)
+        return plan_of_placements(self.problem, placements, proof, name=name)
 
 
 def noise_on_targets(problem: Problem, noise: UnitNoise, output: int) -> NDArray[np.float64]:
@@ -308,7 +305,7 @@ def _search(
         listener.progress(Progress(MEASURING, n_done, max(PLANS, n_done + 1), what))
 
     half = HalfArithmetic.NONE if costs.agent_info is None else costs.agent_info.cpu_float16
-    search = FrontSearch(problem, costs.simulated, noise, judge, limits, told, half)
+    search = FrontSearch(problem, noise, judge, limits, told, half)
     every = sorted({*budgets, *USUAL_BUDGETS})
     rules = search.uniform(precisions)
     search.front(every)

@@ -23,7 +23,7 @@ from nnapi_prof.partition import (
     SearchLimits,
     baselines,
     make_problem,
-    plan_graph,
+    plan_problem,
 )
 from nnapi_prof.partition.constraints import CompileCosts, CompileTimes
 
@@ -57,16 +57,20 @@ def find_plans(
         if plan_options.seconds is None
         else SearchLimits(seconds=plan_options.seconds)
     )
-    answer = plan_graph(
-        graph,
-        costs,
+    problem = make_problem(graph, costs)
+    compiling = None
+    if constraints.max_compile_ns is not None:
+        compiling = CompileTimes.read(problem, cast("CompileCosts", costs))
+    answer = plan_problem(
+        problem,
         constraints=constraints,
+        compiling=compiling,
         limits=limits,
         report=listener.planning(),
     )
     search = Search(
         plan=answer.best if plan_options.best else answer.default,
-        baselines=baselines(graph, rivals, kept_off),
+        baselines=baselines(make_problem(graph, rivals), kept_off),
         default=answer.default,
         best=answer.best,
         curve=answer.curve,

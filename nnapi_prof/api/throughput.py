@@ -29,6 +29,7 @@ from nnapi_prof.partition import (
     SearchLimits,
     ThroughputPlan,
     baselines,
+    make_problem,
     plan_parallel,
     plan_throughput,
 )
@@ -168,8 +169,7 @@ def partition_frames(
     slower = costs.contention if contention is None else given(priced.targets, contention)
     with listener.working("planning"):
         plan = plan_throughput(
-            model.graph,
-            priced,
+            make_problem(model.graph, priced),
             contention=slower.factors,
             frames_in_flight=frames_in_flight,
             max_latency_ns=None if max_latency_ms is None else max_latency_ms * 1e6,
@@ -178,7 +178,9 @@ def partition_frames(
             limits=None if seconds is None else SearchLimits(seconds),
             report=listener.planning(),
         )
-        plans, frames = _named_plans(plan, baselines(model.graph, of_rivals), frames_in_flight)
+        plans, frames = _named_plans(
+            plan, baselines(make_problem(model.graph, of_rivals)), frames_in_flight
+        )
     busy = [lane for lane, load in zip(plan.lanes, plan.loads_ns, strict=True) if load > 0]
     slower = slower.among(busy)
     predicted = Throughput(model, costs.device, plan, slower, costs.simulated, costs.estimated)
@@ -206,8 +208,7 @@ def plan_branches(
     slower = costs.contention if contention is None else given(priced.targets, contention)
     with listener.working("planning branches at once"):
         return plan_parallel(
-            model.graph,
-            priced,
+            make_problem(model.graph, priced),
             contention=slower.factors,
             limits=None if seconds is None else SearchLimits(seconds),
             report=listener.planning(),

@@ -95,13 +95,14 @@ def command(
             from nnapi_prof.api.estimate import Phone, estimate
             from nnapi_prof.api.model import load
             from nnapi_prof.costs.estimate.costs import EstimatedCosts
-            from nnapi_prof.partition import baselines, solve
+            from nnapi_prof.partition import baselines, make_problem, plan_problem
 
         described = Phone.load(phone)
         loaded = load(model, inputs, listener=listener)
         with listener.working("planning"):
             costs = estimate(loaded, described, **options).priced
-            plans = (solve(loaded.graph, costs), *baselines(loaded.graph, costs))
+            problem = make_problem(loaded.graph, costs)
+            plans = (plan_problem(problem, with_curve=False).default, *baselines(problem))
     assert isinstance(costs, EstimatedCosts)
     if as_json():
         from nnapi_prof.documents.model_costs import of_estimate

@@ -68,7 +68,7 @@ from nnapi_prof.executorch.whole import (
 )
 from nnapi_prof.frontend.loader import ModelKind, model_kind, read_exported
 from nnapi_prof.graph.plan import Plan, Segment, Target
-from nnapi_prof.partition import make_problem, plan_graph
+from nnapi_prof.partition import make_problem, plan_problem
 from nnapi_prof.partition.baselines import merge_by_target
 
 SECONDS = 600.0
@@ -302,7 +302,9 @@ class _PartitionerSearch:
 
     def _solve(self) -> None:
         self.costs = self._times.model()
-        self.plan = plan_graph(self._times.graph, self.costs, with_curve=False).default
+        self.plan = plan_problem(
+            make_problem(self._times.graph, self.costs), with_curve=False
+        ).default
 
     def _unmeasured(self) -> Iterator[Place]:
         """Segments of the plan that were not measured whole, through every partitioner that takes

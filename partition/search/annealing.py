@@ -90,7 +90,14 @@ class Annealer:
         factor = (cold_ns / hot_ns) ** (1 / max(1, moves // STRETCH))
         most = SLICE // STRETCH * STRETCH
         for now, temperature in slices(moves, most, STRETCH, hot_ns, factor, watch):
-            anneal(tables, labelling, now, temperature, factor)
+            native.library().np_anneal(
+                ctypes.byref(sizes_of(tables, labelling)),
+                ctypes.byref(native.pointers(tables)),
+                ctypes.byref(native.pointers(labelling)),
+                ctypes.c_int64(now),
+                ctypes.c_double(temperature),
+                ctypes.c_double(factor),
+            )
         return plan_of_labelling(labelling.best, tables.phase_target)
 
 
@@ -172,44 +179,27 @@ def hashed_regions(problem: Problem) -> HashedRegions:
     """The regions of a problem as moves look them up (:class:`MoveTables`)."""
     unit_key = np.random.default_rng(3).integers(1 << 40, 1 << WORD, problem.n, dtype=np.int64)
     penalty_ns = 10.0 * _largest_total(problem)
-    unit_ns = _unit_costs(problem, penalty_ns)
+    only_inside = problem.runs & ~np.isfinite(problem.unit_ns)
+    unit_ns = np.ascontiguousarray(np.where(only_inside, penalty_ns, problem.unit_ns))
     size = 1
     while size < 3 * len(problem.region_ns):
         size *= 2
     keys, extra = np.zeros(size, dtype=np.int64), np.zeros(size)
-    for (units, k), ns in problem.region_ns.items():
-        rows = sorted(units)
-        entering, leaving = problem.boundary_bytes(units)
-        parts = float(
-            problem.overhead_ns[k]
-            + entering * problem.in_ns_per_byte[k]
-            + leaving * problem.out_ns_per_byte[k]
-            + unit_ns[rows, k].sum()
-        )
+    own = problem.regions
+    parts_ns = own.border_ns + np.bincount(
+        own.region, unit_ns[own.units, own.target[own.region]], own.count
+    )
+    for g, ((units, k), ns) in enumerate(problem.region_ns.items()):
+        parts = float(parts_ns[g])
         if not math.isfinite(parts):
             continue  # the constraints rule it out
-        key = int(np.bitwise_xor.reduce(unit_key[rows])) ^ (k + 1)
+        key = int(np.bitwise_xor.reduce(unit_key[list(units)])) ^ (k + 1)
         place = key & (size - 1)
         while keys[place] != 0:
             place = (place + 1) & (size - 1)
         keys[place] = key
-        extra[place] = (ns if math.isfinite(ns) else penalty_ns * len(rows)) - parts
+        extra[place] = (ns if math.isfinite(ns) else penalty_ns * len(units)) - parts
     return HashedRegions(unit_ns, unit_key, keys, extra)
-
-
-def anneal(
-    tables: MoveTables, labelling: Labelling, moves: int, hot_ns: float, factor: float
-) -> None:
-    """Tries so many moves of a unit, and now and then of a segment, at a temperature that begins
-    with ``hot_ns`` and falls by ``factor`` every :data:`STRETCH` moves."""
-    native.library().np_anneal(
-        ctypes.byref(sizes_of(tables, labelling)),
-        ctypes.byref(native.pointers(tables)),
-        ctypes.byref(native.pointers(labelling)),
-        ctypes.c_int64(moves),
-        ctypes.c_double(hot_ns),
-        ctypes.c_double(factor),
-    )
 
 
 def typical_move(problem: Problem, plan_ns: float) -> float:
@@ -237,16 +227,3 @@ def _largest_total(problem: Problem) -> float:
     finite = np.where(np.isfinite(problem.unit_ns), problem.unit_ns, 0.0)
     measured = sum(ns for ns in problem.region_ns.values() if math.isfinite(ns))
     return float(finite.max(axis=1).sum() + problem.overhead_ns.max() * problem.n + measured) + 1.0
-
-
-def _unit_costs(problem: Problem, penalty_ns: float) -> np.ndarray:
-    """[n, t] costs of units; what runs only inside regions measured whole has a price that such a
-    region gives back."""
-    unit_ns = problem.unit_ns.copy()
-    for (units, k), ns in problem.region_ns.items():
-        if math.isfinite(ns):
-            rows = sorted(units)
-            unit_ns[rows, k] = np.where(
-                np.isfinite(problem.unit_ns[rows, k]), problem.unit_ns[rows, k], penalty_ns
-            )
-    return unit_ns

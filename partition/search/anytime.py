@@ -23,22 +23,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nnapi_prof.graph.plan import ProofKind
 from nnapi_prof.partition.baselines import find_baselines, merge_by_target, total_ns
 from nnapi_prof.partition.problem import Problem, Region
 from nnapi_prof.partition.search.annealing import Annealer, typical_move
-from nnapi_prof.partition.search.exact import ExactResult, search_ideals
+from nnapi_prof.partition.search.exact import search_repeatedly
 from nnapi_prof.partition.search.expansion import expand, join_segments
 from nnapi_prof.partition.search.minimum_cut import minimum_cut
 from nnapi_prof.partition.search.phases import chain_about, solve_phases
 from nnapi_prof.partition.search.prices import Prices, free_prices, unit_shares
 from nnapi_prof.partition.search.relaxation import Relaxation, relax
 from nnapi_prof.partition.search.result import Plan, Pool, SearchResult, Watch
-from nnapi_prof.partition.search.tables import MOST_WATCHED, NEGLIGIBLE, is_underpriced
+from nnapi_prof.partition.search.tables import NEGLIGIBLE
 from nnapi_prof.partition.search.windows import SHARE_OF_MEMORY, improve_stretch, windows
 
-BOUND_MET = 1e-6
-"""Relative: a plan this close to the bound counts as proven; HiGHS works to about as much."""
 FIRST_STEPS = 60_000
 """Of the exact programme before there is a relaxation: enough for chains and small networks."""
 LONG = 1_500
@@ -128,9 +125,6 @@ class _Search:
         self._problem = problem
         self.pool = Pool(problem)
         self._costlier = {region for region in costlier if region in problem.region_ns}
-        self._bound_ns = 0.0
-        self._bounded_by = "unit costs"
-        self._is_exact = False
         self._expected_steps = math.inf
         self._steps_per_second = math.inf
         """Of the last run of the exact programme."""
@@ -144,49 +138,25 @@ class _Search:
 
     def solution(self) -> SearchResult | None:
         """The result of the search."""
-        pool = self.pool
-        if pool.best is None:
-            return None
-        bound = min(self._bound_ns, pool.best_ns)
-        if self._is_exact:
-            kind, bound = ProofKind.EXACT, pool.best_ns
-        elif pool.best_ns <= bound * (1 + BOUND_MET):
-            kind = ProofKind.BOUND_MET
-        else:
-            kind = ProofKind.GAP
-        return SearchResult(
-            pool.best,
-            pool.best_ns,
-            bound,
-            kind,
-            pool.found_by,
-            "exact" if self._is_exact else self._bounded_by,
-            pool.plans,
-            frozenset(self._costlier),
-            self._watch.steps,
-            self._relaxation,
-        )
+        return self.pool.result(self._costlier, self._watch.steps, self._relaxation)
 
     @property
     def _is_done(self) -> bool:
         enough = max(NEGLIGIBLE, self._watch.limits.gap)
-        met = self.pool.best_ns <= self._bound_ns * (1 + enough)
-        return self._is_exact or met or self._watch.is_over
+        return self.pool.is_within(enough) or self._watch.is_over
 
     @property
     def _is_close(self) -> bool:
-        return self.pool.best_ns <= self._bound_ns * (1 + CLOSE)
+        return self.pool.best_ns <= self.pool.bound_ns * (1 + CLOSE)
 
     def _raise(self, bound_ns: float, step: str) -> None:
-        if bound_ns > self._bound_ns:
-            self._bound_ns, self._bounded_by = bound_ns, step
-            self._watch.bound_ns = bound_ns
+        self.pool.raise_bound(bound_ns, step)
+        self._watch.bound_ns = self.pool.bound_ns
 
-    def _offer(self, placements: Plan, step: str) -> bool:
+    def _offer(self, placements: Plan, step: str) -> None:
         """Notes a plan."""
-        better = self.pool.offer(placements, step)
+        self.pool.offer(placements, step)
         self._watch.best_ns = self.pool.best_ns
-        return better
 
     @property
     def _best(self) -> Plan:
@@ -205,7 +175,7 @@ class _Search:
                 return
             self._watch.stage = "relaxation"
             self._relax()
-        if self._is_done and (self.pool.best is not None or self._is_exact):
+        if self._is_done and (self.pool.best is not None or self.pool.is_exact):
             return
         self._watch.stage = "exact"
         for width in FIRST_WIDTHS:
@@ -266,13 +236,10 @@ class _Search:
         self._offer(join_segments(self._problem, rounded), step)
 
     def _fixed(self) -> Problem:
-        """The problem without what no plan better than the best one has, by reduced costs."""
-        relaxation = self._relaxation
-        if relaxation is None or not math.isfinite(self.pool.best_ns):
+        """The problem without what no plan better than the best one has."""
+        if self._relaxation is None:
             return self._problem
-        least = relaxation.cost_ns.min(axis=1, keepdims=True)
-        room = self.pool.best_ns * (1 + NEGLIGIBLE) - relaxation.bound_ns
-        return self._problem.without(relaxation.cost_ns - least > room)
+        return self._relaxation.fixed(self._problem, self.pool.best_ns * (1 + NEGLIGIBLE))
 
     def _ends_within(self, steps: float) -> bool:
         """Tells whether the exact programme ends within some steps and the time left, as far as its
@@ -280,59 +247,32 @@ class _Search:
         seconds = OVERRUN * self._expected_steps / self._steps_per_second
         return self._expected_steps <= steps and seconds <= self._watch.seconds_left
 
-    def _exact(self, steps: float, width: int = 1 << 40) -> bool:
-        """The exact programme over the whole graph; whether it found a better plan."""
-        better = False
-        problem = self._fixed()
-        spent = 0.0
-        while spent < steps and not (self._watch.is_over and self.pool.best is not None):
-            upper = self.pool.best_ns * (1 - NEGLIGIBLE / 2)
-            begin_s = self._watch.elapsed_s
-            result = search_ideals(
-                problem,
-                self._prices,
-                upper,
-                self._watch,
-                watched=self._costlier,
-                width=width,
-                steps=steps - spent,
-                memory_bytes=self._watch.limits.memory_bytes * SHARE_OF_MEMORY,
-                insist=self.pool.best is None,
-            )
-            if result is None:
-                return better
-            spent += result.steps
-            self._steps_per_second = result.steps / max(self._watch.elapsed_s - begin_s, 1e-6)
+    def _exact(self, steps: float, width: int = 1 << 40) -> None:
+        """Runs the exact programme over the whole graph."""
+        pool, watch = self.pool, self._watch
+        began_s = watch.elapsed_s
+        for result, is_true in search_repeatedly(
+            self._fixed(),
+            self._prices,
+            lambda: pool.best_ns * (1 - NEGLIGIBLE / 2),
+            watch,
+            self._costlier,
+            width=width,
+            steps=steps,
+            memory_share=SHARE_OF_MEMORY,
+            insist=lambda: pool.best is None,
+        ):
+            self._steps_per_second = result.steps / max(watch.elapsed_s - began_s, 1e-6)
             if not result.complete:
                 self._expected_steps = result.expected_steps
             if math.isfinite(result.bound_ns):
-                self._raise(min(result.bound_ns, self.pool.best_ns) * (1 - 1e-12), "exact")
+                self._raise(min(result.bound_ns, pool.best_ns) * (1 - 1e-12), "exact")
             if result.placements:
-                better |= self._offer(result.placements, "exact")
-            if self._ran_into(result):
-                continue
-            if result.placements and not result.complete:
-                better |= self._offer(join_segments(self._problem, result.placements), "exact")
-            if not result.complete and self.pool.best is None and self._watch.is_over:
-                return better
-            if result.complete and (self.pool.best is not None):
-                self._is_exact = True
-            return better
-        return better
-
-    def _ran_into(self, result: ExactResult) -> bool:
-        """Whether the plan found has regions that cost more than the search believed; it knows
-        them from now on."""
-        problem = self._problem
-        new = {
-            (frozenset(units), k)
-            for units, k in result.placements
-            if (frozenset(units), k) not in self._costlier and is_underpriced(problem, units, k)
-        }
-        # Of more than a search can watch, what it finds is a bound, and no more.
-        is_too_many = len(self._costlier) + len(new) > MOST_WATCHED
-        self._costlier = set() if is_too_many and new else self._costlier | new
-        return bool(new)
+                self._offer(result.placements, "exact")
+            if is_true and result.placements and not result.complete:
+                self._offer(join_segments(self._problem, result.placements), "exact")
+            pool.is_exact = is_true and result.complete and pool.best is not None
+            began_s = watch.elapsed_s
 
     def _improve(self, patience: int, annealer: Annealer, ladder: list[_Rung]) -> None:
         """Annealing, expansions, windows and phases, in turn; where the graph allows it, the exact

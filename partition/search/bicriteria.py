@@ -27,13 +27,12 @@ from numpy.typing import NDArray
 from nnapi_prof.graph.plan import ProofKind
 from nnapi_prof.partition.baselines import total_ns
 from nnapi_prof.partition.constraints import Budget, ErrorLimit, add_prices
-from nnapi_prof.partition.problem import Problem, Region, check_runnable
-from nnapi_prof.partition.search.anytime import BOUND_MET, search
-from nnapi_prof.partition.search.exact import search_ideals
+from nnapi_prof.partition.problem import Problem, check_runnable
+from nnapi_prof.partition.search.anytime import search
+from nnapi_prof.partition.search.exact import search_repeatedly
 from nnapi_prof.partition.search.lagrangian import search_within
 from nnapi_prof.partition.search.prices import free_prices, unit_shares
-from nnapi_prof.partition.search.result import Plan, SearchResult, Watch
-from nnapi_prof.partition.search.tables import MOST_WATCHED, is_underpriced
+from nnapi_prof.partition.search.result import BOUND_MET, Plan, SearchResult, Watch
 
 STARTS = 4
 """Plans that a search begins with."""
@@ -206,33 +205,24 @@ class Bicriteria:
             if noise <= least**2 * (1 + CLOSE):
                 upper = ns * (1 + CLOSE)  # who is slower is no quieter
         prices = free_prices(self.problem, unit_shares(self.problem))
-        watched: set[Region] = set()
         own = self.watch.part(SHARE)
-        spent = 0
-        while spent < WHOLE_STEPS and len(watched) <= MOST_WATCHED:
-            result = search_ideals(
-                self.problem,
-                prices,
-                upper,
-                own,
-                budgets=self._budgets(math.inf),
-                watched=watched,
-                steps=WHOLE_STEPS - spent,
-                memory_bytes=own.limits.memory_bytes / 2,
-            )
-            if result is None or not result.complete:
+        for result, is_true in search_repeatedly(
+            self.problem,
+            prices,
+            lambda: upper,
+            own,
+            set(),
+            budgets=self._budgets(math.inf),
+            steps=WHOLE_STEPS,
+            memory_share=0.5,
+        ):
+            if not result.complete:
                 break
-            spent += result.steps
-            new: set[Region] = set()
             for _, _, plan in result.fronts:
                 self.offer(plan)
-                places = [(frozenset(units), k) for units, k in plan]
-                new.update(r for r in places if is_underpriced(self.problem, sorted(r[0]), r[1]))
-            if new <= watched:
+            if is_true:
                 self.is_whole = True
                 self.answers.update({plan: self.plans[plan][1] for plan in self.hull()})
-                break
-            watched |= new
         self.watch.absorb(own)
         return self.is_whole
 

@@ -25,7 +25,7 @@ Regions that were measured whole cost what was measured. A cheaper one is a step
 one ideal to another. A costlier one must not be had for the price of its parts: a segment that ends
 with a single unit pays what that unit takes more alone; labels that may still become one of several
 units remember that, and cannot end as it. Only those costlier regions are watched that a search
-without them ran into (:func:`.tables.is_underpriced`); it is then repeated.
+without them ran into; it is then repeated (:func:`search_repeatedly`).
 
 Budgets (a number of segments, compile time) are carried by labels, of which none is superfluous
 that uses less.
@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,6 +62,8 @@ from nnapi_prof.partition.search.tables import (
     LANDINGS,
     LEFT_OUT,
     LEVEL,
+    MOST_WATCHED,
+    NEGLIGIBLE,
     PAUSED,
     RECORD,
     RECORDS,
@@ -132,6 +134,67 @@ def search_ideals(
     return run.until(watch, steps, memory_bytes, FEW_STEPS if insist else 0)
 
 
+def search_repeatedly(
+    problem: Problem,
+    prices: Prices,
+    upper_ns: Callable[[], float],
+    watch: Watch,
+    costlier: set[Region],
+    *,
+    steps: float,
+    memory_share: float,
+    budgets: Sequence[Budget] = (),
+    rates: Sequence[float] | None = None,
+    width: int = 1 << 40,
+    insist: Callable[[], bool] = lambda: False,
+) -> Iterator[tuple[ExactResult, bool]]:
+    """Searches until plans cost what the search believed, within so many steps in all. With each
+    result: whether it is of that kind.
+
+    ``costlier`` collects the regions that plans ran into. Where they are more than can be watched,
+    it is emptied, and the result is a bound and no more. ``insist`` as in :func:`search_ideals`.
+    """
+    spent = 0.0
+    while spent < steps and (not watch.is_over or insist()):
+        result = search_ideals(
+            problem,
+            prices,
+            upper_ns(),
+            watch,
+            budgets=budgets,
+            rates=rates,
+            watched=[region for region in costlier if region in problem.region_ns],
+            width=width,
+            steps=steps - spent,
+            memory_bytes=watch.limits.memory_bytes * memory_share,
+            insist=insist(),
+        )
+        if result is None:
+            return
+        spent += result.steps
+        met = {(frozenset(units), k) for _, _, plan in result.fronts for units, k in plan}
+        new = {region for region in met - costlier if _costs_more(problem, budgets, *region)}
+        costlier |= new
+        if len(costlier) > MOST_WATCHED:
+            costlier.clear()
+        yield result, not new
+        if not new or not costlier:
+            return
+
+
+def _costs_more(problem: Problem, budgets: Sequence[Budget], units: frozenset[int], k: int) -> bool:
+    """Whether a segment costs more whole, or uses more of a budget, than by its parts, as a search
+    believes that does not watch it."""
+    uses = any(
+        budget.of_region(units, k) > budget.additive(units, k) * (1 + NEGLIGIBLE)
+        for budget in budgets
+    )
+    if uses or len(units) == 1 or (units, k) not in problem.region_ns:
+        return uses
+    parts_ns = problem.region_parts_ns[units, k]
+    return problem.region_ns[units, k] > parts_ns * (1 + NEGLIGIBLE)
+
+
 class _Run:
     """A search, its arrays, and how they grow."""
 
@@ -151,7 +214,13 @@ class _Run:
         spent = 0
         while True:
             before = int(self._search.at[WORK])
-            code = advance(self._tables, self._search, SLICE)
+            # What ended paused or had to grow goes on where it stopped.
+            code = native.library().np_ideals_advance(
+                ctypes.byref(_sizes(self._tables, self._search)),
+                ctypes.byref(native.pointers(self._tables)),
+                ctypes.byref(native.pointers(self._search)),
+                ctypes.c_int64(SLICE),
+            )
             spent = int(self._search.at[WORK])
             watch.spend(spent - before)
             if code == DONE:
@@ -195,7 +264,10 @@ class _Run:
             changed[name] = larger
         self._search = self._search._replace(**changed)
         if code == GROW_IDEALS:
-            rehash(self._tables, self._search)
+            native.library().np_ideals_rehash(
+                ctypes.byref(_sizes(self._tables, self._search)),
+                ctypes.byref(native.pointers(self._search)),
+            )
         return True
 
     def _unfinished(self, steps: int, expected_steps: float) -> ExactResult:
@@ -254,28 +326,6 @@ class _Run:
                     units = []
             record = before
         return tuple(path[::-1])
-
-
-def advance(tables: Tables, search: SearchState, steps: int) -> int:
-    """Goes on with a search for about so many steps; the code that it ended with.
-
-    A call after :data:`~.tables.PAUSED`, or after what had to grow has grown, goes on where this
-    one stopped.
-    """
-    code = native.library().np_ideals_advance(
-        ctypes.byref(_sizes(tables, search)),
-        ctypes.byref(native.pointers(tables)),
-        ctypes.byref(native.pointers(search)),
-        ctypes.c_int64(steps),
-    )
-    return int(code)
-
-
-def rehash(tables: Tables, search: SearchState) -> None:
-    """Enters all ideals into a table that has grown."""
-    native.library().np_ideals_rehash(
-        ctypes.byref(_sizes(tables, search)), ctypes.byref(native.pointers(search))
-    )
 
 
 def _sizes(tables: Tables, search: SearchState) -> Any:

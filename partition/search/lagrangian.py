@@ -14,18 +14,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
 
-from nnapi_prof.graph.plan import ProofKind
 from nnapi_prof.partition.baselines import find_baselines, total_ns
 from nnapi_prof.partition.constraints import Budget, add_prices
 from nnapi_prof.partition.problem import Problem, Region
-from nnapi_prof.partition.search.anytime import BOUND_MET, CLOSE, PATIENCE, search
-from nnapi_prof.partition.search.exact import search_ideals
+from nnapi_prof.partition.search.anytime import CLOSE, PATIENCE, search
+from nnapi_prof.partition.search.exact import search_repeatedly
 from nnapi_prof.partition.search.prices import Prices, free_prices, unit_shares
 from nnapi_prof.partition.search.relaxation import Relaxation, relax
-from nnapi_prof.partition.search.result import Plan, SearchResult, Watch
-from nnapi_prof.partition.search.tables import MOST_WATCHED, NEGLIGIBLE, is_underpriced
+from nnapi_prof.partition.search.result import BOUND_MET, Plan, Pool, SearchResult, Watch
+from nnapi_prof.partition.search.tables import NEGLIGIBLE
 
 RAISES = 12
 """Of the price, tenfold each, before the limit counts as out of a price's reach."""
@@ -44,39 +42,6 @@ IMPROVED, IMPROVING = 3, 0.3
 """Of the factors, how many are worth the whole search, and each one's share of the time left."""
 SUM_STEPS = 2e9
 """Of each of them; some 20 seconds."""
-
-
-@dataclass
-class _Best:
-    """The best plan within the budgets, and what is proven."""
-
-    problem: Problem
-    budgets: Sequence[Budget]
-    plan: Plan | None = None
-    ns: float = math.inf
-    found_by: str = ""
-    bound_ns: float = 0.0
-    bounded_by: str = "unit costs"
-    plans: dict[Plan, float] = field(default_factory=dict)
-
-    def offer(self, placements: Plan, step: str) -> bool:
-        """Whether a plan keeps to the budgets; noted if it is the best that does."""
-        if not all(budget.keeps(placements) for budget in self.budgets):
-            return False
-        ns = total_ns(self.problem, placements)
-        if math.isfinite(ns):
-            self.plans[placements] = ns
-        if ns < self.ns * (1 - NEGLIGIBLE) or (self.plan is None and math.isfinite(ns)):
-            self.plan, self.ns, self.found_by = placements, ns, step
-        return math.isfinite(ns)
-
-    @property
-    def is_met(self) -> bool:
-        return self.ns <= self.bound_ns * (1 + BOUND_MET)
-
-    def raise_bound(self, bound_ns: float, step: str) -> None:
-        if bound_ns > self.bound_ns:
-            self.bound_ns, self.bounded_by = bound_ns, step
 
 
 def search_within(
@@ -104,7 +69,7 @@ def search_within(
         free = search(problem, watch, starts=known_plans, costlier=costlier)
     if free is None or keeps(free.placements):
         return free
-    best = _Best(problem, budgets)
+    best = Pool(problem, budgets)
     best.raise_bound(free.bound_ns, free.bounded_by)
     lagrange = _Lagrange(problem, budgets, watch, best, free)
     lagrange.meet((baseline.placements for baseline in find_baselines(problem)), "baseline")
@@ -115,25 +80,10 @@ def search_within(
         lagrange.price()
         lagrange.finish()
     except KeyboardInterrupt:
-        if best.plan is None:
+        if best.best is None:
             raise
         watch.interrupted = True
-    if best.plan is None:
-        return None
-    is_exact = best.bounded_by == "exact" and best.bound_ns >= best.ns * (1 - NEGLIGIBLE)
-    kind = ProofKind.EXACT if is_exact else ProofKind.BOUND_MET if best.is_met else ProofKind.GAP
-    return SearchResult(
-        best.plan,
-        best.ns,
-        min(best.bound_ns, best.ns),
-        kind,
-        best.found_by,
-        best.bounded_by,
-        best.plans,
-        frozenset(lagrange.costlier),
-        watch.steps,
-        rates=tuple(lagrange.rates),
-    )
+    return best.result(lagrange.costlier, watch.steps, rates=lagrange.rates)
 
 
 def _look(
@@ -158,14 +108,14 @@ class _Lagrange:
         problem: Problem,
         budgets: Sequence[Budget],
         watch: Watch,
-        best: _Best,
+        pool: Pool,
         free: SearchResult,
     ) -> None:
         self._in_rows = [i for i, budget in enumerate(budgets) if not budget.region_use]
         self._problem = problem
         self._budgets = budgets
         self._watch = watch
-        self._best = best
+        self._pool = pool
         self._free = free
         self.rates = [0.0] * len(budgets)
         """ns that a step of each budget is worth"""
@@ -194,7 +144,7 @@ class _Lagrange:
             for i in self._in_rows:
                 self._raise(i)
             return
-        self._best.raise_bound(self._relaxation.bound_ns - self._worth(), "price, relaxation")
+        self._pool.raise_bound(self._relaxation.bound_ns - self._worth(), "price, relaxation")
         for i, rate in zip(self._in_rows, self._relaxation.rates, strict=True):
             self.rates[i] = float(rate)
         self._raise_together()
@@ -222,7 +172,7 @@ class _Lagrange:
         low, high = 0.0, math.inf
         for _ in range(CUTS):
             rate = self._crossing(i)
-            if rate is None or self._watch.is_over or self._best.is_met:
+            if rate is None or self._watch.is_over or self._pool.is_within(BOUND_MET):
                 break
             rate = min(max(rate, rates[i] / step), rates[i] * step)
             if not low < rate < high:
@@ -264,11 +214,11 @@ class _Lagrange:
     ) -> bool:
         """Solves at some rates; whether that plan keeps to the budgets."""
         rival = add_prices(self._problem, self._budgets, rates)
-        starts = [("search", self._best.plan)] if self._best.plan is not None else []
+        starts = [("search", self._pool.best)] if self._pool.best is not None else []
         result = search(rival, watch or self._watch, starts=starts, patience=patience)
         if result is None:
             return True
-        self._best.raise_bound(result.bound_ns - self._worth(rates), f"price, {result.bounded_by}")
+        self._pool.raise_bound(result.bound_ns - self._worth(rates), f"price, {result.bounded_by}")
         self.meet((result.placements, *result.plans), "price")
         return all(budget.keeps(result.placements) for budget in self._budgets)
 
@@ -278,7 +228,7 @@ class _Lagrange:
             ns = total_ns(self._problem, plan)
             if math.isfinite(ns):
                 self._met[plan] = ns
-                self._best.offer(plan, step)
+                self._pool.offer(plan, step)
 
     def _worth(self, rates: Sequence[float] | None = None) -> float:
         """ns that the limits are worth."""
@@ -294,7 +244,7 @@ class _Lagrange:
             self._finish_priced()
             return
         for width in WIDTHS:
-            if self._watch.is_over and self._best.plan is not None:
+            if self._watch.is_over and self._pool.best is not None:
                 return
             if self._exact(self._relaxation, self._relaxation.prices, SUM_STEPS, width):
                 return
@@ -317,7 +267,7 @@ class _Lagrange:
 
     @property
     def _is_close(self) -> bool:
-        return self._best.ns <= self._best.bound_ns * (1 + CLOSE)
+        return self._pool.best_ns <= self._pool.bound_ns * (1 + CLOSE)
 
     def _finish_priced(self) -> None:
         rival = add_prices(self._problem, self._budgets, self.rates)
@@ -327,7 +277,7 @@ class _Lagrange:
         if relaxation is None:
             self._exact(None, free_prices(rival, unit_shares(rival)), EXACT_STEPS)
             return
-        self._best.raise_bound(relaxation.bound_ns - self._worth(), "price, relaxation")
+        self._pool.raise_bound(relaxation.bound_ns - self._worth(), "price, relaxation")
         self._exact(None, relaxation.prices, EXACT_STEPS)
 
     def _exact(
@@ -335,66 +285,32 @@ class _Lagrange:
     ) -> bool:
         """The exact programme; whether it left nothing out. What no plan better than the best one
         has, by reduced costs, it does not look at."""
-        best, watch = self._best, self._watch
-        spent = 0.0
-        while spent < steps and not (watch.is_over and best.plan is not None):
-            problem = self._problem if relaxation is None else self._rest(relaxation)
-            result = search_ideals(
-                problem,
-                prices,
-                best.ns * (1 - NEGLIGIBLE / 2),
-                watch,
-                budgets=self._budgets,
-                rates=self.rates,
-                watched=[region for region in self.costlier if region in problem.region_ns],
-                width=width,
-                steps=steps - spent,
-                memory_bytes=watch.limits.memory_bytes * 0.5,
-                insist=best.plan is None,
-            )
-            if result is None:
-                return False
-            spent += result.steps
+        pool, problem = self._pool, self._problem
+        if relaxation is not None:
+            most_ns = pool.best_ns * (1 + NEGLIGIBLE) + self._worth_of_others()
+            problem = relaxation.fixed(problem, most_ns)
+        for result, is_true in search_repeatedly(
+            problem,
+            prices,
+            lambda: pool.best_ns * (1 - NEGLIGIBLE / 2),
+            self._watch,
+            self.costlier,
+            budgets=self._budgets,
+            rates=self.rates,
+            width=width,
+            steps=steps,
+            memory_share=0.5,
+            insist=lambda: pool.best is None,
+        ):
             if math.isfinite(result.bound_ns):
-                best.raise_bound(min(result.bound_ns, best.ns) * (1 - 1e-12), "exact")
+                pool.raise_bound(min(result.bound_ns, pool.best_ns) * (1 - 1e-12), "exact")
             if result.placements:
-                best.offer(result.placements, "exact")
-            new = {
-                (frozenset(units), k)
-                for units, k in result.placements
-                if _is_costlier(problem, self._budgets, units, k)
-                and (frozenset(units), k) not in self.costlier
-            }
-            if not new or (not result.complete and watch.is_over):
-                if result.complete and best.plan is not None:
-                    best.bound_ns, best.bounded_by = best.ns, "exact"
+                pool.offer(result.placements, "exact")
+            if is_true:
+                pool.is_exact = result.complete and pool.best is not None
                 return result.complete
-            is_too_many = len(self.costlier | new) > MOST_WATCHED
-            self.costlier = new if is_too_many else self.costlier | new
         return False
-
-    def _rest(self, relaxation: Relaxation) -> Problem:
-        """The problem without what no plan better than the best one has, by reduced costs."""
-        if self._best.plan is None:
-            return self._problem
-        room = self._best.ns * (1 + NEGLIGIBLE) - relaxation.bound_ns + self._worth_of_others()
-        least = relaxation.cost_ns.min(axis=1, keepdims=True)
-        return self._problem.without(relaxation.cost_ns - least > room)
 
     def _worth_of_others(self) -> float:
         """ns that the limits of budgets are worth that the relaxation does not know."""
-        return sum(
-            rate * budget.limit
-            for i, (rate, budget) in enumerate(zip(self.rates, self._budgets, strict=True))
-            if rate and i not in self._in_rows
-        )
-
-
-def _is_costlier(
-    problem: Problem, budgets: Sequence[Budget], units: tuple[int, ...], k: int
-) -> bool:
-    """Whether a region costs more whole than by its parts, in latency or of a budget."""
-    return is_underpriced(problem, units, k) or any(
-        budget.of_region(units, k) > budget.additive(units, k) * (1 + NEGLIGIBLE)
-        for budget in budgets
-    )
+        return self._worth() - sum(self.rates[i] * self._budgets[i].limit for i in self._in_rows)

@@ -22,7 +22,6 @@ Plane Algorithm for the Linear Ordering Problem", Operations Research 32, 1984, 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -164,17 +163,7 @@ class OrderRows:
         for pair in pairs:
             columns = self._join(pair)
             terms += [(c, -1.0) for k, c in columns.items() if pair != worst or k in beyond]
-        self._row(terms, 1.0 - len(pairs))
-
-    def _row(self, terms: Sequence[tuple[int, float]], low: float = 0.0) -> None:
-        (row,) = self._programme.rows(1)
-        columns, factors = zip(*terms, strict=True)
-        self._programme.add(np.full(len(terms), row), np.array(columns), np.array(factors))
-        if low:
-            self._programme.low[int(row)] = low
-
-    def _column(self, cost: float, limit: float = 1.0) -> int:
-        return int(self._programme.columns(np.array([cost]), limit)[0])
+        self._programme.row(terms, 1.0 - len(pairs))
 
     def _join(self, pair: Pair) -> dict[int, int]:
         """The columns of a pair; with the first, the rows that ask for them."""
@@ -184,7 +173,7 @@ class OrderRows:
         a, x = self._problem.arrays, self._x
         limit = self._programme.limit[x]
         columns = self._joined[pair] = {
-            k: self._column(0.0)
+            k: self._programme.column()
             for k in self._targets.tolist()
             if limit[p, k] > 0 and limit[q, k] > 0
         }
@@ -192,8 +181,8 @@ class OrderRows:
         dependency = a.predecessor_at[q] + np.flatnonzero(before == p)
         shared = set(self._problem.values_of[p]) & set(self._problem.values_of[q])
         for k, column in columns.items():
-            self._row([(int(x[p, k]), 1.0), (column, -1.0)])
-            self._row([(int(x[q, k]), 1.0), (column, -1.0)])
+            self._programme.row([(int(x[p, k]), 1.0), (column, -1.0)])
+            self._programme.row([(int(x[q, k]), 1.0), (column, -1.0)])
             turning = self._turns[dependency, k]
             bought = [(int(c), q) for c in turning]
             for v in sorted(shared):
@@ -201,7 +190,7 @@ class OrderRows:
                     bought += [(int(self._enters[v, k]), q), (int(self._leaves[v, k]), p)]
             for paid, payer in bought:
                 if paid >= 0:
-                    self._row([(paid, 1.0), (int(x[payer, k]), -1.0), (column, 1.0)])
+                    self._programme.row([(paid, 1.0), (int(x[payer, k]), -1.0), (column, 1.0)])
         for v in sorted(shared):
             if self._problem.values[v].producer != p:
                 self._bring_in_twice(v, p, q)
@@ -220,7 +209,7 @@ class OrderRows:
                 continue
             if (v, k) not in self._again:
                 ns = float(self._problem.arrays.in_ns[v, k])
-                self._again[v, k] = self._column(ns, float(len(value.readers)))
+                self._again[v, k] = self._programme.column(ns, float(len(value.readers)))
             terms = [(int(self._enters[v, k]), 1.0), (self._again[v, k], 1.0)]
             terms += [(int(self._x[unit, k]), -1.0) for unit in (p, q)]
-            self._row([*terms, *((own[k], 1.0) for own in columns if k in own)])
+            self._programme.row([*terms, *((own[k], 1.0) for own in columns if k in own)])

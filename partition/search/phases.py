@@ -15,13 +15,15 @@ dependency. With few phases, each of a given target, that is a small programme:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from nnapi_prof.partition.arrays import Bools, Floats, Ints
+from nnapi_prof.partition.arrays import Ints, Regions
 from nnapi_prof.partition.problem import Placement, Problem
-from nnapi_prof.partition.search.programme import TOTAL, Programme
+from nnapi_prof.partition.search.programme import TOTAL
+from nnapi_prof.partition.search.relaxation_rows import RelaxationRows
 
 MOST_ENTRIES = 400_000
 """Non-zeros; of a larger programme HiGHS has hardly a plan in seconds."""
@@ -55,36 +57,45 @@ def solve_phases(
     return _Phases(problem, np.array(chain)).solve(seconds)
 
 
-class _Phases(Programme):
-    """The programme under construction; its rows are ``a x >= 0``, but for some."""
+class _Phases(RelaxationRows):
+    """The programme under construction: of the problem whose targets are the phases."""
 
     def __init__(self, problem: Problem, targets: Ints) -> None:
-        super().__init__()
-        self._problem = problem
+        phases = replace(
+            problem,
+            targets=tuple(problem.targets[k] for k in targets.tolist()),
+            unit_ns=problem.unit_ns[:, targets],
+            overhead_ns=problem.overhead_ns[targets],
+            in_ns_per_byte=problem.in_ns_per_byte[targets],
+            out_ns_per_byte=problem.out_ns_per_byte[targets],
+            region_ns={},
+            formats=None,
+        )
+        super().__init__(phases, ())
         self._targets = targets
         self._equal: list[Ints] = []
-        a = problem.arrays
-        unit_ns = a.unit_ns[:, targets]
-        allowed = np.isfinite(unit_ns)
-        cost = np.where(allowed, unit_ns, 0.0)
+        a = self.arrays
+        allowed = np.isfinite(a.unit_ns)
+        cost = np.where(allowed, a.unit_ns, 0.0)
         output = a.is_output & (a.producer >= 0)
-        np.add.at(cost, a.producer[output], a.out_ns[output][:, targets])
-        self._x = self.columns(cost, allowed.astype(np.float64))
+        np.add.at(cost, a.producer[output], a.out_ns[output])
+        self.x = self.columns(cost, allowed.astype(np.float64))
+        self.regions = phases.regions
         self._after = self.columns(np.zeros((a.n, len(targets) - 1)))
         self._order()
         handed = (a.producer >= 0) & ~a.is_output
-        self._transfers(a.in_ns, np.ones(len(a.readers), dtype=np.bool_), 1.0)
-        self._transfers(a.out_ns, handed[a.reader_value], -1.0)
-        self._used = self.columns(problem.overhead_ns[targets])
-        for s in np.flatnonzero(problem.overhead_ns[targets] > 0):
+        self.transfers(a.in_ns, np.ones(len(a.readers), dtype=np.bool_), allowed, into=True)
+        self.transfers(a.out_ns, handed[a.reader_value], allowed, into=False)
+        self._used = self.columns(a.overhead_ns)
+        for s in np.flatnonzero(a.overhead_ns > 0):
             rows = self.rows(a.n)
             self.add(rows, self._used[s : s + 1], 1.0)
-            self.add(rows, self._x[:, s], -1.0)
-        self._regions()
+            self.add(rows, self.x[:, s], -1.0)
+        self._whole(problem.regions)
 
     def _order(self) -> None:
         """Phases of units, and that they do not fall."""
-        a, n, last = self._problem.arrays, self._problem.n, len(self._targets) - 1
+        a, n, last = self.arrays, self.arrays.n, len(self._targets) - 1
         head = np.repeat(np.arange(n), np.diff(a.predecessor_at))
         for s in range(last):
             rows = self.rows(len(head))
@@ -96,7 +107,7 @@ class _Phases(Programme):
                 self.add(rows, self._after[:, s], -1.0)
         for s in range(last + 1):
             rows = self.rows(n)
-            self.add(rows, self._x[:, s], -1.0)
+            self.add(rows, self.x[:, s], -1.0)
             if s:
                 self.add(rows, self._after[:, s - 1], 1.0)
             if s < last:
@@ -105,23 +116,8 @@ class _Phases(Programme):
             if s == 0:
                 self.low |= dict.fromkeys(rows.tolist(), -1.0)
 
-    def _transfers(self, ns: Floats, entries: Bools, sign: float) -> None:
-        """Values brought in (``sign`` 1) or handed over (-1), and the readings that say so."""
-        a = self._problem.arrays
-        able = entries[:, None] & (ns[a.reader_value] > 0)[:, self._targets]
-        reading, phase = np.nonzero(able)
-        value, count = a.reader_value[reading], len(self._targets)
-        pairs, which = np.unique(value * count + phase, return_inverse=True)
-        columns = self.columns(ns[pairs // count, self._targets[pairs % count]])
-        rows = self.rows(len(reading))
-        self.add(rows, columns[which], 1.0)
-        self.add(rows, self._x[a.readers[reading], phase], -sign)
-        made = a.producer[value] >= 0
-        self.add(rows[made], self._x[a.producer[value[made]], phase[made]], sign)
-
-    def _regions(self) -> None:
+    def _whole(self, regions: Regions) -> None:
         """Regions that cost less whole than by their parts."""
-        regions = self._problem.regions
         regions = regions.subset(np.flatnonzero(regions.ns < regions.parts_ns))
         for s, k in enumerate(self._targets.tolist()):
             own = regions.subset(np.flatnonzero(regions.target == k))
@@ -130,13 +126,13 @@ class _Phases(Programme):
             columns = self.columns(own.ns - own.parts_ns)
             units, which = np.unique(own.units, return_inverse=True)
             rows = self.rows(len(units))
-            self.add(rows, self._x[units, s], 1.0)
+            self.add(rows, self.x[units, s], 1.0)
             self.add(rows[which], columns[own.region], -1.0)
 
     def solve(self, seconds: float) -> tuple[Placement, ...] | None:
         if self.n_entries > MOST_ENTRIES:
             return None
-        cost, x = self.cost, self._x
+        cost, x = self.cost, self.x
         total = float(cost[x].max(axis=1).sum() + cost[self._used].sum())
         low, high = self.least, np.full(self.n_rows, np.inf)
         equal = np.concatenate(self._equal)

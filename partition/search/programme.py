@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from scipy.sparse import csr_array
 
@@ -20,6 +22,8 @@ class Programme:
         self._row: list[Ints] = []
         self._column: list[Ints] = []
         self._factor: list[Floats] = []
+        self._single: list[tuple[int, int, float]] = []
+        """Row, column and factor of entries that came one by one."""
         self.low: dict[int, float] = {}
         """Of rows that are at least something else than 0"""
         self.n_columns = 0
@@ -33,11 +37,28 @@ class Programme:
         self.n_columns += cost.size
         return added
 
+    def column(self, cost: float = 0.0, limit: float = 1.0) -> int:
+        """Adds one column; its index."""
+        return int(self.columns(np.array([cost]), limit)[0])
+
     def rows(self, count: int) -> Ints:
         """Adds rows; their indices."""
         added = np.arange(self.n_rows, self.n_rows + count)
         self.n_rows += count
         return added
+
+    def row(self, terms: Sequence[tuple[int, float]], low: float = 0.0) -> int:
+        """Adds one row of columns with factors; its index."""
+        row = int(self.rows(1)[0])
+        for column, factor in terms:
+            self.enter(row, column, factor)
+        if low:
+            self.low[row] = low
+        return row
+
+    def enter(self, row: int, column: int, factor: float) -> None:
+        """Adds one entry of a row."""
+        self._single.append((row, column, factor))
 
     def add(self, row: Ints, column: Ints, factor: Floats | float) -> None:
         """Adds entries of rows; those at the same place add up."""
@@ -49,7 +70,7 @@ class Programme:
     @property
     def n_entries(self) -> int:
         """Non-zeros, those at the same place each."""
-        return sum(map(len, self._row))
+        return sum(map(len, self._row)) + len(self._single)
 
     @property
     def cost(self) -> Floats:
@@ -71,7 +92,8 @@ class Programme:
     @property
     def matrix(self) -> csr_array:
         """[rows, columns]"""
-        none = np.zeros(0, dtype=np.int64)
-        where = np.concatenate([*self._row, none]), np.concatenate([*self._column, none])
-        factor = np.concatenate([*self._factor, np.zeros(0)])
+        single = np.array(self._single, dtype=np.float64).reshape(-1, 3).T
+        row, column = single[:2].astype(np.int64)
+        where = np.concatenate([*self._row, row]), np.concatenate([*self._column, column])
+        factor = np.concatenate([*self._factor, single[2]])
         return csr_array((factor, where), shape=(self.n_rows, self.n_columns))

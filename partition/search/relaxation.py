@@ -79,6 +79,11 @@ class Relaxation:
     ``cost_ns`` and the bound are of plans within the budgets, and prices and ``cost_ns`` have what
     their use is worth in them."""
 
+    def fixed(self, problem: Problem, best_ns: float) -> Problem:
+        """The problem without what no plan of ``best_ns`` or less has, by reduced costs."""
+        least = self.cost_ns.min(axis=1, keepdims=True)
+        return problem.without(self.cost_ns - least > best_ns - self.bound_ns)
+
 
 def relax(
     problem: Problem,

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from nnapi_prof.graph.plan import ProofKind
 from nnapi_prof.partition.baselines import total_ns
+from nnapi_prof.partition.constraints import Budget
 from nnapi_prof.partition.problem import Placement, Problem, Region
 from nnapi_prof.partition.search.relaxation import Relaxation
 from nnapi_prof.partition.search.tables import NEGLIGIBLE
 
 SECONDS = 10.0
 MEMORY_BYTES = 640 << 20
+BOUND_MET = 1e-6
+"""Relative: a plan this close to the bound counts as proven; HiGHS works to about as much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +75,17 @@ class Watch:
             or self.elapsed_s >= self.limits.seconds
         )
 
-    def part(self, share: float) -> Watch:
-        """A watch of one step that may take a share of the time that is left; what it has spent is
-        known here once it is :meth:`absorbed <absorb>`."""
+    def part(self, share: float, of_effort: float = 1.0) -> Watch:
+        """A watch of one step that may take a share of the time and of the effort that are left;
+        what it has spent is known here once it is :meth:`absorbed <absorb>`."""
         seconds = self.elapsed_s + share * self.seconds_left
-        return replace(self, limits=replace(self.limits, seconds=seconds))
+        effort = self.steps + of_effort * max(0.0, self.steps_left)
+        return replace(self, limits=replace(self.limits, seconds=seconds, effort=effort))
 
     def absorb(self, part: Watch) -> None:
         """Counts what a part has spent."""
-        self.steps = part.steps
         self.interrupted |= part.interrupted
+        self.spend(part.steps - self.steps)
 
     def spend(self, steps: float) -> None:
         """Counts steps of work, and reports the progress."""
@@ -95,28 +99,68 @@ Plan = tuple[Placement, ...]
 
 @dataclass
 class Pool:
-    """All plans that a search has met, and the best of them."""
+    """All plans that a search has met within its budgets, the best of them, and what is proven."""
 
     problem: Problem
+    budgets: Sequence[Budget] = ()
     plans: dict[Plan, float] = field(default_factory=dict)
+    """With their latencies in ns."""
     best: Plan | None = None
     best_ns: float = math.inf
     found_by: str = ""
+    bound_ns: float = 0.0
+    bounded_by: str = "unit costs"
+    is_exact: bool = False
+    """Nothing is better, as an exact programme that left nothing out says."""
 
-    def offer(self, placements: Plan, step: str) -> bool:
-        """Notes a plan; whether it is the best so far."""
-        if placements in self.plans:
-            return False
+    def offer(self, placements: Plan, step: str) -> None:
+        """Notes a plan that keeps to the budgets."""
+        if placements in self.plans or not all(b.keeps(placements) for b in self.budgets):
+            return
         ns = total_ns(self.problem, placements)
         if not math.isfinite(ns):
-            return False
+            return
         self.plans[placements] = ns
         margin = NEGLIGIBLE * abs(self.best_ns) if self.best is not None else 0.0
         fewer = self.best is not None and len(placements) < len(self.best)
         if ns < self.best_ns - margin or (fewer and ns <= self.best_ns):
             self.best, self.best_ns, self.found_by = placements, ns, step
-            return True
-        return False
+
+    def raise_bound(self, bound_ns: float, step: str) -> None:
+        """Notes that no plan costs less."""
+        if bound_ns > self.bound_ns:
+            self.bound_ns, self.bounded_by = bound_ns, step
+
+    def is_within(self, gap: float) -> bool:
+        """Whether the best plan is proven to be that close to the optimum, relative."""
+        return self.is_exact or self.best_ns <= self.bound_ns * (1 + gap)
+
+    def result(
+        self,
+        costlier: Collection[Region],
+        steps: float,
+        relaxation: Relaxation | None = None,
+        rates: Sequence[float] = (),
+    ) -> SearchResult | None:
+        """The best plan and its proof; None where no plan was met. See :class:`SearchResult`."""
+        if self.best is None:
+            return None
+        kind = ProofKind.EXACT
+        if not self.is_exact:
+            kind = ProofKind.BOUND_MET if self.is_within(BOUND_MET) else ProofKind.GAP
+        return SearchResult(
+            self.best,
+            self.best_ns,
+            self.best_ns if self.is_exact else min(self.bound_ns, self.best_ns),
+            kind,
+            self.found_by,
+            "exact" if self.is_exact else self.bounded_by,
+            self.plans,
+            frozenset(costlier),
+            steps,
+            relaxation,
+            tuple(rates),
+        )
 
 
 @dataclass(frozen=True, slots=True)

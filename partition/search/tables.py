@@ -257,8 +257,8 @@ def make_tables(
         int8_price=prices.to_int8,
         float_price=prices.to_float,
         slack=np.array([prices.slack - NEGLIGIBLE * 1e-3 * float(np.abs(prices.least).sum())]),
-        unit_use=np.stack([b.unit_use for b in budgets], axis=2) if r else np.zeros((n, t, 0)),
-        open_use=np.stack([b.open_use for b in budgets], axis=1) if r else np.zeros((t, 0)),
+        unit_use=np.array([b.unit_use for b in budgets]).reshape(r, n, t).transpose(1, 2, 0).copy(),
+        open_use=np.array([b.open_use for b in budgets]).reshape(r, t).T.copy(),
         budget=np.array([b.limit * (1 + NEGLIGIBLE) for b in budgets], dtype=np.float64),
         rate=np.zeros(r) if rates is None else np.asarray(rates, dtype=np.float64),
         jump_at=jump_at,
@@ -300,14 +300,6 @@ def _crossing(problem: Problem, regions: Sequence[frozenset[int]]) -> tuple[Ints
             sorted(v for v in own if values[v].is_output or set(values[v].readers) - units)
         )
     return *offsets(reads), *offsets(makes)
-
-
-def is_underpriced(problem: Problem, units: Sequence[int], k: int) -> bool:
-    """Whether a segment costs more than a search believes that does not watch it."""
-    region = (frozenset(units), k)
-    if len(units) == 1 or region not in problem.region_ns:
-        return False
-    return problem.region_ns[region] > problem.region_parts_ns[region] * (1 + NEGLIGIBLE)
 
 
 def _jumps(

@@ -11,16 +11,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from nnapi_prof.graph.plan import Engine, ProofKind
+from nnapi_prof.graph.plan import Engine
 from nnapi_prof.partition.baselines import Baseline, total_ns
 from nnapi_prof.partition.constraints import Budget, add_prices
-from nnapi_prof.partition.problem import Problem, Region
-from nnapi_prof.partition.search.anytime import BOUND_MET, LONG, search
-from nnapi_prof.partition.search.exact import search_ideals
+from nnapi_prof.partition.problem import Problem
+from nnapi_prof.partition.search.anytime import LONG, search
+from nnapi_prof.partition.search.exact import search_repeatedly
 from nnapi_prof.partition.search.expansion import MOST_TO_JOIN, join_segments
 from nnapi_prof.partition.search.relaxation import MANY_COLUMNS, relax
-from nnapi_prof.partition.search.result import Plan, SearchResult, Watch
-from nnapi_prof.partition.search.tables import NEGLIGIBLE, is_underpriced
+from nnapi_prof.partition.search.result import Plan, Pool, SearchResult, Watch
+from nnapi_prof.partition.search.tables import NEGLIGIBLE
 
 MOST_PRICES = 14
 MIDDLE = 3.0
@@ -81,7 +81,7 @@ class TradeOff:
         ]
         """Budgets with what a step of each is worth, in ns; none where the best plan keeps to all
         anyhow"""
-        self._plans: dict[Plan, float] = {}
+        self._pool = Pool(problem, budgets, bound_ns=best.bound_ns, bounded_by=best.bounded_by)
         self._prices: list[tuple[float, float]] = []
         """Price of a segment, and the bound of latency and price together."""
         self._exact_to: dict[int, float] = {}
@@ -95,23 +95,16 @@ class TradeOff:
             self._offer(join_segments(problem, best.placements))
 
     def _offer(self, plan: Plan) -> None:
-        if plan in self._plans:
-            return
-        ns = total_ns(self._problem, plan)
-        if math.isfinite(ns) and all(b.keeps(plan) for b in self._budgets):
-            self._plans[plan] = ns
+        self._pool.offer(plan, "trade-off")
 
     @property
     def best(self) -> SearchResult:
         """The best plan, where one of those met since is better than the search's own."""
-        plan, ns = min(self._plans.items(), key=lambda row: (row[1], len(row[0])))
-        if ns < self._best.ns and not self._best.is_optimal:
-            met = ns <= self._best.bound_ns * (1 + BOUND_MET)
-            kind = ProofKind.BOUND_MET if met else ProofKind.GAP
-            bound = min(ns, self._best.bound_ns)
-            self._best = replace(
-                self._best, placements=plan, ns=ns, bound_ns=bound, kind=kind, found_by="trade-off"
-            )
+        own = self._best
+        if self._pool.best_ns < own.ns and not own.is_optimal:
+            better = self._pool.result(own.costlier, own.steps, own.relaxation, own.rates)
+            assert better is not None
+            self._best = better
         return self._best
 
     def fewest(self, tolerance: float) -> Plan:
@@ -153,12 +146,12 @@ class TradeOff:
 
     def _fewest_known(self, close: float) -> tuple[int, int, float, Plan]:
         """Segments, those of them that were not measured whole, ns, and the plan."""
-        within = [plan for plan, ns in self._plans.items() if ns <= close * (1 + 1e-12)]
+        within = [plan for plan, ns in self._pool.plans.items() if ns <= close * (1 + 1e-12)]
         return min(self._simplicity(plan) for plan in within or [self._best.placements])
 
     def _simplicity(self, plan: Plan) -> tuple[int, int, float, Plan]:
         measured = sum((frozenset(units), k) in self._problem.region_ns for units, k in plan)
-        ns = self._plans.get(plan, self._best.ns)
+        ns = self._pool.plans.get(plan, self._best.ns)
         return len(plan), len(plan) - measured, ns, plan
 
     def _on_fewer_targets(self, plan: Plan, close: float) -> Plan:
@@ -197,7 +190,7 @@ class TradeOff:
     def _explore(self) -> None:
         """Looks for plans of few segments, and for bounds of theirs."""
         most = len(self._best.placements)
-        simplest = min((len(plan), ns) for plan, ns in self._plans.items())
+        simplest = min((len(plan), ns) for plan, ns in self._pool.plans.items())
         if most > 1 and not self._front(simplest[1], FULL_FRONT_STEPS):
             price = self._best.ns / most / 64
             for _ in range(MOST_PRICES):
@@ -210,7 +203,7 @@ class TradeOff:
     def _points(self) -> tuple[CurvePoint, ...]:
         most = len(self.best.placements)
         least: dict[int, tuple[float, Plan]] = {}
-        for plan, ns in self._plans.items():
+        for plan, ns in self._pool.plans.items():
             count = len(plan)
             if count not in least or ns < least[count][0]:
                 least[count] = (ns, plan)
@@ -246,7 +239,9 @@ class TradeOff:
             budgets.append(budget)
             rates.append(rate)
         rival = add_prices(small, budgets, rates)
-        nearest = sorted(self._plans, key=lambda plan: self._plans[plan] + price * len(plan))
+        nearest = sorted(
+            self._pool.plans, key=lambda plan: self._pool.plans[plan] + price * len(plan)
+        )
         starts = [("known", plan) for plan in nearest[:MOST_STARTS]]
         result = search(rival, self._watch, starts=starts, costlier=self._costlier, patience=0)
         self._last_s = self._watch.elapsed_s - began
@@ -277,37 +272,26 @@ class TradeOff:
             relaxation = relax(problem, self._watch.seconds_left * 0.3, sums)
         if relaxation is None:
             return False
-        spent = 0.0
         prices = iter(relaxation.rates.tolist() if self._budgets else ())
         rates = [next(prices) if budget.is_sum_over_units else 0.0 for budget in self._budgets]
-        while spent < steps and not self._watch.is_over:
-            result = search_ideals(
-                problem,
-                relaxation.prices,
-                upper_ns * (1 + NEGLIGIBLE),
-                self._watch,
-                budgets=[Budget.segments(problem), *self._budgets],
-                rates=[0.0, *rates],
-                watched=self._costlier & problem.region_ns.keys(),
-                steps=steps - spent,
-                memory_bytes=self._watch.limits.memory_bytes * 0.3,
-            )
-            if result is None or not result.complete:
+        for result, is_true in search_repeatedly(
+            problem,
+            relaxation.prices,
+            lambda: upper_ns * (1 + NEGLIGIBLE),
+            self._watch,
+            self._costlier,
+            budgets=[Budget.segments(problem), *self._budgets],
+            rates=[0.0, *rates],
+            steps=steps,
+            memory_share=0.3,
+        ):
+            if not result.complete:
                 return False
-            spent += result.steps
-            new: set[Region] = set()
             for _, _, plan in result.fronts:
                 self._offer(plan)
-                new |= {
-                    (frozenset(units), k) for units, k in plan if is_underpriced(problem, units, k)
-                }
-            new -= self._costlier
-            if not new:
+            if is_true:
                 self._note_front(result.fronts, upper_ns)
                 return True
-            self._costlier |= new
-            if len(self._costlier) > 60:
-                return False
         return False
 
     def _note_front(

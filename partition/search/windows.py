@@ -90,6 +90,7 @@ def subproblem(problem: Problem, units: Sequence[int], plan: Sequence[Placement]
         estimated=None,
         refusals={},
         ruled_out={},
+        constant_bytes=(),
     )
 
 
@@ -114,8 +115,7 @@ def improve_stretch(
     relaxation = relax(small, watch.seconds_left)
     if relaxation is None or relaxation.bound_ns >= now * (1 - _LEAST_GAIN):
         return stretch
-    least = relaxation.cost_ns.min(axis=1, keepdims=True)
-    small = small.without(relaxation.cost_ns - least > now - relaxation.bound_ns)
+    small = relaxation.fixed(small, now)
     result = search_ideals(
         small,
         relaxation.prices,

@@ -17,8 +17,9 @@ from nnapi_prof.api.end_to_end import _together
 from nnapi_prof.api.objective import Objective, as_latency
 from nnapi_prof.api.options import names, number
 from nnapi_prof.errors import InputSpecError, NnapiProfError, UsageError
-from nnapi_prof.partition import is_optimum, solve
+from nnapi_prof.partition import is_optimum
 from tests.api.conftest import PHONE, Way
+from tests.partition.cases import solve
 from tests.reports.sample import sample
 
 PROFILE = [

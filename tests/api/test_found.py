@@ -106,13 +106,13 @@ def test_planning_tells_how_far_it_is_after_two_seconds(monkeypatch: pytest.Monk
 
 def test_seconds_are_the_limit_of_planning(monkeypatch: pytest.MonkeyPatch) -> None:
     limits: list[object] = []
-    original = plan_search.plan_graph
+    original = plan_search.plan_problem
 
-    def plan_graph(*arguments: object, **options: object) -> object:
+    def plan_problem(*arguments: object, **options: object) -> object:
         limits.append(options["limits"])
         return original(*arguments, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(plan_search, "plan_graph", plan_graph)
+    monkeypatch.setattr(plan_search, "plan_problem", plan_problem)
     for seconds in (None, 3.0):
         plan_search.find_plans(GRAPH, costs_of(), PlanOptions(seconds=seconds))
     assert limits == [SearchLimits(), SearchLimits(seconds=3.0)]

@@ -72,8 +72,8 @@ def test_functions_that_are_packages_too_are_both(first: str | None) -> None:
     code = (
         (f"import {first}\n" if first else "")
         + "import inspect, nnapi_prof as np_\n"
-        + "from nnapi_prof.partition import solve\n"
-        + "assert np_.partition.solve is solve\n"
+        + "from nnapi_prof.partition import make_problem\n"
+        + "assert np_.partition.make_problem is make_problem\n"
         + "assert callable(np_.partition) and callable(np_.run)\n"
         + "print(list(inspect.signature(np_.run).parameters)[:2], np_.partition.__doc__[:12])\n"
         + "try:\n    np_.run('nowhere')\n"

@@ -21,7 +21,7 @@ from nnapi_prof.costs.model.fit import fit
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.find import list_phones
 from nnapi_prof.graph.plan import CPU, Target
-from nnapi_prof.partition import baselines
+from nnapi_prof.partition import baselines, make_problem, plan_problem
 from tests.cli.common import INPUT, Profiled, Result, TinyNet, trace
 
 Cli = Callable[..., Result]
@@ -100,13 +100,11 @@ class Deep(nn.Module):
 @pytest.mark.slow
 @pytest.mark.parametrize("phone", ["npu-phone", "pixel4"])
 def test_two_seconds_after_the_model_is_loaded(tmp_path: Path, phone: str) -> None:
-    from nnapi_prof.partition import solve
-
     program = load_program(trace(Deep(), tmp_path / "deep.pt"), [INPUT])
     begin = time.process_time()
     costs = estimated_costs(program, read_phone(phone))
-    solve(program.units, costs)
-    baselines(program.units, costs)
+    plan_problem(make_problem(program.units, costs), with_curve=False)
+    baselines(make_problem(program.units, costs))
     assert time.process_time() - begin < 2
 
 
@@ -211,7 +209,7 @@ def test_no_phone_that_comes_along_states_a_band_for_attention(tmp_path: Path, p
     every = range(len(program.units.units))
     types = {costs.estimates[unit, CPU].never_measured for unit in every}
     assert {"BATCH_MATMUL", "SOFTMAX", "GELU"} <= types
-    for plan in baselines(program.units, costs):
+    for plan in baselines(make_problem(program.units, costs)):
         assert costs.plan_error(plan) is None and costs.never_measured(plan)
     assert costs.error_of(every, CPU) is None
 

@@ -28,12 +28,13 @@ from nnapi_prof.execution.profile.session import profile
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import CPU, Engine, Plan, Precision
 from nnapi_prof.graph.program import Program
-from nnapi_prof.partition import make_problem, solve
+from nnapi_prof.partition import make_problem
 from nnapi_prof.partition.front import front
 from nnapi_prof.partition.search.ideals import convex_sets, members
 from nnapi_prof.precision.calibrate import calibrate
 from nnapi_prof.precision.recipe import Recipe
 from nnapi_prof.precision.sensitivity import UnitNoise
+from tests.partition.cases import solve
 
 ALL = (Precision.FLOAT32, Precision.RELAXED, Precision.INT8)
 LEVELS = {"dsp-phone": 29, "npu-phone": 30, "gpu-phone": 30, "slow-nnapi-phone": 28}

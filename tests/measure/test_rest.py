@@ -19,9 +19,10 @@ from nnapi_prof.execution.profile.options import ProfileOptions
 from nnapi_prof.execution.profile.refine import choose, rivals, unknown, unmeasured
 from nnapi_prof.execution.profile.session import profile
 from nnapi_prof.graph.plan import CPU, Engine, Plan, Preference
-from nnapi_prof.partition import TOLERANCE, solve
+from nnapi_prof.partition import TOLERANCE
 from tests.measure.programs import chain
 from tests.measure.scripted import CPU_OPERATION_NS, NPU, ScriptedClient, info, read_actions
+from tests.partition.cases import solve
 
 NAMES = ("relu", "sigmoid", "tanh", "floor", "relu", "tanh", "sigmoid", "relu", "floor") * 3
 ROUNDS = 5

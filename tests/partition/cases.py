@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from nnapi_prof.graph.plan import CPU, HOST, Preference, Target
+from nnapi_prof.graph.plan import CPU, HOST, Plan, Preference, Target
 from nnapi_prof.graph.types import TensorType
 from nnapi_prof.graph.unit import Unit, UnitGraph
+from nnapi_prof.partition import CostProvider, make_problem, plan_problem
 
 SETTINGS = settings(
     deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, max_examples=120
@@ -20,6 +22,11 @@ SETTINGS = settings(
 NPU = Target.nnapi("sim-npu", Preference.FAST_SINGLE_ANSWER)
 NPU_LOW = Target.nnapi("sim-npu", Preference.LOW_POWER)
 GPU = Target.nnapi("sim-gpu", Preference.FAST_SINGLE_ANSWER)
+
+
+def solve(graph: UnitGraph, costs: CostProvider, **options: Any) -> Plan:
+    """The plan to ship of a graph under a cost model."""
+    return plan_problem(make_problem(graph, costs), with_curve=False, **options).default
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,6 @@ def _about_plan(
     try:
         answer = plan_problem(
             problem,
-            True,
             tolerance=tolerance,
             constraints=Constraints(errors=(limit,)),
             limits=SearchLimits(seconds=60.0),

@@ -28,7 +28,7 @@ def test_without_a_compiler_the_error_says_what_to_do(
     monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("NNAPI_PROF_CC", "no-such-compiler")
     with pytest.raises(BuildError, match="not a working C compiler: name another"):
-        plan_problem(stem_problem(4), True)
+        plan_problem(stem_problem(4))
 
 
 @pytest.mark.usefixtures("no_library_yet")
@@ -37,7 +37,7 @@ def test_a_cache_that_cannot_be_written_is_done_without(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path / "file"))
-    assert plan_problem(stem_problem(4), True).best.segments
+    assert plan_problem(stem_problem(4)).best.segments
     assert "compiled for this once" in caplog.text
 
 

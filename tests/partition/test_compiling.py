@@ -31,12 +31,12 @@ def test_a_region_takes_what_was_measured_of_it_or_its_parts() -> None:
 
 def test_the_plan_keeps_to_the_limit_and_says_what_is_proven() -> None:
     problem, times = problem_of(3e6, 1e6)
-    free = plan_problem(problem, True).default
+    free = plan_problem(problem).default
     assert [s.target for s in free.segments] == [NPU]  # 70 ms to compile
 
     def plan(limit_ms: float) -> tuple[float, str]:
         expected = Constraints(max_compile_ns=limit_ms * 1e6)
-        actual = plan_problem(problem, True, constraints=expected, compiling=times).default
+        actual = plan_problem(problem, constraints=expected, compiling=times).default
         assert evaluate(problem, actual.segments) == pytest.approx(actual.predicted_ns)
         assert actual.proof is not None and actual.proof.is_optimal and actual.proof.constrained
         return actual.predicted_ns / 1e6, " ".join(actual.notes)
@@ -53,11 +53,11 @@ def test_a_limit_that_nothing_keeps_is_an_error() -> None:
     problem, times = problem_of(np.inf, 1e6)
     limited = Constraints(max_compile_ns=1e6)
     with pytest.raises(PartitionError, match=r"compiles within 1.00 ms"):
-        plan_problem(problem, True, constraints=limited, compiling=times)
+        plan_problem(problem, constraints=limited, compiling=times)
 
 
 def test_a_limit_that_a_solver_cannot_keep_is_refused() -> None:
     problem, _times = problem_of(3e6, 1e6)
     limited = Constraints(max_compile_ns=1.0)
     with pytest.raises(PartitionError, match="needs costs that tell compile times"):
-        plan_problem(problem, True, constraints=limited)
+        plan_problem(problem, constraints=limited)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import CPU, Engine, Preference, Target
 from nnapi_prof.graph.unit import UnitGraph
-from nnapi_prof.partition import Constraints, baselines, is_optimum, make_problem, solve
+from nnapi_prof.partition import Constraints, baselines, is_optimum, make_problem
 from nnapi_prof.partition.constraints import constrain
-from tests.partition.cases import NPU, NPU_LOW, SETTINGS, Table, cases, chain
+from tests.partition.cases import NPU, NPU_LOW, SETTINGS, Table, cases, chain, solve
 from tests.partition.milp import solve_milp
 from tests.partition.pairs import optimum
 
@@ -131,7 +131,7 @@ def test_baselines_of_tflite_and_of_a_list() -> None:
     npu: list[float | None] = [None if u % 2 else 1.0 for u in range(11)]
     npu[1] = npu[3] = 1.0  # the first region has five units
     costs = costs_of(graph, 3.0, npu)
-    result = {plan.name: plan for plan in baselines(graph, costs, listed=[6])}
+    result = {plan.name: plan for plan in baselines(make_problem(graph, costs), listed=[6])}
     three = result[f"largest-3 {NPU}"]
     on_npu = [s.units for s in three.segments if s.target == NPU]
     assert on_npu == [(0, 1, 2, 3, 4), (6,), (8,)]

@@ -15,9 +15,10 @@ from nnapi_prof.costs.model.region import Price
 from nnapi_prof.costs.model.views import OptimisticCosts
 from nnapi_prof.graph.plan import CPU, HOST, Plan
 from nnapi_prof.graph.unit import UnitGraph
-from nnapi_prof.partition import CostProvider, baselines, evaluate, make_problem, solve
+from nnapi_prof.partition import CostProvider, baselines, evaluate, make_problem
 from nnapi_prof.partition.problem import arrays_by_asking, arrays_of
 from nnapi_prof.partition.search.ideals import members
+from tests.partition.cases import solve
 from tests.partition.pairs import all_ideals
 from tests.reports.sample import NPU, TARGETS, cnn, measure
 
@@ -48,7 +49,7 @@ def test_plans_carry_the_models_marks_and_survive_json() -> None:
         told = costs.region_cost(segment.units, segment.target)
         assert told is not None and told.measured == segment.measured
         assert 4 not in segment.units or segment.target not in NPU
-    for each_plan in (plan, *baselines(graph, costs)):
+    for each_plan in (plan, *baselines(make_problem(graph, costs))):
         again = Plan.from_json(each_plan.to_json())
         assert again == each_plan
         assert evaluate(make_problem(graph, costs), again.segments) == each_plan.predicted_ns
@@ -62,7 +63,7 @@ def test_what_nobody_runs_goes_to_the_host_alone() -> None:
         replace(r, status=Status.REFUSED, samples_ns=()) if r.signature == lost else r for r in rows
     ]
     costs = fit(graph, rows)
-    for plan in (solve(graph, costs), *baselines(graph, costs)):
+    for plan in (solve(graph, costs), *baselines(make_problem(graph, costs))):
         (host,) = [s for s in plan.segments if s.target == HOST]
         assert host.units == (4,) and host.estimated
     assert set(costs.targets) == {*TARGETS, HOST}

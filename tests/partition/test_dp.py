@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import CPU, HOST, Plan, Preference, Target
 from nnapi_prof.graph.unit import UnitGraph
-from nnapi_prof.partition import baselines, evaluate, make_problem, solve
+from nnapi_prof.partition import baselines, evaluate, make_problem
 from tests.partition.cases import (
     NPU,
     SETTINGS,
@@ -25,6 +25,7 @@ from tests.partition.cases import (
     chain,
     diamond,
     near_chain,
+    solve,
 )
 from tests.partition.milp import solve_milp
 
@@ -91,7 +92,7 @@ def test_no_baseline_is_better_and_all_are_honest(case: tuple[UnitGraph, Table])
     graph, costs = case
     plan, problem = solve(graph, costs), make_problem(graph, costs)
     assert evaluate(problem, plan.segments) == plan.predicted_ns
-    rivals = baselines(graph, costs)
+    rivals = baselines(make_problem(graph, costs))
     assert rivals[0].name == "all-cpu" and rivals[-1].name == "greedy"
     for rival in rivals:
         check_valid(graph, rival)
@@ -109,7 +110,7 @@ def test_close_plans_give_way_to_the_simplest(
     check_valid(graph, plan)
     assert len(plan.segments) <= len(exact.segments)
     assert plan.predicted_ns <= exact.predicted_ns * (1 + tolerance) * (1 + 1e-9)
-    for rival in baselines(graph, costs):
+    for rival in baselines(make_problem(graph, costs)):
         assert plan.predicted_ns <= rival.predicted_ns * (1 + 1e-9)
         if rival.predicted_ns == pytest.approx(exact.predicted_ns):
             assert len(plan.segments) <= len(rival.segments)
@@ -189,7 +190,7 @@ def test_measured_region_may_hold_units_that_cannot_run_alone() -> None:
         ((0, 1), NPU, True),
         ((2,), CPU, False),
     ]
-    assert baselines(graph, costs) == ()
+    assert baselines(make_problem(graph, costs)) == ()
 
 
 def test_host_units_stand_alone() -> None:
@@ -199,7 +200,7 @@ def test_host_units_stand_alone() -> None:
         (CPU, HOST), unit, {CPU: 1.0, HOST: 0.0}, {CPU: (0, 0), HOST: (0, 0)},
         guessed=frozenset({(1, HOST)}),
     )  # fmt: skip
-    for plan in (solve(graph, costs), *baselines(graph, costs)):
+    for plan in (solve(graph, costs), *baselines(make_problem(graph, costs))):
         assert [(s.units, s.target) for s in plan.segments] == [
             ((0,), CPU),
             ((1,), HOST),
@@ -268,7 +269,7 @@ def test_near_chains_are_exact_and_quick(units: int, targets: int, seconds: floa
     assert time.perf_counter() - start < seconds
     check_valid(graph, plan)
     assert "optimal over all plans" in plan.notes[0]
-    assert min(p.predicted_ns for p in baselines(graph, costs)) > plan.predicted_ns
+    assert min(p.predicted_ns for p in baselines(make_problem(graph, costs))) > plan.predicted_ns
 
 
 def test_the_whole_model_on_a_target_that_was_left_at_a_trial_is_a_baseline() -> None:
@@ -282,9 +283,11 @@ def test_the_whole_model_on_a_target_that_was_left_at_a_trial_is_a_baseline() ->
         {CPU: (0.0, 0.0), auto: (0.0, 0.0)},
         {(whole, auto): 5e6},
     )
-    result = {plan.name: plan for plan in baselines(graph, costs)}
+    result = {plan.name: plan for plan in baselines(make_problem(graph, costs))}
     plan = result[f"largest-supported {auto}"]
     assert [(s.units, s.target, s.measured) for s in plan.segments] == [((0, 1, 2, 3), auto, True)]
     assert plan.predicted_ns == 5e6
     slow = replace(costs, whole={(whole, auto): math.inf})
-    assert f"largest-supported {auto}" not in {plan.name for plan in baselines(graph, slow)}
+    assert f"largest-supported {auto}" not in {
+        plan.name for plan in baselines(make_problem(graph, slow))
+    }

@@ -18,10 +18,10 @@ from nnapi_prof.partition import (
     ErrorLimit,
     SearchLimits,
     baselines,
+    make_problem,
     plan_problem,
-    solve,
 )
-from tests.partition.cases import GPU, NPU, NPU_LOW, SETTINGS, Table, cases, chain
+from tests.partition.cases import GPU, NPU, NPU_LOW, SETTINGS, Table, cases, chain, solve
 from tests.partition.mixed import mixed_network
 
 
@@ -141,7 +141,7 @@ def test_baselines_are_named_and_take_the_best_preference() -> None:
     costs = Table(
         targets, unit, dict.fromkeys(targets, 1.0), free, refusals={(1, NPU): "no RESIZE"}
     )
-    result = {plan.name: plan for plan in baselines(graph, costs)}
+    result = {plan.name: plan for plan in baselines(make_problem(graph, costs))}
     assert list(result) == [
         "all-cpu",
         "best-single nnapi:auto/fast",
@@ -170,7 +170,7 @@ def test_baselines_are_named_and_take_the_best_preference() -> None:
 @SETTINGS
 @given(cases())
 def test_every_segment_has_a_one_line_cause(case: tuple[UnitGraph, Table]) -> None:
-    for plan in (solve(*case), *baselines(*case)):
+    for plan in (solve(*case), *baselines(make_problem(*case))):
         for segment in plan.segments:
             assert segment.cause.strip() == segment.cause != ""
             assert "\n" not in segment.cause and "inf" not in segment.cause.split()
@@ -189,7 +189,7 @@ def test_import_loads_neither_torch_nor_adb() -> None:
 def test_causes_compare_targets_of_one_format() -> None:
     """What another format costs depends on its neighbours, and on what error is allowed."""
     problem, noise = mixed_network(16, 2, 3, preferences=1)
-    mixed = plan_problem(problem, True, limits=SearchLimits(seconds=1e4)).best
+    mixed = plan_problem(problem, limits=SearchLimits(seconds=1e4)).best
     in_8_bits = [s for s in mixed.segments if s.target.precision is Precision.INT8]
     assert in_8_bits and in_8_bits[0].cause.endswith("here, 14.3 ms on cpu@int8")
     assert all("int8" not in s.cause for s in mixed.segments if s not in in_8_bits)
@@ -199,5 +199,5 @@ def test_causes_compare_targets_of_one_format() -> None:
         np.broadcast_to(np.logical_and(on_npu, in_floats), problem.unit_ns.shape)
     )
     limit = Constraints(errors=(ErrorLimit(noise, 0.0),))
-    (floats,) = plan_problem(left, True, constraints=limit).best.segments
+    (floats,) = plan_problem(left, constraints=limit).best.segments
     assert "kept off npu-1: it runs in 8 bits only" in floats.cause

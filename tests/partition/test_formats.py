@@ -88,7 +88,7 @@ def test_a_value_is_converted_once_each_way() -> None:
     assert problem.conversions_ns((((0,), 0), ((1,), 1), ((2,), 0))) == 5.0 + 3.0
     assert problem.conversions_ns((((0,), 1), ((1, 2), 0))) == 5.0 + 3.0
     assert problem.conversions_ns((((0, 1, 2), 0),)) == 0.0
-    answer = plan_problem(problem, True)
+    answer = plan_problem(problem)
     assert answer.best.predicted_ns == 20 + 1 + 14 + 8 == optimum_with_formats(problem)
     assert answer.best.conversions_ns == 8.0
     assert evaluate(problem, answer.best.segments) == answer.best.predicted_ns
@@ -121,7 +121,7 @@ def test_costs_of_conversions_come_from_a_cost_model() -> None:
             )
 
     problem = make_problem(graph, Converting((CPU, int8), {}, {}, {}))
-    assert plan_problem(problem, True).best.predicted_ns == 10 + 10 + 7 + 9
+    assert plan_problem(problem).best.predicted_ns == 10 + 10 + 7 + 9
     with pytest.raises(PartitionError, match="converting a value that op0"):
         replace(problem, values=(replace(problem.values[1], to_float_ns=math.nan),))
     with pytest.raises(PartitionError, match="formats are"):
@@ -282,9 +282,9 @@ def test_the_fastest_plan_within_an_error() -> None:
             constraints = Constraints(errors=(limit,))
             if math.isinf(least):
                 with pytest.raises(PartitionError, match="an error of at most"):
-                    plan_problem(problem, True, constraints=constraints, tolerance=0.0)
+                    plan_problem(problem, constraints=constraints, tolerance=0.0)
                 continue
-            answer = plan_problem(problem, True, constraints=constraints, tolerance=0.0)
+            answer = plan_problem(problem, constraints=constraints, tolerance=0.0)
             assert answer.best.proof is not None and answer.best.proof.is_optimal, seed
             assert answer.best.predicted_ns == pytest.approx(least, rel=2e-6), (seed, power)
             for plan in (answer.best, answer.default):
@@ -309,9 +309,9 @@ def test_several_outputs_each_have_a_limit() -> None:
         ]
         if not plans:
             with pytest.raises(PartitionError, match="an error of at most"):
-                plan_problem(problem, True, constraints=Constraints(errors=errors))
+                plan_problem(problem, constraints=Constraints(errors=errors))
             continue
-        answer = plan_problem(problem, True, constraints=Constraints(errors=errors), tolerance=0.0)
+        answer = plan_problem(problem, constraints=Constraints(errors=errors), tolerance=0.0)
         assert answer.best.predicted_ns == pytest.approx(min(plans), rel=2e-6), seed
 
 
@@ -330,24 +330,24 @@ def test_an_error_beside_other_limits() -> None:
         constraints = Constraints(max_regions=1, errors=(limit,))
         if not plans:
             with pytest.raises(PartitionError, match="at most"):
-                plan_problem(problem, True, constraints=constraints)
+                plan_problem(problem, constraints=constraints)
             continue
-        best = plan_problem(problem, True, constraints=constraints, tolerance=0.0).best
+        best = plan_problem(problem, constraints=constraints, tolerance=0.0).best
         assert best.predicted_ns == pytest.approx(min(plans), rel=2e-6), seed
 
 
 def test_what_is_said_of_errors() -> None:
     problem, noise = chain(), np.array([[0.0, 1e-4], [0.0, 1e-4], [1e-4, 4e-4]])
-    within = plan_problem(problem, True, constraints=Constraints(errors=(ErrorLimit(noise, 0.02),)))
+    within = plan_problem(problem, constraints=Constraints(errors=(ErrorLimit(noise, 0.02),)))
     assert "(an error of at most 2 %)" in within.best.notes[0]
     assert within.best.predicted_ns == 20 + 1 + 20 + 8
     with pytest.raises(
         PartitionError, match=r"no plan has an error of at most 0\.5 % in x.* is 1 %"
     ):
         limit = ErrorLimit(noise, 0.005, "x")
-        plan_problem(problem, True, constraints=Constraints(errors=(limit,)))
+        plan_problem(problem, constraints=Constraints(errors=(limit,)))
     with pytest.raises(PartitionError, match="shape"):
-        plan_problem(problem, True, constraints=Constraints(errors=(ErrorLimit(noise[:2], 1),)))
+        plan_problem(problem, constraints=Constraints(errors=(ErrorLimit(noise[:2], 1),)))
     unknown = np.where(np.arange(2) == 1, np.inf, noise)
-    alone = plan_problem(problem, True, constraints=Constraints(errors=(ErrorLimit(unknown, 1),)))
+    alone = plan_problem(problem, constraints=Constraints(errors=(ErrorLimit(unknown, 1),)))
     assert {segment.target for segment in alone.best.segments} == {CPU}

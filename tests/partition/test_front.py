@@ -74,7 +74,7 @@ def test_a_uniform_precision_is_what_every_unit_has_that_can() -> None:
                 continue
             can = [j for j, t in enumerate(problem.targets) if t.precision is precision]
             assert not np.isfinite(problem.unit_ns[list(units)][:, can]).any()
-    assert plan.n_int8 == 20
+    assert sum(len(units) for units, k in plan.placements if problem.arrays.format[k]) == 20
 
 
 def test_of_several_outputs_the_largest_noise_counts() -> None:

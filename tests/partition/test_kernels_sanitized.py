@@ -16,7 +16,7 @@ WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror")
 SCRIPT = """
 import math
 from nnapi_prof.partition import Constraints, ErrorLimit, SearchLimits, Watch, plan_problem
-from nnapi_prof.partition.parallel import parallel_of
+from nnapi_prof.partition.parallel import plan_parallel
 from nnapi_prof.partition.search import native
 from nnapi_prof.partition.search.exact import search_ideals
 from nnapi_prof.partition.search.prices import free_prices, unit_shares
@@ -30,14 +30,14 @@ assert native.library() is not None
 limits = SearchLimits(seconds=20.0, effort=2e6)
 blocks, stem = wide_problem("blocks", 60, 3, 0), wide_problem("stem", 80, 2, 0)
 for problem in (heads_problem(2, 1), blocks, stem):
-    print(plan_problem(problem, True, limits=limits).best.proof.kind.value)
+    print(plan_problem(problem, limits=limits).best.proof.kind.value)
 for problem in (blocks, draw_problem(1, 7)):
-    print(parallel_of(problem, contention=1.1, promising=0.0, limits=limits).proof.kind.value)
+    print(plan_parallel(problem, contention=1.1, promising=0.0, limits=limits).proof.kind.value)
 mixed, noise = mixed_network(30, 2, 1, preferences=1)
 within = Constraints(errors=(ErrorLimit(noise, 0.01),))
-print(plan_problem(mixed, True, limits=limits, constraints=within).best.proof.kind.value)
+print(plan_problem(mixed, limits=limits, constraints=within).best.proof.kind.value)
 wide = with_formats(wide_problem("blocks", 40, 3, 1), 1)
-print(plan_problem(wide, True, limits=limits).best.proof.kind.value)
+print(plan_problem(wide, limits=limits).best.proof.kind.value)
 for seed in range(20):  # with regions that were measured whole
     problem = with_formats(draw_problem(seed, 8), seed)
     prices = free_prices(problem, unit_shares(problem))

@@ -10,12 +10,11 @@ import pytest
 
 from nnapi_prof.costs.model.fit import fit
 from nnapi_prof.graph.plan import ProofKind
-from nnapi_prof.partition import SearchLimits, Watch, evaluate, plan_parallel
+from nnapi_prof.partition import SearchLimits, Watch, evaluate, make_problem, plan_parallel
 from nnapi_prof.partition.baselines import total_ns
 from nnapi_prof.partition.blocks import best_targets, find_blocks, starts_of
 from nnapi_prof.partition.lanes import make_lanes
 from nnapi_prof.partition.overlap import lower_bound
-from nnapi_prof.partition.parallel import parallel_of
 from nnapi_prof.partition.schedule import Scheduler, makespan, timeline
 from tests.partition.families import wide_problem
 from tests.partition.problems import check_plan, draw_plan, draw_problem, stem_problem
@@ -98,7 +97,7 @@ def test_blocks_part_a_graph_at_its_cuts() -> None:
 def test_branches_on_processors_of_like_speed_overlap() -> None:
     problem = wide_problem("blocks", 101, 2, 1)
     limits = SearchLimits(seconds=4.0)
-    answer = parallel_of(problem, contention=1.1, limits=limits)
+    answer = plan_parallel(problem, contention=1.1, limits=limits)
     assert answer.tried and answer.gain > 1.2
     assert answer.latency_ns == pytest.approx(max(span.end_ns for span in answer.spans))
     assert answer.proof.bound_ns <= answer.latency_ns <= answer.serial_ns
@@ -107,7 +106,7 @@ def test_branches_on_processors_of_like_speed_overlap() -> None:
 
 def test_a_chain_has_nothing_to_overlap() -> None:
     graph = cnn(12, (4,))
-    answer = plan_parallel(graph, fit(graph, measure(graph, (4,))), contention=1.0)
+    answer = plan_parallel(make_problem(graph, fit(graph, measure(graph, (4,)))), contention=1.0)
     assert not answer.tried and answer.gain == 1.0
     assert answer.plan.segments == answer.serial.segments
     assert answer.spans[-1].end_ns == pytest.approx(answer.serial_ns)

@@ -16,7 +16,7 @@ from nnapi_prof.partition import (
     Problem,
     SearchLimits,
     Watch,
-    baselines_of,
+    baselines,
     evaluate,
     is_optimum,
     plan_problem,
@@ -40,14 +40,14 @@ def check(problem: Problem, answer: Partitioning) -> None:
 def test_best_default_and_curve_of_small_problems() -> None:
     for seed in range(60):
         problem = draw_problem(seed, 7)
-        answer = plan_problem(problem, False, tolerance=0.05)
+        answer = plan_problem(problem, tolerance=0.05)
         check(problem, answer)
         least = optimum(problem)
         assert is_optimum(answer.best) and "optimal over all plans" in answer.best.notes[0]
         assert answer.best.predicted_ns == pytest.approx(least, rel=2e-6), seed
         assert answer.default.predicted_ns <= least * 1.05 * (1 + 1e-6), seed
         assert len(answer.default.segments) <= len(answer.best.segments), seed
-        for rival in baselines_of(problem, False):
+        for rival in baselines(problem):
             assert answer.default.predicted_ns <= rival.predicted_ns * (1 + 1e-9), seed
         assert answer.curve[-1].ns == pytest.approx(answer.best.predicted_ns), seed
         assert not answer.interrupted and answer.steps >= 0
@@ -55,8 +55,8 @@ def test_best_default_and_curve_of_small_problems() -> None:
 
 def test_the_plan_to_ship_needs_no_curve() -> None:
     problem = draw_problem(11, 8)
-    answer = plan_problem(problem, True, with_curve=False)
-    assert answer.curve == () and answer.default == plan_problem(problem, True).default
+    answer = plan_problem(problem, with_curve=False)
+    assert answer.curve == () and answer.default == plan_problem(problem).default
 
 
 def test_the_plan_to_ship_says_what_it_gives_up() -> None:
@@ -72,21 +72,21 @@ def test_the_plan_to_ship_says_what_it_gives_up() -> None:
         out_ns_per_byte=np.zeros(1),
         region_ns=lucky,
     )
-    answer = plan_problem(chain, True)
+    answer = plan_problem(chain)
     assert len(answer.best.segments) == 2 and len(answer.default.segments) == 1
     assert "2 segments, this plan 1, for 0.8% more latency" in answer.default.notes[0]
 
 
 def test_a_warm_start_gives_no_worse_plan() -> None:
     hasty = SearchLimits(effort=2e5)
-    cold = plan_problem(WIDE, True, limits=SearchLimits(seconds=60.0, effort=4e6))
+    cold = plan_problem(WIDE, limits=SearchLimits(seconds=60.0, effort=4e6))
     assert cold.warm.plans
     costlier = replace(WIDE, unit_ns=WIDE.unit_ns * 1.01)
     bound = min(
         sum(costlier.segment_ns(units, costlier.target_index(t)) for units, t in plan)
         for plan in cold.warm.plans
     )
-    warm = plan_problem(costlier, True, limits=hasty, warm=cold.warm)
+    warm = plan_problem(costlier, limits=hasty, warm=cold.warm)
     check(costlier, warm)
     assert warm.best.predicted_ns <= bound * (1 + 1e-9)
 
@@ -94,7 +94,7 @@ def test_a_warm_start_gives_no_worse_plan() -> None:
 def test_a_warm_start_with_a_target_that_is_gone_does_no_harm() -> None:
     for seed in range(30):
         problem = draw_problem(seed, 7)
-        warm = plan_problem(problem, True).warm
+        warm = plan_problem(problem).warm
         fewer = replace(
             problem,
             targets=problem.targets[:1],
@@ -106,16 +106,14 @@ def test_a_warm_start_with_a_target_that_is_gone_does_no_harm() -> None:
         )
         least = optimum(fewer)
         if math.isfinite(least):
-            answer = plan_problem(fewer, True, warm=warm)
+            answer = plan_problem(fewer, warm=warm)
             assert answer.best.predicted_ns == pytest.approx(least, rel=2e-6), seed
 
 
 def test_hardly_any_time_still_gives_a_plan_with_a_bound() -> None:
-    best = plan_problem(
-        WIDE, True, limits=SearchLimits(seconds=60.0, effort=4e6), with_curve=False
-    ).best
+    best = plan_problem(WIDE, limits=SearchLimits(seconds=60.0, effort=4e6), with_curve=False).best
     for seconds in (0.0, 1e-9, 0.05):
-        answer = plan_problem(WIDE, True, limits=SearchLimits(seconds=seconds))
+        answer = plan_problem(WIDE, limits=SearchLimits(seconds=seconds))
         check(WIDE, answer)
         proof = answer.best.proof
         assert proof is not None and proof.kind is ProofKind.GAP and not is_optimum(answer.best)
@@ -136,10 +134,10 @@ def stop_after(reports: int) -> Callable[[Watch], None]:
 
 
 def test_ctrl_c_during_the_search_keeps_the_best_plan() -> None:
-    answer = plan_problem(WIDE, True, report=stop_after(2))
+    answer = plan_problem(WIDE, report=stop_after(2))
     check(WIDE, answer)
     assert answer.interrupted and not is_optimum(answer.best)
-    fastest = min(rival.predicted_ns for rival in baselines_of(WIDE, True))
+    fastest = min(rival.predicted_ns for rival in baselines(WIDE))
     assert answer.default.predicted_ns <= fastest * (1 + 1e-9)
 
 
@@ -151,15 +149,11 @@ def test_ctrl_c_during_the_search_keeps_the_best_plan() -> None:
 def test_ctrl_c_keeps_the_best_plan_wherever_it_comes(constraints: Constraints | None) -> None:
     problem = stem_problem(9, length=2)
     seen: list[str] = []
-    plan_problem(
-        problem, True, constraints=constraints, report=lambda watch: seen.append(watch.stage)
-    )
+    plan_problem(problem, constraints=constraints, report=lambda watch: seen.append(watch.stage))
     assert len(seen) > 3
     for reports in sorted({1, 2, 3, len(seen) // 2, len(seen) - 1, len(seen)}):
         try:
-            answer = plan_problem(
-                problem, True, constraints=constraints, report=stop_after(reports)
-            )
+            answer = plan_problem(problem, constraints=constraints, report=stop_after(reports))
         except KeyboardInterrupt:  # as such it would end all tests
             pytest.fail(f"Ctrl-C at report {reports} of {len(seen)} loses the plan")
         check(problem, answer)

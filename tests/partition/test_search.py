@@ -104,4 +104,4 @@ def test_heads_that_share_a_value_do_not_each_pay_for_it() -> None:
         out_ns_per_byte=np.array([0.0, 1.0]),
     )
     assert optimum(problem) == 82
-    assert plan_problem(problem, True).best.predicted_ns == 82
+    assert plan_problem(problem).best.predicted_ns == 82

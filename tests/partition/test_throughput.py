@@ -10,10 +10,9 @@ import pytest
 from nnapi_prof.costs.model.fit import fit
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import ProofKind
-from nnapi_prof.partition import SearchLimits, Watch, evaluate, plan_throughput
+from nnapi_prof.partition import SearchLimits, Watch, evaluate, make_problem, plan_throughput
 from nnapi_prof.partition.inflight_sim import FrameStrategy
 from nnapi_prof.partition.queues import Dispatch
-from nnapi_prof.partition.throughput import throughput_of
 from tests.partition.families import cells_problem, heads_problem
 from tests.partition.problems import draw_problem
 from tests.partition.throughput_trial import draw_contention, judged
@@ -33,7 +32,7 @@ def test_the_whole_answer_is_no_slower_than_any_rival() -> None:
     for seed in range(1, 30, 4):
         problem = draw_problem(seed, 7)
         contention = draw_contention(problem, random.Random(seed))
-        plan = throughput_of(problem, contention=contention)
+        plan = plan_throughput(problem, contention=contention)
         least = min(rate.period_ns for rate in plan.baselines)
         assert plan.period_ns <= least * (1 + 1e-9)
         assert plan.proof.bound_ns <= plan.period_ns * (1 + 1e-9)
@@ -50,7 +49,7 @@ def test_the_whole_answer_is_no_slower_than_any_rival() -> None:
 def test_a_graph_with_measured_costs_has_a_throughput() -> None:
     graph = cnn(12, (4,))
     costs = fit(graph, measure(graph, (4,)))
-    plan = plan_throughput(graph, costs, contention=1.1, frames_in_flight=4)
+    plan = plan_throughput(make_problem(graph, costs), contention=1.1, frames_in_flight=4)
     assert plan.chosen is not None and plan.chosen.frames_in_flight <= 4
     assert plan.plans[0].simulated and plan.proof.constrained
     assert plan.frames_per_second <= plan.most_per_second
@@ -61,21 +60,21 @@ def test_a_graph_with_measured_costs_has_a_throughput() -> None:
 def test_limits_of_frames_latency_and_memory_are_kept() -> None:
     problem = heads_problem(2, 0)
     short = SearchLimits(seconds=1.0)
-    free = throughput_of(problem, contention=1.1, limits=short)
-    few = throughput_of(problem, contention=1.1, frames_in_flight=3, limits=short)
+    free = plan_throughput(problem, contention=1.1, limits=short)
+    few = plan_throughput(problem, contention=1.1, frames_in_flight=3, limits=short)
     assert few.chosen is not None and few.chosen.frames_in_flight <= 3
     assert few.frames_per_second <= free.frames_per_second * (1 + 1e-6)
     latency = few.chosen.latency_ns[1] * 0.8
-    prompt = throughput_of(problem, contention=1.1, max_latency_ns=latency, limits=short)
+    prompt = plan_throughput(problem, contention=1.1, max_latency_ns=latency, limits=short)
     assert prompt.chosen is not None and prompt.chosen.latency_ns[1] <= latency
     memory = few.chosen.memory_bytes // 2
-    small = throughput_of(problem, contention=1.1, max_memory_bytes=memory, limits=short)
+    small = plan_throughput(problem, contention=1.1, max_memory_bytes=memory, limits=short)
     assert small.chosen is not None and small.chosen.memory_bytes <= memory
     with pytest.raises(PartitionError, match="one alone takes"):
-        throughput_of(problem, contention=1.1, max_latency_ns=1.0, limits=short)
+        plan_throughput(problem, contention=1.1, max_latency_ns=1.0, limits=short)
     with pytest.raises(PartitionError, match="at least 1"):
-        throughput_of(problem, contention=1.1, frames_in_flight=0)
-    oldest = throughput_of(
+        plan_throughput(problem, contention=1.1, frames_in_flight=0)
+    oldest = plan_throughput(
         problem, contention=1.1, frames_in_flight=4, dispatches=[Dispatch.OLDEST], limits=short
     )
     assert {point.dispatch for point in oldest.curve} == {Dispatch.OLDEST}
@@ -83,7 +82,7 @@ def test_limits_of_frames_latency_and_memory_are_kept() -> None:
 
 def test_a_large_network_comes_with_a_gap() -> None:
     problem = cells_problem("nasnet", 0)
-    plan = throughput_of(problem, contention=1.1, limits=SearchLimits(seconds=4.0))
+    plan = plan_throughput(problem, contention=1.1, limits=SearchLimits(seconds=4.0))
     best = plan.baseline(FrameStrategy.BEST_SINGLE)
     assert best is not None and plan.frames_per_second > 1.4 * best.frames_per_second
     assert plan.proof.gap < 0.1
@@ -99,6 +98,6 @@ def test_ctrl_c_keeps_the_best_until_then() -> None:
         if watch.stage == "mixture":
             raise KeyboardInterrupt
 
-    plan = throughput_of(problem, contention=1.1, limits=SearchLimits(2.0), report=interrupt)
+    plan = plan_throughput(problem, contention=1.1, limits=SearchLimits(2.0), report=interrupt)
     assert told.count("mixture") == 1
     assert 0.0 < plan.proof.bound_ns <= plan.period_ns

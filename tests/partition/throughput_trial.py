@@ -26,7 +26,7 @@ from nnapi_prof.partition import SearchLimits, Watch
 from nnapi_prof.partition.lanes import make_lanes, on_lanes
 from nnapi_prof.partition.mixture import best_mixture
 from nnapi_prof.partition.overlap import integral_bound, lower_bound
-from nnapi_prof.partition.parallel import parallel_of
+from nnapi_prof.partition.parallel import plan_parallel
 from nnapi_prof.partition.problem import Problem
 from nnapi_prof.partition.search.anytime import search
 from tests.partition.drawing import draw_case
@@ -113,7 +113,7 @@ def judge_schedule(seed: int) -> list[str] | None:
     lanes = make_lanes(problem.targets, contention)
     truth = least_makespan(problem, lanes.slowdown)
     try:
-        answer = parallel_of(problem, contention=contention, promising=0.0)
+        answer = plan_parallel(problem, contention=contention, promising=0.0)
     except PartitionError:
         return None if truth == np.inf else ["there are schedules, and none was found"]
     wrong = []

@@ -12,7 +12,7 @@ import numpy as np
 
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import Engine, Plan, ProofKind
-from nnapi_prof.partition import Partitioning, SearchLimits, baselines_of, plan_problem
+from nnapi_prof.partition import Partitioning, SearchLimits, baselines, plan_problem
 from nnapi_prof.partition.constraints import Constraints
 from nnapi_prof.partition.problem import Problem
 from tests.partition.judge import LIMIT_SLACK, Case, Truth, mask_of, truth_of
@@ -31,7 +31,6 @@ def ask(case: Case) -> Partitioning:
     """The partitioner's answer."""
     return plan_problem(
         case.problem,
-        True,
         tolerance=case.tolerance,
         constraints=case.constraints,
         compiling=case.compiling,
@@ -151,7 +150,7 @@ def _about_default(case: Case, truth: Truth, answer: Partitioning) -> Iterator[s
         yield f"tolerance: {ns} is more than {case.tolerance:.0%} above the best, {best_ns}"
     if case.constraints != Constraints():
         return  # baselines need not keep to them
-    rivals = baselines_of(case.problem, True) if _runs_alone(case.problem) else ()
+    rivals = baselines(case.problem) if _runs_alone(case.problem) else ()
     rival_ns = min((rival.predicted_ns for rival in rivals), default=math.inf)
     if ns > rival_ns * (1 + EXACT):
         yield f"rival: {ns} is slower than the fastest baseline, {rival_ns}"

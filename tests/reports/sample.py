@@ -14,8 +14,9 @@ from nnapi_prof.execution.report import OutputCheck, PlanRun, RunReport, Segment
 from nnapi_prof.graph.plan import AUTO, CPU, Plan, Preference, Segment, Target
 from nnapi_prof.graph.types import TensorType
 from nnapi_prof.graph.unit import Unit, UnitGraph
-from nnapi_prof.partition import baselines, solve
+from nnapi_prof.partition import baselines, make_problem
 from nnapi_prof.reports.data import ReportData
+from tests.partition.cases import solve
 
 NPU = tuple(Target.nnapi("sim-npu", p) for p in Preference)
 GPU = tuple(Target.nnapi("sim-gpu", p) for p in Preference)
@@ -139,7 +140,7 @@ def sample(n: int = 65, resize_at: tuple[int, ...] = (20, 41), model: str = "net
     rows = measure(graph, resize_at)
     costs: CostModel = fit(graph, rows)
     plan = solve(graph, costs)
-    rivals = baselines(graph, costs)
+    rivals = baselines(make_problem(graph, costs))
     return ReportData(
         model=model,
         graph=graph,

@@ -15,11 +15,12 @@ from nnapi_prof.costs.model.fit import fit
 from nnapi_prof.documents.report import of_comparison
 from nnapi_prof.execution.report import OutputCheck
 from nnapi_prof.graph.plan import CPU
-from nnapi_prof.partition import baselines, solve
+from nnapi_prof.partition import baselines, make_problem
 from nnapi_prof.reports.comparison import Compared, Row, Side, by_target, match_units
 from nnapi_prof.reports.comparison_files import html, markdown, sentences, tables
 from nnapi_prof.reports.data import ReportData
 from tests.documents.common import check
+from tests.partition.cases import solve
 from tests.reports.sample import NPU, REFUSAL, measured_on_hardware, run_of, sample
 
 
@@ -45,7 +46,7 @@ def freed() -> ReportData:
 def planned(data: ReportData, rows: list[Measurement]) -> ReportData:
     """The data as they are with these measurements, partitioned and run anew."""
     costs = fit(data.graph, rows)
-    plan, rivals = solve(data.graph, costs), baselines(data.graph, costs)
+    plan, rivals = solve(data.graph, costs), baselines(make_problem(data.graph, costs))
     return replace(
         data,
         cost_model=costs,

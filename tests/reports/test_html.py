@@ -15,11 +15,12 @@ from nnapi_prof.costs.model.fit import fit
 from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.report import OutputCheck
 from nnapi_prof.graph.plan import HOST
-from nnapi_prof.partition import baselines, solve
+from nnapi_prof.partition import baselines, make_problem
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.files import write_report
 from nnapi_prof.reports.html import beside, render
 from nnapi_prof.reports.words import format_si
+from tests.partition.cases import solve
 from tests.reports.sample import cnn, measure, measured_on_hardware, sample
 
 SECTIONS = [
@@ -232,7 +233,9 @@ def test_a_unit_on_the_host_is_called_estimated() -> None:
     costs = fit(graph, lost)
     plan = solve(graph, costs)
     assert HOST in {s.target for s in plan.segments}
-    data = ReportData("m.pt", graph, costs, tuple(lost), plan, baselines(graph, costs))
+    data = ReportData(
+        "m.pt", graph, costs, tuple(lost), plan, baselines(make_problem(graph, costs))
+    )
     words = Page(render(data)).words
     assert "is an estimate of the static model" in words["refusals"]
     assert "nobody has GELU" in words["refusals"]

@@ -43,7 +43,7 @@ from nnapi_prof.execution.profile.refine import (
 )
 from nnapi_prof.execution.profile.session import MAX_ROUNDS
 from nnapi_prof.graph.plan import HOST, Plan, Precision, Target
-from nnapi_prof.partition import TOLERANCE, SearchLimits, make_problem, solve
+from nnapi_prof.partition import TOLERANCE, SearchLimits, make_problem, plan_problem
 from nnapi_prof.partition.front import front
 
 if TYPE_CHECKING:
@@ -163,7 +163,8 @@ class _Session:
         with self._planning():
             # By what is always measured, so that the same command chooses the same again.
             costs = self.sessions.fit(alone=True)
-            plan = solve(self._graph, drop_dominated_targets(costs), limits=LIMITS)
+            problem = make_problem(self._graph, drop_dominated_targets(costs))
+            plan = plan_problem(problem, limits=LIMITS, with_curve=False).default
             useful = worthwhile_targets(costs, plan, costs.targets)
         own = {target.base for target in useful if target.precision is Precision.INT8}
         self.sessions.eight.measure_chains(own)

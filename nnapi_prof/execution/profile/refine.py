@@ -25,7 +25,7 @@ from nnapi_prof.partition import (
     WarmStart,
     baselines,
     make_problem,
-    plan_graph,
+    plan_problem,
 )
 from nnapi_prof.partition.search.ideals import all_ideals, convex_sets
 
@@ -116,9 +116,8 @@ def choose(
     constraints = None if forbidden is None else _constraints(graph, costs.targets, forbidden)
 
     def planned(which: CostProvider, tolerance: float, start: WarmStart) -> Partitioning:
-        return plan_graph(
-            graph,
-            which,
+        return plan_problem(
+            make_problem(graph, which),
             tolerance=tolerance,
             limits=limits,
             report=report,
@@ -174,7 +173,7 @@ def _constraints(
 def rivals(graph: UnitGraph, costs: CostModel) -> tuple[Plan, ...]:
     """The baselines."""
     own = drop_dominated_targets(costs, auto=True)
-    return tuple(with_intervals(plan, costs) for plan in baselines(graph, own))
+    return tuple(with_intervals(plan, costs) for plan in baselines(make_problem(graph, own)))
 
 
 def unknown(plan: Plan, costs: CostModel) -> list[Segment]:

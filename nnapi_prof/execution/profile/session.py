@@ -38,7 +38,7 @@ from nnapi_prof.execution.profile.refine import (
 from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache
 from nnapi_prof.execution.profile.unit_session import UnitSession
 from nnapi_prof.graph.plan import Plan, Segment, Target
-from nnapi_prof.partition import SearchLimits, plan_throughput, solve
+from nnapi_prof.partition import SearchLimits, make_problem, plan_problem, plan_throughput
 from nnapi_prof.partition.queues import Dispatch
 
 if TYPE_CHECKING:
@@ -132,7 +132,8 @@ class Session(UnitSession):
         self.measure_units()
         with self.measurer.spending("plan"):
             costs = self.fit_alone()
-            plan = solve(self._graph, costs, limits=LIMITS)
+            problem = make_problem(self._graph, costs)
+            plan = plan_problem(problem, limits=LIMITS, with_curve=False).default
             self._useful = worthwhile_targets(costs, plan, self.worth_trying)
         self.measure_chains(self._useful)
         return self._refine()
@@ -206,8 +207,7 @@ class Session(UnitSession):
                 progress = tell_planning(self.measurer.report, f"planning, {phase}")
                 try:
                     plan = plan_throughput(
-                        self._graph,
-                        costs,
+                        make_problem(self._graph, costs),
                         contention=contention.factors,
                         frames_in_flight=usual_in_flight(lanes),
                         dispatches=(Dispatch.OLDEST,),
