@@ -199,6 +199,7 @@ class _Generation:
                 columns.offer(plan)
             mixture, prices = mix(lanes, columns.columns)
             watch.best_ns, watch.bound_ns = mixture.busy_ns, self.bound_ns
+            watch.spend(result.steps - watch.steps)
             if mixture.busy_ns <= self.bound_ns * (1 + MET):
                 break
             if not result.is_optimal and centre is None:
@@ -248,5 +249,5 @@ def _cheapest(
         starts=[("known", column.placements) for column in ordered[:MOST_STARTS]],
         patience=patience,
     )
-    watch.absorb(own)
+    watch.interrupted |= own.interrupted
     return result

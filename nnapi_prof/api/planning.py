@@ -70,8 +70,8 @@ def partition(
 
     ``costs`` are :class:`nnapi_prof.Costs`; ``costs.adjusted(...)`` plans for another objective
     than latency. Costs all of one's own are any object with the members of
-    ``nnapi_prof.partition.Costs``: what each unit, an invocation and a transferred byte cost on
-    each target, in ns or whatever is to be least.
+    ``nnapi_prof.partition.CostProvider``: what each unit, an invocation and a transferred byte cost
+    on each target, in ns or whatever is to be least.
 
     ``forbid`` keeps units off targets (``"softmax*"``, ``"conv2d*=nnapi:npu/*"``), ``pin`` runs
     them on one (``"softmax*=cpu"`` or ``{"softmax*": "cpu"}``); ``preference`` is the only one of

@@ -122,7 +122,7 @@ class Slowdowns:
 
 
 class PricedLanes(Protocol):
-    """The costs that contention asks for; :class:`nnapi_prof.partition.Costs` has more."""
+    """The costs that contention asks for; :class:`nnapi_prof.partition.CostProvider` has more."""
 
     @property
     def targets(self) -> tuple[Target, ...]: ...

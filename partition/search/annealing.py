@@ -90,14 +90,7 @@ class Annealer:
         factor = (cold_ns / hot_ns) ** (1 / max(1, moves // STRETCH))
         most = SLICE // STRETCH * STRETCH
         for now, temperature in slices(moves, most, STRETCH, hot_ns, factor, watch):
-            native.library().np_anneal(
-                ctypes.byref(sizes_of(tables, labelling)),
-                ctypes.byref(native.pointers(tables)),
-                ctypes.byref(native.pointers(labelling)),
-                ctypes.c_int64(now),
-                ctypes.c_double(temperature),
-                ctypes.c_double(factor),
-            )
+            anneal(tables, labelling, now, temperature, factor)
         return plan_of_labelling(labelling.best, tables.phase_target)
 
 
@@ -200,6 +193,21 @@ def hashed_regions(problem: Problem) -> HashedRegions:
         keys[place] = key
         extra[place] = (ns if math.isfinite(ns) else penalty_ns * len(units)) - parts
     return HashedRegions(unit_ns, unit_key, keys, extra)
+
+
+def anneal(
+    tables: MoveTables, labelling: Labelling, moves: int, hot_ns: float, factor: float
+) -> None:
+    """Tries so many moves of a unit, and now and then of a segment, at a temperature that begins
+    with ``hot_ns`` and falls by ``factor`` every :data:`STRETCH` moves."""
+    native.library().np_anneal(
+        ctypes.byref(sizes_of(tables, labelling)),
+        ctypes.byref(native.pointers(tables)),
+        ctypes.byref(native.pointers(labelling)),
+        ctypes.c_int64(moves),
+        ctypes.c_double(hot_ns),
+        ctypes.c_double(factor),
+    )
 
 
 def typical_move(problem: Problem, plan_ns: float) -> float:

@@ -9,7 +9,8 @@ In this order, each step only while the best plan is above the bound and limits 
 4. *order*: rows of the relaxation that know the order of segments;
 5. *annealing* at several temperatures and *expansions* (moves that are minimum cuts), exact
    programmes over *windows* (stretches of the plan, the rest held fixed), programmes over few
-   *phases*, in turn, with growing effort; and the exact programme again where it can end.
+   *phases*, the exact programme of limited width (for its bound), in turn, with growing effort; and
+   the exact programme again where it can end.
 
 Effort is counted in steps of loops, and not timed: as long as time and memory suffice, a plan does
 not depend on the machine.
@@ -49,6 +50,12 @@ OVERRUN = 2.0
 """Times the steps expected before a run of the exact programme is given up."""
 MOVES = 2_000
 """Of each of the first annealings, for each unit."""
+WIDTH = 1_000
+"""Labels of a level in the first programme of limited width."""
+STEPS_OF_WIDTH = 1_500
+"""Of a programme of limited width, for each label that a level may hold."""
+EVERY = 1 << 40
+"""Labels of a level where none is left out."""
 FIRST_WIDTHS = (50, 1_000, 20_000)
 """Labels of a level while no plan at all is known: units may run only inside measured regions."""
 HEATS = (0.3, 0.1, 1.0, 0.03, 3.0)
@@ -247,7 +254,7 @@ class _Search:
         seconds = OVERRUN * self._expected_steps / self._steps_per_second
         return self._expected_steps <= steps and seconds <= self._watch.seconds_left
 
-    def _exact(self, steps: float, width: int = 1 << 40) -> None:
+    def _exact(self, steps: float, width: int = EVERY) -> None:
         """Runs the exact programme over the whole graph."""
         pool, watch = self.pool, self._watch
         began_s = watch.elapsed_s
@@ -263,7 +270,7 @@ class _Search:
             insist=lambda: pool.best is None,
         ):
             self._steps_per_second = result.steps / max(watch.elapsed_s - began_s, 1e-6)
-            if not result.complete:
+            if not result.complete and width == EVERY:
                 self._expected_steps = result.expected_steps
             if math.isfinite(result.bound_ns):
                 self._raise(min(result.bound_ns, pool.best_ns) * (1 - 1e-12), "exact")
@@ -279,7 +286,7 @@ class _Search:
         programme after all."""
         if self._problem.n > LONG and len(self._best) <= FEW_SEGMENTS:
             self._offer(expand(self._problem, self._best, self._watch), "expansion")
-        idle, turn = 0, 0
+        idle, turn, width = 0, 0, WIDTH
         moves = float(MOVES * max(100, self._problem.n))
         while idle < patience and not self._is_done and not self._is_close:
             before = self.pool.best_ns
@@ -291,10 +298,13 @@ class _Search:
             if not self._is_done:
                 self._watch.stage = "phases"
                 self._phases()
+            if not self._is_done:
+                self._watch.stage = "exact"
+                self._exact(STEPS_OF_WIDTH * width, width)
             self._offer(join_segments(self._problem, self._best), "joining")
             gained = 1 - self.pool.best_ns / before if before > 0 else 0.0
             idle = 0 if gained > WORTH_GOING_ON else idle + 1
-            moves *= GROWTH
+            moves, width = moves * GROWTH, int(width * GROWTH)
             turn += 1
         self._watch.stage = "exact"
         while not self._is_done and self._ends_within(self._watch.steps_left / OVERRUN):

@@ -132,7 +132,8 @@ class OrderRows:
         length = np.concatenate([np.full(len(self._head), _STEP), apart[near], apart[near]]) + _STEP
         order = np.lexsort((length, head, tail))
         tail, head, length = tail[order], head[order], length[order]
-        shortest = np.concatenate([[True], (np.diff(tail) != 0) | (np.diff(head) != 0)])
+        shortest = np.ones(len(tail), dtype=np.bool_)
+        shortest[1:] = (np.diff(tail) != 0) | (np.diff(head) != 0)
         entries = (length[shortest], (tail[shortest], head[shortest]))
         return csr_array(entries, shape=(a.n, a.n))
 

@@ -84,8 +84,8 @@ class Watch:
 
     def absorb(self, part: Watch) -> None:
         """Counts what a part has spent."""
+        self.steps = part.steps
         self.interrupted |= part.interrupted
-        self.spend(part.steps - self.steps)
 
     def spend(self, steps: float) -> None:
         """Counts steps of work, and reports the progress."""

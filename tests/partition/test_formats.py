@@ -96,7 +96,7 @@ def test_a_value_is_converted_once_each_way() -> None:
 
 
 def test_a_plan_keeps_its_conversions_in_json() -> None:
-    plan = plan_problem(chain(), True).best
+    plan = plan_problem(chain()).best
     again = Plan.from_json(plan.to_json())
     assert again.conversions_ns == 8.0 and again.predicted_ns == plan.predicted_ns
     free = replace(plan, conversions_ns=0.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from nnapi_prof.partition.search.ideals import members
 from nnapi_prof.partition.search.prices import free_prices, lower_bound
 from nnapi_prof.partition.search.relaxation import relax
 from nnapi_prof.partition.search.windows import subproblem
+from tests.partition.families import wide_problem
 from tests.partition.networks import readers_of
 from tests.partition.pairs import all_ideals, optimum
 from tests.partition.problems import TARGETS, draw_problem, with_regions
@@ -30,6 +32,18 @@ def test_no_plan_costs_less_than_the_bound() -> None:
         assert relaxation.share.sum(axis=1) == pytest.approx(1.0), seed
         tight += relaxation.bound_ns >= least * (1 - 1e-6)
     assert tight > 75  # else it would be of little use
+
+
+def test_units_that_read_from_none_have_no_order() -> None:
+    problem = wide_problem("random", 9, 3, 1)
+    loose = replace(
+        problem,
+        predecessors=((),) * problem.n,
+        values=tuple(ValueFlow(u, (), 50_000, True) for u in range(problem.n)),
+    )
+    relaxation = relax(loose, in_order=True)
+    assert relaxation is not None
+    assert 0 < relaxation.bound_ns <= optimum(loose) * (1 + 1e-9)
 
 
 def test_a_unit_elsewhere_costs_what_is_said() -> None:

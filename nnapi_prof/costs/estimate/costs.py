@@ -35,7 +35,7 @@ class Estimate:
 
 @dataclass
 class EstimatedCosts(PricedTargets):
-    """A :class:`nnapi_prof.partition.Costs`: CPU first, HOST last where it is needed."""
+    """A :class:`nnapi_prof.partition.CostProvider`: CPU first, HOST last where it is needed."""
 
     graph: UnitGraph
     prices: Mapping[Target, Price]
