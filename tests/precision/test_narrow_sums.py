@@ -111,7 +111,7 @@ def test_float_units_on_the_cpu_run_in_the_precision_of_the_accelerators(
         return "no" if unit == 1 else None
 
     judge = SimpleNamespace(simulation=SimpleNamespace(refusal=refusal))
-    stubs = cast(Any, (SimpleNamespace(n=3), True, None, judge, None, print))
+    stubs = cast(Any, (SimpleNamespace(n=3), None, judge, None, print))
     search = FrontSearch(*stubs, cpu)
     segments = (
         Segment((0, 1), CPU, 1.0, "a test"),
