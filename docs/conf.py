@@ -44,7 +44,7 @@ NOT_ON_THESE_PAGES = {
     r"(RegionProbe|Source)": _INNER,
     r"(RunReport|Bundle|ReportData|Comparison)(\..*)?": _INNER,
     r"nnapi_prof\.(bundle|convert|costs|device|frontend|graph|passes)\..*": _INNER,
-    r"nnapi_prof\.(api|bisection|execution|partition|reports)\..*": _INNER,
+    r"nnapi_prof\.(api|bisection|execution|partition|qnn|reports)\..*": _INNER,
 }
 nitpicky = True
 nitpick_ignore_regex = [("py:.*", pattern) for pattern in NOT_ON_THESE_PAGES]
