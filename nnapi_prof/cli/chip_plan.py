@@ -13,6 +13,7 @@ from nnapi_prof.cli.command import COMMON
 from nnapi_prof.cli.output import (
     as_json,
     boxed,
+    check_writable,
     line,
     listed,
     ms,
@@ -52,7 +53,6 @@ def on_chip(context: click.Context, *, bundle: bool = False, report: bool = Fals
     from nnapi_prof.api.chip_costs import no_conditions, profile_on_chip
     from nnapi_prof.api.model import load
     from nnapi_prof.api.options import PlanOptions
-    from nnapi_prof.cli.go import check_writable
 
     no_conditions(device, _asked(context, TAKEN | ({"open_it"} if report else set())))
     model: Path = params["model"]

@@ -13,6 +13,7 @@ from nnapi_prof.cli.chip_plan import on_chip
 from nnapi_prof.cli.command import define
 from nnapi_prof.cli.output import (
     as_json,
+    check_writable,
     current,
     print_document,
     say,
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
 
     from nnapi_prof.api.end_to_end import PipelineResult
     from nnapi_prof.bundle.deployment import DeployStep
-
-FORMS = ("html", "md")
-"""Of reports that are one file to read."""
 
 
 @define(
@@ -130,23 +128,6 @@ def _go(
         except Interrupted as interrupted:
             listener.note(f"interrupted: {interrupted}")
             raise
-
-
-def check_writable(report: Path) -> None:
-    """Refuses before the work what cannot be written after it."""
-    from nnapi_prof.errors import UsageError
-    from nnapi_prof.reports.files import format_of
-
-    if format_of(report) not in FORMS:
-        raise UsageError(
-            f"-o {report}: go writes {' or '.join(FORMS)}; `nnapi-prof report` makes the other"
-            " forms of the bundle that it leaves"
-        )
-    if report.is_dir():
-        raise UsageError(f"-o {report} is a folder", "name the report's file in it")
-    bundle = report.with_suffix(".nnprof")
-    if bundle.exists() and not (bundle / "manifest.json").is_file():
-        raise UsageError(f"{bundle} exists and is not a bundle", "name another -o or remove it")
 
 
 def _show_pipeline(result: PipelineResult) -> None:

@@ -100,6 +100,10 @@ class _Notes(logging.Handler):
             self.handleError(record)
 
 
+FORMS = ("html", "md")
+"""Of reports that are one file to read."""
+
+
 def asks_for_json(arguments: Sequence[str]) -> bool:
     """Whether ``--json`` is among the options: known before they are parsed, for errors in them."""
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
@@ -275,3 +279,20 @@ def _against_rule(rule: Plan, ratio: float) -> str:
     if ratio < 1 - NOISE:
         return f"{1 / ratio - 1:.0%} slower than {name}"
     return f"no faster than {name}"
+
+
+def check_writable(report: Path) -> None:
+    """Refuses before the work what cannot be written after it."""
+    from nnapi_prof.errors import UsageError
+    from nnapi_prof.reports.files import format_of
+
+    if format_of(report) not in FORMS:
+        raise UsageError(
+            f"-o {report}: go writes {' or '.join(FORMS)}; `nnapi-prof report` makes the other"
+            " forms of the bundle that it leaves"
+        )
+    if report.is_dir():
+        raise UsageError(f"-o {report} is a folder", "name the report's file in it")
+    bundle = report.with_suffix(".nnprof")
+    if bundle.exists() and not (bundle / "manifest.json").is_file():
+        raise UsageError(f"{bundle} exists and is not a bundle", "name another -o or remove it")
