@@ -13,7 +13,7 @@ have one (:data:`~nnapi_prof.graph.plan.CPU_ALONE`).
 
 A simulated phone's time costs nothing but the start of each measurement. Its trial has fewer
 measurements, and each is as long as a profile's: those with the number chosen are the profile's,
-too.
+too. Where the profile is small, the lightest unit does not run apart.
 """
 
 from __future__ import annotations
@@ -30,10 +30,16 @@ from nnapi_prof.costs.model.fit import RegionMatcher, UnitSet
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.selection import Selection
 from nnapi_prof.device.protocol.results import AgentInfo
-from nnapi_prof.execution.profile.jobs import NEWEST_LEVEL, Job, TargetSpec, device_targets
+from nnapi_prof.execution.profile.jobs import (
+    NEWEST_LEVEL,
+    REFINING,
+    Job,
+    TargetSpec,
+    device_targets,
+)
 from nnapi_prof.execution.profile.measurer import Client, Measurer
 from nnapi_prof.execution.profile.options import ProfileOptions, ProgressCallback
-from nnapi_prof.execution.profile.regions import MUCH, trial_units
+from nnapi_prof.execution.profile.regions import MUCH, chain_regions, trial_units
 from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache
 from nnapi_prof.graph.plan import CPU
 from nnapi_prof.graph.signature import digest
@@ -56,7 +62,7 @@ NEAR = 1.15
 """On a simulated phone: numbers with which the heaviest unit takes longer, relative to the best
 one, are tried on no other unit, and neither are larger ones than that; ..."""
 SHARE = 0.1
-"""... and what the trial measures beside the profile is this part of what the profile measures."""
+"""... and what the trial measures beside the profile is this part of both."""
 N_CALLS = 2
 """Measurements of the shortest call."""
 ROUNDS, RUNS = 3, 15
@@ -131,13 +137,17 @@ def run_trial(
         return read_trial(graph, store, measurer.fingerprint, options.conditions)
 
     began = time.monotonic()
-    units = thread_units(graph)
+    units, call = thread_units(graph), _lightest(graph)
+    with_call = True
     try:
         if info.simulated:
             first, *others = sorted(units, key=lambda unit: -_work_of(graph, graph.units[unit]))
             trial = measure([(first,)], counts)
             near = counts if trial is None else _near(trial.ns)
-            room = SHARE * _expected(graph, info, options) - (len(counts) - 1) - N_CALLS
+            expected = _expected(graph, matcher, info, options)
+            room = SHARE / (1 - SHARE) * expected - (len(counts) - 1)
+            with_call = room >= N_CALLS - 1
+            room -= (N_CALLS - 1) * with_call
             n_more = max(int(room // (len(near) - 1)), trial is None) if len(near) > 1 else 0
             if n_more > 0:
                 trial = measure([(unit,) for unit in others[:n_more]], near)
@@ -146,8 +156,7 @@ def run_trial(
             is_short = trial is not None and min(trial.ns.values()) <= MOST_WHOLE_NS
             if is_short and len(graph.units) > 1:
                 trial = measure([_all_units(graph)], counts)
-        if trial is not None and trial.threads > 1:
-            call = _lightest(graph)
+        if with_call and trial is not None and trial.threads > 1:
             jobs = [_apart(job((call,), n), SHORT_CALL) for n in (1, trial.threads)]
             measurer.measure("threads", jobs)
             trial = read_trial(graph, store, measurer.fingerprint, options.conditions)
@@ -157,7 +166,7 @@ def run_trial(
         return None
     n_kept = 0
     if info.simulated and not options.fresh:
-        jobs = [job((unit,), trial.threads, Kind.UNIT) for unit in units]
+        jobs = [job((unit,), trial.threads, Kind.UNIT) for unit in {*units, call}]
         missing = [each for each in jobs if each.key not in measurer.have]
         n_kept = _keep(store, measurer.fingerprint, missing)
     seconds = time.monotonic() - began - measurer.spent_s["load"]
@@ -179,24 +188,34 @@ def _settings(options: ProfileOptions, info: AgentInfo) -> ProfileOptions:
     )
 
 
-def _expected(graph: UnitGraph, info: AgentInfo, options: ProfileOptions) -> int:
-    """The least that a profile measures of the units alone: each on the CPU and on every
-    accelerator."""
-    specs = device_targets(info, options.preferences[:1], options.accelerators)
-    return len({unit.signature for unit in graph.units}) * len(specs)
+def _expected(
+    graph: UnitGraph, matcher: RegionMatcher, info: AgentInfo, options: ProfileOptions
+) -> float:
+    """Estimates what a profile measures where every accelerator lies behind: units and chains
+    on the CPU, the units of its own trial on the others, and regions in refining."""
+    n_others = len(device_targets(info, options.preferences[:1], options.accelerators)) - 1
+    n_units = len({unit.signature for unit in graph.units})
+    n_tried = n_units if options.accelerators is not None else len(trial_units(graph))
+    n_chains = len({matcher.signature(region) for _, region in chain_regions(graph)})
+    n_measured = n_units + n_chains + n_tried * n_others
+    return n_measured * (1 + REFINING * options.refine)
 
 
 def _keep(store: CostStore, fingerprint: str, jobs: Sequence[Job]) -> int:
     """Stores what the trial measured of these jobs as the profile's own; how many these are."""
-    units = {_signature(job.key.signature): job.key.signature for job in jobs}
+    units = {
+        _signature(job.key.signature, role): job.key.signature
+        for job in jobs
+        for role in (SHORT_CALL, 0)
+    }
     selection = Selection((fingerprint,), tuple(units), kinds=(Kind.THREADS,), newest=True)
-    rows = [
-        replace(row, signature=unit, members=(unit,), kind=Kind.UNIT)
+    rows = {
+        unit: replace(row, signature=unit, members=(unit,), kind=Kind.UNIT)
         for row in store.select(selection)
         for unit in [units[row.signature]]
         if row.conditions == jobs[0].conditions
-    ]
-    store.add(*rows)
+    }
+    store.add(*rows.values())
     return len(rows)
 
 
