@@ -16,6 +16,10 @@ from nnapi_prof.advice.whatif import Basis, SupportDoubt, WhatIf
 from nnapi_prof.graph.advice import GOOD_ENOUGH, LEAST_GAIN, Advice, Hindrance, Rewrite
 from nnapi_prof.passes.rewrite import Rule
 
+ALONE = 1 / 3
+"""The part of the time in which hindrances are ranked by costs alone."""
+LEAST_SECONDS = 0.1
+"""Of the search for one plan."""
 SAME_NS = 1_000.0
 """Savings that differ by less are those of one plan."""
 MOST_MIXED = 3
@@ -48,15 +52,19 @@ def suggestions(
     """Yields suggestions as they are found. What promises most by costs alone is tried first.
 
     ``rewriting`` says whether the program may be written anew, which one in 8 bits may not. Ends
-    after ``seconds``; what was not looked at then is told by costs alone.
+    after ``seconds``. A third of them is for costs alone, in equal parts; hindrances that have no
+    plan by then are left out. What has no rewrite at the end is told by costs alone.
     """
     began = time.monotonic()
     graph = basis.program.units
     findings = find_hindrances(graph, basis.costs, basis.plan, basis.prices, basis.kept_off)
     before = basis.plan.predicted_ns
     hoped: list[tuple[float, HindranceFinding, WhatIf | None]] = []
-    for finding in findings:
-        without = basis.without(finding)
+    for number, finding in enumerate(findings):
+        left = began + ALONE * seconds - time.monotonic()
+        if left <= 0:
+            break
+        without = basis.without(finding, max(left / (len(findings) - number), LEAST_SECONDS))
         hoped.append((before - without.ns if without is not None else 0.0, finding, without))
     hoped.sort(key=lambda row: -row[0])
     for done, (gain, finding, without) in enumerate(hoped):

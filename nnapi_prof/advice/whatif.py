@@ -21,7 +21,7 @@ from nnapi_prof.graph.advice import Hindrance
 from nnapi_prof.graph.plan import CPU, HOST, Engine, Plan, Target
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.unit import Work
-from nnapi_prof.partition import Constraints, SearchLimits, make_problem, plan_problem
+from nnapi_prof.partition import Constraints, Problem, SearchLimits, make_problem, plan_problem
 
 Operations = tuple[Work, ...] | str
 """Of a unit: its NNAPI operations, or why it has none."""
@@ -303,10 +303,15 @@ class Basis:
             doubts,
         )
 
-    def without(self, finding: HindranceFinding) -> WhatIf | None:
-        """The best plan as if units were no hindrance: refused and slow ones at the price of work
-        of their size, what moves values for nothing. None where there is no plan."""
-        problem = make_problem(self.program.units, drop_dominated_targets(self.costs))
+    @cached_property
+    def _problem(self) -> Problem:
+        return make_problem(self.program.units, drop_dominated_targets(self.costs))
+
+    def without(self, finding: HindranceFinding, seconds: float) -> WhatIf | None:
+        """Returns the best plan that is found within ``seconds`` as if units were no hindrance:
+        refused and slow ones at the price of work of their size, what moves values for nothing.
+        None where there is no plan."""
+        problem = self._problem
         unit_ns = problem.unit_ns.copy()
         errors: dict[tuple[int, Target], float] = {}
         off = self.kept_off
@@ -338,7 +343,7 @@ class Basis:
             answer = plan_problem(
                 problem,
                 constraints=self.constraints(off),
-                limits=self.limits,
+                limits=replace(self.limits, seconds=min(self.limits.seconds, seconds)),
                 with_curve=False,
             )
         except PartitionError:

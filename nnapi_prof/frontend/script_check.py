@@ -140,6 +140,7 @@ _PLAIN = re.compile(
     |"[^"\\\n]*"|'[^'\\\n]*'|[\[\](),\s])*""",
     re.VERBOSE,
 )
+_ARITHMETIC = ("aten::add", "aten::sub", "aten::mul", "aten::div")
 _GETATTR = re.compile(r'\bgetattr\s*\([\w.()\[\]]+, "[^"\\\n]*"\)')
 
 
@@ -151,7 +152,28 @@ def load_script(path: Path) -> Any:
     native: Any = torch._C
     module = native.import_ir_module(unit, str(path), torch.device("cpu"), {}, False)
     check_operators(unit, path)
-    return torch.jit._recursive.wrap_cpp_module(module)  # type: ignore[no-untyped-call]
+    script: Any = torch.jit._recursive.wrap_cpp_module(module)  # type: ignore[no-untyped-call]
+    _restore_numbers(script)
+    return script
+
+
+def _restore_numbers(script: Any) -> None:
+    """Makes numbers of what a trace stored as float64 tensors without dimensions.
+
+    Beside integers such a tensor gives float64, and the number that stood in the model float32.
+    PyTorch's optimiser does the same in these operators before the first run
+    (torch/csrc/jit/passes/canonicalize_graph_fuser_ops.cpp), and here models run without it.
+    """
+    for module in script.modules():
+        for method in map(module._c._get_method, module._c._method_names()):
+            graph = method.graph
+            for node in (node for kind in _ARITHMETIC for node in graph.findAllNodes(kind)):
+                other = list(node.inputs())[1]
+                value: Any = other.toIValue() if other.node().kind() == "prim::Constant" else None
+                scalar = isinstance(value, torch.Tensor) and value.ndim == 0
+                if scalar and value.dtype is torch.float64:
+                    with graph.insert_point_guard(node):
+                        node.replaceInput(1, graph.insertConstant(value.item()))
 
 
 def check_before_loading(path: Path) -> None:

@@ -379,3 +379,29 @@ def test_moves_between_devices_are_nothing(tmp_path: Path) -> None:
         torch.jit.save(torch.jit.script(OnADevice()), str(path))
     program = frontend.load(path, [frontend.parse_input_spec("2x4")])
     assert [unit.operation for unit in program.units.units] == ["add+relu"]
+
+
+class BytesModel(nn.Module):
+    """What people write over a camera's bytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(4, 3, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.conv((x / 255.0 - 0.5) * 2.0 + 1)
+
+
+def test_a_trace_over_bytes_computes_in_float32(tmp_path: Path) -> None:
+    """A trace stores 255.0 as a float64 tensor, which beside integers gives float64."""
+    image = torch.randint(256, (1, 4, 6, 6), dtype=torch.uint8)
+    model = BytesModel().eval()
+    path = tmp_path / "bytes.pt"
+    with quiet_torch():
+        torch.jit.save(torch.jit.trace(model, image), str(path))
+    program = frontend.load(path, [frontend.InputSpec((1, 4, 6, 6), "uint8")])
+    (actual,), (again,) = program.module(image), frontend.reference(path)(image)
+    expected = model(image)
+    assert actual.dtype is again.dtype is torch.float32
+    torch.testing.assert_close(actual, expected)
+    torch.testing.assert_close(again, expected)
