@@ -51,6 +51,8 @@ from nnapi_prof.progress import Notify
 
 LOGGER = logging.getLogger(__name__)
 EXIT_MISSING = 3
+KILLED = 128
+"""A shell adds the number of the signal."""
 THROUGH = ",library="
 """Stands between a device and the library that its accelerators are reached by."""
 _OUTPUT_NAME = re.compile(r"\w[\w.-]*", re.ASCII)
@@ -240,6 +242,8 @@ class AgentClient:
         try:
             yield from reader.events(stream)
             ended = True
+            if reader.unread is not None and stream.exit_code <= KILLED:
+                raise reader.unread
         except DeviceOffline as error:
             ended = True
             raise DeviceOffline(
@@ -270,8 +274,8 @@ class AgentClient:
         if stored is not None:
             return stored
         code = stream.exit_code
-        if reader.error is None and code > 128:
-            how = f"was killed by signal {code - 128}"
+        if reader.error is None and code > KILLED:
+            how = f"was killed by signal {code - KILLED}"
         elif reader.error is None and code == 0:
             how = "ended before the request did"
         else:
@@ -340,6 +344,8 @@ class _Reader:
         self.done = False
         self.error: str | None = None
         self.noise = ""
+        self.unread: SerializationError | None = None
+        """The last line could not be read: an agent that was killed may have written half of it."""
         self._running: int | None = None
         self._finished: int | None = None
 
@@ -348,7 +354,13 @@ class _Reader:
         hello: Hello | None = None
         n_noise = 0
         for line in lines:
-            event = parse_line(line)
+            if self.unread is not None:
+                raise self.unread
+            try:
+                event = parse_line(line)
+            except SerializationError as error:
+                self.unread = error
+                continue
             if event is None or isinstance(event, AgentInfo | Cleaned):
                 self.noise = escape_untrusted(line.strip()[-300:]) or self.noise
                 n_noise += len(line) + 1

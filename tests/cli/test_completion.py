@@ -86,7 +86,7 @@ def test_commands_and_options(home: Path) -> None:
     assert offered(home, "nnapi-prof agent ") == ["build", "clean", "info", "push"]
     assert offered(home, "nnapi-prof run --no-b") == ["--no-baselines"]
     assert {"--json", "--quiet", "--verbose"} <= set(offered(home, "nnapi-prof devices --"))
-    assert offered(home, "nnapi-prof profile --mode ") == ["sync", "burst", "async"]
+    assert offered(home, "nnapi-prof profile --mode ") == ["sync", "burst", "async", "pointers"]
 
 
 @pytest.mark.slow

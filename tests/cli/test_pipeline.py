@@ -19,7 +19,7 @@ OWN = {
     "partition": {"output", "no_verify", "estimate"},
     "go": {"output", "open_it"},
     "run": {"no_baselines", "against"},
-    "estimate": {"device", "device_spec"},  # chips: nnp.estimate_chips
+    "estimate": {"device", "device_spec", "calibration", "samples"},  # chips: nnp.estimate_chips
     "calibrate": {"output"},
 }
 """Options that are none: where a file goes, what is shown, several calls, a flag that takes an

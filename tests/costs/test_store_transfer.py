@@ -77,6 +77,7 @@ MEASURED = st.builds(
     samples_ns=several(NS, max_size=9),
     hardware_ns=several(NS),
     driver_ns=several(NS),
+    copies_ns=several(NS),
     beside=st.none() | TARGETS,
     alone_ns=several(NS),
     cpu_ns=several(NS),

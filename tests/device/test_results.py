@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from nnapi_prof.costs.measurement import Status
 from nnapi_prof.costs.samples import Round
+from nnapi_prof.device.agent import _Reader
 from nnapi_prof.device.protocol.description import describe, device_fingerprint
 from nnapi_prof.device.protocol.lines import parse_line
 from nnapi_prof.device.protocol.results import (
@@ -293,3 +294,13 @@ def test_control_characters_become_visible():
 def test_a_nested_line(opening: str):
     with pytest.raises(SerializationError, match=r"nested too deeply|not JSON"):
         parse_line('{"type":"hello","x":' + opening * 100_000)
+
+
+def test_a_last_line_that_was_cut_is_kept_for_who_knows_how_the_agent_ended():
+    """An agent that is killed may have written half a line."""
+    cut = line("result", **RESULT)[:40]
+    reader = _Reader()
+    assert list(reader.events(iter([line("start", action=7), cut]))) == [Start(7)]
+    assert reader.unread is not None and reader.where() == "during action 7"
+    with pytest.raises(SerializationError):
+        list(_Reader().events(iter([cut, line("end")])))

@@ -207,7 +207,9 @@ class Database:
 
     def _is_transient(self, error: DBAPIError) -> bool:
         if self.is_sqlite:
-            return any(word in str(error.orig) for word in ("locked", "busy"))
+            # "locking protocol": somebody else opens or recovers the write-ahead log.
+            transient = ("locked", "busy", "locking protocol")
+            return any(words in str(error.orig) for words in transient)
         state = getattr(error.orig, "sqlstate", None)
         if state is not None:
             return state in _TRANSIENT or state.startswith("08")
