@@ -34,7 +34,7 @@ from nnapi_prof.bisection.deviation import (
     SYSTEMATIC_SHARE,
 )
 from nnapi_prof.bisection.diagnosis import FaultKind
-from nnapi_prof.bisection.result import Culprit
+from nnapi_prof.bisection.result import MANY_RUNS, Culprit
 from nnapi_prof.convert.export.constants import lay_out
 from nnapi_prof.convert.export.cpp import DATA, class_name, to_cpp
 from nnapi_prof.convert.export.json import RegionDescription
@@ -187,7 +187,8 @@ def _main(
         weights=bool(region.buffers),
         burst=way.mode is Mode.BURST,
         pointers=way.pointers,
-        executions=way.runs,
+        # What grows from execution to execution may need many of them.
+        executions=MANY_RUNS if culprit.kind is FaultKind.STATE else way.runs,
         race=culprit.kind is FaultKind.RACE,
         tolerance=f"{allowed:.9g}",
         mean_steps=MEAN_STEPS,
