@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 import nnapi_prof as nnp
-from nnapi_prof.bisection.result import Bisection
+from nnapi_prof.bisection.diagnosis import Bisection
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.device.build import build_host

@@ -29,8 +29,7 @@ from qnn_networks import NETWORKS, export
 from nnapi_prof.api.chips import estimate_chips
 from nnapi_prof.errors import CostError, NnapiProfError
 from nnapi_prof.qnn.calibration import calibrate, leave_one_out, rows
-from nnapi_prof.qnn.chips import CHIPS, NpuGeneration, QnnPrecision
-from nnapi_prof.qnn.wheel import qairt_version, require
+from nnapi_prof.qnn.chips import CHIPS, NpuGeneration, QnnPrecision, qairt_version, require_compiler
 
 DATA = Path("nnapi_prof/qnn/data/published.json")
 REFERENCE = "Snapdragon 8 Elite Gen 5 QRD"
@@ -150,7 +149,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help=f"write {DATA}")
     parser.add_argument("--regions", nargs="*", default=[], help="networks to profile by units")
     asked = parser.parse_args()
-    require()
+    require_compiler()
     if asked.published is not None:
         data: dict[str, Any] = json.loads(DATA.read_text())
         data |= {"source": SOURCE, "measured_with": "2.43", "simulated_with": qairt_version()}

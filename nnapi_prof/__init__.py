@@ -28,7 +28,7 @@ __version__ = "0.2.0"
 
 _WHERE = {
     "Advised": "api.advise",
-    "Bisection": "bisection.result",
+    "Bisection": "bisection.diagnosis",
     "Comparison": "api.compare",
     "Costs": "api.costs",
     "Devices": "api.devices",

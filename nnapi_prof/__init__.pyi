@@ -29,7 +29,7 @@ from nnapi_prof.api.profiling import profile as profile
 from nnapi_prof.api.result import Result as Result
 from nnapi_prof.api.run import run as run
 from nnapi_prof.api.throughput import Throughput as Throughput
-from nnapi_prof.bisection.result import Bisection as Bisection
+from nnapi_prof.bisection.diagnosis import Bisection as Bisection
 from nnapi_prof.errors import NnapiProfError as NnapiProfError
 from nnapi_prof.graph.plan import Target as Target
 from nnapi_prof.graph.unit import Unit as Unit

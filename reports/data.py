@@ -26,7 +26,7 @@ from nnapi_prof.execution.report import PlanRun, RunReport
 from nnapi_prof.graph.advice import Advice
 from nnapi_prof.graph.plan import Plan, Target
 from nnapi_prof.graph.unit import UnitGraph
-from nnapi_prof.qnn.origin import ChipOrigin
+from nnapi_prof.qnn.calibration import ChipOrigin
 from nnapi_prof.reports.frames import all_targets
 from nnapi_prof.reports.words import calibration_words, ms_unit
 

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import Engine
 from nnapi_prof.partition import make_problem, plan_problem
-from nnapi_prof.reports import figures, figures_plan, figures_run, frames
+from nnapi_prof.reports import figures, figures_plan, frames
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.device_frames import LIMITS, RoundReadings
 from nnapi_prof.reports.parts import parts_frame
@@ -89,7 +89,7 @@ def _figures(
         "Latency of this plan and of the baselines",
         "Horizontal bars, one a plan, coloured by where its segments run. "
         + _sentence(_plan_sentence(row, place == 0) for place, row in _numbered(tables.baselines)),
-        lambda width: figures_run.baseline_bars(
+        lambda width: figures_plan.baseline_bars(
             tables.baselines, bars, palette, simulated, ran, width=width
         ),
     )
@@ -161,7 +161,7 @@ def _figures(
             "Segments, measured and predicted",
             "Horizontal bars, one a segment: the measured median, with a diamond where it was "
             "predicted. " + _sentence(_timing_sentence(row) for _, row in _numbered(tables.timed)),
-            lambda width: figures_run.predicted_against_measured(
+            lambda width: figures_plan.predicted_against_measured(
                 tables.timed, palette, simulated, ran, width=width
             ),
         )
@@ -209,7 +209,7 @@ def _figures(
             "Clock and temperature while it was measured",
             f"Lines over {readings.measurements} measurements in order: "
             + _reading_sentence(readings),
-            lambda width: figures_run.device_history(tables.history, simulated, width=width),
+            lambda width: figures_plan.device_history(tables.history, simulated, width=width),
         )
 
 

@@ -1,12 +1,16 @@
-"""Figures of what a plan is chosen by: what its segments' time is made of, how many there are, and
-what precision costs."""
+"""Draw plans: what segments' times consist of, plans end to end, times predicted and measured.
+
+Figures of a run show the device's history as well, as it explains differences between runs.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -14,10 +18,10 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from nnapi_prof.bundle.precision import FrontRow
-from nnapi_prof.reports.figures import row_label
+from nnapi_prof.reports.figures import clip_to, row_label
 from nnapi_prof.reports.parts import PARTS
-from nnapi_prof.reports.style import FAINT, INK, PAGE, STYLE, WIDE, canvas, label_axes, title
-from nnapi_prof.reports.words import clip, format_ms, target_words
+from nnapi_prof.reports.style import FAINT, INK, PAGE, STYLE, WIDE, bare, canvas, label_axes, title
+from nnapi_prof.reports.words import clip, format_ms, plan_words, target_words
 
 MOST_SEGMENTS = 40
 """The slowest of more are drawn."""
@@ -133,3 +137,191 @@ def precision_front(
 
 def _annotate(axes: Axes, at: tuple[float, float], words: str) -> None:
     axes.annotate(clip(words, 30), at, xytext=(6, 5), textcoords="offset points", color=INK, size=8)
+
+
+MOST_TIMES = 8.0
+"""A plan that takes longer than this many times the first is cut off there."""
+MOST_POINTS = 240
+"""Of more measurements than this, neighbours share a point of the device's history."""
+_DIAMOND: dict[str, Any] = {
+    "marker": "D", "markersize": 5, "markerfacecolor": PAGE, "markeredgecolor": INK,
+    "markeredgewidth": 1.1,
+}  # fmt: skip
+"""What was predicted."""
+MANY_SEGMENTS = 40
+"""Above this many segments predicted and measured stand in a scatter, not in bars."""
+
+
+@mpl.rc_context(STYLE)
+def baseline_bars(
+    baselines: pd.DataFrame,
+    segments: pd.DataFrame,
+    palette: Mapping[str, str],
+    simulated: bool,
+    run_simulated: bool,
+    *,
+    width: float = WIDE,
+) -> Figure:
+    """End-to-end latency of the plan (first row) and its baselines, each bar in the colours of its
+    segments; a diamond where it was predicted, a line from the 10th to the 90th percentile.
+
+    ``baselines`` is :func:`~nnapi_prof.reports.frames.baseline_frame`; ``segments`` has ``plan``,
+    ``target`` and ``ms`` of each segment of each plan, in order. ``simulated`` is said of
+    predictions, ``run_simulated`` of what was measured.
+    """
+    rows = baselines.to_dict("records")
+    figure, axes = canvas(width, 0.47 * max(len(rows), 1), bottom=0.5, top=0.34)
+    ms = baselines["measured_ms"].fillna(baselines["predicted_ms"]).to_numpy(dtype=float)
+    most = float(np.nanmax(ms)) if len(ms) else 1.0
+    end = min(most, MOST_TIMES * float(ms[0])) if len(ms) and ms[0] > 0 else most
+    axes.set_xlim(0, end * 1.04 or 1.0)
+    for y, row in enumerate(rows):
+        start = 0.0
+        for segment in segments[segments["plan"] == row["plan"]].to_dict("records"):
+            wide = min(segment["ms"], max(end - start, 0.0))
+            axes.barh(
+                y, wide, left=start, height=0.36, color=palette[segment["target"]],
+                edgecolor=PAGE, linewidth=0.5,
+            )  # fmt: skip
+            start += wide
+        if ms[y] > end * 1.001:
+            axes.text(end * 1.005, y, "»", va="center", color=INK, size=11)
+        elif math.isfinite(row["low_ms"]):
+            axes.hlines(y, row["low_ms"], row["high_ms"], color=INK, linewidth=1.3)
+        if math.isfinite(row["measured_ms"]) and row["predicted_ms"] <= end * 1.04:
+            axes.plot(row["predicted_ms"], y, **_DIAMOND)
+        name = plan_words(row["plan"], is_own=y == 0)
+        row_label(axes, y + 0.08, clip_to(name, width), _measured_and_predicted(row))
+    axes.set_ylim(len(rows) - 0.66, -0.72)
+    ran = baselines["measured_ms"].notna().any()
+    axis = _both(simulated, run_simulated) if ran else title("predicted, ms", simulated)
+    heading = title("The plan and its baselines, end to end", simulated and run_simulated)
+    label_axes(axes, heading, axis)
+    return figure
+
+
+def _both(simulated: bool, run_simulated: bool) -> str:
+    """The axis below measured bars and predicted diamonds."""
+    measured, predicted = (", simulated" if it else "" for it in (run_simulated, simulated))
+    return f"measured median, ms{measured} (◇ predicted{predicted})"
+
+
+def _measured_and_predicted(row: Mapping[Any, Any]) -> str:
+    """``4.67 ms (4.66)``: measured, predicted in brackets."""
+    if math.isfinite(row["measured_ms"]):
+        return f"{format_ms(row['measured_ms'])} ms ({format_ms(row['predicted_ms'])})"
+    return f"{format_ms(row['predicted_ms'])} ms predicted"
+
+
+@mpl.rc_context(STYLE)
+def predicted_against_measured(
+    segments: pd.DataFrame,
+    palette: Mapping[str, str],
+    simulated: bool,
+    run_simulated: bool,
+    *,
+    width: float = WIDE,
+) -> Figure:
+    """Predicted and measured latency of the segments of one plan.
+
+    ``segments`` holds rows of :func:`~nnapi_prof.reports.frames.segment_frame`. Bars with a
+    diamond for a few segments, a scatter around the diagonal for many.
+    """
+    measured = segments.dropna(subset=["measured_ms"])
+    if len(measured) > MANY_SEGMENTS:
+        return _scatter(measured, palette, simulated, run_simulated, width)
+    figure, axes = canvas(width, 0.42 * max(len(measured), 1), bottom=0.5, top=0.34)
+    for y, row in enumerate(measured.to_dict("records")):
+        axes.barh(y, row["measured_ms"], height=0.34, color=palette[row["target"]])
+        axes.hlines(y, row["low_ms"], row["high_ms"], color=INK, linewidth=1.3)
+        axes.plot(row["predicted_ms"], y, **_DIAMOND)
+        name = f"{row['segment']}  {target_words(row['target'])}"
+        row_label(axes, y + 0.08, name, _measured_and_predicted(row))
+    axes.set_ylim(len(measured) - 0.66, -0.72)
+    axes.set_xlim(left=0)
+    heading = title("Segments, measured and predicted", simulated and run_simulated)
+    label_axes(axes, heading, _both(simulated, run_simulated))
+    return figure
+
+
+def _scatter(
+    measured: pd.DataFrame,
+    palette: Mapping[str, str],
+    simulated: bool,
+    run_simulated: bool,
+    width: float,
+) -> Figure:
+    figure, axes = canvas(min(width, 5.6), 3.6, left=0.6, bottom=0.5, top=0.34)
+    for key, rows in measured.groupby("target", sort=True):
+        axes.scatter(
+            rows["measured_ms"], rows["predicted_ms"], s=22, color=palette[str(key)],
+            label=target_words(str(key)), edgecolor=PAGE, linewidth=0.4,
+        )  # fmt: skip
+    span = measured[["measured_ms", "predicted_ms"]]
+    ends = [float(span.min().min()) * 0.8, float(span.max().max()) * 1.25]
+    axes.plot(ends, ends, color=FAINT, linewidth=0.9, linestyle="--")
+    for axis, scale in ((axes.xaxis, axes.set_xscale), (axes.yaxis, axes.set_yscale)):
+        scale("log")
+        axis.set_major_formatter(lambda ms, _: f"{ms:g}")
+        axis.set_minor_formatter(lambda _ms, _: "")
+    axes.tick_params(which="both", colors=INK, color=FAINT)
+    axes.set_xlabel(title("measured, ms", run_simulated), color=INK, labelpad=2)
+    axes.set_ylabel(title("predicted, ms", simulated), color=INK)
+    heading = title("Segments: predicted against measured", simulated and run_simulated)
+    axes.set_title(heading, color=INK, loc="left")
+    for text in axes.legend(frameon=False, fontsize=8).get_texts():
+        text.set_color(INK)
+    return figure
+
+
+@mpl.rc_context(STYLE)
+def device_history(history: pd.DataFrame, simulated: bool, *, width: float = WIDE) -> Figure:
+    """CPU clock and temperature over the measurements, in the order in which they were made: a band
+    from the least to the greatest reading of each, its median as a line; throttled rounds marked.
+
+    ``history`` is :func:`~nnapi_prof.reports.device_frames.history_frame`, with a reading or more.
+    """
+    panels = [
+        (name, words)
+        for name, words in (("mhz", "CPU clock, MHz"), ("celsius", "temperature, °C"))
+        if history[[f"{name}_before", f"{name}_after"]].notna().any(axis=None)
+    ]
+    figure, first = canvas(
+        width, 1.35 * len(panels) + 0.4 * (len(panels) - 1), left=0.62, bottom=0.5, top=0.34
+    )
+    box = first.get_position()
+    each = box.height * 1.35 / (1.35 * len(panels) + 0.4 * (len(panels) - 1))
+    every = [first]
+    first.set_position((box.x0, box.y1 - each, box.width, each))
+    if len(panels) > 1:
+        second = figure.add_axes((box.x0, box.y0, box.width, each), sharex=first)
+        _follow(first, second)
+        every.append(second)
+    step = math.ceil(history["measurement"].nunique() / MOST_POINTS)
+    history = history.assign(at=(history["measurement"] - 1) // step * step + 1)
+    hot = history.loc[history["throttled"].eq(True), "at"].unique()
+    for axes, (name, words) in zip(every, panels, strict=True):
+        both = history[["at", f"{name}_before", f"{name}_after"]]
+        groups = both.melt("at").groupby("at")["value"]
+        x = np.array(sorted(history["at"].unique()))
+        low, middle, high = (groups.agg(how).reindex(x) for how in ("min", "median", "max"))
+        axes.fill_between(x, low, high, step="mid", color=FAINT, alpha=0.35, linewidth=0)
+        axes.plot(x, middle, drawstyle="steps-mid", color=INK, linewidth=1.1)
+        axes.plot(
+            hot, high.reindex(hot), linestyle="none", marker="v", markersize=5, color="#d9641a"
+        )  # fmt: skip
+        least = 0.02 * abs(float(middle.median()))
+        if float(high.max() - low.min()) < least:
+            axes.set_ylim(float(low.min()) - least, float(high.max()) + least)
+        axes.set_ylabel(words.rpartition(", ")[2], color=INK, size=8.5)
+        axes.set_title(title(words, simulated), color=INK, loc="left", size=9)
+        axes.ticklabel_format(useOffset=False)
+    axis = "measurement, in order (▼: a round was throttled)"
+    every[-1].set_xlabel(axis, color=INK, labelpad=2)
+    return figure
+
+
+def _follow(upper: Axes, lower: Axes) -> None:
+    """The same look, one scale of x below both."""
+    bare(lower)
+    upper.tick_params(labelbottom=False)

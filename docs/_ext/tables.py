@@ -33,7 +33,7 @@ class CostColumns(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         from nnapi_prof.costs.store.files import DERIVED
-        from nnapi_prof.costs.store.schema import MEASUREMENTS
+        from nnapi_prof.costs.store.rows import MEASUREMENTS
 
         words = {
             "n_samples": "number of samples that the next columns summarise",

@@ -1,20 +1,88 @@
-"""From hindrances to advice: each is taken away, by a rewrite where one is known, and ranked."""
+"""Search for advice: remove each hindrance, by a rewrite where one is known, and rank the results.
+
+A rewrite is written into a copy of the program's graph.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import torch
 from torch import fx
+from torch._ops import OpOverload
 
 from nnapi_prof.advice.forms import left_out
 from nnapi_prof.advice.hindrances import HindranceFinding, find_hindrances
-from nnapi_prof.advice.rewriting import as_program, names_of, rewritten
 from nnapi_prof.advice.rules import LEFT_OUT, KnownRewrite, rules_for
 from nnapi_prof.advice.whatif import Basis, SupportDoubt, WhatIf
+from nnapi_prof.errors import FrontendError
+from nnapi_prof.frontend.loader import prepare
 from nnapi_prof.graph.advice import GOOD_ENOUGH, LEAST_GAIN, Advice, Hindrance, Rewrite
-from nnapi_prof.passes.rewrite import Rule
+from nnapi_prof.graph.program import Program
+from nnapi_prof.passes.rewrite import Rule, Site, erase_unused
+
+
+def rewritten(program: Program, forms: Mapping[str, Rule]) -> fx.GraphModule | None:
+    """The program's graph with other forms of some nodes, by their names; weights are shared.
+
+    None where no form fits, as of sizes that it is not for.
+    """
+    module = _copy(program.module)
+    changed = 0
+    for node in list(module.graph.nodes):
+        form = forms.get(node.name)
+        if form is None or not node.users or not isinstance(node.target, OpOverload):
+            continue
+        replacement = form(Site(node))
+        if replacement is None or replacement is node:
+            continue
+        node.replace_all_uses_with(replacement)
+        changed += 1
+    if not changed:
+        return None
+    erase_unused(module.graph)
+    module.graph.lint()
+    module.recompile()
+    return module
+
+
+def _copy(module: fx.GraphModule) -> fx.GraphModule:
+    graph = fx.Graph()
+    output = graph.graph_copy(module.graph, {})
+    graph.output(output)
+    return fx.GraphModule(module, graph)
+
+
+def as_program(module: fx.GraphModule, program: Program) -> Program | None:
+    """A rewritten graph as a program, normalised anew; None where it cannot be."""
+    try:
+        return prepare(module, program.example_inputs, program.name)
+    except FrontendError:
+        return None
+
+
+def names_of(program: Program, units: Iterable[int]) -> tuple[str, ...]:
+    """The nodes that units are made of."""
+    return tuple(name for unit in units for name in program.units.units[unit].nodes)
+
+
+def moved(program: Program, module: fx.GraphModule) -> float:
+    """Largest change of an output on the program's example inputs, relative to the largest value
+    of that output; infinity where one is no number any more."""
+    with torch.no_grad():
+        before = program.module(*program.example_inputs)
+        after = module(*program.example_inputs)
+    worst = 0.0
+    for was, now in zip(before, after, strict=True):
+        if not was.numel():
+            continue
+        scale = float(was.double().abs().max()) or 1.0
+        change = float((was.double() - now.double()).abs().max()) / scale
+        worst = max(worst, change if change == change else float("inf"))
+    return worst
+
 
 ALONE = 1 / 3
 """The part of the time in which hindrances are ranked by costs alone."""

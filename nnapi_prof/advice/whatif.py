@@ -10,8 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from nnapi_prof.advice.hindrances import HindranceFinding
-from nnapi_prof.advice.prices import WorkPrices, fit_prices
+from nnapi_prof.advice.hindrances import HindranceFinding, WorkPrices, fit_prices
 from nnapi_prof.costs.estimate.costs import Estimate, EstimatedCosts, FilledCosts, fill
 from nnapi_prof.costs.measurement import Kind, Measurement
 from nnapi_prof.costs.model.region import PHONE_CPU, CostModel, Price

@@ -134,7 +134,7 @@ class Trial:
 
     def _measured(self, one: Suggestion) -> Verified:
         """Both plans run whole."""
-        from nnapi_prof.advice.rewriting import moved
+        from nnapi_prof.advice.search import moved
 
         if one.module is not None:
             model = self._model(one)

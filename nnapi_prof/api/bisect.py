@@ -16,7 +16,7 @@ from nnapi_prof.api.devices import open_client
 from nnapi_prof.api.events import Listener, Progress, to_log
 from nnapi_prof.api.model import Model, load
 from nnapi_prof.api.plan import ModelPlan, read_plan
-from nnapi_prof.bisection.result import Bisection, Culprit, Unchecked
+from nnapi_prof.bisection.diagnosis import Bisection, Culprit, Unchecked
 from nnapi_prof.bisection.search import Region
 from nnapi_prof.bundle.faults import Fault, keep_faults
 from nnapi_prof.costs.conditions import BY_TRIAL, Conditions

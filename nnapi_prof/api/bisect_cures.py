@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from nnapi_prof.api.events import Listener
 from nnapi_prof.api.model import Model, load
 from nnapi_prof.api.plan import ModelPlan
-from nnapi_prof.bisection.result import Culprit, Cure
+from nnapi_prof.bisection.diagnosis import Culprit, Cure
 from nnapi_prof.costs.conditions import Conditions, Precision
 from nnapi_prof.costs.measurement import Kind, Measurement, Status
 from nnapi_prof.device.agent import AgentClient

@@ -24,9 +24,8 @@ from nnapi_prof.execution.options import RunOptions
 from nnapi_prof.execution.profile.jobs import device_targets
 from nnapi_prof.execution.timing import choose_measured
 from nnapi_prof.frontend.inputs import InputSpec, listed, parse_input_spec, parse_input_specs
-from nnapi_prof.graph.eager import constant_outputs
 from nnapi_prof.graph.plan import Engine, Plan, Target
-from nnapi_prof.graph.program import Program
+from nnapi_prof.graph.program import Program, constant_outputs
 
 
 def bundle_of(

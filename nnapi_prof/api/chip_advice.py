@@ -58,8 +58,8 @@ def advise_on_chip(planned: ModelPlan, tries: int, listener: Listener) -> tuple[
 
 
 def _obstacles(planned: ModelPlan) -> Iterator[_Obstacle]:
-    from nnapi_prof.advice.rewriting import names_of
     from nnapi_prof.advice.rules import rules_for
+    from nnapi_prof.advice.search import names_of
 
     assert planned.costs is not None and isinstance(planned.costs.priced, ChipCosts)
     costs, program = planned.costs.priced, planned.model.program
@@ -100,7 +100,7 @@ def _best(planned: ModelPlan, obstacle: _Obstacle, listener: Listener) -> Advice
 def _compiled(
     planned: ModelPlan, obstacle: _Obstacle, rule: KnownRewrite, listener: Listener
 ) -> Advice | None:
-    from nnapi_prof.advice.rewriting import rewritten
+    from nnapi_prof.advice.search import rewritten
 
     program, costs = planned.model.program, planned.costs
     assert costs is not None and costs.origin is not None

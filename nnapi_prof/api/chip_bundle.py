@@ -30,8 +30,8 @@ from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.errors import SerializationError, escape_untrusted
 from nnapi_prof.graph.advice import Advice
 from nnapi_prof.graph.plan import Plan
+from nnapi_prof.qnn.calibration import ChipOrigin
 from nnapi_prof.qnn.costs import ChipCosts
-from nnapi_prof.qnn.origin import ChipOrigin
 from nnapi_prof.reports.data import ReportData, this_environment
 
 VERSION = 1

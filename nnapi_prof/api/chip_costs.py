@@ -21,10 +21,15 @@ from nnapi_prof.api.program_costs import estimated_costs, read_phone
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import Plan
-from nnapi_prof.qnn.calibration import ChipCalibration, calibrate
-from nnapi_prof.qnn.chips import Chip, QnnPrecision, one_chip
-from nnapi_prof.qnn.origin import ChipOrigin
-from nnapi_prof.qnn.wheel import LICENCE, qairt_version, require
+from nnapi_prof.qnn.calibration import ChipCalibration, ChipOrigin, calibrate
+from nnapi_prof.qnn.chips import (
+    LICENCE,
+    Chip,
+    QnnPrecision,
+    one_chip,
+    qairt_version,
+    require_compiler,
+)
 from nnapi_prof.reports.words import calibration_words
 
 if TYPE_CHECKING:
@@ -84,7 +89,7 @@ def profile_on_chip(
     exported, CostError where nothing was published to calibrate on.
     """
     chip, precision = one_chip(device)
-    require()
+    require_compiler()
     calibration = calibrate(chip, precision, qairt_version())
     listener.note(LICENCE)
     phone = read_phone(PHONE)

@@ -15,14 +15,16 @@ from nnapi_prof.api.events import SILENT, Listener
 from nnapi_prof.api.model import Model
 from nnapi_prof.errors import ConversionError
 from nnapi_prof.qnn.chips import (
+    LICENCE,
     PREFIX,
     Chip,
     QnnPrecision,
     is_qnn,
     one_chip,
     parse_device,
+    qairt_version,
+    require_compiler,
 )
-from nnapi_prof.qnn.wheel import LICENCE, qairt_version, require
 
 LOGGER = logging.getLogger(__name__)
 FORMS_APART = 1.2
@@ -33,8 +35,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from nnapi_prof.qnn.graphs import Form
-    from nnapi_prof.qnn.network import ChipEstimate
-    from nnapi_prof.qnn.ship import ChipFiles
+    from nnapi_prof.qnn.network import ChipEstimate, ChipFiles
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def estimate_chips(
     """
     text = device if is_qnn(device) else f"{PREFIX}{device}"
     chips, precision = parse_device(text)
-    require()
+    require_compiler()
     path = model.path if isinstance(model, Model) else Path(model)
     stated = model.inputs if isinstance(model, Model) else tuple(inputs)
     with listener.working(f"exporting {path.name} to ONNX"):
@@ -258,13 +259,13 @@ def convert_for_chip(
     :func:`estimate_chips`. Raises what :func:`estimate_chips` raises.
     """
     chip, precision = one_chip(device)
-    require()
+    require_compiler()
     path = Path(model)
     with listener.working(f"exporting {path.name} to ONNX"):
         form = whole_form(path, inputs)
     from nnapi_prof.qnn.compiler import CompilerPool
     from nnapi_prof.qnn.graphs import attends
-    from nnapi_prof.qnn.ship import SUFFIX, write_context
+    from nnapi_prof.qnn.network import SUFFIX, write_context
 
     if attends(form.model):
         form = _faster_form(path, form, chip, listener)

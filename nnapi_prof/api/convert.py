@@ -46,9 +46,8 @@ from nnapi_prof.frontend.flexible import FlexibleModel
 from nnapi_prof.frontend.loader import ModelKind, eval_mode, model_kind, read_exported, read_nested
 from nnapi_prof.frontend.structure import Structure, flat_inputs, structure_of
 from nnapi_prof.frontend.torch_logging import quiet_torch
-from nnapi_prof.graph.eager import constant_outputs
 from nnapi_prof.graph.plan import Preference
-from nnapi_prof.graph.program import Program
+from nnapi_prof.graph.program import Program, constant_outputs
 from nnapi_prof.nnapi.codes import FeatureLevel
 from nnapi_prof.toolchain import ANDROID_ABIS
 

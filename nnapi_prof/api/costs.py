@@ -24,7 +24,7 @@ from nnapi_prof.execution.profile.options import ProfileOutcome
 from nnapi_prof.execution.profile.threads import ThreadTrial
 from nnapi_prof.graph.plan import Precision
 from nnapi_prof.partition import CostProvider
-from nnapi_prof.qnn.origin import ChipOrigin
+from nnapi_prof.qnn.calibration import ChipOrigin
 from nnapi_prof.reports.words import (
     MARGINAL_MARKS,
     count,

@@ -12,8 +12,7 @@ from nnapi_prof.api.options import device_name
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.find import ListedDevice, list_devices, open_device
 from nnapi_prof.errors import UsageError
-from nnapi_prof.qnn.chips import CHIPS, PREFIX, is_qnn
-from nnapi_prof.qnn.wheel import available
+from nnapi_prof.qnn.chips import CHIPS, PREFIX, compiler_available, is_qnn
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,7 +52,7 @@ def devices() -> Devices:
 
 def list_chips() -> list[ListedDevice]:
     """Snapdragons whose NPU Qualcomm's simulator stands in for; none without the extra ``qnn``."""
-    if not available():
+    if not compiler_available():
         return []
     return [
         ListedDevice(f"{PREFIX}{chip.name}", ESTIMATED, "device", f"NPU of the {chip.marketing}")

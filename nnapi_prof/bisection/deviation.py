@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from nnapi_prof.costs.conditions import Precision
-from nnapi_prof.graph.eager import run_units
-from nnapi_prof.graph.program import Program
+from nnapi_prof.graph.program import Program, run_units
 from nnapi_prof.graph.types import TensorType
 
 BUDGETS: Mapping[Precision, float] = {

@@ -10,14 +10,20 @@ from dataclasses import dataclass, replace
 import torch
 
 from nnapi_prof.bisection.deviation import Deviation, difference, movement, worst
-from nnapi_prof.bisection.diagnosis import FaultKind, facts_of, kind_of
+from nnapi_prof.bisection.diagnosis import (
+    MANY_RUNS,
+    Culprit,
+    FaultKind,
+    Way,
+    WayCheck,
+    facts_of,
+    kind_of,
+)
 from nnapi_prof.bisection.probe import Execution, RegionProbe
-from nnapi_prof.bisection.result import MANY_RUNS, Culprit, Way, WayCheck
 from nnapi_prof.bisection.search import FIRST_REPEATS, LAST_REPEATS, Finding, Halving, Region
 from nnapi_prof.costs.conditions import Precision
 from nnapi_prof.costs.measurement import Status
-from nnapi_prof.graph.eager import run_units
-from nnapi_prof.graph.program import Program
+from nnapi_prof.graph.program import Program, run_units
 from nnapi_prof.graph.source import source_of
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from nnapi_prof.bisection.deviation import Deviation, deviation, worst
-from nnapi_prof.bisection.result import Way
+from nnapi_prof.bisection.diagnosis import Way
 from nnapi_prof.bisection.search import Region as UnitRun
 from nnapi_prof.bisection.search import Verdict
 from nnapi_prof.bisection.search import halves as halves_of
@@ -29,9 +29,15 @@ from nnapi_prof.device.protocol.results import ActionResult
 from nnapi_prof.errors import ConversionError, UnsupportedOp
 from nnapi_prof.execution.actions import PreparedAction, build_action
 from nnapi_prof.execution.options import ActionOptions
-from nnapi_prof.graph.eager import all_values, constant_outputs, from_memory, run_units, to_memory
 from nnapi_prof.graph.plan import AUTO, Engine, Target
-from nnapi_prof.graph.program import Program
+from nnapi_prof.graph.program import (
+    Program,
+    all_values,
+    constant_outputs,
+    from_memory,
+    run_units,
+    to_memory,
+)
 
 HOST_LEVEL = 30
 """Feature level of the host's library."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nnapi_prof.advice.rewriting import as_program, moved, names_of, rewritten
 from nnapi_prof.advice.rules import rules_for
+from nnapi_prof.advice.search import as_program, moved, names_of, rewritten
+from nnapi_prof.bisection.diagnosis import Culprit
 from nnapi_prof.bisection.probe import RegionProbe, reference_values
-from nnapi_prof.bisection.result import Culprit
 from nnapi_prof.bisection.search import FIRST_REPEATS
 from nnapi_prof.graph.advice import Rewrite
 from nnapi_prof.graph.program import Program

@@ -14,9 +14,17 @@ from nnapi_prof.costs.conditions import ALL, BIG, Mode
 from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import AUTO, TARGET_KINDS, Engine, Plan, Segment, Target
 from nnapi_prof.graph.types import DimOrder
-from nnapi_prof.nnapi import sections
-from nnapi_prof.nnapi.container import ContainerKind, write_container
-from nnapi_prof.nnapi.sections import BUNDLE_VERSION, Models, Strings, counted, listed, words
+from nnapi_prof.nnapi import container
+from nnapi_prof.nnapi.container import (
+    BUNDLE_VERSION,
+    ContainerKind,
+    Models,
+    Strings,
+    counted,
+    listed,
+    words,
+    write_container,
+)
 
 COMPILE_LIMIT_NS = 10_000_000_000
 """The library's own limit of a compilation, NNP_COMPILE_LIMIT_NS."""
@@ -24,7 +32,7 @@ RUN_LIMIT_NS = 2_000_000_000
 """The library's own limit of a run, NNP_RUN_LIMIT_NS."""
 RUN_LIMIT_FACTOR = 20
 """A run that takes this many times its prediction is one that hangs."""
-_CORES = {ALL: sections.ANY_CORES, BIG: sections.BIG_CORES}
+_CORES = {ALL: container.ANY_CORES, BIG: container.BIG_CORES}
 ALIGNMENT = 64
 CHANNELS_LAST = 0x1320
 """Dim order of an image that lies as NHWC, 4 bits an axis, the lowest first."""
@@ -169,11 +177,11 @@ class _Writer:
         elif _choices(self.bundle, SelectionRule.PHONES):  # a mask is of one phone
             cores, mask = _CORES[ALL], 0
         else:
-            cores, mask = sections.MASKED_CORES, int(cpus, 16)
+            cores, mask = container.MASKED_CORES, int(cpus, 16)
         slowest = max(s.predicted_ns for plan in self.plans for s in plan.segments)
         limit_ns = max(RUN_LIMIT_NS, math.ceil(RUN_LIMIT_FACTOR * slowest))
         pointers = self.bundle.conditions.mode is Mode.POINTERS
-        return sections.conditions(cores, mask, COMPILE_LIMIT_NS, limit_ns, pointers)
+        return container.conditions(cores, mask, COMPILE_LIMIT_NS, limit_ns, pointers)
 
     def _units(self) -> bytes:
         """Return the section of units' labels and of their shares of the predicted latency."""
@@ -210,7 +218,7 @@ class _Writer:
             (indices.index(choice.plan), choice.share)
             for choice in _choices(self.bundle, SelectionRule.MIXTURE)
         ]
-        return {"MIXT": sections.mixture(shares)} if shares else {}
+        return {"MIXT": container.mixture(shares)} if shares else {}
 
     def _phones(self) -> dict[str, bytes]:
         """The sections of phones' names and threads, where the bundle is for several."""
@@ -253,7 +261,7 @@ class _Writer:
             code = TARGET_KINDS[target.engine].code
             assert code is not None, f"{target} is not a part of a device's plan"
             rows.append(
-                sections.segment(
+                container.segment(
                     code,
                     self._string(target.accelerator or "") if has_name else None,
                     None if target.preference is None else target.preference.value,
@@ -274,7 +282,7 @@ class _Writer:
         model = self._model(region.serialized, region.buffers)
         outputs = [self._tensor(name, is_copy=True) for name in region.outputs]
         inputs = map(self._tensor, region.inputs)
-        return sections.segment(code, None, None, 0, model, inputs, outputs)
+        return container.segment(code, None, None, 0, model, inputs, outputs)
 
     def _string(self, text: str) -> int:
         return self.strings.add(text)
@@ -287,7 +295,7 @@ class _Writer:
         type_ = self.bundle.graph.values[name]
         operand = operand_of(type_)
         assert operand is not None, f"{name} crosses to a device as {type_}"
-        return sections.tensor(operand.type, operand.dims, operand.scale, operand.zero_point)
+        return container.tensor(operand.type, operand.dims, operand.scale, operand.zero_point)
 
     def _model(self, serialized: bytes, buffers: tuple[bytes, ...]) -> int:
         offsets = tuple(self._buffer(buffer) for buffer in buffers)

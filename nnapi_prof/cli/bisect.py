@@ -17,8 +17,7 @@ from nnapi_prof.cli.progress import listening
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from nnapi_prof.bisection.diagnosis import ValueFacts
-    from nnapi_prof.bisection.result import Bisection, Culprit
+    from nnapi_prof.bisection.diagnosis import Bisection, Culprit, ValueFacts
 
 MOST_CHANNELS = 8
 

@@ -1,19 +1,40 @@
-"""``estimate --device qnn:CHIPS``, and words for estimates of Qualcomm's simulator."""
+"""Run commands with ``--device qnn:CHIP`` and show results of Qualcomm's compiler and simulator.
+
+``estimate`` takes several chips; ``profile``, ``partition`` and ``go`` take one, and show its costs
+and plan in the terminal or as a document.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnapi_prof.cli.output import as_json, boxed, line, listed, ms, print_document, say, stdout
+import click
+
+from nnapi_prof.cli.command import COMMON
+from nnapi_prof.cli.output import (
+    as_json,
+    boxed,
+    check_writable,
+    line,
+    listed,
+    ms,
+    print_document,
+    say,
+    show_plans,
+    show_segments,
+    stdout,
+)
 from nnapi_prof.cli.progress import listening
 from nnapi_prof.errors import UsageError
+from nnapi_prof.qnn.chips import is_qnn
 from nnapi_prof.reports.words import calibration_words
 
 if TYPE_CHECKING:
-    import click
-
+    from nnapi_prof.api.chip_costs import ChipResult
     from nnapi_prof.api.chips import ChipEstimates
+    from nnapi_prof.graph.plan import Plan, Segment
     from nnapi_prof.qnn.network import ChipEstimate
 
 
@@ -25,8 +46,6 @@ def estimate_on_chips(
     samples: tuple[str | None, int | None],
 ) -> None:
     """Prints what NPUs take of a model, and how long it would take."""
-    from nnapi_prof.qnn.chips import is_qnn
-
     if not is_qnn(device):
         raise UsageError(
             f"estimate needs no device, and takes --device qnn:CHIP only: {device!r} is measured by"
@@ -99,7 +118,6 @@ def write_for_chip(
     """Writes ``convert --to qnn``, and says what is known of it. Raises UsageError where no chip is
     named, or another format is asked for, too."""
     from nnapi_prof.cli.options import names_bundle
-    from nnapi_prof.qnn.chips import is_qnn
 
     if device is None or not is_qnn(device):
         raise UsageError("--to qnn writes for one chip", "name it, as --device qnn:SM8650")
@@ -139,3 +157,137 @@ def write_for_chip(
         " Runtime with the QNN execution provider and QAIRT libraries of a version that goes with"
         " it.",
     )
+
+
+SLOWEST = 10
+LABEL = "ms, estimated by Qualcomm's simulator"
+PLAN_OPTIONS = ("forbid", "pin", "max_regions", "listed", "best", "seconds")
+"""Fields of :class:`nnapi_prof.api.options.PlanOptions` that a plan for a chip keeps to."""
+TAKEN = {"device_spec", "inputs", "model", "output", "calibration", "samples"}
+TAKEN |= {*PLAN_OPTIONS, *COMMON}
+
+
+def on_chip(context: click.Context, *, bundle: bool = False, report: bool = False) -> bool:
+    """Plans for a chip and prints what came of it, where a command's ``--device`` is one; its
+    result, with ``bundle`` in the folder that ``--output`` names, with ``report`` in a file there
+    and the bundle beside it.
+
+    Raises UsageError where an option is given that only devices have.
+    """
+    params = context.params
+    device: str | None = params["device_spec"]
+    if device is None or not is_qnn(device):
+        return False
+    from nnapi_prof.api.calibration import CalibrationOptions
+    from nnapi_prof.api.chip_costs import no_conditions, profile_on_chip
+    from nnapi_prof.api.model import load
+    from nnapi_prof.api.options import PlanOptions
+
+    no_conditions(device, _asked(context, TAKEN | ({"open_it"} if report else set())))
+    model: Path = params["model"]
+    output: Path | None = params.get("output")
+    file = (output or model.with_suffix(".html")) if report else None
+    folder = file.with_suffix(".nnprof") if file else output or model.with_suffix(".nnprof")
+    if file is not None:
+        check_writable(file)
+    with listening() as listener:
+        loaded = load(model, params["inputs"], listener=listener)
+        result = profile_on_chip(
+            loaded,
+            device,
+            listener,
+            options=PlanOptions(**{n: params[n] for n in PLAN_OPTIONS if n in params}),
+            samples=CalibrationOptions(params.get("calibration"), params.get("samples")),
+        )
+        if bundle or report:
+            result.planned.save(folder)
+        if file is not None:
+            with listener.working("writing the report"):
+                result.planned.report(file)
+    if as_json():
+        from nnapi_prof.documents.chips import of_chip_plan
+
+        print_document(of_chip_plan(result))
+    else:
+        _show_chip_result(result)
+    if bundle or report:
+        say(f"bundle in {folder}")
+    if file is not None:
+        say(f"report in {file}")
+        if params["open_it"] and not click.launch(str(file.resolve())):
+            say("note: no browser was opened: the system has none")
+    return True
+
+
+def _asked(context: click.Context, taken: Collection[str]) -> list[str]:
+    """Names of options that were typed and are none of ``taken``."""
+    typed = click.core.ParameterSource.COMMANDLINE
+    return [
+        parameter.opts[0]
+        for parameter in context.command.params
+        if parameter.name is not None
+        and parameter.name not in taken
+        and context.get_parameter_source(parameter.name) is typed
+    ]
+
+
+def _show_chip_result(result: ChipResult) -> None:
+    console, profile, costs = stdout(), result.profile, result.profile.costs
+    graph = costs.graph
+    table = boxed(f"{SLOWEST} slowest units, {LABEL}", ["unit"], [t.key for t in costs.targets])
+    by_unit = [
+        [costs.unit_cost(unit.index, target) for target in costs.targets] for unit in graph.units
+    ]
+    slowest = sorted(range(len(by_unit)), key=lambda u: -max(ns or 0.0 for ns in by_unit[u]))
+    for unit in slowest[:SLOWEST]:
+        table.add_row(graph.units[unit].label, *map(ms, by_unit[unit]))
+    console.print(table)
+
+    def of_segment(segment: Segment) -> str:
+        return _percent(costs.error_of(segment.units, segment.target))
+
+    def of_plan(plan: Plan) -> str:
+        return _percent(costs.plan_error(plan))
+
+    error = "± (9 of 10)"
+    show_segments(console, f"Plan, {LABEL}", graph, result.plan, (error, of_segment))
+    show_plans(console, f"Plan and baselines, {LABEL}", result.planned.plans, (error, of_plan))
+    refusals = {
+        graph.units[unit].label: reason
+        for (unit, target), reason in sorted(costs.refusals.items())
+        if target == costs.npu
+    }
+    if refusals:
+        listed(console, "Not on the NPU", refusals.items())
+    from nnapi_prof.reports.headline import tie_words
+
+    if words := tie_words(result.planned.report_data()):
+        line(console, words.strip())
+    for label, doubts in profile.doubts.items():
+        for doubt in doubts:
+            line(console, f"? {label}: {doubt.words()}.")
+    for label, words in profile.failures.items():
+        line(console, f"? {label}: no estimate: {words}")
+    sums = sorted(abs(error) for error in profile.errors)
+    if sums:
+        line(
+            console,
+            f"Sums of units were {sums[len(sums) // 2]:.0%} off in the median, {sums[-1]:.0%} at"
+            f" worst, over {len(sums)} regions compiled whole; those of the plan are"
+            + (" all compiled whole." if profile.stable else " not all compiled yet."),
+        )
+    for note in result.costs.notes:
+        line(console, f"{note[0].upper()}{note[1:]}.")
+    line(
+        console,
+        "Nothing of this was measured. Take the plan to a phone: `nnapi-prof go --device SERIAL`"
+        " measures it by NNAPI, Qualcomm AI Hub the whole network on the NPU.",
+    )
+    say(
+        f"{profile.n_regions} regions, {profile.n_compiled} graphs compiled,"
+        f" {profile.rounds} rounds of planning"
+    )
+
+
+def _percent(error: float | None) -> str:
+    return "unknown" if error is None else f"{error:.0%}"

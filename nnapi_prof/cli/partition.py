@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnapi_prof.cli import options as opt
-from nnapi_prof.cli.chip_plan import on_chip
+from nnapi_prof.cli.chips import on_chip
 from nnapi_prof.cli.command import CONDITIONS, define, option_group
 from nnapi_prof.cli.output import (
     as_json,

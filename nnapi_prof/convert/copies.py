@@ -10,7 +10,7 @@ import torch
 from nnapi_prof.convert.model import EmissionError, ModelBuilder, OperandId
 from nnapi_prof.convert.region import Region, operand_of
 from nnapi_prof.errors import NnapiProfError
-from nnapi_prof.graph.eager import laid_out
+from nnapi_prof.graph.program import laid_out
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.nnapi.codes import OperandCode, OperationCode
 

@@ -21,9 +21,9 @@ import torch
 from nnapi_prof.convert.model import BufferSlice, NnapiModel
 from nnapi_prof.convert.region import Region
 from nnapi_prof.errors import DeviceError
-from nnapi_prof.graph.eager import laid_out, logical
 from nnapi_prof.graph.node import torch_dtype
 from nnapi_prof.graph.plan import REFERENCE
+from nnapi_prof.graph.program import laid_out, logical
 from nnapi_prof.nnapi.codes import ResultCode
 
 _VARIABLES = ("NNAPI_EMULATOR_PHONE", "NNAPI_EMULATOR_FAULTS", "NNAPI_EMULATOR_BACKEND")

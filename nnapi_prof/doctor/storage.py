@@ -165,8 +165,8 @@ def _schema_version(link: sqlite3.Connection) -> int | str | None:
 
 
 def _version_finding(where: str, version: int | str | None, state: str) -> CheckResult:
-    from nnapi_prof.costs.store.migrate import MIGRATIONS
-    from nnapi_prof.costs.store.schema import SCHEMA_VERSION
+    from nnapi_prof.costs.store.database import MIGRATIONS
+    from nnapi_prof.costs.store.rows import SCHEMA_VERSION
 
     if isinstance(version, str):
         return problem(f"{where} belongs to something else: it has the table {version}", _OTHER)

@@ -10,7 +10,7 @@ from nnapi_prof.documents.plans import NOTES
 from nnapi_prof.documents.schema import Document, document, properties
 
 if TYPE_CHECKING:
-    from nnapi_prof.bisection.result import Bisection
+    from nnapi_prof.bisection.diagnosis import Bisection
 
 _VALUE = s.obj(
     value=s.described(s.TEXT, "its name in the graph"),

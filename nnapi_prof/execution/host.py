@@ -19,8 +19,7 @@ from nnapi_prof.errors import ConversionError, DeviceError, UnsupportedOp
 from nnapi_prof.execution.compare import compare
 from nnapi_prof.execution.report import OutputCheck
 from nnapi_prof.frontend.torch_logging import quiet_torch
-from nnapi_prof.graph.eager import all_values, as_array, constant_outputs
-from nnapi_prof.graph.program import Program
+from nnapi_prof.graph.program import Program, all_values, as_array, constant_outputs
 
 # What float16 costs in accuracy: regions in halves, run on this host against float32.
 #

@@ -19,9 +19,8 @@ from torch.utils import _pytree as pytree
 
 from nnapi_prof.execution.compare import QUANTISED_TOLERANCE, TOLERANCE
 from nnapi_prof.execution.report import OutputCheck
-from nnapi_prof.graph.eager import all_values
 from nnapi_prof.graph.node import bound_args, makes_tensor, torch_dtype, type_of
-from nnapi_prof.graph.program import Program
+from nnapi_prof.graph.program import Program, all_values
 from nnapi_prof.graph.quantisation import is_quantize, stated_quantisation
 
 aten = torch.ops.aten

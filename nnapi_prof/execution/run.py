@@ -33,9 +33,8 @@ from nnapi_prof.execution.judgement import allow_ambiguous, last_step
 from nnapi_prof.execution.options import RunOptions
 from nnapi_prof.execution.report import OutputCheck, PlanRun, RunReport, SegmentTiming
 from nnapi_prof.execution.timing import NOISE, feed_of, plan_key, time_plans, why_failed
-from nnapi_prof.graph.eager import as_array, constant_outputs, from_memory, run_units
 from nnapi_prof.graph.plan import Engine
-from nnapi_prof.graph.program import Program
+from nnapi_prof.graph.program import Program, as_array, constant_outputs, from_memory, run_units
 from nnapi_prof.progress import StepCallback
 
 

@@ -34,9 +34,8 @@ from nnapi_prof.device.protocol.results import ActionResult
 from nnapi_prof.execution.actions import Feed, PlanStage, build_action, stages_of
 from nnapi_prof.execution.options import RunOptions
 from nnapi_prof.execution.reference import busy_request, one_a_processor
-from nnapi_prof.graph.eager import all_values, to_memory
 from nnapi_prof.graph.plan import CPU, Engine, Plan
-from nnapi_prof.graph.program import Program
+from nnapi_prof.graph.program import Program, all_values, to_memory
 from nnapi_prof.progress import StepCallback
 
 NOISE = 0.02

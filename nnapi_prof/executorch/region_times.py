@@ -28,9 +28,8 @@ from nnapi_prof.executorch.candidates import Candidate
 from nnapi_prof.executorch.placement import computes_nothing, region_module
 from nnapi_prof.executorch.stopwatch import ProgramTiming, Stopwatch
 from nnapi_prof.executorch.version import VERSION
-from nnapi_prof.graph.eager import as_array
 from nnapi_prof.graph.plan import HOST, Target
-from nnapi_prof.graph.program import Program
+from nnapi_prof.graph.program import Program, as_array
 from nnapi_prof.graph.unit import Unit, UnitGraph
 
 # Regions of a model as programs of their own, lowered through any partitioner of ExecuTorch's, and

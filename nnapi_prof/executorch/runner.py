@@ -24,8 +24,8 @@ from nnapi_prof.executorch.host import USUAL, Caution, load
 from nnapi_prof.frontend.inputs import InputSpec, example_tensors, listed
 from nnapi_prof.frontend.loader import ModelKind, model_kind
 from nnapi_prof.frontend.torch_logging import quiet_torch
-from nnapi_prof.graph.eager import as_array
 from nnapi_prof.graph.node import dtype_name
+from nnapi_prof.graph.program import as_array
 from nnapi_prof.progress import Notify
 
 if TYPE_CHECKING:

@@ -21,8 +21,7 @@ from nnapi_prof.graph.node import (
     type_of,
 )
 from nnapi_prof.graph.quantisation import CONVERSIONS
-from nnapi_prof.graph.signature import describe_type, unit_signature
-from nnapi_prof.graph.unit import Unit, UnitGraph, Work
+from nnapi_prof.graph.unit import Unit, UnitGraph, Work, describe_type, unit_signature
 
 aten = torch.ops.aten
 

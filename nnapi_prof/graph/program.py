@@ -1,16 +1,22 @@
-"""A model on its way through the pipeline: the fx graph and the units cut from it."""
+"""Define a program, a model's fx graph with the units cut from it, and run it in eager PyTorch.
+
+Running it gives the values between its units, as they lie on devices.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, fx
 
-from nnapi_prof.graph.node import ScriptCall
-from nnapi_prof.graph.types import Quantisation
+from nnapi_prof.errors import NnapiProfError
+from nnapi_prof.graph.node import ScriptCall, constant_value, is_constant, torch_dtype
+from nnapi_prof.graph.types import DimOrder, Quantisation, TensorType
 from nnapi_prof.graph.unit import UnitGraph
 
 
@@ -59,3 +65,96 @@ class Program:
             else value
             for index, value in enumerate(inputs)
         )
+
+
+def laid_out(value: torch.Tensor, tensor_type: TensorType) -> torch.Tensor:
+    """A logical tensor as the device holds it: contiguous, in its dim order and element type.
+
+    Raises NnapiProfError where a value does not fit the device's type.
+    """
+    dtype = torch_dtype(tensor_type.device_dtype)
+    narrow = value.detach().to(dtype)
+    if narrow.dtype != value.dtype and not torch.equal(narrow.to(value.dtype), value):
+        raise NnapiProfError(
+            f"a {tensor_type} has values beyond {tensor_type.device_dtype}, which is what the "
+            "device holds"
+        )
+    value = narrow
+    if tensor_type.dim_order is DimOrder.CHANNELS_LAST:
+        value = value.permute(0, 2, 3, 1)
+    return value.contiguous()
+
+
+def logical(value: torch.Tensor, tensor_type: TensorType) -> torch.Tensor:
+    """The logical tensor of what a device holds; the opposite of :func:`laid_out`."""
+    value = value.to(torch_dtype(tensor_type.dtype))
+    if tensor_type.dim_order is DimOrder.CHANNELS_LAST:
+        return value.reshape(tensor_type.memory_shape).permute(0, 3, 1, 2)
+    return value.reshape(tensor_type.shape)
+
+
+def as_array(value: torch.Tensor) -> npt.NDArray[np.generic]:
+    """A tensor's numbers in NumPy; bfloat16, which that lacks, as float32."""
+    value = value.detach()
+    array: npt.NDArray[np.generic] = (
+        value.float() if value.dtype is torch.bfloat16 else value
+    ).numpy()
+    return array
+
+
+def to_memory(value: torch.Tensor, tensor_type: TensorType) -> bytes:
+    """The bytes of :func:`laid_out`."""
+    return laid_out(value, tensor_type).numpy().tobytes()
+
+
+def from_memory(data: bytes, tensor_type: TensorType) -> torch.Tensor:
+    """The logical tensor of some bytes from the device; the opposite of :func:`to_memory`."""
+    dtype = torch_dtype(tensor_type.device_dtype)
+    return logical(torch.frombuffer(bytearray(data), dtype=dtype), tensor_type)
+
+
+def constant_outputs(program: Program) -> dict[str, torch.Tensor]:
+    """The outputs of the graph that are constants: no unit makes them, they are known at once."""
+    outputs = set(program.units.outputs)
+    return {
+        node.name: constant_value(node).detach()
+        for node in program.module.graph.nodes
+        if node.name in outputs and is_constant(node)
+    }
+
+
+def all_values(program: Program, inputs: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Every value between units for these inputs, from the normalised graph in eager PyTorch."""
+
+    class Collect(fx.Interpreter):
+        def run_node(self, n: fx.Node) -> object:
+            result = super().run_node(n)
+            if n.name in program.units.values and isinstance(result, torch.Tensor):
+                values[n.name] = result
+            return result
+
+    values: dict[str, torch.Tensor] = {}
+    with torch.inference_mode():
+        Collect(program.module).run(*inputs)
+    return values
+
+
+def run_units(
+    program: Program, units: Iterable[int], values: Mapping[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """Runs units in eager PyTorch from the values they read; returns the values they make."""
+    interpreter = fx.Interpreter(program.module)
+    nodes = {node.name: node for node in program.module.graph.nodes}
+    interpreter.env = {nodes[name]: value for name, value in values.items()}
+    results: dict[str, torch.Tensor] = {}
+    with torch.inference_mode():
+        for index in sorted(units):
+            unit = program.units.units[index]
+            for name in unit.nodes:
+                for argument in nodes[name].all_input_nodes:
+                    if argument.op == "get_attr":
+                        interpreter.env[argument] = interpreter.run_node(argument)
+                interpreter.env[nodes[name]] = interpreter.run_node(nodes[name])
+            for name in unit.outputs:
+                results[name] = interpreter.env[nodes[name]]
+    return results

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from nnapi_prof.lab import cluster
-from nnapi_prof.lab.cluster import PREFIX, LabError
+from nnapi_prof.lab.cluster import PREFIX, Answer, Cancelled, LabError, Task, digest, measure
 from nnapi_prof.lab.phones import LabPhone
-from nnapi_prof.lab.task import Answer, Cancelled, Task, digest, measure
 
 MOST_TRIES = 3
 """Of a phone that drops, before it is set aside."""

@@ -20,10 +20,9 @@ from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.region import Region
 from nnapi_prof.errors import ConversionError, DeviceError, UnsupportedOp
-from nnapi_prof.graph.eager import all_values, constant_outputs
 from nnapi_prof.graph.node import torch_dtype
 from nnapi_prof.graph.plan import Precision
-from nnapi_prof.graph.program import Program
+from nnapi_prof.graph.program import Program, all_values, constant_outputs
 from nnapi_prof.graph.quantisation import DEQUANTIZE, QUANTIZE, RANGES
 from nnapi_prof.precision.narrow_sums import error_spread, to_half
 from nnapi_prof.precision.program import QuantisedProgram, quantise

@@ -1,12 +1,18 @@
-"""Snapdragons by name: which number the compiler knows them by, and which simulation tells time.
+"""Name Snapdragons, and find the package onnxruntime-qnn that compiles and simulates for them.
 
-The simulator of the wheel has two generations of the NPU only (v73 and v81).  A phone's own number
-gives its partition, refusals and artefacts, and no time; ``sources`` says whose time stands in.
+A chip has a number by which the compiler knows it. The simulator of the package has two generations
+of the NPU only (v73 and v81).  A phone's own number gives its partition, refusals and artefacts,
+and no time; ``sources`` says whose time stands in.
 """
 
 from __future__ import annotations
 
 import enum
+import functools
+import importlib.metadata
+import importlib.util
+import platform
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -123,3 +129,55 @@ def simulations(chips: Iterable[Chip]) -> tuple[NpuGeneration, ...]:
     """Every generation that must be simulated for these chips, and both where a doubt may hang on
     their ratio: always both."""
     return tuple(NpuGeneration) if any(True for _ in chips) else ()
+
+
+INSTALL = "pip install 'nnapi-prof[qnn]'"
+NEEDED = ("onnxruntime_qnn", "onnxruntime", "onnx", "onnxscript")
+LICENCE = (
+    "Qualcomm's compiler and simulator come under the AI Stack License (Qualcomm_LICENSE.pdf in the"
+    " package onnxruntime-qnn): use it to develop your own applications and for benchmarking, pass"
+    " none of it on by itself"
+)
+
+
+def require_compiler() -> None:
+    """Raises UsageError, with what to install, where the compiler is not here or cannot be."""
+    if (sys.platform, platform.machine()) != ("linux", "x86_64"):
+        raise UsageError(
+            "Qualcomm's simulator runs on Linux x86-64 only, and this is"
+            f" {sys.platform} {platform.machine()}: use such a machine for qnn: devices"
+        )
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UsageError(
+            f"devices qnn:CHIP need Qualcomm's compiler, and {', '.join(missing)} is not installed:"
+            f" {INSTALL}"
+        )
+
+
+def compiler_available() -> bool:
+    """Whether :func:`require_compiler` would pass."""
+    try:
+        require_compiler()
+    except UsageError:
+        return False
+    return True
+
+
+@functools.cache
+def qairt_version() -> str:
+    """The version of Qualcomm's compiler and simulator: estimates of different ones are not the
+    same."""
+    from onnxruntime_qnn import build_and_package_info
+
+    return str(build_and_package_info.qnn_version)
+
+
+@functools.cache
+def compiler_versions() -> dict[str, str]:
+    """All that an estimate depends on beside the graph."""
+    return {
+        "qairt": qairt_version(),
+        "onnxruntime-qnn": importlib.metadata.version("onnxruntime-qnn"),
+        "onnxruntime": importlib.metadata.version("onnxruntime"),
+    }

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nnapi_prof.qnn.wheel import versions
+from nnapi_prof.qnn.chips import compiler_versions
 from nnapi_prof.toolchain import cache_dir
 
 MODE = 3
@@ -68,7 +68,7 @@ class CompileRequest:
             "mode": MODE,
             "reasons": self.reasons,
             "format": 1,
-            **versions(),
+            **compiler_versions(),
         }
         return hashlib.sha256(json.dumps(stamp, sort_keys=True).encode()).hexdigest()[:40]
 

@@ -1,4 +1,9 @@
-"""A whole network for several chips: what the NPU takes, why not, and how long it would take."""
+"""Compile a whole network for chips: what the NPU takes, the time it would need, files for an app.
+
+The compiler writes an ONNX file whose NPU regions are nodes ``com.microsoft.EPContext``, and a
+context binary beside it; what the NPU does not take stays as ONNX operators for the CPU. The binary
+is for this chip only. It has not been loaded on a phone: none was at hand.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nnapi_prof.errors import CostError
+from nnapi_prof.errors import ConversionError, CostError
 from nnapi_prof.qnn import doubts as odd
 from nnapi_prof.qnn.calibration import ChipCalibration, calibrate, mean_ns
-from nnapi_prof.qnn.chips import Chip, NpuGeneration, QnnPrecision
+from nnapi_prof.qnn.chips import Chip, NpuGeneration, QnnPrecision, qairt_version
 from nnapi_prof.qnn.compiler import Compiled, CompileRequest, CompilerPool
 from nnapi_prof.qnn.doubts import Doubt, DoubtKind
 from nnapi_prof.qnn.graphs import Form, count_macs
-from nnapi_prof.qnn.wheel import qairt_version
 
 AT_BORDERS = ("QuantizeLinear", "DequantizeLinear")
 FLOAT_REFUSED = "the NPU of this generation computes in integers only: use /int8"
@@ -169,3 +173,58 @@ def _numbers_moved(form: Form) -> float:
     for value in (*graph.input, *graph.output):
         count += math.prod(max(d.dim_value, 1) for d in value.type.tensor_type.shape.dim)
     return float(count)
+
+
+SUFFIX = ".qnn.onnx"
+
+
+@dataclass(frozen=True, slots=True)
+class ChipFiles:
+    """The files written for a chip."""
+
+    chip: str
+    precision: QnnPrecision
+    path: Path
+    """The ONNX file."""
+    binaries: tuple[Path, ...]
+    """Context binaries beside it, which it names."""
+    on_npu: int
+    """Operations in the binary."""
+    refused: tuple[Refused, ...]
+    """Operations that stay on the CPU."""
+    channels_last: tuple[str, ...]
+    """Inputs that are images, and now [N, H, W, C]."""
+
+
+def write_context(
+    form: Form, chip: Chip, precision: QnnPrecision, path: Path, pool: CompilerPool
+) -> ChipFiles:
+    """Compiles a graph for a chip into ``path`` and its binary.
+
+    Raises ConversionError where the compiler makes nothing, or the chip cannot run floats.
+    """
+    if precision is QnnPrecision.FP16 and not chip.float_runs:
+        raise ConversionError(f"{chip.name}: {FLOAT_REFUSED}")
+    before = set(path.parent.iterdir())
+    with tempfile.TemporaryDirectory(prefix="nnapi-prof-qnn-") as folder:
+        source = form.write(Path(folder) / "network.onnx")
+        request = CompileRequest(
+            source, form.hash, chip.soc_model, reasons=True, context=path.absolute()
+        )
+        (result,) = pool.compile([request])
+    if result.error is not None or not path.exists():
+        raise ConversionError(
+            f"the compiler wrote nothing for {chip.name}:"
+            f" {result.error or 'it takes no operation of the model'}"
+        )
+    names = [node.input[0] for node in form.model.graph.node if node.op_type == "Transpose"]
+    inputs = {value.name for value in form.model.graph.input}
+    return ChipFiles(
+        chip=chip.name,
+        precision=precision,
+        path=path,
+        binaries=tuple(sorted(set(path.parent.iterdir()) - before - {path})),
+        on_npu=len(result.on_npu),
+        refused=group_refusals(result),
+        channels_last=tuple(name for name in names if name in inputs),
+    )

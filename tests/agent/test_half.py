@@ -24,8 +24,8 @@ from nnapi_prof.device.protocol.actions import (
 )
 from nnapi_prof.device.protocol.request import RequestBuilder
 from nnapi_prof.frontend import prepare
-from nnapi_prof.graph.eager import from_memory, to_memory
 from nnapi_prof.graph.plan import Engine
+from nnapi_prof.graph.program import from_memory, to_memory
 
 F = nn.functional
 

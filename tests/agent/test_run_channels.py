@@ -21,8 +21,8 @@ from nnapi_prof.device.protocol.actions import (
 )
 from nnapi_prof.device.protocol.request import RequestBuilder
 from nnapi_prof.frontend import prepare
-from nnapi_prof.graph.eager import all_values, to_memory
 from nnapi_prof.graph.plan import Engine
+from nnapi_prof.graph.program import all_values, to_memory
 from nnapi_prof.graph.quantisation import DEQUANTIZE, DEQUANTIZE_CHANNELS, QUANTIZE
 
 BYTES = (0, 255, torch.uint8)

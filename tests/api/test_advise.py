@@ -14,8 +14,8 @@ from torch.nn import functional as F
 
 import nnapi_prof as nnp
 from nnapi_prof.advice.forms import left_out
-from nnapi_prof.advice.prices import ERROR, fit_prices
-from nnapi_prof.advice.rewriting import rewritten
+from nnapi_prof.advice.hindrances import ERROR, fit_prices
+from nnapi_prof.advice.search import rewritten
 from nnapi_prof.api.advise import _rank
 from nnapi_prof.device.find import phone_file
 from nnapi_prof.errors import UsageError

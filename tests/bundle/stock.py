@@ -13,9 +13,8 @@ from nnapi_prof.bundle.mixed import mixed_module
 from nnapi_prof.bundle.parts import Parts, largest_parts
 from nnapi_prof.errors import Refusal
 from nnapi_prof.frontend import prepare
-from nnapi_prof.graph.eager import constant_outputs
 from nnapi_prof.graph.plan import Preference
-from nnapi_prof.graph.program import Program
+from nnapi_prof.graph.program import Program, constant_outputs
 
 
 @dataclass(frozen=True)

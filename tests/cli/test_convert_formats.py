@@ -19,8 +19,8 @@ from nnapi_prof.convert.export.json import RegionDescription
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.frontend import load, reference
 from nnapi_prof.frontend.inputs import parse_input_spec
-from nnapi_prof.graph.eager import from_memory, to_memory
 from nnapi_prof.graph.plan import Engine, Preference
+from nnapi_prof.graph.program import from_memory, to_memory
 from tests.cli.common import INPUT, Profiled, Result, trace
 from tests.convert.region_reader import from_json
 

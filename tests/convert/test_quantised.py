@@ -14,7 +14,7 @@ from nnapi_prof.convert.quantize.rules import FIXED, FREE, SAME_AS_INPUT
 from nnapi_prof.errors import NnapiProfError, UnsupportedOp
 from nnapi_prof.frontend import prepare
 from nnapi_prof.frontend.torch_logging import quiet_torch
-from nnapi_prof.graph.eager import all_values
+from nnapi_prof.graph.program import all_values
 from nnapi_prof.nnapi.codes import OperandCode
 from tests.convert.harness import run_region
 from tests.convert.quantised_models import ExportedNet, eager_net

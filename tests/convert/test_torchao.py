@@ -13,7 +13,7 @@ from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.errors import UnsupportedOp
 from nnapi_prof.frontend import prepare
 from nnapi_prof.frontend.torch_logging import quiet_torch
-from nnapi_prof.graph.eager import all_values
+from nnapi_prof.graph.program import all_values
 from tests.convert.harness import run_region
 from tests.parts import need
 

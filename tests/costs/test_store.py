@@ -16,8 +16,7 @@ from nnapi_prof.costs.measurement import FAILURES, Key, Kind, Measurement, Statu
 from nnapi_prof.costs.samples import Round
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.files import frame as table_frame
-from nnapi_prof.costs.store.rows import utc_now
-from nnapi_prof.costs.store.schema import SCHEMA_VERSION
+from nnapi_prof.costs.store.rows import SCHEMA_VERSION, utc_now
 from nnapi_prof.costs.store.selection import Selection
 from nnapi_prof.errors import CostError
 from nnapi_prof.graph.plan import CPU, Preference, Target

@@ -15,7 +15,7 @@ from nnapi_prof.device.build import build_host
 from nnapi_prof.device.host_nnapi import HostNnapi
 from nnapi_prof.errors import DeviceError
 from nnapi_prof.frontend import prepare
-from nnapi_prof.graph.eager import all_values
+from nnapi_prof.graph.program import all_values
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.costs.store.schema import SCHEMA_VERSION
+from nnapi_prof.costs.store.rows import SCHEMA_VERSION
 from nnapi_prof.doctor.checks import Host, run
 from nnapi_prof.doctor.storage import COSTS, cost_table
 from tests.costs.conftest import postgres as postgres

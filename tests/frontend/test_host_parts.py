@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from nnapi_prof.errors import FrontendError
 from nnapi_prof.frontend import prepare
 from nnapi_prof.frontend.torch_logging import quiet_torch
-from nnapi_prof.graph.eager import all_values, run_units
 from nnapi_prof.graph.node import ScriptCall, drawing_in_order
-from nnapi_prof.graph.program import Program
+from nnapi_prof.graph.program import Program, all_values, run_units
 
 
 class Detector(nn.Module):

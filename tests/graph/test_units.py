@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from nnapi_prof import frontend
-from nnapi_prof.graph.signature import region_signature
 from nnapi_prof.graph.types import TensorType
-from nnapi_prof.graph.unit import Unit, UnitGraph, draw
+from nnapi_prof.graph.unit import Unit, UnitGraph, draw, region_signature
 
 
 class Net(nn.Module):

@@ -8,9 +8,8 @@ import torch
 from torch import fx
 
 from nnapi_prof.graph.program import Program
-from nnapi_prof.graph.signature import unit_signature
 from nnapi_prof.graph.types import TensorType
-from nnapi_prof.graph.unit import Unit, UnitGraph
+from nnapi_prof.graph.unit import Unit, UnitGraph, unit_signature
 
 aten = torch.ops.aten
 OPS: dict[str, Any] = {

@@ -19,8 +19,8 @@ from nnapi_prof.execution.actions import build_action
 from nnapi_prof.execution.options import ActionOptions
 from nnapi_prof.frontend import prepare
 from nnapi_prof.frontend.torch_logging import quiet_torch
-from nnapi_prof.graph.eager import all_values, from_memory, to_memory
 from nnapi_prof.graph.plan import CPU, Preference, Target
+from nnapi_prof.graph.program import all_values, from_memory, to_memory
 from nnapi_prof.precision.calibrate import calibrate
 from nnapi_prof.precision.program import quantise
 from tests.parts import missing

@@ -14,9 +14,8 @@ from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.device.build import build_host
 from nnapi_prof.device.host_nnapi import HostNnapi
 from nnapi_prof.errors import ConversionError
-from nnapi_prof.graph.eager import run_units
 from nnapi_prof.graph.plan import Precision
-from nnapi_prof.graph.program import Program
+from nnapi_prof.graph.program import Program, run_units
 from nnapi_prof.precision.program import quantise
 from nnapi_prof.precision.recipe import Recipe
 from nnapi_prof.precision.simulation import PrecisionSimulation

@@ -11,10 +11,10 @@ from tests.parts import missing
 @pytest.fixture(scope="session")
 def wheel() -> None:
     """Qualcomm's compiler is installed."""
-    from nnapi_prof.qnn.wheel import require
+    from nnapi_prof.qnn.chips import require_compiler
 
     try:
-        require()
+        require_compiler()
     except UsageError as error:
         missing(str(error))
 

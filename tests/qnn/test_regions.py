@@ -98,7 +98,7 @@ def test_units_are_told_from_regions():
 def test_a_chip_has_the_same_costs_each_time_and_its_plan_is_compiled_whole(
     wheel, model, tmp_path, monkeypatch
 ):
-    from nnapi_prof.documents.chip_plan import of_chip_plan
+    from nnapi_prof.documents.chips import of_chip_plan
 
     monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path))
     first = profile_on_chip(model, "qnn:SM8750")
@@ -121,14 +121,14 @@ def test_a_chip_measures_nothing(model):
 
 
 def test_an_export_is_kept_for_the_same_weights_only(wheel, model, tmp_path, monkeypatch):
-    from nnapi_prof.qnn import exports
+    from nnapi_prof.qnn import regions
 
     monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path))
     first = RegionCutter(model.program)
     units = range(len(model.graph.units))
     calls = []
     monkeypatch.setattr(
-        exports,
+        regions,
         "export_onnx",
         lambda *given: calls.append(given) or (_ for _ in ()).throw(Exported),
     )

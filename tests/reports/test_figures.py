@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch, Rectangle
 
 from nnapi_prof.graph.plan import CPU, HOST, Plan, Segment, Target
-from nnapi_prof.reports import figures, figures_run, frames
+from nnapi_prof.reports import figures, figures_plan, frames
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.device_frames import history_frame, preference_frame
 from nnapi_prof.reports.drawings import predicted_beside_measured, stacked_bars
@@ -43,16 +43,16 @@ def every_figure(data: ReportData, simulated: bool, width: float = WIDE) -> dict
         "units": figures.unit_latency(units, chosen, simulated, width=width),
         "timeline": figures.timeline(both, palette, simulated, heading="Segments", width=width),
         "residuals": figures.residuals(errors, palette, simulated, width=width),
-        "segments": figures_run.predicted_against_measured(
+        "segments": figures_plan.predicted_against_measured(
             timed, palette, simulated, simulated, width=width
         ),
-        "baselines": figures_run.baseline_bars(
+        "baselines": figures_plan.baseline_bars(
             ended, stacked_bars(data), palette, simulated, simulated, width=width
         ),
         "preferences": figures.preference_bars(
             preference_frame(data.cost_model), palette, simulated, width=width
         ),
-        "history": figures_run.device_history(history, simulated, width=width),
+        "history": figures_plan.device_history(history, simulated, width=width),
     }
 
 
@@ -80,7 +80,7 @@ def test_a_plan_that_ran_elsewhere(
     """ModelPlan for a simulated phone and run on a real one, or the other way round."""
     palette = colours(frames.all_targets(data.cost_model))
     ended = frames.baseline_frame(data.plans, data.run)
-    axes = figures_run.baseline_bars(
+    axes = figures_plan.baseline_bars(
         ended, stacked_bars(data), palette, simulated, run_simulated
     ).axes[0]
     assert axes.get_xlabel() == axis
@@ -124,7 +124,7 @@ def test_what_takes_far_longer_is_cut_off_and_says_so() -> None:
         ]
     )
     segments = pd.DataFrame({"plan": ["dp", "greedy"], "target": "cpu", "ms": [1.0, 100.0]})
-    axes = figures_run.baseline_bars(frame, segments, {"cpu": "#000000"}, False, False).axes[0]
+    axes = figures_plan.baseline_bars(frame, segments, {"cpu": "#000000"}, False, False).axes[0]
     texts = [text.get_text() for text in axes.texts]
     assert "»" in texts and "100 ms (90.0)" in texts
     assert axes.get_xlim()[1] < 10
@@ -155,14 +155,14 @@ def test_many_segments_become_a_scatter(data: ReportData) -> None:
     plan = Plan("dp", segments, True)
     run = run_of(data.graph, [plan], "net.pt").runs[0]
     timed = frames.segment_frame([run])
-    axes = figures_run.predicted_against_measured(timed, colours([CPU]), True, True).axes[0]
+    axes = figures_plan.predicted_against_measured(timed, colours([CPU]), True, True).axes[0]
     assert axes.get_xscale() == "log" and len(axes.collections[0].get_offsets()) == 48
 
 
 def test_without_a_run_only_predictions_are_drawn(data: ReportData) -> None:
     frame = frames.baseline_frame(data.plans, None)
     palette = colours(frames.all_targets(data.cost_model))
-    figure = figures_run.baseline_bars(
+    figure = figures_plan.baseline_bars(
         frame, stacked_bars(replace(data, run=None)), palette, True, False
     )
     assert len(bars(figure)) == sum(len(plan.segments) for plan in data.plans)
@@ -181,11 +181,11 @@ def test_many_errors_are_thinned_but_keep_their_ends() -> None:
 
 def test_history_marks_what_was_throttled(data: ReportData) -> None:
     rows = hot(data.measurements)
-    axes = figures_run.device_history(history_frame(rows), True).axes
+    axes = figures_plan.device_history(history_frame(rows), True).axes
     assert [a.get_title(loc="left") for a in axes] == [
         "CPU clock, MHz (simulated)", "temperature, °C (simulated)",
     ]  # fmt: skip
-    step = math.ceil(len(rows) / figures_run.MOST_POINTS)
+    step = math.ceil(len(rows) / figures_plan.MOST_POINTS)
     marked = {i // step for i, m in enumerate(rows) if any("throttled" in f for f in m.flags)}
     marks = np.asarray(axes[0].lines[1].get_xdata())
     assert len(marked) > 0 and {(x - 1) // step for x in marks} == marked

@@ -10,7 +10,7 @@ import torch
 
 from nnapi_prof.execution.compare import compare, limit_notes, notes_on
 from nnapi_prof.execution.report import Evidence
-from nnapi_prof.graph.eager import as_array
+from nnapi_prof.graph.program import as_array
 
 
 def relative(found: object, wanted: object) -> float:

@@ -17,8 +17,7 @@ from nnapi_prof.costs.model.region import PHONE_CPU, CompileModel, CostModel, Ro
 from nnapi_prof.costs.model.regression import FitCache, RegionSample, TargetFit
 from nnapi_prof.errors import CostError
 from nnapi_prof.graph.plan import AUTO, CPU, HOST, Engine, Precision, Target
-from nnapi_prof.graph.signature import region_signature
-from nnapi_prof.graph.unit import UnitGraph
+from nnapi_prof.graph.unit import UnitGraph, region_signature
 
 UnitSet = tuple[int, ...]
 """Indices of units, ascending."""

@@ -27,6 +27,8 @@ from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.measurement import Key, Measurement
 from nnapi_prof.costs.store.database import Database
 from nnapi_prof.costs.store.rows import (
+    DEVICES,
+    MEASUREMENTS,
     DeviceRow,
     InvalidRow,
     escape_texts,
@@ -34,7 +36,6 @@ from nnapi_prof.costs.store.rows import (
     utc_now,
     validate_row,
 )
-from nnapi_prof.costs.store.schema import DEVICES, MEASUREMENTS
 from nnapi_prof.costs.store.selection import Selection, conclusive, superseded_ids
 from nnapi_prof.errors import UsageError
 

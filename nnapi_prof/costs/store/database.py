@@ -1,8 +1,9 @@
-"""The database below the cost store: opening, transactions that are tried again, whose it is.
+"""Open the database of the cost store, migrate it, and run transactions that are tried again.
 
-SQLite is a file that several processes of one machine write to, PostgreSQL a server that a team
-shares. Whatever is written may be written twice without harm (a row's digest is unique), so that
-a transaction whose end was not heard of is simply run again.
+SQLite is a file that several processes of one machine write to; PostgreSQL is a server that a team
+shares. Everything may be written twice without harm (a row's digest is unique), so a transaction
+whose end was not confirmed is simply run again. A migration takes the tables from one version of
+the schema to the next, in the transaction that opens the database.
 """
 
 from __future__ import annotations
@@ -27,13 +28,43 @@ from sqlalchemy import (
     inspect,
     make_url,
     select,
+    update,
 )
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from nnapi_prof.costs import VARIABLE, default_location
-from nnapi_prof.costs.store.migrate import migrate
-from nnapi_prof.costs.store.schema import DEVICES, MEASUREMENTS, METADATA, SCHEMA, SCHEMA_VERSION
+from nnapi_prof.costs.store.rows import DEVICES, MEASUREMENTS, METADATA, SCHEMA, SCHEMA_VERSION
 from nnapi_prof.errors import CostError, escape_untrusted, non_regular_kind, option_name
+
+
+def _to_8(connection: Connection) -> None:
+    """Add how often a measurement was tried. Digests stay: they do not tell of it."""
+    connection.exec_driver_sql("ALTER TABLE measurements ADD COLUMN attempts INTEGER")
+
+
+def _to_9(connection: Connection) -> None:
+    """Add how many compilations a driver holds at once. Digests stay: they do not tell of it."""
+    connection.exec_driver_sql("ALTER TABLE measurements ADD COLUMN room INTEGER")
+
+
+def _to_10(connection: Connection) -> None:
+    """Add what copies of inputs and outputs took, of which digests do not tell either."""
+    connection.exec_driver_sql("ALTER TABLE measurements ADD COLUMN copies_ns JSON")
+
+
+MIGRATIONS: dict[int, Callable[[Connection], None]] = {8: _to_8, 9: _to_9, 10: _to_10}
+"""Version -> what makes it of the version before; the last is the schema's version."""
+
+
+def migrate(connection: Connection, version: int) -> int:
+    """Run what comes after ``version``; return the version reached, which is ``version`` where no
+    migration begins with it."""
+    while (step := MIGRATIONS.get(version + 1)) is not None:
+        step(connection)
+        version += 1
+        connection.execute(update(SCHEMA).values(version=version))
+    return version
+
 
 BUSY_TIMEOUT_MS = 30_000
 """How long a writer waits for another one; a commit takes well under a millisecond."""

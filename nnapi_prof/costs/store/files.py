@@ -17,8 +17,15 @@ from sqlalchemy import Connection, Select, select
 
 from nnapi_prof.costs.samples import summarise
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.costs.store.rows import CONTENT, LISTS, SHOWN, InvalidRow, rounds_of, validate_row
-from nnapi_prof.costs.store.schema import MEASUREMENTS
+from nnapi_prof.costs.store.rows import (
+    CONTENT,
+    LISTS,
+    MEASUREMENTS,
+    SHOWN,
+    InvalidRow,
+    rounds_of,
+    validate_row,
+)
 from nnapi_prof.costs.store.selection import Selection
 from nnapi_prof.errors import CostError, escape_untrusted
 
@@ -35,7 +42,7 @@ def frame(store: CostStore, selection: Selection | None = None) -> pandas.DataFr
     arrival.
 
     Columns are :data:`COLUMNS`, also where there are no rows: those of the table ``measurements``
-    as :mod:`nnapi_prof.costs.store.schema` explains them, with units, and :data:`DERIVED`. Whole
+    as :mod:`nnapi_prof.costs.store.rows` explains them, with units, and :data:`DERIVED`. Whole
     numbers are ``Int64`` and truth values ``boolean``, which have room for what is not known
     (``<NA>``); lists (``samples_ns``, ``rounds``, ...) are Python's.
 

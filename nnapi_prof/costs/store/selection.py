@@ -27,7 +27,7 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.measurement import ATTEMPTS, FAILURES, Kind, Status, again_since
-from nnapi_prof.costs.store.schema import MEASUREMENTS
+from nnapi_prof.costs.store.rows import MEASUREMENTS
 from nnapi_prof.errors import UsageError, option_name
 from nnapi_prof.graph.plan import AUTO, CPU, CPU_ALONE, Preference, Target
 

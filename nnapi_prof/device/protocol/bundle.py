@@ -14,9 +14,17 @@ from nnapi_prof.device.protocol.actions import (
     TensorSource,
 )
 from nnapi_prof.graph.plan import AUTO, TARGET_KINDS
-from nnapi_prof.nnapi import sections
-from nnapi_prof.nnapi.container import ContainerKind, write_container
-from nnapi_prof.nnapi.sections import WEIGHT_ALIGNMENT, Models, Strings, counted, listed, words
+from nnapi_prof.nnapi import container
+from nnapi_prof.nnapi.container import (
+    WEIGHT_ALIGNMENT,
+    ContainerKind,
+    Models,
+    Strings,
+    counted,
+    listed,
+    words,
+    write_container,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +61,9 @@ def action_bundle(
         plans.append(words(unnamed) + listed(rows))
         rest = rest[n_segments:]
     content = {
-        "HEAD": words(sections.BUNDLE_VERSION, action.mode.code, action.threads),
+        "HEAD": words(container.BUNDLE_VERSION, action.mode.code, action.threads),
         "STRS": strings.section(),
-        "TENS": listed(sections.tensor(t.type_code, t.dims) for t in action.tensors),
+        "TENS": listed(container.tensor(t.type_code, t.dims) for t in action.tensors),
         "PLAN": listed(plans),
         "INPT": listed(words(unnamed, tensor, 0) for tensor in _inputs(action)),
         "OUTP": listed(words(unnamed, tensor, 0) for tensor in _outputs(action)),
@@ -63,7 +71,7 @@ def action_bundle(
         **stored.sections(),
     }
     if frames is not None:
-        content["MIXT"] = sections.mixture(
+        content["MIXT"] = container.mixture(
             (plan, share) for plan, (_, share) in enumerate(frames.plans)
         )
         if frames.overlaps:
@@ -88,18 +96,18 @@ def _outputs(action: ActionSpec) -> list[int]:
 
 
 def _conditions(action: ActionSpec) -> bytes:
-    cores = {ALL_CORES: sections.ANY_CORES, BIG_CORES: sections.BIG_CORES}
-    kind = cores.get(action.cpu_mask, sections.MASKED_CORES)
-    mask = action.cpu_mask if kind == sections.MASKED_CORES else 0
+    cores = {ALL_CORES: container.ANY_CORES, BIG_CORES: container.BIG_CORES}
+    kind = cores.get(action.cpu_mask, container.MASKED_CORES)
+    mask = action.cpu_mask if kind == container.MASKED_CORES else 0
     pointers = action.pointers or action.mode is Mode.POINTERS
-    return sections.conditions(kind, mask, 0, 0, pointers)  # without limits
+    return container.conditions(kind, mask, 0, 0, pointers)  # without limits
 
 
 def _segment(segment: SegmentSpec, model: int, strings: Strings) -> bytes:
     named = segment.accelerator not in (None, AUTO)
     code = TARGET_KINDS[segment.engine].code
     assert code is not None, f"{segment.engine} is not an engine of a device"
-    return sections.segment(
+    return container.segment(
         code,
         strings.add(str(segment.accelerator)) if named else None,
         None if segment.preference is None else segment.preference.value,

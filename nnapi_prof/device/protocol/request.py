@@ -12,8 +12,15 @@ from nnapi_prof.device.protocol.actions import ActionSpec, TensorSource, check_a
 from nnapi_prof.device.protocol.bundle import ActionModel, action_bundle
 from nnapi_prof.device.protocol.results import DriverFacts
 from nnapi_prof.errors import SerializationError
-from nnapi_prof.nnapi.container import ContainerKind, write_container
-from nnapi_prof.nnapi.sections import NONE, Strings, counted, listed, words
+from nnapi_prof.nnapi.container import (
+    NONE,
+    ContainerKind,
+    Strings,
+    counted,
+    listed,
+    words,
+    write_container,
+)
 
 PROTOCOL_VERSION = 5
 BUNDLE_ALIGNMENT = 8

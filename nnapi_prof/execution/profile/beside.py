@@ -28,8 +28,7 @@ from nnapi_prof.execution.profile.jobs import Job, TargetSpec, measured, refused
 from nnapi_prof.execution.profile.measurer import INPUT_SEED, Measurer
 from nnapi_prof.execution.profile.options import SIMULATED_RUNS, ProfileOptions
 from nnapi_prof.graph.plan import AUTO, CPU, Engine, Target
-from nnapi_prof.graph.signature import digest
-from nnapi_prof.graph.unit import UnitGraph
+from nnapi_prof.graph.unit import UnitGraph, digest
 
 MOST_TYPES = 5
 """Types of operations that are measured: those that take most of the time."""

@@ -42,8 +42,7 @@ from nnapi_prof.execution.profile.options import ProfileOptions, ProgressCallbac
 from nnapi_prof.execution.profile.regions import MUCH, chain_regions, trial_units
 from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache
 from nnapi_prof.graph.plan import CPU
-from nnapi_prof.graph.signature import digest
-from nnapi_prof.graph.unit import Unit, UnitGraph
+from nnapi_prof.graph.unit import Unit, UnitGraph, digest
 
 COUNTS = (1, 2, 4)
 """Numbers of threads that are tried wherever there are as many cores."""

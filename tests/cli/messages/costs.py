@@ -6,7 +6,7 @@ import sqlite3
 from pathlib import Path
 
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.costs.store.schema import SCHEMA_VERSION
+from nnapi_prof.costs.store.rows import SCHEMA_VERSION
 from tests.cli.messages.provoked import SHAPE, SIM, Arguments, Place, provoked
 
 

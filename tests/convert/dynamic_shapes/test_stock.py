@@ -11,7 +11,7 @@ from nnapi_prof.frontend.flexible import FlexibleModel
 from nnapi_prof.frontend.inputs import parse_input_spec
 from nnapi_prof.frontend.loader import model_structure
 from nnapi_prof.frontend.torch_logging import quiet_torch
-from nnapi_prof.graph.eager import constant_outputs
+from nnapi_prof.graph.program import constant_outputs
 from tests.convert.dynamic_shapes import networks
 from tests.parts import again_but
 
