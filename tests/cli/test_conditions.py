@@ -109,7 +109,6 @@ def test_a_run_may_keep_to_other_cores(cli: Cli, profiled: Profiled) -> None:
     [
         (("--relaxed", "--float16"), "--float16 has no float32"),
         (("--cpus", "little"), "'little' is neither big nor all nor a mask like 0xf0"),
-        (("--mode", "fast"), "invalid value for '--mode'"),
         (("--memory-mb", "0"), "invalid value for '--memory-mb'"),
         (("--cooldown-s", "-1"), "invalid value for '--cooldown-s'"),
     ],

@@ -160,8 +160,6 @@ def test_the_regions_of_a_plan(cli: Callable[..., Result], offloading: Path) -> 
     [
         ((), "every plan of the bundle names an accelerator, which stock PyTorch cannot"),
         (("--format", "json", "--format", "stock"), "every plan of the bundle names"),
-        (("--format", "json", "--level", "30"), "--level is for models: a bundle has its own"),
-        (("--format", "cpp", "--input", INPUT), "--input is for models"),
         (("--format", "cpp", "--output", "no/such/x"), "cannot write no/such/x_"),
     ],
 )

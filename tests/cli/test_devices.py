@@ -66,34 +66,7 @@ def test_listed_with_phones(
     assert re.search(rf"{re.escape(stranger.serial)} +adb server +unauthorized", table)
 
 
-def test_an_adb_server_named_wrongly(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ADB_SERVER_SOCKET", "carrier-pigeon")
-    result = cli("devices")
-    assert result.code == 2
-    assert result.error.startswith("ADB_SERVER_SOCKET is 'carrier-pigeon': write tcp:PORT")
-
-
 # ---- not there ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("serial", "words"),
-    [
-        (
-            "sim:nosuch",
-            "no simulated phone 'nosuch': there are dsp-phone, gpu-phone, npu-phone, "
-            "slow-nnapi-phone; sim:PATH.json",
-        ),
-        ("sim:nosuch.json", "no simulated phone 'nosuch.json': there are dsp-phone, gpu-phone"),
-        ("R5CT12", "no device R5CT12: there are local, sim:dsp-phone, sim:gpu-phone, sim:npu"),
-        ("127.0.0.1:1", "no device at 127.0.0.1:1: nothing listens there; run `adb tcpip 5555`"),
-        ("no-such.invalid:5555", "no-such.invalid:5555 does not answer as a device does"),
-    ],
-)
-def test_no_such_device(use: Cli, serial: str, words: str) -> None:
-    result = use(serial)
-    assert result.code == 1 and result.out == ""
-    assert result.error.startswith(words)
 
 
 def test_every_command_says_so(cli: Cli, profiled: Profiled) -> None:
@@ -109,24 +82,6 @@ def test_without_a_phone_a_simulated_one_is_used_and_named(use: Cli) -> None:
     result = use(None)
     assert result.code == 0
     assert "note: no phone is connected: using the simulated phone sim:npu-phone" in result.err
-
-
-def test_several_phones_and_none_named(use: Cli, adb_server: Any, start_daemon: Any) -> None:
-    serials = [start_daemon().serial for _ in range(2)]
-    for serial in serials:
-        adb_server.connect(serial)
-    result = use(None)
-    assert result.code == 1
-    assert result.error.startswith("more than one device is connected: ")
-    assert all(serial in result.error for serial in serials)
-    assert result.error.endswith("choose one with --device SERIAL")
-
-
-def test_no_such_accelerator(use: Cli) -> None:
-    result = use("sim:gpu-phone", "--accelerator", "tpu")
-    assert result.code == 2
-    assert "no accelerator 'tpu'" in result.error
-    assert "there are: sim-gpu, nnapi-reference, auto" in result.error
 
 
 def test_one_accelerator(use: Cli) -> None:
@@ -218,23 +173,6 @@ def test_a_device_that_never_finishes(use: Cli) -> None:
 
 
 # ---- its storage -------------------------------------------------------------------------------
-
-
-def test_read_only_storage(use: Cli, start_adbd: Callable[..., str]) -> None:
-    serial = start_adbd("npu-phone", storage="ro")
-    result = use(serial)
-    assert result.code == 1 and result.out == ""
-    assert result.error.startswith(f"{serial}: the storage that holds /data/local/tmp/nnapi-prof")
-    assert "is read-only" in result.error
-    assert "make it writable, or name another folder in NNAPI_PROF_REMOTE_DIR" in result.error
-
-
-def test_storage_too_small_for_the_agent(use: Cli, start_adbd: Callable[..., str]) -> None:
-    serial = start_adbd("npu-phone", storage="64k")
-    result = use(serial)
-    assert result.code == 1
-    assert result.error.startswith(f"{serial}: the storage that holds /data/local/tmp/nnapi-prof")
-    assert "is full" in result.error and "free some space there, for instance with" in result.error
 
 
 def test_storage_too_small_for_the_weights(

@@ -71,20 +71,6 @@ def test_output_says_what_it_is(cli: Cli, tiny: Path) -> None:
     assert "simulated" not in result and "estimated" in result and "MIT" in result
 
 
-def test_an_unknown_phone_is_told_with_those_there_are(
-    cli: Cli, tiny: Path, tmp_path: Path
-) -> None:
-    done = cli("estimate", tiny, "--input", INPUT, "--phone", "nokia")
-    assert done.code == 2 and "pixel4" in done.error and "npu-phone" in done.error
-    broken = tmp_path / "broken.json"
-    broken.write_text("{")
-    assert "is not JSON" in cli("estimate", tiny, "--input", INPUT, "--phone", broken).error
-    broken.write_text('{"format": "other"}')
-    assert (
-        "wanted a description" in cli("estimate", tiny, "--input", INPUT, "--phone", broken).error
-    )
-
-
 class Deep(nn.Module):
     """A hundred convolutions. [1, 3, 16, 16] -> [1, 8, 16, 16]"""
 

@@ -87,7 +87,6 @@ def test_facts(case: Case, cli: Cli, place: Place) -> None:
 
 
 def test_every_family_has_its_words() -> None:
-    assert len(CASES) >= 100
     for family in FAMILIES:
         cases = [case for case in CASES if case.provoke.__module__ == family.__name__]
         assert 3 <= sum(bool(case.message) for case in cases) < len(cases)

@@ -33,12 +33,6 @@ def test_a_module_for_any_size(
         assert len(result) == 2 and max(result) <= 1e-4
 
 
-def test_other_formats_are_for_fixed_sizes(cli: Cli, tiny: Path) -> None:
-    done = cli("convert", "--input", OPEN, "--format", "json", tiny)
-    assert done.code == 2
-    assert done.error == "--format json and cpp are for fixed sizes: state them instead of ?"
-
-
 def test_a_model_that_fixes_its_sizes(cli: Cli, tmp_path: Path) -> None:
     model = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten(), nn.Linear(2 * 14 * 14, 4))
     path = trace(model, tmp_path / "flat.pt")

@@ -20,7 +20,6 @@ from tests.docs.left_out import LEFT_OUT, NO_COMMANDS, SUBSTITUTIONS
 from tests.docs.sessions import Reader
 
 PAGES = pages()
-SHELL = {"sh", "console"}
 FOLDERS = {
     name: sorted((p for p in PAGES if p.folder == name), key=lambda page: page.name != name)
     for name in dict.fromkeys(page.folder for page in PAGES)

@@ -101,17 +101,6 @@ def a_day_that_is_none(at: Place) -> Arguments:
     return ["costs", "show", "--costs", at.profiled.costs, "--since", "yesterday"]
 
 
-@provoked(2, facts=("--input", "--model"))
-def an_input_without_a_model(at: Place) -> Arguments:
-    return ["costs", "show", "--costs", at.profiled.costs, *SHAPE]
-
-
-@provoked(2, facts=("'apples'", "(simulated npu-phone)"))
-def sides_that_are_none(at: Place) -> Arguments:
-    table = at.profiled.costs
-    return ["compare", f"{table}#apples", f"{table}#pears"]
-
-
 @provoked(
     2, "cannot write /proc/absent/costs.csv: No such file or directory: name another --output"
 )
@@ -152,13 +141,6 @@ def calibrating_from_nothing(at: Place) -> Arguments:
 def calibrating_from_an_empty_table(at: Place) -> Arguments:
     CostStore(at.tmp / "empty.sqlite").close()
     return ["calibrate", "--costs", at.tmp / "empty.sqlite"]
-
-
-@provoked(1, facts=("no unit", "CPU", "conditions"))
-def calibrating_under_other_conditions(at: Place) -> Arguments:
-    return [
-        *("calibrate", "--costs", at.profiled.costs, "--threads", 7, "-o", at.tmp / "phone.json"),
-    ]
 
 
 @provoked(

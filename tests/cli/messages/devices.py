@@ -178,8 +178,3 @@ def a_cache_that_cannot_be_written(at: Place) -> Arguments:
 def xnnpack_where_it_is_not(at: Place) -> Arguments:
     at.env.setenv("NNAPI_PROF_XNNPACK", str(at.tmp))
     return ["agent", "info", *SIM]
-
-
-@provoked(2, facts=("--all", "--older-than"))
-def two_ways_to_clean(at: Place) -> Arguments:
-    return ["agent", "clean", *SIM, "--all", "--older-than", 3]

@@ -50,21 +50,6 @@ def a_pattern_that_matches_nothing(at: Place) -> Arguments:
     return partition(at, "--pin", "softmax*=cpu")
 
 
-@provoked(2, facts=("--pin conv2d*", "'conv2d*=cpu'"))
-def a_pin_without_a_target(at: Place) -> Arguments:
-    return partition(at, "--pin", "conv2d*")
-
-
-@provoked(2, facts=("--pin conv2d*=tpu", "'tpu'", "nnapi:sim-npu/fast", "nnapi:auto/fast"))
-def a_pin_to_an_unknown_target(at: Place) -> Arguments:
-    return partition(at, "--pin", "conv2d*=tpu")
-
-
-@provoked(2, facts=("--pin conv2d*=nnapi:sim-npu/fast", "conv2d+relu 3x3 3->8 16x16", "cpu"))
-def pins_that_contradict(at: Place) -> Arguments:
-    return partition(at, "--pin", "conv2d*=cpu", "--pin", "conv2d*=nnapi:sim-npu/fast")
-
-
 @provoked(
     1,
     "the constraints leave conv2d+relu 3x3 3->8 16x16 (unit 1) nowhere to run (cpu and 3 more: "
@@ -92,27 +77,6 @@ def compile_time_that_nothing_keeps(at: Place) -> Arguments:
 )
 def an_unknown_preference(at: Place) -> Arguments:
     return partition(at, "--preference", "fastest")
-
-
-@provoked(2, facts=("--max-error", "--relaxed", "--float16"))
-def a_limit_of_errors_without_halves(at: Place) -> Arguments:
-    return partition(at, "--max-error", 0.01)
-
-
-@provoked(2, "--relaxed lets float32 be computed as float16, --float16 has no float32: choose one")
-def two_kinds_of_halves(at: Place) -> Arguments:
-    return partition(at, "--relaxed", "--float16")
-
-
-@provoked(2, facts=("'--cpus'", "'little'", "0xf0", "partition --help"))
-def cores_that_are_none(at: Place) -> Arguments:
-    return partition(at, "--cpus", "little")
-
-
-@provoked(2, "{tmp} exists and is not a bundle: name another --output or remove it")
-def an_output_that_is_no_bundle(at: Place) -> Arguments:
-    at.file("thesis.tex")
-    return [*partition(at)[:-1], "-o", at.tmp, at.model]
 
 
 # ---- bundles -----------------------------------------------------------------------------------
@@ -162,16 +126,6 @@ def a_set_of_plans_of_a_newer_version(at: Place) -> Arguments:
 @provoked(1, facts=("{tmp}/profiled/tiny.nnprof", "older", "its version is 1"))
 def a_bundle_of_an_older_version(at: Place) -> Arguments:
     return ["report", edited(at, version=1)]
-
-
-@provoked(1, facts=("{tmp}/profiled/tiny.nnprof", "damaged", "line 6 column 2"))
-def a_manifest_that_is_cut_off(at: Place) -> Arguments:
-    return ["run", *SIM, damaged(at, "manifest.json", lambda content: content[:100])]
-
-
-@provoked(1, facts=("{tmp}/profiled/tiny.nnprof", "damaged", "manifest.json was changed"))
-def a_manifest_that_was_edited(at: Place) -> Arguments:
-    return ["run", *SIM, edited(at, plans=[])]
 
 
 @provoked(
@@ -228,13 +182,6 @@ def a_run_that_cannot_be_read(at: Place) -> Arguments:
 # ---- conversions -------------------------------------------------------------------------------
 
 
-@provoked(
-    2, facts=("'--level'", "26", "27, 28, 29, 30, 31, 1000006, 1000007, 1000008", "convert --help")
-)
-def an_unknown_level(at: Place) -> Arguments:
-    return ["convert", *SHAPE, "--level", 26, at.model]
-
-
 @provoked(2, facts=("'--format'", "'onnx'", "'stock', 'json', 'cpp', 'runtime'", "convert --help"))
 def an_unknown_format(at: Place) -> Arguments:
     return ["convert", *SHAPE, "--format", "onnx", at.model]
@@ -288,11 +235,6 @@ def a_report_with_an_unknown_ending(at: Place) -> Arguments:
     return ["report", "--costs", at.profiled.costs, "-o", at.tmp / "x.pdf", at.profiled.bundle]
 
 
-@provoked(2, facts=("{tmp}/new.sqlite", "does not exist", "--costs"))
-def a_report_without_its_costs(at: Place) -> Arguments:
-    return ["report", "--costs", at.tmp / "new.sqlite", at.profiled.bundle]
-
-
 @provoked(2, facts=("--at 'yesterday'", "2026-01-31T12:30"))
 def a_report_of_a_day_that_is_none(at: Place) -> Arguments:
     return ["report", "--costs", at.profiled.costs, "--at", "yesterday", at.profiled.bundle]
@@ -311,11 +253,6 @@ def a_damaged_bundle_compared(at: Place) -> Arguments:
     (at.tmp / "new.nnprof").mkdir()
     at.file("new.nnprof/manifest.json", '{"format": "nnapi-prof bundle", "ver')
     return ["compare", at.tmp / "new.nnprof", at.profiled.bundle]
-
-
-@provoked(2, facts=("bundle", "none.nnprof does not exist", "`nnapi-prof partition` makes one"))
-def a_bundle_compared_that_is_not_there(at: Place) -> Arguments:
-    return ["compare", at.tmp / "none.nnprof", at.profiled.bundle]
 
 
 @provoked(1, facts=("run.txt is not a document of `nnapi-prof run --json`", "write it anew"))

@@ -33,10 +33,6 @@ def gathered(x, dim, index, **known):
     return Case(lambda y, i: aten.gather.default(y, dim, i), (x, index), **known)
 
 
-NO_CAST = {
-    27: r"on indices \(CAST\) needs level 3|RESHAPE|GATHER exists",
-    28: r"on indices \(CAST\) needs level 3|GATHER exists",
-}
 NO_MUL = all_levels(r"(MUL|ADD) on indices \(CAST\) needs level 3", 29)
 
 INDEXING = {

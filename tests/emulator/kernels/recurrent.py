@@ -3,7 +3,7 @@ float64."""
 
 import ctypes as C
 import itertools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -155,19 +155,6 @@ def run(nn, code, inputs, outputs, constants=True):
 
 def floats(*shapes):
     return [(TENSOR_FLOAT32, shape, 0.0, 0) for shape in shapes]
-
-
-def as_halves(inputs):
-    return [
-        data.astype(np.float16)
-        if isinstance(data, np.ndarray)
-        else replace(data, code=TENSOR_FLOAT16)
-        if isinstance(data, Omitted)
-        else Half(data)
-        if type(data) is float
-        else data
-        for data in inputs
-    ]
 
 
 # ---- The documented formulas in float64 ---------------------------------------------------------

@@ -47,7 +47,6 @@ class Support(NamedTuple):
 
 
 DIMS = [1, 4, 4, 2]
-DEEP = [1, 2, 2, 2, 2]
 SUPPORT = {
     "everything": Support({}, unary(RELU, DIMS), True),
     "only": Support({"except": None, "only": ["TANH"]}, unary(RELU, DIMS), False),
