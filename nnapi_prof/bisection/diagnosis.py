@@ -235,7 +235,8 @@ def kind_of(
         return FaultKind.STATE if repeats_alike else FaultKind.RACE
     if any(each.n_nan or each.n_infinite for each in facts):
         return FaultKind.NOT_FINITE
-    if error <= 2 * half_movement:
+    scaled = [each.factor is not None or each.offset is not None for each in facts]
+    if error <= 2 * half_movement and not any(scaled):  # roundings have no common factor
         return FaultKind.PRECISION
     tests: tuple[tuple[FaultKind, Callable[[ValueFacts], bool]], ...] = (
         (FaultKind.PADDING, lambda f: f.borders_only or f.shift is not None),

@@ -20,7 +20,14 @@ from nnapi_prof.bisection.diagnosis import (
     kind_of,
 )
 from nnapi_prof.bisection.probe import Execution, RegionProbe
-from nnapi_prof.bisection.search import FIRST_REPEATS, LAST_REPEATS, Finding, Halving, Region
+from nnapi_prof.bisection.search import (
+    FIRST_REPEATS,
+    LAST_REPEATS,
+    Finding,
+    Halving,
+    Region,
+    Verdict,
+)
 from nnapi_prof.costs.conditions import Precision
 from nnapi_prof.costs.measurement import Status
 from nnapi_prof.graph.program import Program, run_units
@@ -96,25 +103,37 @@ def _in_other_ways(probe: RegionProbe, regions: Sequence[Region]) -> Iterator[Fi
     """
     own = probe.way
     ways = [way if way.pointers else replace(way, runs=MANY_RUNS) for way in probe.ways()]
-    way = _showing(probe, regions, ways)
+    way, verdicts = _showing(probe, regions, ways)
     if way is not None:
         probe.way = way
-        yield from Halving(probe).search(regions)
+        yield from Halving(probe, verdicts).search(regions)
         return
     units = [(unit,) for region in regions for unit in region]
     near = [w for w in ways if (w.mode is own.mode) + (w.pointers is own.pointers) > 0]
-    way = _showing(probe, units, near)
+    way, verdicts = _showing(probe, units, near)
     if way is not None:
         probe.way = way
-        yield from Halving(probe).alone(regions)
+        yield from Halving(probe, verdicts).alone(regions)
 
 
-def _showing(probe: RegionProbe, regions: Sequence[Region], ways: Sequence[Way]) -> Way | None:
-    """Return the first other way in which a region differs, None where there is none. One run."""
-    cases = [(region, way) for way in ways if way != probe.way for region in regions]
-    executed = zip(cases, probe.execute_in(cases, FIRST_REPEATS), strict=True)
-    differing = (way for (_, way), runs in executed if any(run.ratio > 1 for _, run in runs))
-    return next(differing, None)
+def _showing(
+    probe: RegionProbe, regions: Sequence[Region], ways: Sequence[Way]
+) -> tuple[Way | None, dict[Region, Verdict]]:
+    """Return the first other way in which a region differs, with each region's verdict there.
+
+    Takes one run. The way is None where no region differs in any.
+    """
+    others = [way for way in ways if way != probe.way]
+    cases = [(region, way) for way in others for region in regions]
+    executed = iter(probe.execute_in(cases, FIRST_REPEATS))
+    for way in others:
+        verdicts = {
+            region: Verdict(max((run.ratio for _, run in next(executed)), default=0.0))
+            for region in regions
+        }
+        if any(verdict.differs for verdict in verdicts.values()):
+            return way, verdicts
+    return None, {}
 
 
 def _describe(probe: RegionProbe, finding: Finding, driver_version: str) -> Culprit | None:

@@ -7,7 +7,7 @@ error of one region is never the next one's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 Region = tuple[int, ...]
@@ -44,11 +44,14 @@ class Finding:
 
 
 class Halving:
-    """A search over the regions of one target. ``runs`` counts the requests to the device."""
+    """A search over the regions of one target. ``runs`` counts the requests to the device.
 
-    def __init__(self, probe: Probe) -> None:
+    ``known`` are verdicts of regions that were executed before, :data:`FIRST_REPEATS` times.
+    """
+
+    def __init__(self, probe: Probe, known: Mapping[Region, Verdict] | None = None) -> None:
         self._ask = probe
-        self._verdicts: dict[tuple[Region, int], Verdict] = {}
+        self._verdicts = {(region, FIRST_REPEATS): each for region, each in (known or {}).items()}
         self.runs = 0
 
     def search(self, regions: Sequence[Region]) -> Iterator[Finding]:
