@@ -65,9 +65,12 @@ def locate(
     described = 0
     for findings in _stages(probe, regions, every_way=every_way):
         for finding in findings:
+            way = probe.way
+            finding = _alone_after_many_runs(probe, finding)
             before = probe.requests
             culprit = _describe(probe, finding, driver_version)
             described += probe.requests - before
+            probe.way = way
             if culprit is None:
                 unsteady[probe.program.units.label(finding.region)] = None
                 continue
@@ -114,6 +117,22 @@ def _in_other_ways(probe: RegionProbe, regions: Sequence[Region]) -> Iterator[Fi
     if way is not None:
         probe.way = way
         yield from Halving(probe, verdicts).alone(regions)
+
+
+def _alone_after_many_runs(probe: RegionProbe, finding: Finding) -> Finding:
+    """Return the unit of a finding that differs alone once its compilation has run often.
+
+    State that grows in a driver leaves the budget of several units before that of its own unit.
+    Without such a unit the finding and the probe's way stay.
+    """
+    own = probe.way
+    if len(finding.region) == 1 or own.runs == MANY_RUNS:
+        return finding
+    probe.way = replace(own, runs=MANY_RUNS)
+    alone = next(Halving(probe).alone([finding.region]), None)
+    if alone is None:
+        probe.way = own
+    return alone or finding
 
 
 def _showing(

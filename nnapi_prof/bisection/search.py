@@ -118,18 +118,19 @@ class Halving:
             yield self._shrunk(region, verdict)
 
     def _shrunk(self, region: Region, verdict: Verdict) -> Finding:
-        """Return a part of a region from which neither end can be taken."""
-        for side in (0, 1):
-            step = len(region) // 2
-            while step and len(region) > 1:
-                smaller = region[step:] if side == 0 else region[:-step]
-                (again,) = self._probe((smaller,)) if smaller else (Verdict(0.0),)
-                if again.differs:
-                    region, verdict = smaller, again
-                    step = min(step, len(region) // 2)
-                else:
-                    step //= 2
-        return Finding(region, verdict)
+        """Return a part of a region from which neither end can be taken.
+
+        A run tries several cuts at both ends and goes on with the shortest part that differs.
+        """
+        while True:
+            n = len(region)
+            spread = sorted({0, 1, n // 8, n // 4, n // 2, 3 * n // 4})
+            parts = [region[a : n - b] for a in spread for b in spread if 0 < a + b < n]
+            tried = zip(parts, self._probe(parts), strict=True)
+            differing = [(len(part), part, again) for part, again in tried if again.differs]
+            if not differing:
+                return Finding(region, verdict)
+            _, region, verdict = min(differing, key=lambda each: each[:2])
 
     def _probe(self, regions: Sequence[Region], repeats: int = FIRST_REPEATS) -> list[Verdict]:
         new = [region for region in regions if (region, repeats) not in self._verdicts]

@@ -93,6 +93,7 @@ def phone(folder: Path, amount: float | None = None, **error: Any) -> Path:
         ({"how": "scale", "amount": 1.1, "from": 1500}, FaultKind.KERNEL),
         ({"how": "scale", "amount": 1.1, "when": "negative"}, FaultKind.KERNEL),
         ({"how": "drift", "amount": 2e-5}, FaultKind.STATE),
+        ({"how": "scale", "amount": 1.002}, FaultKind.SCALE),
         ({"how": "scale", "amount": 1.01, "when": "relaxed"}, FaultKind.SCALE),
     ],
 )

@@ -72,6 +72,7 @@ def test_what_differs_with_its_neighbour_only_is_shrunk_to_both() -> None:
         search = Halving(Driver(pairs=frozenset({first})))
         (finding,) = search.search([tuple(range(16))])
         assert finding.region == (first, first + 1)
+        assert search.runs <= 2 * math.log2(16) + 4
 
 
 def test_a_fault_that_comes_and_goes_is_found_by_more_executions() -> None:
