@@ -139,11 +139,11 @@ def advise(
     origin = None if planned.costs is None else planned.costs.origin
     chip = device if isinstance(device, str) and is_qnn(device) else None
     if chip is not None and (origin is None or one_chip(chip) != one_chip(origin.device)):
-        from nnapi_prof.api.chip_advice import planned_for_chip
+        from nnapi_prof.api.advice_trial import planned_for_chip
 
         return Advised(planned_for_chip(planned.model, chip, tries or TRIES, listener))
     if origin is not None:
-        from nnapi_prof.api.chip_advice import advise_on_chip
+        from nnapi_prof.api.advice_trial import advise_on_chip
 
         own = advise_on_chip(planned, tries or TRIES, listener)
         return Advised(replace(planned, advice=own))

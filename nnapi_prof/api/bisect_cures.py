@@ -61,7 +61,7 @@ class Avoidance:
 
     def _rewrites(self, culprit: Culprit, probe: RegionProbe) -> Iterator[Cure]:
         """Yield the rewrites that the culprit's own target computes rightly, planned."""
-        from nnapi_prof.bisection.rewrites import agreeing_rewrites
+        from nnapi_prof.bisection.locate import agreeing_rewrites
 
         for rewrite, program in agreeing_rewrites(probe, culprit):
             before = self.replanned(())

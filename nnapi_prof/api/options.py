@@ -18,8 +18,8 @@ from nnapi_prof.costs.conditions import (
     parse_cpus,
 )
 from nnapi_prof.device.protocol.actions import MAX_RUNS
+from nnapi_prof.device.state import Gates
 from nnapi_prof.errors import UsageError, for_caller, option_name
-from nnapi_prof.execution.gates import Gates
 from nnapi_prof.execution.options import (
     LEAST_SECONDS,
     MOST_MEMORY_MB,

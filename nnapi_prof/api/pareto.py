@@ -44,7 +44,7 @@ from nnapi_prof.precision.sensitivity import (
     unit_noise,
 )
 from nnapi_prof.precision.simulation import PrecisionSimulation
-from nnapi_prof.precision.user_metric import metric_of
+from nnapi_prof.precision.user_files import metric_of
 from nnapi_prof.progress import Notify
 
 USUAL_BUDGETS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1)

@@ -83,7 +83,7 @@ def command(
             from nnapi_prof.api.advise import Advised, advise
 
         if device_spec is not None and is_qnn(device_spec) and not bundle:
-            from nnapi_prof.api.chip_advice import planned_for_chip
+            from nnapi_prof.api.advice_trial import planned_for_chip
             from nnapi_prof.api.model import load
 
             own = planned_for_chip(
@@ -122,7 +122,7 @@ def command(
 
 def _show(advised: Advised) -> None:
     if as_json():
-        from nnapi_prof.documents.advice import of_advised
+        from nnapi_prof.documents.report import of_advised
 
         print_document(of_advised(advised))
     else:

@@ -92,7 +92,7 @@ def command(
         with writing(output):
             output.write_text(json.dumps(phone.description) + "\n", encoding="utf-8")
     if as_json():
-        from nnapi_prof.documents.model_costs import of_calibration
+        from nnapi_prof.documents.costs import of_calibration
 
         print_document(
             of_calibration(label, chosen, phone.simulated, phone.reports, folds, seed, output)

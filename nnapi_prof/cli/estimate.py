@@ -105,7 +105,7 @@ def command(
             plans = (plan_problem(problem, with_curve=False).default, *baselines(problem))
     assert isinstance(costs, EstimatedCosts)
     if as_json():
-        from nnapi_prof.documents.model_costs import of_estimate
+        from nnapi_prof.documents.costs import of_estimate
 
         print_document(of_estimate(loaded.name, described.name, described.origin, costs, plans))
         return

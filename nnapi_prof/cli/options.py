@@ -24,7 +24,7 @@ from nnapi_prof.costs.conditions import (
     Mode,
     parse_cpus,
 )
-from nnapi_prof.execution.gates import Gates
+from nnapi_prof.device.state import Gates
 from nnapi_prof.execution.options import (
     LEAST_SECONDS,
     MOST_MEMORY_MB,
@@ -336,7 +336,7 @@ gates = option_group(
     ),
 )
 """What a device must be like before something is measured:
-:class:`~nnapi_prof.execution.gates.Gates`, as the Python interface takes it."""
+:class:`~nnapi_prof.device.state.Gates`, as the Python interface takes it."""
 
 
 tolerance = click.option(

@@ -168,7 +168,7 @@ def command(
     outcome = result.outcome
     assert outcome is not None and result.location is not None
     if as_json():
-        from nnapi_prof.documents.model_costs import of_profile
+        from nnapi_prof.documents.costs import of_profile
 
         names = (loaded.name, result.device, result.location)
         trial = result.thread_trial if isinstance(result, Costs) else None

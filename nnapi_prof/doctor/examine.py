@@ -6,9 +6,8 @@ from dataclasses import replace
 
 from nnapi_prof.doctor.adb import ADB, USB
 from nnapi_prof.doctor.checks import CheckResult, Host, failed, run
+from nnapi_prof.doctor.host import AGENTS, CACHE, COMPILERS, COSTS, PYTHON
 from nnapi_prof.doctor.phone import NNAPI, PHONE, STATE, agent_of, reach
-from nnapi_prof.doctor.software import COMPILERS, PYTHON
-from nnapi_prof.doctor.storage import AGENTS, CACHE, COSTS
 from nnapi_prof.progress import Notify
 
 HOST = (PYTHON, COMPILERS, CACHE, AGENTS, COSTS, ADB, USB)

@@ -31,9 +31,15 @@ from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.actions import Groups, TensorSource, Timing
 from nnapi_prof.device.protocol.request import RequestBuilder
 from nnapi_prof.device.protocol.results import ActionResult
-from nnapi_prof.execution.actions import Feed, PlanStage, build_action, stages_of
+from nnapi_prof.execution.actions import (
+    Feed,
+    PlanStage,
+    build_action,
+    busy_request,
+    one_a_processor,
+    stages_of,
+)
 from nnapi_prof.execution.options import RunOptions
-from nnapi_prof.execution.reference import busy_request, one_a_processor
 from nnapi_prof.graph.plan import CPU, Engine, Plan
 from nnapi_prof.graph.program import Program, all_values, to_memory
 from nnapi_prof.progress import StepCallback

@@ -17,9 +17,9 @@ import importlib
 
 _WHERE = {
     "Caution": "host",
-    "FileChoice": "choice",
+    "FileChoice": "whole",
     "Lowered": "pte",
-    "NnapiBackend": "backend",
+    "NnapiBackend": "partitioner",
     "NnapiPartitioner": "partitioner",
     "bisect": "bisection",
     "choose": "selection",

@@ -10,7 +10,7 @@ from torch import Tensor, fx
 
 from nnapi_prof.frontend.eager import flat_outputs, largest_move
 from nnapi_prof.frontend.tracer import IN_FLOATS
-from nnapi_prof.passes.widen import is_in_doubles, narrow_doubles, widen_halves
+from nnapi_prof.passes.canonicalize.promotion import is_in_doubles, narrow_doubles, widen_halves
 
 MOST = 1e-4
 """Of an output's largest value: what float32 in place of float64 may move it by, and what a run may

@@ -1,26 +1,136 @@
-"""Samples -> recipe: ranges of values are observed, and made to satisfy NNAPI's rules.
+"""Calibrate a recipe from samples: observe ranges, fit them to NNAPI's rules, and correct biases.
 
-torchao observes and chooses; :mod:`nnapi_prof.precision.reconcile_qparams` changes what NNAPI
-forbids.
+torchao observes and chooses ranges; :func:`widen` changes what NNAPI forbids, after all samples
+were seen. A step of a result may stand for less than one step of its inputs makes of it. Its last
+bits say nothing then, and NNAPI forbids that in places: such ranges are widened, which loses next
+to nothing. So are those of weights that are nearly nothing, whose bias would not fit 32 bits.
+
+A layer's bias is corrected by the mean error of its rounded weights. A weight's rounding is the
+same for every sample. Where a layer's inputs are positive in the mean, as behind a ReLU, all of its
+results move one way, and so do those of the layers behind it: an error that more samples do not
+average out. In the mean over the calibration data and over places it is the difference of the
+weights applied to the mean input, as a layer is linear (Nagel et al., "Data-Free Quantization
+Through Weight Equalization and Bias Correction", ICCV 2019, section 4.2).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, fx
 
+from nnapi_prof.convert.quantize.composed import composition, error_on_the_way
 from nnapi_prof.errors import InputSpecError
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.node import bound_args, constant_value, describe, is_constant
 from nnapi_prof.graph.program import Program
-from nnapi_prof.graph.quantisation import QUANTIZE, RANGES, Scheme
+from nnapi_prof.graph.quantisation import DEQUANTIZE, DEQUANTIZE_CHANNELS, QUANTIZE, RANGES, Scheme
 from nnapi_prof.graph.types import Quantisation
-from nnapi_prof.precision.correction import Means, corrections
-from nnapi_prof.precision.demands import Formats, demands_of, refused
-from nnapi_prof.precision.program import QUANTIZE_CHANNELS, quantise
+from nnapi_prof.nnapi.facts import level_number
+from nnapi_prof.precision.demands import (
+    CHANNELS_LEVEL,
+    Demand,
+    Formats,
+    ScaleGroups,
+    demands_of,
+    refused,
+)
+from nnapi_prof.precision.program import (
+    QUANTIZE_CHANNELS,
+    WEIGHT_RANGES,
+    WEIGHTED,
+    channels,
+    quantise,
+    round_weight,
+)
 from nnapi_prof.precision.recipe import Recipe
+
+
+class Means(fx.Interpreter):
+    """Runs a module, and adds up the values of some of its nodes."""
+
+    def __init__(self, module: fx.GraphModule, names: Collection[str]) -> None:
+        super().__init__(module)
+        self._names = frozenset(names)
+        self._sums: dict[str, Tensor] = {}
+        self._runs = 0
+
+    def run_sample(self, inputs: Sequence[Tensor]) -> None:
+        self._runs += 1
+        self.run(*inputs)
+
+    def run_node(self, n: fx.Node) -> Any:
+        result = super().run_node(n)
+        if n.name in self._names:
+            value = torch.where(torch.isfinite(result), result, 0.0)
+            before = self._sums.get(n.name)
+            self._sums[n.name] = value.clone() if before is None else before.add_(value)
+        return result
+
+    def of(self, name: str) -> Tensor:
+        """The mean of a value over the samples."""
+        return self._sums[name] / self._runs
+
+
+def corrections(
+    program: Program,
+    demands: Iterable[Demand],
+    weights: Mapping[str, Scheme],
+    means: Means,
+) -> dict[str, tuple[float, ...]]:
+    """Layer -> what its bias gains in 8 bits, for each output channel."""
+    found: dict[str, tuple[float, ...]] = {}
+    for demand in demands:
+        core = program.nodes[demand.core]
+        if core.target not in WEIGHTED:
+            continue
+        mean, lost = means.of(demand.inputs[0]), _lost(core, weights)
+        for name in program.units.units[demand.unit].nodes:
+            node = program.nodes[name]
+            if node is core:
+                break
+            mean = _call(node, {node.all_input_nodes[0].name: mean})
+        args = bound_args(core)
+        result = _call(core, {args["input"].name: mean, args["weight"].name: lost}, {"bias": None})
+        channel = 1 if core.target is torch.ops.aten.convolution.default else result.ndim - 1
+        places = [dim for dim in range(result.ndim) if dim != channel]
+        found[core.name] = tuple((result.mean(places) if places else result).tolist())
+    return found
+
+
+def _lost(core: fx.Node, weights: Mapping[str, Scheme]) -> Tensor:
+    """Returns the part of a layer's weight that rounding removes."""
+    constant = bound_args(core)["weight"]
+    scheme = weights[constant.name]
+    low, high = WEIGHT_RANGES[scheme.dtype]
+    integers = round_weight(constant, scheme, low, high)
+    if scheme.axis is None:
+        restored = DEQUANTIZE(
+            integers, scheme.scales[0], scheme.zero_points[0], low, high, integers.dtype
+        )
+    else:
+        restored = DEQUANTIZE_CHANNELS(
+            integers, *channels(scheme), scheme.axis, low, high, integers.dtype
+        )
+    lost: Tensor = constant_value(constant).detach() - restored
+    return lost
+
+
+def _call(
+    node: fx.Node, values: Mapping[str, Tensor], changes: Mapping[str, Any] | None = None
+) -> Tensor:
+    """A node's operator on other values, and with other arguments."""
+
+    def value(source: fx.Node) -> Tensor:
+        return values[source.name] if source.name in values else constant_value(source).detach()
+
+    arguments: Any = fx.node.map_arg({**bound_args(node), **(changes or {})}, value)
+    assert isinstance(node.target, torch._ops.OpOverload)
+    result = node.target(**arguments)
+    assert isinstance(result, Tensor)
+    return result
 
 
 def calibrate(
@@ -46,7 +156,6 @@ def calibrate(
         from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e
 
         from nnapi_prof.precision.quantizer import NnapiQuantizer, observed_copy
-        from nnapi_prof.precision.reconcile_qparams import widen
 
         observed = observed_copy(program, NnapiQuantizer(program, demands, formats, observer))
         means = Means(observed, {name for d in demands.values() for name in d.inputs})
@@ -122,3 +231,122 @@ def _read_qparams(converted: fx.GraphModule) -> tuple[dict[str, Quantisation], d
             quant = values.setdefault(source.name, Quantisation(scale, zero))
             assert quant == Quantisation(scale, zero), f"{source.name} has two scales"
     return values, weights
+
+
+aten = torch.ops.aten
+
+ABOVE = 1.0 + 2.0**-10
+"""How far above its bound a scale is put: more than float32 rounds away."""
+LARGEST_RATIO = 128.0
+"""Of a layer's products to steps of its result: CPU kernels rescale by less than 256."""
+SMALLEST_RATIO = 2.0**-30
+"""The same at the least; theirs is 2^-31."""
+LARGEST_BIAS = 2.0**30
+"""In steps; NNAPI's are integers of 32 bits."""
+
+
+def widen(
+    program: Program, demands: Mapping[int, Demand], formats: Formats, observed: fx.GraphModule
+) -> None:
+    """Has the observers of a module say scales that satisfy the rules of all units, where any do.
+
+    What is widened for one unit is an input of the next: results are gone through until none
+    changes. Scales that NNAPI fixes stay.
+    """
+    ranges = _Ranges(program, demands, formats, observed)
+    for _ in demands:
+        changes = [ranges.widen_result(demand) for demand in demands.values()]
+        if not any(changes):
+            break
+    for demand in demands.values():
+        ranges.widen_weight(demand)
+
+
+class _Ranges:
+    def __init__(
+        self,
+        program: Program,
+        demands: Mapping[int, Demand],
+        formats: Formats,
+        observed: fx.GraphModule,
+    ) -> None:
+        from nnapi_prof.precision.quantizer import observers_of
+
+        self._program = program
+        self._formats = formats
+        self._sharing = ScaleGroups(demands.values())
+        self._observers = observers_of(observed)
+
+    def widen_result(self, demand: Demand) -> bool:
+        """Whether the range of a unit's result was too narrow."""
+        if demand.shared or self._sharing.fixed(demand.output) is not None:
+            return False
+        bound, observer = self._bound(demand), self._observers[demand.output][0]
+        scale, zero_point = (float(value) for value in observer.calculate_qparams())
+        if scale > bound:
+            return False
+        low, high = RANGES[self._formats.dtype]
+        wider = bound * ABOVE
+        zero = round(low - (low - zero_point) * scale / wider)
+        observer.settle(torch.tensor([wider]), torch.tensor([min(max(zero, low), high)]))
+        return True
+
+    def _bound(self, demand: Demand) -> float:
+        """Returns the bound that the scale of a unit's result must exceed."""
+        core = self._program.nodes[demand.core]
+        if core.target in WEIGHTED:
+            weight = bound_args(core)["weight"].name
+            product = self._scale(demand.inputs[0]) * float(self._scales(weight).max())
+            return product if self._formats.level < CHANNELS_LEVEL else product / LARGEST_RATIO
+        if core.target is aten.mul.Tensor:
+            first, second = core.args[:2]
+            return self._scale_of(first) * self._scale_of(second)
+        if composition(core.target) is None:
+            return 0.0
+        scale, zero_point = map(float, self._observers[demand.inputs[0]][0].calculate_qparams())
+        low, high = ((end - zero_point) * scale for end in RANGES[self._formats.dtype])
+        error = error_on_the_way(core.target, level_number(self._formats.level), low, high)
+        factor = 1.0
+        if core.target is aten.div.Tensor:
+            factor = 1 / abs(_first_number(core.args[1])) if _first_number(core.args[1]) else 1.0
+        return max(error, scale * factor / 255)
+
+    def _scale_of(self, factor: object) -> float:
+        """The scale that a factor has for the converter."""
+        if isinstance(factor, fx.Node) and factor.name in self._observers:
+            return self._scale(factor.name)
+        return abs(_first_number(factor)) / 255 or 1.0
+
+    def _scale(self, name: str) -> float:
+        return float(self._scales(name))
+
+    def _scales(self, name: str) -> Tensor:
+        scales: Tensor = self._observers[name][0].calculate_qparams()[0]
+        return scales
+
+    def widen_weight(self, demand: Demand) -> None:
+        """Raises scales of a layer's weight so far that its bias fits, and CPU kernels take it."""
+        from nnapi_prof.precision.quantizer import FrozenQParamsObserver
+
+        core = self._program.nodes[demand.core]
+        if core.target not in WEIGHTED:
+            return
+        args = bound_args(core)
+        step, result = self._scale(demand.inputs[0]), self._scale(demand.output)
+        scales = self._scales(args["weight"].name)
+        least = torch.full_like(scales, result * SMALLEST_RATIO / step)
+        if is_constant(args["bias"]):
+            bias = constant_value(args["bias"]).detach().abs() / (step * LARGEST_BIAS)
+            if bias.numel() != scales.numel():
+                bias = bias.max()
+            least = torch.maximum(least, bias.to(scales.dtype))
+        if bool((scales < least).any()):
+            for observer in self._observers[args["weight"].name]:
+                assert isinstance(observer, FrozenQParamsObserver)
+                zero_points = observer.calculate_qparams()[1]
+                observer.settle(torch.maximum(scales, least), zero_points)
+
+
+def _first_number(factor: Any) -> float:
+    """A number, or the first of a constant."""
+    return float(constant_value(factor).flatten()[0] if is_constant(factor) else factor)

@@ -10,7 +10,7 @@ that a sample with large outputs counts for more than one with small ones:
     Share of samples (of places, where an output has several) whose largest value is another one.
 ``module:function``
     ``function(outputs, targets)`` of the user's, less the same of the reference: what the plan adds
-    to it, which may be negative. :class:`~.user_metric.UserMetric` says what it gets.
+    to it, which may be negative. :class:`~.user_files.UserMetric` says what it gets.
 
 An interval is for the same error on other data: as many samples of the same kind as these, drawn
 anew, fall into it 19 times of 20. It comes from drawing both sets from the samples (bootstrap), and

@@ -22,7 +22,7 @@ from nnapi_prof.frontend.quant import plain
 from nnapi_prof.graph.node import describe, torch_dtype
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.types import TensorType
-from nnapi_prof.precision.sample_files import KINDS, is_function, read_samples, user_function
+from nnapi_prof.precision.user_files import KINDS, is_function, read_samples, user_function
 
 LIMIT = 128
 """Samples that are used unless told otherwise."""

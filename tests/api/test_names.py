@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import nnapi_prof as np_
+from nnapi_prof import executorch
 
 HEAVY = ("torch", "pandas", "matplotlib", "scipy", "sqlalchemy", "numpy", "rich")
 STUB = Path(np_.__file__).with_name("__init__.pyi")
@@ -85,6 +86,15 @@ def test_functions_that_are_packages_too_are_both(first: str | None) -> None:
     assert result.stderr == ""
     told, error = result.stdout.splitlines()
     assert told == "['plan', 'device'] Chooses what" and "nowhere does not exist" in error
+
+
+def test_names_of_executorch_are_defined_where_the_package_looks_for_them() -> None:
+    """Read, not imported: ExecuTorch need not be installed."""
+    folder = STUB.parent / "executorch"
+    for name, module in executorch._WHERE.items():
+        tree = ast.parse((folder / f"{module}.py").read_text())
+        definitions = [node for node in tree.body if hasattr(node, "name")]
+        assert name in {node.name for node in definitions}, f"{module}.{name}"
 
 
 def test_an_unknown_name_is_none() -> None:

@@ -13,8 +13,12 @@ from hypothesis import strategies as st
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.measurement import Measurement, Status
 from nnapi_prof.costs.model.fit import chains, fit
-from nnapi_prof.costs.model.fit_precision import fit_conditional, fit_precisions
-from nnapi_prof.costs.model.precision import NO_8_BITS, PrecisionCosts
+from nnapi_prof.costs.model.precision import (
+    NO_8_BITS,
+    PrecisionCosts,
+    fit_conditional,
+    fit_precisions,
+)
 from nnapi_prof.costs.model.quantised import (
     CONVERSION_SIZES,
     ConversionLine,

@@ -13,7 +13,7 @@ import pytest
 
 from nnapi_prof.device import xnnpack
 from nnapi_prof.device.build import HostBuild
-from nnapi_prof.doctor import storage
+from nnapi_prof.doctor import host
 from nnapi_prof.doctor.checks import Host
 from tests.conftest import rig
 from tests.doctor.common import problem, warning, well
@@ -76,27 +76,27 @@ def test_room(tmp_path: Path, size: str, level: str, words: str) -> None:
 def test_xnnpack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("NNAPI_PROF_XNNPACK", str(tmp_path))
-    words, fix = problem(storage.xnnpack_prefix(Host()))
+    words, fix = problem(host.xnnpack_prefix(Host()))
     assert words == f"NNAPI_PROF_XNNPACK is {tmp_path}, where XNNPACK is not built"
     assert "python -m nnapi_prof.device.xnnpack" in fix
     monkeypatch.setenv("NNAPI_PROF_XNNPACK", "")
-    words, fix = warning(storage.xnnpack_prefix(Host()))
+    words, fix = warning(host.xnnpack_prefix(Host()))
     assert words.startswith("left out by NNAPI_PROF_XNNPACK=") and fix.startswith("unset")
     monkeypatch.delenv("NNAPI_PROF_XNNPACK")
-    assert well(storage.xnnpack_prefix(Host())).startswith("not built yet")
+    assert well(host.xnnpack_prefix(Host())).startswith("not built yet")
     # No sources to be had: what the first use writes down is said here.
     monkeypatch.setenv("NNAPI_PROF_XNNPACK_ARCHIVES", str(tmp_path / "nothing"))
     messages: list[str] = []
     assert xnnpack.first_use(tmp_path, messages.append) is None and messages
-    words, fix = warning(storage.xnnpack_prefix(Host()))
+    words, fix = warning(host.xnnpack_prefix(Host()))
     assert words.startswith("could not be built: the sources of XNNPACK are not available")
     assert fix == "python -m nnapi_prof.device.xnnpack"
 
 
 def test_agents(built_host: HostBuild, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert well(storage.agents(Host())).startswith("built of these sources for host")
+    assert well(host.agents(Host())).startswith("built of these sources for host")
     monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path))
-    words = well(storage.agents(Host()))
+    words = well(host.agents(Host()))
     assert words.startswith("none is built yet; for host, arm64-v8a")
     assert "`nnapi-prof agent build --abi host`" in words
 
@@ -105,7 +105,7 @@ def test_agents_without_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path))
     modules: Any = sys.modules
     monkeypatch.setitem(modules, "ziglang", None)
-    words, _ = problem(storage.agents(Host()))
+    words, _ = problem(host.agents(Host()))
     assert words.startswith(
         "an agent for android on arm64-v8a is built with the Python package zig"
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nnapi_prof.doctor import software
+from nnapi_prof.doctor import host
 from nnapi_prof.doctor.checks import Host
 from tests.doctor.common import problem, warning, well
 
@@ -31,28 +31,28 @@ def script(path: Path, text: str) -> None:
 
 def test_what_is_here_works(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NNAPI_PROF_CC", raising=False)
-    assert well(software.zig(Host())) == "compiles for Android"
-    assert well(software.build_tools(Host())).startswith("cmake ")
+    assert well(host.zig(Host())) == "compiles for Android"
+    assert well(host.build_tools(Host())).startswith("cmake ")
 
 
 def test_no_compiler_but_zig(tools: Path) -> None:
-    words = well(software.c_compiler(Host()))
+    words = well(host.c_compiler(Host()))
     assert words == "there is no cc on the PATH: zig builds for this host, too"
 
 
 def test_no_compiler_at_all(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ziglang", None)
-    words, fix = problem(software.c_compiler(Host()))
+    words, fix = problem(host.c_compiler(Host()))
     assert words == "there is no cc on the PATH, and zig does not work either"
     assert fix.startswith("sudo apt install gcc libc6-dev")
-    assert problem(software.zig(Host()))[1] == "python -m pip install --force-reinstall ziglang"
+    assert problem(host.zig(Host()))[1] == "python -m pip install --force-reinstall ziglang"
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a compiler to break")
 def test_a_compiler_without_headers(tools: Path) -> None:
     real = shutil.which("cc", path=os.defpath)
     script(tools / "cc", f'PATH={os.defpath} exec {real} -nostdinc "$@"')
-    words, _fix = warning(software.c_compiler(Host()))
+    words, _fix = warning(host.c_compiler(Host()))
     assert f"{tools}/cc does not compile a small program: it ended with 1: " in words
     assert "math.h" in words and words.endswith(": zig takes its place")
 
@@ -60,12 +60,12 @@ def test_a_compiler_without_headers(tools: Path) -> None:
 def test_a_program_that_does_not_run(tools: Path) -> None:
     """As one for another machine: compiled without complaint, and of no use here."""
     script(tools / "cc", 'PATH=/bin:/usr/bin; printf garbage >"$3"; chmod 755 "$3"')
-    words, _ = warning(software.c_compiler(Host()))
+    words, _ = warning(host.c_compiler(Host()))
     assert f"{tools}/cc compiles, but the program does not run: it cannot be started" in words
 
 
 def test_a_compiler_that_is_named(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NNAPI_PROF_CC", "no-such-cc")
-    words, fix = problem(software.c_compiler(Host()))
+    words, fix = problem(host.c_compiler(Host()))
     assert words == "there is no no-such-cc on the PATH"
     assert fix == "unset NNAPI_PROF_CC, or name a working one"

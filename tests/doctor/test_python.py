@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nnapi_prof.doctor import software
+from nnapi_prof.doctor import host
 from nnapi_prof.doctor.checks import Host
 from tests.doctor.common import problem, well
 
@@ -32,14 +32,14 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_this_environment_is_well() -> None:
-    assert ">=3" in well(software.python_itself(Host()))
-    assert " packages, torch 2" in well(software.packages(Host()))
+    assert ">=3" in well(host.python_itself(Host()))
+    assert " packages, torch 2" in well(host.packages(Host()))
 
 
 def test_packages_that_are_too_old(site: Path) -> None:
     install(site, "numpy", "1.24.4")
     install(site, "libusb1", "0.1")  # of adb-shell's extra usb
-    finding, fix = problem(software.packages(Host()))
+    finding, fix = problem(host.packages(Host()))
     assert "numpy 1.24.4 is installed: numpy>=" in finding
     assert "libusb1 0.1 is installed: libusb1>=" in finding
     assert fix.startswith("python -m pip install '") and "'numpy>=" in fix and "'libusb1>=" in fix
@@ -66,6 +66,6 @@ def test_a_package_that_is_missing(tmp_path: Path) -> None:
 
 
 def test_a_python_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(software, "requires_python", lambda: ">=4")
-    finding, fix = problem(software.python_itself(Host()))
+    monkeypatch.setattr(host, "requires_python", lambda: ">=4")
+    finding, fix = problem(host.python_itself(Host()))
     assert "is too old or too new: >=4 is wanted" in finding and "-m venv" in fix

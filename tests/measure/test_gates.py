@@ -18,9 +18,8 @@ import nnapi_prof as nnp
 from nnapi_prof.costs.measurement import DRIFTING, Kind, Measurement
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.selection import Selection
-from nnapi_prof.device.state import DeviceState, parse_state
+from nnapi_prof.device.state import DeviceState, Gates, parse_state
 from nnapi_prof.errors import DeviceError
-from nnapi_prof.execution.gates import Gates
 from tests.conftest import PHONES
 
 ANDROID = """\

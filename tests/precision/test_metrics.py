@@ -18,7 +18,7 @@ from nnapi_prof.precision.metrics import (
     sqnr_db,
     stacked,
 )
-from nnapi_prof.precision.user_metric import UserMetric, metric_of
+from nnapi_prof.precision.user_files import UserMetric, metric_of
 
 
 def wrong(outputs: Tensor, labels: Tensor) -> float:

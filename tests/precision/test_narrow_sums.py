@@ -14,8 +14,7 @@ from nnapi_prof.api.pareto import FrontSearch
 from nnapi_prof.device.protocol.results import HalfArithmetic
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import CPU, Plan, Precision, Preference, Segment, Target
-from nnapi_prof.precision.narrow_sums import error_spread
-from nnapi_prof.precision.simulation import PrecisionSimulation
+from nnapi_prof.precision.simulation import PrecisionSimulation, error_spread
 
 aten = torch.ops.aten
 NPU = Target.nnapi("npu", Preference.FAST_SINGLE_ANSWER)

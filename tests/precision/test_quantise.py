@@ -79,8 +79,8 @@ def test_all_units_give_what_torchao_converts(name, level):
     with quiet_torch(), torch.no_grad():
         from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e
 
+        from nnapi_prof.precision.calibrate import widen
         from nnapi_prof.precision.quantizer import NnapiQuantizer, observed_copy
-        from nnapi_prof.precision.reconcile_qparams import widen
 
         demands, _ = demands_of(floats, formats)
         demands = {unit: d for unit, d in demands.items() if unit in stated.units}

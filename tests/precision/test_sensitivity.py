@@ -20,7 +20,7 @@ from nnapi_prof.precision.sensitivity import (
     unit_noise,
 )
 from nnapi_prof.precision.simulation import PrecisionSimulation
-from nnapi_prof.precision.user_metric import UserMetric
+from nnapi_prof.precision.user_files import UserMetric
 from tests.precision import digits
 
 N_HELD_OUT = 100

@@ -9,21 +9,26 @@ from contextlib import AbstractContextManager
 from nnapi_prof.costs.measurement import Kind, Measurement, Status
 from nnapi_prof.device.protocol.request import Request
 from nnapi_prof.device.protocol.results import ActionResult, AgentInfo
-from nnapi_prof.device.state import DeviceProbe, DeviceState, read_state
+from nnapi_prof.device.state import (
+    LOOK_SIMULATED_S,
+    DeviceProbe,
+    DeviceState,
+    await_ready,
+    read_state,
+)
 from nnapi_prof.device.transport import LocalTransport
-from nnapi_prof.execution.gates import LOOK_SIMULATED_S, await_ready
-from nnapi_prof.execution.options import USUAL_COOLDOWN_S
-from nnapi_prof.execution.profile.anchors import USUAL_S, Anchor
-from nnapi_prof.execution.profile.jobs import device_targets
-from nnapi_prof.execution.profile.options import ProfileOptions
-from nnapi_prof.execution.profile.waits import Waits
-from nnapi_prof.execution.reference import (
+from nnapi_prof.execution.actions import (
     CHANNELS,
     SIDE,
     anchor_request,
     busy_request,
     one_a_processor,
 )
+from nnapi_prof.execution.options import USUAL_COOLDOWN_S
+from nnapi_prof.execution.profile.anchors import USUAL_S, Anchor
+from nnapi_prof.execution.profile.jobs import device_targets
+from nnapi_prof.execution.profile.options import ProfileOptions
+from nnapi_prof.execution.profile.waits import Waits
 from nnapi_prof.graph.plan import Target
 
 IDLE_S = 3.0

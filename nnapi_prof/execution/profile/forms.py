@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nnapi_prof.costs.measurement import Measurement
-from nnapi_prof.costs.model.fit_precision import fit_precisions
-from nnapi_prof.costs.model.precision import PrecisionCosts
+from nnapi_prof.costs.model.precision import PrecisionCosts, fit_precisions
 from nnapi_prof.costs.model.quantised import (
     Conversion,
     EightBits,

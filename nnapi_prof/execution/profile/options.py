@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.device.protocol.actions import Timing
-from nnapi_prof.execution.gates import Gates
+from nnapi_prof.device.state import Gates
 from nnapi_prof.execution.options import SPIN_NS, WARM_NS, cooldown_ms
 from nnapi_prof.graph.plan import Plan, Preference
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from nnapi_prof.costs.measurement import Key
 from nnapi_prof.costs.model.fit import RegionMatcher, UnitSet
-from nnapi_prof.costs.model.fit_precision import fit_conditional
-from nnapi_prof.costs.model.precision import PrecisionCosts
+from nnapi_prof.costs.model.precision import PrecisionCosts, fit_conditional
 from nnapi_prof.costs.model.quantised import ConversionCosts
 from nnapi_prof.costs.model.regression import FitCache
 from nnapi_prof.costs.store import CostStore

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from nnapi_prof.costs.measurement import FAILURES, Key, Kind, Measurement, Status
 from nnapi_prof.costs.model.fit import RegionMatcher, UnitSet, fit
-from nnapi_prof.costs.model.fit_precision import fit_eight_bits
+from nnapi_prof.costs.model.precision import fit_eight_bits
 from nnapi_prof.costs.model.quantised import EightBits
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.regression import FitCache
