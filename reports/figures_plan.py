@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from nnapi_prof.bundle.precision import FrontRow
+from nnapi_prof.bundle.bundle import FrontRow
 from nnapi_prof.reports.figures import clip_to, row_label
 from nnapi_prof.reports.parts import PARTS
 from nnapi_prof.reports.style import FAINT, INK, PAGE, STYLE, WIDE, bare, canvas, label_axes, title

@@ -20,8 +20,8 @@ from example import CPU, GPU, NPU, Example, tutorials_network  # noqa: E402
 from rooms import rooms  # noqa: E402
 
 from nnapi_prof.graph.plan import Target  # noqa: E402
-from nnapi_prof.partition.search.ideals import all_ideals, convex_sets, mask, members  # noqa: E402
-from nnapi_prof.partition.search.prices import lower_bound  # noqa: E402
+from nnapi_prof.partition.blocks import all_ideals, convex_sets, mask, members  # noqa: E402
+from nnapi_prof.partition.search.tables import lower_bound  # noqa: E402
 
 KINDS = {CPU: "cpu", NPU: "npu", GPU: "gpu"}
 NAMES = {CPU: "CPU", NPU: "sim-npu", GPU: "sim-gpu"}

@@ -18,7 +18,7 @@ from nnapi_prof.api.model import Model, load
 from nnapi_prof.api.plan import ModelPlan, read_plan
 from nnapi_prof.bisection.diagnosis import Bisection, Culprit, Unchecked
 from nnapi_prof.bisection.search import Region
-from nnapi_prof.bundle.faults import Fault, keep_faults
+from nnapi_prof.bundle.findings import Fault, keep_faults
 from nnapi_prof.costs.conditions import BY_TRIAL, Conditions
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.description import describe, device_fingerprint

@@ -10,9 +10,8 @@ from nnapi_prof.api.events import SILENT, Listener
 from nnapi_prof.api.model import load_program
 from nnapi_prof.bundle.bundle import Bundle, RegionKey, needed_regions, region_key
 from nnapi_prof.bundle.storage import write_bundle
-from nnapi_prof.convert.copies import convert_copies
 from nnapi_prof.convert.float16 import to_float16
-from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.convert.lower import convert_copies, convert_region
 from nnapi_prof.convert.region import Region, growth_note, units_in_floats
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.model.regression import TargetFit

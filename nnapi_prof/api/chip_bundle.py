@@ -17,7 +17,7 @@ from pathlib import Path
 from nnapi_prof.api.bundles import input_specs
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.model import Model, load
-from nnapi_prof.bundle.advice import kept_advice
+from nnapi_prof.bundle.findings import kept_advice
 from nnapi_prof.bundle.storage import (
     CHIP_FORMAT,
     check_model,

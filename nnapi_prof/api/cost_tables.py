@@ -224,7 +224,7 @@ def _read_precisions(
     conditions: Conditions,
     precisions: Sequence[Precision],
 ) -> PrecisionCosts:
-    from nnapi_prof.execution.profile.forms import read_precision_costs
+    from nnapi_prof.execution.profile.precision_sessions import read_precision_costs
 
     rows: dict[Precision, Sequence[Measurement]] = {
         precision: store.select(

@@ -285,7 +285,7 @@ def _advise(pipeline: PipelineResult, listener: Listener) -> None:
     """Adds advice that rests on costs alone. A plan that stands has it from an earlier call."""
     from nnapi_prof.api.advise import advise
     from nnapi_prof.api.result import Result
-    from nnapi_prof.bundle.advice import keep_advice, kept_advice
+    from nnapi_prof.bundle.findings import keep_advice, kept_advice
 
     planned, bundle, result = pipeline.planned, pipeline.bundle, pipeline.result
     assert planned is not None and bundle is not None and result is not None

@@ -9,8 +9,14 @@ import numpy as np
 from nnapi_prof.api.bundles import levels_of
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.bundle.bundle import accelerators_of
-from nnapi_prof.bundle.phones import OTHERS, PhoneTraits, phone_of
-from nnapi_prof.bundle.plan_set import PlanChoice, PlanSet, SelectionRule
+from nnapi_prof.bundle.plan_set import (
+    OTHERS,
+    PhoneTraits,
+    PlanChoice,
+    PlanSet,
+    SelectionRule,
+    phone_of,
+)
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.views import drop_dominated_targets, half_interval_ns

@@ -17,7 +17,7 @@ from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.fleet_choice import fleet_levels, info_of, plan_set_of
 from nnapi_prof.api.model import Model
 from nnapi_prof.bundle.bundle import Bundle
-from nnapi_prof.bundle.phones import PhoneTraits
+from nnapi_prof.bundle.plan_set import PhoneTraits
 from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import Engine, Plan, Target
 from nnapi_prof.partition import baselines, make_problem

@@ -11,7 +11,7 @@ from nnapi_prof.api.events import Listener
 from nnapi_prof.api.front import FrontPoint, Pareto, float_precision
 from nnapi_prof.api.model import Model
 from nnapi_prof.api.profiling import profile
-from nnapi_prof.bundle.precision import FrontRow, MixedPrecision, Sensitivity
+from nnapi_prof.bundle.bundle import FrontRow, MixedPrecision, Sensitivity
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.graph.plan import Precision
 

@@ -18,10 +18,10 @@ from nnapi_prof.api.objective import Objective
 from nnapi_prof.api.plan_search import Search
 from nnapi_prof.api.report import naming_table, report_data_from_bundle
 from nnapi_prof.api.throughput import Throughput
-from nnapi_prof.bundle.advice import keep_advice, kept_advice
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.deployment import deploy_steps
-from nnapi_prof.bundle.frames import FramePlan
+from nnapi_prof.bundle.findings import keep_advice, kept_advice
+from nnapi_prof.bundle.plan_set import FramePlan
 from nnapi_prof.bundle.storage import is_chip_plan, read_bundle
 from nnapi_prof.costs import absolute
 from nnapi_prof.costs.conditions import Conditions

@@ -7,10 +7,9 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-from nnapi_prof.bundle.advice import kept_advice
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.deployment import deploy_steps
-from nnapi_prof.bundle.faults import kept_faults
+from nnapi_prof.bundle.findings import kept_advice, kept_faults
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.costs import absolute, default_location
 from nnapi_prof.costs.measurement import Measurement

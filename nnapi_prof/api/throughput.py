@@ -13,8 +13,13 @@ from nnapi_prof.api.events import SILENT, Listener
 from nnapi_prof.api.model import Model
 from nnapi_prof.api.plan_search import planning_costs
 from nnapi_prof.bundle.bundle import Bundle
-from nnapi_prof.bundle.frames import MOST_IN_FLIGHT, FramePlan, FrameSchedule, usual_in_flight
-from nnapi_prof.bundle.plan_set import PlanChoice
+from nnapi_prof.bundle.plan_set import (
+    MOST_IN_FLIGHT,
+    FramePlan,
+    FrameSchedule,
+    PlanChoice,
+    usual_in_flight,
+)
 from nnapi_prof.costs.contention import ASSUMED, ContentionBasis, Slowdowns, given
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.description import device_name

@@ -34,9 +34,8 @@ from nnapi_prof.bisection.deviation import (
     SYSTEMATIC_SHARE,
 )
 from nnapi_prof.bisection.diagnosis import MANY_RUNS, Culprit, FaultKind
-from nnapi_prof.convert.export.constants import lay_out
 from nnapi_prof.convert.export.cpp import DATA, class_name, to_cpp
-from nnapi_prof.convert.export.json import RegionDescription
+from nnapi_prof.convert.export.json import RegionDescription, lay_out
 from nnapi_prof.convert.region import Region
 from nnapi_prof.costs.conditions import Conditions, Mode, Precision
 from nnapi_prof.graph.plan import AUTO, Preference

@@ -1,16 +1,49 @@
-"""Several plans of a bundle that are the partitioner's own, and when each is meant."""
+"""Select among a bundle's own plans: by the share of runs or frames, by phone, or along a front.
+
+Many frames run in one of several ways: which plans they take, and how many are on their way at
+once. A bundle for several phones knows the one that it runs on by names. The most telling comes
+first: its build (``ro.build.fingerprint``), its SoC (``ro.soc.model``, before Android 12
+``ro.board.platform``), its accelerators with their feature levels. The library for apps makes the
+same names on the phone (device_agent/library/phones.c).
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from nnapi_prof.bundle.phones import OTHERS, PhoneTraits
-from nnapi_prof.costs.conditions import MOST_THREADS
+from nnapi_prof.costs.conditions import ALL, MOST_THREADS, parse_cpus
 from nnapi_prof.errors import SerializationError, UsageError, escape_untrusted
+
+OTHERS = ""
+"""The name of every phone that has no other in a bundle."""
+
+
+@dataclass(frozen=True, slots=True)
+class PhoneTraits:
+    """The properties of a phone that the rule of a bundle for several phones reads."""
+
+    keys: tuple[str, ...] = ()
+    """Its names, the most telling first."""
+    accelerators: frozenset[str] = frozenset()
+    """Names of its NNAPI devices: a plan that names another does not fit."""
+
+
+def phone_of(properties: Mapping[str, str], accelerators: Iterable[tuple[str, int]]) -> PhoneTraits:
+    """The phone with these ``ro.*`` properties and NNAPI devices, each its name and its feature
+    level as it reports it."""
+    ordered = sorted(accelerators, key=lambda each: each[0].encode())
+    soc = properties.get("ro.soc.model") or properties.get("ro.board.platform")
+    build = properties.get("ro.build.fingerprint")
+    keys = [f"build:{build}"] if build else []
+    keys += [f"soc:{soc}"] if soc else []
+    if ordered:
+        keys.append("nnapi:" + ",".join(f"{name}/{level}" for name, level in ordered))
+    return PhoneTraits(tuple(keys), frozenset(name for name, _ in ordered))
+
 
 VERSION = 1
 """Of the rules: what a selection gives never changes under one version."""
@@ -42,7 +75,7 @@ class PlanChoice:
     share: float = 1.0
     """Of a mixture: above 0, 1 in all."""
     keys: tuple[str, ...] = ()
-    """Of a set for phones: the names of those that it is for; :data:`.phones.OTHERS` of all that
+    """Of a set for phones: the names of those that it is for; :data:`OTHERS` of all that
     have no plan else."""
     accelerators: tuple[str, ...] = ()
     """Of a set for phones: those that the plan needs."""
@@ -215,3 +248,116 @@ def _choice(row: Any, n_plans: int) -> PlanChoice:
 def _require(condition: bool, reason: str) -> None:
     if not condition:
         raise SerializationError(f"the set of plans: {reason}")
+
+
+MOST_IN_FLIGHT = 63
+"""The runtime library's queue has room for no more."""
+FRAMES_A_LANE = 4
+"""In flight, where nobody says how many: as the runtime library does it."""
+MOST_WAYS = 1000
+
+
+def usual_in_flight(lanes: Collection[str]) -> int:
+    """Returns the runtime library's default number of frames in flight on several lanes; one for a
+    single lane."""
+    return min(FRAMES_A_LANE * len(lanes), MOST_IN_FLIGHT) if len(lanes) > 1 else 1
+
+
+@dataclass(frozen=True, slots=True)
+class FrameSchedule:
+    """One way of running many frames."""
+
+    name: str
+    """For people: ``mixture of plans``, ``all-cpu``."""
+    choices: tuple[PlanChoice, ...]
+    """Plans of the bundle, with their shares of the frames."""
+    in_flight: int
+    """Frames that were handed in and are not out, at most."""
+    predicted_per_second: float | None = None
+    """Frames; None where nothing predicts it."""
+    threads: int | None = None
+    """Of the CPU engine; None: these and the cores are what the bundle's conditions say."""
+    cpus: str = ALL
+    """The cores of those threads, as in the conditions."""
+    overlaps: bool = False
+    """A frame's own segments may run at once: each as soon as what it reads is there, and those
+    before it on its processor are done."""
+
+    def __post_init__(self) -> None:
+        PlanSet(SelectionRule.MIXTURE, self.choices)  # checks the shares
+        if not 1 <= self.in_flight <= MOST_IN_FLIGHT:
+            raise SerializationError(
+                f"{self.in_flight} frames in flight: 1 to {MOST_IN_FLIGHT} are possible"
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "plans": [[choice.plan, choice.share] for choice in self.choices],
+            "in_flight": self.in_flight,
+            "predicted_per_second": self.predicted_per_second,
+            "threads": self.threads,
+            "cpus": self.cpus,
+            "overlaps": self.overlaps,
+        }
+
+    @classmethod
+    def from_json(cls, data: Any, n_plans: int) -> FrameSchedule:
+        """Raises SerializationError where it is no way of running these plans."""
+        rows = data["plans"]
+        if not all(type(plan) is int and 0 <= plan < n_plans for plan, _ in rows):
+            raise SerializationError(f"a way of running frames names plans beyond {n_plans}")
+        rate, threads = data["predicted_per_second"], data["threads"]
+        if type(data["in_flight"]) is not int:
+            raise SerializationError("the number of frames in flight is not a number")
+        if not (rate is None or (type(rate) in (int, float) and math.isfinite(rate))):
+            raise SerializationError("a prediction of frames per second is not a number")
+        if not (threads is None or (type(threads) is int and threads > 0)):
+            raise SerializationError("a way of running frames has no number of threads")
+        choices = tuple(PlanChoice(plan, share=float(share)) for plan, share in rows)
+        name = escape_untrusted(str(data["name"]), 100)
+        cpus = parse_cpus(str(data.get("cpus", ALL)))
+        overlaps = data.get("overlaps", False) is True
+        return cls(name, choices, data["in_flight"], rate, threads, cpus, overlaps)
+
+
+@dataclass(frozen=True, slots=True)
+class FramePlan:
+    """How a bundle runs many frames, and what else one could do."""
+
+    ways: tuple[FrameSchedule, ...]
+    """The one that is meant, then its rivals."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.ways) <= MOST_WAYS:
+            raise SerializationError(
+                f"frames run in {len(self.ways)} ways: 1 to {MOST_WAYS} are possible"
+            )
+
+    @property
+    def in_flight(self) -> int:
+        """Frames on their way at most, as they are meant to run."""
+        return self.ways[0].in_flight
+
+    @property
+    def is_serial(self) -> bool:
+        """Whether it is meant for one frame, one segment after the other, with branches at once as
+        the rival that is not faster."""
+        own, *others = self.ways
+        return not own.overlaps and any(way.overlaps for way in others)
+
+    @property
+    def plan_set(self) -> PlanSet | None:
+        """The set that selects a frame's plan; None where all frames take the bundle's first."""
+        choices = self.ways[0].choices
+        is_first = [choice.plan for choice in choices] == [0]
+        return None if is_first else PlanSet(SelectionRule.MIXTURE, choices)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"ways": [way.to_json() for way in self.ways]}
+
+    @classmethod
+    def from_json(cls, data: Any, n_plans: int) -> FramePlan:
+        """The inverse of :meth:`to_json`, for a bundle of so many plans. Raises
+        SerializationError."""
+        return cls(tuple(FrameSchedule.from_json(row, n_plans) for row in data["ways"]))

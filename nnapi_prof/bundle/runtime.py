@@ -7,8 +7,7 @@ import struct
 from collections.abc import Collection, Sequence
 
 from nnapi_prof.bundle.bundle import Bundle
-from nnapi_prof.bundle.phones import OTHERS
-from nnapi_prof.bundle.plan_set import PlanChoice, SelectionRule
+from nnapi_prof.bundle.plan_set import OTHERS, PlanChoice, SelectionRule
 from nnapi_prof.convert.region import Region, operand_of
 from nnapi_prof.costs.conditions import ALL, BIG, Mode
 from nnapi_prof.errors import UsageError

@@ -13,11 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from nnapi_prof.bundle.bundle import Bundle, RegionKey
-from nnapi_prof.bundle.frames import FramePlan
+from nnapi_prof.bundle.bundle import Bundle, MixedPrecision, RegionKey
 from nnapi_prof.bundle.plan_set import VERSION as PLAN_SET_VERSION
-from nnapi_prof.bundle.plan_set import PlanSet
-from nnapi_prof.bundle.precision import MixedPrecision
+from nnapi_prof.bundle.plan_set import FramePlan, PlanSet
 from nnapi_prof.convert.deserialize import deserialize
 from nnapi_prof.convert.model import Blob
 from nnapi_prof.convert.region import Region

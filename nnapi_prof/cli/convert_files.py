@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     import torch
     from rich.console import Console
 
-    from nnapi_prof.bundle.bundle import Bundle
+    from nnapi_prof.bundle.bundle import Bundle, MixedPrecision
     from nnapi_prof.bundle.parts import Parts
-    from nnapi_prof.bundle.precision import MixedPrecision
     from nnapi_prof.convert.dynamic_shapes import Template
     from nnapi_prof.convert.export.json import RegionDescription
     from nnapi_prof.convert.region import Region

@@ -18,7 +18,7 @@ from nnapi_prof.convert.model import (
     OperandId,
     Operation,
 )
-from nnapi_prof.convert.serialize import (
+from nnapi_prof.convert.region import (
     CHANNEL_VERSION,
     FORMAT_VERSION,
     HEADER,
@@ -73,7 +73,7 @@ def _require_operand(index: int, n_operands: int, what: str) -> None:
 
 
 def deserialize(data: bytes) -> NnapiModel:
-    """The model that ``data`` holds; the inverse of :func:`.serialize.serialize`.
+    """The model that ``data`` holds; the inverse of :func:`.region.serialize`.
 
     Every count, index and length is checked before use. Raises SerializationError with the part
     that is wrong: another version, counts beyond the data or from 2^24 on, unknown codes or value

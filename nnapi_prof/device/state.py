@@ -234,7 +234,7 @@ class Gates:
     """How long a device is waited for, each time, before that is an error."""
     anchor_s: float | None = None
     """Between two runs of the reference model, which show whether the device drifts; 0 runs none.
-    None: :data:`~nnapi_prof.execution.profile.anchors.USUAL_S` on a phone, 0 elsewhere."""
+    None: :data:`~nnapi_prof.execution.profile.device_monitor.USUAL_S` on a phone, 0 elsewhere."""
 
     @property
     def asked(self) -> bool:

@@ -11,7 +11,7 @@ from nnapi_prof.documents.schema import Document, finite, properties
 
 if TYPE_CHECKING:
     from nnapi_prof.api.throughput import Throughput
-    from nnapi_prof.bundle.frames import FramePlan, FrameSchedule
+    from nnapi_prof.bundle.plan_set import FramePlan, FrameSchedule
     from nnapi_prof.execution.frame_runs import FrameScheduleRun
 
 # Builds the proof of a plan in documents.

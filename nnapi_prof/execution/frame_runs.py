@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from nnapi_prof.bundle.frames import FrameSchedule
+from nnapi_prof.bundle.plan_set import FrameSchedule
 from nnapi_prof.device.protocol.results import FrameSample, Outcome
 from nnapi_prof.errors import SerializationError
 

@@ -14,8 +14,7 @@ from dataclasses import replace
 import torch
 
 from nnapi_prof.bundle.bundle import Bundle
-from nnapi_prof.bundle.frames import FramePlan, FrameSchedule, usual_in_flight
-from nnapi_prof.bundle.plan_set import PlanChoice
+from nnapi_prof.bundle.plan_set import FramePlan, FrameSchedule, PlanChoice, usual_in_flight
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.actions import FramesSpec, Groups, Timing

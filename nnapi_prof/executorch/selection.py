@@ -44,10 +44,10 @@ from nnapi_prof.executorch.candidates import (
     region_candidates,
     target_of,
 )
-from nnapi_prof.executorch.compose import LoweredPart, concatenate_programs
 from nnapi_prof.executorch.host import build
 from nnapi_prof.executorch.partitioner import NnapiPartitioner
 from nnapi_prof.executorch.placement import check_sizes, plain_module
+from nnapi_prof.executorch.pte import LoweredPart, concatenate_programs
 from nnapi_prof.executorch.region_times import (
     NotLowered,
     RegionTimes,

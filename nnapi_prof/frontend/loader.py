@@ -23,12 +23,12 @@ from nnapi_prof.frontend.eager import (
     draw_notes,
     element_type_notes,
     flat_outputs,
+    in_float32,
     resolve_view_strides,
 )
 from nnapi_prof.frontend.export_check import check_export
 from nnapi_prof.frontend.inputs import InputSpec, listed
 from nnapi_prof.frontend.named_trees import classes_as_dicts
-from nnapi_prof.frontend.other_floats import in_float32
 from nnapi_prof.frontend.quant import plain, plain_inputs
 from nnapi_prof.frontend.script_check import load_script
 from nnapi_prof.frontend.structure import Structure, flat_inputs, structure_of

@@ -25,13 +25,12 @@ from nnapi_prof.errors import FrontendError
 from nnapi_prof.frontend import export
 from nnapi_prof.frontend.inputs import InputSpec, parse_input_specs
 from nnapi_prof.frontend.loader import ModelKind, model_kind, read_exported, read_nested
-from nnapi_prof.frontend.named_inputs import bind_inputs
 from nnapi_prof.frontend.structure import flat_inputs
 from nnapi_prof.frontend.torch_logging import essential_line, quiet_torch, run_once
 from nnapi_prof.frontend.torchscript import routes
 from nnapi_prof.frontend.torchscript.builtins import KeptAttribute, kept_attributes
 from nnapi_prof.frontend.torchscript.interpreter import forward_arguments
-from nnapi_prof.frontend.trees import expression, places, tree_of
+from nnapi_prof.frontend.trees import bind_inputs, expression, places, tree_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,7 @@ class StatelessFile:
 def write_stateless(path: Path, inputs: Sequence[str], folder: Path) -> StatelessFile:
     """Writes the model of ``path``, which keeps state or takes numbers, as a file in ``folder``.
 
-    ``inputs`` are texts as :func:`~nnapi_prof.frontend.named_inputs.bind_inputs` takes them. The
+    ``inputs`` are texts as :func:`~nnapi_prof.frontend.trees.bind_inputs` takes them. The
     file's inputs are the model's tensors, then those of its state; its outputs end with the
     state's new values. Raises ModelFileError, InputSpecError, and FrontendError where what the
     model keeps is no tensor of a fixed size.

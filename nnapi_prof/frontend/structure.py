@@ -17,14 +17,15 @@ from torch.utils import _pytree as pytree
 from nnapi_prof.errors import InputSpecError
 from nnapi_prof.frontend import export
 from nnapi_prof.frontend.inputs import first_bundled
-from nnapi_prof.frontend.named_inputs import Constant, missing_value
 from nnapi_prof.frontend.torch_logging import quiet_torch, run_once
 from nnapi_prof.frontend.trees import (
+    Constant,
     Leaf,
     Named,
     Sequenced,
     Tree,
     expression,
+    missing_value,
     retyped,
     tree_of,
     with_types,

@@ -19,10 +19,10 @@ from nnapi_prof.errors import InputSpecError, escape_untrusted, non_regular_kind
 from nnapi_prof.frontend import export
 from nnapi_prof.frontend.inputs import InputSpec
 from nnapi_prof.frontend.loader import ModelKind, model_kind, read_exported, read_nested
-from nnapi_prof.frontend.named_inputs import bind_inputs
 from nnapi_prof.frontend.structure import flat_inputs
 from nnapi_prof.frontend.torch_logging import essential_line, quiet_torch, run_once
 from nnapi_prof.frontend.torchscript.interpreter import forward_arguments
+from nnapi_prof.frontend.trees import bind_inputs
 
 MARK = "@"
 """What a text begins with that names a file of values."""

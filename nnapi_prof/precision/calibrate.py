@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from nnapi_prof.convert.quantize.composed import composition, error_on_the_way
+from nnapi_prof.convert.quantize.rules import composition, error_on_the_way
 from nnapi_prof.errors import InputSpecError
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.node import bound_args, constant_value, describe, is_constant

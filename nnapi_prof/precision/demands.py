@@ -16,8 +16,7 @@ import torch
 from torch import fx
 
 from nnapi_prof.convert.lower import convert_region
-from nnapi_prof.convert.quantize.composed import composition
-from nnapi_prof.convert.quantize.rules import FIXED, FREE, SAME_AS_INPUT
+from nnapi_prof.convert.quantize.rules import FIXED, FREE, SAME_AS_INPUT, composition
 from nnapi_prof.convert.region import Region
 from nnapi_prof.errors import UnsupportedOp
 from nnapi_prof.graph.grouping import label

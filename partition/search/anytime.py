@@ -30,12 +30,16 @@ from nnapi_prof.partition.search.annealing import Annealer, typical_move
 from nnapi_prof.partition.search.exact import search_repeatedly
 from nnapi_prof.partition.search.expansion import expand, join_segments
 from nnapi_prof.partition.search.minimum_cut import minimum_cut
-from nnapi_prof.partition.search.phases import chain_about, solve_phases
-from nnapi_prof.partition.search.prices import Prices, free_prices, unit_shares
 from nnapi_prof.partition.search.relaxation import Relaxation, relax
 from nnapi_prof.partition.search.result import Plan, Pool, SearchResult, Watch
-from nnapi_prof.partition.search.tables import NEGLIGIBLE
-from nnapi_prof.partition.search.windows import SHARE_OF_MEMORY, improve_stretch, windows
+from nnapi_prof.partition.search.tables import NEGLIGIBLE, Prices, free_prices, unit_shares
+from nnapi_prof.partition.search.windows import (
+    SHARE_OF_MEMORY,
+    chain_about,
+    improve_stretch,
+    solve_phases,
+    windows,
+)
 
 FIRST_STEPS = 60_000
 """Of the exact programme before there is a relaxation: enough for chains and small networks."""

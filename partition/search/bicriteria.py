@@ -31,8 +31,8 @@ from nnapi_prof.partition.problem import Problem, check_runnable
 from nnapi_prof.partition.search.anytime import search
 from nnapi_prof.partition.search.exact import search_repeatedly
 from nnapi_prof.partition.search.lagrangian import search_within
-from nnapi_prof.partition.search.prices import free_prices, unit_shares
 from nnapi_prof.partition.search.result import BOUND_MET, Plan, SearchResult, Watch
+from nnapi_prof.partition.search.tables import free_prices, unit_shares
 
 STARTS = 4
 """Plans that a search begins with."""

@@ -45,7 +45,6 @@ from nnapi_prof.partition.arrays import AS_FLOAT, AS_INT8, WORD, Floats, Ints
 from nnapi_prof.partition.constraints import Budget
 from nnapi_prof.partition.problem import GRAPH_INPUT, Placement, Problem, Region
 from nnapi_prof.partition.search import native
-from nnapi_prof.partition.search.prices import Prices
 from nnapi_prof.partition.search.result import Watch
 from nnapi_prof.partition.search.tables import (
     CLOSE,
@@ -71,6 +70,7 @@ from nnapi_prof.partition.search.tables import (
     UPPER,
     WIDTH,
     WORK,
+    Prices,
     SearchState,
     Tables,
     make_tables,

@@ -20,10 +20,9 @@ from nnapi_prof.partition.constraints import Budget, add_prices
 from nnapi_prof.partition.problem import Problem, Region
 from nnapi_prof.partition.search.anytime import CLOSE, PATIENCE, search
 from nnapi_prof.partition.search.exact import search_repeatedly
-from nnapi_prof.partition.search.prices import Prices, free_prices, unit_shares
 from nnapi_prof.partition.search.relaxation import Relaxation, relax
 from nnapi_prof.partition.search.result import BOUND_MET, Plan, Pool, SearchResult, Watch
-from nnapi_prof.partition.search.tables import NEGLIGIBLE
+from nnapi_prof.partition.search.tables import NEGLIGIBLE, Prices, free_prices, unit_shares
 
 RAISES = 12
 """Of the price, tenfold each, before the limit counts as out of a price's reach."""

@@ -29,7 +29,7 @@ less than
 
 whatever the prices are, so that rounding in the solver cannot raise it above the truth (Neumaier
 and Shcherbina, "Safe bounds in linear and mixed-integer linear programming", Math. Program. 99,
-2004). The same prices bound what remains of a plan after any prefix (:class:`~.prices.Prices`).
+2004). The same prices bound what remains of a plan after any prefix (:class:`~.tables.Prices`).
 """
 
 from __future__ import annotations
@@ -48,9 +48,8 @@ from nnapi_prof.partition.arrays import Bools, Floats, Ints
 from nnapi_prof.partition.constraints import Budget
 from nnapi_prof.partition.problem import Problem
 from nnapi_prof.partition.search.order import OrderRows
-from nnapi_prof.partition.search.prices import Prices
-from nnapi_prof.partition.search.programme import TOTAL
-from nnapi_prof.partition.search.relaxation_rows import RelaxationRows, Turns, useful_regions
+from nnapi_prof.partition.search.programme import TOTAL, RelaxationRows, Turns, useful_regions
+from nnapi_prof.partition.search.tables import Prices
 
 MOST_ENTRIES = 3_000_000
 """Non-zeros; a larger programme would take minutes and gigabytes."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nnapi_prof.bundle.precision import FrontRow, MixedPrecision, Sensitivity
+from nnapi_prof.bundle.bundle import FrontRow, MixedPrecision, Sensitivity
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph.plan import Precision
 from nnapi_prof.graph.quantisation import Scheme

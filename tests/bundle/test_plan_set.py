@@ -10,8 +10,14 @@ from pathlib import Path
 import pytest
 
 from nnapi_prof.bundle.bundle import Bundle
-from nnapi_prof.bundle.phones import OTHERS, PhoneTraits, phone_of
-from nnapi_prof.bundle.plan_set import PlanChoice, PlanSet, SelectionRule
+from nnapi_prof.bundle.plan_set import (
+    OTHERS,
+    PhoneTraits,
+    PlanChoice,
+    PlanSet,
+    SelectionRule,
+    phone_of,
+)
 from nnapi_prof.bundle.storage import read_bundle, write_bundle
 from nnapi_prof.errors import SerializationError, UsageError
 from tests.bundle.test_storage import bundle  # noqa: F401

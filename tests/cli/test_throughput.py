@@ -12,8 +12,7 @@ import pytest
 import torch
 
 import nnapi_prof as np_
-from nnapi_prof.bundle.frames import FramePlan, FrameSchedule
-from nnapi_prof.bundle.plan_set import PlanChoice
+from nnapi_prof.bundle.plan_set import FramePlan, FrameSchedule, PlanChoice
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.device.protocol.results import FrameSample, Outcome
 from nnapi_prof.errors import SerializationError, UsageError

@@ -7,15 +7,18 @@ import json
 import numpy as np
 from jsonschema import Draft202012Validator
 
-from nnapi_prof.convert.export.constants import (
+from nnapi_prof.convert.export.json import (
     ELEMENTS,
+    FORMAT,
     HEADER_BYTES,
     MAGIC,
+    SCHEMA,
+    VERSION,
+    RegionDescription,
     float32,
     require_consistent,
     require_inside,
 )
-from nnapi_prof.convert.export.json import FORMAT, SCHEMA, VERSION, RegionDescription
 from nnapi_prof.convert.model import (
     Blob,
     BufferSlice,

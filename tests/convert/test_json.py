@@ -12,11 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from nnapi_prof.convert.export.constants import ELEMENTS, lay_out, operand_bytes
 from nnapi_prof.convert.export.json import (
+    ELEMENTS,
     SCHEMA,
     RegionDescription,
+    lay_out,
     model_to_json,
+    operand_bytes,
     to_json,
 )
 from nnapi_prof.convert.lower import convert_region

@@ -15,7 +15,7 @@ from nnapi_prof.convert.model import (
     Operand,
     Operation,
 )
-from nnapi_prof.convert.serialize import serialize
+from nnapi_prof.convert.region import serialize
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.nnapi.codes import OperandCode, OperationCode
 

@@ -28,7 +28,7 @@ from nnapi_prof.executorch.aot import (
     XnnpackPartitioner,
 )
 from nnapi_prof.executorch.candidates import named, region_candidates
-from nnapi_prof.executorch.compose import LoweredPart, concatenate_programs
+from nnapi_prof.executorch.pte import LoweredPart, concatenate_programs
 from nnapi_prof.executorch.region_times import (
     NotLowered,
     file_of,

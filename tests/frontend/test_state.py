@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import nnapi_prof as nnp
 from nnapi_prof.errors import FrontendError, InputSpecError
-from nnapi_prof.frontend.named_inputs import bind_inputs
+from nnapi_prof.frontend.trees import bind_inputs
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of PyTorch's: scripting is deprecated
 EXAMPLE = Path(__file__).parents[2] / "examples" / "streaming.py"

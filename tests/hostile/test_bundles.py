@@ -15,8 +15,7 @@ import pytest
 
 from nnapi_prof.bundle.storage import FORMAT, VERSION, _checksum, read_bundle, region_from_bytes
 from nnapi_prof.convert.model import NnapiModel
-from nnapi_prof.convert.region import Region
-from nnapi_prof.convert.serialize import serialize
+from nnapi_prof.convert.region import Region, serialize
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.execution.report import RunReport, every, keep, last
 from nnapi_prof.nnapi.container import ContainerKind, write_container

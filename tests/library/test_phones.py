@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from runtime_embedding import Built, Runtime, RuntimeFailure, Sample
 
 from nnapi_prof.bundle.bundle import accelerators_of
-from nnapi_prof.bundle.phones import phone_of
-from nnapi_prof.bundle.plan_set import PlanChoice, PlanSet, SelectionRule
+from nnapi_prof.bundle.plan_set import PlanChoice, PlanSet, SelectionRule, phone_of
 from nnapi_prof.bundle.runtime import runtime_bundle, runtime_plans
 
 BY_PHONE = 2**32 - 2

@@ -14,7 +14,7 @@ from nnapi_prof.execution.profile.refine import MOST_CONVEX
 from nnapi_prof.execution.profile.session import Session
 from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache
 from nnapi_prof.graph.plan import Plan
-from nnapi_prof.partition.search.ideals import convex_sets, members
+from nnapi_prof.partition.blocks import convex_sets, members
 from tests.partition.cases import solve
 
 

@@ -21,16 +21,16 @@ from nnapi_prof.device.build import HostBuild
 from nnapi_prof.device.find import open_device
 from nnapi_prof.errors import CostError
 from nnapi_prof.execution.profile import precisions as module
-from nnapi_prof.execution.profile.forms import read_precision_costs
 from nnapi_prof.execution.profile.options import ProfileOptions, Progress
+from nnapi_prof.execution.profile.precision_sessions import read_precision_costs
 from nnapi_prof.execution.profile.precisions import PrecisionOutcome, profile_precisions
 from nnapi_prof.execution.profile.session import profile
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import CPU, Engine, Plan, Precision
 from nnapi_prof.graph.program import Program
 from nnapi_prof.partition import make_problem
+from nnapi_prof.partition.blocks import convex_sets, members
 from nnapi_prof.partition.front import front
-from nnapi_prof.partition.search.ideals import convex_sets, members
 from nnapi_prof.precision.calibrate import calibrate
 from nnapi_prof.precision.recipe import Recipe
 from nnapi_prof.precision.sensitivity import UnitNoise

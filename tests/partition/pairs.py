@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 
+from nnapi_prof.partition.blocks import members
 from nnapi_prof.partition.problem import Problem
-from nnapi_prof.partition.search.ideals import members
 
 
 def all_ideals(problem: Problem) -> list[int]:

@@ -12,8 +12,8 @@ import numpy as np
 
 from nnapi_prof.graph.plan import CPU, Preference, Target
 from nnapi_prof.partition.baselines import merge_by_target
+from nnapi_prof.partition.blocks import members
 from nnapi_prof.partition.problem import GRAPH_INPUT, Placement, Problem, Region, ValueFlow
-from nnapi_prof.partition.search.ideals import members
 from tests.partition.pairs import all_ideals
 
 TARGETS = (CPU, *(Target.nnapi(f"npu-{i}", Preference.FAST_SINGLE_ANSWER) for i in range(3)))

@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 
 from nnapi_prof.graph.unit import UnitGraph
-from nnapi_prof.partition.search.ideals import convex_sets, members
+from nnapi_prof.partition.blocks import convex_sets, members
 from tests.partition.cases import SETTINGS, graphs
 
 

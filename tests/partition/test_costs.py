@@ -16,8 +16,8 @@ from nnapi_prof.costs.model.views import OptimisticCosts
 from nnapi_prof.graph.plan import CPU, HOST, Plan
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition import CostProvider, baselines, evaluate, make_problem
+from nnapi_prof.partition.blocks import members
 from nnapi_prof.partition.problem import arrays_by_asking, arrays_of
-from nnapi_prof.partition.search.ideals import members
 from tests.partition.cases import solve
 from tests.partition.pairs import all_ideals
 from tests.reports.sample import NPU, TARGETS, cnn, measure

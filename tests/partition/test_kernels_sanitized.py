@@ -19,7 +19,7 @@ from nnapi_prof.partition import Constraints, ErrorLimit, SearchLimits, Watch, p
 from nnapi_prof.partition.parallel import plan_parallel
 from nnapi_prof.partition.search import native
 from nnapi_prof.partition.search.exact import search_ideals
-from nnapi_prof.partition.search.prices import free_prices, unit_shares
+from nnapi_prof.partition.search.tables import free_prices, unit_shares
 from tests.partition.families import heads_problem, wide_problem
 from tests.partition.mixed import mixed_network
 from tests.partition.precisions import with_formats

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nnapi_prof.partition.baselines import total_ns
-from nnapi_prof.partition.search.phases import solve_phases
+from nnapi_prof.partition.search.windows import solve_phases
 from tests.partition.problems import check_plan, draw_problem, every_plan
 
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from nnapi_prof.partition.blocks import members
 from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, ValueFlow
-from nnapi_prof.partition.search.ideals import members
-from nnapi_prof.partition.search.prices import free_prices, lower_bound
 from nnapi_prof.partition.search.relaxation import relax
+from nnapi_prof.partition.search.tables import free_prices, lower_bound
 from nnapi_prof.partition.search.windows import subproblem
 from tests.partition.families import wide_problem
 from tests.partition.networks import readers_of

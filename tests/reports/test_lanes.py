@@ -9,9 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from nnapi_prof.bundle.frames import FrameSchedule
-from nnapi_prof.bundle.plan_set import PlanChoice
-from nnapi_prof.bundle.precision import FrontRow
+from nnapi_prof.bundle.bundle import FrontRow
+from nnapi_prof.bundle.plan_set import FrameSchedule, PlanChoice
 from nnapi_prof.device.protocol.results import FrameSample, Outcome
 from nnapi_prof.execution.frame_runs import FrameScheduleRun, LaneSpan
 from nnapi_prof.graph.plan import CPU

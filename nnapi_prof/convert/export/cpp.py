@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nnapi_prof.convert.export.constants import (
+from nnapi_prof.convert.export.json import (
     ELEMENTS,
+    RegionDescription,
     Weights,
     operand_bytes,
     require_consistent,
     require_inside,
     short_float32,
 )
-from nnapi_prof.convert.export.json import RegionDescription
 from nnapi_prof.convert.model import BufferSlice, NnapiModel, Operand
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph.plan import Preference
@@ -127,7 +127,7 @@ def class_name(words: str) -> str:
 def to_cpp(described: RegionDescription, stem: str, weights: Weights) -> CppClass:
     """The class of a region, for files ``stem``.h and ``stem``.cpp.
 
-    ``weights`` is the region's weights file (:func:`nnapi_prof.convert.export.constants.lay_out`),
+    ``weights`` is the region's weights file (:func:`nnapi_prof.convert.export.json.lay_out`),
     which the class is given at run time. The text depends on nothing else. Raises
     SerializationError where the class cannot be: a size that is not known, a value that NNAPI would
     refuse.

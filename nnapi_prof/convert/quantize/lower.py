@@ -17,7 +17,6 @@ from torch import fx
 
 from nnapi_prof.convert.dispatch import lower_node, run_lowering
 from nnapi_prof.convert.model import EmissionError, ModelBuilder, Operand, OperandId
-from nnapi_prof.convert.quantize.composed import ComposingLowering, composition
 from nnapi_prof.convert.quantize.rules import (
     CHOOSES,
     FIXED,
@@ -26,8 +25,10 @@ from nnapi_prof.convert.quantize.rules import (
     SAME_AS_INPUT,
     WEIGHTED,
     ZERO_PADS,
+    ComposingLowering,
     Constant,
     Integers,
+    composition,
     limits,
 )
 from nnapi_prof.convert.region import alike, operand_of, quantised_operand

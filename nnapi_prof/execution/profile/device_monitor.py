@@ -1,14 +1,25 @@
-"""Guards a profile's requests: waits for the device, keeps it busy, and watches it."""
+"""Guard a profile's requests: wait for the device, keep it busy, and watch whether it drifts.
+
+A small reference model, the same for all models and devices, runs again and again, so that its rows
+tell of drift over days, too. A window lies between two runs of it. A window drifts where the
+reference took longer at either end, beyond noise, than when it was fastest in this profile:
+everything that was measured in it may have. Waits for a hot device have a limit; requests learn of
+clocks and drivers.
+"""
 
 from __future__ import annotations
 
+import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
+from nnapi_prof.costs.diff import DiffVerdict, ratio_interval, verdict_of
 from nnapi_prof.costs.measurement import Kind, Measurement, Status
-from nnapi_prof.device.protocol.request import Request
-from nnapi_prof.device.protocol.results import ActionResult, AgentInfo
+from nnapi_prof.device.protocol.request import Patience, Request
+from nnapi_prof.device.protocol.results import ActionResult, AgentInfo, DriverFacts, End
 from nnapi_prof.device.state import (
     LOOK_SIMULATED_S,
     DeviceProbe,
@@ -25,11 +36,174 @@ from nnapi_prof.execution.actions import (
     one_a_processor,
 )
 from nnapi_prof.execution.options import USUAL_COOLDOWN_S
-from nnapi_prof.execution.profile.anchors import USUAL_S, Anchor
 from nnapi_prof.execution.profile.jobs import device_targets
 from nnapi_prof.execution.profile.options import ProfileOptions
-from nnapi_prof.execution.profile.waits import Waits
 from nnapi_prof.graph.plan import Target
+
+USUAL_S = 120.0
+"""Between two anchors on a phone: governors and heat act within a minute or two."""
+DRIFT = 0.05
+"""The reference took longer by so much: profiles minutes apart differ by 1 to 4 %
+(benchmarks/bench_repeat.py)."""
+AGAIN = 2
+"""Times that what was measured in a drifting window is measured again, at most."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """Times of the reference on each target that runs it, in ns."""
+
+    samples_ns: Mapping[Target, tuple[int, ...]]
+
+    def slower_than(self, other: Anchor) -> float:
+        """How much longer the reference took than in another, by the target where that is most;
+        0 where it is not beyond noise and :data:`DRIFT`."""
+        worst = 0.0
+        for target, mine in self.samples_ns.items():
+            theirs = other.samples_ns.get(target, ())
+            interval = ratio_interval(theirs, mine) if mine and theirs else None
+            if interval is None:
+                continue
+            ratio = statistics.median(mine) / max(statistics.median(theirs), 1.0)
+            if verdict_of(ratio, interval, DRIFT) is DiffVerdict.SLOWER:
+                worst = max(worst, ratio - 1)
+        return worst
+
+
+@dataclass
+class Window(Generic[T]):
+    """The measurements between two anchors."""
+
+    before: Anchor
+    after: Anchor | None = None
+    items: list[T] = field(default_factory=list)
+    again: int = 0
+    """Times that its items had been measured before."""
+
+
+class DriftMonitor(Generic[T]):
+    """The anchors of a profile, and what was measured between them."""
+
+    def __init__(self, every_s: float) -> None:
+        self.every_s = every_s
+        self._last = 0.0
+        self._anchors: list[Anchor] = []
+        self._windows: list[Window[T]] = []
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time for the next."""
+        return time.monotonic() - self._last >= self.every_s
+
+    @property
+    def again(self) -> int | None:
+        """How often what is measured now was measured before; None without a window."""
+        return self._windows[-1].again if self._windows else None
+
+    @property
+    def open(self) -> bool:
+        """Whether something was measured since the last one."""
+        return bool(self._windows and self._windows[-1].items)
+
+    def add(self, anchor: Anchor, again: int = 0) -> None:
+        """Ends a window and begins another, of what was measured ``again`` times before."""
+        self._last = time.monotonic()
+        if self._windows:
+            self._windows[-1].after = anchor
+        self._anchors.append(anchor)
+        self._windows.append(Window(anchor, again=again))
+
+    def settled(self, anchor: Anchor) -> bool:
+        """Whether the reference is as fast as it ever was."""
+        return not any(anchor.slower_than(fast) for fast in self._anchors)
+
+    def measured(self, item: T) -> None:
+        """Something came in."""
+        if self._windows:
+            self._windows[-1].items.append(item)
+
+    def drifting(self) -> Iterator[tuple[Window[T], float]]:
+        """Takes out the windows that are over and drift, each with how much (0.1: 10 %)."""
+        for window in list(self._windows[:-1]):
+            ends = [each for each in (window.before, window.after) if each is not None]
+            drift = max(end.slower_than(fast) for end in ends for fast in self._anchors)
+            if drift and window.items:
+                self._windows.remove(window)
+                yield window, drift
+
+
+SHARE_OF_MEASURING = 0.1
+"""Of the time that measuring took so far, waits take this much at most, unless the user said how
+long to wait."""
+FIRST_ROOM = 4
+"""Compilations at once of a driver that was not asked for more, as the agent has it."""
+SHORTEST_S = 5.0
+"""A phone that is too hot is not cool any earlier."""
+
+
+class Waits:
+    """The waits of one profile. ``spent_s`` is the time spent by purpose, "measure" among them;
+    ``bounded`` that nobody asked for more."""
+
+    def __init__(self, spent_s: Mapping[str, float], bounded: bool) -> None:
+        self._spent_s, self._bounded = spent_s, bounded
+        self._seen_khz: tuple[int | None, ...] = ()
+        self._drivers: dict[str | None, DriverFacts] = {}
+        self.waited_s = 0.0
+        self.fruitless = False
+        """A wait brought nothing: there is no other."""
+
+    def remember(self, rows: Iterable[Measurement], versions: Mapping[str | None, str]) -> None:
+        """Take what earlier profiles learnt of drivers, where their versions are still these: the
+        memory that reached them, and their room; ``rows`` are the oldest first."""
+        for row in rows:
+            name = row.target.accelerator
+            if name in versions and row.driver_version == versions[name]:
+                earlier = self._drivers.get(name, DriverFacts(name, FIRST_ROOM, None))
+                room = row.room if row.room and 0 < row.room < FIRST_ROOM else earlier.room
+                memory = row.memory if row.usable else earlier.memory
+                self._drivers[name] = DriverFacts(name, room, memory or earlier.memory)
+
+    def left_s(self, most: float) -> float:
+        """How long it may wait now, ``most`` at the most."""
+        if self.fruitless:
+            return 0.0
+        if not self._bounded:
+            return most
+        measured_s = self._spent_s.get("measure", 0.0) - self.waited_s
+        left = SHARE_OF_MEASURING * measured_s - self.waited_s
+        return min(left, most) if left >= SHORTEST_S else 0.0
+
+    def rooms(self) -> dict[str, int]:
+        """Returns how many compilations the drivers hold at once that hold fewer than are tried."""
+        return {
+            name: facts.room
+            for name, facts in self._drivers.items()
+            if name is not None and facts.room < FIRST_ROOM
+        }
+
+    def patience(self, simulated: bool) -> Patience:
+        """Returns the patience for the next request. Simulated waits cost nobody's time: only one
+        that brought nothing ends them."""
+        drivers = tuple(d for d in self._drivers.values() if d.memory or d.room < FIRST_ROOM)
+        if self.fruitless or not (simulated or not self._bounded):
+            return Patience(round(1000 * self.left_s(3600.0)), self._seen_khz, drivers)
+        return Patience(None, self._seen_khz, drivers)
+
+    def rested(self, seconds: float, brought: bool) -> None:
+        """The device had a rest, and was as fast as before after it, or not."""
+        self.waited_s += seconds
+        self.fruitless |= not brought
+
+    def note(self, end: End, simulated: bool) -> None:
+        """A request has ended."""
+        self.fruitless |= end.fruitless
+        self.waited_s += 0.0 if simulated else end.waited_ms / 1000
+        self._seen_khz = end.allowed_khz or self._seen_khz
+        self._drivers |= {each.accelerator: each for each in end.drivers}
+
 
 IDLE_S = 3.0
 """A device that rested for longer than this between two requests is kept busy again."""

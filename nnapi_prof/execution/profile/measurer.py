@@ -24,8 +24,13 @@ from nnapi_prof.device.state import DeviceProbe, DeviceState
 from nnapi_prof.errors import DeviceError
 from nnapi_prof.execution.actions import build_action
 from nnapi_prof.execution.options import ActionOptions
-from nnapi_prof.execution.profile.anchors import AGAIN, DriftMonitor, Window
-from nnapi_prof.execution.profile.device_monitor import DeviceMonitor
+from nnapi_prof.execution.profile.device_monitor import (
+    AGAIN,
+    DeviceMonitor,
+    DriftMonitor,
+    Waits,
+    Window,
+)
 from nnapi_prof.execution.profile.interrupts import defer_sigint
 from nnapi_prof.execution.profile.jobs import (
     Converter,
@@ -36,7 +41,6 @@ from nnapi_prof.execution.profile.jobs import (
 )
 from nnapi_prof.execution.profile.options import ProfileOptions, Progress, ProgressCallback
 from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache
-from nnapi_prof.execution.profile.waits import Waits
 from nnapi_prof.graph.plan import REFERENCE, Target
 from nnapi_prof.graph.unit import UnitGraph
 

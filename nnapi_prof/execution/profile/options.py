@@ -53,7 +53,7 @@ class ProfileOptions:
     cooldown_s: float | None = None
     """How long a region's alternatives may wait for a hot device before rounds measured while it
     was throttled are repeated; 0 repeats none. None: as long as all waits together stay within
-    :data:`~nnapi_prof.execution.profile.waits.SHARE_OF_MEASURING`."""
+    :data:`~nnapi_prof.execution.profile.device_monitor.SHARE_OF_MEASURING`."""
     memory_mb: int | None = None
     """What one action's process may use; None leaves it to the agent."""
     timeout_s: float = 60.0

@@ -1,18 +1,26 @@
-"""A session for each precision of a profile, over the form of the model that it measures."""
+"""Run a session for each precision of a profile, over the form of the model that it measures.
+
+A float model is measured as it is, in 8 bits, and for conversions between them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from nnapi_prof.costs.measurement import Key
+from nnapi_prof.costs.measurement import Key, Measurement
 from nnapi_prof.costs.model.fit import RegionMatcher, UnitSet
-from nnapi_prof.costs.model.precision import PrecisionCosts, fit_conditional
-from nnapi_prof.costs.model.quantised import ConversionCosts
+from nnapi_prof.costs.model.precision import PrecisionCosts, fit_conditional, fit_precisions
+from nnapi_prof.costs.model.quantised import (
+    Conversion,
+    ConversionCosts,
+    EightBits,
+    conversions_of,
+    converting_units,
+)
 from nnapi_prof.costs.model.regression import FitCache
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.execution.profile.forms import EightBitForms
 from nnapi_prof.execution.profile.jobs import Job, grid
 from nnapi_prof.execution.profile.measurer import Client, Measurer
 from nnapi_prof.execution.profile.options import ProfileOptions, Progress, ProgressCallback
@@ -29,6 +37,53 @@ from nnapi_prof.graph.plan import CPU, Engine, Precision, Target
 
 if TYPE_CHECKING:
     from nnapi_prof.graph.program import Program
+    from nnapi_prof.precision.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class EightBitForms:
+    """A program in 8 bits, and one with a few units in 8 bits whose borders have conversions of
+    several sizes."""
+
+    whole: Program
+    parts: Program
+    eight_bits: EightBits
+    """Of ``whole``."""
+    conversions: tuple[Conversion, ...]
+    """Units of ``parts`` that are timed."""
+
+    @classmethod
+    def of(cls, program: Program, recipe: Recipe) -> EightBitForms | None:
+        """None where the recipe has no unit in 8 bits. Raises ConversionError where it was made for
+        another program."""
+        from nnapi_prof.precision.program import quantise  # which imports torch
+
+        if not recipe.units:
+            return None
+        whole = quantise(program, recipe)
+        parts = quantise(program, recipe, converting_units(program.units, recipe.units))
+        eight_bits = EightBits.of(program.units, whole, recipe.refusals)
+        return cls(whole.program, parts.program, eight_bits, conversions_of(program.units, parts))
+
+
+def read_precision_costs(
+    program: Program,
+    recipe: Recipe | None,
+    rows: Mapping[Precision, Sequence[Measurement]],
+) -> PrecisionCosts:
+    """Reads a program's costs on one device from rows, without measuring more.
+
+    ``rows`` are the table's of that device (:meth:`.CostStore.measurements`), under conditions that
+    differ in their precision alone: FLOAT32 always, RELAXED and FLOAT16 where these are asked for.
+    With a recipe there is what can be in 8 bits as well.
+
+    Raises CostError where something of it was never measured.
+    """
+    forms = None if recipe is None else EightBitForms.of(program, recipe)
+    if forms is None:
+        return fit_precisions(program.units, rows)
+    return fit_precisions(program.units, rows, forms.eight_bits, forms.conversions)
+
 
 FIRST_LEVELS = {Precision.RELAXED: 28, Precision.FLOAT16: 29}
 """Feature levels (API levels) from which on NNAPI has them: relaxComputationFloat32toFloat16, and

@@ -23,7 +23,6 @@ from nnapi_prof.costs.model.precision import PrecisionCosts
 from nnapi_prof.costs.model.views import drop_dominated_targets
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.errors import DeviceError
-from nnapi_prof.execution.profile.forms import EightBitForms
 from nnapi_prof.execution.profile.measurer import Client
 from nnapi_prof.execution.profile.options import (
     ProfileOptions,
@@ -31,7 +30,11 @@ from nnapi_prof.execution.profile.options import (
     ProgressCallback,
     tell_planning,
 )
-from nnapi_prof.execution.profile.precision_sessions import FIRST_LEVELS, PrecisionSessions
+from nnapi_prof.execution.profile.precision_sessions import (
+    FIRST_LEVELS,
+    EightBitForms,
+    PrecisionSessions,
+)
 from nnapi_prof.execution.profile.refine import (
     LIMITS,
     SETTLED,

@@ -27,7 +27,7 @@ from nnapi_prof.partition import (
     make_problem,
     plan_problem,
 )
-from nnapi_prof.partition.search.ideals import all_ideals, convex_sets
+from nnapi_prof.partition.blocks import all_ideals, convex_sets
 
 WORTH = 0.01
 """A target that cannot shorten the plan by this much needs no chains."""

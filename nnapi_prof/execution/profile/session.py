@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from nnapi_prof.bundle.frames import usual_in_flight
+from nnapi_prof.bundle.plan_set import usual_in_flight
 from nnapi_prof.costs.contention import Slowdowns, slowdowns
 from nnapi_prof.costs.model.fit import UnitSet
 from nnapi_prof.costs.model.region import CostModel
