@@ -142,7 +142,7 @@ def advised(name: str, size: str, device: str, table: Path) -> tuple[Advice, ...
     relaxed = planted.max_error is not None
     costs = nnp.profile(model, device, costs=table, preferences=["fast"], relaxed=relaxed)
     plan = nnp.partition(
-        model, costs, verify=None if relaxed else False, max_error=planted.max_error
+        model, costs, nnp.Latency(max_error=planted.max_error), verify=None if relaxed else False
     )
     return nnp.advise(plan, tries=1).advice
 

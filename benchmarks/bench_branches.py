@@ -84,7 +84,7 @@ def bench(
 ) -> tuple[bool, float]:
     """A row of the table; whether every frame was right, and serial by chosen latency."""
     costs = nnp.profile(model, device=device, costs=table, beside=True, listener=SILENT)
-    planned = nnp.partition(model, costs, parallel=True, contention=contention, listener=SILENT)
+    planned = nnp.partition(model, costs, nnp.Parallel(contention=contention), listener=SILENT)
     parallel = planned.parallel
     assert parallel is not None
     first = (label, "of costs" if contention is None else f"{contention:g}", model.name)

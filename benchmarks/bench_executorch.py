@@ -115,13 +115,15 @@ def measure(name: str, rounds: int, folder: Path) -> None:
     model = nnapi_prof.load(program, name=name)
     costs = nnapi_prof.profile(model, device="local", costs=folder / "costs.db")
     plan = nnapi_prof.partition(model, costs)
-    cpu = nnapi_prof.partition(model, costs, pin="*=cpu")
+    cpu = nnapi_prof.partition(model, costs, nnapi_prof.Latency(pin="*=cpu"))
     stock(program, folder / "stock.pte")
     files = {
         "xnnpack": lower(cpu),
         "calls": lower(plan),
         "one": lower(plan, whole=True),
-        "listed": lower(nnapi_prof.partition(model, costs, pin="*=nnapi:nnapi-fast/fast")),
+        "listed": lower(
+            nnapi_prof.partition(model, costs, nnapi_prof.Latency(pin="*=nnapi:nnapi-fast/fast"))
+        ),
     }
     if name != DIGITS:
         with quiet_torch():

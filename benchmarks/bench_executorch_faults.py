@@ -96,7 +96,7 @@ def measure(name: str, size: int | None, runs: int, folder: Path) -> bool:
     costs = nnapi_prof.estimate(model, DEVICE.partition(":")[2])
     n_segments = 0
     for key, pin in (("cpu", "*=cpu"), ("nnapi", f"*={TARGET}")):
-        planned = nnapi_prof.partition(model, costs, pin=pin)
+        planned = nnapi_prof.partition(model, costs, nnapi_prof.Latency(pin=pin))
         with quiet_torch():
             lower(planned, whole=True).save(folder / f"{key}.pte")
         n_segments = sum(s.target.key == TARGET for s in planned.plan.segments)

@@ -64,9 +64,7 @@ def bench(
     """A row of the table; whether it keeps what is asked."""
     is_local = device == "local"
     costs = nnp.profile(model, device=device, costs=table, beside=True, listener=SILENT)
-    planned = nnp.partition(
-        model, costs, objective="throughput", contention=contention, listener=SILENT
-    )
+    planned = nnp.partition(model, costs, nnp.Throughput(contention=contention), listener=SILENT)
     assert planned.frames is not None
     ways = planned.frames
     rule = all_cores(planned.bundle, os.cpu_count() or 1) if is_local else None

@@ -21,6 +21,10 @@ from nnapi_prof.api.fleet_result import Fleet as Fleet
 from nnapi_prof.api.front import Pareto as Pareto
 from nnapi_prof.api.model import Model as Model
 from nnapi_prof.api.model import load as load
+from nnapi_prof.api.objectives import Latency as Latency
+from nnapi_prof.api.objectives import Parallel as Parallel
+from nnapi_prof.api.objectives import Throughput as Throughput
+from nnapi_prof.api.objectives import Within as Within
 from nnapi_prof.api.pareto import pareto as pareto
 from nnapi_prof.api.plan import ModelPlan as ModelPlan
 from nnapi_prof.api.plan import read_plan as read_plan
@@ -28,7 +32,7 @@ from nnapi_prof.api.planning import partition as partition
 from nnapi_prof.api.profiling import profile as profile
 from nnapi_prof.api.result import Result as Result
 from nnapi_prof.api.run import run as run
-from nnapi_prof.api.throughput import Throughput as Throughput
+from nnapi_prof.api.throughput import PredictedThroughput as PredictedThroughput
 from nnapi_prof.bisection.diagnosis import Bisection as Bisection
 from nnapi_prof.errors import NnapiProfError as NnapiProfError
 from nnapi_prof.graph.plan import Target as Target

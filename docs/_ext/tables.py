@@ -1,4 +1,4 @@
-"""``{cost-columns}``, ``{errors}`` and ``{schemas}``: tables made of what the code says."""
+"""Make tables of what the code says: ``{cost-columns}``, ``{errors}``, ``{options}``, ``{schemas}``."""
 
 from __future__ import annotations
 
@@ -69,6 +69,29 @@ class Errors(SphinxDirective):
         return [table(("error", "exit code", "when"), rows)]
 
 
+class Options(SphinxDirective):
+    """The options that a public dataclass declares."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        import nnapi_prof
+        from nnapi_prof.options import default_of, flag_of, options_of
+
+        cls = getattr(nnapi_prof, self.arguments[0].rpartition(".")[2])
+        rows = [
+            (
+                name,
+                flag_of(cls, name),
+                str(default_of(cls, name)),
+                option.range_words(),
+                option.help,
+            )
+            for name, option in options_of(cls).items()
+        ]
+        return [table(("field", "command line", "default", "values", "meaning"), rows, code=2)]
+
+
 class Schemas(SphinxDirective):
     """The JSON documents that commands print: name, what it is, its schema folded away."""
 
@@ -94,5 +117,6 @@ def _schemas() -> dict[str, dict[str, object]]:
 def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("cost-columns", CostColumns)
     app.add_directive("errors", Errors)
+    app.add_directive("options", Options)
     app.add_directive("schemas", Schemas)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

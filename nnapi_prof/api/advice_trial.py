@@ -16,6 +16,7 @@ from nnapi_prof.api.chip_costs import profile_on_chip
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.events import SILENT, Listener, Progress
 from nnapi_prof.api.model import Model, load
+from nnapi_prof.api.objectives import Latency
 from nnapi_prof.api.plan import ModelPlan
 from nnapi_prof.api.planning import partition
 from nnapi_prof.api.profiling import profile
@@ -155,7 +156,9 @@ class Trial:
             units = model.graph.units
             still = self._basis.kept_off - set(one.advice.units)
             forbidden = {units[unit].name: "nnapi:*" for unit in still}
-            after = partition(model, costs, forbid=forbidden, device=self._client, verify=False)
+            after = partition(
+                model, costs, Latency(forbid=forbidden), device=self._client, verify=False
+            )
             change = None
         else:
             return Verified(failure="no rewrite is known that could be tried")

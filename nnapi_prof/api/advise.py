@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from nnapi_prof.api import notebook
-from nnapi_prof.api import options as arguments
 from nnapi_prof.api.advice_trial import Trial
 from nnapi_prof.api.devices import open_client
 from nnapi_prof.api.events import Listener, Progress, to_log
@@ -22,6 +21,7 @@ from nnapi_prof.execution.options import LEAST_SECONDS, MOST_SECONDS
 from nnapi_prof.execution.profile.jobs import NEWEST_LEVEL, device_targets
 from nnapi_prof.graph.advice import Advice
 from nnapi_prof.graph.plan import Engine, Plan, Target
+from nnapi_prof.options import number
 from nnapi_prof.qnn.chips import is_qnn, one_chip
 
 if TYPE_CHECKING:
@@ -132,8 +132,8 @@ def advise(
     Raises UsageError where costs were not measured, CostError where the table lacks the model,
     DeviceError where the device fails.
     """
-    arguments.number("tries", tries, 0, MOST_TRIES)
-    arguments.number("seconds", seconds, LEAST_SECONDS, MOST_SECONDS)
+    number("tries", tries, 0, MOST_TRIES)
+    number("seconds", seconds, LEAST_SECONDS, MOST_SECONDS)
     listener = listener or to_log(progress)
     planned = plan if isinstance(plan, ModelPlan) else read_plan(plan)
     origin = None if planned.costs is None else planned.costs.origin

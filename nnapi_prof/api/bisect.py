@@ -27,6 +27,7 @@ from nnapi_prof.errors import CostError, UsageError, option_name
 from nnapi_prof.execution.profile.jobs import TargetSpec, device_targets
 from nnapi_prof.execution.profile.threads import read_trial
 from nnapi_prof.graph.plan import AUTO, REFERENCE, Engine, Preference, Target
+from nnapi_prof.options import number
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -84,8 +85,8 @@ def bisect(
     """
     from nnapi_prof.bisection.locate import locate
 
-    arguments.number("budget", budget, 0)
-    arguments.number("samples", samples, 1, MOST_SAMPLES)
+    number("budget", budget, 0)
+    number("samples", samples, 1, MOST_SAMPLES)
     listener = listener or to_log(progress)
     planned, model, asked = _subject(plan, inputs, listener)
     conditions = asked or arguments.conditions_of(threads, cpus, mode, relaxed, float16, 0)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from nnapi_prof.api.events import Listener
 from nnapi_prof.api.model import Model, load
+from nnapi_prof.api.objectives import Latency
 from nnapi_prof.api.plan import ModelPlan
 from nnapi_prof.bisection.diagnosis import Culprit, Cure
 from nnapi_prof.costs.conditions import Conditions, Precision
@@ -108,7 +109,11 @@ class Avoidance:
         except (CostError, UsageError):
             return None  # nothing was measured: there is nothing to plan with
         return partition(
-            self.model, measured, forbid=forbidden, verify=False, listener=self.listener
+            self.model,
+            measured,
+            Latency(forbid=forbidden),
+            verify=False,
+            listener=self.listener,
         )
 
     def fix(self, culprits: Sequence[Culprit], folder: Path) -> str:

@@ -14,7 +14,7 @@ from nnapi_prof.api.calibration import CalibrationOptions
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.events import SILENT, Listener
 from nnapi_prof.api.model import Model
-from nnapi_prof.api.options import PlanOptions
+from nnapi_prof.api.objectives import Latency
 from nnapi_prof.api.plan import ModelPlan
 from nnapi_prof.api.plan_search import Search, find_plans
 from nnapi_prof.api.program_costs import estimated_costs, read_phone
@@ -46,6 +46,7 @@ MOST_SAMPLES = 16
 """Inputs that ranges are taken from: every value of the model is kept for each."""
 PHONE = "sm8750"
 """The described phone whose CPU stands beside the NPU."""
+USUAL = Latency()
 
 
 @dataclass(frozen=True)
@@ -78,15 +79,17 @@ def profile_on_chip(
     device: str,
     listener: Listener = SILENT,
     workers: int | None = None,
-    options: PlanOptions | None = None,
+    objective: Latency = USUAL,
+    seconds: float | None = None,
     samples: CalibrationOptions | None = None,
 ) -> ChipResult:
     """Estimates a model's units and regions on a chip's NPU, and the plan beside its CPU.
 
-    ``workers`` are processes that compile at once (None: one a core), ``options`` what the plan is
-    to keep to, ``samples`` the source of what 8 bits are calibrated with. Raises UsageError where
-    the extra ``qnn`` is missing or there is no such chip, ConversionError where the model cannot be
-    exported, CostError where nothing was published to calibrate on.
+    ``workers`` are processes that compile at once (None: one a core), ``objective`` and ``seconds``
+    those of :func:`nnapi_prof.partition`, ``samples`` the source of what 8 bits are calibrated
+    with. Raises UsageError where the extra ``qnn`` is missing or there is no such chip,
+    ConversionError where the model cannot be exported, CostError where nothing was published to
+    calibrate on.
     """
     chip, precision = one_chip(device)
     require_compiler()
@@ -104,7 +107,7 @@ def profile_on_chip(
     searches: list[Search] = []
 
     def planned(costs: ChipCosts) -> Sequence[Plan]:
-        searches.append(find_plans(program.units, costs, options or PlanOptions()))
+        searches.append(find_plans(program.units, costs, objective, seconds=seconds))
         return searches[-1].plans
 
     with CompilerPool(workers) as pool, listener.working(f"compiling for {chip.name}"):

@@ -32,6 +32,7 @@ from nnapi_prof.errors import NnapiProfError
 from nnapi_prof.execution.options import QUICK, Boundary, RunOptions
 from nnapi_prof.execution.profile.options import ProfileOptions, ProfileOutcome
 from nnapi_prof.graph.plan import Engine
+from nnapi_prof.options import number
 
 if TYPE_CHECKING:
     from nnapi_prof.api.plan import ModelPlan
@@ -100,7 +101,7 @@ def run_all(
     KeyboardInterrupt.
     """
     arguments.repeats(runs, cooldown_s, memory_mb)
-    arguments.number("tolerance", tolerance, 0)
+    number("tolerance", tolerance, 0)
     options = ProfileOptions(
         conditions=arguments.conditions_of(**conditions),
         threads_by_trial=conditions.get("threads", BY_TRIAL) == BY_TRIAL,

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from nnapi_prof.api import options as arguments
 from nnapi_prof.api.cost_tables import read_costs
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.events import Listener, Progress, to_log
@@ -31,6 +30,7 @@ from nnapi_prof.device.protocol.description import description_parts
 from nnapi_prof.errors import CostError, UsageError, option_name
 from nnapi_prof.execution.options import LEAST_SECONDS, MOST_SECONDS
 from nnapi_prof.graph.plan import Plan
+from nnapi_prof.options import number, one_of
 from nnapi_prof.partition import SearchLimits, make_problem, plan_of_placements
 from nnapi_prof.partition.baselines import find_baselines
 from nnapi_prof.partition.fleet import FleetObjective, Matrix
@@ -73,9 +73,9 @@ def fleet(
     """
     listener = listener or to_log(progress)
     chosen = as_model(model)
-    arguments.number("k", k, 1, MOST_PLANS)
-    arguments.one_of("objective", objective, [each.value for each in FleetObjective])
-    arguments.number("seconds", seconds, LEAST_SECONDS, MOST_SECONDS)
+    number("k", k, 1, MOST_PLANS)
+    one_of("objective", objective, [each.value for each in FleetObjective])
+    number("seconds", seconds, LEAST_SECONDS, MOST_SECONDS)
     named = _name_costs(costs)
     _check_costs(chosen, list(named.values()))
     every = list(named.values())
@@ -126,28 +126,28 @@ def _fleet(
     rank = {plan: number for number, plan in enumerate(choice.plans)}
     plan_of = [rank[plan] for plan in choice.plan_of]
     phones, plans = [], []
-    for number, (name, costs) in enumerate(named.items()):
-        own = search.plans[choice.plan_of[number]]
-        cpu = find_baselines(problems[number])[0]
+    for phone, (name, costs) in enumerate(named.items()):
+        own = search.plans[choice.plan_of[phone]]
+        cpu = find_baselines(problems[phone])[0]
         phones.append(
             FleetPhone(
                 name=name,
                 device=costs.device,
                 fingerprint=costs.fingerprint or "",
-                weight=float(share[number]),
-                plan=plan_of[number],
-                predicted_ns=float(search.latency_ns[choice.plan_of[number], number]),
-                half_ns=half_ns(costs, problems[number], own),
-                least_ns=float(search.least_ns[number]),
+                weight=float(share[phone]),
+                plan=plan_of[phone],
+                predicted_ns=float(search.latency_ns[choice.plan_of[phone], phone]),
+                half_ns=half_ns(costs, problems[phone], own),
+                least_ns=float(search.least_ns[phone]),
                 all_cpu_ns=cpu.predicted_ns,
                 names=names_of(info_of(costs)),
                 simulated=costs.simulated,
                 estimated=costs.estimated,
             )
         )
-    for number, index in enumerate(choice.plans):
-        place = representative(plan_of, share.tolist(), number)
-        plans.append(_plan_for_phone(search.plans[index], problems[place], every[place], number))
+    for phone, index in enumerate(choice.plans):
+        place = representative(plan_of, share.tolist(), phone)
+        plans.append(_plan_for_phone(search.plans[index], problems[place], every[place], phone))
     notes = []
     if search.interrupted:
         notes.append("the search was ended early: these are the best plans until then")

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from nnapi_prof.api import options as arguments
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.events import Listener, Progress, to_log
 from nnapi_prof.api.front import FrontPoint, Pareto, float_precision, nondominated, precisions_of
@@ -29,6 +28,7 @@ from nnapi_prof.device.protocol.results import HalfArithmetic
 from nnapi_prof.errors import PartitionError, UsageError, for_caller
 from nnapi_prof.execution.options import LEAST_SECONDS, MOST_SECONDS
 from nnapi_prof.graph.plan import Engine, Plan, Precision, Proof
+from nnapi_prof.options import number
 from nnapi_prof.partition import Constraints, Problem, SearchLimits, make_problem, plan_problem
 from nnapi_prof.partition.constraints import ErrorLimit
 from nnapi_prof.partition.front import front, uniform
@@ -236,9 +236,9 @@ def pareto(
     Raises UsageError where the costs know one precision only, or the metric does not fit.
     """
     for budget in budgets:
-        arguments.number("budgets", budget, 0)
-    arguments.number("seconds", seconds, LEAST_SECONDS, MOST_SECONDS)
-    arguments.number("accuracy_s", accuracy_s, 0)
+        number("budgets", budget, 0)
+    number("seconds", seconds, LEAST_SECONDS, MOST_SECONDS)
+    number("accuracy_s", accuracy_s, 0)
     if as_model(model).graph != costs.model.graph:
         raise UsageError(f"these costs are of {costs.model!r}, not of {model!r}", "profile it")
     if costs.calibration is None or len(costs.precisions) < 2:

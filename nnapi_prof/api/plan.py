@@ -17,7 +17,7 @@ from nnapi_prof.api.model import Model, load
 from nnapi_prof.api.objective import Objective
 from nnapi_prof.api.plan_search import Search
 from nnapi_prof.api.report import naming_table, report_data_from_bundle
-from nnapi_prof.api.throughput import Throughput
+from nnapi_prof.api.throughput import PredictedThroughput
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.deployment import deploy_steps
 from nnapi_prof.bundle.findings import keep_advice, kept_advice
@@ -73,7 +73,7 @@ class ModelPlan:
     """What the search for it came to; None where this was read from a folder, or is for frames."""
     frames: FramePlan | None = None
     """How many frames run at once, and by which of ``plans``; None where it is for one frame."""
-    throughput: Throughput | None = field(default=None, repr=False)
+    throughput: PredictedThroughput | None = field(default=None, repr=False)
     """What was predicted of frames at once; None where it is for one frame, or was read from a
     folder."""
     advice: tuple[Advice, ...] = field(default=(), repr=False)

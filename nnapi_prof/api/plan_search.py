@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 from nnapi_prof.api.events import SILENT, Listener
-from nnapi_prof.api.options import PlanOptions
+from nnapi_prof.api.objectives import Latency
 from nnapi_prof.costs.conditions import Conditions, Precision
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.views import drop_dominated_targets
@@ -34,29 +34,27 @@ AccuracyConstraint = Callable[[Constraints], Constraints]
 def find_plans(
     graph: UnitGraph,
     costs: CostProvider,
-    plan_options: PlanOptions,
+    objective: Latency,
     *,
+    seconds: float | None = None,
     guard: AccuracyConstraint | None = None,
     listener: Listener = SILENT,
 ) -> Search:
-    """The plans that keep to the options, and their baselines, which need not.
+    """Return the plans that keep to the constraints, and their baselines, which need not.
 
-    Ctrl-C ends the search: a note of the plans says so. Raises UsageError where a wish names what
-    is not there, PartitionError where no plan exists.
+    The search takes ``seconds`` at most; None is the partitioner's own limit. Ctrl-C ends it: a
+    note of the plans says so. Raises UsageError where a constraint names what is not there,
+    PartitionError where no plan exists.
     """
-    constraints = plan_options.constraints(graph, costs.targets)
+    constraints = objective.constraints(graph, costs.targets)
     if guard is not None:
         constraints = guard(constraints)
-    kept_off = plan_options.listed_units(graph)
+    kept_off = objective.listed_units(graph)
     rivals = costs
     named = constraints.forbidden or constraints.pinned or constraints.preference
     if not named:
         costs, rivals = planning_costs(costs)
-    limits = (
-        SearchLimits()
-        if plan_options.seconds is None
-        else SearchLimits(seconds=plan_options.seconds)
-    )
+    limits = SearchLimits() if seconds is None else SearchLimits(seconds=seconds)
     problem = make_problem(graph, costs)
     compiling = None
     if constraints.max_compile_ns is not None:
@@ -69,7 +67,7 @@ def find_plans(
         report=listener.planning(),
     )
     search = Search(
-        plan=answer.best if plan_options.best else answer.default,
+        plan=answer.best if objective.best else answer.default,
         baselines=baselines(make_problem(graph, rivals), kept_off),
         default=answer.default,
         best=answer.best,

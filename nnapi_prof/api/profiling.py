@@ -29,6 +29,7 @@ from nnapi_prof.execution.profile.options import (
 from nnapi_prof.execution.profile.session import profile as measure_model
 from nnapi_prof.execution.profile.threads import ThreadTrial, TrialInterrupted, run_trial
 from nnapi_prof.graph.plan import Precision
+from nnapi_prof.options import names, number
 from nnapi_prof.partition import CostProvider
 from nnapi_prof.qnn.chips import is_qnn
 from nnapi_prof.reports.words import count
@@ -122,12 +123,12 @@ def profile(
     KeyboardInterrupt; what was measured is kept, too.
     """
     arguments.repeats(runs, cooldown_s, memory_mb)
-    arguments.number("rounds", rounds, 1, MOST_ROUNDS)
-    arguments.number("beside_s", beside_s, 0, MOST_BESIDE_S)
-    arguments.number("warmup_ms", warmup_ms, 0)
-    arguments.number("budget_ms", budget_ms, 0)
-    arguments.number("timeout_s", timeout_s, 0.001)
-    named = None if accelerators is None else arguments.names("accelerators", accelerators)
+    number("rounds", rounds, 1, MOST_ROUNDS)
+    number("beside_s", beside_s, 0, MOST_BESIDE_S)
+    number("warmup_ms", warmup_ms, 0)
+    number("budget_ms", budget_ms, 0)
+    number("timeout_s", timeout_s, 0.001)
+    named = None if accelerators is None else names("accelerators", accelerators)
     chosen_precisions = arguments.precisions_of(precisions, relaxed, float16)
     options = ProfileOptions(
         warmup_ms=warmup_ms,

@@ -33,6 +33,7 @@ from nnapi_prof.execution.options import RunOptions
 from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache
 from nnapi_prof.execution.report import RunReport
 from nnapi_prof.graph.plan import AUTO, Plan
+from nnapi_prof.options import number
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -79,8 +80,8 @@ def run(
     Raises AgentError where the plan does not run, DeviceError where the device fails, UsageError.
     """
     arguments.repeats(runs, cooldown_s, memory_mb)
-    arguments.number("tolerance", tolerance, 0)
-    arguments.number("frames", frames, 0, MAX_RUNS)
+    number("tolerance", tolerance, 0)
+    number("frames", frames, 0, MAX_RUNS)
     options = RunOptions(
         runs=runs,
         frames=frames,

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from nnapi_prof.api.cost_tables import read_costs
 from nnapi_prof.api.model import Model
+from nnapi_prof.api.objectives import Latency
 from nnapi_prof.api.planning import partition
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.costs.conditions import Mode, Precision
@@ -35,7 +36,9 @@ def with_addresses(bundle: Bundle, model: Model) -> Bundle | None:
         named = [t.key for t in costs.priced.targets if t.accelerator not in (None, AUTO)]
         if not any(target.accelerator == AUTO for target in costs.priced.targets):
             return None
-        planned = partition(model, costs, forbid=[f"*={key}" for key in named], verify=False)
+        planned = partition(
+            model, costs, Latency(forbid=[f"*={key}" for key in named]), verify=False
+        )
     except (CostError, UsageError, PartitionError):
         return None
     return replace(bundle, plans=planned.plans, conditions=costs.conditions)

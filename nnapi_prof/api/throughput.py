@@ -7,14 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from nnapi_prof.api import notebook
-from nnapi_prof.api import options as arguments
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.events import SILENT, Listener
 from nnapi_prof.api.model import Model
+from nnapi_prof.api.objectives import Contention, Throughput
 from nnapi_prof.api.plan_search import planning_costs
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.plan_set import (
-    MOST_IN_FLIGHT,
     FramePlan,
     FrameSchedule,
     PlanChoice,
@@ -30,6 +29,7 @@ from nnapi_prof.execution.timing import PlanKey, plan_key
 from nnapi_prof.graph.plan import Plan
 from nnapi_prof.graph.program import Program
 from nnapi_prof.partition import (
+    CostProvider,
     ParallelPlan,
     SearchLimits,
     ThroughputPlan,
@@ -67,11 +67,11 @@ PREDICTED: Mapping[ContentionBasis, str] = {
 
 
 @dataclass(frozen=True)
-class Throughput:
+class PredictedThroughput:
     """Predicted frames per second of throughput plans, and of their rivals.
 
-    From costs that were measured one at a time, and from a contention: nothing of it was measured
-    at once. ``nnapi_prof.partition(..., objective="throughput").throughput`` is one.
+    The costs were measured one at a time and a contention is applied to them: nothing of it was
+    measured at once. ``nnapi_prof.partition(model, costs, Throughput()).throughput`` is one.
     """
 
     model: Model
@@ -120,7 +120,7 @@ class Throughput:
     def __repr__(self) -> str:
         kind = notebook.kind_of(self.simulated, self.estimated).removeprefix("ms")
         return (
-            f"Throughput({self.model.name!r} on {device_name(self.device)!r},"
+            f"PredictedThroughput({self.model.name!r} on {device_name(self.device)!r},"
             f" {self.frames_per_second:.4g} frames/s by {self.plan.rule.value}, predicted{kind})"
         )
 
@@ -138,16 +138,13 @@ class Throughput:
 def partition_frames(
     model: Model,
     costs: Costs,
+    objective: Throughput,
     *,
-    contention: float | Mapping[tuple[str, str], float] | None = None,
-    frames_in_flight: int | None = None,
-    max_latency_ms: float | None = None,
-    max_memory_mb: int | None = None,
     seconds: float | None = None,
     listener: Listener = SILENT,
-) -> tuple[tuple[Plan, ...], FramePlan, Throughput]:
-    """:func:`nnapi_prof.partition` with the objective ``throughput``, before anything runs: all
-    plans, how frames take them, and what is predicted.
+) -> tuple[tuple[Plan, ...], FramePlan, PredictedThroughput]:
+    """Plan as :func:`nnapi_prof.partition` with the objective :class:`~.objectives.Throughput`,
+    before anything runs: return all plans, how frames take them, and what is predicted.
 
     The plan is a mixture: each frame takes one of its plans. Planning takes ``seconds`` at most
     (None: 30) and a second or two of simulated queues; Ctrl-C ends it with the best plans until
@@ -156,29 +153,25 @@ def partition_frames(
     Raises UsageError where an argument is none, PartitionError where a unit runs on no processor
     of the device, or nothing keeps to what is asked.
     """
-    arguments.number("frames_in_flight", frames_in_flight, 1, MOST_IN_FLIGHT)
-    arguments.number("max_latency_ms", max_latency_ms, 0)
-    arguments.number("max_memory_mb", max_memory_mb, 1)
-    arguments.number("seconds", seconds, 0)
-    if not isinstance(contention, Mapping):
-        arguments.number("contention", contention, 1)
     if costs.objective is not None:
         raise UsageError(
             f"these costs are {costs.objective}: frames per second are of latencies, give the costs"
             " that they were adjusted from"
         )
     priced, of_rivals = planning_costs(costs.priced)
+    frames_in_flight = objective.frames_in_flight
     if frames_in_flight is None:
         lanes = {lane for target in priced.targets if (lane := target.lane) is not None}
         frames_in_flight = usual_in_flight(lanes)
-    slower = costs.contention if contention is None else given(priced.targets, contention)
+    slower = _slowdowns(costs, priced, objective.contention)
+    max_ms, max_mb = objective.max_latency_ms, objective.max_memory_mb
     with listener.working("planning"):
         plan = plan_throughput(
             make_problem(model.graph, priced),
             contention=slower.factors,
             frames_in_flight=frames_in_flight,
-            max_latency_ns=None if max_latency_ms is None else max_latency_ms * 1e6,
-            max_memory_bytes=None if max_memory_mb is None else max_memory_mb * 1_000_000,
+            max_latency_ns=None if max_ms is None else max_ms * 1e6,
+            max_memory_bytes=None if max_mb is None else max_mb * 1_000_000,
             dispatches=DISPATCHES,
             limits=None if seconds is None else SearchLimits(seconds),
             report=listener.planning(),
@@ -188,8 +181,15 @@ def partition_frames(
         )
     busy = [lane for lane, load in zip(plan.lanes, plan.loads_ns, strict=True) if load > 0]
     slower = slower.among(busy)
-    predicted = Throughput(model, costs.device, plan, slower, costs.simulated, costs.estimated)
+    predicted = PredictedThroughput(
+        model, costs.device, plan, slower, costs.simulated, costs.estimated
+    )
     return plans, frames, predicted
+
+
+def _slowdowns(costs: Costs, priced: CostProvider, contention: Contention | None) -> Slowdowns:
+    """Return the contention that was given, else that of the costs."""
+    return costs.contention if contention is None else given(priced.targets, contention)
 
 
 SERIAL, OVERLAPPED = "one segment after the other", "branches at once"
@@ -198,19 +198,17 @@ SERIAL, OVERLAPPED = "one segment after the other", "branches at once"
 def plan_branches(
     model: Model,
     costs: Costs,
-    contention: float | Mapping[tuple[str, str], float] | None,
+    contention: Contention | None,
     seconds: float | None,
     listener: Listener = SILENT,
 ) -> ParallelPlan:
-    """A schedule of one frame whose segments may overlap, with the bound that says first whether it
-    is worth looking for one. Planning takes ``seconds`` at most. Raises as
+    """Find a schedule of one frame whose segments may overlap, with the bound that says first
+    whether it is worth looking for one. Planning takes ``seconds`` at most. Raises as
     :func:`partition_frames`."""
-    if not isinstance(contention, Mapping):
-        arguments.number("contention", contention, 1)
     if costs.objective is not None:
         raise UsageError(f"these costs are {costs.objective}: branches at once are for latency")
     priced, _ = planning_costs(costs.priced)
-    slower = costs.contention if contention is None else given(priced.targets, contention)
+    slower = _slowdowns(costs, priced, contention)
     with listener.working("planning branches at once"):
         return plan_parallel(
             make_problem(model.graph, priced),

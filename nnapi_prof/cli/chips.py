@@ -161,9 +161,9 @@ def write_for_chip(
 
 SLOWEST = 10
 LABEL = "ms, estimated by Qualcomm's simulator"
-PLAN_OPTIONS = ("forbid", "pin", "max_regions", "listed", "best", "seconds")
-"""Fields of :class:`nnapi_prof.api.options.PlanOptions` that a plan for a chip keeps to."""
-TAKEN = {"device_spec", "inputs", "model", "output", "calibration", "samples"}
+PLAN_OPTIONS = ("forbid", "pin", "max_regions", "listed", "best")
+"""Fields of :class:`nnapi_prof.api.objectives.Latency` that a plan for a chip keeps to."""
+TAKEN = {"device_spec", "inputs", "model", "output", "calibration", "samples", "seconds"}
 TAKEN |= {*PLAN_OPTIONS, *COMMON}
 
 
@@ -181,7 +181,7 @@ def on_chip(context: click.Context, *, bundle: bool = False, report: bool = Fals
     from nnapi_prof.api.calibration import CalibrationOptions
     from nnapi_prof.api.chip_costs import no_conditions, profile_on_chip
     from nnapi_prof.api.model import load
-    from nnapi_prof.api.options import PlanOptions
+    from nnapi_prof.api.objectives import Latency
 
     no_conditions(device, _asked(context, TAKEN | ({"open_it"} if report else set())))
     model: Path = params["model"]
@@ -196,7 +196,8 @@ def on_chip(context: click.Context, *, bundle: bool = False, report: bool = Fals
             loaded,
             device,
             listener,
-            options=PlanOptions(**{n: params[n] for n in PLAN_OPTIONS if n in params}),
+            objective=Latency(**{n: params[n] for n in PLAN_OPTIONS if n in params}),
+            seconds=params.get("seconds"),
             samples=CalibrationOptions(params.get("calibration"), params.get("samples")),
         )
         if bundle or report:

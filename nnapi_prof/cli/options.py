@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 from click.shell_completion import CompletionItem
@@ -33,9 +33,13 @@ from nnapi_prof.execution.options import (
     Boundary,
 )
 from nnapi_prof.graph.plan import Preference
+from nnapi_prof.options import default_of, flag_of, options_of, value_types
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem[str]]]
+    T = TypeVar("T", bound=DataclassInstance)
 
 
 ADB_SERVER_S = 0.3
@@ -290,6 +294,47 @@ def conditions(function: F) -> F:
         return function(**arguments)
 
     return cast("F", options(with_conditions))
+
+
+def declared(
+    cls: type[DataclassInstance], *names: str, **settings: Mapping[str, Any]
+) -> Callable[[F], F]:
+    """Make options of the command line from those that a dataclass declares, of all or of those
+    with these names; ``settings`` are further arguments of ``click.option``, by name."""
+    return option_group(
+        *(_declared_option(cls, name, settings.get(name, {})) for name in names or options_of(cls))
+    )
+
+
+def _declared_option(
+    cls: type[DataclassInstance], name: str, settings: Mapping[str, Any]
+) -> Callable[[F], F]:
+    option, value_type = options_of(cls)[name], value_types(cls)[name]
+    flag = flag_of(cls, name)
+    default = default_of(cls, name)
+    arguments: dict[str, Any] = {"help": option.help, "metavar": option.metavar}
+    if value_type.scalar is bool:
+        arguments |= {"is_flag": True, "default": default, "show_default": bool(default)}
+        flag = f"{flag}/--no-{flag[2:]}" if default else flag
+    elif value_type.is_sequence:
+        arguments["multiple"] = True
+    else:
+        arguments |= {"default": default, "show_default": default is not None}
+    if option.choices:
+        arguments["type"] = click.Choice(option.choices)
+    elif value_type.scalar is int:
+        least, most = (None if limit is None else int(limit) for limit in option.limits)
+        arguments["type"] = click.IntRange(least, most)
+    elif value_type.scalar is float:
+        arguments["type"] = click.FloatRange(*option.limits)
+    return click.option(flag, name, **{**arguments, **settings})
+
+
+def taken(cls: type[T], arguments: dict[str, Any]) -> T:
+    """Make the options object of a command's arguments, and take these out of them. No values of
+    an option that takes several are its default."""
+    own = {name: arguments.pop(name) for name in options_of(cls) if name in arguments}
+    return cls(**{name: value for name, value in own.items() if value != ()})
 
 
 def seconds(what: str, default: int | str) -> Callable[[F], F]:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from nnapi_prof.api.objectives import Latency, Parallel, PlanObjective, Throughput, Within
 from nnapi_prof.cli import options as opt
 from nnapi_prof.cli.chips import on_chip
-from nnapi_prof.cli.command import CONDITIONS, define, option_group
+from nnapi_prof.cli.command import CONDITIONS, define
 from nnapi_prof.cli.output import (
     as_json,
     boxed,
@@ -26,71 +27,20 @@ from nnapi_prof.cli.output import (
 )
 from nnapi_prof.cli.precisions import CALIBRATION, METRIC, ErrorBudget, precision_options
 from nnapi_prof.cli.progress import listening
+from nnapi_prof.errors import UsageError
+from nnapi_prof.options import default_of, flag_of, options_of
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from nnapi_prof.api.plan_search import Search, StartupCost
-    from nnapi_prof.api.throughput import Throughput
+    from nnapi_prof.api.throughput import PredictedThroughput
     from nnapi_prof.bundle.bundle import Bundle
     from nnapi_prof.graph.plan import Plan, Segment, Target
     from nnapi_prof.partition import CurvePoint, ParallelPlan
 
 
-_UNITS = "UNITS is a unit's name, or a pattern of its label, as `softmax*`"
-
-plan_options = option_group(
-    click.option(
-        "--forbid",
-        multiple=True,
-        metavar="UNITS[=TARGETS]",
-        help=f"Keep units off targets (patterns; default: all accelerators). {_UNITS}.",
-    ),
-    click.option(
-        "--pin",
-        multiple=True,
-        metavar="UNITS=TARGET",
-        help=f"Run units on one target, as `conv2d*=cpu`. {_UNITS}.",
-    ),
-    click.option(
-        "--preference",
-        type=click.Choice(["low_power", "fast", "sustained"]),
-        help="Use accelerators only under this PreferenceCode.",
-    ),
-    click.option(
-        "--max-regions", type=click.IntRange(0), help="Largest number of segments on accelerators."
-    ),
-    click.option(
-        "--max-compile-ms",
-        type=click.FloatRange(min=0),
-        help="Largest compile time of all segments on accelerators, measured or summed from parts.",
-    ),
-    click.option(
-        "--max-error",
-        type=click.FloatRange(min=0),
-        help="With --relaxed or --float16: keep units off accelerators if they differ from"
-        " float32 by more than this (relative to the largest value, in float16 on this"
-        " host).",
-    ),
-    click.option(
-        "--list",
-        "listed",
-        multiple=True,
-        metavar="UNITS",
-        help="Show a baseline that keeps these units, and all that depend on them, off"
-        " accelerators.",
-    ),
-    click.option(
-        "--best",
-        is_flag=True,
-        help="Take the plan with the lowest latency, whatever its number of segments. Default:"
-        " the fewest segments within noise of it.",
-    ),
-    opt.seconds("the search for the plan", "10, of frames at once 30; --parallel takes it twice"),
-)
-"""``--forbid``, ``--pin``, ``--preference``, ``--max-regions``, ``--max-compile-ms``,
-``--max-error``, ``--list``, ``--best``, ``--seconds``: the fields of
-:class:`~nnapi_prof.api.options.PlanOptions`."""
+OBJECTIVES = (Latency, Throughput, Parallel, Within)
 
 
 @define(
@@ -108,7 +58,12 @@ plan_options = option_group(
 @opt.boundary
 @opt.cooldown
 @opt.memory
-@plan_options
+@opt.declared(
+    Latency,
+    *("forbid", "pin", "preference", "max_regions", "max_compile_ms", "max_error"),
+    *("listed", "best"),
+)
+@opt.seconds("the search for the plan", "10, of frames at once 30; --parallel takes it twice")
 @click.option(
     "-o",
     "--output",
@@ -132,40 +87,14 @@ plan_options = option_group(
     is_flag=True,
     help="With the objective `latency`: run branches of one frame at once if that is faster.",
 )
-@click.option(
-    "--contention",
-    type=click.FloatRange(min=1),
-    help="Slow-down factor of a processor while another one is busy. Default: measured by"
-    " `profile --beside`, else 1.1.",
-)
-@click.option(
-    "--frames-in-flight",
-    type=click.IntRange(1, 63),
-    help="Largest number of frames that wait or run at once. Default: 4 for each processor.",
-)
-@click.option(
-    "--max-latency-ms",
-    type=click.FloatRange(min=0),
-    help="Latency limit for 95 % of frames, from submission to result.",
-)
-@click.option(
-    "--max-memory-mb",
-    type=click.IntRange(1),
-    help="Memory limit for weights on all processors and values of frames in flight.",
-)
+@opt.declared(Throughput)
 @click.option(
     "--no-verify",
     is_flag=True,
     help="Do not run plan and baselines whole before choosing.",
 )
 @precision_options(None)
-@click.option(
-    "--accuracy-budget",
-    type=ErrorBudget(),
-    metavar="ERROR",
-    help="With --precisions: the largest error of the plan (2%, 0.02, 34dB), also on held-out"
-    " data.",
-)
+@opt.declared(Within, "error", error={"type": ErrorBudget(), "metavar": "2%|0.02|34dB"})
 @METRIC
 @opt.model
 def command(
@@ -203,6 +132,7 @@ def command(
     path = output or model.with_suffix(".nnprof")
     conditions = {name: options.pop(name) for name in CONDITIONS}
     data = {name: options.pop(name) for name in CALIBRATION}
+    objective = _objective(options)
     with listening() as listener:
         with listener.working("loading PyTorch"):
             from nnapi_prof.api.cost_tables import open_table, read_costs
@@ -224,6 +154,7 @@ def command(
             planned = partition(
                 loaded,
                 unit_costs,
+                objective,
                 device=client,
                 verify=False if no_verify else None,
                 listener=listener,
@@ -241,12 +172,38 @@ def command(
         _show_throughput(bundle, planned.throughput)
     else:
         _show_partition(bundle)
-        assert planned.search is not None
+        assert planned.search is not None and not isinstance(objective, Throughput)
         unit = unit_of(bundle.simulated)
-        show_curve(stdout(), planned.search, bundle.plan, options["best"], unit)
+        show_curve(stdout(), planned.search, bundle.plan, objective.best, unit)
         if planned.parallel is not None:
             line(stdout(), f"({_about_branches(bundle, planned.parallel)})")
     say(f"bundle in {path}")
+
+
+def _objective(arguments: dict[str, Any]) -> PlanObjective:
+    """Take the objective out of a command's arguments. Raises UsageError for two of them, and for
+    options of another one."""
+    is_throughput = arguments.pop("objective") == "throughput"
+    asked: dict[type[PlanObjective], tuple[str, bool]] = {
+        Throughput: ("--objective throughput", is_throughput),
+        Parallel: ("--parallel", arguments.pop("parallel")),
+        Within: (flag_of(Within, "error"), arguments["error"] is not None),
+    }
+    chosen: list[type[PlanObjective]] = [cls for cls, (_, is_asked) in asked.items() if is_asked]
+    if len(chosen) > 1:
+        flags = " and ".join(asked[cls][0] for cls in chosen)
+        raise UsageError(f"{flags} exclude each other", "choose one")
+    own = chosen[0] if chosen else Latency
+    for cls in (Latency, *asked):
+        for name in options_of(cls).keys() - options_of(own).keys():
+            if arguments.pop(name, None) in (None, (), default_of(cls, name)):
+                continue
+            owners = [flag for each, (flag, _) in asked.items() if name in options_of(each)]
+            if chosen:
+                flags = f"{flag_of(cls, name)} and {asked[own][0]}"
+                raise UsageError(f"{flags} exclude each other", "leave one out")
+            raise UsageError(f"{flag_of(cls, name)} is for {' or '.join(owners)}")
+    return opt.taken(own, arguments)
 
 
 def _interval_ms(segment: Segment) -> str:
@@ -284,7 +241,7 @@ def _about_branches(bundle: Bundle, parallel: ParallelPlan) -> str:
     return f"{limit}; a schedule predicted to be {parallel.gain:.2f} times as fast {chosen}"
 
 
-def _show_throughput(bundle: Bundle, predicted: Throughput) -> None:
+def _show_throughput(bundle: Bundle, predicted: PredictedThroughput) -> None:
     from nnapi_prof.api.throughput import PREDICTED
 
     console, unit, frames = stdout(), unit_of(bundle.simulated), bundle.frames
@@ -333,8 +290,8 @@ WORTH_A_LINE = 0.001
 def show_curve(console: Console, search: Search, plan: Plan, best: bool, unit: str) -> None:
     """Nothing where plans of fewer segments are as fast, and none of more is faster.
 
-    ``plan`` is the bundle's: chosen as it ran whole, it need not be the one that ``best`` asked
-    for.
+    ``plan`` is the bundle's: chosen as it ran whole, it need not be the one that
+    ``best`` asked for.
     """
     few, many = search.default, search.best
     if not search.curve or few.predicted_ns <= 0:

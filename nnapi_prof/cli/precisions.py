@@ -9,7 +9,9 @@ from typing import Any
 
 import click
 
+from nnapi_prof.api.objectives import Within
 from nnapi_prof.cli.command import F, option_group
+from nnapi_prof.cli.options import declared
 from nnapi_prof.graph.plan import Precision
 
 CALIBRATION = ("precisions", "calibration", "samples")
@@ -81,11 +83,4 @@ def precision_options(default: str | None) -> Callable[[F], F]:
     )
 
 
-METRIC = click.option(
-    "--metric",
-    metavar="NAME|MODULE:FUNCTION",
-    default="relative",
-    show_default=True,
-    help="Error metric: relative (root mean square, relative to the outputs' deviation), top1,"
-    " or a function of (outputs, targets).",
-)
+METRIC = declared(Within, "metric")

@@ -21,7 +21,7 @@ from nnapi_prof.graph.plan import TARGET_SPELLINGS
 
 if TYPE_CHECKING:
     from nnapi_prof.api.front import FrontPoint, Pareto
-    from nnapi_prof.api.throughput import Throughput
+    from nnapi_prof.api.throughput import PredictedThroughput
     from nnapi_prof.bundle.bundle import Bundle
     from nnapi_prof.execution.report import OutputCheck, RunReport
     from nnapi_prof.graph.plan import Plan
@@ -156,7 +156,7 @@ def partition_document(
     path: Path,
     bundle: Bundle,
     curve: Iterable[CurvePoint] = (),
-    throughput: Throughput | None = None,
+    throughput: PredictedThroughput | None = None,
     parallel: ParallelPlan | None = None,
 ) -> Document:
     return properties(

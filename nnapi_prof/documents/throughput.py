@@ -10,7 +10,7 @@ from nnapi_prof.documents import schema as s
 from nnapi_prof.documents.schema import Document, finite, properties
 
 if TYPE_CHECKING:
-    from nnapi_prof.api.throughput import Throughput
+    from nnapi_prof.api.throughput import PredictedThroughput
     from nnapi_prof.bundle.plan_set import FramePlan, FrameSchedule
     from nnapi_prof.execution.frame_runs import FrameScheduleRun
 
@@ -188,7 +188,7 @@ def of_frame_runs(runs: Iterable[FrameScheduleRun]) -> list[Document]:
     ]
 
 
-def of_throughput(predicted: Throughput) -> Document:
+def of_throughput(predicted: PredictedThroughput) -> Document:
     plan = predicted.plan
     return {
         "contention": properties(CONTENTION, predicted.contention),

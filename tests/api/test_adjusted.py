@@ -182,8 +182,10 @@ def test_a_limit_of_compile_time_holds_for_adjusted_costs(way: Way) -> None:
     dear = way.costs.adjusted(weight={"cpu": 1e3})
     free = np_.partition(way.model, dear)
     assert any(t != "cpu" for t in free.segments()["target"])
-    tight = np_.partition(way.model, dear, max_compile_ms=0.0)
+    tight = np_.partition(way.model, dear, np_.Latency(max_compile_ms=0.0))
     assert set(tight.segments()["target"]) == {"cpu"}
     mine = np_.Costs(way.model, "few", way.costs.conditions, Fewer(way.costs.as_they_are))
     with pytest.raises(UsageError, match="what compiling takes"):
-        np_.partition(way.model, mine.adjusted(weight={"cpu": 1e3}), max_compile_ms=1.0)
+        np_.partition(
+            way.model, mine.adjusted(weight={"cpu": 1e3}), np_.Latency(max_compile_ms=1.0)
+        )

@@ -125,7 +125,7 @@ def test_a_unit_that_accuracy_keeps_off_is_let_go(tmp_path: Path):
         preferences=FAST,
         relaxed=True,
     )
-    plan = nnp.partition(model, costs, max_error=0.002)
+    plan = nnp.partition(model, costs, nnp.Latency(max_error=0.002))
     assert len(plan.plan.segments) > 1
     first = nnp.advise(plan, tries=1).advice[0]
     assert first.kind is Hindrance.KEPT_OFF

@@ -15,8 +15,8 @@ import torch
 import nnapi_prof as np_
 from nnapi_prof.api.end_to_end import _together
 from nnapi_prof.api.objective import Objective, as_latency
-from nnapi_prof.api.options import names, number
 from nnapi_prof.errors import InputSpecError, NnapiProfError, UsageError
+from nnapi_prof.options import names, number
 from nnapi_prof.partition import is_optimum
 from tests.api.conftest import PHONE, Way
 from tests.partition.cases import solve
@@ -27,9 +27,13 @@ PROFILE = [
     {"cooldown_s": -1}, {"cooldown_s": math.nan}, {"memory_mb": 0}, {"warmup_ms": -1.0},
     {"budget_ms": -1.0}, {"timeout_s": 0}, {"costs": 3}, {"accelerators": [3]}, {"mode": "warp"},
 ]  # fmt: skip
-PARTITION = [
+LATENCY = [
     {"max_regions": -1}, {"max_compile_ms": -1}, {"max_error": math.nan},
-    {"preference": "warp"}, {"pin": [3]}, {"forbid": [None]},
+    {"preference": "warp"}, {"pin": [3]}, {"forbid": [None]}, {"best": 2},
+]  # fmt: skip
+PARTITION = [
+    {"objective": "throughput"}, {"seconds": 0}, {"seconds": math.inf}, {"pin": "*=cpu"},
+    {"accuracy_budget": 0.02}, {"contention": 1.1}, {"parallel": True},
 ]  # fmt: skip
 RUN = [{"runs": 0}, {"tolerance": -1}, {"tolerance": math.nan}, {"cooldown_s": -1}]
 
@@ -38,6 +42,12 @@ RUN = [{"runs": 0}, {"tolerance": -1}, {"tolerance": math.nan}, {"cooldown_s": -
 def test_of_profile(way: Way, wrong: dict[str, object]) -> None:
     with pytest.raises(UsageError, match=next(iter(wrong))):
         np_.profile(way.model, PHONE, **{"costs": way.table, **wrong})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", LATENCY, ids=str)
+def test_of_latency(wrong: dict[str, object]) -> None:
+    with pytest.raises(UsageError, match=next(iter(wrong))):
+        np_.Latency(**wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("wrong", PARTITION, ids=str)
@@ -85,26 +95,42 @@ def test_sizes_are_a_shape(way: Way) -> None:
 
 
 def test_placements_as_a_mapping(way: Way) -> None:
-    mapped = np_.partition(way.model, way.costs, pin={"*": "cpu"}, forbid={"conv2d*": "nnapi:*"})
-    listed = np_.partition(way.model, way.costs, pin="*=cpu", forbid=["conv2d*=nnapi:*"])
+    mapped = np_.partition(
+        way.model, way.costs, np_.Latency(pin={"*": "cpu"}, forbid={"conv2d*": "nnapi:*"})
+    )
+    listed = np_.partition(
+        way.model, way.costs, np_.Latency(pin="*=cpu", forbid=["conv2d*=nnapi:*"])
+    )
     assert mapped.plan == listed.plan
     with pytest.raises(UsageError, match=r"pin is {'a': 3}: units and targets as text are wanted"):
-        np_.partition(way.model, way.costs, pin={"a": 3})  # type: ignore[dict-item]
+        np_.partition(way.model, way.costs, np_.Latency(pin={"a": 3}))  # type: ignore[dict-item]
     with pytest.raises(UsageError, match=r"listed is {'a': 'cpu'}: texts are wanted"):
-        np_.partition(way.model, way.costs, listed={"a": "cpu"})  # type: ignore[arg-type]
+        np_.partition(way.model, way.costs, np_.Latency(listed={"a": "cpu"}))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     "call, words",
     [
-        (lambda way: np_.partition(way.model, way.costs, pin="conv*"), "pin='conv*': say where"),
         (
-            lambda way: np_.partition(way.model, way.costs, pin={"lstm": "cpu"}),
+            lambda way: np_.partition(way.model, way.costs, np_.Latency(pin="conv*")),
+            "pin='conv*': say where",
+        ),
+        (
+            lambda way: np_.partition(way.model, way.costs, np_.Latency(pin={"lstm": "cpu"})),
             "pin='lstm=cpu'",
         ),
-        (lambda way: np_.partition(way.model, way.costs, forbid="lstm"), "forbid='lstm': no unit"),
-        (lambda way: np_.partition(way.model, way.costs, listed="lstm"), "listed='lstm': no unit"),
-        (lambda way: np_.partition(way.model, way.costs, max_error=0.1), "max_error guards what"),
+        (
+            lambda way: np_.partition(way.model, way.costs, np_.Latency(forbid="lstm")),
+            "forbid='lstm': no unit",
+        ),
+        (
+            lambda way: np_.partition(way.model, way.costs, np_.Latency(listed="lstm")),
+            "listed='lstm': no unit",
+        ),
+        (
+            lambda way: np_.partition(way.model, way.costs, np_.Latency(max_error=0.1)),
+            "max_error guards what",
+        ),
         (lambda way: np_.load(way.file, inputs=["1x3", "1x3"]), "a shape in inputs for each"),
         (lambda way: np_.load(way.file, inputs=["1x4x16x16"]), "the shapes it wants with inputs"),
         (lambda way: np_.read_costs(way.model, "ftp://x/y"), "costs and $NNAPI_PROF_COSTS take"),
@@ -142,8 +168,8 @@ def test_no_error_below_the_command_line_spells_a_flag() -> None:
 
 
 def test_one_text_is_one_pattern(way: Way) -> None:
-    alone = np_.partition(way.model, way.costs, pin="*=cpu")
-    assert alone.plan == np_.partition(way.model, way.costs, pin=["*=cpu"]).plan
+    alone = np_.partition(way.model, way.costs, np_.Latency(pin="*=cpu"))
+    assert alone.plan == np_.partition(way.model, way.costs, np_.Latency(pin=["*=cpu"])).plan
     assert names("pin", "conv*=cpu") == ("conv*=cpu",)
 
 

@@ -10,10 +10,9 @@ import pytest
 import nnapi_prof as np_
 from nnapi_prof.api import plan_search
 from nnapi_prof.api.events import Listener
-from nnapi_prof.api.options import PlanOptions
+from nnapi_prof.api.objectives import Latency
 from nnapi_prof.api.plan_search import INTERRUPTED
 from nnapi_prof.costs.conditions import Conditions
-from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.profile import options
 from nnapi_prof.execution.profile.options import Progress, tell_planning
 from nnapi_prof.graph.plan import CPU, Engine, Target
@@ -49,7 +48,7 @@ def costs_of(kind: type[Table] = Compiled) -> Table:
 
 
 def test_the_curve_leads_from_the_default_to_the_best() -> None:
-    result = plan_search.find_plans(GRAPH, costs_of(), PlanOptions())
+    result = plan_search.find_plans(GRAPH, costs_of(), Latency())
     assert result.plan == result.default and len(result.default.segments) == 1
     assert len(result.best.segments) == BEST and result.best.proof == result.default.proof
     assert [p.n_segments for p in result.curve] == list(range(1, BEST + 1))
@@ -66,12 +65,12 @@ def test_the_curve_leads_from_the_default_to_the_best() -> None:
 
 
 def test_the_best_is_for_the_asking() -> None:
-    result = plan_search.find_plans(GRAPH, costs_of(), PlanOptions(best=True))
+    result = plan_search.find_plans(GRAPH, costs_of(), Latency(best=True))
     assert result.plan == result.best and len(result.default.segments) == 1
 
 
 def test_costs_without_compile_times() -> None:
-    result = plan_search.find_plans(GRAPH, costs_of(Table), PlanOptions())
+    result = plan_search.find_plans(GRAPH, costs_of(Table), Latency())
     assert len(result.best.segments) == BEST and result.startup_costs[BEST].compile_ns is None
 
 
@@ -83,7 +82,7 @@ def test_ctrl_c_keeps_the_best_plan(monkeypatch: pytest.MonkeyPatch) -> None:
         return report
 
     monkeypatch.setattr("nnapi_prof.api.events.tell_planning", at_once)
-    result = plan_search.find_plans(GRAPH, costs_of(), PlanOptions())
+    result = plan_search.find_plans(GRAPH, costs_of(), Latency())
     assert result.plan.notes[-1] == result.best.notes[-1] == INTERRUPTED
     assert sorted(u for s in result.plan.segments for u in s.units) == list(range(N))
     assert not any(INTERRUPTED in plan.notes for plan in result.baselines)
@@ -114,11 +113,8 @@ def test_seconds_are_the_limit_of_planning(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(plan_search, "plan_problem", plan_problem)
     for seconds in (None, 3.0):
-        plan_search.find_plans(GRAPH, costs_of(), PlanOptions(seconds=seconds))
+        plan_search.find_plans(GRAPH, costs_of(), Latency(), seconds=seconds)
     assert limits == [SearchLimits(), SearchLimits(seconds=3.0)]
-    for seconds in (0.0, float("inf")):
-        with pytest.raises(UsageError, match="seconds is"):
-            PlanOptions(seconds=seconds)
 
 
 def test_a_plan_keeps_its_curve(way: Way) -> None:
@@ -126,7 +122,7 @@ def test_a_plan_keeps_its_curve(way: Way) -> None:
     assert planned.best is not None and planned.best.proof is not None
     assert planned.best.predicted_ns <= planned.plan.predicted_ns
     assert planned.curve[-1].n_segments == len(planned.best.segments)
-    fastest = np_.partition(way.model, way.costs, verify=False, best=True, seconds=5)
+    fastest = np_.partition(way.model, way.costs, np_.Latency(best=True), verify=False, seconds=5)
     assert fastest.plan == fastest.best
     assert way.planned.conditions == Conditions(threads=4) and way.planned.curve
 

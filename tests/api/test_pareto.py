@@ -84,7 +84,7 @@ def test_the_front_as_document_and_table(measured: Measured) -> None:
 
 def test_a_plan_within_a_budget_runs(measured: Measured, tmp_path: Path) -> None:
     budget = measured.front.points[0].held_out.error * 1.01
-    planned = np_.partition(measured.model, measured.costs, accuracy_budget=budget, verify=False)
+    planned = np_.partition(measured.model, measured.costs, np_.Within(budget), verify=False)
     mixed = planned.model.mixed
     assert mixed is not None and mixed.int8_units and mixed.budget == budget
     assert any("sim-dsp" in segment.target.key for segment in planned.plan.segments)
@@ -102,16 +102,16 @@ def test_a_plan_within_a_budget_runs(measured: Measured, tmp_path: Path) -> None
 
 
 def test_float32_alone_keeps_a_budget_of_nothing(measured: Measured) -> None:
-    planned = np_.partition(measured.model, measured.costs, accuracy_budget=0.0, verify=False)
+    planned = np_.partition(measured.model, measured.costs, np_.Within(0.0), verify=False)
     assert planned.model.mixed is not None and not planned.model.mixed.int8_units
     assert planned.model.graph == measured.model.graph
 
 
 def test_what_is_missing_is_said(measured: Measured) -> None:
-    with pytest.raises(UsageError, match="want an accuracy_budget"):
+    with pytest.raises(UsageError, match="want the objective Within"):
         np_.partition(measured.model, measured.costs)
-    with pytest.raises(UsageError, match="accuracy_budget is -1"):
-        np_.partition(measured.model, measured.costs, accuracy_budget=-1)
+    with pytest.raises(UsageError, match="error is -1"):
+        np_.Within(-1)
     with pytest.raises(UsageError, match="no metric 'relativ'"):
         np_.pareto(measured.model, measured.costs, metric="relativ")
     with pytest.raises(UsageError, match="precision 'int4' is not one of"):

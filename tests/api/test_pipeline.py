@@ -36,7 +36,9 @@ def test_a_device_and_a_table_that_are_open(way: Way, tmp_path: Path) -> None:
         assert planned.converted is not None and planned.device_spec == PHONE
         assert np_.run(planned, client, runs=2, baselines=False).agrees
         assert store.devices(), "both stay open"
-        pinned = np_.partition(way.model, costs, pin={"*": "cpu"}, device=client, listener=listener)
+        pinned = np_.partition(
+            way.model, costs, np_.Latency(pin={"*": "cpu"}), device=client, listener=listener
+        )
         assert "a faster baseline does not replace it" in notes[-1]
         assert {segment.target.key for segment in pinned.plan.segments} == {"cpu"}
     bundle = read_bundle(planned.save(tmp_path / "tiny.nnprof"))

@@ -192,14 +192,14 @@ def test_a_phone_fitted_to_a_table(way: Way, tmp_path: Path) -> None:
 
 
 def test_plan_options(way: Way) -> None:
-    pinned = np_.partition(way.model, way.costs, pin=[f"*={SLOW}"])
+    pinned = np_.partition(way.model, way.costs, np_.Latency(pin=[f"*={SLOW}"]))
     assert {s.target.key for s in pinned.plan.segments} == {SLOW}
-    on_cpu = np_.partition(way.model, way.costs, forbid=["*"])
+    on_cpu = np_.partition(way.model, way.costs, np_.Latency(forbid=["*"]))
     assert {s.target.engine for s in on_cpu.plan.segments} == {Engine.CPU}
     with pytest.raises(UsageError, match="verify"):
-        np_.partition(way.model, way.costs, forbid=["*"], verify=True)
+        np_.partition(way.model, way.costs, np_.Latency(forbid=["*"]), verify=True)
     with pytest.raises(UsageError, match="no unit"):
-        np_.partition(way.model, way.costs, pin=["nothing*=cpu"])
+        np_.partition(way.model, way.costs, np_.Latency(pin=["nothing*=cpu"]))
 
 
 def test_conditions_that_are_none(way: Way) -> None:
@@ -232,7 +232,7 @@ def test_progress_and_notes(way: Way, caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_comparison(way: Way, tmp_path: Path) -> None:
-    slow = np_.partition(way.model, way.costs, pin=[f"*={SLOW}"])
+    slow = np_.partition(way.model, way.costs, np_.Latency(pin=[f"*={SLOW}"]))
     compared = np_.compare(way.planned, slow)
     assert compared.plan is None and compared.frame().empty
     (move,) = compared.moves[-1:]

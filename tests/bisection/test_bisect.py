@@ -200,7 +200,7 @@ def test_the_cure_is_planned_and_later_profiles_avoid_the_pair(
     description = phone(tmp_path, **WIDE, how="scale", amount=1.05)
     device, table = f"sim:{description}", tmp_path / "costs.sqlite"
     costs = nnp.profile(model, device=device, costs=table, runs=2)
-    plan = nnp.partition(model, costs, verify=False, pin={"conv2d 1x1*": NPU})
+    plan = nnp.partition(model, costs, nnp.Latency(pin={"conv2d 1x1*": NPU}), verify=False)
     result = nnp.run(plan, device=device, runs=2)
     assert not result.agrees
     bundle, fixed = tmp_path / "net.nnprof", tmp_path / "fixed.nnprof"

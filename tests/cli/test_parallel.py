@@ -118,16 +118,16 @@ def test_a_chain_is_not_tried(cli: Cli, profiled: Profiled, tmp_path: Path) -> N
     assert "too little to try" in " ".join(out.split())
     assert read_bundle(folder).frames is None
     done = cli("partition", *named, "--parallel", "--max-regions", 1, profiled.model)
-    assert done.code == 2 and "--parallel is for the latency of one frame" in done.error
+    assert done.code == 2 and "--max-regions and --parallel exclude each other" in done.error
 
 
 def test_from_python(profiled: Profiled) -> None:
     model = np_.load(profiled.model, inputs=[INPUT])
     costs = np_.read_costs(model, str(profiled.costs), "simulated npu*")
-    planned = np_.partition(model, costs, parallel=True, seconds=2, verify=False)
+    planned = np_.partition(model, costs, np_.Parallel(), seconds=2, verify=False)
     assert planned.parallel is not None and planned.parallel.promise >= 1
-    with pytest.raises(UsageError, match="is for the latency of one frame"):
-        np_.partition(model, costs, parallel=True, objective="throughput")
+    with pytest.raises(UsageError, match="profile\\(\\) measured"):
+        np_.partition(model, costs.as_they_are, np_.Parallel())
 
 
 def test_frames_and_branches_know_the_targets_that_one_frame_knows(
@@ -140,7 +140,7 @@ def test_frames_and_branches_know_the_targets_that_one_frame_knows(
     cli("profile", *named, "--every-preference", "--runs", 5, profiled.model)
     costs = np_.read_costs(model, str(table), "simulated npu*")
     one = np_.partition(model, costs, verify=False)
-    many = np_.partition(model, costs, objective="throughput", seconds=2, verify=False)
+    many = np_.partition(model, costs, np_.Throughput(), seconds=2, verify=False)
     targets = {s.target for plan in one.plans for s in plan.segments}
     assert targets < set(costs.priced.targets)
     assert {s.target for plan in many.plans for s in plan.segments} <= targets

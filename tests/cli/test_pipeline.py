@@ -12,11 +12,12 @@ import click
 import pytest
 
 import nnapi_prof as np_
+from nnapi_prof.options import default_of, options_of
 from tests.cli.common import INPUT, Profiled
 
 OWN = {
     "profile": set[str](),
-    "partition": {"output", "no_verify", "estimate"},
+    "partition": {"output", "no_verify", "estimate", "objective", "parallel"},
     "go": {"output", "open_it"},
     "run": {"no_baselines", "against"},
     "estimate": {"device", "device_spec", "calibration", "samples"},  # chips: nnp.estimate_chips
@@ -24,6 +25,10 @@ OWN = {
 }
 """Options that are none: where a file goes, what is shown, several calls, a flag that takes an
 argument back."""
+OBJECTS: dict[str, tuple[type, ...]] = {
+    "partition": (np_.Latency, np_.Within, np_.Parallel, np_.Throughput)
+}
+"""Classes whose fields are options, too."""
 OF_DEVICE = {"nnapi_library"}
 """Parts of the device's name in Python: ``device="SERIAL,library=PATH"``."""
 RENAMED = {"device_spec": "device", "stated": "sizes", "fingerprint": "device"}
@@ -47,6 +52,8 @@ def test_options_are_arguments(name: str, functions: tuple[Callable[..., object]
         for function in reversed(functions)
         for argument in inspect.signature(function).parameters.values()
     }
+    for cls in OBJECTS.get(name, ()):
+        defaults |= {field: default_of(cls, field) for field in options_of(cls)}
     command: click.Command = importlib.import_module(f"nnapi_prof.cli.{name}").command
     for option in command.params:
         assert option.name is not None

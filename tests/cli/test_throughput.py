@@ -36,9 +36,9 @@ def planned(_profiled: Profiled) -> np_.ModelPlan:
     return np_.partition(
         model,
         costs,
-        objective="throughput",
-        contention={("cpu", "sim-npu"): 1.2, ("sim-npu", "cpu"): 1.01},
-        frames_in_flight=6,
+        np_.Throughput(
+            contention={("cpu", "sim-npu"): 1.2, ("sim-npu", "cpu"): 1.01}, frames_in_flight=6
+        ),
         device="sim:npu-phone",
         verify=True,
     )
@@ -92,12 +92,13 @@ def test_frames_per_second_for_people(cli: Cli, profiled: Profiled, tmp_path: Pa
 
 def test_what_is_asked_is_checked(cli: Cli, profiled: Profiled) -> None:
     done = cli("partition", *named(profiled), "--frames-in-flight", 2, profiled.model)
-    assert done.code == 2 and "are for --objective throughput" in done.error
+    assert done.code == 2 and "--frames-in-flight is for --objective throughput" in done.error
     slow = (*THROUGHPUT, "--max-latency-ms", 0.001)
     done = cli("partition", *named(profiled), *slow, profiled.model)
     assert done.code == 1 and "one alone takes" in done.error
     done = cli("partition", *named(profiled), *THROUGHPUT, "--pin", "conv2d*=cpu", profiled.model)
-    assert done.code == 2 and "no other wishes" in done.error
+    assert done.code == 2
+    assert "--pin and --objective throughput exclude each other" in done.error
 
 
 def test_from_python(planned: np_.ModelPlan) -> None:
@@ -123,15 +124,12 @@ def test_python_asks_for_what_can_be_had(planned: np_.ModelPlan) -> None:
     model, costs = planned.model, planned.costs
     assert costs is not None
     weighted = costs.adjusted(weight={"*": 2.0})
-    for options, reason in (
-        ({"costs": weighted}, "frames per second are of latencies"),
-        ({"contention": 0.5}, r"contention is 0\.5"),
-        ({"frames_in_flight": 64}, "frames_in_flight is 64"),
-        ({"max_regions": 1}, "no other wishes"),
-    ):
-        arguments: dict[str, object] = {"costs": costs, **options}
-        with pytest.raises(UsageError, match=reason):
-            np_.partition(model, objective="throughput", **arguments)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="frames per second are of latencies"):
+        np_.partition(model, weighted, np_.Throughput())
+    with pytest.raises(UsageError, match=r"contention is 0\.5"):
+        np_.Throughput(contention=0.5)
+    with pytest.raises(UsageError, match="frames_in_flight is 64"):
+        np_.Throughput(frames_in_flight=64)
 
 
 def test_any_bundle_runs_frames(profiled: Profiled) -> None:

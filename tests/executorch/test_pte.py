@@ -63,7 +63,9 @@ def test_truth_values_go_to_the_delegate_and_back(run_pte, tmp_path):
     torch.export.save(torch.export.export(Chosen(), example), tmp_path / "net.pt2")
     model = nnapi_prof.load(tmp_path / "net.pt2")
     costs = nnapi_prof.profile(model, device="sim:gpu-phone", runs=2, costs=tmp_path / "costs.db")
-    plan = nnapi_prof.partition(model, costs, pin={"*": "nnapi:nnapi-reference/fast"})
+    plan = nnapi_prof.partition(
+        model, costs, nnapi_prof.Latency(pin={"*": "nnapi:nnapi-reference/fast"})
+    )
     path = lower(plan).save(tmp_path / "net.pte")
     document = run_pte(path, "--device", "sim:gpu-phone", "--against", str(tmp_path / "net.pt2"))
     assert document["agrees"] and len(document["outputs"]) == 2
@@ -107,7 +109,9 @@ def test_a_quantised_program_runs_in_8_bits(run_pte, tmp_path):
         torch.export.save(quantised_program(torch.rand(1, 3, 12, 12)), tmp_path / "small.pt2")
     model = nnapi_prof.load(tmp_path / "small.pt2")
     pins = {"quantised conv2d*": "nnapi:sim-npu/fast", "sigmoid*": "cpu"}
-    planned = nnapi_prof.partition(model, nnapi_prof.estimate(model, "npu-phone"), pin=pins)
+    planned = nnapi_prof.partition(
+        model, nnapi_prof.estimate(model, "npu-phone"), nnapi_prof.Latency(pin=pins)
+    )
     lowered = lower(planned)
     assert "NnapiBackend" in lowered.backends()
     assert any("QUANT8" in o.type.name for r in lowered.calls[0].regions for o in r.model.operands)
@@ -129,7 +133,9 @@ def test_torchscript_on_the_cpu_is_one_call_of_xnnpacks():
     with quiet_torch():
         script = torch.jit.trace(layers.eval(), torch.rand(1, 3, 12, 12))
     model = nnapi_prof.load(script, "1x3x12x12")
-    planned = nnapi_prof.partition(model, nnapi_prof.estimate(model, "npu-phone"), pin="*=cpu")
+    planned = nnapi_prof.partition(
+        model, nnapi_prof.estimate(model, "npu-phone"), nnapi_prof.Latency(pin="*=cpu")
+    )
     graph = lower(planned).manager.exported_program().graph
     calls = [node for node in graph.nodes if node.op == "call_function"]
     assert [str(node.target) for node in calls[:-1]] == ["executorch_call_delegate"]
@@ -153,7 +159,9 @@ def test_the_partitioner_rewrites_a_program_of_the_users():
     args = ((torch.rand(1, 3, 8, 8), torch.rand(2)), torch.rand(1))
     exported = torch.export.export(Nested().eval(), args)
     costs = nnapi_prof.estimate(nnapi_prof.load(exported), "npu-phone")
-    partitioner = NnapiPartitioner(costs, pin={"*": "nnapi:sim-npu/fast"})
+    partitioner = NnapiPartitioner(
+        costs, objective=nnapi_prof.Latency(pin={"*": "nnapi:sim-npu/fast"})
+    )
     with quiet_torch():
         partitioners = [partitioner, XnnpackPartitioner()]
         edge = to_edge_transform_and_lower(exported, partitioner=partitioners).to_executorch()

@@ -27,7 +27,9 @@ def slow_plan(picture_model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("local")
     model = nnapi_prof.load(picture_model)
     costs = nnapi_prof.profile(model, device="local", runs=2, costs=folder / "costs.db")
-    return nnapi_prof.partition(model, costs, pin={"conv2d*": SLOW, "tanh*": "cpu"})
+    return nnapi_prof.partition(
+        model, costs, nnapi_prof.Latency(pin={"conv2d*": SLOW, "tanh*": "cpu"})
+    )
 
 
 @pytest.mark.slow("files are timed in turns, for real")
@@ -104,7 +106,7 @@ def test_what_executorch_has_no_kernel_of_is_not_written(tmp_path):
     torch.export.save(torch.export.export(Sorted(), (torch.rand(2, 9),)), tmp_path / "net.pt2")
     model = nnapi_prof.load(tmp_path / "net.pt2")
     costs = nnapi_prof.profile(model, device="sim:gpu-phone", runs=2, costs=tmp_path / "costs.db")
-    plan = nnapi_prof.partition(model, costs, pin={"*": "cpu"})
+    plan = nnapi_prof.partition(model, costs, nnapi_prof.Latency(pin={"*": "cpu"}))
     with pytest.raises(UsageError, match=r"no kernel of aten::sort\.values, which dp of net"):
         lower(plan)
     choice = fastest(plan)  # a rule that has NNAPI sort

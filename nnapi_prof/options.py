@@ -1,0 +1,202 @@
+"""Declare options once: fields of frozen dataclasses, each with its help and its range.
+
+The field has the type and the default, :func:`option` the rest. :func:`validate` checks the fields
+for callers from Python, :mod:`nnapi_prof.cli.options` makes options of the command line from them,
+and the documentation lists them.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from numbers import Real
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from nnapi_prof.errors import UsageError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_KEY = "option"
+"""Key of an :class:`Option` in the metadata of its field."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """The properties of an option that its field's type and default do not tell."""
+
+    help: str
+    least: float | None = None
+    most: float | None = None
+    choices: tuple[str, ...] = ()
+    flag: str | None = None
+    """Its name on the command line; None for that of the field."""
+    metavar: str | None = None
+    """Its value in ``--help``; None for the type's usual one."""
+
+    @property
+    def limits(self) -> tuple[float | None, float | None]:
+        """The least and the greatest value."""
+        return self.least, self.most
+
+    def range_words(self) -> str:
+        """Describe the values that are allowed, for the documentation."""
+        if self.choices:
+            return ", ".join(self.choices)
+        if self.least is None:
+            return ""
+        if self.most is None:
+            return f"at least {self.least:g}"
+        return f"{self.least:g} to {self.most:g}"
+
+
+def option(
+    help: str,
+    least: float | None = None,
+    most: float | None = None,
+    *,
+    choices: Iterable[str] = (),
+    flag: str | None = None,
+    metavar: str | None = None,
+) -> dict[str, Option]:
+    """Make the metadata of a field that is an option, as ``field(metadata=option(...))``."""
+    return {_KEY: Option(help, least, most, tuple(choices), flag, metavar)}
+
+
+def options_of(cls: type[DataclassInstance]) -> dict[str, Option]:
+    """Return the options that a dataclass declares, by the names of their fields."""
+    return {each.name: each.metadata[_KEY] for each in fields(cls) if _KEY in each.metadata}
+
+
+def default_of(cls: type[DataclassInstance], name: str) -> Any:
+    """Return the default of a field; None where it has none."""
+    default = next(each.default for each in fields(cls) if each.name == name)
+    return None if default is MISSING else default
+
+
+def flag_of(cls: type[DataclassInstance], name: str) -> str:
+    """Return the name of an option on the command line."""
+    return options_of(cls)[name].flag or f"--{name.replace('_', '-')}"
+
+
+@dataclass(frozen=True, slots=True)
+class ValueType:
+    """The type of an option's values."""
+
+    scalar: type
+    """One of bool, int, float and str."""
+    is_sequence: bool
+    """Several values are taken."""
+    takes_mapping: bool
+    takes_none: bool
+
+
+@functools.cache
+def value_types(cls: type[DataclassInstance]) -> dict[str, ValueType]:
+    """Return the types of a dataclass' options, by the names of their fields."""
+    hints = typing.get_type_hints(cls)
+    return {name: _value_type(hints[name]) for name in options_of(cls)}
+
+
+def _value_type(hint: Any) -> ValueType:
+    is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    alternatives = typing.get_args(hint) if is_union else (hint,)
+    origins = {typing.get_origin(each) for each in alternatives}
+    is_sequence = not origins.isdisjoint({tuple, Sequence})
+    scalars = [each for each in (bool, int, float, str) if each in alternatives]
+    return ValueType(
+        scalar=str if is_sequence else scalars[0],
+        is_sequence=is_sequence,
+        takes_mapping=Mapping in origins,
+        takes_none=type(None) in alternatives,
+    )
+
+
+def validate(options: DataclassInstance) -> None:
+    """Check the fields of an instance and turn sequences into tuples: a ``__post_init__``.
+
+    Raises UsageError for a value that its option does not allow.
+    """
+    for name, declared in options_of(type(options)).items():
+        value, value_type = getattr(options, name), value_types(type(options))[name]
+        if value is None and value_type.takes_none:
+            continue
+        if value_type.is_sequence:
+            texts = placements if value_type.takes_mapping else names
+            value = texts(name, value)
+            object.__setattr__(options, name, value)
+            for text in value if declared.choices else ():
+                one_of(name, text, declared.choices)
+        elif value_type.scalar is bool:
+            one_of(name, value, (False, True))
+        elif declared.choices:
+            one_of(name, value, declared.choices)
+        elif declared.least is not None and not (
+            value_type.takes_mapping and isinstance(value, Mapping)
+        ):
+            number(name, value, declared.least, declared.most)
+
+
+def number(name: str, value: object, least: float, most: float | None = None) -> None:
+    """Raises UsageError where ``value`` is no number from ``least`` to ``most``; None, which means
+    what the function says it does, is let through."""
+    if value is None:
+        return
+    limits = f"at least {least:g}" if most is None else f"from {least:g} to {most:g}"
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if not is_number or not least <= float(value) <= (float("inf") if most is None else most):  # type: ignore[arg-type]
+        raise UsageError(f"{name} is {value!r}: a number {limits} is wanted")
+
+
+def one_of(name: str, value: object, choices: Sequence[object]) -> None:
+    """Raises UsageError where ``value`` is none of ``choices``; None is let through."""
+    if value is not None and value not in choices:
+        raise UsageError(f"{name} is {value!r}: one of {', '.join(map(str, choices))} is wanted")
+
+
+def names(name: str, value: object) -> tuple[str, ...]:
+    """Several texts; a text alone is one. Raises UsageError where there is anything else."""
+    if isinstance(value, Mapping) or not isinstance(value, Iterable):
+        raise UsageError(f"{name} is {value!r}: texts are wanted")
+    texts = (value,) if isinstance(value, str) else tuple(value)
+    if not all(isinstance(text, str) for text in texts):
+        raise UsageError(f"{name} is {value!r}: texts are wanted")
+    return texts
+
+
+def placements(name: str, value: object) -> tuple[str, ...]:
+    """:func:`names` of patterns that may say where, as ``"softmax*=cpu"``; a mapping from units to
+    targets says it, too. Raises UsageError where there is anything else."""
+    if not isinstance(value, Mapping):
+        return names(name, value)
+    if not all(isinstance(text, str) for pair in value.items() for text in pair):
+        raise UsageError(f"{name} is {value!r}: units and targets as text are wanted")
+    return tuple(f"{unit}={where}" for unit, where in value.items())
+
+
+def moved(**replacements: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorate a function that refuses keywords of an earlier version and says what replaces them.
+
+    An entry stays for one minor version, as those of :data:`nnapi_prof.cli.command.REMOVED`.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def refusing(*args: P.args, **keywords: P.kwargs) -> R:
+            for name in keywords:
+                if name in replacements:
+                    raise UsageError(
+                        f"{function.__name__}() no longer takes the keyword {name}",
+                        f"write {replacements[name]}",
+                    )
+            return function(*args, **keywords)
+
+        return refusing
+
+    return decorate
