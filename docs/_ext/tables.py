@@ -1,4 +1,4 @@
-"""Make tables of what the code says: ``{cost-columns}``, ``{errors}``, ``{options}``, ``{schemas}``."""
+"""Make tables of code: ``{cost-columns}``, ``{errors}``, ``{options}`` and ``{schemas}``."""
 
 from __future__ import annotations
 

@@ -23,8 +23,6 @@ _CONTENTION = option(
     1,
 )
 Contention = float | Mapping[tuple[str, str], float]
-"""How many times as long a processor takes while another one is busy: one number for all, or
-(processor, the other one) -> number. A processor is ``"cpu"`` or an accelerator's name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,7 +185,11 @@ class Latency(_OneFrame):
 
 @dataclass(frozen=True, kw_only=True)
 class Parallel(_OneFrame):
-    """The lowest latency of one frame whose branches may run at once on different processors."""
+    """The lowest latency of one frame whose branches may run at once on different processors.
+
+    ``contention`` is one number for all, or (processor, the other one) -> number; a processor is
+    ``"cpu"`` or an accelerator's name.
+    """
 
     contention: Contention | None = field(default=None, metadata=_CONTENTION)
 
@@ -215,7 +217,11 @@ class Within(_OneFrame):
 
 @dataclass(frozen=True, kw_only=True)
 class Throughput:
-    """The most frames per second, with processors that work at once on different frames."""
+    """The most frames per second, with processors that work at once on different frames.
+
+    ``contention`` is one number for all, or (processor, the other one) -> number; a processor is
+    ``"cpu"`` or an accelerator's name.
+    """
 
     contention: Contention | None = field(default=None, metadata=_CONTENTION)
     frames_in_flight: int | None = field(

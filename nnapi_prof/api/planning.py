@@ -57,7 +57,7 @@ KEPT = "the plan meets the constraints: a faster baseline does not replace it"
 def partition(
     model: Model | str | os.PathLike[str],
     costs: Costs | CostProvider,
-    objective: PlanObjective | None = None,
+    objective: Latency | Within | Parallel | Throughput | None = None,
     *,
     seconds: float | None = None,
     device: str | AgentClient | None = None,
