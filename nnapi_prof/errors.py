@@ -10,6 +10,7 @@
     +-- ConversionError            a region cannot be had in the precision or form asked for
     +-- SerializationError         bytes that are no model, request or bundle of ours
     +-- CostError                  a cost table cannot be opened or lacks what is asked
+    |   +-- NotMeasured            it has no costs of a model, device or conditions
     +-- PartitionError             no plan exists for the given costs
     +-- DeviceError                something about the device or the way to it
     |   +-- DeviceNotFound         no such device
@@ -113,6 +114,10 @@ class SerializationError(NnapiProfError):
 
 class CostError(NnapiProfError):
     """A cost table cannot be opened or lacks what is asked."""
+
+
+class NotMeasured(CostError):
+    """A cost table has no costs of a model, a device or conditions."""
 
 
 class PartitionError(NnapiProfError):

@@ -27,7 +27,7 @@ def cause_of_optimum(problem: Problem, placement: Placement) -> Cause:
         return _on_host(problem, units)
     problem = _in_format(problem, k)
     is_cpu, cpu = target.engine is Engine.CPU, CPU
-    if problem.formats is not None and problem.formats[k]:
+    if problem.formats is not None and problem.formats[k] and not problem.copies:
         cpu = CPU.at(target.precision)
     if is_cpu and (refusals := tuple(_refusal_causes(problem, units))):
         because = (*refusals, *_and_elsewhere(problem, units, k))
@@ -42,8 +42,8 @@ def cause_of_optimum(problem: Problem, placement: Placement) -> Cause:
 
 
 def _in_format(problem: Problem, k: int) -> Problem:
-    """The problem with targets of one target's format alone."""
-    if problem.formats is None:
+    """The problem with targets of one target's format alone; of all where formats are memory."""
+    if problem.formats is None or problem.copies:
         return problem
     others = problem.formats != problem.formats[k]
     why = "it runs in floats only" if problem.formats[k] else "it runs in 8 bits only"

@@ -15,9 +15,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from nnapi_prof.costs.model.region import CostArrays
+from nnapi_prof.costs.model.region import Conversions, CostArrays
 from nnapi_prof.errors import PartitionError
-from nnapi_prof.graph.plan import CPU, HOST, Segment, Target
+from nnapi_prof.graph.plan import CPU, HOST, Engine, Segment, Target
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition.arrays import GRAPH_INPUT as GRAPH_INPUT
 from nnapi_prof.partition.arrays import Arrays, Regions, flat_arrays, flat_regions
@@ -140,6 +140,9 @@ class Problem:
     """[n] of weights; none where they do not matter."""
     simulated: bool = False
     """The costs are those of a simulated phone."""
+    copies: bool = False
+    """Formats are where values lie, 0 in an app's buffers and 1 in memory that accelerators share,
+    and conversions are copies from one to the other."""
 
     def __post_init__(self) -> None:
         n, t = len(self.labels), len(self.targets)
@@ -293,6 +296,11 @@ class Problem:
             target[list(units)] = k
         return self.arrays.conversions_ns(target)
 
+    def between_segments(self, placements: Sequence[Placement]) -> tuple[float, float]:
+        """Returns the same as a plan has it: of formats, and of copies."""
+        ns = self.conversions_ns(placements)
+        return (0.0, ns) if self.copies else (ns, 0.0)
+
     def is_estimated(self, units: Iterable[int], k: int) -> bool:
         """Whether the cost of a region rests on the static model."""
         region = frozenset(units)
@@ -301,8 +309,10 @@ class Problem:
         return bool(self.estimated[sorted(region), k].any())
 
 
-def make_problem(graph: UnitGraph, costs: CostProvider) -> Problem:
-    """The problem of placing a graph's units under some costs.
+def make_problem(graph: UnitGraph, costs: CostProvider, *, copies: bool = False) -> Problem:
+    """The problem of placing a graph's units under some costs. With ``copies`` a plan costs what it
+    takes to copy the graph's inputs and outputs from and to an app's buffers, too, where an
+    accelerator reads or writes them and the costs tell it.
 
     Raises PartitionError where the model's costs are no costs (negative, not a number).
     """
@@ -310,6 +320,11 @@ def make_problem(graph: UnitGraph, costs: CostProvider) -> Problem:
     index = {target: k for k, target in enumerate(arrays.targets)}
     outputs = set(graph.outputs)
     conversions = arrays.conversions
+    copies = copies and conversions is None and bool(arrays.copies_ns)
+    if copies:
+        shares = [target.engine is Engine.NNAPI for target in arrays.targets]
+        both = dict(arrays.copies_ns)
+        conversions = Conversions(np.array(shares, dtype=np.int64), both, both)
     to_int8_ns = {} if conversions is None else conversions.to_int8_ns
     to_float_ns = {} if conversions is None else conversions.to_float_ns
     return Problem(
@@ -342,6 +357,7 @@ def make_problem(graph: UnitGraph, costs: CostProvider) -> Problem:
         formats=None if conversions is None else conversions.format,
         constant_bytes=tuple(unit.constant_bytes for unit in graph.units),
         simulated=costs.simulated,
+        copies=copies,
     )
 
 

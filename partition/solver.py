@@ -212,8 +212,11 @@ def plan_of_placements(
 ) -> Plan:
     """Placements as a plan, each segment with its cause."""
     segments = tuple(segment_of(problem, p, cause_of_optimum(problem, p)) for p in placements)
-    converting_ns = problem.conversions_ns(placements)
-    return Plan(name, segments, problem.simulated, tuple(remarks), proof, converting_ns)
+    converting_ns, copies_ns = problem.between_segments(placements)
+    return Plan(
+        *(name, segments, problem.simulated, tuple(remarks), proof, converting_ns),
+        copies_ns=copies_ns,
+    )
 
 
 def search_serial(problem: Problem, watch: Watch, share: float) -> SearchResult:
@@ -277,9 +280,14 @@ def baselines(problem: Problem, listed: Collection[int] = ()) -> tuple[Plan, ...
         )
         whole = baseline.favoured is not None and len(segments) == 1
         notes = ("the whole model on one target",) if whole else ()
-        converting_ns = problem.conversions_ns(baseline.placements)
-        name, simulated = baseline.name, problem.simulated
-        plans.append(Plan(name, segments, simulated, notes, conversions_ns=converting_ns))
+        converting_ns, copies_ns = problem.between_segments(baseline.placements)
+        plans.append(
+            Plan(
+                *(baseline.name, segments, problem.simulated, notes),
+                conversions_ns=converting_ns,
+                copies_ns=copies_ns,
+            )
+        )
     return tuple(plans)
 
 

@@ -108,6 +108,7 @@ def run_all(
         fresh=fresh,
         cooldown_s=cooldown_s,
         memory_mb=memory_mb,
+        copies=arguments.boundary_of(boundary) is Boundary.APP,
     )
     settings = replace(
         QUICK,

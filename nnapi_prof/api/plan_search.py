@@ -38,9 +38,11 @@ def find_plans(
     *,
     seconds: float | None = None,
     guard: AccuracyConstraint | None = None,
+    copies: bool = False,
     listener: Listener = SILENT,
 ) -> Search:
-    """Return the plans that keep to the constraints, and their baselines, which need not.
+    """Return the plans that keep to the constraints, and their baselines, which need not;
+    ``copies`` are those of :func:`~nnapi_prof.partition.make_problem`.
 
     The search takes ``seconds`` at most; None is the partitioner's own limit. Ctrl-C ends it: a
     note of the plans says so. Raises UsageError where a constraint names what is not there,
@@ -55,7 +57,7 @@ def find_plans(
     if not named:
         costs, rivals = planning_costs(costs)
     limits = SearchLimits() if seconds is None else SearchLimits(seconds=seconds)
-    problem = make_problem(graph, costs)
+    problem = make_problem(graph, costs, copies=copies)
     compiling = None
     if constraints.max_compile_ns is not None:
         compiling = CompileTimes.read(problem, cast("CompileCosts", costs))
@@ -68,7 +70,7 @@ def find_plans(
     )
     search = Search(
         plan=answer.best if objective.best else answer.default,
-        baselines=baselines(make_problem(graph, rivals), kept_off),
+        baselines=baselines(make_problem(graph, rivals, copies=copies), kept_off),
         default=answer.default,
         best=answer.best,
         curve=answer.curve,

@@ -128,7 +128,7 @@ def partition(
             within,
         ):
             serial = objective.unconstrained
-            planned = _fastest(within.model, within, serial, seconds, client, listener)
+            planned = _fastest(within.model, within, serial, seconds, settings, client, listener)
             planned = _with_copies(planned, settings)
             return _verified(planned, serial, client, verify, settings, listener)
     if isinstance(objective, Throughput) and own is not None:
@@ -140,7 +140,7 @@ def partition(
     _refuse_precisions(own)
     assert isinstance(objective, Latency | Parallel)
     serial = objective if isinstance(objective, Latency) else objective.unconstrained
-    planned = _fastest(chosen, costs, serial, seconds, device, listener)
+    planned = _fastest(chosen, costs, serial, seconds, settings, device, listener)
     planned = _with_copies(planned, settings)
     if isinstance(objective, Parallel) and own is not None:
         schedule = plan_branches(chosen, own, objective.contention, seconds, listener)
@@ -260,6 +260,7 @@ def _fastest(
     costs: Costs | CostProvider,
     objective: Latency,
     seconds: float | None,
+    settings: RunOptions,
     device: str | AgentClient | None,
     listener: Listener,
 ) -> ModelPlan:
@@ -280,7 +281,13 @@ def _fastest(
         )
     with listener.working("planning"):
         search = find_plans(
-            model.graph, priced, objective, seconds=seconds, guard=guard, listener=listener
+            model.graph,
+            priced,
+            objective,
+            seconds=seconds,
+            guard=guard,
+            copies=settings.boundary is Boundary.APP,
+            listener=listener,
         )
     values: tuple[float, ...] = ()
     if own is not None:

@@ -27,7 +27,13 @@ from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.model.fit import fit
 from nnapi_prof.costs.model.region import PHONE_CPU, CostModel, Price
 from nnapi_prof.device.find import SIMULATED, list_phones, phone_file, refuse_fleet
-from nnapi_prof.errors import CostError, UnsupportedOp, UsageError, did_you_mean, option_name
+from nnapi_prof.errors import (
+    NotMeasured,
+    UnsupportedOp,
+    UsageError,
+    did_you_mean,
+    option_name,
+)
 from nnapi_prof.execution.profile.threads import COUNTS, counts_up_to, least_number
 from nnapi_prof.graph.plan import CPU, HOST, Engine, Target
 from nnapi_prof.graph.unit import Unit, UnitGraph
@@ -64,7 +70,7 @@ def fitted_costs(
     """The cost model of a graph, from what was measured of it on a device; ``by_trial`` where the
     number of threads was not stated.
 
-    Raises CostError where a unit was never measured there under these conditions, or not on the
+    Raises NotMeasured where a unit was never measured there under these conditions, or not on the
     CPU.
     """
     costs = fit(graph, rows)
@@ -75,7 +81,7 @@ def fitted_costs(
     asked = f"nnapi-prof profile {stated}".rstrip()
     if missing:
         plural = "" if conditions.threads == 1 else "s"
-        raise CostError(
+        raise NotMeasured(
             f"{len(missing)} of the model's {len(graph.units)} units were never measured on this"
             f" device's CPU with {conditions.threads} thread{plural} on cores {conditions.cpus}"
             f" (the first is {missing[0].label})",
@@ -83,7 +89,7 @@ def fitted_costs(
         )
     for_nnapi = replace(conditions, threads=usual.threads, cpus=usual.cpus).options
     if for_nnapi and all(row.target.engine is Engine.CPU for row in rows):
-        raise CostError(
+        raise NotMeasured(
             f"nothing was measured on this device's NNAPI with {for_nnapi}",
             f"run `{asked}` with the same model, inputs and device",
         )

@@ -130,6 +130,7 @@ def known_levels() -> list[int]:
     show_default=True,
     help="Format to write; repeatable.",
 )
+@opt.costs
 @partitioner_options
 @calibration_options
 @click.option(
@@ -151,6 +152,7 @@ def command(
     whole: bool,
     min_region: int,
     formats: tuple[str, ...],
+    costs: str | None,
     partitioners: str | None,
     device_spec: str | None,
     threads: int | None,
@@ -178,7 +180,8 @@ def command(
     json and cpp need models that NNAPI can run whole; `nnapi-prof partition` cuts others. MODEL
     may be the bundle that it writes: then each NNAPI region of its plan becomes a separate
     description or class, and stock follows the plan. Stock PyTorch cannot name an accelerator; if
-    the plan names one, it follows the fastest of the bundle's plans that names none.
+    the plan names one, it follows the fastest of the bundle's plans that names none. If the cost
+    table (--costs) has measurements with --mode pointers, it plans anew by these.
 
     runtime: from a bundle only, one file for apps that embed libnnapi_prof_runtime: its plans,
     models and weights (device_agent/library/README.md).
@@ -196,6 +199,9 @@ def command(
     Sizes may be open for stock if NNAPI can run the model whole: --input "1x3x?x?". The module
     takes them from its inputs, and compiles again when they change.
     """
+    is_bundle = opt.names_bundle(model)
+    if costs is not None and not (is_bundle and "stock" in formats):
+        raise UsageError("--costs is for bundles and stock PyTorch", "leave it out")
     if "qnn" in formats:
         write_for_chip(context, device_spec, inputs, model, output, (calibration, samples))
         return
@@ -204,7 +210,6 @@ def command(
     if partitioners is not None:
         choose_pte(context, partitioners, model, output)
         return
-    is_bundle = opt.names_bundle(model)
     refuse_measuring(context, is_bundle and "executorch" in formats)
     written = OutputFiles(model)
     with working("converting"):
@@ -396,7 +401,7 @@ def _convert_bundle(
     base = base_path(output or written.source, formats)
     if "stock" in formats:
         path = output if output and len(formats) == 1 else base.with_name(f"{base.name}.nnapi.pt")
-        write_plan(written, path, bundle, context.params["relaxed"])
+        write_plan(written, path, bundle, context.params["relaxed"], context.params["costs"])
     if "runtime" in formats:
         path = output if output and len(formats) == 1 else base
         write_runtime(written, path, bundle)

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 from nnapi_prof.cli.output import as_json, boxed, say, stderr, stdout, writing
 from nnapi_prof.cli.progress import listening
 from nnapi_prof.documents.conversion import ConversionFiles, UnitReason
-from nnapi_prof.errors import InputSpecError, NnapiProfError, Refusal, UnsupportedOp
+from nnapi_prof.errors import (
+    InputSpecError,
+    NnapiProfError,
+    NotMeasured,
+    Refusal,
+    UnsupportedOp,
+)
 from nnapi_prof.reports.words import count
 
 if TYPE_CHECKING:
@@ -239,8 +245,11 @@ def write_parts(
     )
 
 
-def write_plan(written: OutputFiles, path: Path, bundle: Bundle, relaxed: bool) -> None:
-    """Writes the plan of a bundle that stock PyTorch can follow."""
+def write_plan(
+    written: OutputFiles, path: Path, bundle: Bundle, relaxed: bool, costs: str | None
+) -> None:
+    """Writes the plan of a bundle that stock PyTorch can follow, made anew by the rows of a cost
+    table for tensors at addresses where it has them."""
     from nnapi_prof.api.model import Model
     from nnapi_prof.api.stock import with_addresses
     from nnapi_prof.bundle.deployment import float32_cpu
@@ -256,15 +265,20 @@ def write_plan(written: OutputFiles, path: Path, bundle: Bundle, relaxed: bool) 
             f"{written.source} was made by another version, which cut the model otherwise",
             "make it again with `nnapi-prof partition`",
         )
-    addressed = with_addresses(bundle, Model(model, bundle.inputs, UnitGraphCache.of(program)))
-    if addressed is None:
+    loaded = Model(model, bundle.inputs, UnitGraphCache.of(program))
+    try:
+        addressed = with_addresses(bundle, loaded, costs)
+    except NotMeasured as missing:
         written.note(
             "the plan was measured with tensors in shared memory, and stock PyTorch passes"
             " addresses: `nnapi-prof go --mode pointers` measures them, and then this command plans"
-            " by that"
+            f" by that ({missing.problem})"
         )
-    elif addressed is not bundle:
-        written.note("planned anew by costs of tensors at addresses, as stock PyTorch passes them")
+    else:
+        if addressed is not bundle:
+            written.note(
+                "planned anew by costs of tensors at addresses, as stock PyTorch passes them"
+            )
         bundle = addressed
     plan, parts = planned_parts(program, bundle)
     if plan is not bundle.plan:

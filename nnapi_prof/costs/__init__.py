@@ -23,13 +23,18 @@ def default_location() -> str:
     return str(Path(data) / "nnapi-prof" / "costs.sqlite")
 
 
+def is_there(location: str) -> bool:
+    """Whether a table can be read from there: a file that exists; of a URL its server tells."""
+    return "://" in location or Path(location).expanduser().exists()
+
+
 def existing(costs: str | None) -> str:
     """The table to read from, of ``--costs``: a mistyped path makes no new file.
 
     Raises UsageError where it is a file that does not exist.
     """
     where = default_location() if costs is None else costs
-    if "://" not in where and not Path(where).expanduser().exists():
+    if not is_there(where):
         makes = for_caller("`nnapi-prof profile`", "profile()")
         raise UsageError(f"cost table {where} does not exist: {makes} makes one")
     return where

@@ -9,7 +9,8 @@ programme:
 * ``x[u, s]``: it stands in phase s: ``after[u, s] - after[u, s + 1]``.
 * ``used[s]``: phase s is a segment: at least every ``x[u, s]``.
 * ``enters``, ``leaves``: values brought into a phase and handed over by it, as in
-  :mod:`.relaxation`, of which this is the programme with phases in the place of targets.
+  :mod:`.relaxation`, of which this is the programme with phases in the place of targets; so are
+  conversions between formats.
 * ``whole[g, s]``: a region measured whole that costs less than its parts is in phase s. Regions
   that share units exclude each other.
 """
@@ -177,12 +178,11 @@ def solve_phases(
     problem: Problem, chain: Sequence[int], seconds: float
 ) -> tuple[Placement, ...] | None:
     """The fastest plan of phases on these targets; None where the programme is too large or has no
-    plan in time, where units run only inside regions measured whole, or where values have
-    formats."""
+    plan in time, or where units run only inside regions measured whole."""
     regions = problem.regions
     only_inside = np.isfinite(regions.ns) & ~np.isfinite(regions.parts_ns)
     runs = np.isfinite(problem.unit_ns).any(axis=1).all()
-    if problem.arrays.converts or only_inside.any() or not runs:
+    if only_inside.any() or not runs:
         return None
     return _Phases(problem, np.array(chain)).solve(seconds)
 
@@ -199,7 +199,7 @@ class _Phases(RelaxationRows):
             in_ns_per_byte=problem.in_ns_per_byte[targets],
             out_ns_per_byte=problem.out_ns_per_byte[targets],
             region_ns={},
-            formats=None,
+            formats=None if problem.formats is None else problem.formats[targets],
         )
         super().__init__(phases, ())
         self._targets = targets
@@ -209,6 +209,8 @@ class _Phases(RelaxationRows):
         cost = np.where(allowed, a.unit_ns, 0.0)
         output = a.is_output & (a.producer >= 0)
         np.add.at(cost, a.producer[output], a.out_ns[output])
+        if a.converts:
+            self.output_conversions(cost)
         self.x = self.columns(cost, allowed.astype(np.float64))
         self.regions = phases.regions
         self._after = self.columns(np.zeros((a.n, len(targets) - 1)))
@@ -216,6 +218,8 @@ class _Phases(RelaxationRows):
         handed = (a.producer >= 0) & ~a.is_output
         self.transfers(a.in_ns, np.ones(len(a.readers), dtype=np.bool_), allowed, into=True)
         self.transfers(a.out_ns, handed[a.reader_value], allowed, into=False)
+        if a.converts:
+            self.conversions(allowed)
         self._used = self.columns(a.overhead_ns)
         for s in np.flatnonzero(a.overhead_ns > 0):
             rows = self.rows(a.n)

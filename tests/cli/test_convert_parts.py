@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import subprocess
 import sys
 import warnings
@@ -17,7 +18,9 @@ from torch import nn
 from nnapi_prof.bundle.deployment import AppRuntime, deploy_steps, float32_cpu
 from nnapi_prof.bundle.storage import read_bundle, write_bundle
 from nnapi_prof.convert.lower import convert_region
-from nnapi_prof.costs.conditions import Conditions, Precision
+from nnapi_prof.costs.conditions import Conditions, Mode, Precision
+from nnapi_prof.costs.store import CostStore
+from nnapi_prof.costs.store.selection import Selection
 from nnapi_prof.frontend import load, reference
 from nnapi_prof.graph.plan import AUTO, CPU, HOST, Engine, Plan, Preference, Segment, Target
 from tests.cli.common import INPUT, Profiled, Result, TinyNet, trace
@@ -195,6 +198,76 @@ def test_that_others_compute_the_cpus_parts_in_float32_is_said(
     result = cli("convert", "-o", tmp_path / "tiny.nnapi.pt", profiled.bundle)
     assert result.code == 0, result.err
     assert ("stock PyTorch computes what the plan has on the CPU" in result.err) == has_cpu
+
+
+def addressed_table(costs: Path, slow: str | None) -> Path:
+    """A copy of a cost table with rows of NNAPI's own choice for tensors at addresses, too: where
+    the unit ``slow`` is among a row's, a thousand times what it took, else a thousandth."""
+    table = costs.with_name(f"{'slow' if slow else 'fast'}.sqlite")
+    shutil.copyfile(costs, table)
+    with CostStore(table) as store:
+        rows = store.select(Selection())
+        own = [row for row in rows if row.target.accelerator == AUTO and row.usable]
+        assert own
+        for row in own:
+            factor = 1000.0 if slow in row.members else 0.001
+            samples = tuple(round(ns * factor) for ns in row.samples_ns)
+            conditions = replace(row.conditions, mode=Mode.POINTERS)
+            store.add(replace(row, conditions=conditions, samples_ns=samples))
+    return table
+
+
+def test_stock_pytorch_follows_costs_of_addresses(
+    cli: Cli, profiled: Profiled, tmp_path: Path
+) -> None:
+    """Tables that differ in rows of that mode alone give different plans, and a table without them
+    that of the bundle."""
+    auto = read_bundle(profiled.bundle)
+    slow = auto.graph.units[0].signature
+    plans = [p for p in auto.plans if p.name.startswith("largest-supported nnapi:auto")]
+    write_bundle(profiled.bundle, replace(auto, plans=tuple(plans)), profiled.model)
+    found = {}
+    for name, table in (
+        ("none", profiled.costs),
+        ("fast", addressed_table(profiled.costs, None)),
+        ("slow", addressed_table(profiled.costs, slow)),
+    ):
+        converted = tmp_path / f"{name}.pt"
+        result = cli("convert", "--costs", table, "-o", converted, profiled.bundle)
+        assert result.code == 0, result.err
+        anew = "planned anew by costs of tensors at addresses" in result.err
+        lacking = "nothing was measured on this device's NNAPI with --mode pointers" in result.err
+        assert (anew, lacking) == (name != "none", name == "none")
+        assert "forbidden" not in result.out
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            parts = [child for child, _ in torch.jit.load(converted).named_children()]
+        found[name] = parts, result.out.count("the plan has it on the CPU")
+    assert found["none"] == found["fast"] == (["nnapi_0"], 0)
+    assert found["slow"] == (["nnapi_0", "cpu_0"], 1)
+
+
+def test_a_table_that_cannot_be_read_is_no_table_without_rows(
+    cli: Cli, profiled: Profiled, tmp_path: Path
+) -> None:
+    auto = read_bundle(profiled.bundle)
+    plans = [p for p in auto.plans if p.name.startswith("largest-supported nnapi:auto")]
+    write_bundle(profiled.bundle, replace(auto, plans=tuple(plans)), profiled.model)
+    broken, other = tmp_path / "broken.sqlite", tmp_path / "other.sqlite"
+    broken.write_bytes(b"SQLite format 3\0" + bytes(100))
+    CostStore(other).close()
+    for table, code, words in (
+        (broken, 1, str(broken)),
+        (tmp_path / "missing.sqlite", 2, "does not exist"),
+        (other, 0, "has nothing of simulated npu-phone"),
+        (None, 0, f"add --costs {auto.costs}"),
+    ):
+        named = () if table is None else ("--costs", table)
+        result = cli("convert", *named, "-o", tmp_path / "out.pt", profiled.bundle)
+        assert result.code == code and words in result.err, result.err
+    for arguments in (("--input", INPUT, profiled.model), ("--to", "runtime", profiled.bundle)):
+        result = cli("convert", "--costs", other, *arguments)
+        assert result.code == 2 and "--costs is for bundles and stock PyTorch" in result.error
 
 
 class Turns(nn.Module):

@@ -7,6 +7,7 @@ import torch
 from click.testing import CliRunner
 
 import nnapi_prof
+from nnapi_prof import executorch
 from nnapi_prof.cli import cli
 from nnapi_prof.errors import UsageError
 from nnapi_prof.executorch import version
@@ -176,6 +177,11 @@ def test_a_model_without_a_plan_is_refused(picture_model):
         lower(str(picture_model))
     done = CliRunner().invoke(cli, ["convert", "--to", "executorch", str(picture_model)])
     assert isinstance(done.exception, UsageError) and "is for bundles" in str(done.exception)
+
+
+def test_every_public_name_is_there():
+    public = {name: getattr(executorch, name) for name in executorch.__all__}
+    assert {name: each.__name__ for name, each in public.items()} == {name: name for name in public}
 
 
 def test_another_version_is_refused(monkeypatch):

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
 
 from nnapi_prof.costs.model.region import Conversions, CostArrays
 from nnapi_prof.errors import PartitionError
-from nnapi_prof.graph.plan import CPU, Engine, Plan, Precision, ProofKind
+from nnapi_prof.graph.plan import CPU, Engine, Plan, Precision, ProofKind, Target
+from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition import (
     Constraints,
     ErrorLimit,
@@ -21,7 +23,7 @@ from nnapi_prof.partition import (
     plan_problem,
 )
 from nnapi_prof.partition.baselines import total_ns
-from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, ValueFlow
+from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, ValueFlow, arrays_by_asking
 from nnapi_prof.partition.search import annealing, anytime, exact, windows
 from nnapi_prof.partition.search.annealing import Annealer, Labelling, MoveTables
 from nnapi_prof.partition.search.anytime import search
@@ -34,7 +36,7 @@ from nnapi_prof.partition.search.expansion import (
 from nnapi_prof.partition.search.relaxation import relax
 from nnapi_prof.partition.search.result import Watch
 from nnapi_prof.partition.search.windows import subproblem
-from tests.partition.cases import Table, build_graph
+from tests.partition.cases import GPU, NPU, Table, build_graph
 from tests.partition.milp import solve_milp
 from tests.partition.precisions import (
     converting_ns,
@@ -126,6 +128,66 @@ def test_costs_of_conversions_come_from_a_cost_model() -> None:
         replace(problem, values=(replace(problem.values[1], to_float_ns=math.nan),))
     with pytest.raises(PartitionError, match="formats are"):
         replace(problem, formats=np.array([0, 2]))
+
+
+@dataclass(frozen=True)
+class Copying(Table):
+    """A cost model that tells what copies of the graph's inputs and outputs take."""
+
+    graph: UnitGraph = field(kw_only=True)
+
+    @property
+    def copies_ns(self) -> dict[str, float]:
+        border = (*self.graph.inputs, *self.graph.outputs)
+        return {name: 0.5 * self.graph.values[name].n_bytes for name in border}
+
+    def copied(self, placements: Iterable[tuple[Iterable[int], Target]]) -> float:
+        """Returns what copies of a plan take."""
+        touched = {
+            name
+            for units, target in placements
+            if target.engine is Engine.NNAPI
+            for u in units
+            for name in (*self.graph.units[u].inputs, *self.graph.units[u].outputs)
+        }
+        return sum(ns for name, ns in self.copies_ns.items() if name in touched)
+
+    def arrays(self) -> CostArrays:
+        return replace(arrays_by_asking(self.graph, self), copies_ns=self.copies_ns)
+
+
+def draw_copying(chance: random.Random) -> Copying:
+    n = chance.randint(1, 5)
+    reads = [sorted(chance.sample(range(u), min(u, chance.choice((0, 1, 2))))) for u in range(n)]
+    graph = build_graph(reads, [chance.randint(1, 12) for _ in range(n)], (chance.randrange(n),))
+    targets = (CPU, NPU, GPU)
+    cost = {(u, target): float(chance.randint(5, 40)) for u in range(n) for target in targets}
+    runs = {at: ns for at, ns in cost.items() if at[1] == CPU or chance.random() < 0.8}
+    start = {target: 0.0 if target == CPU else float(chance.randint(0, 9)) for target in targets}
+    return Copying(targets, runs, start, dict.fromkeys(targets, (0.1, 0.1)), graph=graph)
+
+
+def test_the_least_latency_contains_copies_from_and_to_an_app() -> None:
+    """Against every plan: a border value is copied once where an accelerator touches it."""
+    moved = 0
+    for seed in range(40):
+        costs = draw_copying(random.Random(seed))
+        bare = make_problem(costs.graph, costs)
+        plans = []
+        for plan in every_plan(bare):
+            named = [(units, bare.targets[k]) for units, k in plan]
+            plans.append((sum(bare.segment_ns(*each) for each in plan), costs.copied(named)))
+        least = min(map(sum, plans))
+        answer = plan_problem(make_problem(costs.graph, costs, copies=True), tolerance=0.0)
+        best = answer.best
+        assert best.predicted_ns == pytest.approx(least, rel=1e-6), seed
+        assert best.copies_ns == costs.copied((s.units, s.target) for s in best.segments), seed
+        assert best.conversions_ns == 0 and best.proof is not None and best.proof.is_optimal
+        without = plan_problem(bare, tolerance=0.0).best
+        assert without.copies_ns == 0
+        late = without.predicted_ns + costs.copied((s.units, s.target) for s in without.segments)
+        moved += late > least * (1 + 1e-6)
+    assert moved > 5, "plans that are the best without copies are not with them"
 
 
 def test_a_plan_costs_what_the_definition_says() -> None:

@@ -15,7 +15,7 @@ from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.model.infer import infer_preferences, region_samples, share_spreads
 from nnapi_prof.costs.model.region import PHONE_CPU, CompileModel, CostModel, Roofline
 from nnapi_prof.costs.model.regression import FitCache, RegionSample, TargetFit
-from nnapi_prof.errors import CostError
+from nnapi_prof.errors import NotMeasured
 from nnapi_prof.graph.plan import AUTO, CPU, HOST, Engine, Precision, Target
 from nnapi_prof.graph.unit import UnitGraph, region_signature
 
@@ -131,7 +131,7 @@ def fit(
     fit, which are taken as they are: what a bundle was planned with. ``also`` are samples that were
     inferred from something else; they count where nothing was measured. ``among`` are the units
     that the costs are asked of; None for all.
-    Raises CostError where one of these has no row at all: it was never tried.
+    Raises NotMeasured where one of these has no row at all: it was never tried.
     """
     asked = range(len(graph.units)) if among is None else among
     signatures = {graph.units[unit].signature for unit in asked}
@@ -174,22 +174,23 @@ def fit(
         refusals=refusals,
         partial=partial,
         simulated=any(row.simulated for row in last.values()),
-        copy_ns_per_byte=_copy_rates(last.values()),
+        copy_ns_per_byte=_copy_rate(last.values()),
         _host_ns=host_ns,
         compiling=fit_compiling(last.values(), whole),
         _whole=whole,
     )
 
 
-def _copy_rates(rows: Iterable[Measurement]) -> dict[str, float]:
-    """Accelerator -> ns for each byte of inputs and outputs that were copied."""
-    ns, n_bytes = defaultdict[str, float](float), defaultdict[str, int](int)
-    for row in rows:
-        if row.target.engine is Engine.NNAPI and row.usable and row.copies_ns:
-            name = row.target.accelerator or ""
-            ns[name] += statistics.median(row.copies_ns)
-            n_bytes[name] += row.input_bytes + row.output_bytes
-    return {name: total / n_bytes[name] for name, total in ns.items() if n_bytes[name]}
+def _copy_rate(rows: Iterable[Measurement]) -> float:
+    """Returns ns for each byte of inputs and outputs that were copied, whatever the accelerator: it
+    is the caller's core that copies."""
+    copied = [
+        (statistics.median(row.copies_ns), row.input_bytes + row.output_bytes)
+        for row in rows
+        if row.target.engine is Engine.NNAPI and row.usable and row.copies_ns
+    ]
+    n_bytes = sum(size for _, size in copied)
+    return sum(ns for ns, _ in copied) / n_bytes if n_bytes else 0.0
 
 
 def _refusal_reasons(
@@ -229,7 +230,7 @@ def _check_complete(graph: UnitGraph, asked: Collection[int], tried: set[str]) -
     units = [graph.units[index] for index in asked]
     missing = [unit for unit in units if unit.signature not in tried]
     if missing:
-        raise CostError(
+        raise NotMeasured(
             f"{len(missing)} of the model's {len(units)} units were never measured on this "
             f"device (the first is {missing[0].name}, {missing[0].label}); run nnapi-prof profile "
             f"with the same model, inputs and device"

@@ -115,6 +115,9 @@ class CostArrays:
     """[n, t]: costs that rest on the static model"""
     conversions: Conversions | None = None
     """None where values are in the same format everywhere"""
+    copies_ns: Mapping[str, float] = field(default_factory=dict)
+    """Inputs and outputs of the graph -> ns to copy them from and to an app's buffers, which is
+    done once where an accelerator reads or writes them"""
 
 
 @dataclass(frozen=True)
@@ -235,8 +238,9 @@ class CostModel(PricedTargets):
     """Targets on which some units were never tried, for a trial showed them to lie far behind: of
     these, regions that were measured are all that there is."""
     simulated: bool = False
-    copy_ns_per_byte: Mapping[str, float] = field(default_factory=dict)
-    """Accelerator -> what copies of inputs and outputs take; those of the CPU stay in place."""
+    copy_ns_per_byte: float = 0.0
+    """Of copies between an app's buffers and memory that accelerators share; 0 where no row tells.
+    What the CPU alone reads and writes stays in place."""
     compiling: CompileModel = field(default_factory=CompileModel, repr=False)
     _host_ns: Mapping[int, float] = field(default_factory=dict, repr=False)
     _whole: Mapping[tuple[frozenset[int], Target], Measurement] = field(
@@ -334,7 +338,8 @@ class CostModel(PricedTargets):
             for unit, ns in self._host_ns.items():
                 unit_ns[unit, index[HOST]] = ns
                 estimated[unit, index[HOST]] = True
-        return self.with_prices(unit_ns, self._whole_ns, estimated)
+        priced = self.with_prices(unit_ns, self._whole_ns, estimated)
+        return replace(priced, copies_ns=self.copies_ns())
 
     def compile_overhead(self, target: Target) -> float:
         """Returns the time that compiling any region for ``target`` takes, in ns, beside its units'
@@ -354,18 +359,29 @@ class CostModel(PricedTargets):
             if target.accelerator == name
         }
 
+    def copies_ns(self) -> dict[str, float]:
+        """Returns each input and output of the graph with what it takes to copy it; nothing where
+        that is unknown."""
+        if not self.copy_ns_per_byte:
+            return {}
+        values = self.graph.values
+        return {
+            name: values[name].n_bytes * self.copy_ns_per_byte
+            for name in (*self.graph.inputs, *self.graph.outputs)
+        }
+
     def with_copies(self, plan: Plan) -> Plan:
         """The plan with what it takes to copy the graph's inputs and outputs that an accelerator
-        reads or writes. The search leaves that out: plans differ in it only where they begin or end
-        elsewhere."""
-        rates = dict[str, float]()
-        for segment in plan.segments:
-            rate = self.copy_ns_per_byte.get(segment.target.accelerator or "", 0.0)
-            entering, leaving = self.graph.boundary(segment.units)
-            for name in (*entering, *leaving):
-                rates[name] = max(rate, rates.get(name, 0.0))
-        borders = {*self.graph.inputs, *self.graph.outputs}
-        total = sum(self.graph.values[name].n_bytes * rates.get(name, 0.0) for name in borders)
+        reads or writes."""
+        copied = set[str]().union(
+            *(
+                name
+                for segment in plan.segments
+                if segment.target.engine is Engine.NNAPI
+                for name in self.graph.boundary(segment.units)
+            )
+        )
+        total = sum(ns for name, ns in self.copies_ns().items() if name in copied)
         return replace(plan, copies_ns=total)
 
     def most_units(self, target: Target) -> int:

@@ -76,6 +76,8 @@ class ProfileOptions:
     """And keep each pair busy for so long."""
     gates: Gates = Gates()
     """What the device must be like before something is measured, and how it is watched."""
+    copies: bool = True
+    """Plans count what it takes to copy their inputs and outputs from and to an app's buffers."""
     every_preference: bool = False
     """Measure every unit under every preference, even where a sample shows nothing to be had."""
 

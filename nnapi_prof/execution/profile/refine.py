@@ -106,18 +106,20 @@ def choose(
     report: Report | None = None,
     forbidden: Callable[[int, Target], bool] | None = None,
     settled: float = SETTLED,
+    copies: bool = False,
 ) -> Chosen:
     """The plan, and which regions must be measured before it stands: its own, and those of the
     plan that would be the best, were everything unmeasured at the lower end of its interval. The
     latter only where that plan would be faster by more than noise and ``settled``, a share.
-    ``forbidden`` says which units are kept off which targets, in both."""
+    ``forbidden`` says which units are kept off which targets, in both; ``copies`` are those of
+    :func:`~nnapi_prof.partition.make_problem`."""
     warm = warm or Warm()
     costs = drop_dominated_targets(costs)
     constraints = None if forbidden is None else _constraints(graph, costs.targets, forbidden)
 
     def planned(which: CostProvider, tolerance: float, start: WarmStart) -> Partitioning:
         return plan_problem(
-            make_problem(graph, which),
+            make_problem(graph, which, copies=copies),
             tolerance=tolerance,
             limits=limits,
             report=report,
@@ -170,10 +172,11 @@ def _constraints(
     )
 
 
-def rivals(graph: UnitGraph, costs: CostModel) -> tuple[Plan, ...]:
-    """The baselines."""
+def rivals(graph: UnitGraph, costs: CostModel, copies: bool) -> tuple[Plan, ...]:
+    """The baselines; ``copies`` as in :func:`choose`."""
     own = drop_dominated_targets(costs, auto=True)
-    return tuple(with_intervals(plan, costs) for plan in baselines(make_problem(graph, own)))
+    problem = make_problem(graph, own, copies=copies)
+    return tuple(with_intervals(plan, costs) for plan in baselines(problem))
 
 
 def unknown(plan: Plan, costs: CostModel) -> list[Segment]:

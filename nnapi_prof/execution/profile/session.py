@@ -147,7 +147,7 @@ class Session(UnitSession):
             if self._settle_frames(costs, contention, named):
                 costs, chosen = self._settle(named)
         with self.measurer.spending("plan"):
-            others = rivals(self._graph, costs)
+            others = rivals(self._graph, costs, self._options.copies)
             self._n_exhaustive = count_exhaustive(self._graph, costs)
         self._potential = chosen.potential
         return self.outcome(costs=costs, plan=chosen.plan, rivals=others)
@@ -165,7 +165,7 @@ class Session(UnitSession):
             self.measurer.note_reused(jobs)
             if all(job.key in self.measurer.have for job in jobs):
                 with self.measurer.spending("plan"):
-                    others = rivals(self._graph, costs)
+                    others = rivals(self._graph, costs, self._options.copies)
                 jobs = self._segment_jobs(s for plan in others for s in unknown(plan, costs))
                 if not jobs or turns_of_baselines == MAX_TURNS_OF_BASELINES:
                     if self._reopen(chosen.plan):
@@ -241,7 +241,8 @@ class Session(UnitSession):
     def _choose(self, costs: CostModel) -> Chosen:
         with self.measurer.spending("plan"):
             progress = tell_planning(self.measurer.report, f"planning, round {self._rounds + 1}")
-            chosen = choose(self._graph, costs, self._warm, self._limits(), progress)
+            copies = self._options.copies
+            chosen = choose(self._graph, costs, self._warm, self._limits(), progress, copies=copies)
         self._warm = chosen.warm
         self.so_far = (costs, chosen.plan)
         if chosen.interrupted:
