@@ -226,7 +226,7 @@ def test_stock_pytorch_follows_costs_of_addresses(
     slow = auto.graph.units[0].signature
     plans = [p for p in auto.plans if p.name.startswith("largest-supported nnapi:auto")]
     write_bundle(profiled.bundle, replace(auto, plans=tuple(plans)), profiled.model)
-    found = {}
+    parts_by_table = {}
     for name, table in (
         ("none", profiled.costs),
         ("fast", addressed_table(profiled.costs, None)),
@@ -242,9 +242,9 @@ def test_stock_pytorch_follows_costs_of_addresses(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             parts = [child for child, _ in torch.jit.load(converted).named_children()]
-        found[name] = parts, result.out.count("the plan has it on the CPU")
-    assert found["none"] == found["fast"] == (["nnapi_0"], 0)
-    assert found["slow"] == (["nnapi_0", "cpu_0"], 1)
+        parts_by_table[name] = parts, result.out.count("the plan has it on the CPU")
+    assert parts_by_table["none"] == parts_by_table["fast"] == (["nnapi_0"], 0)
+    assert parts_by_table["slow"] == (["nnapi_0", "cpu_0"], 1)
 
 
 def test_a_table_that_cannot_be_read_is_no_table_without_rows(

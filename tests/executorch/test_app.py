@@ -76,6 +76,21 @@ def test_a_runner_loads_a_program_often_and_leaves_nothing(picture_plan, picture
     assert len(list(cache.iterdir())) == 2  # a driver's compilation of each convolution
 
 
+def test_the_delegate_shares_no_library_with_executorch():
+    """Of another version of cpuinfo it would ask for instructions and get none."""
+    from nnapi_prof.executorch.host import build_delegate
+
+    with build_delegate().open("rb") as stream:
+        symbols = list(ELFFile(stream).get_section_by_name(".dynsym").iter_symbols())
+    missing = {each.name for each in symbols if each["st_shndx"] == "SHN_UNDEF"}
+    given = {each.name for each in symbols if each["st_shndx"] != "SHN_UNDEF"}
+    assert not [name for name in missing if name.startswith(("xnn_", "pthreadpool_", "cpuinfo_"))]
+    assert {name for name in given if not name.startswith("_")} == {
+        "nnapi_prof_executorch_configure",
+        "nnapi_prof_executorch_describe",
+    }
+
+
 def test_the_delegate_compiles_for_android(tmp_path):
     compiler = cross_compiler("arm64-v8a", "android", tmp_path)
     build(
