@@ -19,9 +19,19 @@ ON_CPU = {
 }
 """What may stay on the CPU; nothing of the others does."""
 
+OTHERWISE = pytest.mark.again("traced here; other architectures are scripted and exported")
+
+
+def marks(number: int, kind: str) -> tuple[pytest.MarkDecorator, ...]:
+    """Each architecture is traced; every third is scripted, and every third exported, too."""
+    if kind == "traced":
+        return ()
+    return (pytest.mark.slow, *(() if number % 3 == (kind == "exported") else (OTHERWISE,)))
+
+
 CASES = [
-    pytest.param(name, kind, marks=() if kind == "traced" else pytest.mark.slow)
-    for name in ARCHITECTURES
+    pytest.param(name, kind, marks=marks(number, kind))
+    for number, name in enumerate(ARCHITECTURES)
     for kind in ("traced", "scripted", "exported")
     if kind != "scripted" or name not in NOT_SCRIPTABLE
 ]
