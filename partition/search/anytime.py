@@ -7,7 +7,8 @@ In this order, each step only while the best plan is above the bound and limits 
    large graphs a minimum cut comes before it, or in its place;
 3. *exact*: dynamic programming over ideals, pruned by the relaxation's prices and the best plan;
 4. *order*: rows of the relaxation that know the order of segments;
-5. *annealing* at several temperatures and *expansions* (moves that are minimum cuts), exact
+5. *stretches* between articulation units, each by the exact programme (after a first annealing);
+6. *annealing* at several temperatures and *expansions* (moves that are minimum cuts), exact
    programmes over *windows* (stretches of the plan, the rest held fixed), programmes over few
    *phases*, the exact programme of limited width (for its bound), in turn, with growing effort; and
    the exact programme again where it can end.
@@ -27,6 +28,7 @@ import numpy as np
 from nnapi_prof.partition.baselines import find_baselines, merge_by_target, total_ns
 from nnapi_prof.partition.problem import Problem, Region
 from nnapi_prof.partition.search.annealing import Annealer, typical_move
+from nnapi_prof.partition.search.articulation import Stretches
 from nnapi_prof.partition.search.exact import search_repeatedly
 from nnapi_prof.partition.search.expansion import expand, join_segments
 from nnapi_prof.partition.search.minimum_cut import minimum_cut
@@ -72,6 +74,8 @@ ORDER_SHARE = 0.3
 """The same for rows that know the order of segments."""
 FEW_SEGMENTS = 50
 """Of a large plan; expansions of others take longer than annealing."""
+STRETCHES_SHARE = 0.8
+"""Of the time and the effort left, for what is between articulation units."""
 PHASES_SHARE = 0.25
 """Of the time left, for a programme over phases."""
 COOLING = 0.03
@@ -80,7 +84,7 @@ QUICK_MOVES = 300
 """The same before the exact programme over the whole."""
 GROWTH = 1.6  # of effort, from round to round
 PATIENCE = 3
-"""Rounds of step 5 that gain nothing to speak of before the search ends."""
+"""Rounds of step 6 that gain nothing to speak of before the search ends."""
 WORTH_GOING_ON = 2e-4
 """Relative gain of a round: less is less than any measurement can tell."""
 CLOSE = 5e-4
@@ -99,8 +103,8 @@ def search(
     """The fastest plan found within the watch's limits; None where no plan was found.
 
     ``starts`` are plans with the names of the steps that made them, ``costlier`` regions that an
-    earlier search of such a problem ran into. ``patience`` 0 leaves step 5 out. The baselines are
-    among the starts where ``with_baselines`` asks for it, and where there are none.
+    earlier search of such a problem ran into. ``patience`` 0 leaves steps 5 and 6 out. The
+    baselines are among the starts where ``with_baselines`` asks for it, and where there are none.
     """
     run = _Search(problem, watch, costlier)
     starts = list(starts)
@@ -140,6 +144,7 @@ class _Search:
         self._steps_per_second = math.inf
         """Of the last run of the exact programme."""
         self._tried_phases = 0
+        self._between: Stretches | None = None
         self._rounded: Plan | None = None
         self._relaxation: Relaxation | None = None
         self._prices: Prices = free_prices(self._problem, unit_shares(self._problem))
@@ -210,6 +215,8 @@ class _Search:
         if not self._is_done and self._ends_within(MOST_STEPS):
             self._watch.stage = "exact"
             self._exact(OVERRUN * self._expected_steps)
+        if patience and not self._is_done:
+            self._stretches()
         if patience and not self._is_done:
             self._improve(patience, annealer, ladder)
 
@@ -310,6 +317,8 @@ class _Search:
             idle = 0 if gained > WORTH_GOING_ON else idle + 1
             moves, width = moves * GROWTH, int(width * GROWTH)
             turn += 1
+        if not self._is_done and not self._is_close:
+            self._stretches()
         self._watch.stage = "exact"
         while not self._is_done and self._ends_within(self._watch.steps_left / OVERRUN):
             self._exact(OVERRUN * self._expected_steps)
@@ -336,6 +345,19 @@ class _Search:
                 self._offer(rung.plan, "expansion")
         if turn and len(ladder) > EXPANDED:
             ladder.pop()
+
+    def _stretches(self) -> None:
+        """Solves what is between articulation units."""
+        if self._between is None:
+            self._between = Stretches(self._fixed(), self._prices)
+        if self._between.count == 1:
+            return
+        self._watch.stage = "stretches"
+        own = self._watch.part(STRETCHES_SHARE, STRETCHES_SHARE)
+        bound_ns, plan = self._between.solve(self._best, own)
+        self._watch.absorb(own)
+        self._offer(plan, "stretches")
+        self._raise(min(bound_ns, self.pool.best_ns) * (1 - 1e-12), "stretches")
 
     def _phases(self) -> None:
         """Searches all plans of about as few phases, where few segments of two targets are best."""
