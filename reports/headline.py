@@ -413,10 +413,12 @@ def _outputs(data: ReportData) -> Card:
     checks = data.run.checks
     failed = [check for check in checks if not check.ok]
     worst = max(checks, key=lambda check: check.relative / (check.tolerance or 1.0))
-    detail = f"largest difference {format_difference(worst.relative, 1)}"
+    difference, allowed = worst.texts()
     if math.isfinite(worst.relative):
-        detail += " of the largest value"
-    detail += f", {worst.tolerance:.0e} allowed"
+        difference += " of the largest value"
+    else:
+        difference = format_difference(worst.relative)
+    detail = f"largest difference {difference}, {allowed} allowed"
     if failed:
         return Card(about, f"{len(failed)} of {len(checks)} differ", "bad", detail)
     little = [check for check in checks if not check.tells]

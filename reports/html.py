@@ -40,6 +40,7 @@ from nnapi_prof.reports.words import (
     SHIP,
     count,
     format_change,
+    format_comparison,
     format_difference,
     format_ms,
     format_percent,
@@ -218,6 +219,7 @@ def template(name: str) -> Template:
         ms=format_ms, percent=format_percent, change=format_change, si=format_si,
         target=target_words, place=place_words, plan=plan_words, rule=rule_words, kind=plan_kind,
         by=sort_key, time=format_time, difference=format_difference, verdict=verdict,
+        comparison=format_comparison,
         marginal=marginal_cell, whole=whole,
     )  # fmt: skip
     environment.tests.update(known=is_known)

@@ -29,6 +29,7 @@ from nnapi_prof.reports.words import (
     DASH,
     SHIP,
     count,
+    format_comparison,
     format_difference,
     format_ms,
     format_percent,
@@ -222,8 +223,7 @@ def _outputs(data: ReportData) -> Iterator[str]:
                 check.name,
                 " × ".join(map(str, check.shape)) or "scalar",
                 format_difference(check.max_abs),
-                format_difference(check.relative),
-                f"{check.tolerance:.0e}",
+                *format_comparison(check),
                 verdict(check),
             ]
             for check in data.run.checks

@@ -14,6 +14,7 @@ from nnapi_prof.graph.plan import AUTO, CPU, Engine, Rule, Target, baseline_of
 if TYPE_CHECKING:
     from nnapi_prof.costs.contention import Interval, Slowdown
     from nnapi_prof.costs.model.views import Marginal
+    from nnapi_prof.execution.report import OutputCheck
 
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -122,6 +123,12 @@ def format_difference(difference: float, digits: int = 2) -> str:
     """``4.20e-07``; ``infinite`` where one output has an infinity or NaN and the other has not, and
     of anything relative to nothing but zeros."""
     return f"{difference:.{digits}e}" if math.isfinite(difference) else "infinite"
+
+
+def format_comparison(check: OutputCheck) -> tuple[str, str]:
+    """Return the relative difference of an output, and what is allowed."""
+    difference, allowed = check.texts(2)
+    return difference if math.isfinite(check.relative) else "infinite", allowed
 
 
 def format_si(number: float | None) -> str:

@@ -207,8 +207,7 @@ class Result:
             [
                 check.name,
                 "x".join(map(str, check.shape)),
-                f"{check.relative:.1e}",
-                f"{check.tolerance:.0e}",
+                *check.texts(),
                 verdict(check),
             ]
             for check in self.run.checks
@@ -251,9 +250,10 @@ def mismatch(report: RunReport) -> MismatchError | None:
             f"`nnapi-prof bisect` finds the operation, {option_name('tolerance')}"
             " allows them as much of the largest",
         )
+    difference, allowed = worst.texts(2)
     return MismatchError(
-        f"output {worst.name} differs from eager PyTorch by {worst.relative:.2e} of its"
-        f" largest value, {worst.tolerance:.0e} is allowed",
+        f"output {worst.name} differs from eager PyTorch by {difference} of its largest value,"
+        f" {allowed} is allowed",
         "`nnapi-prof bisect` finds the operation"
         f" at fault; give a larger {option_name('tolerance')} if that is accurate enough",
     )

@@ -273,9 +273,10 @@ def run_command(context: click.Context, path: Path) -> None:
         _show_file_run(run)
     if not run.agrees:
         worst = max(run.checks, key=lambda check: check.relative / check.tolerance)
+        difference, allowed = worst.texts()
         raise MismatchError(
-            f"output {worst.name} of {path} differs from eager PyTorch by {worst.relative:.1e} of"
-            f" its largest value, {worst.tolerance:.0e} is allowed: `nnapi-prof bisect"
+            f"output {worst.name} of {path} differs from eager PyTorch by {difference} of"
+            f" its largest value, {allowed} is allowed: `nnapi-prof bisect"
             " --executorch` finds the operation"
         )
 
@@ -291,10 +292,11 @@ def _show_file_run(run: FileRun) -> None:
     line(console, f"loaded in {ms(run.load_ns)} ms, first run {ms(run.first_ns)} ms")
     for check in run.checks:
         verdict = "agrees with" if check.ok else "DIFFERS from"
+        difference, allowed = check.texts()
         line(
             console,
             f"output {check.name} {list(check.shape)} {verdict} eager PyTorch:"
-            f" {check.relative:.1e} of its largest value ({check.tolerance:.0e} allowed)",
+            f" {difference} of its largest value ({allowed} allowed)",
         )
     if not run.checks:
         line(console, "outputs are not compared: --against MODEL names what it was made of")

@@ -176,11 +176,12 @@ def _show_run(report: RunReport) -> None:
     _show_frames(console, report)
     for number, check in enumerate(report.checks):
         verdict = "agrees with" if check.ok else "DIFFERS from"
+        difference, allowed = check.texts()
         little = weak_evidence(check) if check.ok else None
         line(
             console,
             f"output {number} {list(check.shape)} {verdict} eager PyTorch:"
-            f" {check.relative:.1e} of its largest value ({check.tolerance:.0e} allowed)"
+            f" {difference} of its largest value ({allowed} allowed)"
             + (f", but {little}" if little else ""),
         )
     for note in report.notes:

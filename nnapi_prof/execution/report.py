@@ -10,6 +10,7 @@ import dataclasses
 import enum
 import fnmatch
 import json
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -122,6 +123,17 @@ class OutputCheck:
     @property
     def ok(self) -> bool:
         return self.relative <= self.tolerance
+
+    def texts(self, least: int = 1) -> tuple[str, str]:
+        """Return ``relative``, with at least that many decimals, and ``tolerance``, within 5 %;
+        with enough to show which is larger."""
+        for digits in range(17):
+            texts = f"{self.relative:.{max(digits, least)}e}", f"{self.tolerance:.{digits}e}"
+            shown, allowed = map(float, texts)
+            is_near = math.isclose(allowed, self.tolerance, rel_tol=0.05)
+            if is_near and (shown <= allowed) == self.ok:
+                break
+        return texts
 
     @property
     def tells(self) -> bool:

@@ -349,9 +349,10 @@ def agreeing(
     checks = compare(names, actual, reference, tolerance, steps, integers)
     for check in checks if allow is None else allow(checks, timing.outputs):
         if not check.ok:
+            difference, allowed = check.texts()
             message = (
-                f"output {check.name} differs from eager PyTorch by {check.relative:.1e} of its"
-                f" largest value, {check.tolerance:.0e} is allowed"
+                f"output {check.name} differs from eager PyTorch by {difference} of its"
+                f" largest value, {allowed} is allowed"
             )
             return ProgramTiming(Status.FAILED, message=message)
     return timing

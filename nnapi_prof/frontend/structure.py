@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,6 +27,7 @@ from nnapi_prof.frontend.trees import (
     Tree,
     expression,
     missing_value,
+    named_classes,
     retyped,
     tree_of,
     with_types,
@@ -108,7 +110,9 @@ def flat_inputs(
     with quiet_torch():
         flat = torch.jit.script(Flat())
         arguments = ", ".join(f"{name}: Tensor" for name in names)
-        flat.define(f"def forward(self, {arguments}):\n    return self.model({call})\n")
+        code = f"def forward(self, {arguments}):\n    return self.model({call})\n"
+        classes = {cls.__name__: cls for tree in trees.values() for cls in named_classes(tree)}
+        flat._c._define(flat._concrete_type, code, classes.get)
         flat.eval()
     example = first_bundled(model)
     if example is not None:  # where the front end looks for it
@@ -140,7 +144,8 @@ def _tree(kind: Any, value: Any, prefix: str, numbers: Iterator[int]) -> Tree:
     if str(kind) in _PLAIN:
         return Leaf(next(numbers))
     if kind.kind() == "TupleType":
-        return Sequenced(tuple(_tree(item, None, prefix, numbers) for item in kind.elements()))
+        parts = tuple(_tree(item, None, prefix, numbers) for item in kind.elements())
+        return Sequenced(parts, named=_named_class(kind) if _field_names(kind) else None)
     if kind.kind() == "ListType":
         n = _n_items(value) if value is not None else None
         if n is not None:
@@ -156,6 +161,40 @@ def _tree(kind: Any, value: Any, prefix: str, numbers: Iterator[int]) -> Tree:
         " code names; wrap the model to take tensors, or bundle an example"
         " (torch.utils.bundled_inputs)"
     )
+
+
+def _field_names(kind: Any) -> list[str]:
+    """The names of a named tuple's fields; none of another tuple's."""
+    text = kind.str()
+    if not text.startswith("NamedTuple("):
+        return []
+    depths = itertools.accumulate((c in "([") - (c in ")]") for c in text)
+    level = "".join(c for c, depth in zip(text, depths, strict=True) if depth == 1)
+    return re.findall(r"(\w+) : ", level)
+
+
+def _named_class(kind: Any) -> type:
+    """A named tuple with such fields: TorchScript compares their names and types, not the class."""
+    fields = zip(_field_names(kind), map(_python_type, kind.elements()), strict=True)
+    name = re.sub(r"\W", lambda c: f"_{ord(c[0]):x}_", kind.str())
+    return NamedTuple(name, list(fields))  # type: ignore[misc, no-any-return]
+
+
+def _python_type(kind: Any) -> Any:
+    """The type of Python for one of TorchScript, of tensors in tuples, lists and dicts."""
+    match kind.kind():
+        case "TupleType" if _field_names(kind):
+            return _named_class(kind)
+        case "TupleType":
+            return tuple[*map(_python_type, kind.elements())]
+        case "ListType":
+            return list[_python_type(kind.getElementType())]  # type: ignore[misc]
+        case "DictType":
+            return dict[str, _python_type(kind.getValueType())]  # type: ignore[misc]
+        case "OptionalType":
+            return Tensor | None
+        case _:
+            return Tensor
 
 
 def _n_items(value: Any) -> int | None:

@@ -216,7 +216,7 @@ class GraphTracer:
 
         return pytree.tree_map_only(Tensor, current, values)
 
-    def _moving(self, value: Any) -> Any:
+    def moving(self, value: Any) -> Any:
         """A constant that a call made as a value in the graph, that can be written to."""
         base = self._computed.get(_memory(value)) if isinstance(value, Tensor) else None
         if base is None or not base.numel() or base.is_quantized or not is_base(base):
@@ -296,7 +296,7 @@ class GraphTracer:
         packet = target._schema.name.partition("::")[2]
         family = getattr(torch.ops.aten, packet.removesuffix("_"), None)
         twin = _TWINS.get(target) or getattr(family, target._overloadname, None)
-        written = self._moving(step.args[0]) if step.args else None
+        written = self.moving(step.args[0]) if step.args else None
         if not isinstance(written, TracedValue) or twin is None or twin is target:
             raise WritesToViews(op_name(target))
         result = self._write(replace(step, target=twin, args=(written, *step.args[1:])))

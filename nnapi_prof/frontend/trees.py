@@ -118,6 +118,8 @@ class Sequenced:
 
     items: tuple[Tree, ...]
     is_list: bool = False
+    named: type | None = None
+    """The class that makes it a named tuple, where TorchScript takes nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,16 +218,31 @@ def expression(tree: Tree, leaves: Sequence[str]) -> str:
     match tree:
         case Leaf(index):
             return leaves[index]
-        case Sequenced(items, is_list):
+        case Sequenced(items, is_list, named):
             inner = [expression(item, leaves) for item in items]
             if is_list:
                 return f"[{', '.join(inner)}]"
+            if named is not None:
+                return f"{named.__name__}({', '.join(inner)})"
             return f"({inner[0]},)" if len(inner) == 1 else f"({', '.join(inner)})"
         case Named(items):
             pairs = (f"{json.dumps(key)}: {expression(item, leaves)}" for key, item in items)
             return f"{{{', '.join(pairs)}}}"
         case _:
             return json.dumps(tree) if isinstance(tree, str) else repr(tree)
+
+
+def named_classes(tree: Tree) -> Iterator[type]:
+    """The classes of named tuples that an expression names."""
+    match tree:
+        case Sequenced(items, _, named):
+            if named is not None:
+                yield named
+            for item in items:
+                yield from named_classes(item)
+        case Named(items):
+            for _, item in items:
+                yield from named_classes(item)
 
 
 def places(name: str, tree: Tree) -> Iterator[tuple[str, Leaf | Constant]]:

@@ -117,13 +117,25 @@ class Written(nn.Module):
         return torch.relu(ranked) if isinstance(ranked, Tensor) else x
 
 
-def test_a_branch_reads_constants_as_they_were_written() -> None:
+class Experts(nn.Module):
+    """Rows that data pick are written into zeros, one expert after the other."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = torch.zeros_like(x)
+        for k in range(2):
+            rows = ((x > 0) == (k == 0)).nonzero()[:, 0]
+            out[rows] = x[rows] * (k + 2.5)
+        return out + 1
+
+
+@pytest.mark.parametrize("make", [Written, Experts])
+def test_constants_that_data_are_written_to(make: Callable[[], nn.Module]) -> None:
     with quiet_torch():
-        model = torch.jit.script(Written())
+        model = torch.jit.script(make())
     x = torch.tensor([3.0, -1.0, 2.0, 0.5])
     program = prepare(model, (x,), "written", keep=True)
     for arguments in (x, x.flip(0), -x):
-        torch.testing.assert_close(program.module(arguments)[0], Written()(arguments))
+        torch.testing.assert_close(program.module(arguments)[0], make()(arguments))
 
 
 class Noisy(nn.Module):

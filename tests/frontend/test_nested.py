@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -74,6 +75,30 @@ def test_tuples_lists_and_dicts(tmp_path):
         "arg_3": Leaf(7),
     }
     assert structure.outputs == tree_of(expected)
+
+
+class Pair(NamedTuple):
+    a: Tensor
+    b: Tensor
+
+
+class State(NamedTuple):
+    h: Tensor
+    pairs: tuple[Pair, Tensor]
+
+
+class Cell(nn.Module):
+    def forward(self, x: Tensor, state: State) -> State:
+        (a, b), c = state.pairs
+        return State(x + state.h, (Pair(b, a * c), c))
+
+
+def test_named_tuples(tmp_path):
+    """Also inside of each other: the tensors are inputs in their order."""
+    program = loaded(save(Cell(), tmp_path / "cell.pt"), ["2"] * 5)
+    x, h, a, b, c = program.example_inputs
+    actual = program.module(*program.example_inputs)
+    torch.testing.assert_close(tuple(actual), (x + h, b, a * c, c))
 
 
 def test_a_list_is_as_long_as_its_last_index_says(tmp_path):

@@ -237,13 +237,25 @@ def test_before_a_run(data: ReportData) -> None:
     assert card(headline_.cards, "CPU alone").detail.startswith("CPU alone: predicted")
 
 
-def test_the_worst_output_is_told_by_what_it_was_allowed(data: ReportData) -> None:
-    checks = (OutputCheck("a", (1,), 1.0, 2e-2, 1e-1), OutputCheck("b", (1,), 1e-3, 3e-4, 1e-4))
+@pytest.mark.parametrize(
+    ("relative", "tolerance", "value", "texts"),
+    [
+        (3e-4, 1e-4, "1 of 2 differ", ("3.0e-04", "1e-04")),
+        (1.44e-2, 1.47e-2, "agree", ("1.4e-02", "1.5e-02")),
+        (1.474e-2, 1.466e-2, "1 of 2 differ", ("1.474e-02", "1.466e-02")),
+    ],
+)
+def test_the_worst_output_is_told_by_what_it_was_allowed(
+    data: ReportData, relative: float, tolerance: float, value: str, texts: tuple[str, str]
+) -> None:
+    """Both have as many digits as show which is larger."""
+    worst = OutputCheck("b", (1,), 1e-3, relative, tolerance)
     assert data.run is not None
+    checks = (OutputCheck("a", (1,), 1.0, 2e-2, 1e-1), worst)
     data = replace(data, run=replace(data.run, checks=checks))
     shown = card(headline(data, frames.baseline_frame(data.plans, data.run)).cards, "outputs")
-    assert shown.value == "1 of 2 differ" and shown.verdict == "bad"
-    assert shown.detail == "largest difference 3.0e-04 of the largest value, 1e-04 allowed"
+    assert shown.value == value and shown.verdict == ("good" if worst.ok else "bad")
+    assert shown.detail == f"largest difference {texts[0]} of the largest value, {texts[1]} allowed"
 
 
 def test_outputs_that_are_not_finite_differ_in_words(data: ReportData) -> None:

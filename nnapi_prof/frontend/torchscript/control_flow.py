@@ -97,10 +97,11 @@ class Outliner:
     def _keep(self, walker: NodeInterpreter, node: Any) -> list[Any]:
         where = source(node)
         before = {name: walker.values[name] for name in captured_names(node)}
+        writes = mutated_tensors(node)
+        for name in writes:
+            self._require_alone(walker, walker.tracer.moving(before[name]), before[name], where)
         step = DeferredNode(node, _as_now(walker.tracer.now(before)), where)
-        step.writes = mutated_tensors(node)
-        for name in step.writes:
-            self._require_alone(walker, before[name], where)
+        step.writes = writes
         self.steps.append(step)
         outputs = list(node.outputs())
         results: list[Any] = [DeferredValue(step, index) for index in range(len(outputs))]
@@ -142,12 +143,13 @@ class Outliner:
         self.steps.append(step)
         return DeferredValue(step, 0)
 
-    def _require_alone(self, walker: NodeInterpreter, target: Any, where: str) -> None:
-        """Checks that no other value sees what is written to a tensor. Raises FrontendError."""
-        others = pytree.tree_leaves(list(walker.values.values()))
+    def _require_alone(self, walker: NodeInterpreter, target: Any, value: Any, where: str) -> None:
+        """Checks that no other value sees what is written to a tensor: ``target`` in the graph,
+        ``value`` by the model's names. Raises FrontendError."""
+        others = [v for v in pytree.tree_leaves(list(walker.values.values())) if v is not value]
         if not isinstance(target, TracedValue) or any(
-            isinstance(v, TracedValue) and v is not target and v.memory == target.memory
-            for v in others
+            isinstance(v, TracedValue) and v.memory == target.memory
+            for v in walker.tracer.now(others)
         ):
             raise FrontendError(
                 f"{walker.name}: a branch or loop on the values of a tensor ({where}) writes"
