@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
+from types import GenericAlias, MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -177,7 +177,8 @@ def _named_class(kind: Any) -> type:
     """A named tuple with such fields: TorchScript compares their names and types, not the class."""
     fields = zip(_field_names(kind), map(_python_type, kind.elements()), strict=True)
     name = re.sub(r"\W", lambda c: f"_{ord(c[0]):x}_", kind.str())
-    return NamedTuple(name, list(fields))  # type: ignore[misc, no-any-return]
+    make: Callable[[str, list[tuple[str, Any]]], type] = NamedTuple  # type: ignore[assignment]
+    return make(name, list(fields))
 
 
 def _python_type(kind: Any) -> Any:
@@ -186,11 +187,11 @@ def _python_type(kind: Any) -> Any:
         case "TupleType" if _field_names(kind):
             return _named_class(kind)
         case "TupleType":
-            return tuple[*map(_python_type, kind.elements())]
+            return GenericAlias(tuple, tuple(map(_python_type, kind.elements())))
         case "ListType":
-            return list[_python_type(kind.getElementType())]  # type: ignore[misc]
+            return GenericAlias(list, _python_type(kind.getElementType()))
         case "DictType":
-            return dict[str, _python_type(kind.getValueType())]  # type: ignore[misc]
+            return GenericAlias(dict, (str, _python_type(kind.getValueType())))
         case "OptionalType":
             return Tensor | None
         case _:
