@@ -4,10 +4,11 @@
 
 Each model is profiled on `local` and planned. Its bundle then runs in four processes, which take
 turns: the agent's (``nnapi-prof run``), one that calls ``nnp_model_run``, a JVM that calls
-``NnapiModel.run``, and one that executes the plan as one delegated call. All of them go from the
-caller's buffers to the caller's buffers. Printed of each: its median, and the median over the
-rounds of its ratio to the agent. The prediction of ``partition`` is compared with the library's
-median.
+``NnapiModel.run``, and a program in C++ that executes the plan as one delegated call, as an app
+does: Python's binding of ExecuTorch would add its own microseconds. All of them go from the
+caller's buffers to the caller's buffers; images lie channels last, but for ExecuTorch's, which the
+delegate lays out. Printed of each: its median, and the median over the rounds of its ratio to the
+agent. The prediction of ``partition`` is compared with the library's median.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
-import torch
 from bench_executorch import LIBRARY, build_library
 from executorch_models import DIGITS, program_of
 
@@ -32,28 +33,29 @@ import nnapi_prof
 from nnapi_prof.bundle.runtime import runtime_bundle
 from nnapi_prof.device import java
 from nnapi_prof.device.build import build_host
-from nnapi_prof.executorch import load, lower
+from nnapi_prof.executorch import lower
+from nnapi_prof.executorch.host import build_delegate
+from nnapi_prof.toolchain import find_cxx_compiler, python_tool, run_tool
 
 SIZES = {"unet": 512}
-RUNS = 12
-"""Of each door in a round."""
+TURN_S = 1.0
+FEWEST, MOST = 4, 200
+"""Runs of each door in a round: as many as take so long, by the prediction."""
+PROJECT = """
+cmake_minimum_required(VERSION 3.28)
+project(door LANGUAGES C CXX)
+set(CMAKE_BUILD_TYPE Release)
+set(CMAKE_CXX_STANDARD 17)
+find_package(executorch REQUIRED)
+add_executable(door {source})
+target_link_libraries(door PRIVATE executorch::runtime ${{CMAKE_DL_LIBS}})
+"""
 Turn = Callable[[], list[int]]
 
 
-def serve(call: Callable[[], object]) -> None:
-    """Answer each line of standard input by the ns of some runs."""
-    for _ in sys.stdin:
-        samples = []
-        for number in range(-RUNS // 4, RUNS):
-            start = time.perf_counter_ns()
-            call()
-            if number >= 0:
-                samples.append(time.perf_counter_ns() - start)
-        print(json.dumps(samples), flush=True)
-
-
-def serve_library(folder: Path) -> None:
-    """Run the bundle by libnnapi_prof_runtime, with buffers of the caller's."""
+def serve_library(folder: Path, runs: int) -> None:
+    """Answer each line of standard input by the ns of some runs of the bundle by
+    libnnapi_prof_runtime, with buffers of the caller's."""
     library = ctypes.CDLL(str(folder / LIBRARY))
     bundle, model = ctypes.c_void_p(), ctypes.c_void_p()
     path = str(folder / "own.nnprt").encode()
@@ -64,20 +66,44 @@ def serve_library(folder: Path) -> None:
     inputs = (ctypes.c_void_p * 1)(ctypes.addressof(given))
     outputs = (ctypes.c_void_p * 1)(ctypes.addressof(taken))
 
-    def call() -> None:
-        assert not library.nnp_model_run(model, inputs, outputs, None)
+    for _ in sys.stdin:
+        samples = []
+        for number in range(-runs // 4, runs):
+            start = time.perf_counter_ns()
+            status = library.nnp_model_run(model, inputs, outputs, None)
+            if number >= 0:
+                samples.append(time.perf_counter_ns() - start)
+            assert not status
+        print(json.dumps(samples), flush=True)
 
-    serve(call)
 
-
-def serve_delegate(folder: Path) -> None:
-    """Run the plan as one delegated call."""
-    load("local")
-    from executorch.runtime import Runtime
-
-    method = Runtime.get().load_program(folder / "one.pte").load_method("forward")
-    x = torch.load(folder / "input.pt")
-    serve(lambda: method.execute((x,)))
+def build_doors(folder: Path) -> None:
+    """Compile what runs the bundle in a JVM, and in ExecuTorch."""
+    sources = [str(java.JAVA_DIR), str(java.JAVA_DIR / "stubs")]
+    own = Path(__file__).parent
+    run_tool(
+        [
+            *(str(java.find_jdk().javac), "-d", str(folder / "classes"), "-sourcepath"),
+            *(os.pathsep.join(sources), str(own / "Door.java")),
+        ],
+        "Door.java could not be compiled",
+    )
+    spec = find_spec("executorch")
+    assert spec is not None and spec.submodule_search_locations is not None
+    source = folder / "door"
+    source.mkdir()
+    (source / "CMakeLists.txt").write_text(PROJECT.format(source=own / "Door.cpp"))
+    cmake, ninja = python_tool("cmake", "CMAKE_BIN_DIR"), python_tool("ninja", "BIN_DIR")
+    run_tool(
+        [
+            *(cmake, "-S", str(source), "-B", str(source), "-G", "Ninja"),
+            f"-DCMAKE_MAKE_PROGRAM={ninja}",
+            f"-DCMAKE_PREFIX_PATH={next(iter(spec.submodule_search_locations))}",
+            *find_cxx_compiler().configure_options,
+        ],
+        "Door.cpp could not be configured",
+    )
+    run_tool([cmake, "--build", str(source)], "Door.cpp could not be compiled")
 
 
 def door(command: list[str], environment: dict[str, str]) -> Turn:
@@ -105,39 +131,27 @@ def measure(name: str, rounds: int, folder: Path) -> None:
     plan = nnapi_prof.partition(model, costs)
     (folder / "own.nnprt").write_bytes(runtime_bundle(plan.bundle))
     lower(plan, whole=True).save(folder / "one.pte")
-    torch.save(x, folder / "input.pt")
+    (folder / "plain.raw").write_bytes(x.contiguous().numpy().tobytes())
+    runs = min(MOST, max(FEWEST, round(TURN_S * 1e9 / plan.plan.predicted_ns)))
     values = plan.bundle.graph.values
-    laid_out = x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
-    order = laid_out.permute(0, 2, 3, 1) if x.dim() == 4 else laid_out
-    (folder / "input.raw").write_bytes(order.contiguous().numpy().tobytes())
+    laid_out = x.permute(0, 2, 3, 1) if x.dim() == 4 else x
+    (folder / "input.raw").write_bytes(laid_out.contiguous().numpy().tobytes())
     n_bytes = sum(values[output].n_bytes for output in plan.bundle.graph.outputs)
     (folder / "output.txt").write_text(str(n_bytes))
     nnapi = build_host().library
     environment = {**os.environ, "LD_LIBRARY_PATH": str(nnapi.parent)}
-    own = [sys.executable, __file__, "--serve"]
-    jdk, classes = java.find_jdk(), folder / "classes"
-    sources = [str(java.JAVA_DIR), str(java.JAVA_DIR / "stubs")]
-    subprocess.run(
-        [
-            str(jdk.javac),
-            "-d",
-            str(classes),
-            "-sourcepath",
-            os.pathsep.join(sources),
-            str(Path(__file__).with_name("Door.java")),
-        ],
-        check=True,
-        capture_output=True,
-    )
-    jvm = [str(jdk.java), f"-Djava.library.path={java.jni_library().parent}", "-cp", str(classes)]
-    files = [str(folder / "own.nnprt"), str(nnapi), str(folder / "input.raw"), str(RUNS)]
+    jvm = [
+        *(str(java.find_jdk().java), f"-Djava.library.path={java.jni_library().parent}"),
+        *("-cp", str(folder / "classes"), "Door", str(folder / "own.nnprt"), str(nnapi)),
+    ]
+    app = [folder / "door/door", folder / "one.pte", build_delegate(), nnapi]
     turns: dict[str, Turn] = {
         "agent": lambda: list(
-            nnapi_prof.run(plan, inputs=[x], runs=RUNS, baselines=False).run.runs[0].total_ns
+            nnapi_prof.run(plan, inputs=[x], runs=runs, baselines=False).run.runs[0].total_ns
         ),
-        "library": door([*own, "library", str(folder)], environment),
-        "java": door([*jvm, "Door", *files], environment),
-        "delegate": door([*own, "delegate", str(folder)], environment),
+        "library": door([sys.executable, __file__, "--serve", str(folder), str(runs)], environment),
+        "java": door([*jvm, str(folder / "input.raw"), str(runs)], environment),
+        "delegate": door([*map(str, app), str(folder / "plain.raw"), str(runs)], environment),
     }
     medians: dict[str, list[float]] = {name: [] for name in turns}
     for number in range(rounds + 1):
@@ -166,11 +180,11 @@ def main() -> None:
     parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve is not None:
-        which, folder = options.serve
-        {"library": serve_library, "delegate": serve_delegate}[which](Path(folder))
+        serve_library(Path(options.serve[0]), int(options.serve[1]))
         return
     with tempfile.TemporaryDirectory() as folder:
         build_library(Path(folder))
+        build_doors(Path(folder))
         for name in options.models:
             measure(name, options.rounds, Path(folder))
 

@@ -1,6 +1,7 @@
 import dev.nnapiprof.NnapiModel;
 import dev.nnapiprof.NnapiUnit;
 
+import java.io.ByteArrayInputStream;
 import java.io.File;
 import java.io.FileInputStream;
 import java.nio.file.Files;
@@ -41,6 +42,7 @@ final class App {
       System.out.println("again " + Arrays.equals(scores, mapped.run(image)[0]));
       ByteBuffer memory = mapped.output(0);
       System.out.println("bytes " + memory.remaining() + " " + (mapped.lastNs() > 0));
+      mapped.check();
     }
     try (FileInputStream asset = new FileInputStream(arguments[6])) {
       int file = descriptor(arguments[6]);
@@ -78,6 +80,13 @@ final class App {
       model.run();
     } catch (IllegalStateException error) {
       System.out.println("refused " + error.getMessage());
+    }
+    byte[] bundle = Files.readAllBytes(Paths.get(arguments[0]));
+    bundle[bundle.length - 8] ^= 1; // of the weights, which are last
+    try (NnapiModel changed = NnapiModel.open(new ByteArrayInputStream(bundle))) {
+      changed.check();
+    } catch (NnapiModel.Failure failure) {
+      System.out.println("changed " + failure.status);
     }
     try {
       NnapiModel.open(new File(arguments[2]));

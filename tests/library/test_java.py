@@ -106,7 +106,8 @@ def test_an_app_on_this_host(tmp_path: Path, built_host: HostBuild) -> None:
     assert rest[5].startswith("segment cpu, compiled in ")
     assert "takes 192 values, of the shape [1, 3, 8, 8]: there are 1" in rest[6]
     assert rest[7] == "refused this model is closed"
-    assert rest[8].startswith("failed 2 ")
+    assert rest[8] == "changed 2"
+    assert rest[9].startswith("failed 2 ")
     assert len(list(cache.glob("trial-*"))) == 1
     scores = np.frombuffer((tmp_path / "scores.raw").read_bytes(), np.float32)
     with torch.inference_mode():

@@ -115,6 +115,14 @@ METHOD(void, nativeRun)(JNIEnv *env, jclass type, jlong self) {
   }
 }
 
+METHOD(void, nativeCheck)(JNIEnv *env, jclass type, jlong self) {
+  (void)type;
+  nnp_error error;
+  if (nnp_bundle_check(of(self)->bundle, &error) != NNP_OK) {
+    nnp_jni_fail(env, &error);
+  }
+}
+
 METHOD(jlong, nativeLastNs)(JNIEnv *env, jclass type, jlong self) {
   (void)env, (void)type;
   uint64_t ns = nnp_model_last_ns(of(self)->model);

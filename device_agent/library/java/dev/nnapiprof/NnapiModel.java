@@ -276,6 +276,12 @@ public final class NnapiModel implements Closeable {
     nativeRun(handle());
   }
 
+  /** Reads all weights and compares their checksum, which opening does not: for a bundle that was
+   * downloaded. Throws Failure where they changed. */
+  public synchronized void check() {
+    nativeCheck(handle());
+  }
+
   /** Of the last run, in ns; -1 before one. */
   public synchronized long lastNs() {
     return nativeLastNs(handle());
@@ -366,6 +372,8 @@ public final class NnapiModel implements Closeable {
   private static native ByteBuffer nativeBuffer(long handle, boolean ofOutputs, int index);
 
   private static native void nativeRun(long handle);
+
+  private static native void nativeCheck(long handle);
 
   private static native long nativeLastNs(long handle);
 
