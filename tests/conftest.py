@@ -113,8 +113,9 @@ NEEDS = {
     "postgres": Need(frozenset({"postgres"})),
     "whole": Need(
         files=(
-            *("agent/", "api/", "bundle/", "cli/", "device/", "doctor/", "emulator/"),
-            *("examples/", "hostile/", "library/", "reports/"),
+            *("agent/", "api/", "bisection/test_bisect.py", "bundle/", "cli/", "device/"),
+            *("doctor/", "emulator/", "examples/", "executorch/", "hostile/", "lab/", "library/"),
+            "reports/",
         )
     ),
 }

@@ -14,14 +14,14 @@ import pytest
 from nnapi_prof.cli import main
 from nnapi_prof.execution.report import RunReport
 from tests import warm
+from tests.cli.common import TinyNet, trace
+from tests.parts import again_but
 
 pytestmark = pytest.mark.slow("the whole way of a published network, each in its own process")
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 MODELS = ("mobilenet_v2", "resnet18", "squeezenet1_1", "unet")
-ONCE_MORE = ("mobilenet_v2", "resnet18", "squeezenet1_1")
-NAMES = [pytest.param(n, marks=pytest.mark.again) if n in ONCE_MORE else n for n in MODELS]
-"""Every model; of three that go the same way the commands run in `make test-all`."""
+NAMES = again_but(MODELS, "unet", why="goes the way of unet")
 SIZE = 64
 INPUT = f"1x3x{SIZE}x{SIZE}"
 
@@ -37,6 +37,8 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Saved:
     def save(name: str) -> Path:
         path = folder / f"{name}.pt"
         if not path.exists():
+            if name == "tiny":
+                return trace(TinyNet(), path, (1, 3, SIZE, SIZE))
             script = ROOT / "examples" / "models.py"
             words = [*warm.python(), script, name, path, "--size", str(SIZE)]
             subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
@@ -74,7 +76,9 @@ def check(report: RunReport) -> None:
     assert all(run.error is None and run.total_ns for run in report.runs)
 
 
-@pytest.mark.parametrize("device", ["sim:npu-phone", "sim:gpu-phone"])
+@pytest.mark.parametrize(
+    "device", again_but(["sim:npu-phone", "sim:gpu-phone"], "sim:npu-phone", why="another phone")
+)
 @pytest.mark.parametrize("name", NAMES)
 def test_simulated_phone(name: str, device: str, saved: Saved, tmp_path: Path) -> None:
     report = whole_path(saved(name), device, tmp_path)
@@ -87,7 +91,9 @@ def test_simulated_phone(name: str, device: str, saved: Saved, tmp_path: Path) -
         assert plan.median_ns <= rival.median_ns, f"{rival.plan.name} is faster than the plan"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", again_but(["tiny", *MODELS], "tiny", why="a published network takes half a minute")
+)
 def test_local(name: str, saved: Saved, tmp_path: Path) -> None:
     few = ("--runs", 3, "--budget-ms", 0, "--preference", "fast")
     report = whole_path(saved(name), "local", tmp_path, *few)

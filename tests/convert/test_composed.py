@@ -40,7 +40,7 @@ def test_every_integer_within_a_step(name, level, nnapi):
     target, function = OPERATORS[name]
     limits = (info.min, info.max, dtype)
 
-    @settings(max_examples=25)
+    @settings(max_examples=12)
     @given(
         st.floats(-3, -0.5).map(lambda power: float(np.float32(10**power))),
         st.integers(info.min, info.max),
