@@ -167,7 +167,7 @@ def _cutter(
     if precision is QnnPrecision.FP16:
         options.refuse("/int8")
         return cutter.cut
-    from nnapi_prof.qnn.int8 import quantise_form
+    from nnapi_prof.qnn.graphs import quantise_form
 
     drawn = calibration_inputs(model.program, model.path, options, listener)
     values = cutter.run(drawn)

@@ -172,7 +172,7 @@ def _estimate(
 
     rival, precision = None, QnnPrecision.FP16
     if drawn is not None:
-        from nnapi_prof.qnn.int8 import quantise_form, samples_for
+        from nnapi_prof.qnn.graphs import quantise_form, samples_for
 
         precision = QnnPrecision.INT8
         with listener.working("quantising to int8"):
@@ -270,7 +270,7 @@ def convert_for_chip(
     if attends(form.model):
         form = _faster_form(path, form, chip, listener)
     if precision is QnnPrecision.INT8:
-        from nnapi_prof.qnn.int8 import quantise_form, samples_for
+        from nnapi_prof.qnn.graphs import quantise_form, samples_for
 
         drawn = _drawn(path, inputs, samples or CalibrationOptions(), listener)
         with listener.working("quantising to int8"):

@@ -200,7 +200,7 @@ def _from_file(
     folder: _OwnFolder | None = None,
 ) -> Model:
     if any(text.startswith(VALUES) for text in inputs):
-        from nnapi_prof.frontend.values import write_with_values
+        from nnapi_prof.frontend.model_files import write_with_values
 
         folder = _OwnFolder()
         with listener.working(f"reading {path.name}"):
@@ -234,7 +234,7 @@ def is_named(text: str) -> bool:
 def _stateless(path: Path, inputs: tuple[str, ...], folder: _OwnFolder | None = None) -> Model:
     """The model of a file that keeps state, or takes other inputs than tensors, by a file that does
     not."""
-    from nnapi_prof.frontend.stateless import write_stateless
+    from nnapi_prof.frontend.model_files import write_stateless
 
     folder = folder or _OwnFolder()
     target = folder.path / "stateless"

@@ -10,8 +10,14 @@ from typing import TYPE_CHECKING
 
 from nnapi_prof.api import notebook
 from nnapi_prof.api import options as arguments
-from nnapi_prof.api.bundles import bundle_of, save_bundle, with_open_sizes
-from nnapi_prof.api.chip_bundle import chip_report, read_chip_bundle, write_chip_bundle
+from nnapi_prof.api.bundles import (
+    bundle_of,
+    chip_report,
+    read_chip_bundle,
+    save_bundle,
+    with_open_sizes,
+    write_chip_bundle,
+)
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.model import Model, load
 from nnapi_prof.api.objective import Objective

@@ -230,7 +230,7 @@ def _costs_within(
     listener: Listener,
 ) -> Iterator[tuple[AgentClient, Costs]]:
     """Open the device and measure the model in the precisions that keep to an error."""
-    from nnapi_prof.api.mixed import costs_within
+    from nnapi_prof.api.front import costs_within
     from nnapi_prof.api.pareto import pareto
 
     front = pareto(

@@ -140,7 +140,7 @@ def _on_device() -> Callable[..., Bisection]:
 
 def _through_delegate() -> Callable[..., Bisection]:
     """Raises UsageError without ExecuTorch."""
-    from nnapi_prof.executorch.version import require
+    from nnapi_prof.executorch.host import require
 
     require()
     from nnapi_prof.executorch.bisection import bisect

@@ -44,7 +44,7 @@ class PteFile:
 def write_pte(context: click.Context, folder: Path, path: Path) -> PteFile:
     """Writes a bundle's plan as a ``.pte``, or the file of a rule that was measured to be faster,
     and says which back ends run what."""
-    from nnapi_prof.executorch.version import require
+    from nnapi_prof.executorch.host import require
 
     require()
     from nnapi_prof.api.plan import read_plan
@@ -168,7 +168,7 @@ def choose_pte(context: click.Context, names: str, path: Path, output: Path | No
         raise UsageError("--partitioners are for --to executorch alone", "say so")
     if opt.names_bundle(path):
         raise UsageError(f"{path} is a bundle and has its plan: --partitioners are for its model")
-    from nnapi_prof.executorch.version import require
+    from nnapi_prof.executorch.host import require
 
     require()
     from nnapi_prof.api.model import load
@@ -250,7 +250,7 @@ def run_command(context: click.Context, path: Path) -> None:
             option = {"stated": "input"}.get(name, name).replace("_", "-")
             raise UsageError(f"--{option} is for bundles", f"leave it out for {path}")
     device, against, runs, seed, tolerance = (context.params[name] for name in _OPTIONS[:5])
-    from nnapi_prof.executorch.version import require
+    from nnapi_prof.executorch.host import require
 
     require()
     from nnapi_prof.executorch.runner import run_file

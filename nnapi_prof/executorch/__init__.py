@@ -8,7 +8,7 @@
 
 Needs the extra: ``pip install 'nnapi-prof[executorch]'``. Importing this package loads nothing of
 ExecuTorch's; the first name that is used does, and raises UsageError where it is missing or of
-another version than :data:`nnapi_prof.executorch.version.VERSION`.
+another version than :data:`nnapi_prof.executorch.host.VERSION`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def __getattr__(name: str) -> object:
     """A public name, loaded now."""
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from nnapi_prof.executorch.version import require
+    from nnapi_prof.executorch.host import require
 
     require()
     return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)

@@ -6,7 +6,7 @@ import contextlib
 import logging
 from collections.abc import Iterator
 
-from nnapi_prof.executorch.version import require
+from nnapi_prof.executorch.host import require
 from nnapi_prof.frontend.torch_logging import quiet_torch
 
 

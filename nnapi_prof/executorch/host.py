@@ -1,10 +1,14 @@
-"""The delegate on this host: built against the wheel of ExecuTorch, loaded into this process."""
+"""Build the delegate for this host against the wheel of ExecuTorch, and load it into this process.
+
+ExecuTorch's C++ interface is another in each version: the delegate works with :data:`VERSION` only.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
 import importlib
+import importlib.metadata
 import os
 import sys
 import tempfile
@@ -16,10 +20,34 @@ from nnapi_prof.device.build import CMAKE_SOURCES, SOURCES, build_host, build_ke
 from nnapi_prof.device.find import LOCAL, SIMULATED, has_system_nnapi, phone_file
 from nnapi_prof.device_agent import SOURCE_DIR
 from nnapi_prof.errors import BuildError, UsageError
-from nnapi_prof.executorch.version import VERSION, require
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.progress import Notify
 from nnapi_prof.toolchain import cache_dir, find_cxx_compiler, locked, python_tool, run_tool
+
+VERSION = "1.5.1"
+"""That of the extra in pyproject.toml."""
+TORCH = "2.13"
+"""Whose libraries its wheel is linked with."""
+INSTALL = "pip install 'nnapi-prof[executorch]'"
+
+
+def require() -> None:
+    """Raises UsageError where ExecuTorch is missing, or it or PyTorch are of another version."""
+    try:
+        installed = importlib.metadata.version("executorch")
+    except importlib.metadata.PackageNotFoundError:
+        raise UsageError(f"ExecuTorch is not installed: {INSTALL}") from None
+    if installed.partition("+")[0] != VERSION:
+        raise UsageError(
+            f"executorch {installed} is installed, and {VERSION} is what the delegate is built"
+            f" for: {INSTALL}"
+        )
+    torch = importlib.metadata.version("torch")
+    if not torch.startswith(f"{TORCH}."):
+        raise UsageError(
+            f"torch {torch} is installed, and executorch {VERSION} is built for {TORCH}: {INSTALL}"
+        )
+
 
 LIBRARY = "libnnapi_prof_executorch.so"
 DELEGATE_SOURCES = ("executorch/CMakeLists.txt", "executorch/*.cpp", "executorch/*.h")

@@ -25,9 +25,9 @@ from nnapi_prof.executorch.aot import (
     to_edge_transform_and_lower,
 )
 from nnapi_prof.executorch.candidates import Candidate
+from nnapi_prof.executorch.host import VERSION
 from nnapi_prof.executorch.placement import computes_nothing, region_module
 from nnapi_prof.executorch.stopwatch import ProgramTiming, Stopwatch
-from nnapi_prof.executorch.version import VERSION
 from nnapi_prof.graph.plan import HOST, Target
 from nnapi_prof.graph.program import Program, as_array
 from nnapi_prof.graph.unit import Unit, UnitGraph

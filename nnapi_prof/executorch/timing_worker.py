@@ -32,8 +32,7 @@ import torch
 
 from nnapi_prof.costs.measurement import Status
 from nnapi_prof.errors import NnapiProfError, escape_untrusted
-from nnapi_prof.executorch.host import Caution, import_runtime, load
-from nnapi_prof.executorch.version import require
+from nnapi_prof.executorch.host import Caution, import_runtime, load, require
 
 LEAST_RUNS = 3
 """Of a program in a round, unless one takes :data:`LONG` times what a round may."""

@@ -26,9 +26,8 @@ from nnapi_prof.frontend.eager import (
     in_float32,
     resolve_view_strides,
 )
-from nnapi_prof.frontend.export_check import check_export
+from nnapi_prof.frontend.export_check import check_export, classes_as_dicts
 from nnapi_prof.frontend.inputs import InputSpec, listed
-from nnapi_prof.frontend.named_trees import classes_as_dicts
 from nnapi_prof.frontend.quant import plain, plain_inputs
 from nnapi_prof.frontend.script_check import load_script
 from nnapi_prof.frontend.structure import Structure, flat_inputs, structure_of
@@ -176,7 +175,7 @@ def load(path: Path, inputs: Sequence[InputSpec] = (), keep: bool = False) -> Pr
     ``Program.notes`` announces. With ``keep`` shapes, branches and loops that depend on data stay
     calls of PyTorch, which only a host runs; without, they are refused. Raises ModelFileError,
     InputSpecError, FrontendError, and KeepsState where
-    :func:`~nnapi_prof.frontend.stateless.write_stateless` makes a file that can be read.
+    :func:`~nnapi_prof.frontend.model_files.write_stateless` makes a file that can be read.
     """
     path = Path(path)
     if model_kind(path) is ModelKind.EXPORTED:

@@ -27,8 +27,7 @@ from torch import Tensor, fx
 
 from nnapi_prof.errors import ConversionError
 from nnapi_prof.graph.types import DimOrder, TensorType
-from nnapi_prof.qnn.graphs import OPSET, Form, export_onnx, preprocess
-from nnapi_prof.qnn.int8 import Sample
+from nnapi_prof.qnn.graphs import OPSET, Form, Sample, export_onnx, preprocess
 from nnapi_prof.toolchain import cache_dir
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import nnapi_prof
 from nnapi_prof import executorch
 from nnapi_prof.cli import cli
 from nnapi_prof.errors import UsageError
-from nnapi_prof.executorch import version
+from nnapi_prof.executorch import host
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.plan import Engine
 
@@ -186,12 +186,12 @@ def test_every_public_name_is_there():
 
 def test_another_version_is_refused(monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(version, "TORCH", "1.0")
+        patch.setattr(host, "TORCH", "1.0")
         with pytest.raises(UsageError, match=r"torch .* is installed, and executorch .* for 1\.0"):
-            version.require()
-    monkeypatch.setattr(version, "VERSION", "0.0.1")
+            host.require()
+    monkeypatch.setattr(host, "VERSION", "0.0.1")
     with pytest.raises(UsageError, match=r"executorch .* is installed, and 0\.0\.1"):
-        version.require()
+        host.require()
     done = CliRunner().invoke(cli, ["run", "--runs", "1", "absent.pte"])
     assert isinstance(done.exception, UsageError) and "pip install" in str(done.exception)
 

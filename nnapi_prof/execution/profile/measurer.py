@@ -1,13 +1,20 @@
-"""Jobs in, rows in the store out: converting, sending, reading answers, and what that takes."""
+"""Measure jobs and store their rows: convert, send, read answers, and count what that takes.
+
+Ctrl-C waits while rows are being stored.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import signal
+import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from types import FrameType
 from typing import TYPE_CHECKING, Protocol
 
 from nnapi_prof.convert.region import Region
@@ -31,14 +38,7 @@ from nnapi_prof.execution.profile.device_monitor import (
     Waits,
     Window,
 )
-from nnapi_prof.execution.profile.interrupts import defer_sigint
-from nnapi_prof.execution.profile.jobs import (
-    Converter,
-    Job,
-    measured,
-    refused,
-    region_label,
-)
+from nnapi_prof.execution.profile.jobs import Converter, Job, measured, refused, region_label
 from nnapi_prof.execution.profile.options import ProfileOptions, Progress, ProgressCallback
 from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache
 from nnapi_prof.graph.plan import REFERENCE, Target
@@ -46,6 +46,34 @@ from nnapi_prof.graph.unit import UnitGraph
 
 if TYPE_CHECKING:
     from nnapi_prof.graph.program import Program
+
+
+@contextmanager
+def defer_sigint() -> Iterator[None]:
+    """Runs a block to its end before a Ctrl-C that comes meanwhile raises KeyboardInterrupt.
+
+    For short blocks. Only Python's main thread gets interrupts; in others this does nothing, nor
+    where somebody handles or ignores SIGINT in another way.
+    """
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    ):
+        yield
+        return
+    came = False
+
+    def note(_: int, __: FrameType | None) -> None:
+        nonlocal came
+        came = True
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if came:
+        raise KeyboardInterrupt
 
 
 INPUT_SEED = 1
