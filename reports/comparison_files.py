@@ -27,6 +27,7 @@ from nnapi_prof.reports.style import FAINT, INK, ON_COLOUR, PAGE, STYLE, WIDE, c
 from nnapi_prof.reports.style import title as figure_title
 from nnapi_prof.reports.words import (
     DASH,
+    LatencySource,
     count,
     format_change,
     format_ms,
@@ -185,7 +186,11 @@ def _main_numbers(compared: Compared) -> Iterator[tuple[str, str, str]]:
     """Yields the most important numbers; leaves out a quantity that no side knows."""
 
     def latency(ns: float | None, simulated: bool) -> str:
-        return DASH if ns is None else f"{format_ms(ns / NS_PER_MS)} {ms_unit(simulated)}"
+        return (
+            DASH
+            if ns is None
+            else f"{format_ms(ns / NS_PER_MS)} {ms_unit(LatencySource.of(simulated))}"
+        )
 
     def cells(side: Side) -> dict[str, str]:
         data, rival = side.data, side.fastest_baseline
@@ -216,7 +221,7 @@ def _main_numbers(compared: Compared) -> Iterator[tuple[str, str, str]]:
 
 
 def _latency_cells(row: Row) -> tuple[str, ...]:
-    unit = ms_unit(row.simulated)
+    unit = ms_unit(LatencySource.of(row.simulated))
     times = (
         DASH if ns is None else f"{format_ms(ns / NS_PER_MS)} {unit}"
         for ns in (row.base_ns, row.new_ns)
@@ -358,7 +363,8 @@ def ratio_dots(compared: Compared, palette: Mapping[str, str], width: float = WI
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlabel(
-        figure_title("new by base: right of 1 is slower", compared.simulated), color=INK
+        figure_title("new by base: right of 1 is slower", LatencySource.of(compared.simulated)),
+        color=INK,
     )
     axes.set_title("Latencies of units and regions", color=INK)
     return figure

@@ -28,7 +28,7 @@ from nnapi_prof.graph.plan import Plan, Target
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.qnn.calibration import ChipOrigin
 from nnapi_prof.reports.frames import all_targets
-from nnapi_prof.reports.words import calibration_words, ms_unit
+from nnapi_prof.reports.words import LatencySource, calibration_words, ms_unit
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,19 @@ class ReportData:
     def planned_unit(self) -> str:
         """The unit behind costs and predictions, with what they are where they rest on no
         hardware."""
-        return "ms, estimated" if self.origin is not None else ms_unit(self.costs_simulated)
+        return ms_unit(self.planned_source)
+
+    @property
+    def planned_source(self) -> LatencySource:
+        """The source of costs and predictions."""
+        if self.origin is not None:
+            return LatencySource.ESTIMATED
+        return LatencySource.of(self.costs_simulated)
+
+    @property
+    def run_source(self) -> LatencySource:
+        """The source of the latencies of plans as they ran."""
+        return LatencySource.of(self.run_simulated)
 
     @property
     def run_simulated(self) -> bool:

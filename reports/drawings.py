@@ -18,9 +18,10 @@ from nnapi_prof.reports import figures, figures_plan, frames
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.device_frames import LIMITS, RoundReadings
 from nnapi_prof.reports.parts import parts_frame
-from nnapi_prof.reports.style import NARROW, WIDE, title, to_svg
+from nnapi_prof.reports.style import NARROW, WIDE, common_source, title, to_svg
 from nnapi_prof.reports.words import (
     NOISE,
+    LatencySource,
     count,
     format_ms,
     format_percent,
@@ -82,7 +83,7 @@ def draw_all(
 def _figures(
     data: ReportData, tables: ReportFrames, palette: Mapping[str, str]
 ) -> Iterator[ToDraw]:
-    simulated, ran = data.costs_simulated, data.run_simulated
+    source, ran = data.planned_source, data.run_source
     bars = stacked_bars(data)
     yield (
         "baselines",
@@ -90,14 +91,14 @@ def _figures(
         "Horizontal bars, one a plan, coloured by where its segments run. "
         + _sentence(_plan_sentence(row, place == 0) for place, row in _numbered(tables.baselines)),
         lambda width: figures_plan.baseline_bars(
-            tables.baselines, bars, palette, simulated, ran, width=width
+            tables.baselines, bars, palette, source, ran, width=width
         ),
     )
     both = predicted_beside_measured(
         tables.own,
         tables.timed,
-        title("predicted", simulated and not ran),
-        title("measured", ran and not simulated),
+        title("predicted", source if source is not ran else LatencySource.MEASURED),
+        title("measured", ran if ran is not source else LatencySource.MEASURED),
     )
     yield (
         "timeline",
@@ -107,7 +108,7 @@ def _figures(
         lambda width: figures.timeline(
             both,
             palette,
-            simulated and ran,
+            common_source(source, ran),
             heading="Segments in order",
             width=width,
             axis="time, ms",
@@ -128,7 +129,7 @@ def _figures(
         )  # fmt: skip
     parts = parts_frame(data.plan, data.cost_model, data.run_of_plan)
     if parts["work_ms"].notna().any():
-        label = ran if data.run_of_plan is not None else simulated
+        label = ran if data.run_of_plan is not None else source
         yield (
             "parts",
             "What each segment's time is made of",
@@ -144,7 +145,7 @@ def _figures(
             "Latency by number of segments",
             "A falling line: the least latency of plans of at most so many segments. "
             + _sentence(f"{n}: {format_ms(ms)} ms" for n, ms in curve),
-            lambda width: figures_plan.segments_curve(curve, own, simulated, width=width),
+            lambda width: figures_plan.segments_curve(curve, own, source, width=width),
         )
     if data.mixed is not None and len(data.mixed.front) > 1:
         front, chosen = data.mixed.front, data.mixed.chosen
@@ -153,7 +154,7 @@ def _figures(
             "Error against latency",
             "A falling line of plans; none is both faster and more accurate than another. Simple"
             " strategies are beside it. The table below has every number, in ms and %.",
-            lambda width: figures_plan.precision_front(front, chosen, simulated, width=width),
+            lambda width: figures_plan.precision_front(front, chosen, source, width=width),
         )
     if tables.timed["measured_ms"].notna().sum() > 1:
         yield (
@@ -162,7 +163,7 @@ def _figures(
             "Horizontal bars, one a segment: the measured median, with a diamond where it was "
             "predicted. " + _sentence(_timing_sentence(row) for _, row in _numbered(tables.timed)),
             lambda width: figures_plan.predicted_against_measured(
-                tables.timed, palette, simulated, ran, width=width
+                tables.timed, palette, source, ran, width=width
             ),
         )
     units = tables.units
@@ -174,7 +175,7 @@ def _figures(
         f"{count(units['target'].nunique(), 'target')} across, from {format_ms(ms.min())} to "
         f"{format_ms(ms.max())} ms, {int((units['status'] == 'refused').sum())} refused. "
         "The table below has every number.",
-        lambda width: figures.unit_latency(units, tables.chosen, simulated, width=width),
+        lambda width: figures.unit_latency(units, tables.chosen, source, width=width),
     )
     compared = tables.preferences[tables.preferences["relative"].notna()]
     if len(compared) and data.every_preference:
@@ -184,7 +185,7 @@ def _figures(
             "Horizontal bars, one for each preference of each accelerator: the time of its units "
             "against that under its fastest preference. "
             + _sentence(_preference_sentence(row) for _, row in _numbered(compared)),
-            lambda width: figures.preference_bars(compared, palette, simulated, width=width),
+            lambda width: figures.preference_bars(compared, palette, source, width=width),
         )
     errors = frames.residual_frame(data.cost_model)
     errors = errors[errors["target"].isin([target.key for target in data.shown_targets])]
@@ -200,7 +201,7 @@ def _figures(
             + _sentence(
                 f"{target_words(str(key))} {format_percent(e)}" for key, e in median.items()
             ),
-            lambda width: figures.residuals(errors, palette, simulated, width=width),
+            lambda width: figures.residuals(errors, palette, source, width=width),
         )
     readings = tables.readings
     if readings.mhz or readings.celsius:
@@ -209,7 +210,7 @@ def _figures(
             "Clock and temperature while it was measured",
             f"Lines over {readings.measurements} measurements in order: "
             + _reading_sentence(readings),
-            lambda width: figures_plan.device_history(tables.history, simulated, width=width),
+            lambda width: figures_plan.device_history(tables.history, source, width=width),
         )
 
 

@@ -33,6 +33,7 @@ from nnapi_prof.reports.style import (
     title,
 )
 from nnapi_prof.reports.words import (
+    LatencySource,
     clip,
     count,
     format_ms,
@@ -53,7 +54,7 @@ _READABLE = 0.15
 
 @mpl.rc_context(STYLE)
 def unit_latency(
-    units: pd.DataFrame, chosen: Mapping[int, str], simulated: bool, *, width: float = WIDE
+    units: pd.DataFrame, chosen: Mapping[int, str], source: LatencySource, *, width: float = WIDE
 ) -> Figure:
     """Heat map of what each unit adds to a segment on each target; the plan's choice is framed.
 
@@ -97,8 +98,8 @@ def unit_latency(
     axes.set_yticks(ticks, words if named else [str(table.index[t]) for t in ticks], size=7.5)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    _draw_legend(figure, edges, simulated)
-    axes.set_title(title("What each unit adds, ms", simulated), color=INK, pad=6)
+    _draw_legend(figure, edges, source)
+    axes.set_title(title("What each unit adds, ms", source), color=INK, pad=6)
     return figure
 
 
@@ -120,7 +121,7 @@ def _squares(cells: np.ndarray) -> Path:
     return Path(vertices, codes)
 
 
-def _draw_legend(figure: Figure, edges: np.ndarray, simulated: bool) -> None:
+def _draw_legend(figure: Figure, edges: np.ndarray, source: LatencySource) -> None:
     """Draws the legend of the colours below the figure."""
     wide, high = figure.get_size_inches()
     bar = figure.add_axes((0.3 / wide, 0.34 / high, min(3.4, wide - 0.6) / wide, 0.13 / high))
@@ -136,14 +137,14 @@ def _draw_legend(figure: Figure, edges: np.ndarray, simulated: bool) -> None:
     bar.tick_params(length=2, colors=INK, color=FAINT)
     bar.spines[:].set_visible(False)
     label = "ms; framed: the plan's choice; ×: refused"
-    bar.set_xlabel(title(label, simulated), color=INK, size=8, loc="left", labelpad=2)
+    bar.set_xlabel(title(label, source), color=INK, size=8, loc="left", labelpad=2)
 
 
 @mpl.rc_context(STYLE)
 def timeline(
     plans: pd.DataFrame,
     palette: Mapping[str, str],
-    simulated: bool,
+    source: LatencySource,
     *,
     heading: str,
     width: float = WIDE,
@@ -179,7 +180,7 @@ def timeline(
         row_label(axes, y, clip_to(name, width), f"{format_ms(total)} ms")
     axes.set_ylim(len(names) - 0.62, -0.78)
     axes.set_xlim(0, end or 1.0)
-    label_axes(axes, title(heading, simulated), title(axis, simulated))
+    label_axes(axes, title(heading, source), title(axis, source))
     handles = [Patch(color=colour, label=name) for name, colour in unique.items()]
     legend = figure.legend(
         handles=handles, loc="lower left", ncols=columns, frameon=False, fontsize=8,
@@ -191,7 +192,11 @@ def timeline(
 
 @mpl.rc_context(STYLE)
 def preference_bars(
-    preferences: pd.DataFrame, palette: Mapping[str, str], simulated: bool, *, width: float = WIDE
+    preferences: pd.DataFrame,
+    palette: Mapping[str, str],
+    source: LatencySource,
+    *,
+    width: float = WIDE,
 ) -> Figure:
     """Time of each accelerator's units under each preference, against its fastest one.
 
@@ -222,14 +227,14 @@ def preference_bars(
     most = max((1 + row["relative"] for row in rows), default=1.0)
     axes.set_xlim(0, most * (1.45 if width < WIDE else 1.18))
     axes.set_xlabel("time, × of the accelerator's fastest preference", color=INK, labelpad=2)
-    axes.set_title(title("Preferences compared", simulated), color=INK, loc="left")
+    axes.set_title(title("Preferences compared", source), color=INK, loc="left")
     axes.tick_params(axis="y", length=0)
     return figure
 
 
 @mpl.rc_context(STYLE)
 def residuals(
-    errors: pd.DataFrame, palette: Mapping[str, str], simulated: bool, *, width: float = WIDE
+    errors: pd.DataFrame, palette: Mapping[str, str], source: LatencySource, *, width: float = WIDE
 ) -> Figure:
     """Relative errors of the fitted cost model over the rows it was fitted to, per target."""
     targets = list(dict.fromkeys(errors["target"]))
@@ -245,8 +250,8 @@ def residuals(
     axes.axvline(0, color=FAINT, linewidth=0.8, linestyle="--")
     axes.set_ylim(len(targets) - 0.55, -0.7)
     axes.margins(x=0.02)
-    what = title("(predicted − measured) / measured, %", simulated)
-    label_axes(axes, title("Errors of summed costs", simulated), what)
+    what = title("(predicted − measured) / measured, %", source)
+    label_axes(axes, title("Errors of summed costs", source), what)
     return figure
 
 

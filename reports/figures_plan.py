@@ -20,8 +20,26 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from nnapi_prof.bundle.bundle import FrontRow
 from nnapi_prof.reports.figures import clip_to, row_label
 from nnapi_prof.reports.parts import PARTS
-from nnapi_prof.reports.style import FAINT, INK, PAGE, STYLE, WIDE, bare, canvas, label_axes, title
-from nnapi_prof.reports.words import clip, format_ms, plan_words, target_words
+from nnapi_prof.reports.style import (
+    FAINT,
+    INK,
+    PAGE,
+    STYLE,
+    WIDE,
+    bare,
+    canvas,
+    common_source,
+    label_axes,
+    title,
+)
+from nnapi_prof.reports.words import (
+    LatencySource,
+    clip,
+    format_ms,
+    ms_unit,
+    plan_words,
+    target_words,
+)
 
 MOST_SEGMENTS = 40
 """The slowest of more are drawn."""
@@ -33,7 +51,7 @@ _CHOSEN = "#d9641a"
 
 @mpl.rc_context(STYLE)
 def part_bars(
-    parts: pd.DataFrame, palette: Mapping[str, str], simulated: bool, *, width: float = WIDE
+    parts: pd.DataFrame, palette: Mapping[str, str], source: LatencySource, *, width: float = WIDE
 ) -> Figure:
     """A bar for each segment, of what its latency is made of: the strongest colour is the work of
     its units, then the call, then moving values.
@@ -62,7 +80,7 @@ def part_bars(
         row_label(axes, y + 0.08, name, f"{words}{format_ms(row['ms'])} ms")
     axes.set_ylim(len(shown) - 0.66, -0.72)
     axes.set_xlim(left=0)
-    label_axes(axes, title("What each segment's time is made of", simulated), "ms")
+    label_axes(axes, title("What each segment's time is made of", source), "ms")
     handles = [
         Patch(color=INK, alpha=_STRENGTH[name], label=word) for name, word in PART_WORDS.items()
     ]
@@ -79,7 +97,7 @@ def part_bars(
 def segments_curve(
     points: Sequence[tuple[int, float]],
     plan: tuple[int, float],
-    simulated: bool,
+    source: LatencySource,
     *,
     width: float = WIDE,
 ) -> Figure:
@@ -100,14 +118,14 @@ def segments_curve(
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("segments at most", color=INK, labelpad=2)
     axes.set_title(
-        title("Latency by number of segments, predicted, ms", simulated), color=INK, loc="left"
+        title("Latency by number of segments, predicted, ms", source), color=INK, loc="left"
     )
     return figure
 
 
 @mpl.rc_context(STYLE)
 def precision_front(
-    front: Sequence[FrontRow], chosen: str, simulated: bool, *, width: float = WIDE
+    front: Sequence[FrontRow], chosen: str, source: LatencySource, *, width: float = WIDE
 ) -> Figure:
     """Latency against error: plans of which none is better in both are joined, others hollow."""
     figure, axes = canvas(width, 2.4, left=0.75, bottom=0.5, top=0.34)
@@ -130,7 +148,7 @@ def precision_front(
     axes.set_ylim(bottom=0)
     axes.margins(x=0.12, y=0.15)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda percent, _: f"{percent:g} %"))
-    axes.set_xlabel(title("latency, predicted, ms", simulated), color=INK, labelpad=2)
+    axes.set_xlabel(title("latency, predicted, ms", source), color=INK, labelpad=2)
     axes.set_title("Error against latency", color=INK, loc="left")
     return figure
 
@@ -157,8 +175,8 @@ def baseline_bars(
     baselines: pd.DataFrame,
     segments: pd.DataFrame,
     palette: Mapping[str, str],
-    simulated: bool,
-    run_simulated: bool,
+    source: LatencySource,
+    run_source: LatencySource,
     *,
     width: float = WIDE,
 ) -> Figure:
@@ -166,8 +184,8 @@ def baseline_bars(
     segments; a diamond where it was predicted, a line from the 10th to the 90th percentile.
 
     ``baselines`` is :func:`~nnapi_prof.reports.frames.baseline_frame`; ``segments`` has ``plan``,
-    ``target`` and ``ms`` of each segment of each plan, in order. ``simulated`` is said of
-    predictions, ``run_simulated`` of what was measured.
+    ``target`` and ``ms`` of each segment of each plan, in order. ``source`` is that of
+    predictions, ``run_source`` that of what was measured.
     """
     rows = baselines.to_dict("records")
     figure, axes = canvas(width, 0.47 * max(len(rows), 1), bottom=0.5, top=0.34)
@@ -194,16 +212,15 @@ def baseline_bars(
         row_label(axes, y + 0.08, clip_to(name, width), _measured_and_predicted(row))
     axes.set_ylim(len(rows) - 0.66, -0.72)
     ran = baselines["measured_ms"].notna().any()
-    axis = _both(simulated, run_simulated) if ran else title("predicted, ms", simulated)
-    heading = title("The plan and its baselines, end to end", simulated and run_simulated)
+    axis = _both(source, run_source) if ran else title("predicted, ms", source)
+    heading = title("The plan and its baselines, end to end", common_source(source, run_source))
     label_axes(axes, heading, axis)
     return figure
 
 
-def _both(simulated: bool, run_simulated: bool) -> str:
+def _both(source: LatencySource, run_source: LatencySource) -> str:
     """The axis below measured bars and predicted diamonds."""
-    measured, predicted = (", simulated" if it else "" for it in (run_simulated, simulated))
-    return f"measured median, ms{measured} (◇ predicted{predicted})"
+    return f"measured median, {ms_unit(run_source)} (◇ predicted{source.suffix})"
 
 
 def _measured_and_predicted(row: Mapping[Any, Any]) -> str:
@@ -217,8 +234,8 @@ def _measured_and_predicted(row: Mapping[Any, Any]) -> str:
 def predicted_against_measured(
     segments: pd.DataFrame,
     palette: Mapping[str, str],
-    simulated: bool,
-    run_simulated: bool,
+    source: LatencySource,
+    run_source: LatencySource,
     *,
     width: float = WIDE,
 ) -> Figure:
@@ -229,7 +246,7 @@ def predicted_against_measured(
     """
     measured = segments.dropna(subset=["measured_ms"])
     if len(measured) > MANY_SEGMENTS:
-        return _scatter(measured, palette, simulated, run_simulated, width)
+        return _scatter(measured, palette, source, run_source, width)
     figure, axes = canvas(width, 0.42 * max(len(measured), 1), bottom=0.5, top=0.34)
     for y, row in enumerate(measured.to_dict("records")):
         axes.barh(y, row["measured_ms"], height=0.34, color=palette[row["target"]])
@@ -239,16 +256,16 @@ def predicted_against_measured(
         row_label(axes, y + 0.08, name, _measured_and_predicted(row))
     axes.set_ylim(len(measured) - 0.66, -0.72)
     axes.set_xlim(left=0)
-    heading = title("Segments, measured and predicted", simulated and run_simulated)
-    label_axes(axes, heading, _both(simulated, run_simulated))
+    heading = title("Segments, measured and predicted", common_source(source, run_source))
+    label_axes(axes, heading, _both(source, run_source))
     return figure
 
 
 def _scatter(
     measured: pd.DataFrame,
     palette: Mapping[str, str],
-    simulated: bool,
-    run_simulated: bool,
+    source: LatencySource,
+    run_source: LatencySource,
     width: float,
 ) -> Figure:
     figure, axes = canvas(min(width, 5.6), 3.6, left=0.6, bottom=0.5, top=0.34)
@@ -265,9 +282,9 @@ def _scatter(
         axis.set_major_formatter(lambda ms, _: f"{ms:g}")
         axis.set_minor_formatter(lambda _ms, _: "")
     axes.tick_params(which="both", colors=INK, color=FAINT)
-    axes.set_xlabel(title("measured, ms", run_simulated), color=INK, labelpad=2)
-    axes.set_ylabel(title("predicted, ms", simulated), color=INK)
-    heading = title("Segments: predicted against measured", simulated and run_simulated)
+    axes.set_xlabel(title("measured, ms", run_source), color=INK, labelpad=2)
+    axes.set_ylabel(title("predicted, ms", source), color=INK)
+    heading = title("Segments: predicted against measured", common_source(source, run_source))
     axes.set_title(heading, color=INK, loc="left")
     for text in axes.legend(frameon=False, fontsize=8).get_texts():
         text.set_color(INK)
@@ -275,7 +292,7 @@ def _scatter(
 
 
 @mpl.rc_context(STYLE)
-def device_history(history: pd.DataFrame, simulated: bool, *, width: float = WIDE) -> Figure:
+def device_history(history: pd.DataFrame, source: LatencySource, *, width: float = WIDE) -> Figure:
     """CPU clock and temperature over the measurements, in the order in which they were made: a band
     from the least to the greatest reading of each, its median as a line; throttled rounds marked.
 
@@ -314,7 +331,7 @@ def device_history(history: pd.DataFrame, simulated: bool, *, width: float = WID
         if float(high.max() - low.min()) < least:
             axes.set_ylim(float(low.min()) - least, float(high.max()) + least)
         axes.set_ylabel(words.rpartition(", ")[2], color=INK, size=8.5)
-        axes.set_title(title(words, simulated), color=INK, loc="left", size=9)
+        axes.set_title(title(words, source), color=INK, loc="left", size=9)
         axes.ticklabel_format(useOffset=False)
     axis = "measurement, in order (▼: a round was throttled)"
     every[-1].set_xlabel(axis, color=INK, labelpad=2)

@@ -102,7 +102,7 @@ def headline(data: ReportData, baselines: pd.DataFrame, label_cards: bool = True
     single = _best_single(rivals)
     cpu = next((r for r in rivals if r.rule is Rule.ALL_CPU), None)
     planned = data.costs_simulated
-    unit = ms_unit(data.run_simulated) if ran else data.planned_unit
+    unit = ms_unit(data.run_source) if ran else data.planned_unit
     predicted_unit = data.planned_unit + _guessed(data, data.plan, ran)
     taken = (
         latency(own["measured_ms"], unit) if ran else latency(own["predicted_ms"], predicted_unit)
@@ -123,7 +123,8 @@ def headline(data: ReportData, baselines: pd.DataFrame, label_cards: bool = True
     sentence += tie_words(data) + _doubt(data.plan)
     is_labelled = label_cards or (ran and data.run_simulated != planned)
     planned_unit = data.planned_unit if is_labelled else "ms"
-    unit = ms_unit(data.run_simulated and is_labelled) if ran else planned_unit
+    run_unit = ms_unit(data.run_source) if is_labelled else "ms"
+    unit = run_unit if ran else planned_unit
     predicted_unit = planned_unit + _guessed(data, data.plan, ran)
     others = [r for r in (single, cpu) if r is not None and r is not fastest]
     cards = [
@@ -136,8 +137,8 @@ def headline(data: ReportData, baselines: pd.DataFrame, label_cards: bool = True
         ),
         _prediction(own, predicted_unit, unit, _not_run(data)),
         _outputs(data),
-        _first_run(data, ms_unit(data.run_simulated and is_labelled)),
-        _copies(data, ms_unit(data.run_simulated and is_labelled)),
+        _first_run(data, run_unit),
+        _copies(data, run_unit),
         _memory(data),
     ]
     return Headline(sentence, tuple(card for card in cards if card is not None))

@@ -148,9 +148,7 @@ def _plan_section(data: ReportData) -> Iterator[str]:
     )
     heads = ["segment", "target", "units", f"predicted {predicted_unit}"]
     heads += (
-        [f"measured {measured_unit}", f"first run {ms_unit(data.run_simulated)}"]
-        if measured
-        else []
+        [f"measured {measured_unit}", f"first run {ms_unit(data.run_source)}"] if measured else []
     )
     rows = []
     for row in frames.plan_frame(data.plan, data.graph).to_dict("records"):
@@ -382,7 +380,7 @@ def _section(heading: str, about: str) -> Iterator[str]:
 def _units_of(data: ReportData) -> tuple[str, str]:
     """Returns the words behind predicted latencies, and behind measured ones."""
     planned = data.planned_unit
-    return planned, ms_unit(data.run_simulated)
+    return planned, ms_unit(data.run_source)
 
 
 def _ranges(units: Sequence[int]) -> str:

@@ -187,7 +187,7 @@ def _pattern(target: Target, named: int) -> str:
 
 def _segments(data: ReportData, places: Mapping[str, Place]) -> list[SegmentWords]:
     planned = data.planned_unit
-    timed = ms_unit(data.run_simulated)
+    timed = ms_unit(data.run_source)
     ran = data.run_of_plan
     measured = {t.segment: t.median_ns for t in ran.segments} if ran is not None else {}
     segments = []

@@ -18,6 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from nnapi_prof.graph.plan import AUTO, Engine, Target
+from nnapi_prof.reports.words import LatencySource
 
 # After M. Okabe and K. Ito, "Color Universal Design" (2008), each brought to a luminance of 0.24 to
 # 0.30: 3:1 against white and against the dark page, 5:1 under ON_COLOUR's text.
@@ -150,9 +151,14 @@ def colours(targets: Iterable[Target]) -> dict[str, str]:
     return colour_of
 
 
-def title(text: str, simulated: bool) -> str:
-    """The title, which says where latencies come from a phone's description."""
-    return f"{text} (simulated)" if simulated else text
+def title(text: str, source: LatencySource) -> str:
+    """Return a title that names the source of latencies that were not measured."""
+    return f"{text} ({source.value})" if source.value else text
+
+
+def common_source(one: LatencySource, other: LatencySource) -> LatencySource:
+    """Return what a heading over two kinds of latencies says: their source where it is the same."""
+    return one if one is other else LatencySource.MEASURED
 
 
 # ---- as SVG --------------------------------------------------------------------------------------

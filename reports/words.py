@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import enum
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -141,9 +142,29 @@ def format_si(number: float | None) -> str:
     return f"{number:.0f} "
 
 
-def ms_unit(simulated: bool) -> str:
-    """The unit behind a latency: simulated ones are labelled wherever they stand."""
-    return "ms, simulated" if simulated else "ms"
+class LatencySource(enum.Enum):
+    """The source of latencies. Only measured ones stand without a label."""
+
+    MEASURED = ""
+    SIMULATED = "simulated"
+    """A phone's description."""
+    ESTIMATED = "estimated"
+    """A vendor's simulator, or the static model."""
+
+    @classmethod
+    def of(cls, simulated: bool) -> LatencySource:
+        """Return the source of what ran on a device."""
+        return cls.SIMULATED if simulated else cls.MEASURED
+
+    @property
+    def suffix(self) -> str:
+        """``", simulated"``, or nothing."""
+        return f", {self.value}" if self.value else ""
+
+
+def ms_unit(source: LatencySource) -> str:
+    """Return the unit behind a latency, with its source where that is not a measurement."""
+    return f"ms{source.suffix}"
 
 
 def format_time(utc: str) -> str:

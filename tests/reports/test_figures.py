@@ -20,7 +20,10 @@ from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.device_frames import history_frame, preference_frame
 from nnapi_prof.reports.drawings import predicted_beside_measured, stacked_bars
 from nnapi_prof.reports.style import NARROW, WIDE, colours
+from nnapi_prof.reports.words import LatencySource
 from tests.reports.sample import AUTOS, GPU, NPU, hot, run_of, sample
+
+MEASURED, SIMULATED = LatencySource.MEASURED, LatencySource.SIMULATED
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +31,7 @@ def data() -> ReportData:
     return sample(24, (9,))
 
 
-def every_figure(data: ReportData, simulated: bool, width: float = WIDE) -> dict[str, Figure]:
+def every_figure(data: ReportData, source: LatencySource, width: float = WIDE) -> dict[str, Figure]:
     palette = colours(frames.all_targets(data.cost_model))
     chosen = {u: s.target.key for s in data.plan.segments for u in s.units}
     assert data.run is not None
@@ -40,56 +43,59 @@ def every_figure(data: ReportData, simulated: bool, width: float = WIDE) -> dict
     history = history_frame(hot(data.measurements))
     both = predicted_beside_measured(own, timed)
     return {
-        "units": figures.unit_latency(units, chosen, simulated, width=width),
-        "timeline": figures.timeline(both, palette, simulated, heading="Segments", width=width),
-        "residuals": figures.residuals(errors, palette, simulated, width=width),
+        "units": figures.unit_latency(units, chosen, source, width=width),
+        "timeline": figures.timeline(both, palette, source, heading="Segments", width=width),
+        "residuals": figures.residuals(errors, palette, source, width=width),
         "segments": figures_plan.predicted_against_measured(
-            timed, palette, simulated, simulated, width=width
+            timed, palette, source, source, width=width
         ),
         "baselines": figures_plan.baseline_bars(
-            ended, stacked_bars(data), palette, simulated, simulated, width=width
+            ended, stacked_bars(data), palette, source, source, width=width
         ),
         "preferences": figures.preference_bars(
-            preference_frame(data.cost_model), palette, simulated, width=width
+            preference_frame(data.cost_model), palette, source, width=width
         ),
-        "history": figures_plan.device_history(history, simulated, width=width),
+        "history": figures_plan.device_history(history, source, width=width),
     }
 
 
-@pytest.mark.parametrize("simulated", [True, False])
-def test_every_figure_says_whether_it_is_simulated(data: ReportData, simulated: bool) -> None:
-    for name, figure in every_figure(data, simulated).items():
+@pytest.mark.parametrize("source", LatencySource)
+def test_every_figure_names_the_source_of_its_latencies(
+    data: ReportData, source: LatencySource
+) -> None:
+    for name, figure in every_figure(data, source).items():
         axes = figure.axes[0]
         heading = axes.get_title() or axes.get_title(loc="left")
         assert heading, name
-        assert ("simulated" in heading + axes.get_xlabel()) is simulated, name
+        named = [each for each in LatencySource if each.value and each.value in heading]
+        assert named == ([source] if source.value else []), name
 
 
 @pytest.mark.parametrize(
-    "simulated, run_simulated, axis",
+    "source, run_source, axis",
     [
-        (True, True, "measured median, ms, simulated (◇ predicted, simulated)"),
-        (True, False, "measured median, ms (◇ predicted, simulated)"),
-        (False, True, "measured median, ms, simulated (◇ predicted)"),
-        (False, False, "measured median, ms (◇ predicted)"),
+        (SIMULATED, SIMULATED, "measured median, ms, simulated (◇ predicted, simulated)"),
+        (SIMULATED, MEASURED, "measured median, ms (◇ predicted, simulated)"),
+        (MEASURED, SIMULATED, "measured median, ms, simulated (◇ predicted)"),
+        (MEASURED, MEASURED, "measured median, ms (◇ predicted)"),
     ],
 )
 def test_a_plan_that_ran_elsewhere(
-    data: ReportData, simulated: bool, run_simulated: bool, axis: str
+    data: ReportData, source: LatencySource, run_source: LatencySource, axis: str
 ) -> None:
     """ModelPlan for a simulated phone and run on a real one, or the other way round."""
     palette = colours(frames.all_targets(data.cost_model))
     ended = frames.baseline_frame(data.plans, data.run)
-    axes = figures_plan.baseline_bars(
-        ended, stacked_bars(data), palette, simulated, run_simulated
-    ).axes[0]
+    axes = figures_plan.baseline_bars(ended, stacked_bars(data), palette, source, run_source).axes[
+        0
+    ]
     assert axes.get_xlabel() == axis
-    assert ("simulated" in axes.get_title(loc="left")) is (simulated and run_simulated)
+    assert ("simulated" in axes.get_title(loc="left")) is (source is run_source is SIMULATED)
 
 
 @pytest.mark.parametrize("width", [WIDE, NARROW])
 def test_no_text_leaves_the_figure(data: ReportData, width: float) -> None:
-    figures = every_figure(data, True, width)
+    figures = every_figure(data, SIMULATED, width)
     for name, figure in figures.items():
         box = figure.get_tightbbox()
         wide, high = figure.get_size_inches()
@@ -103,7 +109,7 @@ def bars(figure: Figure) -> list[Rectangle]:
 
 def test_bars_show_the_frame_in_the_colours_of_segments(data: ReportData) -> None:
     assert data.run is not None
-    shown = bars(every_figure(data, True)["baselines"])
+    shown = bars(every_figure(data, SIMULATED)["baselines"])
     segments = stacked_bars(data)
     assert len(shown) == len(segments)
     frame = frames.baseline_frame(data.plans, data.run)
@@ -124,14 +130,16 @@ def test_what_takes_far_longer_is_cut_off_and_says_so() -> None:
         ]
     )
     segments = pd.DataFrame({"plan": ["dp", "greedy"], "target": "cpu", "ms": [1.0, 100.0]})
-    axes = figures_plan.baseline_bars(frame, segments, {"cpu": "#000000"}, False, False).axes[0]
+    axes = figures_plan.baseline_bars(frame, segments, {"cpu": "#000000"}, MEASURED, MEASURED).axes[
+        0
+    ]
     texts = [text.get_text() for text in axes.texts]
     assert "»" in texts and "100 ms (90.0)" in texts
     assert axes.get_xlim()[1] < 10
 
 
 def test_heat_map_draws_every_cell_once_and_marks_refusals(data: ReportData) -> None:
-    axes = every_figure(data, True)["units"].axes[0]
+    axes = every_figure(data, SIMULATED)["units"].axes[0]
     units = frames.unit_frame(data.cost_model)
     reference = units["marginal_ms"].notna().sum()
     cells = sum(len(p.get_path()) for p in axes.patches if isinstance(p, PathPatch)) // 5
@@ -145,7 +153,7 @@ def test_heat_map_draws_every_cell_once_and_marks_refusals(data: ReportData) -> 
 def test_heat_map_of_a_large_model_stays_on_a_page(data: ReportData) -> None:
     units = frames.unit_frame(data.cost_model)
     many = pd.concat(units.assign(unit=units["unit"] + 24 * i) for i in range(20))
-    figure = figures.unit_latency(many, {}, True)
+    figure = figures.unit_latency(many, {}, SIMULATED)
     assert figure.get_size_inches()[1] < figures.MOST_HEIGHT + 4
     assert len(figure.axes[0].get_yticklabels()) < 120
 
@@ -155,7 +163,9 @@ def test_many_segments_become_a_scatter(data: ReportData) -> None:
     plan = Plan("dp", segments, True)
     run = run_of(data.graph, [plan], "net.pt").runs[0]
     timed = frames.segment_frame([run])
-    axes = figures_plan.predicted_against_measured(timed, colours([CPU]), True, True).axes[0]
+    axes = figures_plan.predicted_against_measured(
+        timed, colours([CPU]), SIMULATED, SIMULATED
+    ).axes[0]
     assert axes.get_xscale() == "log" and len(axes.collections[0].get_offsets()) == 48
 
 
@@ -163,7 +173,7 @@ def test_without_a_run_only_predictions_are_drawn(data: ReportData) -> None:
     frame = frames.baseline_frame(data.plans, None)
     palette = colours(frames.all_targets(data.cost_model))
     figure = figures_plan.baseline_bars(
-        frame, stacked_bars(replace(data, run=None)), palette, True, False
+        frame, stacked_bars(replace(data, run=None)), palette, SIMULATED, MEASURED
     )
     assert len(bars(figure)) == sum(len(plan.segments) for plan in data.plans)
     assert "measured" not in figure.axes[0].get_xlabel() and not figure.axes[0].lines
@@ -172,7 +182,7 @@ def test_without_a_run_only_predictions_are_drawn(data: ReportData) -> None:
 def test_many_errors_are_thinned_but_keep_their_ends() -> None:
     values = np.concatenate([[-0.9], np.linspace(-0.1, 0.1, 5000), [0.8]])
     errors = pd.DataFrame({"target": "cpu", "relative_error": values})
-    dots = figures.residuals(errors, {"cpu": "#000000"}, False).axes[0].collections[0]
+    dots = figures.residuals(errors, {"cpu": "#000000"}, MEASURED).axes[0].collections[0]
     drawn = np.asarray(dots.get_offsets())[:, 0]
     assert len(drawn) == figures.MOST_DOTS
     assert drawn.min() == pytest.approx(-90) and drawn.max() == pytest.approx(80)
@@ -181,7 +191,7 @@ def test_many_errors_are_thinned_but_keep_their_ends() -> None:
 
 def test_history_marks_what_was_throttled(data: ReportData) -> None:
     rows = hot(data.measurements)
-    axes = figures_plan.device_history(history_frame(rows), True).axes
+    axes = figures_plan.device_history(history_frame(rows), SIMULATED).axes
     assert [a.get_title(loc="left") for a in axes] == [
         "CPU clock, MHz (simulated)", "temperature, °C (simulated)",
     ]  # fmt: skip

@@ -20,6 +20,7 @@ from nnapi_prof.reports.drawings import segments_curve
 from nnapi_prof.reports.parts import PARTS, parts_frame
 from nnapi_prof.reports.sections import rates
 from nnapi_prof.reports.style import NARROW, colours, to_svg
+from nnapi_prof.reports.words import LatencySource
 from tests.reports.sample import NPU, sample, split
 
 N = 30
@@ -78,7 +79,9 @@ def test_parts_add_up_to_what_was_measured(data: ReportData) -> None:
     assert frame[list(PARTS)].sum(axis=1).tolist() == pytest.approx(frame["measured_ms"].tolist())
     planned = parts_frame(data.plan, data.cost_model, None)
     assert planned[list(PARTS)].sum(axis=1).tolist() == pytest.approx(planned["predicted_ms"])
-    figure = figures_plan.part_bars(frame, colours([CPU, *NPU, data.plan.segments[0].target]), True)
+    figure = figures_plan.part_bars(
+        frame, colours([CPU, *NPU, data.plan.segments[0].target]), LatencySource.SIMULATED
+    )
     assert any(text.get_text().startswith("work ") for text in figure.axes[0].texts)
 
 
@@ -97,5 +100,10 @@ def test_latency_falls_with_segments_and_front_names_what_was_chosen(
         FrontRow("exact", False, 4e6, 0.0, 0.0, 0.0, 0.0, 2, {}),
         FrontRow("all-int8", True, 3e6, 0.05, 0.05, 0.05, 0.05, 1, {}),
     ]
-    svg = to_svg(figures_plan.precision_front(front, "fast", False, width=NARROW), "a", "b", "c")
+    svg = to_svg(
+        figures_plan.precision_front(front, "fast", LatencySource.MEASURED, width=NARROW),
+        "a",
+        "b",
+        "c",
+    )
     assert "this plan, fast" in svg and "all-int8" in svg and "simulated" not in svg

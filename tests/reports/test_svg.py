@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from nnapi_prof.reports import figures, frames
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.style import FAINT, HEAT, INK, VARIABLES, colours, to_svg
+from nnapi_prof.reports.words import LatencySource
 from tests.reports.sample import sample
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -23,13 +24,13 @@ def data() -> ReportData:
 
 
 def heat_map(data: ReportData) -> Figure:
-    return figures.unit_latency(frames.unit_frame(data.cost_model), {}, True)
+    return figures.unit_latency(frames.unit_frame(data.cost_model), {}, LatencySource.SIMULATED)
 
 
 def timeline(data: ReportData) -> Figure:
     palette = colours(frames.all_targets(data.cost_model))
     own = frames.plan_frame(data.plan, data.graph)
-    return figures.timeline(own, palette, True, heading="Segments")
+    return figures.timeline(own, palette, LatencySource.SIMULATED, heading="Segments")
 
 
 def test_it_has_words_and_ids_of_its_own(data: ReportData) -> None:
@@ -73,7 +74,7 @@ def test_it_is_small_and_loses_no_shape(data: ReportData) -> None:
 def test_dots_of_one_look_say_so_once(data: ReportData) -> None:
     errors = frames.residual_frame(data.cost_model)
     palette = colours(frames.all_targets(data.cost_model))
-    text = str(to_svg(figures.residuals(errors, palette, True), "one", "t", "d"))
+    text = str(to_svg(figures.residuals(errors, palette, LatencySource.SIMULATED), "one", "t", "d"))
     assert text.count("<use") >= len(errors)
     for colour in {palette[key] for key in errors["target"]}:
         assert 0 < text.count(f"fill:{colour}") <= 2 * errors["target"].nunique()
@@ -88,7 +89,7 @@ def test_labels_are_text_not_markup(data: ReportData) -> None:
     odd = 'a$b$<script>& id="x" url(#y)'
     units = tuple(replace(u, label=odd) for u in data.graph.units)
     model = replace(data.cost_model, graph=replace(data.graph, units=units))
-    figure = figures.unit_latency(frames.unit_frame(model), {}, True)
+    figure = figures.unit_latency(frames.unit_frame(model), {}, LatencySource.SIMULATED)
     text = to_svg(figure, "f", "t", "d")
     assert "<script>" not in text
     assert odd in "".join(ET.fromstring(text).itertext())
