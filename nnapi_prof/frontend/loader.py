@@ -334,8 +334,14 @@ _PACKAGES = {
     "torchaudio": "torchaudio",
     "torchao": "torchao",
     "fbgemm": "fbgemm_gpu",
+    "transformers": "transformers.integrations.moe",
 }
-"""Namespace of operators -> the package that registers them when it is imported."""
+"""Namespace of operators -> the module that registers them when it is imported."""
+
+_WITHOUT = {
+    "transformers": "call model.set_experts_implementation('batched_mm') before the export",
+}
+"""Namespace of operators -> a way to have a model without them."""
 
 _UNKNOWN = (
     re.compile(r"Unknown builtin op: (\w+)::(\w+)"),  # TorchScript's
@@ -360,14 +366,17 @@ def with_extensions(load: Callable[[], Loaded], path: object) -> Loaded:
                 f"{path} uses {namespace}::{name}, an operator that this torch does not have",
                 "save the model without it",
             ) from error
-        package = _PACKAGES[namespace]
+        package = _PACKAGES[namespace].partition(".")[0]
         try:
-            importlib.import_module(package)
+            importlib.import_module(_PACKAGES[namespace])
         except Exception as failed:
             raise ModelFileError(
                 f"{path} uses {namespace}::{name}, an operator of the package {package}, which "
                 f"cannot be imported ({str(failed).splitlines()[0]})",
-                f"install the {package} that belongs to this torch",
+                " or ".join(
+                    [f"install the {package} that belongs to this torch"]
+                    + [_WITHOUT[name] for name in (namespace,) if name in _WITHOUT]
+                ),
             ) from failed
     return load()
 

@@ -25,8 +25,8 @@ from nnapi_prof.frontend.archives import CLASSES, BadPickle, check_script_pickle
 NAMESPACES = frozenset(
     (
         "aten prim prims prepacked quantized _quantized quantization quantized_decomposed sparse "
-        "mkldnn mkldnn_prepacked onednn torchao torchvision torchaudio fbgemm profiler pt2e_quant "
-        "higher_order export"
+        "mkldnn mkldnn_prepacked onednn torchao torchvision torchaudio transformers fbgemm "
+        "profiler pt2e_quant higher_order export"
     ).split()
 )
 """Namespaces of operators that compute. Others are refused: those of packages that read images and

@@ -187,6 +187,8 @@ class GraphTracer:
                 result = self.numbers.compute(step)
             else:
                 result = target(*step.args, **step.kwargs)
+            if getattr(target, "overloadpacket", None) in _EMPTY:
+                result.zero_()
         return self.own(result, (step.args, step.kwargs))
 
     def own(self, result: Any, inputs: Any) -> Any:
@@ -438,6 +440,12 @@ class GraphTracer:
 
 _TWINS = {aten.normal_.default: aten.normal_functional.default}
 """Calls that write in place -> the same without, where the names do not tell."""
+
+
+_EMPTY = {aten.empty, aten.empty_like, aten.empty_strided, aten.empty_permuted, aten.new_empty,
+          aten.new_empty_strided}  # fmt: skip
+"""Calls that return memory as it is: in a graph that is a constant, with the same values each
+time, which are small integers."""
 
 
 def branch_refusal(name: str, where: str) -> str:

@@ -1,10 +1,12 @@
 """Files of models whose operators another package registers."""
 
 import subprocess
+import sys
 import zipfile
 
 import pytest
 
+from nnapi_prof.errors import ModelFileError
 from nnapi_prof.frontend.loader import with_extensions
 from tests import warm
 
@@ -121,6 +123,16 @@ def test_an_operator_of_nobody(folder, name, tmp_path):
     words = " ".join(done.stderr.split())
     assert f"{name} uses nobody::twice_of_ours, an operator that this torch does not have" in words
     assert len(done.stderr.splitlines()) <= 3
+
+
+def test_a_way_around_an_operator_is_named(tmp_path, monkeypatch):
+    def fails():
+        raise RuntimeError("failed to resolve torch.ops.transformers.grouped_mm_fallback.default")
+
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(ModelFileError) as raised:
+        with_extensions(fails, tmp_path)
+    assert "set_experts_implementation('batched_mm')" in str(raised.value)
 
 
 def test_other_errors_are_left_alone(tmp_path):

@@ -138,6 +138,28 @@ def test_constants_that_data_are_written_to(make: Callable[[], nn.Module]) -> No
         torch.testing.assert_close(program.module(arguments)[0], make()(arguments))
 
 
+class Inverse(nn.Module):
+    """Memory as it is, all of which is written to later."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        order = x.argsort()
+        inverse = torch.empty_like(order)
+        inverse[order] = torch.arange(4)
+        return x[order][inverse] * 2
+
+
+def test_memory_as_it_is_becomes_zeros() -> None:
+    x = torch.tensor([3.0, -1.0, 2.0, 0.5])
+    torch.use_deterministic_algorithms(True)  # fills such memory with the largest numbers
+    try:
+        program = prepare(Inverse(), (x,), "inverse")
+    finally:
+        torch.use_deterministic_algorithms(False)
+    integers = [v for v in program.module.buffers() if v.dtype is torch.int64]
+    assert integers and max(int(v.abs().max()) for v in integers) <= 4
+    torch.testing.assert_close(program.module(x)[0], x * 2)
+
+
 class Noisy(nn.Module):
     """Draws in several ways, one of them on a tensor that it writes to."""
 
