@@ -23,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "describe.h"
 #include "layout.h"
 #include "nnapi_prof_runtime.h"
 
@@ -61,12 +62,15 @@ struct Call {
   bool is_mixture = false;
   uint32_t plan = 0; // of this phone, where it is no mixture
   uint64_t frame = 0;
+  const void *program = nullptr; // names it, as describe() says
+  bool has_changed = false;      // since it was described
 
   Call() = default;
   Call(const Call &) = delete;
   Call &operator=(const Call &) = delete;
   ~Call() {
     for (nnp_model *model : models) {
+      forget(model);
       nnp_model_free(model);
     }
     nnp_bundle_close(bundle);
@@ -196,30 +200,10 @@ Error open(Call &call, const NamedDataMap *named, const uint8_t *bytes, size_t n
   return Error::Ok;
 }
 
-// One line of ExecuTorch's log for each segment that falls back.
-void tell_fallback(void * /*context*/, const nnp_event *event) {
+// One line of ExecuTorch's log for each segment that falls back, while the library has the call.
+void tell_fallback(void *context, const nnp_event *event) {
   ET_LOG(Error, "NnapiBackend: %s", event->message);
-}
-
-// The line of the model that was loaded last, for nnapi_prof_executorch_describe.
-struct Description {
-  std::mutex lock;
-  std::string line;
-};
-
-Description &description() {
-  static Description instance;
-  return instance;
-}
-
-// One line of ExecuTorch's log: what runs where, and the shares of the predicted latency.
-void describe(const nnp_model *model) {
-  std::string line(nnp_model_describe_line(model, nullptr, 0) + 1, 0);
-  nnp_model_describe_line(model, line.data(), line.size());
-  line.pop_back(); // the zero
-  ET_LOG(Info, "NnapiBackend: %s", line.c_str());
-  const std::lock_guard<std::mutex> held(description().lock);
-  description().line = std::move(line);
+  static_cast<Call *>(context)->has_changed = true;
 }
 
 // Whether a driver that was given up may still read the bundle's weights.
@@ -260,6 +244,7 @@ Error compile(Call &call, int32_t priority) {
   options.cache_folder = cache_folder.empty() ? nullptr : cache_folder.c_str();
   options.trial_helper = helper.empty() ? nullptr : helper.c_str();
   options.log = tell_fallback;
+  options.log_context = &call;
   call.models.resize(nnp_bundle_n_plans(call.bundle), nullptr);
   nnp_error error;
   call.is_mixture = nnp_bundle_share(call.bundle, nnp_bundle_select(call.bundle, 0)) > 0;
@@ -281,8 +266,9 @@ Error compile(Call &call, int32_t priority) {
       ET_LOG(Error, "NnapiBackend: %s", error.message);
       return to_error(status);
     }
-    describe(call.models[plan]);
+    describe(call.program, call.models[plan]);
   }
+  call.has_changed = false;
   return Error::Ok;
 }
 
@@ -340,6 +326,7 @@ public:
                    static_cast<const uint8_t *>(processed->data()), processed->size());
     }
     if (error == Error::Ok) {
+      call->program = context.get_named_data_map();
       error = compile(*call, priority);
     }
     if (error != Error::Ok) {
@@ -383,6 +370,10 @@ public:
     const et_timestamp_t start = pal_current_ticks();
     nnp_error error;
     const nnp_status status = nnp_model_run(model, inputs.data(), outputs.data(), &error);
+    if (call.has_changed) {
+      describe_again(model);
+      call.has_changed = false;
+    }
     if (status != NNP_OK) {
       ET_LOG(Error, "NnapiBackend: segment %d: %s", static_cast<int>(error.segment), error.message);
       return to_error(status);
@@ -467,16 +458,4 @@ nnapi_prof_executorch_configure(const char *nnapi_library, const char *cache_fol
   settings.compile_limit_ns = compile_limit_ns;
   settings.run_limit_ns = run_limit_ns;
   return static_cast<int>(nnapi_prof::registered);
-}
-
-// What runs where in the model that was loaded last, as nnp_model_describe_line: at most size - 1
-// characters and a zero; the length of all, 0 before any.
-extern "C" __attribute__((visibility("default"))) size_t
-nnapi_prof_executorch_describe(char *text, size_t size) {
-  const std::lock_guard<std::mutex> held(nnapi_prof::description().lock);
-  const std::string &line = nnapi_prof::description().line;
-  if (size > 0) {
-    text[line.copy(text, size - 1)] = 0;
-  }
-  return line.size();
 }

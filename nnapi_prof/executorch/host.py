@@ -142,9 +142,64 @@ def build(device: str, progress: Notify | None = None) -> tuple[Path | None, Pat
     return nnapi, build_delegate(progress=progress, fast=fast)
 
 
+class _Unit(ctypes.Structure):
+    """``nnp_unit`` of nnapi_prof_runtime.h."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("segment", ctypes.c_uint32),
+        ("engine", ctypes.c_char_p),
+        ("accelerator", ctypes.c_char_p),
+        ("share", ctypes.c_double),
+        ("fell_back", ctypes.c_int32),
+        ("cause", ctypes.c_int),
+        ("why", ctypes.c_char_p),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DelegatedUnit:
+    """A unit of a delegated call, and what runs it."""
+
+    name: str
+    segment: int
+    """From call to call."""
+    engine: str
+    """``nnapi`` or ``cpu``"""
+    accelerator: str | None
+    share: float | None
+    """Of the predicted latency of its call, from 0 to 1; None where the file does not say."""
+    why: str
+    """The reason for which it fell back to the CPU; empty where it did not."""
+
+
+def describe_units() -> tuple[DelegatedUnit, ...]:
+    """Return each unit in the delegated calls of the program that was loaded last, as it ran last.
+    Empty before any."""
+    units: list[DelegatedUnit] = []
+    for library in _loaded.values():
+        function = library.nnapi_prof_executorch_units
+        function.argtypes, function.restype = (ctypes.c_void_p, ctypes.c_uint32), ctypes.c_uint32
+        rows = (_Unit * function(None, 0))()
+        function(rows, len(rows))
+        units += [
+            DelegatedUnit(
+                *(row.name.decode(), row.segment, row.engine.decode()),
+                *(
+                    row.accelerator and row.accelerator.decode(),
+                    row.share if row.share >= 0 else None,
+                ),
+                row.why.decode(),
+            )
+            for row in rows
+        ]
+    return tuple(units)
+
+
 def describe() -> str:
-    """Return what runs where in the program that was loaded last, as one line: the segments on each
-    device, their shares of the predicted latency, and what fell back and why. Empty before any."""
+    """Return what runs where in the program that was loaded last, a line for each delegated call:
+    the segments on each device, their shares of the predicted latency, and what fell back and why,
+    as it ran last. Empty before any."""
     for library in _loaded.values():
         function = library.nnapi_prof_executorch_describe
         function.argtypes, function.restype = (ctypes.c_char_p, ctypes.c_size_t), ctypes.c_size_t

@@ -9,7 +9,7 @@ import sys
 
 def main() -> None:
     from nnapi_prof.executorch import Caution, run_file
-    from nnapi_prof.executorch.host import describe
+    from nnapi_prof.executorch.host import describe, describe_units
 
     pte, model, device, caution = sys.argv[1:]
     run = run_file(pte, device, against=model, runs=5, caution=Caution(**json.loads(caution)))
@@ -17,6 +17,7 @@ def main() -> None:
         "agrees": run.agrees and bool(run.checks),
         "parts": [part.name for part in run.parts],
         "description": describe(),
+        "units": [(each.segment, each.engine, each.share, each.why) for each in describe_units()],
     }
     print(json.dumps(document))
 

@@ -88,6 +88,7 @@ def test_the_delegate_shares_no_library_with_executorch():
     assert {name for name in given if not name.startswith("_")} == {
         "nnapi_prof_executorch_configure",
         "nnapi_prof_executorch_describe",
+        "nnapi_prof_executorch_units",
     }
 
 
@@ -98,7 +99,7 @@ def test_the_delegate_compiles_for_android(tmp_path):
         *("-DNP_EXECUTORCH_SHARED=OFF", *compiler.configure_options),
     )
     objects = sorted(tmp_path.rglob("nnapi_prof_executorch.dir/*.o"))
-    assert [file.name for file in objects] == ["backend.cpp.o", "layout.cpp.o"]
+    assert [file.name for file in objects] == ["backend.cpp.o", "describe.cpp.o", "layout.cpp.o"]
     for file in objects:
         with file.open("rb") as stream:
             assert ELFFile(stream)["e_machine"] == "EM_AARCH64"

@@ -50,6 +50,11 @@ def test_faults_end_on_the_cpu_with_the_same_outputs(pte, picture_model, fault, 
     assert document["agrees"], log
     assert any("fell back" in name for name in document["parts"])
     assert "NnapiBackend: " in log
-    assert document["description"].count(" %)") >= 1
-    # The trial tells before the line is made, a run only after.
-    assert ("fell back from sim-gpu" in document["description"]) == (caution is TRIED)
+    lines = document["description"].splitlines()
+    assert len(lines) == 2, "one for each call"
+    assert all("fell back from sim-gpu" in line for line in lines)
+    units = document["units"]
+    assert [segment for segment, *_ in units] == sorted(segment for segment, *_ in units)
+    assert {segment for segment, *_ in units} == {0, 1}
+    assert sum(share for _, _, share, _ in units) == pytest.approx(2.0)
+    assert all(engine == "cpu" and why for _, engine, _, why in units)

@@ -61,12 +61,13 @@ def built() -> runtime_embedding.Built:
 
 @pytest.fixture(scope="session")
 def library_with_xnnpack() -> Path:
-    """The shared library with XNNPACK's kernels."""
+    """The shared library with XNNPACK's kernels; the static one stands beside it."""
     root = CACHE / "library-tests"
     root.mkdir(parents=True, exist_ok=True)
     with locked(root / "xnnpack.lock"):
         options = [f"-DNP_XNNPACK={build_xnnpack(CACHE)}", "-DNP_LIBRARY=ON"]
-        _cmake(REPO / "device_agent", root / "xnnpack", options, ["nnapi_prof_runtime"])
+        targets = ["nnapi_prof_runtime", "nnapi_prof_runtime_static"]
+        _cmake(REPO / "device_agent", root / "xnnpack", options, targets)
     return next((root / "xnnpack").rglob("libnnapi_prof_runtime.so"))
 
 

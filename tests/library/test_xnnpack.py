@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from elftools.elf.elffile import ELFFile
 from runtime_embedding import CPU_FALLBACK, Runtime, make_bundle
 from torch import nn
 
@@ -93,3 +95,25 @@ def test_a_segment_has_the_threads_of_its_target(
     assert len(own_threads() - threads_before) == n_started
     model.free()
     assert own_threads() == threads_before
+
+
+def test_a_program_may_have_another_xnnpack(library_with_xnnpack: Path, tmp_path: Path) -> None:
+    """Of the static library the API alone is global, and it asks nobody else for XNNPACK."""
+    archive = ["ar", "x", str(library_with_xnnpack.with_name("libnnapi_prof_runtime.a"))]
+    subprocess.run(archive, check=True, cwd=tmp_path)
+    (file,) = tmp_path.iterdir()
+    with file.open("rb") as stream:
+        symbols = list(ELFFile(stream).get_section_by_name(".symtab").iter_symbols())
+    names = {
+        is_given: {
+            each.name
+            for each in symbols
+            if each["st_info"]["bind"] != "STB_LOCAL"
+            and (each["st_shndx"] != "SHN_UNDEF") == is_given
+        }
+        for is_given in (True, False)
+    }
+    assert "nnp_model_run" in names[True]
+    assert {name for name in names[True] if not name.startswith("nnp_")} == set()
+    ours = ("np_", "xnn_", "pthreadpool_", "cpuinfo_")
+    assert {name for name in names[False] if name.startswith(ours)} == set()
