@@ -40,9 +40,6 @@ if TYPE_CHECKING:
     from nnapi_prof.partition import CurvePoint, ParallelPlan
 
 
-OBJECTIVES = (Latency, Throughput, Parallel, Within)
-
-
 @define(
     "partition",
     examples=[

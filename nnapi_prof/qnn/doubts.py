@@ -50,7 +50,6 @@ class DoubtKind(enum.Enum):
     NO_COSTS = "operations without costs"
     SEVERAL_SUBGRAPHS = "several subgraphs"
     PACKED_ATTENTION = "packed attention"
-    LEFT_TO_CPU = "left to the CPU"
     EXPORTERS_DIFFER = "exporters differ"
 
 

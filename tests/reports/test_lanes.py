@@ -18,7 +18,7 @@ from nnapi_prof.reports import drawings, figures_plan, frames, trace
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.drawings import segments_curve
 from nnapi_prof.reports.parts import PARTS, parts_frame
-from nnapi_prof.reports.sections import rates
+from nnapi_prof.reports.sections import RATES
 from nnapi_prof.reports.style import NARROW, colours, to_svg
 from nnapi_prof.reports.words import LatencySource
 from tests.reports.sample import NPU, sample, split
@@ -62,9 +62,9 @@ def test_lanes_show_some_frames_in_the_middle_of_the_last_round(data: ReportData
 
 
 def test_rates_and_trace_tell_of_the_same_frames(data: ReportData) -> None:
-    (row,) = rates.rows(data)
+    (row,) = RATES.rows(data)
     assert row == ("mixture of plans", "333.3", "330", "5.00", "5.00", f"{2 * N - 1} of {2 * N}")
-    assert rates.rows(replace(data, run=None)) == []
+    assert RATES.rows(replace(data, run=None)) == []
     events = json.loads(trace.render(data))["traceEvents"]
     own = [event for event in events if event.get("cat") == "frame"]
     assert len(own) == 4 * N and {event["dur"] for event in own} == {2000.0, 3000.0}

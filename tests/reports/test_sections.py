@@ -1,12 +1,12 @@
-"""Sections that are found by themselves, in both forms of a report."""
+"""Sections that are one table or one list of facts, in both forms of a report."""
 
 from __future__ import annotations
 
 import pytest
 
-from nnapi_prof.reports import html, markdown
+from nnapi_prof.reports import html, markdown, sections
 from nnapi_prof.reports.data import ReportData
-from nnapi_prof.reports.sections import Section, filled_sections, method
+from nnapi_prof.reports.sections import Section, filled_sections
 from tests.reports.sample import sample
 
 
@@ -32,7 +32,7 @@ def test_a_table_is_shown_and_one_without_rows_is_not(
     shown = Section(
         "counts", "Counts", "How often", lambda _: rows, ("operation", "n"), (1,), "So."
     )
-    monkeypatch.setattr(method, "SECTION", Section("none", "None", "Nothing", lambda _: []))
+    monkeypatch.setattr(sections, "SECTIONS", (Section("none", "None", "Nothing", lambda _: []),))
     assert filled_sections(data) == []
     for module in (html, markdown):
         monkeypatch.setattr(module, "filled_sections", lambda _: [(shown, rows)])
