@@ -30,9 +30,8 @@ from nnapi_prof.bundle.storage import (
     write_bundle,
     write_manifest,
 )
-from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_copies, convert_region
-from nnapi_prof.convert.region import Region, growth_note, units_in_floats
+from nnapi_prof.convert.region import Region, growth_note, to_float16, units_in_floats
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.model.regression import TargetFit
 from nnapi_prof.device.agent import AgentClient

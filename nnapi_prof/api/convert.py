@@ -1,4 +1,8 @@
-"""One call from a model, in memory or in a file, to a module for stock PyTorch."""
+"""Convert a model, in memory or in a file, to a module for stock PyTorch or an Android archive.
+
+Stock PyTorch lets NNAPI choose the accelerator and hands it addresses; :func:`with_addresses` plans
+by costs that were measured so.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +25,8 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from nnapi_prof.api.examples import SIZES, exported_module, find_examples, leaves_of, runner
-from nnapi_prof.api.model import load
+from nnapi_prof.api.model import Model, load
+from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.flexible import flexible_stock_module
 from nnapi_prof.bundle.mixed import mixed_module
 from nnapi_prof.bundle.parts import Parts, largest_parts
@@ -29,14 +34,17 @@ from nnapi_prof.bundle.runtime import runtime_bundle
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.bundle.torchscript import stock_module, why_uncarried
 from nnapi_prof.convert.dynamic_shapes import Template, flexible_region
-from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region
-from nnapi_prof.convert.region import Region
+from nnapi_prof.convert.region import Region, to_float16
+from nnapi_prof.costs import VARIABLE, default_location, is_there
+from nnapi_prof.costs.conditions import Mode, Precision
 from nnapi_prof.device import java
+from nnapi_prof.device.protocol.description import description_parts
 from nnapi_prof.errors import (
     InputSpecError,
     KeepsState,
     NnapiProfError,
+    NotMeasured,
     UnsupportedOp,
     UsageError,
     option_name,
@@ -46,7 +54,7 @@ from nnapi_prof.frontend.flexible import FlexibleModel
 from nnapi_prof.frontend.loader import ModelKind, eval_mode, model_kind, read_exported, read_nested
 from nnapi_prof.frontend.structure import Structure, flat_inputs, structure_of
 from nnapi_prof.frontend.torch_logging import quiet_torch
-from nnapi_prof.graph.plan import Preference
+from nnapi_prof.graph.plan import AUTO, Engine, Preference
 from nnapi_prof.graph.program import Program, constant_outputs
 from nnapi_prof.nnapi.codes import FeatureLevel
 from nnapi_prof.toolchain import ANDROID_ABIS
@@ -309,3 +317,48 @@ def _archive(files: dict[str, bytes]) -> bytes:
             entry.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(entry, data)
     return content.getvalue()
+
+
+def with_addresses(bundle: Bundle, model: Model, costs: str | None = None) -> Bundle:
+    """Return a bundle planned by costs of tensors at addresses, with the rows of its device in a
+    cost table under its other conditions, and without targets that name an accelerator. The bundle
+    itself if it is planned so, or NNAPI runs nothing of it.
+
+    ``costs`` is :func:`.read_costs`'s. Raises NotMeasured where the table has no such rows (with
+    ``costs`` None also where there is no table), CostError where it cannot be read, UsageError
+    where ``costs`` names none, PartitionError where a unit runs nowhere under them.
+    """
+    from nnapi_prof.api.cost_tables import open_table, read_costs
+    from nnapi_prof.api.planning import partition
+    from nnapi_prof.api.report import naming_table
+
+    on_nnapi = any(s.target.engine is Engine.NNAPI for plan in bundle.plans for s in plan.segments)
+    asked = bundle.conditions
+    if asked.mode is Mode.POINTERS or not on_nnapi or bundle.mixed is not None:
+        return bundle
+    device = description_parts(bundle.device)[0]
+    with naming_table(bundle, costs):
+        if costs is None and not os.environ.get(VARIABLE) and not is_there(default_location()):
+            raise NotMeasured(f"there is no cost table {default_location()}")
+        with open_table(costs, to_read=True) as store:
+            if bundle.fingerprint not in store.fingerprints():
+                raise NotMeasured(f"cost table {store.location} has nothing of {device}")
+            measured = read_costs(
+                model,
+                store,
+                bundle.fingerprint,
+                threads=asked.threads,
+                cpus=asked.cpus,
+                mode=Mode.POINTERS.value,
+                relaxed=asked.precision is Precision.RELAXED,
+                float16=asked.precision is Precision.FLOAT16,
+                sustained=asked.sustained_s,
+            )
+        model_costs = measured.measured
+        assert model_costs is not None, "rows of one precision, without estimates"
+        targets = tuple(t for t in model_costs.targets if t.accelerator in (None, AUTO))
+        if not any(target.accelerator == AUTO for target in targets):
+            raise NotMeasured(f"NNAPI's own choice ({AUTO}) was not measured with addresses")
+    priced = replace(model_costs, targets=targets)
+    planned = partition(model, replace(measured, priced=priced), verify=False)
+    return replace(bundle, plans=planned.plans, conditions=measured.conditions)

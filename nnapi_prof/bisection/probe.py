@@ -15,9 +15,8 @@ from nnapi_prof.bisection.diagnosis import Way
 from nnapi_prof.bisection.search import Region as UnitRun
 from nnapi_prof.bisection.search import Verdict
 from nnapi_prof.bisection.search import halves as halves_of
-from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region
-from nnapi_prof.convert.region import Region, operand_of
+from nnapi_prof.convert.region import Region, operand_of, to_float16
 from nnapi_prof.costs.conditions import Conditions, Mode, Precision
 from nnapi_prof.costs.measurement import Status
 from nnapi_prof.device.agent import AgentClient

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field, replace
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.deployment import stock_plan
 from nnapi_prof.bundle.torchscript import gives, takes, why_not_said
-from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region, why_not
-from nnapi_prof.convert.region import Region
+from nnapi_prof.convert.region import Region, to_float16
 from nnapi_prof.errors import Refusal, UnsupportedOp
 from nnapi_prof.graph.plan import Engine, Plan, Preference
 from nnapi_prof.graph.program import Program

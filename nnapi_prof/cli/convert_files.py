@@ -250,8 +250,8 @@ def write_plan(
 ) -> None:
     """Writes the plan of a bundle that stock PyTorch can follow, made anew by the rows of a cost
     table for tensors at addresses where it has them."""
+    from nnapi_prof.api.convert import with_addresses
     from nnapi_prof.api.model import Model
-    from nnapi_prof.api.stock import with_addresses
     from nnapi_prof.bundle.deployment import float32_cpu
     from nnapi_prof.bundle.parts import planned_parts
     from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 import torch
 
 from nnapi_prof.bundle.torchscript import stock_module
-from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region
-from nnapi_prof.convert.region import Region
+from nnapi_prof.convert.region import Region, to_float16
 from nnapi_prof.device.build import build_host
 from nnapi_prof.device.host_nnapi import HostNnapi
 from nnapi_prof.errors import ConversionError, DeviceError, UnsupportedOp

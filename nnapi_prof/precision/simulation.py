@@ -25,9 +25,8 @@ import torch
 from torch import Tensor, fx
 from torch.utils._pytree import tree_map
 
-from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region
-from nnapi_prof.convert.region import Region
+from nnapi_prof.convert.region import Region, to_float16
 from nnapi_prof.errors import ConversionError, DeviceError, UnsupportedOp
 from nnapi_prof.graph.node import torch_dtype
 from nnapi_prof.graph.plan import Precision

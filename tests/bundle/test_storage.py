@@ -12,8 +12,8 @@ from torch import nn
 
 from nnapi_prof.bundle.bundle import Bundle, needed_regions
 from nnapi_prof.bundle.storage import VERSION, read_bundle, write_bundle
-from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.convert.region import to_float16
 from nnapi_prof.costs.conditions import Conditions, Mode, Precision
 from nnapi_prof.costs.model.regression import TERMS, TargetFit, fits_from_json
 from nnapi_prof.errors import SerializationError, UsageError

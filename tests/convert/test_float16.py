@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.convert.region import to_float16
 from nnapi_prof.errors import ConversionError
 from nnapi_prof.nnapi.codes import OperandCode, OperationCode
 from tests.convert.facts_check import broken_rules

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.convert.region import to_float16
 from nnapi_prof.device.build import build_host
 from nnapi_prof.device.host_nnapi import HostNnapi
 from nnapi_prof.errors import ConversionError

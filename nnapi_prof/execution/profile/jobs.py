@@ -215,8 +215,8 @@ class Converter:
 
     def _convert(self, region: UnitSet, level: int, halved: bool) -> Region:
         program = self._load()  # which imports torch; the lowerings want it, too
-        from nnapi_prof.convert.float16 import to_float16
         from nnapi_prof.convert.lower import convert_region
+        from nnapi_prof.convert.region import to_float16
 
         if not halved:
             return convert_region(program, region, level)
