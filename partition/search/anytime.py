@@ -349,7 +349,10 @@ class _Search:
     def _stretches(self) -> None:
         """Solves what is between articulation units."""
         if self._between is None:
-            self._between = Stretches(self._fixed(), self._prices)
+            problem, relaxation = self._fixed(), self._relaxation
+            if relaxation is not None:  # regions that no better plan has may not separate stretches
+                problem = relaxation.without_regions(problem, self.pool.best_ns * (1 + NEGLIGIBLE))
+            self._between = Stretches(problem, self._prices)
         if self._between.count == 1:
             return
         self._watch.stage = "stretches"

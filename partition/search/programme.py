@@ -316,9 +316,8 @@ def _is_row(budget: Budget) -> bool:
     return math.isfinite(budget.limit) and not budget.region_use
 
 
-def useful_regions(problem: Problem) -> Regions:
-    """The regions measured whole that the bound must know: those cheaper than their parts, and
-    those with units that the target runs in no other way."""
+def useful_regions(problem: Problem) -> Ints:
+    """Places of the regions measured whole that the bound must know: those cheaper than their
+    parts, and those with units that the target runs in no other way."""
     regions = problem.regions
-    useful = (regions.ns < regions.parts_ns) & np.isfinite(regions.ns)
-    return regions.subset(np.flatnonzero(useful))
+    return np.flatnonzero((regions.ns < regions.parts_ns) & np.isfinite(regions.ns))

@@ -36,8 +36,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -46,7 +46,7 @@ from scipy.sparse import csr_array
 
 from nnapi_prof.partition.arrays import Bools, Floats, Ints
 from nnapi_prof.partition.constraints import Budget
-from nnapi_prof.partition.problem import Problem
+from nnapi_prof.partition.problem import Problem, Region
 from nnapi_prof.partition.search.order import OrderRows
 from nnapi_prof.partition.search.programme import TOTAL, RelaxationRows, Turns, useful_regions
 from nnapi_prof.partition.search.tables import Prices
@@ -77,11 +77,23 @@ class Relaxation:
     """[budgets] ns that a step of each is worth; 0 where the programme does not know it. Prices,
     ``cost_ns`` and the bound are of plans within the budgets, and prices and ``cost_ns`` have what
     their use is worth in them."""
+    region_cost_ns: Mapping[Region, float] = field(default_factory=dict)
+    """Of regions cheaper than their parts: a plan costs at least so much more than ``bound_ns``
+    with the region as a segment"""
 
     def fixed(self, problem: Problem, best_ns: float) -> Problem:
         """The problem without what no plan of ``best_ns`` or less has, by reduced costs."""
         least = self.cost_ns.min(axis=1, keepdims=True)
         return problem.without(self.cost_ns - least > best_ns - self.bound_ns)
+
+    def without_regions(self, problem: Problem, best_ns: float) -> Problem:
+        """The problem in which regions have no price of their own that are no segments of a plan of
+        ``best_ns`` or less."""
+        ruled_out = {
+            region for region, ns in self.region_cost_ns.items() if ns > best_ns - self.bound_ns
+        }
+        rest = {region: ns for region, ns in problem.region_ns.items() if region not in ruled_out}
+        return replace(problem, region_ns=rest) if len(rest) < len(problem.region_ns) else problem
 
 
 def relax(
@@ -103,7 +115,8 @@ class _Programme(RelaxationRows):
     def solve(self, seconds: float, in_order: bool) -> Relaxation | None:
         began = time.monotonic()
         a, problem = self.arrays, self.problem
-        regions = useful_regions(problem)
+        useful = useful_regions(problem)
+        regions = problem.regions.subset(useful)
         inside = np.zeros(a.unit_ns.shape, dtype=np.bool_)
         inside[regions.units, regions.target[regions.region]] = True
         runs = np.isfinite(a.unit_ns)
@@ -120,6 +133,8 @@ class _Programme(RelaxationRows):
             self.output_conversions(cost)
         self.x = self.columns(cost)
         self.regions = regions
+        names = list(problem.region_ns)
+        self._names = [names[g] for g in useful.tolist()]
         own = a.unit_ns[regions.units, regions.target[regions.region]]
         parts = np.bincount(regions.region, np.where(np.isfinite(own), own, 0.0), regions.count)
         self.region = self.columns(regions.ns - regions.border_ns - parts)
@@ -213,7 +228,12 @@ class _Programme(RelaxationRows):
         self._solution: Floats = result.x
         share = np.clip(result.x[x].reshape(a.n, a.t), 0.0, 1.0)
         prices = self._prices(price, least, slack, entering, leaving, turns, converting)
-        return Relaxation(max(0.0, bound), share, own, prices, rates)
+        regions = self.regions
+        units_ns = (own - least[:, None])[regions.units, regions.target[regions.region]]
+        extra = np.maximum(reduced[self.region], 0.0)
+        extra += np.bincount(regions.region, units_ns, regions.count)
+        region_cost_ns = dict(zip(self._names, extra.tolist(), strict=True))
+        return Relaxation(max(0.0, bound), share, own, prices, rates, region_cost_ns)
 
     def _prices(
         self,

@@ -61,6 +61,20 @@ def test_a_unit_elsewhere_costs_what_is_said() -> None:
                 assert relaxation.bound_ns + extra[u, k] <= least * (1 + 1e-9), (seed, u, k)
 
 
+def test_regions_that_the_best_plan_has_keep_their_price() -> None:
+    ruled_out = 0
+    for seed in range(120):
+        problem = draw_problem(seed, 7)
+        relaxation = relax(problem)
+        if relaxation is None:
+            continue
+        least = optimum(problem)
+        small = relaxation.without_regions(problem, least * (1 + 1e-9))
+        ruled_out += len(problem.region_ns) - len(small.region_ns)
+        assert optimum(small) == pytest.approx(least, rel=1e-9), seed
+    assert ruled_out > 20
+
+
 def test_prices_bound_what_remains_after_any_prefix() -> None:
     for seed in range(60):
         problem = draw_problem(seed, 7)
