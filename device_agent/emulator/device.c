@@ -164,6 +164,20 @@ bool np_device_known(const ANeuralNetworksDevice *device) {
   return false;
 }
 
+/* Whether a fault refuses an operation that does so a number of times only. */
+static bool refuses_now(const struct np_phone *phone, const ANeuralNetworksDevice *device,
+                        const struct np_graph *graph, uint32_t operation) {
+  for (uint32_t i = 0; i < phone->n_faults; i++) {
+    const struct np_fault *fault = &phone->faults[i];
+    if (fault->kind == NP_FAULT_REFUSE && fault->stage == NP_FAULT_COMPILE &&
+        (fault->times != 0 || fault->company) &&
+        np_fault_meets(fault, device->accelerator, graph, operation) && np_service_strikes(fault)) {
+      return true;
+    }
+  }
+  return false;
+}
+
 bool np_device_supports(const ANeuralNetworksDevice *device, const ANeuralNetworksModel *model,
                         uint32_t operation) {
   const struct np_graph *graph = &model->graph;
@@ -172,7 +186,9 @@ bool np_device_supports(const ANeuralNetworksDevice *device, const ANeuralNetwor
     return false;
   }
   const struct np_phone *phone = np_device_table()->phone;
-  if (phone && !np_phone_takes(phone, device->accelerator, graph, operation, model->relaxed)) {
+  if (phone &&
+      (!np_phone_takes(phone, device->accelerator, graph, operation, model->relaxed) ||
+       np_service_refuses(device->accelerator) || refuses_now(phone, device, graph, operation))) {
     return false;
   }
   const int32_t level = (int32_t)device->feature_level;

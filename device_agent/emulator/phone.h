@@ -85,6 +85,9 @@ struct np_service {
   double returns;        /* ns after its death until it is there again */
   double stops;          /* ns for which it hangs where a fault stops it; 0: for ever */
   uint32_t compilations; /* that it holds at once; 0: any number */
+  uint32_t wears;        /* compilations in its life after which it does nothing more; 0: none */
+  bool wears_refuses;    /* then it supports no operation, else its compilations fail */
+  double rests;          /* ns without a compilation after which a worn one restarts; 0: never */
   uint32_t loaded;       /* models whose parameters stay loaded; 0: all */
   double load;           /* ns that a run takes longer while its model is loaded */
   uint32_t load_runs;    /* of a model that was not loaded, so many take longer */
@@ -194,6 +197,9 @@ struct np_governor {
   double ramp; /* ns of being busy from the lowest clock to the highest; 0: the clock is constant */
   double drop; /* ns of rest from the highest to the lowest */
   double steps;   /* clocks that there are, a whole number */
+  double period;  /* ns in which the clock is held down once, whatever runs; 0: it never is, ... */
+  double held;    /* ... for so many ns of them, the first ones not, ... */
+  double held_to; /* ... to this part of what it would be */
   double level;   /* how far up it was when it was busy last: 0 the lowest clock, 1 the highest */
   uint64_t at_ns; /* when that was, by the simulated clock */
   double away;    /* ns of rest since that are not in the clock */
@@ -221,6 +227,7 @@ struct np_fault {
   uint64_t from_run; /* from 1: the execution of a compilation from which on it happens */
   uint64_t every;    /* of those, the first and every so many-th; 1: each */
   uint64_t times;    /* that it strikes in the life of its service; 0: any number */
+  bool company;      /* only while the service of another accelerator holds compilations */
   const struct np_accelerator *accelerator; /* whose fault it is; NULL: any but CPUs */
 };
 

@@ -36,12 +36,12 @@ static int read_choice(const struct np_field *parent, const char *name, const ch
 }
 
 static int read_fault(const struct np_field *field, struct np_fault *fault) {
-  static const char *const names[] = {"kind",  "stage", "operation", "nth", "from_run",
-                                      "every", "times", "origin",    NULL};
+  static const char *const names[] = {"kind",  "stage", "operation", "nth",    "from_run",
+                                      "every", "times", "company",   "origin", NULL};
   struct np_field nth, run, times;
   const char *name = NULL, *origin = NULL;
   int kind, stage;
-  int64_t number = 1, from_run = 1, every = 1, most = 0;
+  int64_t number = 1, from_run = 1, every = 1, most = 0, company = 0;
   if (!np_field_object(field, names) || !read_choice(field, "kind", kinds, N_KINDS, &kind) ||
       !read_choice(field, "stage", stages, 2, &stage) ||
       !np_field_member_text(field, "operation", &name) ||
@@ -63,6 +63,10 @@ static int read_fault(const struct np_field *field, struct np_fault *fault) {
                                                 !np_field_integer(&times, 1, INT32_MAX, &most))) {
     return 0;
   }
+  if (np_json_member(field->value, "company") &&
+      (!np_field_member(field, "company", &times) || !np_field_integer(&times, 0, 1, &company))) {
+    return 0;
+  }
   if (stage == NP_FAULT_COMPILE && (from_run != 1 || every != 1)) {
     return np_field_refuse(&run, "a run", "none, as a compilation comes once");
   }
@@ -75,6 +79,7 @@ static int read_fault(const struct np_field *field, struct np_fault *fault) {
   fault->from_run = (uint64_t)from_run;
   fault->every = (uint64_t)every;
   fault->times = (uint64_t)most;
+  fault->company = company != 0;
   return 1;
 }
 

@@ -7,8 +7,26 @@
 
 static const struct np_constant_rule count = {"none", 2, 1000, 0};
 
+/* Member "held": something else than the load holds the clock down for a while, again and again. */
+static int read_held(const struct np_field *parent, struct np_governor *governor) {
+  static const char *const names[] = {"every", "lasts", "to", NULL};
+  struct np_field field;
+  if (!np_json_member(parent->value, "held")) {
+    return 1;
+  }
+  if (!np_field_member(parent, "held", &field) || !np_field_object(&field, names) ||
+      !np_read_scaled(&field, "every", &np_rule_milliseconds, 1e6, &governor->period) ||
+      !np_read_scaled(&field, "lasts", &np_rule_milliseconds, 1e6, &governor->held) ||
+      !np_read_scaled(&field, "to", &np_rule_fraction, 1, &governor->held_to)) {
+    return 0;
+  }
+  return (governor->held < governor->period && governor->held_to > 0) ||
+         np_field_refuse(&field, "a time without an end, or a clock of 0",
+                         "lasts below every, and a clock above 0");
+}
+
 int np_read_governor(const struct np_field *cpu, struct np_phone *phone) {
-  static const char *const names[] = {"lowest", "ramp", "drop", "steps", NULL};
+  static const char *const names[] = {"lowest", "ramp", "drop", "steps", "held", NULL};
   struct np_governor *governor = &phone->governor;
   struct np_field field;
   if (!np_json_member(cpu->value, "governor")) {
@@ -19,7 +37,8 @@ int np_read_governor(const struct np_field *cpu, struct np_phone *phone) {
       !np_read_scaled(&field, "lowest", &np_rule_fraction, 1, &governor->lowest) ||
       !np_read_scaled(&field, "ramp", &np_rule_milliseconds, 1e6, &governor->ramp) ||
       !np_read_scaled(&field, "drop", &np_rule_milliseconds, 1e6, &governor->drop) ||
-      !np_read_optional(&field, "steps", &count, 1, &governor->steps)) {
+      !np_read_optional(&field, "steps", &count, 1, &governor->steps) ||
+      !read_held(&field, governor)) {
     return 0;
   }
   if (governor->lowest <= 0 || governor->ramp <= 0 || governor->drop <= 0) {
@@ -44,13 +63,36 @@ static double ratio_of(const struct np_governor *governor, double step) {
   return governor->lowest + (1 - governor->lowest) * step / (governor->steps - 1);
 }
 
+/* How far a time is into its period; *until is how long what holds then goes on. */
+static double held_at(const struct np_governor *governor, double ns, double *until) {
+  const double free = governor->period - governor->held;
+  const double at = governor->period > 0 ? fmod(ns, governor->period) : 0;
+  *until = governor->period <= 0 ? INFINITY : at < free ? free - at : governor->period - at;
+  return governor->period > 0 && at >= free ? governor->held_to : 1;
+}
+
+/* How long something takes from now on that takes `ns` while the clock is not held down. */
+static double hold(const struct np_governor *governor, uint64_t now_ns, double ns) {
+  double took = 0;
+  while (ns > 0) {
+    double until;
+    const double ratio = held_at(governor, (double)now_ns + took, &until);
+    const double busy = fmin(ns / ratio, until);
+    ns = busy < until ? 0 : ns - busy * ratio;
+    took += busy;
+  }
+  return took;
+}
+
 double np_governor_ratio(struct np_phone *phone, uint64_t now_ns) {
   const struct np_governor *governor = &phone->governor;
   if (governor->ramp <= 0) {
     return 1;
   }
   pthread_mutex_lock(&phone->heat.lock);
-  const double ratio = ratio_of(governor, step_of(governor, level_of(governor, now_ns)));
+  double until;
+  const double ratio = ratio_of(governor, step_of(governor, level_of(governor, now_ns))) *
+                       held_at(governor, (double)now_ns, &until);
   pthread_mutex_unlock(&phone->heat.lock);
   return ratio;
 }
@@ -75,7 +117,7 @@ double np_governor_run(struct np_phone *phone, uint64_t now_ns, double ns, doubl
   }
   left = fmax(left, 0);
   *level = fmin(1, *level + left / governor->ramp);
-  return took + left;
+  return hold(governor, now_ns, took + left);
 }
 
 double np_governor_busy(struct np_phone *phone, uint64_t now_ns, uint64_t ns) {

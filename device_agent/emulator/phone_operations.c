@@ -226,8 +226,8 @@ bool np_phone_takes(const struct np_phone *phone, const struct np_accelerator *a
   }
   for (uint32_t i = 0; i < phone->n_faults; i++) {
     const struct np_fault *fault = &phone->faults[i];
-    if (fault->kind == NP_FAULT_REFUSE && fault->stage == NP_FAULT_COMPILE &&
-        np_fault_meets(fault, accelerator, graph, operation)) {
+    if (fault->kind == NP_FAULT_REFUSE && fault->stage == NP_FAULT_COMPILE && fault->times == 0 &&
+        !fault->company && np_fault_meets(fault, accelerator, graph, operation)) {
       return false;
     }
   }

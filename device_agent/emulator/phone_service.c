@@ -50,9 +50,25 @@ static int read_memory(const struct np_field *parent, uint32_t *kinds) {
   return 1;
 }
 
+/* What a worn service does. */
+static int read_worn(const struct np_field *parent, struct np_service *service) {
+  struct np_field field;
+  const char *text = NULL;
+  if (!np_json_member(parent->value, "worn")) {
+    return 1;
+  }
+  if (!np_field_member(parent, "worn", &field) || !np_field_text(&field, &text)) {
+    return 0;
+  }
+  service->wears_refuses = strcmp(text, "refuses") == 0;
+  return service->wears_refuses || strcmp(text, "fails") == 0 ||
+         np_field_refuse(&field, text, "refuses or fails");
+}
+
 int np_read_service(const struct np_field *parent, struct np_accelerator *a) {
-  static const char *const names[] = {"returns",   "stops",   "compilations",   "loaded", "load",
-                                      "load_runs", "lingers", "lingers_factor", "memory", NULL};
+  static const char *const names[] = {
+      "returns", "stops",     "compilations", "wears",          "worn",   "rests", "loaded",
+      "load",    "load_runs", "lingers",      "lingers_factor", "memory", NULL};
   struct np_service *service = &a->service;
   struct np_field field;
   service->returns = RETURNS_NS;
@@ -67,6 +83,8 @@ int np_read_service(const struct np_field *parent, struct np_accelerator *a) {
       !np_read_optional(&field, "returns", &seconds, 1e9, &service->returns) ||
       !np_read_optional(&field, "stops", &seconds, 1e9, &service->stops) ||
       !read_count(&field, "compilations", &service->compilations) ||
+      !read_count(&field, "wears", &service->wears) || !read_worn(&field, service) ||
+      !np_read_optional(&field, "rests", &seconds, 1e9, &service->rests) ||
       !read_count(&field, "loaded", &service->loaded) ||
       !np_read_optional(&field, "load", &np_rule_microseconds, 1e3, &service->load) ||
       !read_count(&field, "load_runs", &service->load_runs) ||

@@ -33,10 +33,12 @@ struct loaded {
 /* Of one service; times are the host's clock of the day, ns. Zeros are a service that runs. */
 struct state {
   uint32_t deaths;
-  int32_t runner;    /* process whose run it is at, 0: none */
-  uint64_t back_ns;  /* it is dead before */
-  uint64_t moves_ns; /* it hangs before */
-  uint64_t free_ns;  /* it works on a killed client's run before */
+  uint32_t n_compiled; /* in its life */
+  uint64_t used_ns;    /* when a compilation came or went */
+  int32_t runner;      /* process whose run it is at, 0: none */
+  uint64_t back_ns;    /* it is dead before */
+  uint64_t moves_ns;   /* it hangs before */
+  uint64_t free_ns;    /* it works on a killed client's run before */
   struct client clients[MAX_CLIENTS];
   struct loaded loaded[NP_MAX_LOADED]; /* the last one used first */
 };
@@ -82,7 +84,8 @@ static bool has_services(const struct np_phone *phone) {
   }
   for (uint32_t i = 0; i < phone->n_faults; i++) {
     const enum np_fault_kind kind = phone->faults[i].kind;
-    if (kind == NP_FAULT_DIE || kind == NP_FAULT_STOP || phone->faults[i].times != 0) {
+    if (kind == NP_FAULT_DIE || kind == NP_FAULT_STOP || phone->faults[i].times != 0 ||
+        phone->faults[i].company) {
       return true;
     }
   }
@@ -182,6 +185,32 @@ static int dead(const struct np_accelerator *accelerator, const char *function) 
                    "the service of %s died", accelerator->name);
 }
 
+/* Whether a service is worn out. One that rested long enough begins another life, but to those that
+ * it knew; the caller has the lock. */
+static bool is_worn(const struct np_accelerator *a, struct state *state, uint32_t held) {
+  const struct np_service *service = &a->service;
+  const bool worn = service->wears != 0 && state->n_compiled >= service->wears;
+  if (worn && held == 0 && service->rests > 0 &&
+      now_ns() >= state->used_ns + (uint64_t)service->rests) {
+    state->n_compiled = 0;
+    return false;
+  }
+  return worn;
+}
+
+bool np_service_refuses(const struct np_accelerator *accelerator) {
+  struct state *state = state_of(accelerator);
+  uint32_t total;
+  if (!state || !accelerator || !accelerator->service.wears_refuses) {
+    return false;
+  }
+  take();
+  (void)client_of(state, (int32_t)getpid(), &total);
+  const bool refuses = is_worn(accelerator, state, total);
+  give();
+  return refuses;
+}
+
 /* A step's compilation in its service; the caller has the lock. */
 static int enter(ANeuralNetworksCompilation *compilation, uint32_t step, struct state *state) {
   const struct np_accelerator *a = compilation->simulation.steps[step].accelerator;
@@ -194,8 +223,14 @@ static int enter(ANeuralNetworksCompilation *compilation, uint32_t step, struct 
     return np_refuse(code_of(a, ANEURALNETWORKS_RESOURCE_EXHAUSTED_TRANSIENT), __func__,
                      "the service of %s holds %u compilations", a->name, total);
   }
+  if (is_worn(a, state, total)) {
+    return np_refuse(code_of(a, ANEURALNETWORKS_RESOURCE_EXHAUSTED_PERSISTENT), __func__,
+                     "the service of %s is worn out", a->name);
+  }
   client->pid = (int32_t)getpid();
   client->compilations++;
+  state->n_compiled++;
+  state->used_ns = now_ns();
   return ANEURALNETWORKS_NO_ERROR;
 }
 
@@ -234,6 +269,7 @@ void np_service_release(ANeuralNetworksCompilation *compilation) {
     if (client && client->compilations > 0) {
       client->compilations--;
     }
+    state->used_ns = now_ns();
     give();
   }
   s->n_entered = 0;
@@ -308,13 +344,28 @@ void np_service_end(const ANeuralNetworksExecution *execution) {
   }
 }
 
+/* Whether services of other accelerators hold compilations; the caller has the lock. */
+static bool has_company(const struct np_accelerator *a) {
+  const struct np_phone *phone = np_device_table()->phone;
+  uint32_t held = 0;
+  for (uint32_t i = 0; i < phone->n_accelerators; i++) {
+    uint32_t total = 0;
+    if (&phone->accelerators[i] != a) {
+      (void)client_of(&shared->services[i], (int32_t)getpid(), &total);
+    }
+    held += total;
+  }
+  return held != 0;
+}
+
 bool np_service_strikes(const struct np_fault *fault) {
-  if (fault->times == 0 || !shared) {
+  if ((fault->times == 0 && !fault->company) || !shared) {
     return true;
   }
   take();
   uint64_t *strikes = &shared->strikes[fault - np_device_table()->phone->faults];
-  const bool now = *strikes < fault->times;
+  const bool now = (fault->times == 0 || *strikes < fault->times) &&
+                   (!fault->company || has_company(fault->accelerator));
   *strikes += now;
   give();
   return now;
@@ -340,6 +391,7 @@ int np_service_die(const ANeuralNetworksCompilation *compilation, const struct n
   }
   take();
   state->deaths++;
+  state->n_compiled = 0;
   state->back_ns = from_now(a->service.returns);
   memset(state->clients, 0, sizeof state->clients);
   memset(state->loaded, 0, sizeof state->loaded);

@@ -27,6 +27,9 @@ const char *np_services_stopped(void);
  * RESOURCE_EXHAUSTED_TRANSIENT where one holds as many as it can. Waits while one hangs. */
 int np_service_compile(ANeuralNetworksCompilation *compilation);
 
+/* Whether a service supports nothing, as it is worn out. */
+bool np_service_refuses(const struct np_accelerator *accelerator);
+
 /* The compilation is freed. */
 void np_service_release(ANeuralNetworksCompilation *compilation);
 
@@ -38,7 +41,7 @@ int np_service_begin(const ANeuralNetworksExecution *execution, double *factor, 
 /* The run that began is over. */
 void np_service_end(const ANeuralNetworksExecution *execution);
 
-/* Whether a fault that strikes so many times only does now, which counts. */
+/* Whether a fault that strikes so many times only, or in company, does now, which counts. */
 bool np_service_strikes(const struct np_fault *fault);
 
 /* A fault lets the service of a compilation's accelerator die, or hang; each returns what the call

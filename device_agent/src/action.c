@@ -8,6 +8,8 @@
 #include "supervise.h"
 #include "sysinfo.h"
 
+#define MOST_ATTEMPTS 2u /* that say something: the third one follows one that does not */
+
 /* What NNAPI's least telling result may be. Up to Android 10 it is all that there is. */
 #define VAGUE                                                                                      \
   ": the driver failed, died, or may not map the memory it was handed (`adb logcat` has its "      \
@@ -104,6 +106,19 @@ static void fill_segments(const struct np_action *action, const struct np_record
   }
 }
 
+static const char *health_text(enum np_health health) {
+  switch (health) {
+  case NP_HEALTH_BACK:
+    return "back";
+  case NP_HEALTH_SICK:
+    return "sick";
+  case NP_HEALTH_UNKNOWN:
+  case NP_HEALTH_WELL:
+    break;
+  }
+  return NULL;
+}
+
 static enum np_status no_line(enum np_status status, const struct np_action *action,
                               struct np_message *why) {
   if (status != NP_OK) {
@@ -124,7 +139,8 @@ enum np_status np_action_answer(const struct np_session *session, const struct n
   fill_segments(action, end->view, segments);
   struct np_result result = {
       .action = action->id,
-      .attempts = end->attempt,
+      .attempts = end->attempt < MOST_ATTEMPTS ? end->attempt : MOST_ATTEMPTS,
+      .driver = health_text(end->health),
       .stage = (enum np_stage)record->stage,
       .simulated = session->simulated,
       .n_segments = action->bundle.n_segments,
@@ -157,13 +173,15 @@ enum np_status np_action_answer(const struct np_session *session, const struct n
   return no_line(status, action, why);
 }
 
-enum np_status np_action_answer_unbegun(const struct np_action *action, const char *cause,
-                                        struct np_answers *answers, struct np_message *why) {
+static enum np_status answer_unbegun(const struct np_action *action, const char *cause,
+                                     const char *driver, struct np_answers *answers,
+                                     struct np_message *why) {
   struct np_message message;
   np_message_set(&message, "setup: %s", cause);
   const struct np_readings unknown = {-1, -1, -1};
   const struct np_result result = {.action = action->id,
                                    .attempts = 1,
+                                   .driver = driver,
                                    .verdict = NP_FAILED,
                                    .stage = NP_STAGE_SETUP,
                                    .message = message.text,
@@ -171,4 +189,16 @@ enum np_status np_action_answer_unbegun(const struct np_action *action, const ch
                                    .before = unknown,
                                    .after = unknown};
   return no_line(np_answer_result(answers, &result), action, why);
+}
+
+enum np_status np_action_answer_unbegun(const struct np_action *action, const char *cause,
+                                        struct np_answers *answers, struct np_message *why) {
+  return answer_unbegun(action, cause, NULL, answers, why);
+}
+
+enum np_status np_action_answer_sick(const struct np_action *action, const char *accelerator,
+                                     struct np_answers *answers, struct np_message *why) {
+  struct np_message cause;
+  np_message_set(&cause, "not run: the driver %.64s fails what it ran before", accelerator);
+  return answer_unbegun(action, cause.text, "sick", answers, why);
 }

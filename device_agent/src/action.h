@@ -13,6 +13,14 @@
 
 struct np_patience;
 
+/* What is known of a driver by its gauge, an action that ran well on it: see settle.h. */
+enum np_health {
+  NP_HEALTH_UNKNOWN, /* nobody asked, or nothing is known to run on it */
+  NP_HEALTH_WELL,
+  NP_HEALTH_BACK, /* it failed its gauge, and after a while it did not */
+  NP_HEALTH_SICK  /* it fails its gauge */
+};
+
 /* What all actions of a request share. Nothing is owned. */
 struct np_session {
   const struct np_request *request;
@@ -30,6 +38,7 @@ struct np_session {
 struct np_process_end {
   const struct np_action *action;
   uint32_t attempt;                  /* from 1 */
+  enum np_health health;             /* of its driver after the attempt, or before the last one */
   uint32_t timeout_ms;               /* that it had, of each turn */
   const struct np_record_view *view; /* sane: np_record_sanitize */
   enum np_event event;               /* what its parent saw last */
@@ -46,6 +55,10 @@ struct np_process_end {
  * reads it, NP_NO_MEMORY, with *why. */
 enum np_status np_action_answer(const struct np_session *session, const struct np_process_end *end,
                                 struct np_answers *answers, int *ok, struct np_message *why);
+
+/* The line of an action that is not run, for an accelerator of its is sick. */
+enum np_status np_action_answer_sick(const struct np_action *action, const char *accelerator,
+                                     struct np_answers *answers, struct np_message *why);
 
 /* The line of an action that could not even begin, with the cause. */
 enum np_status np_action_answer_unbegun(const struct np_action *action, const char *cause,

@@ -27,9 +27,13 @@ static enum np_status check_runs(const struct np_action *action, struct np_messa
 static enum np_status check_flags(const struct np_action *action, struct np_message *why) {
   const uint32_t flags = action->flags;
   const uint32_t ways = flags & (NP_ACTION_UNTIMED | NP_ACTION_BESIDE | NP_ACTION_FRAMES);
-  if ((flags & ~(ways | NP_ACTION_COPIES)) != 0 || (ways & (ways - 1)) != 0) {
+  const int is_gauge = (flags & NP_ACTION_GAUGE) != 0;
+  if ((flags & ~(ways | NP_ACTION_COPIES | NP_ACTION_GAUGE)) != 0 || (ways & (ways - 1)) != 0 ||
+      (is_gauge && (flags != NP_ACTION_GAUGE || action->group != 0))) {
     return np_error(NP_BAD_REQUEST, why,
-                    "flags 0x%x, known are bits 0 to 3, and one of bits 0 to 2 at most", flags);
+                    "flags 0x%x, known are bits 0 to 4, and one of bits 0 to 2 at most; with bit 4 "
+                    "no other and no group",
+                    flags);
   }
   if ((flags & NP_ACTION_UNTIMED) != 0 && (action->max_runs != 1 || action->rounds != 1)) {
     return np_error(NP_BAD_REQUEST, why,
@@ -201,6 +205,13 @@ static enum np_status check_bundle(const struct np_action *action, const struct 
                       "kept %u: tensor %u of %u, want ascending ones, outputs of frames", i, t,
                       bundle->n_tensors);
     }
+  }
+  if ((action->flags & NP_ACTION_GAUGE) != 0 &&
+      (bundle->n_segments != 1 || bundle->segments[0].engine != NP_BUNDLE_NNAPI ||
+       !bundle->segments[0].accelerator)) {
+    return np_error(NP_BAD_REQUEST, why,
+                    "%u segments, want one on an accelerator that is named (flag bit 4)",
+                    bundle->n_segments);
   }
   return (action->flags & NP_ACTION_BESIDE) != 0 ? check_beside(bundle, why) : NP_OK;
 }

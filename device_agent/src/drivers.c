@@ -3,6 +3,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What was late has a quarter of its time once it is alone, and this much at least. */
+#define LATE_SHARE 4u
+#define LEAST_LATE_MS 5000u
+/* A turn may take so many times as long as the slowest one did on the same driver, which holds for
+ * a longer compilation, and this much more, which holds for a busy phone. */
+#define TIMES_SLOWER 20u
+#define LEAST_MS 500u
+/* The second attempt may take so many times as long as the first one, and this much at least. */
+#define TIMES_LATE 4u
+#define LEAST_AGAIN_MS 3000u
+
 static uint32_t index_of_name(const struct np_drivers *drivers, const char *name) {
   uint32_t i = name ? 0 : drivers->n;
   while (i < drivers->n && strcmp(drivers->each[i].name, name) != 0) {
@@ -167,6 +178,20 @@ static int is_choice_beside_name(const struct np_action *one, const struct np_ac
          (np_uses_choice(other) && names_accelerator(one));
 }
 
+/* Whether a driver that stands no other accelerator's compilations would have some beside its own,
+ * in a wave of n actions and one more. */
+static int is_crowded(const struct np_drivers *drivers, const struct np_action *const *actions,
+                      uint32_t n, uint32_t driver) {
+  const uint32_t more = compilations(drivers, actions[n], driver);
+  const uint32_t held = all_compilations(drivers, actions, n, driver);
+  int others = 0;
+  for (uint32_t i = 0; i < n; i++) {
+    others |= np_uses_nnapi(actions[i]);
+  }
+  return drivers->each[driver].is_shy &&
+         ((more != 0 && others) || (held != 0 && np_uses_nnapi(actions[n])));
+}
+
 uint32_t np_wave_size(const struct np_drivers *drivers, const struct np_action *const *actions,
                       uint32_t n) {
   uint32_t size = 1;
@@ -178,7 +203,9 @@ uint32_t np_wave_size(const struct np_drivers *drivers, const struct np_action *
     }
     for (uint32_t d = 0; d <= drivers->n; d++) {
       const uint32_t more = compilations(drivers, actions[size], d);
-      if (more != 0 && all_compilations(drivers, actions, size, d) + more > drivers->each[d].room) {
+      const uint32_t held = all_compilations(drivers, actions, size, d);
+      if ((more != 0 && held + more > drivers->each[d].room) ||
+          is_crowded(drivers, actions, size, d)) {
         return size;
       }
     }
@@ -199,8 +226,97 @@ int np_shares_driver(const struct np_drivers *drivers, const struct np_action *a
 
 void np_drivers_halve(const struct np_drivers *drivers, const struct np_action *action) {
   for (uint32_t d = 0; d <= drivers->n; d++) {
-    if (compilations(drivers, action, d) != 0 && drivers->each[d].room > 1) {
-      drivers->each[d].room /= 2;
+    if (compilations(drivers, action, d) == 0) {
+      continue;
+    }
+    drivers->each[d].is_shy |= drivers->each[d].room == 1;
+    drivers->each[d].room = drivers->each[d].room > 1 ? drivers->each[d].room / 2 : 1;
+  }
+}
+
+static uint64_t size_of(const struct np_request *request, const struct np_action *action) {
+  uint64_t n_bytes = action->bytes.length;
+  for (uint32_t i = 0; i < action->n_weights; i++) {
+    n_bytes += request->blobs[action->weights[i * NP_WEIGHT_WORDS]].length;
+  }
+  for (uint32_t i = 0; i < action->bundle.n_tensors; i++) {
+    n_bytes += action->bundle.tensors[i].n_bytes;
+  }
+  return n_bytes;
+}
+
+/* The driver of an action's only segment, NULL where the time of a turn says nothing about it. */
+static struct np_driver *timed_driver(const struct np_drivers *drivers,
+                                      const struct np_action *action) {
+  const int is_plain = (action->flags & (NP_ACTION_BESIDE | NP_ACTION_FRAMES)) == 0;
+  return is_plain && action->bundle.n_segments == 1 && np_uses_nnapi(action)
+             ? np_driver_of(drivers, &action->bundle.segments[0])
+             : NULL;
+}
+
+void np_drivers_learn_turn(const struct np_request *request, const struct np_drivers *drivers,
+                           const struct np_action *action, uint64_t ns) {
+  struct np_driver *driver = timed_driver(drivers, action);
+  if (driver) {
+    const uint64_t n_bytes = size_of(request, action);
+    driver->slowest_ns = ns > driver->slowest_ns ? ns : driver->slowest_ns;
+    driver->most_bytes = n_bytes > driver->most_bytes ? n_bytes : driver->most_bytes;
+  }
+}
+
+static uint32_t least(uint64_t ms, uint32_t most_ms) {
+  return ms < most_ms ? (uint32_t)ms : most_ms;
+}
+
+/* The limit of a first attempt. Where nothing came to its end on the driver yet, each action that
+ * was late halves it for those after it. */
+static uint32_t first_limit(const struct np_request *request, const struct np_driver *driver,
+                            const struct np_action *action) {
+  if (driver->slowest_ns == 0) {
+    const uint32_t shift = driver->n_late < 31 ? driver->n_late : 31;
+    const uint32_t share_ms = action->timeout_ms >> shift;
+    return least(share_ms > LEAST_LATE_MS ? share_ms : LEAST_LATE_MS, action->timeout_ms);
+  }
+  const uint64_t asked_ns = action->warmup_ns / 1000000u + action->budget_ns / 1000000u;
+  const uint64_t most_bytes = driver->most_bytes;
+  const uint64_t times = (size_of(request, action) + most_bytes - 1) / most_bytes;
+  const uint64_t slower = TIMES_SLOWER + action->min_runs / action->rounds;
+  const uint64_t slowest_ms = driver->slowest_ns / 1000000u + 1;
+  if (slowest_ms > UINT32_MAX || times > UINT32_MAX / slower) {
+    return action->timeout_ms;
+  }
+  return least(LEAST_MS + asked_ns + slowest_ms * times * slower, action->timeout_ms);
+}
+
+uint32_t np_drivers_limit(const struct np_request *request, const struct np_drivers *drivers,
+                          const struct np_action *action, int was_late) {
+  const struct np_driver *driver = timed_driver(drivers, action);
+  const uint32_t share_ms = action->timeout_ms / LATE_SHARE;
+  const uint32_t late_ms =
+      least(share_ms > LEAST_LATE_MS ? share_ms : LEAST_LATE_MS, action->timeout_ms);
+  const uint32_t first_ms = driver ? first_limit(request, driver, action) : action->timeout_ms;
+  if (!was_late) {
+    return first_ms;
+  }
+  if (!driver || driver->slowest_ns == 0 || driver->n_late < 2) {
+    return late_ms;
+  }
+  const uint64_t again_ms = (uint64_t)TIMES_LATE * first_ms;
+  return least(again_ms > LEAST_AGAIN_MS ? again_ms : LEAST_AGAIN_MS, late_ms);
+}
+
+void np_drivers_note_late(const struct np_drivers *drivers, const struct np_action *action) {
+  struct np_driver *driver = timed_driver(drivers, action);
+  if (driver) {
+    driver->n_late++;
+  }
+}
+
+const char *np_drivers_sick(const struct np_drivers *drivers, const struct np_action *action) {
+  for (uint32_t d = 0; d < drivers->n; d++) {
+    if (drivers->each[d].sick && compilations(drivers, action, d) != 0) {
+      return drivers->each[d].name;
     }
   }
+  return NULL;
 }

@@ -13,11 +13,18 @@
 
 /* One accelerator's. */
 struct np_driver {
-  const char *name;              /* the request's, NULL: NNAPI's choice */
-  uint32_t room;                 /* compilations of ours that it holds at once */
-  enum np_shm_kind memory;       /* that reached it, NP_SHM_UNKNOWN before the first run */
-  const struct np_action *gauge; /* an action that ran on it alone, NULL: none yet */
-  uint64_t gauge_ns;             /* the shortest run of that */
+  const char *name;        /* the request's, NULL: NNAPI's choice */
+  uint32_t room;           /* compilations of ours that it holds at once */
+  uint32_t is_shy;         /* with room for one it failed in company: nothing runs beside it */
+  enum np_shm_kind memory; /* that reached it, NP_SHM_UNKNOWN before the first run */
+  const struct np_action *gauge; /* an action that runs on it alone, NULL: none is known */
+  uint64_t gauge_ns;             /* the shortest run of that, 0: an earlier request's */
+  uint64_t slowest_ns;           /* turn of an action on it that came to its end, 0: none did */
+  uint64_t most_bytes;           /* of an action that did */
+  uint32_t n_late;               /* actions that did not, in time */
+  uint32_t sick;                 /* its gauge fails */
+  uint64_t ask_ns;               /* when that is tried again, by the monotonic clock, */
+  uint64_t pause_ns;             /* and how much later the next time */
   uint32_t gone;                 /* 1: NNAPI did not list it all the time that it was waited for */
 };
 
@@ -62,7 +69,25 @@ uint32_t np_wave_size(const struct np_drivers *drivers, const struct np_action *
 int np_shares_driver(const struct np_drivers *drivers, const struct np_action *action,
                      const struct np_action *const *wave, uint32_t n);
 
-/* An action's drivers could not hold as many compilations as they had room for. */
+/* An action came to the end of a turn on its drivers after so long. */
+void np_drivers_learn_turn(const struct np_request *request, const struct np_drivers *drivers,
+                           const struct np_action *action, uint64_t ns);
+
+/* How long a turn of an action may take, in ms: its own limit. For one segment on NNAPI less, by
+ * what its driver took for others of its size, so that a driver that hangs does not cost the whole
+ * limit each time; and less for the second attempt of what was late. */
+uint32_t np_drivers_limit(const struct np_request *request, const struct np_drivers *drivers,
+                          const struct np_action *action, int was_late);
+
+/* A turn of an action was late. */
+void np_drivers_note_late(const struct np_drivers *drivers, const struct np_action *action);
+
+/* An accelerator that an action needs and that is sick, NULL: none. What NNAPI chooses for needs
+ * all, as it takes the CPU where one fails, and tells nobody. */
+const char *np_drivers_sick(const struct np_drivers *drivers, const struct np_action *action);
+
+/* An action's drivers could not hold as many compilations as they had room for; with room for one,
+ * they do not stand other accelerators' either. */
 void np_drivers_halve(const struct np_drivers *drivers, const struct np_action *action);
 
 #endif

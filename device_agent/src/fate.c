@@ -16,8 +16,10 @@ enum np_fate np_fate_of(const struct np_process_end *end, int company_failed) {
     return NP_FATE_DONE;
   }
   if (!np_has_failed(end)) {
-    const int doubtful = record->verdict == NP_REFUSED || np_uses_choice(end->action);
-    return uses_nnapi && doubtful && company_failed ? NP_FATE_AGAIN : NP_FATE_DONE;
+    if (record->verdict == NP_REFUSED) {
+      return uses_nnapi ? NP_FATE_ASK : NP_FATE_DONE;
+    }
+    return np_uses_choice(end->action) && company_failed ? NP_FATE_AGAIN : NP_FATE_DONE;
   }
   if (record->done && record->fault.has_code &&
       (record->fault.code == ANEURALNETWORKS_DEAD_OBJECT ||

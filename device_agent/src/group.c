@@ -5,8 +5,8 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include "member.h"
 #include "patience.h"
-#include "perform.h"
 #include "rounds.h"
 #include "settle.h"
 #include "sysinfo.h"
@@ -14,28 +14,6 @@
 #include "watch.h"
 
 #define LAST_WORDS_MS 2000u /* for a process that has said all, to end itself */
-/* What was late has a quarter of its time once it is alone, and this much at least. */
-#define LATE_SHARE 4u
-#define LEAST_LATE_MS 5000u
-
-/* One action and its process. */
-struct member {
-  const struct np_session *session;
-  const struct np_action *action;
-  struct np_record_view view;
-  struct np_child child;
-  int runs; /* its process is there, its line is not written */
-  uint32_t turns;
-  uint64_t cpu_mask; /* whose clocks are read */
-  int64_t memory_kb; /* -1: any */
-  struct np_readings before;
-  struct np_readings after;
-  uint32_t n_rounds;
-  struct np_round *rounds; /* [np_all_rounds] */
-  struct np_round *round;  /* that is being run, NULL: none */
-  uint32_t runs_before;    /* it */
-  uint64_t seen_ns;        /* its clock when its last turn ended */
-};
 
 struct group {
   const struct np_session *session;
@@ -43,98 +21,10 @@ struct group {
   struct np_message *why;
   struct np_wave *wave;
   uint32_t n;
-  struct member *members; /* [n] */
-  int has_failed;         /* a member on NNAPI has: what others do after it may be due to that */
-  uint64_t cool_ns;       /* left for cooling down */
+  struct np_member *members; /* [n] */
+  int has_failed;            /* a member on NNAPI has: what others do after it may be due to that */
+  uint64_t cool_ns;          /* left for cooling down */
 };
-
-static int perform(void *ctx, struct np_link *link) {
-  const struct member *member = ctx;
-  np_perform(member->session, member->action, &member->view, link);
-  return 0;
-}
-
-static void read_device(const struct member *member, struct np_readings *readings) {
-  if (member->session->has_sysfs) {
-    np_sysfs_read(member->session->sysfs, member->cpu_mask, readings);
-  }
-}
-
-/* What a simulated phone tells; of its /sys, where one was made for it, the rest stays. */
-static void add_readings(const struct np_readings *phone, struct np_readings *readings) {
-  const int throttled =
-      phone->throttled > readings->throttled ? phone->throttled : readings->throttled;
-  const int64_t thermal_mc = readings->thermal_mc;
-  *readings = *phone;
-  readings->throttled = throttled;
-  readings->thermal_mc = thermal_mc > 0 ? thermal_mc : phone->thermal_mc;
-}
-
-static int throttled(const struct np_readings *before, const struct np_readings *after) {
-  if (before->throttled == 1 || after->throttled == 1) {
-    return 1;
-  }
-  return before->throttled == 0 && after->throttled == 0 ? 0 : -1;
-}
-
-static uint32_t recorded_runs(const struct member *member) {
-  const uint32_t n = __atomic_load_n(&member->view.record->n_runs, __ATOMIC_ACQUIRE);
-  return n < member->view.room ? n : member->view.room;
-}
-
-static uint32_t timeout_of(const struct np_wave *wave, const struct np_action *action) {
-  const uint32_t share_ms = action->timeout_ms / LATE_SHARE;
-  const uint32_t late_ms = share_ms > LEAST_LATE_MS ? share_ms : LEAST_LATE_MS;
-  return wave->was_late && late_ms < action->timeout_ms ? late_ms : action->timeout_ms;
-}
-
-static void open_round(struct member *member, uint32_t repeats) {
-  const struct np_readings unknown = {-1, -1, -1};
-  struct np_round *round = &member->rounds[member->n_rounds++];
-  *round = (struct np_round){.before = unknown, .after = unknown, .moved = -1, .repeats = repeats};
-  read_device(member, &round->before);
-  member->round = round;
-  member->runs_before = recorded_runs(member);
-}
-
-static void close_round(struct member *member) {
-  struct np_round *round = member->round;
-  if (!round) {
-    return;
-  }
-  member->round = NULL;
-  read_device(member, &round->after);
-  if (member->session->simulated) {
-    add_readings(&member->view.record->readings[0], &round->before);
-    add_readings(&member->view.record->readings[1], &round->after);
-  }
-  round->throttled = throttled(&round->before, &round->after);
-  np_rounds_note(member->view.record, round);
-  const uint32_t n = recorded_runs(member);
-  round->runs = n > member->runs_before ? n - member->runs_before : 0;
-}
-
-/* Samples belong to rounds, whatever a driver has scribbled over the record. */
-static void reconcile(struct member *member) {
-  uint32_t left = member->view.record->n_runs;
-  for (uint32_t i = 0; i < member->n_rounds; i++) {
-    struct np_round *round = &member->rounds[i];
-    round->runs = round->runs < left ? round->runs : left;
-    left -= round->runs;
-  }
-  member->view.record->n_runs -= left;
-}
-
-/* What is left of a member when its line is written, or never will be. */
-static void drop(struct member *member) {
-  struct np_outcome outcome;
-  struct np_message ignored;
-  (void)np_child_end(&member->child, &outcome, &ignored);
-  np_record_free(&member->view);
-  free(member->rounds);
-  member->rounds = NULL;
-  member->runs = 0;
-}
 
 /* What a member that is over teaches of its drivers. */
 static void learn(struct group *group, const struct np_process_end *end) {
@@ -146,32 +36,64 @@ static void learn(struct group *group, const struct np_process_end *end) {
     np_settle_gauge(group->session, end->action, end->view);
   }
   group->has_failed |= np_has_failed(end);
+  if (end->event == NP_EVENT_LATE) {
+    np_drivers_note_late(group->session->drivers, end->action);
+  }
   if (!record->done && record->stage != NP_STAGE_SETUP) {
     np_settle(group->session, end->action,
               end->event == NP_EVENT_LATE || end->outcome.signal == SIGKILL);
   }
 }
 
+/* Whether what became of an action may be due to a driver that is sick, which `*driver` is: that of
+ * the accelerator that failed or refused it; NULL: any, as NNAPI chose, which takes the CPU where
+ * one fails, and tells nobody. */
+static int is_doubtful(const struct group *group, const struct np_process_end *end,
+                       struct np_driver **driver) {
+  const struct np_record *record = end->view->record;
+  const struct np_bundle_segment *segment = &end->action->bundle.segments[record->segment];
+  const int is_well = record->done && record->verdict == NP_VERDICT_OK;
+  *driver = NULL;
+  if (end->event == NP_EVENT_TOO_BIG || group->wave->attempt >= NP_LAST_ATTEMPT) {
+    return 0;
+  }
+  if (is_well || segment->engine != NP_BUNDLE_NNAPI || !segment->accelerator) {
+    return is_well && np_uses_choice(end->action);
+  }
+  *driver = np_driver_of(group->session->drivers, segment);
+  return (*driver)->gauge != NULL;
+}
+
+static enum np_status write_line(struct group *group, struct np_member *member) {
+  int ok = 0;
+  const enum np_status status =
+      np_action_answer(group->session, &member->end, group->answers, &ok, group->why);
+  group->wave->n_ok += ok != 0;
+  np_member_drop(member);
+  return status;
+}
+
 /* Ends a member's process, if it is not at its end, and writes its line, unless it is to be tried
- * again. */
-static enum np_status conclude(struct group *group, struct member *member, enum np_event event) {
+ * again, or its driver asked first. */
+static enum np_status conclude(struct group *group, struct np_member *member, enum np_event event) {
   struct np_process_end end = {.action = member->action,
                                .attempt = group->wave->attempt,
-                               .timeout_ms = timeout_of(group->wave, member->action),
+                               .health = group->wave->was_sick ? NP_HEALTH_BACK : NP_HEALTH_UNKNOWN,
+                               .timeout_ms = member->limit_ms,
                                .view = &member->view,
                                .event = event,
                                .used_kb = member->child.used_kb,
                                .memory_kb = member->memory_kb};
   NP_TRY(np_child_end(&member->child, &end.outcome, group->why));
-  close_round(member);
-  np_record_sanitize(&member->view, member->action);
-  reconcile(member);
-  np_rounds_judge(member->action, member->view.record, member->rounds, member->n_rounds);
-  read_device(member, &member->after);
-  if (group->session->simulated) {
-    add_readings(&member->view.record->first_reading, &member->before);
-    add_readings(&member->view.record->readings[1], &member->after);
+  if (event == NP_EVENT_LATE) { /* what follows may take as long: who hangs, and is it over? */
+    np_message_set(group->why, "cannot write an answer");
+    NP_TRY(np_answer_wait(group->answers, member->action->id, member->limit_ms));
   }
+  np_member_close_round(member);
+  np_record_sanitize(&member->view, member->action);
+  np_member_reconcile(member);
+  np_rounds_judge(member->action, member->view.record, member->rounds, member->n_rounds);
+  np_member_read_last(member);
   end.before = member->before;
   end.after = member->after;
   end.n_rounds = member->n_rounds;
@@ -179,23 +101,62 @@ static enum np_status conclude(struct group *group, struct member *member, enum 
   learn(group, &end);
   enum np_fate *fate = &group->wave->fates[member - group->members];
   *fate = np_fate_of(&end, group->has_failed);
-  int ok = 0;
-  const enum np_status answered =
-      *fate != NP_FATE_DONE
-          ? NP_OK
-          : np_action_answer(group->session, &end, group->answers, &ok, group->why);
-  group->wave->n_ok += ok != 0;
-  drop(member);
-  return answered;
+  if (*fate != NP_FATE_DONE) {
+    np_member_drop(member);
+    return NP_OK;
+  }
+  member->end = end;
+  member->is_held = is_doubtful(group, &end, &member->doubted);
+  if (!member->is_held) {
+    return write_line(group, member);
+  }
+  member->runs = 0;
+  return NP_OK;
+}
+
+/* Writes the lines of members from a first one on that wait for the same driver. What a driver
+ * spoilt that failed its gauge, and then did not, is to be tried again. */
+static enum np_status release(struct group *group, uint32_t first, enum np_health health) {
+  struct np_driver *driver = group->members[first].doubted;
+  enum np_status status = NP_OK;
+  for (uint32_t i = first; i < group->n && status == NP_OK; i++) {
+    struct np_member *member = &group->members[i];
+    if (!member->is_held || member->doubted != driver) {
+      continue;
+    }
+    member->is_held = 0;
+    member->end.health = health;
+    if (health == NP_HEALTH_BACK) {
+      group->wave->fates[i] = NP_FATE_SICK;
+      np_member_drop(member);
+    } else {
+      status = write_line(group, member);
+    }
+  }
+  return status;
+}
+
+/* Asks the drivers that lines wait for, when the wave holds nothing any more. */
+static enum np_status settle_doubts(struct group *group) {
+  enum np_status status = NP_OK;
+  for (uint32_t i = 0; i < group->n && status == NP_OK; i++) {
+    struct np_driver *driver = group->members[i].doubted;
+    if (group->members[i].is_held) {
+      status = release(group, i,
+                       driver ? np_settle_check(group->session, driver)
+                              : np_settle_check_all(group->session));
+    }
+  }
+  return status;
 }
 
 /* A simulated phone's processes have a clock each: what one of them does, the others wait for. */
-static void pass_time(const struct group *group, struct member *member) {
+static void pass_time(const struct group *group, struct np_member *member) {
   const uint64_t now_ns = member->view.record->now_ns;
   const uint64_t spent_ns = now_ns - member->seen_ns;
   member->seen_ns = now_ns;
   for (uint32_t i = 0; i < group->n && group->session->simulated; i++) {
-    struct member *other = &group->members[i];
+    struct np_member *other = &group->members[i];
     if (other != member && other->runs) {
       other->view.record->away_ns += spent_ns;
     }
@@ -204,16 +165,23 @@ static void pass_time(const struct group *group, struct member *member) {
 
 /* Waits for a member's next turn. Where anything else happens, or the turn is its last, the member
  * is over. */
-static enum np_status await_turn(struct group *group, struct member *member) {
-  struct np_watch watch = {.timeout_ms = timeout_of(group->wave, member->action),
+static enum np_status await_turn(struct group *group, struct np_member *member) {
+  const struct np_session *session = group->session;
+  member->limit_ms =
+      np_drivers_limit(session->request, session->drivers, member->action, group->wave->was_late);
+  struct np_watch watch = {.timeout_ms = member->limit_ms,
                            .reader_fd = group->answers->fd,
                            .memory_kb = member->memory_kb};
+  const struct np_clock clock = np_monotonic_clock();
+  const uint64_t began_ns = clock.now_ns(clock.ctx);
   enum np_event event;
   NP_TRY(np_watch_turn(group->session, member->action, &member->view, &member->child,
                        ++member->turns, &watch, group->answers, &event, group->why));
   const int done = __atomic_load_n(&member->view.record->done, __ATOMIC_ACQUIRE) != 0;
   if (event == NP_EVENT_REACHED && !done) {
-    close_round(member);
+    np_drivers_learn_turn(session->request, session->drivers, member->action,
+                          clock.now_ns(clock.ctx) - began_ns);
+    np_member_close_round(member);
     pass_time(group, member);
     return NP_OK;
   }
@@ -227,26 +195,15 @@ static enum np_status await_turn(struct group *group, struct member *member) {
   return conclude(group, member, event);
 }
 
-static enum np_status send_command(struct group *group, struct member *member,
+static enum np_status send_command(struct group *group, struct np_member *member,
                                    enum np_command command) {
   __atomic_store_n(&member->view.record->command, (uint32_t)command, __ATOMIC_RELEASE);
   np_child_send(&member->child);
   return await_turn(group, member);
 }
 
-static int64_t memory_bound(const struct np_action *action) {
-  if (action->memory_kb == NP_UNBOUNDED) {
-    return -1;
-  }
-  if (action->memory_kb != 0) {
-    return action->memory_kb;
-  }
-  const int64_t available_kb = np_memory_available_kb();
-  return available_kb < 0 ? -1 : available_kb / 4 * 3;
-}
-
 /* Sets up, compiles and warms up. */
-static enum np_status start(struct group *group, struct member *member) {
+static enum np_status start(struct group *group, struct np_member *member) {
   const struct np_action *action = member->action;
   np_message_set(group->why, "cannot write an answer");
   NP_TRY(group->wave->attempt > 1 ? NP_OK : np_answer_start(group->answers, action->id));
@@ -256,17 +213,17 @@ static enum np_status start(struct group *group, struct member *member) {
   member->cpu_mask = action->cpu_mask != 0 ? action->cpu_mask
                                            : np_sysfs_big_cores(group->session->sysfs,
                                                                 np_affinity(), action->threads);
-  member->memory_kb = memory_bound(action);
+  member->memory_kb = np_member_memory(action);
   member->rounds = calloc(np_all_rounds(action), sizeof *member->rounds);
-  read_device(member, &member->before);
+  np_member_read(member, &member->before);
   const int has_record = member->rounds && np_record_make(action, &member->view) == NP_OK;
   if (has_record) {
     member->view.record->shares = (uint32_t)np_shares_driver(group->session->drivers, action,
                                                              group->wave->actions, group->wave->n);
   }
-  if (!has_record || np_child_start(perform, member, &member->view.record->turns, &member->child,
-                                    &cause) != NP_OK) {
-    drop(member);
+  if (!has_record || np_child_start(np_member_perform, member, &member->view.record->turns,
+                                    &member->child, &cause) != NP_OK) {
+    np_member_drop(member);
     return np_action_answer_unbegun(action, cause.text, group->answers, group->why);
   }
   member->runs = 1;
@@ -278,8 +235,8 @@ static enum np_status start(struct group *group, struct member *member) {
 }
 
 /* One round of a member; `repeats` is the round that it repeats, NP_NONE for none. */
-static enum np_status run_round(struct group *group, struct member *member, uint32_t repeats) {
-  open_round(member, repeats);
+static enum np_status run_round(struct group *group, struct np_member *member, uint32_t repeats) {
+  np_member_open_round(member, repeats);
   return send_command(group, member, NP_COMMAND_ROUND);
 }
 
@@ -288,7 +245,7 @@ static enum np_status run_rounds(struct group *group) {
   enum np_status status = NP_OK;
   for (uint32_t r = 0; r < rounds; r++) {
     for (uint32_t i = 0; i < group->n && status == NP_OK; i++) {
-      struct member *member = &group->members[r % 2 == 0 ? i : group->n - 1 - i];
+      struct np_member *member = &group->members[r % 2 == 0 ? i : group->n - 1 - i];
       if (member->runs) {
         group->session->patience->n_rounds++;
         status = run_round(group, member, NP_NONE);
@@ -298,7 +255,7 @@ static enum np_status run_rounds(struct group *group) {
   return status;
 }
 
-static enum np_status cool_device(struct group *group, const struct member *member, int *cool) {
+static enum np_status cool_device(struct group *group, const struct np_member *member, int *cool) {
   const enum np_status status =
       np_patience_wait(group->session, member->cpu_mask, group->answers->fd, &group->cool_ns, cool);
   if (status != NP_OK) {
@@ -308,7 +265,7 @@ static enum np_status cool_device(struct group *group, const struct member *memb
 }
 
 /* The clock of a simulated phone is its process's own. */
-static enum np_status cool_phone(struct group *group, struct member *member, int *cool) {
+static enum np_status cool_phone(struct group *group, struct np_member *member, int *cool) {
   struct np_record *record = member->view.record;
   const uint64_t limit_ns = np_patience_limit(group->session->patience, group->cool_ns);
   record->cool_ns = limit_ns;
@@ -324,7 +281,7 @@ static enum np_status cool_phone(struct group *group, struct member *member, int
 
 /* Repeats a round that was throttled once the device is cool, and one in which the clock moved;
  * *hot is set where it stays hot, and the time is over. */
-static enum np_status repeat_round(struct group *group, struct member *member, uint32_t r,
+static enum np_status repeat_round(struct group *group, struct np_member *member, uint32_t r,
                                    int *hot) {
   const int throttled = member->rounds[r].throttled == 1;
   if (throttled) {
@@ -353,7 +310,7 @@ static enum np_status repeat_rounds(struct group *group) {
   for (uint32_t r = 0; r < rounds; r++) {
     for (uint32_t i = 0; i < group->n && status == NP_OK; i++) {
       if (group->members[i].runs) {
-        struct member *member = &group->members[i];
+        struct np_member *member = &group->members[i];
         np_rounds_judge(member->action, member->view.record, member->rounds, member->n_rounds);
         status = repeat_round(group, member, r, &hot);
       }
@@ -374,6 +331,7 @@ static enum np_status run_members(struct group *group) {
       status = send_command(group, &group->members[i], NP_COMMAND_FINISH);
     }
   }
+  NP_THEN(status, settle_doubts(group));
   return status;
 }
 
@@ -390,15 +348,15 @@ enum np_status np_group_run(const struct np_session *session, struct np_wave *wa
   NP_REQUIRE(group.members, NP_NO_MEMORY, why, "no memory for a group of %u actions", wave->n);
   for (uint32_t i = 0; i < wave->n; i++) {
     wave->fates[i] = NP_FATE_DONE;
-    group.members[i] = (struct member){.session = session,
-                                       .action = wave->actions[i],
-                                       .child = NP_NO_CHILD,
-                                       .before = {-1, -1, -1},
-                                       .after = {-1, -1, -1}};
+    group.members[i] = (struct np_member){.session = session,
+                                          .action = wave->actions[i],
+                                          .child = NP_NO_CHILD,
+                                          .before = {-1, -1, -1},
+                                          .after = {-1, -1, -1}};
   }
   const enum np_status status = run_members(&group);
   for (uint32_t i = 0; i < wave->n; i++) {
-    drop(&group.members[i]);
+    np_member_drop(&group.members[i]);
   }
   free(group.members);
   return status;

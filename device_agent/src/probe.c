@@ -11,7 +11,10 @@
 #include "supervise.h"
 #include "sysinfo.h"
 
-#define RETURN_S 1 /* a driver that dies while the devices are listed may be back by then */
+/* A driver that dies while the devices are listed may be back soon: they are listed again, five
+ * times within a second at the most. */
+#define FIRST_PAUSE_NS 32000000L
+#define LONGEST_PAUSE_NS 512000000L
 
 const char *const np_property_names[NP_N_PROPERTIES] = {
     "ro.product.manufacturer",
@@ -152,10 +155,12 @@ static enum np_status ask(const char *library, struct np_probe *probe, struct np
 
 enum np_status np_probe_library(const char *library, struct np_probe *probe,
                                 struct np_message *why) {
-  const struct timespec pause = {.tv_sec = RETURN_S, .tv_nsec = 0};
   enum np_status status = ask(library, probe, why);
-  const int has_failed = probe->opened && probe->error.text[0] != 0;
-  if (status == NP_OK && has_failed && !probe->stalled && !probe->broken_phone) {
+  for (long ns = FIRST_PAUSE_NS; ns <= LONGEST_PAUSE_NS && status == NP_OK; ns *= 2) {
+    const struct timespec pause = {.tv_sec = 0, .tv_nsec = ns};
+    if (!probe->opened || probe->error.text[0] == 0 || probe->stalled || probe->broken_phone) {
+      break;
+    }
     (void)nanosleep(&pause, NULL);
     status = ask(library, probe, why);
   }

@@ -104,7 +104,7 @@ static void add_drivers(struct np_answers *answers, const struct np_ending *endi
   np_json_open(answers, "drivers", '[');
   for (uint32_t d = 0; drivers && d <= drivers->n; d++) {
     const struct np_driver *driver = &drivers->each[d];
-    if (driver->room == NP_FIRST_ROOM && driver->memory == NP_SHM_UNKNOWN) {
+    if (driver->room == NP_FIRST_ROOM && driver->memory == NP_SHM_UNKNOWN && !driver->sick) {
       continue;
     }
     np_json_open(answers, NULL, '{');
@@ -112,6 +112,7 @@ static void add_drivers(struct np_answers *answers, const struct np_ending *endi
     np_json_unsigned(answers, "room", driver->room);
     np_json_string(answers, "memory",
                    driver->memory == NP_SHM_UNKNOWN ? NULL : np_shm_text(driver->memory));
+    np_json_string(answers, "state", driver->sick ? "sick" : NULL);
     np_json_close(answers, '}');
   }
   np_json_close(answers, ']');
@@ -306,6 +307,7 @@ enum np_status np_answer_result(struct np_answers *answers, const struct np_resu
   np_json_unsigned(answers, "action", result->action);
   np_json_string(answers, "status", verdict_text(result->verdict));
   np_json_unsigned(answers, "attempts", result->attempts);
+  np_json_string(answers, "driver", result->driver);
   if (result->verdict != NP_VERDICT_OK) {
     np_json_string(answers, "stage", stage_text(result->stage));
     np_json_string(answers, "message", result->message);

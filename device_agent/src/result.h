@@ -75,7 +75,8 @@ struct np_frames_result {
 
 struct np_result {
   uint32_t action;
-  uint32_t attempts; /* how often it was tried */
+  uint32_t attempts;  /* how often it was tried, while its driver was well */
+  const char *driver; /* "sick", "back", NULL: nothing is known against it */
   enum np_verdict verdict;
   enum np_stage stage; /* this and message where not ok */
   const char *message;

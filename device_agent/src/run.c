@@ -15,6 +15,7 @@
 #include "probe.h"
 #include "request.h"
 #include "schedule.h"
+#include "settle.h"
 #include "shm.h"
 #include "watch.h"
 
@@ -116,15 +117,25 @@ static enum np_status run_actions(struct run *run, const char *library, struct n
     return np_error(NP_NO_MEMORY, why, "no memory for the drivers");
   }
   np_shm_prepare();
+  uint32_t n_gauges = 0;
+  for (uint32_t i = 0; i < n; i++) {
+    if ((run->request.actions[i].flags & NP_ACTION_GAUGE) != 0) {
+      np_settle_known(&session, &run->request.actions[i]);
+      n_gauges++;
+    }
+  }
   for (uint32_t first = 0; first < n; first = end) {
     end = np_request_group_end(&run->request, first);
+    if ((run->request.actions[first].flags & NP_ACTION_GAUGE) != 0) {
+      continue;
+    }
     uint32_t n_ok = 0;
     NP_TRY(np_schedule_run(&session, &run->request.actions[first], end - first, run->answers, &n_ok,
                            why));
     all_ok += n_ok;
   }
   np_message_set(why, "cannot write an answer");
-  const struct np_ending ending = {.actions = n,
+  const struct np_ending ending = {.actions = n - n_gauges,
                                    .ok = all_ok,
                                    .waited_ns = patience.waited_ns,
                                    .fruitless = patience.fruitless,

@@ -1,4 +1,6 @@
-/* After a process was killed in the middle of a call, its driver may go on with it. */
+/* Whether a driver is as it was: as fast, after a process was killed in the middle of a call that
+ * the driver may go on with; and whether it still runs what it ran before, after one that failed.
+ * Either is asked by its gauge, an action that ran well on it. */
 #ifndef NP_SETTLE_H
 #define NP_SETTLE_H
 
@@ -12,5 +14,19 @@ void np_settle(const struct np_session *session, const struct np_action *killed,
 /* Remembers an action that ended well as the measure of its driver's speed. */
 void np_settle_gauge(const struct np_session *session, const struct np_action *action,
                      const struct np_record_view *view);
+
+/* Remembers an action that an earlier request ran well, before this one runs any. */
+void np_settle_known(const struct np_session *session, const struct np_action *action);
+
+/* Runs the gauge of a driver on which an action failed or was refused, alone; where that fails,
+ * again and again with pauses that grow, for as long as a service takes to be restarted, once in a
+ * request. */
+enum np_health np_settle_check(const struct np_session *session, struct np_driver *driver);
+
+/* Asks drivers that are sick whether they still are, where it is time to. */
+void np_settle_review(const struct np_session *session);
+
+/* The same of all drivers, which NNAPI may have chosen: the worst. */
+enum np_health np_settle_check_all(const struct np_session *session);
 
 #endif

@@ -18,7 +18,8 @@
 #define MASK_CPUS 64u /* as many as a mask has bits */
 #define MAX_TRIPS 16u
 #define MAX_MC 200000
-#define WHOLE_DEGREES 200 /* below that a temperature is not in thousandths */
+#define MAX_NUMBER 100000000 /* 100 GHz in kHz */
+#define WHOLE_DEGREES 200    /* below that a temperature is not in thousandths */
 #define ROOM 64u
 
 /* A file's beginning, without the end of its line. Empty where it cannot be read. */
@@ -48,11 +49,13 @@ read_text(const struct np_sysfs *sysfs, char text[ROOM], const char *format, ...
   return text[0] != 0;
 }
 
-/* The number that a text begins with, -1 where there is none or it is negative. */
+/* The number that a text is, -1 where it is none, negative, or larger than any clock or state. */
 static int64_t number_of(const char *text) {
   char *end = NULL;
   const long long value = strtoll(text, &end, 10);
-  return end == text || value < 0 ? -1 : (int64_t)value;
+  return end == text || (*end != 0 && *end != ' ') || value < 0 || value > MAX_NUMBER
+             ? -1
+             : (int64_t)value;
 }
 
 static int64_t cpufreq(const struct np_sysfs *sysfs, uint32_t cpu, const char *what) {

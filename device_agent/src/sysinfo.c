@@ -17,6 +17,7 @@
 
 #define MAX_CPUS 64u /* as many as a mask has bits */
 #define GETPROP_TIMEOUT_MS 5000
+#define MAX_KB (INT64_C(1) << 40) /* times 3 it is still a number */
 
 const char *np_abi(void) {
 #if defined(__x86_64__)
@@ -34,22 +35,26 @@ const char *np_abi(void) {
 #endif
 }
 
-/* A line of /proc/meminfo. */
+/* A line of /proc/meminfo, -1 where it does not tell a number above 0. */
 static int64_t meminfo(const char *key) {
-  FILE *file = fopen("/proc/meminfo", "re");
+  const char *root = getenv("NNAPI_PROF_PROC");
+  char path[512];
+  (void)snprintf(path, sizeof path, "%s/meminfo", root ? root : "/proc");
+  FILE *file = fopen(path, "re");
   if (!file) {
     return -1;
   }
   int64_t kb = -1;
   char line[128];
   const size_t length = strlen(key);
-  while (kb < 0 && fgets(line, sizeof line, file)) {
+  while (fgets(line, sizeof line, file)) {
     if (strncmp(line, key, length) == 0) {
       kb = strtoll(line + length, NULL, 10);
+      break;
     }
   }
   (void)fclose(file);
-  return kb;
+  return kb > 0 && kb < MAX_KB ? kb : -1;
 }
 
 int64_t np_memory_kb(void) { return meminfo("MemTotal:"); }

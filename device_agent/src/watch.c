@@ -15,8 +15,9 @@
 /* With NP_PROBE_TIMEOUT_MS without an answer it is within the 30 s that a request may hang. */
 #define SILENCE_MS 5000u
 #define RETURN_MS 10000u /* init restarts a service within 5 s */
-#define FIRST_PAUSE_MS 100u
-#define PAUSE_MS 100u
+/* Between two questions, twice as long each time: most services are back at once. */
+#define FIRST_PAUSE_MS 20u
+#define LONGEST_PAUSE_MS 320u
 
 static uint64_t now_ms(void) {
   const struct np_clock clock = np_monotonic_clock();
@@ -118,7 +119,8 @@ static int is_awaited(const struct np_drivers *drivers, const struct np_action *
 
 enum np_status np_await_drivers(const struct np_session *session, const struct np_action *action,
                                 struct np_message *why) {
-  pause_ms(FIRST_PAUSE_MS);
+  uint32_t next_ms = FIRST_PAUSE_MS;
+  pause_ms(next_ms);
   if (!np_uses_nnapi(action)) {
     return NP_OK;
   }
@@ -136,7 +138,8 @@ enum np_status np_await_drivers(const struct np_session *session, const struct n
     if (status != NP_OK || !is_awaited(session->drivers, action, probe, now_ms() - start >= most)) {
       break;
     }
-    pause_ms(PAUSE_MS);
+    next_ms = next_ms < LONGEST_PAUSE_MS ? 2 * next_ms : next_ms;
+    pause_ms(next_ms);
   }
   free(probe);
   return status;

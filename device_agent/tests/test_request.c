@@ -113,8 +113,9 @@ static void check_action(void) {
   check_refused(ACTN, WARMUP + 4, 100001, "warmup_max 100001");
   check_refused(ACTN, ROUNDS, 0, "rounds 0, want 1 to 1000");
   check_refused(ACTN, ROUNDS, 1001, "rounds 1001, want 1 to 1000");
-  check_refused(ACTN, FLAGS, 64, "flags 0x40, known are bits 0 to 3");
-  check_refused(ACTN, FLAGS, 3, "flags 0x3, known are bits 0 to 3, and one of");
+  check_refused(ACTN, FLAGS, 64, "flags 0x40, known are bits 0 to 4");
+  check_refused(ACTN, FLAGS, 17, "flags 0x11, known are bits 0 to 4, and one of");
+  check_refused(ACTN, FLAGS, 3, "flags 0x3, known are bits 0 to 4, and one of");
   check_refused(ACTN, FLAGS, 1, "max_runs 3 and rounds 2, want 1 and 1 without timing");
   check_refused(ACTN, FLAGS, 2, "min_runs 2 and max_runs 3, want the same side by side");
   check_refused(ACTN, FLAGS, 4, "0 frames in flight and 0 variants");

@@ -54,6 +54,7 @@ static void check_result(void) {
   const struct np_kept_output kept = {.tensor = 4, .n_bytes = 8, .sha256 = {0xab}};
   const struct np_result result = {.action = 9,
                                    .attempts = 2,
+                                   .driver = "back",
                                    .verdict = NP_CRASHED,
                                    .stage = NP_STAGE_COMPILE,
                                    .message = "m",
@@ -82,7 +83,7 @@ static void check_result(void) {
   CHECK(np_answer_result(&answers, &result) == NP_OK);
   const char *line = release(&caught, &answers);
   CHECK_TEXT(line, "{\"type\":\"result\",\"action\":9,\"status\":\"crashed\",\"attempts\":2,"
-                   "\"stage\":\"compile\","
+                   "\"driver\":\"back\",\"stage\":\"compile\","
                    "\"message\":\"m\",\"words\":\"w\",\"code\":5,\"signal\":\"SIGSEGV\",\"clock\":"
                    "\"simulated\"");
   CHECK_TEXT(line, "{\"compile_ns\":3,\"samples_ns\":[11,12],\"hardware_ns\":[5,6],"

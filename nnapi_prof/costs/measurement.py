@@ -21,6 +21,9 @@ DRIFTING = "the device drifted: a reference model took longer about then"
 UNWATCHED = "not watched for drift: the reference model does not run on"
 """The flag, before the accelerator's name, of what was measured where the reference fails."""
 
+SILENT = "Android's service does not answer, so that heat or sleep may go unseen:"
+"""The flag, before the service's name, of what was measured meanwhile."""
+
 
 class Kind(enum.Enum):
     """The kind of thing that was measured."""

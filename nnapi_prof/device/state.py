@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from nnapi_prof.device.protocol.results import AgentInfo, Readings
@@ -28,12 +28,23 @@ _SENSIBLE_MC = (1, 200_000)
 _SKIN_ZONES = ("skin", "quiet", "shell")
 """What zones of /sys near the skin are called: ``skin-therm``, Qualcomm's ``quiet-therm``, ..."""
 
-SCRIPT = (
-    "dumpsys thermalservice 2>/dev/null | grep -E 'Thermal Status:|emperatures|Temperature\\{'; "
+SILENCE_S = 3
+"""A service that says nothing for so long hangs."""
+
+# ask NAME COMMAND...: its words, or a line that says that it was silent.
+_ASK = (
+    'ask() { name=$1; shift; case " $mute " in *" $name "*) return;; esac; "$@" & asked=$!; '
+    f"{{ sleep {SILENCE_S}; kill -9 $asked; }} >/dev/null 2>&1 & limit=$!; "
+    'wait $asked; end=$?; kill $limit; [ $end = 137 ] && echo "silent $name"; } 2>/dev/null; '
+)
+SCRIPT = _ASK + (
+    "ask thermalservice dumpsys thermalservice | "
+    "grep -E 'Thermal Status:|emperatures|Temperature\\{|^silent '; "
     # Android 7 to 9.
-    "dumpsys hardware_properties 2>/dev/null | grep -E '^(CPU|GPU|Skin) temperatures:'; "
-    "dumpsys power 2>/dev/null | grep -E 'mWakefulness=|mStayOn='; "
-    "dumpsys battery 2>/dev/null; echo saver=$(settings get global low_power 2>/dev/null); "
+    "ask hardware_properties dumpsys hardware_properties | "
+    "grep -E '^(CPU|GPU|Skin) temperatures:|^silent '; "
+    "ask power dumpsys power | grep -E 'mWakefulness=|mStayOn=|^silent '; "
+    "ask battery dumpsys battery; echo saver=$(ask settings settings get global low_power); "
     "for z in /sys/class/thermal/thermal_zone*; do [ -r $z/temp ] && "
     'echo "zone $(cat $z/type 2>/dev/null) $(cat $z/temp 2>/dev/null)"; done; '
     "for c in /sys/devices/system/cpu/cpu[0-9]*/cpufreq; do [ -r $c/scaling_max_freq ] && "
@@ -83,6 +94,8 @@ class DeviceState:
     """Android saves power."""
     load_percent: int | None = None
     """Share of all CPUs that were busy while nothing was measured."""
+    silent: frozenset[str] = frozenset()
+    """Android's services that do not answer."""
 
     @property
     def columns(self) -> dict[str, Any]:
@@ -91,22 +104,25 @@ class DeviceState:
         return {name: getattr(self, name) for name in names}
 
 
-def read_state(client: DeviceProbe) -> DeviceState:
-    """Asks a device, for about half a second. Raises DeviceError."""
+def read_state(client: DeviceProbe, mute: Collection[str] = ()) -> DeviceState:
+    """Asks a device, for about half a second, but for the services in ``mute``. Raises
+    DeviceError."""
     if client.info().simulated:
         now = client.readings()
         sensor = "" if now.thermal_mc is None else "simulated phone"
         return DeviceState(skin_mc=now.thermal_mc, sensor=sensor, throttled=now.throttled)
-    return parse_state(client.transport.shell(["sh", "-c", SCRIPT + _LOAD]).output)
+    script = f"mute='{' '.join(mute)}'; {SCRIPT}{_LOAD}"
+    state = parse_state(client.transport.shell(["sh", "-c", script]).output)
+    return replace(state, silent=state.silent | frozenset(mute))
 
 
 def parse_state(output: str) -> DeviceState:
     """Parses the output of :data:`SCRIPT`; skips lines of other forms."""
-    battery_mc = _scaled(output, r"^\s*temperature:\s*(-?\d+)", 100)
+    battery_mc = _scaled(output, r"^\s*temperature:\s*(-?\d{1,6})\b", 100)
     skin_mc, sensor = _heat(output, battery_mc)
-    percent = _match_integer(output, r"^\s*level:\s*(\d+)")
-    percent = _match_integer(output, r"^supply (\d+)") if percent is None else percent
-    status = _match_integer(output, r"Thermal Status:\s*(\d+)")
+    percent = _match_integer(output, r"^\s*level:\s*(100|\d{1,2})\b")
+    percent = _match_integer(output, r"^supply (100|\d{1,2})\b") if percent is None else percent
+    status = _match_integer(output, r"Thermal Status:\s*([0-6])\b")
     wakefulness = re.search(r"\bmWakefulness=([A-Za-z]+)", output)
     stay_on = re.search(r"\bmStayOn=(true|false)", output)
     saver = re.search(r"^saver=([01])\s*$", output, re.M)
@@ -115,7 +131,8 @@ def parse_state(output: str) -> DeviceState:
         sensor=sensor,
         thermal_status=status,
         allowed_khz={
-            core: int(khz) for core, khz in re.findall(r"^clock (\w+) (\d+)\s*$", output, re.M)
+            core: int(khz)
+            for core, khz in re.findall(r"^clock (cpu\d+) ([1-9]\d{,8})\s*$", output, re.M)
         },
         throttled=None if status is None else status > 0,
         awake=None if wakefulness is None else wakefulness[1] == "Awake",
@@ -125,6 +142,7 @@ def parse_state(output: str) -> DeviceState:
         charging=None if percent is None else _charging(output),
         saver=None if saver is None else saver[1] == "1",
         load_percent=_load(output),
+        silent=frozenset(re.findall(r"^(?:saver=)?silent (\w+)\s*$", output, re.M)),
     )
 
 
@@ -170,7 +188,7 @@ def _sensors(output: str) -> Iterator[tuple[str, int | None, int]]:
             celsius = _celsius(word)
             if math.isfinite(celsius):
                 yield what.lower(), None, round(celsius * 1000)
-    for name, mc in re.findall(r"^zone (\S*) (-?\d+)\s*$", output, re.M):
+    for name, mc in re.findall(r"^zone (\S*) (-?\d{1,9})\s*$", output, re.M):
         yield name.lower(), None, int(mc) * (1000 if int(mc) < _WHOLE_DEGREES else 1)
 
 
@@ -190,7 +208,7 @@ def _charging(output: str) -> bool:
 def _load(output: str) -> int | None:
     """Returns the load from two lines of /proc/stat: the share that was neither idle nor waiting
     for a disk."""
-    lines = re.findall(r"^cpu +((?:\d+ *)+)$", output, re.M)
+    lines = re.findall(r"^cpu +((?:\d{1,18} *)+)$", output, re.M)
     if len(lines) != 2:
         return None
     first, second = ([int(word) for word in line.split()] for line in lines)

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import struct
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ import nnapi_prof as nnp
 from nnapi_prof.costs.measurement import DRIFTING, Kind, Measurement
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.selection import Selection
-from nnapi_prof.device.state import DeviceState, Gates, parse_state
+from nnapi_prof.device.state import SCRIPT, SILENCE_S, DeviceState, Gates, parse_state
 from nnapi_prof.errors import DeviceError
 from tests.conftest import PHONES
 
@@ -106,6 +108,49 @@ Temperature static thresholds from HAL:
 def test_temperatures_of_many_releases(output: str, skin_mc: int | None, sensor: str) -> None:
     told = parse_state(output)
     assert (told.skin_mc, told.sensor) == (skin_mc, sensor)
+
+
+GARBAGE = """Thermal Status: 99
+Temperature{mValue=1e400, mType=3}
+Temperature{mType=3, mName=skin}
+  level: -5
+  temperature: 99999999999999999999
+  mWakefulness=
+clock cpu0 -1
+clock cpu1 99999999999999999999
+zone skin 99999999999999999999
+cpu  9 9
+saver=yes"""
+
+
+def test_garbage_tells_nothing() -> None:
+    assert parse_state(GARBAGE) == DeviceState()
+    assert parse_state(f"Thermal Status: {'9' * 5000}\n") == DeviceState()
+
+
+@pytest.mark.parametrize("mute", ["", "thermalservice"])
+def test_a_service_that_hangs_is_left_alone(tmp_path: Path, mute: str) -> None:
+    """The others are heard; one that is mute is not asked."""
+    dumpsys = tmp_path / "dumpsys"
+    dumpsys.write_text(
+        f'#!/bin/sh\necho "$1" >> {tmp_path}/asked\n[ "$1" = thermalservice ] && exec sleep 30\n'
+        'echo "  level: 87"\n'
+    )
+    dumpsys.chmod(0o755)
+    script = f"mute='{mute}'; {SCRIPT}".replace(f"sleep {SILENCE_S};", "sleep 0.3;")
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    began = time.monotonic()
+    told = subprocess.run(
+        ["sh", "-c", script], env={**os.environ, "PATH": path}, text=True, stdout=subprocess.PIPE
+    )
+    assert time.monotonic() - began < 20
+    state = parse_state(told.stdout)
+    assert state.silent == (frozenset() if mute else {"thermalservice"})
+    assert (state.battery_percent, state.throttled) == (87, None)
+    asked = set((tmp_path / "asked").read_text().split())
+    assert asked == {"hardware_properties", "power", "battery"} | (
+        set() if mute else {"thermalservice"}
+    )
 
 
 def test_a_core_is_held_down_where_it_was_faster() -> None:

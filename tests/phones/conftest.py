@@ -95,10 +95,11 @@ def constant(value: float, unit: str) -> dict[str, Any]:
 def service(description: Description, accelerator: str = "sim-npu", **members: Any) -> Description:
     """A description whose accelerator's driver is such a service; numbers become constants."""
     changed = copy.deepcopy(description)
-    units = {"returns": "s", "stops": "s", "lingers": "s", "load": "us", "lingers_factor": "ratio"}
+    units = {"returns": "s", "stops": "s", "lingers": "s", "rests": "s"}
+    units |= {"load": "us", "lingers_factor": "ratio"}
     (entry,) = (a for a in changed["accelerators"] if a["name"] == accelerator)
     entry["service"] = entry.get("service", {}) | {
-        name: value if isinstance(value, list) else constant(value, units.get(name, "none"))
+        name: value if isinstance(value, (list, str)) else constant(value, units.get(name, "none"))
         for name, value in members.items()
     }
     return changed

@@ -15,6 +15,7 @@ import nnapi_prof as np_
 from nnapi_prof.costs.measurement import FAILURES, Status
 from nnapi_prof.errors import DeviceError
 from tests.cli.common import trace
+from tests.parts import again_but
 from tests.phones.conftest import CLEAN, Profile, Profiler, TenUnits, fault, service
 
 pytestmark = pytest.mark.slow
@@ -30,6 +31,31 @@ def test_a_driver_that_died_once_leaves_no_trace(profiled: Profiler) -> None:
     assert once.unlike(clean) == []
     assert max(row.attempts for row in once.rows) == 2
     assert once.seconds <= 1.5 * clean.seconds
+
+
+@pytest.mark.parametrize("operation", again_but(["CONV_2D", "ADD"], "CONV_2D", why="another unit"))
+def test_a_driver_that_answers_otherwise_the_second_time(
+    profiled: Profiler, operation: str
+) -> None:
+    """It says once that it does not support an operation."""
+    clean = profiled(CLEAN, "twin")
+    fickle = fault(CLEAN, kind="refuse", stage="compile", operation=operation, times=1)
+    twice = profiled(fickle)
+    refused = {(row.label, row.target) for row in clean.rows if row.status is Status.REFUSED}
+    assert {(r.label, r.target) for r in twice.rows if r.status is Status.REFUSED} == refused
+    assert (twice.segments, twice.unlike(clean)) == (clean.segments, [])
+
+
+def test_a_driver_that_dies_beside_another_accelerators_models_runs_alone(
+    profiled: Profiler, tmp_path: Path
+) -> None:
+    clean = profiled(CLEAN, "twin")
+    shy = service(CLEAN, returns=0.1)
+    shy = fault(shy, kind="die", stage="execute", operation="CONV_2D", company=1)
+    alone = profiled(shy)
+    assert (alone.failures, alone.segments) == ({}, clean.segments)
+    assert alone.unlike(clean) == []
+    assert deaths_of_the_npu(tmp_path) < 20, "it is not tried in company again and again"
 
 
 def deaths_of_the_npu(folder: Path) -> int:
@@ -130,14 +156,14 @@ def test_a_driver_that_hangs_ends_the_request_and_is_named(profiled: Profiler) -
 
     def note(progress: np_.Progress) -> None:
         told.append(progress.label)
-        if "no progress for 5 s" in progress.label and not others:
+        if "no progress for" in progress.label and not others:
             # From the start, too: nothing is measured of a device that seems to have a CPU only.
             others.append(pool.submit(profiled, stopped))
 
     with ThreadPoolExecutor() as pool:
         with pytest.raises(DeviceError, match="the driver sim-gpu hangs"):
             profiled(stopped, progress=note)
-        assert any("no progress for 5 s" in words for words in told)
+        assert any("no progress for" in words for words in told)
         with pytest.raises(DeviceError, match="the driver sim-gpu hangs"):
             others[0].result()
 

@@ -29,6 +29,7 @@ from nnapi_prof.execution.profile.session import profile
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import CPU
 from nnapi_prof.graph.program import Program
+from tests.parts import again_but
 from tests.phones.conftest import constant
 
 GOVERNOR = {"lowest": (0.3, "ratio"), "ramp": (60, "ms"), "drop": (20, "ms")}
@@ -136,3 +137,30 @@ def test_units_cost_what_they_cost_at_the_highest_clock(
     _, before = measure(program, governed, tmp_path, UnpacedOptions())
     short = [ratios_of(before, wanted)[key] for key in short_units(wanted)]
     assert min(short) > 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("every_ms", again_but([7, 29], 7, why="another beat"))
+def test_a_clock_that_halves_within_rounds(
+    built_host: HostBuild, program: Program, tmp_path: Path, every_ms: int
+) -> None:
+    """For a fifth of the time: rounds in which it did are measured again, and left out."""
+    clock = {"frequency": constant(2840, "MHz")}
+    governor: dict[str, Any] = {name: constant(*each) for name, each in GOVERNOR.items()}
+    clean, steady = measure(program, describe(tmp_path, "steady", **clock), tmp_path)
+    governor["held"] = {
+        "every": constant(every_ms, "ms"),
+        "lasts": constant(every_ms / 5, "ms"),
+        "to": constant(0.5, "ratio"),
+    }
+    outcome, rows = measure(
+        program, describe(tmp_path, "held", governor=governor, **clock), tmp_path
+    )
+    ratios = ratios_of(rows, steady)
+    assert short_units(steady) <= ratios.keys()
+    assert max(abs(ratio - 1) for ratio in ratios.values()) < 0.05
+    rounds = [each for key in short_units(steady) for each in rows[key].rounds]
+    moved = [each for each in rounds if each.moved]
+    assert moved and len(moved) < len(rounds) / 2
+    assert any(each.repeats is not None for each in rounds)
+    assert outcome.n_failed == clean.n_failed

@@ -5,6 +5,7 @@ nothing is waited for, nothing counts as hot, and the cores are those that are t
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import threading
 import time
@@ -83,6 +84,24 @@ def hot_from_the_start(root: Path) -> None:
         put(root, f"class/thermal/thermal_zone{zone}/temp", text)
     put(root, "class/thermal/cooling_device1/type", "gpu")
     put(root, "class/thermal/cooling_device1/cur_state", "on")
+
+
+def nonsense(root: Path) -> None:
+    """In each file of the CPUs, and of the memory's."""
+    words = itertools.cycle(["", "-5", "99999999999999999999", "fast", "1e9", "\x00\xff"])
+    put_cpus(root)
+    for path in sorted(root.rglob("*")):
+        if path.is_file():
+            path.write_text(next(words))
+    put(root, "devices/system/cpu/online", "0-,7-3,x")
+
+
+def no_clocks(root: Path) -> None:
+    for cpu in range(CPUS[-1] + 1):
+        (root / f"devices/system/cpu/cpu{cpu}/cpufreq").mkdir(parents=True)
+
+
+MEMORY = ["", "MemTotal: -5 kB\nMemAvailable: none\n", f"MemAvailable: {'9' * 30} kB\n"]
 
 
 def closed(root: Path) -> None:
@@ -173,7 +192,10 @@ def offline_after_a_row(root: Path) -> Iterator[ProgressCallback]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(len(CPUS) < 2, reason="cores of two kinds")
-@pytest.mark.parametrize("made", [capped, one_clock, whole_degrees, offline, hot_from_the_start])
+@pytest.mark.parametrize(
+    "made",
+    [capped, one_clock, whole_degrees, offline, hot_from_the_start, nonsense, no_clocks, closed],
+)
 def test_a_simulated_phones_plan_is_its_twins(
     profiled: Profiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Made
 ) -> None:
@@ -181,6 +203,9 @@ def test_a_simulated_phones_plan_is_its_twins(
     clean = profiled(CLEAN, "twin")
     made(tmp_path / "sys")
     monkeypatch.setenv("NNAPI_EMULATOR_SYSFS", str(tmp_path / "sys"))
+    monkeypatch.setenv("NNAPI_PROF_PROC", str(tmp_path / "proc"))
+    if made in (nonsense, no_clocks):
+        put(tmp_path / "proc", "meminfo", MEMORY[made is nonsense])
     began = time.monotonic()
     troubled = profiled(CLEAN)
     assert time.monotonic() - began < 30, "a wait for a cool phone takes a minute"

@@ -50,6 +50,8 @@ class ActionFlag(enum.IntFlag):
     """Plans run many frames at once; set where an action has :class:`FramesSpec`."""
     COPIES = 8
     """A run goes from the caller's buffers to the caller's buffers, as in an app."""
+    GAUGE = 16
+    """Ran well before: only run to see whether its driver still works, and without a result."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -325,6 +325,7 @@ def _result(line: Fields) -> ActionResult:
         copies_ns=line.times("copies_ns"),
         attempts=line.optional_number("attempts", MAX_INT32),
         words=line.optional("words", str),
+        driver=line.optional("driver", str),
     )
 
 
@@ -334,6 +335,7 @@ def _driver(line: Fields) -> DriverFacts:
         line.optional("accelerator", str),
         min(max(line.number("room"), 1), MOST_ROOM),
         memory if memory in MEMORY_KINDS else None,
+        line.optional("state", str),
     )
 
 

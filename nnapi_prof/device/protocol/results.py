@@ -175,6 +175,10 @@ class ActionResult:
     """How often it was tried: 2 where it failed in company and was tried once more, alone."""
     words: str | None = None
     """What its process, the driver's library above all, printed last where not ok."""
+    driver: str | None = None
+    """:data:`SICK` where its driver failed what it ran before, too, or an accelerator that it needs
+    is known to: the result says nothing about the action. ``back`` where it did so before the
+    attempt that counts."""
 
     @property
     def ok(self) -> bool:
@@ -187,6 +191,7 @@ class ActionResult:
         return (self.message or "") + (f'; it printed "{words}"' if words else "")
 
 
+SICK = "sick"
 MEMORY_KINDS = ("ashmem", "file", "memfd", "pointers")
 MOST_ROOM = 32
 
@@ -201,6 +206,8 @@ class DriverFacts:
     """Compilations that it holds at once."""
     memory: str | None
     """The kind that reaches it, one of :data:`MEMORY_KINDS`; None: not known yet."""
+    state: str | None = None
+    """:data:`SICK` where it fails what it ran before; None: nothing is known against it."""
 
 
 @dataclass(frozen=True, slots=True)

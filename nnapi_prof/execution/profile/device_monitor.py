@@ -235,6 +235,8 @@ class DeviceMonitor:
         self._phone = is_phone(client, info)
         self._last_busy: float | None = None
         self._seen_khz: dict[str, int] = {}
+        self.silent: frozenset[str] = frozenset()
+        """Android's services that do not answer."""
         self.unwatched: set[str | None] = set()
         """Accelerators on which the reference does not run: nobody knows whether they drift."""
         self._specs = device_targets(info, options.preferences, options.accelerators)
@@ -264,8 +266,10 @@ class DeviceMonitor:
         return state
 
     def _cool(self, waits: Waits) -> DeviceState:
-        """Waits for a phone that Android calls too hot, as long as that is allowed."""
-        state = read_state(self._client)
+        """Waits for a phone that Android calls too hot, as long as that is allowed. A service that
+        did not answer is not asked again."""
+        state = read_state(self._client, self.silent)
+        self.silent = state.silent
         if not state.throttled or self._options.conditions.sustained_s:
             return state
         began = time.monotonic()
@@ -273,7 +277,7 @@ class DeviceMonitor:
         while state.throttled and (gone := time.monotonic() - began) < most:
             self._waiting("the phone to cool down", gone, most)
             time.sleep(min(REST_S, most - gone))
-            state = read_state(self._client)
+            state = read_state(self._client, self.silent)
         if most:
             waits.rested(time.monotonic() - began, brought=not state.throttled)
         return state

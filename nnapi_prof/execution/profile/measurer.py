@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from nnapi_prof.convert.region import Region
 from nnapi_prof.costs.contention import beside_rows
-from nnapi_prof.costs.measurement import DRIFTING, UNWATCHED, Key, Kind, Measurement
+from nnapi_prof.costs.measurement import DRIFTING, SILENT, UNWATCHED, Key, Kind, Measurement
 from nnapi_prof.costs.model.quantised import EightBits
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.rows import utc_now
-from nnapi_prof.device.protocol.actions import Groups, TensorSource, Timing
+from nnapi_prof.device.protocol.actions import ActionFlag, Groups, TensorSource, Timing
 from nnapi_prof.device.protocol.description import description_of, device_fingerprint
 from nnapi_prof.device.protocol.request import Patience, Request, RequestBuilder
-from nnapi_prof.device.protocol.results import ActionResult, End, Event, Start, Wait
+from nnapi_prof.device.protocol.results import SICK, ActionResult, End, Event, Start, Wait
 from nnapi_prof.device.state import DeviceProbe, DeviceState
 from nnapi_prof.errors import DeviceError
 from nnapi_prof.execution.actions import build_action
@@ -38,6 +38,7 @@ from nnapi_prof.execution.profile.device_monitor import (
     Waits,
     Window,
 )
+from nnapi_prof.execution.profile.driver_health import DriverHealth
 from nnapi_prof.execution.profile.jobs import Converter, Job, measured, refused, region_label
 from nnapi_prof.execution.profile.options import ProfileOptions, Progress, ProgressCallback
 from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache
@@ -121,8 +122,10 @@ def prepare(
     fingerprint: str,
     simulated: bool,
     patience: Patience,
+    gauges: Sequence[Job] = (),
 ) -> Prepared:
-    """Converts the jobs of one request, equal models once. ``timing`` of units, and of the rest."""
+    """Converts the jobs of one request, equal models once. ``timing`` of units, and of the rest;
+    ``gauges`` are jobs that ran well, by which the agent finds out whether their drivers work."""
     prepared = Prepared(RequestBuilder(patience))
     request = prepared.request
     groups = Groups()
@@ -144,6 +147,18 @@ def prepare(
         )
         request.add_action(action.spec)
         prepared.sent[number] = (job, converted)
+    for number, job in enumerate(gauges if prepared.sent else (), len(batch)):
+        converted = converter.convert(job.region, job.spec.level, job.halved)
+        if not isinstance(converted, str):
+            action = build_action(
+                number,
+                [(job.spec.target, converted)],
+                lambda _: (TensorSource.RANDOM, INPUT_SEED),
+                request,
+                timing[True],
+                ActionOptions(job.conditions, memory_kb, 0),
+            )
+            request.add_action(replace(action.spec, flags=ActionFlag.GAUGE))
     return prepared
 
 
@@ -222,6 +237,9 @@ class Measurer:
         """Phase -> measurements that are expected behind it."""
         self._state = DeviceState()
         self._monitor = DeviceMonitor(client, options, self.results, self.spending, self.report)
+        self.drivers = DriverHealth(self.doubts)
+        self._unmeasured: list[Job] = []
+        """Jobs of this request that say nothing, for their driver is sick."""
         self._last_of: dict[str | None, Measurement] = {}
         """Accelerator -> the last row of it that has no note of its driver's room."""
         self._lasting = False
@@ -233,6 +251,10 @@ class Measurer:
         """Measures the jobs that are not in the store; each row is committed as it arrives."""
         pending = [job for job in jobs if job.key not in self.have]
         self.note_reused(jobs)
+        for job in jobs:
+            row = self.rows.get((job.key.signature, job.spec.target))
+            if row is not None and row.key == job.key and job.key in self.have:
+                self.drivers.note_gauge(job, row)
         done = 0
         if not jobs:
             return
@@ -305,8 +327,9 @@ class Measurer:
         self.reused.update(job.key for job in jobs if job.key in self._before)
 
     def _measure_batch(self, batch: Sequence[Job], stored: Callable[[Job], None]) -> None:
-        """Converts, sends and stores one request's jobs; calls ``stored`` after each."""
-        asked = {self._stored_key(job): job for job in batch}
+        """Converts, sends and stores one request's jobs, but for those that need a driver that is
+        sick; calls ``stored`` after each."""
+        asked = {self._stored_key(job): job for job in batch if not self.drivers.stop(job)}
         with self.spending("convert"):
             prepared = prepare(
                 [replace(job, key=key) for key, job in asked.items()],
@@ -317,6 +340,7 @@ class Measurer:
                 self.fingerprint,
                 self.info.simulated,
                 self.waits.patience(self.info.simulated),
+                self.drivers.gauges(asked.values()),
             )
         with self.spending("store"):
             self._add(*((asked[job.key], row) for job, row in prepared.refusals))
@@ -330,6 +354,9 @@ class Measurer:
         for result in self.results(request):
             if result.action in prepared.sent:
                 job, converted = prepared.sent.pop(result.action)
+                if result.driver == SICK:
+                    self._unmeasured.append(asked[job.key])
+                    continue
                 simulated = self.info.simulated
                 row = measured(job, self._graph, self.fingerprint, simulated, converted, result)
                 row = replace(row, measured_at=utc_now(), **self._state.columns)
@@ -340,6 +367,7 @@ class Measurer:
                 self._last_of[row.target.accelerator] = row
                 self._drift.measured((asked[job.key], row))
                 self.keep([(asked[job.key], row)])
+                self.drivers.note_gauge(asked[job.key], row)
                 stored(asked[job.key])
 
     def results(self, request: Request) -> Iterator[ActionResult]:
@@ -355,6 +383,8 @@ class Measurer:
                 elif isinstance(event, End):
                     self.waits.note(event, self.info.simulated)
                     self._note_rooms()
+                    self.drivers.ended(event, self._unmeasured)
+                    self._unmeasured.clear()
 
     def _note_rooms(self) -> None:
         """Notes in the table what drivers were found to hold at once, for later profiles."""
@@ -402,6 +432,7 @@ class Measurer:
                 self.n_measured += 1
                 if row.usable:
                     self.doubts.update(row.flags)
+                    self.doubts.update(f"{SILENT} {name}" for name in self._monitor.silent)
                     if row.target.accelerator in self._monitor.unwatched:
                         self.doubts[f"{UNWATCHED} {row.target.accelerator}"] += 1
                 else:

@@ -1,0 +1,57 @@
+"""A driver that fails or refuses everything after so many compilations, until its service begins
+another life."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.parts import again_but
+from tests.phones.conftest import CLEAN, Profile, Profiler, service
+
+pytestmark = pytest.mark.slow  # the agent waits 6 s for a driver that does not come back
+
+
+def statuses(profile: Profile) -> dict[tuple[str, str], str]:
+    return {(row.signature, row.target.key): row.status.value for row in profile.rows}
+
+
+WEARS = [6, 9, 15, 24]
+
+
+@pytest.mark.parametrize("worn", ["fails", "refuses"])
+@pytest.mark.parametrize("wears", again_but(WEARS, 9, why="another number"))
+def test_a_driver_that_comes_back_when_it_rests_leaves_no_trace(
+    profiled: Profiler, worn: str, wears: int
+) -> None:
+    clean = profiled(CLEAN, "twin")
+    tired = profiled(service(CLEAN, worn=worn, wears=wears, rests=0.1))
+    assert statuses(tired) == statuses(clean)
+    assert (tired.segments, tired.unlike(clean)) == (clean.segments, [])
+    assert tired.costs.outcome is not None and tired.costs.outcome.doubts == {}
+
+
+@pytest.mark.parametrize("worn", ["fails", "refuses"])
+@pytest.mark.parametrize("wears", again_but(WEARS, 24, why="another number"))
+def test_one_that_does_not_come_back_is_named_and_its_rows_stay_open(
+    profiled: Profiler, tmp_path: Path, worn: str, wears: int
+) -> None:
+    """Nor does the next profile store anything of it, nor what NNAPI chose without it; once the
+    phone was restarted, what is open is measured."""
+    clean = profiled(CLEAN, "twin")
+    description = service(CLEAN, worn=worn, wears=wears)
+    for _ in range(2):
+        tired = profiled(description)
+        assert statuses(tired).items() < statuses(clean).items()
+        assert tired.costs.outcome is not None
+        (doubt,) = tired.costs.outcome.doubts
+        assert doubt.endswith(": sim-npu")
+    (state,) = tmp_path.glob("nnapi-emulator-*")
+    lives = 0
+    while statuses(tired) != statuses(clean) and lives < 100 / wears:
+        state.unlink()
+        lives += 1
+        tired = profiled(description)
+    assert statuses(tired) == statuses(clean)
+    assert (tired.segments, tired.unlike(clean)) == (clean.segments, [])
