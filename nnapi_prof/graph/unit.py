@@ -98,7 +98,7 @@ class Work:
 class Unit:
     """One unit. ``inputs`` and ``outputs`` name values; constants are not values.
 
-    ``signature`` is the key under which its cost is stored (see :func:`unit_signature`);
+    ``signature`` is the key under which its cost is stored (see ``unit_signature``);
     ``macs`` counts multiply-accumulates, ``constant_bytes`` the weights that travel with it.
     """
 
