@@ -22,11 +22,10 @@ from tests.emulator.nnapi import (
 
 RNN, SVDF, BIDIRECTIONAL_SEQUENCE_LSTM, BIDIRECTIONAL_SEQUENCE_RNN = 24, 27, 42, 43
 QUANTIZED_16BIT_LSTM, UNIDIRECTIONAL_SEQUENCE_LSTM, UNIDIRECTIONAL_SEQUENCE_RNN = 73, 92, 93
-QUANTIZED_LSTM, TENSOR_FLOAT16, FLOAT16 = 95, 8, 10
+QUANTIZED_LSTM = 95
 NONE, RELU, RELU1, RELU6, TANH, SIGMOID = 0, 1, 2, 3, 4, 6
 DTYPES = {
     TENSOR_FLOAT32: np.float32,
-    TENSOR_FLOAT16: np.float16,
     TENSOR_INT32: np.int32,
     TENSOR_QUANT8_ASYMM: np.uint8,
     TENSOR_QUANT8_ASYMM_SIGNED: np.int8,
@@ -61,13 +60,6 @@ class Omitted:
     dims: tuple = ()
 
 
-@dataclass(frozen=True)
-class Half:
-    """A FLOAT16 scalar."""
-
-    value: float
-
-
 def add_input(model, given, constant):
     """Adds an input of the operation: its operand, and its values where the caller gives them."""
     if isinstance(given, Omitted):
@@ -77,18 +69,11 @@ def add_input(model, given, constant):
             return index, np.zeros(0, DTYPES[given.code])
         assert model.nn.Model_setOperandValue(model.handle, index, None, 0) == OK
         return index, None
-    if isinstance(given, Half):
-        index, value = model.operand(FLOAT16), np.float16(given.value)
-        pointer = C.c_void_p(np.asarray(value).ctypes.data)
-        assert model.nn.Model_setOperandValue(model.handle, index, pointer, 2) == OK
-        return index, None
     if not isinstance(given, Quantised | np.ndarray):
         return model.scalar(given), None
     code, scale, zero, values = TENSOR_FLOAT32, 0.0, 0, given
     if isinstance(given, Quantised):
         code, scale, zero, values = given.code, given.scale, given.zero, given.values
-    elif given.dtype == np.float16:
-        code = TENSOR_FLOAT16
     values = np.ascontiguousarray(values, DTYPES[code])
     index = model.operand(code, values.shape, scale, zero)
     if not constant:
@@ -204,11 +189,9 @@ class Cell:
     def scalars(self):
         return [self.act, self.cell_clip, self.proj_clip]
 
-    def step(self, x, h, c, a=None):
+    def step(self, x, h, c):
         def gate(g, peephole, cell, act):
             z = x @ self.w[g].T + h @ self.r[g].T
-            if a is not None and self.aux[g] is not None:
-                z = z + a @ self.aux[g].T
             if peephole is not None:
                 z = z + peephole * cell
             if self.norm[g] is not None:
@@ -227,18 +210,9 @@ class Cell:
                 h = h.clip(-self.proj_clip, self.proj_clip)
         return h, c
 
-    def sequence(self, x, h, c, a=None, backward=False):
-        """x [steps, batch, inputs] -> outputs of all steps, and the last states."""
-        steps = range(len(x))
-        result = np.zeros((*x.shape[:2], self.outputs))
-        for t in reversed(steps) if backward else steps:
-            h, c = self.step(x[t], h, c, None if a is None else a[t])
-            result[t] = h
-        return result, h, c
 
-
-def rounded(rng, *shape, dtype=np.float32):
-    return rng.uniform(-0.8, 0.8, shape).astype(dtype)
+def rounded(rng, *shape):
+    return rng.uniform(-0.8, 0.8, shape).astype(np.float32)
 
 
 def some_cell(
@@ -252,17 +226,13 @@ def some_cell(
     projection=0,
     norm=False,
     aux=0,
-    dtype=np.float32,
     **others,
 ):
     """A random LSTM. projection: 0 none, 1 weights, 2 weights and bias."""
     outputs = outputs if projection else units
 
-    def make(*shape):
-        return rounded(rng, *shape, dtype=dtype)
-
     def gates(*shape, there=True):
-        return [make(*shape) if there and (g or not cifg) else None for g in range(4)]
+        return [rounded(rng, *shape) if there and (g or not cifg) else None for g in range(4)]
 
     p = gates(units, there=peephole)
     return Cell(
@@ -272,8 +242,8 @@ def some_cell(
         (p[0], p[1], p[3]),
         tuple(gates(units, there=norm)),
         tuple(gates(units, aux, there=bool(aux))),
-        make(outputs, units) if projection else None,
-        make(outputs) if projection == 2 else None,
+        rounded(rng, outputs, units) if projection else None,
+        rounded(rng, outputs) if projection == 2 else None,
         **others,
     )
 
@@ -281,10 +251,6 @@ def some_cell(
 def given(*values):
     """Inputs of an operation: None is a float tensor without a value."""
     return [Omitted(TENSOR_FLOAT32) if v is None else v for v in values]
-
-
-def swap(x):
-    return np.ascontiguousarray(x.swapaxes(0, 1))
 
 
 VARIANTS = [
