@@ -140,7 +140,13 @@ def advised(name: str, size: str, device: str, table: Path) -> tuple[Advice, ...
     net = Net(channels, planted.middle(channels))
     model = nnp.load(net, inputs=[(1, 3, side, side)], name=f"{name}, {size}")
     relaxed = planted.max_error is not None
-    costs = nnp.profile(model, device, costs=table, preferences=["fast"], relaxed=relaxed)
+    costs = nnp.profile(
+        model,
+        device,
+        costs=table,
+        options=nnp.MeasureOptions(preferences=["fast"]),
+        conditions=nnp.ConditionOptions(relaxed=relaxed),
+    )
     plan = nnp.partition(
         model, costs, nnp.Latency(max_error=planted.max_error), verify=None if relaxed else False
     )

@@ -235,7 +235,7 @@ def bench(names: Sequence[str], n_faults: int, *, reproduce: bool, first: int) -
                     model,
                     phone,
                     target=f"nnapi:{network.accelerator}/fast",
-                    relaxed=plant.error.get("when") == "relaxed",
+                    conditions=nnp.ConditionOptions(relaxed=plant.error.get("when") == "relaxed"),
                     reproducer=case if reproduce else None,
                 )
                 n_units = outcome.n_units
@@ -276,7 +276,10 @@ def clean(names: Sequence[str]) -> int:
                     for target in targets:
                         for relaxed in (False, True):
                             outcome = nnp.bisect(
-                                model, device.client, target=target, relaxed=relaxed
+                                model,
+                                device.client,
+                                target=target,
+                                conditions=nnp.ConditionOptions(relaxed=relaxed),
                             )
                             pairs += 1
                             alarms += not outcome.clean

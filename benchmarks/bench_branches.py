@@ -83,7 +83,9 @@ def bench(
     model: nnp.Model, device: str, label: str, contention: float | None, table: Path
 ) -> tuple[bool, float]:
     """A row of the table; whether every frame was right, and serial by chosen latency."""
-    costs = nnp.profile(model, device=device, costs=table, beside=True, listener=SILENT)
+    costs = nnp.profile(
+        model, device=device, costs=table, options=nnp.MeasureOptions(beside=True), listener=SILENT
+    )
     planned = nnp.partition(model, costs, nnp.Parallel(contention=contention), listener=SILENT)
     parallel = planned.parallel
     assert parallel is not None

@@ -73,7 +73,12 @@ def choose(name: str, phones: Sequence[Path], folder: Path, profiled: int) -> di
     for number in range(profiled):
         index = number * len(phones) // profiled
         serial = f"sim:{phones[index]}"
-        measured = nnp.profile(model, serial, costs=folder / "costs.sqlite", preferences=["fast"])
+        measured = nnp.profile(
+            model,
+            serial,
+            costs=folder / "costs.sqlite",
+            options=nnp.MeasureOptions(preferences=["fast"]),
+        )
         problem = make_problem(model.graph, measured.priced)
         best = plan_problem(problem, with_curve=False).best.predicted_ns
         ns = latency_of(problem, chosen.search.plans[three.plan_of[index]])

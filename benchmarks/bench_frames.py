@@ -63,7 +63,9 @@ def bench(
 ) -> bool:
     """A row of the table; whether it keeps what is asked."""
     is_local = device == "local"
-    costs = nnp.profile(model, device=device, costs=table, beside=True, listener=SILENT)
+    costs = nnp.profile(
+        model, device=device, costs=table, options=nnp.MeasureOptions(beside=True), listener=SILENT
+    )
     planned = nnp.partition(model, costs, nnp.Throughput(contention=contention), listener=SILENT)
     assert planned.frames is not None
     ways = planned.frames

@@ -50,7 +50,7 @@ from nnapi_prof.lab.phones import LabPhone  # noqa: E402
 from nnapi_prof.lab.run import Coordinator, LabJob, LabOutcome, jobs_of  # noqa: E402
 from tests.costs.postgres import Server, binaries  # noqa: E402
 
-OPTIONS = {"refine": False, "runs": 5, "preferences": ("fast",)}
+OPTIONS = {"options": nnp.MeasureOptions(refine=False, runs=5, preferences="fast")}
 SAME = ("fingerprint", "signature", "target", "status", "label", "members", "samples_ns")
 MOST_ADDED = 0.05
 FEWEST_TASKS = 100

@@ -312,7 +312,12 @@ def profiled_plan(
 ) -> tuple[Costs, ModelPlan]:
     """Measures and plans; SIGPROF ends this process once it took :data:`OWN_SECONDS` itself."""
     signal.setitimer(signal.ITIMER_PROF, OWN_SECONDS)
-    costs = nnapi_prof.profile(model, phone, costs=table, every_preference=every_preference)
+    costs = nnapi_prof.profile(
+        model,
+        phone,
+        costs=table,
+        options=nnapi_prof.MeasureOptions(every_preference=every_preference),
+    )
     planned = nnapi_prof.partition(model, costs, verify=False)
     signal.setitimer(signal.ITIMER_PROF, 0)
     return costs, planned

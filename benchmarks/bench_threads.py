@@ -67,7 +67,12 @@ def main() -> None:
 def compare(model: Model, client: AgentClient, folder: Path, rounds: int) -> dict[str, Any]:
     """Profile with a trial; the latency with each number of threads, and with the chosen one."""
     info = client.info()
-    costs = np_.profile(model, client, costs=folder / "auto.sqlite", threads=BY_TRIAL)
+    costs = np_.profile(
+        model,
+        client,
+        costs=folder / "auto.sqlite",
+        conditions=np_.ConditionOptions(threads=BY_TRIAL),
+    )
     outcome, trial = costs.outcome, costs.thread_trial
     assert outcome is not None
     spent = (0.0, outcome.seconds)
@@ -96,7 +101,9 @@ def compare(model: Model, client: AgentClient, folder: Path, rounds: int) -> dic
 
 def plan_ms(model: Model, client: AgentClient, table: Path, threads: int) -> float:
     """The plan's latency in simulated ms with a fixed number of threads."""
-    outcome = np_.profile(model, client, costs=table, threads=threads).outcome
+    outcome = np_.profile(
+        model, client, costs=table, conditions=np_.ConditionOptions(threads=threads)
+    ).outcome
     assert outcome is not None and outcome.plan is not None
     return outcome.plan.predicted_ns / 1e6
 

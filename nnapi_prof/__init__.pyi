@@ -34,7 +34,10 @@ from nnapi_prof.api.result import Result as Result
 from nnapi_prof.api.run import run as run
 from nnapi_prof.api.throughput import PredictedThroughput as PredictedThroughput
 from nnapi_prof.bisection.diagnosis import Bisection as Bisection
+from nnapi_prof.costs.conditions import ConditionOptions as ConditionOptions
+from nnapi_prof.device.state import Gates as Gates
 from nnapi_prof.errors import NnapiProfError as NnapiProfError
+from nnapi_prof.execution.profile.options import MeasureOptions as MeasureOptions
 from nnapi_prof.graph.plan import Target as Target
 from nnapi_prof.graph.unit import Unit as Unit
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 _KEY = "option"
 """Key of an :class:`Option` in the metadata of its field."""
@@ -47,13 +48,11 @@ class Option:
 
     def range_words(self) -> str:
         """Describe the values that are allowed, for the documentation."""
-        if self.choices:
-            return ", ".join(self.choices)
-        if self.least is None:
-            return ""
-        if self.most is None:
-            return f"at least {self.least:g}"
-        return f"{self.least:g} to {self.most:g}"
+        words = list(self.choices)
+        if self.least is not None:
+            most = "" if self.most is None else f" to {self.most:g}"
+            words.append(f"{self.least:g}{most}" if most else f"at least {self.least:g}")
+        return ", ".join(words)
 
 
 def option(
@@ -135,12 +134,20 @@ def validate(options: DataclassInstance) -> None:
                 one_of(name, text, declared.choices)
         elif value_type.scalar is bool:
             one_of(name, value, (False, True))
-        elif declared.choices:
+        elif declared.choices and (value_type.scalar is str or isinstance(value, str)):
             one_of(name, value, declared.choices)
         elif declared.least is not None and not (
             value_type.takes_mapping and isinstance(value, Mapping)
         ):
             number(name, value, declared.least, declared.most)
+
+
+def checked(name: str, options: T | None, cls: type[T]) -> T:
+    """Return an options object, and that of all defaults for None. Raises UsageError where it is
+    another object."""
+    if options is not None and not isinstance(options, cls):
+        raise UsageError(f"{name} are {options!r}", f"give {cls.__name__}(...) of nnapi_prof")
+    return cls() if options is None else options
 
 
 def number(name: str, value: object, least: float, most: float | None = None) -> None:
@@ -178,6 +185,11 @@ def placements(name: str, value: object) -> tuple[str, ...]:
     if not all(isinstance(text, str) for pair in value.items() for text in pair):
         raise UsageError(f"{name} is {value!r}: units and targets as text are wanted")
     return tuple(f"{unit}={where}" for unit, where in value.items())
+
+
+def into(parameter: str, cls: type[DataclassInstance]) -> dict[str, str]:
+    """Return the replacements of keywords, for :func:`moved`, that became fields of a dataclass."""
+    return {name: f"{parameter}={cls.__name__}({name}=...)" for name in options_of(cls)}
 
 
 def moved(**replacements: str) -> Callable[[Callable[P, R]], Callable[P, R]]:

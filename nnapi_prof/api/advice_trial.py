@@ -20,12 +20,12 @@ from nnapi_prof.api.objectives import Latency
 from nnapi_prof.api.plan import ModelPlan
 from nnapi_prof.api.planning import partition
 from nnapi_prof.api.profiling import profile
-from nnapi_prof.costs.conditions import Precision
 from nnapi_prof.costs.model.fit import fit
 from nnapi_prof.costs.model.views import Z
 from nnapi_prof.costs.samples import summarise
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.errors import NnapiProfError, UsageError
+from nnapi_prof.execution.profile.options import MeasureOptions
 from nnapi_prof.graph.advice import GOOD_ENOUGH, LEAST_GAIN, Advice, Hindrance, Verified
 from nnapi_prof.graph.plan import Engine
 from nnapi_prof.qnn.costs import ChipCosts
@@ -107,17 +107,12 @@ class Trial:
         return sorted(helpful, key=lambda one: one.advice.saves_ns < GOOD_ENOUGH * most)
 
     def _profile(self, model: Model, refine: bool) -> Costs:
-        conditions = self._planned.conditions
         return profile(
             model,
             self._client,
             costs=self._table,
-            threads=conditions.threads,
-            cpus=conditions.cpus,
-            mode=conditions.mode.value,
-            relaxed=conditions.precision is Precision.RELAXED,
-            float16=conditions.precision is Precision.FLOAT16,
-            refine=refine,
+            conditions=replace(self._planned.conditions, sustained_s=0),
+            options=MeasureOptions(refine=refine),
             listener=replace(self._listener, note=lambda _: None, busy=lambda _: None),
         )
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnapi_prof.api import options as arguments
 from nnapi_prof.api.bisect_cures import Avoidance
 from nnapi_prof.api.cost_tables import measured_threads, open_table
 from nnapi_prof.api.devices import open_client
@@ -19,7 +18,7 @@ from nnapi_prof.api.plan import ModelPlan, read_plan
 from nnapi_prof.bisection.diagnosis import Bisection, Culprit, Unchecked
 from nnapi_prof.bisection.search import Region
 from nnapi_prof.bundle.findings import Fault, keep_faults
-from nnapi_prof.costs.conditions import BY_TRIAL, Conditions
+from nnapi_prof.costs.conditions import ConditionOptions, Conditions
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.description import describe, device_fingerprint
 from nnapi_prof.device.protocol.results import AgentInfo
@@ -27,7 +26,7 @@ from nnapi_prof.errors import CostError, UsageError, option_name
 from nnapi_prof.execution.profile.jobs import TargetSpec, device_targets
 from nnapi_prof.execution.profile.threads import read_trial
 from nnapi_prof.graph.plan import AUTO, REFERENCE, Engine, Preference, Target
-from nnapi_prof.options import number
+from nnapi_prof.options import into, moved, number
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,6 +39,7 @@ SAMPLES, MOST_SAMPLES = 2, 64
 PHASE = "looking for what differs"
 
 
+@moved(**into("conditions", ConditionOptions))
 def bisect(
     plan: ModelPlan | Model | str | os.PathLike[str],
     device: str | AgentClient | None = None,
@@ -49,11 +49,7 @@ def bisect(
     find_all: bool = False,
     samples: int = SAMPLES,
     inputs: Sequence[str] | Sequence[Tensor] = (),
-    threads: int | str = BY_TRIAL,
-    cpus: str = "big",
-    mode: str = "sync",
-    relaxed: bool = False,
-    float16: bool = False,
+    conditions: ConditionOptions | Conditions | None = None,
     costs: str | os.PathLike[str] | None = None,
     reproducer: str | os.PathLike[str] | None = None,
     fix: str | os.PathLike[str] | None = None,
@@ -72,10 +68,10 @@ def bisect(
     that is allowed with reference inputs (None: 1e-4, in less than float32 2e-2, in 8 bits what
     roundings of ties explain). ``find_all`` goes on for the next units. ``samples`` are the model's
     own example inputs, then random ones; ``inputs`` are shapes as :func:`nnapi_prof.load` takes
-    them, or tensors, which are then the only sample. The conditions ``threads``, ``cpus``,
-    ``mode``, ``relaxed`` and ``float16`` are those of :func:`nnapi_prof.profile`; a plan has its
-    own. ``through`` makes the probe that runs regions (``nnapi_prof.executorch.bisect`` has one).
-    ``progress`` is called with a :class:`nnapi_prof.Progress`; a ``listener`` hears notes.
+    them, or tensors, which are then the only sample. The ``conditions`` are those of
+    :func:`nnapi_prof.profile`; a plan has its own. ``through`` makes the probe that runs regions
+    (``nnapi_prof.executorch.bisect`` has one). ``progress`` is called with a
+    :class:`nnapi_prof.Progress`; a ``listener`` hears notes.
 
     Where the cost table ``costs`` has the model, each cure is planned and its latency predicted.
     ``reproducer`` is a folder for the smallest case that shows the first fault. ``fix`` is the
@@ -88,13 +84,19 @@ def bisect(
     number("budget", budget, 0)
     number("samples", samples, 1, MOST_SAMPLES)
     listener = listener or to_log(progress)
-    planned, model, asked = _subject(plan, inputs, listener)
-    conditions = asked or arguments.conditions_of(threads, cpus, mode, relaxed, float16, 0)
+    asked = ConditionOptions.of(conditions)
+    if asked.sustained:
+        raise UsageError(
+            f"{option_name('sustained')} heats a device for timing; bisect times nothing",
+            "leave it out",
+        )
+    planned, model, own = _subject(plan, inputs, listener)
+    conditions = own or asked.conditions
     with listener.working("running the reference"):
         program = model.program
         references = _references(program, samples, inputs)
     with open_client(device or (planned.device_spec if planned else None), listener) as client:
-        if asked is None and threads == BY_TRIAL:
+        if own is None and asked.by_trial:
             conditions = _as_measured(model, client, costs, conditions)
         places = _places(planned, program, client.info(), target)
         results: list[tuple[Located, RegionProbe]] = []

@@ -19,6 +19,7 @@ from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.description import device_fingerprint
 from nnapi_prof.errors import CostError, UsageError, option_name
 from nnapi_prof.execution.profile.jobs import device_targets
+from nnapi_prof.execution.profile.options import MeasureOptions
 from nnapi_prof.graph.plan import CPU, Engine
 
 if TYPE_CHECKING:
@@ -80,13 +81,15 @@ class Avoidance:
         from nnapi_prof.api.planning import partition
         from nnapi_prof.api.profiling import profile
 
-        asked = self.conditions
         model = load(program.module, list(program.example_inputs), name=self.model.name)
         measured = profile(
-            model, self.client, costs=self.costs, threads=asked.threads, cpus=asked.cpus,
-            mode=asked.mode.value, relaxed=asked.precision is Precision.RELAXED,
-            float16=asked.precision is Precision.FLOAT16, refine=False, listener=self.listener,
-        )  # fmt: skip
+            model,
+            self.client,
+            costs=self.costs,
+            conditions=replace(self.conditions, sustained_s=0),
+            options=MeasureOptions(refine=False),
+            listener=self.listener,
+        )
         return partition(model, measured, verify=False, listener=self.listener)
 
     def replanned(self, culprits: Sequence[Culprit]) -> ModelPlan | None:
@@ -99,13 +102,8 @@ class Avoidance:
             for culprit in culprits
             for name in culprit.names
         }
-        asked = self.conditions
         try:
-            measured = read_costs(
-                self.model, self.costs, self.client, threads=asked.threads, cpus=asked.cpus,
-                mode=asked.mode.value, relaxed=asked.precision is Precision.RELAXED,
-                float16=asked.precision is Precision.FLOAT16, sustained=asked.sustained_s,
-            )  # fmt: skip
+            measured = read_costs(self.model, self.costs, self.client, conditions=self.conditions)
         except (CostError, UsageError):
             return None  # nothing was measured: there is nothing to plan with
         return partition(

@@ -37,7 +37,7 @@ from nnapi_prof.convert.dynamic_shapes import Template, flexible_region
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.region import Region, to_float16
 from nnapi_prof.costs import VARIABLE, default_location, is_there
-from nnapi_prof.costs.conditions import Mode, Precision
+from nnapi_prof.costs.conditions import Mode
 from nnapi_prof.device import java
 from nnapi_prof.device.protocol.description import description_parts
 from nnapi_prof.errors import (
@@ -347,12 +347,7 @@ def with_addresses(bundle: Bundle, model: Model, costs: str | None = None) -> Bu
                 model,
                 store,
                 bundle.fingerprint,
-                threads=asked.threads,
-                cpus=asked.cpus,
-                mode=Mode.POINTERS.value,
-                relaxed=asked.precision is Precision.RELAXED,
-                float16=asked.precision is Precision.FLOAT16,
-                sustained=asked.sustained_s,
+                conditions=replace(asked, mode=Mode.POINTERS),
             )
         model_costs = measured.measured
         assert model_costs is not None, "rows of one precision, without estimates"

@@ -15,7 +15,7 @@ from nnapi_prof.api.events import SILENT, Listener
 from nnapi_prof.api.model import Model, as_model
 from nnapi_prof.api.program_costs import filled_costs, fitted_costs
 from nnapi_prof.costs import existing
-from nnapi_prof.costs.conditions import BY_TRIAL, Conditions
+from nnapi_prof.costs.conditions import ConditionOptions, Conditions
 from nnapi_prof.costs.contention import beside_rows
 from nnapi_prof.costs.measurement import Kind, Measurement
 from nnapi_prof.costs.model.precision import PrecisionCosts
@@ -28,6 +28,7 @@ from nnapi_prof.device.protocol.description import describe, description_of, dev
 from nnapi_prof.errors import CostError, UsageError, option_name
 from nnapi_prof.execution.profile.threads import ThreadTrial, read_trial
 from nnapi_prof.graph.plan import CPU, Precision
+from nnapi_prof.options import into, moved
 
 if TYPE_CHECKING:
     from nnapi_prof.device.protocol.results import AgentInfo
@@ -81,17 +82,13 @@ def note_other_agent(store: CostStore, info: AgentInfo, listener: Listener) -> N
         )
 
 
+@moved(**into("conditions", ConditionOptions))
 def read_costs(
     model: Model | str | os.PathLike[str],
     costs: str | os.PathLike[str] | CostStore | None = None,
     device: str | AgentClient | None = None,
     *,
-    threads: int | str = BY_TRIAL,
-    cpus: str = USUAL.cpus,
-    mode: str = USUAL.mode.value,
-    relaxed: bool = False,
-    float16: bool = False,
-    sustained: int = USUAL.sustained_s,
+    conditions: ConditionOptions | Conditions | None = None,
     fill: bool = False,
     until: str | None = None,
     precisions: Sequence[str] | None = None,
@@ -103,21 +100,20 @@ def read_costs(
 
     ``costs`` is that of :func:`.profile`, or a table that is open already. ``device`` is a device
     of the table: its fingerprint, the beginning of it, or its name as `nnapi-prof costs list` shows
-    it, with * and ?; None where there is only one; or a device that is open. The conditions
-    ``threads``, ``cpus``, ``mode``, ``relaxed``, ``float16`` and ``sustained`` are those that it
-    was measured under; ``threads="auto"`` is the number that :func:`.profile` chose by a trial,
-    without one the only number that the model was measured with.
-    ``fill`` estimates units that were never measured from what else was measured on the device.
-    ``until``, a date or time in UTC, leaves out what was measured later. ``precisions``,
-    ``calibration`` and ``samples`` are those of :func:`.profile`, and need a device that is open.
-    A ``listener`` hears notes.
+    it, with * and ?; None where there is only one; or a device that is open. The ``conditions`` are
+    those that it was measured under; ``threads="auto"`` is the number that :func:`.profile` chose
+    by a trial, without one the only number that the model was measured with. ``fill`` estimates
+    units that were never measured from what else was measured on the device. ``until``, a date or
+    time in UTC, leaves out what was measured later. ``precisions``, ``calibration`` and ``samples``
+    are those of :func:`.profile`, and need a device that is open. A ``listener`` hears notes.
 
     Raises CostError where the model was not measured there, UsageError where the table or the
     device is not found.
     """
     chosen = as_model(model)
-    conditions = arguments.conditions_of(threads, cpus, mode, relaxed, float16, sustained)
-    chosen_precisions = arguments.precisions_of(precisions, relaxed, float16)
+    asked = ConditionOptions.of(conditions)
+    conditions = asked.conditions
+    chosen_precisions = arguments.precisions_of(precisions, conditions)
     until = None if until is None else stated_instant("until", until, end=True)
     with open_table(costs, to_read=True) as store:
         if isinstance(device, AgentClient):
@@ -126,14 +122,14 @@ def read_costs(
             row = find_one(named(store), "*" if device is None else device)
             fingerprint, name = row.fingerprint, row.name
         trial = None
-        if threads == BY_TRIAL:
+        if asked.by_trial:
             trial = read_trial(chosen.graph, store, fingerprint, conditions)
             n = measured_threads(chosen, store, fingerprint, conditions, trial, fill=fill)
             conditions = replace(conditions, threads=n)
         rows = store.select(
             Selection((fingerprint,), conditions=conditions, until=until, newest=True)
         )
-        if threads != BY_TRIAL or chosen_precisions is not None:
+        if not asked.by_trial or chosen_precisions is not None:
             rows = [row for row in rows if not row.target.has_one_thread]
         notes: tuple[str, ...] = chosen.notes
         priced: CostModel | PrecisionCosts
@@ -153,7 +149,7 @@ def read_costs(
             priced, note = filled_costs(chosen.program, rows, fingerprint)
             notes = (*notes, note) if note else notes
         else:
-            priced = fitted_costs(chosen.graph, rows, conditions, threads == BY_TRIAL)
+            priced = fitted_costs(chosen.graph, rows, conditions, asked.by_trial)
         return Costs(
             model=chosen,
             device=name,

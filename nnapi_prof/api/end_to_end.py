@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nnapi_prof.api import options as arguments
 from nnapi_prof.api.cost_tables import note_other_agent, open_table
@@ -22,17 +22,18 @@ from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.devices import open_client
 from nnapi_prof.api.events import SILENT, Listener, Progress, to_log
 from nnapi_prof.api.model import Model, as_model, load
-from nnapi_prof.api.profiling import profile_on, with_threads, with_trial
+from nnapi_prof.api.profiling import profile_on, profile_options, with_threads, with_trial
 from nnapi_prof.api.result import keep_result
 from nnapi_prof.api.run import eager_reference, run_bundle_on
-from nnapi_prof.costs.conditions import BY_TRIAL
+from nnapi_prof.costs.conditions import ConditionOptions, Conditions
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
+from nnapi_prof.device.state import Gates
 from nnapi_prof.errors import NnapiProfError
 from nnapi_prof.execution.options import QUICK, Boundary, RunOptions
-from nnapi_prof.execution.profile.options import ProfileOptions, ProfileOutcome
+from nnapi_prof.execution.profile.options import MeasureOptions, ProfileOptions, ProfileOutcome
 from nnapi_prof.graph.plan import Engine
-from nnapi_prof.options import number
+from nnapi_prof.options import into, moved
 
 if TYPE_CHECKING:
     from nnapi_prof.api.plan import ModelPlan
@@ -90,7 +91,7 @@ def run_all(
     memory_mb: int | None = None,
     listener: Listener = SILENT,
     announced: bool = False,
-    **conditions: Any,
+    conditions: ConditionOptions | Conditions | None = None,
 ) -> PipelineResult:
     """:func:`go`, which tells what it reached where a step failed, too: it takes the same.
 
@@ -100,14 +101,10 @@ def run_all(
     fault ends it with what was reached, in ``PipelineResult.fault``; Ctrl-C raises
     KeyboardInterrupt.
     """
-    arguments.repeats(runs, cooldown_s, memory_mb)
-    number("tolerance", tolerance, 0)
-    options = ProfileOptions(
-        conditions=arguments.conditions_of(**conditions),
-        threads_by_trial=conditions.get("threads", BY_TRIAL) == BY_TRIAL,
-        fresh=fresh,
-        cooldown_s=cooldown_s,
-        memory_mb=memory_mb,
+    options = profile_options(
+        ConditionOptions.of(conditions),
+        MeasureOptions(fresh=fresh, cooldown_s=cooldown_s, memory_mb=memory_mb),
+        Gates(),
         copies=arguments.boundary_of(boundary) is Boundary.APP,
     )
     settings = replace(
@@ -325,6 +322,7 @@ def _error_text(error: Exception) -> str:
     )
 
 
+@moved(**into("conditions", ConditionOptions))
 def go(
     model: Model | str | os.PathLike[str],
     device: str | AgentClient | None = None,
@@ -332,12 +330,7 @@ def go(
     inputs: str | Sequence[str] | None = None,
     report: str | os.PathLike[str] | None = None,
     costs: str | os.PathLike[str] | None = None,
-    threads: int | str = BY_TRIAL,
-    cpus: str = arguments.USUAL.cpus,
-    mode: str = arguments.USUAL.mode.value,
-    relaxed: bool = False,
-    float16: bool = False,
-    sustained: int = arguments.USUAL.sustained_s,
+    conditions: ConditionOptions | Conditions | None = None,
     fresh: bool = False,
     runs: int = QUICK.runs,
     boundary: str = QUICK.boundary.value,
@@ -351,11 +344,10 @@ def go(
 
     ``inputs`` are those of :func:`nnapi_prof.load`, for a file. ``report`` is the HTML file, None
     the model's name with ``.html`` beside it; the plan's folder stands beside that, with
-    ``.nnprof``. ``device``, ``costs``, the conditions ``threads``, ``cpus``, ``mode``, ``relaxed``,
-    ``float16`` and ``sustained``, ``fresh``, ``cooldown_s`` and ``memory_mb`` are those of
-    :func:`nnapi_prof.profile`; ``runs`` are recorded of each plan, for about half a second, and
-    ``boundary`` and ``tolerance`` are those of :func:`nnapi_prof.run`. What the cost table has is
-    not measured again.
+    ``.nnprof``. ``device``, ``costs`` and ``conditions`` are those of :func:`nnapi_prof.profile`,
+    ``fresh``, ``cooldown_s`` and ``memory_mb`` those of its ``options``; ``runs`` are recorded of
+    each plan, for about half a second, and ``boundary`` and ``tolerance`` are those of
+    :func:`nnapi_prof.run`. What the cost table has is not measured again.
 
     Raises NnapiProfError where a step fails; what was reached until then is kept and written.
     """
@@ -365,12 +357,7 @@ def go(
         report=Path(report) if report is not None else chosen.path.with_suffix(".html"),
         device=device,
         costs=costs,
-        threads=threads,
-        cpus=cpus,
-        mode=mode,
-        relaxed=relaxed,
-        float16=float16,
-        sustained=sustained,
+        conditions=conditions,
         fresh=fresh,
         runs=runs,
         boundary=boundary,

@@ -14,9 +14,8 @@ from nnapi_prof.api import notebook
 from nnapi_prof.api.cost_tables import cpu_rows, open_table
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.model import Model, as_model
-from nnapi_prof.api.options import USUAL, conditions_of
 from nnapi_prof.api.program_costs import described_device, estimated_costs, read_phone
-from nnapi_prof.costs.conditions import BY_TRIAL
+from nnapi_prof.costs.conditions import BY_TRIAL, ConditionOptions, Conditions
 from nnapi_prof.costs.estimate.calibration import TargetReport
 from nnapi_prof.costs.estimate.calibration import calibrate as fit_description
 from nnapi_prof.costs.estimate.phones import SIMULATED_FORMAT as SIMULATED
@@ -24,6 +23,7 @@ from nnapi_prof.costs.estimate.phones import Description, parse_description, shi
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.devices import find_one, named
 from nnapi_prof.errors import UsageError
+from nnapi_prof.options import into, moved
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -131,11 +131,11 @@ def estimate(
     description = phone.description if isinstance(phone, Phone) else read_phone(str(phone))
     chosen = as_model(model)
     mode = "burst" if burst else "sync"
-    asked = conditions_of(threads or BY_TRIAL, mode=mode, relaxed=relaxed)
+    asked = ConditionOptions(threads=threads or BY_TRIAL, mode=mode, relaxed=relaxed)
     priced = estimated_costs(
         chosen.program, description, threads=threads, burst=burst, relaxed=relaxed
     )
-    conditions = replace(asked, threads=priced.threads)
+    conditions = replace(asked.conditions, threads=priced.threads)
     return Costs(
         model=chosen,
         device=str(description["name"]),
@@ -147,36 +147,32 @@ def estimate(
     )
 
 
+@moved(**into("conditions", ConditionOptions))
 def calibrate(
     costs: str | os.PathLike[str] | CostStore | None = None,
     device: str | None = None,
     *,
     name: str | None = None,
-    threads: int | str = BY_TRIAL,
-    cpus: str = USUAL.cpus,
-    mode: str = USUAL.mode.value,
-    relaxed: bool = False,
-    float16: bool = False,
-    sustained: int = USUAL.sustained_s,
+    conditions: ConditionOptions | Conditions | None = None,
     folds: int = 5,
     seed: int = 0,
     sister: Phone | str | None = None,
 ) -> Phone:
     """Fits a phone's description to all that a cost table has of a device, of whatever model.
 
-    ``costs`` and ``device`` are those of :func:`nnapi_prof.read_costs`, as are the conditions
-    ``threads`` (``"auto"``: the number that most rows of its CPU have), ``cpus``, ``mode``,
-    ``relaxed``, ``float16`` and ``sustained`` that it was measured under. Each of ``folds`` parts
-    of the table is predicted from the others; ``seed`` decides which rows are in which. ``name`` is
-    that of the phone. With a ``sister``, a phone like it that is known well (as ``phone`` of
-    :func:`estimate`), 10 to 30 rows do.
+    ``costs`` and ``device`` are those of :func:`nnapi_prof.read_costs`, as are the ``conditions``
+    that it was measured under (``threads="auto"``: the number that most rows of its CPU have). Each
+    of ``folds`` parts of the table is predicted from the others; ``seed`` decides which rows are in
+    which. ``name`` is that of the phone. With a ``sister``, a phone like it that is known well (as
+    ``phone`` of :func:`estimate`), 10 to 30 rows do.
 
     Raises CostError where there is too little to fit, UsageError where the device is not found.
     """
-    conditions = conditions_of(threads, cpus, mode, relaxed, float16, sustained)
+    asked = ConditionOptions.of(conditions)
+    conditions = asked.conditions
     with open_table(costs, to_read=True) as store:
         phone = find_one(named(store), device if device is not None else "*")
-        if threads == BY_TRIAL:
+        if asked.by_trial:
             numbers = Counter(row.threads for row in cpu_rows(store, phone.fingerprint, conditions))
             most = max(numbers, key=lambda n: (numbers[n], -n), default=conditions.threads)
             conditions = replace(conditions, threads=most)

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from nnapi_prof.api.fleet_choice import (
 )
 from nnapi_prof.api.fleet_result import Fleet, FleetPhone, is_cpu, representative
 from nnapi_prof.api.model import Model, as_model
+from nnapi_prof.costs.conditions import ConditionOptions
 from nnapi_prof.costs.model.views import with_intervals
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.devices import Measured, find, measured
@@ -226,7 +227,7 @@ def costs_of_phones(
     model: Model,
     store: CostStore,
     patterns: Sequence[str],
-    conditions: Mapping[str, Any],
+    conditions: ConditionOptions,
     listener: Listener,
 ) -> dict[str, Costs]:
     """The costs on each phone that a pattern names, by names of which no two are alike.
@@ -246,7 +247,7 @@ def costs_of_phones(
     for done, phone in enumerate(phones.values()):
         listener.progress(Progress("reading costs", done, len(phones), phone.name))
         try:
-            one = read_costs(model, store, phone.fingerprint, **conditions)
+            one = read_costs(model, store, phone.fingerprint, conditions=conditions)
         except CostError as error:
             missing.append(phone.name)
             reason = reason or str(error)

@@ -7,9 +7,10 @@ measured as any model, which gives costs that one can plan with.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace, dataclass, field
 from typing import TYPE_CHECKING
 
+from nnapi_prof.execution.profile.options import MeasureOptions
 from nnapi_prof.api import notebook
 from nnapi_prof.api.cost_tables import open_table
 from nnapi_prof.api.costs import Costs
@@ -225,15 +226,13 @@ def costs_within(
             mixed_model(front, point, budget),
             client,
             costs=store,
-            threads=costs.conditions.threads,
-            cpus=costs.conditions.cpus,
-            mode=costs.conditions.mode.value,
-            relaxed=precision is Precision.RELAXED,
-            float16=precision is Precision.FLOAT16,
-            accelerators=accelerators,
-            preferences=preferences or None,
-            cooldown_s=cooldown_s,
-            memory_mb=memory_mb,
+            conditions=replace(costs.conditions, precision=precision, sustained_s=0),
+            options=MeasureOptions(
+                accelerators=accelerators,
+                preferences=preferences or None,
+                cooldown_s=cooldown_s,
+                memory_mb=memory_mb,
+            ),
             listener=listener,
         )
 

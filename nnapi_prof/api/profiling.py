@@ -12,24 +12,19 @@ from nnapi_prof.api.calibration import Calibration, CalibrationOptions, calibrat
 from nnapi_prof.api.devices import open_client
 from nnapi_prof.api.events import Listener, Progress, to_log
 from nnapi_prof.api.model import Model, as_model
-from nnapi_prof.costs.conditions import BY_TRIAL
+from nnapi_prof.costs.conditions import ConditionOptions, Conditions
 from nnapi_prof.costs.contention import beside_rows
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.description import describe, device_fingerprint
 from nnapi_prof.device.protocol.results import AgentInfo, HalfArithmetic
-from nnapi_prof.device.state import read_state
+from nnapi_prof.device.state import Gates, read_state
 from nnapi_prof.execution.profile.device_monitor import is_phone
-from nnapi_prof.execution.profile.options import (
-    MOST_BESIDE_S,
-    MOST_ROUNDS,
-    ProfileOptions,
-    ProfileOutcome,
-)
+from nnapi_prof.execution.profile.options import MeasureOptions, ProfileOptions, ProfileOutcome
 from nnapi_prof.execution.profile.session import profile as measure_model
 from nnapi_prof.execution.profile.threads import ThreadTrial, TrialInterrupted, run_trial
 from nnapi_prof.graph.plan import Precision
-from nnapi_prof.options import names, number
+from nnapi_prof.options import checked, into, moved, options_of
 from nnapi_prof.partition import CostProvider
 from nnapi_prof.qnn.chips import is_qnn
 from nnapi_prof.reports.words import count
@@ -41,40 +36,21 @@ if TYPE_CHECKING:
 from nnapi_prof.api.cost_tables import device_info, note_other_agent, open_table
 from nnapi_prof.api.costs import Costs, Interrupted
 
-USUAL = ProfileOptions()
 
-
+@moved(
+    **into("conditions", ConditionOptions),
+    **into("options", MeasureOptions),
+    **into("gates", Gates),
+)
 def profile(
     model: Model | str | os.PathLike[str],
     device: str | AgentClient | None = None,
     *,
     costs: str | os.PathLike[str] | CostStore | None = None,
-    threads: int | str = BY_TRIAL,
-    cpus: str = USUAL.conditions.cpus,
-    mode: str = USUAL.conditions.mode.value,
-    relaxed: bool = False,
-    float16: bool = False,
-    sustained: int = USUAL.conditions.sustained_s,
-    accelerators: Sequence[str] | None = None,
-    preferences: Sequence[str] | None = None,
-    refine: bool = USUAL.refine,
-    every_preference: bool = False,
-    beside: bool = False,
-    beside_s: float = USUAL.beside_s,
-    fresh: bool = False,
-    runs: int | None = None,
-    rounds: int = USUAL.rounds,
-    budget_ms: float = USUAL.budget_ms,
-    warmup_ms: float = USUAL.warmup_ms,
-    cooldown_s: float | None = None,
-    max_temp_c: float | None = USUAL.gates.max_temp_c,
-    min_battery: int | None = USUAL.gates.min_battery,
-    max_load: int | None = USUAL.gates.max_load,
-    wait_s: float = USUAL.gates.wait_s,
-    anchor_s: float | None = USUAL.gates.anchor_s,
-    memory_mb: int | None = None,
-    timeout_s: float = USUAL.timeout_s,
-    precisions: Sequence[str] | None = None,
+    conditions: ConditionOptions | Conditions | None = None,
+    options: MeasureOptions | None = None,
+    gates: Gates | None = None,
+    precisions: Sequence[str | Precision] | None = None,
     calibration: Source | None = None,
     samples: int | None = None,
     progress: Callable[[Progress], None] | None = None,
@@ -88,32 +64,20 @@ def profile(
     ``qnn``): these are never stored. ``costs`` is the cost table, an SQLite file, a
     PostgreSQL URL or a table that is open; None ``$NNAPI_PROF_COSTS``, else a file in the user's
     data folder. What it has for this device and these conditions is not measured again, unless
-    ``fresh``.
+    ``MeasureOptions(fresh=True)``.
 
-    The conditions: ``threads`` of the CPU engine, a number or ``"auto"``, for which a trial of some
-    units decides (:attr:`Costs.thread_trial`; ``Costs.conditions`` has the number); ``cpus`` is
-    ``big``, ``all`` or a mask in hex; ``mode`` is ``sync``, ``burst`` or ``async``; ``relaxed``
-    lets NNAPI compute float32 as float16, ``float16`` gives it models in float16; with
-    ``sustained`` its processors are kept busy for so many seconds first.
-
-    ``accelerators`` and ``preferences`` (``low_power``, ``fast``, ``sustained``) limit to those
-    names; ``refine`` measures the regions of the plan whole until it stands; ``every_preference``
-    measures every unit under all three. ``beside`` measures how CPU and accelerators slow each
-    other down, too (:attr:`Costs.contention`), ``beside_s`` that with both busy for so many
-    seconds. ``runs`` are recorded of each region at most, in ``rounds`` turns of the alternatives,
-    for ``budget_ms`` ms, after up to ``warmup_ms`` ms. A hot phone is waited for ``cooldown_s`` s
-    each time (None: 60 s, and a tenth of measuring all in all); ``memory_mb`` limits the process of
-    a measurement, ``timeout_s`` (s) each of its steps. Before measurements the device is waited
-    for, ``wait_s`` s at most, until its skin has ``max_temp_c`` degrees Celsius at most, its
-    battery ``min_battery`` percent or a charger, and others keep ``max_load`` percent of its CPUs
-    busy at most; every ``anchor_s`` s (None: 120 on a phone, 0, which is never, elsewhere) a
-    reference model shows whether it drifts: what was measured then is marked, and measured again.
-    ``progress`` is called with a :class:`nnapi_prof.Progress` after each; a ``listener`` hears
-    notes, too, in place of it.
+    The ``conditions`` are :class:`nnapi_prof.ConditionOptions`, as ``ConditionOptions(threads=4)``,
+    or those of other costs (``Costs.conditions``). By default a trial of some units decides the
+    number of threads (:attr:`Costs.thread_trial`; ``Costs.conditions`` has the number).
+    ``options`` are :class:`nnapi_prof.MeasureOptions`, as ``MeasureOptions(refine=False, runs=5)``:
+    what is measured, and how often. ``gates`` are :class:`nnapi_prof.Gates`: the state of the phone
+    that is waited for before it is measured. ``progress`` is called with a
+    :class:`nnapi_prof.Progress` after each measurement; a ``listener`` hears notes, too, in place
+    of it.
 
     ``precisions`` (``float32``, ``relaxed``, ``float16``, ``int8``) measures a float model in each,
-    for :func:`nnapi_prof.pareto` and for plans within an ``accuracy_budget``; float32 is always
-    among them. For 8 bits the model is calibrated with ``calibration``: any iterable of
+    for :func:`nnapi_prof.pareto` and for plans :class:`nnapi_prof.Within` an error; float32 is
+    always among them. For 8 bits the model is calibrated with ``calibration``: any iterable of
     inputs, such as a DataLoader, a ``.pt`` or ``.npz`` file, or a ``"module:function"`` that
     returns an iterable; of at most ``samples`` (None: 128) a quarter is held out. None takes the
     inputs bundled with the model, else random ones.
@@ -122,50 +86,43 @@ def profile(
     UsageError, CostError. Ctrl-C raises :class:`nnapi_prof.api.costs.Interrupted`, a
     KeyboardInterrupt; what was measured is kept, too.
     """
-    arguments.repeats(runs, cooldown_s, memory_mb)
-    number("rounds", rounds, 1, MOST_ROUNDS)
-    number("beside_s", beside_s, 0, MOST_BESIDE_S)
-    number("warmup_ms", warmup_ms, 0)
-    number("budget_ms", budget_ms, 0)
-    number("timeout_s", timeout_s, 0.001)
-    named = None if accelerators is None else names("accelerators", accelerators)
-    chosen_precisions = arguments.precisions_of(precisions, relaxed, float16)
-    options = ProfileOptions(
-        warmup_ms=warmup_ms,
-        rounds=rounds,
-        max_runs=runs,
-        budget_ms=budget_ms,
-        cooldown_s=cooldown_s,
-        memory_mb=memory_mb,
-        timeout_s=timeout_s,
-        fresh=fresh,
-        conditions=arguments.conditions_of(threads, cpus, mode, relaxed, float16, sustained),
-        threads_by_trial=threads == BY_TRIAL,
-        preferences=arguments.preferences_of(preferences),
-        accelerators=named,
-        refine=refine,
-        every_preference=every_preference,
-        beside=beside or beside_s > 0,
-        beside_s=beside_s,
-        gates=arguments.gates_of(max_temp_c, min_battery, max_load, wait_s, anchor_s),
+    asked = ConditionOptions.of(conditions)
+    chosen_precisions = arguments.precisions_of(precisions, asked.conditions)
+    settings = profile_options(
+        asked,
+        checked("options", options, MeasureOptions),
+        checked("gates", gates, Gates),
     )
     listener = listener or to_log(progress)
     chosen = as_model(model)
     if isinstance(device, str) and is_qnn(device):
         from nnapi_prof.api.chip_costs import no_conditions, profile_on_chip
 
-        asked = {"conditions": options.conditions != USUAL.conditions, "precisions": precisions}
-        no_conditions(device, [name for name, value in asked.items() if value])
+        stated = {"conditions": asked != ConditionOptions(), "precisions": precisions}
+        no_conditions(device, [name for name, value in stated.items() if value])
         own = CalibrationOptions(calibration, samples)
         return profile_on_chip(chosen, device, listener, samples=own).costs
     data = CalibrationOptions(calibration, samples)
     with open_table(costs) as store, open_client(device, listener) as client:
         note_other_agent(store, client.info(), listener)
         if chosen_precisions is None:
-            return profile_on(chosen, client, store, options, listener)
+            return profile_on(chosen, client, store, settings, listener)
         return _profile_precisions(
-            chosen, client, store, options, listener, chosen_precisions, data
+            chosen, client, store, settings, listener, chosen_precisions, data
         )
+
+
+def profile_options(
+    conditions: ConditionOptions, options: MeasureOptions, gates: Gates, *, copies: bool = True
+) -> ProfileOptions:
+    """Put together the options of a session."""
+    return ProfileOptions(
+        **{name: getattr(options, name) for name in options_of(MeasureOptions)},
+        conditions=conditions.conditions,
+        threads_by_trial=conditions.by_trial,
+        gates=gates,
+        copies=copies,
+    )
 
 
 def profile_on(

@@ -19,7 +19,6 @@ from nnapi_prof.api.result import Result
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.device.agent import AgentClient
-from nnapi_prof.device.protocol.actions import MAX_RUNS
 from nnapi_prof.device.protocol.description import describe, device_fingerprint
 from nnapi_prof.device.protocol.results import AgentInfo
 from nnapi_prof.errors import (
@@ -33,7 +32,6 @@ from nnapi_prof.execution.options import RunOptions
 from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache
 from nnapi_prof.execution.report import RunReport
 from nnapi_prof.graph.plan import AUTO, Plan
-from nnapi_prof.options import number
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -79,9 +77,6 @@ def run(
     Outputs that differ are told in the result (``Result.agrees``), not raised.
     Raises AgentError where the plan does not run, DeviceError where the device fails, UsageError.
     """
-    arguments.repeats(runs, cooldown_s, memory_mb)
-    number("tolerance", tolerance, 0)
-    number("frames", frames, 0, MAX_RUNS)
     options = RunOptions(
         runs=runs,
         frames=frames,

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from nnapi_prof.cli import options as opt
-from nnapi_prof.cli.command import CONDITIONS, define
+from nnapi_prof.cli.command import define
 from nnapi_prof.cli.output import as_json, line, print_document, say, stdout
 from nnapi_prof.cli.progress import listening
 from nnapi_prof.cli.ship import show_steps
+from nnapi_prof.costs.conditions import ConditionOptions
 from nnapi_prof.qnn.chips import is_qnn
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def command(
     tries: int,
     seconds: float | None,
     model: Path,
-    **conditions: Any,
+    conditions: ConditionOptions,
 ) -> None:
     """Suggest changes to a model that make its plan faster.
 
@@ -141,7 +142,7 @@ def _of_model(
     inputs: Sequence[str],
     costs: str | None,
     device: str | None,
-    conditions: dict[str, Any],
+    conditions: ConditionOptions,
     listener: Listener,
 ) -> ModelPlan:
     from nnapi_prof.api.cost_tables import open_table, read_costs
@@ -149,10 +150,9 @@ def _of_model(
     from nnapi_prof.api.model import load
     from nnapi_prof.api.planning import partition
 
-    asked = {name: conditions[name] for name in CONDITIONS}
     loaded = load(path, inputs, listener=listener)
     with open_table(costs) as store, open_client(device, listener) as client:
-        unit_costs = read_costs(loaded, store, client, **asked)
+        unit_costs = read_costs(loaded, store, client, conditions=conditions)
     return partition(loaded, unit_costs, verify=False, listener=listener)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,6 +13,7 @@ from nnapi_prof.cli import options as opt
 from nnapi_prof.cli.command import define
 from nnapi_prof.cli.output import as_json, line, ms, print_document, say, stdout
 from nnapi_prof.cli.progress import listening
+from nnapi_prof.costs.conditions import ConditionOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -84,7 +85,7 @@ def command(
     inputs: tuple[str, ...],
     costs: str | None,
     model: Path,
-    **conditions: Any,
+    conditions: ConditionOptions,
 ) -> None:
     """Find the first operation whose results on a device differ from PyTorch's.
 
@@ -94,12 +95,8 @@ def command(
 
     Exit code 1: something differs.
     """
-    from nnapi_prof.errors import MismatchError, UsageError
+    from nnapi_prof.errors import MismatchError
 
-    if conditions.pop("sustained", 0):
-        raise UsageError(
-            "--sustained heats a device for timing; bisect times nothing", "leave it out"
-        )
     with listening() as listener:
         with listener.working("loading PyTorch"):
             bisect = _through_delegate() if executorch else _on_device()
@@ -115,7 +112,7 @@ def command(
             reproducer=reproducer,
             fix=fix,
             listener=listener,
-            **conditions,
+            conditions=conditions,
         )
     if as_json():
         from nnapi_prof.documents.bisect import of_bisection

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,6 +14,7 @@ from nnapi_prof.cli import options as opt
 from nnapi_prof.cli.command import define
 from nnapi_prof.cli.output import as_json, plain, print_document, say, stdout, writing
 from nnapi_prof.cli.progress import working
+from nnapi_prof.costs.conditions import ConditionOptions
 
 if TYPE_CHECKING:
     from nnapi_prof.costs.estimate.calibration import TargetReport
@@ -70,7 +71,7 @@ def command(
     seed: int,
     sister: str | None,
     output: Path | None,
-    **conditions: Any,
+    conditions: ConditionOptions,
 ) -> None:
     """Fit a phone's description to a cost table.
 
@@ -86,7 +87,13 @@ def command(
         label = name or str(about.get("model") or about.get("product") or chosen)
         with working("fitting"):
             phone = calibrate(
-                store, chosen, name=label, folds=folds, seed=seed, sister=sister, **conditions
+                store,
+                chosen,
+                name=label,
+                conditions=conditions,
+                folds=folds,
+                seed=seed,
+                sister=sister,
             )
     if output is not None:
         with writing(output):

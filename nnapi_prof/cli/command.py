@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 import click
 
 from nnapi_prof.cli.output import LOGGER, Output
+from nnapi_prof.costs.conditions import ConditionOptions
+from nnapi_prof.options import options_of
 
 # Map options and commands of earlier versions to the nearest way to do the same today.
 #
@@ -64,7 +66,7 @@ HELP = {"help_option_names": ["-h", "--help"]}
 """``context_settings`` of every command."""
 COMMON = ("json", "quiet", "verbose", "help")
 """Options that every command has: told last."""
-CONDITIONS = ("threads", "cpus", "mode", "relaxed", "float16", "sustained")
+CONDITIONS = tuple(options_of(ConditionOptions))
 """Options of conditions, where a command has all of them."""
 _UNITS = ("ms", "mb", "s")
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnapi_prof.cli import options as opt
-from nnapi_prof.cli.command import CONDITIONS, define
+from nnapi_prof.cli.command import define
 from nnapi_prof.cli.output import as_json, boxed, line, ms, print_document, say, stdout, unit_of
 from nnapi_prof.cli.progress import listening
+from nnapi_prof.costs.conditions import ConditionOptions
 
 if TYPE_CHECKING:
     from nnapi_prof.api.fleet_result import Fleet
@@ -74,6 +75,7 @@ def command(
     stated: tuple[str, ...],
     output: Path | None,
     model: Path,
+    conditions: ConditionOptions,
     **options: Any,
 ) -> None:
     """Choose at most K plans that are good on many phones, in one bundle.
@@ -83,7 +85,6 @@ def command(
     best plan. The bundle recognises a phone by its build, its SoC, or its accelerators and their
     feature levels; all other phones run the model on the CPU.
     """
-    conditions = {name: options.pop(name) for name in CONDITIONS}
     with listening() as listener:
         with listener.working("loading PyTorch"):
             from nnapi_prof.api.cost_tables import open_table

@@ -27,7 +27,9 @@ from nnapi_prof.cli.output import (
     stdout,
     unit_of,
 )
-from nnapi_prof.device.protocol.actions import MAX_RUNS
+from nnapi_prof.costs.conditions import ConditionOptions
+from nnapi_prof.device.state import Gates
+from nnapi_prof.execution.profile.options import MeasureOptions
 
 if TYPE_CHECKING:
     from nnapi_prof.lab.phones import LabPhone
@@ -147,15 +149,7 @@ def _shelf(serials: Sequence[str]) -> list[LabPhone]:
 @opt.costs
 @opt.conditions
 @opt.gates
-@click.option("--fresh", is_flag=True, help="Measure again what is already in the cost table.")
-@click.option(
-    "--refine/--no-refine", default=True, show_default=True, help="See `nnapi-prof profile`."
-)
-@click.option(
-    "--runs",
-    type=click.IntRange(1, MAX_RUNS),
-    help="Largest number of recorded runs of one region.",
-)
+@opt.declared(MeasureOptions, "fresh", "refine", "runs")
 @opt.models
 def profile(
     scheduler: str | None,
@@ -164,6 +158,7 @@ def profile(
     inputs: tuple[str, ...],
     costs: str | None,
     models: tuple[Path, ...],
+    conditions: ConditionOptions,
     **options: Any,
 ) -> int:
     """Measure models on all phones of a lab, each phone one model at a time.
@@ -177,10 +172,15 @@ def profile(
     from nnapi_prof.lab import cluster
     from nnapi_prof.lab.run import Coordinator, jobs_of
 
+    asked = {
+        "conditions": conditions,
+        "options": opt.taken(MeasureOptions, options),
+        "gates": opt.taken(Gates, options),
+    }
     table = absolute(default_location() if costs is None else costs)
     cluster.distributed()
     with CostStore(table) as store, _lab(scheduler, selectors) as (address, phones):
-        jobs = jobs_of(cluster.new_run(), models, phones, table, inputs, options)
+        jobs = jobs_of(cluster.new_run(), models, phones, table, inputs, asked)
         with _board() as show:
             outcome = Coordinator(
                 address, jobs, lambda t: say(f"note: {t}"), show, patience_s

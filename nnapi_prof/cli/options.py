@@ -15,22 +15,19 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 from click.shell_completion import CompletionItem
 
-from nnapi_prof.cli.command import CONDITIONS, F, option_group
+from nnapi_prof.cli.command import F, option_group
 from nnapi_prof.costs.conditions import (
     BY_TRIAL,
-    MOST_SUSTAINED_S,
     MOST_THREADS,
-    Conditions,
-    Mode,
+    ConditionOptions,
     parse_cpus,
 )
 from nnapi_prof.device.state import Gates
 from nnapi_prof.execution.options import (
     LEAST_SECONDS,
-    MOST_MEMORY_MB,
     MOST_SECONDS,
-    MOST_WAIT_S,
     Boundary,
+    RunOptions,
 )
 from nnapi_prof.graph.plan import Preference
 from nnapi_prof.options import default_of, flag_of, options_of, value_types
@@ -134,7 +131,6 @@ def _beginning_with(incomplete: str, words: Iterable[str]) -> list[CompletionIte
     return [CompletionItem(word) for word in words if word.startswith(incomplete)]
 
 
-USUAL = Conditions()
 PREFERENCES = [preference.short for preference in Preference]
 
 model = click.argument("model", type=click.Path(path_type=Path), shell_complete=files(MODELS))
@@ -199,25 +195,11 @@ inputs = click.option(
 )
 
 
-def _cpus(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+def cpu_mask(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
     try:
         return None if value is None else parse_cpus(value)
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
-
-
-def cpus(default: str | None) -> Callable[[F], F]:
-    """``--cpus``; without a default it is the bundle's."""
-    default_words = "" if default else " Default: as the bundle was planned for."
-    return click.option(
-        "--cpus",
-        metavar="big|all|MASK",
-        default=default,
-        show_default=default is not None,
-        callback=_cpus,
-        help="Cores to keep to: those of the highest clock rate, all, or a mask like 0xf0."
-        + default_words,
-    )
 
 
 class Threads(click.ParamType["int | str"]):
@@ -235,65 +217,6 @@ class Threads(click.ParamType["int | str"]):
         if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_THREADS):
             self.fail(f"{text!r} is neither auto nor a number from 1 to {MOST_THREADS}", param, ctx)
         return int(text)
-
-
-threads = click.option(
-    "--threads",
-    type=Threads(),
-    metavar="auto|N",
-    default=BY_TRIAL,
-    show_default=True,
-    help="Threads of the device's CPU engine; auto: a trial of some units decides, made by profile"
-    " and go, and read from the cost table by other commands.",
-)
-mode = click.option(
-    "--mode",
-    type=click.Choice([mode.value for mode in Mode]),
-    default=USUAL.mode.value,
-    show_default=True,
-    help="Execution mode of NNAPI; pointers: sync, with tensors at addresses, as stock PyTorch"
-    " passes them, instead of in shared memory.",
-)
-
-
-def conditions(function: F) -> F:
-    """``--threads``, ``--cpus``, ``--mode``, ``--relaxed``, ``--float16``, ``--sustained``,
-    which the Python interface takes under the same names. Raises UsageError where they exclude each
-    other, before the command does anything."""
-    options = option_group(
-        threads,
-        cpus(USUAL.cpus),
-        mode,
-        click.option(
-            "--relaxed",
-            is_flag=True,
-            help="Let NNAPI compute float32 as float16, and the CPU where it has arithmetic for"
-            " that.",
-        ),
-        click.option(
-            "--float16",
-            is_flag=True,
-            help="Use float16 models for NNAPI (API 29), with inputs and outputs in float32;"
-            " the CPU computes in float16 where it can.",
-        ),
-        click.option(
-            "--sustained",
-            type=click.IntRange(0, MOST_SUSTAINED_S),
-            default=USUAL.sustained_s,
-            show_default=True,
-            metavar="SECONDS",
-            help="Keep the device's processors busy for this long first.",
-        ),
-    )
-
-    @functools.wraps(function)
-    def with_conditions(**arguments: Any) -> Any:
-        from nnapi_prof.api.options import conditions_of
-
-        conditions_of(**{name: arguments[name] for name in CONDITIONS})
-        return function(**arguments)
-
-    return cast("F", options(with_conditions))
 
 
 def declared(
@@ -337,6 +260,23 @@ def taken(cls: type[T], arguments: dict[str, Any]) -> T:
     return cls(**{name: value for name, value in own.items() if value != ()})
 
 
+threads = declared(ConditionOptions, "threads", threads={"type": Threads()})
+cpus = declared(ConditionOptions, "cpus", cpus={"callback": cpu_mask})
+mode = declared(ConditionOptions, "mode")
+
+
+def conditions(function: F) -> F:
+    """Add the options of :class:`.ConditionOptions`, which the command gets as ``conditions``.
+    Raises UsageError where they exclude each other, before the command does anything."""
+
+    @functools.wraps(function)
+    def with_conditions(**arguments: Any) -> Any:
+        return function(conditions=taken(ConditionOptions, arguments), **arguments)
+
+    own = declared(ConditionOptions, "relaxed", "float16", "sustained")
+    return cast("F", option_group(threads, cpus, mode, own)(with_conditions))
+
+
 def seconds(what: str, default: int | str) -> Callable[[F], F]:
     """``--seconds``; without it a command takes so many as the Python interface."""
     return click.option(
@@ -346,59 +286,9 @@ def seconds(what: str, default: int | str) -> Callable[[F], F]:
     )
 
 
-gates = option_group(
-    click.option(
-        "--max-temp-c",
-        type=click.FloatRange(0, 120),
-        help="Before measurements, wait until the phone's skin has at most this temperature in"
-        " degrees Celsius and no clock is throttled.",
-    ),
-    click.option(
-        "--min-battery",
-        type=click.IntRange(0, 100),
-        metavar="PERCENT",
-        help="Wait until the battery has this charge, or is being charged.",
-    ),
-    click.option(
-        "--max-load",
-        type=click.IntRange(0, 100),
-        metavar="PERCENT",
-        help="Wait until other programs use at most this share of all CPUs.",
-    ),
-    click.option(
-        "--wait-s",
-        type=click.FloatRange(0, 86_400),
-        default=Gates().wait_s,
-        show_default=True,
-        help="Longest wait for these conditions, each time; then it is an error.",
-    ),
-    click.option(
-        "--anchor-s",
-        type=click.FloatRange(0, 86_400),
-        help="Interval of drift checks with a reference model. Measurements made while it was"
-        " slower are marked and repeated; 0 disables the checks. Default: 120 on a phone,"
-        " 0 elsewhere.",
-    ),
-)
-"""What a device must be like before something is measured:
-:class:`~nnapi_prof.device.state.Gates`, as the Python interface takes it."""
-
-
-tolerance = click.option(
-    "--tolerance",
-    type=click.FloatRange(min=0),
-    help="Largest allowed difference of an output, relative to its largest value. Default: 1e-4,"
-    " with float16 or relaxed precision 2e-2; integers must be equal.",
-)
-
-
-cooldown = click.option(
-    "--cooldown-s",
-    type=click.FloatRange(0, MOST_WAIT_S),
-    help="Longest wait for a phone that is too hot, each time; measurements made while it was hot"
-    " are repeated. 0 disables this. Default: 60; profile waits for a tenth of its measuring time"
-    " at most, all waits together.",
-)
+gates = declared(Gates)
+tolerance = declared(RunOptions, "tolerance")
+cooldown = declared(RunOptions, "cooldown_s")
 
 
 boundary = click.option(
@@ -409,9 +299,4 @@ boundary = click.option(
     help="Latency: app: from an app's buffers to its buffers, copies included; model: without"
     " them.",
 )
-memory = click.option(
-    "--memory-mb",
-    type=click.IntRange(1, MOST_MEMORY_MB),
-    help="Memory limit of one measurement's process. Default: three quarters of the available"
-    " memory.",
-)
+memory = declared(RunOptions, "memory_mb")

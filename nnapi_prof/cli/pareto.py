@@ -13,12 +13,11 @@ from nnapi_prof.cli.command import define
 from nnapi_prof.cli.output import as_json, boxed, line, ms, print_document, say, stdout, unit_of
 from nnapi_prof.cli.precisions import METRIC, ErrorBudget, precision_options
 from nnapi_prof.cli.progress import listening
-from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs.conditions import ConditionOptions
+from nnapi_prof.execution.profile.options import MeasureOptions
 
 if TYPE_CHECKING:
     from nnapi_prof.api.front import FrontPoint, Pareto
-
-USUAL = Conditions()
 
 
 @define(
@@ -51,7 +50,7 @@ USUAL = Conditions()
     help="Approximate time limit for measuring errors.",
 )
 @opt.threads
-@opt.cpus(USUAL.cpus)
+@opt.cpus
 @opt.mode
 @opt.cooldown
 @opt.memory
@@ -81,7 +80,14 @@ def command(
             from nnapi_prof.api.profiling import profile
 
         loaded = load(model, inputs, listener=listener)
-        costs = profile(loaded, device_spec, listener=listener, **options)
+        costs = profile(
+            loaded,
+            device_spec,
+            conditions=opt.taken(ConditionOptions, options),
+            options=opt.taken(MeasureOptions, options),
+            listener=listener,
+            **options,
+        )
         front = pareto(
             loaded,
             costs,

@@ -12,7 +12,7 @@ import click
 from nnapi_prof.api.objectives import Latency, Parallel, PlanObjective, Throughput, Within
 from nnapi_prof.cli import options as opt
 from nnapi_prof.cli.chips import on_chip
-from nnapi_prof.cli.command import CONDITIONS, define
+from nnapi_prof.cli.command import define
 from nnapi_prof.cli.output import (
     as_json,
     boxed,
@@ -27,6 +27,7 @@ from nnapi_prof.cli.output import (
 )
 from nnapi_prof.cli.precisions import CALIBRATION, METRIC, ErrorBudget, precision_options
 from nnapi_prof.cli.progress import listening
+from nnapi_prof.costs.conditions import ConditionOptions
 from nnapi_prof.errors import UsageError
 from nnapi_prof.options import default_of, flag_of, options_of
 
@@ -102,6 +103,7 @@ def command(
     estimate: bool,
     no_verify: bool,
     model: Path,
+    conditions: ConditionOptions,
     **options: Any,
 ) -> None:
     """Choose what runs where from measured costs, and write a bundle.
@@ -127,7 +129,6 @@ def command(
     if on_chip(click.get_current_context(), bundle=True):
         return
     path = output or model.with_suffix(".nnprof")
-    conditions = {name: options.pop(name) for name in CONDITIONS}
     data = {name: options.pop(name) for name in CALIBRATION}
     objective = _objective(options)
     with listening() as listener:
@@ -145,7 +146,7 @@ def command(
                 client,
                 fill=estimate,
                 listener=listener,
-                **conditions,
+                conditions=conditions,
                 **data,
             )
             planned = partition(

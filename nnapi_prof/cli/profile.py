@@ -23,15 +23,15 @@ from nnapi_prof.cli.output import (
 )
 from nnapi_prof.cli.precisions import precision_options
 from nnapi_prof.cli.progress import listening
-from nnapi_prof.device.protocol.actions import MAX_RUNS
-from nnapi_prof.execution.profile.options import MOST_BESIDE_S, MOST_ROUNDS, ProfileOptions
+from nnapi_prof.costs.conditions import ConditionOptions
+from nnapi_prof.device.state import Gates
+from nnapi_prof.execution.profile.options import MeasureOptions
 
 if TYPE_CHECKING:
     from nnapi_prof.execution.profile.options import ProfileOutcome
     from nnapi_prof.graph.unit import UnitGraph
 
 INTERRUPTED = 130
-USUAL = ProfileOptions()
 
 
 @define(
@@ -47,94 +47,15 @@ USUAL = ProfileOptions()
 @opt.inputs
 @opt.costs
 @opt.conditions
-@click.option("--fresh", is_flag=True, help="Measure again what is already in the cost table.")
-@click.option(
-    "--accelerator",
-    "accelerators",
-    multiple=True,
-    metavar="NAME",
-    help="Measure only this NNAPI accelerator (`auto`: NNAPI's own choice); repeatable."
-    " Default: all.",
-)
-@click.option(
-    "--preference",
-    "preferences",
-    multiple=True,
-    type=click.Choice(opt.PREFERENCES),
-    help="Measure only this PreferenceCode; repeatable. Default: all three.",
-)
-@click.option(
-    "--every-preference",
-    is_flag=True,
-    help="Measure every unit under every preference. Default: a sample under all, and the rest"
-    " only if the sample shows that a preference is faster.",
-)
-@click.option(
-    "--beside",
-    is_flag=True,
-    help="Also measure how CPU and accelerators slow each other down, with some units of the"
-    " model, separately and side by side.",
-)
-@click.option(
-    "--beside-s",
-    type=click.FloatRange(0, MOST_BESIDE_S),
-    default=USUAL.beside_s,
-    show_default=True,
-    help="Like --beside, and also keep both sides busy with one unit for this long, to measure"
-    " how clocks fall.",
-)
-@click.option(
-    "--refine/--no-refine",
-    default=USUAL.refine,
-    show_default=True,
-    help="Measure the regions of the plan whole and plan again, until the plan no longer changes.",
-)
-@click.option(
-    "--runs",
-    type=click.IntRange(1, MAX_RUNS),
-    help="Largest number of recorded runs of one region. Default: 200, on a simulated phone 30.",
-)
-@click.option(
-    "--rounds",
-    type=click.IntRange(1, MOST_ROUNDS),
-    default=USUAL.rounds,
-    show_default=True,
-    help="Number of rounds in which a region's alternatives take turns.",
-)
-@click.option(
-    "--budget-ms",
-    type=click.FloatRange(min=0),
-    default=USUAL.budget_ms,
-    show_default=True,
-    help="Time limit for the recorded runs of one region (at least 5 are made).",
-)
-@click.option(
-    "--warmup-ms",
-    type=click.FloatRange(min=0),
-    default=USUAL.warmup_ms,
-    show_default=True,
-    help="Time limit for warm-up runs, which end when their times are stable (at least 2 are"
-    " made).",
-)
-@opt.cooldown
+@opt.declared(MeasureOptions)
 @opt.gates
-@opt.memory
-@click.option(
-    "--timeout-s",
-    type=click.FloatRange(min=0.001),
-    default=USUAL.timeout_s,
-    show_default=True,
-    help="Time limit for a region's compilation and warm-up, and for each of its rounds; "
-    "a third for a unit.",
-)
 @precision_options(None)
 @opt.model
 def command(
     device_spec: str | None,
     inputs: tuple[str, ...],
-    accelerators: tuple[str, ...],
-    preferences: tuple[str, ...],
     model: Path,
+    conditions: ConditionOptions,
     **options: Any,
 ) -> int:
     """Measure MODEL's units and regions on a device into the cost table.
@@ -151,6 +72,7 @@ def command(
     from nnapi_prof.api.model import load
     from nnapi_prof.api.profiling import profile
 
+    measure, gates = opt.taken(MeasureOptions, options), opt.taken(Gates, options)
     result: Costs | Interrupted
     with listening() as listener:
         loaded = load(model, inputs, listener=listener)
@@ -158,8 +80,9 @@ def command(
             result = profile(
                 loaded,
                 device_spec,
-                accelerators=accelerators or None,
-                preferences=preferences or None,
+                conditions=conditions,
+                options=measure,
+                gates=gates,
                 listener=listener,
                 **options,
             )
@@ -175,7 +98,7 @@ def command(
         print_document(of_profile(*names, loaded.graph, outcome, trial))
     else:
         _summarise(loaded.graph, outcome, result.location)
-    _say_doubts(outcome, options["refine"])
+    _say_doubts(outcome, measure.refine)
     return INTERRUPTED if outcome.interrupted else 0
 
 

@@ -22,6 +22,7 @@ from nnapi_prof.cli.output import (
     unit_of,
 )
 from nnapi_prof.cli.progress import listening
+from nnapi_prof.costs.conditions import ConditionOptions
 from nnapi_prof.device.protocol.actions import MAX_RUNS
 from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.options import RunOptions
@@ -57,7 +58,15 @@ if TYPE_CHECKING:
 )
 @click.option("--no-baselines", is_flag=True, help="Time the plan only.")
 @opt.tolerance
-@opt.cpus(None)
+@opt.declared(
+    ConditionOptions,
+    "cpus",
+    cpus={
+        "default": None,
+        "show_default": "as the bundle was planned for",
+        "callback": opt.cpu_mask,
+    },
+)
 @opt.boundary
 @opt.cooldown
 @opt.memory

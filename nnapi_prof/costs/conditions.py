@@ -5,10 +5,12 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from nnapi_prof.errors import UsageError, for_caller
 from nnapi_prof.graph.plan import TARGET_KINDS, Engine, Target
 from nnapi_prof.graph.plan import Precision as Precision
+from nnapi_prof.options import option, validate
 
 BIG = "big"
 """``cpus``: the cores of the highest clock rate, found on the device."""
@@ -139,6 +141,112 @@ class Conditions:
         assert isinstance(threads, int) and isinstance(sustained_s, int)
         cpus = parse_cpus(str(data["cpus"]))
         return cls(Precision(data["precision"]), Mode(data["mode"]), threads, cpus, sustained_s)
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionOptions:
+    """The conditions that a user asks for: as :class:`Conditions`, but a trial may decide the
+    number of threads."""
+
+    threads: int | str = field(
+        default=BY_TRIAL,
+        metadata=option(
+            "Threads of the device's CPU engine; auto: a trial of some units decides, made by"
+            " profile and go, and read from the cost table by other commands.",
+            1,
+            MOST_THREADS,
+            choices=[BY_TRIAL],
+            metavar="auto|N",
+        ),
+    )
+    cpus: str = field(
+        default=BIG,
+        metadata=option(
+            "Cores to keep to: those of the highest clock rate, all, or a mask like 0xf0.",
+            metavar="big|all|MASK",
+        ),
+    )
+    mode: str = field(
+        default=Mode.SYNC.value,
+        metadata=option(
+            "Execution mode of NNAPI; pointers: sync, with tensors at addresses, as stock PyTorch"
+            " passes them, instead of in shared memory.",
+            choices=[each.value for each in Mode],
+        ),
+    )
+    relaxed: bool = field(
+        default=False,
+        metadata=option(
+            "Let NNAPI compute float32 as float16, and the CPU where it has arithmetic for that."
+        ),
+    )
+    float16: bool = field(
+        default=False,
+        metadata=option(
+            "Use float16 models for NNAPI (API 29), with inputs and outputs in float32; the CPU"
+            " computes in float16 where it can."
+        ),
+    )
+    sustained: int = field(
+        default=0,
+        metadata=option(
+            "Keep the device's processors busy for this long first.",
+            0,
+            MOST_SUSTAINED_S,
+            metavar="SECONDS",
+        ),
+    )
+
+    def __post_init__(self) -> None:
+        validate(self)
+        if self.relaxed and self.float16:
+            raise UsageError(
+                for_caller(
+                    "--relaxed lets float32 be computed as float16, --float16 has no float32:"
+                    " choose one",
+                    "relaxed lets float32 be computed as float16, float16 has no float32",
+                )
+            )
+        try:
+            object.__setattr__(self, "cpus", parse_cpus(self.cpus))
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"cpus: {error}") from error
+
+    @classmethod
+    def of(cls, asked: ConditionOptions | Conditions | None) -> ConditionOptions:
+        """Return what was asked for as options: those of conditions, and the usual ones for None.
+        Raises UsageError for anything else."""
+        if isinstance(asked, Conditions):
+            return cls(
+                threads=asked.threads,
+                cpus=asked.cpus,
+                mode=asked.mode.value,
+                relaxed=asked.precision is Precision.RELAXED,
+                float16=asked.precision is Precision.FLOAT16,
+                sustained=asked.sustained_s,
+            )
+        if asked is not None and not isinstance(asked, cls):
+            raise UsageError(
+                f"conditions are {asked!r}", "give ConditionOptions(...) of nnapi_prof"
+            )
+        return cls() if asked is None else asked
+
+    @property
+    def by_trial(self) -> bool:
+        """Whether a trial decides the number of threads."""
+        return isinstance(self.threads, str)
+
+    @property
+    def conditions(self) -> Conditions:
+        """The conditions; with one thread until a trial decides."""
+        precision = Precision.RELAXED if self.relaxed else Precision.FLOAT32
+        return Conditions(
+            Precision.FLOAT16 if self.float16 else precision,
+            Mode(self.mode),
+            1 if isinstance(self.threads, str) else self.threads,
+            self.cpus,
+            self.sustained,
+        )
 
 
 def parse_cpus(text: str) -> str:

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from nnapi_prof.device.protocol.results import AgentInfo, Readings
 from nnapi_prof.device.transport import Transport
 from nnapi_prof.errors import DeviceError
+from nnapi_prof.options import option, validate
 
 _SKIN = 3
 """``android.os.Temperature.TYPE_SKIN``."""
@@ -242,17 +243,52 @@ class Gates:
     """The conditions that a device must meet before each request of measurements; by default
     none."""
 
-    max_temp_c: float | None = None
-    """Degrees Celsius of its skin (:attr:`DeviceState.skin_mc`); and no clock held down."""
-    min_battery: int | None = None
-    """Percent, unless it is on a charger."""
-    max_load: int | None = None
-    """Percent of all CPUs that others keep busy."""
-    wait_s: float = 600.0
-    """How long a device is waited for, each time, before that is an error."""
-    anchor_s: float | None = None
-    """Between two runs of the reference model, which show whether the device drifts; 0 runs none.
-    None: :data:`~nnapi_prof.execution.profile.device_monitor.USUAL_S` on a phone, 0 elsewhere."""
+    max_temp_c: float | None = field(
+        default=None,
+        metadata=option(
+            "Before measurements, wait until the phone's skin has at most this temperature in"
+            " degrees Celsius and no clock is throttled.",
+            0,
+            120,
+        ),
+    )
+    min_battery: int | None = field(
+        default=None,
+        metadata=option(
+            "Wait until the battery has this charge, or is being charged.",
+            0,
+            100,
+            metavar="PERCENT",
+        ),
+    )
+    max_load: int | None = field(
+        default=None,
+        metadata=option(
+            "Wait until other programs use at most this share of all CPUs.",
+            0,
+            100,
+            metavar="PERCENT",
+        ),
+    )
+    wait_s: float = field(
+        default=600.0,
+        metadata=option(
+            "Longest wait for these conditions, each time; then it is an error.", 0, 86_400
+        ),
+    )
+    anchor_s: float | None = field(
+        default=None,
+        metadata=option(
+            "Interval of drift checks with a reference model. Measurements made while it was"
+            " slower are marked and repeated; 0 disables the checks. Default: 120 on a phone,"
+            " 0 elsewhere.",
+            0,
+            86_400,
+        ),
+    )
+
+    def __post_init__(self) -> None:
+        validate(self)
 
     @property
     def asked(self) -> bool:

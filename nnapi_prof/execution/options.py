@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import enum
 import itertools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from nnapi_prof.costs.conditions import Conditions
-from nnapi_prof.device.protocol.actions import Timing
+from nnapi_prof.device.protocol.actions import MAX_RUNS, Timing
+from nnapi_prof.options import option, validate
 
 LEAST_SECONDS, MOST_SECONDS = 0.1, 86_400
 """Of planning, and of what looks for something else."""
@@ -20,6 +21,20 @@ WARM_NS = 50_000_000
 """Busy time of a warm-up at least: governors take up to about that long to raise a clock."""
 SPIN_NS = 20_000_000
 """The same of each round: the clock falls again while others take their turns."""
+
+
+COOLDOWN = option(
+    "Longest wait for a phone that is too hot, each time; measurements made while it was hot are"
+    " repeated. 0 disables this. Default: 60; profile waits for a tenth of its measuring time at"
+    " most, all waits together.",
+    0,
+    MOST_WAIT_S,
+)
+MEMORY = option(
+    "Memory limit of one measurement's process. Default: three quarters of the available memory.",
+    1,
+    MOST_MEMORY_MB,
+)
 
 
 def cooldown_ms(cooldown_s: float | None, sustained_s: int) -> int:
@@ -60,14 +75,20 @@ class RunOptions:
     """How a bundle's plans run, and how often: ``runs`` recorded runs in all, spread over
     ``repeats`` processes."""
 
-    runs: int = 30
-    """Recorded runs of each plan."""
+    runs: int = field(
+        default=30, metadata=option("Number of recorded runs of each plan.", 1, MAX_RUNS)
+    )
     baselines: bool = True
     """Times the baselines, too."""
     boundary: Boundary = Boundary.APP
-    tolerance: float | None = None
-    """Largest difference of an output, relative to its largest value; None: 1e-4, in less than
-    float32 2e-2."""
+    tolerance: float | None = field(
+        default=None,
+        metadata=option(
+            "Largest allowed difference of an output, relative to its largest value. Default: 1e-4,"
+            " with float16 or relaxed precision 2e-2; integers must be equal.",
+            0,
+        ),
+    )
     cpus: str | None = None
     """Cores to keep to; None: those that the bundle was planned for."""
     repeats: int = 3
@@ -81,17 +102,23 @@ class RunOptions:
     """Of each process of a plan, at most."""
     budget_ms: int = 10_000
     """Per plan, over all repeats: a slow plan stops early, after at least two runs a round."""
-    cooldown_s: float | None = None
-    """How long all of it may wait for a hot device before rounds measured while it was throttled
-    are repeated; 0 repeats none, None is :data:`USUAL_COOLDOWN_S`."""
+    cooldown_s: float | None = field(default=None, metadata=COOLDOWN)
     timeout_s: int = 120
     conditions: Conditions = Conditions()
-    memory_mb: int | None = None
-    """What one plan's process may use; None leaves it to the agent."""
-    frames: int = 0
-    """Frames of each way of running many at once; 0 runs none."""
+    memory_mb: int | None = field(default=None, metadata=MEMORY)
+    frames: int = field(
+        default=0,
+        metadata=option(
+            "Also run this number of frames, several at once, in each way that the bundle has.",
+            0,
+            MAX_RUNS,
+        ),
+    )
     seed: int | None = None
     """Of random inputs; None: the model's bundled inputs, else always the same."""
+
+    def __post_init__(self) -> None:
+        validate(self)
 
     def under(self, conditions: Conditions) -> RunOptions:
         """The same under the conditions that a bundle was planned for, but on the cores that were

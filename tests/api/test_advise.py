@@ -93,7 +93,9 @@ PLANTED = {
 def test_what_was_planted_is_first_and_saves_what_was_predicted(name: str, tmp_path: Path):
     middle, kind, operation = PLANTED[name]
     model = nnp.load(Net(middle), inputs=[(1, 3, 128, 128)], name=name)
-    costs = nnp.profile(model, PHONE, costs=tmp_path / "costs.sqlite", preferences=FAST)
+    costs = nnp.profile(
+        model, PHONE, costs=tmp_path / "costs.sqlite", options=nnp.MeasureOptions(preferences=FAST)
+    )
     plan = nnp.partition(model, costs, verify=False)
     first = nnp.advise(plan, tries=1).advice[0]
     assert first.kind is kind
@@ -121,9 +123,8 @@ def test_a_unit_that_accuracy_keeps_off_is_let_go(tmp_path: Path):
         model,
         f"sim:{phone}",
         costs=tmp_path / "costs.sqlite",
-        threads=1,
-        preferences=FAST,
-        relaxed=True,
+        conditions=nnp.ConditionOptions(threads=1, relaxed=True),
+        options=nnp.MeasureOptions(preferences=FAST),
     )
     plan = nnp.partition(model, costs, nnp.Latency(max_error=0.002))
     assert len(plan.plan.segments) > 1
@@ -136,7 +137,13 @@ def test_a_unit_that_accuracy_keeps_off_is_let_go(tmp_path: Path):
 def test_advice_is_kept_in_the_bundle(tmp_path: Path):
     model = nnp.load(Net(nn.SiLU()), inputs=[(1, 3, 64, 64)], name="kept")
     table = tmp_path / "costs.sqlite"
-    costs = nnp.profile(model, PHONE, costs=table, threads=1, preferences=FAST, refine=False)
+    costs = nnp.profile(
+        model,
+        PHONE,
+        costs=table,
+        conditions=nnp.ConditionOptions(threads=1),
+        options=nnp.MeasureOptions(preferences=FAST, refine=False),
+    )
     advised = nnp.advise(nnp.partition(model, costs, verify=False))
     assert advised.frame()["rewrite"].tolist()[0] == advised.advice[0].rewrite.name
     folder = advised.planned.save(tmp_path / "kept.nnprof")
@@ -160,7 +167,12 @@ def test_costs_of_ones_own_have_no_advice(way):
 def test_a_small_saving_is_told_with_its_interval(tmp_path: Path):
     """On a phone whose CPU is the fastest: 2 % of the plan, about as much as costs can tell."""
     model = nnp.load(Net(nn.SiLU()), inputs=[(1, 3, 64, 64)], name="small")
-    costs = nnp.profile(model, "sim:gpu-phone", costs=tmp_path / "costs.sqlite", preferences=FAST)
+    costs = nnp.profile(
+        model,
+        "sim:gpu-phone",
+        costs=tmp_path / "costs.sqlite",
+        options=nnp.MeasureOptions(preferences=FAST),
+    )
     plan = nnp.partition(model, costs, verify=False)
     tried = nnp.advise(plan, tries=1).advice[0]
     assert tried.labels[0].startswith("silu") and tried.verified is not None

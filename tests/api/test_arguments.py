@@ -22,10 +22,19 @@ from tests.api.conftest import PHONE, Way
 from tests.partition.cases import solve
 from tests.reports.sample import sample
 
+CONDITIONS = [
+    {"threads": 0}, {"threads": 65}, {"threads": "2"}, {"mode": "warp"}, {"cpus": "zero"},
+    {"cpus": 3}, {"sustained": -1}, {"relaxed": True, "float16": True}, {"relaxed": 3},
+]  # fmt: skip
+MEASURE = [
+    {"runs": 0}, {"rounds": 0}, {"cooldown_s": -1}, {"cooldown_s": math.nan}, {"memory_mb": 0},
+    {"warmup_ms": -1.0}, {"budget_ms": -1.0}, {"timeout_s": 0}, {"rounds": None},
+    {"accelerators": [3]}, {"preferences": ["warp"]}, {"refine": "no"},
+]  # fmt: skip
+GATES = [{"max_temp_c": 121}, {"min_battery": -1}, {"max_load": 101}, {"wait_s": None}]
 PROFILE = [
-    {"threads": 0}, {"threads": 65}, {"threads": "2"}, {"runs": 0}, {"rounds": 0},
-    {"cooldown_s": -1}, {"cooldown_s": math.nan}, {"memory_mb": 0}, {"warmup_ms": -1.0},
-    {"budget_ms": -1.0}, {"timeout_s": 0}, {"costs": 3}, {"accelerators": [3]}, {"mode": "warp"},
+    {"costs": 3}, {"conditions": 3}, {"options": 3}, {"gates": 3}, {"threads": 2}, {"runs": 5},
+    {"max_temp_c": 40}, {"refine": False},
 ]  # fmt: skip
 LATENCY = [
     {"max_regions": -1}, {"max_compile_ms": -1}, {"max_error": math.nan},
@@ -44,10 +53,23 @@ def test_of_profile(way: Way, wrong: dict[str, object]) -> None:
         np_.profile(way.model, PHONE, **{"costs": way.table, **wrong})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("wrong", LATENCY, ids=str)
-def test_of_latency(wrong: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    "cls, wrong",
+    [
+        (cls, each)
+        for cls, mistakes in (
+            (np_.ConditionOptions, CONDITIONS),
+            (np_.MeasureOptions, MEASURE),
+            (np_.Gates, GATES),
+            (np_.Latency, LATENCY),
+        )
+        for each in mistakes
+    ],
+    ids=str,
+)
+def test_of_options(cls: Callable[..., object], wrong: dict[str, object]) -> None:
     with pytest.raises(UsageError, match=next(iter(wrong))):
-        np_.Latency(**wrong)  # type: ignore[arg-type]
+        cls(**wrong)
 
 
 @pytest.mark.parametrize("wrong", PARTITION, ids=str)

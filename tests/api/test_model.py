@@ -58,7 +58,9 @@ def test_a_model_in_memory_is_the_one_that_runs(net: Net, tmp_path: Path, kind: 
     x = torch.randn(1, 3, 8, 8)
     with torch.no_grad():
         torch.testing.assert_close(model.eager(x)[0], net(x))
-    costs = np_.profile(model, PHONE, costs=tmp_path / "costs.sqlite", refine=False)
+    costs = np_.profile(
+        model, PHONE, costs=tmp_path / "costs.sqlite", options=np_.MeasureOptions(refine=False)
+    )
     ran = np_.run(np_.partition(model, costs, verify=False), inputs=[x], runs=2, baselines=False)
     assert ran.agrees
     again = np_.run(ran.save(tmp_path / "mine.nnprof"), device=PHONE, runs=2, baselines=False)
@@ -97,7 +99,9 @@ def test_guessed_inputs_are_told() -> None:
 
 def test_sizes_left_open_stay_open_in_the_bundle(net: Net, tmp_path: Path) -> None:
     model = np_.load(scripted(nn.Sequential(nn.Conv2d(3, 4, 3))), ["1x3x?=8x?=8"])
-    costs = np_.profile(model, PHONE, costs=tmp_path / "costs.sqlite", refine=False)
+    costs = np_.profile(
+        model, PHONE, costs=tmp_path / "costs.sqlite", options=np_.MeasureOptions(refine=False)
+    )
     planned = np_.partition(model, costs, verify=False)
     assert planned.bundle.inputs == ("1x3x?=8x?=8",)
 

@@ -28,7 +28,13 @@ def test_a_device_and_a_table_that_are_open(way: Way, tmp_path: Path) -> None:
         costs = np_.read_costs(way.model, store, client)
         assert costs.device_spec == PHONE and costs.agent_info == client.info()
         assert costs.device == way.costs.device and costs.location == str(way.table)
-        again = np_.profile(way.model, client, costs=store, refine=False, listener=listener)
+        again = np_.profile(
+            way.model,
+            client,
+            costs=store,
+            options=np_.MeasureOptions(refine=False),
+            listener=listener,
+        )
         assert again.outcome is not None and again.outcome.n_measured == 0
         assert notes[0] == f"tiny on {costs.device}"
         assert notes[1].startswith("the CPU gets 4 threads") and len(notes) == 2
@@ -55,21 +61,34 @@ def test_ctrl_c_while_it_measures_says_what_is_kept(way: Way, tmp_path: Path) ->
             raise KeyboardInterrupt
 
     with pytest.raises(Interrupted, match=r"4 measurements are kept in .*; the same call goes on"):
-        np_.profile(way.model, PHONE, costs=table, threads=1, progress=stop)
-    rest = np_.profile(way.model, PHONE, costs=table, threads=1, refine=False)
+        np_.profile(
+            way.model, PHONE, costs=table, conditions=np_.ConditionOptions(threads=1), progress=stop
+        )
+    rest = np_.profile(
+        way.model,
+        PHONE,
+        costs=table,
+        conditions=np_.ConditionOptions(threads=1),
+        options=np_.MeasureOptions(refine=False),
+    )
     assert rest.outcome is not None and rest.outcome.n_reused >= 4
     assert issubclass(Interrupted, KeyboardInterrupt), "what catches errors lets it through"
 
 
 def test_preferences(way: Way, tmp_path: Path) -> None:
     costs = np_.profile(
-        way.model, PHONE, costs=tmp_path / "c.sqlite", preferences="fast", refine=False, runs=2
+        way.model,
+        PHONE,
+        costs=tmp_path / "c.sqlite",
+        options=np_.MeasureOptions(preferences="fast", refine=False, runs=2),
     )
     assert {target.preference.short for target in costs.priced.targets if target.preference} == {
         "fast"
     }
     with pytest.raises(UsageError, match="preferences is 'warp': one of low_power, fast,"):
-        np_.profile(way.model, PHONE, costs=way.table, preferences=["warp"])
+        np_.profile(
+            way.model, PHONE, costs=way.table, options=np_.MeasureOptions(preferences=["warp"])
+        )
 
 
 def test_a_listener_hears_the_notes_of_a_model_and_when_it_is_read(

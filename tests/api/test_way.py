@@ -202,17 +202,6 @@ def test_plan_options(way: Way) -> None:
         np_.partition(way.model, way.costs, np_.Latency(pin=["nothing*=cpu"]))
 
 
-def test_conditions_that_are_none(way: Way) -> None:
-    for wrong in (
-        {"mode": "warp"},
-        {"cpus": "zero"},
-        {"threads": 0},
-        {"relaxed": True, "float16": True},
-    ):
-        with pytest.raises(UsageError):
-            np_.profile(way.model, PHONE, costs=way.table, **wrong)  # type: ignore[arg-type]
-
-
 def test_costs_of_another_model(way: Way) -> None:
     other = np_.load(torch.nn.Conv2d(3, 8, 3), inputs=["1x3x16x16"])
     with pytest.raises(
@@ -225,7 +214,11 @@ def test_progress_and_notes(way: Way, caplog: pytest.LogCaptureFixture) -> None:
     seen: list[np_.Progress] = []
     with caplog.at_level(logging.INFO, logger="nnapi_prof"):
         np_.profile(
-            way.model, PHONE, costs=way.table, fresh=True, refine=False, progress=seen.append
+            way.model,
+            PHONE,
+            costs=way.table,
+            options=np_.MeasureOptions(fresh=True, refine=False),
+            progress=seen.append,
         )
     assert seen[0].done == 0 and any(each.done == each.total > 0 for each in seen)
     assert "tiny on simulated npu-phone" in caplog.text

@@ -102,7 +102,7 @@ def test_a_planted_fault_is_named(
 ) -> None:
     relaxed = how.get("when") == "relaxed"
     bad = f"sim:{phone(tmp_path, **WIDE, **how)}"
-    outcome = nnp.bisect(model, bad, target=NPU, relaxed=relaxed)
+    outcome = nnp.bisect(model, bad, target=NPU, conditions=nnp.ConditionOptions(relaxed=relaxed))
     (culprit,) = outcome.culprits
     assert culprit.kind is kind
     assert culprit.source.module in ("wide", "second.conv", "second")
@@ -116,7 +116,9 @@ def test_faults_in_some_ways_of_running_only(model: nnp.Model, tmp_path: Path) -
     assert {way.pointers for way in culprit.only_in} == {False}
     bad = f"sim:{phone(tmp_path, **WIDE, how='scale', amount=1.2, when='burst')}"
     for mode in ("sync", "burst"):  # what agrees in the way asked for is tried in the others
-        (culprit,) = nnp.bisect(model, bad, target=NPU, mode=mode).culprits
+        (culprit,) = nnp.bisect(
+            model, bad, target=NPU, conditions=nnp.ConditionOptions(mode=mode)
+        ).culprits
         assert {way.mode.value for way in culprit.only_in} == {"burst"}
 
 
@@ -150,7 +152,9 @@ def test_all_faults_and_masked_ones(model: nnp.Model, tmp_path: Path) -> None:
 
 def test_healthy_drivers_are_not_blamed(model: nnp.Model) -> None:
     for relaxed in (False, True):
-        outcome = nnp.bisect(model, "sim:npu-phone", relaxed=relaxed)
+        outcome = nnp.bisect(
+            model, "sim:npu-phone", conditions=nnp.ConditionOptions(relaxed=relaxed)
+        )
         assert outcome.clean and len(outcome.targets) == 2
     assert nnp.bisect(model, "sim:npu-phone", target="cpu").clean
 
@@ -173,7 +177,13 @@ def test_the_reproducer_shows_it_alone(
     description = phone(tmp_path, **WIDE, **how)
     case = tmp_path / "case"
     relaxed = how.get("when") == "relaxed"
-    nnp.bisect(model, f"sim:{description}", target=NPU, reproducer=case, relaxed=relaxed)
+    nnp.bisect(
+        model,
+        f"sim:{description}",
+        target=NPU,
+        reproducer=case,
+        conditions=nnp.ConditionOptions(relaxed=relaxed),
+    )
     (tmp_path / "ndk" / "android").mkdir(parents=True)
     (tmp_path / "ndk/android/NeuralNetworks.h").write_text('#include "np_nnapi.h"\n')
     subprocess.run(
@@ -190,7 +200,12 @@ def test_the_reproducer_shows_it_alone(
 
     assert code(NNAPI_EMULATOR_PHONE=str(description)) == 1
     assert code(NNAPI_EMULATOR_PHONE=str(PHONES_DIR / "npu-phone.json")) == 0
-    again = nnp.bisect(case / "region.pt2", f"sim:{description}", target=NPU, relaxed=relaxed)
+    again = nnp.bisect(
+        case / "region.pt2",
+        f"sim:{description}",
+        target=NPU,
+        conditions=nnp.ConditionOptions(relaxed=relaxed),
+    )
     assert not again.clean
 
 
@@ -199,7 +214,7 @@ def test_the_cure_is_planned_and_later_profiles_avoid_the_pair(
 ) -> None:
     description = phone(tmp_path, **WIDE, how="scale", amount=1.05)
     device, table = f"sim:{description}", tmp_path / "costs.sqlite"
-    costs = nnp.profile(model, device=device, costs=table, runs=2)
+    costs = nnp.profile(model, device=device, costs=table, options=nnp.MeasureOptions(runs=2))
     plan = nnp.partition(model, costs, nnp.Latency(pin={"conv2d 1x1*": NPU}), verify=False)
     result = nnp.run(plan, device=device, runs=2)
     assert not result.agrees
@@ -234,7 +249,9 @@ def test_a_rewrite_is_a_cure_where_the_driver_computes_it_rightly(
     path = tmp_path / "gpu.json"
     path.write_text(json.dumps(described))
     options = {"target": "nnapi:sim-gpu/fast", "costs": tmp_path / "costs.sqlite"}
-    nnp.profile(model, device=f"sim:{path}", costs=options["costs"], runs=2)
+    nnp.profile(
+        model, device=f"sim:{path}", costs=options["costs"], options=nnp.MeasureOptions(runs=2)
+    )
     (culprit,) = nnp.bisect(model, f"sim:{path}", **options).culprits
     (rewrite,) = [cure for cure in culprit.cures if cure.code]
     assert "avg_pool" in rewrite.code.lower() and rewrite.costs_ns is not None

@@ -26,7 +26,10 @@ OWN = {
 """Options that are none: where a file goes, what is shown, several calls, a flag that takes an
 argument back."""
 OBJECTS: dict[str, tuple[type, ...]] = {
-    "partition": (np_.Latency, np_.Within, np_.Parallel, np_.Throughput)
+    "profile": (np_.ConditionOptions, np_.MeasureOptions, np_.Gates),
+    "partition": (np_.ConditionOptions, np_.Latency, np_.Within, np_.Parallel, np_.Throughput),
+    "go": (np_.ConditionOptions,),
+    "calibrate": (np_.ConditionOptions,),
 }
 """Classes whose fields are options, too."""
 OF_DEVICE = {"nnapi_library"}

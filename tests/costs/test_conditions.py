@@ -8,8 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnapi_prof.api.options import conditions_of
-from nnapi_prof.costs.conditions import ALL, BIG, CONDITIONAL, Conditions, Mode, parse_cpus
+from nnapi_prof.costs.conditions import (
+    ALL,
+    BIG,
+    CONDITIONAL,
+    ConditionOptions,
+    Conditions,
+    Mode,
+    parse_cpus,
+)
 from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import CPU, CPU_ALONE, Preference, Target
 
@@ -38,7 +45,8 @@ def test_there_and_back(conditions: Conditions) -> None:
         else:
             flags.add(option)
     relaxed, float16 = "--relaxed" in flags, "--float16" in flags
-    assert conditions_of(threads, cpus, mode, relaxed, float16) == conditions
+    asked = ConditionOptions(threads, cpus, mode, relaxed, float16)
+    assert asked.conditions == conditions and ConditionOptions.of(conditions) == asked
 
 
 @given(CONDITIONS)
@@ -65,7 +73,7 @@ def test_what_is_no_mask(text: str) -> None:
 
 def test_relaxed_and_float16_exclude_each_other() -> None:
     with pytest.raises(UsageError, match="float16 has no float32"):
-        conditions_of(1, BIG, "sync", True, True)
+        ConditionOptions(1, BIG, "sync", True, True)
 
 
 @pytest.mark.parametrize("broken", [{"threads": "2"}, {"mode": "fast"}, {"cpus": "x"}])

@@ -123,12 +123,12 @@ def compare(
         burst=conditions.mode is Mode.BURST,
         relaxed=conditions.precision is Precision.RELAXED,
     )
-    options = ProfileOptions(conditions=conditions, max_runs=1)
+    options = ProfileOptions(conditions=conditions, runs=1)
     with open_simulated(str(path)) as client, CostStore(folder / "costs.sqlite") as store:
         measurer = Measurer(UnitGraphCache.of(program), client, store, options, None)
         specs = [
             spec
-            for spec in device_targets(measurer.info, options.preferences)
+            for spec in device_targets(measurer.info, options.preference_codes)
             if spec.target.accelerator != AUTO
         ]
         jobs = grid(

@@ -57,7 +57,9 @@ def picture_model(tmp_path_factory):
 def picture_plan(picture_model, tmp_path_factory) -> nnapi_prof.ModelPlan:
     model = nnapi_prof.load(picture_model)
     table = tmp_path_factory.mktemp("costs") / "costs.db"
-    costs = nnapi_prof.profile(model, device="sim:gpu-phone", runs=2, costs=table)
+    costs = nnapi_prof.profile(
+        model, device="sim:gpu-phone", options=nnapi_prof.MeasureOptions(runs=2), costs=table
+    )
     return nnapi_prof.partition(model, costs, nnapi_prof.Latency(pin=PINS))
 
 

@@ -63,7 +63,12 @@ def test_truth_values_go_to_the_delegate_and_back(run_pte, tmp_path):
     example = (torch.randn(2, 6), torch.tensor([True, False, True, True, False, True]))
     torch.export.save(torch.export.export(Chosen(), example), tmp_path / "net.pt2")
     model = nnapi_prof.load(tmp_path / "net.pt2")
-    costs = nnapi_prof.profile(model, device="sim:gpu-phone", runs=2, costs=tmp_path / "costs.db")
+    costs = nnapi_prof.profile(
+        model,
+        device="sim:gpu-phone",
+        options=nnapi_prof.MeasureOptions(runs=2),
+        costs=tmp_path / "costs.db",
+    )
     plan = nnapi_prof.partition(
         model, costs, nnapi_prof.Latency(pin={"*": "nnapi:nnapi-reference/fast"})
     )

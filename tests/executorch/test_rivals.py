@@ -26,7 +26,9 @@ def slow_plan(picture_model, tmp_path_factory):
     """What a user has who pins it all to the slowest accelerator of this host."""
     folder = tmp_path_factory.mktemp("local")
     model = nnapi_prof.load(picture_model)
-    costs = nnapi_prof.profile(model, device="local", runs=2, costs=folder / "costs.db")
+    costs = nnapi_prof.profile(
+        model, device="local", options=nnapi_prof.MeasureOptions(runs=2), costs=folder / "costs.db"
+    )
     return nnapi_prof.partition(
         model, costs, nnapi_prof.Latency(pin={"conv2d*": SLOW, "tanh*": "cpu"})
     )
@@ -105,7 +107,12 @@ def test_what_executorch_has_no_kernel_of_is_not_written(tmp_path):
     """It would not load: of a simulated phone's bundle no file is run here."""
     torch.export.save(torch.export.export(Sorted(), (torch.rand(2, 9),)), tmp_path / "net.pt2")
     model = nnapi_prof.load(tmp_path / "net.pt2")
-    costs = nnapi_prof.profile(model, device="sim:gpu-phone", runs=2, costs=tmp_path / "costs.db")
+    costs = nnapi_prof.profile(
+        model,
+        device="sim:gpu-phone",
+        options=nnapi_prof.MeasureOptions(runs=2),
+        costs=tmp_path / "costs.db",
+    )
     plan = nnapi_prof.partition(model, costs, nnapi_prof.Latency(pin={"*": "cpu"}))
     with pytest.raises(UsageError, match=r"no kernel of aten::sort\.values, which dp of net"):
         lower(plan)
@@ -123,6 +130,11 @@ def test_what_executorch_cannot_lower_is_said_in_a_sentence(tmp_path):
     example = (torch.rand(2, 9), torch.rand(2, 9))
     torch.export.save(torch.export.export(Nearby(), example), tmp_path / "net.pt2")
     model = nnapi_prof.load(tmp_path / "net.pt2")
-    costs = nnapi_prof.profile(model, device="sim:gpu-phone", runs=2, costs=tmp_path / "costs.db")
+    costs = nnapi_prof.profile(
+        model,
+        device="sim:gpu-phone",
+        options=nnapi_prof.MeasureOptions(runs=2),
+        costs=tmp_path / "costs.db",
+    )
     with pytest.raises(UsageError, match=r"ExecuTorch cannot lower dp of net: .*nextafter"):
         lower(nnapi_prof.partition(model, costs))

@@ -16,6 +16,7 @@ import pytest
 import torch
 from torch import nn
 
+import nnapi_prof as nnp
 from nnapi_prof import profile
 from nnapi_prof.cli import main
 from nnapi_prof.costs.store import CostStore
@@ -27,7 +28,7 @@ from tests.conftest import PHONES
 from tests.documents.common import check
 
 N_PHONES = 12
-OPTIONS = {"refine": False, "runs": 5, "preferences": ("fast",)}
+OPTIONS = {"options": nnp.MeasureOptions(refine=False, runs=5, preferences="fast")}
 SAME = ("fingerprint", "signature", "target", "status", "label", "members", "samples_ns")
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Dask's own, of processes that it starts

@@ -26,7 +26,7 @@ from nnapi_prof.graph.plan import CPU, HOST, Preference, Target
 from nnapi_prof.graph.program import Program
 
 GPU = Target.nnapi("sim-gpu", Preference.FAST_SINGLE_ANSWER)
-ALONE = ProfileOptions(preferences=(Preference.FAST_SINGLE_ANSWER,), max_runs=10, refine=False)
+ALONE = ProfileOptions(preferences=("fast",), runs=10, refine=False)
 BESIDE = replace(ALONE, beside=True)
 
 

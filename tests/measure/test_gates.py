@@ -218,9 +218,15 @@ def small_model() -> nnp.Model:
     return nnp.load(torch.export.export(module, (torch.zeros(1, 3, 16, 16),)))
 
 
-def profiled(costs: Path, phone: str, **options: Any) -> nnp.Costs:
+def profiled(costs: Path, phone: str, cooldown_s: float | None = None, **options: Any) -> nnp.Costs:
     return nnp.profile(
-        small_model(), phone, costs=costs, preferences=["fast"], refine=False, runs=5, **options
+        small_model(),
+        phone,
+        costs=costs,
+        options=nnp.MeasureOptions(
+            preferences=["fast"], refine=False, runs=5, cooldown_s=cooldown_s
+        ),
+        **options,
     )
 
 
@@ -238,7 +244,7 @@ def test_a_hot_phone_is_waited_for(tmp_path: Path, body: Path) -> None:
     small_model()
     heat(body, 900)
     with pytest.raises(DeviceError, match=r"after 0 s of waiting: simulated phone at \d+\.\d °C"):
-        profiled(tmp_path / "none.sqlite", phone, max_temp_c=60, wait_s=0)
+        profiled(tmp_path / "none.sqlite", phone, gates=nnp.Gates(max_temp_c=60, wait_s=0))
     waits: list[str] = []
 
     def cool(progress: nnp.Progress) -> None:
@@ -246,7 +252,7 @@ def test_a_hot_phone_is_waited_for(tmp_path: Path, body: Path) -> None:
             waits.append(progress.label)
             heat(body, AMBIENT_C)
 
-    costs = profiled(tmp_path / "a.sqlite", phone, max_temp_c=60, progress=cool)
+    costs = profiled(tmp_path / "a.sqlite", phone, gates=nnp.Gates(max_temp_c=60), progress=cool)
     assert costs.outcome is not None and costs.outcome.spent_s["wait"] > 0
     assert len(waits) == 1 and "60 at most" in waits[0]
     measured = [row for row in rows(tmp_path / "a.sqlite") if row.usable]
@@ -266,8 +272,8 @@ def test_what_drifts_is_marked_and_measured_again(tmp_path: Path, body: Path) ->
             heat(body, AMBIENT_C)
 
     # Without the agent's own waiting for hot phones, which would repeat these rounds.
-    limits: dict[str, Any] = {"anchor_s": 0.001, "max_temp_c": HOT_C - 1, "cooldown_s": 0}
-    costs = profiled(drifting, phone, progress=use, **limits)
+    gates = nnp.Gates(anchor_s=0.001, max_temp_c=HOT_C - 1)
+    costs = profiled(drifting, phone, cooldown_s=0, gates=gates, progress=use)
     assert used and costs.outcome is not None and costs.outcome.spent_s["anchor"] > 0
     assert DRIFTING not in costs.outcome.doubts
     assert times(rows(calm)) == times(rows(drifting))
@@ -283,7 +289,7 @@ def test_what_drifts_is_marked_and_measured_again(tmp_path: Path, body: Path) ->
 
 def test_a_busy_phone(tmp_path: Path, body: Path) -> None:
     phone, table = phone_in(tmp_path, heat_c=200), tmp_path / "a.sqlite"
-    profiled(table, phone, sustained=20)
+    profiled(table, phone, conditions=nnp.ConditionOptions(sustained=20))
     body.unlink()
     profiled(table, phone)
     every = rows(table)

@@ -27,7 +27,7 @@ from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import AUTO, CPU, Preference, Target
 from nnapi_prof.graph.program import Program
 
-FAST = ProfileOptions(preferences=(Preference.FAST_SINGLE_ANSWER,), max_runs=10)
+FAST = ProfileOptions(preferences=("fast",), runs=10)
 NPU = Target.nnapi("sim-npu", Preference.FAST_SINGLE_ANSWER)
 
 
@@ -108,9 +108,7 @@ def test_a_target_far_behind_is_left_at_a_trial(
     assert (whole, reference) not in outcome.costs.measured_regions()
     assert not any(reference in (s.target for s in b.segments) for b in outcome.baselines)
     before = outcome.n_rows
-    named = ProfileOptions(
-        preferences=FAST.preferences, max_runs=10, accelerators=("nnapi-reference",)
-    )
+    named = ProfileOptions(preferences=FAST.preferences, runs=10, accelerators=("nnapi-reference",))
     asked = profile(program, phone, store, named)
     assert asked.costs is not None and asked.n_rows + before > before
     assert reference not in asked.costs.partial

@@ -38,7 +38,7 @@ from tests.partition.cases import solve
 
 ALL = (Precision.FLOAT32, Precision.RELAXED, Precision.INT8)
 LEVELS = {"dsp-phone": 29, "npu-phone": 30, "gpu-phone": 30, "slow-nnapi-phone": 28}
-FASTEST = ProfileOptions(max_runs=5)
+FASTEST = ProfileOptions(runs=5)
 NEAR = 0.01
 """Relative: so near is a plan to that of measuring everything."""
 

@@ -28,7 +28,7 @@ from tests.measure.scripted import (
     info,
 )
 
-FAST = ProfileOptions(preferences=(Preference.FAST_SINGLE_ANSWER,), accelerators=("npu",))
+FAST = ProfileOptions(preferences=("fast",), accelerators=("npu",))
 ON_NPU = Target.nnapi("npu", Preference.FAST_SINGLE_ANSWER)
 
 
@@ -235,7 +235,7 @@ def test_a_sample_of_units_stands_for_preferences_without_a_gain(store: CostStor
 
 
 def test_without_refinement_no_region_of_a_plan_is_measured(store: CostStore) -> None:
-    options = ProfileOptions(FAST.warmup_min, preferences=FAST.preferences, refine=False)
+    options = ProfileOptions(warmup_min=FAST.warmup_min, preferences=FAST.preferences, refine=False)
     outcome = profile(chain(*NINE), ScriptedClient(), store, options)
     assert outcome.rounds == 0 and outcome.n_regions == 0 and not outcome.stable
     assert outcome.plan is not None and outcome.plan.segments[0].interval_ns is not None

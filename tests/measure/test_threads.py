@@ -125,21 +125,34 @@ def test_the_choice_is_kept_in_table_costs_and_bundle(tmp_path: Path) -> None:
     assert trial.n_kept == trial.n_units + 1, "measured once for trial and profile"
     assert len(shared) == trial.n_kept, "the shortest call is the profile's, too"
     with pytest.raises(CostError, match="were never measured"):
-        np_.read_costs(model, table, cpus="all")
+        np_.read_costs(model, table, conditions=np_.ConditionOptions(cpus="all"))
 
 
 def test_without_a_trial_the_number_is_that_of_the_rows(tmp_path: Path) -> None:
     table = tmp_path / "costs.sqlite"
     model = np_.load(trace(TinyNet(), tmp_path / "tiny.pt"), inputs=["1x3x16x16"])
-    options = {"costs": table, "accelerators": ["sim-npu"], "refine": False}
-    np_.profile(model, "sim:npu-phone", threads=2, **options)
+    on_npu = np_.MeasureOptions(accelerators=["sim-npu"], refine=False)
+    np_.profile(
+        model,
+        "sim:npu-phone",
+        costs=table,
+        conditions=np_.ConditionOptions(threads=2),
+        options=on_npu,
+    )
     read = np_.read_costs(model, table)
     assert read.conditions.threads == 2 and read.thread_trial is None
     assert np_.calibrate(table).description["threads"] == 2
-    np_.profile(model, "sim:npu-phone", threads=1, **options)
+    np_.profile(
+        model,
+        "sim:npu-phone",
+        costs=table,
+        conditions=np_.ConditionOptions(threads=1),
+        options=on_npu,
+    )
     with pytest.raises(CostError, match="measured with 1 and 2 threads"):
         np_.read_costs(model, table)
-    assert np_.read_costs(model, table, threads=1).conditions.threads == 1
+    one = np_.ConditionOptions(threads=1)
+    assert np_.read_costs(model, table, conditions=one).conditions == one.conditions
 
 
 def test_ctrl_c_in_a_trial_keeps_what_it_measured(tmp_path: Path) -> None:
@@ -185,7 +198,9 @@ def test_no_fixed_number_has_a_faster_plan(phone: str, tmp_path: Path) -> None:
 
     def plan_ns(threads: int | str) -> float:
         table = tmp_path / f"{threads}.sqlite"
-        costs = np_.profile(model, f"sim:{phone}", costs=table, threads=threads)
+        costs = np_.profile(
+            model, f"sim:{phone}", costs=table, conditions=np_.ConditionOptions(threads=threads)
+        )
         assert costs.outcome is not None and costs.outcome.plan is not None
         if (trial := costs.thread_trial) is not None:
             beside = trial.n_measured - trial.n_kept
@@ -226,7 +241,9 @@ def test_short_segments_get_one_thread_where_waking_takes_long(tmp_path: Path) -
 
     def planned(threads: int | str) -> np_.ModelPlan:
         table = tmp_path / f"{threads}.sqlite"
-        costs = np_.profile(model, phone, costs=table, threads=threads)
+        costs = np_.profile(
+            model, phone, costs=table, conditions=np_.ConditionOptions(threads=threads)
+        )
         return np_.partition(model, costs, verify=False)
 
     auto, fixed = planned("auto"), planned(4)
@@ -242,7 +259,9 @@ def test_short_segments_get_one_thread_where_waking_takes_long(tmp_path: Path) -
     assert whole.median_ns == pytest.approx(auto.plan.predicted_ns, rel=0.01)
     read = np_.read_costs(model, tmp_path / "auto.sqlite")
     assert np_.partition(model, read, verify=False).plan.segments == auto.plan.segments
-    stated = np_.read_costs(model, tmp_path / "auto.sqlite", threads=4)
+    stated = np_.read_costs(
+        model, tmp_path / "auto.sqlite", conditions=np_.ConditionOptions(threads=4)
+    )
     assert CPU_ALONE.key in read.targets and CPU_ALONE.key not in stated.targets
 
 

@@ -13,11 +13,10 @@ from nnapi_prof.errors import FrontendError, ModelFileError
 from nnapi_prof.execution.profile.options import ProfileOptions
 from nnapi_prof.execution.profile.session import profile
 from nnapi_prof.execution.profile.unit_graph_cache import cached_units
-from nnapi_prof.graph.plan import Preference
 from tests.measure.programs import chain
 from tests.measure.scripted import ScriptedClient
 
-FAST = ProfileOptions(preferences=(Preference.FAST_SINGLE_ANSWER,), accelerators=("npu",))
+FAST = ProfileOptions(preferences=("fast",), accelerators=("npu",))
 
 
 @pytest.fixture

@@ -169,11 +169,23 @@ def profiled(
         twins[key] = twins.get(key) or measure(description, name, ten_units, **options)
         return twins[key]
 
-    def measure(description: Description, name: str, model: np_.Model, **options: Any) -> Profile:
+    def measure(
+        description: Description,
+        name: str,
+        model: np_.Model,
+        progress: Callable[[np_.Progress], None] | None = None,
+        **options: Any,
+    ) -> Profile:
         table = tmp_path / f"{name}.sqlite"
         began = _children_s()
         device = phone(description, name)
-        costs = np_.profile(model, device, costs=table, refine=False, **options)
+        costs = np_.profile(
+            model,
+            device,
+            costs=table,
+            options=np_.MeasureOptions(refine=False, **options),
+            progress=progress,
+        )
         seconds = _children_s() - began
         plan = np_.partition(model, costs, verify=False)
         with CostStore(table) as store:

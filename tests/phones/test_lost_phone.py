@@ -36,13 +36,21 @@ def test_a_reboot_loses_nothing_that_was_measured(
             return store.select(Selection())
 
     with pytest.raises(DeviceError, match=r"the \d+ measurements made before are kept"):
-        np_.profile(ten_units, daemons[0].serial, costs=table, refine=False, progress=reboot)
+        np_.profile(
+            ten_units,
+            daemons[0].serial,
+            costs=table,
+            options=np_.MeasureOptions(refine=False),
+            progress=reboot,
+        )
     kept = rows()
     assert len(kept) > 3 and all(row.status.value != "crashed" for row in kept)
     daemons.append(start_daemon("npu-phone"))
     if not daemons[1].private:
         monkeypatch.setenv("NNAPI_PROF_REMOTE_DIR", daemons[1].remote_dir)
-    again = np_.profile(ten_units, daemons[1].serial, costs=table, refine=False)
+    again = np_.profile(
+        ten_units, daemons[1].serial, costs=table, options=np_.MeasureOptions(refine=False)
+    )
     new = rows()[len(kept) :]
     assert rows()[: len(kept)] == kept and new
     assert {row.key for row in kept}.isdisjoint(row.key for row in new), "nothing is measured twice"

@@ -103,7 +103,9 @@ def test_what_is_sent_takes_a_fifth_at_most(
     )
     loaded = np_.load(model, "1x3x224x224")
     device = f"127.0.0.1:{link.port}"
-    first = np_.profile(loaded, device, costs=tmp_path / "first.sqlite", refine=False)
+    first = np_.profile(
+        loaded, device, costs=tmp_path / "first.sqlite", options=np_.MeasureOptions(refine=False)
+    )
     weights = sum(unit.constant_bytes for unit in loaded.graph.units)
     assert link.n_bytes < 1.3 * weights + 4e6, "nothing is pushed twice; the agent is 2 MB"
     spent = first.outcome.spent_s

@@ -63,7 +63,12 @@ def record(device: str, runs: int = 64, samples: int = 300) -> None:
     with tempfile.TemporaryDirectory() as folder, open_device(device) as opened:
         model = np_.load(trace(layers, Path(folder) / "model.pt", (1, 8, 24, 24)))
         table = Path(folder) / "costs.sqlite"
-        costs = np_.profile(model, opened.client, costs=table, preferences=["fast"], refine=False)
+        costs = np_.profile(
+            model,
+            opened.client,
+            costs=table,
+            options=np_.MeasureOptions(preferences=["fast"], refine=False),
+        )
         plan = np_.partition(model, costs, device=opened.client, verify=False)
         for _ in range(runs):
             ran = np_.run(plan, opened.client, runs=samples, baselines=False).run.runs[0]

@@ -69,7 +69,7 @@ class UnitPair:
             return replace(
                 usual, rounds=1, min_runs=runs, max_runs=runs, cooldown_ms=0, timeout_ms=timeout_ms
             )
-        most = min(options.max_runs or MOST_RUNS, MOST_RUNS)
+        most = min(options.runs or MOST_RUNS, MOST_RUNS)
         runs = min(max(round(BUSY_MS * 1e6 / alone_ns), 2 * options.rounds), most)
         runs = min(SIMULATED_RUNS, most) if simulated else runs
         return replace(usual, rounds=min(options.rounds, runs), min_runs=runs, max_runs=runs)

@@ -239,7 +239,7 @@ class DeviceMonitor:
         """Android's services that do not answer."""
         self.unwatched: set[str | None] = set()
         """Accelerators on which the reference does not run: nobody knows whether they drift."""
-        self._specs = device_targets(info, options.preferences, options.accelerators)
+        self._specs = device_targets(info, options.preference_codes, options.accelerators)
         self._targets: Sequence[Target] = one_a_processor(spec.target for spec in self._specs)
         every_s = options.gates.anchor_s
         self.every_s = (USUAL_S if self._phone else 0.0) if every_s is None else every_s

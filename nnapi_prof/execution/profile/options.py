@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nnapi_prof.costs.conditions import Conditions
-from nnapi_prof.device.protocol.actions import Timing
+from nnapi_prof.device.protocol.actions import MAX_RUNS, Timing
 from nnapi_prof.device.state import Gates
-from nnapi_prof.execution.options import SPIN_NS, WARM_NS, cooldown_ms
+from nnapi_prof.execution.options import COOLDOWN, MEMORY, SPIN_NS, WARM_NS, cooldown_ms
 from nnapi_prof.graph.plan import Plan, Preference
+from nnapi_prof.options import names, option, validate
 
 if TYPE_CHECKING:
     from nnapi_prof.costs.contention import Slowdowns
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 
 MANY_RUNS = 200
+MIN_RUNS = 5
+MIN_WARMUP = 2
 SIMULATED_RUNS = 30
 MOST_ROUNDS = 1000
 UNIT_SHARE = 1 / 3
@@ -32,58 +35,130 @@ MOST_BESIDE_S = 60.0
 """Most seconds that both sides may be kept busy."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileOptions:
-    """The choice of what to measure, and how. ``accelerators`` None means all of them and
-    "auto"."""
+@dataclass(frozen=True, kw_only=True)
+class MeasureOptions:
+    """The choice of what to measure of a model, and how often."""
 
-    warmup_min: int = 2
+    fresh: bool = field(
+        default=False, metadata=option("Measure again what is already in the cost table.")
+    )
+    accelerators: str | Sequence[str] | None = field(
+        default=None,
+        metadata=option(
+            "Measure only this NNAPI accelerator (`auto`: NNAPI's own choice); repeatable."
+            " Default: all.",
+            flag="--accelerator",
+            metavar="NAME",
+        ),
+    )
+    preferences: str | Sequence[str] | None = field(
+        default=None,
+        metadata=option(
+            "Measure only this PreferenceCode; repeatable. Default: all three.",
+            choices=[each.short for each in Preference],
+            flag="--preference",
+        ),
+    )
+    every_preference: bool = field(
+        default=False,
+        metadata=option(
+            "Measure every unit under every preference. Default: a sample under all, and the rest"
+            " only if the sample shows that a preference is faster."
+        ),
+    )
+    beside: bool = field(
+        default=False,
+        metadata=option(
+            "Also measure how CPU and accelerators slow each other down, with some units of the"
+            " model, separately and side by side."
+        ),
+    )
+    beside_s: float = field(
+        default=0.0,
+        metadata=option(
+            "Like --beside, and also keep both sides busy with one unit for this long, to measure"
+            " how clocks fall.",
+            0,
+            MOST_BESIDE_S,
+        ),
+    )
+    refine: bool = field(
+        default=True,
+        metadata=option(
+            "Measure the regions of the plan whole and plan again, until the plan no longer"
+            " changes."
+        ),
+    )
+    runs: int | None = field(
+        default=None,
+        metadata=option(
+            f"Largest number of recorded runs of one region. Default: {MANY_RUNS}, on a simulated"
+            f" phone {SIMULATED_RUNS}.",
+            1,
+            MAX_RUNS,
+        ),
+    )
+    rounds: int = field(
+        default=5,
+        metadata=option(
+            "Number of rounds in which a region's alternatives take turns.", 1, MOST_ROUNDS
+        ),
+    )
+    budget_ms: float = field(
+        default=60.0,
+        metadata=option(
+            f"Time limit for the recorded runs of one region (at least {MIN_RUNS} are made).", 0
+        ),
+    )
+    warmup_ms: float = field(
+        default=100.0,
+        metadata=option(
+            "Time limit for warm-up runs, which end when their times are stable (at least"
+            f" {MIN_WARMUP} are made).",
+            0,
+        ),
+    )
+    cooldown_s: float | None = field(default=None, metadata=COOLDOWN)
+    memory_mb: int | None = field(default=None, metadata=MEMORY)
+    timeout_s: float = field(
+        default=60.0,
+        metadata=option(
+            "Time limit for a region's compilation and warm-up, and for each of its rounds; a third"
+            " for a unit.",
+            0.001,
+        ),
+    )
+
+    def __post_init__(self) -> None:
+        validate(self)
+
+    @property
+    def preference_codes(self) -> tuple[Preference, ...]:
+        """The preferences to measure under."""
+        wanted = names("preferences", self.preferences or [each.short for each in Preference])
+        return tuple(each for each in Preference if each.short in wanted)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileOptions(MeasureOptions):
+    """The options of a profile with what :func:`nnapi_prof.profile` takes apart from them."""
+
+    warmup_min: int = MIN_WARMUP
     warmup_max: int = 200
-    warmup_ms: float = 100.0
-    """Warming up ends when the runs' times are stable and the clock has risen as far as it will,
-    not before :data:`WARM_NS`; times that stay unstable end it after this long."""
-    rounds: int = 5
-    """Turns that the alternatives of a region take: what disturbs one disturbs the others."""
-    min_runs: int = 5
-    max_runs: int | None = None
-    """Of all rounds; None is :data:`MANY_RUNS`, or :data:`SIMULATED_RUNS` on a simulated phone."""
-    budget_ms: float = 60.0
-    """Recorded runs of one action take about this long, once there are ``min_runs``: short units
-    run often, long ones a few times."""
-    cooldown_s: float | None = None
-    """How long a region's alternatives may wait for a hot device before rounds measured while it
-    was throttled are repeated; 0 repeats none. None: as long as all waits together stay within
-    :data:`~nnapi_prof.execution.profile.device_monitor.SHARE_OF_MEASURING`."""
-    memory_mb: int | None = None
-    """What one action's process may use; None leaves it to the agent."""
-    timeout_s: float = 60.0
-    """Watchdog over set-up, compilation and warm-up of an action, and over each of its rounds. A
-    unit alone has :data:`UNIT_SHARE` of it."""
-    fresh: bool = False
-    """Measure what the store has already as well."""
+    min_runs: int = MIN_RUNS
     conditions: Conditions = field(default_factory=Conditions)
     threads_by_trial: bool = False
     """A trial decides the number of threads, in place of that of ``conditions``."""
     one_thread: bool = False
     """Segments of the CPU may have one thread, too: a trial showed that short calls are faster."""
-    preferences: tuple[Preference, ...] = tuple(Preference)
-    accelerators: tuple[str, ...] | None = None
-    refine: bool = True
-    """Measure the regions of the plan whole, and plan again, until the plan stands."""
-    beside: bool = False
-    """Measure how CPU and accelerators slow each other down, too."""
-    beside_s: float = 0.0
-    """And keep each pair busy for so long."""
     gates: Gates = Gates()
     """What the device must be like before something is measured, and how it is watched."""
     copies: bool = True
     """Plans count what it takes to copy their inputs and outputs from and to an app's buffers."""
-    every_preference: bool = False
-    """Measure every unit under every preference, even where a sample shows nothing to be had."""
 
     def timing(self, simulated: bool, unit: bool = False) -> Timing:
         """A simulated phone's time costs nothing, so that no budget ends the runs early there."""
-        most = self.max_runs or (SIMULATED_RUNS if simulated else MANY_RUNS)
+        most = self.runs or (SIMULATED_RUNS if simulated else MANY_RUNS)
         least = most if simulated else min(self.min_runs, most)
         timeout_s = min(self.timeout_s, max(self.timeout_s * UNIT_SHARE, UNIT_S))
         return Timing(

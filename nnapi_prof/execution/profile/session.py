@@ -142,7 +142,7 @@ class Session(UnitSession):
         """Rounds of measuring and planning, until the plans stand."""
         named: set[UnitSet] = set()
         costs, chosen = self._settle(named)
-        if self._options.beside:
+        if self._options.beside or self._options.beside_s:
             contention = self._measure_beside(costs)
             if self._settle_frames(costs, contention, named):
                 costs, chosen = self._settle(named)

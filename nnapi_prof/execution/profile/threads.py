@@ -192,7 +192,7 @@ def _expected(
 ) -> float:
     """Estimates what a profile measures where every accelerator lies behind: units and chains
     on the CPU, the units of its own trial on the others, and regions in refining."""
-    n_others = len(device_targets(info, options.preferences[:1], options.accelerators)) - 1
+    n_others = len(device_targets(info, options.preference_codes[:1], options.accelerators)) - 1
     n_units = len({unit.signature for unit in graph.units})
     n_tried = n_units if options.accelerators is not None else len(trial_units(graph))
     n_chains = len({matcher.signature(region) for _, region in chain_regions(graph)})

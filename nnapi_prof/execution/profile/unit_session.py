@@ -68,7 +68,10 @@ class UnitSession:
         self.specs = tuple(
             spec
             for spec in device_targets(
-                self.measurer.info, options.preferences, options.accelerators, options.one_thread
+                self.measurer.info,
+                options.preference_codes,
+                options.accelerators,
+                options.one_thread,
             )
             if targets is None or spec.target in targets
         )
