@@ -180,7 +180,7 @@ def _settings(options: ProfileOptions, info: AgentInfo) -> ProfileOptions:
     return replace(
         unwatched,
         rounds=ROUNDS,
-        max_runs=RUNS,
+        runs=RUNS,
         min_runs=ROUNDS,
         budget_ms=BUDGET_MS,
         warmup_ms=min(WARMUP_MS, options.warmup_ms),
