@@ -84,7 +84,11 @@ def bench(
 ) -> tuple[bool, float]:
     """A row of the table; whether every frame was right, and serial by chosen latency."""
     costs = nnp.profile(
-        model, device=device, costs=table, options=nnp.MeasureOptions(beside=True), listener=SILENT
+        model,
+        device=device,
+        costs=table,
+        options=nnp.MeasureOptions(contention=True),
+        listener=SILENT,
     )
     planned = nnp.partition(model, costs, nnp.Parallel(contention=contention), listener=SILENT)
     parallel = planned.parallel

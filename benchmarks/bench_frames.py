@@ -64,7 +64,11 @@ def bench(
     """A row of the table; whether it keeps what is asked."""
     is_local = device == "local"
     costs = nnp.profile(
-        model, device=device, costs=table, options=nnp.MeasureOptions(beside=True), listener=SILENT
+        model,
+        device=device,
+        costs=table,
+        options=nnp.MeasureOptions(contention=True),
+        listener=SILENT,
     )
     planned = nnp.partition(model, costs, nnp.Throughput(contention=contention), listener=SILENT)
     assert planned.frames is not None

@@ -101,7 +101,7 @@ def contention_words(pair: Slowdown) -> str:
         words.append(f"after long {_value_and_interval(pair.later)} times")
     if pair.cpu_khz is not None and None not in pair.cpu_khz:
         words.append(" to ".join(f"{(khz or 0) / 1e3:.0f}" for khz in pair.cpu_khz) + " MHz")
-    return f"({pair.lane} beside {pair.beside}: {', '.join(words)})"
+    return f"({pair.lane} beside {pair.corunner}: {', '.join(words)})"
 
 
 def _value_and_interval(value: Interval) -> str:

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "beside.h"
+#include "corun.h"
 
 static enum np_status bad(struct np_message *why, const char *what) {
   return np_error(NP_BAD_REQUEST, why, "%s", what);
@@ -26,7 +26,7 @@ static enum np_status check_runs(const struct np_action *action, struct np_messa
 
 static enum np_status check_flags(const struct np_action *action, struct np_message *why) {
   const uint32_t flags = action->flags;
-  const uint32_t ways = flags & (NP_ACTION_UNTIMED | NP_ACTION_BESIDE | NP_ACTION_FRAMES);
+  const uint32_t ways = flags & (NP_ACTION_UNTIMED | NP_ACTION_CORUN | NP_ACTION_FRAMES);
   const int is_gauge = (flags & NP_ACTION_GAUGE) != 0;
   if ((flags & ~(ways | NP_ACTION_COPIES | NP_ACTION_GAUGE)) != 0 || (ways & (ways - 1)) != 0 ||
       (is_gauge && (flags != NP_ACTION_GAUGE || action->group != 0))) {
@@ -40,7 +40,7 @@ static enum np_status check_flags(const struct np_action *action, struct np_mess
                     "max_runs %u and rounds %u, want 1 and 1 without timing (flag bit 0)",
                     action->max_runs, action->rounds);
   }
-  if ((flags & NP_ACTION_BESIDE) != 0 && action->min_runs != action->max_runs) {
+  if ((flags & NP_ACTION_CORUN) != 0 && action->min_runs != action->max_runs) {
     return np_error(NP_BAD_REQUEST, why,
                     "min_runs %u and max_runs %u, want the same side by side (flag bit 1)",
                     action->min_runs, action->max_runs);
@@ -142,11 +142,11 @@ uint32_t np_end_of(const struct np_bundle_end *ends, uint32_t n, uint32_t tensor
 }
 
 /* The rules of segments that run at once. */
-static enum np_status check_beside(const struct np_bundle *bundle, struct np_message *why) {
+static enum np_status check_corun(const struct np_bundle *bundle, struct np_message *why) {
   const uint32_t n = bundle->n_segments;
-  if (n < 2 || n > NP_MAX_BESIDE) {
+  if (n < 2 || n > NP_MAX_CORUN) {
     return np_error(NP_BAD_REQUEST, why, "%u segments, want 2 to %u side by side (flag bit 1)", n,
-                    NP_MAX_BESIDE);
+                    NP_MAX_CORUN);
   }
   for (uint32_t s = 0; s < n; s++) {
     const struct np_bundle_segment *segment = &bundle->segments[s];
@@ -213,7 +213,7 @@ static enum np_status check_bundle(const struct np_action *action, const struct 
                     "%u segments, want one on an accelerator that is named (flag bit 4)",
                     bundle->n_segments);
   }
-  return (action->flags & NP_ACTION_BESIDE) != 0 ? check_beside(bundle, why) : NP_OK;
+  return (action->flags & NP_ACTION_CORUN) != 0 ? check_corun(bundle, why) : NP_OK;
 }
 
 enum np_status np_action_bind(struct np_action *action, const struct np_bytes *blobs,

@@ -173,7 +173,7 @@ static int names_accelerator(const struct np_action *action) {
 }
 
 /* Whether one of the two leaves to NNAPI what the other one names. */
-static int is_choice_beside_name(const struct np_action *one, const struct np_action *other) {
+static int is_choice_with_name(const struct np_action *one, const struct np_action *other) {
   return (np_uses_choice(one) && names_accelerator(other)) ||
          (np_uses_choice(other) && names_accelerator(one));
 }
@@ -197,7 +197,7 @@ uint32_t np_wave_size(const struct np_drivers *drivers, const struct np_action *
   uint32_t size = 1;
   for (; size < n; size++) {
     for (uint32_t i = 0; i < size; i++) {
-      if (is_choice_beside_name(actions[i], actions[size])) {
+      if (is_choice_with_name(actions[i], actions[size])) {
         return size;
       }
     }

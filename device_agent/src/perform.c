@@ -28,7 +28,7 @@ struct performance {
   void **inputs;  /* [n_inputs], the caller's buffers */
   void **outputs; /* [n_outputs], likewise */
   struct np_rounds rounds;
-  struct np_beside_lane *lanes; /* [n_segments] of segments side by side, else NULL */
+  struct np_corun_lane *lanes; /* [n_segments] of segments side by side, else NULL */
   struct np_frames *frames;     /* of frames at once, which need no executable of ours, else NULL */
 };
 
@@ -123,14 +123,14 @@ static const void *bytes_of(const struct performance *self, uint32_t tensor) {
 /* Segments side by side: the CPU's threads keep to the action's CPUs. */
 static enum np_status make_lanes(struct performance *self) {
   const struct np_action *action = self->action;
-  if (!has_flag(self, NP_ACTION_BESIDE)) {
+  if (!has_flag(self, NP_ACTION_CORUN)) {
     return NP_OK;
   }
   self->lanes = calloc(bundle_of(self)->n_segments, sizeof *self->lanes);
   NP_REQUIRE(self->lanes, NP_NO_MEMORY, &self->record->fault.why, "no memory for the lanes");
   const struct np_lane_cpus cpus = np_lane_cpus(self->session, action, self->record, self->cpus);
   for (uint32_t s = 0; s < bundle_of(self)->n_segments; s++) {
-    struct np_beside_lane *lane = &self->lanes[s];
+    struct np_corun_lane *lane = &self->lanes[s];
     lane->step = &self->run.steps[s];
     lane->on_cpu = bundle_of(self)->segments[s].engine == NP_BUNDLE_CPU;
     lane->threads = action->threads;
@@ -227,15 +227,15 @@ static enum np_status prepare(struct performance *self) {
 }
 
 /* A round of segments side by side. */
-static enum np_status run_beside(struct performance *self) {
+static enum np_status run_corun(struct performance *self) {
   const struct np_action *action = self->action;
-  const struct np_beside_samples samples = np_record_beside(self->view);
+  const struct np_corun_samples samples = np_record_corun(self->view);
   struct np_record *record = self->record;
   for (uint32_t s = 0; s < action->bundle.n_segments; s++) {
     np_pipeline_tell(pipeline_of(self), s, &self->lanes[s].fault);
   }
   const enum np_status status =
-      np_beside_round(self->lanes, action->bundle.n_segments, self->clock, &self->simulator,
+      np_corun_round(self->lanes, action->bundle.n_segments, self->clock, &self->simulator,
                       self->rounds.watched ? action->spin_ns : 0,
                       (uint32_t)np_share(action, action->max_runs), &samples);
   if (status != NP_OK) {
@@ -248,7 +248,7 @@ static enum np_status run_round(struct performance *self) {
   if (self->lanes || self->frames) {
     read_phone(self, &self->record->readings[0]);
     const enum np_status status =
-        self->lanes ? run_beside(self) : np_frames_round(self->frames, self->clock, self->view);
+        self->lanes ? run_corun(self) : np_frames_round(self->frames, self->clock, self->view);
     read_phone(self, &self->record->readings[1]);
     return status;
   }

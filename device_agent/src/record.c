@@ -31,7 +31,7 @@ static size_t lay_out(const struct np_action *action, char *memory, struct np_re
   const size_t runs = (size_t)np_share(action, action->max_runs) * np_all_rounds(action);
   const size_t n = action->bundle.n_segments;
   const size_t all_runs = runs <= SIZE_MAX / 64 / (n + 1) ? n * runs : SIZE_MAX;
-  const int is_beside = (action->flags & NP_ACTION_BESIDE) != 0;
+  const int is_corun = (action->flags & NP_ACTION_CORUN) != 0;
   const int has_frames = (action->flags & NP_ACTION_FRAMES) != 0;
   size_t total = 0;
   view->room = (uint32_t)runs;
@@ -44,7 +44,7 @@ static size_t lay_out(const struct np_action *action, char *memory, struct np_re
   view->hardware_ns = carve(memory, &total, n * NP_DURATION_RUNS, sizeof *view->hardware_ns);
   view->driver_ns = carve(memory, &total, n * NP_DURATION_RUNS, sizeof *view->driver_ns);
   view->kept = carve(memory, &total, action->n_kept, sizeof *view->kept);
-  if (is_beside) {
+  if (is_corun) {
     view->alone_ns = carve(memory, &total, all_runs, sizeof *view->alone_ns);
     view->cpu_ns = carve(memory, &total, all_runs, sizeof *view->cpu_ns);
   }
@@ -84,15 +84,15 @@ struct np_samples np_record_samples(const struct np_record_view *view) {
                              .step_ns = view->samples_ns};
 }
 
-struct np_beside_samples np_record_beside(const struct np_record_view *view) {
-  return (struct np_beside_samples){.room = view->room,
+struct np_corun_samples np_record_corun(const struct np_record_view *view) {
+  return (struct np_corun_samples){.room = view->room,
                                     .n_runs = &view->record->n_runs,
                                     .started_runs = &view->record->started_runs,
                                     .lane = &view->record->segment,
                                     .total_ns = view->total_ns,
                                     .alone_ns = view->alone_ns,
                                     .cpu_ns = view->cpu_ns,
-                                    .beside_ns = view->samples_ns};
+                                    .corun_ns = view->samples_ns};
 }
 
 void np_record_sanitize(const struct np_record_view *view, const struct np_action *action) {

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "beside.h"
+#include "corun.h"
 #include "child.h"
 #include "engine.h"
 #include "pace.h"
@@ -110,7 +110,7 @@ void np_record_free(struct np_record_view *view);
 struct np_samples np_record_samples(const struct np_record_view *view);
 
 /* The same of segments that run side by side. */
-struct np_beside_samples np_record_beside(const struct np_record_view *view);
+struct np_corun_samples np_record_corun(const struct np_record_view *view);
 
 /* Makes a child's record safe to read: counts and indices within the action's, texts ended. */
 void np_record_sanitize(const struct np_record_view *view, const struct np_action *action);

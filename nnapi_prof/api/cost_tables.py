@@ -16,7 +16,7 @@ from nnapi_prof.api.model import Model, as_model
 from nnapi_prof.api.program_costs import filled_costs, fitted_costs
 from nnapi_prof.costs import existing
 from nnapi_prof.costs.conditions import ConditionOptions, Conditions
-from nnapi_prof.costs.contention import beside_rows
+from nnapi_prof.costs.contention import corun_rows
 from nnapi_prof.costs.measurement import Kind, Measurement
 from nnapi_prof.costs.model.precision import PrecisionCosts
 from nnapi_prof.costs.model.region import CostModel
@@ -159,7 +159,7 @@ def read_costs(
             fingerprint=fingerprint,
             location=str(store.location),
             measurements=tuple(rows),
-            beside=beside_rows(store, fingerprint, conditions),
+            corun_rows=corun_rows(store, fingerprint, conditions),
             device_info=device_info(store, fingerprint),
             agent_info=device.info() if isinstance(device, AgentClient) else None,
             thread_trial=trial,

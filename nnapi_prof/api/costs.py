@@ -66,7 +66,7 @@ class Costs:
     """The cost table: a file's path or a URL without its password."""
     measurements: tuple[Measurement, ...] = field(default=(), repr=False)
     """The rows that they were fitted to, those of other models among them."""
-    beside: tuple[Measurement, ...] = field(default=(), repr=False)
+    corun_rows: tuple[Measurement, ...] = field(default=(), repr=False)
     """What ran side by side on the device, units of other models among them."""
     device_info: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """What the cost table knows of the device."""
@@ -109,8 +109,9 @@ class Costs:
     @cached_property
     def contention(self) -> Slowdowns:
         """How many times as long each processor takes while another one is busy, with this model's
-        mix of operations: measured where ``profile(beside=True)`` was asked, else assumed."""
-        return slowdowns(self.model.graph, self.as_they_are, self.beside)
+        mix of operations: measured where ``MeasureOptions(contention=True)`` was
+        asked, else assumed."""
+        return slowdowns(self.model.graph, self.as_they_are, self.corun_rows)
 
     @property
     def precisions(self) -> tuple[Precision, ...]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _UNITS = "UNITS is a unit's name, or a pattern of its label, as `softmax*`"
 _CONTENTION = option(
     "Slow-down factor of a processor while another one is busy. Default: measured by"
-    " `profile --beside`, else 1.1.",
+    " `profile --contention`, else 1.1.",
     1,
 )
 Contention = float | Mapping[tuple[str, str], float]

@@ -13,7 +13,7 @@ from nnapi_prof.api.devices import open_client
 from nnapi_prof.api.events import Listener, Progress, to_log
 from nnapi_prof.api.model import Model, as_model
 from nnapi_prof.costs.conditions import ConditionOptions, Conditions
-from nnapi_prof.costs.contention import beside_rows
+from nnapi_prof.costs.contention import corun_rows
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.description import describe, device_fingerprint
@@ -41,6 +41,8 @@ from nnapi_prof.api.costs import Costs, Interrupted
     **into("conditions", ConditionOptions),
     **into("options", MeasureOptions),
     **into("gates", Gates),
+    beside="options=MeasureOptions(contention=...)",
+    beside_s="options=MeasureOptions(contention_s=...)",
 )
 def profile(
     model: Model | str | os.PathLike[str],
@@ -300,7 +302,7 @@ def _costs_of(
         fingerprint=outcome.fingerprint,
         location=location,
         measurements=tuple(store.measurements(outcome.fingerprint, conditions=options.conditions)),
-        beside=beside_rows(store, outcome.fingerprint, options.conditions),
+        corun_rows=corun_rows(store, outcome.fingerprint, options.conditions),
         device_info=device_info(store, outcome.fingerprint),
         agent_info=outcome.info,
         outcome=outcome,

@@ -44,6 +44,8 @@ REMOVED: Mapping[str, str] = {
     "partition --solver": "the search proves its plan, or says how far it may be off; `--seconds`"
     " gives it more time",
     "partition --transform": _TRANSFORM,
+    "profile --beside": "`--contention` measures the same",
+    "profile --beside-s": "`--contention-s` measures the same",
     "profile --transform": _TRANSFORM,
     "report --port": "a report is one file: open it in a browser",
     "report --serve": "a report is one file: open it in a browser; `nnapi-prof go --open` does",

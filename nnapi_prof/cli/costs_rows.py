@@ -49,7 +49,7 @@ filter_options = option_group(
         "--kind",
         "kinds",
         multiple=True,
-        type=click.Choice(["unit", "chain", "region", "plan", "beside", "threads"]),
+        type=click.Choice(["unit", "chain", "region", "plan", "corun", "threads"]),
         help="Kind of measurement; repeatable.",
     ),
     click.option(

@@ -67,10 +67,11 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Slowdown:
-    """One lane beside another busy one."""
+    """The slowdown of one lane while another one is busy."""
 
     lane: str
-    beside: str
+    corunner: str
+    """The lane that is busy meanwhile."""
     factor: Interval
     """How many times as long the lane takes, at least 1."""
     basis: ContentionBasis
@@ -98,7 +99,7 @@ class Slowdowns:
     @property
     def factors(self) -> Mapping[tuple[str, str], float]:
         """(lane, the busy one) -> factor: what :data:`nnapi_prof.partition.Contention` takes."""
-        return {(pair.lane, pair.beside): pair.factor.value for pair in self.pairs}
+        return {(pair.lane, pair.corunner): pair.factor.value for pair in self.pairs}
 
     @property
     def measured(self) -> tuple[Slowdown, ...]:
@@ -106,7 +107,7 @@ class Slowdowns:
 
     def among(self, lanes: Collection[str]) -> Slowdowns:
         """Returns the slowdowns of these lanes alone; those of all where that leaves no pair."""
-        pairs = tuple(p for p in self.pairs if p.lane in lanes and p.beside in lanes)
+        pairs = tuple(p for p in self.pairs if p.lane in lanes and p.corunner in lanes)
         return Slowdowns(pairs) if pairs else self
 
     @property
@@ -150,12 +151,12 @@ def given(
     )
 
 
-def beside_rows(
+def corun_rows(
     store: CostStore, fingerprint: str, conditions: Conditions
 ) -> tuple[Measurement, ...]:
     """Returns the rows of units that ran side by side on a device under these conditions, under any
     NNAPI preference."""
-    rows = store.select(Selection((fingerprint,), kinds=(Kind.BESIDE,), newest=True))
+    rows = store.select(Selection((fingerprint,), kinds=(Kind.CORUN,), newest=True))
     return tuple(row for row in rows if _without_mode(row, conditions))
 
 
@@ -167,13 +168,13 @@ def _without_mode(row: Measurement, conditions: Conditions) -> bool:
 def slowdowns(graph: UnitGraph, priced: PricedLanes, rows: Sequence[Measurement]) -> Slowdowns:
     """How the lanes of ``priced`` slow each other down with the graph's mix of operations.
 
-    ``rows`` are :func:`beside_rows`, of whatever model; where they have none of its operations, the
+    ``rows`` are :func:`corun_rows`, of whatever model; where they have none of its operations, the
     mean of all counts. A pair without rows has :data:`ASSUMED`.
     """
     ran: dict[tuple[str, str], list[Measurement]] = defaultdict(list)
     for row in rows:
-        if row.usable and row.alone_ns and row.beside is not None:
-            ran[row.target.lane or "", row.beside.lane or ""].append(row)
+        if row.usable and row.alone_ns and row.corunner is not None:
+            ran[row.target.lane or "", row.corunner.lane or ""].append(row)
     return Slowdowns(
         tuple(
             _slowdown(lane, other, ran[lane, other], _ns_by_operation(graph, priced, lane))

@@ -35,7 +35,7 @@ class Kind(enum.Enum):
     """A segment of some plan, measured whole."""
     PLAN = "plan"
     """All segments of a plan, one after the other."""
-    BESIDE = "beside"
+    CORUN = "corun"
     """A unit while another processor was busy with the same one, and alone."""
     ANCHOR = "anchor"
     """The reference model, which tells whether the device is as fast as it was."""
@@ -127,8 +127,8 @@ class Measurement:
     driver_ns: tuple[int, ...] = ()
     copies_ns: tuple[int, ...] = ()
     """As many as ``samples_ns``, which do not contain them; empty where nobody measured them."""
-    beside: Target | None = None
-    """Of :attr:`Kind.BESIDE`: who was busy meanwhile; ``samples_ns`` are those beside it."""
+    corunner: Target | None = None
+    """Of :attr:`Kind.CORUN`: who was busy meanwhile; ``samples_ns`` are those beside it."""
     alone_ns: tuple[int, ...] = ()
     """As many, in the same rounds: while nothing else ran."""
     cpu_ns: tuple[int, ...] = ()

@@ -82,10 +82,10 @@ _MEASUREMENT = s.obj(
     minimum_ns=s.NUMBER_OR_NULL,
     n_samples=s.COUNT,
     samples_ns=s.described(s.array(s.COUNT), "every run, in the order they ran"),
-    beside=s.described(s.nullable(TARGET), "who was busy meanwhile, of kind beside"),
-    alone_ns=s.described(s.array(s.COUNT), "of kind beside: every run while nothing else ran"),
+    corunner=s.described(s.nullable(TARGET), "of kind corun: the target that was busy meanwhile"),
+    alone_ns=s.described(s.array(s.COUNT), "of kind corun: every run while nothing else ran"),
     cpu_ns=s.described(
-        s.array(s.COUNT), "of kind beside: CPU time of the agent in each of alone_ns"
+        s.array(s.COUNT), "of kind corun: CPU time of the agent in each of alone_ns"
     ),
     compile_ns=s.COUNT_OR_NULL,
     input_bytes=s.COUNT,
@@ -98,7 +98,7 @@ _MEASUREMENT = s.obj(
 
 @document(
     "costs-show",
-    1,
+    2,
     "Measurements of a cost table",
     costs=_COSTS,
     n_fitting=s.described(
@@ -191,7 +191,7 @@ THREAD_TRIAL = s.obj(
 
 @document(
     "profile",
-    1,
+    2,
     "What a model's units cost on a device",
     model=s.TEXT,
     device=s.described(s.TEXT, "for people"),

@@ -131,7 +131,7 @@ PARALLEL = s.obj(
 
 @document(
     "partition",
-    1,
+    2,
     "A plan: what runs where, and why",
     bundle=_BUNDLE,
     model=s.TEXT,

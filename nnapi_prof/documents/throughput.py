@@ -49,7 +49,7 @@ _INTERVAL = s.obj(value=s.NUMBER, low=s.NUMBER, high=s.NUMBER)
 _BASIS = s.choice("measured", "partly measured", "assumed", "given")
 _PAIR = s.obj(
     lane=s.described(s.TEXT, "cpu or an accelerator"),
-    beside=s.described(s.TEXT, "the one that is busy meanwhile"),
+    corunner=s.described(s.TEXT, "the one that is busy meanwhile"),
     basis=_BASIS,
     factor=s.described(_INTERVAL, "how many times as long the lane takes; low and high hold 95 %"),
     n_units=s.described(s.COUNT, "different units that it was measured with"),

@@ -106,7 +106,7 @@ def build_action(
         tensors.append(TensorSpec(operand.type, operand.dims, source, value, keeps))
 
     for target, region in models:
-        if options.beside:
+        if options.corun:
             index.clear()
         for name, tensor_type in zip(region.inputs, region.input_types, strict=True):
             if name not in index:
@@ -123,8 +123,8 @@ def build_action(
                 options.conditions.flags_of(target),
             )
         )
-    flags = ActionFlag.BESIDE if options.beside else ActionFlag(0)
-    if options.copies and not (options.beside or options.untimed or frames):
+    flags = ActionFlag.CORUN if options.corun else ActionFlag(0)
+    if options.copies and not (options.corun or options.untimed or frames):
         flags = ActionFlag.COPIES
     spec = ActionSpec(
         id=number,

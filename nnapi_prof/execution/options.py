@@ -64,7 +64,7 @@ class ActionOptions:
     group: int = 0
     untimed: bool = False
     """Run for the outputs only."""
-    beside: bool = False
+    corun: bool = False
     """Alone and then all at once, each with inputs of its own."""
     copies: bool = True
     """Runs go from the caller's buffers to the caller's buffers."""

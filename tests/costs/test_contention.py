@@ -15,7 +15,7 @@ from nnapi_prof.costs.contention import (
     ASSUMED,
     ContentionBasis,
     Slowdown,
-    beside_rows,
+    corun_rows,
     given,
     lanes_of,
     slowdowns,
@@ -52,16 +52,16 @@ class Prices:
 
 
 def row(
-    target: Target, beside: Target, operation: str, slower: float, **more: object
+    target: Target, corunner: Target, operation: str, slower: float, **more: object
 ) -> Measurement:
     alone = (1000, 1010, 990) * 5
     base = measurement(
-        signature=f"{operation} {target} {beside}",
-        kind=Kind.BESIDE,
+        signature=f"{operation} {target} {corunner}",
+        kind=Kind.CORUN,
         target=target,
         conditions=Conditions().on(target),
         operation=operation,
-        beside=beside,
+        corunner=corunner,
         alone_ns=alone,
         samples_ns=tuple(round(ns * slower) for ns in alone),
         cpu_ns=(250,) * 15,
@@ -146,7 +146,7 @@ def test_rows_come_back_under_their_conditions(tmp_path: Path) -> None:
     waits = row(GPU, CPU, "CONV_2D", 1.1, conditions=Conditions(mode=Mode.ASYNC).on(GPU))
     with CostStore(tmp_path / "costs.sqlite") as store:
         store.add(one, two, waits)
-        rows = beside_rows(store, one.fingerprint, Conditions())
-        assert [(r.target, r.beside, r.alone_ns) for r in rows] == [
-            (r.target, r.beside, r.alone_ns) for r in (one, waits)
+        rows = corun_rows(store, one.fingerprint, Conditions())
+        assert [(r.target, r.corunner, r.alone_ns) for r in rows] == [
+            (r.target, r.corunner, r.alone_ns) for r in (one, waits)
         ]

@@ -95,19 +95,23 @@ def test_every_status_counts_as_measured(anywhere: str, status: Status) -> None:
 
 
 @pytest.mark.parametrize(
-    "lacking", [("attempts", "room", "copies_ns"), ("room", "copies_ns"), ("copies_ns",)]
+    "lacking", [("attempts", "room", "copies_ns"), ("room", "copies_ns"), ("copies_ns",), ()]
 )
 def test_a_table_of_a_former_release_becomes_one_of_this(
     tmp_path: Path, lacking: tuple[str, ...]
 ) -> None:
     path = tmp_path / "costs.sqlite"
     with CostStore(path) as store:
-        store.add(measurement())
+        store.add(measurement(), measurement(kind=Kind.CORUN, corunner=CPU, fingerprint="two"))
     with sqlite3.connect(path) as link:
+        link.execute("alter table measurements rename column corunner to beside")
+        link.execute("update measurements set kind = 'beside' where kind = 'corun'")
         for column in lacking:
             link.execute(f"alter table measurements drop column {column}")
-        link.execute(f"update nnapi_prof_schema set version = {SCHEMA_VERSION - len(lacking)}")
+        link.execute(f"update nnapi_prof_schema set version = {SCHEMA_VERSION - 1 - len(lacking)}")
     with CostStore(path) as store:
+        (row,) = store.select(Selection(("two",), kinds=(Kind.CORUN,)))
+        assert row.corunner == CPU and store.add(row) == 0
         (row,) = store.measurements("phone")
         assert row.copies_ns == () and row.samples_ns == measurement().samples_ns
         assert row.attempts == (None if "attempts" in lacking else measurement().attempts)

@@ -308,9 +308,9 @@ def on_nnapi(accelerator):
     return SegmentSpec(Engine.NNAPI, 0, (0,), (2,), accelerator)
 
 
-def beside(*segments, flags=ActionFlag.BESIDE, timing=SIX):
+def corun(*segments, flags=ActionFlag.CORUN, timing=SIX):
     """Segments side by side."""
-    return ActionSpec(1, (IN, OUT, OUT), segments, timing, flags | ActionFlag.BESIDE)
+    return ActionSpec(1, (IN, OUT, OUT), segments, timing, flags | ActionFlag.CORUN)
 
 
 def test_a_request_tells_what_those_before_it_saw():
@@ -338,13 +338,13 @@ def test_a_request_tells_what_those_before_it_saw():
         (ActionSpec(1, (IN, OUT), (SEGMENT, SEGMENT)), "a second time"),
         (ActionSpec(1, (IN, OUT), (SegmentSpec(Engine.HOST, 0, (0,), (1,)),)), "runs on host"),
         (ActionSpec(1, (TensorSpec(FLOAT, (), TensorSource.BLOB, 5), OUT), (SEGMENT,)), "blob 5"),
-        (beside(SEGMENT), "1 segments side by side, 2 to 8"),
-        (beside(SEGMENT, ON_CPU), "on one processor"),
-        (beside(SEGMENT, on_nnapi("auto")), "own choice is not a processor"),
-        (beside(SEGMENT, on_nnapi(None)), "own choice is not a processor"),
-        (beside(SEGMENT, on_nnapi("npu"), timing=Timing(min_runs=2, max_runs=3)), "one number"),
-        (beside(SEGMENT, SegmentSpec(Engine.NNAPI, 0, (1,), (2,), "npu")), "writes"),
-        (beside(SEGMENT, on_nnapi("npu"), flags=ActionFlag.UNTIMED, timing=ONCE), "are timed"),
+        (corun(SEGMENT), "1 segments side by side, 2 to 8"),
+        (corun(SEGMENT, ON_CPU), "on one processor"),
+        (corun(SEGMENT, on_nnapi("auto")), "own choice is not a processor"),
+        (corun(SEGMENT, on_nnapi(None)), "own choice is not a processor"),
+        (corun(SEGMENT, on_nnapi("npu"), timing=Timing(min_runs=2, max_runs=3)), "one number"),
+        (corun(SEGMENT, SegmentSpec(Engine.NNAPI, 0, (1,), (2,), "npu")), "writes"),
+        (corun(SEGMENT, on_nnapi("npu"), flags=ActionFlag.UNTIMED, timing=ONCE), "are timed"),
     ],
 )
 def test_a_broken_rule_is_named(action, rule):

@@ -52,7 +52,18 @@ def _to_10(connection: Connection) -> None:
     connection.exec_driver_sql("ALTER TABLE measurements ADD COLUMN copies_ns JSON")
 
 
-MIGRATIONS: dict[int, Callable[[Connection], None]] = {8: _to_8, 9: _to_9, 10: _to_10}
+def _to_11(connection: Connection) -> None:
+    """Rename what is measured of processors that work at once. Digests keep the former names."""
+    connection.exec_driver_sql("ALTER TABLE measurements RENAME COLUMN beside TO corunner")
+    connection.exec_driver_sql("UPDATE measurements SET kind = 'corun' WHERE kind = 'beside'")
+
+
+MIGRATIONS: dict[int, Callable[[Connection], None]] = {
+    8: _to_8,
+    9: _to_9,
+    10: _to_10,
+    11: _to_11,
+}
 """Version -> what makes it of the version before; the last is the schema's version."""
 
 

@@ -33,7 +33,7 @@ from nnapi_prof.costs.samples import Round
 from nnapi_prof.errors import escape_untrusted
 from nnapi_prof.graph.plan import Engine, Target, is_target
 
-SCHEMA_VERSION = 10
+SCHEMA_VERSION = 11
 """Version of the tables below; a database of another version is refused.
 
 The rule: every change of a table or a column raises it by one, and comes with a migration from the
@@ -66,7 +66,7 @@ MEASUREMENTS = Table(
     METADATA,
     _column("id", _ID, "order of arrival", key=True),
     _column("signature", String(96), "region_signature of what was run; of a unit, its own"),
-    _column("kind", String(8), "unit, chain, region, plan, beside, anchor or threads"),
+    _column("kind", String(8), "unit, chain, region, plan, corun, anchor or threads"),
     _column("label", Text, "for people: operation and shapes"),
     _column("members", JSON, "signatures of the units, in topological order"),
     _column("offsets", JSON, "places of the members after the first, in the model measured"),
@@ -89,11 +89,11 @@ MEASUREMENTS = Table(
     _column("hardware_ns", JSON, "ns on the accelerator by the driver, in further runs, or empty"),
     _column("driver_ns", JSON, "ns in the driver in those runs, or empty"),
     _column("copies_ns", _LIST, "ns to copy inputs and outputs, in the samples' order", null=True),
-    _column("beside", String(128), "of kind beside: the target that was busy meanwhile", null=True),
-    _column("alone_ns", _LIST, "of kind beside: samples while nothing else ran", null=True),
     _column(
-        "cpu_ns", _LIST, "of kind beside: CPU time of the agent in each of alone_ns", null=True
+        "corunner", String(128), "of kind corun: the target that was busy meanwhile", null=True
     ),
+    _column("alone_ns", _LIST, "of kind corun: samples while nothing else ran", null=True),
+    _column("cpu_ns", _LIST, "of kind corun: CPU time of the agent in each of alone_ns", null=True),
     _column("rounds", JSON, "in the samples' order: runs, cpu_khz, thermal_mc, throttled, repeats"),
     _column("warmup_runs", Integer, "unrecorded runs before the first round", null=True),
     _column("warm", Boolean, "the runs' times were stable before the first round", null=True),
@@ -172,7 +172,7 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = {
         ("n_units", "n_operations", "threads", "sustained_s", "input_bytes", "output_bytes"), int),
     "message": (str, type(None)),
     "memory": (str, type(None)),
-    "beside": (str, type(None)),
+    "corunner": (str, type(None)),
     "cpu_mask": (str, type(None)),
 }  # fmt: skip
 SHOWN = ("label", "message", "driver_version", "agent_version", "memory", "cpu_mask", "clock")
@@ -204,7 +204,7 @@ def to_row(m: Measurement, now: str) -> dict[str, Any]:
     row.update(
         kind=m.kind.value,
         target=m.target.key,
-        beside=None if m.beside is None else m.beside.key,
+        corunner=None if m.corunner is None else m.corunner.key,
         status=m.status.value,
         message=_storable(m.message),
         n_units=m.n_units,
@@ -223,7 +223,7 @@ def from_row(row: Mapping[str, Any]) -> Measurement:
     fields["rounds"] = rounds_of(row)
     fields["kind"] = Kind(fields["kind"])
     fields["target"] = Target(fields["target"])
-    fields["beside"] = None if fields["beside"] is None else Target(fields["beside"])
+    fields["corunner"] = None if fields["corunner"] is None else Target(fields["corunner"])
     fields["status"] = Status(fields["status"])
     return Measurement(**fields)
 
@@ -270,7 +270,7 @@ def _row_error(row: Mapping[str, Any]) -> str | None:
         return f"target is {_shown(row['target'])}"
     if Target(row["target"]).engine is Engine.QNN:
         return f"target is {_shown(row['target'])}: a simulator's estimate is no measurement"
-    if row["beside"] is not None and not is_target(row["beside"]):
+    if row["corunner"] is not None and not is_target(row["corunner"]):
         return f"beside is {_shown(row['beside'])}"
     for name in _TIMES:
         value = row[name]
@@ -309,8 +309,14 @@ def rounds_of(row: Mapping[str, Any]) -> tuple[Round, ...]:
 
 
 def digest(row: Mapping[str, Any]) -> str:
-    """SHA-256, in hex, of all a row says: the same for the same measurement, wherever it went."""
+    """SHA-256, in hex, of all a row says: the same for the same measurement, wherever it went.
+
+    A column and a kind that were renamed (schema 11) have their former names here, so that the
+    digests of older rows stay."""
     content = {name: row[name] for name in CONTENT if name not in MARKS}
+    content["beside"] = content.pop("corunner")
+    if content["kind"] == Kind.CORUN.value:
+        content["kind"] = "beside"
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -12,7 +12,7 @@ from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph.plan import AUTO, TARGET_KINDS, Engine, Preference, Target
 
 MAX_RUNS = 100_000
-MAX_BESIDE = 8
+MAX_CORUN = 8
 """Segments that may run at once."""
 MAX_IN_FLIGHT = 63
 """Frames that a queue takes at once."""
@@ -44,7 +44,7 @@ class ActionFlag(enum.IntFlag):
 
     UNTIMED = 1
     """Run for the outputs only."""
-    BESIDE = 2
+    CORUN = 2
     """Segments run alone and then all at once, each on a processor of its own."""
     FRAMES = 4
     """Plans run many frames at once; set where an action has :class:`FramesSpec`."""
@@ -202,7 +202,7 @@ def check_action(action: ActionSpec, n_blobs: int, n_models: int) -> None:
         f"up to {action.timing.max_runs} runs without timing, 1 wanted",
     )
     require(bool(action.segments), "no segments")
-    if ActionFlag.BESIDE in action.flags:
+    if ActionFlag.CORUN in action.flags:
         _check_beside(action, require)
 
     for index, tensor in enumerate(action.tensors):
@@ -253,7 +253,7 @@ def _check_flow(
 def _check_frames(
     action: ActionSpec, frames: FramesSpec, require: Callable[[bool, str], None]
 ) -> None:
-    alone = not action.flags & (ActionFlag.UNTIMED | ActionFlag.BESIDE)
+    alone = not action.flags & (ActionFlag.UNTIMED | ActionFlag.CORUN)
     require(alone, "frames at once are timed, and not side by side")
     require(1 <= frames.in_flight <= MAX_IN_FLIGHT, f"{frames.in_flight} frames in flight")
     require(1 <= frames.variants <= MAX_VARIANTS, f"{frames.variants} variants of the inputs")
@@ -267,7 +267,7 @@ def _check_frames(
 
 def _check_beside(action: ActionSpec, require: Callable[[bool, str], None]) -> None:
     timing, n = action.timing, len(action.segments)
-    require(2 <= n <= MAX_BESIDE, f"{n} segments side by side, 2 to {MAX_BESIDE} wanted")
+    require(2 <= n <= MAX_CORUN, f"{n} segments side by side, 2 to {MAX_CORUN} wanted")
     require(ActionFlag.UNTIMED not in action.flags, "segments side by side are timed")
     require(
         timing.min_runs == timing.max_runs,

@@ -78,8 +78,8 @@ class SegmentSamples:
     def slowdowns(self, rounds: Sequence[Round]) -> tuple[float, ...]:
         """How many times as long runs took beside the others as alone, by the medians of each round
         that was not throttled; none of a segment that ran side by side with no one."""
-        alone, beside = medians(self.alone_ns, rounds), medians(self.samples_ns, rounds)
-        return tuple(math.exp(each) for each in log_ratios(alone, beside))
+        alone, corun = medians(self.alone_ns, rounds), medians(self.samples_ns, rounds)
+        return tuple(math.exp(each) for each in log_ratios(alone, corun))
 
 
 @dataclass(frozen=True, slots=True)

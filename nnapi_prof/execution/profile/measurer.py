@@ -18,7 +18,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Protocol
 
 from nnapi_prof.convert.region import Region
-from nnapi_prof.costs.contention import beside_rows
+from nnapi_prof.costs.contention import corun_rows
 from nnapi_prof.costs.measurement import DRIFTING, SILENT, UNWATCHED, Key, Kind, Measurement
 from nnapi_prof.costs.model.quantised import EightBits
 from nnapi_prof.costs.store import CostStore
@@ -438,10 +438,10 @@ class Measurer:
                 else:
                     self.n_failed += 1
 
-    def beside_rows(self) -> tuple[Measurement, ...]:
+    def corun_rows(self) -> tuple[Measurement, ...]:
         """Returns the rows of units that ran side by side on the device, units of other models
         among them."""
-        return beside_rows(self._store, self.fingerprint, self._options.conditions)
+        return corun_rows(self._store, self.fingerprint, self._options.conditions)
 
     def report(self, phase: str, done: int, total: int, label: str) -> None:
         self._last_report = (phase, done, total)

@@ -31,7 +31,7 @@ UNIT_SHARE = 1 / 3
 UNIT_S = 5.0
 """A unit alone has this share of the watchdog's time, and so many seconds at least: it compiles in
 a part of the time that a whole model takes, and it is units that drivers hang on first."""
-MOST_BESIDE_S = 60.0
+MOST_CORUN_S = 60.0
 """Most seconds that both sides may be kept busy."""
 
 
@@ -66,20 +66,20 @@ class MeasureOptions:
             " only if the sample shows that a preference is faster."
         ),
     )
-    beside: bool = field(
+    contention: bool = field(
         default=False,
         metadata=option(
             "Also measure how CPU and accelerators slow each other down, with some units of the"
             " model, separately and side by side."
         ),
     )
-    beside_s: float = field(
+    contention_s: float = field(
         default=0.0,
         metadata=option(
-            "Like --beside, and also keep both sides busy with one unit for this long, to measure"
-            " how clocks fall.",
+            "Like --contention, and also keep both sides busy with one unit for this long, to"
+            " measure how clocks fall.",
             0,
-            MOST_BESIDE_S,
+            MOST_CORUN_S,
         ),
     )
     refine: bool = field(

@@ -13,7 +13,7 @@ from nnapi_prof.costs.model.fit import UnitSet
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.errors import DeviceError, PartitionError
-from nnapi_prof.execution.profile.beside import measure_pairs, pairs_to_measure
+from nnapi_prof.execution.profile.corun import measure_pairs, pairs_to_measure
 from nnapi_prof.execution.profile.jobs import (
     Job,
 )
@@ -78,7 +78,7 @@ def profile(
        the plan's regions whole, and those of the plan that would be best if everything unmeasured
        took the lower end of its interval, while that could still save anything; then, once the
        plan stands, those of the baselines.
-    4. Where ``options.beside``, units of the model side by side; then, as in step 3, the regions of
+    4. Where ``options.contention``, units of the model at once; then, as in step 3, the regions of
        the plans by which many frames would run, and of what else one could do with them.
 
     Each result is in ``store`` when the next one is read. Ctrl-C ends it with an outcome marked
@@ -142,7 +142,7 @@ class Session(UnitSession):
         """Rounds of measuring and planning, until the plans stand."""
         named: set[UnitSet] = set()
         costs, chosen = self._settle(named)
-        if self._options.beside or self._options.beside_s:
+        if self._options.contention or self._options.contention_s:
             contention = self._measure_beside(costs)
             if self._settle_frames(costs, contention, named):
                 costs, chosen = self._settle(named)
@@ -235,7 +235,7 @@ class Session(UnitSession):
         behind = self.behind - self._reopened
         pairs = pairs_to_measure(self._graph, costs, self.specs, behind, options, agent)
         measure_pairs(self.measurer, self._graph, options, pairs)
-        self._contention = slowdowns(self._graph, costs, self.measurer.beside_rows())
+        self._contention = slowdowns(self._graph, costs, self.measurer.corun_rows())
         return self._contention
 
     def _choose(self, costs: CostModel) -> Chosen:

@@ -1,7 +1,7 @@
 /* Segments side by side, as threads: who runs when, what is recorded, what a failure ends. */
 #define _POSIX_C_SOURCE 200809L
 
-#include "beside.h"
+#include "corun.h"
 
 #include <stdatomic.h>
 #include <time.h>
@@ -41,36 +41,36 @@ struct bench {
   _Atomic uint32_t n_busy;
   struct work works[N];
   struct np_step steps[N];
-  struct np_beside_lane lanes[N];
+  struct np_corun_lane lanes[N];
   uint32_t n_runs, started_runs, lane;
   uint64_t total_ns[ROOM];
   uint64_t columns[3][N * ROOM];
 };
 
-static struct np_beside_samples set_up(struct bench *bench) {
+static struct np_corun_samples set_up(struct bench *bench) {
   static const long ns[N] = {200000, 1000000, 50000};
   *bench = (struct bench){.lane = 99};
   for (uint32_t i = 0; i < N; i++) {
     bench->works[i] = (struct work){.ns = ns[i], .n_busy = &bench->n_busy};
     bench->steps[i] = (struct np_step){run, i == 2 ? NULL : settle, &bench->works[i]};
     bench->lanes[i] =
-        (struct np_beside_lane){.step = &bench->steps[i], .on_cpu = i == 0, .threads = 1};
+        (struct np_corun_lane){.step = &bench->steps[i], .on_cpu = i == 0, .threads = 1};
   }
-  return (struct np_beside_samples){.room = ROOM,
+  return (struct np_corun_samples){.room = ROOM,
                                     .n_runs = &bench->n_runs,
                                     .started_runs = &bench->started_runs,
                                     .lane = &bench->lane,
                                     .total_ns = bench->total_ns,
                                     .alone_ns = bench->columns[0],
                                     .cpu_ns = bench->columns[1],
-                                    .beside_ns = bench->columns[2]};
+                                    .corun_ns = bench->columns[2]};
 }
 
 static void test_rounds(const struct np_simulator *none) {
   static struct bench bench;
-  const struct np_beside_samples samples = set_up(&bench);
+  const struct np_corun_samples samples = set_up(&bench);
   for (int round = 0; round < 2; round++) {
-    CHECK(np_beside_round(bench.lanes, N, np_monotonic_clock(), none, 0, 6, &samples) == NP_OK);
+    CHECK(np_corun_round(bench.lanes, N, np_monotonic_clock(), none, 0, 6, &samples) == NP_OK);
   }
   CHECK(bench.n_runs == 12 && bench.lane == 1); /* the first that is not the CPU's */
   uint32_t n_started = 0;
@@ -96,9 +96,9 @@ static void test_rounds(const struct np_simulator *none) {
 static void test_failures(const struct np_simulator *none) {
   for (uint32_t at = 1; at < 14; at++) {
     static struct bench bench;
-    const struct np_beside_samples samples = set_up(&bench);
+    const struct np_corun_samples samples = set_up(&bench);
     bench.works[1].fails_at = at;
-    CHECK(np_beside_round(bench.lanes, N, np_monotonic_clock(), none, 0, 6, &samples) ==
+    CHECK(np_corun_round(bench.lanes, N, np_monotonic_clock(), none, 0, 6, &samples) ==
           NP_RUN_FAILED);
     CHECK(bench.n_runs == 0 && bench.lane == 1 && bench.works[1].n_runs == at);
     CHECK(bench.works[2].n_runs == 0 || at > 7);
@@ -107,12 +107,12 @@ static void test_failures(const struct np_simulator *none) {
 
 static void test_misuse(const struct np_simulator *none) {
   static struct bench bench;
-  const struct np_beside_samples samples = set_up(&bench);
+  const struct np_corun_samples samples = set_up(&bench);
   const struct np_clock clock = np_monotonic_clock();
-  CHECK(np_beside_round(bench.lanes, 0, clock, none, 0, 1, &samples) == NP_BAD_ARGUMENT);
-  CHECK(np_beside_round(bench.lanes, 9, clock, none, 0, 1, &samples) == NP_BAD_ARGUMENT);
-  CHECK(np_beside_round(bench.lanes, N, clock, none, 0, 0, &samples) == NP_BAD_ARGUMENT);
-  CHECK(np_beside_round(bench.lanes, N, clock, none, 0, ROOM + 1, &samples) == NP_BAD_ARGUMENT);
+  CHECK(np_corun_round(bench.lanes, 0, clock, none, 0, 1, &samples) == NP_BAD_ARGUMENT);
+  CHECK(np_corun_round(bench.lanes, 9, clock, none, 0, 1, &samples) == NP_BAD_ARGUMENT);
+  CHECK(np_corun_round(bench.lanes, N, clock, none, 0, 0, &samples) == NP_BAD_ARGUMENT);
+  CHECK(np_corun_round(bench.lanes, N, clock, none, 0, ROOM + 1, &samples) == NP_BAD_ARGUMENT);
   CHECK(bench.started_runs == 0);
 }
 
@@ -136,7 +136,7 @@ static enum np_status simulate(void *ctx) {
 static void test_simulated(const struct np_nnapi *nnapi) {
   struct np_simulator simulator = np_simulator_of(nnapi);
   static struct bench bench;
-  const struct np_beside_samples samples = set_up(&bench);
+  const struct np_corun_samples samples = set_up(&bench);
   struct simulated works[2] = {{&simulator, 10000000, 0}, {&simulator, 50000000, 0}};
   for (uint32_t i = 0; i < 2; i++) {
     bench.steps[i] = (struct np_step){simulate, NULL, &works[i]};
@@ -144,7 +144,7 @@ static void test_simulated(const struct np_nnapi *nnapi) {
   }
   const struct np_clock clock = np_simulator_clock(&simulator);
   const uint64_t begin = clock.now_ns(clock.ctx);
-  CHECK(np_beside_round(bench.lanes, 2, clock, &simulator, 0, 6, &samples) == NP_OK);
+  CHECK(np_corun_round(bench.lanes, 2, clock, &simulator, 0, 6, &samples) == NP_OK);
   const uint64_t took = clock.now_ns(clock.ctx) - begin;
   uint64_t alone = 0, least = UINT64_MAX;
   for (uint32_t r = 0; r < 6; r++) {

@@ -115,8 +115,12 @@ def _asked_beside_the_cpu(
     for mode in (Mode.SYNC, Mode.ASYNC):
         if Mode.ASYNC is not own.mode is not mode:
             yield lightest, replace(own, mode=mode), 0.0
-    if options.beside_s:
-        yield max(units, key=lambda unit: min(both[unit]) / max(both[unit])), own, options.beside_s
+    if options.contention_s:
+        yield (
+            max(units, key=lambda unit: min(both[unit]) / max(both[unit])),
+            own,
+            options.contention_s,
+        )
 
 
 def _costs_of_both(
@@ -161,10 +165,10 @@ def _sides(
     """Jobs of one action, on the one processor and on the other. Each has the other side and its
     conditions in its signature."""
     first, second = (
-        Job.of(matcher, (unit,), Kind.BESIDE, spec, conditions, agent_version) for spec in specs
+        Job.of(matcher, (unit,), Kind.CORUN, spec, conditions, agent_version) for spec in specs
     )
     identity = {
-        "beside": first.key.signature,
+        "beside": first.key.signature,  # the word in signatures that tables have
         "accelerator": second.key.target,
         "conditions": conditions.to_json(),
         "lasting_s": lasting_s,
@@ -227,7 +231,7 @@ def _measured(
             lambda _: (TensorSource.RANDOM, seed),  # noqa: B023  # asked here and now
             request,
             pair.timing(options, simulated),
-            ActionOptions(pair.conditions, options.memory_kb, beside=True),
+            ActionOptions(pair.conditions, options.memory_kb, corun=True),
         )
         request.add_action(action.spec)
         sent[number] = pair, regions
@@ -260,7 +264,7 @@ def _as_pair(pair: UnitPair, rows: Sequence[Measurement]) -> list[Measurement]:
             row,
             members=(row.signature,),
             label=f"{row.label} beside {other.spec.target.lane}",
-            beside=other.spec.target,
+            corunner=other.spec.target,
         )
         for row, other in zip(rows, reversed(pair.sides), strict=True)
     ]

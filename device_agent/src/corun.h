@@ -1,7 +1,7 @@
 /* Segments that run at once, each on a thread of its own, and how long they take alone and beside
  * each other (PROTOCOL.md, "Side by side"). */
-#ifndef NP_BESIDE_H
-#define NP_BESIDE_H
+#ifndef NP_CORUN_H
+#define NP_CORUN_H
 
 #include <stdint.h>
 
@@ -10,10 +10,10 @@
 #include "simulator.h"
 #include "timing.h"
 
-#define NP_MAX_BESIDE 8u
+#define NP_MAX_CORUN 8u
 
 /* One of the segments. */
-struct np_beside_lane {
+struct np_corun_lane {
   const struct np_step *step;
   struct np_fault fault; /* of its runs */
   uint64_t cpu_mask;     /* that its thread keeps to; 0: as it is */
@@ -22,7 +22,7 @@ struct np_beside_lane {
 };
 
 /* Where their samples go: columns of [n_lanes][room], n_runs of which are whole at any moment. */
-struct np_beside_samples {
+struct np_corun_samples {
   uint32_t room;
   uint32_t *n_runs;
   uint32_t *started_runs; /* unrecorded ones included */
@@ -30,7 +30,7 @@ struct np_beside_samples {
   uint64_t *total_ns;     /* [room] the longest of the lanes' runs beside each other */
   uint64_t *alone_ns;
   uint64_t *cpu_ns; /* CPU time that this process took for a run alone */
-  uint64_t *beside_ns;
+  uint64_t *corun_ns;
 };
 
 /* One round: each lane alone, then all at once, n_runs recorded of each both times, after one that
@@ -40,10 +40,10 @@ struct np_beside_samples {
  *
  * NP_OK; a failed lane's status, with *samples->lane naming it and its fault in the lane: the
  * others end after the run that they are at; NP_NO_MEMORY where there is no thread to be had,
- * NP_BAD_ARGUMENT where there are more lanes than NP_MAX_BESIDE or there is no room. */
-enum np_status np_beside_round(struct np_beside_lane *lanes, uint32_t n_lanes,
+ * NP_BAD_ARGUMENT where there are more lanes than NP_MAX_CORUN or there is no room. */
+enum np_status np_corun_round(struct np_corun_lane *lanes, uint32_t n_lanes,
                                struct np_clock clock, const struct np_simulator *simulator,
                                uint64_t spin_ns, uint32_t n_runs,
-                               const struct np_beside_samples *samples);
+                               const struct np_corun_samples *samples);
 
 #endif

@@ -1,6 +1,6 @@
 """How much CPU and accelerator slow each other down when both work.
 
-    python benchmarks/bench_beside.py [--device D] [--accelerator NAME] [--threads N] [--rounds N]
+    python benchmarks/bench_corun.py [--device D] [--accelerator NAME] [--threads N] [--rounds N]
                                       [--seconds S]
 
 A few kinds of units, the same on both sides, by one action of the agent each whose segments run
@@ -68,7 +68,7 @@ def action(
             tensors += [TensorSpec(o.type, o.dims, source) for o in operands if o is not None]
         segments.append(SegmentSpec.on(target, model, ends[0], ends[1]))
     return ActionSpec(
-        *(number, tuple(tensors), tuple(segments), timing, ActionFlag.BESIDE),
+        *(number, tuple(tensors), tuple(segments), timing, ActionFlag.CORUN),
         threads=threads,
         cpu_mask=mask,
     )
@@ -92,8 +92,8 @@ def shown(ratios: Sequence[float]) -> str:
 def row(kind: str, result: ActionResult) -> str:
     cells = [kind]
     for segment in result.segments:
-        alone, beside = (statistics.median(s) for s in (segment.alone_ns, segment.samples_ns))
-        cells += [f"{alone / 1e6:.2f}", f"{beside / 1e6:.2f}"]
+        alone, corun = (statistics.median(s) for s in (segment.alone_ns, segment.samples_ns))
+        cells += [f"{alone / 1e6:.2f}", f"{corun / 1e6:.2f}"]
         cells.append(shown(segment.slowdowns(result.rounds)))
     accelerator = result.segments[1]
     cells.append(f"{sum(accelerator.cpu_ns) / sum(accelerator.alone_ns):.2f}")

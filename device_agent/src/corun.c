@@ -1,6 +1,6 @@
 #define _POSIX_C_SOURCE 200809L
 
-#include "beside.h"
+#include "corun.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -24,7 +24,7 @@ struct phase {
 /* A lane in a phase, and where its samples go: [n_runs] each. */
 struct runner {
   struct phase *phase;
-  struct np_beside_lane *lane;
+  struct np_corun_lane *lane;
   uint32_t index; /* among those that run */
   uint64_t *run_ns;
   uint64_t *cpu_ns;
@@ -112,7 +112,7 @@ static void *run_thread(void *argument) {
 /* Runs the lanes of a phase; *failed is the first that failed. */
 static enum np_status run_phase(struct runner *runners, uint32_t n, struct phase *phase,
                                 uint32_t *failed) {
-  pthread_t threads[NP_MAX_BESIDE];
+  pthread_t threads[NP_MAX_CORUN];
   enum np_status status = NP_OK;
   phase->n = n;
   atomic_init(&phase->n_there, 0);
@@ -149,7 +149,7 @@ static enum np_status run_phase(struct runner *runners, uint32_t n, struct phase
   return status;
 }
 
-static uint32_t first_on_nnapi(const struct np_beside_lane *lanes, uint32_t n) {
+static uint32_t first_on_nnapi(const struct np_corun_lane *lanes, uint32_t n) {
   for (uint32_t i = 0; i < n; i++) {
     if (!lanes[i].on_cpu) {
       return i;
@@ -158,12 +158,12 @@ static uint32_t first_on_nnapi(const struct np_beside_lane *lanes, uint32_t n) {
   return 0;
 }
 
-enum np_status np_beside_round(struct np_beside_lane *lanes, uint32_t n_lanes,
+enum np_status np_corun_round(struct np_corun_lane *lanes, uint32_t n_lanes,
                                struct np_clock clock, const struct np_simulator *simulator,
                                uint64_t spin_ns, uint32_t n_runs,
-                               const struct np_beside_samples *samples) {
+                               const struct np_corun_samples *samples) {
   const uint32_t first = *samples->n_runs;
-  if (n_lanes == 0 || n_lanes > NP_MAX_BESIDE || n_runs == 0 || first > samples->room ||
+  if (n_lanes == 0 || n_lanes > NP_MAX_CORUN || n_runs == 0 || first > samples->room ||
       n_runs > samples->room - first) {
     return NP_BAD_ARGUMENT;
   }
@@ -172,7 +172,7 @@ enum np_status np_beside_round(struct np_beside_lane *lanes, uint32_t n_lanes,
                         .spin_ns = spin_ns,
                         .n_runs = n_runs,
                         .started_runs = samples->started_runs};
-  struct runner runners[NP_MAX_BESIDE];
+  struct runner runners[NP_MAX_CORUN];
   uint32_t failed = 0;
   for (uint32_t i = 0; i < n_lanes; i++) {
     const size_t column = (size_t)i * samples->room + first;
@@ -181,7 +181,7 @@ enum np_status np_beside_round(struct np_beside_lane *lanes, uint32_t n_lanes,
                            .cpu_ns = samples->cpu_ns + column};
     __atomic_store_n(samples->lane, i, __ATOMIC_RELEASE);
     NP_TRY(run_phase(&alone, 1, &phase, &failed));
-    runners[i] = (struct runner){.lane = &lanes[i], .run_ns = samples->beside_ns + column};
+    runners[i] = (struct runner){.lane = &lanes[i], .run_ns = samples->corun_ns + column};
   }
   __atomic_store_n(samples->lane, first_on_nnapi(lanes, n_lanes), __ATOMIC_RELEASE);
   const enum np_status status = run_phase(runners, n_lanes, &phase, &failed);
@@ -192,7 +192,7 @@ enum np_status np_beside_round(struct np_beside_lane *lanes, uint32_t n_lanes,
   for (uint32_t run = first; run < first + n_runs; run++) {
     uint64_t longest = 0;
     for (uint32_t i = 0; i < n_lanes; i++) {
-      const uint64_t ns = samples->beside_ns[(size_t)i * samples->room + run];
+      const uint64_t ns = samples->corun_ns[(size_t)i * samples->room + run];
       longest = ns > longest ? ns : longest;
     }
     samples->total_ns[run] = longest;

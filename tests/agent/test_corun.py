@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from agent_packer import (
     ALL_CPUS,
-    BESIDE,
     BURST,
+    CORUN,
     CPU,
     FRAMES,
     NNAPI,
@@ -46,7 +46,7 @@ def request_of(*accelerators: str | None, flags: int = 0, **options: Any) -> Req
         ends = [2 * index], [2 * index + 1]
         segments.append(request.segment(engine, model, *ends, accelerator))
     timing = {"runs": (N_RUNS, N_RUNS), "rounds": 2, **options}
-    request.action(tensors, segments, flags=BESIDE | flags, **timing)
+    request.action(tensors, segments, flags=CORUN | flags, **timing)
     return request
 
 
@@ -102,7 +102,7 @@ def test_in_real_time(agent: Agent, flags: int) -> None:
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU cannot be shared out")
-@pytest.mark.parametrize("make", [request_of, frames_of], ids=["beside", "frames"])
+@pytest.mark.parametrize("make", [request_of, frames_of], ids=["corun", "frames"])
 def test_each_lane_has_cpus_of_its_own(
     agent: Agent,
     compile_library: Callable[[str], Path],
@@ -139,8 +139,8 @@ def test_one_slows_the_other_down(phone: Agent) -> None:
     cpu, npu = result["segments"]
     assert result["clock"] == "simulated"
     assert len(set(cpu["alone_ns"])) <= 2 and len(set(npu["alone_ns"])) <= 2  # rounding
-    for alone, beside in zip(cpu["alone_ns"], cpu["samples_ns"], strict=True):
-        assert beside == pytest.approx(alone / (1 - SHARE), abs=3)
+    for alone, corun in zip(cpu["alone_ns"], cpu["samples_ns"], strict=True):
+        assert corun == pytest.approx(alone / (1 - SHARE), abs=3)
     assert npu["samples_ns"] == pytest.approx(npu["alone_ns"], abs=3)
     # What the simulated driver takes of the CPU, and the CPU engine itself.
     for alone, cpu_ns in zip(npu["alone_ns"], npu["cpu_ns"], strict=True):
@@ -199,7 +199,7 @@ def two_in_a_row() -> Request:
             request.segment(CPU, model, [0], [1]),
             request.segment(NNAPI, model, [1], [2], REFERENCE),
         ],
-        flags=BESIDE,
+        flags=CORUN,
     )
     return request
 

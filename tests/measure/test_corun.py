@@ -27,7 +27,7 @@ from nnapi_prof.graph.program import Program
 
 GPU = Target.nnapi("sim-gpu", Preference.FAST_SINGLE_ANSWER)
 ALONE = ProfileOptions(preferences=("fast",), runs=10, refine=False)
-BESIDE = replace(ALONE, beside=True)
+CORUN = replace(ALONE, contention=True)
 
 
 @pytest.fixture(scope="module")
@@ -53,24 +53,24 @@ def store(tmp_path: Path) -> Iterator[CostStore]:
         yield opened
 
 
-def beside(store: CostStore) -> list[Measurement]:
-    return store.select(Selection(kinds=(Kind.BESIDE,)))
+def coruns(store: CostStore) -> list[Measurement]:
+    return store.select(Selection(kinds=(Kind.CORUN,)))
 
 
 def test_units_of_each_type_run_side_by_side(
     program: Program, phone: AgentClient, store: CostStore, tmp_path: Path
 ) -> None:
-    outcome = profile(program, phone, store, BESIDE)
-    rows = beside(store)
+    outcome = profile(program, phone, store, CORUN)
+    rows = coruns(store)
     on_cpu = [row for row in rows if row.target == CPU]
-    on_gpu = [row for row in rows if row.beside == CPU]
+    on_gpu = [row for row in rows if row.corunner == CPU]
     assert len(on_cpu) == len(on_gpu) == len(rows) / 2
     assert {row.operation for row in on_cpu} >= {"CONV_2D", "DEPTHWISE_CONV_2D"}
     for row in rows:
         assert row.usable and len(row.alone_ns) == len(row.samples_ns) == len(row.cpu_ns) == 10
-        assert row.simulated and row.beside in (CPU, GPU)
+        assert row.simulated and row.corunner in (CPU, GPU)
     assert outcome.contention is not None
-    pairs = {(pair.lane, pair.beside): pair for pair in outcome.contention.measured}
+    pairs = {(pair.lane, pair.corunner): pair for pair in outcome.contention.measured}
     assert set(pairs) == {("cpu", "sim-gpu"), ("sim-gpu", "cpu")}
     for pair in pairs.values():
         assert 1.0 <= pair.factor.low <= pair.factor.value <= pair.factor.high < 1.5
@@ -80,23 +80,23 @@ def test_units_of_each_type_run_side_by_side(
 
     with CostStore(tmp_path / "again.sqlite") as other:
         merge(other, store)
-        assert beside(other) == rows
-        again = profile(program, phone, other, BESIDE)
+        assert coruns(other) == rows
+        again = profile(program, phone, other, CORUN)
     assert again.n_measured == 0 and again.contention == outcome.contention
 
 
 def test_accelerators_run_beside_each_other(
     program: Program, built_host: HostBuild, store: CostStore
 ) -> None:
-    options = replace(BESIDE, accelerators=("sim-npu", "sim-gpu"))
+    options = replace(CORUN, accelerators=("sim-npu", "sim-gpu"))
     with open_device("sim:npu-phone") as opened:
         outcome = profile(program, opened.client, store, options)
         assert outcome.contention is not None
-        pairs = {(pair.lane, pair.beside): pair for pair in outcome.contention.pairs}
+        pairs = {(pair.lane, pair.corunner): pair for pair in outcome.contention.pairs}
         assert set(pairs) == set(itertools.permutations(("cpu", "sim-npu", "sim-gpu"), 2))
         assert outcome.contention.basis is ContentionBasis.MEASURED
         assert 1 < pairs["sim-npu", "sim-gpu"].n_units <= pairs["sim-gpu", "cpu"].n_units
-        rows = [row for row in beside(store) if CPU not in (row.target, row.beside)]
+        rows = [row for row in coruns(store) if CPU not in (row.target, row.corunner)]
         assert len(rows) == 2 * pairs["sim-npu", "sim-gpu"].n_units
         assert profile(program, opened.client, store, options).n_measured == 0
 
@@ -104,8 +104,8 @@ def test_accelerators_run_beside_each_other(
 def test_costs_are_as_without_it(program: Program, phone: AgentClient, store: CostStore) -> None:
     plain = profile(program, phone, store, ALONE)
     assert plain.contention is None and plain.costs is not None
-    with_rows = profile(program, phone, store, BESIDE)
-    assert with_rows.n_measured == len(beside(store)) and with_rows.costs is not None
+    with_rows = profile(program, phone, store, CORUN)
+    assert with_rows.n_measured == len(coruns(store)) and with_rows.costs is not None
     for unit in program.units.units:
         for target in plain.costs.targets:
             assert with_rows.costs.unit_cost(unit.index, target) == plain.costs.unit_cost(
@@ -121,21 +121,21 @@ def test_an_interrupt_keeps_what_ran_side_by_side(
         if progress.phase == "side by side" and progress.done == 2:
             raise KeyboardInterrupt
 
-    outcome = profile(program, phone, store, BESIDE, interrupt)
-    assert outcome.interrupted and outcome.plan is not None and len(beside(store)) == 4
-    outcome = profile(program, phone, store, BESIDE)
+    outcome = profile(program, phone, store, CORUN, interrupt)
+    assert outcome.interrupted and outcome.plan is not None and len(coruns(store)) == 4
+    outcome = profile(program, phone, store, CORUN)
     assert (
         outcome.contention is not None and outcome.contention.basis is not ContentionBasis.ASSUMED
     )
-    assert len(beside(store)) == 4 + outcome.n_measured
+    assert len(coruns(store)) == 4 + outcome.n_measured
 
 
 def test_a_long_run_says_how_clocks_do(
     program: Program, phone: AgentClient, store: CostStore
 ) -> None:
-    options = replace(BESIDE, beside_s=3.5)
+    options = replace(CORUN, contention_s=3.5)
     outcome = profile(program, phone, store, options)
-    first, second = (row for row in beside(store) if len(row.rounds) == 1)
+    first, second = (row for row in coruns(store) if len(row.rounds) == 1)
     assert max(sum(first.samples_ns), sum(second.samples_ns)) > 3e9
     assert outcome.contention is not None
     assert any(pair.later and pair.later.value > 0.5 for pair in outcome.contention.pairs)
@@ -154,6 +154,6 @@ def test_a_unit_that_only_the_host_runs_ends_no_profile(
             return torch.linalg.qr(torch.relu(self.conv(x)).flatten(2)[0])[0]
 
     model = prepare(Orthogonal().eval(), (torch.rand(1, 3, 8, 8),), "orthogonal")
-    outcome = profile(model, phone, store, replace(BESIDE, refine=True))
+    outcome = profile(model, phone, store, replace(CORUN, refine=True))
     assert outcome.plan is not None and not outcome.interrupted
     assert any(segment.target == HOST for segment in outcome.plan.segments)
