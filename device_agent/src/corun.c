@@ -158,10 +158,9 @@ static uint32_t first_on_nnapi(const struct np_corun_lane *lanes, uint32_t n) {
   return 0;
 }
 
-enum np_status np_corun_round(struct np_corun_lane *lanes, uint32_t n_lanes,
-                               struct np_clock clock, const struct np_simulator *simulator,
-                               uint64_t spin_ns, uint32_t n_runs,
-                               const struct np_corun_samples *samples) {
+enum np_status np_corun_round(struct np_corun_lane *lanes, uint32_t n_lanes, struct np_clock clock,
+                              const struct np_simulator *simulator, uint64_t spin_ns,
+                              uint32_t n_runs, const struct np_corun_samples *samples) {
   const uint32_t first = *samples->n_runs;
   if (n_lanes == 0 || n_lanes > NP_MAX_CORUN || n_runs == 0 || first > samples->room ||
       n_runs > samples->room - first) {

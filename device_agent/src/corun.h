@@ -41,9 +41,8 @@ struct np_corun_samples {
  * NP_OK; a failed lane's status, with *samples->lane naming it and its fault in the lane: the
  * others end after the run that they are at; NP_NO_MEMORY where there is no thread to be had,
  * NP_BAD_ARGUMENT where there are more lanes than NP_MAX_CORUN or there is no room. */
-enum np_status np_corun_round(struct np_corun_lane *lanes, uint32_t n_lanes,
-                               struct np_clock clock, const struct np_simulator *simulator,
-                               uint64_t spin_ns, uint32_t n_runs,
-                               const struct np_corun_samples *samples);
+enum np_status np_corun_round(struct np_corun_lane *lanes, uint32_t n_lanes, struct np_clock clock,
+                              const struct np_simulator *simulator, uint64_t spin_ns,
+                              uint32_t n_runs, const struct np_corun_samples *samples);
 
 #endif

@@ -29,7 +29,7 @@ struct performance {
   void **outputs; /* [n_outputs], likewise */
   struct np_rounds rounds;
   struct np_corun_lane *lanes; /* [n_segments] of segments side by side, else NULL */
-  struct np_frames *frames;     /* of frames at once, which need no executable of ours, else NULL */
+  struct np_frames *frames;    /* of frames at once, which need no executable of ours, else NULL */
 };
 
 static const struct np_bundle *bundle_of(const struct performance *self) {
@@ -236,8 +236,8 @@ static enum np_status run_corun(struct performance *self) {
   }
   const enum np_status status =
       np_corun_round(self->lanes, action->bundle.n_segments, self->clock, &self->simulator,
-                      self->rounds.watched ? action->spin_ns : 0,
-                      (uint32_t)np_share(action, action->max_runs), &samples);
+                     self->rounds.watched ? action->spin_ns : 0,
+                     (uint32_t)np_share(action, action->max_runs), &samples);
   if (status != NP_OK) {
     record->fault = self->lanes[record->segment].fault;
   }

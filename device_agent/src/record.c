@@ -86,13 +86,13 @@ struct np_samples np_record_samples(const struct np_record_view *view) {
 
 struct np_corun_samples np_record_corun(const struct np_record_view *view) {
   return (struct np_corun_samples){.room = view->room,
-                                    .n_runs = &view->record->n_runs,
-                                    .started_runs = &view->record->started_runs,
-                                    .lane = &view->record->segment,
-                                    .total_ns = view->total_ns,
-                                    .alone_ns = view->alone_ns,
-                                    .cpu_ns = view->cpu_ns,
-                                    .corun_ns = view->samples_ns};
+                                   .n_runs = &view->record->n_runs,
+                                   .started_runs = &view->record->started_runs,
+                                   .lane = &view->record->segment,
+                                   .total_ns = view->total_ns,
+                                   .alone_ns = view->alone_ns,
+                                   .cpu_ns = view->cpu_ns,
+                                   .corun_ns = view->samples_ns};
 }
 
 void np_record_sanitize(const struct np_record_view *view, const struct np_action *action) {

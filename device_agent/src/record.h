@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "corun.h"
 #include "child.h"
+#include "corun.h"
 #include "engine.h"
 #include "pace.h"
 #include "request.h"

@@ -22,7 +22,7 @@
 
 enum np_action_flags {
   NP_ACTION_UNTIMED = 1,
-  NP_ACTION_CORUN = 2, /* segments run at once: np_corun_round */
+  NP_ACTION_CORUN = 2,  /* segments run at once: np_corun_round */
   NP_ACTION_FRAMES = 4, /* plans run many frames at once: np_frames_round */
   NP_ACTION_COPIES = 8, /* a run goes from the caller's buffers to the caller's buffers */
   NP_ACTION_GAUGE = 16, /* ran well before: only run to see whether its driver still works */

@@ -57,13 +57,13 @@ static struct np_corun_samples set_up(struct bench *bench) {
         (struct np_corun_lane){.step = &bench->steps[i], .on_cpu = i == 0, .threads = 1};
   }
   return (struct np_corun_samples){.room = ROOM,
-                                    .n_runs = &bench->n_runs,
-                                    .started_runs = &bench->started_runs,
-                                    .lane = &bench->lane,
-                                    .total_ns = bench->total_ns,
-                                    .alone_ns = bench->columns[0],
-                                    .cpu_ns = bench->columns[1],
-                                    .corun_ns = bench->columns[2]};
+                                   .n_runs = &bench->n_runs,
+                                   .started_runs = &bench->started_runs,
+                                   .lane = &bench->lane,
+                                   .total_ns = bench->total_ns,
+                                   .alone_ns = bench->columns[0],
+                                   .cpu_ns = bench->columns[1],
+                                   .corun_ns = bench->columns[2]};
 }
 
 static void test_rounds(const struct np_simulator *none) {
