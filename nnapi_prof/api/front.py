@@ -7,10 +7,9 @@ measured as any model, which gives costs that one can plan with.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace, dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from nnapi_prof.execution.profile.options import MeasureOptions
 from nnapi_prof.api import notebook
 from nnapi_prof.api.cost_tables import open_table
 from nnapi_prof.api.costs import Costs
@@ -21,6 +20,7 @@ from nnapi_prof.bundle.bundle import FrontRow, MixedPrecision, Sensitivity
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.description import device_name
 from nnapi_prof.errors import PartitionError
+from nnapi_prof.execution.profile.options import MeasureOptions
 from nnapi_prof.graph.plan import Engine, Plan, Precision
 from nnapi_prof.reports.words import count
 
