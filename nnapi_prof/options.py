@@ -124,7 +124,9 @@ def validate(options: DataclassInstance) -> None:
     """
     for name, declared in options_of(type(options)).items():
         value, value_type = getattr(options, name), value_types(type(options))[name]
-        if value is None and value_type.takes_none:
+        if value is None:
+            if not value_type.takes_none:
+                raise UsageError(f"{name} is None: a value is wanted")
             continue
         if value_type.is_sequence:
             texts = placements if value_type.takes_mapping else names

@@ -101,7 +101,7 @@ def test_baselines_are_measured_while_they_are_uncertain(store: CostStore) -> No
     result = profile(program, NoisyClient(), store, options)
     costs = result.costs
     assert costs is not None
-    for plan in rivals(program.units, costs):
+    for plan in rivals(program.units, costs, options.copies):
         expected, open_ = unknown(plan, costs), list(unmeasured(plan))
         half = sum((s.interval_ns[1] - s.interval_ns[0]) / 2 for s in open_ if s.interval_ns)
         assert expected == (open_ if half > TOLERANCE * plan.predicted_ns else [])
