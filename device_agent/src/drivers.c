@@ -248,7 +248,7 @@ static uint64_t size_of(const struct np_request *request, const struct np_action
 /* The driver of an action's only segment, NULL where the time of a turn says nothing about it. */
 static struct np_driver *timed_driver(const struct np_drivers *drivers,
                                       const struct np_action *action) {
-  const int is_plain = (action->flags & (NP_ACTION_BESIDE | NP_ACTION_FRAMES)) == 0;
+  const int is_plain = (action->flags & (NP_ACTION_CORUN | NP_ACTION_FRAMES)) == 0;
   return is_plain && action->bundle.n_segments == 1 && np_uses_nnapi(action)
              ? np_driver_of(drivers, &action->bundle.segments[0])
              : NULL;

@@ -135,8 +135,8 @@ class MeasureOptions:
     @property
     def preference_codes(self) -> tuple[Preference, ...]:
         """The preferences to measure under."""
-        wanted = names("preferences", self.preferences or [each.short for each in Preference])
-        return tuple(each for each in Preference if each.short in wanted)
+        chosen = names("preferences", self.preferences or [each.short for each in Preference])
+        return tuple(each for each in Preference if each.short in chosen)
 
 
 @dataclass(frozen=True, kw_only=True)
