@@ -99,14 +99,16 @@ def search(
     costlier: Collection[Region] = (),
     patience: int = PATIENCE,
     with_baselines: bool = False,
+    with_stretches: bool = True,
 ) -> SearchResult | None:
     """The fastest plan found within the watch's limits; None where no plan was found.
 
     ``starts`` are plans with the names of the steps that made them, ``costlier`` regions that an
     earlier search of such a problem ran into. ``patience`` 0 leaves steps 5 and 6 out. The
     baselines are among the starts where ``with_baselines`` asks for it, and where there are none.
+    ``with_stretches`` false leaves step 5 out: little time is better spent on what follows.
     """
-    run = _Search(problem, watch, costlier)
+    run = _Search(problem, watch, costlier, with_stretches)
     starts = list(starts)
     if with_baselines or not starts:
         for baseline in find_baselines(problem):
@@ -135,8 +137,11 @@ class _Rung:
 class _Search:
     """State of one search."""
 
-    def __init__(self, problem: Problem, watch: Watch, costlier: Collection[Region]) -> None:
+    def __init__(
+        self, problem: Problem, watch: Watch, costlier: Collection[Region], with_stretches: bool
+    ) -> None:
         self._watch = watch
+        self._with_stretches = with_stretches
         self._problem = problem
         self.pool = Pool(problem)
         self._costlier = {region for region in costlier if region in problem.region_ns}
@@ -348,6 +353,8 @@ class _Search:
 
     def _stretches(self) -> None:
         """Solves what is between articulation units."""
+        if not self._with_stretches:
+            return
         if self._between is None:
             problem, relaxation = self._fixed(), self._relaxation
             if relaxation is not None:  # regions that no better plan has may not separate stretches

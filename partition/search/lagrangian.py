@@ -214,7 +214,8 @@ class _Lagrange:
         """Solves at some rates; whether that plan keeps to the budgets."""
         rival = add_prices(self._problem, self._budgets, rates)
         starts = [("search", self._pool.best)] if self._pool.best is not None else []
-        result = search(rival, watch or self._watch, starts=starts, patience=patience)
+        own = watch or self._watch
+        result = search(rival, own, starts=starts, patience=patience, with_stretches=False)
         if result is None:
             return True
         self._pool.raise_bound(result.bound_ns - self._worth(rates), f"price, {result.bounded_by}")
