@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from nnapi_prof.costs.measurement import Status
 from nnapi_prof.costs.samples import Round
+from nnapi_prof.device.protocol.actions import ActionFlag
 from nnapi_prof.device.protocol.request import Request
 from nnapi_prof.device.protocol.results import (
     Accelerator,
@@ -46,7 +47,7 @@ class Action:
 
 
 def read_actions(request: bytes) -> list[Action]:
-    """The actions of a request, by PROTOCOL.md; each has one segment."""
+    """The actions of a request that have a result, by PROTOCOL.md; each has one segment."""
     sections = read_container(request, ContainerKind.REQUEST)
     actions = []
     data = sections["ACTN"]
@@ -62,7 +63,8 @@ def read_actions(request: bytes) -> list[Action]:
         n_plans, _name, n_segments, engine = struct.unpack_from("<4I", bundle["PLAN"])
         assert (n_plans, n_segments) == (1, 1)
         n_operations = _word(bundle["DATA"], 12)
-        actions.append(Action(fields[0], engine == 1, n_operations, fields[4]))
+        if not fields[2] & ActionFlag.GAUGE:
+            actions.append(Action(fields[0], engine == 1, n_operations, fields[4]))
     return actions
 
 
