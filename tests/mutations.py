@@ -169,8 +169,8 @@ MUTATIONS = (
     ),
     Mutation(
         "device_agent/src/schedule.c",
-        ".attempt = 2,",
-        ".attempt = 1,",
+        ".attempt = attempt,",
+        ".attempt = attempt + 1,",
         ("tests/agent/test_groups.py", "-k", "member"),
     ),
     Mutation(
