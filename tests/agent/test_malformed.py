@@ -110,7 +110,7 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
     "timeout": (lambda: valid(timeout_ms=0).pack(), "action 0 (id 0): timeout_ms 0"),
     "runs": (lambda: valid(runs=(5, 2)).pack(), "min_runs 5 and max_runs 2"),
     "untimed": (lambda: valid(flags=UNTIMED).pack(), "max_runs 3 and rounds 1, want 1 and 1"),
-    "flags": (lambda: valid(flags=64).pack(), "flags 0x40, known are bits 0 to 3"),
+    "flags": (lambda: valid(flags=64).pack(), "flags 0x40, known are bits 0 to 4"),
     "id": (twice_the_same_id, "two actions have the id 0"),
     "shape": (
         lambda: with_tensors(tensor(RANDOM, 5), tensor(SEGMENT, 4)),
