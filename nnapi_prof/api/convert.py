@@ -27,10 +27,9 @@ from torch.utils import _pytree as pytree
 from nnapi_prof.api.examples import SIZES, exported_module, find_examples, leaves_of, runner
 from nnapi_prof.api.model import Model, load
 from nnapi_prof.bundle.bundle import Bundle
-from nnapi_prof.bundle.flexible import flexible_stock_module
-from nnapi_prof.bundle.mixed import mixed_module
 from nnapi_prof.bundle.parts import Parts, largest_parts
 from nnapi_prof.bundle.runtime import runtime_bundle
+from nnapi_prof.bundle.stock_module import flexible_stock_module, mixed_module
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.bundle.torchscript import stock_module, why_uncarried
 from nnapi_prof.convert.dynamic_shapes import Template, flexible_region

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from nnapi_prof.bundle.mixed import mixed_module
 from nnapi_prof.bundle.parts import Parts, largest_parts
+from nnapi_prof.bundle.stock_module import mixed_module
 from nnapi_prof.errors import Refusal
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import Preference

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch._higher_order_ops.while_loop import while_loop
 
-from nnapi_prof.bundle.mixed import mixed_module
+from nnapi_prof.bundle.stock_module import mixed_module
 from nnapi_prof.frontend import prepare
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from tests.bundle.stock import from_parts, made, make, without_nnapi

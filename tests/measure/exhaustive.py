@@ -10,7 +10,7 @@ from nnapi_prof.costs.store import CostStore
 from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.profile.measurer import Client
 from nnapi_prof.execution.profile.options import ProfileOptions, ProgressCallback
-from nnapi_prof.execution.profile.refine import MOST_CONVEX
+from nnapi_prof.execution.profile.regions import MOST_CONVEX
 from nnapi_prof.execution.profile.session import Session
 from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache
 from nnapi_prof.graph.plan import Plan

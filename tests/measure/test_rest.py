@@ -16,7 +16,7 @@ from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.protocol.request import Request
 from nnapi_prof.device.protocol.results import ActionResult, AgentInfo, Event
 from nnapi_prof.execution.profile.options import ProfileOptions
-from nnapi_prof.execution.profile.refine import choose, rivals, unknown, unmeasured
+from nnapi_prof.execution.profile.regions import choose, rivals, unknown, unmeasured
 from nnapi_prof.execution.profile.session import profile
 from nnapi_prof.graph.plan import CPU, Engine, Plan, Preference
 from nnapi_prof.partition import TOLERANCE

@@ -35,7 +35,7 @@ from nnapi_prof.execution.profile.precision_sessions import (
     EightBitForms,
     PrecisionSessions,
 )
-from nnapi_prof.execution.profile.refine import (
+from nnapi_prof.execution.profile.regions import (
     LIMITS,
     SETTLED,
     Chosen,

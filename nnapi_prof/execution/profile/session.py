@@ -24,7 +24,7 @@ from nnapi_prof.execution.profile.options import (
     ProgressCallback,
     tell_planning,
 )
-from nnapi_prof.execution.profile.refine import (
+from nnapi_prof.execution.profile.regions import (
     LIMITS,
     Chosen,
     Warm,

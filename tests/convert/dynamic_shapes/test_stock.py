@@ -5,7 +5,7 @@ import io
 import pytest
 import torch
 
-from nnapi_prof.bundle.flexible import flexible_stock_module
+from nnapi_prof.bundle.stock_module import flexible_stock_module
 from nnapi_prof.convert.dynamic_shapes import flexible_region
 from nnapi_prof.frontend.flexible import FlexibleModel
 from nnapi_prof.frontend.inputs import parse_input_spec
