@@ -41,7 +41,7 @@ NOT_ON_THESE_PAGES = {
     r"(torch|pandas|pd|np|numpy|os|pathlib|collections|typing)\..*": _OTHERS,
     r"(Tensor|ExportedProgram|Path|DataFrame|Callable|Sequence|Mapping|Iterable|Any)": _OTHERS,
     r"(AUTO|AgentClient|CostStore|Input|Listener|Precision|CostProvider|Program)": _INNER,
-    r"(RegionProbe|Source)": _INNER,
+    r"(Conditions|RegionProbe|Source)": _INNER,
     r"(RunReport|Bundle|ReportData|Comparison)(\..*)?": _INNER,
     r"nnapi_prof\.(bundle|convert|costs|device|frontend|graph|passes)\..*": _INNER,
     r"nnapi_prof\.(api|bisection|execution|partition|qnn|reports)\..*": _INNER,
