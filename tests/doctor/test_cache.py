@@ -19,9 +19,9 @@ from tests.conftest import rig
 from tests.doctor.common import problem, warning, well
 
 _CODE = (
-    "import json, dataclasses; from nnapi_prof.doctor import storage;"
+    "import json, dataclasses; from nnapi_prof.doctor import host;"
     "from nnapi_prof.doctor.checks import Host\n"
-    "found = {'cache': storage.folder(Host()), 'cost table': storage.cost_table(Host())}\n"
+    "found = {'cache': host.folder(Host()), 'cost table': host.cost_table(Host())}\n"
     "print(json.dumps([[name, e.level.value, e.found, e.fix] for name, e in found.items()]))"
 )
 

@@ -54,9 +54,9 @@ def test_a_package_that_is_missing(tmp_path: Path) -> None:
         source = Path(str(module.__file__)).parent
         (tmp_path / source.name).symlink_to(source)
     code = (
-        "from nnapi_prof.doctor import software; from nnapi_prof.doctor.checks import Host\n"
-        "software.requirements = lambda: ['torch>=2.6', 'ziglang>=0.13', 'click>=8']\n"
-        "each = software.packages(Host()); print(each.level.value, each.found, each.fix)"
+        "from nnapi_prof.doctor import host; from nnapi_prof.doctor.checks import Host\n"
+        "host.requirements = lambda: ['torch>=2.6', 'ziglang>=0.13', 'click>=8']\n"
+        "each = host.packages(Host()); print(each.level.value, each.found, each.fix)"
     )
     command = [sys.executable, "-S", "-c", code]
     env = {"PYTHONPATH": f"{REPO}:{tmp_path}", "PATH": "/usr/bin:/bin"}
