@@ -168,17 +168,22 @@ def offline_after_a_row(root: Path) -> Iterator[ProgressCallback]:
     gone, moves = threading.Event(), list[int]()
 
     def move_all() -> None:
-        while not gone.wait(0.002):
-            for pid in descendants(os.getpid()):
-                with contextlib.suppress(OSError):
-                    if os.sched_getaffinity(pid) == {CPUS[-1]}:
-                        put(root, f"devices/system/cpu/cpu{CPUS[-1]}/online", 0)
-                        os.sched_setaffinity(pid, set(CPUS[:-1]))
-                        moves.append(pid)
+        for pid in descendants(os.getpid()):
+            with contextlib.suppress(OSError):
+                if os.sched_getaffinity(pid) == {CPUS[-1]}:
+                    put(root, f"devices/system/cpu/cpu{CPUS[-1]}/online", 0)
+                    os.sched_setaffinity(pid, set(CPUS[:-1]))
+                    moves.append(pid)
 
-    mover = threading.Thread(target=move_all)
+    def keep_moving() -> None:
+        while not gone.wait(0.002):
+            move_all()
+
+    mover = threading.Thread(target=keep_moving)
 
     def progress(report: Progress) -> None:
+        if report.done >= 1 and not moves:
+            move_all()  # the thread may get no turn before the last row
         if report.done == 1 and mover.ident is None:
             mover.start()
 
