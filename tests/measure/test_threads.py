@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from nnapi_prof.costs.measurement import Kind, Measurement
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.selection import Selection
 from nnapi_prof.device.find import phone_file
+from nnapi_prof.device.protocol.request import Request
+from nnapi_prof.device.protocol.results import ActionResult, Event
 from nnapi_prof.errors import CostError
 from nnapi_prof.execution.profile.options import ProfileOptions
 from nnapi_prof.execution.profile.threads import (
@@ -32,7 +35,7 @@ from nnapi_prof.graph.plan import CPU, CPU_ALONE
 from nnapi_prof.graph.unit import UnitGraph
 from tests.cli.common import TinyNet, trace
 from tests.costs.graphs import chain_graph, row
-from tests.measure.scripted import info
+from tests.measure.scripted import CPU_OPERATION_NS, ScriptedClient, info, read_actions
 
 PIXEL_8 = (1704, 1704, 1704, 1704, 2367, 2367, 2367, 2367, 2914)  # MHz: 4 + 4 + 1
 
@@ -170,6 +173,43 @@ def test_ctrl_c_in_a_trial_keeps_what_it_measured(tmp_path: Path) -> None:
     assert trial is not None and trial.n_measured == 4 * trial.n_units + N_CALLS - 3
 
 
+class TwoCores(ScriptedClient):
+    """Two threads halve what one takes; until the whole model ran once with two, something else
+    has one of the cores, while it runs."""
+
+    def __init__(self) -> None:
+        super().__init__(replace(info(), simulated=False, cpu_max_khz=(None, None)))
+        self.ran: list[tuple[int, int]] = []
+        """(operations, threads) of each action."""
+
+    def run(self, request: Request) -> Generator[Event, None, None]:
+        actions = {action.id: action for action in read_actions(request.content)}
+        for event in super().run(request):
+            if not isinstance(event, ActionResult):
+                yield event
+                continue
+            n, threads = actions[event.action].n_operations, 1 + event.action % 2
+            self.ran.append((n, threads))
+            disturbed = threads == 2 and n > 1 and self.ran.count((n, 2)) == 1
+            ns = CPU_OPERATION_NS * n * (3 if disturbed else 1) // threads
+            timing = replace(event.segments[0], samples_ns=(ns,) * 3)
+            yield replace(event, segments=(timing,), total_ns=(ns,) * 3, first_ns=ns)
+
+
+def test_a_core_taken_while_the_whole_model_ran(tmp_path: Path) -> None:
+    model = np_.load(trace(TinyNet(), tmp_path / "tiny.pt"), inputs=["1x3x64x64"])
+    client = TwoCores()
+    with CostStore(tmp_path / "costs.sqlite") as store:
+        trial = run_trial(model.unit_cache, client, store, ProfileOptions())
+        assert trial is not None and trial.whole and trial.threads == 2
+        n_all = max(n for n, _ in client.ran)
+        assert client.ran.count((n_all, 2)) == 2, "once more after units and model disagreed"
+        assert trial.ns[1] == pytest.approx(2 * trial.ns[2])
+        assert trial.n_units == len(thread_units(model.unit_cache.units))
+        again = run_trial(model.unit_cache, client, store, ProfileOptions())
+        assert again is not None and again.n_measured == 0 and again.ns == trial.ns
+
+
 @pytest.mark.slow
 def test_a_trial_on_this_machine(tmp_path: Path) -> None:
     model = np_.load(trace(TinyNet(), tmp_path / "tiny.pt"), inputs=["1x3x64x64"])
@@ -181,7 +221,8 @@ def test_a_trial_on_this_machine(tmp_path: Path) -> None:
             return
         assert trial is not None and trial.threads in counts and tuple(trial.ns) == counts
         n_calls = N_CALLS if trial.threads > 1 else 0
-        assert trial.whole and trial.n_measured == len(counts) * (trial.n_units + 1) + n_calls
+        n_runs = len(counts) * (1 if trial.n_units == 1 else trial.n_units + 1)
+        assert trial.whole and trial.n_measured == len(counts) + n_runs + n_calls
         least = min(trial.ns.values())
         assert trial.ns[trial.threads] <= 1.01 * least
         measured = store.select(Selection(kinds=(Kind.THREADS,)))

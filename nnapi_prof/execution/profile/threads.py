@@ -3,8 +3,10 @@
 Numbers are 1, 2, 4, all big cores, and all cores, which shows whether the little ones help. The
 alternatives of a unit take turns, in a few short rounds. What the model takes on the CPU with each
 number is estimated from the units of the trial: every unit of the model is as fast, for its size,
-as the unit of the trial that is most like it. Where that is little, the whole model runs with each
-number as well, and decides: threads are woken once a run, not once a unit. The trial's rows are in
+as the unit of the trial that is most like it. Where that is little by the heaviest unit, the whole
+model runs with each number instead, and decides: threads are woken once a run, not once a unit.
+Where whole model and heaviest unit disagree, another process may have taken a core: the other units
+run as well, and the whole model once more, of which the faster run counts. The trial's rows are in
 the cost table, so that the same command chooses the same number again.
 
 Then the lightest unit runs with the number chosen and with one thread. Where a unit of the trial is
@@ -56,7 +58,9 @@ threads for, and running it would take much of the trial."""
 WHOLE = -1
 """In place of a unit: the whole model, ..."""
 SHORT_CALL = -2
-"""... and the lightest unit, of which the shortest call is."""
+"""... the lightest unit, of which the shortest call is, ..."""
+WHOLE_AGAIN = -3
+"""... and the whole model for the second time."""
 NEAR = 1.15
 """On a simulated phone: numbers with which the heaviest unit takes longer, relative to the best
 one, are tried on no other unit, and neither are larger ones than that; ..."""
@@ -138,9 +142,9 @@ def run_trial(
     began = time.monotonic()
     units, call = thread_units(graph), _lightest(graph)
     with_call = True
+    first, *others = sorted(units, key=lambda unit: -_work_of(graph, graph.units[unit]))
     try:
         if info.simulated:
-            first, *others = sorted(units, key=lambda unit: -_work_of(graph, graph.units[unit]))
             trial = measure([(first,)], counts)
             near = counts if trial is None else _near(trial.ns)
             expected = _expected(graph, matcher, info, options)
@@ -151,10 +155,19 @@ def run_trial(
             if n_more > 0:
                 trial = measure([(unit,) for unit in others[:n_more]], near)
         else:
-            trial = measure([(unit,) for unit in units], counts)
+            trial = measure([(first,)], counts)
             is_short = trial is not None and min(trial.ns.values()) <= MOST_WHOLE_NS
-            if is_short and len(graph.units) > 1:
+            decided = len(graph.units) == 1
+            if trial is not None and is_short and not decided:
+                expected_threads = trial.threads
                 trial = measure([_all_units(graph)], counts)
+                decided = trial is not None and trial.threads == expected_threads
+            if not decided:
+                trial = measure([(unit,) for unit in others], counts)
+            if not decided and trial is not None and trial.whole:
+                again = [_apart(job(_all_units(graph), n), WHOLE_AGAIN) for n in counts]
+                measurer.measure("threads", again)
+                trial = read_trial(graph, store, measurer.fingerprint, options.conditions)
         if with_call and trial is not None and trial.threads > 1:
             jobs = [_apart(job((call,), n), SHORT_CALL) for n in (1, trial.threads)]
             measurer.measure("threads", jobs)
@@ -224,7 +237,9 @@ def read_trial(
     """Reads the trial of a model on a device from a cost table; None where there
     was none with these ``conditions``, whose number of threads is not asked."""
     units = {_signature(graph.units[unit].signature): unit for unit in thread_units(graph)}
-    units.setdefault(_signature(RegionMatcher(graph).signature(_all_units(graph))), WHOLE)
+    whole = RegionMatcher(graph).signature(_all_units(graph))
+    units.setdefault(_signature(whole), WHOLE)
+    units[_signature(whole, WHOLE_AGAIN)] = WHOLE_AGAIN
     units[_signature(graph.units[_lightest(graph)].signature, SHORT_CALL)] = SHORT_CALL
     selection = Selection((fingerprint,), tuple(units), kinds=(Kind.THREADS,), newest=True)
     own = replace(conditions.on(CPU), threads=0)
@@ -233,8 +248,8 @@ def read_trial(
 
 
 def choose(graph: UnitGraph, rows: Mapping[tuple[int, int], Measurement]) -> ThreadTrial | None:
-    """The best number of threads by rows of units, of the :data:`WHOLE` or of the
-    :data:`SHORT_CALL`: (unit, threads) -> row.
+    """The best number of threads by rows of units, of the :data:`WHOLE`, of
+    :data:`WHOLE_AGAIN` or of the :data:`SHORT_CALL`: (unit, threads) -> row.
 
     None where no unit ran under every number. Where only one did, numbers that are not
     :data:`NEAR` the fastest on it are judged by it alone, the others by the units that ran under
@@ -244,7 +259,9 @@ def choose(graph: UnitGraph, rows: Mapping[tuple[int, int], Measurement]) -> Thr
     for (unit, n), row in sorted(rows.items()):
         if row.usable:
             ns[unit][n] = row.latency_ns
-    whole, call = ns.pop(WHOLE, {}), ns.pop(SHORT_CALL, {})
+    whole, again, call = (ns.pop(role, {}) for role in (WHOLE, WHOLE_AGAIN, SHORT_CALL))
+    # What disturbs a run only makes it slower.
+    whole = {n: min(each, again.get(n, math.inf)) for n, each in whole.items()}
     counts = sorted({threads for unit, threads in rows if unit != SHORT_CALL})
     complete = [unit for unit, own in ns.items() if len(own) == len(counts)]
     if len(counts) < 2 or not complete:
