@@ -84,15 +84,13 @@ def quiet(phone: str, folder: Path) -> tuple[Path, dict[str, Any]]:
     return path, description
 
 
+OTHERS = Conditions(threads=3, mode=Mode.BURST, precision=Precision.RELAXED)
+
+
 @pytest.mark.parametrize(
-    "conditions",
-    [
-        Conditions(),
-        Conditions(threads=3, mode=Mode.BURST, precision=Precision.RELAXED),
-    ],
-    ids=["plain", "threads-burst-relaxed"],
+    ("phone", "conditions"),
+    [*((phone, Conditions()) for phone in list_phones()), ("npu-phone", OTHERS)],
 )
-@pytest.mark.parametrize("phone", list_phones())
 def test_every_operation_takes_on_the_phone_what_it_is_estimated_at(
     phone: str, conditions: Conditions, tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -103,6 +104,36 @@ def test_a_writer_that_is_killed_loses_only_what_it_did_not_tell_of(anywhere: st
     assert [s for s in result if not s.startswith("own-0-")] == sorted(
         [f"own-1-{i}" for i in range(400)] + [f"shared-{i}" for i in range(400)]
     )
+
+
+FILLER = """
+import resource, signal, sys
+from tests.costs.test_store import measurement
+from nnapi_prof.costs.store import CostStore
+from nnapi_prof.errors import CostError
+with CostStore(sys.argv[1]) as store:
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
+    for i in range(100_000):
+        try:
+            store.add(measurement(str(i)))
+        except CostError as error:
+            sys.exit(f"refused {error}")
+        print(i, flush=True)
+"""
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    where = tmp_path / "costs.sqlite"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p or "." for p in sys.path)}
+    done = subprocess.run(
+        [*warm.python(), "-c", FILLER, where],
+        env=environment, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.startswith("refused cost table ") and "cannot" in done.stderr
+    told = done.stdout.split()
+    assert signatures(str(where)) == sorted(told) and len(told) > 100
 
 
 def test_a_server_that_restarts_is_waited_for(postgres: Server) -> None:

@@ -163,7 +163,7 @@ def test_info_is_the_devices(client):
 
 
 def test_closing_leaves_only_agent_and_blobs(start_daemon, built_host):
-    daemon = start_daemon()
+    daemon = start_daemon("")
     builder, _ = product(8)
     transport = connect_tcp("127.0.0.1", daemon.port)
     with AgentClient(transport, remote_dir=daemon.remote_dir) as client:
@@ -179,7 +179,7 @@ def test_closing_leaves_only_agent_and_blobs(start_daemon, built_host):
 
 def test_what_lies_on_a_phone_is_nobody_elses(start_daemon, built_host):
     """adbd's umask is 000, and apps may read what the shell writes; older versions let them."""
-    daemon = start_daemon()
+    daemon = start_daemon("")
     transport = connect_tcp("127.0.0.1", daemon.port)
     old = f"{daemon.remote_dir}/store/{'0' * 64}"
     script = 'umask 000; mkdir -p "$0/store" "$0/work"; echo weights > "$1"'

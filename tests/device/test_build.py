@@ -17,6 +17,7 @@ from nnapi_prof.device.protocol.lines import parse_line
 from nnapi_prof.device.protocol.results import AgentInfo
 from nnapi_prof.errors import BuildError
 from nnapi_prof.nnapi.codes import OperationCode
+from tests.parts import again_but
 
 TINY_CMAKE = """
 cmake_minimum_required(VERSION 3.25)
@@ -47,7 +48,9 @@ def said(executable: Path) -> str:
     return subprocess.run([executable], capture_output=True, text=True, check=True).stdout
 
 
-@pytest.mark.parametrize("compiler", ["", pytest.param("zig", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "compiler", again_but(["", "zig"], "", why="zig builds for Android in another test")
+)
 def test_built_once_and_again_when_a_source_changes(tiny, tmp_path, monkeypatch, compiler):
     monkeypatch.setenv("NNAPI_PROF_CC", compiler)
     # zig's own cache of libc is large and slow to make: it stays where it is.

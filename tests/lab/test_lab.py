@@ -1,4 +1,4 @@
-"""Twelve simulated phones and two models through Dask: what dies on the way costs no row."""
+"""Eight simulated phones and two models through Dask: what dies on the way costs no row."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from nnapi_prof.lab.run import Coordinator, LabJob, LabOutcome, jobs_of
 from tests.conftest import PHONES
 from tests.documents.common import check
 
-N_PHONES = 12
+N_PHONES = 8
 OPTIONS = {"options": nnp.MeasureOptions(refine=False, runs=5, preferences="fast")}
 SAME = ("fingerprint", "signature", "target", "status", "label", "members", "samples_ns")
 

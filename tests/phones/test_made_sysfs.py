@@ -30,6 +30,7 @@ from nnapi_prof.execution.profile.options import (
 from nnapi_prof.execution.profile.session import profile
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import CPU
+from tests.parts import again_but
 from tests.phones.conftest import CLEAN, Profiler
 
 CPUS = sorted(os.sched_getaffinity(0))
@@ -195,11 +196,18 @@ def offline_after_a_row(root: Path) -> Iterator[ProgressCallback]:
     assert moves, "nobody kept to the core"
 
 
+HARD = (one_clock, hot_from_the_start, nonsense, closed)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(len(CPUS) < 2, reason="cores of two kinds")
 @pytest.mark.parametrize(
     "made",
-    [capped, one_clock, whole_degrees, offline, hot_from_the_start, nonsense, no_clocks, closed],
+    again_but(
+        [capped, whole_degrees, offline, no_clocks, *HARD],
+        *HARD,
+        why="test_sysfs.c reads such files",
+    ),
 )
 def test_a_simulated_phones_plan_is_its_twins(
     profiled: Profiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Made

@@ -153,7 +153,7 @@ def test_options_that_only_devices_have_are_refused(wheel, file, cache, argument
 
 
 def test_a_rewrite_that_the_compiler_makes_itself_is_not_offered(result, cache):
-    advised = nnp.advise(result.planned, tries=4)
+    advised = nnp.advise(result.planned, tries=2)
     rewrites = {one.rewrite.name: one for one in advised.advice}
     assert not any("tanh" in name for name in rewrites)
     placed = {u: s.target.key for s in result.plan.segments for u in s.units}

@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 Scheme = Literal["light", "dark"]
-WIDTHS = (390, 1440)
-SCHEMES: tuple[Scheme, ...] = ("light", "dark")
+VIEWS: list[tuple[int, Scheme]] = [(390, "dark"), (1440, "light"), (390, "light"), (1440, "dark")]
 
 
 @dataclass

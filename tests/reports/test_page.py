@@ -14,7 +14,7 @@ import pytest
 from nnapi_prof.bundle.deployment import AppRuntime, DeployStep
 from nnapi_prof.reports.data import ReportData, this_environment
 from nnapi_prof.reports.html import render
-from tests.parts import need
+from tests.parts import again_but, need
 from tests.reports.sample import hot, sample
 from tests.reports.test_lanes import ran_at_once
 
@@ -83,7 +83,8 @@ def opened(browser: Browser, file: Path, request: pytest.FixtureRequest) -> Iter
     context.close()
 
 
-everywhere = pytest.mark.parametrize("opened", VIEWS, indirect=True, ids="-".join)
+VIEWED = again_but(VIEWS, ("phone", "dark"), ("desk", "light"), why="each size and scheme is seen")
+everywhere = pytest.mark.parametrize("opened", VIEWED, indirect=True, ids="-".join)
 on_a_phone = pytest.mark.parametrize("opened", [("phone", "light")], indirect=True)
 on_a_desk = pytest.mark.parametrize("opened", [("desk", "light")], indirect=True)
 
