@@ -166,8 +166,14 @@ def run_faulty(faulty: Agent, fault: str, at: str, **options: Any) -> Answer:
     return faulty.run(request)
 
 
-@pytest.mark.parametrize("at, stage, runs", [("finish", "compile", 0), ("7", "execute", 3)])
-@pytest.mark.parametrize("fault", ["spin", "hang", "stubborn"])
+@pytest.mark.parametrize(
+    "fault, at, stage, runs",
+    [
+        ("hang", "finish", "compile", 0),
+        ("spin", "7", "execute", 3),
+        ("stubborn", "7", "execute", 3),
+    ],
+)
 def test_a_driver_that_never_returns(
     faulty: Agent, fault: str, at: str, stage: str, runs: int
 ) -> None:

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -63,16 +62,6 @@ def test_crash_midway_keeps_samples(faulty: Agent) -> None:
     assert result["segments"][0]["compile_ns"] > 0
     assert result["outputs"] == []
     assert os.listdir(faulty.work) == []
-
-
-def test_hang(faulty: Agent) -> None:
-    faulty.env |= {"NP_FAULT": "hang", "NP_FAULT_AT": "finish"}
-    start = time.monotonic()
-    hanging, fine = faulty.run(request_of(NNAPI, CPU, timeout_ms=400)).results
-    assert time.monotonic() - start < 20
-    assert (hanging["status"], hanging["stage"]) == ("timeout", "compile")
-    assert hanging["signal"] is None
-    assert fine["status"] == "ok"
 
 
 def test_library_that_exits(faulty: Agent) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pty
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,42 @@ import pytest
 from torch import nn
 
 from nnapi_prof.api.run import eager_reference
+from nnapi_prof.cli import main
 from nnapi_prof.errors import AgentError, UsageError
 from nnapi_prof.execution.profile import measurer
 from tests import warm
 from tests.cli.common import INPUT, Profiled, Result, count_rows, trace
 
 Cli = Callable[..., Result]
+
+
+@pytest.fixture(scope="session")
+def _went(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what ``go`` wrote once, and the document that it printed."""
+    folder = tmp_path_factory.mktemp("go")
+    where = ["--device", "sim:npu-phone", "--input", INPUT, "--costs", str(folder / "c.sqlite")]
+    with (
+        (folder / "out.json").open("w") as out,
+        contextlib.redirect_stdout(out),
+        pytest.raises(SystemExit) as ended,
+    ):
+        main(["go", *where, "-o", str(folder / "out.html"), "--json", str(tiny)])
+    assert ended.value.code == 0
+    return folder
+
+
+@pytest.fixture
+def known(_went: Path, tmp_path: Path) -> None:
+    """What the tiny model costs is measured already."""
+    shutil.copyfile(_went / "c.sqlite", tmp_path / "c.sqlite")
+
+
+@pytest.fixture
+def gone(_went: Path, known: None, tmp_path: Path) -> dict[str, Any]:
+    """``go`` was called before; what it printed."""
+    shutil.copytree(_went / "out.nnprof", tmp_path / "out.nnprof")
+    shutil.copyfile(_went / "out.html", tmp_path / "out.html")
+    return dict(json.loads((_went / "out.json").read_text()))
 
 
 @pytest.fixture
@@ -34,7 +65,7 @@ def go(cli: Cli, tiny: Path, tmp_path: Path) -> Callable[..., Result]:
     return call
 
 
-def test_a_terminal_shows_the_device_once(tiny: Path, tmp_path: Path) -> None:
+def test_a_terminal_shows_the_device_once(tiny: Path, known: None, tmp_path: Path) -> None:
     """What the profile says on standard error need not stand again above the result."""
     where = ["--device", "sim:npu-phone", "--input", INPUT, "--costs", tmp_path / "c.sqlite"]
     words = ["go", *where, "-o", tmp_path / "out.html", tiny]
@@ -74,9 +105,8 @@ def test_everything_in_one(go: Callable[..., Result], tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_same_as_the_commands_one_by_one(
-    go: Callable[..., Result], cli: Cli, tiny: Path, tmp_path: Path
+    gone: dict[str, Any], cli: Cli, tiny: Path, tmp_path: Path
 ) -> None:
-    assert go().code == 0
     where = ["--device", "sim:npu-phone", "--costs", str(tmp_path / "c.sqlite")]
     rows = count_rows(tmp_path / "c.sqlite")
     profiled = cli("profile", *where, "--input", INPUT, tiny)
@@ -96,30 +126,34 @@ def test_the_same_as_the_commands_one_by_one(
 
 @pytest.mark.slow
 def test_what_was_measured_is_not_measured_again(
-    go: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    go: Callable[..., Result],
+    gone: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    first = go("--json").document("go")
     rows = count_rows(tmp_path / "c.sqlite")
     monkeypatch.setattr("nnapi_prof.api.bundles.choose_measured", _must_not_be_called)
     again = go("--json").document("go")
     assert again["measured"]["n_measured"] == 0 and again["measured"]["rounds"] == 0
     assert count_rows(tmp_path / "c.sqlite") == rows
-    assert again["plan"] == first["plan"] and again["baselines"] == first["baselines"]
-    assert again["run"]["created_at"] >= first["run"]["created_at"]
+    assert again["plan"] == gone["plan"] and again["baselines"] == gone["baselines"]
+    assert again["run"]["created_at"] >= gone["run"]["created_at"]
     assert again["simulated"] and again["run"]["agrees"]
 
 
 @pytest.mark.slow
-def test_fresh_measures_again(go: Callable[..., Result], tmp_path: Path) -> None:
-    go()
+def test_fresh_measures_again(
+    go: Callable[..., Result], gone: dict[str, Any], tmp_path: Path
+) -> None:
     rows = count_rows(tmp_path / "c.sqlite")
     assert go("--fresh").code == 0
     assert count_rows(tmp_path / "c.sqlite") > rows
 
 
 @pytest.mark.slow
-def test_other_conditions_are_other_costs(go: Callable[..., Result], tmp_path: Path) -> None:
-    go()
+def test_other_conditions_are_other_costs(
+    go: Callable[..., Result], gone: dict[str, Any], tmp_path: Path
+) -> None:
     rows = count_rows(tmp_path / "c.sqlite")
     result = go("--relaxed", "--json").document("go")
     assert result["conditions"]["precision"] == "relaxed"
@@ -138,10 +172,9 @@ def plans_of(bundle: Path) -> list[dict[str, object]]:
 
 @pytest.mark.slow
 def test_the_bundle_of_another_plan_is_not_taken_for_this_one(
-    go: Callable[..., Result], cli: Cli, tiny: Path, tmp_path: Path
+    go: Callable[..., Result], gone: dict[str, Any], cli: Cli, tiny: Path, tmp_path: Path
 ) -> None:
     """A bundle that `partition` constrained stands where go writes its own."""
-    go()
     best = plans_of(tmp_path / "out.nnprof")
     where = ["--device", "sim:npu-phone", "--costs", tmp_path / "c.sqlite", "--input", INPUT]
     pin = ["--pin", "*=nnapi:nnapi-reference/fast"]
@@ -150,16 +183,20 @@ def test_the_bundle_of_another_plan_is_not_taken_for_this_one(
     assert plans_of(tmp_path / "out.nnprof") == best
 
 
-def test_markdown(go: Callable[..., Result], tmp_path: Path) -> None:
+def test_markdown_opens_no_browser(
+    go: Callable[..., Result], known: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(click, "launch", _must_not_be_called)
     assert go(output=tmp_path / "out.md").code == 0
     assert "simulated" in (tmp_path / "out.md").read_text()
 
 
 @pytest.mark.slow
-def test_the_browser(go: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_browser(
+    go: Callable[..., Result], gone: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     opened: list[str] = []
     monkeypatch.setattr(click, "launch", lambda url: opened.append(url) or True)
-    assert go().code == 0 and not opened
     result = go("--open")
     assert result.code == 0 and [Path(path).name for path in opened] == ["out.html"]
     monkeypatch.setattr(click, "launch", lambda url: False)
@@ -215,7 +252,7 @@ def test_interrupted_while_it_measures(
 
 @pytest.mark.slow
 def test_a_run_that_fails_leaves_plan_and_predictions(
-    go: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    go: Callable[..., Result], known: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr("nnapi_prof.api.end_to_end.run_bundle_on", _fail)
@@ -244,7 +281,7 @@ def test_a_verification_that_fails_leaves_the_plan(
 
 
 def test_a_report_that_cannot_be_written_leaves_the_run(
-    go: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    go: Callable[..., Result], known: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
         raise UsageError("cannot write the report: No space left on device")
@@ -258,7 +295,7 @@ def test_a_report_that_cannot_be_written_leaves_the_run(
 
 
 def test_advice_that_fails_leaves_the_result(
-    go: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+    go: Callable[..., Result], known: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object, **__: object) -> None:
         raise KeyError("tensor")
@@ -280,7 +317,7 @@ def test_a_recurrence_in_both_directions(cli: Cli, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_outputs_that_differ(
-    go: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    go: Callable[..., Result], known: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def other(*arguments: Any) -> Any:
         inputs, references = eager_reference(*arguments)
@@ -322,4 +359,4 @@ def _fail(*_: object, **__: object) -> None:
 
 
 def _must_not_be_called(*_: object, **__: object) -> None:
-    raise AssertionError("measured again")
+    raise AssertionError("it was called")

@@ -65,11 +65,9 @@ def test_the_page_says_what_the_runs_were(folder: Path) -> None:
         assert len(latencies) > 1 and all(", simulated" in each for each in latencies)
 
 
-@pytest.mark.parametrize(
-    ("width", "scheme"), again_but(VIEWS, *VIEWS[:2], why="each width and scheme is seen")
-)
-def test_in_a_browser(browser: Browser, folder: Path, width: int, scheme: Scheme) -> None:
-    with visit(browser, folder / "page.html", width, scheme) as seen:
+@pytest.mark.parametrize("view", again_but(VIEWS, *VIEWS[:2], why="each width and scheme is seen"))
+def test_in_a_browser(browser: Browser, folder: Path, view: tuple[int, Scheme]) -> None:
+    with visit(browser, folder / "page.html", *view) as seen:
         assert seen.text == [] and seen.asked == []
         assert not seen.overflows
         assert seen.violations() == []
