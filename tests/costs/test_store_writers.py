@@ -133,7 +133,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.startswith("refused cost table ") and "cannot" in done.stderr
     told = done.stdout.split()
-    assert signatures(str(where)) == sorted(told) and len(told) > 100
+    assert signatures(str(where)) == sorted(told) and told
 
 
 def test_a_server_that_restarts_is_waited_for(postgres: Server) -> None:
