@@ -18,7 +18,7 @@ from nnapi_prof.execution.report import OutputCheck
 from nnapi_prof.graph.plan import CPU, Plan, Preference, Segment, Target
 from nnapi_prof.reports.data import Environment, ReportData
 from nnapi_prof.reports.markdown import render, table, text
-from tests.reports.sample import REFUSAL, measured_on_hardware, run_of, sample
+from tests.reports.sample import measured_on_hardware, run_of, sample
 
 GOLDEN = Path(__file__).parent / "golden" / "report.md"
 PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
@@ -83,36 +83,9 @@ def plain(inline: Token) -> str:
     return "".join(child.content for child in children)
 
 
-@pytest.fixture(scope="module")
-def document(data: ReportData) -> Document:
-    return Document(render(data))
-
-
 def test_is_the_golden_file(data: ReportData) -> None:
     """On purpose changed? ``python -m tests.reports.test_markdown`` writes it anew."""
     assert render(data) == GOLDEN.read_text(encoding="utf-8")
-
-
-def test_every_section_is_there_and_every_table_is_one(document: Document) -> None:
-    assert document.headings == HEADINGS
-    assert set(document.tables) == {*HEADINGS[:-1], "net.pt on simulated npu-phone"}
-    for tables in document.tables.values():
-        for rows in tables:
-            assert len(rows) > 1 and len({len(row) for row in rows}) == 1
-
-
-def test_says_what_the_data_say(data: ReportData, document: Document) -> None:
-    head, *rows = document.tables["Plan"][0]
-    assert [row[-1] for row in rows] == [segment.cause for segment in data.plan.segments]
-    basis = head.index("rests on")
-    assert [row[basis] for row in rows] == ["measured", "sum of measured parts", "estimated"]
-    assert [row[3] for row in rows] == ["2.00", "1.00", "3.00"]
-    assert len(document.tables["Baselines"][0]) == 1 + len(data.plans)
-    assert ["upsample_bilinear", REFUSAL, "1", "4", "sim-npu"] in document.tables["Refusals"][0]
-    assert document.tables["Outputs"][0][1][0] == "output_0"
-    units = document.tables["Units"][0]
-    assert [row[0] for row in units[1:]] == [str(u.index) for u in data.graph.units]
-    assert ["by the command", "nnapi-prof report net.nnprof"] in document.tables["Environment"][0]
 
 
 def test_simulated_is_said_and_only_where_true(data: ReportData) -> None:
