@@ -18,7 +18,8 @@
 #include <vector>
 
 using executorch::extension::Module;
-using Configure = int (*)(const char *, const char *, int, int, uint64_t, uint64_t);
+using Configure = int (*)(const char *, const char *, const char *, int, int, uint64_t, uint64_t,
+                          uint32_t, uint64_t);
 
 int main(int argc, char **argv) {
   if (argc != 6) {
@@ -33,7 +34,7 @@ int main(int argc, char **argv) {
   const auto configure =
       reinterpret_cast<Configure>(dlsym(delegate, "nnapi_prof_executorch_configure"));
   constexpr uint64_t second = 1000000000; // the library's own limits
-  if (!configure || configure(argv[3], nullptr, 1, 0, 10 * second, 2 * second) != 0) {
+  if (!configure || configure(argv[3], nullptr, nullptr, 1, 0, 10 * second, 2 * second, 0, 0) != 0) {
     return 1;
   }
   Module module(argv[1], Module::LoadMode::Mmap);

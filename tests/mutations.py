@@ -127,20 +127,20 @@ MUTATIONS = (
     # ---- the agent -------------------------------------------------------------------------------
     Mutation(
         "device_agent/src/container.c",
-        "if (crc != entry->crc) {",
-        "if (crc + 1 == entry->crc) {",
+        "NP_REQUIRE(crc == entry->crc,",
+        "NP_REQUIRE(crc + 1 != entry->crc,",
         ("tests/agent/test_malformed.py",),
     ),
     Mutation(
         "device_agent/src/container.c",
-        "if (end < entry.offset || end > size) {",
-        "if (end < entry.offset || end > size + 8) {",
+        "NP_REQUIRE(end >= entry.offset && end <= size,",
+        "NP_REQUIRE(end >= entry.offset && end <= size + 8,",
         ("tests/agent/test_malformed.py",),
     ),
     Mutation(
         "device_agent/src/container.c",
-        "if (entry.offset % 8 != 0 ||",
-        "if (entry.offset % 4 != 0 ||",
+        "NP_REQUIRE(entry.offset % 8 == 0 &&",
+        "NP_REQUIRE(entry.offset % 4 == 0 &&",
         C_UNITS,
     ),
     Mutation(

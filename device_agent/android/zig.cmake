@@ -89,7 +89,8 @@ set(np_cxx_headers
   -fno-rtti)
 # bcmp: clang makes it of memcmp, and bionic has it as an inline function alone.
 set(np_common --target=${np_triple}${NP_ANDROID_API} ${np_flags} -fPIC -ffunction-sections
-  -fdata-sections -fno-unwind-tables -fno-asynchronous-unwind-tables -fno-builtin-bcmp)
+  -fdata-sections -funwind-tables -fasynchronous-unwind-tables -fstack-protector-strong
+  -fno-builtin-bcmp)
 list(JOIN np_common " " np_common)
 list(JOIN np_headers " " np_headers)
 list(JOIN np_cxx_headers " " np_cxx_headers)

@@ -13,7 +13,10 @@
 #include <executorch/runtime/platform/log.h>
 #include <executorch/runtime/platform/platform.h>
 
+#include <array>
+#include <cerrno>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -21,6 +24,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "describe.h"
@@ -77,22 +81,20 @@ struct Call {
   }
 };
 
-// What an app sets for all models that it loads from then on.
+// What an app asks for: nnp_options, with texts of its own.
 struct Settings {
-  std::mutex lock;
-  std::string nnapi_library;
-  std::string folder;
-  std::string cache_folder;
-  int32_t priority = 0; // NNAPI's own
-  bool fallback = true;
-  bool trial = false;
-  std::string trial_helper;
-  uint64_t compile_limit_ns = NNP_COMPILE_LIMIT_NS;
-  uint64_t run_limit_ns = NNP_RUN_LIMIT_NS;
+  nnp_options options = nnp_options_default();
+  std::string nnapi_library, folder, cache_folder, trial_helper;
 };
 
-Settings &settings() {
-  static Settings instance;
+// Those of all models that are loaded from now on.
+struct Shared {
+  std::mutex lock;
+  Settings settings;
+};
+
+Shared &shared() {
+  static Shared instance;
   return instance;
 }
 
@@ -119,12 +121,80 @@ int32_t priority_of(std::string_view word) {
   return word == "low" ? 90 : word == "medium" ? 100 : word == "high" ? 110 : 0;
 }
 
-// What the partitioner wishes of a call: a priority, before the app's.
-Error read_specs(ArrayRef<CompileSpec> specs, int32_t &priority) {
+// A mask of CPUs as text: "0xf0", or "" for those of the file. False where it is none.
+bool read_mask(const char *text, uint64_t &mask) {
+  char *end = nullptr;
+  errno = 0;
+  mask = std::strtoull(text, &end, 0);
+  return *end == 0 && errno == 0 && text[0] != '-' && (mask != 0 || text[0] == 0);
+}
+
+// Applies one of ExecuTorch's options; false where there is none of this name, type and value.
+bool apply(const BackendOption &option, Settings &settings) {
+  static const std::pair<const char *, std::string Settings::*> texts[] = {
+      {"nnapi_library", &Settings::nnapi_library},
+      {"folder", &Settings::folder},
+      {"cache_folder", &Settings::cache_folder},
+      {"trial_helper", &Settings::trial_helper}};
+  static const std::pair<const char *, uint32_t> flags[] = {
+      {"fallback", NNP_CPU_FALLBACK}, {"trial", NNP_TRIAL}, {"as_measured", NNP_AS_MEASURED},
+      {"burst", NNP_BURST},           {"async", NNP_ASYNC}, {"pointers", NNP_POINTERS}};
+  const std::string_view key = option.key;
+  nnp_options &options = settings.options;
+  if (const auto *text = std::get_if<std::array<char, kMaxOptionValueLength>>(&option.value)) {
+    for (const auto &[name, member] : texts) {
+      if (key == name) {
+        settings.*member = text->data();
+        return true;
+      }
+    }
+    if (key == "cpu_mask") {
+      return read_mask(text->data(), options.cpu_mask);
+    }
+    options.priority = key == "priority" ? priority_of(text->data()) : 0;
+    return options.priority != 0;
+  }
+  if (const bool *flag = std::get_if<bool>(&option.value)) {
+    for (const auto &[name, bit] : flags) {
+      if (key == name) {
+        options.flags = *flag ? options.flags | bit : options.flags & ~bit;
+        return true;
+      }
+    }
+    return false;
+  }
+  const int number = std::get<int>(option.value);
+  if (key == "threads") {
+    options.threads = static_cast<uint32_t>(number);
+  } else if (key == "compile_limit_ms") {
+    options.compile_limit_ns = static_cast<uint64_t>(number) * ns_per_ms;
+  } else if (key == "run_limit_ms") {
+    options.run_limit_ns = static_cast<uint64_t>(number) * ns_per_ms;
+  } else {
+    return false;
+  }
+  return number >= 0;
+}
+
+// Applies all of them, or none.
+template <typename Options> Error apply_all(const Options &options, Settings &settings) {
+  Settings changed = settings;
+  for (const BackendOption &option : options) {
+    if (!apply(option, changed)) {
+      ET_LOG(Error, "NnapiBackend: no option %s of this type and value", option.key);
+      return Error::InvalidArgument;
+    }
+  }
+  settings = std::move(changed);
+  return Error::Ok;
+}
+
+// What the partitioner wishes of a call: a priority.
+Error read_specs(ArrayRef<CompileSpec> specs, Settings &settings) {
   for (const CompileSpec &spec : specs) {
     const std::string_view word(static_cast<const char *>(spec.value.buffer), spec.value.nbytes);
-    priority = std::strcmp(spec.key, "priority") == 0 ? priority_of(word) : 0;
-    if (priority == 0) {
+    settings.options.priority = std::strcmp(spec.key, "priority") == 0 ? priority_of(word) : 0;
+    if (settings.options.priority == 0) {
       ET_LOG(Error, "NnapiBackend: no compile spec %s of this value", spec.key);
       return Error::InvalidArgument;
     }
@@ -219,30 +289,14 @@ bool may_still_run(const Call &call) {
   return false;
 }
 
-// Compiles each plan that frames run by, with this priority, 0: the app's.
-Error compile(Call &call, int32_t priority) {
-  nnp_options options = nnp_options_default();
-  std::string library, folder, cache_folder, helper;
-  {
-    const std::lock_guard<std::mutex> held(settings().lock);
-    library = settings().nnapi_library;
-    folder = settings().folder;
-    cache_folder = settings().cache_folder;
-    helper = settings().trial_helper;
-    options.priority = priority ? priority : settings().priority;
-    if (!settings().fallback) {
-      options.flags &= ~static_cast<uint32_t>(NNP_CPU_FALLBACK);
-    }
-    if (settings().trial) {
-      options.flags |= NNP_TRIAL;
-    }
-    options.compile_limit_ns = settings().compile_limit_ns;
-    options.run_limit_ns = settings().run_limit_ns;
-  }
-  options.nnapi_library = library.empty() ? nullptr : library.c_str();
-  options.folder = folder.empty() ? nullptr : folder.c_str();
-  options.cache_folder = cache_folder.empty() ? nullptr : cache_folder.c_str();
-  options.trial_helper = helper.empty() ? nullptr : helper.c_str();
+// Compiles each plan that frames run by.
+Error compile(Call &call, const Settings &settings) {
+  const auto text = [](const std::string &own) { return own.empty() ? nullptr : own.c_str(); };
+  nnp_options options = settings.options;
+  options.nnapi_library = text(settings.nnapi_library);
+  options.folder = text(settings.folder);
+  options.cache_folder = text(settings.cache_folder);
+  options.trial_helper = text(settings.trial_helper);
   options.log = tell_fallback;
   options.log_context = &call;
   call.models.resize(nnp_bundle_n_plans(call.bundle), nullptr);
@@ -318,8 +372,15 @@ public:
     if (!call) {
       return Error::MemoryAllocationFailed;
     }
-    int32_t priority = 0;
-    Error error = read_specs(compile_specs, priority);
+    Settings settings;
+    {
+      const std::lock_guard<std::mutex> held(shared().lock);
+      settings = shared().settings;
+    }
+    Error error = read_specs(compile_specs, settings);
+    if (error == Error::Ok) {
+      error = apply_all(context.runtime_specs(), settings);
+    }
     if (error == Error::Ok) {
       // The bundle points into `processed`, which ExecuTorch keeps until the method is destroyed.
       error = open(*call, context.get_named_data_map(),
@@ -327,7 +388,7 @@ public:
     }
     if (error == Error::Ok) {
       call->program = context.get_named_data_map();
-      error = compile(*call, priority);
+      error = compile(*call, settings);
     }
     if (error != Error::Ok) {
       return error;
@@ -400,40 +461,12 @@ public:
     delete call;
   }
 
-  // Of what is loaded from then on: "nnapi_library", "folder", "cache_folder", "trial_helper" and
-  // "priority" (texts, the last is low, medium or high), "fallback" and "trial" (truth values),
-  // "compile_limit_ms" and "run_limit_ms" (numbers, 0: none).
+  // Of what is loaded from then on: docs/executorch.md lists them. Those of one load, which
+  // ExecuTorch hands to init, come before them, and before what the file says.
   Error set_option(BackendOptionContext & /*context*/,
                    const Span<BackendOption> &options) override {
-    const std::lock_guard<std::mutex> held(settings().lock);
-    for (const BackendOption &option : options) {
-      const auto *text = std::get_if<std::array<char, kMaxOptionValueLength>>(&option.value);
-      const bool *flag = std::get_if<bool>(&option.value);
-      const int *number = std::get_if<int>(&option.value);
-      if (text && std::strcmp(option.key, "nnapi_library") == 0) {
-        settings().nnapi_library = text->data();
-      } else if (text && std::strcmp(option.key, "folder") == 0) {
-        settings().folder = text->data();
-      } else if (text && std::strcmp(option.key, "cache_folder") == 0) {
-        settings().cache_folder = text->data();
-      } else if (text && std::strcmp(option.key, "trial_helper") == 0) {
-        settings().trial_helper = text->data();
-      } else if (text && std::strcmp(option.key, "priority") == 0 && priority_of(text->data())) {
-        settings().priority = priority_of(text->data());
-      } else if (flag && std::strcmp(option.key, "fallback") == 0) {
-        settings().fallback = *flag;
-      } else if (flag && std::strcmp(option.key, "trial") == 0) {
-        settings().trial = *flag;
-      } else if (number && *number >= 0 && std::strcmp(option.key, "compile_limit_ms") == 0) {
-        settings().compile_limit_ns = static_cast<uint64_t>(*number) * ns_per_ms;
-      } else if (number && *number >= 0 && std::strcmp(option.key, "run_limit_ms") == 0) {
-        settings().run_limit_ns = static_cast<uint64_t>(*number) * ns_per_ms;
-      } else {
-        ET_LOG(Error, "NnapiBackend: no option %s of this type", option.key);
-        return Error::InvalidArgument;
-      }
-    }
-    return Error::Ok;
+    const std::lock_guard<std::mutex> held(shared().lock);
+    return apply_all(options, shared().settings);
   }
 };
 
@@ -444,18 +477,25 @@ const Error registered = register_backend({backend_name, &backend});
 } // namespace nnapi_prof
 
 // For hosts that load this library and cannot call set_option, as Python: the same options (longer
-// names fit here); NULL as NNAPI's library is the system's, as cache_folder none. 0, or
+// names fit here), by which the others become their defaults; a NULL names nothing. 0, or
 // ExecuTorch's error where the back end could not be registered.
 extern "C" __attribute__((visibility("default"))) int
-nnapi_prof_executorch_configure(const char *nnapi_library, const char *cache_folder, int fallback,
-                                int trial, uint64_t compile_limit_ns, uint64_t run_limit_ns) {
-  nnapi_prof::Settings &settings = nnapi_prof::settings();
-  const std::lock_guard<std::mutex> held(settings.lock);
+nnapi_prof_executorch_configure(const char *nnapi_library, const char *cache_folder,
+                                const char *trial_helper, int fallback, int trial,
+                                uint64_t compile_limit_ns, uint64_t run_limit_ns, uint32_t threads,
+                                uint64_t cpu_mask) {
+  nnapi_prof::Settings settings;
   settings.nnapi_library = nnapi_library ? nnapi_library : "";
   settings.cache_folder = cache_folder ? cache_folder : "";
-  settings.fallback = fallback != 0;
-  settings.trial = trial != 0;
-  settings.compile_limit_ns = compile_limit_ns;
-  settings.run_limit_ns = run_limit_ns;
+  settings.trial_helper = trial_helper ? trial_helper : "";
+  settings.options.flags = static_cast<uint32_t>(NNP_AS_MEASURED) |
+                           (fallback ? static_cast<uint32_t>(NNP_CPU_FALLBACK) : 0) |
+                           (trial ? static_cast<uint32_t>(NNP_TRIAL) : 0);
+  settings.options.compile_limit_ns = compile_limit_ns;
+  settings.options.run_limit_ns = run_limit_ns;
+  settings.options.threads = threads;
+  settings.options.cpu_mask = cpu_mask;
+  const std::lock_guard<std::mutex> held(nnapi_prof::shared().lock);
+  nnapi_prof::shared().settings = std::move(settings);
   return static_cast<int>(nnapi_prof::registered);
 }

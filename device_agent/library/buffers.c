@@ -7,11 +7,9 @@ static nnp_status check(uint32_t n, const struct np_bundle_end *ends, const void
                         const char *what, nnp_error *error) {
   for (uint32_t i = 0; buffers && i < n; i++) {
     const size_t element_bytes = np_type_bytes(ends[i].known.type);
-    if ((uintptr_t)buffers[i] % element_bytes != 0) {
-      return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0,
-                             "%s %u (%s) must stand at a multiple of %zu bytes", what, i,
-                             ends[i].known.name, element_bytes);
-    }
+    NNP_REQUIRE((uintptr_t)buffers[i] % element_bytes == 0, error, NNP_BAD_ARGUMENT,
+                "%s %u (%s) must stand at a multiple of %zu bytes", what, i, ends[i].known.name,
+                element_bytes);
   }
   return NNP_OK;
 }

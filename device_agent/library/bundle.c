@@ -15,10 +15,8 @@
 enum np_status np_bundle_count(struct np_cursor *cursor, const char *tag, uint32_t least,
                                uint32_t *n, struct np_message *why) {
   *n = np_take_u32(cursor);
-  if (cursor->bad || *n > np_cursor_left(cursor) / least) {
-    return np_error(NP_BAD_REQUEST, why, "%s: %u items do not fit its %zu bytes", tag, *n,
-                    4 * cursor->n);
-  }
+  NP_REQUIRE(!cursor->bad && *n <= np_cursor_left(cursor) / least, NP_BAD_REQUEST, why,
+             "%s: %u items do not fit its %zu bytes", tag, *n, 4 * cursor->n);
   return NP_OK;
 }
 
@@ -27,9 +25,8 @@ enum np_status np_bundle_list(const struct np_container *container, const char *
   const struct np_section section = np_container_find(container, tag);
   *n = 0;
   *cursor = np_cursor_over(section.bytes, section.length);
-  if (section.length % 4 != 0) {
-    return np_error(NP_BAD_REQUEST, why, "%s: %zu bytes are no words", tag, section.length);
-  }
+  NP_REQUIRE(section.length % 4 == 0, NP_BAD_REQUEST, why, "%s: %zu bytes are no words", tag,
+             section.length);
   return section.present ? np_bundle_count(cursor, tag, least, n, why) : NP_OK;
 }
 
@@ -64,14 +61,11 @@ static enum np_status read_head(const struct np_container *container, struct np_
   const uint32_t version = np_take_u32(&cursor);
   bundle->mode = np_take_u32(&cursor);
   bundle->threads = np_take_u32(&cursor);
-  if (cursor.bad || section.length != 12) {
-    return np_error(NP_BAD_REQUEST, why, "HEAD: %zu bytes, want 12", section.length);
-  }
-  if (version != NP_BUNDLE_VERSION || bundle->mode > NP_BUNDLE_ASYNC) {
-    return np_error(NP_BAD_REQUEST, why,
-                    "HEAD: bundle version %u and mode %u, this library reads %u and 0 to 2",
-                    version, bundle->mode, NP_BUNDLE_VERSION);
-  }
+  NP_REQUIRE(!cursor.bad && section.length == 12, NP_BAD_REQUEST, why, "HEAD: %zu bytes, want 12",
+             section.length);
+  NP_REQUIRE(version == NP_BUNDLE_VERSION && bundle->mode <= NP_BUNDLE_ASYNC, NP_BAD_REQUEST, why,
+             "HEAD: bundle version %u and mode %u, this library reads %u and 0 to 2", version,
+             bundle->mode, NP_BUNDLE_VERSION);
   return NP_OK;
 }
 
@@ -86,10 +80,8 @@ enum np_status np_bundle_read_strings(const struct np_container *container, uint
     const uint32_t length = np_take_u32(&cursor);
     const char *bytes =
         (const char *)np_take_words(&cursor, (size_t)length / 4 + (length % 4 != 0));
-    if (!bytes || memchr(bytes, 0, length)) {
-      return np_error(NP_BAD_REQUEST, why, "STRS: string %u of %u bytes is cut off or holds a zero",
-                      *n_strings, length);
-    }
+    NP_REQUIRE(bytes && !memchr(bytes, 0, length), NP_BAD_REQUEST, why,
+               "STRS: string %u of %u bytes is cut off or holds a zero", *n_strings, length);
     char *string = calloc((size_t)length + 1, 1);
     NP_REQUIRE(string, NP_NO_MEMORY, why, "no memory for the bundle");
     (*strings)[*n_strings] = memcpy(string, bytes, length);
@@ -130,10 +122,8 @@ static enum np_status read_tensors(const struct np_container *container, struct 
     memcpy(&tensor->scale, &scale, sizeof scale);
     tensor->zero_point = (int32_t)np_take_u32(&cursor);
     tensor->n_bytes = cursor.bad ? 0 : measure(tensor);
-    if (tensor->n_bytes == 0 || !isfinite(tensor->scale)) {
-      return np_error(NP_BAD_REQUEST, why,
-                      "TENS: tensor %u is cut off, or its type, shape or scale are none", i);
-    }
+    NP_REQUIRE(tensor->n_bytes != 0 && isfinite(tensor->scale), NP_BAD_REQUEST, why,
+               "TENS: tensor %u is cut off, or its type, shape or scale are none", i);
   }
   return np_bundle_list_end(&cursor, "TENS", why);
 }
@@ -166,9 +156,8 @@ static const uint8_t *weight(struct np_weights weights, uint64_t offset, uint64_
 static enum np_status bind_model(struct np_cursor *cursor, struct np_weights weights,
                                  uint32_t n_buffers, struct np_model *model,
                                  struct np_message *why) {
-  if (n_buffers > np_cursor_left(cursor) / BUFFER_WORDS) {
-    return np_error(NP_BAD_REQUEST, why, "%u buffers are cut off", n_buffers);
-  }
+  NP_REQUIRE(n_buffers <= np_cursor_left(cursor) / BUFFER_WORDS, NP_BAD_REQUEST, why,
+             "%u buffers are cut off", n_buffers);
   struct np_bytes *buffers = calloc(n_buffers + (size_t)1, sizeof *buffers);
   NP_REQUIRE(buffers, NP_NO_MEMORY, why, "no memory for the bundle");
   enum np_status status = NP_OK;
@@ -192,10 +181,8 @@ static enum np_status read_models(const struct np_container *container, struct n
                                   struct np_bundle *bundle, struct np_message *why) {
   struct np_cursor cursor;
   uint32_t n;
-  enum np_status status = np_bundle_list(container, "MODL", LEAST_MODEL_WORDS, &cursor, &n, why);
-  if (status != NP_OK) {
-    return status;
-  }
+  NP_TRY(np_bundle_list(container, "MODL", LEAST_MODEL_WORDS, &cursor, &n, why));
+  enum np_status status = NP_OK;
   bundle->models = calloc(n + (size_t)1, sizeof *bundle->models);
   NP_REQUIRE(bundle->models, NP_NO_MEMORY, why, "no memory for the bundle");
   bundle->n_models = n;
@@ -249,7 +236,7 @@ enum np_status np_bundle_check_weights(const struct np_bundle *bundle, struct np
       .size = bundle->file.n_bytes,
       .n_sections = np_container_n_sections(bundle->file.bytes),
   };
-  return bundle->file.has_parts ? NP_OK : np_container_check(&container, WEIGHTS, why);
+  return bundle->file.parts ? NP_OK : np_container_check(&container, WEIGHTS, why);
 }
 
 void np_bundle_free(struct np_bundle *bundle) {
@@ -271,5 +258,6 @@ void np_bundle_free(struct np_bundle *bundle) {
   free(bundle->outputs);
   free(bundle->shares);
   free(bundle->names);
+  free(bundle->file.parts);
   *bundle = (struct np_bundle){.n_strings = 0};
 }

@@ -81,9 +81,10 @@ struct np_bundle_name {
 struct np_bundle_file {
   const void *bytes;
   size_t n_bytes;
-  int fd;          /* a file that has them, at `offset`; -1: none */
-  uint64_t offset; /* ... where it is one */
-  int has_parts;   /* its weights lie elsewhere */
+  int fd;             /* a file that has them, at `offset`; -1: none */
+  uint64_t offset;    /* ... where it is one */
+  nnp_weights *parts; /* its weights, which lie elsewhere, owned; NULL: they are in the bytes */
+  uint32_t n_parts;
 };
 
 /* Arrays and strings are owned; models and ports point into the bytes. */

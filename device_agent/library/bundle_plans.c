@@ -22,17 +22,13 @@ static enum np_status check_ports(const struct np_bundle *bundle, const struct n
                                   const uint32_t *operands, uint32_t n, const struct np_port *ports,
                                   struct np_message *why) {
   for (uint32_t i = 0; i < n; i++) {
-    if (ports[i].tensor >= bundle->n_tensors) {
-      return np_error(NP_BAD_REQUEST, why, "tensor %u of %u", ports[i].tensor, bundle->n_tensors);
-    }
+    NP_REQUIRE(ports[i].tensor < bundle->n_tensors, NP_BAD_REQUEST, why, "tensor %u of %u",
+               ports[i].tensor, bundle->n_tensors);
     const struct np_bundle_tensor *tensor = &bundle->tensors[ports[i].tensor];
-    if (ports[i].order != 0) {
-      return np_error(
-          NP_BAD_REQUEST, why,
-          "tensor %u has the order 0x%x, of a file made with --peel: make it again with "
-          "`nnapi-prof convert`",
-          ports[i].tensor, ports[i].order);
-    }
+    NP_REQUIRE(ports[i].order == 0, NP_BAD_REQUEST, why,
+               "tensor %u has the order 0x%x, of a file made with --peel: make it again with "
+               "`nnapi-prof convert`",
+               ports[i].tensor, ports[i].order);
     NP_REQUIRE(
         np_port_fits(tensor->type, tensor->rank, tensor->dims, &graph->operands[operands[i]]),
         NP_BAD_REQUEST, why, "tensor %u has not the type and shape of operand %u", ports[i].tensor,
@@ -50,49 +46,41 @@ static enum np_status read_segment(struct np_cursor *cursor, const struct np_bun
   segment->model = np_take_u32(cursor);
   segment->inputs = take_ports(cursor, &segment->n_inputs);
   segment->outputs = take_ports(cursor, &segment->n_outputs);
-  if (cursor->bad) {
-    return np_error(NP_BAD_REQUEST, why, "it is cut off");
-  }
+  NP_REQUIRE(!cursor->bad, NP_BAD_REQUEST, why, "it is cut off");
   segment->engine = engine == NP_BUNDLE_NNAPI ? NP_BUNDLE_NNAPI : NP_BUNDLE_CPU;
   segment->accelerator = np_bundle_string(bundle, accelerator);
   segment->preference = preference == NP_BUNDLE_NONE ? -1 : (int32_t)preference;
   const uint32_t known =
       NP_BUNDLE_RELAXED | (engine == NP_BUNDLE_CPU ? NP_BUNDLE_HALF | NP_BUNDLE_ONE_THREAD : 0u);
-  if (engine > NP_BUNDLE_NNAPI || (accelerator != NP_BUNDLE_NONE && !segment->accelerator) ||
-      segment->preference > ANEURALNETWORKS_PREFER_SUSTAINED_SPEED || segment->preference < -1 ||
-      (segment->flags & ~known) != 0 || segment->model >= bundle->n_models) {
-    return np_error(NP_BAD_REQUEST, why,
-                    "engine %u, accelerator %u, preference %u, flags 0x%x or model %u is none",
-                    engine, accelerator, preference, segment->flags, segment->model);
-  }
+  NP_REQUIRE(engine <= NP_BUNDLE_NNAPI && (accelerator == NP_BUNDLE_NONE || segment->accelerator) &&
+                 segment->preference <= ANEURALNETWORKS_PREFER_SUSTAINED_SPEED &&
+                 segment->preference >= -1 && (segment->flags & ~known) == 0 &&
+                 segment->model < bundle->n_models,
+             NP_BAD_REQUEST, why,
+             "engine %u, accelerator %u, preference %u, flags 0x%x or model %u is none", engine,
+             accelerator, preference, segment->flags, segment->model);
   const struct np_graph *graph = &bundle->models[segment->model].graph;
-  if (segment->n_inputs != graph->n_inputs || segment->n_outputs != graph->n_outputs) {
-    return np_error(NP_BAD_REQUEST, why, "%u inputs and %u outputs, its model has %u and %u",
-                    segment->n_inputs, segment->n_outputs, graph->n_inputs, graph->n_outputs);
-  }
-  enum np_status status =
-      check_ports(bundle, graph, graph->inputs, segment->n_inputs, segment->inputs, why);
-  NP_THEN(status,
-          check_ports(bundle, graph, graph->outputs, segment->n_outputs, segment->outputs, why));
-  return status;
+  NP_REQUIRE(segment->n_inputs == graph->n_inputs && segment->n_outputs == graph->n_outputs,
+             NP_BAD_REQUEST, why, "%u inputs and %u outputs, its model has %u and %u",
+             segment->n_inputs, segment->n_outputs, graph->n_inputs, graph->n_outputs);
+  NP_TRY(check_ports(bundle, graph, graph->inputs, segment->n_inputs, segment->inputs, why));
+  return check_ports(bundle, graph, graph->outputs, segment->n_outputs, segment->outputs, why);
 }
 
 static enum np_status read_plan(struct np_cursor *cursor, struct np_bundle *bundle,
                                 struct np_bundle_plan *plan, struct np_message *why) {
   plan->name = np_bundle_string(bundle, np_take_u32(cursor));
   const uint32_t n = np_take_u32(cursor);
-  if (cursor->bad || !plan->name || n == 0 || n > np_cursor_left(cursor) / LEAST_SEGMENT_WORDS) {
-    return np_error(NP_BAD_REQUEST, why, "it is cut off, or has no name or segments");
-  }
+  NP_REQUIRE(!cursor->bad && plan->name && n != 0 &&
+                 n <= np_cursor_left(cursor) / LEAST_SEGMENT_WORDS,
+             NP_BAD_REQUEST, why, "it is cut off, or has no name or segments");
   plan->segments = bundle->segments + bundle->n_segments;
   plan->n_segments = n;
   bundle->n_segments += n;
   for (uint32_t s = 0; s < n; s++) {
     struct np_message inner = {""};
     const enum np_status status = read_segment(cursor, bundle, &plan->segments[s], &inner);
-    if (status != NP_OK) {
-      return np_error(status, why, "segment %u: %s", s, inner.text);
-    }
+    NP_REQUIRE(status == NP_OK, status, why, "segment %u: %s", s, inner.text);
   }
   return NP_OK;
 }
@@ -101,13 +89,8 @@ enum np_status np_bundle_read_plans(const struct np_container *container, struct
                                     struct np_message *why) {
   struct np_cursor cursor;
   uint32_t n;
-  enum np_status status = np_bundle_list(container, "PLAN", LEAST_PLAN_WORDS, &cursor, &n, why);
-  if (status != NP_OK) {
-    return status;
-  }
-  if (n == 0) {
-    return np_error(NP_BAD_REQUEST, why, "PLAN: there is none");
-  }
+  NP_TRY(np_bundle_list(container, "PLAN", LEAST_PLAN_WORDS, &cursor, &n, why));
+  NP_REQUIRE(n != 0, NP_BAD_REQUEST, why, "PLAN: there is none");
   bundle->plans = calloc(n, sizeof *bundle->plans);
   bundle->segments =
       calloc(np_cursor_left(&cursor) / LEAST_SEGMENT_WORDS + 1, sizeof *bundle->segments);
@@ -115,10 +98,8 @@ enum np_status np_bundle_read_plans(const struct np_container *container, struct
   bundle->n_plans = n;
   for (uint32_t i = 0; i < n; i++) {
     struct np_message inner = {""};
-    status = read_plan(&cursor, bundle, &bundle->plans[i], &inner);
-    if (status != NP_OK) {
-      return np_error(status, why, "PLAN: plan %u: %s", i, inner.text);
-    }
+    const enum np_status status = read_plan(&cursor, bundle, &bundle->plans[i], &inner);
+    NP_REQUIRE(status == NP_OK, status, why, "PLAN: plan %u: %s", i, inner.text);
   }
   return np_bundle_list_end(&cursor, "PLAN", why);
 }
@@ -130,9 +111,8 @@ enum np_status np_bundle_read_overlaps(const struct np_container *container,
   NP_TRY(np_bundle_list(container, "OVLP", 1, &cursor, &n, why));
   for (uint32_t i = 0; i < n; i++) {
     const uint32_t plan = np_take_u32(&cursor);
-    if (plan >= bundle->n_plans) {
-      return np_error(NP_BAD_REQUEST, why, "OVLP: plan %u of %u", plan, bundle->n_plans);
-    }
+    NP_REQUIRE(plan < bundle->n_plans, NP_BAD_REQUEST, why, "OVLP: plan %u of %u", plan,
+               bundle->n_plans);
     bundle->plans[plan].overlaps = 1;
   }
   return np_bundle_list_end(&cursor, "OVLP", why);
@@ -194,9 +174,8 @@ static enum np_status read_list(const struct np_container *container, const char
     const char *name = np_bundle_string(bundle, np_take_u32(&cursor));
     const uint32_t t = np_take_u32(&cursor);
     const uint32_t order = np_take_u32(&cursor);
-    if (!name || t >= bundle->n_tensors || !order_is_valid(order, bundle->tensors[t].rank)) {
-      return np_error(NP_BAD_REQUEST, why, "%s: item %u has no name, tensor or dim order", tag, i);
-    }
+    NP_REQUIRE(name && t < bundle->n_tensors && order_is_valid(order, bundle->tensors[t].rank),
+               NP_BAD_REQUEST, why, "%s: item %u has no name, tensor or dim order", tag, i);
     (*ends)[i] = (struct np_bundle_end){describe(&bundle->tensors[t], name, order), t};
   }
   return np_bundle_list_end(&cursor, tag, why);
@@ -223,11 +202,9 @@ static enum np_status check_plan(const struct np_bundle *bundle, const struct np
                  segment->inputs[i].tensor);
     }
     for (uint32_t i = 0; i < segment->n_outputs; i++) {
-      if (written[segment->outputs[i].tensor]) {
-        return np_error(NP_BAD_REQUEST, why,
-                        "plan %s: segment %u writes tensor %u, which has its bytes already",
-                        plan->name, s, segment->outputs[i].tensor);
-      }
+      NP_REQUIRE(!written[segment->outputs[i].tensor], NP_BAD_REQUEST, why,
+                 "plan %s: segment %u writes tensor %u, which has its bytes already", plan->name, s,
+                 segment->outputs[i].tensor);
       written[segment->outputs[i].tensor] = 1;
     }
   }

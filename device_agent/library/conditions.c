@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "affinity.h"
 #include "bundle_sections.h"
 #include "sysfs.h"
 #include "sysinfo.h"
@@ -25,12 +24,10 @@ enum np_status np_bundle_read_conditions(const struct np_container *container,
   const uint32_t memory = np_take_u32(&cursor);
   bundle->pointers = memory != 0;
   bundle->cores = (enum np_bundle_cores)cores;
-  if (cursor.bad || np_cursor_left(&cursor) != 0 || memory > 1 || cores > NP_BUNDLE_MASK ||
-      (cores == NP_BUNDLE_MASK) != (bundle->cpu_mask != 0)) {
-    return np_error(NP_BAD_REQUEST, why,
-                    "COND: %zu words, or cores %u with mask 0x%llx, or memory %u", cursor.n, cores,
-                    (unsigned long long)bundle->cpu_mask, memory);
-  }
+  NP_REQUIRE(!cursor.bad && np_cursor_left(&cursor) == 0 && memory <= 1 &&
+                 cores <= NP_BUNDLE_MASK && (cores == NP_BUNDLE_MASK) == (bundle->cpu_mask != 0),
+             NP_BAD_REQUEST, why, "COND: %zu words, or cores %u with mask 0x%llx, or memory %u",
+             cursor.n, cores, (unsigned long long)bundle->cpu_mask, memory);
   return NP_OK;
 }
 

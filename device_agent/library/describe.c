@@ -52,11 +52,8 @@ enum np_status np_bundle_read_units(const struct np_container *container, struct
   for (uint32_t p = 0; p < bundle->n_plans; p++) {
     for (uint32_t s = 0; s < bundle->plans[p].n_segments; s++) {
       const enum np_status status = read_segment(&cursor, bundle, &bundle->plans[p].segments[s]);
-      if (status != NP_OK) {
-        return np_error(status, why,
-                        "UNIT: segment %u of plan %u is cut off, or has no such name or share", s,
-                        p);
-      }
+      NP_REQUIRE(status == NP_OK, status, why,
+                 "UNIT: segment %u of plan %u is cut off, or has no such name or share", s, p);
     }
   }
   return np_bundle_list_end(&cursor, "UNIT", why);

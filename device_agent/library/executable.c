@@ -9,14 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "affinity.h"
 #include "cpu.h"
+#include "sysinfo.h"
 #include "trial.h"
-
-uint64_t np_executable_now(void) {
-  const struct np_clock clock = np_monotonic_clock();
-  return clock.now_ns(clock.ctx);
-}
 
 static nnp_status no_memory(nnp_error *error) {
   return np_runtime_fail(error, NNP_NO_MEMORY, -1, 0, "no memory for the model");
@@ -45,9 +40,7 @@ nnp_status np_executable_open(const struct np_bundle *bundle, uint32_t plan,
   struct np_trial_job job = {.bundle = bundle, .plan = plan, .options = options};
   if ((options->flags & NNP_TRIAL) != 0) {
     library->tried = plan;
-    if (np_trial_judge(&job, trial) != NP_OK) {
-      return no_memory(error);
-    }
+    NP_TRY(np_trial_judge(&job, trial) == NP_OK ? NNP_OK : no_memory(error));
   }
   struct np_fault fault = trial->opening.fault;
   const enum np_status status =
@@ -59,9 +52,7 @@ nnp_status np_executable_open(const struct np_bundle *bundle, uint32_t plan,
   if (status == NP_OK && trial->is_recalled && !np_trial_fits(trial, library->nnapi)) {
     np_trial_record_free(trial);
     job.nnapi = library->nnapi;
-    if (np_trial_judge(&job, trial) != NP_OK) {
-      return no_memory(error);
-    }
+    NP_TRY(np_trial_judge(&job, trial) == NP_OK ? NNP_OK : no_memory(error));
   }
   if (status == NP_OK || (options->flags & NNP_CPU_FALLBACK) != 0) {
     return NNP_OK;
@@ -195,9 +186,9 @@ static nnp_status compile_segment(struct np_executable *self, uint32_t s, nnp_er
   struct np_segment_facts *facts = &self->facts[s];
   struct np_pipeline *pipeline = self->contexts->pipeline;
   struct np_fault *fault = &self->contexts->fault;
-  const uint64_t before = np_executable_now();
+  const uint64_t before = np_now_ns();
   const enum np_status status = np_pipeline_compile(pipeline, s);
-  facts->compile_ns = np_executable_now() - before;
+  facts->compile_ns = np_now_ns() - before;
   if (status != NP_OK) {
     return np_executable_failed(fault, status, (int32_t)s, error);
   }
@@ -211,10 +202,8 @@ static nnp_status compile(struct np_executable *self, uint32_t plan, const nnp_o
                           const struct np_executable *others, uint32_t n_others, nnp_error *error) {
   struct np_affinity affinity;
   const int cause = np_affinity_enter(options->cpu_mask, &affinity);
-  if (cause != 0) {
-    return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0, "no CPU of mask 0x%llx may be used: %s",
-                           (unsigned long long)options->cpu_mask, strerror(cause));
-  }
+  NNP_REQUIRE(cause == 0, error, NNP_BAD_ARGUMENT, "no CPU of mask 0x%llx may be used: %s",
+              (unsigned long long)options->cpu_mask, strerror(cause));
   nnp_status status = NNP_OK;
   for (uint32_t s = 0; s < self->chosen->n_segments; s++) {
     borrow(self, s, others, n_others);

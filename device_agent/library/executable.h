@@ -118,7 +118,4 @@ void np_executable_place(const struct np_bundle *bundle, struct np_pipeline *pip
 void np_executable_give(const struct np_bundle *bundle, const struct np_pipeline *pipeline,
                         void *const *outputs);
 
-/* CLOCK_MONOTONIC in ns. */
-uint64_t np_executable_now(void);
-
 #endif

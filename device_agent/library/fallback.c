@@ -6,6 +6,7 @@
 #include "cpu.h"
 #include "guard.h"
 #include "np_nnapi.h"
+#include "pipeline.h"
 
 struct np_compiled {
   const struct np_fallback *fallback;
@@ -182,10 +183,7 @@ static int has_shared(uint32_t n, const struct np_io *ios) {
  * kind of which, it is asked again (pipeline_memory.c). */
 static int may_be_memory(const struct np_compiled *self, const struct np_io *inputs,
                          const struct np_io *outputs, const struct np_fault *fault) {
-  return fault->has_code &&
-         (fault->code == ANEURALNETWORKS_UNMAPPABLE ||
-          (!self->has_run && (fault->code == ANEURALNETWORKS_OP_FAILED ||
-                              fault->code == ANEURALNETWORKS_BAD_DATA))) &&
+  return np_pipeline_blames_memory(fault, self->has_run) &&
          (has_shared(self->model->graph.n_inputs, inputs) ||
           has_shared(self->model->graph.n_outputs, outputs));
 }

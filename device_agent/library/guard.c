@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "executable.h"
 #include "parker.h"
+#include "timing.h"
 
 #define NS_PER_MS 1000000u
 
@@ -127,7 +127,7 @@ static enum np_status late(const struct np_guard *self, const char *what, uint64
 
 /* Has a job done; 0 where it takes longer than it may. */
 static int order(struct np_guard *self, enum guard_job job, uint64_t limit_ns) {
-  const uint64_t now = np_executable_now();
+  const uint64_t now = np_now_ns();
   const uint64_t until_ns = limit_ns > UINT64_MAX - now ? NP_PARKER_FOREVER : now + limit_ns;
   self->job = job;
   atomic_store(&self->state, STATE_BUSY);
@@ -144,9 +144,8 @@ static int order(struct np_guard *self, enum guard_job job, uint64_t limit_ns) {
 }
 
 static enum np_status start_thread(struct np_guard *self, struct np_fault *fault) {
-  if (!self->has_thread && pthread_create(&self->thread, NULL, run_worker, self) != 0) {
-    return np_error(NP_NO_MEMORY, &fault->why, "no memory for a thread that calls NNAPI");
-  }
+  NP_REQUIRE(self->has_thread || pthread_create(&self->thread, NULL, run_worker, self) == 0,
+             NP_NO_MEMORY, &fault->why, "no memory for a thread that calls NNAPI");
   self->has_thread = 1;
   return NP_OK;
 }
@@ -194,12 +193,9 @@ enum np_status np_guard_compile(struct np_guard *self, const struct np_model *mo
                                 struct np_fault *fault) {
   self->model = model;
   self->options = *options;
-  enum np_status status = make_ends(&self->inputs, model->graph.n_inputs, fault);
-  NP_THEN(status, make_ends(&self->outputs, model->graph.n_outputs, fault));
-  NP_THEN(status, start_thread(self, fault));
-  if (status != NP_OK) {
-    return status;
-  }
+  NP_TRY(make_ends(&self->inputs, model->graph.n_inputs, fault));
+  NP_TRY(make_ends(&self->outputs, model->graph.n_outputs, fault));
+  NP_TRY(start_thread(self, fault));
   if (!order(self, JOB_COMPILE, limit_ns)) {
     return late(self, "compiling", limit_ns, fault);
   }
@@ -214,12 +210,9 @@ enum np_status np_guard_run(struct np_guard *self, const struct np_io *inputs,
   if (atomic_load(&self->state) == STATE_BUSY) {
     return late(self, "an earlier run", limit_ns, fault);
   }
-  enum np_status status = take_ends(&self->inputs, inputs, 1, fault);
-  NP_THEN(status, take_ends(&self->outputs, outputs, 0, fault));
-  NP_THEN(status, start_thread(self, fault));
-  if (status != NP_OK) {
-    return status;
-  }
+  NP_TRY(take_ends(&self->inputs, inputs, 1, fault));
+  NP_TRY(take_ends(&self->outputs, outputs, 0, fault));
+  NP_TRY(start_thread(self, fault));
   if (!order(self, JOB_RUN, limit_ns)) {
     return late(self, "a run", limit_ns, fault);
   }

@@ -29,21 +29,18 @@ enum np_status np_bundle_read_mixture(const struct np_container *container,
     share->plan = np_take_u32(&cursor);
     const uint64_t bits = np_take_u64(&cursor);
     memcpy(&share->share, &bits, sizeof bits);
-    if (share->plan >= bundle->n_plans || !(share->share > 0 && share->share <= 1)) {
-      return np_error(NP_BAD_REQUEST, why,
-                      "MIXT: share %u is of plan %u of %u, or is not above 0 and at most 1", i,
-                      share->plan, bundle->n_plans);
-    }
+    NP_REQUIRE(share->plan < bundle->n_plans && share->share > 0 && share->share <= 1,
+               NP_BAD_REQUEST, why,
+               "MIXT: share %u is of plan %u of %u, or is not above 0 and at most 1", i,
+               share->plan, bundle->n_plans);
     for (uint32_t j = 0; j < i; j++) {
-      if (bundle->shares[j].plan == share->plan) {
-        return np_error(NP_BAD_REQUEST, why, "MIXT: plan %u has two shares", share->plan);
-      }
+      NP_REQUIRE(bundle->shares[j].plan != share->plan, NP_BAD_REQUEST, why,
+                 "MIXT: plan %u has two shares", share->plan);
     }
     total += share->share;
   }
-  if (fabs(total - 1) >= TOTAL_TOLERANCE) {
-    return np_error(NP_BAD_REQUEST, why, "MIXT: the shares are %g in all, not 1", total);
-  }
+  NP_REQUIRE(fabs(total - 1) < TOTAL_TOLERANCE, NP_BAD_REQUEST, why,
+             "MIXT: the shares are %g in all, not 1", total);
   return np_bundle_list_end(&cursor, "MIXT", why);
 }
 

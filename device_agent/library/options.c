@@ -19,27 +19,23 @@ nnp_status np_executable_options(const struct np_bundle *bundle, const nnp_optio
   const uint32_t flags = NNP_BURST | NNP_ASYNC | NNP_POINTERS | NNP_CPU_FALLBACK | NNP_DURATIONS |
                          NNP_AS_MEASURED | NNP_TRIAL;
   *options = given ? *given : nnp_options_default();
-  if ((options->flags & ~flags) != 0 ||
-      ((options->flags & NNP_BURST) != 0 && (options->flags & NNP_ASYNC) != 0)) {
-    return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0,
-                           "flags 0x%x: unknown ones, or burst and async together", options->flags);
-  }
+  NNP_REQUIRE((options->flags & ~flags) == 0 &&
+                  ((options->flags & NNP_BURST) == 0 || (options->flags & NNP_ASYNC) == 0),
+              error, NNP_BAD_ARGUMENT, "flags 0x%x: unknown ones, or burst and async together",
+              options->flags);
   if ((options->flags & NNP_AS_MEASURED) != 0 && (options->flags & (NNP_BURST | NNP_ASYNC)) == 0) {
     options->flags |= bundle->mode == NP_BUNDLE_BURST   ? NNP_BURST
                       : bundle->mode == NP_BUNDLE_ASYNC ? NNP_ASYNC
                                                         : 0u;
   }
-  if (options->priority != 0 && options->priority != ANEURALNETWORKS_PRIORITY_LOW &&
-      options->priority != ANEURALNETWORKS_PRIORITY_MEDIUM &&
-      options->priority != ANEURALNETWORKS_PRIORITY_HIGH) {
-    return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0,
-                           "priority %d: 90, 100, 110, or 0 for NNAPI's own", options->priority);
-  }
-  if (options->cache_folder && strlen(options->cache_folder) >= NP_FOLDER_BYTES) {
-    return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0,
-                           "a cache_folder of %zu bytes, %d at most", strlen(options->cache_folder),
-                           NP_FOLDER_BYTES - 1);
-  }
+  NNP_REQUIRE(options->priority == 0 || options->priority == ANEURALNETWORKS_PRIORITY_LOW ||
+                  options->priority == ANEURALNETWORKS_PRIORITY_MEDIUM ||
+                  options->priority == ANEURALNETWORKS_PRIORITY_HIGH,
+              error, NNP_BAD_ARGUMENT, "priority %d: 90, 100, 110, or 0 for NNAPI's own",
+              options->priority);
+  NNP_REQUIRE(!options->cache_folder || strlen(options->cache_folder) < NP_FOLDER_BYTES, error,
+              NNP_BAD_ARGUMENT, "a cache_folder of %zu bytes, %d at most",
+              strlen(options->cache_folder), NP_FOLDER_BYTES - 1);
   uint32_t threads = 0;
   if (options->plan == NNP_BY_PHONE ||
       (options->plan == NNP_MIXTURE && bundle->n_shares == 0 && bundle->is_for_phones)) {

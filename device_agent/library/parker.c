@@ -16,11 +16,6 @@ struct kernel_time {
   long nanoseconds;
 };
 
-static uint64_t now_ns(void) {
-  const struct np_clock clock = np_monotonic_clock();
-  return clock.now_ns(clock.ctx);
-}
-
 void np_parker_begin(struct np_parker *parker) { atomic_store(&parker->parked, 1); }
 
 void np_parker_end(struct np_parker *parker) { atomic_store(&parker->parked, 0); }
@@ -30,7 +25,7 @@ int np_parker_sleep(struct np_parker *parker, uint64_t until_ns) {
   const struct kernel_time *timeout = NULL;
   int in_time = 1;
   if (until_ns != NP_PARKER_FOREVER) {
-    const uint64_t now = now_ns();
+    const uint64_t now = np_now_ns();
     const uint64_t ns = until_ns > now ? until_ns - now : 0;
     const uint64_t seconds = ns / 1000000000u;
     left.seconds = seconds > 1000000 ? 1000000 : (long)seconds; /* a long may have 32 bits */
@@ -40,7 +35,7 @@ int np_parker_sleep(struct np_parker *parker, uint64_t until_ns) {
   }
   if (in_time &&
       syscall(__NR_futex, &parker->parked, FUTEX_WAIT_PRIVATE, 1, timeout, NULL, 0) != 0) {
-    in_time = errno != ETIMEDOUT || until_ns > now_ns();
+    in_time = errno != ETIMEDOUT || until_ns > np_now_ns();
   }
   np_parker_end(parker);
   return in_time;

@@ -26,9 +26,8 @@ static enum np_status read_threads(const struct np_container *container, struct 
   }
   uint32_t n;
   NP_TRY(np_bundle_count(&cursor, "PTHR", 1, &n, why));
-  if (n != bundle->n_names || n != np_cursor_left(&cursor)) {
-    return np_error(NP_BAD_REQUEST, why, "PTHR: %u numbers for %u names", n, bundle->n_names);
-  }
+  NP_REQUIRE(n == bundle->n_names && n == np_cursor_left(&cursor), NP_BAD_REQUEST, why,
+             "PTHR: %u numbers for %u names", n, bundle->n_names);
   for (uint32_t i = 0; i < n; i++) {
     bundle->names[i].threads = np_take_u32(&cursor);
   }
@@ -45,10 +44,8 @@ enum np_status np_bundle_read_phones(const struct np_container *container, struc
   bundle->others = np_take_u32(&cursor);
   uint32_t n;
   NP_TRY(np_bundle_count(&cursor, "PHON", NAME_WORDS, &n, why));
-  if (bundle->others >= bundle->n_plans) {
-    return np_error(NP_BAD_REQUEST, why, "PHON: all others run plan %u of %u", bundle->others,
-                    bundle->n_plans);
-  }
+  NP_REQUIRE(bundle->others < bundle->n_plans, NP_BAD_REQUEST, why,
+             "PHON: all others run plan %u of %u", bundle->others, bundle->n_plans);
   bundle->names = calloc(n + (size_t)1, sizeof *bundle->names);
   NP_REQUIRE(bundle->names, NP_NO_MEMORY, why, "no memory for the bundle");
   bundle->is_for_phones = 1;
@@ -57,10 +54,8 @@ enum np_status np_bundle_read_phones(const struct np_container *container, struc
     struct np_bundle_name *name = &bundle->names[i];
     name->name = np_bundle_string(bundle, np_take_u32(&cursor));
     name->plan = np_take_u32(&cursor);
-    if (!name->name || name->plan >= bundle->n_plans) {
-      return np_error(NP_BAD_REQUEST, why, "PHON: item %u has no name, or is of plan %u of %u", i,
-                      name->plan, bundle->n_plans);
-    }
+    NP_REQUIRE(name->name && name->plan < bundle->n_plans, NP_BAD_REQUEST, why,
+               "PHON: item %u has no name, or is of plan %u of %u", i, name->plan, bundle->n_plans);
   }
   NP_TRY(np_bundle_list_end(&cursor, "PHON", why));
   return read_threads(container, bundle, why);

@@ -7,14 +7,14 @@
 
 /* When a timeout is over, for the parkers. */
 static uint64_t until(uint64_t timeout_ns) {
-  const uint64_t now = np_executable_now();
+  const uint64_t now = np_now_ns();
   return timeout_ns > UINT64_MAX - now ? NP_PARKER_FOREVER : now + timeout_ns;
 }
 
 /* ---- Simulated phones ---- */
 
 uint64_t np_queue_now(const struct nnp_queue *self) {
-  return self->simulator ? self->simulator->now() : np_executable_now();
+  return self->simulator ? self->simulator->now() : np_now_ns();
 }
 
 void np_queue_look(const struct nnp_queue *self) {
@@ -88,15 +88,11 @@ int nnp_queue_room(nnp_queue *self, uint64_t timeout_ns) {
 nnp_status nnp_queue_submit(nnp_queue *self, const void *const *inputs, void *const *outputs,
                             uint64_t timeout_ns, nnp_error *error) {
   np_runtime_clear(error);
-  if (!self) {
-    return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0, "queue is NULL");
-  }
+  NNP_REQUIRE(self, error, NNP_BAD_ARGUMENT, "queue is NULL");
   NP_TRY(np_executable_check(self->bundle, inputs, outputs, error));
   const uint64_t submitted_ns = np_queue_now(self);
   struct np_queue_context *context = wait_for_room(self, timeout_ns);
-  if (!context) {
-    return np_runtime_fail(error, NNP_BUSY, -1, 0, "%u frames are in flight", self->n_frames);
-  }
+  NNP_REQUIRE(context, error, NNP_BUSY, "%u frames are in flight", self->n_frames);
   struct np_queue_plan *plan = next_plan(self);
   struct np_queue_frame *frame = &self->frames[self->submitted % NP_QUEUE_PLACES];
   atomic_store_explicit(&context->busy, 1, memory_order_relaxed);
@@ -170,14 +166,10 @@ nnp_status nnp_queue_wait(nnp_queue *self, uint64_t timeout_ns, nnp_frame *frame
   if (frame) {
     *frame = (nnp_frame){.number = NNP_NO_FRAME};
   }
-  if (!self) {
-    return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0, "queue is NULL");
-  }
+  NNP_REQUIRE(self, error, NNP_BAD_ARGUMENT, "queue is NULL");
   release(self);
   struct np_queue_frame *oldest = wait_for_frame(self, timeout_ns);
-  if (!oldest) {
-    return np_runtime_fail(error, NNP_BUSY, -1, 0, "no frame is done");
-  }
+  NNP_REQUIRE(oldest, error, NNP_BUSY, "no frame is done");
   struct np_context *context = oldest->context->context;
   if (oldest->status == NP_OK) {
     np_executable_give(self->bundle, context->pipeline, oldest->outputs);

@@ -1,8 +1,8 @@
 /* The lanes of a queue: a thread each, which runs segments of frames. */
 #include <string.h>
 
-#include "affinity.h"
 #include "queue.h"
+#include "sysinfo.h"
 
 /* The oldest of the frames that wait for the lane, which is now the caller's; NULL for none. */
 static struct np_queue_frame *take(struct np_lane *lane) {
@@ -108,11 +108,8 @@ static void *run_lane(void *argument) {
 
 nnp_status np_lanes_start(struct nnp_queue *queue, nnp_error *error) {
   if (queue->simulator) {
-    if (queue->simulator->lanes(queue->n_lanes + 1) != 0) {
-      return np_runtime_fail(error, NNP_FAILED, -1, 0,
-                             "the simulated phone has no clock for %u lanes at once",
-                             queue->n_lanes);
-    }
+    NNP_REQUIRE(queue->simulator->lanes(queue->n_lanes + 1) == 0, error, NNP_FAILED,
+                "the simulated phone has no clock for %u lanes at once", queue->n_lanes);
     queue->simulator->enter(np_queue_owner(queue));
     queue->has_entered = 1;
   }
@@ -121,15 +118,10 @@ nnp_status np_lanes_start(struct nnp_queue *queue, nnp_error *error) {
     struct np_affinity affinity;
     const int cause = np_affinity_enter(lane->cpu_mask, &affinity);
     np_affinity_leave(&affinity);
-    if (cause != 0) {
-      return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0,
-                             "no CPU of mask 0x%llx may be used: %s",
-                             (unsigned long long)lane->cpu_mask, strerror(cause));
-    }
-    if (pthread_create(&lane->thread, NULL, run_lane, lane) != 0) {
-      return np_runtime_fail(error, NNP_NO_MEMORY, -1, 0, "no thread for lane %u of %u", i,
-                             queue->n_lanes);
-    }
+    NNP_REQUIRE(cause == 0, error, NNP_BAD_ARGUMENT, "no CPU of mask 0x%llx may be used: %s",
+                (unsigned long long)lane->cpu_mask, strerror(cause));
+    NNP_REQUIRE(pthread_create(&lane->thread, NULL, run_lane, lane) == 0, error, NNP_NO_MEMORY,
+                "no thread for lane %u of %u", i, queue->n_lanes);
     lane->is_running = 1;
   }
   return NNP_OK;

@@ -37,9 +37,7 @@ static nnp_status assign_lanes(struct nnp_queue *self, struct np_queue_plan *pla
   const struct np_executable *executable = &plan->executable;
   const uint32_t n = executable->chosen->n_segments;
   plan->lanes = calloc(n, sizeof *plan->lanes);
-  if (!plan->lanes) {
-    return no_memory(error);
-  }
+  NP_TRY(plan->lanes ? NNP_OK : no_memory(error));
   for (uint32_t s = 0; s < n; s++) {
     const int on_nnapi = np_executable_on_nnapi(executable, s);
     const char *accelerator = on_nnapi ? executable->chosen->segments[s].accelerator : NULL;
@@ -67,9 +65,7 @@ static nnp_status make_plan(struct nnp_queue *self, uint32_t index,
   struct np_queue_plan *plan = &self->plans[index];
   /* Those before it lend what they have in common. */
   struct np_executable *others = calloc(index + (size_t)1, sizeof *others);
-  if (!others) {
-    return no_memory(error);
-  }
+  NP_TRY(others ? NNP_OK : no_memory(error));
   for (uint32_t i = 0; i < index; i++) {
     others[i] = self->plans[i].executable;
   }
@@ -78,9 +74,7 @@ static nnp_status make_plan(struct nnp_queue *self, uint32_t index,
                                          &self->library, others, index, &plan->executable, error);
   free(others);
   NP_THEN(status, assign_lanes(self, plan, options, error));
-  if (status != NNP_OK) {
-    return status;
-  }
+  NP_TRY(status);
   plan->contexts = calloc(plan->n_contexts, sizeof *plan->contexts);
   for (uint32_t i = 0; plan->contexts && i < plan->n_contexts; i++) {
     struct np_queue_context *context = &plan->contexts[i];
@@ -89,9 +83,7 @@ static nnp_status make_plan(struct nnp_queue *self, uint32_t index,
     context->spans = calloc(n, sizeof *context->spans);
     context->faults = calloc(n, sizeof *context->faults);
     context->waits = calloc(n, sizeof *context->waits);
-    if (!context->spans || !context->faults || !context->waits) {
-      return no_memory(error);
-    }
+    NP_TRY(context->spans && context->faults && context->waits ? NNP_OK : no_memory(error));
     for (uint32_t s = 0; s < n; s++) {
       np_pipeline_tell(context->context->pipeline, s, &context->faults[s]);
     }
@@ -103,15 +95,11 @@ static nnp_status make_plan(struct nnp_queue *self, uint32_t index,
 static nnp_status list_plans(struct nnp_queue *self, uint32_t chosen, nnp_error *error) {
   const int by_shares = chosen == NNP_MIXTURE && self->bundle->n_shares > 0;
   const uint32_t only = chosen == NNP_MIXTURE ? 0 : chosen;
-  if (only >= self->bundle->n_plans) {
-    return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0, "plan %u of %u", only,
-                           self->bundle->n_plans);
-  }
+  NNP_REQUIRE(only < self->bundle->n_plans, error, NNP_BAD_ARGUMENT, "plan %u of %u", only,
+              self->bundle->n_plans);
   self->n_plans = by_shares ? self->bundle->n_shares : 1;
   self->plans = calloc(self->n_plans, sizeof *self->plans);
-  if (!self->plans) {
-    return no_memory(error);
-  }
+  NP_TRY(self->plans ? NNP_OK : no_memory(error));
   size_t n_segments = 0;
   for (uint32_t i = 0; i < self->n_plans; i++) {
     self->plans[i].plan = by_shares ? self->bundle->shares[i].plan : only;
@@ -148,10 +136,8 @@ static nnp_status make(struct nnp_queue *self, const nnp_queue_options *options,
   if (options->frames == 0 && self->n_frames > NNP_MAX_FRAMES) {
     self->n_frames = NNP_MAX_FRAMES;
   }
-  if (self->n_frames > NNP_MAX_FRAMES) {
-    return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0, "%u frames in flight, at most %u",
-                           self->n_frames, NNP_MAX_FRAMES);
-  }
+  NNP_REQUIRE(self->n_frames <= NNP_MAX_FRAMES, error, NNP_BAD_ARGUMENT,
+              "%u frames in flight, at most %u", self->n_frames, NNP_MAX_FRAMES);
   for (uint32_t i = 0; i < self->n_plans; i++) {
     NP_TRY(np_executable_open(self->bundle, self->plans[i].plan, &self->options, &self->library,
                               error));
@@ -170,9 +156,7 @@ nnp_status np_queue_make(const struct np_bundle *bundle, const nnp_queue_options
                          struct np_simulator *simulator, nnp_queue **queue, nnp_error *error) {
   *queue = NULL;
   struct nnp_queue *self = calloc(1, sizeof *self);
-  if (!self) {
-    return no_memory(error);
-  }
+  NP_TRY(self ? NNP_OK : no_memory(error));
   self->bundle = bundle;
   self->simulator = self->library.simulator = simulator;
   nnp_status status = np_executable_options(bundle, &options->model, &self->options, error);
@@ -188,9 +172,7 @@ nnp_status np_queue_make(const struct np_bundle *bundle, const nnp_queue_options
 nnp_status nnp_queue_open(const nnp_bundle *bundle, const nnp_queue_options *options,
                           nnp_queue **queue, nnp_error *error) {
   np_runtime_clear(error);
-  if (!bundle || !queue) {
-    return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0, "bundle or queue is NULL");
-  }
+  NNP_REQUIRE(bundle && queue, error, NNP_BAD_ARGUMENT, "bundle or queue is NULL");
   const nnp_queue_options chosen = options ? *options : nnp_queue_options_default();
   return np_queue_make(&bundle->bundle, &chosen, NULL, queue, error);
 }

@@ -101,9 +101,7 @@ void np_runtime_clear(nnp_error *error) {
 static nnp_status open_file(struct np_bundle_file file, struct np_weights weights,
                             nnp_bundle **bundle, nnp_error *error) {
   struct nnp_bundle *opened = calloc(1, sizeof *opened);
-  if (!opened) {
-    return np_runtime_fail(error, NNP_NO_MEMORY, -1, 0, "no memory for the bundle");
-  }
+  NNP_REQUIRE(opened, error, NNP_NO_MEMORY, "no memory for the bundle");
   struct np_message why = {""};
   const enum np_status status =
       np_bundle_read(file.bytes, file.n_bytes, weights, &opened->bundle, &why);
@@ -111,6 +109,16 @@ static nnp_status open_file(struct np_bundle_file file, struct np_weights weight
     np_bundle_free(&opened->bundle);
     free(opened);
     return np_runtime_fail(error, np_runtime_status(status), -1, 0, "%s", why.text);
+  }
+  if (weights.parts) {
+    file.parts = calloc(weights.n + (size_t)1, sizeof *file.parts);
+    if (!file.parts) {
+      np_bundle_free(&opened->bundle);
+      free(opened);
+      return np_runtime_fail(error, NNP_NO_MEMORY, -1, 0, "no memory for the bundle");
+    }
+    memcpy(file.parts, weights.parts, weights.n * sizeof *file.parts);
+    file.n_parts = weights.n;
   }
   atomic_init(&opened->n_left, 0);
   opened->bundle.n_left = &opened->n_left;
@@ -122,14 +130,10 @@ static nnp_status open_file(struct np_bundle_file file, struct np_weights weight
 static nnp_status open_parts(const void *bytes, size_t n_bytes, struct np_weights weights,
                              nnp_bundle **bundle, nnp_error *error) {
   np_runtime_clear(error);
-  if (!bundle || !bytes) {
-    return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0, "bytes or bundle is NULL");
-  }
+  NNP_REQUIRE(bundle && bytes, error, NNP_BAD_ARGUMENT, "bytes or bundle is NULL");
   *bundle = NULL;
-  return open_file(
-      (struct np_bundle_file){
-          .bytes = bytes, .n_bytes = n_bytes, .fd = -1, .has_parts = weights.parts != NULL},
-      weights, bundle, error);
+  return open_file((struct np_bundle_file){.bytes = bytes, .n_bytes = n_bytes, .fd = -1}, weights,
+                   bundle, error);
 }
 
 nnp_status nnp_bundle_open_memory(const void *bytes, size_t n_bytes, nnp_bundle **bundle,
@@ -140,10 +144,8 @@ nnp_status nnp_bundle_open_memory(const void *bytes, size_t n_bytes, nnp_bundle 
 nnp_status nnp_bundle_open_parts(const void *bytes, size_t n_bytes, const nnp_weights *weights,
                                  uint32_t n_weights, nnp_bundle **bundle, nnp_error *error) {
   for (uint32_t i = 0; weights && i < n_weights; i++) {
-    if (!weights[i].bytes || (uintptr_t)weights[i].bytes % 8 != 0) {
-      return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0,
-                             "weights %u are NULL or not aligned to 8 bytes", i);
-    }
+    NNP_REQUIRE(weights[i].bytes && (uintptr_t)weights[i].bytes % 8 == 0, error, NNP_BAD_ARGUMENT,
+                "weights %u are NULL or not aligned to 8 bytes", i);
   }
   return open_parts(bytes, n_bytes, (struct np_weights){weights, n_weights}, bundle, error);
 }
@@ -153,20 +155,16 @@ static nnp_status open_part(int fd, uint64_t offset, uint64_t n_bytes, nnp_bundl
                             nnp_error *error) {
   const size_t page = (size_t)getpagesize(); /* not sysconf: its numbers differ on Android */
   const size_t skipped = (size_t)(offset % page);
-  if (n_bytes == 0 || n_bytes > SIZE_MAX / 2 || offset > INT64_MAX / 2 || offset % 4 != 0) {
-    return np_runtime_fail(
-        error, NNP_BAD_ARGUMENT, -1, 0,
-        "a bundle of %llu bytes at byte %llu: it is to begin at a multiple of 4, "
-        "as zipalign lets uncompressed assets",
-        (unsigned long long)n_bytes, (unsigned long long)offset);
-  }
+  NNP_REQUIRE(n_bytes != 0 && n_bytes <= SIZE_MAX / 2 && offset <= INT64_MAX / 2 && offset % 4 == 0,
+              error, NNP_BAD_ARGUMENT,
+              "a bundle of %llu bytes at byte %llu: it is to begin at a multiple of 4, "
+              "as zipalign lets uncompressed assets",
+              (unsigned long long)n_bytes, (unsigned long long)offset);
   const size_t n_mapped = (size_t)n_bytes + skipped;
   void *mapped =
       mmap(NULL, n_mapped, PROT_READ, MAP_PRIVATE, fd, (off_t)(offset - (uint64_t)skipped));
-  if (mapped == MAP_FAILED) {
-    return np_runtime_fail(error, NNP_IO, -1, 0, "the bundle cannot be mapped: %s",
-                           strerror(errno));
-  }
+  NNP_REQUIRE(mapped != MAP_FAILED, error, NNP_IO, "the bundle cannot be mapped: %s",
+              strerror(errno));
   const struct np_bundle_file file = {.bytes = (const uint8_t *)mapped + skipped,
                                       .n_bytes = (size_t)n_bytes,
                                       .fd = fd,
@@ -185,25 +183,17 @@ nnp_status nnp_bundle_open_fd(int fd, uint64_t offset, uint64_t n_bytes, nnp_bun
                               nnp_error *error) {
   np_runtime_clear(error);
   struct stat facts;
-  if (!bundle) {
-    return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0, "bundle is NULL");
-  }
+  NNP_REQUIRE(bundle, error, NNP_BAD_ARGUMENT, "bundle is NULL");
   *bundle = NULL;
-  if (fstat(fd, &facts) != 0) {
-    return np_runtime_fail(error, NNP_IO, -1, 0, "descriptor %d: %s", fd, strerror(errno));
-  }
+  NNP_REQUIRE(fstat(fd, &facts) == 0, error, NNP_IO, "descriptor %d: %s", fd, strerror(errno));
   /* Not of shared memory: its size is asked otherwise, and it has all the bytes it was made for. */
-  if (S_ISREG(facts.st_mode) &&
-      (offset > (uint64_t)facts.st_size || n_bytes > (uint64_t)facts.st_size - offset)) {
-    return np_runtime_fail(error, NNP_BAD_BUNDLE, -1, 0,
-                           "the file has %lld bytes, and the bundle %llu from byte %llu on",
-                           (long long)facts.st_size, (unsigned long long)n_bytes,
-                           (unsigned long long)offset);
-  }
+  NNP_REQUIRE(!S_ISREG(facts.st_mode) || (offset <= (uint64_t)facts.st_size &&
+                                          n_bytes <= (uint64_t)facts.st_size - offset),
+              error, NNP_BAD_BUNDLE,
+              "the file has %lld bytes, and the bundle %llu from byte %llu on",
+              (long long)facts.st_size, (unsigned long long)n_bytes, (unsigned long long)offset);
   const int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-  if (own < 0) {
-    return np_runtime_fail(error, NNP_IO, -1, 0, "descriptor %d: %s", fd, strerror(errno));
-  }
+  NNP_REQUIRE(own >= 0, error, NNP_IO, "descriptor %d: %s", fd, strerror(errno));
   const nnp_status status = open_part(own, offset, n_bytes, bundle, error);
   if (status != NNP_OK) {
     (void)close(own);
@@ -213,9 +203,7 @@ nnp_status nnp_bundle_open_fd(int fd, uint64_t offset, uint64_t n_bytes, nnp_bun
 
 nnp_status nnp_bundle_open(const char *path, nnp_bundle **bundle, nnp_error *error) {
   np_runtime_clear(error);
-  if (!bundle || !path) {
-    return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0, "path or bundle is NULL");
-  }
+  NNP_REQUIRE(bundle && path, error, NNP_BAD_ARGUMENT, "path or bundle is NULL");
   *bundle = NULL;
   const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   struct stat facts;
@@ -237,9 +225,7 @@ nnp_status nnp_bundle_open(const char *path, nnp_bundle **bundle, nnp_error *err
 
 nnp_status nnp_bundle_check(const nnp_bundle *bundle, nnp_error *error) {
   np_runtime_clear(error);
-  if (!bundle) {
-    return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0, "bundle is NULL");
-  }
+  NNP_REQUIRE(bundle, error, NNP_BAD_ARGUMENT, "bundle is NULL");
   struct np_message why = {""};
   const enum np_status status = np_bundle_check_weights(&bundle->bundle, &why);
   return status == NP_OK ? NNP_OK
@@ -288,9 +274,7 @@ double nnp_bundle_share(const nnp_bundle *bundle, uint32_t plan) {
 nnp_status nnp_bundle_plan_of_phone(const nnp_bundle *bundle, const nnp_phone *phone,
                                     const char *nnapi_library, uint32_t *plan, nnp_error *error) {
   np_runtime_clear(error);
-  if (!bundle || !plan) {
-    return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0, "bundle or plan is NULL");
-  }
+  NNP_REQUIRE(bundle && plan, error, NNP_BAD_ARGUMENT, "bundle or plan is NULL");
   const struct np_bundle *self = &bundle->bundle;
   *plan = self->is_for_phones ? np_phones_select(self, phone, nnapi_library, NULL) : 0;
   return NNP_OK;

@@ -20,6 +20,15 @@ nnp_status np_runtime_status(enum np_status status);
 nnp_status np_runtime_fail(nnp_error *error, nnp_status status, int32_t segment, int32_t nnapi_code,
                            const char *format, ...) __attribute__((format(printf, 5, 6)));
 
+/* Returns from the calling function with such an error, of no segment and not NNAPI's, where that
+ * is not so. */
+#define NNP_REQUIRE(holds, error, status, ...)                                                     \
+  do {                                                                                             \
+    if (!(holds)) {                                                                                \
+      return np_runtime_fail(error, status, -1, 0, __VA_ARGS__);                                   \
+    }                                                                                              \
+  } while (0)
+
 /* An error that says nothing. */
 void np_runtime_clear(nnp_error *error);
 

@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "affinity.h"
 #include "executable.h"
+#include "sysinfo.h"
 
 struct segment_times {
   uint64_t first_ns;
@@ -28,19 +28,15 @@ static struct np_pipeline *pipeline_of(const struct nnp_model *self) {
 const struct np_executable *np_executable_of(const nnp_model *model) { return &model->executable; }
 
 static nnp_status compile(struct nnp_model *self, const nnp_options *options, nnp_error *error) {
-  if (options->plan >= self->bundle->n_plans) {
-    return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0, "plan %u of %u", options->plan,
-                           self->bundle->n_plans);
-  }
+  NNP_REQUIRE(options->plan < self->bundle->n_plans, error, NNP_BAD_ARGUMENT, "plan %u of %u",
+              options->plan, self->bundle->n_plans);
   const struct np_bundle_plan *plan = &self->bundle->plans[options->plan];
   NP_TRY(np_executable_open(self->bundle, options->plan, options, &self->library, error));
   NP_TRY(np_executable_make(self->bundle, options->plan, 1, options, &self->library, NULL, 0,
                             &self->executable, error));
   self->times = calloc(plan->n_segments, sizeof *self->times);
   self->lasts_ns = calloc(plan->n_segments, sizeof *self->lasts_ns);
-  if (!self->times || !self->lasts_ns) {
-    return np_runtime_fail(error, NNP_NO_MEMORY, -1, 0, "no memory for the model");
-  }
+  NNP_REQUIRE(self->times && self->lasts_ns, error, NNP_NO_MEMORY, "no memory for the model");
   for (uint32_t s = 0; s < plan->n_segments; s++) {
     self->times[s] = (struct segment_times){NNP_UNKNOWN_NS, {NP_NO_DURATION, NP_NO_DURATION}};
     self->lasts_ns[s] = NNP_UNKNOWN_NS;
@@ -51,24 +47,17 @@ static nnp_status compile(struct nnp_model *self, const nnp_options *options, nn
 nnp_status nnp_model_compile(const nnp_bundle *bundle, const nnp_options *options,
                              nnp_model **model, nnp_error *error) {
   np_runtime_clear(error);
-  if (!bundle || !model) {
-    return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0, "bundle or model is NULL");
-  }
+  NNP_REQUIRE(bundle && model, error, NNP_BAD_ARGUMENT, "bundle or model is NULL");
   *model = NULL;
   nnp_options chosen;
-  nnp_status status = np_executable_options(&bundle->bundle, options, &chosen, error);
-  if (status != NNP_OK) {
-    return status;
-  }
+  NP_TRY(np_executable_options(&bundle->bundle, options, &chosen, error));
   struct nnp_model *self = calloc(1, sizeof *self);
-  if (!self) {
-    return np_runtime_fail(error, NNP_NO_MEMORY, -1, 0, "no memory for the model");
-  }
+  NNP_REQUIRE(self, error, NNP_NO_MEMORY, "no memory for the model");
   self->bundle = &bundle->bundle;
   self->cpu_mask = chosen.cpu_mask;
   self->first_ns = NNP_UNKNOWN_NS;
   self->last_ns = NNP_UNKNOWN_NS;
-  status = compile(self, &chosen, error);
+  const nnp_status status = compile(self, &chosen, error);
   if (status != NNP_OK) {
     nnp_model_free(self);
     return status;
@@ -123,16 +112,11 @@ static void settle(struct nnp_model *self) {
 nnp_status nnp_model_run(nnp_model *self, const void *const *inputs, void *const *outputs,
                          nnp_error *error) {
   np_runtime_clear(error);
-  if (!self) {
-    return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0, "model is NULL");
-  }
+  NNP_REQUIRE(self, error, NNP_BAD_ARGUMENT, "model is NULL");
   NP_TRY(np_executable_check(self->bundle, inputs, outputs, error));
   struct np_affinity affinity;
   const int cause = np_affinity_enter(self->cpu_mask, &affinity);
-  if (cause != 0) {
-    return np_runtime_fail(error, NNP_FAILED, -1, 0, "no CPU of the mask may be used: %s",
-                           strerror(cause));
-  }
+  NNP_REQUIRE(cause == 0, error, NNP_FAILED, "no CPU of the mask may be used: %s", strerror(cause));
   self->executable.contexts->fault = (struct np_fault){.has_code = 0};
   struct call call = {self, inputs, outputs};
   const struct np_run run = {.n_steps = self->executable.chosen->n_segments,

@@ -62,17 +62,33 @@ static int try_in_child(void *ctx, struct np_link *link) {
   return 0;
 }
 
-/* The descriptor of the bundle's bytes, which it has or gets. */
+/* The bytes of the section WGHT, as far as it has any, where its parts lie elsewhere, else 0. */
+static uint64_t weights_bytes(const struct np_bundle_file *file) {
+  uint64_t end = 0;
+  for (uint32_t i = 0; file->parts && i < file->n_parts; i++) {
+    const nnp_weights *part = &file->parts[i];
+    end = part->offset + part->n_bytes > end ? part->offset + part->n_bytes : end;
+  }
+  return end;
+}
+
+/* The descriptor of the bundle's bytes, which it has or gets, with its weights behind them. */
 static int bundle_fd(struct trial *trial) {
   const struct np_bundle_file *file = &trial->job->bundle->file;
+  const uint64_t begin = np_trial_weights_offset(file->n_bytes), n_bytes = weights_bytes(file);
   if (file->fd >= 0) {
     return file->fd;
   }
   if (!trial->copy.data) {
-    if (np_shm_make(file->n_bytes, -1, NP_SHM_UNKNOWN, &trial->copy) != 0) {
+    if (n_bytes > SIZE_MAX / 2 - begin ||
+        np_shm_make((size_t)(begin + n_bytes), -1, NP_SHM_UNKNOWN, &trial->copy) != 0) {
       return -1;
     }
     memcpy(trial->copy.data, file->bytes, file->n_bytes);
+    for (uint32_t i = 0; i < file->n_parts; i++) {
+      memcpy((uint8_t *)trial->copy.data + begin + file->parts[i].offset, file->parts[i].bytes,
+             file->parts[i].n_bytes);
+    }
   }
   return trial->copy.fd;
 }
@@ -86,9 +102,8 @@ static enum np_status start_elsewhere(struct trial *trial, int bundle, struct np
                                       struct np_message *why) {
   const nnp_options *options = trial->job->options;
   int ends[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-    return np_error(NP_IO, why, "cannot make a pair of sockets: %s", strerror(errno));
-  }
+  NP_REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0, NP_IO, why,
+             "cannot make a pair of sockets: %s", strerror(errno));
   const int files[NP_TRIAL_FILES] = {ends[1], trial->shared.fd, bundle};
   const int is_refused = options->trial_start(options->trial_context, files);
   (void)close(ends[1]);
@@ -142,10 +157,9 @@ static struct np_watch watch_of(const nnp_options *options) {
   const uint64_t run_ns = options->run_limit_ns;
   const int has_both = compile_ns != 0 && run_ns != 0 && compile_ns <= UINT64_MAX - run_ns;
   const uint64_t limit_ms = (has_both ? compile_ns + run_ns : USUAL_LIMIT_NS) / NS_PER_MS + 1;
-  const int64_t available_kb = np_memory_available_kb();
   return (struct np_watch){.timeout_ms = limit_ms > UINT32_MAX ? UINT32_MAX : (uint32_t)limit_ms,
                            .reader_fd = -1,
-                           .memory_kb = available_kb < 0 ? -1 : available_kb / 4 * 3};
+                           .memory_kb = np_memory_share_kb()};
 }
 
 /* ---- The verdicts ---- */
@@ -291,6 +305,7 @@ static int make_block(struct trial *trial) {
                                    .n_bytes = trial->n_bytes,
                                    .bundle_offset = job->bundle->file.offset,
                                    .bundle_bytes = job->bundle->file.n_bytes,
+                                   .weights_bytes = weights_bytes(&job->bundle->file),
                                    .plan = job->plan,
                                    .flags = options->flags,
                                    .threads = options->threads,
@@ -311,10 +326,6 @@ static void try_all(const struct np_trial_job *job, struct np_trial_record *reco
   if (!is_handed(options) && has_binder()) {
     refuse(record, "a trial cannot fork here, as Android's binder does not survive that: name the "
                    "agent as trial_helper");
-    return;
-  }
-  if (is_handed(options) && job->bundle->file.has_parts) {
-    refuse(record, "a trial's process cannot read a bundle whose weights lie elsewhere");
     return;
   }
   if (is_handed(options) && options->nnapi_library &&

@@ -21,6 +21,7 @@ struct np_trial_block {
   char version[32]; /* of the library: helper and app must be of the same */
   uint64_t n_bytes; /* of the block */
   uint64_t bundle_offset, bundle_bytes;
+  uint64_t weights_bytes; /* of a section WGHT behind the bundle's bytes; 0: they have it */
   uint32_t plan, flags, threads;
   int32_t priority;
   char library[NP_TRIAL_PATH_BYTES]; /* "": NNAPI's own */
@@ -35,6 +36,11 @@ struct np_trial_block {
   struct np_trial_verdict opening;
   struct np_trial_slot slots[]; /* [n], by segment */
 };
+
+/* Where the weights of a bundle that has them elsewhere begin behind its bytes. */
+static inline uint64_t np_trial_weights_offset(uint64_t bundle_bytes) {
+  return (bundle_bytes + 63) / 64 * 64;
+}
 
 /* Tries the block's segments; in the process that is there for it, whose end frees all memory.
  * `nnapi` is NULL where the library is to be opened. */

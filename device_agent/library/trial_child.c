@@ -94,6 +94,20 @@ static struct np_trial_block *map_block(int fd, struct np_message *why) {
   return block;
 }
 
+/* The bundle, which stays for good; of one whose weights lay elsewhere they stand behind it. */
+static nnp_status open_bundle(const struct np_trial_block *block, int fd, nnp_bundle **bundle,
+                              nnp_error *error) {
+  const uint64_t begin = np_trial_weights_offset(block->bundle_bytes);
+  if (block->weights_bytes == 0) {
+    return nnp_bundle_open_fd(fd, block->bundle_offset, block->bundle_bytes, bundle, error);
+  }
+  const uint8_t *bytes = map((size_t)(begin + block->weights_bytes), fd);
+  NNP_REQUIRE(bytes, error, NNP_IO, "the bundle and its weights cannot be mapped: %s",
+              strerror(errno));
+  const nnp_weights weights = {0, bytes + begin, (size_t)block->weights_bytes};
+  return nnp_bundle_open_parts(bytes, (size_t)block->bundle_bytes, &weights, 1, bundle, error);
+}
+
 static int serve(const int *files, struct np_message *why) {
   struct np_trial_block *block = map_block(files[NP_TRIAL_BLOCK], why);
   if (!block) {
@@ -109,8 +123,7 @@ static int serve(const int *files, struct np_message *why) {
                                .cache_folder = block->cache_folder[0] ? block->cache_folder : NULL};
   nnp_bundle *bundle = NULL;
   nnp_error error;
-  if (nnp_bundle_open_fd(files[NP_TRIAL_BUNDLE], block->bundle_offset, block->bundle_bytes, &bundle,
-                         &error) != NNP_OK) {
+  if (open_bundle(block, files[NP_TRIAL_BUNDLE], &bundle, &error) != NNP_OK) {
     np_message_set(why, "%s", error.message);
     return -1;
   }

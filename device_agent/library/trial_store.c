@@ -88,6 +88,10 @@ static void identify(const struct np_trial_job *job, char name[2 * NP_SHA256_BYT
   np_sha256_add(&hash, &numbers, sizeof numbers);
   /* The table has each section's checksum: no byte of the weights is read for this. */
   np_sha256_add(&hash, file->bytes, np_container_table_bytes(file->bytes));
+  for (uint32_t i = 0; i < file->n_parts; i++) { /* but of those that it has none of */
+    np_sha256_add(&hash, &file->parts[i].offset, sizeof file->parts[i].offset);
+    np_sha256_add(&hash, file->parts[i].bytes, file->parts[i].n_bytes);
+  }
   np_sha256_end(&hash, digest);
   np_sha256_hex(digest, name);
 }
@@ -95,7 +99,7 @@ static void identify(const struct np_trial_job *job, char name[2 * NP_SHA256_BYT
 /* The file's path, 0 where it has none. */
 static int path_of(const struct np_trial_job *job, char path[MOST_PATH]) {
   char name[2 * NP_SHA256_BYTES + 1];
-  if (!job->options->cache_folder || job->bundle->file.has_parts) {
+  if (!job->options->cache_folder) {
     return 0;
   }
   identify(job, name);

@@ -4,23 +4,16 @@
 
 #include "corun.h"
 
-static enum np_status bad(struct np_message *why, const char *what) {
-  return np_error(NP_BAD_REQUEST, why, "%s", what);
-}
-
 static enum np_status check_runs(const struct np_action *action, struct np_message *why) {
-  if (action->warmup_min > action->warmup_max || action->warmup_max > NP_MAX_RUNS) {
-    return np_error(NP_BAD_REQUEST, why, "warmup_min %u and warmup_max %u, want min <= max <= %u",
-                    action->warmup_min, action->warmup_max, NP_MAX_RUNS);
-  }
-  if (action->min_runs == 0 || action->min_runs > action->max_runs ||
-      action->max_runs > NP_MAX_RUNS) {
-    return np_error(NP_BAD_REQUEST, why, "min_runs %u and max_runs %u, want 1 <= min <= max <= %u",
-                    action->min_runs, action->max_runs, NP_MAX_RUNS);
-  }
-  if (action->rounds == 0 || action->rounds > NP_MAX_ROUNDS) {
-    return np_error(NP_BAD_REQUEST, why, "rounds %u, want 1 to %u", action->rounds, NP_MAX_ROUNDS);
-  }
+  NP_REQUIRE(action->warmup_min <= action->warmup_max && action->warmup_max <= NP_MAX_RUNS,
+             NP_BAD_REQUEST, why, "warmup_min %u and warmup_max %u, want min <= max <= %u",
+             action->warmup_min, action->warmup_max, NP_MAX_RUNS);
+  NP_REQUIRE(action->min_runs != 0 && action->min_runs <= action->max_runs &&
+                 action->max_runs <= NP_MAX_RUNS,
+             NP_BAD_REQUEST, why, "min_runs %u and max_runs %u, want 1 <= min <= max <= %u",
+             action->min_runs, action->max_runs, NP_MAX_RUNS);
+  NP_REQUIRE(action->rounds != 0 && action->rounds <= NP_MAX_ROUNDS, NP_BAD_REQUEST, why,
+             "rounds %u, want 1 to %u", action->rounds, NP_MAX_ROUNDS);
   return NP_OK;
 }
 
@@ -28,31 +21,27 @@ static enum np_status check_flags(const struct np_action *action, struct np_mess
   const uint32_t flags = action->flags;
   const uint32_t ways = flags & (NP_ACTION_UNTIMED | NP_ACTION_CORUN | NP_ACTION_FRAMES);
   const int is_gauge = (flags & NP_ACTION_GAUGE) != 0;
-  if ((flags & ~(ways | NP_ACTION_COPIES | NP_ACTION_GAUGE)) != 0 || (ways & (ways - 1)) != 0 ||
-      (is_gauge && (flags != NP_ACTION_GAUGE || action->group != 0))) {
-    return np_error(NP_BAD_REQUEST, why,
-                    "flags 0x%x, known are bits 0 to 4, and one of bits 0 to 2 at most; with bit 4 "
-                    "no other and no group",
-                    flags);
-  }
-  if ((flags & NP_ACTION_UNTIMED) != 0 && (action->max_runs != 1 || action->rounds != 1)) {
-    return np_error(NP_BAD_REQUEST, why,
-                    "max_runs %u and rounds %u, want 1 and 1 without timing (flag bit 0)",
-                    action->max_runs, action->rounds);
-  }
-  if ((flags & NP_ACTION_CORUN) != 0 && action->min_runs != action->max_runs) {
-    return np_error(NP_BAD_REQUEST, why,
-                    "min_runs %u and max_runs %u, want the same side by side (flag bit 1)",
-                    action->min_runs, action->max_runs);
-  }
-  if ((flags & NP_ACTION_FRAMES) == 0
-          ? action->in_flight != 0 || action->variants != 0
-          : action->in_flight == 0 || action->in_flight > NP_MAX_IN_FLIGHT ||
-                action->variants == 0 || action->variants > NP_MAX_VARIANTS) {
-    return np_error(NP_BAD_REQUEST, why,
-                    "%u frames in flight and %u variants, want 1 to %u and 1 to %u, 0 elsewhere",
-                    action->in_flight, action->variants, NP_MAX_IN_FLIGHT, NP_MAX_VARIANTS);
-  }
+  NP_REQUIRE((flags & ~(ways | NP_ACTION_COPIES | NP_ACTION_GAUGE)) == 0 &&
+                 (ways & (ways - 1)) == 0 &&
+                 (!is_gauge || (flags == NP_ACTION_GAUGE && action->group == 0)),
+             NP_BAD_REQUEST, why,
+             "flags 0x%x, known are bits 0 to 4, and one of bits 0 to 2 at most; with bit 4 "
+             "no other and no group",
+             flags);
+  NP_REQUIRE((flags & NP_ACTION_UNTIMED) == 0 || (action->max_runs == 1 && action->rounds == 1),
+             NP_BAD_REQUEST, why,
+             "max_runs %u and rounds %u, want 1 and 1 without timing (flag bit 0)",
+             action->max_runs, action->rounds);
+  NP_REQUIRE((flags & NP_ACTION_CORUN) == 0 || action->min_runs == action->max_runs, NP_BAD_REQUEST,
+             why, "min_runs %u and max_runs %u, want the same side by side (flag bit 1)",
+             action->min_runs, action->max_runs);
+  NP_REQUIRE((flags & NP_ACTION_FRAMES) == 0
+                 ? action->in_flight == 0 && action->variants == 0
+                 : action->in_flight != 0 && action->in_flight <= NP_MAX_IN_FLIGHT &&
+                       action->variants != 0 && action->variants <= NP_MAX_VARIANTS,
+             NP_BAD_REQUEST, why,
+             "%u frames in flight and %u variants, want 1 to %u and 1 to %u, 0 elsewhere",
+             action->in_flight, action->variants, NP_MAX_IN_FLIGHT, NP_MAX_VARIANTS);
   return NP_OK;
 }
 
@@ -75,12 +64,8 @@ static enum np_status read_schedule(struct np_cursor *cursor, struct np_action *
   action->cooldown_ms = np_take_u32(cursor);
   action->in_flight = np_take_u32(cursor);
   action->variants = np_take_u32(cursor);
-  if (cursor->bad) {
-    return bad(why, "it is cut off");
-  }
-  if (action->timeout_ms == 0) {
-    return bad(why, "timeout_ms 0, want more than 0");
-  }
+  NP_REQUIRE(!cursor->bad, NP_BAD_REQUEST, why, "it is cut off");
+  NP_REQUIRE(action->timeout_ms != 0, NP_BAD_REQUEST, why, "timeout_ms 0, want more than 0");
   NP_TRY(check_runs(action, why));
   return check_flags(action, why);
 }
@@ -98,18 +83,16 @@ static enum np_status check_inputs(const struct np_request *request, const struc
                                    struct np_message *why) {
   for (uint32_t i = 0; i < action->n_weights; i++) {
     const uint32_t blob = action->weights[i * NP_WEIGHT_WORDS];
-    if (blob >= request->n_blobs) {
-      return np_error(NP_BAD_REQUEST, why, "weights %u: blob %u of %u", i, blob, request->n_blobs);
-    }
+    NP_REQUIRE(blob < request->n_blobs, NP_BAD_REQUEST, why, "weights %u: blob %u of %u", i, blob,
+               request->n_blobs);
   }
   for (uint32_t i = 0; i < action->n_inputs; i++) {
     const struct np_input *input = &action->inputs[i];
-    if (input->source < NP_FROM_BLOB || input->source > NP_ZERO ||
-        (input->source == NP_FROM_BLOB && input->value >= request->n_blobs) ||
-        (input->source == NP_ZERO && input->value != 0)) {
-      return np_error(NP_BAD_REQUEST, why, "input %u: source %u with value %u, %u blobs", i,
-                      input->source, input->value, request->n_blobs);
-    }
+    NP_REQUIRE(input->source >= NP_FROM_BLOB && input->source <= NP_ZERO &&
+                   (input->source != NP_FROM_BLOB || input->value < request->n_blobs) &&
+                   (input->source != NP_ZERO || input->value == 0),
+               NP_BAD_REQUEST, why, "input %u: source %u with value %u, %u blobs", i, input->source,
+               input->value, request->n_blobs);
   }
   return NP_OK;
 }
@@ -119,16 +102,16 @@ enum np_status np_action_read(struct np_cursor *cursor, const struct np_request 
                               struct np_message *why) {
   NP_TRY(read_schedule(cursor, action, why));
   const uint64_t offset = np_take_u64(cursor), length = np_take_u64(cursor);
-  if (offset > data.length || length > data.length - offset || offset % 8 != 0) {
-    return np_error(NP_BAD_REQUEST, why,
-                    "bundle: bytes %llu + %llu of DATA, which has %zu; want a multiple of 8",
-                    (unsigned long long)offset, (unsigned long long)length, data.length);
-  }
+  NP_REQUIRE(offset <= data.length && length <= data.length - offset && offset % 8 == 0,
+             NP_BAD_REQUEST, why,
+             "bundle: bytes %llu + %llu of DATA, which has %zu; want a multiple of 8",
+             (unsigned long long)offset, (unsigned long long)length, data.length);
   action->bytes = (struct np_bytes){data.bytes ? data.bytes + offset : NULL, (size_t)length};
   action->weights = take_list(cursor, NP_WEIGHT_WORDS, &action->n_weights);
   action->inputs = (const struct np_input *)take_list(cursor, 2, &action->n_inputs);
   action->kept = take_list(cursor, 1, &action->n_kept);
-  return cursor->bad ? bad(why, "it is cut off") : check_inputs(request, action, why);
+  NP_REQUIRE(!cursor->bad, NP_BAD_REQUEST, why, "it is cut off");
+  return check_inputs(request, action, why);
 }
 
 /* ---- With its bundle ---- */
@@ -144,32 +127,25 @@ uint32_t np_end_of(const struct np_bundle_end *ends, uint32_t n, uint32_t tensor
 /* The rules of segments that run at once. */
 static enum np_status check_corun(const struct np_bundle *bundle, struct np_message *why) {
   const uint32_t n = bundle->n_segments;
-  if (n < 2 || n > NP_MAX_CORUN) {
-    return np_error(NP_BAD_REQUEST, why, "%u segments, want 2 to %u side by side (flag bit 1)", n,
-                    NP_MAX_CORUN);
-  }
+  NP_REQUIRE(n >= 2 && n <= NP_MAX_CORUN, NP_BAD_REQUEST, why,
+             "%u segments, want 2 to %u side by side (flag bit 1)", n, NP_MAX_CORUN);
   for (uint32_t s = 0; s < n; s++) {
     const struct np_bundle_segment *segment = &bundle->segments[s];
-    if (segment->engine == NP_BUNDLE_NNAPI && !segment->accelerator) {
-      return np_error(NP_BAD_REQUEST, why,
-                      "segment %u: NNAPI's own choice is not a processor to run side by side on",
-                      s);
-    }
+    NP_REQUIRE(segment->engine != NP_BUNDLE_NNAPI || segment->accelerator, NP_BAD_REQUEST, why,
+               "segment %u: NNAPI's own choice is not a processor to run side by side on", s);
     for (uint32_t o = 0; o < s; o++) {
       const struct np_bundle_segment *other = &bundle->segments[o];
-      if (segment->engine == other->engine &&
-          (segment->engine == NP_BUNDLE_CPU || segment->accelerator == other->accelerator)) {
-        return np_error(NP_BAD_REQUEST, why,
-                        "segment %u: it runs side by side with segment %u, on its processor", s, o);
-      }
+      NP_REQUIRE(segment->engine != other->engine || (segment->engine != NP_BUNDLE_CPU &&
+                                                      segment->accelerator != other->accelerator),
+                 NP_BAD_REQUEST, why,
+                 "segment %u: it runs side by side with segment %u, on its processor", s, o);
     }
     for (uint32_t i = 0; i < segment->n_inputs; i++) {
-      if (np_end_of(bundle->inputs, bundle->n_inputs, segment->inputs[i].tensor) ==
-          bundle->n_inputs) {
-        return np_error(NP_BAD_REQUEST, why,
-                        "segment %u: it reads tensor %u of a segment that runs side by side", s,
-                        segment->inputs[i].tensor);
-      }
+      NP_REQUIRE(np_end_of(bundle->inputs, bundle->n_inputs, segment->inputs[i].tensor) !=
+                     bundle->n_inputs,
+                 NP_BAD_REQUEST, why,
+                 "segment %u: it reads tensor %u of a segment that runs side by side", s,
+                 segment->inputs[i].tensor);
     }
   }
   return NP_OK;
@@ -179,40 +155,32 @@ static enum np_status check_bundle(const struct np_action *action, const struct 
                                    struct np_message *why) {
   const struct np_bundle *bundle = &action->bundle;
   const int frames = (action->flags & NP_ACTION_FRAMES) != 0;
-  if (frames ? bundle->n_shares != bundle->n_plans : bundle->n_plans != 1) {
-    return np_error(NP_BAD_REQUEST, why,
-                    "%u plans and %u shares, want one plan, or of frames a share of each",
-                    bundle->n_plans, bundle->n_shares);
-  }
-  if (action->n_inputs != bundle->n_inputs) {
-    return np_error(NP_BAD_REQUEST, why, "%u inputs, its bundle has %u", action->n_inputs,
-                    bundle->n_inputs);
-  }
+  NP_REQUIRE(frames ? bundle->n_shares == bundle->n_plans : bundle->n_plans == 1, NP_BAD_REQUEST,
+             why, "%u plans and %u shares, want one plan, or of frames a share of each",
+             bundle->n_plans, bundle->n_shares);
+  NP_REQUIRE(action->n_inputs == bundle->n_inputs, NP_BAD_REQUEST, why,
+             "%u inputs, its bundle has %u", action->n_inputs, bundle->n_inputs);
   for (uint32_t i = 0; i < action->n_inputs; i++) {
     const struct np_input *input = &action->inputs[i];
     const size_t n_bytes = bundle->inputs[i].known.n_bytes;
-    if (input->source == NP_FROM_BLOB && blobs[input->value].length != n_bytes) {
-      return np_error(NP_BAD_REQUEST, why,
-                      "input %u: blob %u has %zu bytes, type and shape want %zu", i, input->value,
-                      blobs[input->value].length, n_bytes);
-    }
+    NP_REQUIRE(input->source != NP_FROM_BLOB || blobs[input->value].length == n_bytes,
+               NP_BAD_REQUEST, why, "input %u: blob %u has %zu bytes, type and shape want %zu", i,
+               input->value, blobs[input->value].length, n_bytes);
   }
   for (uint32_t i = 0; i < action->n_kept; i++) {
     const uint32_t t = action->kept[i];
     const int is_output = np_end_of(bundle->outputs, bundle->n_outputs, t) < bundle->n_outputs;
-    if (t >= bundle->n_tensors || (i > 0 && t <= action->kept[i - 1]) || (frames && !is_output)) {
-      return np_error(NP_BAD_REQUEST, why,
-                      "kept %u: tensor %u of %u, want ascending ones, outputs of frames", i, t,
-                      bundle->n_tensors);
-    }
+    NP_REQUIRE(
+        t < bundle->n_tensors && (i == 0 || t > action->kept[i - 1]) && (!frames || is_output),
+        NP_BAD_REQUEST, why, "kept %u: tensor %u of %u, want ascending ones, outputs of frames", i,
+        t, bundle->n_tensors);
   }
-  if ((action->flags & NP_ACTION_GAUGE) != 0 &&
-      (bundle->n_segments != 1 || bundle->segments[0].engine != NP_BUNDLE_NNAPI ||
-       !bundle->segments[0].accelerator)) {
-    return np_error(NP_BAD_REQUEST, why,
-                    "%u segments, want one on an accelerator that is named (flag bit 4)",
-                    bundle->n_segments);
-  }
+  NP_REQUIRE((action->flags & NP_ACTION_GAUGE) == 0 ||
+                 (bundle->n_segments == 1 && bundle->segments[0].engine == NP_BUNDLE_NNAPI &&
+                  bundle->segments[0].accelerator),
+             NP_BAD_REQUEST, why,
+             "%u segments, want one on an accelerator that is named (flag bit 4)",
+             bundle->n_segments);
   return (action->flags & NP_ACTION_CORUN) != 0 ? check_corun(bundle, why) : NP_OK;
 }
 
@@ -238,6 +206,11 @@ enum np_status np_action_bind(struct np_action *action, const struct np_bytes *b
   action->cpu_mask = bundle->cores == NP_BUNDLE_ANY   ? NP_ALL_CPUS
                      : bundle->cores == NP_BUNDLE_BIG ? 0
                                                       : bundle->cpu_mask;
+  for (uint32_t s = 0; s < bundle->n_segments; s++) {
+    const int on_nnapi = bundle->segments[s].engine == NP_BUNDLE_NNAPI;
+    action->n_named += on_nnapi && bundle->segments[s].accelerator;
+    action->n_chosen += on_nnapi && !bundle->segments[s].accelerator;
+  }
   return check_bundle(action, blobs, why);
 }
 

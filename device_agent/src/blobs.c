@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -57,6 +58,29 @@ static ssize_t read_fully(int fd, uint8_t *bytes, size_t n_bytes) {
     used += (size_t)n;
   }
   return (ssize_t)used;
+}
+
+int np_write_fully(int fd, const void *bytes, size_t n_bytes) {
+  for (size_t written = 0; written < n_bytes;) {
+    const ssize_t n = write(fd, (const char *)bytes + written, n_bytes - written);
+    if (n >= 0) {
+      written += (size_t)n;
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      /* Whoever shares a pipe with us has made it non-blocking. */
+      struct pollfd file = {.fd = fd, .events = POLLOUT, .revents = 0};
+      (void)poll(&file, 1, -1);
+    } else if (errno != EINTR) {
+      return -1;
+    }
+  }
+  return 0;
+}
+
+enum np_status np_open_folder(const char *option, const char *path, int *fd,
+                              struct np_message *why) {
+  *fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  NP_REQUIRE(*fd >= 0, NP_IO, why, "%s %s: %s", option, path, strerror(errno));
+  return NP_OK;
 }
 
 static void close_quietly(int fd) {
@@ -130,10 +154,8 @@ static enum np_status map_file(int folder_fd, const char *name, const struct np_
   *bytes = (struct np_bytes){.data = NULL, .length = 0};
   int fd;
   size_t n_bytes;
-  enum np_status status = open_regular(folder_fd, name, &fd, &n_bytes);
-  if (status != NP_OK) {
-    return status;
-  }
+  NP_TRY(open_regular(folder_fd, name, &fd, &n_bytes));
+  enum np_status status = NP_OK;
   *is_right = is_verified(fd);
   if (!*is_right) {
     status = check_hash(fd, n_bytes, blob->sha256, is_right);
@@ -170,23 +192,18 @@ static enum np_status open_blob(int store_fd, uint32_t index, const struct np_bl
     *absent = 1;
     return NP_OK;
   }
-  if (status != NP_OK) {
-    return np_error(status, why, "blob %u: cannot read %s in the store: %s", index, name,
-                    strerror(errno));
-  }
+  NP_REQUIRE(status == NP_OK, status, why, "blob %u: cannot read %s in the store: %s", index, name,
+             strerror(errno));
   if (!is_right) {
-    if (unlinkat(store_fd, name, 0) != 0) {
-      return np_error(NP_IO, why, "blob %u: cannot delete %s, whose bytes have another hash: %s",
-                      index, name, strerror(errno));
-    }
+    NP_REQUIRE(unlinkat(store_fd, name, 0) == 0, NP_IO, why,
+               "blob %u: cannot delete %s, whose bytes have another hash: %s", index, name,
+               strerror(errno));
     *absent = 1;
     return NP_OK;
   }
-  if (bytes->length != blob->length) {
-    return np_error(NP_BAD_REQUEST, why,
-                    "BLOB: blob %u: the request says %llu bytes, those with this hash are %zu",
-                    index, (unsigned long long)blob->length, bytes->length);
-  }
+  NP_REQUIRE(bytes->length == blob->length, NP_BAD_REQUEST, why,
+             "BLOB: blob %u: the request says %llu bytes, those with this hash are %zu", index,
+             (unsigned long long)blob->length, bytes->length);
   return NP_OK;
 }
 
@@ -203,4 +220,46 @@ void np_blobs_close(struct np_bytes *blobs, uint32_t n_blobs) {
   for (uint32_t i = 0; i < n_blobs; i++) {
     unmap(&blobs[i]);
   }
+}
+
+/* ---- What actions keep ---- */
+
+/* Writes a whole file that only its owner may read. What has its name already goes first: it may be
+ * a pipe, another name of somebody's file, or one that everybody may read. Sets errno. */
+static int write_file(int folder_fd, const char *name, const uint8_t *bytes, size_t n_bytes) {
+  if (unlinkat(folder_fd, name, 0) != 0 && errno != ENOENT) {
+    return -1;
+  }
+  const int fd = openat(folder_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (fd < 0) {
+    return -1;
+  }
+  const int is_whole = np_write_fully(fd, bytes, n_bytes) == 0;
+  const int cause = is_whole ? 0 : errno;
+  if (close(fd) == 0 && is_whole) {
+    return 0;
+  }
+  const int last = is_whole ? errno : cause;
+  (void)unlinkat(folder_fd, name, 0); /* half a tensor is worse than none */
+  errno = last;
+  return -1;
+}
+
+enum np_status np_kept_write(int folder_fd, const struct np_action *action,
+                             const void *const *bytes, const struct np_record_view *view) {
+  struct np_record *record = view->record;
+  for (uint32_t i = 0; i < action->n_kept; i++) {
+    const uint32_t t = action->kept[i];
+    const size_t n_bytes = action->bundle.tensors[t].n_bytes;
+    char name[32];
+    np_kept_name(action->id, t, name);
+    NP_REQUIRE(write_file(folder_fd, name, bytes[i], n_bytes) == 0, NP_IO, &record->fault.why,
+               "cannot write %s, %zu bytes: %s", name, n_bytes, strerror(errno));
+    struct np_kept_output *output = &view->kept[record->n_kept];
+    output->tensor = t;
+    output->n_bytes = n_bytes;
+    np_sha256(bytes[i], n_bytes, output->sha256);
+    record->n_kept++;
+  }
+  return NP_OK;
 }

@@ -1,4 +1,5 @@
-/* Files that the agent reads: the request, and its blobs in the store: found, verified, mapped. */
+/* The agent's files: the request, its blobs in the store, found, verified and mapped, and the
+ * tensors that actions keep. */
 #ifndef NP_BLOBS_H
 #define NP_BLOBS_H
 
@@ -6,6 +7,7 @@
 
 #include "model.h"
 #include "np_status.h"
+#include "record.h"
 #include "request.h"
 
 /* Maps each blob of a request from the folder store_fd, read-only, into blobs[n_blobs], and
@@ -25,5 +27,17 @@ void np_blobs_close(struct np_bytes *blobs, uint32_t n_blobs);
  * request until its end, and must survive what others do to the file. NP_IO with the cause in
  * errno, NP_MISSING (errno too) where there is no such file. */
 enum np_status np_read_file(const char *path, struct np_bytes *bytes);
+
+/* Opens a folder that an option names. NP_IO with the option and the cause in *why. */
+enum np_status np_open_folder(const char *option, const char *path, int *fd,
+                              struct np_message *why);
+
+/* Writes all bytes, whatever interrupts that. 0, or -1 with errno. */
+int np_write_fully(int fd, const void *bytes, size_t n_bytes);
+
+/* Writes each tensor that an action keeps, bytes[n_kept], to its file in a folder, and adds it to
+ * the record. NP_IO with file and cause in the record's fault. */
+enum np_status np_kept_write(int folder_fd, const struct np_action *action,
+                             const void *const *bytes, const struct np_record_view *view);
 
 #endif

@@ -32,11 +32,6 @@
 #define NS_PER_KB 238u
 #define SHORTEST_WATCH_NS 1000000u
 
-static uint64_t now_ns(void) {
-  const struct np_clock clock = np_monotonic_clock();
-  return clock.now_ns(clock.ctx);
-}
-
 int np_has_kernel_killer(void) {
   const char *root = getenv("NNAPI_PROF_SYSFS");
   char path[512];
@@ -89,9 +84,8 @@ static enum np_status make_child(struct np_turns *turns, struct np_child *child,
   int mouth = -1;
   *child = NP_NO_CHILD;
   child->turns = turns;
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
-    return np_error(NP_IO, why, "cannot make a pair of sockets: %s", strerror(errno));
-  }
+  NP_REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0, NP_IO,
+             why, "cannot make a pair of sockets: %s", strerror(errno));
   const enum np_status piped = np_words_open(&child->words, &mouth);
   const pid_t parent = getpid();
   const pid_t pid = piped == NP_OK ? fork() : -1;
@@ -159,10 +153,8 @@ enum np_status np_child_spawn(char *const *arguments, const int *files, uint32_t
                               struct np_message *why) {
   int all[NP_CHILD_FILES] = {-1};
   int ends[2];
-  if (n >= NP_CHILD_FILES) {
-    return np_error(NP_BAD_ARGUMENT, why, "%u files for a child, %d at most", n,
-                    NP_CHILD_FILES - 1);
-  }
+  NP_REQUIRE(n < NP_CHILD_FILES, NP_BAD_ARGUMENT, why, "%u files for a child, %d at most", n,
+             NP_CHILD_FILES - 1);
   const enum np_status status = make_child(turns, child, ends, why);
   if (status == NP_OK && child->pid == 0) {
     all[0] = ends[1];
@@ -231,7 +223,7 @@ static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
  * it finds, and a process that it made may hold the socket open. So turns and the child's end are
  * asked for at each wake-up, and without the socket after pauses that grow. */
 enum np_event np_child_wait(struct np_child *child, uint32_t turn, const struct np_watch *watch) {
-  const uint64_t start = now_ns();
+  const uint64_t start = np_now_ns();
   const uint64_t timeout_ns = (uint64_t)watch->timeout_ms * 1000000u;
   uint64_t pause_ns = child->fd >= 0 ? LONGEST_PAUSE_NS : SHORTEST_PAUSE_NS;
   for (;;) {
@@ -242,7 +234,7 @@ enum np_event np_child_wait(struct np_child *child, uint32_t turn, const struct 
     if (child->pid != 0 ? has_ended(child->pid) : child->fd < 0) {
       return NP_EVENT_ENDED;
     }
-    const uint64_t spent_ns = now_ns() - start;
+    const uint64_t spent_ns = np_now_ns() - start;
     if (spent_ns >= timeout_ns) {
       return NP_EVENT_LATE;
     }
@@ -305,9 +297,7 @@ enum np_status np_child_end(struct np_child *child, struct np_outcome *outcome,
   } while (found < 0 && errno == EINTR);
   np_words_close(&child->words);
   memcpy(outcome->words, child->words.last, sizeof outcome->words);
-  if (found < 0) {
-    return np_error(NP_IO, why, "cannot wait for process %ld: %s", (long)pid, strerror(errno));
-  }
+  NP_REQUIRE(found >= 0, NP_IO, why, "cannot wait for process %ld: %s", (long)pid, strerror(errno));
   outcome->rss_peak_kb = usage.ru_maxrss;
   if (WIFSIGNALED(status)) {
     outcome->signal = WTERMSIG(status);
@@ -344,8 +334,7 @@ void np_link_await(struct np_link *link) {
       }
       continue;
     }
-    const struct timespec pause = {.tv_sec = 0, .tv_nsec = (long)pause_ns};
-    (void)nanosleep(&pause, NULL);
+    np_sleep_ns(pause_ns);
     if (pause_ns < CHILDS_PAUSE_NS) {
       pause_ns *= 2;
     }

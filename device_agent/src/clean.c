@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "blobs.h"
 #include "sha256.h"
 
 #define BLOB_NAME (2 * NP_SHA256_BYTES)
@@ -262,31 +263,20 @@ enum np_status np_clean_work(int work_fd, int64_t age_s, struct np_cleaned *clea
   return NP_OK;
 }
 
-static int open_folder(const char *path, const char *what, struct np_message *why) {
-  const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) {
-    np_message_set(why, "--%s %s: %s", what, path, strerror(errno));
-  }
-  return fd;
-}
-
 enum np_status np_clean_command(const char *store, const char *work, int64_t days,
                                 int64_t max_bytes, struct np_answers *answers,
                                 struct np_message *why) {
-  const int store_fd = open_folder(store, "store", why);
-  const int work_fd = store_fd < 0 ? -1 : open_folder(work, "work", why);
+  const int64_t all = days < 0 && max_bytes < 0 ? 0 : -1;
   struct np_cleaned cleaned = {0, 0, 0};
-  enum np_status status = work_fd < 0 ? NP_IO : NP_OK;
-  if (status == NP_OK) {
-    const int64_t all = days < 0 && max_bytes < 0 ? 0 : -1;
-    status = np_clean_store(store_fd, days < 0 ? all : days * NP_DAY_S, max_bytes, &cleaned, why);
-  }
+  int store_fd = -1, work_fd = -1;
+  enum np_status status = np_open_folder("--store", store, &store_fd, why);
+  NP_THEN(status, np_open_folder("--work", work, &work_fd, why));
+  NP_THEN(status,
+          np_clean_store(store_fd, days < 0 ? all : days * NP_DAY_S, max_bytes, &cleaned, why));
   NP_THEN(status, np_clean_work(work_fd, (days < 0 ? 1 : days) * NP_DAY_S, &cleaned, why));
   (void)close(store_fd); /* -1: none */
   (void)close(work_fd);  /* -1: none */
-  if (status != NP_OK) {
-    return status;
-  }
+  NP_TRY(status);
   np_message_set(why, "cannot write the answer");
   return np_answer_cleaned(answers, cleaned.files, cleaned.bytes, cleaned.kept_bytes);
 }

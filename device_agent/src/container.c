@@ -38,10 +38,8 @@ static size_t table_end(uint32_t n_sections) {
 
 static enum np_status check_crc(const uint8_t *bytes, struct entry *entry, struct np_message *why) {
   const uint32_t crc = np_crc32(0, bytes + entry->offset, (size_t)entry->length);
-  if (crc != entry->crc) {
-    return np_error(NP_BAD_REQUEST, why, "section %s has CRC-32 %08x, its entry says %08x",
-                    printable(entry), crc, entry->crc);
-  }
+  NP_REQUIRE(crc == entry->crc, NP_BAD_REQUEST, why,
+             "section %s has CRC-32 %08x, its entry says %08x", printable(entry), crc, entry->crc);
   return NP_OK;
 }
 
@@ -49,25 +47,20 @@ static enum np_status check_section(const uint8_t *bytes, size_t size, uint32_t 
                                     const char *unread, struct np_message *why) {
   struct entry entry = read_entry(bytes, index);
   const uint64_t end = entry.offset + entry.length;
-  if (end < entry.offset || end > size) {
-    return np_error(NP_BAD_REQUEST, why,
-                    "section %s ends at byte %llu + %llu, past the container's %zu bytes",
-                    printable(&entry), (unsigned long long)entry.offset,
-                    (unsigned long long)entry.length, size);
-  }
-  if (entry.offset % 8 != 0 || entry.offset < table_end(n)) {
-    return np_error(NP_BAD_REQUEST, why,
-                    "section %s begins at byte %llu, want a multiple of 8 from %zu on",
-                    printable(&entry), (unsigned long long)entry.offset, table_end(n));
-  }
+  NP_REQUIRE(end >= entry.offset && end <= size, NP_BAD_REQUEST, why,
+             "section %s ends at byte %llu + %llu, past the container's %zu bytes",
+             printable(&entry), (unsigned long long)entry.offset, (unsigned long long)entry.length,
+             size);
+  NP_REQUIRE(entry.offset % 8 == 0 && entry.offset >= table_end(n), NP_BAD_REQUEST, why,
+             "section %s begins at byte %llu, want a multiple of 8 from %zu on", printable(&entry),
+             (unsigned long long)entry.offset, table_end(n));
   if (!unread || memcmp(entry.tag, unread, 4) != 0) {
     NP_TRY(check_crc(bytes, &entry, why));
   }
   for (uint32_t j = 0; j < index; j++) {
     struct entry other = read_entry(bytes, j);
-    if (memcmp(other.tag, entry.tag, 4) == 0) {
-      return np_error(NP_BAD_REQUEST, why, "section %s occurs twice", printable(&entry));
-    }
+    NP_REQUIRE(memcmp(other.tag, entry.tag, 4) != 0, NP_BAD_REQUEST, why, "section %s occurs twice",
+               printable(&entry));
     const int apart = other.length == 0 || entry.length == 0 ||
                       other.offset + other.length <= entry.offset || end <= other.offset;
     NP_REQUIRE(apart, NP_BAD_REQUEST, why, "sections %s and %s overlap", printable(&other),
@@ -101,10 +94,8 @@ static enum np_status check_gaps(const uint8_t *bytes, size_t size, uint32_t n,
       continue;
     }
     for (; at < next; at++) {
-      if (bytes[at] != 0) {
-        return np_error(NP_BAD_REQUEST, why, "byte %zu between sections is 0x%02x, want 0", at,
-                        bytes[at]);
-      }
+      NP_REQUIRE(bytes[at] == 0, NP_BAD_REQUEST, why, "byte %zu between sections is 0x%02x, want 0",
+                 at, bytes[at]);
     }
   }
   return NP_OK;
@@ -120,43 +111,30 @@ enum np_status np_container_open_but(const void *data, size_t size, enum np_cont
                                      struct np_message *why) {
   const uint8_t *bytes = data;
   *container = (struct np_container){.bytes = NULL, .size = 0, .n_sections = 0};
-  if ((uintptr_t)bytes % 4 != 0) {
-    return np_error(NP_BAD_ARGUMENT, why,
-                    "a container must stand at an address that is a multiple of 4");
-  }
-  if (size < NP_CONTAINER_HEADER_BYTES) {
-    return np_error(NP_BAD_REQUEST, why, "%zu bytes are no container, which has at least %u", size,
-                    NP_CONTAINER_HEADER_BYTES);
-  }
-  if (memcmp(bytes, NP_CONTAINER_MAGIC, 4) != 0) {
-    return np_error(NP_BAD_REQUEST, why, "the first bytes are %02x %02x %02x %02x, want \"%s\"",
-                    bytes[0], bytes[1], bytes[2], bytes[3], NP_CONTAINER_MAGIC);
-  }
+  NP_REQUIRE((uintptr_t)bytes % 4 == 0, NP_BAD_ARGUMENT, why,
+             "a container must stand at an address that is a multiple of 4");
+  NP_REQUIRE(size >= NP_CONTAINER_HEADER_BYTES, NP_BAD_REQUEST, why,
+             "%zu bytes are no container, which has at least %u", size, NP_CONTAINER_HEADER_BYTES);
+  NP_REQUIRE(memcmp(bytes, NP_CONTAINER_MAGIC, 4) == 0, NP_BAD_REQUEST, why,
+             "the first bytes are %02x %02x %02x %02x, want \"%s\"", bytes[0], bytes[1], bytes[2],
+             bytes[3], NP_CONTAINER_MAGIC);
   uint16_t version, found_kind;
   uint32_t n, crc;
   memcpy(&version, bytes + 4, 2);
   memcpy(&found_kind, bytes + 6, 2);
   memcpy(&n, bytes + 8, 4);
   memcpy(&crc, bytes + 12, 4);
-  if (version != NP_CONTAINER_VERSION) {
-    return np_error(NP_BAD_REQUEST, why, "container version %u, this agent reads %u", version,
-                    NP_CONTAINER_VERSION);
-  }
-  if (found_kind != (uint16_t)kind) {
-    return np_error(NP_BAD_REQUEST, why, "container of kind %u, want %u", found_kind,
-                    (unsigned)kind);
-  }
-  if (n > NP_CONTAINER_MAX_SECTIONS || table_end(n) > size) {
-    return np_error(NP_BAD_REQUEST, why, "%u sections in %zu bytes, at most %u", n, size,
-                    NP_CONTAINER_MAX_SECTIONS);
-  }
+  NP_REQUIRE(version == NP_CONTAINER_VERSION, NP_BAD_REQUEST, why,
+             "container version %u, this agent reads %u", version, NP_CONTAINER_VERSION);
+  NP_REQUIRE(found_kind == (uint16_t)kind, NP_BAD_REQUEST, why, "container of kind %u, want %u",
+             found_kind, (unsigned)kind);
+  NP_REQUIRE(n <= NP_CONTAINER_MAX_SECTIONS && table_end(n) <= size, NP_BAD_REQUEST, why,
+             "%u sections in %zu bytes, at most %u", n, size, NP_CONTAINER_MAX_SECTIONS);
   uint32_t found = np_crc32(0, bytes, 12);
   found =
       np_crc32(found, bytes + NP_CONTAINER_HEADER_BYTES, table_end(n) - NP_CONTAINER_HEADER_BYTES);
-  if (found != crc) {
-    return np_error(NP_BAD_REQUEST, why, "the section table has CRC-32 %08x, the header says %08x",
-                    found, crc);
-  }
+  NP_REQUIRE(found == crc, NP_BAD_REQUEST, why,
+             "the section table has CRC-32 %08x, the header says %08x", found, crc);
   for (uint32_t i = 0; i < n; i++) {
     NP_TRY(check_section(bytes, size, n, i, unread, why));
   }

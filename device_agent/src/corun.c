@@ -55,9 +55,7 @@ static enum np_status run_once(const struct runner *self, uint32_t run) {
   const enum np_status status = step->run(step->ctx);
   const uint64_t ns = phase->clock.now_ns(phase->clock.ctx) - before;
   const uint64_t cpu_ns = cpu_time(phase) - cpu_before;
-  if (status != NP_OK) {
-    return status;
-  }
+  NP_TRY(status);
   (void)np_step_settle(step);
   self->run_ns[run] = ns;
   if (self->cpu_ns) {

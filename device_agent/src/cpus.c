@@ -37,15 +37,6 @@ int np_return_to_cpus(const struct np_session *session, const struct np_action *
   return 1;
 }
 
-static int has_both_engines(const struct np_action *action) {
-  int on_cpu = 0, on_nnapi = 0;
-  for (uint32_t s = 0; s < action->bundle.n_segments; s++) {
-    on_cpu |= action->bundle.segments[s].engine == NP_BUNDLE_CPU;
-    on_nnapi |= action->bundle.segments[s].engine != NP_BUNDLE_CPU;
-  }
-  return on_cpu && on_nnapi;
-}
-
 /* The first CPUs of a mask, n at most. */
 static uint64_t first_cpus(uint64_t mask, uint32_t n) {
   uint64_t first = 0;
@@ -65,7 +56,9 @@ struct np_lane_cpus np_lane_cpus(const struct np_session *session, const struct 
     return (struct np_lane_cpus){own, others};
   }
   const uint64_t first = first_cpus(own, action->threads);
-  if (action->cpu_mask == NP_ALL_CPUS || first == own || !has_both_engines(action)) {
+  const uint32_t on_nnapi = action->n_named + action->n_chosen;
+  if (action->cpu_mask == NP_ALL_CPUS || first == own || on_nnapi == 0 ||
+      on_nnapi == action->bundle.n_segments) {
     return (struct np_lane_cpus){own, cpus};
   }
   return (struct np_lane_cpus){first, own & ~first};

@@ -74,25 +74,6 @@ struct np_driver *np_driver_of(const struct np_drivers *drivers,
   return &drivers->each[index_of(drivers, segment)];
 }
 
-int np_uses_nnapi(const struct np_action *action) {
-  for (uint32_t s = 0; s < action->bundle.n_segments; s++) {
-    if (action->bundle.segments[s].engine == NP_BUNDLE_NNAPI) {
-      return 1;
-    }
-  }
-  return 0;
-}
-
-int np_uses_choice(const struct np_action *action) {
-  for (uint32_t s = 0; s < action->bundle.n_segments; s++) {
-    if (action->bundle.segments[s].engine == NP_BUNDLE_NNAPI &&
-        !action->bundle.segments[s].accelerator) {
-      return 1;
-    }
-  }
-  return 0;
-}
-
 /* The kind that all accelerators that have run are known to map; addresses where they differ. */
 static enum np_shm_kind common_memory(const struct np_drivers *drivers) {
   enum np_shm_kind common = NP_SHM_UNKNOWN;
@@ -161,21 +142,9 @@ static uint32_t all_compilations(const struct np_drivers *drivers,
   return total;
 }
 
-/* Whether an action names an accelerator. */
-static int names_accelerator(const struct np_action *action) {
-  for (uint32_t s = 0; s < action->bundle.n_segments; s++) {
-    if (action->bundle.segments[s].engine == NP_BUNDLE_NNAPI &&
-        action->bundle.segments[s].accelerator) {
-      return 1;
-    }
-  }
-  return 0;
-}
-
 /* Whether one of the two leaves to NNAPI what the other one names. */
 static int is_choice_with_name(const struct np_action *one, const struct np_action *other) {
-  return (np_uses_choice(one) && names_accelerator(other)) ||
-         (np_uses_choice(other) && names_accelerator(one));
+  return (one->n_chosen != 0 && other->n_named != 0) || (other->n_chosen != 0 && one->n_named != 0);
 }
 
 /* Whether a driver that stands no other accelerator's compilations would have some beside its own,

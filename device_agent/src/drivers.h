@@ -41,10 +41,6 @@ void np_drivers_free(struct np_drivers *drivers);
 struct np_driver *np_driver_of(const struct np_drivers *drivers,
                                const struct np_bundle_segment *segment);
 
-/* Whether an action uses NNAPI, and whether it leaves the choice of an accelerator to it. */
-int np_uses_nnapi(const struct np_action *action);
-int np_uses_choice(const struct np_action *action);
-
 /* The kind of memory that reached the driver of a segment on NNAPI. Of NNAPI's choice the one that
  * all accelerators are known to map, addresses where they differ: where one of them cannot map what
  * it is handed, NNAPI takes the CPU and tells nobody. */

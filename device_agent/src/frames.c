@@ -118,9 +118,7 @@ static enum np_status open_all(struct np_frames *self, struct np_record *record)
     status = open_queue(self, p, 1, record, &serial);
     NP_THEN(status, refer(self, serial, p, record));
     nnp_queue_close(serial);
-    if (status != NP_OK) {
-      return status;
-    }
+    NP_TRY(status);
   }
   status = open_queue(self, NNP_MIXTURE, self->action->in_flight, record, &self->queue);
   if (status == NP_OK && bundle_of(self)->n_plans == 1) {

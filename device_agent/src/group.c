@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "member.h"
+#include "np_nnapi.h"
 #include "patience.h"
 #include "rounds.h"
 #include "settle.h"
@@ -26,6 +27,40 @@ struct group {
   uint64_t cool_ns;          /* left for cooling down */
 };
 
+/* Whether an action came to an end that its engine did not mean. */
+static int has_failed(const struct np_process_end *end) {
+  const struct np_record *record = end->view->record;
+  return !record->done || (record->verdict != NP_VERDICT_OK && record->verdict != NP_REFUSED);
+}
+
+/* What becomes of an action that is over. Final are: the second attempt; what its own memory limit
+ * ended; what the CPU's engine says; and a success, but of NNAPI's choice in company that failed,
+ * since it falls back to the CPU where a driver fails, and tells nobody. */
+static enum np_fate fate_of(const struct np_process_end *end, int company_failed) {
+  const struct np_record *record = end->view->record;
+  const int uses_nnapi = np_uses_nnapi(end->action);
+  if (end->attempt > 1 || end->event == NP_EVENT_TOO_BIG) {
+    return NP_FATE_DONE;
+  }
+  if (!has_failed(end)) {
+    if (record->verdict == NP_REFUSED) {
+      return uses_nnapi ? NP_FATE_ASK : NP_FATE_DONE;
+    }
+    return end->action->n_chosen != 0 && company_failed ? NP_FATE_AGAIN : NP_FATE_DONE;
+  }
+  if (record->done && record->fault.has_code &&
+      (record->fault.code == ANEURALNETWORKS_DEAD_OBJECT ||
+       record->fault.code == ANEURALNETWORKS_RESOURCE_EXHAUSTED_TRANSIENT ||
+       record->fault.code == ANEURALNETWORKS_RESOURCE_EXHAUSTED_PERSISTENT)) {
+    return NP_FATE_FULL;
+  }
+  if (end->event == NP_EVENT_LATE && (uses_nnapi || !record->done)) {
+    return NP_FATE_LATE;
+  }
+  const int was_killed = !record->done && end->outcome.signal == SIGKILL;
+  return uses_nnapi || was_killed ? NP_FATE_AGAIN : NP_FATE_DONE;
+}
+
 /* What a member that is over teaches of its drivers. */
 static void learn(struct group *group, const struct np_process_end *end) {
   const struct np_record *record = end->view->record;
@@ -35,7 +70,7 @@ static void learn(struct group *group, const struct np_process_end *end) {
   if (record->done && record->verdict == NP_VERDICT_OK) {
     np_settle_gauge(group->session, end->action, end->view);
   }
-  group->has_failed |= np_has_failed(end);
+  group->has_failed |= has_failed(end);
   if (end->event == NP_EVENT_LATE) {
     np_drivers_note_late(group->session->drivers, end->action);
   }
@@ -58,7 +93,7 @@ static int is_doubtful(const struct group *group, const struct np_process_end *e
     return 0;
   }
   if (is_well || segment->engine != NP_BUNDLE_NNAPI || !segment->accelerator) {
-    return is_well && np_uses_choice(end->action);
+    return is_well && end->action->n_chosen != 0;
   }
   *driver = np_driver_of(group->session->drivers, segment);
   return (*driver)->gauge != NULL;
@@ -100,7 +135,7 @@ static enum np_status conclude(struct group *group, struct np_member *member, en
   end.rounds = member->rounds;
   learn(group, &end);
   enum np_fate *fate = &group->wave->fates[member - group->members];
-  *fate = np_fate_of(&end, group->has_failed);
+  *fate = fate_of(&end, group->has_failed);
   if (*fate != NP_FATE_DONE) {
     np_member_drop(member);
     return NP_OK;
@@ -172,15 +207,14 @@ static enum np_status await_turn(struct group *group, struct np_member *member) 
   struct np_watch watch = {.timeout_ms = member->limit_ms,
                            .reader_fd = group->answers->fd,
                            .memory_kb = member->memory_kb};
-  const struct np_clock clock = np_monotonic_clock();
-  const uint64_t began_ns = clock.now_ns(clock.ctx);
+  const uint64_t began_ns = np_now_ns();
   enum np_event event;
   NP_TRY(np_watch_turn(group->session, member->action, &member->view, &member->child,
                        ++member->turns, &watch, group->answers, &event, group->why));
   const int done = __atomic_load_n(&member->view.record->done, __ATOMIC_ACQUIRE) != 0;
   if (event == NP_EVENT_REACHED && !done) {
     np_drivers_learn_turn(session->request, session->drivers, member->action,
-                          clock.now_ns(clock.ctx) - began_ns);
+                          np_now_ns() - began_ns);
     np_member_close_round(member);
     pass_time(group, member);
     return NP_OK;
@@ -189,9 +223,7 @@ static enum np_status await_turn(struct group *group, struct np_member *member) 
     watch.timeout_ms = LAST_WORDS_MS;
     event = np_child_wait(&member->child, UINT32_MAX, &watch);
   }
-  if (event == NP_EVENT_ABANDONED) {
-    return np_error(NP_IO, group->why, "nobody reads the answers any more");
-  }
+  NP_REQUIRE(event != NP_EVENT_ABANDONED, NP_IO, group->why, "nobody reads the answers any more");
   return conclude(group, member, event);
 }
 

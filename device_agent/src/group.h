@@ -2,7 +2,17 @@
 #ifndef NP_GROUP_H
 #define NP_GROUP_H
 
-#include "fate.h"
+#include "action.h"
+
+/* Whether what became of an action is final: no failure is, before the action failed alone. */
+enum np_fate {
+  NP_FATE_DONE,
+  NP_FATE_AGAIN, /* it may have failed for its company, and is to be tried alone */
+  NP_FATE_LATE,  /* the same, as it was not done in time */
+  NP_FATE_FULL,  /* the same, as its driver held no more compilations, or died */
+  NP_FATE_SICK,  /* the same, as its driver failed what it ran before, too */
+  NP_FATE_ASK    /* an accelerator refused it, and is to be asked once more */
+};
 
 /* The third is for what failed on a driver that was sick: neither failure said anything. */
 #define NP_LAST_ATTEMPT 3u

@@ -98,9 +98,5 @@ int64_t np_member_memory(const struct np_action *action) {
   if (action->memory_kb == NP_UNBOUNDED) {
     return -1;
   }
-  if (action->memory_kb != 0) {
-    return action->memory_kb;
-  }
-  const int64_t available_kb = np_memory_available_kb();
-  return available_kb < 0 ? -1 : available_kb / 4 * 3;
+  return action->memory_kb != 0 ? action->memory_kb : np_memory_share_kb();
 }

@@ -21,10 +21,6 @@ struct parts {
   const uint32_t *operations; /* [n_operations][3] */
 };
 
-static enum np_status bad(struct np_message *why, const char *what) {
-  return np_error(NP_BAD_REQUEST, why, "%s", what);
-}
-
 static enum np_status read_parts(struct np_cursor *cursor, struct parts *parts,
                                  struct np_message *why) {
   parts->version = np_take_u32(cursor);
@@ -33,23 +29,16 @@ static enum np_status read_parts(struct np_cursor *cursor, struct parts *parts,
   parts->n_operations = np_take_u32(cursor);
   parts->n_inputs = np_take_u32(cursor);
   parts->n_outputs = np_take_u32(cursor);
-  if (cursor->bad) {
-    return bad(why, "it is shorter than its header of 24 bytes");
-  }
-  if (parts->version != MODEL_VERSION && parts->version != CHANNEL_VERSION) {
-    return np_error(NP_BAD_REQUEST, why, "version %u, want %u or %u", parts->version, MODEL_VERSION,
-                    CHANNEL_VERSION);
-  }
+  NP_REQUIRE(!cursor->bad, NP_BAD_REQUEST, why, "it is shorter than its header of 24 bytes");
+  NP_REQUIRE(parts->version == MODEL_VERSION || parts->version == CHANNEL_VERSION, NP_BAD_REQUEST,
+             why, "version %u, want %u or %u", parts->version, MODEL_VERSION, CHANNEL_VERSION);
   const uint64_t words = 4 * (uint64_t)parts->n_operands + 3 * (uint64_t)parts->n_values +
                          3 * (uint64_t)parts->n_operations + parts->n_inputs + parts->n_outputs;
-  if (words > np_cursor_left(cursor)) {
-    return np_error(NP_BAD_REQUEST, why,
-                    "%u operands, %u values, %u operations do not fit %zu bytes", parts->n_operands,
-                    parts->n_values, parts->n_operations, cursor->n * 4);
-  }
-  if (parts->n_operations == 0 || parts->n_outputs == 0) {
-    return bad(why, "a model needs at least one operation and one output");
-  }
+  NP_REQUIRE(words <= np_cursor_left(cursor), NP_BAD_REQUEST, why,
+             "%u operands, %u values, %u operations do not fit %zu bytes", parts->n_operands,
+             parts->n_values, parts->n_operations, cursor->n * 4);
+  NP_REQUIRE(parts->n_operations != 0 && parts->n_outputs != 0, NP_BAD_REQUEST, why,
+             "a model needs at least one operation and one output");
   parts->operands = np_take_words(cursor, 4 * (size_t)parts->n_operands);
   parts->values = np_take_words(cursor, 3 * (size_t)parts->n_values);
   parts->operations = np_take_words(cursor, 3 * (size_t)parts->n_operations);
@@ -81,22 +70,17 @@ static enum np_status read_operands(struct np_model *model, struct np_cursor *cu
     memcpy(&operand->scale, words + 2, 4);
     memcpy(&operand->zero_point, words + 3, 4);
     operand->lifetime = NP_NO_VALUE;
-    if (np_type_bytes(operand->type) == 0) {
-      return np_error(NP_BAD_REQUEST, why, "operand %u: unknown type %d", i, operand->type);
-    }
+    NP_REQUIRE(np_type_bytes(operand->type) != 0, NP_BAD_REQUEST, why,
+               "operand %u: unknown type %d", i, operand->type);
     const uint32_t most = np_type_is_tensor(operand->type) ? NP_MAX_RANK : 0;
-    if (operand->rank > most) {
-      return np_error(NP_BAD_REQUEST, why, "operand %u: rank %u, at most %u for type %d", i,
-                      operand->rank, most, operand->type);
-    }
+    NP_REQUIRE(operand->rank <= most, NP_BAD_REQUEST, why,
+               "operand %u: rank %u, at most %u for type %d", i, operand->rank, most,
+               operand->type);
     const uint32_t *dims = np_take_words(cursor, operand->rank);
-    if (!dims) {
-      return bad(why, "the dimensions of its operands are cut off");
-    }
+    NP_REQUIRE(dims, NP_BAD_REQUEST, why, "the dimensions of its operands are cut off");
     memcpy(operand->dims, dims, operand->rank * sizeof *dims);
-    if (np_operand_bytes(operand) == SIZE_MAX) {
-      return np_error(NP_BAD_REQUEST, why, "operand %u: its size overflows", i);
-    }
+    NP_REQUIRE(np_operand_bytes(operand) != SIZE_MAX, NP_BAD_REQUEST, why,
+               "operand %u: its size overflows", i);
   }
   return NP_OK;
 }
@@ -107,17 +91,13 @@ static enum np_status read_value(struct np_model *model, struct np_cursor *curso
   const uint32_t index = value[0];
   const uint32_t source = value[1];
   const uint32_t length = value[2];
-  if (index >= model->graph.n_operands) {
-    return np_error(NP_BAD_REQUEST, why, "operand %u of %u", index, model->graph.n_operands);
-  }
+  NP_REQUIRE(index < model->graph.n_operands, NP_BAD_REQUEST, why, "operand %u of %u", index,
+             model->graph.n_operands);
   struct np_operand *operand = &model->graph.operands[index];
-  if (operand->lifetime != NP_NO_VALUE) {
-    return np_error(NP_BAD_REQUEST, why, "operand %u has a second value", index);
-  }
+  NP_REQUIRE(operand->lifetime == NP_NO_VALUE, NP_BAD_REQUEST, why, "operand %u has a second value",
+             index);
   const uint32_t *bytes = np_take_words(cursor, length / 4 + (length % 4 != 0));
-  if (!bytes) {
-    return bad(why, "its bytes are cut off");
-  }
+  NP_REQUIRE(bytes, NP_BAD_REQUEST, why, "its bytes are cut off");
 
   size_t n_bytes = length;
   if (source == SOURCE_BUFFER && length == BUFFER_VALUE_BYTES) {
@@ -129,25 +109,19 @@ static enum np_status read_value(struct np_model *model, struct np_cursor *curso
   if (source == SOURCE_IMMEDIATE && length == 0) {
     return NP_OK; /* an operand left out */
   }
-  if (n_bytes == 0 || n_bytes != np_operand_bytes(operand)) {
-    return np_error(NP_BAD_REQUEST, why,
-                    "operand %u has a value of %zu bytes, its type and shape want %zu", index,
-                    n_bytes, np_operand_bytes(operand));
-  }
+  NP_REQUIRE(n_bytes != 0 && n_bytes == np_operand_bytes(operand), NP_BAD_REQUEST, why,
+             "operand %u has a value of %zu bytes, its type and shape want %zu", index, n_bytes,
+             np_operand_bytes(operand));
   operand->lifetime = NP_CONSTANT;
   operand->length = n_bytes;
   if (source == SOURCE_IMMEDIATE) {
     operand->value = bytes;
     return NP_OK;
   }
-  if (bytes[1] % np_type_bytes(operand->type) != 0) {
-    return np_error(NP_BAD_REQUEST, why,
-                    "offset %u in buffer %u is no multiple of %zu, the element's size", bytes[1],
-                    bytes[0], np_type_bytes(operand->type));
-  }
-  if (bytes[0] == UINT32_MAX) {
-    return bad(why, "buffer 4294967295 cannot exist");
-  }
+  NP_REQUIRE(bytes[1] % np_type_bytes(operand->type) == 0, NP_BAD_REQUEST, why,
+             "offset %u in buffer %u is no multiple of %zu, the element's size", bytes[1], bytes[0],
+             np_type_bytes(operand->type));
+  NP_REQUIRE(bytes[0] != UINT32_MAX, NP_BAD_REQUEST, why, "buffer 4294967295 cannot exist");
   model->uses[model->n_uses++] = (struct np_buffer_use){
       .operand = index, .buffer = bytes[0], .offset = bytes[1], .length = bytes[2]};
   if (bytes[0] >= model->n_buffers) {
@@ -163,29 +137,21 @@ static enum np_status read_channels(struct np_graph *graph, struct np_cursor *cu
   const uint32_t dim = np_take_u32(cursor);
   const uint32_t n = np_take_u32(cursor);
   const uint32_t *words = np_take_words(cursor, n);
-  if (!words) {
-    return bad(why, "they are cut off");
-  }
-  if (index >= graph->n_operands) {
-    return np_error(NP_BAD_REQUEST, why, "operand %u of %u", index, graph->n_operands);
-  }
+  NP_REQUIRE(words, NP_BAD_REQUEST, why, "they are cut off");
+  NP_REQUIRE(index < graph->n_operands, NP_BAD_REQUEST, why, "operand %u of %u", index,
+             graph->n_operands);
   struct np_operand *operand = &graph->operands[index];
-  if (operand->type != NP_TYPE_TENSOR_QUANT8_SYMM_PER_CHANNEL || operand->channel_scales) {
-    return np_error(NP_BAD_REQUEST, why, "operand %u has %s", index,
-                    operand->channel_scales ? "some already" : "a type without channel scales");
-  }
-  if (n == 0 || dim >= operand->rank || operand->dims[dim] != n) {
-    return np_error(NP_BAD_REQUEST, why,
-                    "operand %u: %u scales along dimension %u of %u, which has %u", index, n, dim,
-                    operand->rank, dim < operand->rank ? operand->dims[dim] : 0);
-  }
+  NP_REQUIRE(operand->type == NP_TYPE_TENSOR_QUANT8_SYMM_PER_CHANNEL && !operand->channel_scales,
+             NP_BAD_REQUEST, why, "operand %u has %s", index,
+             operand->channel_scales ? "some already" : "a type without channel scales");
+  NP_REQUIRE(n != 0 && dim < operand->rank && operand->dims[dim] == n, NP_BAD_REQUEST, why,
+             "operand %u: %u scales along dimension %u of %u, which has %u", index, n, dim,
+             operand->rank, dim < operand->rank ? operand->dims[dim] : 0);
   for (uint32_t i = 0; i < n; i++) {
     float scale;
     memcpy(&scale, words + i, sizeof scale);
-    if (!(scale > 0) || !isfinite(scale)) {
-      return np_error(NP_BAD_REQUEST, why, "operand %u: scale %u is %g, want one above 0", index, i,
-                      (double)scale);
-    }
+    NP_REQUIRE(scale > 0 && isfinite(scale), NP_BAD_REQUEST, why,
+               "operand %u: scale %u is %g, want one above 0", index, i, (double)scale);
   }
   operand->channel_scales = (const float *)(const void *)words;
   operand->channel_dim = dim;
@@ -195,15 +161,11 @@ static enum np_status read_channels(struct np_graph *graph, struct np_cursor *cu
 static enum np_status read_channel_table(struct np_graph *graph, struct np_cursor *cursor,
                                          struct np_message *why) {
   const uint32_t n = np_take_u32(cursor);
-  if (cursor->bad) {
-    return bad(why, "its table of channel scales is cut off");
-  }
+  NP_REQUIRE(!cursor->bad, NP_BAD_REQUEST, why, "its table of channel scales is cut off");
   for (uint32_t i = 0; i < n; i++) {
     struct np_message inner = {""};
     const enum np_status status = read_channels(graph, cursor, &inner);
-    if (status != NP_OK) {
-      return np_error(status, why, "channel scales %u: %s", i, inner.text);
-    }
+    NP_REQUIRE(status == NP_OK, status, why, "channel scales %u: %s", i, inner.text);
   }
   return NP_OK;
 }
@@ -212,14 +174,11 @@ static enum np_status read_channel_table(struct np_graph *graph, struct np_curso
 static enum np_status mark_inputs(struct np_graph *graph, struct np_message *why) {
   for (uint32_t i = 0; i < graph->n_inputs; i++) {
     const uint32_t index = graph->inputs[i];
-    if (index >= graph->n_operands) {
-      return np_error(NP_BAD_REQUEST, why, "input %u: operand %u of %u", i, index,
-                      graph->n_operands);
-    }
-    if (graph->operands[index].lifetime != NP_NO_VALUE) {
-      return np_error(NP_BAD_REQUEST, why, "input %u: operand %u is %s already", i, index,
-                      graph->operands[index].lifetime == NP_INPUT ? "an input" : "a constant");
-    }
+    NP_REQUIRE(index < graph->n_operands, NP_BAD_REQUEST, why, "input %u: operand %u of %u", i,
+               index, graph->n_operands);
+    NP_REQUIRE(graph->operands[index].lifetime == NP_NO_VALUE, NP_BAD_REQUEST, why,
+               "input %u: operand %u is %s already", i, index,
+               graph->operands[index].lifetime == NP_INPUT ? "an input" : "a constant");
     graph->operands[index].lifetime = NP_INPUT;
   }
   return NP_OK;
@@ -235,14 +194,11 @@ static enum np_status read_operations(struct np_graph *graph, struct np_cursor *
     operation->n_outputs = words[2];
     operation->inputs = np_take_words(cursor, words[1]);
     operation->outputs = np_take_words(cursor, words[2]);
-    if (cursor->bad) {
-      return bad(why, "the operands of its operations are cut off");
-    }
+    NP_REQUIRE(!cursor->bad, NP_BAD_REQUEST, why, "the operands of its operations are cut off");
     for (uint32_t j = 0; j < words[1]; j++) {
-      if (operation->inputs[j] >= graph->n_operands) {
-        return np_error(NP_BAD_REQUEST, why, "operation %u: input %u: operand %u of %u", i, j,
-                        operation->inputs[j], graph->n_operands);
-      }
+      NP_REQUIRE(operation->inputs[j] < graph->n_operands, NP_BAD_REQUEST, why,
+                 "operation %u: input %u: operand %u of %u", i, j, operation->inputs[j],
+                 graph->n_operands);
     }
   }
   return NP_OK;
@@ -253,14 +209,10 @@ static enum np_status mark_written(struct np_graph *graph, struct np_message *wh
   for (uint32_t i = 0; i < graph->n_operations; i++) {
     for (uint32_t j = 0; j < graph->operations[i].n_outputs; j++) {
       const uint32_t index = graph->operations[i].outputs[j];
-      if (index >= graph->n_operands) {
-        return np_error(NP_BAD_REQUEST, why, "operation %u: output %u: operand %u of %u", i, j,
-                        index, graph->n_operands);
-      }
-      if (graph->operands[index].lifetime != NP_NO_VALUE) {
-        return np_error(NP_BAD_REQUEST, why,
-                        "operation %u: output %u: operand %u has a value already", i, j, index);
-      }
+      NP_REQUIRE(index < graph->n_operands, NP_BAD_REQUEST, why,
+                 "operation %u: output %u: operand %u of %u", i, j, index, graph->n_operands);
+      NP_REQUIRE(graph->operands[index].lifetime == NP_NO_VALUE, NP_BAD_REQUEST, why,
+                 "operation %u: output %u: operand %u has a value already", i, j, index);
       graph->operands[index].lifetime = NP_TEMPORARY;
     }
   }
@@ -270,12 +222,11 @@ static enum np_status mark_written(struct np_graph *graph, struct np_message *wh
 static enum np_status mark_outputs(struct np_graph *graph, struct np_message *why) {
   for (uint32_t i = 0; i < graph->n_outputs; i++) {
     const uint32_t index = graph->outputs[i];
-    if (index >= graph->n_operands || graph->operands[index].lifetime != NP_TEMPORARY) {
-      return np_error(NP_BAD_REQUEST, why, "output %u: operand %u is %s", i, index,
-                      index >= graph->n_operands                     ? "none of the model's"
-                      : graph->operands[index].lifetime == NP_OUTPUT ? "an output already"
-                                                                     : "written by no operation");
-    }
+    NP_REQUIRE(index < graph->n_operands && graph->operands[index].lifetime == NP_TEMPORARY,
+               NP_BAD_REQUEST, why, "output %u: operand %u is %s", i, index,
+               index >= graph->n_operands                     ? "none of the model's"
+               : graph->operands[index].lifetime == NP_OUTPUT ? "an output already"
+                                                              : "written by no operation");
     graph->operands[index].lifetime = NP_OUTPUT;
   }
   return NP_OK;
@@ -285,13 +236,10 @@ enum np_status np_model_open(const void *bytes, size_t length, struct np_model *
                              struct np_message *why) {
   memset(model, 0, sizeof *model);
   model->bytes = (struct np_bytes){bytes, length};
-  if ((uintptr_t)bytes % 4 != 0) {
-    return np_error(NP_BAD_ARGUMENT, why,
-                    "a model must stand at an address that is a multiple of 4");
-  }
-  if (length % 4 != 0) {
-    return np_error(NP_BAD_REQUEST, why, "%zu bytes are no whole number of 32-bit words", length);
-  }
+  NP_REQUIRE((uintptr_t)bytes % 4 == 0, NP_BAD_ARGUMENT, why,
+             "a model must stand at an address that is a multiple of 4");
+  NP_REQUIRE(length % 4 == 0, NP_BAD_REQUEST, why, "%zu bytes are no whole number of 32-bit words",
+             length);
   struct np_cursor cursor = np_cursor_over(bytes, length);
   struct parts parts = {.version = 0};
   NP_TRY(read_parts(&cursor, &parts, why));
@@ -300,25 +248,19 @@ enum np_status np_model_open(const void *bytes, size_t length, struct np_model *
   for (uint32_t i = 0; i < parts.n_values; i++) {
     struct np_message inner = {""};
     const enum np_status status = read_value(model, &cursor, parts.values + 3 * (size_t)i, &inner);
-    if (status != NP_OK) {
-      return np_error(status, why, "value %u: %s", i, inner.text);
-    }
+    NP_REQUIRE(status == NP_OK, status, why, "value %u: %s", i, inner.text);
   }
 
   struct np_graph *graph = &model->graph;
   NP_TRY(read_operations(graph, &cursor, &parts, why));
   graph->inputs = np_take_words(&cursor, parts.n_inputs);
   graph->outputs = np_take_words(&cursor, parts.n_outputs);
-  if (cursor.bad) {
-    return bad(why, "its lists of inputs and outputs are cut off");
-  }
+  NP_REQUIRE(!cursor.bad, NP_BAD_REQUEST, why, "its lists of inputs and outputs are cut off");
   if (parts.version == CHANNEL_VERSION) {
     NP_TRY(read_channel_table(graph, &cursor, why));
   }
-  if (np_cursor_left(&cursor) != 0) {
-    return np_error(NP_BAD_REQUEST, why, "%zu bytes stand after its end",
-                    np_cursor_left(&cursor) * 4);
-  }
+  NP_REQUIRE(np_cursor_left(&cursor) == 0, NP_BAD_REQUEST, why, "%zu bytes stand after its end",
+             np_cursor_left(&cursor) * 4);
   NP_TRY(mark_inputs(graph, why));
   NP_TRY(mark_written(graph, why));
   return mark_outputs(graph, why);
@@ -328,15 +270,12 @@ enum np_status np_model_bind(struct np_model *model, const struct np_bytes *buff
                              uint32_t n_buffers, struct np_message *why) {
   for (uint32_t i = 0; i < model->n_uses; i++) {
     const struct np_buffer_use *use = &model->uses[i];
-    if (use->buffer >= n_buffers) {
-      return np_error(NP_BAD_REQUEST, why, "operand %u: buffer %u of %u", use->operand, use->buffer,
-                      n_buffers);
-    }
+    NP_REQUIRE(use->buffer < n_buffers, NP_BAD_REQUEST, why, "operand %u: buffer %u of %u",
+               use->operand, use->buffer, n_buffers);
     const struct np_bytes buffer = buffers[use->buffer];
-    if (use->offset > buffer.length || use->length > buffer.length - use->offset) {
-      return np_error(NP_BAD_REQUEST, why, "operand %u: bytes %u + %u of buffer %u, which has %zu",
-                      use->operand, use->offset, use->length, use->buffer, buffer.length);
-    }
+    NP_REQUIRE(use->offset <= buffer.length && use->length <= buffer.length - use->offset,
+               NP_BAD_REQUEST, why, "operand %u: bytes %u + %u of buffer %u, which has %zu",
+               use->operand, use->offset, use->length, use->buffer, buffer.length);
     model->graph.operands[use->operand].value = buffer.data + use->offset;
   }
   return NP_OK;

@@ -35,6 +35,15 @@ struct np_compiled {
 enum np_status np_nnapi_failed(const struct np_compiled *self, struct np_fault *fault,
                                const char *call, int code);
 
+/* Returns from the calling function where a call did not return NO_ERROR. */
+#define NP_NNAPI_TRY(self, fault, call, expression)                                                \
+  do {                                                                                             \
+    const int np_try_code = (expression);                                                          \
+    if (np_try_code != ANEURALNETWORKS_NO_ERROR) {                                                 \
+      return np_nnapi_failed(self, fault, call, np_try_code);                                      \
+    }                                                                                              \
+  } while (0)
+
 /* Records a function that this library lacks. */
 enum np_status np_nnapi_absent(struct np_fault *fault, const char *call, int level);
 

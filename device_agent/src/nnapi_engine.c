@@ -8,38 +8,30 @@
 static enum np_status build_compilation(struct np_compiled *self, const struct np_options *options,
                                         struct np_fault *fault) {
   const struct np_nnapi_table *table = self->table;
-  int code;
+  const ANeuralNetworksDevice *devices[1] = {self->device};
   if (self->device) {
     NP_TRY(np_nnapi_check_support(self, options->accelerator, fault));
-    const ANeuralNetworksDevice *devices[1] = {self->device};
-    code = table->ANeuralNetworksCompilation_createForDevices(self->model, devices, 1,
-                                                              &self->compilation);
-  } else {
-    code = table->ANeuralNetworksCompilation_create(self->model, &self->compilation);
   }
-  if (code != ANEURALNETWORKS_NO_ERROR) {
-    return np_nnapi_failed(self, fault, "Compilation_create", code);
-  }
+  NP_NNAPI_TRY(self, fault, "Compilation_create",
+               self->device
+                   ? table->ANeuralNetworksCompilation_createForDevices(self->model, devices, 1,
+                                                                        &self->compilation)
+                   : table->ANeuralNetworksCompilation_create(self->model, &self->compilation));
   if (options->preference >= 0) {
-    code = table->ANeuralNetworksCompilation_setPreference(self->compilation, options->preference);
-    if (code != ANEURALNETWORKS_NO_ERROR) {
-      return np_nnapi_failed(self, fault, "setPreference", code);
-    }
+    NP_NNAPI_TRY(
+        self, fault, "setPreference",
+        table->ANeuralNetworksCompilation_setPreference(self->compilation, options->preference));
   }
   np_nnapi_set_wishes(self, options);
-  code = table->ANeuralNetworksCompilation_finish(self->compilation);
-  if (code != ANEURALNETWORKS_NO_ERROR) {
-    return np_nnapi_failed(self, fault, "Compilation_finish", code);
-  }
+  NP_NNAPI_TRY(self, fault, "Compilation_finish",
+               table->ANeuralNetworksCompilation_finish(self->compilation));
 
   if (options->burst) {
     if (!table->ANeuralNetworksBurst_create || !table->ANeuralNetworksExecution_burstCompute) {
       return np_nnapi_absent(fault, "Burst_create", 29);
     }
-    code = table->ANeuralNetworksBurst_create(self->compilation, &self->burst);
-    if (code != ANEURALNETWORKS_NO_ERROR) {
-      return np_nnapi_failed(self, fault, "Burst_create", code);
-    }
+    NP_NNAPI_TRY(self, fault, "Burst_create",
+                 table->ANeuralNetworksBurst_create(self->compilation, &self->burst));
   }
   return NP_OK;
 }
@@ -142,16 +134,11 @@ static enum np_status nnapi_compile(void *ctx, const struct np_model *model,
                                     const struct np_options *options, struct np_compiled **compiled,
                                     struct np_fault *fault) {
   const struct np_nnapi *nnapi = ctx;
-  if (!options->accelerator && nnapi->door != NP_DOOR_NNAPI) {
-    return np_error(
-        NP_UNSUPPORTED, &fault->why,
-        "%s is a %s, which chooses no accelerator: name one of its own, such as NAME@%s",
-        nnapi->file, np_door_text(nnapi->door), nnapi->file);
-  }
-  enum np_status status = check_basics(&nnapi->table, options, fault);
-  if (status != NP_OK) {
-    return status;
-  }
+  NP_REQUIRE(options->accelerator || nnapi->door == NP_DOOR_NNAPI, NP_UNSUPPORTED, &fault->why,
+             "%s is a %s, which chooses no accelerator: name one of its own, such as NAME@%s",
+             nnapi->file, np_door_text(nnapi->door), nnapi->file);
+  NP_TRY(check_basics(&nnapi->table, options, fault));
+  enum np_status status = NP_OK;
   struct np_compiled *self = calloc(1, sizeof *self);
   NP_REQUIRE(self, NP_NO_MEMORY, &fault->why, "no memory for a compilation");
   self->nnapi = nnapi;
@@ -261,28 +248,18 @@ static enum np_status make_execution(struct np_compiled *self, const struct np_i
   const struct np_nnapi_table *table = self->table;
   const struct np_graph *graph = &self->source->graph;
   drop_execution(self); /* of a run that failed, or with other inputs */
-  int code = table->ANeuralNetworksExecution_create(self->compilation, &self->execution);
-  if (code != ANEURALNETWORKS_NO_ERROR) {
-    return np_nnapi_failed(self, fault, "Execution_create", code);
-  }
+  NP_NNAPI_TRY(self, fault, "Execution_create",
+               table->ANeuralNetworksExecution_create(self->compilation, &self->execution));
   np_nnapi_make_reusable(self, inputs, outputs);
   if (can_tell(self) && self->measure_timing) {
-    code = table->ANeuralNetworksExecution_setMeasureTiming(self->execution, true);
-    if (code != ANEURALNETWORKS_NO_ERROR) {
-      return np_nnapi_failed(self, fault, "setMeasureTiming", code);
-    }
+    NP_NNAPI_TRY(self, fault, "setMeasureTiming",
+                 table->ANeuralNetworksExecution_setMeasureTiming(self->execution, true));
   }
   for (uint32_t i = 0; i < graph->n_inputs; i++) {
-    code = set_io(self, 0, i, &inputs[i]);
-    if (code != ANEURALNETWORKS_NO_ERROR) {
-      return np_nnapi_failed(self, fault, "setInput", code);
-    }
+    NP_NNAPI_TRY(self, fault, "setInput", set_io(self, 0, i, &inputs[i]));
   }
   for (uint32_t i = 0; i < graph->n_outputs; i++) {
-    code = set_io(self, 1, i, &outputs[i]);
-    if (code != ANEURALNETWORKS_NO_ERROR) {
-      return np_nnapi_failed(self, fault, "setOutput", code);
-    }
+    NP_NNAPI_TRY(self, fault, "setOutput", set_io(self, 1, i, &outputs[i]));
   }
   return NP_OK;
 }

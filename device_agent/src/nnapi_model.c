@@ -64,10 +64,9 @@ static enum np_status add_operations(const struct np_compiled *self, struct np_f
   const struct np_graph *graph = &self->source->graph;
   for (uint32_t i = 0; i < graph->n_operations; i++) {
     const struct np_operation *operation = &graph->operations[i];
-    if (operation->code >= NP_FIRST_OWN_CODE || operation->code < 0) {
-      return np_error(NP_UNSUPPORTED, &fault->why,
-                      "operation %u has code %d, which NNAPI does not know", i, operation->code);
-    }
+    NP_REQUIRE(operation->code < NP_FIRST_OWN_CODE && operation->code >= 0, NP_UNSUPPORTED,
+               &fault->why, "operation %u has code %d, which NNAPI does not know", i,
+               operation->code);
     const int code = self->table->ANeuralNetworksModel_addOperation(
         self->model, operation->code, operation->n_inputs, operation->inputs, operation->n_outputs,
         operation->outputs);
@@ -85,32 +84,21 @@ enum np_status np_nnapi_build_model(struct np_compiled *self, const struct np_op
                                     struct np_fault *fault) {
   const struct np_nnapi_table *table = self->table;
   const struct np_graph *graph = &self->source->graph;
-  int code = table->ANeuralNetworksModel_create(&self->model);
-  if (code != ANEURALNETWORKS_NO_ERROR) {
-    return np_nnapi_failed(self, fault, "Model_create", code);
-  }
-  enum np_status status = add_operands(self, fault);
-  NP_THEN(status, add_operations(self, fault));
-  if (status != NP_OK) {
-    return status;
-  }
-  code = table->ANeuralNetworksModel_identifyInputsAndOutputs(
-      self->model, graph->n_inputs, graph->inputs, graph->n_outputs, graph->outputs);
-  if (code != ANEURALNETWORKS_NO_ERROR) {
-    return np_nnapi_failed(self, fault, "identifyInputsAndOutputs", code);
-  }
+  NP_NNAPI_TRY(self, fault, "Model_create", table->ANeuralNetworksModel_create(&self->model));
+  NP_TRY(add_operands(self, fault));
+  NP_TRY(add_operations(self, fault));
+  NP_NNAPI_TRY(self, fault, "identifyInputsAndOutputs",
+               table->ANeuralNetworksModel_identifyInputsAndOutputs(
+                   self->model, graph->n_inputs, graph->inputs, graph->n_outputs, graph->outputs));
   if (options->relaxed) {
     if (!table->ANeuralNetworksModel_relaxComputationFloat32toFloat16) {
       return np_nnapi_absent(fault, "relaxComputationFloat32toFloat16", 28);
     }
-    code = table->ANeuralNetworksModel_relaxComputationFloat32toFloat16(self->model, true);
-    if (code != ANEURALNETWORKS_NO_ERROR) {
-      return np_nnapi_failed(self, fault, "relaxComputationFloat32toFloat16", code);
-    }
+    NP_NNAPI_TRY(self, fault, "relaxComputationFloat32toFloat16",
+                 table->ANeuralNetworksModel_relaxComputationFloat32toFloat16(self->model, true));
   }
-  code = table->ANeuralNetworksModel_finish(self->model);
-  return code == ANEURALNETWORKS_NO_ERROR ? NP_OK
-                                          : np_nnapi_failed(self, fault, "Model_finish", code);
+  NP_NNAPI_TRY(self, fault, "Model_finish", table->ANeuralNetworksModel_finish(self->model));
+  return NP_OK;
 }
 
 /* Appends an operation's name to a list, once; counts those that find no room. */

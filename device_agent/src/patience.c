@@ -29,14 +29,13 @@ void np_patience_spend(struct np_patience *patience, uint64_t *cool_ns, uint64_t
 /* What each look at the device costs is part of the time. */
 enum np_status np_patience_wait(const struct np_session *session, uint64_t cpu_mask, int reader_fd,
                                 uint64_t *cool_ns, int *cool) {
-  const struct np_clock clock = np_monotonic_clock();
-  const uint64_t start = clock.now_ns(clock.ctx);
+  const uint64_t start = np_now_ns();
   const uint64_t limit_ns = np_patience_limit(session->patience, *cool_ns);
   for (;;) {
     struct np_readings readings;
     np_sysfs_read(session->sysfs, cpu_mask, &readings);
     *cool = readings.throttled != 1;
-    const uint64_t spent_ns = clock.now_ns(clock.ctx) - start;
+    const uint64_t spent_ns = np_now_ns() - start;
     if (*cool || spent_ns >= limit_ns) {
       np_patience_spend(session->patience, cool_ns, limit_ns == 0 ? 0 : spent_ns, *cool);
       return NP_OK;

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "blobs.h"
 #include "cpus.h"
 #include "executable.h"
 #include "frames.h"
-#include "kept.h"
 #include "rounds.h"
 #include "simulator.h"
 #include "sysinfo.h"
@@ -150,9 +150,8 @@ static enum np_status set_up(struct performance *self) {
   if (has_flag(self, NP_ACTION_FRAMES)) {
     return NP_OK;
   }
-  if (describe(self) != NP_OK || make_buffers(self) != NP_OK) {
-    return np_error(NP_NO_MEMORY, &self->record->fault.why, "no memory for the action");
-  }
+  NP_REQUIRE(describe(self) == NP_OK && make_buffers(self) == NP_OK, NP_NO_MEMORY,
+             &self->record->fault.why, "no memory for the action");
   NP_TRY(np_executable_contexts(&self->executable, 1));
   self->run = (struct np_run){.n_steps = bundle_of(self)->n_segments,
                               .steps = np_pipeline_steps(pipeline_of(self)),
@@ -178,9 +177,7 @@ static enum np_status compile_segment(struct performance *self, uint32_t s) {
   const uint64_t before = self->clock.now_ns(self->clock.ctx);
   const enum np_status status = np_pipeline_compile(pipeline_of(self), s);
   const uint64_t after = self->clock.now_ns(self->clock.ctx);
-  if (status != NP_OK) {
-    return status;
-  }
+  NP_TRY(status);
   np_pipeline_describe(pipeline_of(self), s, &self->view->facts[s]);
   self->view->compile_ns[s] = 1 + (after - before);
   return NP_OK;

@@ -57,6 +57,10 @@ void *np_pipeline_data(const struct np_pipeline *pipeline, uint32_t tensor);
  * memory again. 0 where it cannot, for it lies in shared memory: then its own holds it still. */
 int np_pipeline_bind(struct np_pipeline *pipeline, uint32_t tensor, void *data);
 
+/* Whether a failure may be that the driver cannot map shared memory, with which it has run or not:
+ * what the runtime says of a driver that is gone, full or late is something else. */
+int np_pipeline_blames_memory(const struct np_fault *fault, int has_run);
+
 /* Whether a tensor lies in shared memory. */
 int np_pipeline_is_shared(const struct np_pipeline *pipeline, uint32_t tensor);
 

@@ -60,14 +60,10 @@ static void use_addresses(struct segment_run *run) {
   run->shared = 0;
 }
 
-/* Whether a failure may be that the driver cannot map the memory: what the runtime says of a driver
- * that is gone, full or late is something else. */
-static int may_be_memory(const struct segment_run *run) {
-  const struct np_fault *fault = run->fault;
-  return run->shared && fault->has_code &&
-         (fault->code == ANEURALNETWORKS_UNMAPPABLE ||
-          (!run->has_run &&
-           (fault->code == ANEURALNETWORKS_OP_FAILED || fault->code == ANEURALNETWORKS_BAD_DATA)));
+int np_pipeline_blames_memory(const struct np_fault *fault, int has_run) {
+  return fault->has_code && (fault->code == ANEURALNETWORKS_UNMAPPABLE ||
+                             (!has_run && (fault->code == ANEURALNETWORKS_OP_FAILED ||
+                                           fault->code == ANEURALNETWORKS_BAD_DATA)));
 }
 
 /* Whether a segment has run well with the memory as it is. */
@@ -120,7 +116,7 @@ static int leave_shared(struct np_pipeline *self) {
 }
 
 int np_pipeline_hand_over_anew(struct segment_run *run, enum np_status status, int *was_late) {
-  if (may_be_memory(run)) {
+  if (run->shared && np_pipeline_blames_memory(run->fault, run->has_run)) {
     if (run->has_run || !use_next_memory(run->pipeline)) {
       use_addresses(run);
     }

@@ -1,10 +1,7 @@
-#define _POSIX_C_SOURCE 200809L
-
 #include "probe.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "simulator.h"
 #include "stall.h"
@@ -13,8 +10,8 @@
 
 /* A driver that dies while the devices are listed may be back soon: they are listed again, five
  * times within a second at the most. */
-#define FIRST_PAUSE_NS 32000000L
-#define LONGEST_PAUSE_NS 512000000L
+#define FIRST_PAUSE_NS 32000000u
+#define LONGEST_PAUSE_NS 512000000u
 
 const char *const np_property_names[NP_N_PROPERTIES] = {
     "ro.product.manufacturer",
@@ -115,10 +112,8 @@ static enum np_status ask(const char *library, struct np_probe *probe, struct np
   struct np_probe *shared = np_shared_memory(sizeof *shared);
   NP_REQUIRE(shared, NP_NO_MEMORY, why, "no memory to ask the NNAPI library");
   struct job job = {.library = library, .probe = shared};
-  const int64_t available_kb = np_memory_available_kb();
-  const struct np_watch watch = {.timeout_ms = NP_PROBE_TIMEOUT_MS,
-                                 .reader_fd = -1,
-                                 .memory_kb = available_kb < 0 ? -1 : available_kb / 4 * 3};
+  const struct np_watch watch = {
+      .timeout_ms = NP_PROBE_TIMEOUT_MS, .reader_fd = -1, .memory_kb = np_memory_share_kb()};
   enum np_event event;
   struct np_outcome outcome;
   const enum np_status status = np_supervise(describe, &job, &watch, &event, &outcome, why);
@@ -126,9 +121,7 @@ static enum np_status ask(const char *library, struct np_probe *probe, struct np
     *probe = *shared;
   }
   np_shared_free(shared, sizeof *shared);
-  if (status != NP_OK) {
-    return status;
-  }
+  NP_TRY(status);
 
   terminate_texts(probe);
   const char *name = library ? library : NP_NNAPI_LIBRARY;
@@ -156,12 +149,11 @@ static enum np_status ask(const char *library, struct np_probe *probe, struct np
 enum np_status np_probe_library(const char *library, struct np_probe *probe,
                                 struct np_message *why) {
   enum np_status status = ask(library, probe, why);
-  for (long ns = FIRST_PAUSE_NS; ns <= LONGEST_PAUSE_NS && status == NP_OK; ns *= 2) {
-    const struct timespec pause = {.tv_sec = 0, .tv_nsec = ns};
+  for (uint64_t ns = FIRST_PAUSE_NS; ns <= LONGEST_PAUSE_NS && status == NP_OK; ns *= 2) {
     if (!probe->opened || probe->error.text[0] == 0 || probe->stalled || probe->broken_phone) {
       break;
     }
-    (void)nanosleep(&pause, NULL);
+    np_sleep_ns(ns);
     status = ask(library, probe, why);
   }
   return status;

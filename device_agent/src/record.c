@@ -16,15 +16,6 @@ static void *carve(char *memory, size_t *total, size_t count, size_t size) {
   return memory ? memory + begin : NULL;
 }
 
-int np_action_on_cpu(const struct np_action *action) {
-  for (uint32_t s = 0; s < action->bundle.n_segments; s++) {
-    if (action->bundle.segments[s].engine != NP_BUNDLE_CPU) {
-      return 0;
-    }
-  }
-  return 1;
-}
-
 /* Lays the parts of a record out; returns what they take. */
 static size_t lay_out(const struct np_action *action, char *memory, struct np_record_view *view) {
   /* NP_MAX_RUNS and NP_MAX_ROUNDS bound the runs to less than 2^18. */

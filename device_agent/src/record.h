@@ -99,9 +99,6 @@ static inline uint32_t np_all_rounds(const struct np_action *action) {
   return action->cooldown_ms != 0 || action->spin_ns != 0 ? 2 * action->rounds : action->rounds;
 }
 
-/* Whether all of an action runs on the CPU. */
-int np_action_on_cpu(const struct np_action *action);
-
 /* Maps a record for an action, all zero but the readings, which are unknown. NP_NO_MEMORY. */
 enum np_status np_record_make(const struct np_action *action, struct np_record_view *view);
 void np_record_free(struct np_record_view *view);

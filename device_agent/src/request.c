@@ -16,23 +16,17 @@ static enum np_status read_head(const struct np_container *container, struct np_
   struct np_cursor cursor = np_cursor_over(section.bytes, section.length);
   const uint32_t version = np_take_u32(&cursor);
   const uint32_t flags = np_take_u32(&cursor);
-  if (cursor.bad) {
-    return np_error(NP_BAD_REQUEST, why, "HEAD: %zu bytes, want 8 or more", section.length);
-  }
-  if (version != NP_PROTOCOL_VERSION || flags != 0) {
-    return np_error(NP_BAD_REQUEST, why,
-                    "HEAD: protocol version %u and flags 0x%x, this agent speaks %u and 0", version,
-                    flags, NP_PROTOCOL_VERSION);
-  }
+  NP_REQUIRE(!cursor.bad, NP_BAD_REQUEST, why, "HEAD: %zu bytes, want 8 or more", section.length);
+  NP_REQUIRE(version == NP_PROTOCOL_VERSION && flags == 0, NP_BAD_REQUEST, why,
+             "HEAD: protocol version %u and flags 0x%x, this agent speaks %u and 0", version, flags,
+             NP_PROTOCOL_VERSION);
   request->wait_ms = np_take_u32(&cursor);
   request->n_seen = np_take_u32(&cursor);
   request->seen_khz = np_take_words(&cursor, request->n_seen);
-  if (cursor.bad || request->n_seen > NP_MAX_SEEN || np_cursor_left(&cursor) != 0 ||
-      section.length % 4 != 0) {
-    return np_error(NP_BAD_REQUEST, why,
-                    "HEAD: %zu bytes do not fit its %u clocks, want at most %u", section.length,
-                    request->n_seen, NP_MAX_SEEN);
-  }
+  NP_REQUIRE(!cursor.bad && request->n_seen <= NP_MAX_SEEN && np_cursor_left(&cursor) == 0 &&
+                 section.length % 4 == 0,
+             NP_BAD_REQUEST, why, "HEAD: %zu bytes do not fit its %u clocks, want at most %u",
+             section.length, request->n_seen, NP_MAX_SEEN);
   return NP_OK;
 }
 
@@ -49,11 +43,9 @@ static enum np_status read_blobs(const struct np_container *container, struct np
   for (uint32_t i = 0; i < n; i++) {
     request->blobs[i].length = np_take_u64(&cursor);
     request->blobs[i].sha256 = (const uint8_t *)np_take_words(&cursor, NP_SHA256_BYTES / 4);
-    if (request->blobs[i].length > SIZE_MAX / 2) {
-      return np_error(NP_BAD_REQUEST, why,
-                      "BLOB: blob %u: %llu bytes are more than this device can address", i,
-                      (unsigned long long)request->blobs[i].length);
-    }
+    NP_REQUIRE(request->blobs[i].length <= SIZE_MAX / 2, NP_BAD_REQUEST, why,
+               "BLOB: blob %u: %llu bytes are more than this device can address", i,
+               (unsigned long long)request->blobs[i].length);
   }
   return np_bundle_list_end(&cursor, "BLOB", why);
 }
@@ -97,21 +89,17 @@ static enum np_status check_groups(const struct np_request *request, struct np_m
   for (uint32_t first = 0; first < request->n_actions; first = end) {
     const struct np_action *leader = &request->actions[first];
     end = np_request_group_end(request, first);
-    if (end - first > NP_MAX_GROUP) {
-      return np_error(NP_BAD_REQUEST, why,
-                      "ACTN: action %u (id %u): its group has %u actions, want at most %u", first,
-                      leader->id, end - first, NP_MAX_GROUP);
-    }
+    NP_REQUIRE(end - first <= NP_MAX_GROUP, NP_BAD_REQUEST, why,
+               "ACTN: action %u (id %u): its group has %u actions, want at most %u", first,
+               leader->id, end - first, NP_MAX_GROUP);
     for (uint32_t i = first + 1; i < end; i++) {
       const struct np_action *action = &request->actions[i];
-      if (action->rounds != leader->rounds || action->cooldown_ms != leader->cooldown_ms) {
-        return np_error(
-            NP_BAD_REQUEST, why,
-            "ACTN: action %u (id %u): rounds %u and cooldown_ms %u, its group has %u and "
-            "%u",
-            i, action->id, action->rounds, action->cooldown_ms, leader->rounds,
-            leader->cooldown_ms);
-      }
+      NP_REQUIRE(action->rounds == leader->rounds && action->cooldown_ms == leader->cooldown_ms,
+                 NP_BAD_REQUEST, why,
+                 "ACTN: action %u (id %u): rounds %u and cooldown_ms %u, its group has %u and "
+                 "%u",
+                 i, action->id, action->rounds, action->cooldown_ms, leader->rounds,
+                 leader->cooldown_ms);
     }
   }
   return NP_OK;
@@ -132,10 +120,8 @@ static enum np_status read_actions(const struct np_container *container, struct 
     struct np_message inner = {""};
     const enum np_status status =
         np_action_read(&cursor, request, data, &request->actions[i], &inner);
-    if (status != NP_OK) {
-      return np_error(status, why, "ACTN: action %u (id %u): %s", i, request->actions[i].id,
-                      inner.text);
-    }
+    NP_REQUIRE(status == NP_OK, status, why, "ACTN: action %u (id %u): %s", i,
+               request->actions[i].id, inner.text);
   }
   NP_TRY(np_bundle_list_end(&cursor, "ACTN", why));
   NP_TRY(check_ids(request, why));
@@ -151,12 +137,11 @@ static enum np_status read_driver_facts(const struct np_container *container,
   request->n_driver_facts = n;
   for (uint32_t i = 0; i < n; i++) {
     const uint32_t *driver = &request->driver_facts[i * NP_DRIVER_WORDS];
-    if ((driver[0] >= request->n_strings && driver[0] != NP_NONE) || driver[1] == 0 ||
-        driver[1] > NP_MAX_GROUP || driver[2] > MEMORY_KINDS) {
-      return np_error(
-          NP_BAD_REQUEST, why, "DRVS: driver %u: string %u of %u, room %u of %u, memory %u of %u",
-          i, driver[0], request->n_strings, driver[1], NP_MAX_GROUP, driver[2], MEMORY_KINDS);
-    }
+    NP_REQUIRE((driver[0] < request->n_strings || driver[0] == NP_NONE) && driver[1] != 0 &&
+                   driver[1] <= NP_MAX_GROUP && driver[2] <= MEMORY_KINDS,
+               NP_BAD_REQUEST, why,
+               "DRVS: driver %u: string %u of %u, room %u of %u, memory %u of %u", i, driver[0],
+               request->n_strings, driver[1], NP_MAX_GROUP, driver[2], MEMORY_KINDS);
   }
   return np_bundle_list_end(&cursor, "DRVS", why);
 }
@@ -179,10 +164,8 @@ enum np_status np_request_bind(struct np_request *request, const struct np_bytes
   for (uint32_t i = 0; i < request->n_actions; i++) {
     struct np_message inner = {"no memory for its bundle"};
     const enum np_status status = np_action_bind(&request->actions[i], blobs, &inner);
-    if (status != NP_OK) {
-      return np_error(status, why, "ACTN: action %u (id %u): %s", i, request->actions[i].id,
-                      inner.text);
-    }
+    NP_REQUIRE(status == NP_OK, status, why, "ACTN: action %u (id %u): %s", i,
+               request->actions[i].id, inner.text);
   }
   return NP_OK;
 }

@@ -75,9 +75,16 @@ struct np_action {
   const uint32_t *kept;
 
   struct np_bundle bundle; /* the rest from np_request_bind on; owned */
+  uint32_t n_named;        /* segments on accelerators that are named, */
+  uint32_t n_chosen;       /* and those for which NNAPI chooses; the others are the CPU's */
   uint32_t threads;        /* at least 1 */
   uint64_t cpu_mask;       /* 0: the big cores */
 };
+
+/* Whether an action uses NNAPI. */
+static inline int np_uses_nnapi(const struct np_action *action) {
+  return action->n_named + action->n_chosen != 0;
+}
 
 /* Of an action's weights: blob index, and the offset of its bytes in the section WGHT, a u64. */
 #define NP_WEIGHT_WORDS 3u

@@ -1,14 +1,10 @@
-#define _POSIX_C_SOURCE 200809L
-
 #include "result.h"
 
-#include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "answer.h"
+#include "blobs.h"
 #include "drivers.h"
 #include "json.h"
 #include "record.h"
@@ -42,24 +38,7 @@ enum np_status np_answer_finish(struct np_answers *answers) {
   if (answers->no_memory) {
     return NP_NO_MEMORY;
   }
-  size_t written = 0;
-  while (written < answers->n_bytes) {
-    const ssize_t n = write(answers->fd, answers->line + written, answers->n_bytes - written);
-    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-      /* Whoever shares the pipe with us has made it non-blocking. */
-      struct pollfd file = {.fd = answers->fd, .events = POLLOUT, .revents = 0};
-      (void)poll(&file, 1, -1);
-      continue;
-    }
-    if (n < 0 && errno == EINTR) {
-      continue;
-    }
-    if (n < 0) {
-      return NP_IO;
-    }
-    written += (size_t)n;
-  }
-  return NP_OK;
+  return np_write_fully(answers->fd, answers->line, answers->n_bytes) == 0 ? NP_OK : NP_IO;
 }
 
 enum np_status np_answer_hello(struct np_answers *answers, uint32_t n_actions, const char *phone) {

@@ -6,8 +6,6 @@
 #include <stdint.h>
 
 #include "engine.h"
-#include "nnapi.h"
-#include "np_executor.h"
 #include "np_status.h"
 #include "pace.h"
 #include "sha256.h"
@@ -117,39 +115,6 @@ struct np_ending {
   const struct np_drivers *drivers; /* what is known of them now */
 };
 
-struct np_info_property {
-  const char *name;
-  const char *value; /* "": left out */
-};
-
-struct np_info {
-  const char *abi;
-  const char *os;
-  const char *kernel;
-  uint32_t n_properties;
-  const struct np_info_property *properties;
-  int64_t api_level; /* -1: null */
-  uint32_t n_cpus;
-  int64_t threads_max;        /* -1: null */
-  const int64_t *cpu_max_khz; /* [n_cpus], -1: null */
-  uint64_t big_cores;
-  uint32_t n_kernels;
-  enum np_half half;          /* how the CPU engine computes in float16 */
-  const char *const *kernels; /* [n_kernels] of the CPU engine, the preferred ones first */
-  int64_t memory_kb;          /* -1: null */
-  const struct np_readings *readings;
-  const char *phone; /* NULL: not simulated */
-  const char *identity;
-  const char *library; /* NULL: null */
-  enum np_door door;   /* of the library */
-  const char *error;   /* NULL: null */
-  int stalled;         /* it did not answer in time */
-  uint32_t n_missing;
-  const char *const *missing;
-  uint32_t n_accelerators;
-  const struct np_accelerator *accelerators;
-};
-
 /* Each writes one line. NP_IO where the reader is gone or the disk is full (errno), NP_NO_MEMORY.
  */
 enum np_status np_answer_hello(struct np_answers *answers, uint32_t n_actions, const char *phone);
@@ -160,7 +125,6 @@ enum np_status np_answer_wait(struct np_answers *answers, uint32_t action, uint6
 enum np_status np_answer_result(struct np_answers *answers, const struct np_result *result);
 enum np_status np_answer_end(struct np_answers *answers, const struct np_ending *ending);
 enum np_status np_answer_error(struct np_answers *answers, const char *message);
-enum np_status np_answer_info(struct np_answers *answers, const struct np_info *info);
 enum np_status np_answer_cleaned(struct np_answers *answers, uint64_t files, uint64_t bytes,
                                  uint64_t kept_bytes);
 

@@ -13,7 +13,7 @@ void np_rounds_open(const struct np_action *action, const struct np_record_view 
       .view = view,
       .clock = clock,
       .watched = action->spin_ns != 0 && (!simulator || np_simulator_governed(simulator)),
-      .on_cpu = np_action_on_cpu(action),
+      .on_cpu = !np_uses_nnapi(action),
       .watch = {.sysfs = sysfs, .simulator = simulator, .facts = &view->record->pace}};
 }
 
@@ -79,7 +79,7 @@ void np_rounds_note(const struct np_record *record, struct np_round *round) {
 
 void np_rounds_judge(const struct np_action *action, const struct np_record *record,
                      struct np_round *rounds, uint32_t n) {
-  for (uint32_t r = 0; r < n && np_action_on_cpu(action); r++) {
+  for (uint32_t r = 0; r < n && !np_uses_nnapi(action); r++) {
     if (rounds[r].pace.n_looks != 0) {
       rounds[r].moved = np_pace_moved(&rounds[r].pace, record->level_khz, action->threads == 1);
     }

@@ -3,7 +3,6 @@
 #include "run.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
@@ -36,20 +35,9 @@ struct run {
   int work_fd;
 };
 
-static enum np_status open_folder(const char *option, const char *path, int *fd,
-                                  struct np_message *why) {
-  *fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (*fd >= 0) {
-    return NP_OK;
-  }
-  return np_error(NP_IO, why, "%s %s: %s", option, path, strerror(errno));
-}
-
 static enum np_status read_request(struct run *run, const char *path, struct np_message *why) {
   enum np_status status = np_read_file(path, &run->file);
-  if (status != NP_OK) {
-    return np_error(NP_IO, why, "cannot read the request %s: %s", path, strerror(errno));
-  }
+  NP_REQUIRE(status == NP_OK, NP_IO, why, "cannot read the request %s: %s", path, strerror(errno));
   struct np_message inner = {""};
   status = np_request_open(run->file.data, run->file.length, &run->request, &inner);
   if (status != NP_OK) {
@@ -113,9 +101,8 @@ static enum np_status run_actions(struct run *run, const char *library, struct n
   const uint32_t n = run->request.n_actions;
   uint32_t all_ok = 0;
   uint32_t end;
-  if (np_drivers_make(&run->request, &run->drivers) != NP_OK) {
-    return np_error(NP_NO_MEMORY, why, "no memory for the drivers");
-  }
+  NP_REQUIRE(np_drivers_make(&run->request, &run->drivers) == NP_OK, NP_NO_MEMORY, why,
+             "no memory for the drivers");
   np_shm_prepare();
   uint32_t n_gauges = 0;
   for (uint32_t i = 0; i < n; i++) {
@@ -192,18 +179,15 @@ static enum np_status carry_out(struct run *run, const char *library, struct np_
     np_tell_stall(&session, NULL, why);
     return NP_STALLED;
   }
-  if (run->probe.broken_phone) {
-    return np_error(NP_BAD_REQUEST, why, "no phone can be simulated: %s", run->probe.error.text);
-  }
+  NP_REQUIRE(!run->probe.broken_phone, NP_BAD_REQUEST, why, "no phone can be simulated: %s",
+             run->probe.error.text);
   np_message_set(why, "cannot write an answer");
   NP_TRY(np_answer_hello(run->answers, run->request.n_actions,
                          run->probe.simulated ? run->probe.phone : NULL));
   NP_TRY(open_blobs(run, why));
   struct np_message inner = {""};
   const enum np_status status = np_request_bind(&run->request, run->blobs, &inner);
-  if (status != NP_OK) {
-    return np_error(status, why, "request refused: %s", inner.text);
-  }
+  NP_REQUIRE(status == NP_OK, status, why, "request refused: %s", inner.text);
   NP_TRY(check_disk(run, why));
   return run_actions(run, library, why);
 }
@@ -216,8 +200,8 @@ enum np_status np_run_command(const char *request_path, const char *store, const
   run->answers = answers;
   np_sysfs_open(sysfs, &run->sysfs);
   run->store_fd = run->work_fd = -1;
-  enum np_status status = open_folder("--store", store, &run->store_fd, why);
-  NP_THEN(status, open_folder("--work", work, &run->work_fd, why));
+  enum np_status status = np_open_folder("--store", store, &run->store_fd, why);
+  NP_THEN(status, np_open_folder("--work", work, &run->work_fd, why));
   NP_THEN(status, read_request(run, request_path, why));
   NP_THEN(status, carry_out(run, library, why));
 

@@ -1,11 +1,7 @@
-#define _POSIX_C_SOURCE 200809L
-
 #include "settle.h"
 
-#include <time.h>
-
 #include "drivers.h"
-#include "perform.h"
+#include "member.h"
 #include "timing.h"
 
 #define SETTLE_NS UINT64_C(2000000000)
@@ -17,30 +13,6 @@
 /* Between two questions whether a driver is back: init restarts a service within 5 s. */
 #define FIRST_PAUSE_NS UINT64_C(50000000)
 #define RETURN_NS UINT64_C(6000000000)
-
-/* A gauge's process. */
-struct gauge {
-  const struct np_session *session;
-  struct np_action action;
-  struct np_record_view view;
-};
-
-static int perform(void *ctx, struct np_link *link) {
-  const struct gauge *gauge = ctx;
-  np_perform(gauge->session, &gauge->action, &gauge->view, link);
-  return 0;
-}
-
-static uint64_t now_ns(void) {
-  const struct np_clock clock = np_monotonic_clock();
-  return clock.now_ns(clock.ctx);
-}
-
-static void pause_ns(uint64_t ns) {
-  const struct timespec pause = {.tv_sec = (time_t)(ns / 1000000000u),
-                                 .tv_nsec = (long)(ns % 1000000000u)};
-  (void)nanosleep(&pause, NULL);
-}
 
 static uint64_t shortest(const uint64_t *values, uint32_t from, uint32_t n) {
   uint64_t least = UINT64_MAX;
@@ -65,21 +37,28 @@ void np_settle_gauge(const struct np_session *session, const struct np_action *a
   }
 }
 
-static struct gauge gauge_of(const struct np_session *session, const struct np_driver *driver) {
-  struct gauge gauge = {.session = session, .action = *driver->gauge};
-  gauge.action.flags = 0;
-  gauge.action.rounds = ROUNDS;
-  gauge.action.cooldown_ms = 0;
-  gauge.action.warmup_min = gauge.action.warmup_max = 1;
-  gauge.action.warm_ns = gauge.action.spin_ns = 0;
-  gauge.action.min_runs = gauge.action.max_runs = ROUNDS * RUNS;
-  return gauge;
+/* Starts a driver's gauge, which *action becomes, in a process of its own; 0 where there is none to
+ * be had. To be ended with np_member_drop. */
+static int start_gauge(const struct np_session *session, const struct np_driver *driver,
+                       struct np_action *action, struct np_member *gauge) {
+  *action = *driver->gauge;
+  action->flags = 0;
+  action->rounds = ROUNDS;
+  action->cooldown_ms = 0;
+  action->warmup_min = action->warmup_max = 1;
+  action->warm_ns = action->spin_ns = 0;
+  action->min_runs = action->max_runs = ROUNDS * RUNS;
+  *gauge = (struct np_member){.session = session, .action = action, .child = NP_NO_CHILD};
+  struct np_message ignored;
+  return np_record_make(action, &gauge->view) == NP_OK &&
+         np_child_start(np_member_perform, gauge, &gauge->view.record->turns, &gauge->child,
+                        &ignored) == NP_OK;
 }
 
 /* Runs rounds of a gauge until one is as fast as before, or the time is over. */
-static void run_until_near(struct gauge *gauge, struct np_child *child, uint64_t gauge_ns,
-                           uint64_t end_ns) {
+static void run_until_near(struct np_member *gauge, uint64_t gauge_ns, uint64_t end_ns) {
   struct np_record *record = gauge->view.record;
+  struct np_child *child = &gauge->child;
   const struct np_watch watch = {.timeout_ms = SETUP_MS, .reader_fd = -1, .memory_kb = -1};
   uint32_t turns = 1;
   if (np_child_wait(child, turns, &watch) != NP_EVENT_REACHED) {
@@ -94,34 +73,28 @@ static void run_until_near(struct gauge *gauge, struct np_child *child, uint64_t
     }
     const uint32_t n = __atomic_load_n(&record->n_runs, __ATOMIC_ACQUIRE);
     const uint64_t ns = shortest(gauge->view.total_ns, before, n < gauge->view.room ? n : 0);
-    if (ns <= gauge_ns / 100u * NEAR_PERCENT || now_ns() >= end_ns) {
+    if (ns <= gauge_ns / 100u * NEAR_PERCENT || np_now_ns() >= end_ns) {
       return;
     }
-    pause_ns(PAUSE_NS);
+    np_sleep_ns(PAUSE_NS);
   }
 }
 
 static void settle_driver(const struct np_session *session, const struct np_driver *driver,
                           int busy) {
-  const uint64_t end_ns = now_ns() + SETTLE_NS;
+  const uint64_t end_ns = np_now_ns() + SETTLE_NS;
   if (!driver->gauge || driver->gauge_ns == 0) {
     if (busy) {
-      pause_ns(SETTLE_NS);
+      np_sleep_ns(SETTLE_NS);
     }
     return;
   }
-  struct gauge gauge = gauge_of(session, driver);
-  struct np_child child;
-  struct np_message ignored;
-  struct np_outcome outcome;
-  if (np_record_make(&gauge.action, &gauge.view) != NP_OK) {
-    return;
+  struct np_action action;
+  struct np_member gauge;
+  if (start_gauge(session, driver, &action, &gauge)) {
+    run_until_near(&gauge, driver->gauge_ns, end_ns);
   }
-  if (np_child_start(perform, &gauge, &gauge.view.record->turns, &child, &ignored) == NP_OK) {
-    run_until_near(&gauge, &child, driver->gauge_ns, end_ns);
-    (void)np_child_end(&child, &outcome, &ignored);
-  }
-  np_record_free(&gauge.view);
+  np_member_drop(&gauge);
 }
 
 void np_settle(const struct np_session *session, const struct np_action *killed, int busy) {
@@ -138,23 +111,18 @@ void np_settle_known(const struct np_session *session, const struct np_action *a
   driver->gauge = driver->gauge ? driver->gauge : action;
 }
 
-/* Whether the driver compiles its gauge and runs it once. */
-static int works(const struct np_session *session, struct np_driver *driver) {
-  struct gauge gauge = gauge_of(session, driver);
+/* Whether the driver compiles its gauge and runs it once; also where no process could be made,
+ * which says nothing about it. */
+static int works(const struct np_session *session, const struct np_driver *driver) {
   const struct np_watch watch = {.timeout_ms = SETUP_MS, .reader_fd = -1, .memory_kb = -1};
-  struct np_child child;
-  struct np_message ignored;
-  struct np_outcome outcome;
-  int does = 0;
-  if (np_record_make(&gauge.action, &gauge.view) != NP_OK) {
-    return 1; /* which says nothing about the driver */
-  }
-  if (np_child_start(perform, &gauge, &gauge.view.record->turns, &child, &ignored) == NP_OK) {
-    does = np_child_wait(&child, 1, &watch) == NP_EVENT_REACHED &&
+  struct np_action action;
+  struct np_member gauge;
+  int does = 1;
+  if (start_gauge(session, driver, &action, &gauge)) {
+    does = np_child_wait(&gauge.child, 1, &watch) == NP_EVENT_REACHED &&
            !__atomic_load_n(&gauge.view.record->done, __ATOMIC_ACQUIRE);
-    (void)np_child_end(&child, &outcome, &ignored);
   }
-  np_record_free(&gauge.view);
+  np_member_drop(&gauge);
   return does;
 }
 
@@ -166,27 +134,27 @@ enum np_health np_settle_check(const struct np_session *session, struct np_drive
     driver->sick = 0;
     return NP_HEALTH_WELL;
   }
-  const uint64_t end_ns = now_ns() + RETURN_NS;
+  const uint64_t end_ns = np_now_ns() + RETURN_NS;
   const int waits = driver->pause_ns == 0;
-  for (uint64_t ns = FIRST_PAUSE_NS; waits && now_ns() + ns < end_ns; ns *= 2) {
-    pause_ns(ns);
+  for (uint64_t ns = FIRST_PAUSE_NS; waits && np_now_ns() + ns < end_ns; ns *= 2) {
+    np_sleep_ns(ns);
     if (works(session, driver)) {
       return NP_HEALTH_BACK;
     }
   }
   driver->sick = 1;
   driver->pause_ns = RETURN_NS;
-  driver->ask_ns = now_ns() + driver->pause_ns;
+  driver->ask_ns = np_now_ns() + driver->pause_ns;
   return NP_HEALTH_SICK;
 }
 
 void np_settle_review(const struct np_session *session) {
   for (uint32_t d = 0; d < session->drivers->n; d++) {
     struct np_driver *driver = &session->drivers->each[d];
-    if (driver->sick && now_ns() >= driver->ask_ns) {
+    if (driver->sick && np_now_ns() >= driver->ask_ns) {
       driver->sick = (uint32_t)!works(session, driver);
       driver->pause_ns *= 2;
-      driver->ask_ns = now_ns() + driver->pause_ns;
+      driver->ask_ns = np_now_ns() + driver->pause_ns;
     }
   }
 }

@@ -10,10 +10,10 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "bind.h"
+#include "timing.h"
 
 #define REGION_NAME "nnapi-prof"
 #define ASHMEM_SET_SIZE _IOW(0x77, 3, size_t)
@@ -94,12 +94,11 @@ void np_shm_prepare(void) {
     _exit(dlopen(NDK_LIBRARY, NP_BIND_NOW | RTLD_LOCAL) ? 0 : 1);
   }
   int status = 1;
-  const struct timespec pause = {.tv_nsec = 1000000};
   for (int ms = 0; child > 0 && waitpid(child, &status, WNOHANG) == 0; ms++) {
     if (ms == LOADING_MS) {
       (void)kill(child, SIGKILL);
     }
-    (void)nanosleep(&pause, NULL);
+    np_sleep_ns(1000000);
   }
   if (child > 0 && status == 0) {
     (void)dlopen(NDK_LIBRARY, NP_BIND_NOW | RTLD_LOCAL); /* and is never closed */

@@ -1,21 +1,20 @@
-#define _GNU_SOURCE /* sched_setaffinity, pipe2 */
+#define _GNU_SOURCE /* pipe2, syscall */
 
 #include "sysinfo.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/types.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define MAX_CPUS 64u /* as many as a mask has bits */
 #define GETPROP_TIMEOUT_MS 5000
 #define MAX_KB (INT64_C(1) << 40) /* times 3 it is still a number */
 
@@ -60,6 +59,11 @@ static int64_t meminfo(const char *key) {
 int64_t np_memory_kb(void) { return meminfo("MemTotal:"); }
 
 int64_t np_memory_available_kb(void) { return meminfo("MemAvailable:"); }
+
+int64_t np_memory_share_kb(void) {
+  const int64_t available_kb = np_memory_available_kb();
+  return available_kb < 0 ? -1 : available_kb / 4 * 3;
+}
 
 void np_kernel_release(char *text, size_t size) {
   struct utsname name;
@@ -120,26 +124,33 @@ void np_property(const char *name, char *text, size_t size) {
   text[used] = 0;
 }
 
+/* The system calls, whose mask is a row of bits everywhere. */
 int np_set_affinity(uint64_t cpu_mask) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  for (size_t i = 0; i < MAX_CPUS; i++) {
-    if ((cpu_mask >> i & 1) != 0) {
-      CPU_SET(i, &set);
-    }
-  }
-  return sched_setaffinity(0, sizeof set, &set) == 0 ? 0 : errno;
+  return syscall(__NR_sched_setaffinity, 0, sizeof cpu_mask, &cpu_mask) == 0 ? 0 : errno;
 }
 
 uint64_t np_affinity(void) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) != 0) {
+  struct np_affinity affinity = {.before = {0}};
+  return syscall(__NR_sched_getaffinity, 0, sizeof affinity.before, affinity.before) < 0
+             ? 0
+             : affinity.before[0];
+}
+
+int np_affinity_enter(uint64_t cpu_mask, struct np_affinity *affinity) {
+  memset(affinity, 0, sizeof *affinity);
+  if (cpu_mask == 0) {
     return 0;
   }
-  uint64_t mask = 0;
-  for (size_t i = 0; i < MAX_CPUS; i++) {
-    mask |= (uint64_t)(CPU_ISSET(i, &set) != 0) << i;
+  if (syscall(__NR_sched_getaffinity, 0, sizeof affinity->before, affinity->before) < 0) {
+    return errno;
   }
-  return mask;
+  const int cause = np_set_affinity(cpu_mask);
+  affinity->is_changed = cause == 0;
+  return cause;
+}
+
+void np_affinity_leave(const struct np_affinity *affinity) {
+  if (affinity->is_changed) {
+    (void)syscall(__NR_sched_setaffinity, 0, sizeof affinity->before, affinity->before);
+  }
 }

@@ -10,11 +10,21 @@
 #define LOOK_NS UINT64_C(4000000)
 #define WAIT_LOOK_NS UINT64_C(1000000)
 
-static uint64_t monotonic_ns(void *ctx) {
-  (void)ctx;
+uint64_t np_now_ns(void) {
   struct timespec now = {0, 0};
   (void)clock_gettime(CLOCK_MONOTONIC, &now); /* fails for unknown clocks only */
   return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static uint64_t monotonic_ns(void *ctx) {
+  (void)ctx;
+  return np_now_ns();
+}
+
+void np_sleep_ns(uint64_t ns) {
+  const struct timespec pause = {.tv_sec = (time_t)(ns / 1000000000u),
+                                 .tv_nsec = (long)(ns % 1000000000u)};
+  (void)nanosleep(&pause, NULL);
 }
 
 struct np_clock np_monotonic_clock(void) {

@@ -13,8 +13,11 @@ struct np_clock {
   void *ctx;
 };
 
-/* CLOCK_MONOTONIC. */
+/* CLOCK_MONOTONIC, as a clock and as what it says now. */
 struct np_clock np_monotonic_clock(void);
+uint64_t np_now_ns(void);
+
+void np_sleep_ns(uint64_t ns);
 
 /* How often: at least min_runs, at most max_runs, and none once they took budget_ns in total. Of
  * unrecorded runs least_ns is the busy time that there is at the least, whatever the others say. */

@@ -1,11 +1,8 @@
-#define _POSIX_C_SOURCE 200809L
-
 #include "watch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "drivers.h"
 #include "probe.h"
@@ -19,15 +16,7 @@
 #define FIRST_PAUSE_MS 20u
 #define LONGEST_PAUSE_MS 320u
 
-static uint64_t now_ms(void) {
-  const struct np_clock clock = np_monotonic_clock();
-  return clock.now_ns(clock.ctx) / 1000000u;
-}
-
-static void pause_ms(uint32_t ms) {
-  const struct timespec pause = {.tv_sec = ms / 1000u, .tv_nsec = (long)(ms % 1000u) * 1000000L};
-  (void)nanosleep(&pause, NULL);
-}
+static uint64_t now_ms(void) { return np_now_ns() / 1000000u; }
 
 /* What moves while an action makes progress. */
 static uint64_t progress_of(const struct np_record_view *view) {
@@ -85,9 +74,7 @@ enum np_status np_watch_turn(const struct np_session *session, const struct np_a
       }
       free(probe);
     }
-    if (status != NP_OK) {
-      return status;
-    }
+    NP_TRY(status);
   }
 }
 
@@ -120,7 +107,7 @@ static int is_awaited(const struct np_drivers *drivers, const struct np_action *
 enum np_status np_await_drivers(const struct np_session *session, const struct np_action *action,
                                 struct np_message *why) {
   uint32_t next_ms = FIRST_PAUSE_MS;
-  pause_ms(next_ms);
+  np_sleep_ns(UINT64_C(1000000) * next_ms);
   if (!np_uses_nnapi(action)) {
     return NP_OK;
   }
@@ -139,7 +126,7 @@ enum np_status np_await_drivers(const struct np_session *session, const struct n
       break;
     }
     next_ms = next_ms < LONGEST_PAUSE_MS ? 2 * next_ms : next_ms;
-    pause_ms(next_ms);
+    np_sleep_ns(UINT64_C(1000000) * next_ms);
   }
   free(probe);
   return status;

@@ -366,6 +366,20 @@ static void expect(const struct start *start, const nnp_bundle *bundle, const ch
   nnp_model_free(model);
 }
 
+/* The bundle with its weights elsewhere, as ExecuTorch's delegate opens it. */
+static nnp_bundle *open_apart(void) {
+  static const _Alignas(64) float weights[4] = {1, 2, 3, 4};
+  static struct np_build container;
+  struct np_build_bundle sections;
+  const nnp_weights part = {0, weights, sizeof weights};
+  nnp_bundle *bundle = NULL;
+  np_build_bundle_sections(&sections);
+  sections.wght.n = 0;
+  np_build_bundle_container(&sections, &container);
+  CHECK(nnp_bundle_open_parts(container.bytes, container.n, &part, 1, &bundle, NULL) == NNP_OK);
+  return bundle;
+}
+
 /* A file with a bundle from its byte 4 on, as an app's asset may lie, in the folder. */
 static int write_asset(const char *folder) {
   static struct np_build container;
@@ -397,10 +411,21 @@ static int run_start(const struct start *start) {
     expect(start, bundle, "/nowhere/agent", NNP_NO_TRIAL, NNP_FAILED, "cannot be started");
     expect(start, bundle, "/bin/true", NNP_NO_TRIAL, NNP_FAILED, "did not begin");
     expect(start, bundle, NP_AGENT, scenario->cause, scenario->status, scenario->why);
+    if (scenario->cause != NNP_TOO_LATE) { /* which takes its time once more */
+      nnp_bundle *apart = open_apart();
+      expect(start, apart, NULL, NNP_NO_TRIAL, NNP_UNSUPPORTED, "binder");
+      expect(start, apart, NP_AGENT, scenario->cause, scenario->status, scenario->why);
+      nnp_bundle_close(apart);
+    }
   } else {
     bundle = open_bundle();
     if (start->which == NEXT_START) { /* no process could be made of this helper */
       expect(start, bundle, "/nowhere/agent", scenario->cause, scenario->status, scenario->why);
+      if (scenario->cause != NNP_TOO_LATE) {
+        nnp_bundle *apart = open_apart();
+        expect(start, apart, "/nowhere/agent", scenario->cause, scenario->status, scenario->why);
+        nnp_bundle_close(apart);
+      }
     } else {
       expect(start, bundle, NP_AGENT, NNP_NO_ACCELERATOR, NNP_MISSING, "sim-npu");
     }

@@ -52,10 +52,10 @@ SOURCES = (
 )
 CMAKE_SOURCES = ("library/CMakeLists.txt", "library/*.map", "library/java/*.[cm]*")
 """Read by every build, and no part of an agent."""
-# What is kept of a build: an Android agent can be checked part by part.
-_PARTS = {
-    "android": ("agent", "libnp_agent.a", "libnp_runtime.a", "android/libnp_android_shims.a"),
-}
+# What is kept of a build: an Android agent can be checked part by part, and the runtime library for
+# Java is linked with what an agent is made of.
+_ARCHIVES = ("libnp_agent.a", "libnp_runtime.a")
+_PARTS = {"android": ("agent", *_ARCHIVES, "android/libnp_android_shims.a")}
 ANDROID_SOURCES = ("android/CMakeLists.txt", "android/*.c", "android/*.cmake", "android/*.txt")
 
 
@@ -220,7 +220,7 @@ def _build_host(base: Path, prefix: Path | None, progress: Notify | None) -> Hos
     directory = base / "agents" / _key(compiler, prefix)
     names = ("agent", "libneuralnetworks.so", "libnnapi_support.so", "libneuron_adapter.so")
     built = HostBuild(directory, *(directory / name for name in names))
-    _built(directory, names, "", compiler, prefix, progress)
+    _built(directory, (*names, *_ARCHIVES), "", compiler, prefix, progress)
     return built
 
 

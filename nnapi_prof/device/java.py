@@ -17,6 +17,8 @@ from nnapi_prof.device.build import (
     ANDROID_SOURCES,
     CMAKE_SOURCES,
     SOURCES,
+    build_agent,
+    build_host,
     build_key,
     cmake_build,
     host_prefix,
@@ -81,7 +83,8 @@ def jni_library(
     abi: str | None = None, cache: Path | None = None, progress: Notify | None = None
 ) -> Path:
     """The library for Android on an ABI, for this host where ``abi`` is None; built unless the
-    cache has it, which takes some minutes the first time where XNNPACK is built, too.
+    cache has it, of the agent's archives, which takes some minutes the first time where XNNPACK is
+    built, too.
 
     Raises BuildError.
     """
@@ -101,11 +104,16 @@ def jni_library(
         with locked(folder.with_name(f"{folder.name}.lock")):
             if built.is_file():
                 return built
+            if abi is None:
+                agent = build_host(base, progress).agent
+            else:
+                agent = build_agent(abi, "android", base, progress)
             if progress is not None:
                 progress(f"building the runtime library for {abi or 'this host'}")
             with tempfile.TemporaryDirectory(prefix="build-", dir=folder.parent) as work:
                 options = (
                     "-DNP_LIBRARY=ON",
+                    f"-DNP_PREBUILT={agent.parent}",
                     f"-DNP_JNI={';'.join(map(str, jdk.includes))}",
                     "-DCMAKE_SHARED_LINKER_FLAGS=-s",
                 )

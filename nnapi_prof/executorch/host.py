@@ -116,7 +116,8 @@ class Caution:
     """A segment that NNAPI lacks, refuses, fails or is late with runs on the CPU, and a line of
     ExecuTorch's log says so; without, loading or running fails."""
     trial: bool = False
-    """Each segment is compiled and run once in a process of its own first, which may crash."""
+    """Each segment is compiled and run once by the agent first, a process that may crash. With a
+    cache folder that costs once."""
     compile_limit_ms: float = 0
     """The longest that NNAPI may compile a segment; 0: as long as it takes."""
     run_limit_ms: float = 0
@@ -233,6 +234,8 @@ def load(
     *,
     caution: Caution = USUAL,
     cache_folder: str | os.PathLike[str] | None = None,
+    threads: int = 0,
+    cpu_mask: int = 0,
     progress: Notify | None = None,
 ) -> Path:
     """Makes ExecuTorch in this process know ``NnapiBackend``; call it before
@@ -240,8 +243,9 @@ def load(
 
     ``device`` says what its NNAPI is: ``local``, this host's accelerators, or a simulated phone,
     ``sim:npu-phone``. A process has one. ``caution`` is that of programs loaded from then on; in
-    ``cache_folder`` drivers keep what they compiled for the next time. The delegate is built at
-    first use. Raises UsageError, BuildError, DeviceNotFound.
+    ``cache_folder`` drivers keep what they compiled for the next time. ``threads`` and the CPUs of
+    ``cpu_mask`` are the CPU engine's, 0: as the file says. The delegate is built at first use.
+    Raises UsageError, BuildError, DeviceNotFound.
     """
     if _loaded and device not in _loaded:
         raise UsageError(
@@ -258,13 +262,13 @@ def load(
         _loaded[device] = ctypes.CDLL(str(path))
     configure = _loaded[device].nnapi_prof_executorch_configure
     configure.argtypes = (
-        *(ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_int),
-        *(ctypes.c_uint64, ctypes.c_uint64),
+        *(ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_int),
+        *(ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint64),
     )
     limits = (int(ms * 1e6) for ms in (caution.compile_limit_ms, caution.run_limit_ms))
-    name = str(nnapi).encode() if nnapi else None
-    cache = os.fspath(cache_folder).encode() if cache_folder else None
-    if configure(name, cache, caution.fallback, caution.trial, *limits) != 0:
+    helper = build_host(progress=progress, fast=device == LOCAL).agent if caution.trial else None
+    texts = (os.fspath(text).encode() if text else None for text in (nnapi, cache_folder, helper))
+    if configure(*texts, caution.fallback, caution.trial, *limits, threads, cpu_mask) != 0:
         raise UsageError(
             "ExecuTorch has a back end NnapiBackend already: load this one alone, in a new process"
         )

@@ -109,23 +109,24 @@ def run_file(
     seed: int | None = None,
     tolerance: float | None = None,
     caution: Caution = USUAL,
+    cache_folder: str | os.PathLike[str] | None = None,
     progress: Notify | None = None,
 ) -> FileRun:
     """Runs a ``.pte`` in this process, with our delegate and all others of the wheel.
 
-    ``device`` and ``caution`` are :func:`nnapi_prof.executorch.load`'s. ``against`` is the model
-    that it was made of, or the bundle, which has the tolerance of its precision and is compared
-    with itself in eager PyTorch where it has units in 8 bits; without it, and without ``inputs``,
-    inputs are random (of ``seed``). Raises ModelFileError where the file is no program,
-    InputSpecError where inputs do not fit it, NnapiProfError with ExecuTorch's error where it does
-    not run.
+    ``device``, ``caution`` and ``cache_folder`` are :func:`nnapi_prof.executorch.load`'s.
+    ``against`` is the model that it was made of, or the bundle, which has the tolerance of its
+    precision and is compared with itself in eager PyTorch where it has units in 8 bits; without it,
+    and without ``inputs``, inputs are random (of ``seed``). Raises ModelFileError where the file is
+    no program, InputSpecError where inputs do not fit it, NnapiProfError with ExecuTorch's error
+    where it does not run.
     """
     file = Path(path)
     if what := non_regular_kind(file):
         raise ModelFileError(f"{file} is {what}", "give the path of a .pte")
     if not is_program(file):
         raise ModelFileError(f"{file} is not a program of ExecuTorch's (.pte)")
-    load(device, caution=caution, progress=progress)
+    load(device, caution=caution, cache_folder=cache_folder, progress=progress)
     from executorch.runtime import Runtime
 
     runtime = Runtime.get()

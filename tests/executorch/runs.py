@@ -1,6 +1,6 @@
 """A process of a test: runs a .pte against its model under some caution.
 
-python runs.py PTE MODEL DEVICE CAUTION    prints a document
+python runs.py PTE MODEL DEVICE CAUTION [CACHE]    prints a document
 """
 
 import json
@@ -11,8 +11,10 @@ def main() -> None:
     from nnapi_prof.executorch import Caution, run_file
     from nnapi_prof.executorch.host import describe, describe_units
 
-    pte, model, device, caution = sys.argv[1:]
-    run = run_file(pte, device, against=model, runs=5, caution=Caution(**json.loads(caution)))
+    pte, model, device, caution, *cache = sys.argv[1:]
+    guard = Caution(**json.loads(caution))
+    folder = cache[0] if cache else None
+    run = run_file(pte, device, against=model, runs=5, caution=guard, cache_folder=folder)
     document = {
         "agrees": run.agrees and bool(run.checks),
         "parts": [part.name for part in run.parts],

@@ -25,11 +25,11 @@ def pte(picture_plan, tmp_path_factory):
     return lower(picture_plan).save(tmp_path_factory.mktemp("faults") / "pictures.pte")
 
 
-def run(pte, model, caution, **variables):
+def run(pte, model, caution, *cache, **variables):
     done = subprocess.run(
         [
             *(*warm.python(), str(SCRIPT), str(pte), str(model), "sim:gpu-phone"),
-            json.dumps(caution),
+            *(json.dumps(caution), *map(str, cache)),
         ],
         capture_output=True,
         text=True,
@@ -58,3 +58,16 @@ def test_faults_end_on_the_cpu_with_the_same_outputs(pte, picture_model, fault, 
     assert {segment for segment, *_ in units} == {0, 1}
     assert sum(share for _, _, share, _ in units) == pytest.approx(2.0)
     assert all(engine == "cpu" and why for _, engine, _, why in units)
+
+
+def test_a_trial_where_binder_is_never_forks_and_costs_once(pte, picture_model, tmp_path):
+    """The folder stands for /dev, and has the verdict of the agent, which tries the segments."""
+    (tmp_path / "binder").touch()
+    variables = {"NNAPI_PROF_DEV": str(tmp_path)}
+    faults = {"NNAPI_EMULATOR_FAULTS": "crash:execute:CONV_2D:1@sim-gpu"}
+    for more in (faults, {}):  # the driver would not crash again, and is not asked
+        document, log = run(pte, picture_model, TRIED, tmp_path, **variables, **more)
+        assert document["agrees"], log
+        whys = {why for _, _, _, why in document["units"]}
+        assert whys == {"a trial in a process of its own crashed: SIGABRT"}
+    assert len(list(tmp_path.glob("trial-*"))) == 2  # one for each call

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 from click.testing import CliRunner
@@ -208,3 +212,40 @@ def test_a_file_that_is_no_program_is_refused(tmp_path, content):
     done = CliRunner().invoke(cli, ["run", str(path)])
     assert isinstance(done.exception, UsageError)
     assert "not a program of ExecuTorch's" in str(done.exception)
+
+
+THREADS = """
+import os, sys
+from nnapi_prof.executorch import load
+from nnapi_prof.frontend.torch_logging import quiet_torch
+def tasks():
+    found = {}
+    for task in os.listdir("/proc/self/task"):
+        lines = open(f"/proc/self/task/{task}/status").read().splitlines()
+        found[task] = next(line.split()[1] for line in lines if line.startswith("Cpus_allowed:"))
+    return found
+methods = []
+for threads, mask in ((0, 0), (1, 0), (3, int(sys.argv[2]))):
+    load("sim:dsp-phone", threads=threads, cpu_mask=mask)
+    from executorch.runtime import Runtime
+    runtime = Runtime.get()
+    before = tasks()
+    methods.append(runtime.load_program(sys.argv[1]).load_method("forward"))
+    new = [cpus for task, cpus in tasks().items() if task not in before]
+    print(len(new), *sorted({int(cpus.replace(",", ""), 16) for cpus in new}))
+"""
+
+
+def test_threads_and_cores_are_the_files_unless_they_are_asked_for(bundle, tmp_path):
+    """A phone without the plan's accelerator: the CPU has all of it, by XNNPACK's threads."""
+    from nnapi_prof.executorch import lower
+
+    lower(str(bundle), whole=True).save(tmp_path / "pictures.pte")
+    mask = 1 << min(os.sched_getaffinity(0))
+    command = [sys.executable, "-c", THREADS, tmp_path / "pictures.pte", str(mask)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240)
+    as_planned, one, three = ([*map(int, line.split())] for line in done.stdout.splitlines())
+    planned = nnapi_prof.read_plan(bundle).bundle.conditions.threads
+    assert one == [0]
+    assert three[0] % 2 == 0 and three[0] > 0 and three[1:] == [mask]
+    assert as_planned[0] == (planned - 1) * three[0] // 2
