@@ -79,7 +79,7 @@ def choose(name: str, phones: Sequence[Path], folder: Path, profiled: int) -> di
             costs=folder / "costs.sqlite",
             options=nnp.MeasureOptions(preferences=["fast"]),
         )
-        problem = make_problem(model.graph, measured.priced)
+        problem = make_problem(model.graph, measured.table)
         best = plan_problem(problem, with_curve=False).best.predicted_ns
         ns = latency_of(problem, chosen.search.plans[three.plan_of[index]])
         row["profiled"].append({"phone": serial, "regret": ns / best - 1})

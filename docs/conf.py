@@ -40,7 +40,7 @@ _INNER = "a name of ours that is no part of the public interface: the docstring 
 NOT_ON_THESE_PAGES = {
     r"(torch|pandas|pd|np|numpy|os|pathlib|collections|typing)\..*": _OTHERS,
     r"(Tensor|ExportedProgram|Path|DataFrame|Callable|Sequence|Mapping|Iterable|Any)": _OTHERS,
-    r"(AUTO|AgentClient|CostStore|Input|Listener|Precision|CostProvider|Program)": _INNER,
+    r"(AUTO|AgentClient|CostStore|CostTable|Input|Listener|Precision|Program)": _INNER,
     r"(Conditions|RegionProbe|Source)": _INNER,
     r"(RunReport|Bundle|ReportData|Comparison)(\..*)?": _INNER,
     r"nnapi_prof\.(bundle|convert|costs|device|frontend|graph|passes)\..*": _INNER,

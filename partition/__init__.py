@@ -9,12 +9,11 @@ Knows neither torch nor any device; numpy and scipy only.
 
 from __future__ import annotations
 
-from nnapi_prof.costs.model.region import CostArrays
-from nnapi_prof.partition.constraints import CompileTimes, Constraints, ErrorLimit
+from nnapi_prof.costs.table import CompileTimes, Conversions, CostTable
+from nnapi_prof.partition.constraints import Constraints, ErrorLimit
 from nnapi_prof.partition.front import NoisePoint, best_within, front, uniform
 from nnapi_prof.partition.parallel import ParallelPlan, plan_parallel
 from nnapi_prof.partition.problem import (
-    CostProvider,
     Problem,
     evaluate,
     make_problem,
@@ -36,8 +35,8 @@ __all__ = [
     "TOLERANCE",
     "CompileTimes",
     "Constraints",
-    "CostArrays",
-    "CostProvider",
+    "Conversions",
+    "CostTable",
     "CurvePoint",
     "ErrorLimit",
     "NoisePoint",

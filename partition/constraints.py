@@ -12,11 +12,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nnapi_prof.costs.table import CompileTimes
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import Engine, Preference, Target
 from nnapi_prof.partition.problem import Placement, Problem, Region
@@ -244,42 +244,6 @@ def add_prices(problem: Problem, budgets: Sequence[Budget], rates: Sequence[floa
 # ---- compile time as a budget --------------------------------------------------------------------
 
 
-class CompileCosts(Protocol):
-    """The cost model that a limit asks for (:mod:`nnapi_prof.costs.model.region` has one)."""
-
-    def compile_overhead(self, target: Target, /) -> float: ...
-    def compile_cost(self, unit_index: int, target: Target, /) -> float: ...
-    def compiled_regions(self) -> Mapping[tuple[frozenset[int], Target], float]: ...
-
-
-@dataclass(frozen=True)
-class CompileTimes:
-    """The compile time of regions, in ns; all zero on targets that are no accelerators."""
-
-    fixed_ns: NDArray[np.float64]
-    """[t], of each segment."""
-    unit_ns: NDArray[np.float64]
-    """[n, t]"""
-    region_ns: Mapping[tuple[frozenset[int], int], float] = field(default_factory=dict)
-    """(units, target index) -> ns, compiled whole."""
-
-    @classmethod
-    def read(cls, problem: Problem, costs: CompileCosts) -> CompileTimes:
-        """The compile times of a cost model, as arrays."""
-        targets = problem.targets
-        return cls(
-            np.array([costs.compile_overhead(t) for t in targets], dtype=np.float64),
-            np.array(
-                [[costs.compile_cost(u, t) for t in targets] for u in range(problem.n)],
-                dtype=np.float64,
-            ).reshape(problem.n, len(targets)),
-            {
-                (units, targets.index(target)): ns
-                for (units, target), ns in costs.compiled_regions().items()
-                if target in targets
-            },
-        )
-
-    def budget(self, limit_ns: float) -> Budget:
-        """A limit on the compile time of a plan, in ns."""
-        return Budget(COMPILE_TIME, self.fixed_ns, self.unit_ns, limit_ns, self.region_ns)
+def compile_budget(times: CompileTimes, limit_ns: float) -> Budget:
+    """A limit on the compile time of a plan, in ns."""
+    return Budget(COMPILE_TIME, times.fixed_ns, times.unit_ns, limit_ns, times.region_ns)

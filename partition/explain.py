@@ -8,10 +8,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from nnapi_prof.costs.table import KEPT_OFF
 from nnapi_prof.graph.causes import Cause, CauseKind, Reason, detail
 from nnapi_prof.graph.plan import AUTO, CPU, Engine, Rule, Target
 from nnapi_prof.partition.baselines import Baseline
-from nnapi_prof.partition.problem import KEPT_OFF, Placement, Problem
+from nnapi_prof.partition.problem import Placement, Problem
 
 _MANY = 3
 """Rivals that are named."""

@@ -1,98 +1,23 @@
-"""The partitioner's view of a cost model: arrays of all that a plan's latency is made of.
-
-A model of one's own may answer by functions instead (:class:`CostProvider`): they are asked once
-for each unit and target, and the answers put into arrays.
-"""
+"""The partitioner's input: a graph and a table of costs, as arrays of all that a plan's latency is
+made of."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nnapi_prof.costs.model.region import Conversions, CostArrays
+from nnapi_prof.costs.table import Conversions, CostTable
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import CPU, HOST, Engine, Segment, Target
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition.arrays import GRAPH_INPUT as GRAPH_INPUT
 from nnapi_prof.partition.arrays import Arrays, Regions, flat_arrays, flat_regions
 from nnapi_prof.partition.arrays import ValueFlow as ValueFlow
-
-_PROBE_BYTES = 1 << 20
-"""Transfer is linear, so its slope is read off one probe; 1 MiB keeps the division exact."""
-
-
-KEPT_OFF = "kept off by the cost function"
-"""Where ``refusals`` say this, no target refused anything."""
-
-
-class ProvidedCost(Protocol):
-    """A region's cost, as a cost model tells it."""
-
-    @property
-    def ns(self) -> float: ...
-    @property
-    def measured(self) -> bool: ...
-    @property
-    def estimated(self) -> bool: ...
-
-
-class CostProvider(Protocol):
-    """A cost model. One that has a method ``arrays() -> CostArrays`` as well is asked for these;
-    ours have it."""
-
-    @property
-    def targets(self) -> tuple[Target, ...]: ...
-    @property
-    def simulated(self) -> bool: ...
-    @property
-    def refusals(self) -> Mapping[tuple[int, Target], str]: ...
-    def unit_cost(self, unit_index: int, target: Target, /) -> float | None: ...
-    def overhead(self, target: Target, /) -> float: ...
-    def transfer(self, target: Target, in_bytes: int, out_bytes: int, /) -> float: ...
-    def region_cost(self, units: Iterable[int], target: Target, /) -> ProvidedCost | None: ...
-    def measured_regions(self) -> Mapping[tuple[frozenset[int], Target], float]: ...
-
-
-def arrays_of(graph: UnitGraph, costs: CostProvider) -> CostArrays:
-    """The arrays of a cost model for ``graph``."""
-    arrays: Callable[[], CostArrays] | None = getattr(costs, "arrays", None)
-    return arrays_by_asking(graph, costs) if arrays is None else arrays()
-
-
-def arrays_by_asking(graph: UnitGraph, costs: CostProvider) -> CostArrays:
-    """Collects arrays from the functions of a cost model, for every unit on every target."""
-    targets = tuple(costs.targets)
-    n = len(graph.units)
-    unit_ns = np.full((n, len(targets)), np.inf)
-    estimated = np.zeros((n, len(targets)), dtype=np.bool_)
-    for k, target in enumerate(targets):
-        for unit in graph.units:
-            ns = costs.unit_cost(unit.index, target)
-            if ns is None:
-                continue
-            unit_ns[unit.index, k] = ns
-            region = costs.region_cost((unit.index,), target)
-            estimated[unit.index, k] = region is not None and region.estimated
-    return CostArrays(
-        targets=targets,
-        unit_ns=unit_ns,
-        overhead_ns=np.array([costs.overhead(t) for t in targets], dtype=np.float64),
-        in_ns_per_byte=np.array([_slope(costs, t, 1, 0) for t in targets], dtype=np.float64),
-        out_ns_per_byte=np.array([_slope(costs, t, 0, 1) for t in targets], dtype=np.float64),
-        region_ns=costs.measured_regions(),
-        estimated=estimated,
-    )
-
-
-def _slope(costs: CostProvider, target: Target, into: int, out: int) -> float:
-    return costs.transfer(target, into * _PROBE_BYTES, out * _PROBE_BYTES) / _PROBE_BYTES
-
 
 # The partitioner's input as plain arrays: a DAG of units, targets, and what everything costs.
 #
@@ -309,21 +234,24 @@ class Problem:
         return bool(self.estimated[sorted(region), k].any())
 
 
-def make_problem(graph: UnitGraph, costs: CostProvider, *, copies: bool = False) -> Problem:
+def make_problem(graph: UnitGraph, costs: CostTable, *, copies: bool = False) -> Problem:
     """The problem of placing a graph's units under some costs. With ``copies`` a plan costs what it
     takes to copy the graph's inputs and outputs from and to an app's buffers, too, where an
     accelerator reads or writes them and the costs tell it.
 
     Raises PartitionError where the model's costs are no costs (negative, not a number).
     """
-    arrays = arrays_of(graph, costs)
-    index = {target: k for k, target in enumerate(arrays.targets)}
+    if len(costs.unit_ns) != len(graph.units):
+        raise PartitionError(
+            f"the costs are of {len(costs.unit_ns)} units, the model has {len(graph.units)}"
+        )
+    index = costs.column
     outputs = set(graph.outputs)
-    conversions = arrays.conversions
-    copies = copies and conversions is None and bool(arrays.copies_ns)
+    conversions = costs.conversions
+    copies = copies and conversions is None and bool(costs.copies_ns)
     if copies:
-        shares = [target.engine is Engine.NNAPI for target in arrays.targets]
-        both = dict(arrays.copies_ns)
+        shares = [target.engine is Engine.NNAPI for target in costs.targets]
+        both = dict(costs.copies_ns)
         conversions = Conversions(np.array(shares, dtype=np.int64), both, both)
     to_int8_ns = {} if conversions is None else conversions.to_int8_ns
     to_float_ns = {} if conversions is None else conversions.to_float_ns
@@ -342,17 +270,17 @@ def make_problem(graph: UnitGraph, costs: CostProvider, *, copies: bool = False)
             for name, tensor in graph.values.items()
             if graph.readers[name] or name in graph.producer
         ),
-        targets=arrays.targets,
-        unit_ns=arrays.unit_ns,
-        overhead_ns=arrays.overhead_ns,
-        in_ns_per_byte=arrays.in_ns_per_byte,
-        out_ns_per_byte=arrays.out_ns_per_byte,
+        targets=costs.targets,
+        unit_ns=costs.unit_ns,
+        overhead_ns=costs.overhead_ns,
+        in_ns_per_byte=costs.in_ns_per_byte,
+        out_ns_per_byte=costs.out_ns_per_byte,
         region_ns={
             (units, index[target]): ns
-            for (units, target), ns in arrays.region_ns.items()
+            for (units, target), ns in costs.region_ns.items()
             if target in index
         },
-        estimated=arrays.estimated,
+        estimated=costs.estimated,
         refusals={(u, index[t]): why for (u, t), why in costs.refusals.items() if t in index},
         formats=None if conversions is None else conversions.format,
         constant_bytes=tuple(unit.constant_bytes for unit in graph.units),

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
+from nnapi_prof.costs.table import CompileTimes
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.causes import Cause, CompileNote, Fact, ProvenNote, amount
 from nnapi_prof.graph.plan import Engine, Plan, Proof, Segment, Target
@@ -13,8 +14,8 @@ from nnapi_prof.partition.baselines import find_baselines, total_ns
 from nnapi_prof.partition.constraints import (
     COMPILE_TIME,
     Budget,
-    CompileTimes,
     Constraints,
+    compile_budget,
     constrain,
     percent,
 )
@@ -137,7 +138,7 @@ def _budgets(
     if constraints.max_compile_ns is not None:
         if compiling is None:
             raise PartitionError("a limit of compile time needs costs that tell compile times")
-        budgets.append(compiling.budget(constraints.max_compile_ns))
+        budgets.append(compile_budget(compiling, constraints.max_compile_ns))
     budgets += [Budget.error(error.noise, error.limit**2) for error in constraints.errors]
     return budgets
 

@@ -94,7 +94,7 @@ def plans_by_preference(costs: CostModel, plan: Plan) -> tuple[PreferencePlan, .
     for preference in sorted((p for p in offered if p is not None), key=lambda p: p.value):
         try:
             best = plan_problem(
-                make_problem(costs.graph, costs),
+                make_problem(costs.graph, costs.table),
                 constraints=Constraints(preference=preference),
                 limits=LIMITS,
                 with_curve=False,

@@ -221,7 +221,7 @@ def segments_curve(data: ReportData) -> list[tuple[int, float]]:
     if data.mixed is not None or proof is None or proof.objective or proof.constrained:
         return []
     try:
-        problem = make_problem(data.graph, data.cost_model)
+        problem = make_problem(data.graph, data.cost_model.table)
         points = plan_problem(problem, limits=LIMITS).curve
     except PartitionError:
         return []

@@ -16,8 +16,9 @@ import pandas as pd
 
 from nnapi_prof.convert.region import Permutes
 from nnapi_prof.costs.measurement import Measurement
-from nnapi_prof.costs.model.region import FREE, CostModel
+from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.views import marginal
+from nnapi_prof.costs.table import FREE
 from nnapi_prof.execution.report import RunReport
 from nnapi_prof.graph.causes import detail
 from nnapi_prof.graph.plan import AUTO, CPU, Engine, Plan, Target

@@ -48,7 +48,7 @@ def tutorials_network() -> Example:
             exec(compile(code[1], "segmenter.py", "exec"), {"__name__": "segmenter"})
         program = load(Path(folder) / "segmenter.pt", [parse_input_spec("1x3x96x96")])
     costs = estimated_costs(program, read_phone(PHONE))
-    problem = make_problem(program.units, costs)
+    problem = make_problem(program.units, costs.table)
     return Example(
         program.units,
         problem,

@@ -55,7 +55,7 @@ ROOMS = (
         "costs",
         "store: every sample; model: what a region",
         "costs; estimate: the same without a phone",
-        "nnapi_prof.costs.model.region:CostArrays",
+        "nnapi_prof.costs.table:CostTable",
         "cost",
     ),
     Room(

@@ -11,10 +11,11 @@ from functools import cached_property
 import numpy as np
 
 from nnapi_prof.advice.hindrances import HindranceFinding, WorkPrices, fit_prices
-from nnapi_prof.costs.estimate.costs import Estimate, EstimatedCosts, FilledCosts, fill
+from nnapi_prof.costs.estimate.costs import EstimatedCosts, fill
 from nnapi_prof.costs.measurement import Kind, Measurement
-from nnapi_prof.costs.model.region import PHONE_CPU, CostModel, Price
-from nnapi_prof.costs.model.views import drop_dominated_targets, half_interval_ns
+from nnapi_prof.costs.model.region import PHONE_CPU, CostModel
+from nnapi_prof.costs.model.views import half_interval_ns
+from nnapi_prof.costs.table import CostTable, Estimate, Price, drop_dominated_targets
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.advice import Hindrance
 from nnapi_prof.graph.plan import CPU, HOST, Engine, Plan, Target
@@ -85,7 +86,7 @@ class Basis:
     @cached_property
     def offered(self) -> frozenset[Target]:
         """Targets that plans use: those behind another in everything are left out."""
-        return frozenset(drop_dominated_targets(self.costs).targets)
+        return frozenset(drop_dominated_targets(self.costs.table).targets)
 
     @cached_property
     def prices(self) -> dict[Target, WorkPrices]:
@@ -129,7 +130,7 @@ class Basis:
     @cached_property
     def bias(self) -> dict[Target, float]:
         """Target -> what whole segments of the plan take, over the sum of their parts."""
-        problem = make_problem(self.program.units, self.costs)
+        problem = make_problem(self.program.units, self.costs.table)
         whole: dict[Target, float] = {}
         parts: dict[Target, float] = {}
         for segment in self.plan.segments:
@@ -220,10 +221,9 @@ class Basis:
         None where there is no plan."""
         estimated, doubts = self._estimates(program)
         costs = fill(program.units, self.rows, estimated, fits=self.costs.fits)
-        places = tuple(t for t in costs.targets if t in self.offered or t == HOST)
-        costs = replace(costs, targets=places)
+        places = (t for t in costs.targets if t in self.offered or t == HOST)
         try:
-            plan = self._solve(program, costs)
+            plan = self._solve(program, costs.table.on(places))
         except PartitionError:
             return None
         placed = [(unit, s.target) for s in plan.segments for unit in s.units]
@@ -245,7 +245,7 @@ class Basis:
         halves.append(half_interval_ns(plan.segments, costs))
         return math.hypot(*halves) + guessed_ns
 
-    def _solve(self, program: Program, costs: FilledCosts) -> Plan:
+    def _solve(self, program: Program, costs: CostTable) -> Plan:
         same = {self.program.units.units[u].signature for u in self.kept_off}
         off = [u.index for u in program.units.units if u.signature in same]
         return plan_problem(
@@ -304,7 +304,7 @@ class Basis:
 
     @cached_property
     def _problem(self) -> Problem:
-        return make_problem(self.program.units, drop_dominated_targets(self.costs))
+        return make_problem(self.program.units, drop_dominated_targets(self.costs.table))
 
     def without(self, finding: HindranceFinding, seconds: float) -> WhatIf | None:
         """Returns the best plan that is found within ``seconds`` as if units were no hindrance:

@@ -21,8 +21,8 @@ from nnapi_prof.api.plan import ModelPlan
 from nnapi_prof.api.planning import partition
 from nnapi_prof.api.profiling import profile
 from nnapi_prof.costs.model.fit import fit
-from nnapi_prof.costs.model.views import Z
 from nnapi_prof.costs.samples import summarise
+from nnapi_prof.costs.table import Z
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.errors import NnapiProfError, UsageError
 from nnapi_prof.execution.profile.options import MeasureOptions

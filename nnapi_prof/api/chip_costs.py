@@ -107,7 +107,7 @@ def profile_on_chip(
     searches: list[Search] = []
 
     def planned(costs: ChipCosts) -> Sequence[Plan]:
-        searches.append(find_plans(program.units, costs, objective, seconds=seconds))
+        searches.append(find_plans(program.units, costs.table, objective, seconds=seconds))
         return searches[-1].plans
 
     with CompilerPool(workers) as pool, listener.working(f"compiling for {chip.name}"):

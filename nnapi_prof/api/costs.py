@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 from nnapi_prof.api import notebook
 from nnapi_prof.api.calibration import Calibration
 from nnapi_prof.api.model import Model
-from nnapi_prof.api.objective import Objective, ObjectiveCosts, UnitCost, Weight
+from nnapi_prof.api.objective import Objective, UnitCost, Weight, adjusted_table
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.contention import Slowdowns, slowdowns
 from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.model.precision import PrecisionCosts
 from nnapi_prof.costs.model.region import CostModel
-from nnapi_prof.costs.model.views import left_at_trial, marginal, shown_targets
+from nnapi_prof.costs.model.views import AnyCosts, alone_ns, left_at_trial, marginal, shown_targets
+from nnapi_prof.costs.table import CostTable
 from nnapi_prof.device.protocol.description import device_name
 from nnapi_prof.device.protocol.results import AgentInfo
 from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.profile.options import ProfileOutcome
 from nnapi_prof.execution.profile.threads import ThreadTrial
 from nnapi_prof.graph.plan import Precision
-from nnapi_prof.partition import CostProvider
 from nnapi_prof.qnn.calibration import ChipOrigin
 from nnapi_prof.reports.words import (
     MARGINAL_MARKS,
@@ -54,8 +54,8 @@ class Costs:
     """The device for people: ``npu-phone (simulated phone, ...)``."""
     conditions: Conditions
     """Under which they hold."""
-    priced: CostProvider = field(repr=False)
-    """What the partitioner asks: times in ns."""
+    priced: AnyCosts = field(repr=False)
+    """What was fitted to measurements or estimated, or a table of one's own; in ns."""
     estimated: bool = False
     """Nothing of them was measured."""
     device_spec: str | None = None
@@ -79,6 +79,8 @@ class Costs:
     notes: tuple[str, ...] = ()
     objective: Objective | None = None
     """Of :meth:`adjusted` costs: what they are in place of ns."""
+    objective_table: CostTable | None = field(default=None, repr=False)
+    """Of :meth:`adjusted` costs: :attr:`base_table` as the objective changes it."""
     origin: ChipOrigin | None = field(default=None, repr=False)
     """Of costs that Qualcomm's simulator estimated: how, and how far they can be trusted."""
     calibration: Calibration | None = field(default=None, repr=False)
@@ -87,7 +89,7 @@ class Costs:
     @property
     def simulated(self) -> bool:
         """The phone is simulated: these latencies are computed, not measured on hardware."""
-        return self.priced.simulated
+        return self.base_table.simulated
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -96,30 +98,33 @@ class Costs:
         return tuple(target.key for target in self.priced.targets)
 
     @property
-    def as_they_are(self) -> CostProvider:
-        """In ns, also of :meth:`adjusted` costs."""
-        return self.priced.base if isinstance(self.priced, ObjectiveCosts) else self.priced
+    def base_table(self) -> CostTable:
+        """The costs in ns, also of :meth:`adjusted` ones."""
+        return self.priced if isinstance(self.priced, CostTable) else self.priced.table
+
+    @property
+    def table(self) -> CostTable:
+        """The table that the partitioner takes, in ns or what :attr:`objective` says."""
+        return self.base_table if self.objective_table is None else self.objective_table
 
     @property
     def measured(self) -> CostModel | None:
         """The fitted cost model; None where they are estimated, or of one's own making."""
-        priced = self.as_they_are
-        return priced if isinstance(priced, CostModel) else None
+        return self.priced if isinstance(self.priced, CostModel) else None
 
     @cached_property
     def contention(self) -> Slowdowns:
         """How many times as long each processor takes while another one is busy, with this model's
         mix of operations: measured where ``MeasureOptions(contention=True)`` was
         asked, else assumed."""
-        return slowdowns(self.model.graph, self.as_they_are, self.corun_rows)
+        return slowdowns(self.model.graph, self.base_table, self.corun_rows)
 
     @property
     def precisions(self) -> tuple[Precision, ...]:
         """Those that regions may compute in; float32 alone (or what the conditions say in its
         place), where no others were asked for."""
-        priced = self.as_they_are
-        if isinstance(priced, PrecisionCosts):
-            return priced.precisions
+        if isinstance(self.priced, PrecisionCosts):
+            return self.priced.precisions
         return (self.conditions.precision,)
 
     def adjusted(
@@ -145,15 +150,13 @@ class Costs:
         UsageError where either says what is no number from 0 on, or a pattern fits no target.
         """
         objective = Objective(name, unit)
-        base = self.as_they_are
         if self.objective is not None:
             raise UsageError(
                 f"these costs were adjusted to {self.objective} already",
                 "adjust those that they were made from",
             )
-        changed = ObjectiveCosts(base, self.model.graph, cost, weight)
-        _ = changed.refusals, [changed.factor(target) for target in base.targets]  # what raises
-        return replace(self, priced=changed, objective=objective)
+        table = adjusted_table(self.model.graph, self.base_table, cost, weight)
+        return replace(self, objective=objective, objective_table=table)
 
     def frame(self) -> pd.DataFrame:
         """One row for each unit and target.
@@ -167,10 +170,9 @@ class Costs:
         """
         import pandas as pd
 
-        priced, rows = self.as_they_are, []
+        priced, rows = self.priced, []
         for unit in self.model.graph.units:
             for target in priced.targets:
-                alone = priced.region_cost((unit.index,), target)
                 cost = marginal(priced, unit.index, target)
                 row = {
                     "unit": unit.index,
@@ -181,11 +183,11 @@ class Costs:
                     "marginal_ms": _in_ms(cost.ns if cost else None),
                     "sigma_ms": _in_ms(cost.sigma_ns if cost else None),
                     "inferred": cost is not None and cost.inferred,
-                    "alone_ms": _in_ms(alone.ns if alone and alone.measured else None),
-                    "reason": priced.refusals.get((unit.index, target), ""),
+                    "alone_ms": _in_ms(alone_ns(priced, unit.index, target)),
+                    "reason": self.base_table.refusals.get((unit.index, target), ""),
                 }
                 if self.objective is not None:
-                    row["objective"] = _in_ms(self.priced.unit_cost(unit.index, target))
+                    row["objective"] = _in_ms(self.table.unit_cost(unit.index, target))
                 rows.append(row)
         return pd.DataFrame(rows)
 
@@ -198,11 +200,11 @@ class Costs:
         """
         import pandas as pd
 
-        shown = shown_targets(self.as_they_are, self.model.graph)
+        shown = shown_targets(self.priced, self.model.graph)
         rows = []
         for unit in self.model.graph.units:
             cells = {
-                name: _in_ms(self.as_they_are.unit_cost(unit.index, target))
+                name: _in_ms(self.priced.unit_cost(unit.index, target))
                 for name, target in shown.items()
             }
             rows.append({"unit": unit.index, "name": unit.name, "label": unit.label, **cells})
@@ -216,7 +218,7 @@ class Costs:
         units = self.model.graph.units
         rows = [
             {"unit": unit, "label": units[unit].label, "target": target.key, "reason": reason}
-            for (unit, target), reason in sorted(self.priced.refusals.items())
+            for (unit, target), reason in sorted(self.table.refusals.items())
         ]
         return pd.DataFrame(rows, columns=["unit", "label", "target", "reason"])
 
@@ -239,10 +241,10 @@ class Costs:
     def _repr_html_(self) -> str:
         graph = self.model.graph
         units = graph.units
-        shown = shown_targets(self.as_they_are, graph).values()
+        shown = shown_targets(self.priced, graph).values()
         heads = target_heads(shown)
         by_unit = {
-            unit.index: [marginal(self.as_they_are, unit.index, t) for t in shown] for unit in units
+            unit.index: [marginal(self.priced, unit.index, t) for t in shown] for unit in units
         }
         slowest = sorted(by_unit, key=lambda u: -max((c.ns if c else 0.0) for c in by_unit[u]))
         rows = [
@@ -258,7 +260,7 @@ class Costs:
             rows,
             numbers=range(1, len(heads) + 1),
             rest=f"Slowest units first; {MARGINAL_MARKS}; – cannot run there"
-            + f"{trial_words(left_at_trial(self.as_they_are))}."
+            + f"{trial_words(left_at_trial(self.priced))}."
             + (f" {left_out} more units: frame() has all." if left_out else ""),
         ) + notebook.notes(told)
 

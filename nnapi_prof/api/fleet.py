@@ -81,7 +81,7 @@ def fleet(
     _check_costs(chosen, list(named.values()))
     every = list(named.values())
     share = _phone_shares(named, weights)
-    full = [make_problem(chosen.graph, each.priced) for each in every]
+    full = [make_problem(chosen.graph, each.table) for each in every]
     problems = useful_targets(every, full)
     infos = [info_of(each) for each in every]
     levels = fleet_levels(infos)

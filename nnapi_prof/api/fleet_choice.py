@@ -18,8 +18,8 @@ from nnapi_prof.bundle.plan_set import (
     phone_of,
 )
 from nnapi_prof.convert.lower import convert_region
-from nnapi_prof.costs.model.region import CostModel
-from nnapi_prof.costs.model.views import drop_dominated_targets, half_interval_ns
+from nnapi_prof.costs.model.views import half_interval_ns
+from nnapi_prof.costs.table import drop_dominated_targets
 from nnapi_prof.device.protocol.description import described_info
 from nnapi_prof.device.protocol.results import AgentInfo
 from nnapi_prof.errors import UnsupportedOp
@@ -51,9 +51,8 @@ def useful_targets(costs: Sequence[Costs], problems: Sequence[Problem]) -> list[
     """The problems without targets that bring nothing on any of the phones."""
     useful: set[Target] = set()
     for each, problem in zip(costs, problems, strict=True):
-        priced = each.as_they_are
-        if isinstance(priced, CostModel):
-            useful |= set(drop_dominated_targets(priced).targets)
+        if each.measured is not None:
+            useful |= set(drop_dominated_targets(each.base_table).targets)
         else:
             useful |= set(_undominated(problem))
     return [_only(problem, useful) for problem in problems]

@@ -173,7 +173,7 @@ class Fleet:
         chosen = [self.search.plans[plan] for plan in self.choice.plans]
         on_cpu = next((n for n, plan in enumerate(plans) if is_cpu(plan)), None)
         if on_cpu is None:
-            problem = make_problem(self.model.graph, self.costs[places[0]].priced)
+            problem = make_problem(self.model.graph, self.costs[places[0]].table)
             cpu = baselines(problem)[0]
             plans.append(cpu)
             made_for.append(made_for[0])
@@ -216,7 +216,7 @@ class Fleet:
         if plan in self.search.plans:
             row = self.search.latency_ns[self.search.plans.index(plan)]
             return [float(ns) for ns in row]
-        return [latency_of(make_problem(self.model.graph, c.priced), plan) for c in self.costs]
+        return [latency_of(make_problem(self.model.graph, c.table), plan) for c in self.costs]
 
     def _representative(self, plan: int) -> int:
         """The phone that a plan's latencies are those of."""

@@ -294,7 +294,7 @@ def _search(
         limit_s=accuracy_s * SHARE_OF_UNITS,
         progress=of_units,
     )
-    problem = make_problem(costs.model.graph, costs.priced)
+    problem = make_problem(costs.model.graph, costs.table)
     for output in range(noise.power.shape[2]):
         problem = problem.without(~np.isfinite(noise_on_targets(problem, noise, output)))
     n_done = 0

@@ -31,7 +31,7 @@ from nnapi_prof.bundle.plan_set import FramePlan
 from nnapi_prof.bundle.storage import is_chip_plan, read_bundle
 from nnapi_prof.costs import absolute
 from nnapi_prof.costs.conditions import Conditions
-from nnapi_prof.costs.estimate.costs import EstimatedCosts, FilledCosts
+from nnapi_prof.costs.estimate.costs import EstimatedCosts
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.protocol.description import device_name
 from nnapi_prof.device.protocol.results import AgentInfo
@@ -125,7 +125,7 @@ class ModelPlan:
     def uncertainty(self) -> float | None:
         """Relative error that nine of ten predictions kept to when the phone's description was
         made. None where it is unknown, or costs were measured."""
-        priced = None if self.costs is None else self.costs.as_they_are
+        priced = None if self.costs is None else self.costs.priced
         return priced.plan_error(self.plan) if isinstance(priced, EstimatedCosts) else None
 
     def segments(self) -> pd.DataFrame:
@@ -233,7 +233,7 @@ class ModelPlan:
         fits, notes = None, self.model.notes
         if self.costs is not None:
             measured, notes = self.costs.measured, self.costs.notes
-            if measured is not None and not isinstance(measured, FilledCosts):
+            if measured is not None and not measured.filled:
                 fits = measured.fits
         bundle = bundle_of(program, file, info, self.plans, self.conditions, notes, fits)
         bundle = replace(bundle, mixed=self.model.mixed, frames=self.frames)

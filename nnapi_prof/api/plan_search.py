@@ -5,27 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import cast
 
 from nnapi_prof.api.events import SILENT, Listener
 from nnapi_prof.api.objectives import Latency
 from nnapi_prof.costs.conditions import Conditions, Precision
-from nnapi_prof.costs.model.region import CostModel
-from nnapi_prof.costs.model.views import drop_dominated_targets
+from nnapi_prof.costs.table import CompileTimes, CostTable, drop_dominated_targets
 from nnapi_prof.errors import UsageError, for_caller, option_name
-from nnapi_prof.graph.plan import Engine, Plan, Target
+from nnapi_prof.graph.plan import Engine, Plan
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition import (
     Constraints,
-    CostProvider,
     CurvePoint,
     SearchLimits,
     baselines,
     make_problem,
     plan_problem,
 )
-from nnapi_prof.partition.constraints import CompileCosts, CompileTimes
+from nnapi_prof.partition.constraints import compile_budget
 
 AccuracyConstraint = Callable[[Constraints], Constraints]
 """Adds to constraints what accuracy asks for."""
@@ -33,7 +30,7 @@ AccuracyConstraint = Callable[[Constraints], Constraints]
 
 def find_plans(
     graph: UnitGraph,
-    costs: CostProvider,
+    costs: CostTable,
     objective: Latency,
     *,
     seconds: float | None = None,
@@ -60,7 +57,7 @@ def find_plans(
     problem = make_problem(graph, costs, copies=copies)
     compiling = None
     if constraints.max_compile_ns is not None:
-        compiling = CompileTimes.read(problem, cast("CompileCosts", costs))
+        compiling = _compile_times(costs)
     answer = plan_problem(
         problem,
         constraints=constraints,
@@ -81,18 +78,23 @@ def find_plans(
     return search.each(lambda plan: plan if plan.proof is None else plan.with_note(INTERRUPTED))
 
 
-def planning_costs(costs: CostProvider) -> tuple[CostProvider, CostProvider]:
+def _compile_times(costs: CostTable) -> CompileTimes:
+    times = costs.compile_times()
+    if times is None:
+        raise UsageError("these costs do not tell what compiling takes: max_compile_ms needs it")
+    return times
+
+
+def planning_costs(costs: CostTable) -> tuple[CostTable, CostTable]:
     """The costs without targets that only multiply luck (see
-    :func:`~nnapi_prof.costs.model.views.drop_dominated_targets`): those that plans are made by, and
+    :func:`~nnapi_prof.costs.table.drop_dominated_targets`): those that plans are made by, and
     those of their baselines."""
-    if not isinstance(costs, CostModel):
-        return costs, costs
     return drop_dominated_targets(costs), drop_dominated_targets(costs, auto=True)
 
 
 def accuracy_constraint(
     program: Program,
-    costs: CostProvider,
+    costs: CostTable,
     conditions: Conditions,
     max_error: float,
     on_cpu: bool,
@@ -185,21 +187,17 @@ class StartupCost:
 
 
 def startup_costs(
-    graph: UnitGraph, costs: CostProvider, points: Sequence[CurvePoint]
+    graph: UnitGraph, costs: CostTable, points: Sequence[CurvePoint]
 ) -> dict[int, StartupCost]:
     """Number of segments -> what that point's plan takes."""
     problem = make_problem(graph, costs)
-    budget = None
-    if hasattr(costs, "compile_overhead"):
-        try:
-            budget = CompileTimes.read(problem, cast("CompileCosts", costs)).budget(math.inf)
-        except UsageError:  # adjusted costs over others that tell no compile times
-            budget = None
+    times = costs.compile_times()
+    budget = None if times is None else compile_budget(times, math.inf)
     by_number = {}
     for point in points:
         compiling = None if budget is None else budget.of(point.placements)
         first = sum(
-            _first_ns(costs, units, problem.targets[k], problem.segment_ns(units, k))
+            costs.first_ns.get((frozenset(units), problem.targets[k]), problem.segment_ns(units, k))
             for units, k in point.placements
         )
         by_number[point.n_segments] = StartupCost(
@@ -208,8 +206,3 @@ def startup_costs(
             graph.shared_bytes(units for units, _ in point.placements),
         )
     return by_number
-
-
-def _first_ns(costs: CostProvider, units: Sequence[int], target: Target, ns: float) -> float:
-    row = costs.whole(units, target) if isinstance(costs, CostModel) else None
-    return ns if row is None or row.first_ns is None else float(row.first_ns)

@@ -14,7 +14,7 @@ from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.devices import open_client
 from nnapi_prof.api.events import Listener, Progress, to_log
 from nnapi_prof.api.model import Model, as_model
-from nnapi_prof.api.objective import ObjectiveCosts, as_latency
+from nnapi_prof.api.objective import as_latency
 from nnapi_prof.api.objectives import Latency, Parallel, PlanObjective, Throughput, Within
 from nnapi_prof.api.plan import ModelPlan
 from nnapi_prof.api.plan_search import AccuracyConstraint, accuracy_constraint, find_plans
@@ -32,7 +32,7 @@ from nnapi_prof.errors import UsageError, for_caller
 from nnapi_prof.execution.options import LEAST_SECONDS, MOST_SECONDS, Boundary, RunOptions
 from nnapi_prof.graph.plan import Plan
 from nnapi_prof.options import moved, number
-from nnapi_prof.partition import CostProvider
+from nnapi_prof.partition import CostTable, make_problem
 
 KEPT = "the plan meets the constraints: a faster baseline does not replace it"
 
@@ -56,7 +56,7 @@ KEPT = "the plan meets the constraints: a faster baseline does not replace it"
 )
 def partition(
     model: Model | str | os.PathLike[str],
-    costs: Costs | CostProvider,
+    costs: Costs | CostTable,
     objective: Latency | Within | Parallel | Throughput | None = None,
     *,
     seconds: float | None = None,
@@ -71,9 +71,9 @@ def partition(
     """Chooses what runs where: the exact optimum under the costs, and its baselines.
 
     ``costs`` are :class:`nnapi_prof.Costs`; ``costs.adjusted(...)`` plans for another objective
-    than latency. Costs all of one's own are any object with the members of
-    ``nnapi_prof.partition.CostProvider``: what each unit, an invocation and a transferred byte cost
-    on each target, in ns or whatever is to be least.
+    than latency. Costs all of one's own are a ``nnapi_prof.partition.CostTable``: arrays of what
+    each unit, an invocation and a transferred byte cost on each target, in ns or whatever is to be
+    least.
 
     The ``objective`` is one of
 
@@ -151,12 +151,19 @@ def partition(
     return _verified(planned, serial, device, verify, settings, listener)
 
 
-def _own_costs(model: Model, costs: Costs | CostProvider) -> Costs | None:
+def _own_costs(model: Model, costs: Costs | CostTable) -> Costs | None:
     """Return the costs if they are ours, None if they are a user's. Raises UsageError where they
     are neither, or another model's."""
     if not isinstance(costs, Costs):
-        if not hasattr(costs, "unit_cost"):
-            raise UsageError(f"costs are a {type(costs).__name__}: those of profile() are wanted")
+        if not isinstance(costs, CostTable):
+            raise UsageError(
+                f"costs are a {type(costs).__name__}: those of profile() are wanted, or a CostTable"
+            )
+        if len(costs.unit_ns) != len(model.graph.units):
+            raise UsageError(
+                f"these costs are of {len(costs.unit_ns)} units, {model!r} has"
+                f" {len(model.graph.units)}"
+            )
         return None
     if costs.model.graph != model.graph:
         raise UsageError(f"these costs are of {costs.model!r}, not of {model!r}", "profile it")
@@ -257,7 +264,7 @@ def _costs_within(
 
 def _fastest(
     model: Model,
-    costs: Costs | CostProvider,
+    costs: Costs | CostTable,
     objective: Latency,
     seconds: float | None,
     settings: RunOptions,
@@ -266,7 +273,7 @@ def _fastest(
 ) -> ModelPlan:
     """The plan of least latency, or of least of another objective, of one frame."""
     own = costs if isinstance(costs, Costs) else None
-    priced: CostProvider = costs.priced if isinstance(costs, Costs) else costs
+    table = costs.table if isinstance(costs, Costs) else costs
     guard: AccuracyConstraint | None = None
     if objective.max_error is not None:
         conditions = own.conditions if own else Conditions()
@@ -274,7 +281,7 @@ def _fastest(
         guard = partial(
             accuracy_constraint,
             model.program,
-            priced,
+            table,
             conditions,
             objective.max_error,
             half.serves(conditions.precision),
@@ -282,7 +289,7 @@ def _fastest(
     with listener.working("planning"):
         search = find_plans(
             model.graph,
-            priced,
+            table,
             objective,
             seconds=seconds,
             guard=guard,
@@ -291,8 +298,8 @@ def _fastest(
         )
     values: tuple[float, ...] = ()
     if own is not None:
-        if own.objective is not None and isinstance(priced, ObjectiveCosts):
-            base, other = priced.base, own.objective
+        if own.objective is not None:
+            base, other = make_problem(model.graph, own.base_table), own.objective
             values = tuple(plan.predicted_ns / 1e6 for plan in search.plans)
             search = search.each(lambda plan: as_latency(plan, base, other))
         if (measured := own.measured) is not None:

@@ -14,6 +14,7 @@ from nnapi_prof.api.events import Listener, Progress, to_log
 from nnapi_prof.api.model import Model, as_model
 from nnapi_prof.costs.conditions import ConditionOptions, Conditions
 from nnapi_prof.costs.contention import corun_rows
+from nnapi_prof.costs.model.views import FittedCosts
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.description import describe, device_fingerprint
@@ -25,7 +26,6 @@ from nnapi_prof.execution.profile.session import profile as measure_model
 from nnapi_prof.execution.profile.threads import ThreadTrial, TrialInterrupted, run_trial
 from nnapi_prof.graph.plan import Precision
 from nnapi_prof.options import checked, into, moved, options_of
-from nnapi_prof.partition import CostProvider
 from nnapi_prof.qnn.chips import is_qnn
 from nnapi_prof.reports.words import count
 
@@ -286,7 +286,7 @@ def _costs_of(
     store: CostStore,
     options: ProfileOptions,
     outcome: ProfileOutcome,
-    priced: CostProvider | None,
+    priced: FittedCosts | None,
     calibration: Calibration | None = None,
 ) -> Costs:
     """Returns the measured costs. Raises Interrupted where the profile is incomplete."""

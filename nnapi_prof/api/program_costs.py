@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnapi_prof.costs.conditions import Conditions
-from nnapi_prof.costs.estimate.costs import Estimate, EstimatedCosts
+from nnapi_prof.costs.estimate.costs import EstimatedCosts
 from nnapi_prof.costs.estimate.phones import (
     SIMULATED_FORMAT,
     Description,
@@ -25,7 +25,8 @@ from nnapi_prof.costs.estimate.phones import shipped_text as _shipped_text
 from nnapi_prof.costs.estimate.work import Work
 from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.model.fit import fit
-from nnapi_prof.costs.model.region import PHONE_CPU, CostModel, Price
+from nnapi_prof.costs.model.region import PHONE_CPU, CostModel
+from nnapi_prof.costs.table import Estimate, Price
 from nnapi_prof.device.find import SIMULATED, list_phones, phone_file, refuse_fleet
 from nnapi_prof.errors import (
     NotMeasured,
@@ -40,7 +41,6 @@ from nnapi_prof.graph.unit import Unit, UnitGraph
 
 if TYPE_CHECKING:
     from nnapi_prof.convert.model import NnapiModel, Operand
-    from nnapi_prof.costs.estimate.costs import FilledCosts
     from nnapi_prof.graph.program import Program
 
 
@@ -378,7 +378,7 @@ def _halved(works: list[tuple[Work, ...] | str]) -> list[tuple[Work, ...] | str]
 
 def filled_costs(
     program: Program, rows: Sequence[Measurement], fingerprint: str
-) -> tuple[FilledCosts, str | None]:
+) -> tuple[CostModel, str | None]:
     """The costs of a model of which not all was measured on a device, and a note that says so.
 
     Units that were never measured are estimated by a description fitted to ``rows``, all that the

@@ -29,7 +29,7 @@ from nnapi_prof.execution.timing import PlanKey, plan_key
 from nnapi_prof.graph.plan import Plan
 from nnapi_prof.graph.program import Program
 from nnapi_prof.partition import (
-    CostProvider,
+    CostTable,
     ParallelPlan,
     SearchLimits,
     ThroughputPlan,
@@ -158,7 +158,7 @@ def partition_frames(
             f"these costs are {costs.objective}: frames per second are of latencies, give the costs"
             " that they were adjusted from"
         )
-    priced, of_rivals = planning_costs(costs.priced)
+    priced, of_rivals = planning_costs(costs.table)
     frames_in_flight = objective.frames_in_flight
     if frames_in_flight is None:
         lanes = {lane for target in priced.targets if (lane := target.lane) is not None}
@@ -187,7 +187,7 @@ def partition_frames(
     return plans, frames, predicted
 
 
-def _slowdowns(costs: Costs, priced: CostProvider, contention: Contention | None) -> Slowdowns:
+def _slowdowns(costs: Costs, priced: CostTable, contention: Contention | None) -> Slowdowns:
     """Return the contention that was given, else that of the costs."""
     return costs.contention if contention is None else given(priced.targets, contention)
 
@@ -207,7 +207,7 @@ def plan_branches(
     :func:`partition_frames`."""
     if costs.objective is not None:
         raise UsageError(f"these costs are {costs.objective}: branches at once are for latency")
-    priced, _ = planning_costs(costs.priced)
+    priced, _ = planning_costs(costs.table)
     slower = _slowdowns(costs, priced, contention)
     with listener.working("planning branches at once"):
         return plan_parallel(

@@ -101,9 +101,9 @@ def command(
         loaded = load(model, inputs, listener=listener)
         with listener.working("planning"):
             costs = estimate(loaded, described, **options).priced
-            problem = make_problem(loaded.graph, costs)
+            assert isinstance(costs, EstimatedCosts)
+            problem = make_problem(loaded.graph, costs.table)
             plans = (plan_problem(problem, with_curve=False).default, *baselines(problem))
-    assert isinstance(costs, EstimatedCosts)
     if as_json():
         from nnapi_prof.documents.costs import of_estimate
 

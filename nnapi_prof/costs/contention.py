@@ -15,7 +15,6 @@ import statistics
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +24,7 @@ from nnapi_prof.costs.measurement import Kind, Measurement
 from nnapi_prof.costs.samples import log_ratios, medians
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.selection import Selection
+from nnapi_prof.costs.table import CostTable
 from nnapi_prof.graph.plan import CPU, Target
 from nnapi_prof.graph.unit import UnitGraph
 
@@ -122,14 +122,6 @@ class Slowdowns:
         )
 
 
-class PricedLanes(Protocol):
-    """The costs that contention asks for; :class:`nnapi_prof.partition.CostProvider` has more."""
-
-    @property
-    def targets(self) -> tuple[Target, ...]: ...
-    def unit_cost(self, unit_index: int, target: Target) -> float | None: ...
-
-
 def lanes_of(targets: Iterable[Target]) -> tuple[str, ...]:
     """The processors of some targets, the CPU first."""
     names = {lane for target in targets if (lane := target.lane) is not None}
@@ -165,8 +157,8 @@ def _without_mode(row: Measurement, conditions: Conditions) -> bool:
     return (own.precision, own.threads, own.cpus) == (asked.precision, asked.threads, asked.cpus)
 
 
-def slowdowns(graph: UnitGraph, priced: PricedLanes, rows: Sequence[Measurement]) -> Slowdowns:
-    """How the lanes of ``priced`` slow each other down with the graph's mix of operations.
+def slowdowns(graph: UnitGraph, table: CostTable, rows: Sequence[Measurement]) -> Slowdowns:
+    """How the lanes of ``table`` slow each other down with the graph's mix of operations.
 
     ``rows`` are :func:`corun_rows`, of whatever model; where they have none of its operations, the
     mean of all counts. A pair without rows has :data:`ASSUMED`.
@@ -177,20 +169,20 @@ def slowdowns(graph: UnitGraph, priced: PricedLanes, rows: Sequence[Measurement]
             ran[row.target.lane or "", row.corunner.lane or ""].append(row)
     return Slowdowns(
         tuple(
-            _slowdown(lane, other, ran[lane, other], _ns_by_operation(graph, priced, lane))
+            _slowdown(lane, other, ran[lane, other], _ns_by_operation(graph, table, lane))
             if ran[lane, other]
             else Slowdown(lane, other, Interval.of(ASSUMED), ContentionBasis.ASSUMED)
-            for lane, other in itertools.permutations(lanes_of(priced.targets), 2)
+            for lane, other in itertools.permutations(lanes_of(table.targets), 2)
         )
     )
 
 
-def _ns_by_operation(graph: UnitGraph, priced: PricedLanes, lane: str) -> dict[str, float]:
+def _ns_by_operation(graph: UnitGraph, table: CostTable, lane: str) -> dict[str, float]:
     """Type of operation -> ns that all its units take on a lane."""
-    targets = [target for target in priced.targets if target.lane == lane]
+    targets = [target for target in table.targets if target.lane == lane]
     shares: dict[str, float] = defaultdict(float)
     for unit in graph.units:
-        costs = [ns for t in targets if (ns := priced.unit_cost(unit.index, t)) is not None]
+        costs = [ns for t in targets if (ns := table.unit_cost(unit.index, t)) is not None]
         if costs and unit.work is not None:
             shares[unit.work.kind] += min(costs)
     return shares

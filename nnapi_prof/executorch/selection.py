@@ -287,7 +287,7 @@ class _PartitionerSearch:
     def _largest(self) -> list[Place]:
         """The largest regions of units that each partitioner takes, the rest anywhere."""
         assert self.costs is not None
-        problem = make_problem(self._times.graph, self.costs)
+        problem = make_problem(self._times.graph, self.costs.table)
         anywhere = problem.unit_ns.argmin(axis=1).tolist()
         places = []
         for candidate in self.candidates:
@@ -303,7 +303,7 @@ class _PartitionerSearch:
     def _solve(self) -> None:
         self.costs = self._times.model()
         self.plan = plan_problem(
-            make_problem(self._times.graph, self.costs), with_curve=False
+            make_problem(self._times.graph, self.costs.table), with_curve=False
         ).default
 
     def _unmeasured(self) -> Iterator[Place]:

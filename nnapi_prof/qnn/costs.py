@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from nnapi_prof.costs.estimate.costs import Estimate, EstimatedCosts, FilledCosts
-from nnapi_prof.costs.model.region import Price, RegionCost
+from nnapi_prof.costs.estimate.costs import EstimatedCosts
+from nnapi_prof.costs.model.region import CostModel
+from nnapi_prof.costs.table import Estimate, Price
 from nnapi_prof.graph.plan import HOST, Target
 from nnapi_prof.graph.unit import UnitGraph
 
@@ -107,28 +108,15 @@ class ChipCosts(EstimatedCosts):
     compiled whole answer with their own figure, which is an estimate, too."""
 
     npu: Target | None = None
-    compiled: dict[tuple[frozenset[int], Target], float] = field(default_factory=dict, repr=False)
-    """ns; infinite where the compiler does not take the region whole."""
     npu_error: float | None = None
     """Relative, which nine of ten networks stay below."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.measured = self.compiled
-
-    def region_cost(self, units: Iterable[int], target: Target) -> RegionCost | None:
-        region = frozenset(units)
-        whole = self.compiled.get((region, target))
-        if whole is None:
-            return super().region_cost(region, target)
-        return RegionCost(whole, estimated=True) if math.isfinite(whole) else None
 
     def error_of(self, units: Sequence[int], target: Target) -> float | None:
         return self.npu_error if target == self.npu else super().error_of(units, target)
 
-    def as_cost_model(self) -> ChipCostModel:
+    def as_cost_model(self) -> CostModel:
         """Returns the same costs as reports ask for them."""
-        return ChipCostModel(
+        return CostModel(
             graph=self.graph,
             targets=self.targets,
             fits={},
@@ -181,24 +169,3 @@ class ChipCosts(EstimatedCosts):
             },
             npu_error=data["npu_error"],
         )
-
-
-@dataclass
-class ChipCostModel(FilledCosts):
-    """:class:`ChipCosts` as a cost model. Nothing was measured, and all is marked ``estimated``."""
-
-    compiled: Mapping[tuple[frozenset[int], Target], float] = field(
-        default_factory=dict, repr=False
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._whole_ns = dict(self.compiled)
-
-    def region_cost(self, units: Iterable[int], target: Target) -> RegionCost | None:
-        region = frozenset(units)
-        whole = self.compiled.get((region, target))
-        if whole is not None:
-            return RegionCost(whole, estimated=True) if math.isfinite(whole) else None
-        cost = super().region_cost(region, target)
-        return None if cost is None else replace(cost, estimated=True)

@@ -6,11 +6,11 @@ import math
 import random
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from nnapi_prof.costs.estimate.costs import Estimate, EstimatedCosts
-from nnapi_prof.costs.model.region import Price
+from nnapi_prof.costs.estimate.costs import EstimatedCosts
+from nnapi_prof.costs.table import Estimate, Price
 from nnapi_prof.errors import ConversionError
 from nnapi_prof.graph.plan import CPU, HOST, Engine, Plan, Target
 from nnapi_prof.graph.unit import UnitGraph
@@ -204,7 +204,7 @@ def profile_chip(
             break
         say(f"compiling {len(fresh)} regions of plans whole")
         compiler.compile(sorted(map(sorted, fresh)))
-        _take_whole(costs, compiler, target, calibration, fresh)
+        costs = _with_whole(costs, compiler, target, calibration, fresh)
     label = graph.label
     return ChipProfile(
         costs=costs,
@@ -311,21 +311,23 @@ def _costs(
         npu=target,
         npu_error=error,
     )
-    _take_whole(costs, compiler, target, calibration, compiler.us)
-    return costs
+    return _with_whole(costs, compiler, target, calibration, compiler.us)
 
 
-def _take_whole(
+def _with_whole(
     costs: ChipCosts,
     compiler: _Compiler,
     target: Target,
     calibration: ChipCalibration,
     regions: Iterable[Region],
-) -> None:
-    for region in regions:
-        us = compiler.us[region]
-        whole = math.inf if us is None else calibration.whole_ns(us * 1e3)
-        costs.compiled[region, target] = whole
+) -> ChipCosts:
+    """Returns the costs with those of regions that were compiled whole."""
+    compiled = {
+        (region, target): math.inf if us is None else calibration.whole_ns(us * 1e3)
+        for region in regions
+        for us in (compiler.us[region],)
+    }
+    return replace(costs, compiled={**costs.compiled, **compiled})
 
 
 def phone_side(costs: EstimatedCosts) -> EstimatedCosts:

@@ -3,49 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import nnapi_prof as np_
 from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import CPU, Target
-from nnapi_prof.partition import CostProvider
+from nnapi_prof.partition import CostTable, make_problem
 from tests.api.conftest import Way
 
 WATTS = {"cpu": 2.5, "nnapi:sim-npu/*": 0.4, "nnapi:sim-gpu/*": 1.5}
 FEW = (CPU, Target("nnapi:sim-gpu/fast"), Target("nnapi:nnapi-reference/fast"))
 
 
-@dataclass(frozen=True)
-class Fewer:
-    """Costs on some targets only, so that every plan can be tried."""
-
-    base: CostProvider
-    targets: tuple[Target, ...] = FEW
-    simulated: bool = True
-
-    @property
-    def refusals(self) -> Mapping[tuple[int, Target], str]:
-        return self.base.refusals
-
-    def unit_cost(self, unit_index: int, target: Target) -> float | None:
-        return self.base.unit_cost(unit_index, target)
-
-    def overhead(self, target: Target) -> float:
-        return self.base.overhead(target)
-
-    def transfer(self, target: Target, in_bytes: int, out_bytes: int) -> float:
-        return self.base.transfer(target, in_bytes, out_bytes)
-
-    def region_cost(self, units: Iterable[int], target: Target):
-        return self.base.region_cost(units, target)
-
-    def measured_regions(self) -> Mapping[tuple[frozenset[int], Target], float]:
-        result = self.base.measured_regions()
-        return {place: ns for place, ns in result.items() if place[1] in self.targets}
+def fewer(costs: np_.Costs) -> CostTable:
+    """Costs on some targets only, so that every plan can be tried, by which nothing is known of
+    compiling."""
+    return replace(costs.base_table.on(FEW), compiling=None, noise=None)
 
 
 def cheapest_by_trying(
@@ -78,15 +56,15 @@ def dearer(unit: np_.Unit, target: np_.Target, ns: float) -> float | None:
 def test_the_plan_is_the_optimum_of_what_was_asked(
     way: Way, cost: object, weights: dict[str, float]
 ) -> None:
-    base = Fewer(way.costs.as_they_are)
+    base = fewer(way.costs)
+    problem = make_problem(way.model.graph, base)
     costs = np_.Costs(way.model, "few targets", way.costs.conditions, base)
     asked = costs.adjusted(cost, weight=weights)  # type: ignore[arg-type]
 
     def price(units: tuple[int, ...], target: Target) -> float | None:
-        base_cost = base.region_cost(units, target)
-        if base_cost is None:
+        total = problem.segment_ns(units, problem.target_index(target))
+        if math.isinf(total):
             return None
-        total = base_cost.ns
         for unit in units:
             ns = base.unit_cost(unit, target)
             if cost is not None and ns is not None:
@@ -149,12 +127,16 @@ def test_none_keeps_a_unit_off(way: Way) -> None:
 
 
 def test_everything_of_ones_own(way: Way) -> None:
-    """Any object with the members that the partitioner asks for."""
-    planned = np_.partition(way.model, Fewer(way.costs.as_they_are))
+    """A table of arrays is all that the partitioner takes."""
+    planned = np_.partition(way.model, fewer(way.costs))
     assert planned.costs is None and planned.objective is None
     assert {s.target for s in planned.plan.segments} <= set(FEW)
     with pytest.raises(UsageError, match="without a device"):
         _ = planned.bundle
+    short = replace(fewer(way.costs), unit_ns=np.ones((1, 3)), estimated=None)
+    for costs, words in ((short, "are of 1 units"), (object(), "costs are a object")):
+        with pytest.raises(UsageError, match=words):
+            np_.partition(way.model, costs)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -184,7 +166,7 @@ def test_a_limit_of_compile_time_holds_for_adjusted_costs(way: Way) -> None:
     assert any(t != "cpu" for t in free.segments()["target"])
     tight = np_.partition(way.model, dear, np_.Latency(max_compile_ms=0.0))
     assert set(tight.segments()["target"]) == {"cpu"}
-    mine = np_.Costs(way.model, "few", way.costs.conditions, Fewer(way.costs.as_they_are))
+    mine = np_.Costs(way.model, "few", way.costs.conditions, fewer(way.costs))
     with pytest.raises(UsageError, match="what compiling takes"):
         np_.partition(
             way.model, mine.adjusted(weight={"cpu": 1e3}), np_.Latency(max_compile_ms=1.0)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import nnapi_prof as np_
@@ -16,7 +17,7 @@ from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.execution.profile import options
 from nnapi_prof.execution.profile.options import Progress, tell_planning
 from nnapi_prof.graph.plan import CPU, Engine, Target
-from nnapi_prof.partition import SearchLimits, Watch
+from nnapi_prof.partition import CompileTimes, CostTable, SearchLimits, Watch
 from tests.api.conftest import Way
 from tests.partition.cases import NPU, Table, build_graph
 
@@ -25,26 +26,20 @@ N, BEST = 12, 9
 GRAPH = build_graph([[i - 1] if i else [] for i in range(N)], [4] * N)
 
 
-@dataclass(frozen=True)
-class Compiled(Table):
-    """That tells compile times, too."""
-
-    def compile_overhead(self, target: Target) -> float:
-        return 50e6 if target.engine is Engine.NNAPI else 0.0
-
-    def compile_cost(self, unit_index: int, target: Target) -> float:
-        return 1e6 if target.engine is Engine.NNAPI else 0.0
-
-    def compiled_regions(self) -> Mapping[tuple[frozenset[int], Target], float]:
-        return {(frozenset({1}), NPU): 200e6}
+def compiling(targets: tuple[Target, ...]) -> CompileTimes:
+    on_nnapi = np.array([float(target.engine is Engine.NNAPI) for target in targets])
+    whole = {(frozenset({1}), k): 200e6 for k, t in enumerate(targets) if t == NPU}
+    return CompileTimes(50e6 * on_nnapi, np.tile(1e6 * on_nnapi, (N, 1)), whole)
 
 
-def costs_of(kind: type[Table] = Compiled) -> Table:
+def costs_of(compiled: bool = True) -> CostTable:
     """Four units are faster on the NPU, hand-over included, by so little that noise hides it; one
     is so without, which the baselines fall for."""
     unit = {(u, CPU): 1e6 for u in range(N)} | {(u, NPU): 2e6 for u in range(N)}
     unit |= {(u, NPU): 0.78e6 for u in (1, 3, 5, 7)} | {(10, NPU): 0.95e6}
-    return kind((CPU, NPU), unit, {CPU: 0.0, NPU: 0.2e6}, {CPU: (0.0, 0.0), NPU: (0.0, 0.0)})
+    free = {CPU: (0.0, 0.0), NPU: (0.0, 0.0)}
+    table = Table((CPU, NPU), unit, {CPU: 0.0, NPU: 0.2e6}, free).of(GRAPH)
+    return replace(table, compiling=compiling) if compiled else table
 
 
 def test_the_curve_leads_from_the_default_to_the_best() -> None:
@@ -70,7 +65,7 @@ def test_the_best_is_for_the_asking() -> None:
 
 
 def test_costs_without_compile_times() -> None:
-    result = plan_search.find_plans(GRAPH, costs_of(Table), Latency())
+    result = plan_search.find_plans(GRAPH, costs_of(compiled=False), Latency())
     assert len(result.best.segments) == BEST and result.startup_costs[BEST].compile_ns is None
 
 

@@ -88,4 +88,4 @@ def test_on_a_cpu_in_float16_it_is_refused() -> None:
     costs = estimated_costs(program, description, relaxed=True)
     relaxed = Conditions(Precision.RELAXED)
     with pytest.raises(UsageError, match="the CPU of this device computes in float16, too"):
-        accuracy_constraint(program, costs, relaxed, 1e-6, True, Constraints())
+        accuracy_constraint(program, costs.table, relaxed, 1e-6, True, Constraints())

@@ -127,7 +127,7 @@ def test_from_python(profiled: Profiled) -> None:
     planned = np_.partition(model, costs, np_.Parallel(), seconds=2, verify=False)
     assert planned.parallel is not None and planned.parallel.promise >= 1
     with pytest.raises(UsageError, match="profile\\(\\) measured"):
-        np_.partition(model, costs.as_they_are, np_.Parallel())
+        np_.partition(model, costs.table, np_.Parallel())
 
 
 def test_frames_and_branches_know_the_targets_that_one_frame_knows(

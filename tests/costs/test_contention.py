@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import hypothesis.strategies as st
+import numpy as np
 import pytest
 from hypothesis import given as drawn
 from hypothesis import settings
@@ -23,6 +24,7 @@ from nnapi_prof.costs.contention import (
 from nnapi_prof.costs.measurement import Kind, Measurement
 from nnapi_prof.costs.samples import Round
 from nnapi_prof.costs.store import CostStore
+from nnapi_prof.costs.table import CostTable
 from nnapi_prof.graph.plan import AUTO, CPU, HOST, Preference, Target
 from nnapi_prof.graph.unit import UnitGraph, Work
 from tests.costs.graphs import chain_graph
@@ -39,16 +41,13 @@ def of_operations(*kinds: str) -> UnitGraph:
     return replace(graph, units=tuple(units))
 
 
-class Prices:
-    """A unit of each operation on the CPU and the GPU."""
-
+def prices(ns: dict[int, float]) -> CostTable:
+    """Units of each operation on the CPU and the GPU."""
     targets = (CPU, GPU, FAST, Target.nnapi(AUTO, Preference.LOW_POWER), HOST)
-
-    def __init__(self, ns: dict[int, float]) -> None:
-        self.ns = ns
-
-    def unit_cost(self, unit_index: int, target: Target) -> float | None:
-        return self.ns[unit_index] if target in (CPU, GPU) else None
+    unit_ns = np.full((3, len(targets)), np.inf)
+    for unit, each in ns.items():
+        unit_ns[unit, :2] = each
+    return CostTable(targets, unit_ns, *np.zeros((3, len(targets))))
 
 
 def row(
@@ -71,7 +70,7 @@ def row(
 
 
 def of_pair(graph: UnitGraph, rows: list[Measurement], ns: dict[int, float]) -> Slowdown:
-    found = slowdowns(graph, Prices(ns), rows)
+    found = slowdowns(graph, prices(ns), rows)
     return next(pair for pair in found.pairs if pair.lane == "cpu")
 
 
@@ -90,7 +89,7 @@ def test_operations_count_by_their_share_of_the_time(graph: UnitGraph) -> None:
 
 
 def test_pairs_that_were_not_measured_are_assumed(graph: UnitGraph) -> None:
-    found = slowdowns(graph, Prices({0: 1.0, 1: 1.0}), [row(GPU, CPU, "CONV_2D", 1.3)])
+    found = slowdowns(graph, prices({0: 1.0, 1: 1.0}), [row(GPU, CPU, "CONV_2D", 1.3)])
     assert found.basis is ContentionBasis.PARTLY
     assert found.factors == {("cpu", "gpu"): ASSUMED, ("gpu", "cpu"): pytest.approx(1.3)}
     pairs = {pair.lane: pair for pair in found.pairs}
@@ -100,9 +99,10 @@ def test_pairs_that_were_not_measured_are_assumed(graph: UnitGraph) -> None:
     )
     share = pairs["gpu"].cpu_share
     assert share is not None and share.value == pytest.approx(0.25, rel=0.02)
-    assert slowdowns(graph, Prices({0: 1.0, 1: 1.0}), []).basis is ContentionBasis.ASSUMED
-    assert given(Prices.targets, 1.2).factors == {("cpu", "gpu"): 1.2, ("gpu", "cpu"): 1.2}
-    assert lanes_of(Prices.targets) == ("cpu", "gpu")
+    assert slowdowns(graph, prices({0: 1.0, 1: 1.0}), []).basis is ContentionBasis.ASSUMED
+    targets = prices({0: 1.0}).targets
+    assert given(targets, 1.2).factors == {("cpu", "gpu"): 1.2, ("gpu", "cpu"): 1.2}
+    assert lanes_of(targets) == ("cpu", "gpu")
 
 
 def test_starting_and_waiting_is_told_by_the_same_unit_in_both_modes(graph: UnitGraph) -> None:
@@ -115,7 +115,7 @@ def test_starting_and_waiting_is_told_by_the_same_unit_in_both_modes(graph: Unit
     )
     (pair,) = (
         p
-        for p in slowdowns(graph, Prices({0: 1.0, 1: 1.0}), [in_call, waits]).pairs
+        for p in slowdowns(graph, prices({0: 1.0, 1: 1.0}), [in_call, waits]).pairs
         if p.lane == "gpu"
     )
     assert pair.wait_ns is not None and pair.wait_ns.value == pytest.approx(40)

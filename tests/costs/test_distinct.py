@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from nnapi_prof.costs.measurement import Measurement, Status
 from nnapi_prof.costs.model.fit import chains, fit
 from nnapi_prof.costs.model.region import CostModel
-from nnapi_prof.costs.model.views import drop_dominated_targets
+from nnapi_prof.costs.table import drop_dominated_targets
 from nnapi_prof.graph.plan import AUTO, CPU, Preference, Target
 from tests.costs.graphs import chain_graph, row
 
@@ -33,7 +31,9 @@ def costs(factors: dict[Target, float], *more: Measurement, n_low: int = 99) -> 
 
 
 def left(model: CostModel, **options: bool) -> list[Target]:
-    return [target for target in drop_dominated_targets(model, **options).targets if target != CPU]
+    return [
+        target for target in drop_dominated_targets(model.table, **options).targets if target != CPU
+    ]
 
 
 def test_of_equal_preferences_that_for_fast_answers_stays() -> None:
@@ -59,7 +59,7 @@ def test_what_the_other_cannot_run_stays() -> None:
 def test_accelerators_and_the_cpu_are_never_one() -> None:
     assert left(costs({FAST: 1, OTHER: 1})) == [OTHER, FAST]
     slow = costs({FAST: 9})
-    assert drop_dominated_targets(slow).targets == (CPU, FAST)
+    assert drop_dominated_targets(slow.table).targets == (CPU, FAST)
 
 
 def test_auto_goes_where_a_named_accelerator_does_the_same() -> None:
@@ -77,8 +77,10 @@ def test_what_was_compared_nowhere_stays() -> None:
 
 
 def test_nothing_but_the_targets_changes() -> None:
-    model = costs({FAST: 1, LOW: 1})
-    narrow = drop_dominated_targets(model)
-    assert dataclasses.replace(narrow, targets=model.targets) == model
-    assert narrow.unit_cost(0, LOW) == model.unit_cost(0, LOW)
-    assert narrow.noise == model.noise
+    table = costs({FAST: 1, LOW: 1}).table
+    narrow = drop_dominated_targets(table)
+    assert narrow.targets == (CPU, FAST) and narrow.noise == table.noise
+    assert narrow.unit_cost(0, LOW) is None and narrow.unit_cost(0, FAST) == table.unit_cost(
+        0, FAST
+    )
+    assert narrow.region_ns == table.region_ns and narrow.refusals == table.refusals

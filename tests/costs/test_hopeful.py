@@ -9,8 +9,10 @@ import pytest
 from nnapi_prof.costs.measurement import Measurement, Status
 from nnapi_prof.costs.model.fit import chains, fit
 from nnapi_prof.costs.model.region import CostModel
-from nnapi_prof.costs.model.views import OptimisticCosts, with_intervals
+from nnapi_prof.costs.model.views import with_intervals
+from nnapi_prof.costs.table import optimistic
 from nnapi_prof.graph.plan import CPU, HOST, Plan, Preference, Segment, Target
+from nnapi_prof.partition import make_problem
 from tests.costs.graphs import chain_graph, row
 
 NPU = Target.nnapi("npu", Preference.FAST_SINGLE_ANSWER)
@@ -73,15 +75,14 @@ def test_hope_lowers_sums_and_leaves_measurements() -> None:
     graph = chain_graph(SIZES)
     off = [row(graph, r, NPU, 0.8 * truth(r, NPU)) for r in ((0, 1, 2), (3, 4, 5), (1, 2, 3))]
     costs = model(*off, row(graph, UNITS, NPU, 2e6))
-    hopeful = OptimisticCosts(costs)
-    whole, part = costs.region_cost(UNITS, NPU), hopeful.region_cost((0, 1, 2, 3), NPU)
-    assert whole is not None and hopeful.region_cost(UNITS, NPU) == whole and whole.ns == 2e6
-    expected = costs.region_cost((0, 1, 2, 3), NPU)
-    assert part is not None and expected is not None and part.ns < 0.95 * expected.ns
-    unit, hoped = costs.unit_cost(5, NPU), hopeful.unit_cost(5, NPU)
-    assert unit is not None and hoped is not None and hoped < unit
-    assert hopeful.overhead(NPU) <= costs.overhead(NPU)
-    assert hopeful.measured_regions() == costs.measured_regions()
+    hopeful = optimistic(costs.table)
+    now, hoped = (make_problem(graph, each) for each in (costs.table, hopeful))
+    k = now.target_index(NPU)
+    assert hoped.segment_ns(UNITS, k) == now.segment_ns(UNITS, k) == 2e6
+    assert hoped.segment_ns((0, 1, 2, 3), k) < 0.95 * now.segment_ns((0, 1, 2, 3), k)
+    assert hoped.unit_ns[5, k] < now.unit_ns[5, k]
+    assert hoped.overhead_ns[k] <= now.overhead_ns[k]
+    assert hopeful.region_ns == costs.table.region_ns
     # The sums of the CPU hold; regions twice as long as any measured may still differ somewhat.
     assert hopeful.unit_cost(0, CPU) == pytest.approx(costs.unit_cost(0, CPU), rel=0.1)
 
@@ -93,7 +94,7 @@ def test_units_of_a_preference_are_inferred_from_a_sample() -> None:
     result = costs.region_cost((2, 3), LOW)
     assert result is not None and not result.measured
     assert result.ns == pytest.approx(truth((2, 3), LOW), rel=0.1)
-    assert (frozenset({2}), LOW) not in costs.measured_regions()
+    assert (frozenset({2}), LOW) not in costs.table.region_ns
 
 
 def test_what_one_preference_refuses_the_other_does_too() -> None:
@@ -109,9 +110,10 @@ def test_compile_times_add_up_and_whole_regions_are_as_measured() -> None:
         return dataclasses.replace(found, compile_ns=0 if found.target == CPU else ns)
 
     costs = fit(chain_graph(SIZES), [compiled(found) for found in rows(low=(0, 5))])
-    assert costs.compile_overhead(NPU) == pytest.approx(60e6, rel=0.01)
-    assert costs.compile_cost(3, LOW) == pytest.approx(10e6, rel=0.02)
-    assert costs.compile_overhead(CPU) == costs.compile_cost(3, CPU) == 0
-    whole = costs.compiled_regions()
-    assert whole[frozenset({0, 1, 2}), NPU] == whole[frozenset({0, 1, 2}), LOW] == 90e6
-    assert not any(target == CPU for _, target in whole)
+    times = costs.compile_times((CPU, NPU, LOW))
+    assert times.fixed_ns[1] == pytest.approx(60e6, rel=0.01)
+    assert times.unit_ns[3, 2] == pytest.approx(10e6, rel=0.02)
+    assert times.fixed_ns[0] == times.unit_ns[3, 0] == 0
+    whole = times.region_ns
+    assert whole[frozenset({0, 1, 2}), 1] == whole[frozenset({0, 1, 2}), 2] == 90e6
+    assert not any(k == 0 for _, k in whole)

@@ -27,17 +27,15 @@ from nnapi_prof.costs.model.quantised import (
     converting_units,
 )
 from nnapi_prof.costs.model.views import (
-    OptimisticCosts,
-    drop_dominated_targets,
     marginal,
     shown_targets,
 )
+from nnapi_prof.costs.table import drop_dominated_targets, optimistic
 from nnapi_prof.errors import CostError
 from nnapi_prof.graph.plan import CPU, HOST, Precision, Preference, Target
 from nnapi_prof.graph.types import Quantisation, TensorType
 from nnapi_prof.graph.unit import Unit, UnitGraph
 from nnapi_prof.partition import make_problem
-from nnapi_prof.partition.problem import arrays_by_asking, arrays_of
 from tests.costs.graphs import chain_graph, row
 
 NPU = Target.nnapi("npu", Preference.FAST_SINGLE_ANSWER)
@@ -161,7 +159,7 @@ def test_regions_in_8_bits_are_those_of_the_float_units() -> None:
     assert there is not None and there.measured
     assert there.ns == pytest.approx(OVERHEAD + RATE * (SIZES[0] + SIZES[3]) + 3.2e5, abs=1)
     assert costs.region_cost((2, 3), CPU.at(INT8)) is None
-    assert costs.measured_regions()[frozenset((0, 1)), CPU.at(INT8)] == 2e6
+    assert costs.table.region_ns[frozenset((0, 1)), CPU.at(INT8)] == 2e6
     one = costs.whole((1,), NPU.at(INT8))
     assert one is not None and one.usable and one.target == NPU
     assert not costs.inferred(1, NPU.at(INT8))
@@ -176,30 +174,26 @@ def test_bytes_are_those_of_floats() -> None:
     assert costs.transfer(NPU.at(INT8), *moved) == pytest.approx(both, rel=0.1)
 
 
-def test_arrays_say_what_functions_do_and_what_conversions_cost() -> None:
+def test_the_table_says_what_conversions_cost() -> None:
     costs = all_precisions()
-    told, expected = arrays_of(FLOATS, costs), arrays_by_asking(FLOATS, costs)
-    assert told.targets == expected.targets
-    for name in ("unit_ns", "overhead_ns", "in_ns_per_byte", "out_ns_per_byte"):
-        assert getattr(told, name) == pytest.approx(getattr(expected, name), rel=1e-9), name
-    assert told.region_ns == expected.region_ns and (told.estimated == expected.estimated).all()
+    told = costs.table
     conversions = told.conversions
     assert conversions is not None and conversions.format.tolist() == [0, 0, 0, 1, 1]
     assert conversions.to_int8_ns["v0"] == 1000 + 5 * SIZES[0]
     assert conversions.to_int8_ns["v1"] == pytest.approx(1000 + 5 * SIZES[1])  # by the line
     assert conversions.to_float_ns["v5"] == 1000 + 5 * SIZES[5]
-    assert drop_dominated_targets(fit(FLOATS, float_rows())).arrays().conversions is None
+    assert fit(FLOATS, float_rows()).table.conversions is None
 
 
 def test_every_region_costs_the_solver_the_same() -> None:
     costs = all_precisions()
-    problem = make_problem(FLOATS, costs)
+    problem = make_problem(FLOATS, costs.table)
     for region in regions(range(5)):
         for k, target in enumerate(problem.targets):
             told = costs.region_cost(region, target)
             expected = math.inf if told is None else told.ns
             assert problem.segment_ns(region, k) == pytest.approx(expected, rel=1e-6)
-    hopeful = make_problem(FLOATS, OptimisticCosts(costs))
+    hopeful = make_problem(FLOATS, optimistic(costs.table))
     assert (hopeful.unit_ns <= problem.unit_ns).all()
 
 
@@ -262,8 +256,10 @@ def test_an_accelerator_that_relaxing_does_not_speed_up_is_one_target() -> None:
         eight_bits,
         conversions_of(FLOATS, there),
     )
-    assert drop_dominated_targets(costs).targets == (CPU, NPU, CPU.at(INT8), NPU.at(INT8))
-    assert set(drop_dominated_targets(all_precisions()).targets) == set(all_precisions().targets)
+    assert drop_dominated_targets(costs.table).targets == (CPU, NPU, CPU.at(INT8), NPU.at(INT8))
+    assert set(drop_dominated_targets(all_precisions().table).targets) == set(
+        all_precisions().targets
+    )
 
 
 def test_what_reports_ask() -> None:
@@ -278,7 +274,8 @@ def test_what_reports_ask() -> None:
         "npu@int8": NPU.at(INT8),
     }
     assert HOST not in costs.fits and costs.fits.keys() == set(costs.targets)
-    assert costs.compile_overhead(NPU.at(INT8)) == 0 == costs.compile_cost(3, NPU.at(INT8))
+    times = costs.compile_times((NPU.at(INT8),))
+    assert not times.fixed_ns.any() and not times.unit_ns.any() and not times.region_ns
 
 
 def test_conversions_to_measure_are_few_and_of_several_sizes() -> None:
@@ -328,4 +325,4 @@ def test_a_cpu_in_float16_is_a_target_of_its_own() -> None:
     assert costs.inferred(2, CPU.at(RELAXED)) and not costs.inferred(2, CPU)
     slower = [replace(r, conditions=Conditions(RELAXED)) for r in float_rows() if r.target == CPU]
     same = fit_precisions(FLOATS, {Precision.FLOAT32: float_rows(), RELAXED: slower})
-    assert drop_dominated_targets(same).targets == (CPU, NPU)
+    assert drop_dominated_targets(same.table).targets == (CPU, NPU)

@@ -57,7 +57,7 @@ def test_a_region_measured_whole_overrides_the_sum() -> None:
     model = fit(graph, rows(row(graph, range(1, 6), NPU, 123_456)))
     cost = model.region_cost(range(1, 6), NPU)
     assert cost is not None and cost.measured and cost.ns == 123_456
-    assert model.measured_regions()[frozenset(range(1, 6)), NPU] == 123_456
+    assert model.table.region_ns[frozenset(range(1, 6)), NPU] == 123_456
     unmeasured = model.region_cost(range(6), NPU)
     assert unmeasured is not None and not unmeasured.measured
 
@@ -65,7 +65,7 @@ def test_a_region_measured_whole_overrides_the_sum() -> None:
 def test_copies_of_a_plan_are_of_its_borders_on_accelerators() -> None:
     graph = chain_graph(SIZES)
     bare = fit(graph, rows())
-    assert bare.copy_ns_per_byte == 0 and bare.arrays().copies_ns == {}
+    assert bare.copy_ns_per_byte == 0 and bare.table.copies_ns == {}
     bytes_of = [4 * size for size in SIZES]
     copied = [
         replace(each, copies_ns=(round((each.input_bytes + each.output_bytes) / 8),))
@@ -101,7 +101,7 @@ def test_a_region_that_failed_whole_cannot_run() -> None:
     failed = row(graph, [0, 1, 2, 3], NPU, None, status=Status.CRASHED, message="SIGSEGV")
     model = fit(graph, rows(failed))
     assert model.region_cost([0, 1, 2, 3], NPU) is None
-    assert model.measured_regions()[frozenset([0, 1, 2, 3]), NPU] == math.inf
+    assert model.table.region_ns[frozenset([0, 1, 2, 3]), NPU] == math.inf
     assert model.region_cost([0, 1, 2, 3, 4], NPU) is not None
     tried = model.whole([0, 1, 2, 3], NPU)
     assert tried is not None and tried.why_not == "crashed: SIGSEGV"
@@ -158,7 +158,7 @@ def test_equal_units_share_their_measurements() -> None:
     for region in ([0, 1], [2, 3]):
         cost = model.region_cost(region, CPU)
         assert cost is not None and cost.measured and cost.ns == 28
-    assert (frozenset([1, 2]), CPU) not in model.measured_regions()
+    assert (frozenset([1, 2]), CPU) not in model.table.region_ns
 
 
 def test_chains_stop_where_a_value_is_read_twice() -> None:
@@ -172,8 +172,8 @@ def test_a_region_with_a_gap_is_found_again() -> None:
     graph = diamond()
     singles = [row(graph, [u], t, 10.0) for u in range(4) for t in (CPU, NPU)]
     model = fit(graph, [*singles, row(graph, [0, 2], NPU, 99)])
-    assert model.measured_regions()[frozenset([0, 2]), NPU] == 99
-    assert (frozenset([0, 1]), NPU) not in model.measured_regions()
+    assert model.table.region_ns[frozenset([0, 2]), NPU] == 99
+    assert (frozenset([0, 1]), NPU) not in model.table.region_ns
 
 
 def test_a_named_region_is_found_where_its_units_stand_apart() -> None:

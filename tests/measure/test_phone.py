@@ -104,8 +104,8 @@ def test_a_target_far_behind_is_left_at_a_trial(
     own_choice = Target.nnapi(AUTO, Preference.FAST_SINGLE_ANSWER)
     assert outcome.costs.partial == {reference, own_choice}
     whole = frozenset(range(len(program.units.units)))
-    assert (whole, own_choice) in outcome.costs.measured_regions()  # what one gets without a plan
-    assert (whole, reference) not in outcome.costs.measured_regions()
+    assert (whole, own_choice) in outcome.costs.table.region_ns  # what one gets without a plan
+    assert (whole, reference) not in outcome.costs.table.region_ns
     assert not any(reference in (s.target for s in b.segments) for b in outcome.baselines)
     before = outcome.n_rows
     named = ProfileOptions(preferences=FAST.preferences, runs=10, accelerators=("nnapi-reference",))

@@ -14,8 +14,8 @@ from torch import nn
 
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.measurement import Kind
-from nnapi_prof.costs.model.views import drop_dominated_targets
 from nnapi_prof.costs.store import CostStore
+from nnapi_prof.costs.table import drop_dominated_targets
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.build import HostBuild
 from nnapi_prof.device.find import open_device
@@ -192,7 +192,7 @@ def test_with_noise_plans_between_are_measured_too(
         )
     costs = outcome.costs
     assert costs is not None
-    problem = make_problem(program.units, drop_dominated_targets(costs))
+    problem = make_problem(program.units, drop_dominated_targets(costs.table))
     array = np.array(
         [[noise.of(u, t.precision)[0] for t in problem.targets] for u in range(problem.n)]
     )

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from nnapi_prof.costs.model.views import drop_dominated_targets, with_intervals
+from nnapi_prof.costs.model.views import with_intervals
 from nnapi_prof.costs.samples import Round
 from nnapi_prof.costs.store import CostStore
+from nnapi_prof.costs.table import drop_dominated_targets
 from nnapi_prof.device.protocol.request import Request
 from nnapi_prof.device.protocol.results import ActionResult, AgentInfo, Event
 from nnapi_prof.execution.profile.options import ProfileOptions
@@ -89,10 +90,10 @@ def test_preferences_that_only_luck_tells_apart_are_one(store: CostStore) -> Non
     assert result.costs is not None
     preferences = {t.preference for t in result.costs.targets if t.engine is Engine.NNAPI}
     assert preferences == set(Preference)
-    left = [t for t in drop_dominated_targets(result.costs).targets if t.engine is Engine.NNAPI]
+    narrow = drop_dominated_targets(result.costs.table)
+    left = [t for t in narrow.targets if t.engine is Engine.NNAPI]
     assert [t.preference for t in left] == [Preference.FAST_SINGLE_ANSWER]
-    assert drop_dominated_targets(result.costs).targets[0] == CPU
-    assert drop_dominated_targets(result.costs).noise == result.costs.noise
+    assert narrow.targets[0] == CPU and narrow.noise == result.costs.noise
 
 
 def test_baselines_are_measured_while_they_are_uncertain(store: CostStore) -> None:

@@ -255,7 +255,7 @@ def test_refinement_finds_the_plan_of_measuring_everything(
         (s.units, s.target) for s in plan.segments
     ]
     assert all(s.measured for s in plan.segments)
-    assert costs.measured_regions().keys() > refined.costs.measured_regions().keys()  # type: ignore[union-attr]
+    assert costs.table.region_ns.keys() > refined.costs.table.region_ns.keys()  # type: ignore[union-attr]
 
 
 def test_models_share_what_is_equal_in_them(store: CostStore) -> None:

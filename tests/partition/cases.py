@@ -6,13 +6,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
+from nnapi_prof.costs.model.region import TabulatedCosts
 from nnapi_prof.graph.plan import CPU, HOST, Plan, Preference, Target
 from nnapi_prof.graph.types import TensorType
 from nnapi_prof.graph.unit import Unit, UnitGraph
-from nnapi_prof.partition import CostProvider, make_problem, plan_problem
+from nnapi_prof.partition import CostTable, Problem, make_problem, plan_problem
 
 SETTINGS = settings(
     deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, max_examples=120
@@ -24,21 +26,14 @@ NPU_LOW = Target.nnapi("sim-npu", Preference.LOW_POWER)
 GPU = Target.nnapi("sim-gpu", Preference.FAST_SINGLE_ANSWER)
 
 
-def solve(graph: UnitGraph, costs: CostProvider, **options: Any) -> Plan:
-    """The plan to ship of a graph under a cost model."""
-    return plan_problem(make_problem(graph, costs), with_curve=False, **options).default
-
-
-@dataclass(frozen=True)
-class TableRegion:
-    ns: float
-    measured: bool
-    estimated: bool
+def solve(graph: UnitGraph, costs: Table | CostTable | TabulatedCosts, **options: Any) -> Plan:
+    """The plan to ship of a graph under some costs."""
+    return plan_problem(problem_of(graph, costs), with_curve=False, **options).default
 
 
 @dataclass(frozen=True)
 class Table:
-    """A cost model that is a table."""
+    """Costs by unit and target, which tests change one by one."""
 
     targets: tuple[Target, ...]
     unit: Mapping[tuple[int, Target], float]
@@ -49,25 +44,34 @@ class Table:
     guessed: frozenset[tuple[int, Target]] = frozenset()
     simulated: bool = True
 
-    def unit_cost(self, unit_index: int, target: Target) -> float | None:
-        return self.unit.get((unit_index, target))
+    def of(self, graph: UnitGraph) -> CostTable:
+        """The same as arrays."""
+        shape = len(graph.units), len(self.targets)
+        unit_ns, guessed = np.full(shape, np.inf), np.zeros(shape, dtype=np.bool_)
+        for (u, target), ns in self.unit.items():
+            if target in self.targets:
+                unit_ns[u, self.targets.index(target)] = ns
+        for u, target in self.guessed:
+            guessed[u, self.targets.index(target)] = True
+        rates = np.array([self.per_byte[target] for target in self.targets], dtype=np.float64)
+        return CostTable(
+            targets=self.targets,
+            unit_ns=unit_ns,
+            overhead_ns=np.array([self.start[target] for target in self.targets]),
+            in_ns_per_byte=rates[:, 0],
+            out_ns_per_byte=rates[:, 1],
+            region_ns=self.whole,
+            estimated=guessed,
+            refusals=self.refusals,
+            simulated=self.simulated,
+        )
 
-    def overhead(self, target: Target) -> float:
-        return self.start[target]
 
-    def transfer(self, target: Target, in_bytes: int, out_bytes: int) -> float:
-        into, out = self.per_byte[target]
-        return into * in_bytes + out * out_bytes
-
-    def region_cost(self, units: Iterable[int], target: Target) -> TableRegion | None:
-        region = frozenset(units)
-        if any((u, target) not in self.unit for u in region):
-            return None
-        guessed = any((u, target) in self.guessed for u in region)
-        return TableRegion(sum(self.unit[u, target] for u in region), False, guessed)
-
-    def measured_regions(self) -> Mapping[tuple[frozenset[int], Target], float]:
-        return self.whole
+def problem_of(graph: UnitGraph, costs: Table | CostTable | TabulatedCosts) -> Problem:
+    """The problem of placing a graph's units under costs of whatever origin."""
+    if isinstance(costs, Table):
+        return make_problem(graph, costs.of(graph))
+    return make_problem(graph, costs if isinstance(costs, CostTable) else costs.table)
 
 
 def build_graph(reads: list[list[int]], sizes: list[int], sinks: Iterable[int] = ()) -> UnitGraph:

@@ -15,8 +15,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from nnapi_prof.costs.table import CompileTimes
 from nnapi_prof.graph.plan import CPU, HOST, Engine, Preference, Target
-from nnapi_prof.partition.constraints import CompileTimes, Constraints
+from nnapi_prof.partition.constraints import Constraints
 from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, ValueFlow
 from tests.partition.judge import Case, mask_of, region_costs
 

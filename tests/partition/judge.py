@@ -15,8 +15,9 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from nnapi_prof.costs.table import CompileTimes
 from nnapi_prof.graph.plan import Engine
-from nnapi_prof.partition.constraints import CompileTimes, Constraints
+from nnapi_prof.partition.constraints import Constraints
 from nnapi_prof.partition.problem import Problem
 
 LIMIT_SLACK = 1e-9

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from nnapi_prof.costs.table import CompileTimes
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import CPU, Target
 from nnapi_prof.partition import Constraints, evaluate, make_problem, plan_problem
-from nnapi_prof.partition.constraints import CompileTimes
+from nnapi_prof.partition.constraints import compile_budget
 from nnapi_prof.partition.problem import Problem
 from tests.partition.cases import NPU, Table, chain
 
@@ -18,14 +19,14 @@ def problem_of(cpu: float, npu: float) -> tuple[Problem, CompileTimes]:
     unit: dict[tuple[int, Target], float] = {(u, CPU): cpu for u in range(6)}
     unit |= {(u, NPU): npu for u in range(6)}
     costs = Table((CPU, NPU), unit, {CPU: 0.0, NPU: 1e6}, {CPU: (0.0, 0.0), NPU: (0.0, 0.0)})
-    problem = make_problem(graph, costs)
+    problem = make_problem(graph, costs.of(graph))
     return problem, CompileTimes(np.array([0.0, 1e7]), np.array([[0.0, 1e7]] * 6))
 
 
 def test_a_region_takes_what_was_measured_of_it_or_its_parts() -> None:
     _, times = problem_of(1.0, 1.0)
     whole = CompileTimes(times.fixed_ns, times.unit_ns, {(frozenset({0, 1}), 1): 5e6})
-    budget = whole.budget(1e9)
+    budget = compile_budget(whole, 1e9)
     assert budget.of([((0, 1), 1), ((2,), 1), ((3, 4, 5), 0)]) == 5e6 + 2e7
 
 

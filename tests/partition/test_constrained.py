@@ -7,9 +7,10 @@ import math
 import numpy as np
 import pytest
 
+from nnapi_prof.costs.table import CompileTimes
 from nnapi_prof.graph.plan import Engine, ProofKind
 from nnapi_prof.partition.baselines import total_ns
-from nnapi_prof.partition.constraints import Budget, CompileTimes, add_prices
+from nnapi_prof.partition.constraints import Budget, add_prices, compile_budget
 from nnapi_prof.partition.problem import Problem
 from nnapi_prof.partition.search.lagrangian import search_within
 from nnapi_prof.partition.search.result import SearchLimits, SearchResult, Watch
@@ -63,7 +64,7 @@ def test_a_number_of_segments_on_accelerators() -> None:
 def test_a_limit_of_compile_time_and_both() -> None:
     for seed in range(60):
         problem = draw_problem(seed, 4)
-        time = compile_times(problem, seed).budget(float(seed % 7) * 10)
+        time = compile_budget(compile_times(problem, seed), float(seed % 7) * 10)
         regions = Budget.accelerated(problem, seed % 3)
         plans = every_plan(problem)
         for budgets in ([time], [time, regions]):
@@ -74,7 +75,7 @@ def test_a_limit_of_compile_time_and_both() -> None:
 def test_a_price_on_a_budget_is_a_problem_of_the_same_kind() -> None:
     for seed in range(20):
         problem = draw_problem(seed, 4)
-        budget = compile_times(problem, seed).budget(math.inf)
+        budget = compile_budget(compile_times(problem, seed), math.inf)
         rival = add_prices(problem, [budget], [2.5])
         for plan in every_plan(problem):
             expected = total_ns(problem, plan) + 2.5 * budget.of(plan)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import CPU, Engine, Preference, Target
 from nnapi_prof.graph.unit import UnitGraph
-from nnapi_prof.partition import Constraints, baselines, is_optimum, make_problem
+from nnapi_prof.partition import Constraints, baselines, is_optimum
 from nnapi_prof.partition.constraints import constrain
-from tests.partition.cases import NPU, NPU_LOW, SETTINGS, Table, cases, chain, solve
+from tests.partition.cases import NPU, NPU_LOW, SETTINGS, Table, cases, chain, problem_of, solve
 from tests.partition.milp import solve_milp
 from tests.partition.pairs import optimum
 
@@ -32,7 +32,7 @@ def costs_of(
 @SETTINGS
 @given(cases(max_units=7), st.data())
 def test_the_optimum_of_what_is_left(case: tuple[UnitGraph, Table], data: st.DataObject) -> None:
-    problem = make_problem(*case)
+    problem = problem_of(*case)
     unit = data.draw(st.integers(0, problem.n - 1))
     target = data.draw(st.sampled_from(problem.targets))
     most = data.draw(st.sampled_from([None, 0, 1, 2]))
@@ -113,7 +113,7 @@ def test_what_cannot_be_kept_is_said(constraints: Constraints, words: str) -> No
 @settings(SETTINGS, max_examples=60)
 @given(cases(max_units=5), st.integers(0, 2))
 def test_milp_keeps_to_the_number_of_regions(case: tuple[UnitGraph, Table], most: int) -> None:
-    problem = make_problem(*case)
+    problem = problem_of(*case)
     free = {k for k, t in enumerate(problem.targets) if t.engine is not Engine.NNAPI}
     least = optimum(problem, most, frozenset(free))
     if math.isinf(least):
@@ -131,7 +131,7 @@ def test_baselines_of_tflite_and_of_a_list() -> None:
     npu: list[float | None] = [None if u % 2 else 1.0 for u in range(11)]
     npu[1] = npu[3] = 1.0  # the first region has five units
     costs = costs_of(graph, 3.0, npu)
-    result = {plan.name: plan for plan in baselines(make_problem(graph, costs), listed=[6])}
+    result = {plan.name: plan for plan in baselines(problem_of(graph, costs), listed=[6])}
     three = result[f"largest-3 {NPU}"]
     on_npu = [s.units for s in three.segments if s.target == NPU]
     assert on_npu == [(0, 1, 2, 3, 4), (6,), (8,)]

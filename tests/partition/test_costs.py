@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from nnapi_prof.api.objective import ObjectiveCosts
-from nnapi_prof.costs.estimate.costs import Estimate, EstimatedCosts, fill
+from nnapi_prof.api.objective import adjusted_table
+from nnapi_prof.costs.estimate.costs import EstimatedCosts, fill
 from nnapi_prof.costs.measurement import Status
 from nnapi_prof.costs.model.fit import fit
-from nnapi_prof.costs.model.region import Price
-from nnapi_prof.costs.model.views import OptimisticCosts
+from nnapi_prof.costs.model.region import TabulatedCosts
+from nnapi_prof.costs.table import KEPT_OFF, Estimate, Price, drop_dominated_targets, optimistic
+from nnapi_prof.errors import CostError, PartitionError
 from nnapi_prof.graph.plan import CPU, HOST, Plan
-from nnapi_prof.graph.unit import UnitGraph
-from nnapi_prof.partition import CostProvider, baselines, evaluate, make_problem
+from nnapi_prof.partition import baselines, evaluate, make_problem
 from nnapi_prof.partition.blocks import members
-from nnapi_prof.partition.problem import arrays_by_asking, arrays_of
 from tests.partition.cases import solve
 from tests.partition.pairs import all_ideals
 from tests.reports.sample import NPU, TARGETS, cnn, measure
@@ -26,7 +27,7 @@ from tests.reports.sample import NPU, TARGETS, cnn, measure
 def test_every_convex_region_costs_the_same() -> None:
     graph = cnn(12, (4,))
     costs = fit(graph, measure(graph, (4,)))
-    problem = make_problem(graph, costs)
+    problem = make_problem(graph, costs.table)
     ideals = all_ideals(problem)
     assert problem.targets[0] == CPU
     for small in ideals:
@@ -49,10 +50,10 @@ def test_plans_carry_the_models_marks_and_survive_json() -> None:
         told = costs.region_cost(segment.units, segment.target)
         assert told is not None and told.measured == segment.measured
         assert 4 not in segment.units or segment.target not in NPU
-    for each_plan in (plan, *baselines(make_problem(graph, costs))):
+    for each_plan in (plan, *baselines(make_problem(graph, costs.table))):
         again = Plan.from_json(each_plan.to_json())
         assert again == each_plan
-        assert evaluate(make_problem(graph, costs), again.segments) == each_plan.predicted_ns
+        assert evaluate(make_problem(graph, costs.table), again.segments) == each_plan.predicted_ns
 
 
 def test_what_nobody_runs_goes_to_the_host_alone() -> None:
@@ -63,44 +64,26 @@ def test_what_nobody_runs_goes_to_the_host_alone() -> None:
         replace(r, status=Status.REFUSED, samples_ns=()) if r.signature == lost else r for r in rows
     ]
     costs = fit(graph, rows)
-    for plan in (solve(graph, costs), *baselines(make_problem(graph, costs))):
+    for plan in (solve(graph, costs), *baselines(make_problem(graph, costs.table))):
         (host,) = [s for s in plan.segments if s.target == HOST]
         assert host.units == (4,) and host.estimated
     assert set(costs.targets) == {*TARGETS, HOST}
 
 
-def check_arrays(graph: UnitGraph, costs: CostProvider) -> None:
-    """The arrays of a cost model say what its functions do."""
-    told, expected = arrays_of(graph, costs), arrays_by_asking(graph, costs)
-    assert told.targets == expected.targets
-    for name in ("unit_ns", "overhead_ns", "in_ns_per_byte", "out_ns_per_byte"):
-        assert getattr(told, name) == pytest.approx(getattr(expected, name), rel=1e-9), name
-    assert told.region_ns == expected.region_ns
-    assert (told.estimated == expected.estimated).all()
+def check_regions(costs: TabulatedCosts) -> None:
+    """Units alone, pairs of neighbours and everything cost the solver what reports show."""
+    graph, problem = costs.graph, make_problem(costs.graph, costs.table)
+    n = len(graph.units)
+    regions = [*((u,) for u in range(n)), *((u, u + 1) for u in range(n - 1)), tuple(range(n))]
+    for k, target in enumerate(problem.targets):
+        for units in regions:
+            told = costs.region_cost(units, target)
+            expected = math.inf if told is None else told.ns
+            assert problem.segment_ns(units, k) == pytest.approx(expected, rel=1e-9)
+            assert told is None or told.estimated == problem.is_estimated(units, k)
 
 
-def test_arrays_are_what_functions_say() -> None:
-    graph = cnn(12, (4,))
-    rows = measure(graph, (4,))
-    costs = fit(graph, rows)
-    models: list[CostProvider] = [costs, OptimisticCosts(costs)]
-    lost = graph.units[6].signature
-    models.append(fit(graph, [r for r in rows if r.signature != lost or r.target not in NPU]))
-    models.append(
-        ObjectiveCosts(
-            costs,
-            graph,
-            lambda unit, target, ns: None if target == CPU and unit.index == 3 else 2 * ns + 1,
-            {"nnapi:*": 0.5},
-        )
-    )
-    for model in models:
-        assert hasattr(model, "arrays")
-        check_arrays(graph, model)
-    assert models[2].partial  # type: ignore[attr-defined]
-
-
-def test_estimated_arrays_are_what_functions_say() -> None:
+def test_estimates_fill_what_was_not_measured() -> None:
     graph = cnn(12, (4,))
     target = NPU[0]
     estimates = {
@@ -109,10 +92,53 @@ def test_estimated_arrays_are_what_functions_say() -> None:
     del estimates[4, target]
     prices = {CPU: Price(), target: Price(2e5, 0.1, 0.2)}
     estimated = EstimatedCosts(graph, prices, estimates, {(4, target): "not there"})
-    check_arrays(graph, estimated)
+    check_regions(estimated)
+    table = estimated.table
+    assert table.price(target) == prices[target] and table.noise is None
+    assert table.unit_cost(4, target) is None and table.refusals == {(4, target): "not there"}
+    assert drop_dominated_targets(table) is table and optimistic(table) is table
     rows = [r for r in measure(graph, (4,)) if r.target == CPU]
     some = {graph.units[u].signature for u in (0, 1, 2, 3)}
-    filled = fill(graph, [r for r in rows if some.issuperset(r.members)], estimated)
-    assert target in filled.targets and filled.filled
-    check_arrays(graph, filled)
-    check_arrays(graph, replace(filled, targets=(CPU,)))
+    costs = fill(graph, [r for r in rows if some.issuperset(r.members)], estimated)
+    assert {u for u, t in costs.filled if t == CPU} == set(range(4, len(graph.units)))
+    assert not costs.table.is_estimated(0, CPU) and costs.table.is_estimated(0, target)
+    assert costs.table.unit_cost(5, CPU) == 6e5 and costs.price(target) == prices[target]
+    check_regions(costs)
+    check_regions(replace(costs, targets=(CPU,)))
+
+
+def test_an_objective_changes_units_invocations_and_measured_regions() -> None:
+    graph = cnn(12, (4,))
+    costs = fit(graph, measure(graph, (4,)))
+    check_regions(costs)
+    before, npu = costs.table, NPU[0]
+    after = adjusted_table(
+        graph,
+        before,
+        lambda unit, target, ns: None if target == CPU and unit.index == 3 else 2 * ns + 1,
+        {"nnapi:*": 0.5},
+    )
+    assert after.unit_cost(3, CPU) is None and after.refusals[3, CPU] == KEPT_OFF
+    for unit, target, factor in ((2, CPU, 1.0), (2, npu, 0.5)):
+        ns = before.unit_cost(unit, target)
+        assert ns is not None and after.unit_cost(unit, target) == (2 * ns + 1) * factor
+    assert after.price(npu) == Price(*(each / 2 for each in dataclasses.astuple(before.price(npu))))
+    for (units, target), ns in before.region_ns.items():
+        own = [before.unit_cost(unit, target) for unit in units]
+        if target == npu and None not in own:
+            expected = 0.5 * (ns + sum(own) + len(own))  # type: ignore[arg-type]
+            assert after.region_ns[units, target] == pytest.approx(expected)
+        elif target == CPU and 3 in units:
+            assert math.isinf(after.region_ns[units, target])
+    assert after.noise is None and after.slack is None
+    assert after.compile_times() is not None, "compile times never change"
+
+
+def test_a_table_says_what_does_not_fit() -> None:
+    graph = cnn(8)
+    table = fit(graph, measure(graph, ())).table
+    with pytest.raises(CostError, match="overhead_ns has shape"):
+        replace(table, overhead_ns=np.zeros(1))
+    with pytest.raises(PartitionError, match="costs are of 8 units"):
+        make_problem(cnn(9), table)
+    assert table.on([CPU]).targets == (CPU,) and table.on([CPU]).unit_ns.shape == (8, 1)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import CPU, HOST, Plan, Preference, Target
 from nnapi_prof.graph.unit import UnitGraph
-from nnapi_prof.partition import baselines, evaluate, make_problem
+from nnapi_prof.partition import baselines, evaluate
 from tests.partition.cases import (
     NPU,
     SETTINGS,
@@ -25,6 +25,7 @@ from tests.partition.cases import (
     chain,
     diamond,
     near_chain,
+    problem_of,
     solve,
 )
 from tests.partition.milp import solve_milp
@@ -45,8 +46,9 @@ def brute_force(graph: UnitGraph, costs: Table) -> float:
                 into = sum(graph.values[v].n_bytes for v in entering)
                 out = sum(graph.values[v].n_bytes for v in leaving)
                 work = sum(costs.unit[u, target] for u in units)
-                moved = costs.transfer(target, into, out)
-                items.append(costs.overhead(target) + moved + work)
+                each_in, each_out = costs.per_byte[target]
+                moved = each_in * into + each_out * out
+                items.append(costs.start[target] + moved + work)
         return min(items, default=float("inf"))
 
     def rest(done: frozenset[int]) -> float:
@@ -90,9 +92,9 @@ def test_is_the_optimum_of_all_plans(case: tuple[UnitGraph, Table]) -> None:
 @given(cases())
 def test_no_baseline_is_better_and_all_are_honest(case: tuple[UnitGraph, Table]) -> None:
     graph, costs = case
-    plan, problem = solve(graph, costs), make_problem(graph, costs)
+    plan, problem = solve(graph, costs), problem_of(graph, costs)
     assert evaluate(problem, plan.segments) == plan.predicted_ns
-    rivals = baselines(make_problem(graph, costs))
+    rivals = baselines(problem_of(graph, costs))
     assert rivals[0].name == "all-cpu" and rivals[-1].name == "greedy"
     for rival in rivals:
         check_valid(graph, rival)
@@ -110,7 +112,7 @@ def test_close_plans_give_way_to_the_simplest(
     check_valid(graph, plan)
     assert len(plan.segments) <= len(exact.segments)
     assert plan.predicted_ns <= exact.predicted_ns * (1 + tolerance) * (1 + 1e-9)
-    for rival in baselines(make_problem(graph, costs)):
+    for rival in baselines(problem_of(graph, costs)):
         assert plan.predicted_ns <= rival.predicted_ns * (1 + 1e-9)
         if rival.predicted_ns == pytest.approx(exact.predicted_ns):
             assert len(plan.segments) <= len(rival.segments)
@@ -129,7 +131,7 @@ def test_lucky_measurements_do_not_split_a_stretch() -> None:
 @settings(SETTINGS, max_examples=25)
 @given(cases(max_units=4))
 def test_milp_agrees(case: tuple[UnitGraph, Table]) -> None:
-    problem = make_problem(*case)
+    problem = problem_of(*case)
     plan = solve(*case, tolerance=0)
     for upper_ns in (math.inf, plan.predicted_ns):
         judged = solve_milp(problem, upper_ns=upper_ns)
@@ -190,7 +192,7 @@ def test_measured_region_may_hold_units_that_cannot_run_alone() -> None:
         ((0, 1), NPU, True),
         ((2,), CPU, False),
     ]
-    assert baselines(make_problem(graph, costs)) == ()
+    assert baselines(problem_of(graph, costs)) == ()
 
 
 def test_host_units_stand_alone() -> None:
@@ -200,7 +202,7 @@ def test_host_units_stand_alone() -> None:
         (CPU, HOST), unit, {CPU: 1.0, HOST: 0.0}, {CPU: (0, 0), HOST: (0, 0)},
         guessed=frozenset({(1, HOST)}),
     )  # fmt: skip
-    for plan in (solve(graph, costs), *baselines(make_problem(graph, costs))):
+    for plan in (solve(graph, costs), *baselines(problem_of(graph, costs))):
         assert [(s.units, s.target) for s in plan.segments] == [
             ((0,), CPU),
             ((1,), HOST),
@@ -227,7 +229,7 @@ def test_costs_that_are_no_costs_are_refused(bad: float) -> None:
 def test_evaluate_refuses_what_is_no_plan() -> None:
     graph = chain(3)
     costs = table(graph, [1] * 3, [1] * 3)
-    problem, (segment,) = make_problem(graph, costs), solve(graph, costs).segments
+    problem, (segment,) = problem_of(graph, costs), solve(graph, costs).segments
     part = replace(segment, units=(0, 1))
     with pytest.raises(PartitionError, match="in no segment"):
         evaluate(problem, [part])
@@ -269,7 +271,7 @@ def test_near_chains_are_exact_and_quick(units: int, targets: int, seconds: floa
     assert time.perf_counter() - start < seconds
     check_valid(graph, plan)
     assert "optimal over all plans" in plan.notes[0]
-    assert min(p.predicted_ns for p in baselines(make_problem(graph, costs))) > plan.predicted_ns
+    assert min(p.predicted_ns for p in baselines(problem_of(graph, costs))) > plan.predicted_ns
 
 
 def test_the_whole_model_on_a_target_that_was_left_at_a_trial_is_a_baseline() -> None:
@@ -283,11 +285,11 @@ def test_the_whole_model_on_a_target_that_was_left_at_a_trial_is_a_baseline() ->
         {CPU: (0.0, 0.0), auto: (0.0, 0.0)},
         {(whole, auto): 5e6},
     )
-    result = {plan.name: plan for plan in baselines(make_problem(graph, costs))}
+    result = {plan.name: plan for plan in baselines(problem_of(graph, costs))}
     plan = result[f"largest-supported {auto}"]
     assert [(s.units, s.target, s.measured) for s in plan.segments] == [((0, 1, 2, 3), auto, True)]
     assert plan.predicted_ns == 5e6
     slow = replace(costs, whole={(whole, auto): math.inf})
     assert f"largest-supported {auto}" not in {
-        plan.name for plan in baselines(make_problem(graph, slow))
+        plan.name for plan in baselines(problem_of(graph, slow))
     }

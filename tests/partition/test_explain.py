@@ -18,10 +18,19 @@ from nnapi_prof.partition import (
     ErrorLimit,
     SearchLimits,
     baselines,
-    make_problem,
     plan_problem,
 )
-from tests.partition.cases import GPU, NPU, NPU_LOW, SETTINGS, Table, cases, chain, solve
+from tests.partition.cases import (
+    GPU,
+    NPU,
+    NPU_LOW,
+    SETTINGS,
+    Table,
+    cases,
+    chain,
+    problem_of,
+    solve,
+)
 from tests.partition.mixed import mixed_network
 
 
@@ -141,7 +150,7 @@ def test_baselines_are_named_and_take_the_best_preference() -> None:
     costs = Table(
         targets, unit, dict.fromkeys(targets, 1.0), free, refusals={(1, NPU): "no RESIZE"}
     )
-    result = {plan.name: plan for plan in baselines(make_problem(graph, costs))}
+    result = {plan.name: plan for plan in baselines(problem_of(graph, costs))}
     assert list(result) == [
         "all-cpu",
         "best-single nnapi:auto/fast",
@@ -170,7 +179,7 @@ def test_baselines_are_named_and_take_the_best_preference() -> None:
 @SETTINGS
 @given(cases())
 def test_every_segment_has_a_one_line_cause(case: tuple[UnitGraph, Table]) -> None:
-    for plan in (solve(*case), *baselines(make_problem(*case))):
+    for plan in (solve(*case), *baselines(problem_of(*case))):
         for segment in plan.segments:
             assert segment.cause.strip() == segment.cause != ""
             assert "\n" not in segment.cause and "inf" not in segment.cause.split()

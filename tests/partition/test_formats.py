@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from nnapi_prof.costs.model.region import Conversions, CostArrays
+from nnapi_prof.costs.table import Conversions, CostTable
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import CPU, Engine, Plan, Precision, ProofKind, Target
 from nnapi_prof.graph.unit import UnitGraph
@@ -23,7 +23,7 @@ from nnapi_prof.partition import (
     plan_problem,
 )
 from nnapi_prof.partition.baselines import total_ns
-from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, ValueFlow, arrays_by_asking
+from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, ValueFlow
 from nnapi_prof.partition.search import annealing, anytime, exact, windows
 from nnapi_prof.partition.search.annealing import Annealer, Labelling, MoveTables
 from nnapi_prof.partition.search.anytime import search
@@ -109,20 +109,16 @@ def test_costs_of_conversions_come_from_a_cost_model() -> None:
     graph = build_graph([[], [0]], [4, 4])
     int8 = CPU.at(Precision.INT8)
 
-    class Converting(Table):
-        def arrays(self) -> CostArrays:
-            return CostArrays(
-                targets=(CPU, int8),
-                unit_ns=np.array([[50.0, 10.0], [50.0, 10.0]]),
-                overhead_ns=np.zeros(2),
-                in_ns_per_byte=np.zeros(2),
-                out_ns_per_byte=np.zeros(2),
-                region_ns={},
-                estimated=np.zeros((2, 2), dtype=np.bool_),
-                conversions=Conversions(np.array([0, 1]), {"x": 7.0}, {"v1": 9.0}),
-            )
-
-    problem = make_problem(graph, Converting((CPU, int8), {}, {}, {}))
+    table = CostTable(
+        targets=(CPU, int8),
+        unit_ns=np.array([[50.0, 10.0], [50.0, 10.0]]),
+        overhead_ns=np.zeros(2),
+        in_ns_per_byte=np.zeros(2),
+        out_ns_per_byte=np.zeros(2),
+        conversions=Conversions(np.array([0, 1]), {"x": 7.0}, {"v1": 9.0}),
+    )
+    assert table.on([CPU]).conversions is None
+    problem = make_problem(graph, table)
     assert plan_problem(problem).best.predicted_ns == 10 + 10 + 7 + 9
     with pytest.raises(PartitionError, match="converting a value that op0"):
         replace(problem, values=(replace(problem.values[1], to_float_ns=math.nan),))
@@ -152,8 +148,9 @@ class Copying(Table):
         }
         return sum(ns for name, ns in self.copies_ns.items() if name in touched)
 
-    def arrays(self) -> CostArrays:
-        return replace(arrays_by_asking(self.graph, self), copies_ns=self.copies_ns)
+    @property
+    def table(self) -> CostTable:
+        return replace(self.of(self.graph), copies_ns=self.copies_ns)
 
 
 def draw_copying(chance: random.Random) -> Copying:
@@ -172,13 +169,13 @@ def test_the_least_latency_contains_copies_from_and_to_an_app() -> None:
     moved = 0
     for seed in range(40):
         costs = draw_copying(random.Random(seed))
-        bare = make_problem(costs.graph, costs)
+        bare = make_problem(costs.graph, costs.table)
         plans = []
         for plan in every_plan(bare):
             named = [(units, bare.targets[k]) for units, k in plan]
             plans.append((sum(bare.segment_ns(*each) for each in plan), costs.copied(named)))
         least = min(map(sum, plans))
-        answer = plan_problem(make_problem(costs.graph, costs, copies=True), tolerance=0.0)
+        answer = plan_problem(make_problem(costs.graph, costs.table, copies=True), tolerance=0.0)
         best = answer.best
         assert best.predicted_ns == pytest.approx(least, rel=1e-6), seed
         assert best.copies_ns == costs.copied((s.units, s.target) for s in best.segments), seed

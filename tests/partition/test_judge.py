@@ -10,10 +10,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from nnapi_prof.costs.table import CompileTimes
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import CPU, Engine, Plan, Preference, ProofKind, Target
 from nnapi_prof.partition import Partitioning
-from nnapi_prof.partition.constraints import CompileTimes, Constraints, constrain
+from nnapi_prof.partition.constraints import Constraints, constrain
 from nnapi_prof.partition.problem import Problem, ValueFlow
 from tests.partition.drawing import STRUCTURES, draw_case
 from tests.partition.judge import Case, region_costs, truth_of

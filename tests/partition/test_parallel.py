@@ -10,12 +10,13 @@ import pytest
 
 from nnapi_prof.costs.model.fit import fit
 from nnapi_prof.graph.plan import ProofKind
-from nnapi_prof.partition import SearchLimits, Watch, evaluate, make_problem, plan_parallel
+from nnapi_prof.partition import SearchLimits, Watch, evaluate, plan_parallel
 from nnapi_prof.partition.baselines import total_ns
 from nnapi_prof.partition.blocks import best_targets, find_blocks, starts_of
 from nnapi_prof.partition.lanes import make_lanes
 from nnapi_prof.partition.overlap import lower_bound
 from nnapi_prof.partition.schedule import Scheduler, makespan, timeline
+from tests.partition.cases import problem_of
 from tests.partition.families import wide_problem
 from tests.partition.problems import check_plan, draw_plan, draw_problem, stem_problem
 from tests.partition.throughput_trial import judged
@@ -106,7 +107,7 @@ def test_branches_on_processors_of_like_speed_overlap() -> None:
 
 def test_a_chain_has_nothing_to_overlap() -> None:
     graph = cnn(12, (4,))
-    answer = plan_parallel(make_problem(graph, fit(graph, measure(graph, (4,)))), contention=1.0)
+    answer = plan_parallel(problem_of(graph, fit(graph, measure(graph, (4,)))), contention=1.0)
     assert not answer.tried and answer.gain == 1.0
     assert answer.plan.segments == answer.serial.segments
     assert answer.spans[-1].end_ns == pytest.approx(answer.serial_ns)

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 
 from nnapi_prof.graph.plan import ProofKind
 from nnapi_prof.graph.unit import UnitGraph
-from nnapi_prof.partition import make_problem, plan_problem
+from nnapi_prof.partition import plan_problem
 from nnapi_prof.partition.baselines import find_baselines, total_ns
 from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, ValueFlow
 from nnapi_prof.partition.search.anytime import search
 from nnapi_prof.partition.search.result import SearchLimits, SearchResult, Watch
-from tests.partition.cases import SETTINGS, Table, cases
+from tests.partition.cases import SETTINGS, Table, cases, problem_of
 from tests.partition.pairs import optimum
 from tests.partition.problems import TARGETS, check_plan, draw_problem, stem_problem
 
@@ -31,7 +31,7 @@ def searched(problem: Problem, limits: SearchLimits | None = None) -> SearchResu
 @settings(SETTINGS, max_examples=40)
 @given(cases(max_units=10))
 def test_finds_the_optimum_of_all_plans(case: tuple[UnitGraph, Table]) -> None:
-    problem = make_problem(*case)
+    problem = problem_of(*case)
     result = searched(problem)
     assert result.is_optimal and result.gap == 0.0
     assert result.ns == pytest.approx(optimum(problem), rel=2e-6)

@@ -10,9 +10,10 @@ import pytest
 from nnapi_prof.costs.model.fit import fit
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import ProofKind
-from nnapi_prof.partition import SearchLimits, Watch, evaluate, make_problem, plan_throughput
+from nnapi_prof.partition import SearchLimits, Watch, evaluate, plan_throughput
 from nnapi_prof.partition.inflight_sim import FrameStrategy
 from nnapi_prof.partition.queues import Dispatch
+from tests.partition.cases import problem_of
 from tests.partition.families import cells_problem, heads_problem
 from tests.partition.problems import draw_problem
 from tests.partition.throughput_trial import draw_contention, judged
@@ -49,7 +50,7 @@ def test_the_whole_answer_is_no_slower_than_any_rival() -> None:
 def test_a_graph_with_measured_costs_has_a_throughput() -> None:
     graph = cnn(12, (4,))
     costs = fit(graph, measure(graph, (4,)))
-    plan = plan_throughput(make_problem(graph, costs), contention=1.1, frames_in_flight=4)
+    plan = plan_throughput(problem_of(graph, costs), contention=1.1, frames_in_flight=4)
     assert plan.chosen is not None and plan.chosen.frames_in_flight <= 4
     assert plan.plans[0].simulated and plan.proof.constrained
     assert plan.frames_per_second <= plan.most_per_second

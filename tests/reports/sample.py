@@ -140,7 +140,7 @@ def sample(n: int = 65, resize_at: tuple[int, ...] = (20, 41), model: str = "net
     rows = measure(graph, resize_at)
     costs: CostModel = fit(graph, rows)
     plan = solve(graph, costs)
-    rivals = baselines(make_problem(graph, costs))
+    rivals = baselines(make_problem(graph, costs.table))
     return ReportData(
         model=model,
         graph=graph,

@@ -46,7 +46,7 @@ def freed() -> ReportData:
 def planned(data: ReportData, rows: list[Measurement]) -> ReportData:
     """The data as they are with these measurements, partitioned and run anew."""
     costs = fit(data.graph, rows)
-    plan, rivals = solve(data.graph, costs), baselines(make_problem(data.graph, costs))
+    plan, rivals = solve(data.graph, costs), baselines(make_problem(data.graph, costs.table))
     return replace(
         data,
         cost_model=costs,

@@ -234,7 +234,7 @@ def test_a_unit_on_the_host_is_called_estimated() -> None:
     plan = solve(graph, costs)
     assert HOST in {s.target for s in plan.segments}
     data = ReportData(
-        "m.pt", graph, costs, tuple(lost), plan, baselines(make_problem(graph, costs))
+        "m.pt", graph, costs, tuple(lost), plan, baselines(make_problem(graph, costs.table))
     )
     words = Page(render(data)).words
     assert "is an estimate of the static model" in words["refusals"]

@@ -8,41 +8,39 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
 from nnapi_prof.costs.estimate.model import TargetModel
 from nnapi_prof.costs.measurement import Kind, Measurement, Status
 from nnapi_prof.costs.model.fit import fit
-from nnapi_prof.costs.model.region import CostArrays, CostModel, Price, PricedTargets, RegionCost
+from nnapi_prof.costs.model.region import CostModel, RegionCost, TabulatedCosts
 from nnapi_prof.costs.model.regression import TargetFit
-from nnapi_prof.graph.plan import AUTO, CPU, HOST, Engine, Plan, Target
+from nnapi_prof.costs.table import (
+    CostedRegion,
+    CostTable,
+    Estimate,
+    Price,
+    price_arrays,
+    with_estimates,
+)
+from nnapi_prof.graph.plan import AUTO, CPU, HOST, Plan, Target
 from nnapi_prof.graph.unit import UnitGraph, Work
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A unit's marginal cost. ``error`` is the relative one that nine of ten stay below; None where
-    it is not known."""
-
-    ns: float
-    error: float | None = None
-    never_measured: str | None = None
-    """The type of operation, where none of it was ever measured on the target: what it is estimated
-    at rests on nothing."""
-
-
 @dataclass
-class EstimatedCosts(PricedTargets):
-    """A :class:`nnapi_prof.partition.CostProvider`: CPU first, HOST last where it is needed."""
+class EstimatedCosts(TabulatedCosts):
+    """Estimates of units, and prices of targets: CPU first, HOST last where it is needed."""
 
     graph: UnitGraph
     prices: Mapping[Target, Price]
     estimates: Mapping[tuple[int, Target], Estimate] = field(repr=False)
     refusals: Mapping[tuple[int, Target], str] = field(repr=False)
     simulated: bool = False
-    measured: Mapping[tuple[frozenset[int], Target], float] = field(default_factory=dict)
+    compiled: Mapping[CostedRegion, float] = field(default_factory=dict, repr=False)
+    """ns of regions that a simulator estimated whole; infinite where it takes them not."""
     models: Mapping[Target, TargetModel] = field(default_factory=dict, repr=False)
     """What the estimates are by, where they are by something that was fitted."""
     works: Sequence[Work] = field(default=(), repr=False)
@@ -53,37 +51,21 @@ class EstimatedCosts(PricedTargets):
     def __post_init__(self) -> None:
         self.targets = tuple(sorted(self.prices, key=lambda t: (t != CPU, t == HOST, t.key)))
 
-    def unit_cost(self, unit_index: int, target: Target) -> float | None:
-        """Marginal cost in ns; None where it cannot run there."""
-        estimate = self.estimates.get((unit_index, target))
-        return None if estimate is None else estimate.ns
+    @cached_property
+    def table(self) -> CostTable:
+        n, t = len(self.graph.units), len(self.targets)
+        nothing = CostTable(
+            self.targets,
+            np.full((n, t), np.inf),
+            *price_arrays(self.prices[target] for target in self.targets),
+            region_ns=self.compiled,
+            refusals=self.refusals,
+            simulated=self.simulated,
+        )
+        return with_estimates(nothing, self.estimates)
 
-    def price(self, target: Target) -> Price:
-        return self.prices[target]
-
-    def region_cost(self, units: Iterable[int], target: Target) -> RegionCost | None:
-        """The sum of what the region's units, its invocation and its transfers are estimated at."""
-        region = frozenset(units)
-        if any((unit, target) not in self.estimates for unit in region):
-            return None
-        if target.engine is Engine.HOST:
-            return RegionCost(sum(self.estimates[u, target].ns for u in region), estimated=True)
-        moved = self.boundary_ns(region, target)
-        own = sum(self.estimates[unit, target].ns for unit in region)
-        return RegionCost(own + moved + self.overhead(target), estimated=True)
-
-    def arrays(self) -> CostArrays:
-        """All of it as arrays."""
-        index = {target: k for k, target in enumerate(self.targets)}
-        unit_ns = np.full((len(self.graph.units), len(index)), np.inf)
-        for (unit, target), estimate in self.estimates.items():
-            if target in index:
-                unit_ns[unit, index[target]] = estimate.ns
-        return self.with_prices(unit_ns, self.measured, np.isfinite(unit_ns))
-
-    def measured_regions(self) -> Mapping[tuple[frozenset[int], Target], float]:
-        """None: nothing was measured."""
-        return self.measured
+    def whole_cost(self, region: frozenset[int], target: Target, ns: float) -> RegionCost:
+        return RegionCost(ns, estimated=True)
 
     def error_of(self, units: Sequence[int], target: Target) -> float | None:
         """Relative error of some units together, which nine of ten stay below; None where that of
@@ -126,61 +108,12 @@ class EstimatedCosts(PricedTargets):
 # ---- measured costs with estimates in their holes -----------------------------------------------
 
 
-NINE_TENTHS = 1.645
-"""Normal quantile: nine of ten errors stay within this many standard deviations."""
-
-
-UNKNOWN = 3.0
-"""Taken for the relative error of what nobody knows the error of."""
-
-
-@dataclass
-class FilledCosts(CostModel):
-    """Measured where it was measured, estimated elsewhere; regions with an estimated unit are
-    marked ``estimated``."""
-
-    filled: Mapping[tuple[int, Target], Estimate] = field(default_factory=dict, repr=False)
-    prices: Mapping[Target, Price] = field(default_factory=dict, repr=False)
-    """Of targets on which nothing of this model was measured."""
-
-    def unit_cost(self, unit_index: int, target: Target) -> float | None:
-        estimate = self.filled.get((unit_index, target))
-        return super().unit_cost(unit_index, target) if estimate is None else estimate.ns
-
-    def price(self, target: Target) -> Price:
-        return self.prices.get(target) or super().price(target)
-
-    def arrays(self) -> CostArrays:
-        """Returns estimates in the place of costs that nobody measured."""
-        arrays = super().arrays()
-        index = {target: k for k, target in enumerate(arrays.targets)}
-        for (unit, target), estimate in self.filled.items():
-            if target in index:
-                arrays.unit_ns[unit, index[target]] = estimate.ns
-                arrays.estimated[unit, index[target]] = True
-        return arrays
-
-    def region_cost(self, units: Iterable[int], target: Target) -> RegionCost | None:
-        region = frozenset(units)
-        cost = super().region_cost(region, target)
-        guessed = [e for unit in region if (e := self.filled.get((unit, target))) is not None]
-        if cost is None or cost.measured or not guessed:
-            return cost
-        spread = (
-            math.hypot(
-                *(one.ns * UNKNOWN if one.error is None else one.ns * one.error for one in guessed)
-            )
-            / NINE_TENTHS
-        )
-        return RegionCost(cost.ns, estimated=True, sigma_ns=cost.sigma_ns + spread)
-
-
 def fill(
     graph: UnitGraph,
     rows: Iterable[Measurement],
     estimated: EstimatedCosts,
     fits: Mapping[Target, TargetFit] | None = None,
-) -> FilledCosts:
+) -> CostModel:
     """The cost model of ``rows`` (as :func:`nnapi_prof.costs.model.fit.fit` takes them, and
     ``fits``) with estimates for every unit and target that was not tried. What was tried and did
     not run stays refused."""
@@ -216,22 +149,24 @@ def fill(
     covered = {unit for unit, _ in filled}
     host_ns = {unit: ns for unit, ns in model._host_ns.items() if unit not in covered}
     targets = {*model.fits, *(target for _, target in filled)}
-    parts = {one.name: getattr(model, one.name) for one in fields(CostModel)} | {
-        "targets": (
+    prices = {t: price for t, price in estimated.prices.items() if t not in model.fits}
+    return replace(
+        model,
+        targets=(
             *sorted(targets, key=lambda t: (t != CPU, t.accelerator == AUTO, t.key)),
             *((HOST,) if host_ns else ()),
         ),
-        "refusals": {
+        refusals={
             **{at: why for at, why in estimated.refusals.items() if at[1] not in model.fits},
             **refusals,
         },
-        "simulated": model.simulated or estimated.simulated,
-        "_host_ns": host_ns,
-        "_whole": {
+        simulated=model.simulated or estimated.simulated,
+        filled=filled,
+        prices=prices,
+        _host_ns=host_ns,
+        _whole={
             (units, target): row
             for (units, target), row in model._whole.items()
             if not (len(units) == 1 and (*units, target) in never)
         },
-    }
-    prices = {t: price for t, price in estimated.prices.items() if t not in model.fits}
-    return FilledCosts(**parts, filled=filled, prices=prices)
+    )

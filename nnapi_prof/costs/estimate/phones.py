@@ -38,7 +38,7 @@ from nnapi_prof.costs.estimate.model import (
     check_forest,
 )
 from nnapi_prof.costs.estimate.work import FEATURES, Work
-from nnapi_prof.costs.model.region import Price
+from nnapi_prof.costs.table import Price
 from nnapi_prof.errors import CostError
 from nnapi_prof.graph.plan import CPU, Preference, Target
 

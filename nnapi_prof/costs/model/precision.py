@@ -19,16 +19,9 @@ from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.model.fit import UnitSet, fit
 from nnapi_prof.costs.model.infer import infer_precision
 from nnapi_prof.costs.model.quantised import Conversion, ConversionCosts, EightBits
-from nnapi_prof.costs.model.region import (
-    FREE,
-    Conversions,
-    CostArrays,
-    CostModel,
-    Price,
-    PricedTargets,
-    RegionCost,
-)
+from nnapi_prof.costs.model.region import CostModel, RegionCost, TabulatedCosts, slack_of
 from nnapi_prof.costs.model.regression import FitCache, TargetFit
+from nnapi_prof.costs.table import CompileTimes, Conversions, CostedRegion, CostTable
 from nnapi_prof.errors import CostError
 from nnapi_prof.graph.plan import CPU, Engine, Precision, Target
 from nnapi_prof.graph.types import DTYPE_BYTES
@@ -40,12 +33,12 @@ NO_8_BITS = "it cannot be in 8 bits"
 
 
 @dataclass
-class PrecisionCosts(PricedTargets):
+class PrecisionCosts(TabulatedCosts):
     """Answers what regions of ``graph``, a float model's, cost on targets in precisions of their
     own (``nnapi:ACC/fast@int8``; without a suffix in float32).
 
     Latencies of regions in 8 bits are with integers at their borders; what turns floats into these
-    and back is a cost of values, on the CPU: :meth:`arrays` has it.
+    and back is a cost of values, on the CPU: :attr:`table` has it.
     """
 
     graph: UnitGraph
@@ -131,75 +124,75 @@ class PrecisionCosts(PricedTargets):
 
     # ---- costs --------------------------------------------------------------------------------
 
-    def unit_cost(self, unit_index: int, target: Target) -> float | None:
-        """See :meth:`CostModel.unit_cost`."""
-        model = self._model(target)
-        unit = self._unit_there(unit_index, target)
-        return None if model is None or unit is None else model.unit_cost(unit, target.base)
-
-    def price(self, target: Target) -> Price:
-        """Bytes are those of values in floats, whatever crosses there."""
-        model = self._model(target)
-        price = FREE if model is None else model.price(target.base)
-        if target.precision is not Precision.INT8:
-            return price
-        return Price(
-            price.invocation_ns,
-            price.ns_per_in_byte / FLOAT_BYTES,
-            price.ns_per_out_byte / FLOAT_BYTES,
-        )
-
-    def region_cost(self, units: Iterable[int], target: Target) -> RegionCost | None:
-        """See :meth:`CostModel.region_cost`; conversions are not included."""
-        region = frozenset(units)
-        model = self._model(target)
-        if model is None:
-            return None
-        if target.precision is not Precision.INT8:
-            return model.region_cost(region, target.base)
-        there = self._region_there(region, target)
-        if there is None:
-            return None
-        if (region, target) in self._whole_ns:
-            return model.region_cost(there, target.base)
-        total = self.overhead(target) + self.boundary_ns(region, target)
-        for unit in there:
-            ns = model.unit_cost(unit, target.base)
-            if ns is None:
-                return None
-            total += ns
-        return RegionCost(total, sigma_ns=total * model.fits[target.base].spread_of(len(there)))
-
     @cached_property
-    def _whole_ns(self) -> Mapping[tuple[frozenset[int], Target], float]:
-        whole: dict[tuple[frozenset[int], Target], float] = {}
-        for precision, model in self.models.items():
-            for (units, target), ns in model.measured_regions().items():
-                here = self._region_here(units, precision)
-                if here is not None and _has_precision(target, precision):
-                    whole[here, target.at(precision)] = ns
-        return whole
-
-    def measured_regions(self) -> dict[tuple[frozenset[int], Target], float]:
-        """(units, target) -> ns of every region measured whole; infinity where it did not run."""
-        return dict(self._whole_ns)
-
-    def arrays(self) -> CostArrays:
-        """All of it as arrays: what the partitioner asks for."""
+    def table(self) -> CostTable:
+        """The columns of the precisions' tables; bytes are those of values in floats, whatever
+        crosses there."""
         n, t = len(self.graph.units), len(self.targets)
         unit_ns = np.full((n, t), np.inf)
         estimated = np.zeros((n, t), dtype=np.bool_)
-        tables = {precision: model.arrays() for precision, model in self.models.items()}
+        overhead_ns, in_ns, out_ns, slack = np.zeros((4, t))
         for k, target in enumerate(self.targets):
-            table = tables[target.precision]
-            column = table.targets.index(target.base)
+            model = self.models[target.precision]
+            table, column = model.table, model.table.column[target.base]
             rows = [self._unit_there(unit, target) for unit in range(n)]
             has = np.array([row is not None for row in rows], dtype=np.bool_)
             there = [row for row in rows if row is not None]
             unit_ns[has, k] = table.unit_ns[there, column]
-            estimated[has, k] = table.estimated[there, column]
-        arrays = self.with_prices(unit_ns, self._whole_ns, estimated)
-        return replace(arrays, conversions=self.conversions)
+            if table.estimated is not None:
+                estimated[has, k] = table.estimated[there, column]
+            bytes_there = FLOAT_BYTES if target.precision is Precision.INT8 else 1
+            overhead_ns[k] = table.overhead_ns[column]
+            in_ns[k] = table.in_ns_per_byte[column] / bytes_there
+            out_ns[k] = table.out_ns_per_byte[column] / bytes_there
+            slack[k] = self._slack(target)
+        return CostTable(
+            targets=self.targets,
+            unit_ns=unit_ns,
+            overhead_ns=overhead_ns,
+            in_ns_per_byte=in_ns,
+            out_ns_per_byte=out_ns,
+            region_ns=self._whole_ns,
+            estimated=estimated,
+            refusals=self.refusals,
+            simulated=self.simulated,
+            slack=slack,
+            noise=self.noise,
+            conversions=self.conversions,
+            compiling=self.compile_times,
+        )
+
+    def _slack(self, target: Target) -> float:
+        """The slack of the longest region that there may be: in 8 bits, of the longest run of
+        neighbours that can be."""
+        fitted, most = self.fits.get(target), len(self.graph.units)
+        if target.precision is Precision.INT8 and self.eight_bits is not None:
+            most = max(map(len, self.eight_bits.stretches), default=1)
+        return 0.0 if fitted is None else slack_of(fitted, most, self.noise)
+
+    def whole_cost(self, region: frozenset[int], target: Target, ns: float) -> RegionCost:
+        model, there = self._there(region, target)
+        return model.whole_cost(there, target.base, ns)
+
+    def sum_sigma_ns(self, region: frozenset[int], target: Target, ns: float) -> float:
+        model, there = self._there(region, target)
+        return model.sum_sigma_ns(there, target.base, ns)
+
+    def _there(self, region: frozenset[int], target: Target) -> tuple[CostModel, frozenset[int]]:
+        """The model of a region that runs on a target, and the region in its graph."""
+        there = self._region_there(region, target)
+        assert there is not None, "it runs there"
+        return self.models[target.precision], there
+
+    @cached_property
+    def _whole_ns(self) -> Mapping[CostedRegion, float]:
+        whole: dict[CostedRegion, float] = {}
+        for precision, model in self.models.items():
+            for (units, target), ns in model.table.region_ns.items():
+                here = self._region_here(units, precision)
+                if here is not None and _has_precision(target, precision):
+                    whole[here, target.at(precision)] = ns
+        return whole
 
     @property
     def conversions(self) -> Conversions | None:
@@ -236,13 +229,6 @@ class PrecisionCosts(PricedTargets):
         unit = self._unit_there(unit_index, target)
         return model is not None and unit is not None and model.inferred(unit, target.base)
 
-    def most_units(self, target: Target) -> int:
-        """Units that a region on ``target`` may have: in 8 bits, of the longest run of neighbours
-        that can be."""
-        if target.precision is not Precision.INT8 or self.eight_bits is None:
-            return len(self.graph.units)
-        return max(map(len, self.eight_bits.stretches), default=1)
-
     def unit_error(self, unit_index: int, target: Target) -> float:
         """See :meth:`CostModel.unit_error`."""
         model = self._model(target)
@@ -251,35 +237,27 @@ class PrecisionCosts(PricedTargets):
 
     # ---- compiling ----------------------------------------------------------------------------
 
-    def _compiling(self, target: Target) -> CostModel:
-        """The model with the compile times of a target: in less than float32 few units were
+    def compile_times(self, targets: tuple[Target, ...]) -> CompileTimes:
+        """Returns what compiling takes on some targets. In less than float32 few units were
         compiled, and the same operations take as long."""
-        is_float = target.precision is not Precision.INT8
-        return self.floats if is_float else self.models[Precision.INT8]
-
-    def compile_overhead(self, target: Target) -> float:
-        """See :meth:`CostModel.compile_overhead`."""
-        return self._compiling(target).compile_overhead(target.base)
-
-    def compile_cost(self, unit_index: int, target: Target) -> float:
-        """See :meth:`CostModel.compile_cost`."""
-        unit = self._unit_there(unit_index, target)
-        return 0.0 if unit is None else self._compiling(target).compile_cost(unit, target.base)
-
-    def compiled_regions(self) -> dict[tuple[frozenset[int], Target], float]:
-        """See :meth:`CostModel.compiled_regions`."""
-        names = {
-            target.base: [t for t in self.targets if t.base == target.base]
-            for target in self.targets
-        }
-        compiled: dict[tuple[frozenset[int], Target], float] = {}
-        for precision, model in self.models.items():
-            for (units, base), ns in model.compiled_regions().items():
-                here = self._region_here(units, precision)
-                for target in names.get(base, ()):
-                    if here is not None and target.precision is precision:
-                        compiled[here, target] = ns
-        return compiled
+        n, t = len(self.graph.units), len(targets)
+        fixed_ns, unit_ns = np.zeros(t), np.zeros((n, t))
+        region_ns: dict[tuple[frozenset[int], int], float] = {}
+        for k, target in enumerate(targets):
+            is_float = target.precision is not Precision.INT8
+            model = self.floats if is_float else self.models[Precision.INT8]
+            parts = model.compiling.unit_ns_on(target.base)
+            fixed_ns[k] = model.compiling.fixed_ns(target.base)
+            for unit in range(n):
+                there = self._unit_there(unit, target)
+                if there is not None:
+                    unit_ns[unit, k] = parts.get(model.graph.units[there].signature, 0.0)
+            whole = self.models[target.precision].compiling.whole_ns
+            for (units, name), ns in whole.items():
+                here = self._region_here(units, target.precision)
+                if here is not None and name == target.accelerator:
+                    region_ns[here, k] = ns
+        return CompileTimes(fixed_ns, unit_ns, region_ns)
 
     # ---- which unit is which ------------------------------------------------------------------
 

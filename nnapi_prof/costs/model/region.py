@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.model.regression import (
@@ -26,6 +25,16 @@ from nnapi_prof.costs.model.regression import (
     RegionSample,
     TargetFit,
     fit_target,
+)
+from nnapi_prof.costs.table import (
+    FREE,
+    CompileTimes,
+    CostedRegion,
+    CostTable,
+    Estimate,
+    Price,
+    price_arrays,
+    with_estimates,
 )
 from nnapi_prof.graph.plan import HOST, Engine, Plan, Target
 from nnapi_prof.graph.unit import Unit, UnitGraph
@@ -65,6 +74,10 @@ PHONE_CPU = Roofline(
 
 MOST_NOISE = 0.1
 """Worse than this a device would have to be measured again rather than believed."""
+NINE_TENTHS = 1.645
+"""Normal quantile: nine of ten errors stay within this many standard deviations."""
+UNKNOWN = 3.0
+"""Taken for the relative error of what nobody knows the error of."""
 CACHE_BYTES = 1 << 20
 """Regions that bring more than this through the cache find it cold (assumed: a core's own share on
 phones and desktops alike)."""
@@ -77,47 +90,6 @@ def cold_bytes(graph: UnitGraph, units: Iterable[int]) -> int:
         + sum(graph.values[name].n_bytes for name in graph.units[u].outputs)
         for u in units
     )
-
-
-@dataclass(frozen=True, eq=False)
-class Conversions:
-    """Formats of values on t targets, and what converting values between them costs, in ns.
-
-    A value is converted at most once each way: to 8-bit integers where a float target makes it (or
-    it is an input of the graph) and some reader runs in 8 bits; to floats where it is made in 8
-    bits, and some reader runs in floats or it is an output of the graph.
-    """
-
-    format: NDArray[np.int64]
-    """[t]: 0 where values are floats, 1 where they are 8-bit integers"""
-    to_int8_ns: Mapping[str, float]
-    """Value -> ns to convert it from floats; what is not named costs nothing"""
-    to_float_ns: Mapping[str, float]
-    """Value -> ns to convert it back"""
-
-
-@dataclass(frozen=True, eq=False)
-class CostArrays:
-    """Costs of n units on t targets, in ns."""
-
-    targets: tuple[Target, ...]
-    unit_ns: NDArray[np.float64]
-    """[n, t]; inf where the target cannot run the unit, or nobody knows what it costs there."""
-    overhead_ns: NDArray[np.float64]
-    """[t], of each segment"""
-    in_ns_per_byte: NDArray[np.float64]
-    """[t], of values that enter a segment, ..."""
-    out_ns_per_byte: NDArray[np.float64]
-    """... and of those that leave it"""
-    region_ns: Mapping[tuple[frozenset[int], Target], float]
-    """Regions that were measured whole; inf where one did not run."""
-    estimated: NDArray[np.bool_]
-    """[n, t]: costs that rest on the static model"""
-    conversions: Conversions | None = None
-    """None where values are in the same format everywhere"""
-    copies_ns: Mapping[str, float] = field(default_factory=dict)
-    """Inputs and outputs of the graph -> ns to copy them from and to an app's buffers, which is
-    done once where an accelerator reads or writes them"""
 
 
 @dataclass(frozen=True)
@@ -146,10 +118,10 @@ class CompileModel:
         fitted = self.fits.get(target.accelerator or "")
         return fitted.overhead_ns if fitted is not None else 0.0
 
-    def unit_ns(self, signature: str, target: Target) -> float:
-        """A unit's part; 0 where it was never compiled, or nothing is compiled there."""
+    def unit_ns_on(self, target: Target) -> Mapping[str, float]:
+        """Returns signature -> a unit's part on a target; nothing of what was never compiled."""
         fitted = self.fits.get(target.accelerator or "")
-        return fitted.unit_ns.get(signature, 0.0) if fitted is not None else 0.0
+        return {} if fitted is None else fitted.unit_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,27 +135,31 @@ class RegionCost:
     """Standard deviation; of an estimate unknown, and 0."""
 
 
-@dataclass(frozen=True, slots=True)
-class Price:
-    """The price of a target beside its operations, in ns."""
-
-    invocation_ns: float = 0.0
-    ns_per_in_byte: float = 0.0
-    ns_per_out_byte: float = 0.0
+def slack_of(fitted: TargetFit, most_units: int, noise: float) -> float:
+    """Returns the relative standard deviation by which sums of so many units may be too high: the
+    fit's, without what noise adds to it, which can never be had."""
+    return math.sqrt(max(0.0, fitted.gain_of(most_units) ** 2 - noise**2))
 
 
-FREE = Price()
-
-
-class PricedTargets(ABC):
-    """The base of cost models of regions: a price for each target."""
+class TabulatedCosts(ABC):
+    """The base of what knows the costs of regions: a table, and how sure it is."""
 
     graph: UnitGraph
     targets: tuple[Target, ...]
 
+    @property
     @abstractmethod
+    def table(self) -> CostTable:
+        """All of it as one value: what the partitioner takes."""
+
+    def unit_cost(self, unit_index: int, target: Target) -> float | None:
+        """Returns a unit's marginal cost in ns within a region, caches cold, without overhead and
+        transfer; None where it cannot run there."""
+        return self.table.unit_cost(unit_index, target)
+
     def price(self, target: Target) -> Price:
         """Returns what ``target`` charges beside its operations; FREE where it charges nothing."""
+        return self.table.price(target)
 
     def overhead(self, target: Target) -> float:
         """Returns the cost of one invocation in ns, whatever it computes."""
@@ -204,27 +180,39 @@ class PricedTargets(ABC):
             sum(size[name].n_bytes for name in leaving),
         )
 
-    def with_prices(
-        self,
-        unit_ns: NDArray[np.float64],
-        region_ns: Mapping[tuple[frozenset[int], Target], float],
-        estimated: NDArray[np.bool_],
-    ) -> CostArrays:
-        """All of it as arrays: what the partitioner asks for."""
-        prices = [self.price(target) for target in self.targets]
-        return CostArrays(
-            targets=self.targets,
-            unit_ns=unit_ns,
-            overhead_ns=np.array([price.invocation_ns for price in prices], dtype=np.float64),
-            in_ns_per_byte=np.array([price.ns_per_in_byte for price in prices], dtype=np.float64),
-            out_ns_per_byte=np.array([price.ns_per_out_byte for price in prices], dtype=np.float64),
-            region_ns=region_ns,
-            estimated=estimated,
+    def region_cost(self, units: Iterable[int], target: Target) -> RegionCost | None:
+        """Returns the latency of a region run as one on ``target``; None where it cannot run there.
+
+        A region that was tried whole and did not run cannot run, whatever its units do alone.
+        Conversions between formats are not included.
+        """
+        region = frozenset(units)
+        whole_ns = self.table.region_ns.get((region, target))
+        if whole_ns is not None:
+            return self.whole_cost(region, target, whole_ns) if math.isfinite(whole_ns) else None
+        total = self.overhead(target) + self.boundary_ns(region, target)
+        for unit in region:
+            cost = self.unit_cost(unit, target)
+            if cost is None:
+                return None
+            total += cost
+        estimated = any(self.table.is_estimated(unit, target) for unit in region)
+        return RegionCost(
+            total, estimated=estimated, sigma_ns=self.sum_sigma_ns(region, target, total)
         )
+
+    @abstractmethod
+    def whole_cost(self, region: frozenset[int], target: Target, ns: float) -> RegionCost:
+        """Returns the cost of a region that ran, or was estimated, whole."""
+
+    def sum_sigma_ns(self, region: frozenset[int], target: Target, ns: float) -> float:
+        """Returns the standard deviation of a region's cost that is the sum of its parts; 0 where
+        it is unknown."""
+        return 0.0
 
 
 @dataclass
-class CostModel(PricedTargets):
+class CostModel(TabulatedCosts):
     """Answers what regions of ``graph`` cost; made by :func:`nnapi_prof.costs.model.fit.fit`."""
 
     graph: UnitGraph
@@ -242,18 +230,76 @@ class CostModel(PricedTargets):
     """Of copies between an app's buffers and memory that accelerators share; 0 where no row tells.
     What the CPU alone reads and writes stays in place."""
     compiling: CompileModel = field(default_factory=CompileModel, repr=False)
+    filled: Mapping[tuple[int, Target], Estimate] = field(default_factory=dict, repr=False)
+    """Estimates of units that were not measured on a target."""
+    prices: Mapping[Target, Price] = field(default_factory=dict, repr=False)
+    """Of targets on which nothing of this model was measured."""
+    compiled: Mapping[CostedRegion, float] = field(default_factory=dict, repr=False)
+    """ns of regions that a simulator estimated whole; infinite where it takes them not."""
     _host_ns: Mapping[int, float] = field(default_factory=dict, repr=False)
-    _whole: Mapping[tuple[frozenset[int], Target], Measurement] = field(
-        default_factory=dict, repr=False
-    )
+    _whole: Mapping[CostedRegion, Measurement] = field(default_factory=dict, repr=False)
 
-    def __post_init__(self) -> None:
-        self._whole_ns = {
+    @cached_property
+    def table(self) -> CostTable:
+        n, t = len(self.graph.units), len(self.targets)
+        column = {target: k for k, target in enumerate(self.targets)}
+        unit_ns = np.full((n, t), np.inf)
+        cold = np.array([cold_bytes(self.graph, (unit,)) for unit in range(n)], dtype=np.float64)
+        for target, k in column.items():
+            fitted = self.fits.get(target)
+            if fitted is None or target in self.partial:
+                continue
+            own = [fitted.unit_ns.get(unit.signature, math.inf) for unit in self.graph.units]
+            unit_ns[:, k] = np.array(own) + fitted.ns_per_cold_byte * cold
+        for unit, target in self.refusals:
+            if target in column:
+                unit_ns[unit, column[target]] = math.inf
+        estimated = np.zeros((n, t), dtype=np.bool_)
+        if HOST in column:
+            for unit, ns in self._host_ns.items():
+                unit_ns[unit, column[HOST]] = ns
+                estimated[unit, column[HOST]] = True
+        measured = CostTable(
+            self.targets,
+            unit_ns,
+            *price_arrays(self._fitted_price(target) for target in self.targets),
+            region_ns=self._whole_ns,
+            estimated=estimated,
+            refusals=self.refusals,
+            simulated=self.simulated,
+            slack=np.array([self._slack(target) for target in self.targets], dtype=np.float64),
+            noise=self.noise,
+            copies_ns=self.copies_ns(),
+            compiling=self.compile_times,
+            first_ns={
+                place: float(row.first_ns)
+                for place, row in self._whole.items()
+                if row.first_ns is not None
+            },
+        )
+        if not (self.filled or self.prices):
+            return measured
+        return with_estimates(measured, self.filled, self.prices)
+
+    @cached_property
+    def _whole_ns(self) -> Mapping[CostedRegion, float]:
+        """Regions that were measured, or compiled, whole -> ns; infinite where one did not run."""
+        measured = {
             place: row.latency_ns if row.usable else math.inf
             for place, row in self._whole.items()
             if place[1] in self.fits
         }
-        self._cold_bytes = [cold_bytes(self.graph, (unit.index,)) for unit in self.graph.units]
+        return measured | dict(self.compiled)
+
+    def _fitted_price(self, target: Target) -> Price:
+        fitted = self.fits.get(target)
+        if fitted is None:
+            return FREE
+        return Price(fitted.overhead_ns, fitted.ns_per_in_byte, fitted.ns_per_out_byte)
+
+    def _slack(self, target: Target) -> float:
+        fitted = self.fits.get(target)
+        return 0.0 if fitted is None else slack_of(fitted, len(self.graph.units), self.noise)
 
     @cached_property
     def noise(self) -> float:
@@ -273,91 +319,36 @@ class CostModel(PricedTargets):
         """(predicted by the sum - measured) / measured of every row, per target."""
         return {target: fitted.residuals for target, fitted in self.fits.items()}
 
-    def unit_cost(self, unit_index: int, target: Target) -> float | None:
-        """Marginal cost in ns within a region, caches cold, without overhead and transfer; None
-        where it cannot run there."""
-        if target.engine is Engine.HOST:
-            return self._host_ns.get(unit_index)
+    def whole_cost(self, region: frozenset[int], target: Target, ns: float) -> RegionCost:
+        if (region, target) in self.compiled:
+            return RegionCost(ns, estimated=True)
+        spread = self._whole[region, target].summary.sigma_of_median_ns
+        return RegionCost(ns, measured=True, sigma_ns=math.hypot(spread, self.noise * ns))
+
+    def sum_sigma_ns(self, region: frozenset[int], target: Target, ns: float) -> float:
         fitted = self.fits.get(target)
-        if fitted is None or target in self.partial or (unit_index, target) in self.refusals:
-            return None
-        own = fitted.unit_ns.get(self.graph.units[unit_index].signature)
-        if own is None:
-            return None
-        return own + fitted.ns_per_cold_byte * self._cold_bytes[unit_index]
+        own = 0.0 if fitted is None else ns * fitted.spread_of(len(region))
+        guessed = [e for unit in region if (e := self.filled.get((unit, target))) is not None]
+        errors = (e.ns * (UNKNOWN if e.error is None else e.error) for e in guessed)
+        return own + math.hypot(*errors) / NINE_TENTHS
 
-    def price(self, target: Target) -> Price:
-        fitted = self.fits.get(target)
-        if fitted is None:
-            return FREE
-        return Price(fitted.overhead_ns, fitted.ns_per_in_byte, fitted.ns_per_out_byte)
-
-    def region_cost(self, units: Iterable[int], target: Target) -> RegionCost | None:
-        """Latency of a region run as one on ``target``; None where it cannot run there.
-
-        A region that was tried whole and did not run cannot run, whatever its units do alone.
-        """
-        region = frozenset(units)
-        if target.engine is Engine.HOST:
-            if not all(unit in self._host_ns for unit in region):
-                return None
-            return RegionCost(sum(self._host_ns[u] for u in region), estimated=True)
-        whole_ns = self._whole_ns.get((region, target))
-        if whole_ns is not None:
-            if not math.isfinite(whole_ns):
-                return None
-            row = self._whole[region, target]
-            sigma = math.hypot(row.summary.sigma_of_median_ns, self.noise * whole_ns)
-            return RegionCost(whole_ns, measured=True, sigma_ns=sigma)
-        total = self.overhead(target) + self.boundary_ns(region, target)
-        for unit in region:
-            cost = self.unit_cost(unit, target)
-            if cost is None:
-                return None
-            total += cost
-        spread = self.fits[target].spread_of(len(region)) if target in self.fits else 0.0
-        return RegionCost(total, sigma_ns=total * spread)
-
-    def arrays(self) -> CostArrays:
-        """All of it as arrays: what the partitioner asks for."""
-        n, t = len(self.graph.units), len(self.targets)
-        unit_ns = np.full((n, t), np.inf)
-        cold_bytes = np.array(self._cold_bytes, dtype=np.float64)
-        for k, target in enumerate(self.targets):
-            fitted = self.fits.get(target)
-            if fitted is None or target in self.partial:
-                continue
-            own = [fitted.unit_ns.get(unit.signature, math.inf) for unit in self.graph.units]
-            unit_ns[:, k] = np.array(own) + fitted.ns_per_cold_byte * cold_bytes
-        index = {target: k for k, target in enumerate(self.targets)}
-        for unit, target in self.refusals:
-            if target in index:
-                unit_ns[unit, index[target]] = math.inf
-        estimated = np.zeros((n, t), dtype=np.bool_)
-        if HOST in index:
-            for unit, ns in self._host_ns.items():
-                unit_ns[unit, index[HOST]] = ns
-                estimated[unit, index[HOST]] = True
-        priced = self.with_prices(unit_ns, self._whole_ns, estimated)
-        return replace(priced, copies_ns=self.copies_ns())
-
-    def compile_overhead(self, target: Target) -> float:
-        """Returns the time that compiling any region for ``target`` takes, in ns, beside its units'
-        parts."""
-        return self.compiling.fixed_ns(target)
-
-    def compile_cost(self, unit_index: int, target: Target) -> float:
-        """A unit's part of compiling a region for ``target``, in ns."""
-        return self.compiling.unit_ns(self.graph.units[unit_index].signature, target)
-
-    def compiled_regions(self) -> dict[tuple[frozenset[int], Target], float]:
-        """(units, target) -> ns of every region that was compiled whole."""
-        return {
-            (units, target): ns
-            for (units, name), ns in self.compiling.whole_ns.items()
-            for target in self.targets
-            if target.accelerator == name
-        }
+    def compile_times(self, targets: tuple[Target, ...]) -> CompileTimes:
+        """Returns what compiling takes on some targets."""
+        units = self.graph.units
+        fitted = [self.compiling.unit_ns_on(target) for target in targets]
+        return CompileTimes(
+            np.array([self.compiling.fixed_ns(target) for target in targets], dtype=np.float64),
+            np.array(
+                [[own.get(unit.signature, 0.0) for own in fitted] for unit in units],
+                dtype=np.float64,
+            ).reshape(len(units), len(targets)),
+            {
+                (region, k): ns
+                for (region, name), ns in self.compiling.whole_ns.items()
+                for k, target in enumerate(targets)
+                if target.accelerator == name
+            },
+        )
 
     def copies_ns(self) -> dict[str, float]:
         """Returns each input and output of the graph with what it takes to copy it; nothing where
@@ -384,10 +375,6 @@ class CostModel(PricedTargets):
         total = sum(ns for name, ns in self.copies_ns().items() if name in copied)
         return replace(plan, copies_ns=total)
 
-    def most_units(self, target: Target) -> int:
-        """Units that a region on ``target`` may have."""
-        return len(self.graph.units)
-
     def unit_error(self, unit_index: int, target: Target) -> float:
         """Standard error of :meth:`unit_cost` in ns; 0 where none is known."""
         fitted = self.fits.get(target)
@@ -403,7 +390,3 @@ class CostModel(PricedTargets):
     def whole(self, units: Iterable[int], target: Target) -> Measurement | None:
         """The measurement of this very region, if there is one, whatever its status."""
         return self._whole.get((frozenset(units), target))
-
-    def measured_regions(self) -> dict[tuple[frozenset[int], Target], float]:
-        """(units, target) -> ns of every region measured whole; infinity where it did not run."""
-        return dict(self._whole_ns)

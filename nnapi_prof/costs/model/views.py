@@ -1,92 +1,22 @@
-"""Derives views of a cost model: its lower bounds, its dominated targets, a unit's marginal cost.
-
-What was measured costs what was measured. A plan that is optimal where everything else takes the
-lower end of its interval bounds what measuring can still gain: where it is hardly faster than a
-plan of measured regions, nothing that is left can change that plan.
-"""
+"""Derives views of costs: intervals of plans, a unit's marginal cost, and targets to show."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
-
-import numpy as np
 
 from nnapi_prof.costs.model.precision import PrecisionCosts
-from nnapi_prof.costs.model.region import CostArrays, CostModel, RegionCost
-from nnapi_prof.graph.plan import AUTO, Engine, Plan, Precision, Preference, Segment, Target
+from nnapi_prof.costs.model.region import CostModel, TabulatedCosts
+from nnapi_prof.costs.table import CostTable, Z
+from nnapi_prof.graph.plan import Engine, Plan, Precision, Preference, Segment, Target
 from nnapi_prof.graph.unit import UnitGraph
-
-Z = 1.96
-"""Standard deviations to either end of an interval: 95 % of a normal distribution."""
-MOST_OPTIMISM = 0.7
-"""No sum is too high by more than this, whatever its spread."""
 
 FittedCosts = CostModel | PrecisionCosts
 """What was fitted to measurements, of one precision or of several."""
-_Fitted = TypeVar("_Fitted", bound=FittedCosts)
-
-
-@dataclass(frozen=True)
-class OptimisticCosts:
-    """A cost model (as :mod:`nnapi_prof.partition` asks for one) that hopes for the best."""
-
-    costs: FittedCosts
-
-    @property
-    def targets(self) -> tuple[Target, ...]:
-        return self.costs.targets
-
-    @property
-    def simulated(self) -> bool:
-        return self.costs.simulated
-
-    @property
-    def refusals(self) -> Mapping[tuple[int, Target], str]:
-        return self.costs.refusals
-
-    def _share(self, target: Target) -> float:
-        fitted = self.costs.fits.get(target)
-        if fitted is None:
-            return 1.0
-        gain = fitted.gain_of(self.costs.most_units(target))
-        # What noise adds to it can never be had.
-        of_model = math.sqrt(max(0.0, gain**2 - self.costs.noise**2))
-        return 1 - min(MOST_OPTIMISM, Z * of_model)
-
-    def unit_cost(self, unit_index: int, target: Target) -> float | None:
-        ns = self.costs.unit_cost(unit_index, target)
-        return None if ns is None else ns * self._share(target)
-
-    def overhead(self, target: Target) -> float:
-        return self.costs.overhead(target) * self._share(target)
-
-    def transfer(self, target: Target, in_bytes: int, out_bytes: int) -> float:
-        return self.costs.transfer(target, in_bytes, out_bytes) * self._share(target)
-
-    def region_cost(self, units: Iterable[int], target: Target) -> RegionCost | None:
-        cost = self.costs.region_cost(units, target)
-        if cost is None or cost.measured:
-            return cost
-        return replace(cost, ns=cost.ns * self._share(target))
-
-    def arrays(self) -> CostArrays:
-        """Those of the model, at the lower ends of their intervals."""
-        base = self.costs.arrays()
-        share = np.array([self._share(target) for target in base.targets], dtype=np.float64)
-        return replace(
-            base,
-            unit_ns=base.unit_ns * share,
-            overhead_ns=base.overhead_ns * share,
-            in_ns_per_byte=base.in_ns_per_byte * share,
-            out_ns_per_byte=base.out_ns_per_byte * share,
-        )
-
-    def measured_regions(self) -> Mapping[tuple[frozenset[int], Target], float]:
-        return self.costs.measured_regions()
+AnyCosts = TabulatedCosts | CostTable
+"""Costs of units, of whatever origin."""
 
 
 def with_intervals(plan: Plan, costs: FittedCosts) -> Plan:
@@ -140,84 +70,11 @@ def _ms(ns: float) -> str:
     return f"{ns / 1e6:.3f}"
 
 
-# ---- dominated targets --------------------------------------------------------------------------
-
-
-def drop_dominated_targets(costs: _Fitted, *, auto: bool = False) -> _Fitted:
-    """The costs without preferences under which no region was faster beyond noise than under
-    another of the same accelerator, likewise without one thread of the CPU beside several, and
-    without "auto" where a named accelerator is as fast.
-
-    The preferences of an accelerator are alternatives of one driver, and NNAPI's own choice
-    ("auto") is one of its accelerators; often some of them run alike. Kept as targets of their own
-    they only multiply luck: of several noisy measurements of one thing the partitioner takes the
-    luckiest, region by region, and measuring never comes to rest.
-
-    Of equals the preference for fast answers stays. What was measured on the others is left out of
-    plans, not of the fits. With ``auto`` NNAPI's own choice stays, whatever it equals. Relaxed or
-    in float16 a processor is left out where it is no faster than in float32; any other two
-    precisions are alternatives, of error if not of latency.
-    """
-    targets: list[Target] = []
-    for target in sorted(costs.targets, key=_dominance_rank):
-        rivals = [k for k in targets if _comparable(target, k, auto)]
-        if not any(_adds_nothing(costs, target, rival) for rival in rivals):
-            targets.append(target)
-    return replace(costs, targets=tuple(target for target in costs.targets if target in targets))
-
-
-def _dominance_rank(target: Target) -> tuple[bool, bool, bool]:
-    """Those that stay where they are equal first."""
-    leading = target.preference in (None, Preference.FAST_SINGLE_ANSWER)
-    return target.accelerator == AUTO, target.precision is not Precision.FLOAT32, not leading
-
-
-def _comparable(target: Target, rival: Target, auto: bool) -> bool:
-    if target.precision is not rival.precision:
-        in_float32 = rival.precision is Precision.FLOAT32
-        return in_float32 and target.precision is not Precision.INT8 and target.base == rival
-    if rival.engine is not target.engine or rival.engine not in (Engine.CPU, Engine.NNAPI):
-        return False
-    return target.accelerator == rival.accelerator or (target.accelerator == AUTO and not auto)
-
-
-def _adds_nothing(costs: FittedCosts, target: Target, rival: Target) -> bool:
-    """Whether ``rival`` runs all that ``target`` runs, as fast but for noise.
-
-    Compared are all regions measured on both: what choosing the faster of the two for each of them
-    would save of their sum. Noise alone saves 0.56 of its standard deviation that way.
-    """
-    whole = costs.measured_regions()
-    both = [
-        (ns, whole[units, rival])
-        for (units, place), ns in whole.items()
-        if place == target and (units, rival) in whole and math.isfinite(ns)
-    ]
-    lacks = any(
-        costs.unit_cost(unit, rival) is None
-        for unit in range(len(costs.graph.units))
-        if costs.unit_cost(unit, target) is not None
-    )
-    if lacks or not both or any(math.isinf(other) for _, other in both):
-        return False
-    saved = sum(max(0.0, other - ns) for ns, other in both)
-    return saved <= costs.noise * sum(other for _, other in both)
-
-
 # ---- marginal costs -----------------------------------------------------------------------------
 
 
 ROUGH = 0.25
 """A standard error of more than this part of a cost makes it a rough one."""
-
-
-class UnitCosts(Protocol):
-    """Costs of units, of whatever origin."""
-
-    @property
-    def targets(self) -> tuple[Target, ...]: ...
-
-    def unit_cost(self, unit_index: int, target: Target, /) -> float | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,20 +111,26 @@ class Marginal:
         return most if self.alone_ns is None else max(self.ns, min(most, self.alone_ns))
 
 
-def marginal(costs: UnitCosts, unit: int, target: Target) -> Marginal | None:
+def marginal(costs: AnyCosts, unit: int, target: Target) -> Marginal | None:
     """A unit's marginal cost; None where it cannot run there."""
     ns = costs.unit_cost(unit, target)
     if ns is None:
         return None
     if not isinstance(costs, CostModel | PrecisionCosts) or target not in costs.fits:
         return Marginal(ns)
-    whole = costs.whole((unit,), target)
-    alone_ns = whole.latency_ns if whole is not None and whole.usable else None
     sigma_ns = costs.unit_error(unit, target)
-    return Marginal(ns, sigma_ns, alone_ns, costs.inferred(unit, target))
+    return Marginal(ns, sigma_ns, alone_ns(costs, unit, target), costs.inferred(unit, target))
 
 
-def shown_targets(costs: UnitCosts, graph: UnitGraph) -> dict[str, Target]:
+def alone_ns(costs: AnyCosts, unit: int, target: Target) -> float | None:
+    """A unit's latency measured alone, invocation and transfer included; None where it was not."""
+    if not isinstance(costs, CostModel | PrecisionCosts):
+        return None
+    whole = costs.whole((unit,), target)
+    return whole.latency_ns if whole is not None and whole.usable else None
+
+
+def shown_targets(costs: AnyCosts, graph: UnitGraph) -> dict[str, Target]:
     """Accelerator (or ``cpu``, ``host``), in each precision -> the one target that stands for it,
     that under which most units were measured alone: the least of several preferences would be that
     of noise. Of equals ``fast``, then the first. Those that :func:`left_at_trial` has are not among
@@ -290,7 +153,7 @@ def shown_targets(costs: UnitCosts, graph: UnitGraph) -> dict[str, Target]:
     return shown
 
 
-def left_at_trial(costs: UnitCosts) -> tuple[str, ...]:
+def left_at_trial(costs: AnyCosts) -> tuple[str, ...]:
     """Accelerators, in each precision, of which a few units were measured only, for these lay far
     behind."""
     partial = costs.partial if isinstance(costs, CostModel | PrecisionCosts) else frozenset()

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nnapi_prof.costs.model.precision import PrecisionCosts
-from nnapi_prof.costs.model.views import drop_dominated_targets
 from nnapi_prof.costs.store import CostStore
+from nnapi_prof.costs.table import drop_dominated_targets
 from nnapi_prof.errors import DeviceError
 from nnapi_prof.execution.profile.measurer import Client
 from nnapi_prof.execution.profile.options import (
@@ -166,7 +166,7 @@ class _Session:
         with self._planning():
             # By what is always measured, so that the same command chooses the same again.
             costs = self.sessions.fit(alone=True)
-            problem = make_problem(self._graph, drop_dominated_targets(costs))
+            problem = make_problem(self._graph, drop_dominated_targets(costs.table))
             plan = plan_problem(problem, limits=LIMITS, with_curve=False).default
             useful = worthwhile_targets(costs, plan, costs.targets)
         own = {target.base for target in useful if target.precision is Precision.INT8}
@@ -245,7 +245,7 @@ class _Session:
         if noise is None or self._rounds >= FRONT_ROUNDS:
             return []
         with self._planning():
-            problem = make_problem(self._graph, drop_dominated_targets(costs))
+            problem = make_problem(self._graph, drop_dominated_targets(costs.table))
             arrays = [
                 np.array(
                     [

@@ -28,20 +28,16 @@ from nnapi_prof.costs.measurement import Kind, Measurement
 from nnapi_prof.costs.model.fit import CLOSE, UnitSet, chains
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.regression import UNKNOWN_SPREAD
-from nnapi_prof.costs.model.views import (
-    FittedCosts,
-    OptimisticCosts,
-    drop_dominated_targets,
-    with_intervals,
-)
+from nnapi_prof.costs.model.views import FittedCosts, with_intervals
 from nnapi_prof.costs.samples import log_ratios, medians
+from nnapi_prof.costs.table import drop_dominated_targets, optimistic
 from nnapi_prof.execution.profile.jobs import TargetSpec
 from nnapi_prof.graph.plan import AUTO, Engine, Plan, Preference, Segment, Target
 from nnapi_prof.graph.unit import Unit, UnitGraph
 from nnapi_prof.partition import (
     TOLERANCE,
     Constraints,
-    CostProvider,
+    CostTable,
     Partitioning,
     Report,
     SearchLimits,
@@ -360,10 +356,10 @@ def choose(
     ``forbidden`` says which units are kept off which targets, in both; ``copies`` are those of
     :func:`~nnapi_prof.partition.make_problem`."""
     warm = warm or Warm()
-    costs = drop_dominated_targets(costs)
-    constraints = None if forbidden is None else _constraints(graph, costs.targets, forbidden)
+    table = drop_dominated_targets(costs.table)
+    constraints = None if forbidden is None else _constraints(graph, table.targets, forbidden)
 
-    def planned(which: CostProvider, tolerance: float, start: WarmStart) -> Partitioning:
+    def planned(which: CostTable, tolerance: float, start: WarmStart) -> Partitioning:
         return plan_problem(
             make_problem(graph, which, copies=copies),
             tolerance=tolerance,
@@ -374,11 +370,11 @@ def choose(
             constraints=constraints,
         )
 
-    now = planned(costs, TOLERANCE, warm.plan)
+    now = planned(table, TOLERANCE, warm.plan)
     plan = with_intervals(now.default, costs)
     if now.interrupted:
         return Chosen(plan, warm=Warm(now.warm, warm.hopeful), interrupted=True)
-    hopeful = planned(OptimisticCosts(costs), 0.0, warm.hopeful)
+    hopeful = planned(optimistic(table), 0.0, warm.hopeful)
     ns = plan.predicted_ns
     potential = max(0.0, 1 - hopeful.best.predicted_ns / ns) if ns > 0 else 0.0
     worth_it = potential > max(settled, costs.noise)
@@ -396,7 +392,7 @@ def repriced(plan: Plan, costs: FittedCosts) -> Plan | None:
         segments.append(
             replace(segment, predicted_ns=cost.ns, measured=cost.measured, estimated=cost.estimated)
         )
-    problem = make_problem(costs.graph, costs)
+    problem = make_problem(costs.graph, costs.table)
     placements = [(s.units, problem.target_index(s.target)) for s in segments]
     priced = replace(
         plan,
@@ -420,7 +416,7 @@ def _constraints(
 
 def rivals(graph: UnitGraph, costs: CostModel, copies: bool) -> tuple[Plan, ...]:
     """The baselines; ``copies`` as in :func:`choose`."""
-    own = drop_dominated_targets(costs, auto=True)
+    own = drop_dominated_targets(costs.table, auto=True)
     problem = make_problem(graph, own, copies=copies)
     return tuple(with_intervals(plan, costs) for plan in baselines(problem))
 

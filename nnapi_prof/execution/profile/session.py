@@ -132,7 +132,7 @@ class Session(UnitSession):
         self.measure_units()
         with self.measurer.spending("plan"):
             costs = self.fit_alone()
-            problem = make_problem(self._graph, costs)
+            problem = make_problem(self._graph, costs.table)
             plan = plan_problem(problem, limits=LIMITS, with_curve=False).default
             self._useful = worthwhile_targets(costs, plan, self.worth_trying)
         self.measure_chains(self._useful)
@@ -207,7 +207,7 @@ class Session(UnitSession):
                 progress = tell_planning(self.measurer.report, f"planning, {phase}")
                 try:
                     plan = plan_throughput(
-                        make_problem(self._graph, costs),
+                        make_problem(self._graph, costs.table),
                         contention=contention.factors,
                         frames_in_flight=usual_in_flight(lanes),
                         dispatches=(Dispatch.OLDEST,),
@@ -235,7 +235,7 @@ class Session(UnitSession):
         behind = self.behind - self._reopened
         pairs = pairs_to_measure(self._graph, costs, self.specs, behind, options, agent)
         measure_pairs(self.measurer, self._graph, options, pairs)
-        self._contention = slowdowns(self._graph, costs, self.measurer.corun_rows())
+        self._contention = slowdowns(self._graph, costs.table, self.measurer.corun_rows())
         return self._contention
 
     def _choose(self, costs: CostModel) -> Chosen:
