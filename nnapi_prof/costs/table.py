@@ -172,21 +172,21 @@ class CostTable:
 
     def on(self, targets: Iterable[Target]) -> CostTable:
         """The costs on some of the targets, in the order of the table."""
-        wanted = set(targets)
-        kept = [k for k, target in enumerate(self.targets) if target in wanted]
+        chosen_targets = set(targets)
+        columns = [k for k, target in enumerate(self.targets) if target in chosen_targets]
         conversions = self.conversions
         if conversions is not None:
-            format_ = conversions.format[kept]
+            format_ = conversions.format[columns]
             conversions = replace(conversions, format=format_) if format_.any() else None
         return replace(
             self,
-            targets=tuple(self.targets[k] for k in kept),
-            unit_ns=self.unit_ns[:, kept],
-            overhead_ns=self.overhead_ns[kept],
-            in_ns_per_byte=self.in_ns_per_byte[kept],
-            out_ns_per_byte=self.out_ns_per_byte[kept],
-            estimated=None if self.estimated is None else self.estimated[:, kept],
-            slack=None if self.slack is None else self.slack[kept],
+            targets=tuple(self.targets[k] for k in columns),
+            unit_ns=self.unit_ns[:, columns],
+            overhead_ns=self.overhead_ns[columns],
+            in_ns_per_byte=self.in_ns_per_byte[columns],
+            out_ns_per_byte=self.out_ns_per_byte[columns],
+            estimated=None if self.estimated is None else self.estimated[:, columns],
+            slack=None if self.slack is None else self.slack[columns],
             conversions=conversions,
         )
 
