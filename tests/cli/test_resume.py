@@ -139,7 +139,7 @@ def kill_agent_under(pid: int, ended: threading.Event) -> None:
                 os.kill(agent, signal.SIGKILL)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("measures for real, for half an hour were it not killed")
 @pytest.mark.parametrize(
     "device",
     [
@@ -202,7 +202,7 @@ def start_profile(costs: Path, model: Path, shape: str = INPUT) -> subprocess.Po
     return start_program("profile", *named, *SLOW, model)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("measures for real, for half an hour were it not stopped")
 def test_ctrl_c_keeps_what_was_measured(cli: Cli, tiny: Path, tmp_path: Path) -> None:
     costs = tmp_path / "costs.sqlite"
     process = start_profile(costs, tiny)

@@ -17,6 +17,7 @@ from nnapi_prof.device.find import PHONES_DIR
 from tests.parts import again_but
 
 NPU = "nnapi:sim-npu/fast"
+pytestmark = pytest.mark.slow("lowers and runs each region in a process of its own")
 
 
 class Chain(torch.nn.Module):

@@ -111,6 +111,7 @@ def quantised_program(x):
     return torch.export.export(convert_pt2e(observed), (x,))
 
 
+@pytest.mark.slow("quantises, lowers and runs a network")
 def test_a_quantised_program_runs_in_8_bits(run_pte, tmp_path):
     from nnapi_prof.executorch import lower
     from nnapi_prof.executorch.aot import silence

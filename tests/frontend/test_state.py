@@ -201,6 +201,7 @@ def test_names_make_order_indifferent(texts):
     assert result.shapes == ("1x2", "3x4") and result.values == {"b": 7, "c": 0.5}
 
 
+@pytest.mark.slow("traces and runs a published example")
 def test_the_example_streams(tmp_path, emulator_library):
     done = subprocess.run(
         [sys.executable, EXAMPLE],

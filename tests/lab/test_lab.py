@@ -108,6 +108,7 @@ def blame_at_once(dask_scheduler: Any) -> None:
     dask_scheduler.allowed_failures = 0
 
 
+@pytest.mark.slow("measures eight phones by workers, and again one after another")
 def test_a_worker_that_dies_loses_no_row(lab: Lab) -> None:
     with cluster.connected_to(lab.address) as client:
         pids = list(client.run(os.getpid).values())

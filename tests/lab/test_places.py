@@ -20,6 +20,7 @@ from tests.lab.test_lab import OPTIONS, Small
 pytestmark = pytest.mark.filterwarnings("ignore")  # Dask's own, of processes that it starts
 
 
+@pytest.mark.slow("starts a scheduler, workers, a database and a daemon")
 @pytest.mark.postgres
 @pytest.mark.adbd
 def test_a_phone_that_another_host_has(

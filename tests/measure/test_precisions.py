@@ -134,6 +134,7 @@ def places(plan: Plan) -> list[tuple[tuple[int, ...], str]]:
     return [(segment.units, segment.target.key) for segment in plan.segments]
 
 
+@pytest.mark.slow("measures every region of a network in three precisions")
 @pytest.mark.parametrize(
     "phone", again_but(["dsp-phone", "npu-phone"], "dsp-phone", why="another phone")
 )

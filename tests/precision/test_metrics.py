@@ -192,6 +192,7 @@ def one_set(n: int, random: np.random.Generator, calibration: FloatOutputs):
     return [outputs + noise], calibration.over([outputs]), labels.tolist()
 
 
+@pytest.mark.slow("an interval is right in most of 40 tries, not in each")
 @pytest.mark.parametrize(
     ("metric", "n", "tries"),
     [

@@ -42,6 +42,7 @@ def n_units() -> int:
     return len(digits.program().units.units)
 
 
+@pytest.mark.slow("runs a network in 8 bits unit by unit, for all tests of this file")
 def test_noise_has_a_row_for_each_unit() -> None:
     power = noise().power
     assert power.shape == (n_units(), 2, 1) and noise().n_samples == 32
@@ -136,6 +137,7 @@ def test_8_bits_cost_a_trained_net_next_to_nothing() -> None:
     assert wrong.relative == error.relative
 
 
+@pytest.mark.slow("runs a network on a thousand images")
 def test_the_error_on_other_images_lies_in_the_interval() -> None:
     """benchmarks/bench_precision.py tries 50 seeds."""
     plan = dict.fromkeys(range(n_units()), INT8)

@@ -20,7 +20,7 @@ from nnapi_prof.qnn.costs import ChipCosts
 from nnapi_prof.reports.frames import unit_frame
 from nnapi_prof.reports.headline import headline, rivals_of
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("each region of a network is compiled for a chip")
 CHIP = "qnn:SM8750"
 
 

@@ -94,7 +94,7 @@ def test_units_are_told_from_regions():
     assert abs(model.errors[0]) < 0.02
 
 
-@pytest.mark.slow
+@pytest.mark.slow("compiles a network for a chip twice")
 def test_a_chip_has_the_same_costs_each_time_and_its_plan_is_compiled_whole(
     wheel, model, tmp_path, monkeypatch
 ):
