@@ -312,7 +312,7 @@ def refusals_by_reason(costs: CostModel) -> pd.DataFrame:
     units: dict[tuple[str, str], set[int]] = {}
     targets: dict[tuple[str, str], dict[str, None]] = {}
     for (unit, target), reason in sorted(costs.refusals.items()):
-        operation = costs.graph.units[unit].operation
+        operation = costs.graph.units[unit].full_operation
         place = operation, detail(reason)
         units.setdefault(place, set()).add(unit)
         targets.setdefault(place, {})[target.key] = None

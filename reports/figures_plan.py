@@ -299,8 +299,11 @@ def device_history(history: pd.DataFrame, source: LatencySource, *, width: float
     ``history`` is :func:`~nnapi_prof.reports.device_frames.history_frame`, with a reading or more.
     """
     panels = [
-        (name, words)
-        for name, words in (("mhz", "CPU clock, MHz"), ("celsius", "temperature, °C"))
+        (name, words, unit)
+        for name, words, unit in (
+            ("mhz", "CPU clock", "MHz"),
+            ("celsius", "temperature", "°C"),
+        )
         if history[[f"{name}_before", f"{name}_after"]].notna().any(axis=None)
     ]
     figure, first = canvas(
@@ -317,7 +320,7 @@ def device_history(history: pd.DataFrame, source: LatencySource, *, width: float
     step = math.ceil(history["measurement"].nunique() / MOST_POINTS)
     history = history.assign(at=(history["measurement"] - 1) // step * step + 1)
     hot = history.loc[history["throttled"].eq(True), "at"].unique()
-    for axes, (name, words) in zip(every, panels, strict=True):
+    for axes, (name, words, unit) in zip(every, panels, strict=True):
         both = history[["at", f"{name}_before", f"{name}_after"]]
         groups = both.melt("at").groupby("at")["value"]
         x = np.array(sorted(history["at"].unique()))
@@ -330,8 +333,8 @@ def device_history(history: pd.DataFrame, source: LatencySource, *, width: float
         least = 0.02 * abs(float(middle.median()))
         if float(high.max() - low.min()) < least:
             axes.set_ylim(float(low.min()) - least, float(high.max()) + least)
-        axes.set_ylabel(words.rpartition(", ")[2], color=INK, size=8.5)
-        axes.set_title(title(words, source), color=INK, loc="left", size=9)
+        axes.set_ylabel(unit, color=INK, size=8.5)
+        axes.set_title(title(f"{words}, {unit}", source), color=INK, loc="left", size=9)
         axes.ticklabel_format(useOffset=False)
     axis = "measurement, in order (▼: a round was throttled)"
     every[-1].set_xlabel(axis, color=INK, labelpad=2)

@@ -20,7 +20,6 @@ from nnapi_prof.reports.words import (
     format_ms,
     format_percent,
     format_si,
-    ms_unit,
     place_words,
     plan_kind,
     plan_words,
@@ -102,10 +101,11 @@ def headline(data: ReportData, baselines: pd.DataFrame, label_cards: bool = True
     single = _best_single(rivals)
     cpu = next((r for r in rivals if r.rule is Rule.ALL_CPU), None)
     planned = data.costs_simulated
-    unit = ms_unit(data.run_source) if ran else data.planned_unit
-    predicted_unit = data.planned_unit + _guessed(data, data.plan, ran)
+    guessed = _guessed(data, data.plan, ran)
     taken = (
-        latency(own["measured_ms"], unit) if ran else latency(own["predicted_ms"], predicted_unit)
+        latency(own["measured_ms"], *data.run_source.marks)
+        if ran
+        else latency(own["predicted_ms"], *data.planned_source.marks, *guessed)
     )
     sentence = f"{_device_words(data)}, the model takes {taken}"
     sentence += (
@@ -122,23 +122,22 @@ def headline(data: ReportData, baselines: pd.DataFrame, label_cards: bool = True
             sentence += " No split over several targets is faster by more than 1 %, by these costs."
     sentence += tie_words(data) + _doubt(data.plan)
     is_labelled = label_cards or (ran and data.run_simulated != planned)
-    planned_unit = data.planned_unit if is_labelled else "ms"
-    run_unit = ms_unit(data.run_source) if is_labelled else "ms"
-    unit = run_unit if ran else planned_unit
-    predicted_unit = planned_unit + _guessed(data, data.plan, ran)
+    planned_marks = data.planned_source.marks if is_labelled else ()
+    run_marks = data.run_source.marks if is_labelled else ()
+    marks = run_marks if ran else planned_marks
     others = [r for r in (single, cpu) if r is not None and r is not fastest]
     cards = [
-        _rival_card(f"against {FASTEST_RULE}", fastest, data, ran, unit, planned_unit),
+        _rival_card(f"against {FASTEST_RULE}", fastest, data, ran, marks, planned_marks),
         *(
             _rival_card(
-                f"against the {plan_kind(rival.name)}", rival, data, ran, unit, planned_unit
+                f"against the {plan_kind(rival.name)}", rival, data, ran, marks, planned_marks
             )
             for rival in dict.fromkeys(others)
         ),
-        _prediction(own, predicted_unit, unit, _not_run(data)),
+        _prediction(own, (*planned_marks, *guessed), marks, _not_run(data)),
         _outputs(data),
-        _first_run(data, run_unit),
-        _copies(data, run_unit),
+        _first_run(data, run_marks),
+        _copies(data, run_marks),
         _memory(data),
     ]
     return Headline(sentence, tuple(card for card in cards if card is not None))
@@ -190,10 +189,9 @@ def _not_run(data: ReportData) -> str:
     return "not run yet" if data.run_of_plan is None else "did not run to its end"
 
 
-def latency(ms: float, unit: str) -> str:
+def latency(ms: float, *marks: str) -> str:
     """``3.74 ms``, ``3.74 ms (simulated)``."""
-    unit, _, label = unit.partition(", ")
-    return f"{format_ms(ms)} {unit}" + (f" ({label})" if label else "")
+    return f"{format_ms(ms)} ms" + (f" ({', '.join(marks)})" if marks else "")
 
 
 def _best_single(rivals: Sequence[Rival]) -> Rival | None:
@@ -244,7 +242,7 @@ def _device_words(data: ReportData) -> str:
 def _hosted(data: ReportData) -> str:
     """``index_on_data and _to_copy``: the operations of a plan that the host computes."""
     units = [u for s in data.plan.segments if s.target.engine is Engine.HOST for u in s.units]
-    names = list(dict.fromkeys(data.graph.units[unit].operation for unit in units))
+    names = list(dict.fromkeys(data.graph.units[unit].full_operation for unit in units))
     if len(names) > MOST_NAMED:
         names[MOST_NAMED - 1 :] = [f"{len(names) - MOST_NAMED + 1} other operations"]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
@@ -305,7 +303,7 @@ def _refused(data: ReportData) -> list[str]:
     refusals = data.cost_model.refusals
     numbers: dict[str, dict[str, None]] = {}
     for unit, target in sorted(refusals, key=lambda place: place[0]):
-        operation = data.graph.units[unit].operation
+        operation = data.graph.units[unit].full_operation
         numbers.setdefault(place_words(target.key), {})[operation] = None
     return [
         f"{place} refuses {_name_some(list(operations))}" for place, operations in numbers.items()
@@ -319,13 +317,13 @@ def _name_some(names: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
-def _guessed(data: ReportData, plan: Plan, ran: bool) -> str:
-    """Returns the words behind the unit of a prediction that rests on estimates in part. That of a
+def _guessed(data: ReportData, plan: Plan, ran: bool) -> tuple[str, ...]:
+    """Returns the mark of a prediction that rests on estimates in part. That of a
     plan that ran is without what the host computes."""
     if data.origin is not None:
-        return ""
+        return ()
     segments = _on_device(plan) if ran else plan.segments
-    return ", estimated in part" if any(s.estimated for s in segments) else ""
+    return ("estimated in part",) if any(s.estimated for s in segments) else ()
 
 
 def _rival_card(
@@ -333,18 +331,18 @@ def _rival_card(
     rival: Rival | None,
     data: ReportData,
     ran: bool,
-    unit: str,
-    planned_unit: str,
+    marks: tuple[str, ...],
+    planned_marks: tuple[str, ...],
 ) -> Card | None:
     if rival is None:
         return None
     if not rival.measured:
         named = (other for other in data.baselines if other.name == rival.name)
-        unit = planned_unit + "".join(_guessed(data, other, ran) for other in named)
+        marks = (*planned_marks, *(mark for o in named for mark in _guessed(data, o, ran)))
     _, target = baseline_of(rival.name)
     of_its_kind = target is not None and about == f"against the {plan_kind(rival.name)}"
     name = target_words(target.key) if of_its_kind and target else plan_words(rival.name)
-    taken = latency(rival.rival_ms, unit)
+    taken = latency(rival.rival_ms, *marks)
     if _is_rule(data, rival.name):
         return Card(about, "the same", "", f"the plan is {name}, {taken}")
     if ran and not rival.measured:
@@ -355,20 +353,23 @@ def _rival_card(
 
 
 def _prediction(
-    own: Mapping[Any, Any], predicted_unit: str, measured_unit: str, not_run: str
+    own: Mapping[Any, Any],
+    predicted_marks: tuple[str, ...],
+    measured_marks: tuple[str, ...],
+    not_run: str,
 ) -> Card:
     about = "predicted against measured"
-    predicted = f"predicted {latency(own['predicted_ms'], predicted_unit)}"
+    predicted = f"predicted {latency(own['predicted_ms'], *predicted_marks)}"
     if not math.isfinite(own["measured_ms"]) or not own["measured_ms"]:
         return Card(about, not_run, "", predicted)
     error = own["predicted_ms"] / own["measured_ms"] - 1
     verdict = "good" if abs(error) <= CLOSE else ("bad" if abs(error) > 4 * CLOSE else "")
     off = f"{format_percent(abs(error))} too {'low' if error < 0 else 'high'}"
-    measured = f"measured {latency(own['measured_ms'], measured_unit)}"
+    measured = f"measured {latency(own['measured_ms'], *measured_marks)}"
     return Card(about, off, verdict, f"{predicted}, {measured}")
 
 
-def _first_run(data: ReportData, unit: str) -> Card | None:
+def _first_run(data: ReportData, marks: tuple[str, ...]) -> Card | None:
     """Returns the time before the plan runs at its speed; None where that was not measured."""
     run = data.run_of_plan
     if run is None or run.first_ns is None:
@@ -376,24 +377,24 @@ def _first_run(data: ReportData, unit: str) -> Card | None:
     compiled = [timing.compile_ns for timing in run.segments if timing.compile_ns is not None]
     return Card(
         "first run, with compiling",
-        latency((sum(compiled) + run.first_ns) / 1e6, unit.partition(", ")[0]),
+        latency((sum(compiled) + run.first_ns) / 1e6),
         "",
-        f"compiling {count(len(compiled), 'segment')} {latency(sum(compiled) / 1e6, unit)}, then"
-        f" {latency(run.first_ns / 1e6, unit)} cold",
+        f"compiling {count(len(compiled), 'segment')} {latency(sum(compiled) / 1e6, *marks)}, then"
+        f" {latency(run.first_ns / 1e6, *marks)} cold",
     )
 
 
-def _copies(data: ReportData, unit: str) -> Card | None:
+def _copies(data: ReportData, marks: tuple[str, ...]) -> Card | None:
     """Returns the part of the latency that copies inputs and outputs; None where there is none."""
     run = data.run_of_plan
     if run is None or not run.median_copies_ns:
         return None
     return Card(
         "copies of inputs and outputs",
-        latency(run.median_copies_ns / 1e6, unit),
+        latency(run.median_copies_ns / 1e6, *marks),
         "",
         f"part of the latency, from and to an app's buffers; predicted"
-        f" {latency(run.plan.copies_ns / 1e6, unit.partition(', ')[0])}",
+        f" {latency(run.plan.copies_ns / 1e6)}",
     )
 
 

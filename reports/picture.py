@@ -33,7 +33,6 @@ from nnapi_prof.reports.words import (
     count,
     format_ms,
     format_si,
-    ms_unit,
     place_words,
     target_words,
 )
@@ -186,8 +185,7 @@ def _pattern(target: Target, named: int) -> str:
 
 
 def _segments(data: ReportData, places: Mapping[str, Place]) -> list[SegmentWords]:
-    planned = data.planned_unit
-    timed = ms_unit(data.run_source)
+    planned, timed = data.planned_source.marks, data.run_source.marks
     ran = data.run_of_plan
     measured = {t.segment: t.median_ns for t in ran.segments} if ran is not None else {}
     segments = []
@@ -206,8 +204,8 @@ def _segments(data: ReportData, places: Mapping[str, Place]) -> list[SegmentWord
                 preference=preference.short.replace("_", " ") if preference else "",
                 units=count(len(segment.units), "unit"),
                 ms=format_ms(total_ns / 1e6),
-                predicted=latency(segment.predicted_ns / 1e6, planned),
-                measured=latency(median / 1e6, timed) if median is not None else "",
+                predicted=latency(segment.predicted_ns / 1e6, *planned),
+                measured=latency(median / 1e6, *timed) if median is not None else "",
                 parts=parts,
                 beside="" if parts is None else _beside(parts),
             )
@@ -234,7 +232,7 @@ def _unit_words(
     rows = []
     for unit, each in zip(data.graph.units, facts, strict=True):
         segment = of_unit[unit.index]
-        operation = unit.operation.replace("depthwise_", "dw_")
+        operation = unit.full_operation.replace("depthwise_", "dw_")
         rest = unit.sizes or " ".join(
             _shape(data.graph.values[value]) for value in unit.outputs[:1]
         )

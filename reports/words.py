@@ -157,6 +157,11 @@ class LatencySource(enum.Enum):
         return cls.SIMULATED if simulated else cls.MEASURED
 
     @property
+    def marks(self) -> tuple[str, ...]:
+        """The label that stands in brackets behind a latency; none of what was measured."""
+        return (self.value,) if self.value else ()
+
+    @property
     def suffix(self) -> str:
         """``", simulated"``, or nothing."""
         return f", {self.value}" if self.value else ""
@@ -220,8 +225,7 @@ def place_words(key: str) -> str:
     if target.engine is Engine.HOST:
         return "host"
     if target.engine is Engine.QNN:
-        chip, _, precision = key.partition(":")[2].partition("/")
-        return f"{chip}'s NPU in {precision}"
+        return f"{target.chip}'s NPU in {target.chip_precision}"
     return "NNAPI's choice" if target.accelerator == AUTO else target.accelerator or key
 
 

@@ -229,7 +229,7 @@ def _find_refusals(
         of_host = target.engine is Engine.CPU and unit in hosted
         if target not in prices or not (of_host or target in accelerators([target])):
             continue
-        key = "64 bits" if _is_wide(graph, unit) else graph.units[unit].operation
+        key = "64 bits" if _is_wide(graph, unit) else graph.units[unit].kind
         units[key].add(unit)
         places[key][target] = None
         reasons[key][detail(why)] = None
@@ -256,7 +256,7 @@ def _kept_off(
     finding for all of them together."""
     by_operation: dict[str, list[int]] = defaultdict(list)
     for unit in sorted(kept_off):
-        by_operation[graph.units[unit].operation].append(unit)
+        by_operation[graph.units[unit].kind].append(unit)
     groups = [*by_operation.values(), *([sorted(kept_off)] if len(by_operation) > 1 else [])]
     return [
         HindranceFinding(
@@ -312,7 +312,7 @@ def _slow(
 def _layouts(graph: UnitGraph) -> list[HindranceFinding]:
     """Neighbours that only move values, with at most one unit between two of them, and a permute
     among them."""
-    movers = [unit.index for unit in graph.units if unit.operation in MOVERS]
+    movers = [unit.index for unit in graph.units if unit.kind in MOVERS]
     root = {unit: unit for unit in movers}
 
     def top(unit: int) -> int:
@@ -331,5 +331,5 @@ def _layouts(graph: UnitGraph) -> list[HindranceFinding]:
     return [
         HindranceFinding(Hindrance.LAYOUT, tuple(units), ())
         for units in groups.values()
-        if any(graph.units[unit].operation in PERMUTES for unit in units)
+        if any(graph.units[unit].kind in PERMUTES for unit in units)
     ]

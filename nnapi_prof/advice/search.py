@@ -168,6 +168,7 @@ def _advice(
         kind=finding.kind,
         units=finding.units,
         labels=tuple(units[unit].label for unit in finding.units),
+        operations=tuple(units[unit].full_operation for unit in finding.units),
         targets=tuple(places),
         reasons=finding.reasons,
         before_ns=basis.plan.predicted_ns,

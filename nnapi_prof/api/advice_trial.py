@@ -249,7 +249,7 @@ def _obstacles(planned: ModelPlan) -> Iterator[_Obstacle]:
     target = {unit: s.target for s in planned.plan.segments for unit in s.units}
     operations: dict[str, list[int]] = {}
     for unit in graph.units:
-        operations.setdefault(unit.operation, []).append(unit.index)
+        operations.setdefault(unit.kind, []).append(unit.index)
     for operation, units in operations.items():
         rules: dict[KnownRewrite, tuple[str, ...]] = {}
         for name in names_of(program, units):
@@ -301,6 +301,7 @@ def _compiled(
         kind=Hindrance.REFUSED if obstacle.reasons else Hindrance.SLOW,
         units=obstacle.units,
         labels=tuple(units[unit].label for unit in obstacle.units),
+        operations=tuple(units[unit].full_operation for unit in obstacle.units),
         targets=(costs.device,),
         reasons=obstacle.reasons,
         before_ns=before_ns,

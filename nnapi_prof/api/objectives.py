@@ -259,7 +259,7 @@ def units_like(graph: UnitGraph, pattern: str, asked: str) -> list[int]:
         if fnmatchcase(unit.name, pattern) or fnmatchcase(unit.label, pattern)
     ]
     if not units:
-        some = ", ".join(unit.operation for unit in graph.units[:3])
+        some = ", ".join(unit.full_operation for unit in graph.units[:3])
         raise UsageError(
             f"{asked}: no unit is called so", f"name some of the model's, which begins with {some}"
         )

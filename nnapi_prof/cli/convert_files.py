@@ -349,9 +349,7 @@ def _show_reasons(
 ) -> None:
     rows: dict[tuple[str, str], list[int]] = {}
     for u, reason in sorted(reasons.items()):
-        words = program.units.units[u].label.split()
-        operation = " ".join(words[:2]) if words[0] == "quantised" else words[0]
-        rows.setdefault((operation, reason.sentence), []).append(u)
+        rows.setdefault((program.units.units[u].full_operation, reason.sentence), []).append(u)
     table = boxed(title, ["operation"], ["units"], "first", "why")
     for (operation, sentence), units in rows.items():
         first = program.units.units[units[0]].label

@@ -234,7 +234,7 @@ def growth_note(
     grew = n_operations >= MANY and n_operations >= TIMES * n_nodes
     if not grew and n_operations < VERY_MANY:
         return None
-    kinds = dict.fromkeys(graph.units[unit].operation for unit in units)
+    kinds = dict.fromkeys(graph.units[unit].full_operation for unit in units)
     some = f" ({', '.join(kinds)})" if len(kinds) <= 3 else ""
     return (
         f"{where} becomes {n_operations:,} NNAPI operations, for {n_nodes:,} of its own{some}: "

@@ -89,6 +89,7 @@ class Advice:
     units: tuple[int, ...]
     """That it is about, ascending."""
     labels: tuple[str, ...]
+    operations: tuple[str, ...]
     """Theirs, for people."""
     targets: tuple[str, ...]
     """That do not run them, or do slowly."""
@@ -118,7 +119,7 @@ class Advice:
     @property
     def cause(self) -> str:
         """The obstacle, as a sentence."""
-        what, where = _count_labels(self.labels), ", ".join(self.targets)
+        what, where = _count_units(self.labels, self.operations), ", ".join(self.targets)
         match self.kind:
             case Hindrance.REFUSED:
                 does = "does" if len(self.targets) == 1 else "do"
@@ -184,13 +185,10 @@ def _margin_words(saves_ns: float, margin_ns: float, estimated: bool = False) ->
     return f"{words}: {what}"
 
 
-def _count_labels(labels: Sequence[str]) -> str:
-    """``silu 1x8x4x4``, of several equal operations ``3 x silu``."""
+def _count_units(labels: Sequence[str], operations: Sequence[str]) -> str:
+    """``silu 1x8x4x4``, of several units ``silu (3 units)``."""
     if len(labels) == 1:
         return labels[0]
-    operations = list(dict.fromkeys(label.partition(" ")[0] for label in labels))
-    if len(operations) == 1:
-        return f"{operations[0]} ({len(labels)} units)"
     return f"{distinct(operations)} ({len(labels)} units)"
 
 
@@ -231,6 +229,7 @@ def _advice(row: dict[str, Any]) -> Advice:
         kind=Hindrance(row["kind"]),
         units=tuple(map(int, row["units"])),
         labels=tuple(map(str, row["labels"])),
+        operations=tuple(map(str, row.get("operations", row["labels"]))),
         targets=tuple(map(str, row["targets"])),
         reasons=tuple(map(str, row["reasons"])),
         before_ns=before,

@@ -57,10 +57,13 @@ def _unit(index: int, nodes: list[fx.Node]) -> Unit:
     outputs = results_of(nodes[-1])
     constants = [source for source in read if is_constant(source)]
     described = [_describe(node, nodes, inputs) for node in nodes]
+    shown = _shown(nodes)
     return Unit(
         index=index,
         name=nodes[-1].name,
-        label=label(nodes),
+        operation=_operation(shown),
+        sizes=_sizes(shown),
+        quantised=len(shown) < len(nodes),
         nodes=tuple(
             name for node in nodes for name in dict.fromkeys((node.name, *_names(results_of(node))))
         ),
@@ -246,11 +249,23 @@ def label(nodes: list[fx.Node]) -> str:
 
     ``conv2d+relu6 3x3/2 3->32 112x112``, ``quantised linear 1280->1000``, ``add 1x24x56x56``.
     """
-    shown = [node for node in nodes if node.target not in CONVERSIONS] or nodes
-    words = ("quantised " if len(shown) < len(nodes) else "") + "+".join(map(_word, shown))
-    nodes = shown
-    main = next((n for n in nodes if n.target is aten.convolution.default), nodes[0])
-    return " ".join([words, *_details(main)])
+    shown = _shown(nodes)
+    words = ("quantised" if len(shown) < len(nodes) else "", _operation(shown), _sizes(shown))
+    return " ".join(filter(None, words))
+
+
+def _shown(nodes: list[fx.Node]) -> list[fx.Node]:
+    """The nodes without conversions, where there are others."""
+    return [node for node in nodes if node.target not in CONVERSIONS] or nodes
+
+
+def _operation(shown: Sequence[fx.Node]) -> str:
+    return "+".join(map(_word, shown))
+
+
+def _sizes(shown: Sequence[fx.Node]) -> str:
+    main = next((n for n in shown if n.target is aten.convolution.default), shown[0])
+    return " ".join(_details(main))
 
 
 def _word(node: fx.Node) -> str:

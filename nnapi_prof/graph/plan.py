@@ -139,6 +139,22 @@ class Target:
         return cls(key)
 
     @property
+    def chip(self) -> str | None:
+        """``SM8750`` of ``qnn:SM8750/int8``; None of another kind."""
+        return self._chip_and_precision[0]
+
+    @property
+    def chip_precision(self) -> str | None:
+        """``int8`` of ``qnn:SM8750/int8``; None of another kind."""
+        return self._chip_and_precision[1]
+
+    @property
+    def _chip_and_precision(self) -> tuple[str | None, str | None]:
+        engine, _, rest = _split_key(self.key)[0].partition(":")
+        chip, _, precision = rest.partition("/")
+        return (chip, precision) if engine == Engine.QNN.value else (None, None)
+
+    @property
     def base(self) -> Target:
         """The same in no precision of its own."""
         return Target(_split_key(self.key)[0])

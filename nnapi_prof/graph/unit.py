@@ -105,8 +105,8 @@ class Unit:
     index: int
     name: str
     """Name of the fx node that gives the unit its result: unique in the graph."""
-    label: str
-    """For people: ``conv2d+relu6 3x3/2 32x112x112``."""
+    operation: str
+    """For people: ``conv2d+relu6``."""
     nodes: tuple[str, ...]
     """Names of the fx nodes, in graph order."""
     inputs: tuple[str, ...]
@@ -117,15 +117,25 @@ class Unit:
     work: Work | None = None
     """What it computes and moves; None where the graph was stored without."""
 
-    @property
-    def operation(self) -> str:
-        """The first word of the label: ``conv2d+relu6``."""
-        return self.label.partition(" ")[0]
+    sizes: str = ""
+    """For people: ``3x3/2 32x112x112``; may be empty."""
+    quantised: bool = False
+    """The model's own quantisation: nodes convert its values from and to 8 bits."""
 
     @property
-    def sizes(self) -> str:
-        """The rest of the label: ``3x3/2 32x112x112``; may be empty."""
-        return self.label.partition(" ")[2]
+    def full_operation(self) -> str:
+        """For people: ``quantised conv2d+relu6``."""
+        return f"quantised {self.operation}" if self.quantised else self.operation
+
+    @property
+    def kind(self) -> str:
+        """Equal for units that sampling and advice treat alike: quantised ones are one kind."""
+        return "quantised" if self.quantised else self.operation
+
+    @property
+    def label(self) -> str:
+        """For people: ``conv2d+relu6 3x3/2 32x112x112``."""
+        return f"{self.full_operation} {self.sizes}" if self.sizes else self.full_operation
 
 
 @dataclass(frozen=True)
@@ -215,6 +225,9 @@ def graph_to_json(graph: UnitGraph) -> dict[str, Any]:
             {
                 "name": unit.name,
                 "label": unit.label,
+                "operation": unit.operation,
+                "sizes": unit.sizes,
+                "quantised": unit.quantised,
                 "nodes": list(unit.nodes),
                 "inputs": list(unit.inputs),
                 "outputs": list(unit.outputs),
@@ -238,7 +251,10 @@ def graph_from_json(data: dict[str, Any]) -> UnitGraph:
             Unit(
                 index=index,
                 name=row["name"],
-                label=row["label"],
+                # Earlier bundles have labels alone.
+                operation=row.get("operation", row["label"]),
+                sizes=row.get("sizes", ""),
+                quantised=row.get("quantised", False),
                 nodes=tuple(row["nodes"]),
                 inputs=tuple(row["inputs"]),
                 outputs=tuple(row["outputs"]),

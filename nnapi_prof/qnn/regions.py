@@ -306,7 +306,7 @@ def activation_groups(graph: UnitGraph) -> dict[int, int]:
     leader: dict[int, int] = {}
     for unit in graph.units:
         leader[unit.index] = unit.index
-        if unit.operation not in ACTIVATIONS or len(unit.inputs) != 1:
+        if unit.kind not in ACTIVATIONS or len(unit.inputs) != 1:
             continue
         (value,) = unit.inputs
         producer = graph.producer.get(value)

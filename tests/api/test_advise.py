@@ -186,13 +186,15 @@ def test_a_small_saving_is_told_with_its_interval(tmp_path: Path):
 
 
 def test_noise_is_called_noise():
-    advice = Advice(Hindrance.SLOW, (0,), ("silu",), ("cpu",), (), 1e6, 0.99e6, margin_ns=2e4)
+    advice = Advice(
+        Hindrance.SLOW, (0,), ("silu",), ("silu",), ("cpu",), (), 1e6, 0.99e6, margin_ns=2e4
+    )
     assert "give or take 0.0200 ms: not distinguishable from noise" in str(advice)
     assert "give or take" not in str(replace(advice, margin_ns=1e2))
 
 
 def test_what_nothing_was_tried_of_keeps_its_place():
-    small = Advice(Hindrance.SLOW, (0,), ("view",), ("cpu",), (), 1e6, 0.99e6)
+    small = Advice(Hindrance.SLOW, (0,), ("view",), ("view",), ("cpu",), (), 1e6, 0.99e6)
     large = replace(small, after_ns=0.9e6, verified=Verified(failure="no rewrite is known"))
     assert sorted([small, large], key=_rank) == [large, small]
 

@@ -101,7 +101,7 @@ def _unit(index: int, group: list[fx.Node], result: fx.Node) -> Unit:
     return Unit(
         index=index,
         name=group[-1].name,
-        label=group[-1].name,
+        operation=group[-1].name,
         nodes=tuple(node.name for node in group),
         inputs=tuple(dict.fromkeys(a.name for a in reads if a not in inside)),
         outputs=tuple(node.name for node in leaves),

@@ -37,9 +37,7 @@ def test_what_is_worth_a_word(nodes: int, operations: int, told: bool) -> None:
 
 
 def test_regions_are_counted_together() -> None:
-    note = growth_note(
-        graph("lstm 4", "linear 3", nodes=1), [((0,), 3000), ((1,), 121)], "the plan"
-    )
+    note = growth_note(graph("lstm", "linear", nodes=1), [((0,), 3000), ((1,), 121)], "the plan")
     assert note is not None
     assert note.startswith(
         "the plan becomes 3,121 NNAPI operations, for 2 of its own (lstm, linear)"

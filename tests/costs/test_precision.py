@@ -78,7 +78,7 @@ def quantised(scale: float = 0.1) -> Quantised:
         ("dequantize", "q5", "v5"),
     ]
     units = tuple(
-        Unit(i, f"u{i}", f"{kind} 8", (f"n{i}",), (into,), (out,), f"{kind} {scale} {into}")
+        Unit(i, f"u{i}", kind, (f"n{i}",), (into,), (out,), f"{kind} {scale} {into}", sizes="8")
         for i, (kind, into, out) in enumerate(steps)
     )
     units = (*units[:5], replace(units[5], signature="softmax"), *units[6:])

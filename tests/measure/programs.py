@@ -33,9 +33,17 @@ def chain(*names: str) -> Program:
         node.meta["tensor"] = TYPE
         described = {"op": str(OPS[name]), "args": {"self": {"input": 0}}}
         signature = unit_signature([described], [TYPE], [TYPE])
-        label = f"{name} 64"
         units.append(
-            Unit(index, node.name, label, (node.name,), (last.name,), (node.name,), signature)
+            Unit(
+                index=index,
+                name=node.name,
+                operation=name,
+                nodes=(node.name,),
+                inputs=(last.name,),
+                outputs=(node.name,),
+                signature=signature,
+                sizes="64",
+            )
         )
         last = node
     graph.output((last,))

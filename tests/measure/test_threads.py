@@ -64,7 +64,7 @@ def test_numbers_to_try() -> None:
 
 def test_units_stand_for_those_like_them() -> None:
     graph = chain_graph([1 << 10, 1 << 10, 1 << 20, 1 << 20, 1 << 20])
-    units = [replace(unit, label="a" if unit.index < 1 else "b") for unit in graph.units]
+    units = [replace(unit, operation="a" if unit.index < 1 else "b") for unit in graph.units]
     graph = replace(graph, units=tuple(units))
     small = {1: 100.0, 2: 150.0}
     large = {1: 1000.0, 2: 990.0}

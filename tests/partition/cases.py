@@ -84,7 +84,7 @@ def build_graph(reads: list[list[int]], sizes: list[int], sinks: Iterable[int] =
         Unit(
             index=i,
             name=f"u{i}",
-            label=f"op{i}",
+            operation=f"op{i}",
             nodes=(f"u{i}",),
             inputs=tuple(f"v{p}" for p in preds) or ("x",),
             outputs=(f"v{i}",),

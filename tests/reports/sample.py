@@ -36,15 +36,26 @@ def cnn(n: int, resize_at: tuple[int, ...] = ()) -> UnitGraph:
         side = max(7, 112 >> (i * 5 // n))
         channels = 16 << (i * 5 // n)
         reads = [f"v{i - 1}"] if i else ["x"]
-        label, macs = f"conv2d+relu6 3x3 {channels}x{side}x{side}", channels * 9 * 24 * side**2
+        operation, sizes = "conv2d+relu6", f"3x3 {channels}x{side}x{side}"
+        macs = channels * 9 * 24 * side**2
         if i in resize_at:
-            label, macs = f"upsample_bilinear {channels}x{side}x{side}", 0
+            operation, sizes, macs = "upsample_bilinear", f"{channels}x{side}x{side}", 0
         elif i % 6 == 5:
             reads.append(f"v{i - 3}")
-            label, macs = f"add {channels}x{side}x{side}", 0
+            operation, sizes, macs = "add", f"{channels}x{side}x{side}", 0
         values[f"v{i}"] = TensorType((1, channels, side, side))
         units.append(
-            Unit(i, f"node_{i}", label, (f"node_{i}",), tuple(reads), (f"v{i}",), f"sig{i}", macs)
+            Unit(
+                index=i,
+                name=f"node_{i}",
+                operation=operation,
+                nodes=(f"node_{i}",),
+                inputs=tuple(reads),
+                outputs=(f"v{i}",),
+                signature=f"sig{i}",
+                macs=macs,
+                sizes=sizes,
+            )
         )
     return UnitGraph(tuple(units), values, ("x",), (f"v{n - 1}",))
 

@@ -293,7 +293,7 @@ def test_document_markdown_and_page_say_the_same(
 
 def test_nothing_that_models_say_is_markup(plain: ReportData) -> None:
     evil = "*bold* </td><script>alert(1)</script>\"'& | \n- item"
-    units = tuple(replace(u, label=evil) for u in plain.graph.units)
+    units = tuple(replace(u, operation=evil, sizes="") for u in plain.graph.units)
     poisoned = replace(
         plain,
         model=evil,

@@ -187,7 +187,10 @@ def test_everything_is_escaped(data: ReportData, html: str) -> None:
     poisoned = replace(
         data,
         model=evil,
-        graph=replace(data.graph, units=tuple(replace(u, label=evil) for u in data.graph.units)),
+        graph=replace(
+            data.graph,
+            units=tuple(replace(u, operation=evil, sizes="") for u in data.graph.units),
+        ),
         plan=replace(data.plan, segments=segments),
         run=replace(data.run, device=evil, checks=(OutputCheck(evil, (1,), 0, 0, 1),)),
         device_info={evil: evil, "accelerators": [dict.fromkeys(

@@ -155,7 +155,9 @@ def test_text_of_others_stays_text_in_cells_and_paragraphs(data: ReportData) -> 
     poisoned = replace(
         data,
         model=EVIL,
-        graph=replace(data.graph, units=tuple(replace(u, label=EVIL) for u in data.graph.units)),
+        graph=replace(
+            data.graph, units=tuple(replace(u, operation=EVIL, sizes="") for u in data.graph.units)
+        ),
         plan=replace(data.plan, segments=tuple(replace(s, why=EVIL) for s in data.plan.segments)),
         run=replace(data.run, device=EVIL, checks=(OutputCheck(EVIL, (1,), 0, 0, 1),)),
         device_info={EVIL: EVIL},

@@ -111,7 +111,7 @@ def test_every_unit_is_drawn_once_and_leads_to_its_row_of_the_text(
 
 def test_attributes_of_a_unit() -> None:
     work = Work("CONV_2D", "float32", 108e6, 602e3, 3.2e6, 1728.0, 1.0, 1.0, 3.0, 16.0, 9.0, 2.0)
-    unit = Unit(0, "conv", "conv2d+relu6 3x3", ("conv", "relu6"), ("x",), ("y",), "s", 108_000_000)
+    unit = Unit(0, "conv", "conv2d+relu6", ("conv", "relu6"), ("x",), ("y",), "s", 108_000_000)
     assert attributes(replace(unit, work=work)) == (
         "108 MMAC, 3×3 window, stride 2, 3 → 16 channels, weights 1.73 kB, reads 602 kB, writes"
         " 3.2 MB, float32; made of conv, relu6"
@@ -193,7 +193,7 @@ def test_two_pictures_live_in_one_page(data: ReportData) -> None:
 
 def test_everything_is_escaped(data: ReportData) -> None:
     evil = "</title><script>alert(1)</script>\"'&"
-    units = tuple(replace(u, label=evil, name=evil) for u in data.graph.units)
+    units = tuple(replace(u, operation=evil, sizes="", name=evil) for u in data.graph.units)
     segments = tuple(replace(s, why=evil) for s in data.plan.segments)
     poisoned = replace(
         data,
@@ -251,7 +251,7 @@ def test_models_without_units_or_inputs_are_drawn() -> None:
     empty = UnitGraph((), {"x": value}, ("x",), ("x",))
     passed = scene(empty, Plan("dp", (), True))
     assert [box.name for box in passed.strips[0].boxes] == ["x", "x"]
-    unit = Unit(0, "n", "fill 1x2", ("n",), (), ("v",), "s")
+    unit = Unit(0, "n", "fill", ("n",), (), ("v",), "s", sizes="1x2")
     graph_ = UnitGraph((unit,), {"v": value}, (), ("v",))
     alone = scene(graph_, Plan("dp", (Segment((0,), CPU, 1.0, "said so"),), True))
     assert [box.unit for box in alone.strips[0].boxes] == [0, None]

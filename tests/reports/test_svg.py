@@ -87,7 +87,7 @@ def test_same_data_give_the_same_bytes(data: ReportData) -> None:
 
 def test_labels_are_text_not_markup(data: ReportData) -> None:
     odd = 'a$b$<script>& id="x" url(#y)'
-    units = tuple(replace(u, label=odd) for u in data.graph.units)
+    units = tuple(replace(u, operation=odd, sizes="") for u in data.graph.units)
     model = replace(data.cost_model, graph=replace(data.graph, units=units))
     figure = figures.unit_latency(frames.unit_frame(model), {}, LatencySource.SIMULATED)
     text = to_svg(figure, "f", "t", "d")

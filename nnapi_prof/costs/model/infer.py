@@ -196,7 +196,7 @@ def infer_precision(
 ) -> Inference:
     """Infers what the units and regions measured in float32 (``leading``, with their ``fits``) take
     in the precision of ``rows``, on targets where a unit ran in both."""
-    operations = {unit.signature: unit.operation for unit in graph.units}
+    operations = {unit.signature: unit.kind for unit in graph.units}
     ours = operations.keys()
     before = {(r.signature, r.target): r for r in leading if ours >= set(r.members)}
     after = {(r.signature, r.target): r for r in rows if ours >= set(r.members)}

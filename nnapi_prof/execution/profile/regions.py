@@ -89,7 +89,7 @@ def chain_regions(
     for chain in chains(graph, 2):
         if len({stretch_of.get(unit, -1) for unit in chain}) > 1 or chain[0] not in stretch_of:
             continue
-        kinds = tuple(graph.units[u].operation for u in chain)
+        kinds = tuple(graph.units[u].kind for u in chain)
         if kinds not in heaviest or _macs(graph, chain) > _macs(graph, heaviest[kinds]):
             heaviest[kinds] = chain
     units = stretches[0] if stretches else ()
@@ -126,7 +126,7 @@ def trial_units(graph: UnitGraph, among: Collection[int] | None = None) -> tuple
     chosen = list(sample_units(graph, among))
     kinds: dict[str, list[int]] = defaultdict(list)
     for unit in _units_among(graph, among):
-        kinds[unit.operation].append(unit.index)
+        kinds[unit.kind].append(unit.index)
     weight = [(unit.macs, _bytes_moved(graph, unit.index), -unit.index) for unit in graph.units]
     working = [kind for kind, units in kinds.items() if any(weight[u][0] for u in units)]
     working.sort(key=lambda kind: -sum(weight[u][0] for u in kinds[kind]))

@@ -309,7 +309,7 @@ def _units_like(graph: UnitGraph, sampled: Iterable[int]) -> Mapping[int, float]
     samples = [graph.units[unit] for unit in sampled]
     times: dict[int, float] = defaultdict(float)
     for unit in graph.units:
-        own = [each for each in samples if each.operation == unit.operation] or samples
+        own = [each for each in samples if each.operation == unit.kind] or samples
         nearest = min(own, key=lambda each: (_distance(graph, each, unit), each.index))
         times[nearest.index] += _work_of(graph, unit) / _work_of(graph, nearest)
     return times
