@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import nnapi_prof as np_
-from nnapi_prof.api.devices import open_client
 from nnapi_prof.api.model import Model
+from nnapi_prof.api.options import open_client
 from nnapi_prof.costs.conditions import BY_TRIAL, Conditions
 from nnapi_prof.costs.measurement import Kind
 from nnapi_prof.costs.model.fit import RegionMatcher

@@ -17,7 +17,7 @@ from nnapi_prof.partition import make_problem, plan_problem
 from nnapi_prof.reports import figures, figures_plan, frames
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.device_frames import LIMITS, RoundReadings
-from nnapi_prof.reports.parts import parts_frame
+from nnapi_prof.reports.figures_plan import parts_frame
 from nnapi_prof.reports.style import NARROW, WIDE, common_source, title, to_svg
 from nnapi_prof.reports.words import (
     NOISE,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import matplotlib as mpl
@@ -18,8 +19,11 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from nnapi_prof.bundle.bundle import FrontRow
+from nnapi_prof.costs.model.region import CostModel
+from nnapi_prof.execution.report import PlanRun
+from nnapi_prof.graph.plan import Plan, Segment
 from nnapi_prof.reports.figures import clip_to, row_label
-from nnapi_prof.reports.parts import PARTS
+from nnapi_prof.reports.frames import NS_PER_MS, boundary_bytes
 from nnapi_prof.reports.style import (
     FAINT,
     INK,
@@ -41,6 +45,72 @@ from nnapi_prof.reports.words import (
     target_words,
 )
 
+# Splits a segment's latency: the work of its units, the call, moving values.
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentParts:
+    """In ns; ``unit_ns`` with the two others adds up to ``total_ns``."""
+
+    total_ns: float
+    unit_ns: Mapping[int, float]
+    invocation_ns: float
+    moving_ns: float
+
+    @property
+    def work_ns(self) -> float:
+        """The time of its units together."""
+        return sum(self.unit_ns.values())
+
+
+def segment_parts(costs: CostModel, segment: Segment, total_ns: float) -> SegmentParts | None:
+    """The parts of a segment that takes ``total_ns``; None where a unit's cost is unknown, or
+    nothing is known to take any time."""
+    units = {unit: costs.unit_cost(unit, segment.target) for unit in segment.units}
+    works = {unit: ns for unit, ns in units.items() if ns is not None}
+    if len(works) < len(units):
+        return None
+    invocation = costs.overhead(segment.target)
+    moving = costs.transfer(segment.target, *boundary_bytes(costs.graph, segment.units))
+    fitted = sum(works.values()) + invocation + moving
+    if fitted <= 0:
+        return None
+    share = total_ns / fitted
+    return SegmentParts(
+        total_ns,
+        {unit: ns * share for unit, ns in works.items()},
+        invocation * share,
+        moving * share,
+    )
+
+
+PARTS = ("work_ms", "invocation_ms", "moving_ms")
+
+
+def parts_frame(plan: Plan, costs: CostModel, ran: PlanRun | None) -> pd.DataFrame:
+    """One row a segment: ``segment``, ``target``, ``predicted_ms``, ``measured_ms`` (NaN where it
+    was not run), and what the latter, else the former, is made of: ``work_ms``,
+    ``invocation_ms``, ``moving_ms``, NaN where a unit's cost is unknown."""
+    measured = {timing.segment: timing.median_ns for timing in ran.segments} if ran else {}
+    rows = []
+    for number, segment in enumerate(plan.segments):
+        took = measured.get(number)
+        total = segment.predicted_ns if took is None else took
+        parts = segment_parts(costs, segment, total)
+        each = (parts.work_ns, parts.invocation_ns, parts.moving_ns) if parts else [math.nan] * 3
+        rows.append(
+            {
+                "segment": number,
+                "target": segment.target.key,
+                "predicted_ms": segment.predicted_ns / NS_PER_MS,
+                "measured_ms": math.nan if took is None else took / NS_PER_MS,
+                **{name: ns / NS_PER_MS for name, ns in zip(PARTS, each, strict=True)},
+            }
+        )
+    columns = ["segment", "target", "predicted_ms", "measured_ms", *PARTS]
+    return pd.DataFrame(rows, columns=columns)
+
+
 MOST_SEGMENTS = 40
 """The slowest of more are drawn."""
 PART_WORDS = {"work_ms": "work", "invocation_ms": "call", "moving_ms": "moving"}
@@ -56,7 +126,7 @@ def part_bars(
     """A bar for each segment, of what its latency is made of: the strongest colour is the work of
     its units, then the call, then moving values.
 
-    ``parts`` is :func:`~nnapi_prof.reports.parts.parts_frame`.
+    ``parts`` is :func:`~nnapi_prof.reports.figures_plan.parts_frame`.
     """
     total = parts["measured_ms"].fillna(parts["predicted_ms"])
     shown = parts.assign(ms=total).nlargest(MOST_SEGMENTS, "ms").sort_values("segment")

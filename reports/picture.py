@@ -24,8 +24,8 @@ from nnapi_prof.graph.types import TensorType
 from nnapi_prof.graph.unit import Unit
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.facts import UnitFacts, unit_facts
+from nnapi_prof.reports.figures_plan import SegmentParts, segment_parts
 from nnapi_prof.reports.headline import latency
-from nnapi_prof.reports.parts import SegmentParts, segment_parts
 from nnapi_prof.reports.picture_scene import Scene, Strip, scene
 from nnapi_prof.reports.style import new_environment
 from nnapi_prof.reports.words import (

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from nnapi_prof.api.chip_costs import profile_on_chip
 from nnapi_prof.api.costs import Costs
-from nnapi_prof.api.events import SILENT, Listener, Progress
 from nnapi_prof.api.model import Model, load
 from nnapi_prof.api.objectives import Latency
+from nnapi_prof.api.options import SILENT, Listener, Progress
 from nnapi_prof.api.plan import ModelPlan
 from nnapi_prof.api.planning import partition
 from nnapi_prof.api.profiling import profile

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from nnapi_prof.api import notebook
 from nnapi_prof.api.advice_trial import Trial
-from nnapi_prof.api.devices import open_client
-from nnapi_prof.api.events import Listener, Progress, to_log
+from nnapi_prof.api.options import Listener, Progress, open_client, to_log
 from nnapi_prof.api.plan import ModelPlan, read_plan
 from nnapi_prof.api.program_costs import unit_works
 from nnapi_prof.costs.model.region import CostModel

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnapi_prof.api.cost_tables import measured_threads, open_table
-from nnapi_prof.api.devices import open_client
-from nnapi_prof.api.events import Listener, Progress, to_log
 from nnapi_prof.api.model import Model, load
 from nnapi_prof.api.objectives import Latency
+from nnapi_prof.api.options import Listener, Progress, open_client, to_log
 from nnapi_prof.api.plan import ModelPlan, read_plan
 from nnapi_prof.bisection.diagnosis import Bisection, Culprit, Cure, Unchecked
 from nnapi_prof.bisection.search import Region

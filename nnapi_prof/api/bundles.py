@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nnapi_prof.api.costs import Costs
-from nnapi_prof.api.events import SILENT, Listener
 from nnapi_prof.api.model import Model, load, load_program
+from nnapi_prof.api.options import SILENT, Listener
 from nnapi_prof.bundle.bundle import Bundle, RegionKey, needed_regions, region_key
 from nnapi_prof.bundle.findings import kept_advice
 from nnapi_prof.bundle.storage import (

@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nnapi_prof.api.calibration import CalibrationOptions
-from nnapi_prof.api.costs import Costs
-from nnapi_prof.api.events import SILENT, Listener
+from nnapi_prof.api.costs import CalibrationOptions, Costs
 from nnapi_prof.api.model import Model
 from nnapi_prof.api.objectives import Latency
+from nnapi_prof.api.options import SILENT, Listener
 from nnapi_prof.api.plan import ModelPlan
 from nnapi_prof.api.plan_search import Search, find_plans
 from nnapi_prof.api.program_costs import estimated_costs, read_phone

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nnapi_prof.api.calibration import CalibrationOptions
-from nnapi_prof.api.events import SILENT, Listener
+from nnapi_prof.api.costs import CalibrationOptions
 from nnapi_prof.api.model import Model
+from nnapi_prof.api.options import SILENT, Listener
 from nnapi_prof.errors import ConversionError
 from nnapi_prof.qnn.chips import (
     LICENCE,

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING
 from nnapi_prof.api import options as arguments
 from nnapi_prof.api.cost_tables import note_other_agent, open_table
 from nnapi_prof.api.costs import Costs
-from nnapi_prof.api.devices import open_client
-from nnapi_prof.api.events import SILENT, Listener, Progress, to_log
 from nnapi_prof.api.model import Model, as_model, load
+from nnapi_prof.api.options import SILENT, Listener, Progress, open_client, to_log
 from nnapi_prof.api.profiling import profile_on, profile_options, with_threads, with_trial
 from nnapi_prof.api.result import keep_result
 from nnapi_prof.api.run import eager_reference, run_bundle_on

@@ -12,7 +12,6 @@ import numpy as np
 
 from nnapi_prof.api.cost_tables import read_costs
 from nnapi_prof.api.costs import Costs
-from nnapi_prof.api.events import Listener, Progress, to_log
 from nnapi_prof.api.fleet_choice import (
     cannot_convert,
     fleet_levels,
@@ -23,6 +22,7 @@ from nnapi_prof.api.fleet_choice import (
 )
 from nnapi_prof.api.fleet_result import Fleet, FleetPhone, is_cpu, representative
 from nnapi_prof.api.model import Model, as_model
+from nnapi_prof.api.options import Listener, Progress, to_log
 from nnapi_prof.costs.conditions import ConditionOptions
 from nnapi_prof.costs.model.views import with_intervals
 from nnapi_prof.costs.store import CostStore

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from nnapi_prof.api import notebook
 from nnapi_prof.api.cost_tables import open_table
 from nnapi_prof.api.costs import Costs
-from nnapi_prof.api.events import Listener
 from nnapi_prof.api.model import Model
+from nnapi_prof.api.options import Listener
 from nnapi_prof.api.profiling import profile
 from nnapi_prof.bundle.bundle import FrontRow, MixedPrecision, Sensitivity
 from nnapi_prof.device.agent import AgentClient

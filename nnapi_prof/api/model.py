@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnapi_prof.api import notebook
-from nnapi_prof.api.events import SILENT, Listener
 from nnapi_prof.api.inputs import arguments, texts
+from nnapi_prof.api.options import SILENT, Listener
 from nnapi_prof.bundle.bundle import MixedPrecision
 from nnapi_prof.errors import FrontendError, InputSpecError, KeepsState
 from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache, cached_units

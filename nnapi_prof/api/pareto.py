@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnapi_prof.api.costs import Costs
-from nnapi_prof.api.events import Listener, Progress, to_log
 from nnapi_prof.api.front import FrontPoint, Pareto, float_precision, nondominated, precisions_of
 from nnapi_prof.api.model import Model, as_model
+from nnapi_prof.api.options import Listener, Progress, to_log
 from nnapi_prof.device.build import build_host
 from nnapi_prof.device.host_nnapi import HostNnapi
 from nnapi_prof.device.protocol.results import HalfArithmetic

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from nnapi_prof.api.events import SILENT, Listener
 from nnapi_prof.api.objectives import Latency
+from nnapi_prof.api.options import SILENT, Listener
 from nnapi_prof.costs.conditions import Conditions, Precision
 from nnapi_prof.costs.table import CompileTimes, CostTable, drop_dominated_targets
 from nnapi_prof.errors import UsageError, for_caller, option_name

@@ -11,11 +11,10 @@ from functools import partial
 from nnapi_prof.api import options as arguments
 from nnapi_prof.api.bundles import verified
 from nnapi_prof.api.costs import Costs
-from nnapi_prof.api.devices import open_client
-from nnapi_prof.api.events import Listener, Progress, to_log
 from nnapi_prof.api.model import Model, as_model
 from nnapi_prof.api.objective import as_latency
 from nnapi_prof.api.objectives import Latency, Parallel, PlanObjective, Throughput, Within
+from nnapi_prof.api.options import Listener, Progress, open_client, to_log
 from nnapi_prof.api.plan import ModelPlan
 from nnapi_prof.api.plan_search import AccuracyConstraint, accuracy_constraint, find_plans
 from nnapi_prof.api.throughput import (

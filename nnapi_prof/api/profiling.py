@@ -8,10 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nnapi_prof.api import options as arguments
-from nnapi_prof.api.calibration import Calibration, CalibrationOptions, calibrate_model
-from nnapi_prof.api.devices import open_client
-from nnapi_prof.api.events import Listener, Progress, to_log
+from nnapi_prof.api.costs import Calibration, CalibrationOptions, calibrate_model
 from nnapi_prof.api.model import Model, as_model
+from nnapi_prof.api.options import Listener, Progress, open_client, to_log
 from nnapi_prof.costs.conditions import ConditionOptions, Conditions
 from nnapi_prof.costs.contention import corun_rows
 from nnapi_prof.costs.model.views import FittedCosts

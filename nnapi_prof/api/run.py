@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 from nnapi_prof.api import options as arguments
 from nnapi_prof.api.bundles import at_sizes
-from nnapi_prof.api.devices import open_client
-from nnapi_prof.api.events import SILENT, Listener, Progress, to_log
 from nnapi_prof.api.fleet_choice import names_of
 from nnapi_prof.api.model import Model, load_program
+from nnapi_prof.api.options import SILENT, Listener, Progress, open_client, to_log
 from nnapi_prof.api.plan import ModelPlan
 from nnapi_prof.api.result import Result
 from nnapi_prof.bundle.bundle import Bundle

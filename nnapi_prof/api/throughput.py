@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from nnapi_prof.api import notebook
 from nnapi_prof.api.costs import Costs
-from nnapi_prof.api.events import SILENT, Listener
 from nnapi_prof.api.model import Model
 from nnapi_prof.api.objectives import Contention, Throughput
+from nnapi_prof.api.options import SILENT, Listener
 from nnapi_prof.api.plan_search import planning_costs
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.plan_set import (

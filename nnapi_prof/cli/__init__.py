@@ -8,6 +8,7 @@ they are called, so that ``nnapi-prof --help`` loads neither torch nor pandas.
 
 from __future__ import annotations
 
+import functools
 import gc
 import importlib
 import os
@@ -28,24 +29,28 @@ _ORDER = ("go", "devices", "profile", "partition", "pareto", "fleet", "advise", 
           "estimate", "calibrate", "costs", "report", "agent", "doctor", "convert", "ship",
           "schema", "completion")  # fmt: skip
 """Of commands in ``--help``, as a model goes; others follow by name."""
-_HEAD = re.compile(r'"""``nnapi-prof (\w+)``: ([^"]+)"""')
+_HEAD = re.compile(r"^``nnapi-prof (\w+)``: ", re.MULTILINE)
 
 
-def _commands() -> dict[str, str]:
-    """Command -> its line in ``--help``: those modules here whose docstring begins with the
-    command. Each defines ``command``, and none is imported for this."""
-    lines = {}
+@functools.cache
+def _modules() -> dict[str, tuple[str, str]]:
+    """Find the commands in the docstrings of the modules here, none of which is imported for this:
+    command -> its module and its line in ``--help``. A docstring names each command that its
+    module defines, in a paragraph of its own."""
+    modules = {}
     for path in Path(__file__).parent.glob("*.py"):
         with path.open(encoding="utf-8") as file:
-            head = _HEAD.match(file.read(400))
-        if head is not None and head[1] == path.stem:
-            lines[path.stem] = " ".join(head[2].split())
+            docstring = file.read(2000).split('"""', 2)[1]
+        _, *parts = _HEAD.split(docstring)
+        for name, line in zip(parts[::2], parts[1::2], strict=True):
+            modules[name] = path.stem, " ".join(line.split())
     last = len(_ORDER)
     rank = {name: number for number, name in enumerate(_ORDER)}
-    return dict(sorted(lines.items(), key=lambda item: (rank.get(item[0], last), item[0])))
+    return dict(sorted(modules.items(), key=lambda item: (rank.get(item[0], last), item[0])))
 
 
-COMMANDS = _commands()
+COMMANDS = {name: line for name, (_, line) in _modules().items()}
+"""Command -> its line in ``--help``."""
 PACKAGES = ("torch", "numpy", "scipy", "ziglang")
 """Whose versions ``--version`` tells: models, costs, plans and builds hang on them."""
 COLLECT_AFTER = 20_000
@@ -62,9 +67,9 @@ class _LazyGroup(Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"nnapi_prof.cli.{cmd_name}")
-        command: click.Command = module.command
-        return command
+        module = importlib.import_module(f"nnapi_prof.cli.{_modules()[cmd_name][0]}")
+        commands = (each for each in vars(module).values() if isinstance(each, click.Command))
+        return next(each for each in commands if each.name == cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -120,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line and exits."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     if "_NNAPI_PROF_COMPLETE" in os.environ:  # a shell asks what TAB could stand for
-        importlib.import_module("nnapi_prof.cli.completion")
+        importlib.import_module("nnapi_prof.cli.doctor")
     output = Output(asks_for_json(words))
     gc.set_threshold(COLLECT_AFTER)
     with output.logging(), command_line():

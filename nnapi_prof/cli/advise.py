@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from nnapi_prof.api.advise import Advised
-    from nnapi_prof.api.events import Listener
+    from nnapi_prof.api.options import Listener
     from nnapi_prof.api.plan import ModelPlan
     from nnapi_prof.graph.advice import Advice
 
@@ -146,8 +146,8 @@ def _of_model(
     listener: Listener,
 ) -> ModelPlan:
     from nnapi_prof.api.cost_tables import open_table, read_costs
-    from nnapi_prof.api.devices import open_client
     from nnapi_prof.api.model import load
+    from nnapi_prof.api.options import open_client
     from nnapi_prof.api.planning import partition
 
     loaded = load(path, inputs, listener=listener)

@@ -1,4 +1,8 @@
-"""``nnapi-prof agent``: Build, push, ask or clean up the executable that measures on a device."""
+"""``nnapi-prof agent``: Build, push, ask or clean up the executable that measures on a device.
+
+``nnapi-prof devices``: List the devices within reach: phones on ADB, this machine, simulated
+phones.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ import click
 
 from nnapi_prof.cli import options as opt
 from nnapi_prof.cli.command import HELP, Group, define
-from nnapi_prof.cli.output import LOGGER, as_json, boxed, print_document, stdout, writing
+from nnapi_prof.cli.output import LOGGER, as_json, boxed, plain, print_document, stdout, writing
 from nnapi_prof.cli.progress import listening
 from nnapi_prof.toolchain import ANDROID_ABIS
 
@@ -38,7 +42,7 @@ def device(spec: str | None, agent: bool = True) -> Iterator[OpenDevice]:
 
 
 @click.group("agent", cls=Group, context_settings=HELP)
-def command() -> None:
+def agent() -> None:
     """Manage the executable that measures and runs on a device.
 
     Other commands build and push it when they need it.
@@ -47,7 +51,7 @@ def command() -> None:
 
 @define(
     "build",
-    of=command,
+    of=agent,
     examples=[
         "nnapi-prof agent build --abi arm64-v8a",
         "nnapi-prof agent build --abi host -o agents",
@@ -96,7 +100,7 @@ def build(abis: tuple[str, ...], output: Path | None) -> None:
         print_document(of_build(built))
 
 
-@define("push", of=command, examples=["nnapi-prof agent push --device 192.168.1.7:5555"])
+@define("push", of=agent, examples=["nnapi-prof agent push --device 192.168.1.7:5555"])
 @opt.device
 def push(device_spec: str | None) -> None:
     """Put the agent on a device and check that it runs there."""
@@ -110,7 +114,7 @@ def push(device_spec: str | None) -> None:
             click.echo(f"{opened.serial}\t{path}")
 
 
-@define("info", of=command, examples=["nnapi-prof agent info --device sim:npu-phone"])
+@define("info", of=agent, examples=["nnapi-prof agent info --device sim:npu-phone"])
 @opt.device
 @opt.library
 def info(device_spec: str | None) -> None:
@@ -169,7 +173,7 @@ def _facts(info: AgentInfo, path: str) -> list[tuple[str, str]]:
     ]
 
 
-@define("clean", of=command, examples=["nnapi-prof agent clean --older-than 30"])
+@define("clean", of=agent, examples=["nnapi-prof agent clean --older-than 30"])
 @opt.device
 @click.option(
     "--older-than",
@@ -201,3 +205,38 @@ def clean(device_spec: str | None, older_than_days: int | None, everything: bool
             f"{opened.serial}: {gone.n_bytes / 1e6:.1f} MB removed, "
             f"{gone.kept_bytes / 1e6:.1f} MB kept; {gone.n_agents} agents removed"
         )
+
+
+@define(
+    "devices",
+    examples=[
+        "nnapi-prof devices",
+        "nnapi-prof devices --json",
+        "nnapi-prof devices --nnapi-library /vendor/lib64/libneuron_adapter.so",
+    ],
+)
+@opt.device
+@opt.library
+def devices(device_spec: str | None) -> None:
+    """List the available devices.
+
+    The first column is the value for --device. Phones are found on a running adb server and on
+    USB; name a phone on the network HOST:PORT. With --device or --nnapi-library, show one device
+    with the accelerators of that library, like `nnapi-prof agent info`.
+    """
+    if device_spec is not None:
+        print_info(device_spec)
+        return
+    from nnapi_prof.api.options import list_chips
+    from nnapi_prof.device.find import list_devices
+
+    rows = [*list_devices(), *list_chips()]
+    if as_json():
+        from nnapi_prof.documents.tool import of_devices
+
+        print_document(of_devices(rows))
+        return
+    table = plain(["device", "reached by", "state", "description"])
+    for row in rows:
+        table.add_row(row.serial, row.kind, row.state, row.description)
+    stdout().print(table)

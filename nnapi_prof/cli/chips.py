@@ -54,8 +54,8 @@ def estimate_on_chips(
     if asked := [name for name, value in options.items() if value]:
         raise UsageError(f"--{asked[0]} is for --phone", "leave it out")
     with listening() as listener:
-        from nnapi_prof.api.calibration import CalibrationOptions
         from nnapi_prof.api.chips import estimate_chips
+        from nnapi_prof.api.costs import CalibrationOptions
 
         estimates = estimate_chips(
             model, device, inputs=inputs, samples=CalibrationOptions(*samples), listener=listener
@@ -124,8 +124,8 @@ def write_for_chip(
     if set(context.params["formats"]) != {"qnn"} or names_bundle(model):
         raise UsageError("--to qnn is of a model, and the only format", "leave the others out")
     with listening() as listener:
-        from nnapi_prof.api.calibration import CalibrationOptions
         from nnapi_prof.api.chips import convert_for_chip
+        from nnapi_prof.api.costs import CalibrationOptions
 
         files = convert_for_chip(
             model,
@@ -178,8 +178,8 @@ def on_chip(context: click.Context, *, bundle: bool = False, report: bool = Fals
     device: str | None = params["device_spec"]
     if device is None or not is_qnn(device):
         return False
-    from nnapi_prof.api.calibration import CalibrationOptions
     from nnapi_prof.api.chip_costs import no_conditions, profile_on_chip
+    from nnapi_prof.api.costs import CalibrationOptions
     from nnapi_prof.api.model import load
     from nnapi_prof.api.objectives import Latency
 

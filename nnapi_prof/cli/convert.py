@@ -33,8 +33,8 @@ from nnapi_prof.cli.executorch import (
     partitioner_options,
     refuse_measuring,
 )
+from nnapi_prof.cli.options import calibration_options
 from nnapi_prof.cli.output import LOGGER, as_json, print_document
-from nnapi_prof.cli.precisions import calibration_options
 from nnapi_prof.cli.progress import listening, working
 from nnapi_prof.errors import KeepsState, NnapiProfError, UnsupportedOp, UsageError
 from nnapi_prof.nnapi.codes import FeatureLevel

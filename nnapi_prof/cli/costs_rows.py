@@ -16,7 +16,7 @@ from nnapi_prof.costs import existing
 from nnapi_prof.reports.words import count
 
 if TYPE_CHECKING:
-    from nnapi_prof.api.events import ProgressCallback
+    from nnapi_prof.api.options import ProgressCallback
     from nnapi_prof.costs.store import CostStore, Pruned
     from nnapi_prof.costs.store.devices import NamedDevice
     from nnapi_prof.costs.store.selection import Selection

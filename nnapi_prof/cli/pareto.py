@@ -10,8 +10,8 @@ import click
 
 from nnapi_prof.cli import options as opt
 from nnapi_prof.cli.command import define
+from nnapi_prof.cli.options import METRIC, ErrorBudget, precision_options
 from nnapi_prof.cli.output import as_json, boxed, line, ms, print_document, say, stdout, unit_of
-from nnapi_prof.cli.precisions import METRIC, ErrorBudget, precision_options
 from nnapi_prof.cli.progress import listening
 from nnapi_prof.costs.conditions import ConditionOptions
 from nnapi_prof.execution.profile.options import MeasureOptions

@@ -13,6 +13,7 @@ from nnapi_prof.api.objectives import Latency, Parallel, PlanObjective, Throughp
 from nnapi_prof.cli import options as opt
 from nnapi_prof.cli.chips import on_chip
 from nnapi_prof.cli.command import define
+from nnapi_prof.cli.options import CALIBRATION, METRIC, ErrorBudget, precision_options
 from nnapi_prof.cli.output import (
     as_json,
     boxed,
@@ -25,7 +26,6 @@ from nnapi_prof.cli.output import (
     stdout,
     unit_of,
 )
-from nnapi_prof.cli.precisions import CALIBRATION, METRIC, ErrorBudget, precision_options
 from nnapi_prof.cli.progress import listening
 from nnapi_prof.costs.conditions import ConditionOptions
 from nnapi_prof.errors import UsageError
@@ -134,8 +134,8 @@ def command(
     with listening() as listener:
         with listener.working("loading PyTorch"):
             from nnapi_prof.api.cost_tables import open_table, read_costs
-            from nnapi_prof.api.devices import open_client
             from nnapi_prof.api.model import load
+            from nnapi_prof.api.options import open_client
             from nnapi_prof.api.planning import partition
 
         loaded = load(model, inputs, listener=listener)

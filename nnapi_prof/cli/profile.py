@@ -10,6 +10,7 @@ import click
 from nnapi_prof.cli import options as opt
 from nnapi_prof.cli.chips import on_chip
 from nnapi_prof.cli.command import define
+from nnapi_prof.cli.options import precision_options
 from nnapi_prof.cli.output import (
     as_json,
     boxed,
@@ -21,7 +22,6 @@ from nnapi_prof.cli.output import (
     stdout,
     unit_of,
 )
-from nnapi_prof.cli.precisions import precision_options
 from nnapi_prof.cli.progress import listening
 from nnapi_prof.costs.conditions import ConditionOptions
 from nnapi_prof.device.state import Gates

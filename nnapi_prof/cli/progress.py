@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bars
     from rich.progress import Task, TaskID
 
-    from nnapi_prof.api.events import Listener
+    from nnapi_prof.api.options import Listener
     from nnapi_prof.execution.profile.options import Progress
 
 
@@ -52,7 +52,7 @@ def listening() -> Iterator[Listener]:
 
 @contextmanager
 def _listening() -> Iterator[Listener]:
-    from nnapi_prof.api.events import Listener
+    from nnapi_prof.api.options import Listener
     from nnapi_prof.execution.profile.options import Progress
     from nnapi_prof.toolchain import build_steps, cache_dir
 

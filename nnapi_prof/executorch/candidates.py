@@ -9,8 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from nnapi_prof.api.devices import open_client
-from nnapi_prof.api.events import SILENT, Listener
+from nnapi_prof.api.options import SILENT, Listener, open_client
 from nnapi_prof.errors import UsageError, did_you_mean, option_name
 from nnapi_prof.execution.profile.jobs import device_targets
 from nnapi_prof.executorch.aot import Partitioner, silence

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from nnapi_prof.api.events import Listener, Progress, ProgressCallback, to_log
+from nnapi_prof.api.options import Listener, Progress, ProgressCallback, to_log
 from nnapi_prof.api.plan import ModelPlan, read_plan
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.deployment import only_host

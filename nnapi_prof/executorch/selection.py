@@ -25,8 +25,8 @@ import numpy as np
 import torch
 from torch.export import ExportedProgram
 
-from nnapi_prof.api.events import Listener, Progress, ProgressCallback, to_log
 from nnapi_prof.api.model import Model, load
+from nnapi_prof.api.options import Listener, Progress, ProgressCallback, to_log
 from nnapi_prof.costs.model.fit import UnitSet
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.device.find import LOCAL, SIMULATED

@@ -42,16 +42,16 @@ from nnapi_prof.passes.decompose.rank import decompose_high_rank
 from nnapi_prof.passes.decompose.scatter import decompose_scatter
 from nnapi_prof.passes.decompose.spatial_rank import conv1d_to_conv2d, decompose_conv3d
 from nnapi_prof.passes.decompose.sums import check_terms_for_infinity, sum_of_stack_to_adds
-from nnapi_prof.passes.layout.dim_order import assign_dim_order, cancel_permutes, lift_permutes
-from nnapi_prof.passes.quantize.qdq import (
+from nnapi_prof.passes.dim_order import assign_dim_order, cancel_permutes, lift_permutes
+from nnapi_prof.passes.qdq import (
     canonicalize_qdq,
     duplicate_dequantize,
     fold_dequantize,
     propagate_qdq,
     qdq_to_uint8,
 )
-from nnapi_prof.passes.quantize.unsupported import decompose_dynamic_quant, widen_quant_ranges
 from nnapi_prof.passes.rewrite import erase_unused
+from nnapi_prof.passes.unsupported_qdq import decompose_dynamic_quant, widen_quant_ranges
 
 # Groups nodes into units.
 

@@ -10,8 +10,8 @@ import pytest
 
 import nnapi_prof as np_
 from nnapi_prof.api import plan_search
-from nnapi_prof.api.events import Listener
 from nnapi_prof.api.objectives import Latency
+from nnapi_prof.api.options import Listener
 from nnapi_prof.api.plan_search import INTERRUPTED
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.execution.profile import options
@@ -76,7 +76,7 @@ def test_ctrl_c_keeps_the_best_plan(monkeypatch: pytest.MonkeyPatch) -> None:
 
         return report
 
-    monkeypatch.setattr("nnapi_prof.api.events.tell_planning", at_once)
+    monkeypatch.setattr("nnapi_prof.api.options.tell_planning", at_once)
     result = plan_search.find_plans(GRAPH, costs_of(), Latency())
     assert result.plan.notes[-1] == result.best.notes[-1] == INTERRUPTED
     assert sorted(u for s in result.plan.segments for u in s.units) == list(range(N))

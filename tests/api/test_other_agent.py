@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from nnapi_prof.api.cost_tables import note_other_agent
-from nnapi_prof.api.events import Listener
+from nnapi_prof.api.options import Listener
 from nnapi_prof.costs.measurement import Kind, Measurement, Status
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.protocol.description import description_of, device_fingerprint

@@ -12,8 +12,7 @@ import pytest
 
 import nnapi_prof as np_
 from nnapi_prof.api.costs import Interrupted
-from nnapi_prof.api.devices import open_client
-from nnapi_prof.api.events import Listener
+from nnapi_prof.api.options import Listener, open_client
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.errors import CostError, UsageError

@@ -18,11 +18,11 @@ SIM = ("--device", "sim:npu-phone")
 
 @pytest.mark.parametrize("name", ["build", "push", "info", "clean"])
 def test_help_explains_every_option(cli: Cli, name: str) -> None:
-    from nnapi_prof.cli.agent import command
+    from nnapi_prof.cli.agent import agent
 
     result = cli("agent", name, "--help")
     assert result.code == 0 and result.err == ""
-    for parameter in command.commands[name].params:
+    for parameter in agent.commands[name].params:
         assert parameter.help and all(option in result.out for option in parameter.opts)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from nnapi_prof.cli import COMMANDS
-from nnapi_prof.cli.completion import SHELLS
+from nnapi_prof.cli.doctor import SHELLS
 from nnapi_prof.device.find import list_phones
 from tests.cli.common import Result
 

@@ -16,12 +16,19 @@ import pytest
 
 import nnapi_prof
 from nnapi_prof.cli import COMMANDS
+from nnapi_prof.cli import cli as commands
 from nnapi_prof.cli.command import HELP, REMOVED
 from nnapi_prof.cli.output import Output
 from nnapi_prof.documents import schemas
 from tests.cli.common import Result
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def command_of(name: str) -> click.Command:
+    command = commands.get_command(click.Context(commands), name)
+    assert command is not None
+    return command
 
 
 def test_help_lists_every_command(cli: Callable[..., Result]) -> None:
@@ -34,7 +41,7 @@ def test_help_lists_every_command(cli: Callable[..., Result]) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_of_a_command_explains_all_its_options(cli: Callable[..., Result], name: str) -> None:
-    command = importlib.import_module(f"nnapi_prof.cli.{name}").command
+    command = command_of(name)
     assert command.name == name
     result = cli(name, "--help")
     assert result.code == 0 and result.err == ""
@@ -73,7 +80,7 @@ def test_schema(cli: Callable[..., Result]) -> None:
 def test_every_command_has_its_document() -> None:
     names = set(schemas())
     for name in COMMANDS:
-        command = importlib.import_module(f"nnapi_prof.cli.{name}").command
+        command = command_of(name)
         if isinstance(command, click.Group):
             assert {f"{name}-{sub}" for sub in command.commands} <= names
         else:
@@ -160,7 +167,7 @@ def leaves() -> list[tuple[str, click.Command]]:
     """Every command that does something, with the words that call it."""
     items: list[tuple[str, click.Command]] = []
     for name in COMMANDS:
-        command = importlib.import_module(f"nnapi_prof.cli.{name}").command
+        command = command_of(name)
         if isinstance(command, click.Group):
             items += [(f"{name} {sub}", each) for sub, each in command.commands.items()]
         else:
@@ -203,12 +210,16 @@ def test_examples_parse(words: str, command: click.Command) -> None:
             command.make_context(words, arguments[len(words.split()) :], parent=context)
 
 
-def test_every_module_with_a_command_is_found() -> None:
-    """One file makes a command: nothing else lists it."""
+def test_every_command_of_a_module_is_found() -> None:
+    """A module's docstring names its commands: nothing else lists them."""
     modules = sorted((ROOT / "nnapi_prof" / "cli").glob("[a-z]*.py"))
-    commands = {
-        path.stem
+    defined = {
+        each
         for path in modules
-        if hasattr(importlib.import_module(f"nnapi_prof.cli.{path.stem}"), "command")
+        for each in vars(importlib.import_module(f"nnapi_prof.cli.{path.stem}")).values()
+        if isinstance(each, click.Command)
     }
-    assert commands == set(COMMANDS) and all(line.endswith(".") for line in COMMANDS.values())
+    for group in [each for each in defined if isinstance(each, click.Group)]:
+        defined -= set(group.commands.values())
+    assert {each.name for each in defined} == set(COMMANDS)
+    assert all(line.endswith(".") for line in COMMANDS.values())

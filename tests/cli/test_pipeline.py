@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import subprocess
 import sys
@@ -12,6 +11,7 @@ import click
 import pytest
 
 import nnapi_prof as np_
+from nnapi_prof.cli import cli as commands
 from nnapi_prof.options import default_of, options_of
 from tests.cli.common import INPUT, Profiled
 
@@ -57,7 +57,8 @@ def test_options_are_arguments(name: str, functions: tuple[Callable[..., object]
     }
     for cls in OBJECTS.get(name, ()):
         defaults |= {field: default_of(cls, field) for field in options_of(cls)}
-    command: click.Command = importlib.import_module(f"nnapi_prof.cli.{name}").command
+    command = commands.get_command(click.Context(commands), name)
+    assert command is not None
     for option in command.params:
         assert option.name is not None
         if isinstance(option, click.Argument) or option.name in {*OWN[name], *OF_DEVICE}:

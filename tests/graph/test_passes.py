@@ -12,7 +12,7 @@ from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.node import TENSOR, describe, insert_call, type_of
 from nnapi_prof.graph.types import TensorType
 from nnapi_prof.graph.verify import verify
-from nnapi_prof.passes.layout.dim_order import cancel_permutes
+from nnapi_prof.passes.dim_order import cancel_permutes
 from nnapi_prof.passes.pipeline import DEFAULT_PASSES, run_passes
 
 aten = torch.ops.aten

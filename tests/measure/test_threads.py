@@ -13,7 +13,7 @@ from torch import nn
 
 import nnapi_prof as np_
 from nnapi_prof.api.costs import Interrupted
-from nnapi_prof.api.devices import open_client
+from nnapi_prof.api.options import open_client
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.measurement import Kind, Measurement
 from nnapi_prof.costs.store import CostStore

@@ -17,7 +17,7 @@ from nnapi_prof.graph.plan import CPU
 from nnapi_prof.reports import drawings, figures_plan, frames, trace
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.drawings import segments_curve
-from nnapi_prof.reports.parts import PARTS, parts_frame
+from nnapi_prof.reports.figures_plan import PARTS, parts_frame
 from nnapi_prof.reports.sections import RATES
 from nnapi_prof.reports.style import NARROW, colours, to_svg
 from nnapi_prof.reports.words import LatencySource

@@ -18,8 +18,8 @@ from nnapi_prof.graph.types import TensorType
 from nnapi_prof.graph.unit import Unit, UnitGraph, Work
 from nnapi_prof.reports import frames
 from nnapi_prof.reports.data import ReportData
+from nnapi_prof.reports.figures_plan import segment_parts
 from nnapi_prof.reports.layout import lay_out
-from nnapi_prof.reports.parts import segment_parts
 from nnapi_prof.reports.picture import MANY_UNITS, SCRIPT, attributes, model_svg
 from nnapi_prof.reports.picture_scene import STRIP_HEIGHT, cut, scene
 from nnapi_prof.reports.style import colours

@@ -1,1 +1,0 @@
-"""How values lie in memory: permutes and dim orders."""

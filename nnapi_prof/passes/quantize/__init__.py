@@ -1,1 +1,0 @@
-"""Quantised graphs: quantize and dequantize nodes around float operations."""
