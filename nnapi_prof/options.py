@@ -37,7 +37,7 @@ class Option:
     most: float | None = None
     choices: tuple[str, ...] = ()
     flag: str | None = None
-    """Its name on the command line; None for that of the field."""
+    """Its name on the command line, or several as ``-k, --plans``; None for that of the field."""
     metavar: str | None = None
     """Its value in ``--help``; None for the type's usual one."""
 
@@ -65,7 +65,7 @@ def option(
     metavar: str | None = None,
 ) -> dict[str, Option]:
     """Make the metadata of a field that is an option, as ``field(metadata=option(...))``."""
-    return {_KEY: Option(help, least, most, tuple(choices), flag, metavar)}
+    return {_KEY: Option(help, least, most, tuple(map(str, choices)), flag, metavar)}
 
 
 def options_of(cls: type[DataclassInstance]) -> dict[str, Option]:

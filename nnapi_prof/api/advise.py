@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from nnapi_prof.api import notebook
 from nnapi_prof.api.advice_trial import Trial
+from nnapi_prof.api.objectives import AdviseOptions
 from nnapi_prof.api.options import Listener, Progress, open_client, to_log
 from nnapi_prof.api.plan import ModelPlan, read_plan
 from nnapi_prof.api.program_costs import unit_works
@@ -16,7 +17,6 @@ from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.description import describe, device_fingerprint
 from nnapi_prof.errors import UsageError, option_name
-from nnapi_prof.execution.options import LEAST_SECONDS, MOST_SECONDS
 from nnapi_prof.execution.profile.jobs import NEWEST_LEVEL, device_targets
 from nnapi_prof.graph.advice import Advice
 from nnapi_prof.graph.plan import Engine, Plan, Target
@@ -132,7 +132,7 @@ def advise(
     DeviceError where the device fails.
     """
     number("tries", tries, 0, MOST_TRIES)
-    number("seconds", seconds, LEAST_SECONDS, MOST_SECONDS)
+    seconds = AdviseOptions(seconds=seconds).seconds
     listener = listener or to_log(progress)
     planned = plan if isinstance(plan, ModelPlan) else read_plan(plan)
     origin = None if planned.costs is None else planned.costs.origin

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from nnapi_prof.api.cost_tables import measured_threads, open_table
 from nnapi_prof.api.model import Model, load
-from nnapi_prof.api.objectives import Latency
+from nnapi_prof.api.objectives import BisectOptions, Latency
 from nnapi_prof.api.options import Listener, Progress, open_client, to_log
 from nnapi_prof.api.plan import ModelPlan, read_plan
 from nnapi_prof.bisection.diagnosis import Bisection, Culprit, Cure, Unchecked
@@ -180,7 +180,6 @@ def _agrees_in(probe: RegionProbe, culprit: Culprit, conditions: Conditions) -> 
     return not other((culprit.units,), 1)[0].differs
 
 
-SAMPLES, MOST_SAMPLES = 2, 64
 PHASE = "looking for what differs"
 
 
@@ -192,7 +191,7 @@ def bisect(
     target: str | None = None,
     budget: float | None = None,
     find_all: bool = False,
-    samples: int = SAMPLES,
+    samples: int = BisectOptions().samples,
     inputs: Sequence[str] | Sequence[Tensor] = (),
     conditions: ConditionOptions | Conditions | None = None,
     costs: str | os.PathLike[str] | None = None,
@@ -227,7 +226,7 @@ def bisect(
     from nnapi_prof.bisection.locate import locate
 
     number("budget", budget, 0)
-    number("samples", samples, 1, MOST_SAMPLES)
+    BisectOptions(samples=samples)
     listener = listener or to_log(progress)
     asked = ConditionOptions.of(conditions)
     if asked.sustained:

@@ -16,7 +16,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nnapi_prof.api import options as arguments
 from nnapi_prof.api.cost_tables import note_other_agent, open_table
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.model import Model, as_model, load
@@ -84,7 +83,7 @@ def run_all(
     costs: str | os.PathLike[str] | None = None,
     fresh: bool = False,
     runs: int = QUICK.runs,
-    boundary: str = QUICK.boundary.value,
+    boundary: str = QUICK.boundary,
     tolerance: float | None = None,
     cooldown_s: float | None = None,
     memory_mb: int | None = None,
@@ -100,19 +99,19 @@ def run_all(
     fault ends it with what was reached, in ``PipelineResult.fault``; Ctrl-C raises
     KeyboardInterrupt.
     """
+    settings = replace(
+        QUICK,
+        runs=runs,
+        boundary=boundary,
+        tolerance=tolerance,
+        cooldown_s=cooldown_s,
+        memory_mb=memory_mb,
+    )
     options = profile_options(
         ConditionOptions.of(conditions),
         MeasureOptions(fresh=fresh, cooldown_s=cooldown_s, memory_mb=memory_mb),
         Gates(),
-        copies=arguments.boundary_of(boundary) is Boundary.APP,
-    )
-    settings = replace(
-        QUICK,
-        runs=runs,
-        boundary=arguments.boundary_of(boundary),
-        tolerance=tolerance,
-        cooldown_s=cooldown_s,
-        memory_mb=memory_mb,
+        copies=settings.boundary == Boundary.APP,
     )
     pipeline = PipelineResult(model, report)
     try:
@@ -201,7 +200,7 @@ def _choose_plan(
     costs, folder = pipeline.costs, pipeline.report_path.with_suffix(".nnprof")
     assert costs is not None and costs.outcome is not None and costs.outcome.plan is not None
     plans = (costs.outcome.plan, *costs.outcome.baselines)
-    if settings.boundary is Boundary.APP and costs.measured is not None:
+    if settings.boundary == Boundary.APP and costs.measured is not None:
         plans = tuple(map(costs.measured.with_copies, plans))
     planned = ModelPlan(
         model=pipeline.model,
@@ -332,7 +331,7 @@ def go(
     conditions: ConditionOptions | Conditions | None = None,
     fresh: bool = False,
     runs: int = QUICK.runs,
-    boundary: str = QUICK.boundary.value,
+    boundary: str = QUICK.boundary,
     tolerance: float | None = None,
     cooldown_s: float | None = None,
     memory_mb: int | None = None,

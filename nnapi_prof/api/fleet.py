@@ -22,6 +22,7 @@ from nnapi_prof.api.fleet_choice import (
 )
 from nnapi_prof.api.fleet_result import Fleet, FleetPhone, is_cpu, representative
 from nnapi_prof.api.model import Model, as_model
+from nnapi_prof.api.objectives import FleetOptions
 from nnapi_prof.api.options import Listener, Progress, to_log
 from nnapi_prof.costs.conditions import ConditionOptions
 from nnapi_prof.costs.model.views import with_intervals
@@ -29,9 +30,7 @@ from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.devices import Measured, find, measured
 from nnapi_prof.device.protocol.description import description_parts
 from nnapi_prof.errors import CostError, UsageError, option_name
-from nnapi_prof.execution.options import LEAST_SECONDS, MOST_SECONDS
 from nnapi_prof.graph.plan import Plan
-from nnapi_prof.options import number, one_of
 from nnapi_prof.partition import SearchLimits, make_problem, plan_of_placements
 from nnapi_prof.partition.baselines import find_baselines
 from nnapi_prof.partition.fleet import FleetObjective, Matrix
@@ -39,8 +38,6 @@ from nnapi_prof.partition.fleet_search import SECONDS, FleetPlan, FleetSearch, p
 from nnapi_prof.partition.problem import Problem
 from nnapi_prof.reports.words import count
 
-MOST_PLANS = 16
-"""More plans than that are no longer few."""
 _STEPS = {
     "phones": "finding each phone's own plan",
     "groups": "finding plans for groups of phones",
@@ -52,7 +49,7 @@ def fleet(
     model: Model | str | os.PathLike[str],
     costs: Sequence[Costs] | Mapping[str, Costs],
     *,
-    k: int = 3,
+    k: int = FleetOptions().k,
     objective: Literal["mean", "worst"] = "mean",
     weights: Sequence[float] | Mapping[str, float] | None = None,
     seconds: float | None = None,
@@ -74,9 +71,7 @@ def fleet(
     """
     listener = listener or to_log(progress)
     chosen = as_model(model)
-    number("k", k, 1, MOST_PLANS)
-    one_of("objective", objective, [each.value for each in FleetObjective])
-    number("seconds", seconds, LEAST_SECONDS, MOST_SECONDS)
+    FleetOptions(k=k, objective=objective, seconds=seconds)
     named = _name_costs(costs)
     _check_costs(chosen, list(named.values()))
     every = list(named.values())

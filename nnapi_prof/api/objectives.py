@@ -1,4 +1,5 @@
-"""Objectives of :func:`nnapi_prof.partition`, each with the options that only it has."""
+"""Objectives of :func:`nnapi_prof.partition`, each with the options that only it has, and options
+of the functions that search."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from nnapi_prof.bundle.plan_set import MOST_IN_FLIGHT
 from nnapi_prof.errors import UsageError, for_caller, option_name
+from nnapi_prof.execution.options import LEAST_SECONDS, MOST_SECONDS
 from nnapi_prof.graph.plan import Engine, Preference, Target
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.options import names, option, placements, validate
@@ -277,3 +279,67 @@ def _matching_targets(targets: Sequence[Target], pattern: str, asked: str) -> li
         there = ", ".join(target.key for target in targets)
         raise UsageError(f"{asked}: no target {pattern!r}; there are {there}")
     return matches
+
+
+def _seconds(search: str, default: str) -> float | None:
+    text = f"Most that {search} may take. Default: {default}."
+    limit: float | None = field(default=None, metadata=option(text, LEAST_SECONDS, MOST_SECONDS))
+    return limit
+
+
+class _Checked:
+    def __post_init__(self) -> None:
+        validate(self)  # type: ignore[type-var]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions(_Checked):
+    """Options of every objective of :func:`nnapi_prof.partition`."""
+
+    seconds: float | None = _seconds(
+        "the search for the plan", "10, of frames at once 30; --parallel takes it twice"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParetoOptions(_Checked):
+    """Options of :func:`nnapi_prof.pareto`."""
+
+    seconds: float | None = _seconds("the search for each plan", "10")
+    accuracy_s: float = field(
+        default=120.0, metadata=option("Approximate time limit for measuring errors.", 0)
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdviseOptions(_Checked):
+    """Options of :func:`nnapi_prof.advise`."""
+
+    seconds: float | None = _seconds("looking", "30")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BisectOptions(_Checked):
+    """Options of :func:`nnapi_prof.bisect`."""
+
+    samples: int = field(
+        default=2,
+        metadata=option("Inputs to try: the model's own examples, then random ones.", 1, 64),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetOptions(_Checked):
+    """Options of :func:`nnapi_prof.fleet`."""
+
+    k: int = field(
+        default=3, metadata=option("Largest number of plans.", 1, 16, flag="-k, --plans")
+    )
+    objective: str = field(
+        default="mean",
+        metadata=option(
+            "Regret to minimise: the weighted mean of all phones, or the largest.",
+            choices=("mean", "worst"),
+        ),
+    )
+    seconds: float | None = _seconds("the search for plans", "120")

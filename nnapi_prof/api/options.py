@@ -14,9 +14,7 @@ from nnapi_prof.costs.conditions import Conditions, Precision
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.find import ListedDevice, list_devices, open_device
 from nnapi_prof.errors import UsageError, for_caller
-from nnapi_prof.execution.options import Boundary
 from nnapi_prof.execution.profile.options import Progress, ProgressCallback, tell_planning
-from nnapi_prof.options import one_of
 from nnapi_prof.partition import Report
 from nnapi_prof.qnn.chips import CHIPS, PREFIX, compiler_available, is_qnn
 
@@ -40,12 +38,6 @@ def device_name(device: str | None) -> None:
         raise UsageError(
             f"device is {device!r}: a serial, HOST:PORT, 'local' or 'sim:NAME' is wanted"
         )
-
-
-def boundary_of(boundary: str) -> Boundary:
-    """Returns the boundary of this name. Raises UsageError where there is none."""
-    one_of("boundary", boundary, [each.value for each in Boundary])
-    return Boundary(boundary)
 
 
 def precisions_of(

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.front import FrontPoint, Pareto, float_precision, nondominated, precisions_of
 from nnapi_prof.api.model import Model, as_model
+from nnapi_prof.api.objectives import ParetoOptions
 from nnapi_prof.api.options import Listener, Progress, to_log
 from nnapi_prof.device.build import build_host
 from nnapi_prof.device.host_nnapi import HostNnapi
 from nnapi_prof.device.protocol.results import HalfArithmetic
 from nnapi_prof.errors import PartitionError, UsageError, for_caller
-from nnapi_prof.execution.options import LEAST_SECONDS, MOST_SECONDS
 from nnapi_prof.graph.plan import Engine, Plan, Precision, Proof
 from nnapi_prof.options import number
 from nnapi_prof.partition import Constraints, Problem, SearchLimits, make_problem, plan_problem
@@ -207,8 +207,6 @@ PLANS = 40
 """Plans that a front runs whole, about: what the seconds for errors are shared out by."""
 SHARE_OF_UNITS = 0.4
 """Of those seconds, for the errors of single units."""
-ACCURACY_S = 120.0
-"""Measuring errors may take so many seconds, about."""
 
 
 def pareto(
@@ -218,7 +216,7 @@ def pareto(
     metric: str = "relative",
     budgets: Sequence[float] = (),
     seconds: float | None = None,
-    accuracy_s: float = ACCURACY_S,
+    accuracy_s: float = ParetoOptions().accuracy_s,
     progress: Callable[[Progress], None] | None = None,
     listener: Listener | None = None,
 ) -> Pareto:
@@ -237,8 +235,7 @@ def pareto(
     """
     for budget in budgets:
         number("budgets", budget, 0)
-    number("seconds", seconds, LEAST_SECONDS, MOST_SECONDS)
-    number("accuracy_s", accuracy_s, 0)
+    ParetoOptions(seconds=seconds, accuracy_s=accuracy_s)
     if as_model(model).graph != costs.model.graph:
         raise UsageError(f"these costs are of {costs.model!r}, not of {model!r}", "profile it")
     if costs.calibration is None or len(costs.precisions) < 2:

@@ -8,12 +8,18 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
-from nnapi_prof.api import options as arguments
 from nnapi_prof.api.bundles import verified
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.model import Model, as_model
 from nnapi_prof.api.objective import as_latency
-from nnapi_prof.api.objectives import Latency, Parallel, PlanObjective, Throughput, Within
+from nnapi_prof.api.objectives import (
+    Latency,
+    Parallel,
+    PlanObjective,
+    SearchOptions,
+    Throughput,
+    Within,
+)
 from nnapi_prof.api.options import Listener, Progress, open_client, to_log
 from nnapi_prof.api.plan import ModelPlan
 from nnapi_prof.api.plan_search import AccuracyConstraint, accuracy_constraint, find_plans
@@ -28,9 +34,9 @@ from nnapi_prof.costs.model.views import with_intervals
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.results import HalfArithmetic
 from nnapi_prof.errors import UsageError, for_caller
-from nnapi_prof.execution.options import LEAST_SECONDS, MOST_SECONDS, Boundary, RunOptions
+from nnapi_prof.execution.options import Boundary, RunOptions
 from nnapi_prof.graph.plan import Plan
-from nnapi_prof.options import moved, number
+from nnapi_prof.options import moved
 from nnapi_prof.partition import CostTable, make_problem
 
 KEPT = "the plan meets the constraints: a faster baseline does not replace it"
@@ -61,7 +67,7 @@ def partition(
     seconds: float | None = None,
     device: str | AgentClient | None = None,
     verify: bool | None = None,
-    boundary: str = Boundary.APP.value,
+    boundary: str = Boundary.APP,
     cooldown_s: float | None = None,
     memory_mb: int | None = None,
     progress: Callable[[Progress], None] | None = None,
@@ -111,10 +117,8 @@ def partition(
             f"objective is {objective!r}",
             "give Latency(), Within(error), Parallel() or Throughput() of nnapi_prof",
         )
-    number("seconds", seconds, LEAST_SECONDS, MOST_SECONDS)
-    settings = RunOptions(
-        boundary=arguments.boundary_of(boundary), cooldown_s=cooldown_s, memory_mb=memory_mb
-    )
+    seconds = SearchOptions(seconds=seconds).seconds
+    settings = RunOptions(boundary=boundary, cooldown_s=cooldown_s, memory_mb=memory_mb)
     own = _own_costs(chosen, costs)
     if not isinstance(objective, Latency) and own is None:
         raise UsageError(
@@ -183,7 +187,7 @@ def _refuse_precisions(costs: Costs | None) -> None:
 def _with_copies(planned: ModelPlan, settings: RunOptions) -> ModelPlan:
     """Add the copies from and to an app's buffers to the predictions of measured costs."""
     costs = planned.costs
-    if settings.boundary is not Boundary.APP or costs is None or costs.measured is None:
+    if settings.boundary != Boundary.APP or costs is None or costs.measured is None:
         return planned
     return replace(planned, plans=tuple(map(costs.measured.with_copies, planned.plans)))
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nnapi_prof.api import options as arguments
 from nnapi_prof.api.bundles import at_sizes
 from nnapi_prof.api.fleet_choice import names_of
 from nnapi_prof.api.model import Model, load_program
@@ -48,7 +47,7 @@ def run(
     runs: int = USUAL.runs,
     frames: int = USUAL.frames,
     baselines: bool = USUAL.baselines,
-    boundary: str = USUAL.boundary.value,
+    boundary: str = USUAL.boundary,
     tolerance: float | None = None,
     cpus: str | None = None,
     cooldown_s: float | None = None,
@@ -80,7 +79,7 @@ def run(
         runs=runs,
         frames=frames,
         baselines=baselines,
-        boundary=arguments.boundary_of(boundary),
+        boundary=boundary,
         tolerance=tolerance,
         cpus=cpus,
         cooldown_s=cooldown_s,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nnapi_prof.api.objectives import AdviseOptions
 from nnapi_prof.cli import options as opt
 from nnapi_prof.cli.command import define
 from nnapi_prof.cli.output import as_json, line, print_document, say, stdout
@@ -54,7 +55,7 @@ SHORT = 3
     show_default=True,
     help="Largest number of rewrites that --try tries.",
 )
-@opt.seconds("looking", 30)
+@opt.declared(AdviseOptions)
 @opt.model
 def command(
     device_spec: str | None,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nnapi_prof.api.objectives import BisectOptions
 from nnapi_prof.cli import options as opt
 from nnapi_prof.cli.command import define
 from nnapi_prof.cli.output import as_json, line, ms, print_document, say, stdout
@@ -50,13 +51,7 @@ MOST_CHANNELS = 8
     help="Run the regions by ExecuTorch's delegate, on this host: local or sim:NAME.",
 )
 @click.option("--all", "find_all", is_flag=True, help="Go on after the first unit that differs.")
-@click.option(
-    "--samples",
-    type=click.IntRange(1, 64),
-    default=2,
-    show_default=True,
-    help="Inputs to try: the model's own examples, then random ones.",
-)
+@opt.declared(BisectOptions)
 @click.option(
     "--reproducer",
     type=click.Path(path_type=Path),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from nnapi_prof.api.objectives import FleetOptions
 from nnapi_prof.cli import options as opt
 from nnapi_prof.cli.command import define
 from nnapi_prof.cli.output import as_json, boxed, line, ms, print_document, say, stdout, unit_of
@@ -37,22 +38,7 @@ MOST_ROWS = 20
     help="Phones in the cost table: names with * and ?, or fingerprints; repeatable. Default:"
     " all on which the model was measured.",
 )
-@click.option(
-    "-k",
-    "--plans",
-    "k",
-    type=click.IntRange(1, 16),
-    default=3,
-    show_default=True,
-    help="Largest number of plans.",
-)
-@click.option(
-    "--objective",
-    type=click.Choice(["mean", "worst"]),
-    default="mean",
-    show_default=True,
-    help="Regret to minimise: the weighted mean of all phones, or the largest.",
-)
+@opt.declared(FleetOptions)
 @click.option(
     "--weight",
     "stated",
@@ -60,7 +46,6 @@ MOST_ROWS = 20
     metavar="PATTERN=NUMBER",
     help="Weight of phones, by a pattern; repeatable. Default: 1.",
 )
-@opt.seconds("the search for plans", 120)
 @click.option(
     "-o",
     "--output",

@@ -22,8 +22,7 @@ from nnapi_prof.cli.output import (
 )
 from nnapi_prof.cli.progress import listening
 from nnapi_prof.cli.ship import show_steps
-from nnapi_prof.device.protocol.actions import MAX_RUNS
-from nnapi_prof.execution.options import QUICK
+from nnapi_prof.execution.options import QUICK, RunOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,13 +54,14 @@ if TYPE_CHECKING:
 )
 @click.option("--open", "open_it", is_flag=True, help="Open the report in a browser.")
 @click.option("--fresh", is_flag=True, help="Measure again what is already in the cost table.")
-@click.option(
-    "--runs",
-    type=click.IntRange(1, MAX_RUNS),
-    default=QUICK.runs,
-    show_default=True,
-    help="Largest number of recorded runs of the plan and of each baseline, about half a second"
-    " each.",
+@opt.declared(
+    RunOptions,
+    "runs",
+    runs={
+        "default": QUICK.runs,
+        "help": "Largest number of recorded runs of the plan and of each baseline, about half a"
+        " second each.",
+    },
 )
 @opt.tolerance
 @opt.boundary

@@ -20,7 +20,7 @@ from nnapi_prof.api.objectives import Within
 from nnapi_prof.cli.command import F, option_group
 from nnapi_prof.costs.conditions import BY_TRIAL, MOST_THREADS, ConditionOptions, parse_cpus
 from nnapi_prof.device.state import Gates
-from nnapi_prof.execution.options import LEAST_SECONDS, MOST_SECONDS, Boundary, RunOptions
+from nnapi_prof.execution.options import RunOptions
 from nnapi_prof.graph.plan import Precision, Preference
 from nnapi_prof.options import default_of, flag_of, options_of, value_types
 
@@ -242,7 +242,7 @@ def _declared_option(
         arguments["type"] = click.IntRange(least, most)
     elif value_type.scalar is float:
         arguments["type"] = click.FloatRange(*option.limits)
-    return click.option(flag, name, **{**arguments, **settings})
+    return click.option(*flag.split(", "), name, **{**arguments, **settings})
 
 
 def taken(cls: type[T], arguments: dict[str, Any]) -> T:
@@ -269,28 +269,12 @@ def conditions(function: F) -> F:
     return cast("F", option_group(threads, cpus, mode, own)(with_conditions))
 
 
-def seconds(what: str, default: int | str) -> Callable[[F], F]:
-    """``--seconds``; without it a command takes so many as the Python interface."""
-    return click.option(
-        "--seconds",
-        type=click.FloatRange(LEAST_SECONDS, MOST_SECONDS),
-        help=f"Most that {what} may take. Default: {default}.",
-    )
-
-
 gates = declared(Gates)
 tolerance = declared(RunOptions, "tolerance")
 cooldown = declared(RunOptions, "cooldown_s")
 
 
-boundary = click.option(
-    "--boundary",
-    type=click.Choice([each.value for each in Boundary]),
-    default=Boundary.APP.value,
-    show_default=True,
-    help="Latency: app: from an app's buffers to its buffers, copies included; model: without"
-    " them.",
-)
+boundary = declared(RunOptions, "boundary")
 memory = declared(RunOptions, "memory_mb")
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from nnapi_prof.api.objectives import ParetoOptions
 from nnapi_prof.cli import options as opt
 from nnapi_prof.cli.command import define
 from nnapi_prof.cli.options import METRIC, ErrorBudget, precision_options
@@ -41,14 +42,7 @@ if TYPE_CHECKING:
     metavar="ERROR",
     help="Additional error budget (2%, 0.02, 34dB) for which a plan is searched.",
 )
-@opt.seconds("the search for each plan", 10)
-@click.option(
-    "--accuracy-s",
-    type=click.FloatRange(0),
-    default=120.0,
-    show_default=True,
-    help="Approximate time limit for measuring errors.",
-)
+@opt.declared(ParetoOptions)
 @opt.threads
 @opt.cpus
 @opt.mode

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnapi_prof.api.objectives import Latency, Parallel, PlanObjective, Throughput, Within
+from nnapi_prof.api.objectives import (
+    Latency,
+    Parallel,
+    PlanObjective,
+    SearchOptions,
+    Throughput,
+    Within,
+)
 from nnapi_prof.cli import options as opt
 from nnapi_prof.cli.chips import on_chip
 from nnapi_prof.cli.command import define
@@ -61,7 +68,7 @@ if TYPE_CHECKING:
     *("forbid", "pin", "preference", "max_regions", "max_compile_ms", "max_error"),
     *("listed", "best"),
 )
-@opt.seconds("the search for the plan", "10, of frames at once 30; --parallel takes it twice")
+@opt.declared(SearchOptions)
 @click.option(
     "-o",
     "--output",

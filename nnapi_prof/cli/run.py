@@ -23,7 +23,6 @@ from nnapi_prof.cli.output import (
 )
 from nnapi_prof.cli.progress import listening
 from nnapi_prof.costs.conditions import ConditionOptions
-from nnapi_prof.device.protocol.actions import MAX_RUNS
 from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.options import RunOptions
 
@@ -42,20 +41,7 @@ if TYPE_CHECKING:
 )
 @opt.device
 @opt.library
-@click.option(
-    "--runs",
-    type=click.IntRange(1, MAX_RUNS),
-    default=RunOptions().runs,
-    show_default=True,
-    help="Number of recorded runs of each plan.",
-)
-@click.option(
-    "--frames",
-    type=click.IntRange(0, MAX_RUNS),
-    default=RunOptions().frames,
-    show_default=True,
-    help="Also run this number of frames, several at once, in each way that the bundle has.",
-)
+@opt.declared(RunOptions, "runs", "frames")
 @click.option("--no-baselines", is_flag=True, help="Time the plan only.")
 @opt.tolerance
 @opt.declared(

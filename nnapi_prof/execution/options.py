@@ -45,7 +45,7 @@ def cooldown_ms(cooldown_s: float | None, sustained_s: int) -> int:
     )
 
 
-class Boundary(enum.Enum):
+class Boundary(enum.StrEnum):
     """The place where a plan's latency begins and ends."""
 
     APP = "app"
@@ -80,7 +80,14 @@ class RunOptions:
     )
     baselines: bool = True
     """Times the baselines, too."""
-    boundary: Boundary = Boundary.APP
+    boundary: str = field(
+        default=Boundary.APP,
+        metadata=option(
+            "Latency: app: from an app's buffers to its buffers, copies included; model: without"
+            " them.",
+            choices=Boundary,
+        ),
+    )
     tolerance: float | None = field(
         default=None,
         metadata=option(
@@ -150,7 +157,7 @@ class RunOptions:
         )
 
     def action(self, group: int = 0) -> ActionOptions:
-        copies = self.boundary is Boundary.APP
+        copies = self.boundary == Boundary.APP
         return ActionOptions(self.conditions, (self.memory_mb or 0) << 10, group, copies=copies)
 
 
