@@ -33,7 +33,7 @@ _WHERE = {
     "ConditionOptions": "costs.conditions",
     "Costs": "api.costs",
     "Devices": "api.options",
-    "Fleet": "api.fleet_result",
+    "Fleet": "fleet.result",
     "Gates": "device.state",
     "Latency": "api.objectives",
     "MeasureOptions": "execution.profile.options",
@@ -58,7 +58,7 @@ _WHERE = {
     "devices": "api.options",
     "estimate": "api.cost_tables",
     "estimate_chips": "api.chips",
-    "fleet": "api.fleet",
+    "fleet": "fleet.choose",
     "go": "api.end_to_end",
     "load": "api.model",
     "pareto": "api.pareto",
@@ -71,7 +71,7 @@ _WHERE = {
 """Public name -> the module that defines it. ``__init__.pyi`` has the same for type checkers and
 editors (here, imports under TYPE_CHECKING would run against the layers)."""
 
-_ALSO_PACKAGES = ("partition",)
+_ALSO_PACKAGES = ("fleet", "partition")
 """Public functions that are packages, too: the package is callable, and the call is the function's.
 Whoever imports ``nnapi_prof.partition`` makes it an attribute here, in place of the function."""
 

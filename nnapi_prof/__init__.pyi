@@ -13,8 +13,6 @@ from nnapi_prof.api.cost_tables import estimate as estimate
 from nnapi_prof.api.cost_tables import read_costs as read_costs
 from nnapi_prof.api.costs import Costs as Costs
 from nnapi_prof.api.end_to_end import go as go
-from nnapi_prof.api.fleet import fleet as fleet
-from nnapi_prof.api.fleet_result import Fleet as Fleet
 from nnapi_prof.api.front import Pareto as Pareto
 from nnapi_prof.api.model import Model as Model
 from nnapi_prof.api.model import load as load
@@ -38,6 +36,8 @@ from nnapi_prof.costs.conditions import ConditionOptions as ConditionOptions
 from nnapi_prof.device.state import Gates as Gates
 from nnapi_prof.errors import NnapiProfError as NnapiProfError
 from nnapi_prof.execution.profile.options import MeasureOptions as MeasureOptions
+from nnapi_prof.fleet.choose import fleet as fleet
+from nnapi_prof.fleet.result import Fleet as Fleet
 from nnapi_prof.graph.plan import Target as Target
 from nnapi_prof.graph.unit import Unit as Unit
 

@@ -21,6 +21,7 @@ from nnapi_prof.api.model import Model, load, load_program
 from nnapi_prof.api.options import SILENT, Listener
 from nnapi_prof.bundle.bundle import Bundle, RegionKey, needed_regions, region_key
 from nnapi_prof.bundle.findings import kept_advice
+from nnapi_prof.bundle.plan_set import PhoneTraits, phone_of
 from nnapi_prof.bundle.storage import (
     CHIP_FORMAT,
     check_model,
@@ -374,3 +375,10 @@ def _chip_costs(costs: Costs) -> tuple[ChipCosts, ChipOrigin]:
     assert isinstance(costs.priced, ChipCosts)
     assert costs.origin is not None
     return costs.priced, costs.origin
+
+
+def names_of(info: AgentInfo | None) -> PhoneTraits:
+    """By what a bundle knows the device."""
+    if info is None:
+        return PhoneTraits()
+    return phone_of(info.properties, ((a.name, a.feature_level) for a in info.nnapi.accelerators))

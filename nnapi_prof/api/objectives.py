@@ -281,65 +281,51 @@ def _matching_targets(targets: Sequence[Target], pattern: str, asked: str) -> li
     return matches
 
 
-def _seconds(search: str, default: str) -> float | None:
+def seconds_option(search: str, default: str) -> float | None:
+    """Declare the field of ``seconds``; None is the default, which is said to be so many."""
     text = f"Most that {search} may take. Default: {default}."
     limit: float | None = field(default=None, metadata=option(text, LEAST_SECONDS, MOST_SECONDS))
     return limit
 
 
-class _Checked:
+class ValidatedOptions:
+    """Options that are checked when they are made."""
+
     def __post_init__(self) -> None:
         validate(self)  # type: ignore[type-var]
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchOptions(_Checked):
+class SearchOptions(ValidatedOptions):
     """Options of every objective of :func:`nnapi_prof.partition`."""
 
-    seconds: float | None = _seconds(
+    seconds: float | None = seconds_option(
         "the search for the plan", "10, of frames at once 30; --parallel takes it twice"
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParetoOptions(_Checked):
+class ParetoOptions(ValidatedOptions):
     """Options of :func:`nnapi_prof.pareto`."""
 
-    seconds: float | None = _seconds("the search for each plan", "10")
+    seconds: float | None = seconds_option("the search for each plan", "10")
     accuracy_s: float = field(
         default=120.0, metadata=option("Approximate time limit for measuring errors.", 0)
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdviseOptions(_Checked):
+class AdviseOptions(ValidatedOptions):
     """Options of :func:`nnapi_prof.advise`."""
 
-    seconds: float | None = _seconds("looking", "30")
+    seconds: float | None = seconds_option("looking", "30")
 
 
 @dataclass(frozen=True, kw_only=True)
-class BisectOptions(_Checked):
+class BisectOptions(ValidatedOptions):
     """Options of :func:`nnapi_prof.bisect`."""
 
     samples: int = field(
         default=2,
         metadata=option("Inputs to try: the model's own examples, then random ones.", 1, 64),
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class FleetOptions(_Checked):
-    """Options of :func:`nnapi_prof.fleet`."""
-
-    k: int = field(
-        default=3, metadata=option("Largest number of plans.", 1, 16, flag="-k, --plans")
-    )
-    objective: str = field(
-        default="mean",
-        metadata=option(
-            "Regret to minimise: the weighted mean of all phones, or the largest.",
-            choices=("mean", "worst"),
-        ),
-    )
-    seconds: float | None = _seconds("the search for plans", "120")

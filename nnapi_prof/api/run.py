@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nnapi_prof.api.bundles import at_sizes
-from nnapi_prof.api.fleet_choice import names_of
+from nnapi_prof.api.bundles import at_sizes, names_of
 from nnapi_prof.api.model import Model, load_program
 from nnapi_prof.api.options import SILENT, Listener, Progress, open_client, to_log
 from nnapi_prof.api.plan import ModelPlan

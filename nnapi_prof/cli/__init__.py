@@ -11,10 +11,11 @@ from __future__ import annotations
 import functools
 import gc
 import importlib
+import importlib.util
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -22,10 +23,11 @@ import click
 from nnapi_prof import __version__
 from nnapi_prof.cli.command import HELP, Group, common_options
 from nnapi_prof.cli.output import Output, asks_for_json
+from nnapi_prof.documents import plugins
 from nnapi_prof.documents.schema import error_document
 from nnapi_prof.errors import NnapiProfError, command_line, escape_untrusted
 
-_ORDER = ("go", "devices", "profile", "partition", "pareto", "fleet", "advise", "run", "compare",
+_ORDER = ("go", "devices", "profile", "partition", "pareto", "advise", "run", "compare",
           "estimate", "calibrate", "costs", "report", "agent", "doctor", "convert", "ship",
           "schema", "completion")  # fmt: skip
 """Of commands in ``--help``, as a model goes; others follow by name."""
@@ -33,24 +35,47 @@ _HEAD = re.compile(r"^``nnapi-prof (\w+)``: ", re.MULTILINE)
 
 
 @functools.cache
-def _modules() -> dict[str, tuple[str, str]]:
-    """Find the commands in the docstrings of the modules here, none of which is imported for this:
-    command -> its module and its line in ``--help``. A docstring names each command that its
-    module defines, in a paragraph of its own."""
-    modules = {}
+def _own_commands() -> dict[str, tuple[str, str]]:
+    """Find the commands of the modules here: name -> its module and its line in ``--help``."""
+    commands = {}
     for path in Path(__file__).parent.glob("*.py"):
-        with path.open(encoding="utf-8") as file:
-            docstring = file.read(2000).split('"""', 2)[1]
-        _, *parts = _HEAD.split(docstring)
-        for name, line in zip(parts[::2], parts[1::2], strict=True):
-            modules[name] = path.stem, " ".join(line.split())
+        for name, line in _heads(path):
+            commands[name] = f"{__name__}.{path.stem}", line
+    return commands
+
+
+@functools.cache
+def _plugin_commands() -> dict[str, tuple[str, str]]:
+    """The same of modules that installed packages name as entry points of this group."""
+    commands = {}
+    for name, module in plugins().items():
+        package, *parts = module.split(".")
+        spec = importlib.util.find_spec(package)  # of a part, it would import the packages above
+        folders = () if spec is None else spec.submodule_search_locations or ()
+        files = (Path(folder, *parts).with_suffix(".py") for folder in folders)
+        lines = dict(line for file in files if file.is_file() for line in _heads(file))
+        commands[name] = module, lines.get(name, f"Defined by {module}.")
+    return commands
+
+
+def _heads(path: Path) -> Iterator[tuple[str, str]]:
+    """Read the commands in a module's docstring, each in a paragraph of its own, with their lines
+    in ``--help``. The module defines them, and is not imported for this."""
+    with path.open(encoding="utf-8") as file:
+        docstring = file.read(2000).split('"""', 2)[1]
+    _, *parts = _HEAD.split(docstring)
+    for name, line in zip(parts[::2], parts[1::2], strict=True):
+        yield name, " ".join(line.split())
+
+
+def commands() -> dict[str, str]:
+    """Every command -> its line in ``--help``."""
+    lines = {n: line for n, (_, line) in {**_plugin_commands(), **_own_commands()}.items()}
     last = len(_ORDER)
     rank = {name: number for number, name in enumerate(_ORDER)}
-    return dict(sorted(modules.items(), key=lambda item: (rank.get(item[0], last), item[0])))
+    return dict(sorted(lines.items(), key=lambda item: (rank.get(item[0], last), item[0])))
 
 
-COMMANDS = {name: line for name, (_, line) in _modules().items()}
-"""Command -> its line in ``--help``."""
 PACKAGES = ("torch", "numpy", "scipy", "ziglang")
 """Whose versions ``--version`` tells: models, costs, plans and builds hang on them."""
 COLLECT_AFTER = 20_000
@@ -62,18 +87,19 @@ class _LazyGroup(Group):
     """Imports the module of a command when it is called or completed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return list(commands())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
+        place = _own_commands().get(cmd_name) or _plugin_commands().get(cmd_name)
+        if place is None:
             return None
-        module = importlib.import_module(f"nnapi_prof.cli.{_modules()[cmd_name][0]}")
-        commands = (each for each in vars(module).values() if isinstance(each, click.Command))
-        return next(each for each in commands if each.name == cmd_name)
+        defined = vars(importlib.import_module(place[0])).values()
+        each = (value for value in defined if isinstance(value, click.Command))
+        return next(command for command in each if command.name == cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+            formatter.write_dl(list(commands().items()))
 
 
 def _show_version(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from nnapi_prof.cli import COMMANDS
+from nnapi_prof.cli import commands
 from nnapi_prof.cli.doctor import SHELLS
 from nnapi_prof.device.find import list_phones
 from tests.cli.common import Result
@@ -81,7 +81,7 @@ def offered(home: Path, line: str) -> list[str]:
 
 @needs_bash
 def test_commands_and_options(home: Path) -> None:
-    assert offered(home, "nnapi-prof ") == list(COMMANDS)
+    assert offered(home, "nnapi-prof ") == list(commands())
     assert offered(home, "nnapi-prof pro") == ["profile"]
     assert offered(home, "nnapi-prof agent ") == ["build", "clean", "info", "push"]
     assert offered(home, "nnapi-prof run --no-b") == ["--no-baselines"]

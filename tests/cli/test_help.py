@@ -15,18 +15,18 @@ import click
 import pytest
 
 import nnapi_prof
-from nnapi_prof.cli import COMMANDS
-from nnapi_prof.cli import cli as commands
+from nnapi_prof.cli import cli as root
+from nnapi_prof.cli import commands
 from nnapi_prof.cli.command import HELP, REMOVED
 from nnapi_prof.cli.output import Output
-from nnapi_prof.documents import schemas
+from nnapi_prof.documents import plugins, schemas
 from tests.cli.common import Result
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def command_of(name: str) -> click.Command:
-    command = commands.get_command(click.Context(commands), name)
+    command = root.get_command(click.Context(root), name)
     assert command is not None
     return command
 
@@ -36,10 +36,10 @@ def test_help_lists_every_command(cli: Callable[..., Result]) -> None:
         result = cli(ask)
         assert result.code == 0 and result.err == ""
         listed = re.findall(r"^  (\w+)  ", result.out, re.MULTILINE)
-        assert listed == list(COMMANDS)
+        assert listed == list(commands())
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", commands())
 def test_help_of_a_command_explains_all_its_options(cli: Callable[..., Result], name: str) -> None:
     command = command_of(name)
     assert command.name == name
@@ -79,7 +79,7 @@ def test_schema(cli: Callable[..., Result]) -> None:
 
 def test_every_command_has_its_document() -> None:
     names = set(schemas())
-    for name in COMMANDS:
+    for name in commands():
         command = command_of(name)
         if isinstance(command, click.Group):
             assert {f"{name}-{sub}" for sub in command.commands} <= names
@@ -127,7 +127,7 @@ def test_what_was_removed_names_its_replacement(cli: Callable[..., Result], word
     assert result.error == f"`{words}` was removed: {REMOVED[words]}"
     assert cli("--json", *words.split()).document("error")["exit_code"] == 2
     if named := re.search(r"`nnapi-prof (\w+)", REMOVED[words]):
-        assert named[1] in COMMANDS
+        assert named[1] in commands()
 
 
 def test_the_module_is_the_command() -> None:
@@ -166,7 +166,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 def leaves() -> list[tuple[str, click.Command]]:
     """Every command that does something, with the words that call it."""
     items: list[tuple[str, click.Command]] = []
-    for name in COMMANDS:
+    for name in commands():
         command = command_of(name)
         if isinstance(command, click.Group):
             items += [(f"{name} {sub}", each) for sub, each in command.commands.items()]
@@ -212,14 +212,16 @@ def test_examples_parse(words: str, command: click.Command) -> None:
 
 def test_every_command_of_a_module_is_found() -> None:
     """A module's docstring names its commands: nothing else lists them."""
-    modules = sorted((ROOT / "nnapi_prof" / "cli").glob("[a-z]*.py"))
+    paths = (ROOT / "nnapi_prof" / "cli").glob("[a-z]*.py")
+    modules = [f"nnapi_prof.cli.{path.stem}" for path in paths]
+    modules += plugins().values()
     defined = {
         each
-        for path in modules
-        for each in vars(importlib.import_module(f"nnapi_prof.cli.{path.stem}")).values()
+        for module in modules
+        for each in vars(importlib.import_module(module)).values()
         if isinstance(each, click.Command)
     }
     for group in [each for each in defined if isinstance(each, click.Group)]:
         defined -= set(group.commands.values())
-    assert {each.name for each in defined} == set(COMMANDS)
-    assert all(line.endswith(".") for line in COMMANDS.values())
+    assert {each.name for each in defined} == set(commands())
+    assert all(line.endswith(".") for line in commands().values())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nnapi_prof.cli import COMMANDS
+from nnapi_prof.cli import commands
 from tests.cli.common import INPUT, Profiled, Result
 
 Cli = Callable[..., Result]
@@ -42,7 +42,7 @@ LINES = {
 
 def test_every_command_has_a_line() -> None:
     """Of a lab, a scheduler takes seconds to start: tests/lab has them."""
-    assert {*LINES, "lab"} == set(COMMANDS)
+    assert {*LINES, "lab"} == set(commands())
 
 
 @pytest.mark.parametrize("command", LINES)

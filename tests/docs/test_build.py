@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from nnapi_prof.cli import COMMANDS
+from nnapi_prof.cli import commands
 from tests import warm
 from tests.docs.blocks import DOCS, REPO, pages
 
@@ -90,7 +90,7 @@ def test_pictures_have_words(built):
 
 def test_every_command_is_on_the_reference_page(site):
     text = (site / "reference" / "commands.html").read_text()
-    for command in COMMANDS:
+    for command in commands():
         assert f'id="command-{command}"' in text
     for option in ("--device", "--every-preference", "--max-compile-ms", "--json"):
         assert f">{option}" in text

@@ -9,14 +9,7 @@ import numpy as np
 from nnapi_prof.api.bundles import levels_of
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.bundle.bundle import accelerators_of
-from nnapi_prof.bundle.plan_set import (
-    OTHERS,
-    PhoneTraits,
-    PlanChoice,
-    PlanSet,
-    SelectionRule,
-    phone_of,
-)
+from nnapi_prof.bundle.plan_set import OTHERS, PhoneTraits, PlanChoice, PlanSet, SelectionRule
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.costs.model.views import half_interval_ns
 from nnapi_prof.costs.table import drop_dominated_targets
@@ -38,13 +31,6 @@ def info_of(costs: Costs) -> AgentInfo | None:
     if not costs.device_info:
         return None
     return described_info(costs.device_info, costs.simulated)
-
-
-def names_of(info: AgentInfo | None) -> PhoneTraits:
-    """By what a bundle knows the device."""
-    if info is None:
-        return PhoneTraits()
-    return phone_of(info.properties, ((a.name, a.feature_level) for a in info.nnapi.accelerators))
 
 
 def useful_targets(costs: Sequence[Costs], problems: Sequence[Problem]) -> list[Problem]:

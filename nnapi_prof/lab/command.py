@@ -30,10 +30,12 @@ from nnapi_prof.cli.output import (
 from nnapi_prof.costs.conditions import ConditionOptions
 from nnapi_prof.device.state import Gates
 from nnapi_prof.execution.profile.options import MeasureOptions
+from nnapi_prof.lab import documents
 
 if TYPE_CHECKING:
     from nnapi_prof.lab.phones import LabPhone
     from nnapi_prof.lab.run import LabJob, LabOutcome
+
 
 INTERRUPTED = 130
 SHOWN = 30
@@ -87,9 +89,7 @@ def worker(scheduler: str, serials: tuple[str, ...], slots: int | None) -> int:
     distributed()
     phones = _shelf(serials)
     if as_json():
-        from nnapi_prof.documents.fleet import of_lab_worker
-
-        print_document(of_lab_worker(scheduler, phones))
+        print_document(documents.of_lab_worker(scheduler, phones))
     else:
         _show_phones(phones)
     with contextlib.suppress(KeyboardInterrupt):
@@ -187,9 +187,7 @@ def profile(
             ).run()
         location = store.location
     if as_json():
-        from nnapi_prof.documents.fleet import of_lab_profile
-
-        print_document(of_lab_profile(location, outcome))
+        print_document(documents.of_lab_profile(location, outcome))
     else:
         _summarise(outcome, location)
     if outcome.cancelled:
@@ -301,9 +299,7 @@ def phones_command(scheduler: str) -> None:
     with cluster.connected_to(scheduler) as client:
         phones = cluster.offered(client)
     if as_json():
-        from nnapi_prof.documents.fleet import of_lab_phones
-
-        print_document(of_lab_phones(scheduler, phones))
+        print_document(documents.of_lab_phones(scheduler, phones))
     else:
         _show_phones(phones)
 
@@ -334,9 +330,7 @@ def status(scheduler: str) -> None:
         phones, runs = len(cluster.offered(client)), cluster.runs(client)
         dashboard = str(client.dashboard_link)
     if as_json():
-        from nnapi_prof.documents.fleet import of_lab_status
-
-        print_document(of_lab_status(scheduler, dashboard, workers, phones, runs))
+        print_document(documents.of_lab_status(scheduler, dashboard, workers, phones, runs))
         return
     click.echo(f"{workers} workers with {phones} phones; Dask's dashboard: {dashboard}")
     for run in runs:
@@ -358,8 +352,6 @@ def cancel(scheduler: str, run: str | None) -> None:
     with cluster.connected_to(scheduler) as client:
         names = cluster.cancel(client, run)
     if as_json():
-        from nnapi_prof.documents.fleet import of_lab_cancel
-
-        print_document(of_lab_cancel(scheduler, names))
+        print_document(documents.of_lab_cancel(scheduler, names))
     else:
         click.echo(f"cancelled: {', '.join(names) or 'nothing runs'}")

@@ -12,17 +12,7 @@ import numpy as np
 
 from nnapi_prof.api.cost_tables import read_costs
 from nnapi_prof.api.costs import Costs
-from nnapi_prof.api.fleet_choice import (
-    cannot_convert,
-    fleet_levels,
-    half_ns,
-    info_of,
-    names_of,
-    useful_targets,
-)
-from nnapi_prof.api.fleet_result import Fleet, FleetPhone, is_cpu, representative
 from nnapi_prof.api.model import Model, as_model
-from nnapi_prof.api.objectives import FleetOptions
 from nnapi_prof.api.options import Listener, Progress, to_log
 from nnapi_prof.costs.conditions import ConditionOptions
 from nnapi_prof.costs.model.views import with_intervals
@@ -30,6 +20,16 @@ from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.devices import Measured, find, measured
 from nnapi_prof.device.protocol.description import description_parts
 from nnapi_prof.errors import CostError, UsageError, option_name
+from nnapi_prof.fleet import FleetOptions
+from nnapi_prof.fleet.plans import (
+    cannot_convert,
+    fleet_levels,
+    half_ns,
+    info_of,
+    names_of,
+    useful_targets,
+)
+from nnapi_prof.fleet.result import Fleet, FleetPhone, is_cpu, representative
 from nnapi_prof.graph.plan import Plan
 from nnapi_prof.partition import SearchLimits, make_problem, plan_of_placements
 from nnapi_prof.partition.baselines import find_baselines

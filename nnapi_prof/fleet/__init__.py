@@ -1,0 +1,28 @@
+"""Choose few plans of a model that are good on many phones: a folder of its own.
+
+The core does not import it: the command comes by an entry point, the function by its public name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from nnapi_prof.api.objectives import ValidatedOptions, seconds_option
+from nnapi_prof.options import option
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetOptions(ValidatedOptions):
+    """Options of :func:`nnapi_prof.fleet`."""
+
+    k: int = field(
+        default=3, metadata=option("Largest number of plans.", 1, 16, flag="-k, --plans")
+    )
+    objective: str = field(
+        default="mean",
+        metadata=option(
+            "Regret to minimise: the weighted mean of all phones, or the largest.",
+            choices=("mean", "worst"),
+        ),
+    )
+    seconds: float | None = seconds_option("the search for plans", "120")
