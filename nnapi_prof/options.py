@@ -74,9 +74,11 @@ def options_of(cls: type[DataclassInstance]) -> dict[str, Option]:
 
 
 def default_of(cls: type[DataclassInstance], name: str) -> Any:
-    """Return the default of a field; None where it has none."""
+    """Return the default of a field, as text where that is a name; None where it has none."""
     default = next(each.default for each in fields(cls) if each.name == name)
-    return None if default is MISSING else default
+    if default is MISSING:
+        return None
+    return str(default) if isinstance(default, str) else default
 
 
 def flag_of(cls: type[DataclassInstance], name: str) -> str:

@@ -292,7 +292,7 @@ class ValidatedOptions:
     """Options that are checked when they are made."""
 
     def __post_init__(self) -> None:
-        validate(self)  # type: ignore[type-var]
+        validate(self)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, kw_only=True)

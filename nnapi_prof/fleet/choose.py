@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 
+from nnapi_prof.api.bundles import names_of
 from nnapi_prof.api.cost_tables import read_costs
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.model import Model, as_model
@@ -26,7 +27,6 @@ from nnapi_prof.fleet.plans import (
     fleet_levels,
     half_ns,
     info_of,
-    names_of,
     useful_targets,
 )
 from nnapi_prof.fleet.result import Fleet, FleetPhone, is_cpu, representative
