@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib.util
 import os
 import shutil
@@ -243,6 +244,17 @@ def built_host() -> HostBuild:
 def emulator_library(built_host: HostBuild) -> Path:
     """Our libneuralnetworks.so."""
     return built_host.library
+
+
+@pytest.fixture(scope="session")
+def nnapi_library(built_host: HostBuild) -> Path:
+    """The emulator's library, loaded: stock PyTorch then finds it by its soname.
+
+    NNAPI_PROF_TEST_LIBRARY names another.
+    """
+    path = Path(os.environ.get("NNAPI_PROF_TEST_LIBRARY") or built_host.library)
+    ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+    return path
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ from tests.partition.families import (
     heads_problem,
     wide_problem,
 )
+from tests.partition.pairs import all_ideals
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -27,20 +28,6 @@ def same(problem: Problem, other: Problem) -> bool:
     return all(np.array_equal(getattr(problem, a), getattr(other, a)) for a in arrays) and all(
         getattr(problem, field) == getattr(other, field) for field in fields
     )
-
-
-def n_ideals(problem: Problem) -> int:
-    needs = [sum(1 << p for p in preds) for preds in problem.predecessors]
-    level, count = {0}, 1
-    for _ in range(problem.n):
-        level = {
-            ideal | 1 << u
-            for ideal in level
-            for u in range(problem.n)
-            if not ideal >> u & 1 and needs[u] & ~ideal == 0
-        }
-        count += len(level)
-    return count
 
 
 @pytest.mark.parametrize("structure", WIDE)
@@ -96,7 +83,7 @@ def test_cells(style: str) -> None:
 def test_decoder() -> None:
     problem = decoder_problem(0)
     assert problem.n == 220 and len(problem.targets) == 13
-    assert 8_000 < n_ideals(problem) < 10_000
+    assert 8_000 < len(all_ideals(problem)) < 10_000
     assert 0.3 < np.isinf(problem.unit_ns[:, 1:]).mean() < 0.37
 
 

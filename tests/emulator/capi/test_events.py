@@ -7,7 +7,6 @@ import threading
 import time
 
 import numpy as np
-import pytest
 
 from tests.emulator.nnapi import (
     OK,
@@ -22,19 +21,10 @@ R = Result
 DATA = np.array([[-1, 2, -3, 4, -5, 6, -7, 8]], np.float32)
 
 
-@pytest.fixture
-def chain(nn):
-    model = relu_chain(nn, 2)
-    compilation = model.compile()
-    yield compilation
-    nn.Compilation_free(compilation)
-    model.free()
-
-
-def test_many_executions_at_once(nn, chain):
+def test_many_executions_at_once(nn, compiled):
     results = [np.zeros((1, 8), np.float32) for _ in range(16)]
     inputs = [DATA * (i + 1) for i in range(len(results))]
-    executions = [prepared(nn, chain, [i], [o]) for i, o in zip(inputs, results, strict=True)]
+    executions = [prepared(nn, compiled, [i], [o]) for i, o in zip(inputs, results, strict=True)]
     events = [nn.new("Execution_startCompute", e) for e in executions]
     for event in events:
         assert nn.Event_wait(event) == OK
@@ -45,9 +35,9 @@ def test_many_executions_at_once(nn, chain):
         nn.Event_free(event)
 
 
-def test_freeing_a_running_execution_waits(nn, chain):
+def test_freeing_a_running_execution_waits(nn, compiled):
     result = np.zeros((1, 8), np.float32)
-    execution = prepared(nn, chain, [DATA], [result])
+    execution = prepared(nn, compiled, [DATA], [result])
     event = nn.new("Execution_startCompute", execution)
     nn.Execution_free(execution)
     np.testing.assert_array_equal(result, np.maximum(DATA, 0))
@@ -55,8 +45,8 @@ def test_freeing_a_running_execution_waits(nn, chain):
     nn.Event_free(event)
 
 
-def test_start_compute_refusals(nn, chain):
-    execution, event = nn.new("Execution_create", chain), C.c_void_p()
+def test_start_compute_refusals(nn, compiled):
+    execution, event = nn.new("Execution_create", compiled), C.c_void_p()
     assert nn.Execution_startCompute(execution, None) == R.UNEXPECTED_NULL
     assert nn.Execution_startCompute(execution, C.byref(event)) == R.BAD_DATA  # nothing is set
     start = nn.Execution_startComputeWithDependencies
@@ -68,13 +58,13 @@ def test_start_compute_refusals(nn, chain):
     nn.Execution_free(execution)
 
 
-def test_dependencies_are_awaited(nn, chain):
+def test_dependencies_are_awaited(nn, compiled):
     """A pipe stands for a sync fence: it signals when it becomes readable."""
     read_end, write_end = os.pipe()
     fence = nn.new("Event_createFromSyncFenceFd", read_end)
     os.close(read_end)
     first, second = (np.zeros((1, 8), np.float32) for _ in range(2))
-    one, two = prepared(nn, chain, [DATA], [first]), prepared(nn, chain, [DATA], [second])
+    one, two = prepared(nn, compiled, [DATA], [first]), prepared(nn, compiled, [DATA], [second])
     start = nn.Execution_startComputeWithDependencies
     event_one, event_two = C.c_void_p(), C.c_void_p()
     assert start(one, handles([fence]), 1, 0, C.byref(event_one)) == OK
@@ -102,13 +92,13 @@ def test_dependencies_are_awaited(nn, chain):
     os.close(write_end)
 
 
-def test_a_failed_dependency_fails_the_execution(nn, chain):
+def test_a_failed_dependency_fails_the_execution(nn, compiled):
     read_end, write_end = os.pipe()
     fence = nn.new("Event_createFromSyncFenceFd", read_end)
     os.close(read_end)
     os.close(write_end)  # nothing will ever be readable
     result, event = np.zeros((1, 8), np.float32), C.c_void_p()
-    execution = prepared(nn, chain, [DATA], [result])
+    execution = prepared(nn, compiled, [DATA], [result])
     start = nn.Execution_startComputeWithDependencies
     assert start(execution, handles([fence]), 1, 0, C.byref(event)) == OK
     assert nn.Event_wait(event) == R.OP_FAILED
@@ -128,13 +118,13 @@ def test_a_failed_dependency_fails_the_execution(nn, chain):
     assert nn.Event_createFromSyncFenceFd(0, None) == R.UNEXPECTED_NULL
 
 
-def test_fences_chain_executions(nn, chain):
+def test_fences_chain_executions(nn, compiled):
     """The fence of one execution, as a descriptor, is the dependency of another."""
     read_end, write_end = os.pipe()
     gate = nn.new("Event_createFromSyncFenceFd", read_end)
     os.close(read_end)
     first, second = (np.zeros((1, 8), np.float32) for _ in range(2))
-    one, two = prepared(nn, chain, [DATA], [first]), prepared(nn, chain, [DATA], [second])
+    one, two = prepared(nn, compiled, [DATA], [first]), prepared(nn, compiled, [DATA], [second])
     start = nn.Execution_startComputeWithDependencies
     event_one, event_two = C.c_void_p(), C.c_void_p()
     assert start(one, handles([gate]), 1, 0, C.byref(event_one)) == OK
@@ -155,9 +145,9 @@ def test_fences_chain_executions(nn, chain):
     nn.Execution_free(two)
 
 
-def test_plain_events_have_no_fence(nn, chain):
+def test_plain_events_have_no_fence(nn, compiled):
     result, descriptor = np.zeros((1, 8), np.float32), C.c_int(5)
-    execution = prepared(nn, chain, [DATA], [result])
+    execution = prepared(nn, compiled, [DATA], [result])
     event = nn.new("Execution_startCompute", execution)
     assert nn.Event_getSyncFenceFd(event, C.byref(descriptor)) == R.BAD_DATA
     assert descriptor.value == -1

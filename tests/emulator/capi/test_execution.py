@@ -22,24 +22,12 @@ from tests.emulator.nnapi import (
     handles,
     operand_type,
     prepared,
-    relu_chain,
     set_input,
     set_output,
 )
 
 R = Result
 DATA = np.array([[-1, 2, -3, 4, -5, 6, -7, 8]], np.float32)
-
-
-@pytest.fixture
-def chain(nn):
-    """A compiled chain of two RELUs over [1, 8], for the one device by name."""
-    model = relu_chain(nn, 2)
-    device = nn.devices()["nnapi-reference"]
-    compilation = model.compile([device])
-    yield model, compilation
-    nn.Compilation_free(compilation)
-    model.free()
 
 
 def test_unknown_dimensions_are_given_by_the_execution(nn):

@@ -28,17 +28,6 @@ R = Result
 DATA = np.array([[-1, 2, -3, 4, -5, 6, -7, 8]], np.float32)
 
 
-@pytest.fixture
-def chain(nn):
-    """A compiled chain of two RELUs over [1, 8], for the one device by name."""
-    model = relu_chain(nn, 2)
-    device = nn.devices()["nnapi-reference"]
-    compilation = model.compile([device])
-    yield model, compilation
-    nn.Compilation_free(compilation)
-    model.free()
-
-
 # ---- what exists -------------------------------------------------------------------------------
 
 

@@ -27,15 +27,6 @@ READ, WRITE = mmap.PROT_READ, mmap.PROT_WRITE
 
 
 @pytest.fixture
-def chain(nn):
-    model = relu_chain(nn, 2)
-    compilation = model.compile()
-    yield compilation
-    nn.Compilation_free(compilation)
-    model.free()
-
-
-@pytest.fixture
 def shared():
     """A file in memory of two pages, and a view of it."""
     fd = os.memfd_create("nnapi")
@@ -112,56 +103,56 @@ def test_bad_files(nn, shared):
     nn.Memory_free(None)
 
 
-def test_protection_is_kept(nn, chain, shared):
+def test_protection_is_kept(nn, compiled, shared):
     memory = nn.new("Memory_createFromFd", mmap.PAGESIZE, READ, shared[0], 0)
-    execution = nn.new("Execution_create", chain)
+    execution = nn.new("Execution_create", compiled)
     assert nn.Execution_setInputFromMemory(execution, 0, None, memory, 0, 32) == OK
     assert nn.Execution_setOutputFromMemory(execution, 0, None, memory, 0, 32) == R.BAD_DATA
     nn.Execution_free(execution)
     nn.Memory_free(memory)
 
 
-def test_memory_from_roles(nn, chain, shared):
+def test_memory_from_roles(nn, compiled, shared):
     """One memory is the output of one execution and the input of the next."""
     desc = nn.new("MemoryDesc_create")
     handle, one = C.c_void_p(), C.c_float(1)
     add_in, add_out = nn.MemoryDesc_addInputRole, nn.MemoryDesc_addOutputRole
     assert nn.MemoryDesc_finish(desc) == R.BAD_DATA  # no role
     assert nn.Memory_createFromDesc(desc, C.byref(handle)) == R.BAD_STATE
-    assert add_in(None, chain, 0, one) == R.UNEXPECTED_NULL
-    assert add_in(desc, chain, 1, one) == R.BAD_DATA
-    assert add_in(desc, chain, 0, 0.0) == R.BAD_DATA
-    assert add_in(desc, chain, 0, 1.5) == R.BAD_DATA
+    assert add_in(None, compiled, 0, one) == R.UNEXPECTED_NULL
+    assert add_in(desc, compiled, 1, one) == R.BAD_DATA
+    assert add_in(desc, compiled, 0, 0.0) == R.BAD_DATA
+    assert add_in(desc, compiled, 0, 1.5) == R.BAD_DATA
     assert nn.MemoryDesc_setDimensions(desc, 2, u32([1, 9])) == OK
-    assert add_in(desc, chain, 0, one) == R.BAD_DATA  # contradicts [1, 8]
+    assert add_in(desc, compiled, 0, one) == R.BAD_DATA  # contradicts [1, 8]
     nn.MemoryDesc_free(desc)
 
     desc = nn.new("MemoryDesc_create")
-    assert add_in(desc, chain, 0, one) == OK
-    assert add_in(desc, chain, 0, one) == R.BAD_DATA  # twice
-    assert add_out(desc, chain, 0, one) == OK
+    assert add_in(desc, compiled, 0, one) == OK
+    assert add_in(desc, compiled, 0, one) == R.BAD_DATA  # twice
+    assert add_out(desc, compiled, 0, one) == OK
     assert nn.MemoryDesc_setDimensions(desc, 2, u32([2, 8])) == R.BAD_DATA
     assert nn.MemoryDesc_setDimensions(desc, 2, u32([1, 8])) == OK
     assert nn.MemoryDesc_finish(desc) == OK
     assert nn.MemoryDesc_finish(desc) == R.BAD_STATE
-    assert add_in(desc, chain, 0, one) == R.BAD_STATE
+    assert add_in(desc, compiled, 0, one) == R.BAD_STATE
     memory = nn.new("Memory_createFromDesc", desc)
     nn.MemoryDesc_free(desc)
 
     result = np.zeros((1, 8), np.float32)
-    early = nn.new("Execution_create", chain)
+    early = nn.new("Execution_create", compiled)
     assert nn.Execution_setInputFromMemory(early, 0, None, memory, 0, 32) == R.BAD_DATA
     assert nn.Execution_setInputFromMemory(early, 0, None, memory, 0, 0) == OK
     assert set_output(nn, early, 0, result) == OK
     assert nn.Execution_compute(early) == R.OP_FAILED  # nothing has written it
     nn.Execution_free(early)
 
-    writer = nn.new("Execution_create", chain)
+    writer = nn.new("Execution_create", compiled)
     assert set_input(nn, writer, 0, DATA) == OK
     assert nn.Execution_setOutputFromMemory(writer, 0, None, memory, 0, 0) == OK
     assert nn.Execution_compute(writer) == OK
     nn.Execution_free(writer)
-    reader = nn.new("Execution_create", chain)
+    reader = nn.new("Execution_create", compiled)
     assert nn.Execution_setInputFromMemory(reader, 0, None, memory, 0, 0) == OK
     assert set_output(nn, reader, 0, result) == OK
     assert nn.Execution_compute(reader) == OK
@@ -182,7 +173,7 @@ def test_memory_from_roles(nn, chain, shared):
     assert nn.Memory_copy(memory, copy) == OK and view[:32] == DATA.tobytes()
     assert nn.Memory_copy(other, memory) == R.BAD_DATA  # which leaves it without content
     assert nn.Memory_copy(memory, copy) == R.BAD_DATA
-    reader = nn.new("Execution_create", chain)
+    reader = nn.new("Execution_create", compiled)
     assert nn.Execution_setInputFromMemory(reader, 0, None, memory, 0, 0) == OK
     assert set_output(nn, reader, 0, result) == OK
     assert nn.Execution_compute(reader) == R.OP_FAILED
@@ -276,13 +267,13 @@ def test_memory_of_unknown_size_is_not_made(nn):
 # ---- bursts ------------------------------------------------------------------------------------
 
 
-def test_bursts(nn, chain):
+def test_bursts(nn, compiled):
     model = relu_chain(nn, 1)
     other = model.compile()
-    burst, result = nn.new("Burst_create", chain), np.zeros((1, 8), np.float32)
+    burst, result = nn.new("Burst_create", compiled), np.zeros((1, 8), np.float32)
     for _ in range(3):
         result[:] = 0
-        execution = prepared(nn, chain, [DATA], [result])
+        execution = prepared(nn, compiled, [DATA], [result])
         assert nn.Execution_burstCompute(execution, burst) == OK
         assert nn.Execution_burstCompute(execution, burst) == R.BAD_STATE
         np.testing.assert_array_equal(result, np.maximum(DATA, 0))
