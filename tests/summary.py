@@ -57,14 +57,26 @@ def _cpu_s() -> float:
 
 
 def _running_s(parent: int) -> float:
-    """CPU seconds of the running descendants of a process, and of their ended children."""
-    total = 0.0
-    for children in Path(f"/proc/{parent}/task").glob("*/children"):
-        with contextlib.suppress(OSError):  # it ended meanwhile
-            for child in children.read_text().split():
-                fields = Path(f"/proc/{child}/stat").read_bytes().rpartition(b")")[2].split()
-                total += sum(map(int, fields[11:15])) / TICKS + _running_s(int(child))
+    """CPU seconds of the running descendants of a process, and of their ended children.
+
+    Read four times a test, of each thread of a process: pathlib would take half a millisecond.
+    """
+    total, tasks = 0.0, f"/proc/{parent}/task"
+    with contextlib.suppress(OSError):  # it ended meanwhile
+        for thread in os.listdir(tasks):
+            with contextlib.suppress(OSError):
+                for child in map(int, _read(f"{tasks}/{thread}/children").split()):
+                    fields = _read(f"/proc/{child}/stat").rpartition(b")")[2].split()
+                    total += sum(map(int, fields[11:15])) / TICKS + _running_s(child)
     return total
+
+
+def _read(path: str) -> bytes:
+    file = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(file, 1 << 16)
+    finally:
+        os.close(file)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
