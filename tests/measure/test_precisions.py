@@ -106,6 +106,7 @@ def check(outcome: PrecisionOutcome, program: Program, recipe: Recipe) -> None:
     assert costs.conversions is not None and costs.conversions.to_int8_ns["x"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phone", again_but(LEVELS, "dsp-phone", "gpu-phone", why="another phone"))
 def test_three_precisions_cost_little_more_than_two_profiles(
     built_host: HostBuild,

@@ -284,6 +284,7 @@ def waking_phone(folder: Path, us: float) -> str:
     return f"sim:{path}"
 
 
+@pytest.mark.slow
 def test_short_segments_get_one_thread_where_waking_takes_long(tmp_path: Path) -> None:
     model = np_.load(trace(GatedNet(), tmp_path / "gated.pt", (1, 3, 96, 96)), inputs=["1x3x96x96"])
     phone = waking_phone(tmp_path, 60)

@@ -39,6 +39,7 @@ def draw_articulated(count: int) -> list[tuple[int, Problem]]:
     return drawn
 
 
+@pytest.mark.slow
 def test_no_plan_costs_less_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(articulation, "SHORTEST", 1)
     monkeypatch.setattr(articulation, "LARGEST_SHARE", 1.0)

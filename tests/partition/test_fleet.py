@@ -58,6 +58,7 @@ def test_equal_to_brute_force(seed: int, n: int, phones: int, k: int) -> None:
             )
 
 
+@pytest.mark.slow
 def test_more_plans_than_are_solved_exactly_have_a_bound() -> None:
     regret = np.random.default_rng(1).random((60, 40))
     for objective in FleetObjective:
@@ -118,6 +119,7 @@ def runnable(fleet: list[Problem]) -> bool:
     return all(np.isfinite(problem.unit_ns).any(axis=1).all() for problem in fleet)
 
 
+@pytest.mark.slow
 @settings(SETTINGS, max_examples=40)
 @given(st.integers(0, 100_000), st.integers(1, 4))
 def test_one_plan_for_all_is_the_best_of_all_plans(seed: int, phones: int) -> None:

@@ -164,6 +164,7 @@ def draw_copying(chance: random.Random) -> Copying:
     return Copying(targets, runs, start, dict.fromkeys(targets, (0.1, 0.1)), graph=graph)
 
 
+@pytest.mark.slow
 def test_the_least_latency_contains_copies_from_and_to_an_app() -> None:
     """Against every plan: a border value is copied once where an accelerator touches it."""
     moved = 0
@@ -324,6 +325,7 @@ def test_the_milp_agrees() -> None:
 # ---- error as a budget ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_fastest_plan_within_an_error() -> None:
     plans = 0
     for seed in range(120):

@@ -25,6 +25,7 @@ from tests.parts import again_but
 from tests.reports.sample import cnn, measure
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", again_but(range(2), 0, why="more random graphs"))
 def test_schedules_are_the_best_of_all_and_bounds_are_below(part: int) -> None:
     count, complaints = judged("schedules", list(range(part, EXAMPLES // 4, 2)))
@@ -95,6 +96,7 @@ def test_blocks_part_a_graph_at_its_cuts() -> None:
     assert find_blocks(stray).count >= blocks.count
 
 
+@pytest.mark.slow
 def test_branches_on_processors_of_like_speed_overlap() -> None:
     problem = wide_problem("blocks", 101, 2, 1)
     limits = SearchLimits(seconds=4.0)

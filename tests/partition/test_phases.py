@@ -10,6 +10,7 @@ from tests.partition.precisions import with_formats
 from tests.partition.problems import check_plan, draw_problem, every_plan
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("converts", [False, True])
 def test_a_chain_of_two_targets_gives_the_best_of_its_plans(converts: bool) -> None:
     for seed in range(40):

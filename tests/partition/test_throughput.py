@@ -58,6 +58,7 @@ def test_a_graph_with_measured_costs_has_a_throughput() -> None:
     assert all(point.memory_bytes >= weights for point in plan.curve)
 
 
+@pytest.mark.slow
 def test_limits_of_frames_latency_and_memory_are_kept() -> None:
     problem = heads_problem(2, 0)
     short = SearchLimits(seconds=1.0)

@@ -149,6 +149,7 @@ class Exported(Exception):
     """The exporter was asked."""
 
 
+@pytest.mark.slow
 def test_without_a_chip_nothing_of_the_extra_is_imported():
     code = (
         "import sys, nnapi_prof, nnapi_prof.cli, nnapi_prof.cli.profile, nnapi_prof.api.profiling, "

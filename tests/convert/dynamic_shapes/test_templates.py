@@ -43,7 +43,10 @@ QUICK = ("ceiling pools", "batch", "unet")
 
 @pytest.fixture(
     scope="module",
-    params=again_but(MODELS, *QUICK, why="larger networks, whose parts others have"),
+    params=[
+        pytest.param(each, marks=pytest.mark.slow) if each == "unet" else each
+        for each in again_but(MODELS, *QUICK, why="larger networks, whose parts others have")
+    ],
 )
 def template(request, tmp_path_factory):
     model = flexible(tmp_path_factory.mktemp("model"), *MODELS[request.param])
