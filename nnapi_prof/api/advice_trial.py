@@ -21,6 +21,7 @@ from nnapi_prof.api.plan import ModelPlan
 from nnapi_prof.api.planning import partition
 from nnapi_prof.api.profiling import profile
 from nnapi_prof.costs.model.fit import fit
+from nnapi_prof.costs.model.forms import formed_rows
 from nnapi_prof.costs.samples import summarise
 from nnapi_prof.costs.table import Z
 from nnapi_prof.device.agent import AgentClient
@@ -123,7 +124,8 @@ class Trial:
         plan = partition(model, costs, verify=False).plan
         assert costs.measured is not None
         # by one fit of both models' units, so that what they share errs alike
-        basis = replace(self._basis, costs=fit(self._basis.program.units, costs.measurements))
+        graph = self._basis.program.units
+        basis = replace(self._basis, costs=fit(graph, formed_rows(graph, costs.measurements)))
         return replace(
             one.advice,
             after_ns=basis.predicted_ns(plan),

@@ -247,6 +247,8 @@ def bisect(
         for spec, regions in places:
             probe = _probe(through, (program, client, spec.target, spec.level, references,
                                      conditions, budget), listener)  # fmt: skip
+            if planned is not None and planned.converted is not None:
+                probe.forms = planned.converted.forms
             located = locate(
                 probe, regions, spec.driver_version, find_all=find_all,
                 every_way=planned is None and through is None,

@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from nnapi_prof.api.costs import Costs
@@ -34,6 +35,7 @@ from nnapi_prof.bundle.storage import (
 from nnapi_prof.convert.lower import convert_copies, convert_region
 from nnapi_prof.convert.region import Region, growth_note, to_float16, units_in_floats
 from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs.model.forms import Forms, forms_note
 from nnapi_prof.costs.model.regression import TargetFit
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.description import describe, device_fingerprint
@@ -68,11 +70,13 @@ def bundle_of(
     notes: tuple[str, ...],
     fits: Mapping[Target, TargetFit] | None = None,
     levels: Mapping[str, int] | None = None,
+    forms: Forms | None = None,
 ) -> Bundle:
     """Some plans of a model for a device, with every region of theirs converted.
 
     ``model_file`` is the original's name in the bundle, ``fits`` are what it was planned with,
-    ``levels`` the feature levels of targets by their keys, where they are not the device's own.
+    ``levels`` the feature levels of targets by their keys, where they are not the device's own, and
+    ``forms`` those of products of activations that the costs are of.
     Raises UsageError where a plan needs what the device lacks, UnsupportedOp where a region cannot
     be converted for it.
     """
@@ -93,6 +97,7 @@ def bundle_of(
         conditions,
         notes,
         fits,
+        forms or {},
     )
 
 
@@ -115,17 +120,19 @@ def bundle_at(
     conditions: Conditions,
     notes: tuple[str, ...],
     fits: Mapping[Target, TargetFit] | None = None,
+    forms: Forms = MappingProxyType({}),
 ) -> Bundle:
     """:func:`bundle_of` for a device that need not be there. Raises UnsupportedOp."""
     levels = device.levels
     regions = {
         key: convert_region(program, *key)
-        for key in needed_regions(plans, levels, lambda target: not conditions.halves(target))
+        for key in needed_regions(plans, levels, lambda t: not conditions.halves(t), forms)
     }
     halved = {
         key: to_float16(convert_region(program, *key))
-        for key in needed_regions(plans, levels, conditions.halves)
+        for key in needed_regions(plans, levels, conditions.halves, forms)
     }
+    formed = forms_note(plans[0], forms)
     return Bundle(
         model=program.name,
         model_file=model_file,
@@ -138,12 +145,14 @@ def bundle_at(
         levels=levels,
         regions=regions,
         halved=halved,
+        forms=forms,
         copies=_copies(program, levels),
         conditions=conditions,
         notes=(
             *notes,
+            *([] if formed is None else [formed]),
             *_floats(program, (*regions.values(), *halved.values())),
-            *_grown(program, plans[0], levels, regions | halved),
+            *_grown(program, plans[0], levels, forms, regions | halved),
         ),
         fits=fits,
     )
@@ -163,11 +172,12 @@ def _grown(
     program: Program,
     plan: Plan,
     levels: Mapping[str, int],
+    forms: Forms,
     regions: Mapping[RegionKey, Region],
 ) -> list[str]:
     """Lists notes on a plan's NNAPI regions that became far larger than their graph."""
     sizes = [
-        (s.units, len(regions[region_key(s.units, s.target, levels)].operations))
+        (s.units, len(regions[region_key(s.units, s.target, levels, forms)].operations))
         for s in plan.segments
         if s.target.engine is Engine.NNAPI
     ]

@@ -13,7 +13,9 @@ from nnapi_prof.api.objective import Objective, UnitCost, Weight, adjusted_table
 from nnapi_prof.api.options import Listener
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.contention import Slowdowns, slowdowns
+from nnapi_prof.costs.estimate.costs import EstimatedCosts
 from nnapi_prof.costs.measurement import Measurement
+from nnapi_prof.costs.model.forms import Forms, chosen_forms
 from nnapi_prof.costs.model.precision import PrecisionCosts
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.views import AnyCosts, alone_ns, left_at_trial, marginal, shown_targets
@@ -191,6 +193,15 @@ class Costs:
     def measured(self) -> CostModel | None:
         """The fitted cost model; None where they are estimated, or of one's own making."""
         return self.priced if isinstance(self.priced, CostModel) else None
+
+    @cached_property
+    def forms(self) -> Forms:
+        """The forms of products of activations that the costs are of, on each accelerator."""
+        if isinstance(self.as_they_are, EstimatedCosts):
+            return self.as_they_are.forms
+        if self.measured is None or self.calibration is not None or self.model.mixed is not None:
+            return {}
+        return chosen_forms(self.model.graph, self.measurements)
 
     @cached_property
     def contention(self) -> Slowdowns:

@@ -235,7 +235,10 @@ class ModelPlan:
             measured, notes = self.costs.measured, self.costs.notes
             if measured is not None and not measured.filled:
                 fits = measured.fits
-        bundle = bundle_of(program, file, info, self.plans, self.conditions, notes, fits)
+        forms = self.costs.forms if self.costs is not None else {}
+        bundle = bundle_of(
+            program, file, info, self.plans, self.conditions, notes, fits, forms=forms
+        )
         bundle = replace(bundle, mixed=self.model.mixed, frames=self.frames)
         if self.frames is not None:
             bundle = replace(bundle, plan_set=self.frames.plan_set)

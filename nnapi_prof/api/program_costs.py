@@ -25,6 +25,13 @@ from nnapi_prof.costs.estimate.phones import shipped_text as _shipped_text
 from nnapi_prof.costs.estimate.work import Work
 from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.model.fit import fit
+from nnapi_prof.costs.model.forms import (
+    ProductForm,
+    formed_rows,
+    other_forms,
+    place_of,
+    product_units,
+)
 from nnapi_prof.costs.model.region import PHONE_CPU, CostModel
 from nnapi_prof.costs.table import Estimate, Price
 from nnapi_prof.device.find import SIMULATED, list_phones, phone_file, refuse_fleet
@@ -38,6 +45,7 @@ from nnapi_prof.errors import (
 from nnapi_prof.execution.profile.threads import COUNTS, counts_up_to, least_number
 from nnapi_prof.graph.plan import CPU, HOST, Engine, Target
 from nnapi_prof.graph.unit import Unit, UnitGraph
+from nnapi_prof.nnapi.facts import level_number
 
 if TYPE_CHECKING:
     from nnapi_prof.convert.model import NnapiModel, Operand
@@ -73,6 +81,7 @@ def fitted_costs(
     Raises NotMeasured where a unit was never measured there under these conditions, or not on the
     CPU.
     """
+    rows = formed_rows(graph, rows)
     costs = fit(graph, rows)
     on_cpu = {row.signature for row in rows if row.target.engine is Engine.CPU}
     missing = [unit for unit in graph.units if unit.signature not in on_cpu]
@@ -228,29 +237,37 @@ def _simulated(
 ) -> EstimatedCosts:
     graph = program.units
     converted = {unit.level: unit_works(program, unit.level) for unit in units}
-    eased = {level: _eased(works) for level, works in converted.items()} if relaxed else converted
+    others = {level: _works_in_forms(program, level) for level in converted}
     estimates: dict[tuple[int, Target], Estimate] = {}
     refusals: dict[tuple[int, Target], str] = {}
+    forms: dict[str, dict[int, ProductForm]] = {}
     for processor in units:
-        table = eased
-        if processor.target == CPU and relaxed and processor.has_float16:
-            table = {processor.level: _halved(converted[processor.level])}
-        elif processor.target == CPU:
-            table = converted
         spread = None if processor.fuses else error
-        for index, works in enumerate(table[processor.level]):
-            reason = works if isinstance(works, str) else processor.why_not(works)
-            if reason is not None:
-                refusals[index, processor.target] = reason
-            elif not isinstance(works, str):
-                estimates[index, processor.target] = Estimate(processor.ns(works), spread)
+        own = forms.setdefault(place_of(processor.target), {})
+        for index, usual in enumerate(converted[processor.level]):
+            works_of = {None: usual, **others[processor.level].get(index, {})}
+            priced: dict[ProductForm | None, float] = {}
+            for form, works in works_of.items():
+                reason = works if isinstance(works, str) else processor.why_not(works)
+                if isinstance(works, str) or reason is not None:
+                    refusals.setdefault((index, processor.target), reason or "")
+                    continue
+                priced[form] = processor.ns(_in_precision(works, processor, relaxed))
+            if not priced:
+                continue
+            refusals.pop((index, processor.target), None)
+            cheapest = min(priced, key=lambda form: (priced[form], form is not None))
+            estimates[index, processor.target] = Estimate(priced[cheapest], spread)
+            if cheapest is not None:
+                own[index] = cheapest
     prices = {processor.target: processor.price for processor in units}
     for processor in units:
         if processor.target == CPU and relaxed and processor.has_float16:
             # What crosses a region's border is converted, as one operation more.
             per_byte = 1.5 / processor.bytes_per_ns
             prices[CPU] = Price(processor.operation_ns, per_byte, per_byte)
-    return _with_host(graph, prices, estimates, refusals, simulated=True)
+    costs = _with_host(graph, prices, estimates, refusals, simulated=True)
+    return replace(costs, forms={place: own for place, own in forms.items() if own})
 
 
 def _with_host(
@@ -270,19 +287,36 @@ def _with_host(
     return EstimatedCosts(graph, used, estimates, refusals, simulated)
 
 
-def unit_works(program: Program, level: int) -> list[tuple[Work, ...] | str]:
-    """Lists the NNAPI operations of each unit at a feature level, or the reason why it has none."""
+def _works_in_forms(
+    program: Program, level: int
+) -> dict[int, dict[ProductForm | None, tuple[Work, ...] | str]]:
+    """The NNAPI operations of each unit with a product of activations, in each form but the usual
+    one; or the reason why it has none."""
+    works: dict[int, dict[ProductForm | None, tuple[Work, ...] | str]] = {}
+    for unit in product_units(program.units):
+        forms = other_forms(program.units, unit, level_number(level))
+        works[unit.index] = {form: _converted(program, unit.index, level, form) for form in forms}
+    return works
+
+
+def _converted(
+    program: Program, unit: int, level: int, form: ProductForm | None = None
+) -> tuple[Work, ...] | str:
     from nnapi_prof.convert.lower import convert_region
 
+    forms = () if form is None else ((unit, form),)
+    try:
+        return operation_works(convert_region(program, [unit], level, forms).model)
+    except UnsupportedOp as refusal:
+        return str(refusal)
+
+
+def unit_works(program: Program, level: int) -> list[tuple[Work, ...] | str]:
+    """Lists the NNAPI operations of each unit at a feature level, or the reason why it has none."""
     by_signature: dict[str, tuple[Work, ...] | str] = {}
     for unit in program.units.units:
-        if unit.signature in by_signature:
-            continue
-        try:
-            model = convert_region(program, [unit.index], level).model
-            by_signature[unit.signature] = operation_works(model)
-        except UnsupportedOp as refusal:
-            by_signature[unit.signature] = str(refusal)
+        if unit.signature not in by_signature:
+            by_signature[unit.signature] = _converted(program, unit.index, level)
     return [by_signature[unit.signature] for unit in program.units.units]
 
 
@@ -345,35 +379,29 @@ def _operand_bytes(operand: Operand) -> int:
     return math.prod(operand.dims) * _BYTES.get(_DATA[operand.type.name], 1)
 
 
-def _eased(works: list[tuple[Work, ...] | str]) -> list[tuple[Work, ...] | str]:
-    """float32 that may be computed as float16."""
-    return [
-        work
-        if isinstance(work, str)
-        else tuple(replace(w, data="relaxed") if w.data == "float32" else w for w in work)
-        for work in works
-    ]
-
-
-def _halved(works: list[tuple[Work, ...] | str]) -> list[tuple[Work, ...] | str]:
-    """float32 that is computed as float16, of half the bytes."""
-    return [
-        work
-        if isinstance(work, str)
-        else tuple(
-            replace(
-                w,
-                data="float16",
-                in_bytes=w.in_bytes / 2,
-                out_bytes=w.out_bytes / 2,
-                weight_bytes=w.weight_bytes / 2,
-            )
-            if w.data == "float32"
-            else w
-            for w in work
+def _in_precision(works: tuple[Work, ...], processor: PhoneUnit, relaxed: bool) -> tuple[Work, ...]:
+    """float32 that may be computed as float16: the CPU does so, with half the bytes, where it has
+    arithmetic for it."""
+    if not relaxed or (processor.target == CPU and not processor.has_float16):
+        return works
+    floats = [work.data == "float32" for work in works]
+    if processor.target != CPU:
+        return tuple(
+            replace(work, data="relaxed") if is_float else work
+            for work, is_float in zip(works, floats, strict=True)
         )
-        for work in works
-    ]
+    return tuple(
+        replace(
+            work,
+            data="float16",
+            in_bytes=work.in_bytes / 2,
+            out_bytes=work.out_bytes / 2,
+            weight_bytes=work.weight_bytes / 2,
+        )
+        if is_float
+        else work
+        for work, is_float in zip(works, floats, strict=True)
+    )
 
 
 def filled_costs(

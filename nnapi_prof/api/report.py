@@ -14,6 +14,7 @@ from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.costs import absolute, default_location
 from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.model.fit import fit
+from nnapi_prof.costs.model.forms import formed_rows
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.regression import TargetFit
 from nnapi_prof.costs.store import CostStore
@@ -177,7 +178,7 @@ def _costs(
         for segment in bundle.plan.segments
     )
     if not guessed or model is None:
-        return fit(bundle.graph, rows, fits=fits)
+        return fit(bundle.graph, formed_rows(bundle.graph, rows, bundle.forms), fits=fits)
 
     from nnapi_prof.api.model import load_program
     from nnapi_prof.api.program_costs import filled_costs

@@ -19,6 +19,7 @@ from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.region import Region, operand_of, to_float16
 from nnapi_prof.costs.conditions import Conditions, Mode, Precision
 from nnapi_prof.costs.measurement import Status
+from nnapi_prof.costs.model.forms import Forms, unit_forms
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.build import build_host
 from nnapi_prof.device.host_nnapi import HostNnapi
@@ -116,6 +117,8 @@ class RegionProbe:
         self.target = target
         self.level = level
         self.references = references
+        self.forms: Forms = {}
+        """Of products of activations: a plan's."""
         self.conditions = conditions
         self.budget = budget
         self.way = Way(conditions.mode)
@@ -205,7 +208,8 @@ class RegionProbe:
         if beyond:
             return f"{beyond[0]} is {types[beyond[0]]}, which does not cross to a device"
         try:
-            converted = convert_region(self.program, region, self.level)
+            forms = unit_forms(self.forms, region, self.target)
+            converted = convert_region(self.program, region, self.level, forms)
             return to_float16(converted) if self.conditions.halves(self.target) else converted
         except (UnsupportedOp, ConversionError) as error:
             return str(error)

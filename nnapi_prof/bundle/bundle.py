@@ -32,6 +32,7 @@ from nnapi_prof.bundle.plan_set import (
 )
 from nnapi_prof.convert.region import Permutes, Region, permutes
 from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs.model.forms import Forms, UnitForms, unit_forms
 from nnapi_prof.costs.model.regression import TargetFit
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph.plan import AUTO, Engine, Plan, Precision, Target
@@ -203,8 +204,9 @@ def _read_count(value: Any) -> int:
     return value
 
 
-RegionKey = tuple[tuple[int, ...], int]
-"""Units of a region, ascending, and the feature level it was lowered for."""
+RegionKey = tuple[tuple[int, ...], int, UnitForms]
+"""Units of a region, ascending, the feature level it was lowered for, and its products of
+activations in another form than the usual one."""
 
 
 @dataclass(frozen=True)
@@ -226,6 +228,8 @@ class Bundle:
     levels: Mapping[str, int]
     """Key of a target's base -> feature level its regions were lowered for."""
     regions: Mapping[RegionKey, Region] = field(repr=False)
+    forms: Forms = field(default_factory=dict, repr=False)
+    """Of products of activations: the cheapest on each accelerator, where it is not the usual."""
     conditions: Conditions = Conditions()
     """Under which the plan's costs were measured, and it is to be run."""
     halved: Mapping[RegionKey, Region] = field(default_factory=dict, repr=False)
@@ -307,7 +311,7 @@ class Bundle:
 
     def region(self, units: tuple[int, ...], target: Target) -> Region:
         """The NNAPI model of a segment that the agent runs."""
-        key = region_key(units, target, self.levels)
+        key = region_key(units, target, self.levels, self.forms)
         return self.halved[key] if self.conditions.halves(target) else self.regions[key]
 
     def permutes(self, plan: Plan) -> Permutes:
@@ -330,15 +334,19 @@ def accelerators_of(plan: Plan) -> frozenset[str]:
     return frozenset(name for name in names if name is not None and name != AUTO)
 
 
-def region_key(units: Iterable[int], target: Target, levels: Mapping[str, int]) -> RegionKey:
+def region_key(
+    units: Iterable[int], target: Target, levels: Mapping[str, int], forms: Forms
+) -> RegionKey:
     """The key of a segment's region."""
-    return tuple(sorted(units)), levels[target.base.key]
+    own = tuple(sorted(units))
+    return own, levels[target.base.key], unit_forms(forms, own, target)
 
 
 def needed_regions(
     plans: tuple[Plan, ...],
     levels: Mapping[str, int],
     needs: Callable[[Target], bool] = lambda target: True,
+    forms: Forms | None = None,
 ) -> tuple[RegionKey, ...]:
     """The regions that some plans need on the agent's targets of which ``needs`` is true, each
     once, in order of first use."""
@@ -346,5 +354,5 @@ def needed_regions(
     for plan in plans:
         for segment in plan.segments:
             if segment.target.engine is not Engine.HOST and needs(segment.target):
-                keys[region_key(segment.units, segment.target, levels)] = None
+                keys[region_key(segment.units, segment.target, levels, forms or {})] = None
     return tuple(keys)

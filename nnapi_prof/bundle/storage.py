@@ -20,6 +20,12 @@ from nnapi_prof.convert.deserialize import deserialize
 from nnapi_prof.convert.model import Blob
 from nnapi_prof.convert.region import Region
 from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs.model.forms import (
+    ProductForm,
+    UnitForms,
+    forms_from_json,
+    forms_to_json,
+)
 from nnapi_prof.costs.model.regression import fits_from_json, fits_to_json
 from nnapi_prof.errors import SerializationError, UsageError, escape_untrusted, option_name
 from nnapi_prof.graph.plan import Plan
@@ -41,11 +47,16 @@ _BUFFER = struct.Struct("<Q32s")
 
 
 def region_id(key: RegionKey, halved: bool = False) -> str:
-    """File name of a region: first unit, count, level, a hash over the units, and whether it is
-    in float16."""
-    units, level = key
-    digest = hashlib.sha256(json.dumps(units).encode()).hexdigest()[:8]
+    """File name of a region: first unit, count, level, a hash over the units and the forms of
+    products, and whether it is in float16."""
+    units, level, forms = key
+    what = [units, _unit_forms_to_json(forms)] if forms else units
+    digest = hashlib.sha256(json.dumps(what).encode()).hexdigest()[:8]
     return f"u{units[0]:03d}n{len(units):03d}-l{level}-{digest}{'-f16' if halved else ''}"
+
+
+def _unit_forms_to_json(forms: UnitForms) -> list[list[int | str]]:
+    return [[unit, form.value] for unit, form in forms]
 
 
 def region_to_bytes(region: Region) -> bytes:
@@ -155,11 +166,13 @@ def _write(folder: Path, bundle: Bundle, model: Path) -> None:
         "graph": graph_to_json(bundle.graph),
         "plans": [json.loads(plan.to_json()) for plan in bundle.plans],
         "levels": dict(bundle.levels),
+        "forms": forms_to_json(bundle.forms),
         "regions": [
             {
                 "id": region_id(key, halved),
                 "units": list(key[0]),
                 "level": key[1],
+                "forms": _unit_forms_to_json(key[2]),
                 "float16": halved,
             }
             for key, halved, _ in _regions(bundle)
@@ -280,7 +293,8 @@ def read_bundle(path: Path) -> Bundle:
         halved: dict[RegionKey, Region] = {}
         for row in data["regions"]:
             target = halved if row["float16"] else regions
-            target[(tuple(row["units"]), row["level"])] = _read_region(path, row["id"])
+            forms = tuple((unit, ProductForm(form)) for unit, form in row.get("forms", ()))
+            target[tuple(row["units"]), row["level"], forms] = _read_region(path, row["id"])
         return Bundle(
             model=data["model"],
             model_file=data["model_file"],
@@ -292,6 +306,7 @@ def read_bundle(path: Path) -> Bundle:
             graph=graph_from_json(data["graph"]),
             plans=tuple(Plan.from_json(json.dumps(plan)) for plan in data["plans"]),
             levels=data["levels"],
+            forms=forms_from_json(data.get("forms", {})),
             regions=regions,
             halved=halved,
             copies=_read_region(path, data["copies"]) if "copies" in data else None,

@@ -19,6 +19,7 @@ from nnapi_prof.convert.model import ConstantPool, EmissionError, ModelBuilder, 
 from nnapi_prof.convert.quantize.lower import MovingLowering, lower_quantised, moves_integers
 from nnapi_prof.convert.region import OPERAND_CODES, QUANTISED_CODES, Region, operand_of
 from nnapi_prof.convert.registry import Lowering
+from nnapi_prof.costs.model.forms import UnitForms
 from nnapi_prof.errors import ConversionError, NnapiProfError, Refusal, UnsupportedOp
 from nnapi_prof.graph.node import bound_args, makes_tensor, op_name
 from nnapi_prof.graph.program import Program, laid_out
@@ -41,6 +42,8 @@ def convert_region(
     program: Program,
     units: Sequence[int],
     level: int,
+    forms: UnitForms = (),
+    *,
     shared: bool = True,
     for_stock: bool = False,
 ) -> Region:
@@ -48,7 +51,8 @@ def convert_region(
 
     ``level`` is a feature level as devices report it (27, 28, ...); nothing newer is used. The
     model's inputs and outputs are the region's boundary, in the order of ``UnitGraph.boundary``.
-    ``shared`` is ModelBuilder's. With ``for_stock``, quantised layers that the format of stock
+    ``forms`` names units whose products of activations are in another form than the level's usual
+    one. ``shared`` is ModelBuilder's. With ``for_stock``, quantised layers that the format of stock
     PyTorch cannot say, those with a scale for each channel, compute in float32. Raises
     UnsupportedOp, with the node and the reason, where a unit cannot be lowered, and ConversionError
     where there is none.
@@ -63,7 +67,9 @@ def convert_region(
     builder = ModelBuilder(level, shared, for_stock, _pool(program))
     nodes = program.nodes
     values = {name: _add_input(builder, nodes[name], types[name]) for name in entering}
+    form_of = dict(forms)
     for index in sorted(set(units)):
+        builder.product_form = form_of.get(index)
         _lower_unit(builder, program.units.units[index], nodes, values)
     model = builder.finish([values[name] for name in leaving])
     return Region(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NewType
 import numpy as np
 from numpy.typing import NDArray
 
+from nnapi_prof.costs.model.forms import ProductForm
 from nnapi_prof.nnapi.codes import OperandCode, OperationCode
 from nnapi_prof.nnapi.facts import TENSOR_CODES, all_facts, level_number, why_not_at
 
@@ -193,6 +194,8 @@ class ModelBuilder:
         self.pool = ConstantPool() if pool is None else pool
         self.shared = shared
         self.for_stock = for_stock
+        self.product_form: ProductForm | None = None
+        """Of the unit that is being lowered; None for the usual one of the level."""
         self.level_number = level_number(level)
         self.blobs: list[Blob] = []
         self.in_floats: dict[str, str] = {}

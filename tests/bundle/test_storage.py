@@ -117,7 +117,7 @@ def test_float16_is_for_nnapi_only(bundle: Bundle, tmp_path: Path) -> None:
     levels = {"cpu": 30, NPU.key: 30}  # what tells the two apart is not the level
     (key,) = needed_regions(bundle.plans, levels, lambda target: target.engine is Engine.NNAPI)
     assert needed_regions(bundle.plans, levels) == (key,)
-    units, _ = key
+    units = key[0]
     whole = bundle.region(units, CPU)
     halved = dataclasses.replace(
         bundle,

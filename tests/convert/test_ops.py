@@ -10,6 +10,7 @@ import torch
 
 from nnapi_prof.convert.lower import convert_region, why_not
 from nnapi_prof.convert.registry import ENTRIES
+from nnapi_prof.costs.model.forms import ProductForm
 from nnapi_prof.errors import UnsupportedOp
 from nnapi_prof.nnapi.codes import FeatureLevel
 from tests.convert.cases import CASES
@@ -63,6 +64,35 @@ def test_right_at_every_level(case, nnapi_library, pytestconfig):
             continue
         models.add(content)
         (result,) = run_region(region, inputs)
+        torch.testing.assert_close(result, expected, rtol=case.rtol, atol=case.atol)
+
+
+PRODUCTS = [
+    "matmul of two batch axes",
+    "matmul, batches broadcast on both sides",
+    "matmul, batches crossed",
+    "baddbmm",
+    "attention",
+]
+
+
+@pytest.mark.parametrize("form", [ProductForm.PAIRS, ProductForm.GROUPS, ProductForm.SUMS])
+def test_every_form_of_a_product_is_right(form, nnapi_library):
+    for name in PRODUCTS:
+        case = CASES[name]
+        inputs = dict(zip(case.program.units.inputs, case.inputs, strict=True))
+        region = convert_region(case.program, [0], FeatureLevel.LEVEL_4, ((0, form),))
+        has = {"GROUPED_CONV_2D", "STRIDED_SLICE"} & set(region.operations)
+        assert (
+            has
+            == {
+                ProductForm.PAIRS: {"STRIDED_SLICE"},
+                ProductForm.GROUPS: {"GROUPED_CONV_2D"},
+                ProductForm.SUMS: set(),
+            }[form]
+        )
+        (result,) = run_region(region, inputs)
+        expected = case.function(*case.inputs)
         torch.testing.assert_close(result, expected, rtol=case.rtol, atol=case.atol)
 
 

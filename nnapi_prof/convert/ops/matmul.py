@@ -21,6 +21,7 @@ from nnapi_prof.convert.ops.formula import (
 )
 from nnapi_prof.convert.ops.slicing import strided_slice
 from nnapi_prof.convert.registry import Lowering, lowers, memory_axis
+from nnapi_prof.costs.model.forms import ProductForm, usual_form
 from nnapi_prof.graph.node import is_constant
 from nnapi_prof.nnapi.codes import FuseCode, OperationCode
 
@@ -30,8 +31,8 @@ MAX_PRODUCTS = 256
 """How many products one node may become below level 3, which has neither BATCH_MATMUL nor
 GROUPED_CONV_2D: each is a FULLY_CONNECTED between slices, so that more than a few hundred would
 cost more in overhead than they compute."""
-FEW_PRODUCTS = 2
-"""So many are one by one no more operations than as the groups of a convolution."""
+MAX_SUMMANDS = 1 << 22
+"""Elements that a product as sums may write: 16 MB, beyond which memory decides against it."""
 
 
 @lowers(aten.mm.default, aten.bmm.default, aten.matmul.default)
@@ -86,10 +87,10 @@ def product(x: FormulaValue, y: FormulaValue, transposed: bool = False) -> Formu
     """``x[..., M, K] @ y[..., K, N]``, or ``@ y[..., N, K]^T`` if ``transposed``: [..., M, N].
 
     Where only one side has batches the other is one matrix for all of them, and a single
-    FULLY_CONNECTED does it. Otherwise BATCH_MATMUL from level 6 on; before, from level 3 on, one
-    GROUPED_CONV_2D of a pixel, a group for each pair of matrices; before that, and of
-    FEW_PRODUCTS, one FULLY_CONNECTED for each pair (at most MAX_PRODUCTS). The weights of both are
-    computed tensors.
+    FULLY_CONNECTED does it. Otherwise in the form that was chosen for the unit by its cost. The
+    usual one is BATCH_MATMUL from level 6 on; before, from level 3 on, one GROUPED_CONV_2D of a
+    pixel, a group for each pair of matrices; before that, and of FEW_PRODUCTS, one FULLY_CONNECTED
+    for each pair (at most MAX_PRODUCTS). The weights of both are computed tensors.
     """
     op = x.op
     *x_batch, m, k = x.dims
@@ -106,11 +107,14 @@ def product(x: FormulaValue, y: FormulaValue, transposed: bool = False) -> Formu
         transpose = _fully_connected(right, x.reshaped((m, k)))
         transpose = transpose.reshaped((math.prod(y_batch), n, m))
         return transpose.transposed((0, 2, 1)).reshaped((*batch, m, n))
-    if 3 <= op.level < 6 and math.prod(batch) > FEW_PRODUCTS:
-        return _as_groups(x, _as_weights(y, transposed), batch).reshaped((*batch, m, n))
-    if op.level < 6:
-        pairs = _pair_by_pair(x, _as_weights(y, transposed), batch)
-        return pairs.reshaped((*batch, m, n))
+    form = op.model.product_form or usual_form(op.level, math.prod(batch))
+    if form is not ProductForm.BATCHED:
+        write = {
+            ProductForm.GROUPS: _as_groups,
+            ProductForm.PAIRS: _pair_by_pair,
+            ProductForm.SUMS: _as_sums,
+        }[form]
+        return write(x, _as_weights(y, transposed), batch).reshaped((*batch, m, n))
     tensors = [_expand_batch(x, batch).operand, _expand_batch(y, batch).operand]
     flat = (math.prod(batch), m, n)
     result = op.emit(OperationCode.BATCH_MATMUL, tensors, [False, transposed], dims=flat)
@@ -162,6 +166,21 @@ def _as_groups(x: FormulaValue, weights: FormulaValue, batch: Sequence[int]) -> 
         dims=(1, m, 1, count * n),
     )
     return FormulaValue(op, result).reshaped((m, count, n)).transposed((1, 0, 2))
+
+
+def _as_sums(x: FormulaValue, weights: FormulaValue, batch: Sequence[int]) -> FormulaValue:
+    """``x[..., M, K] @ weights[..., N, K]^T`` for each of B batches, as [B, M, N]: each row times
+    each, and sums over K, which FULLY_CONNECTED with ones takes at every level."""
+    op, count = x.op, math.prod(batch)
+    left, right = _expand_batch(x, batch), _expand_batch(weights, batch)
+    m, k, n = left.dims[1], left.dims[2], right.dims[1]
+    op.require(
+        count * m * n * k <= MAX_SUMMANDS,
+        f"{count * m * n * k} summands of products: up to {MAX_SUMMANDS} are written out",
+    )
+    summands = left.reshaped((count, m, 1, k)) * right.reshaped((count, 1, n, k))
+    ones = constant(op, np.ones((1, k), np.float32))
+    return _fully_connected(summands.reshaped((count * m * n, k)), ones).reshaped((count, m, n))
 
 
 def _pair_by_pair(x: FormulaValue, weights: FormulaValue, batch: Sequence[int]) -> FormulaValue:

@@ -28,6 +28,7 @@ from nnapi_prof.costs.estimate.parts import Setting, fit_correction, fit_roof, s
 from nnapi_prof.costs.estimate.phones import Description
 from nnapi_prof.costs.estimate.work import Floats, Work, WorkSample, kinds_of
 from nnapi_prof.costs.measurement import Kind, Measurement
+from nnapi_prof.costs.model.forms import best_of_forms
 from nnapi_prof.errors import CostError, option_name
 from nnapi_prof.graph.plan import CPU, Engine, Target
 
@@ -318,6 +319,7 @@ def calibrate(
     Raises CostError where nothing was measured, or not on the CPU, without which there is nothing
     to compare with, or less than the folds.
     """
+    rows = best_of_forms(rows)
     samples = samples_of(rows)
     if CPU not in samples:
         raise CostError(

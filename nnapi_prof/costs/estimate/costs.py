@@ -16,6 +16,7 @@ import numpy as np
 from nnapi_prof.costs.estimate.model import TargetModel
 from nnapi_prof.costs.measurement import Kind, Measurement, Status
 from nnapi_prof.costs.model.fit import fit
+from nnapi_prof.costs.model.forms import Forms, formed_rows
 from nnapi_prof.costs.model.region import CostModel, RegionCost, TabulatedCosts
 from nnapi_prof.costs.model.regression import TargetFit
 from nnapi_prof.costs.table import (
@@ -47,6 +48,8 @@ class EstimatedCosts(TabulatedCosts):
     """Of each unit, where there are :attr:`models`."""
     threads: int = 1
     """Of the CPU."""
+    forms: Forms = field(default_factory=dict, repr=False)
+    """Of products of activations: the cheapest by the estimate, where it is not the usual one."""
 
     def __post_init__(self) -> None:
         self.targets = tuple(sorted(self.prices, key=lambda t: (t != CPU, t == HOST, t.key)))
@@ -117,7 +120,7 @@ def fill(
     """The cost model of ``rows`` (as :func:`nnapi_prof.costs.model.fit.fit` takes them, and
     ``fits``) with estimates for every unit and target that was not tried. What was tried and did
     not run stays refused."""
-    rows = list(rows)
+    rows = formed_rows(graph, rows)
     tried = {row.signature for row in rows if row.target == CPU}
     blank = {unit.signature: unit for unit in graph.units if unit.signature not in tried}
     holes = [

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from nnapi_prof.convert.region import Region
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.measurement import Key, Kind, Measurement, Status, work_columns
 from nnapi_prof.costs.model.fit import RegionMatcher, UnitSet
+from nnapi_prof.costs.model.forms import ProductForm, UnitForms, signature_in
 from nnapi_prof.device.protocol.results import (
     ActionResult,
     AgentInfo,
@@ -48,6 +49,13 @@ class Job:
     conditions: Conditions
     """What of the profile's conditions concerns the target's engine."""
     key: Key
+    forms: UnitForms | None = None
+    """Of its products of activations; None for those that are chosen on its target."""
+
+    def in_form(self, form: ProductForm) -> Job:
+        """The same unit with its products in this form, as a measurement of its own."""
+        key = self.key._replace(signature=signature_in(form, self.key.signature))
+        return replace(self, key=key, forms=((self.region[0], form),))
 
     @property
     def halved(self) -> bool:
@@ -199,28 +207,31 @@ class Converter:
 
     def __init__(self, load: Callable[[], Program]) -> None:
         self._load = load
-        self._models: dict[tuple[UnitSet, int, bool], Region | str] = {}
+        self._models: dict[tuple[UnitSet, int, UnitForms, bool], Region | str] = {}
 
-    def convert(self, region: UnitSet, level: int, halved: bool = False) -> Region | str:
-        """The region's model (``halved``: in float16), or the sentence with which it is refused."""
-        key = (region, level, halved)
+    def convert(
+        self, region: UnitSet, level: int, forms: UnitForms = (), halved: bool = False
+    ) -> Region | str:
+        """The region's model with products in such ``forms`` (``halved``: in float16), or the
+        sentence with which it is refused."""
+        key = (region, level, forms, halved)
         if key not in self._models:
             try:
-                self._models[key] = self._convert(region, level, halved)
+                self._models[key] = self._convert(*key)
             except UnsupportedOp as refusal:
                 self._models[key] = refusal.refusal.sentence  # for every model that has such a unit
             except ConversionError as refusal:
                 self._models[key] = str(refusal)
         return self._models[key]
 
-    def _convert(self, region: UnitSet, level: int, halved: bool) -> Region:
+    def _convert(self, region: UnitSet, level: int, forms: UnitForms, halved: bool) -> Region:
         program = self._load()  # which imports torch; the lowerings want it, too
         from nnapi_prof.convert.lower import convert_region
         from nnapi_prof.convert.region import to_float16
 
         if not halved:
-            return convert_region(program, region, level)
-        whole = self.convert(region, level)
+            return convert_region(program, region, level, forms)
+        whole = self.convert(region, level, forms)
         if isinstance(whole, str):
             raise ConversionError(whole)
         return to_float16(whole)
@@ -289,7 +300,13 @@ def row_of(
     """Return the cost table's row of a job with this ``outcome``."""
     units = [graph.units[u] for u in job.region]
     entering, leaving = graph.boundary(job.region)
-    members = tuple(unit.signature for unit in units)
+    form_of = dict(job.forms or ())
+    members = tuple(
+        signature_in(form_of[unit.index], unit.signature)
+        if unit.index in form_of
+        else unit.signature
+        for unit in units
+    )
     if job.kind is Kind.THREADS:  # shortened, it tells nothing of the units themselves
         members = (job.key.signature,)
     return Measurement(

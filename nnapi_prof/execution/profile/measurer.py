@@ -11,7 +11,15 @@ import signal
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import FrameType
@@ -20,6 +28,15 @@ from typing import TYPE_CHECKING, Protocol
 from nnapi_prof.convert.region import Region
 from nnapi_prof.costs.contention import corun_rows
 from nnapi_prof.costs.measurement import DRIFTING, SILENT, UNWATCHED, Key, Kind, Measurement
+from nnapi_prof.costs.model.forms import (
+    MARK,
+    Forms,
+    chosen_forms,
+    place_of,
+    region_signature_in,
+    rows_in_forms,
+    unit_forms,
+)
 from nnapi_prof.costs.model.quantised import EightBits
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.rows import utc_now
@@ -130,7 +147,7 @@ def prepare(
     request = prepared.request
     groups = Groups()
     for number, job in enumerate(batch):
-        converted = converter.convert(job.region, job.spec.level, job.halved)
+        converted = _converted(converter, job)
         if isinstance(converted, str):
             row = refused(job, graph, fingerprint, simulated, converted)
             prepared.refusals.append((job, row))
@@ -148,7 +165,7 @@ def prepare(
         request.add_action(action.spec)
         prepared.sent[number] = (job, converted)
     for number, job in enumerate(gauges if prepared.sent else (), len(batch)):
-        converted = converter.convert(job.region, job.spec.level, job.halved)
+        converted = _converted(converter, job)
         if not isinstance(converted, str):
             action = build_action(
                 number,
@@ -160,6 +177,10 @@ def prepare(
             )
             request.add_action(replace(action.spec, flags=ActionFlag.GAUGE))
     return prepared
+
+
+def _converted(converter: Converter, job: Job) -> Region | str:
+    return converter.convert(job.region, job.spec.level, job.forms or (), job.halved)
 
 
 class Client(DeviceProbe, Protocol):
@@ -231,6 +252,10 @@ class Measurer:
             if driver.name != REFERENCE
         }
         self.waits.remember(rows, drivers)
+        self.forms: Forms = {}
+        """Of products of activations, where they were chosen (:meth:`choose_forms`), ..."""
+        self._chosen: set[str] = set()
+        """... and where that was."""
         self.reused: set[Key] = set()
         """Asked for, and known before this run."""
         self.later: Mapping[str, int] = {}
@@ -332,7 +357,7 @@ class Measurer:
         asked = {self._stored_key(job): job for job in batch if not self.drivers.stop(job)}
         with self.spending("convert"):
             prepared = prepare(
-                [replace(job, key=key) for key, job in asked.items()],
+                [replace(self._formed(job), key=key) for key, job in asked.items()],
                 self._graph,
                 self._converter,
                 {unit: self._options.timing(self.info.simulated, unit) for unit in (True, False)},
@@ -340,7 +365,7 @@ class Measurer:
                 self.fingerprint,
                 self.info.simulated,
                 self.waits.patience(self.info.simulated),
-                self.drivers.gauges(asked.values()),
+                [self._formed(job) for job in self.drivers.gauges(asked.values())],
             )
         with self.spending("store"):
             self._add(*((asked[job.key], row) for job, row in prepared.refusals))
@@ -395,7 +420,7 @@ class Measurer:
 
     def convert(self, job: Job) -> Region | str:
         """A job's model, or the sentence with which it is refused."""
-        return self._converter.convert(job.region, job.spec.level, job.halved)
+        return _converted(self._converter, self._formed(job))
 
     def _waited_for(self, events: Iterator[Event]) -> Iterator[Event]:
         """The events, and the time it takes to wait for them."""
@@ -410,15 +435,53 @@ class Measurer:
 
     def _stored_key(self, job: Job) -> Key:
         """The key of a job's row in the store."""
-        if self._eight_bits is None:
+        if self._eight_bits is not None:
+            return job.key._replace(signature=self._eight_bits.matcher.signature(job.region))
+        if job.forms is not None:
             return job.key
-        return job.key._replace(signature=self._eight_bits.matcher.signature(job.region))
+        forms, plain = self._formed(job).forms or (), job.key.signature
+        signature = region_signature_in(self._graph, forms, job.region, plain)
+        return job.key._replace(signature=signature)
+
+    def _formed(self, job: Job) -> Job:
+        """The job with the forms of its products that are chosen on its target."""
+        if job.forms is not None or self._eight_bits is not None:
+            return job
+        return replace(job, forms=unit_forms(self.forms, job.region, job.spec.target))
+
+    def choose_forms(self, places: Collection[str]) -> None:
+        """Chooses the forms of products on these places (:func:`.place_of`) by what was measured
+        of them so far; from then on jobs, rows and keys without forms of their own are in these."""
+        rows = [row for row in self.rows.values() if place_of(row.target) in places]
+        found = chosen_forms(self._graph, rows)
+        self.forms = {**self.forms, **found}
+        self._chosen |= set(places)
+        before = set(self._before)
+        for row, own in rows_in_forms(self._graph, rows, found):
+            if own is row:
+                continue
+            if own is None:
+                if MARK in row.signature:
+                    continue  # in a form that was tried and not taken
+                self.rows.pop((row.signature, row.target))
+                self.have.discard(row.key)
+                continue
+            self.rows[own.signature, own.target] = own
+            for keys in (self.have, before):
+                if row.key in keys:
+                    keys.add(own.key)
+        self._before = frozenset(before)
 
     def _add(self, *results: tuple[Job, Measurement]) -> None:
         self._store.add(*(row for _, row in results))
         for job, result in results:
             own = self._eight_bits
             row = result if own is None else own.shared(result, job.region)
+            if own is None and job.forms is None and MARK in row.signature:
+                members = tuple(self._graph.units[unit].signature for unit in job.region)
+                row = replace(row, signature=job.key.signature, members=members)
+            if job.forms is not None and place_of(row.target) in self._chosen:
+                continue  # a trial that was repeated after the choice
             # Again as the last: readers of the store find it there, too.
             self.rows.pop((row.signature, row.target), None)
             self.rows[row.signature, row.target] = row

@@ -117,6 +117,7 @@ class PrecisionSessions:
             store,
             self._options,
             self._told_of(Precision.FLOAT32),
+            choosing_forms=False,  # which one wins differs by precision
         )
         self._others: dict[Precision, UnitSession] = {}
         """Relaxed and float16."""

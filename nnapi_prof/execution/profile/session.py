@@ -71,7 +71,8 @@ def profile(
     1. A few units on the CPU and under one preference of every accelerator; every unit on those
        that do not lie far behind there (and on all where ``options.accelerators`` names them), a
        sample of units under their other preferences, and all of them where the sample shows a
-       preference to be faster.
+       preference to be faster. Products of two activations are measured in every form that NNAPI
+       has for them, the heaviest shapes, and from then on are in the cheapest.
     2. Chains and runs of units where all of them run, on targets that a plan could use; the whole
        model on NNAPI's own choice.
     3. Where ``options.refine``, up to :data:`MAX_ROUNDS` times: fit the costs, partition, measure
@@ -113,9 +114,12 @@ class Session(UnitSession):
         store: CostStore,
         options: ProfileOptions,
         progress: ProgressCallback | None,
+        choosing_forms: bool = True,
     ) -> None:
         self._began = time.monotonic()
-        super().__init__(unit_cache, client, store, options, progress)
+        super().__init__(
+            unit_cache, client, store, options, progress, choosing_forms=choosing_forms
+        )
         self._useful: frozenset[Target] = frozenset()
         """Targets that a plan may use."""
         self._rounds = 0

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 
 from nnapi_prof.costs.measurement import FAILURES, Key, Kind, Measurement, Status
 from nnapi_prof.costs.model.fit import RegionMatcher, UnitSet, fit
+from nnapi_prof.costs.model.forms import other_forms, place_of, units_to_try
 from nnapi_prof.costs.model.precision import fit_eight_bits
 from nnapi_prof.costs.model.quantised import EightBits
 from nnapi_prof.costs.model.region import CostModel
@@ -34,7 +36,8 @@ from nnapi_prof.execution.profile.regions import (
     unit_regions,
 )
 from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache
-from nnapi_prof.graph.plan import AUTO, Engine, Target
+from nnapi_prof.graph.plan import AUTO, REFERENCE, Engine, Target
+from nnapi_prof.nnapi.facts import level_number
 
 
 class UnitSession:
@@ -42,7 +45,9 @@ class UnitSession:
 
     With ``eight_bits`` it measures the units that are in 8 bits, in terms of
     ``eight_bits.canonical_graph``; ``unit_cache`` is of their graph then. ``targets`` limits it to
-    some of the device's; ``doubted`` are those that lay behind in another precision.
+    some of the device's; ``doubted`` are those that lay behind in another precision. With
+    ``choosing_forms`` products of activations are measured in several forms, and the cheapest is
+    taken from then on.
     """
 
     def __init__(
@@ -56,6 +61,7 @@ class UnitSession:
         eight_bits: EightBits | None = None,
         targets: Collection[Target] | None = None,
         doubted: Collection[Target] = (),
+        choosing_forms: bool = False,
     ) -> None:
         self._eight_bits = eight_bits
         self._graph = unit_cache.units if eight_bits is None else eight_bits.canonical_graph
@@ -81,12 +87,15 @@ class UnitSession:
         self._unusable: set[tuple[str, Target]] = set()
         self._signatures = {self._graph.units[unit].signature for unit in self._among}
         self._doubted = frozenset(doubted)
+        self._choosing = choosing_forms
         self.worth_trying: frozenset[Target] = frozenset()
         """Targets that every unit was measured on."""
         self.behind: frozenset[Target] = frozenset()
         """Targets that a trial was enough for, ..."""
         self._reopened: frozenset[Target] = frozenset()
         """... and those of them that were measured after all."""
+        self._formed: frozenset[str] = frozenset()
+        """Where the forms of products are chosen."""
         self._alone: frozenset[Key] = frozenset()
         self._refit = FitCache()
 
@@ -107,10 +116,13 @@ class UnitSession:
             self.measurer.measure("trial", [job for job in tried if job not in own_choice])
             own_choice = [job for job in own_choice if self._is_worth_it(job)]
             self.measurer.measure("trial", own_choice)
+            # A product in a form that suits the driver badly must not decide against it.
+            self._choose_forms({t for t in leaders if t.accelerator not in (AUTO, REFERENCE)})
             rows = [row for row in self.measurer.rows.values() if row.signature in of_trial]
             self.behind = far_slower_targets(leaders, rows, self._doubted) - self._reopened
             leaders -= self.behind
         self._expect(jobs, leaders)
+        self._choose_forms(leaders)
         of_sample = self._signatures_of(sample_units(self._graph, self._among))
         open_to = {target.accelerator for target in leaders}
         named = {target for target in leaders if target.accelerator != AUTO}
@@ -137,6 +149,32 @@ class UnitSession:
         fatal = {row.signature for row in bad if row.status in (Status.TIMEOUT, Status.CRASHED)}
         choices = [spec.target for spec in self.specs if spec.target.accelerator == AUTO]
         self._unusable.update(itertools.product(fatal, choices))
+
+    def _choose_forms(self, leaders: Collection[Target]) -> None:
+        """Measures products of two activations in every form that these targets' levels have, and
+        takes the cheapest; the heaviest shapes, each once."""
+        if not self._choosing:
+            return
+        specs = [
+            spec
+            for spec in self.specs
+            if spec.target in leaders and place_of(spec.target) not in self._formed
+        ]
+        regions = [(Kind.UNIT, (unit.index,)) for unit in units_to_try(self._graph)]
+        usual = [job for job in self.jobs(regions) if job.spec in specs]
+        if not usual:
+            return
+        jobs = [
+            each
+            for job in usual
+            for unit in [self._graph.units[job.region[0]]]
+            for others in [other_forms(self._graph, unit, level_number(job.spec.level))]
+            for each in (replace(job, forms=()), *map(job.in_form, others))
+        ]
+        self.measurer.measure("forms of products", jobs)
+        places = {place_of(spec.target) for spec in specs}
+        self.measurer.choose_forms(places)
+        self._formed |= places
 
     def measure_chains(self, useful: Collection[Target]) -> None:
         """Chains and runs on targets that a plan may use, and the whole model where NNAPI itself

@@ -1,0 +1,102 @@
+"""Products of two activations in the form that is cheapest on the device."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import nnapi_prof as nnp
+from nnapi_prof.bundle.storage import read_bundle
+from nnapi_prof.costs.model.forms import ProductForm
+from nnapi_prof.graph.plan import Engine
+from tests.emulator.phones.descriptions import npu, operations, phone, ratio, us
+from tests.emulator.phones.test_clock import constant
+
+HEADS = 8
+SLOW = 1e-4
+
+
+class Attention(nn.Module):
+    """Scores, weights and values of several heads, and a convolution before and after."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project = nn.Conv2d(16, 3 * HEADS * 8, 1)
+        self.out = nn.Conv2d(HEADS * 8, 16, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.project(x).flatten(2).reshape(3, HEADS, 8, -1).unbind(0)
+        weights = (q.transpose(1, 2) @ k / 3).softmax(-1)
+        values = (weights @ v.transpose(1, 2)).transpose(1, 2)
+        return self.out(values.reshape(1, HEADS * 8, *x.shape[2:]))
+
+
+def write_phone(folder: Path, **efficiency: float) -> str:
+    """A phone whose accelerator is fast but for these operations."""
+    rates = {"default": 1.0} | efficiency
+    described = phone(
+        operations(),
+        npu(
+            efficiency={name: ratio(value) for name, value in rates.items()},
+            invocation=us(5),
+            operation_overhead=us(0.1),
+            bandwidth=constant(500, "GB/s"),
+            transfer_bandwidth=constant(100, "GB/s"),
+        ),
+    )
+    path = folder / "phone.json"
+    path.write_text(json.dumps(described))
+    return f"sim:{path}"
+
+
+@pytest.mark.parametrize(
+    ("form", "slow"),
+    [
+        (ProductForm.SUMS, ("GROUPED_CONV_2D", "STRIDED_SLICE")),
+        (ProductForm.PAIRS, ("GROUPED_CONV_2D", "MUL")),
+        (None, ("MUL", "STRIDED_SLICE")),
+    ],
+)
+def test_the_cheapest_form_is_in_plan_and_bundle(
+    tmp_path: Path, form: ProductForm | None, slow: tuple[str, ...]
+) -> None:
+    torch.manual_seed(0)
+    path = tmp_path / "attention.pt2"
+    torch.export.save(torch.export.export(Attention().eval(), (torch.randn(1, 16, 8, 8),)), path)
+    device, table = write_phone(tmp_path, **dict.fromkeys(slow, SLOW)), tmp_path / "costs.sqlite"
+    options = nnp.MeasureOptions(preferences=["fast"], runs=3)
+    costs = nnp.profile(path, device, costs=table, options=options)
+    products = [u.index for u in costs.model.graph.units if u.operation == "matmul"]
+    assert len(products) == 2
+    chosen = {} if form is None else dict.fromkeys(products, form)
+    assert costs.forms.get("sim-npu", {}) == chosen
+
+    planned = nnp.partition(costs.model, costs, device=device)
+    on_npu = {
+        unit
+        for segment in planned.plan.segments
+        if segment.target.engine is Engine.NNAPI
+        for unit in segment.units
+    }
+    assert on_npu.issuperset(products)
+    assert nnp.run(planned, device).agrees
+    planned.save(tmp_path / "bundle")
+    bundle = read_bundle(tmp_path / "bundle")
+    assert bundle.forms.get("sim-npu", {}) == chosen
+    used = {u: f for _, _, forms in bundle.regions for u, f in forms}
+    assert used == chosen
+    assert any("in the form that was cheapest" in note for note in bundle.notes) == bool(chosen)
+
+    # The table tells the same without the device, and nothing is measured again.
+    read = nnp.read_costs(costs.model, table)
+    assert read.forms == costs.forms
+    assert nnp.partition(read.model, read, verify=False).plan.predicted_ns == pytest.approx(
+        nnp.partition(costs.model, costs, verify=False).plan.predicted_ns
+    )
+    again = nnp.profile(path, device, costs=table, options=options)
+    assert again.outcome is not None and again.outcome.n_measured == 0
+    assert again.forms == costs.forms
