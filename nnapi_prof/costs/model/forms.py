@@ -147,9 +147,9 @@ def chosen_forms(graph: UnitGraph, rows: Iterable[Measurement]) -> Forms:
             own = measured[place_of(row.target)][plain]
             own[form] = min(own.get(form, math.inf), ns)
     return {
-        place: found
+        place: form_of
         for place, by_unit in measured.items()
-        if (found := _chosen_of(products, by_unit))
+        if (form_of := _chosen_of(products, by_unit))
     }
 
 
@@ -158,7 +158,7 @@ def _chosen_of(
 ) -> dict[int, ProductForm]:
     cheapest = {name: _cheapest(ns) for name, ns in measured.items()}
     tried = [unit for unit in products if len(measured.get(unit.signature, {})) > 1]
-    found: dict[int, ProductForm] = {}
+    form_of: dict[int, ProductForm] = {}
     for unit in products:
         form = cheapest.get(unit.signature)
         if unit.signature not in measured and tried:
@@ -166,8 +166,8 @@ def _chosen_of(
             nearest = min(tried, key=lambda other: (apart[other.index], other.index))
             form = cheapest[nearest.signature]
         if form is not None:
-            found[unit.index] = form
-    return found
+            form_of[unit.index] = form
+    return form_of
 
 
 def _cheapest(ns: Mapping[ProductForm | None, float]) -> ProductForm | None:
@@ -182,12 +182,12 @@ def rows_in_forms(
 ) -> Iterator[tuple[Measurement, Measurement | None]]:
     """Gives each row, and what it says of the graph with ``forms``: None where it was measured in
     others."""
-    wanted = {
+    forms_by_place = {
         place: {graph.units[unit].signature: form for unit, form in own.items()}
         for place, own in forms.items()
     }
     for row in rows:
-        own = wanted.get(place_of(row.target), {})
+        own = forms_by_place.get(place_of(row.target), {})
         parts = [_split(member) for member in row.members]
         if any(form is not own.get(plain) for plain, form in parts):
             yield row, None
@@ -211,12 +211,12 @@ def formed_rows(
 def best_of_forms(rows: Iterable[Measurement]) -> list[Measurement]:
     """Returns the rows of any models, units that were tried in several forms once: as they were
     fastest, under their plain signature."""
-    kept: list[Measurement] = []
+    usual_rows: list[Measurement] = []
     tried: dict[tuple[str, Target], list[Measurement]] = defaultdict(list)
     for row in rows:
         plain, form = _split(row.signature)
         if form is None:
-            kept.append(row)
+            usual_rows.append(row)
         elif row.usable:
             tried[plain, row.target].append(replace(row, signature=plain, members=(plain,)))
     best = {at: min(own, key=lambda row: row.latency_ns) for at, own in tried.items()}
@@ -225,15 +225,15 @@ def best_of_forms(rows: Iterable[Measurement]) -> list[Measurement]:
         other = best.get((row.signature, row.target))
         return other is not None and not (row.usable and row.latency_ns <= other.latency_ns)
 
-    usual = [row for row in kept if not is_beaten(row)]
+    usual = [row for row in usual_rows if not is_beaten(row)]
     there = {(row.signature, row.target) for row in usual}
     return [*usual, *(row for at, row in best.items() if at not in there)]
 
 
 def _split(signature: str) -> tuple[str, ProductForm | None]:
     plain, mark, word = signature.partition(MARK)
-    known = next((form for form in ProductForm if form.value == word), None)
-    return (plain, known) if not mark or known is not None else (signature, None)
+    form_named = next((form for form in ProductForm if form.value == word), None)
+    return (plain, form_named) if not mark or form_named is not None else (signature, None)
 
 
 def forms_note(plan: Plan, forms: Forms) -> str | None:

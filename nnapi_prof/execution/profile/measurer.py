@@ -453,11 +453,11 @@ class Measurer:
         """Chooses the forms of products on these places (:func:`.place_of`) by what was measured
         of them so far; from then on jobs, rows and keys without forms of their own are in these."""
         rows = [row for row in self.rows.values() if place_of(row.target) in places]
-        found = chosen_forms(self._graph, rows)
-        self.forms = {**self.forms, **found}
+        chosen = chosen_forms(self._graph, rows)
+        self.forms = {**self.forms, **chosen}
         self._chosen |= set(places)
         before = set(self._before)
-        for row, own in rows_in_forms(self._graph, rows, found):
+        for row, own in rows_in_forms(self._graph, rows, chosen):
             if own is row:
                 continue
             if own is None:
