@@ -197,8 +197,8 @@ class Costs:
     @cached_property
     def forms(self) -> Forms:
         """The forms of products of activations that the costs are of, on each accelerator."""
-        if isinstance(self.as_they_are, EstimatedCosts):
-            return self.as_they_are.forms
+        if isinstance(self.priced, EstimatedCosts):
+            return self.priced.forms
         if self.measured is None or self.calibration is not None or self.model.mixed is not None:
             return {}
         return chosen_forms(self.model.graph, self.measurements)
