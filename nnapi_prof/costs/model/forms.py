@@ -25,7 +25,8 @@ MOST_SHAPES = 6
 """Different products that are tried in each form; others take that of the nearest."""
 LEAST_SAVED = 0.01
 """What another form than the usual one saves at least: latencies closer are told apart by noise."""
-_WORDS = frozenset({"matmul", "bmm", "baddbmm", "scaled_dot_product_attention"})
+_KINDS = frozenset({"BATCH_MATMUL", "BADDBMM", "SCALED_DOT_PRODUCT_ATTENTION"})
+"""Of :class:`.Work`."""
 
 
 class ProductForm(enum.Enum):
@@ -96,7 +97,7 @@ def product_units(graph: UnitGraph) -> tuple[Unit, ...]:
 
 
 def _has_batches(graph: UnitGraph, unit: Unit) -> bool:
-    if unit.operation.partition("+")[0] not in _WORDS or not unit.macs:
+    if unit.work is None or unit.work.kind not in _KINDS or unit.quantised:
         return False
     types = [graph.values[name] for name in unit.inputs]
     batched = sum(math.prod(each.shape[:-2]) > 1 for each in types)
