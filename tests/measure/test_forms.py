@@ -53,6 +53,7 @@ def write_phone(folder: Path, **efficiency: float) -> str:
     return f"sim:{path}"
 
 
+@pytest.mark.slow  # a phone for each form is profiled, planned for and run
 @pytest.mark.parametrize(
     ("form", "slow"),
     [
