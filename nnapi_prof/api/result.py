@@ -14,6 +14,7 @@ from nnapi_prof.device.protocol.description import device_name
 from nnapi_prof.errors import MismatchError, option_name
 from nnapi_prof.execution.report import RunReport
 from nnapi_prof.reports.data import ReportData
+from nnapi_prof.reports.words import ms
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -193,14 +194,7 @@ class Result:
     def _repr_html_(self) -> str:
         measured = notebook.kind_of(self.run.simulated)
         predicted = notebook.kind_of(self.planned.simulated, self.planned.estimated)
-        plans = []
-        for run in self.run.runs:
-            median, error, ratio = run.median_ns, "–", "–"
-            if median:
-                error = f"{(run.predicted_ns - median) / median:+.1%}"
-                ratio = f"{median / 1e6 / self.latency_ms:.2f}x"
-            cells = [run.plan.name, notebook.ms(run.predicted_ns), run.error or notebook.ms(median)]
-            plans.append([*cells, notebook.ms(run.p95_ns), error, ratio])
+        plans = [cells[:-1] for cells in plan_cells(self.run)]
         from nnapi_prof.execution.compare import verdict
 
         checks = [
@@ -228,6 +222,21 @@ class Result:
             )
             + notebook.notes(self.run.notes)
         )
+
+
+def plan_cells(report: RunReport) -> list[list[str]]:
+    """Format plan and baselines as a table: name, predicted and measured median, what 95 % of the
+    runs keep to, error of the prediction, latency against the plan's, first run."""
+    rows = []
+    fastest = report.runs[0].median_ns
+    for run in report.runs:
+        median, error, ratio = run.median_ns, "–", "–"
+        if median:
+            error = f"{(run.predicted_ns - median) / median:+.1%}"
+            ratio = f"{median / fastest:.2f}x" if fastest else "–"
+        cells = [run.plan.name, ms(run.predicted_ns), run.error or ms(median), ms(run.p95_ns)]
+        rows.append([*cells, error, ratio, ms(run.first_ns)])
+    return rows
 
 
 def keep_result(bundle: Path, report: RunReport) -> Path:

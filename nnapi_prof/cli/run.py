@@ -125,6 +125,7 @@ def command(
 
 
 def _show_run(report: RunReport) -> None:
+    from nnapi_prof.api.result import plan_cells
     from nnapi_prof.execution.compare import weak_evidence
 
     console = stdout()
@@ -157,16 +158,8 @@ def _show_run(report: RunReport) -> None:
     if not wide:
         times.remove(first)
     plans = boxed(f"Plan and baselines, latency in {unit}", ["plan"], times)
-    fastest = report.runs[0].median_ns
-    for run in report.runs:
-        median = run.median_ns
-        error = ratio = "–"
-        if median:
-            error = f"{(run.predicted_ns - median) / median:+.1%}"
-            ratio = f"{median / fastest:.2f}x" if fastest else "–"
-        cells = [ms(run.predicted_ns), run.error or ms(median), ms(run.p95_ns), error, ratio]
-        cells.append(ms(run.first_ns))
-        plans.add_row(run.plan.name, *cells[: len(times)])
+    for cells in plan_cells(report):
+        plans.add_row(*cells[: 1 + len(times)])
     console.print(plans)
     _show_frames(console, report)
     for number, check in enumerate(report.checks):
