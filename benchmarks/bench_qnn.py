@@ -4,11 +4,12 @@ Networks of benchmarks/qnn_networks.py are exported with random weights and comp
 simulated generations; ratios to published times go into the package's data, and every chip's error
 is printed, each network predicted from all others.  No absolute simulated times are written.
 
-    python benchmarks/bench_qnn.py aihub_qnn.csv --work build/qnn            # compile and print
-    python benchmarks/bench_qnn.py aihub_qnn.csv --work build/qnn --write    # and keep the data
+    python benchmarks/bench_qnn.py aihub_qnn.csv aihub_perf.csv              # compile and print
+    python benchmarks/bench_qnn.py aihub_qnn.csv aihub_perf.csv --write      # and keep the data
     python benchmarks/bench_qnn.py --regions mobilenet_v2 resnet18 efficientnet_b0 vit
 
 ``--int8`` compiles all of it in 8 bits, too; without, the rows in 8 bits stay as they are.
+``--only`` names the networks to compile, and all others keep their rows.
 
 Needs torchvision, timm and transformers.  Times of compiling are seconds of a core.
 """
@@ -20,6 +21,7 @@ import csv
 import json
 import resource
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,7 @@ from qnn_networks import NETWORKS, export
 
 from nnapi_prof.api.chips import estimate_chips
 from nnapi_prof.errors import CostError, NnapiProfError
-from nnapi_prof.qnn.calibration import calibrate, leave_one_out, rows
+from nnapi_prof.qnn.calibration import calibrate, leave_one_out, published_overhead, rows
 from nnapi_prof.qnn.chips import CHIPS, NpuGeneration, QnnPrecision, qairt_version, require_compiler
 
 DATA = Path("nnapi_prof/qnn/data/published.json")
@@ -36,7 +38,8 @@ REFERENCE = "Snapdragon 8 Elite Gen 5 QRD"
 SOURCE = (
     "Qualcomm AI Hub Models v0.47.0, qai_hub_models/models/*/perf.yaml at"
     " b61a009028de5420032377d9e6bd7280aae24c74 (BSD-3-Clause), runtime qnn_dlc, rows that ran on"
-    " the NPU alone"
+    " the NPU alone; convnext_tiny, mobilenet_v3_large, regnet, resnext50 and smallest_ms are of an"
+    " earlier file, measured with QAIRT 2.42"
 )
 PRECISIONS = {"float": QnnPrecision.FP16, "w8a8": QnnPrecision.INT8}
 
@@ -50,19 +53,37 @@ def model_file(name: str, work: Path) -> Path:
     return path
 
 
-def published(file: Path) -> dict[tuple[str, QnnPrecision], dict[str, float]]:
-    """Network and precision -> device -> ms."""
+LONG_NAMES = {
+    "inference_ms": "ms",
+    "primary_unit": "unit",
+    "layers_gpu": "gpu",
+    "layers_cpu": "cpu",
+}
+"""Columns of the other table of the same rows."""
+
+
+SMALLEST = "CannedGestureClassifier"
+"""A network of almost no work (MediaPipe's, of 21 points of a hand), published for every device."""
+
+
+def published(files: Sequence[Path]) -> dict[tuple[str, QnnPrecision], dict[str, float]]:
+    """Network and precision -> device -> ms; of networks in several tables, the first one's."""
     devices = {chip.calibrated_on for chip in CHIPS.values()} - {None}
     result: dict[tuple[str, QnnPrecision], dict[str, float]] = {}
-    with file.open(newline="") as stream:
-        for row in csv.DictReader(stream):
-            precision = PRECISIONS.get(row["precision"])
-            alone = row["unit"] == "NPU" and row["gpu"] == row["cpu"] == "0"
-            if precision is None or row["runtime"] != "qnn_dlc" or not alone or not row["ms"]:
-                continue
-            if row["device"] in devices:
-                times = result.setdefault((row["model"], precision), {})
-                times.setdefault(row["device"], float(row["ms"]))
+    for file in files:
+        found: dict[tuple[str, QnnPrecision], dict[str, float]] = {}
+        with file.open(newline="") as stream:
+            for row in csv.DictReader(stream):
+                one = {LONG_NAMES.get(name, name): value for name, value in row.items()}
+                precision = PRECISIONS.get(one["precision"])
+                alone = one["unit"] == "NPU" and one["gpu"] == one["cpu"] == "0"
+                if precision is None or one["runtime"] != "qnn_dlc" or not alone or not one["ms"]:
+                    continue
+                if one["device"] in devices:
+                    name = SMALLEST if one["component"] == SMALLEST else one["model"]
+                    times = found.setdefault((name, precision), {})
+                    times.setdefault(one["device"], float(one["ms"]))
+        result = found | result
     return result
 
 
@@ -78,10 +99,18 @@ def simulate(name: str, precision: QnnPrecision, work: Path) -> dict[str, float]
     return times and {generation: ns / 1e6 for generation, ns in times.items()}
 
 
-def collect(file: Path, work: Path, precision: QnnPrecision, data: dict[str, Any]) -> None:
+def collect(
+    files: Sequence[Path],
+    work: Path,
+    precision: QnnPrecision,
+    data: dict[str, Any],
+    names: Sequence[str],
+) -> None:
     """Adds the rows of every network that was published and can be rebuilt."""
-    times = published(file)
-    for name in NETWORKS:
+    times = published(files)
+    if precision is QnnPrecision.FP16:
+        data["smallest_ms"] = {precision.value: dict(sorted(times[SMALLEST, precision].items()))}
+    for name in names:
         ms = times.get((name, precision), {})
         if REFERENCE not in ms:
             continue
@@ -114,7 +143,7 @@ def show_errors() -> None:
                 print(f"{chip.name:8} {precision.value:5} {error}")
                 continue
             _, x, t = rows(chip, precision)
-            logs = leave_one_out(x, t)
+            logs = leave_one_out(x, t, published_overhead(chip, precision))
             nine = sorted(abs(e) for e in logs)[int(0.9 * len(logs))]
             holds = statistics.mean(float(abs(e) <= fit.spread) for e in logs)
             print(
@@ -143,22 +172,24 @@ def show_regions(names: list[str], work: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("published", type=Path, nargs="?")
+    parser.add_argument("published", type=Path, nargs="*")
     parser.add_argument("--work", type=Path, default=Path("build/qnn"))
     parser.add_argument("--int8", action="store_true", help="compile int8, too")
+    parser.add_argument("--only", nargs="+", default=list(NETWORKS), help="networks to compile")
     parser.add_argument("--write", action="store_true", help=f"write {DATA}")
     parser.add_argument("--regions", nargs="*", default=[], help="networks to profile by units")
     asked = parser.parse_args()
     require_compiler()
-    if asked.published is not None:
+    if asked.published:
         data: dict[str, Any] = json.loads(DATA.read_text())
         data |= {"source": SOURCE, "measured_with": "2.43", "simulated_with": qairt_version()}
         for precision in QnnPrecision:
             if precision is QnnPrecision.FP16 or asked.int8:
-                for network in data["networks"].values():
-                    network.pop(precision.value, None)
-                data["older_exporter"].pop(precision.value, None)
-                collect(asked.published, asked.work, precision, data)
+                for name in asked.only:
+                    data["networks"].get(name, {}).pop(precision.value, None)
+                older = data["older_graphs"].get(precision.value, [])
+                data["older_graphs"][precision.value] = sorted({*older} - {*asked.only})
+                collect(asked.published, asked.work, precision, data, asked.only)
         if asked.write:
             DATA.write_text(json.dumps(data, indent=1) + "\n")
     show_errors()

@@ -1,13 +1,15 @@
 """Networks of Qualcomm AI Hub Models, rebuilt from torchvision, timm and transformers by name.
 
-Random weights: they change no estimate.  Input sizes are those of AI Hub's code.  The packages are
-the benchmark's own: `pip install torchvision timm transformers`.
+Random weights: they change no estimate.  Input sizes are those of AI Hub's code, and so is what a
+network does with its image first: AI Hub publishes times of networks that take pixels from 0 to 1,
+and most normalise each channel, some only scale, some do nothing.  The packages are the benchmark's
+own: `pip install torchvision timm transformers`.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -51,6 +53,41 @@ class _First(nn.Module):
         if isinstance(result, Tensor):
             return result
         return result["out"] if "out" in result else result["logits"]
+
+
+class _OfPixels(nn.Module):
+    """A network behind ``(x - mean) / deviation`` by channels, of an image or a video."""
+
+    def __init__(self, model: nn.Module, mean: Sequence[float], deviation: Sequence[float]) -> None:
+        super().__init__()
+        self.model = model
+        self.mean, self.deviation = tuple(mean), tuple(deviation)
+
+    def forward(self, x: Tensor) -> Tensor:
+        shape = (1, -1, *(1,) * (x.dim() - 2))
+        mean, deviation = (torch.tensor(v).reshape(shape) for v in (self.mean, self.deviation))
+        return self.model((x - mean) / deviation)
+
+
+class _Scaled(nn.Module):
+    """A network of numbers from -1 to 1 that takes pixels."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model(x * 2 - 1)
+
+
+def _normalised(model: nn.Module) -> nn.Module:
+    """Takes ImageNet's pixels."""
+    return _OfPixels(model, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+
+
+def _of_video(model: nn.Module) -> nn.Module:
+    """Takes the pixels of Kinetics' videos."""
+    return _OfPixels(model, (0.43216, 0.394666, 0.37645), (0.22803, 0.22145, 0.216989))
 
 
 class UNet(nn.Module):
@@ -132,16 +169,21 @@ def _text(kind: str, config: str, **options: object) -> Callable[[], Built]:
     return lambda: (_Text(_hugging(kind, config, **options)), _tokens())
 
 
-def _image_of(name: str, size: int = 224, **options: object) -> Callable[[], Built]:
-    return lambda: (_First(vision_network(name, **options)), image(size))
+Wrap = Callable[[nn.Module], nn.Module]
 
 
-def _timm_of(name: str, size: int = 224) -> Callable[[], Built]:
-    return lambda: (timm_network(name), image(size))
+def _image_of(
+    name: str, size: int = 224, wrap: Wrap = _normalised, **options: object
+) -> Callable[[], Built]:
+    return lambda: (wrap(_First(vision_network(name, **options))), image(size))
+
+
+def _timm_of(name: str, wrap: Wrap = _normalised) -> Callable[[], Built]:
+    return lambda: (wrap(timm_network(name)), image(224))
 
 
 def _video_of(name: str) -> Callable[[], Built]:
-    return lambda: (vision_network(name), (torch.randn(1, 3, 16, 112, 112),))
+    return lambda: (_of_video(vision_network(name)), (torch.randn(1, 3, 16, 112, 112),))
 
 
 NETWORKS: dict[str, Callable[[], Built]] = {
@@ -149,12 +191,14 @@ NETWORKS: dict[str, Callable[[], Built]] = {
     "shufflenet_v2": _image_of("shufflenet_v2_x0_5"),
     "mobilenet_v2": _image_of("mobilenet_v2"),
     "mobilenet_v3_small": _image_of("mobilenet_v3_small"),
+    "mobilenet_v3_large": _image_of("mobilenet_v3_large"),
     "resnet18": _image_of("resnet18"),
-    "googlenet": _image_of("googlenet", aux_logits=False, init_weights=False),
+    "googlenet": _image_of("googlenet", wrap=_Scaled, aux_logits=False, init_weights=False),
     "resnet50": _image_of("resnet50"),
     "efficientnet_b0": _image_of("efficientnet_b0"),
     "regnet_y_800mf": _image_of("regnet_y_800mf"),
-    "inception_v3": _image_of("inception_v3", aux_logits=False, init_weights=False),
+    "regnet": _image_of("regnet_x_3_2gf"),
+    "inception_v3": _image_of("inception_v3", wrap=_Scaled, aux_logits=False, init_weights=False),
     "densenet121": _image_of("densenet121"),
     "vit": _timm_of("vit_base_patch16_224"),
     "efficientformer": _timm_of("efficientformer_l1"),
@@ -164,7 +208,9 @@ NETWORKS: dict[str, Callable[[], Built]] = {
         image(256),
     ),
     "resnet101": _image_of("resnet101"),
+    "resnext50": _image_of("resnext50_32x4d"),
     "resnext101": _image_of("resnext101_32x8d"),
+    "convnext_tiny": _image_of("convnext_tiny"),
     "convnext_base": _image_of("convnext_base"),
     "resnet_3d": _video_of("r3d_18"),
     "resnet_mixed": _video_of("mc3_18"),
@@ -181,7 +227,9 @@ NETWORKS: dict[str, Callable[[], Built]] = {
     ),
     "efficientvit_l2_cls": _timm_of("efficientvit_l2"),
     "segformer_base": lambda: (
-        _First(_hugging("SegformerForSemanticSegmentation", "SegformerConfig", num_labels=150)),
+        _normalised(
+            _First(_hugging("SegformerForSemanticSegmentation", "SegformerConfig", num_labels=150))
+        ),
         image(512),
     ),
     "electra_bert_base_discrim_google": _text(
@@ -201,7 +249,7 @@ NETWORKS: dict[str, Callable[[], Built]] = {
     ),
     "bert_base_uncased_hf": _text("BertForMaskedLM", "BertConfig"),
     "mobile_bert_uncased_google": _text("MobileBertForMaskedLM", "MobileBertConfig"),
-    "nasnet": _timm_of("nasnetalarge", 331),
+    "nasnet": _timm_of("nasnetalarge", _Scaled),
     "fcn_resnet50": _image_of("fcn_resnet50", 520, aux_loss=False, weights_backbone=None),
     "unet_segmentation": lambda: (UNet(), image(640, 1280)),
 }

@@ -1,9 +1,11 @@
-"""Convert simulated times to a phone's, by two numbers a chip fitted to published measurements.
+"""Convert simulated times to a phone's, by numbers of its chip from published measurements.
 
 A chip's time is ``a + b x``: ``a`` is the overhead of an invocation, which the simulator does not
-know, ``x`` the simulated time (:attr:`.Chip.weights`).  Both minimise the relative error, robustly,
-over networks of Qualcomm AI Hub Models; ``data/published.json`` has these rows with their source.
-It has the simulated times as ratios to a published one only.
+know, ``x`` the simulated time (:attr:`.Chip.weights`).  ``a`` is the published time of a network of
+almost no work; ``b`` minimises the relative error, robustly, over networks of Qualcomm AI Hub
+Models.  In int8 ``a`` is fitted, too: those graphs lack the normalisation of the published ones.
+``data/published.json`` has these rows with their source.  It has the simulated times as ratios to a
+published one only.
 
 The band is that of split conformal prediction over leave-one-out errors (Barber et al., 2021,
 *Predictive inference with the jackknife+*): nine of ten networks lie in it. :class:`ChipOrigin`
@@ -52,7 +54,7 @@ class ChipCalibration:
     slope: float
     """``b``."""
     networks: int
-    """Published networks that both were fitted to."""
+    """Published networks that this was fitted to."""
     median_error: float
     """Relative, of networks left out of the fit: half are below."""
     worst_error: float
@@ -125,25 +127,41 @@ def rows(
     return names, np.array(x), np.array(t)
 
 
-def fit(x: np.ndarray[Any, Any], t: np.ndarray[Any, Any]) -> tuple[float, float]:
+def published_overhead(chip: Chip, precision: QnnPrecision) -> float | None:
+    """The published time of the smallest network on a chip, in ns: nearly all of it is the overhead
+    of an invocation. None where it is fitted."""
+    ms = published()["smallest_ms"].get(precision.value, {}).get(chip.calibrated_on)
+    return None if ms is None else float(ms) * 1e6
+
+
+def fit(
+    x: np.ndarray[Any, Any], t: np.ndarray[Any, Any], overhead: float | None = None
+) -> tuple[float, float]:
     """``a`` and ``b`` of ``t = a + b x``, both positive, that minimise the soft L1 norm of
-    ``log((a + b x) / t)``; all in ns."""
+    ``log((a + b x) / t)``; all in ns. ``a`` is the ``overhead`` where that is known."""
     from scipy.optimize import least_squares
 
+    known = None if overhead is None else math.log(overhead)
+
     def errors(p: np.ndarray[Any, Any]) -> Any:
-        return np.logaddexp(p[0], p[1] + np.log(x)) - np.log(t)
+        a = p[1] if known is None else known
+        return np.logaddexp(a, p[0] + np.log(x)) - np.log(t)
 
-    start = np.array([math.log(0.5 * t.min()), float(np.median(np.log(t / x)))])
-    result = least_squares(errors, start, loss="soft_l1", f_scale=ROBUST)
-    return math.exp(result.x[0]), math.exp(result.x[1])
+    start = [float(np.median(np.log(t / x)))]
+    if known is None:
+        start.append(math.log(0.5 * t.min()))
+    p = least_squares(errors, np.array(start), loss="soft_l1", f_scale=ROBUST).x
+    return math.exp(p[1]) if overhead is None else overhead, math.exp(p[0])
 
 
-def leave_one_out(x: np.ndarray[Any, Any], t: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def leave_one_out(
+    x: np.ndarray[Any, Any], t: np.ndarray[Any, Any], overhead: float | None = None
+) -> np.ndarray[Any, Any]:
     """``log(predicted / measured)`` of each network, predicted from all others."""
     result = []
     for i in range(len(x)):
         others = np.arange(len(x)) != i
-        a, b = fit(x[others], t[others])
+        a, b = fit(x[others], t[others], overhead)
         result.append(math.log((a + b * x[i]) / t[i]))
     return np.array(result)
 
@@ -172,9 +190,10 @@ def calibrate(chip: Chip, precision: QnnPrecision, qairt: str) -> ChipCalibratio
         )
     data = published()
     borrowed = source is not chip or qairt != data["simulated_with"]
-    errors = leave_one_out(x, t)
+    overhead = published_overhead(source, precision)
+    errors = leave_one_out(x, t, overhead)
     relative = np.abs(np.expm1(errors))
-    a, b = fit(x, t)
+    a, b = fit(x, t, overhead)
     return ChipCalibration(
         chip=chip.name,
         precision=precision,
