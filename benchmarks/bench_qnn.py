@@ -71,7 +71,7 @@ def published(files: Sequence[Path]) -> dict[tuple[str, QnnPrecision], dict[str,
     devices = {chip.calibrated_on for chip in CHIPS.values()} - {None}
     result: dict[tuple[str, QnnPrecision], dict[str, float]] = {}
     for file in files:
-        found: dict[tuple[str, QnnPrecision], dict[str, float]] = {}
+        of_file: dict[tuple[str, QnnPrecision], dict[str, float]] = {}
         with file.open(newline="") as stream:
             for row in csv.DictReader(stream):
                 one = {LONG_NAMES.get(name, name): value for name, value in row.items()}
@@ -81,9 +81,9 @@ def published(files: Sequence[Path]) -> dict[tuple[str, QnnPrecision], dict[str,
                     continue
                 if one["device"] in devices:
                     name = SMALLEST if one["component"] == SMALLEST else one["model"]
-                    times = found.setdefault((name, precision), {})
+                    times = of_file.setdefault((name, precision), {})
                     times.setdefault(one["device"], float(one["ms"]))
-        result = found | result
+        result = of_file | result
     return result
 
 

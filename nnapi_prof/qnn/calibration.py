@@ -141,14 +141,12 @@ def fit(
     ``log((a + b x) / t)``; all in ns. ``a`` is the ``overhead`` where that is known."""
     from scipy.optimize import least_squares
 
-    known = None if overhead is None else math.log(overhead)
-
     def errors(p: np.ndarray[Any, Any]) -> Any:
-        a = p[1] if known is None else known
+        a = p[1] if overhead is None else math.log(overhead)
         return np.logaddexp(a, p[0] + np.log(x)) - np.log(t)
 
     start = [float(np.median(np.log(t / x)))]
-    if known is None:
+    if overhead is None:
         start.append(math.log(0.5 * t.min()))
     p = least_squares(errors, np.array(start), loss="soft_l1", f_scale=ROBUST).x
     return math.exp(p[1]) if overhead is None else overhead, math.exp(p[0])

@@ -93,9 +93,9 @@ def test_two_numbers_are_fitted_through_an_outlier():
     x = np.geomspace(1e5, 1e8, 20)
     t = 2e5 + 0.5 * x
     t[7] *= 10
-    for known in (None, 2e5):
-        a, b = fit(x, t, known)
-        assert a == pytest.approx(2e5, rel=0.05 if known is None else 0)
+    for overhead in (None, 2e5):
+        a, b = fit(x, t, overhead)
+        assert a == pytest.approx(2e5, rel=0.05 if overhead is None else 0)
         assert b == pytest.approx(0.5, rel=0.05)
 
 
