@@ -49,8 +49,9 @@ SOURCES = (
     "emulator/doors/*",
     "src/*.[ch]",
     "library/*.[ch]",
+    "library/CMakeLists.txt",
 )
-CMAKE_SOURCES = ("library/CMakeLists.txt", "library/*.map", "library/java/*.[cm]*")
+CMAKE_SOURCES = ("library/*.map", "library/java/*.[cm]*")
 """Read by every build, and no part of an agent."""
 # What is kept of a build: an Android agent can be checked part by part, and the runtime library for
 # Java is linked with what an agent is made of.
