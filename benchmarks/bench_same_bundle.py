@@ -121,7 +121,7 @@ def stage(what: str, limit_s: int) -> Iterator[None]:
 def built_doors() -> Path:
     """Return the folder of the library and the doors, compiled unless the cache has them."""
     own = Path(__file__).parent
-    key = build_key(find_compiler(), host_prefix(fast=True), (*SOURCES, *CMAKE_SOURCES))
+    key = build_key(find_compiler(cache_dir()), host_prefix(fast=True), (*SOURCES, *CMAKE_SOURCES))
     texts = (own / "Door.java", own / "Door.cpp", *sorted(java.JAVA_DIR.rglob("*.java")))
     digest = hashlib.sha256(key.encode() + b"".join(path.read_bytes() for path in texts))
     folder = cache_dir() / "benchmarks" / f"same-bundle-{digest.hexdigest()[:16]}"
