@@ -74,10 +74,12 @@ static void offer_phone(const char *path, const struct np_backend *backend) {
   np_phone_host_cpu(table.phone, &table.host_cpu);
   for (uint32_t i = 0; i < table.phone->n_accelerators; i++) {
     const struct np_accelerator *a = &table.phone->accelerators[i];
-    table.devices[i] = (struct ANeuralNetworksDevice){
-        a->name, a->version, a->type, a->feature_level, a->reported_level, a, backend};
+    const char *version = np_service_version(table.phone, i);
+    if (version) {
+      table.devices[table.n_devices++] = (struct ANeuralNetworksDevice){
+          a->name, version, a->type, a->feature_level, a->reported_level, a, backend};
+    }
   }
-  table.n_devices = table.phone->n_accelerators;
 }
 
 /* The feature level that `text` says, as devices report it; 0 where it says none. */

@@ -282,7 +282,7 @@ struct ANeuralNetworksExecution {
   uint64_t hardware_ns, driver_ns;
   uint64_t waited_ns;                 /* for dependencies, before driver_ns */
   int lane;                           /* that began it, -1 for none */
-  bool reshaped;                      /* an injected fault tells other shapes of the outputs */
+  const struct np_fault *silent;      /* an injected fault that the result does not tell, or NULL */
   struct ANeuralNetworksEvent *event; /* of an asynchronous run, shared */
 };
 

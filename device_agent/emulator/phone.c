@@ -222,6 +222,7 @@ void np_phone_free(struct np_phone *phone) {
     free(phone->accelerators[i].name);
     free(phone->accelerators[i].version);
     free(phone->accelerators[i].fusions);
+    free(phone->accelerators[i].service.becomes);
   }
   for (uint32_t i = 0; i < phone->n_properties; i++) {
     free(phone->properties[i].name);

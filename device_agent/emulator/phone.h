@@ -94,6 +94,7 @@ struct np_service {
   double lingers;        /* ns for which it works on after its client was killed in a run */
   double lingers_factor; /* of the time of others' runs meanwhile */
   uint32_t memory;       /* bits of enum np_memory_kind that it may map */
+  char *becomes;         /* its version after its first death, "gone": none; NULL: as before */
 };
 
 /* How a driver computes something else. */
@@ -192,6 +193,13 @@ struct np_heat {
 
 /* What raises the CPU's clock while it is busy and lowers it while it rests. The first four are the
  * description's, the others change while a process lives, under the lock of the heat. */
+/* What of the clock is told. */
+enum np_told_clock {
+  NP_TOLD_TRULY,
+  NP_TOLD_STUCK, /* the highest, whatever it is */
+  NP_TOLD_NOISE  /* any number */
+};
+
 struct np_governor {
   double lowest; /* of the highest clock */
   double ramp; /* ns of being busy from the lowest clock to the highest; 0: the clock is constant */
@@ -200,6 +208,7 @@ struct np_governor {
   double period;  /* ns in which the clock is held down once, whatever runs; 0: it never is, ... */
   double held;    /* ... for so many ns of them, the first ones not, ... */
   double held_to; /* ... to this part of what it would be */
+  enum np_told_clock told;
   double level;   /* how far up it was when it was busy last: 0 the lowest clock, 1 the highest */
   uint64_t at_ns; /* when that was, by the simulated clock */
   double away;    /* ns of rest since that are not in the clock */
@@ -214,7 +223,10 @@ enum np_fault_kind {
   NP_FAULT_ABORT,
   NP_FAULT_CRASH,
   NP_FAULT_EXHAUST,
-  NP_FAULT_RESHAPE, /* of executions only: no failure, but the outputs' shapes are others */
+  /* Of executions only, which end as if nothing were wrong: */
+  NP_FAULT_RESHAPE, /* the outputs' shapes are others */
+  NP_FAULT_SKIP,    /* the outputs are not written */
+  NP_FAULT_PARTLY,  /* their latter halves are not */
 };
 enum np_fault_stage { NP_FAULT_COMPILE, NP_FAULT_EXECUTE };
 

@@ -6,10 +6,10 @@
 #include "hash.h"
 #include "phone_read.h"
 
-static const char *const kinds[] = {"refuse", "fail",  "die",     "stop",   "hang",
-                                    "abort",  "crash", "exhaust", "reshape"};
+static const char *const kinds[] = {"refuse", "fail",    "die",     "stop", "hang",  "abort",
+                                    "crash",  "exhaust", "reshape", "skip", "partly"};
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
-#define KIND_WORDS "refuse, fail, die, stop, hang, abort, crash, exhaust or reshape"
+#define KIND_WORDS "refuse, fail, die, stop, hang, abort, crash, exhaust, reshape, skip or partly"
 static const char *const stages[] = {"compile", "execute"};
 
 /* Index of `length` bytes of text among names, -1 for none. */
@@ -70,8 +70,8 @@ static int read_fault(const struct np_field *field, struct np_fault *fault) {
   if (stage == NP_FAULT_COMPILE && (from_run != 1 || every != 1)) {
     return np_field_refuse(&run, "a run", "none, as a compilation comes once");
   }
-  if (stage == NP_FAULT_COMPILE && kind == NP_FAULT_RESHAPE) {
-    return np_field_refuse(field, "reshape of a compilation", "execute, which has outputs");
+  if (stage == NP_FAULT_COMPILE && kind >= NP_FAULT_RESHAPE) {
+    return np_field_refuse(field, "outputs of a compilation", "execute, which has outputs");
   }
   fault->kind = (enum np_fault_kind)kind;
   fault->stage = (enum np_fault_stage)stage;
@@ -192,8 +192,8 @@ static const char *parse(const struct np_phone *phone, const char *text, size_t 
   if (stage == NP_FAULT_COMPILE && (fault->from_run != 1 || fault->every != 1)) {
     return "a compilation comes once: no run can be told";
   }
-  if (stage == NP_FAULT_COMPILE && kind == NP_FAULT_RESHAPE) {
-    return "a compilation has no outputs to reshape";
+  if (stage == NP_FAULT_COMPILE && kind >= NP_FAULT_RESHAPE) {
+    return "a compilation has no outputs";
   }
   fault->kind = (enum np_fault_kind)kind;
   fault->stage = (enum np_fault_stage)stage;

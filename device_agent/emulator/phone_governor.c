@@ -1,5 +1,6 @@
 /* The governor of a simulated phone's CPU: PHONES.md, section "Governor". */
 #include <math.h>
+#include <string.h>
 
 #include "phone_read.h"
 
@@ -25,8 +26,22 @@ static int read_held(const struct np_field *parent, struct np_governor *governor
                          "lasts below every, and a clock above 0");
 }
 
+/* Member "told": a kernel that tells another clock than the CPU has. */
+static int read_told(const struct np_field *parent, struct np_governor *governor) {
+  const char *text = NULL;
+  if (!np_json_member(parent->value, "told")) {
+    return 1;
+  }
+  if (!np_field_member_text(parent, "told", &text)) {
+    return 0;
+  }
+  governor->told = strcmp(text, "stuck") == 0 ? NP_TOLD_STUCK : NP_TOLD_NOISE;
+  return governor->told == NP_TOLD_STUCK || strcmp(text, "noise") == 0 ||
+         np_field_refuse(parent, text, "stuck or noise");
+}
+
 int np_read_governor(const struct np_field *cpu, struct np_phone *phone) {
-  static const char *const names[] = {"lowest", "ramp", "drop", "steps", "held", NULL};
+  static const char *const names[] = {"lowest", "ramp", "drop", "steps", "held", "told", NULL};
   struct np_governor *governor = &phone->governor;
   struct np_field field;
   if (!np_json_member(cpu->value, "governor")) {
@@ -38,7 +53,7 @@ int np_read_governor(const struct np_field *cpu, struct np_phone *phone) {
       !np_read_scaled(&field, "ramp", &np_rule_milliseconds, 1e6, &governor->ramp) ||
       !np_read_scaled(&field, "drop", &np_rule_milliseconds, 1e6, &governor->drop) ||
       !np_read_optional(&field, "steps", &count, 1, &governor->steps) ||
-      !read_held(&field, governor)) {
+      !read_held(&field, governor) || !read_told(&field, governor)) {
     return 0;
   }
   if (governor->lowest <= 0 || governor->ramp <= 0 || governor->drop <= 0) {

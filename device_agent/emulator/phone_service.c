@@ -67,8 +67,8 @@ static int read_worn(const struct np_field *parent, struct np_service *service) 
 
 int np_read_service(const struct np_field *parent, struct np_accelerator *a) {
   static const char *const names[] = {
-      "returns", "stops",     "compilations", "wears",          "worn",   "rests", "loaded",
-      "load",    "load_runs", "lingers",      "lingers_factor", "memory", NULL};
+      "returns", "stops",     "compilations", "wears",          "worn",   "rests",   "loaded",
+      "load",    "load_runs", "lingers",      "lingers_factor", "memory", "becomes", NULL};
   struct np_service *service = &a->service;
   struct np_field field;
   service->returns = RETURNS_NS;
@@ -90,7 +90,9 @@ int np_read_service(const struct np_field *parent, struct np_accelerator *a) {
       !read_count(&field, "load_runs", &service->load_runs) ||
       !np_read_optional(&field, "lingers", &seconds, 1e9, &service->lingers) ||
       !np_read_optional(&field, "lingers_factor", &np_rule_factor, 1, &service->lingers_factor) ||
-      !read_memory(&field, &service->memory)) {
+      !read_memory(&field, &service->memory) ||
+      (np_json_member(field.value, "becomes") &&
+       !np_read_text(&field, "becomes", &service->becomes))) {
     return 0;
   }
   return service->loaded <= NP_MAX_LOADED ||

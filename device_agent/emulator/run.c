@@ -1,5 +1,6 @@
 /* One execution, from its arguments to its results; its time on a simulated phone is simulate.c's.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "emulator.h"
@@ -94,6 +95,41 @@ static bool miscomputes(const ANeuralNetworksCompilation *compilation) {
   return compilation->n_devices > 0 && np_miscomputes(compilation->devices[0]->accelerator);
 }
 
+/* Where the part of an output begins that an injected fault leaves as it was. */
+static size_t unwritten_from(const struct np_buffer *output, enum np_fault_kind kind) {
+  return kind == NP_FAULT_SKIP ? 0 : output->length / 2;
+}
+
+/* Computes, and leaves outputs as they were, or their latter halves. */
+static int compute_unwritten(ANeuralNetworksExecution *execution, bool burst,
+                             enum np_fault_kind kind) {
+  const uint32_t n = execution->compilation->model->graph.n_outputs;
+  const struct np_buffer *outputs = execution->output_buffers;
+  size_t n_bytes = 0;
+  for (uint32_t i = 0; i < n; i++) {
+    n_bytes += outputs[i].length - unwritten_from(&outputs[i], kind);
+  }
+  char *kept = malloc(n_bytes + 1);
+  if (!kept) {
+    return NP_REFUSE(OUT_OF_MEMORY, "no memory for an injected fault");
+  }
+  char *at = kept;
+  for (uint32_t i = 0; i < n; i++) {
+    const size_t from = unwritten_from(&outputs[i], kind);
+    memcpy(at, (char *)outputs[i].data + from, outputs[i].length - from);
+    at += outputs[i].length - from;
+  }
+  const int code = compute(execution, burst, NP_NEVER);
+  at = kept;
+  for (uint32_t i = 0; i < n; i++) {
+    const size_t from = unwritten_from(&outputs[i], kind);
+    memcpy((char *)outputs[i].data + from, at, outputs[i].length - from);
+    at += outputs[i].length - from;
+  }
+  free(kept);
+  return code;
+}
+
 /* On a simulated phone the clock is the phone's and stands still while the results are computed, so
  * the executor is given no deadline. */
 static int run_simulated(ANeuralNetworksExecution *execution, bool burst, uint64_t deadline_ns) {
@@ -103,8 +139,11 @@ static int run_simulated(ANeuralNetworksExecution *execution, bool burst, uint64
   const struct np_simulate_options options = {.burst = burst, .deadline_ns = deadline_ns};
   pthread_mutex_lock(&compilation->lock);
   int code = np_simulate_execute(execution, &options);
-  if (code == ANEURALNETWORKS_NO_ERROR &&
-      !np_repeat_last_run(last, execution->input_buffers, execution->output_buffers)) {
+  const enum np_fault_kind silent = execution->silent ? execution->silent->kind : NP_FAULT_RESHAPE;
+  if (code == ANEURALNETWORKS_NO_ERROR && silent != NP_FAULT_RESHAPE) {
+    code = compute_unwritten(execution, burst, silent);
+  } else if (code == ANEURALNETWORKS_NO_ERROR &&
+             !np_repeat_last_run(last, execution->input_buffers, execution->output_buffers)) {
     code = compute(execution, burst, NP_NEVER);
     if (code == ANEURALNETWORKS_NO_ERROR && !miscomputes(compilation)) {
       np_keep_last_run(last, graph, execution->input_buffers, execution->output_buffers);
@@ -161,7 +200,7 @@ static int settle(ANeuralNetworksExecution *execution, int code) {
   }
   for (uint32_t i = 0; i < model->graph.n_outputs; i++) {
     const struct np_argument *output = &execution->outputs[i];
-    if (execution->reshaped && output->rank > 0) {
+    if (execution->silent && execution->silent->kind == NP_FAULT_RESHAPE && output->rank > 0) {
       execution->outputs[i].dims[output->rank - 1]++;
     }
     if (output->memory) {

@@ -118,6 +118,14 @@ enum np_status np_services_open(const struct np_phone *phone, const char *path,
   return NP_OK;
 }
 
+const char *np_service_version(const struct np_phone *phone, uint32_t accelerator) {
+  const struct np_accelerator *a = &phone->accelerators[accelerator];
+  if (!shared || !a->service.becomes || shared->services[accelerator].deaths == 0) {
+    return a->version;
+  }
+  return strcmp(a->service.becomes, "gone") == 0 ? NULL : a->service.becomes;
+}
+
 /* The state of an accelerator's service, NULL for the CPU. */
 static struct state *state_of(const struct np_accelerator *accelerator) {
   const struct np_phone *phone = np_device_table()->phone;

@@ -17,6 +17,9 @@
 enum np_status np_services_open(const struct np_phone *phone, const char *path,
                                 struct np_message *why);
 
+/* The version under which an accelerator of the phone is listed, NULL where it is gone. */
+const char *np_service_version(const struct np_phone *phone, uint32_t accelerator);
+
 /* Waits as the listing of devices does: until no service hangs and all are there. */
 void np_services_await(void);
 

@@ -276,10 +276,8 @@ int np_simulate_execute(ANeuralNetworksExecution *execution,
   int result = np_service_begin(execution, &longer, &load_ns);
   const struct np_fault *fault =
       result == ANEURALNETWORKS_NO_ERROR ? first_fault(s->faults, run + 1) : NULL;
-  if (fault && fault->kind == NP_FAULT_RESHAPE) {
-    execution->reshaped = true;
-    fault = NULL;
-  }
+  execution->silent = fault && fault->kind >= NP_FAULT_RESHAPE ? fault : NULL;
+  fault = execution->silent ? NULL : fault;
   if (fault && fault->kind >= NP_FAULT_HANG) {
     break_down(fault->kind, __func__);
   }

@@ -12,6 +12,7 @@
 #include "sysfs.h"
 
 struct np_patience;
+struct np_probe;
 
 /* What is known of a driver by its gauge, an action that ran well on it: see settle.h. */
 enum np_health {
@@ -26,6 +27,7 @@ struct np_session {
   const struct np_request *request;
   const struct np_bytes *blobs; /* [n_blobs], mapped; models are bound to them */
   const char *library;          /* NNAPI's, NULL for its own name */
+  const struct np_probe *probe; /* of it, when the request began */
   int simulated;                /* that library simulates a phone */
   int has_sysfs;                /* sysfs is of the device measured, or was made for it */
   int work_fd;                  /* folder of kept tensors */

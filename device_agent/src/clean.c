@@ -74,7 +74,11 @@ static enum np_status failed(struct np_message *why, const char *what) {
   return np_error(NP_IO, why, "cannot read the %s: %s", what, strerror(errno));
 }
 
-static int64_t age_of(time_t then) { return (int64_t)(time(NULL) - then); }
+/* How far a time is from now: one that is to come is of a clock that was set back since. */
+static int64_t age_of(time_t then) {
+  const int64_t age_s = (int64_t)time(NULL) - (int64_t)then;
+  return age_s < 0 ? -age_s : age_s;
+}
 
 static enum np_status add_blob(struct blobs *blobs, const char *name, const struct stat *facts) {
   if (blobs->n == blobs->room) {

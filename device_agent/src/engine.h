@@ -53,6 +53,7 @@ struct np_fault {
   int has_code;
   int code;
   int wrong_shape; /* an output came with another shape than the model's */
+  int is_changed;  /* an accelerator is not the one that it was when the request began */
   struct np_message why;
 };
 

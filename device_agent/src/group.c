@@ -127,7 +127,7 @@ static enum np_status conclude(struct group *group, struct np_member *member, en
   np_member_close_round(member);
   np_record_sanitize(&member->view, member->action);
   np_member_reconcile(member);
-  np_rounds_judge(member->action, member->view.record, member->rounds, member->n_rounds);
+  np_rounds_judge(member->action, &member->view, member->rounds, member->n_rounds);
   np_member_read_last(member);
   end.before = member->before;
   end.after = member->after;
@@ -139,6 +139,11 @@ static enum np_status conclude(struct group *group, struct np_member *member, en
   if (*fate != NP_FATE_DONE) {
     np_member_drop(member);
     return NP_OK;
+  }
+  if (member->view.record->fault.is_changed) {
+    np_message_set(group->why, "%s: what was measured so far stands; measure again",
+                   member->view.record->fault.why.text);
+    return NP_RUN_FAILED;
   }
   member->end = end;
   member->is_held = is_doubtful(group, &end, &member->doubted);
@@ -328,7 +333,8 @@ static enum np_status repeat_round(struct group *group, struct np_member *member
     if (status != NP_OK || !cool) {
       return status;
     }
-  } else if (member->rounds[r].moved != 1 || !np_patience_repeat(group->session->patience)) {
+  } else if (member->rounds[r].moved != 1 || np_uses_nnapi(member->action) ||
+             !np_patience_repeat(group->session->patience)) {
     return NP_OK;
   }
   return member->runs ? run_round(group, member, r) : NP_OK;
@@ -343,7 +349,7 @@ static enum np_status repeat_rounds(struct group *group) {
     for (uint32_t i = 0; i < group->n && status == NP_OK; i++) {
       if (group->members[i].runs) {
         struct np_member *member = &group->members[i];
-        np_rounds_judge(member->action, member->view.record, member->rounds, member->n_rounds);
+        np_rounds_judge(member->action, &member->view, member->rounds, member->n_rounds);
         status = repeat_round(group, member, r, &hot);
       }
     }

@@ -40,6 +40,21 @@ static int64_t api_level(const struct facts *facts) {
   return end != text && *end == 0 && level > 0 ? level : -1;
 }
 
+void np_answer_accelerators(struct np_answers *answers, uint32_t n,
+                            const struct np_accelerator *accelerators) {
+  np_json_open(answers, "accelerators", '[');
+  for (uint32_t i = 0; i < n; i++) {
+    const struct np_accelerator *accelerator = &accelerators[i];
+    np_json_open(answers, NULL, '{');
+    np_json_string(answers, "name", accelerator->name);
+    np_json_string(answers, "type", np_nnapi_type_text(accelerator->type));
+    np_json_string(answers, "version", accelerator->version);
+    np_json_signed(answers, "feature_level", accelerator->feature_level);
+    np_json_close(answers, '}');
+  }
+  np_json_close(answers, ']');
+}
+
 static void add_nnapi(struct np_answers *answers, const struct np_probe *probe) {
   np_json_open(answers, "nnapi", '{');
   np_json_string(answers, "library", probe->opened ? probe->library : NULL);
@@ -53,17 +68,7 @@ static void add_nnapi(struct np_answers *answers, const struct np_probe *probe) 
     }
   }
   np_json_close(answers, ']');
-  np_json_open(answers, "accelerators", '[');
-  for (uint32_t i = 0; i < probe->n_accelerators; i++) {
-    const struct np_accelerator *accelerator = &probe->accelerators[i];
-    np_json_open(answers, NULL, '{');
-    np_json_string(answers, "name", accelerator->name);
-    np_json_string(answers, "type", np_nnapi_type_text(accelerator->type));
-    np_json_string(answers, "version", accelerator->version);
-    np_json_signed(answers, "feature_level", accelerator->feature_level);
-    np_json_close(answers, '}');
-  }
-  np_json_close(answers, ']');
+  np_answer_accelerators(answers, probe->n_accelerators, probe->accelerators);
   np_json_close(answers, '}');
 }
 

@@ -11,18 +11,31 @@ static int is_below(int64_t khz, int64_t other) {
   return khz / (100 - PERCENT_MOVED) < other / 100;
 }
 
-static int64_t read_clock(const struct np_pace_watch *watch, int *cpu, int64_t *most) {
+/* No CPU's clock is so much higher than what is allowed, boosts included, or so much lower. */
+static int is_odd(int64_t khz, int64_t most) {
+  return khz > 0 && most > 0 && (khz / 2 > most || khz < most / 50);
+}
+
+static int64_t read_clock(struct np_pace_watch *watch, int *cpu, int64_t *most) {
+  int64_t khz = -1;
   *cpu = -1;
   *most = -1;
   if (watch->simulator) {
     *most = watch->simulator->cpu_top_khz ? watch->simulator->cpu_top_khz() : -1;
-    return watch->simulator->cpu_khz ? watch->simulator->cpu_khz() : -1;
+    khz = watch->simulator->cpu_khz ? watch->simulator->cpu_khz() : -1;
+  } else {
+    *cpu = sched_getcpu();
+    khz = *cpu < 0 ? -1 : np_sysfs_khz(watch->sysfs, (uint32_t)*cpu, most);
   }
-  *cpu = sched_getcpu();
-  return *cpu < 0 ? -1 : np_sysfs_khz(watch->sysfs, (uint32_t)*cpu, most);
+  watch->is_odd |= is_odd(khz, *most);
+  if (watch->is_odd) {
+    watch->level_khz = 0;
+    return -1;
+  }
+  return khz;
 }
 
-int np_pace_tells(const struct np_pace_watch *watch) {
+int np_pace_tells(struct np_pace_watch *watch) {
   int cpu;
   int64_t most;
   return read_clock(watch, &cpu, &most) > 0;

@@ -21,6 +21,7 @@ struct np_pace_facts {
 struct np_pace_watch {
   const struct np_sysfs *sysfs;         /* of a real device, else NULL */
   const struct np_simulator *simulator; /* of a simulated phone, else NULL */
+  int is_odd; /* it read a clock that cannot be: none is believed any more */
   int64_t level_khz;
   int64_t goal_khz;    /* what that was at np_pace_begin */
   int64_t highest_khz; /* since np_pace_begin, and when it rose last, in ns of being busy */
@@ -29,14 +30,15 @@ struct np_pace_watch {
 };
 
 /* Whether the clock can be read at all. */
-int np_pace_tells(const struct np_pace_watch *watch);
+int np_pace_tells(struct np_pace_watch *watch);
 
 /* Before runs that are waited for to settle. */
 void np_pace_begin(struct np_pace_watch *watch);
 
 /* The watch as timing.h wants it: settled where the clock is within 3 % of the highest that is
  * allowed or that this process has seen, or has not risen for NP_FLAT_NS; where it cannot be read,
- * always. A simulated CPU need not run something short as often as it takes. */
+ * always; so it is where it read a clock that is far beyond what is allowed. A simulated CPU need
+ * not run something short as often as it takes. */
 struct np_pace np_pace_of(struct np_pace_watch *watch, int on_cpu);
 
 #define NP_FLAT_NS UINT64_C(40000000)

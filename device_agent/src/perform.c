@@ -9,10 +9,12 @@
 #include "cpus.h"
 #include "executable.h"
 #include "frames.h"
+#include "probe.h"
 #include "rounds.h"
 #include "simulator.h"
 #include "sysinfo.h"
 #include "tensors.h"
+#include "written.h"
 
 struct performance {
   const struct np_session *session;
@@ -28,6 +30,7 @@ struct performance {
   void **inputs;  /* [n_inputs], the caller's buffers */
   void **outputs; /* [n_outputs], likewise */
   struct np_rounds rounds;
+  struct np_written written;   /* without suspects where nobody looks */
   struct np_corun_lane *lanes; /* [n_segments] of segments side by side, else NULL */
   struct np_frames *frames;    /* of frames at once, which need no executable of ours, else NULL */
 };
@@ -58,7 +61,11 @@ static enum np_status open_library(struct performance *self) {
   self->simulator = np_simulator_of(self->library.nnapi);
   self->clock = np_simulator_clock(&self->simulator);
   self->library.simulator = self->session->simulated ? &self->simulator : NULL;
-  return NP_OK;
+  struct np_fault *fault = &self->record->fault;
+  fault->is_changed =
+      np_uses_nnapi(self->action) &&
+      !np_probe_is_same(self->session->probe, self->library.nnapi, bundle_of(self), &fault->why);
+  return fault->is_changed ? NP_RUN_FAILED : NP_OK;
 }
 
 /* Describes the action's plan as an app that asks for nothing but what the bundle says, without the
@@ -194,7 +201,14 @@ static enum np_status warm_up(struct performance *self) {
   enter(self, NP_STAGE_EXECUTE, 0);
   np_rounds_open(self->action, self->view, self->session->sysfs,
                  self->session->simulated ? &self->simulator : NULL, self->clock, &self->rounds);
-  return np_rounds_warm_up(&self->rounds, &self->run);
+  struct np_message *why = &self->record->fault.why;
+  if (!np_written_matters(self->action)) {
+    return np_rounds_warm_up(&self->rounds, &self->run);
+  }
+  NP_TRY(np_written_open(self->action, pipeline_of(self), self->inputs, self->outputs,
+                         &self->written));
+  NP_TRY(np_rounds_warm_up(&self->rounds, &self->run));
+  return np_written_check(&self->written, &self->library, why);
 }
 
 static enum np_status open_frames(struct performance *self) {
@@ -267,6 +281,7 @@ static void free_all(void **buffers, uint32_t n) {
 
 static void release(struct performance *self) {
   np_frames_close(self->frames);
+  np_written_close(&self->written);
   np_executable_free(&self->executable);
   free_all(self->inputs, bundle_of(self)->n_inputs);
   free_all(self->outputs, bundle_of(self)->n_outputs);
@@ -352,6 +367,9 @@ static enum np_status handle_command(struct performance *self, int *last) {
     return NP_OK;
   }
   describe_segments(self);
+  if (self->written.suspects && record->n_runs != 0) {
+    NP_TRY(np_written_again(&self->written, &record->fault.why));
+  }
   ask_durations(self);
   return keep(self);
 }

@@ -158,3 +158,55 @@ enum np_status np_probe_library(const char *library, struct np_probe *probe,
   }
   return status;
 }
+
+const struct np_accelerator *np_probe_find(const struct np_accelerator *list, uint32_t n,
+                                           const char *name) {
+  for (uint32_t i = 0; i < n; i++) {
+    if (strcmp(list[i].name, name) == 0) {
+      return &list[i];
+    }
+  }
+  return NULL;
+}
+
+/* Whether segments of a bundle need an accelerator. */
+static int is_needed(const struct np_bundle *bundle, const char *name) {
+  for (uint32_t s = 0; s < bundle->n_segments; s++) {
+    const struct np_bundle_segment *segment = &bundle->segments[s];
+    if (segment->engine == NP_BUNDLE_NNAPI &&
+        (!segment->accelerator || strcmp(segment->accelerator, name) == 0)) {
+      return 1;
+    }
+  }
+  return 0;
+}
+
+static int has_choice(const struct np_bundle *bundle) { return is_needed(bundle, ""); }
+
+int np_probe_is_same(const struct np_probe *before, const struct np_nnapi *nnapi,
+                     const struct np_bundle *bundle, struct np_message *why) {
+  struct np_accelerator now[NP_PROBE_MAX_ACCELERATORS];
+  uint32_t n = 0;
+  if (before->error.text[0] != 0 ||
+      np_nnapi_accelerators(nnapi, now, NP_PROBE_MAX_ACCELERATORS, &n, why) != NP_OK) {
+    why->text[0] = 0; /* what that means the compilation will say */
+    return 1;
+  }
+  n = n < NP_PROBE_MAX_ACCELERATORS ? n : NP_PROBE_MAX_ACCELERATORS;
+  for (uint32_t i = 0; i < before->n_accelerators; i++) {
+    const struct np_accelerator *old = &before->accelerators[i];
+    const struct np_accelerator *same = np_probe_find(now, n, old->name);
+    if (is_needed(bundle, old->name) && (!same || strcmp(same->version, old->version) != 0)) {
+      np_message_set(why, "the accelerator %s of version %s is %s%s now", old->name, old->version,
+                     same ? "version " : "gone", same ? same->version : "");
+      return 0;
+    }
+  }
+  for (uint32_t i = 0; i < n && has_choice(bundle); i++) {
+    if (!np_probe_find(before->accelerators, before->n_accelerators, now[i].name)) {
+      np_message_set(why, "there is an accelerator %s now", now[i].name);
+      return 0;
+    }
+  }
+  return 1;
+}

@@ -5,6 +5,7 @@
 
 #include <stdint.h>
 
+#include "bundle.h"
 #include "nnapi.h"
 #include "np_executor.h"
 #include "np_status.h"
@@ -42,5 +43,14 @@ struct np_probe {
  * no child could be made. */
 enum np_status np_probe_library(const char *library, struct np_probe *probe,
                                 struct np_message *why);
+
+/* An accelerator of this name in a list, NULL: none. */
+const struct np_accelerator *np_probe_find(const struct np_accelerator *list, uint32_t n,
+                                           const char *name);
+
+/* Whether the accelerators of a request's beginning that an action needs (NNAPI's choice needs all)
+ * are the same in this process, which lists its own; what is another goes to *why. */
+int np_probe_is_same(const struct np_probe *before, const struct np_nnapi *nnapi,
+                     const struct np_bundle *bundle, struct np_message *why);
 
 #endif

@@ -41,13 +41,19 @@ enum np_status np_answer_finish(struct np_answers *answers) {
   return np_write_fully(answers->fd, answers->line, answers->n_bytes) == 0 ? NP_OK : NP_IO;
 }
 
-enum np_status np_answer_hello(struct np_answers *answers, uint32_t n_actions, const char *phone) {
+enum np_status np_answer_hello(struct np_answers *answers, uint32_t n_actions, const char *phone,
+                               uint32_t n, const struct np_accelerator *accelerators) {
   np_answer_begin(answers, "hello");
   np_json_unsigned(answers, "protocol", NP_PROTOCOL_VERSION);
   np_json_string(answers, "agent", NP_AGENT_VERSION);
   np_json_unsigned(answers, "actions", n_actions);
   np_json_bool(answers, "simulated", phone != NULL);
   np_json_string(answers, "phone", phone);
+  if (accelerators) {
+    np_answer_accelerators(answers, n, accelerators);
+  } else {
+    np_json_null(answers, "accelerators");
+  }
   return np_answer_finish(answers);
 }
 

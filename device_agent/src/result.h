@@ -26,6 +26,8 @@ struct np_answers np_answers_to(int fd);
 void np_answers_free(struct np_answers *answers);
 
 /* How an action ended. */
+struct np_accelerator;
+
 enum np_verdict { NP_VERDICT_OK, NP_REFUSED, NP_FAILED, NP_CRASHED, NP_TIMED_OUT };
 
 /* Where an action stood when it ended. */
@@ -116,8 +118,9 @@ struct np_ending {
 };
 
 /* Each writes one line. NP_IO where the reader is gone or the disk is full (errno), NP_NO_MEMORY.
- */
-enum np_status np_answer_hello(struct np_answers *answers, uint32_t n_actions, const char *phone);
+ * Of a hello `accelerators` may be NULL: they are not known. */
+enum np_status np_answer_hello(struct np_answers *answers, uint32_t n_actions, const char *phone,
+                               uint32_t n, const struct np_accelerator *accelerators);
 enum np_status np_answer_missing(struct np_answers *answers, const uint8_t *const *sha256,
                                  uint32_t n);
 enum np_status np_answer_start(struct np_answers *answers, uint32_t action);

@@ -2,6 +2,13 @@
 
 #include <string.h>
 
+/* A round whose shortest run takes so much longer than another's had another clock, and one whose
+ * runs take so much longer in the mean had it in part. Accelerators' runs differ more by chance. */
+#define PERCENT_SLOWER 8u
+#define PERCENT_PARTLY 25u
+#define PERCENT_ACCELERATOR 25u
+/* Rounds whose means differ by less had the same clock, whatever it says. */
+#define PERCENT_APART 10u
 /* Most that a round waits for times to be stable where no clock tells that they will be. */
 #define MOST_SPIN_NS UINT64_C(60000000)
 
@@ -77,11 +84,65 @@ void np_rounds_note(const struct np_record *record, struct np_round *round) {
   }
 }
 
-void np_rounds_judge(const struct np_action *action, const struct np_record *record,
+struct times {
+  uint64_t shortest, mean; /* 0: no run */
+};
+
+/* Times of round r, whose runs come after those of the rounds before. */
+static struct times times_of(const struct np_record_view *view, const struct np_round *rounds,
+                             uint32_t r) {
+  uint64_t first = 0;
+  for (uint32_t i = 0; i < r; i++) {
+    first += rounds[i].runs;
+  }
+  struct times times = {0, 0};
+  uint64_t sum = 0;
+  for (uint32_t i = 0; i < rounds[r].runs && first + i < view->room; i++) {
+    const uint64_t ns = view->total_ns[first + i];
+    times.shortest = times.shortest == 0 || ns < times.shortest ? ns : times.shortest;
+    sum = ns > UINT64_MAX - sum ? UINT64_MAX : sum + ns;
+    times.mean = sum / (i + 1);
+  }
+  return times;
+}
+
+static int is_longer(uint64_t ns, uint64_t than_ns, uint64_t percent) {
+  return ns / (100 + percent) > than_ns / 100;
+}
+
+/* Whether the times of a round tell of another clock than that of the fastest. */
+static int is_slower(const struct times *times, const struct times *least, int on_cpu) {
+  return on_cpu ? is_longer(times->shortest, least->shortest, PERCENT_SLOWER) ||
+                      is_longer(times->mean, least->mean, PERCENT_PARTLY)
+                : is_longer(times->shortest, least->shortest, PERCENT_ACCELERATOR);
+}
+
+void np_rounds_judge(const struct np_action *action, const struct np_record_view *view,
                      struct np_round *rounds, uint32_t n) {
-  for (uint32_t r = 0; r < n && !np_uses_nnapi(action); r++) {
-    if (rounds[r].pace.n_looks != 0) {
-      rounds[r].moved = np_pace_moved(&rounds[r].pace, record->level_khz, action->threads == 1);
+  const int on_cpu = !np_uses_nnapi(action);
+  struct times least = {UINT64_MAX, UINT64_MAX};
+  uint32_t n_moved = 0, n_looked = 0, n_apart = 0;
+  for (uint32_t r = 0; r < n; r++) {
+    const struct times times = times_of(view, rounds, r);
+    if (times.shortest != 0) {
+      least.shortest = times.shortest < least.shortest ? times.shortest : least.shortest;
+      least.mean = times.mean < least.mean ? times.mean : least.mean;
     }
+  }
+  for (uint32_t r = 0; r < n; r++) {
+    struct np_round *round = &rounds[r];
+    if (round->pace.n_looks == 0) {
+      continue;
+    }
+    const struct times times = times_of(view, rounds, r);
+    const int by_clock =
+        on_cpu && np_pace_moved(&round->pace, view->record->level_khz, action->threads == 1);
+    round->moved = by_clock || is_slower(&times, &least, on_cpu);
+    n_looked++;
+    n_moved += round->moved == 1;
+    n_apart += (uint32_t)is_longer(times.mean, least.mean, PERCENT_APART);
+  }
+  for (uint32_t r = 0; r < n && n_moved == n_looked && n_looked > 1 && n_apart == 0; r++) {
+    rounds[r].moved = rounds[r].pace.n_looks != 0 ? 0 : rounds[r].moved;
   }
 }

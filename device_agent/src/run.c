@@ -92,6 +92,7 @@ static enum np_status run_actions(struct run *run, const char *library, struct n
   const struct np_session session = {.request = &run->request,
                                      .blobs = run->blobs,
                                      .library = library,
+                                     .probe = &run->probe,
                                      .simulated = run->probe.simulated,
                                      .has_sysfs = has_sysfs,
                                      .work_fd = run->work_fd,
@@ -183,7 +184,8 @@ static enum np_status carry_out(struct run *run, const char *library, struct np_
              run->probe.error.text);
   np_message_set(why, "cannot write an answer");
   NP_TRY(np_answer_hello(run->answers, run->request.n_actions,
-                         run->probe.simulated ? run->probe.phone : NULL));
+                         run->probe.simulated ? run->probe.phone : NULL, run->probe.n_accelerators,
+                         run->probe.error.text[0] == 0 ? run->probe.accelerators : NULL));
   NP_TRY(open_blobs(run, why));
   struct np_message inner = {""};
   const enum np_status status = np_request_bind(&run->request, run->blobs, &inner);

@@ -79,24 +79,29 @@ enum np_status np_watch_turn(const struct np_session *session, const struct np_a
 }
 
 static int lists(const struct np_probe *probe, const char *name) {
-  for (uint32_t i = 0; i < probe->n_accelerators; i++) {
-    if (strcmp(probe->accelerators[i].name, name) == 0) {
-      return 1;
-    }
-  }
-  return 0;
+  return np_probe_find(probe->accelerators, probe->n_accelerators, name) != NULL;
 }
 
-/* Whether an accelerator that the action names is not listed and may yet return; with `give_up`
- * none is waited for again. */
-static int is_awaited(const struct np_drivers *drivers, const struct np_action *action,
+static int lists_all(const struct np_probe *probe, const struct np_probe *before) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < before->n_accelerators; i++) {
+    n += (uint32_t)lists(probe, before->accelerators[i].name);
+  }
+  return n == before->n_accelerators;
+}
+
+/* Whether an accelerator that the action needs is not listed and may yet return, NNAPI's choice
+ * needs all; with `give_up` none is waited for again. */
+static int is_awaited(const struct np_session *session, const struct np_action *action,
                       const struct np_probe *probe, int give_up) {
   int awaited = 0;
   for (uint32_t s = 0; s < action->bundle.n_segments; s++) {
     const struct np_bundle_segment *segment = &action->bundle.segments[s];
-    if (segment->engine == NP_BUNDLE_NNAPI && segment->accelerator &&
-        !lists(probe, segment->accelerator)) {
-      struct np_driver *driver = np_driver_of(drivers, segment);
+    const int is_there = segment->engine != NP_BUNDLE_NNAPI ||
+                         (segment->accelerator ? lists(probe, segment->accelerator)
+                                               : lists_all(probe, session->probe));
+    if (!is_there) {
+      struct np_driver *driver = np_driver_of(session->drivers, segment);
       driver->gone |= (uint32_t)give_up;
       awaited |= !driver->gone;
     }
@@ -122,7 +127,7 @@ enum np_status np_await_drivers(const struct np_session *session, const struct n
       np_tell_stall(session, NULL, why);
       status = NP_STALLED;
     }
-    if (status != NP_OK || !is_awaited(session->drivers, action, probe, now_ms() - start >= most)) {
+    if (status != NP_OK || !is_awaited(session, action, probe, now_ms() - start >= most)) {
       break;
     }
     next_ms = next_ms < LONGEST_PAUSE_MS ? 2 * next_ms : next_ms;

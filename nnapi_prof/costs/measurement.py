@@ -21,6 +21,9 @@ DRIFTING = "the device drifted: a reference model took longer about then"
 UNWATCHED = "not watched for drift: the reference model does not run on"
 """The flag, before the accelerator's name, of what was measured where the reference fails."""
 
+UNREADABLE = "this phone's clocks cannot be read: rounds are compared by their times alone"
+"""The flag of what was measured on the CPU meanwhile."""
+
 SILENT = "Android's service does not answer, so that heat or sleep may go unseen:"
 """The flag, before the service's name, of what was measured meanwhile."""
 
@@ -65,9 +68,13 @@ AGAIN_AFTER = timedelta(hours=12)
 """A failure this old is tried again, once."""
 
 
-def again_since(now: str) -> str:
-    """Failures that were measured before this time are tried again."""
-    return (datetime.fromisoformat(now) - AGAIN_AFTER).isoformat(timespec="microseconds")
+def trusted_failures(now: str) -> tuple[str, str]:
+    """Times between which failures were measured that are not tried again: of the last half of a
+    day; what seems to be measured later than now was, before the clock stepped back."""
+    moment = datetime.fromisoformat(now)
+    ends = (moment - AGAIN_AFTER, moment + AGAIN_AFTER)
+    since, until = (each.isoformat(timespec="microseconds") for each in ends)
+    return since, until
 
 
 WORK_SIZES = (
@@ -209,7 +216,8 @@ class Measurement:
         if self.status not in FAILURES:
             return True
         if self.attempts == ATTEMPTS:
-            return self.measured_at > again_since(now)
+            since, until = trusted_failures(now)
+            return since < self.measured_at < until
         return self.attempts is not None
 
     def after(self, earlier: Measurement | None) -> Measurement:

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from nnapi_prof.errors import CostError
+
+SAME_SPEED = 1.08
+"""Rounds whose medians differ by no more may have had the same clock, as the agent has it."""
+CLOCK = 0.97
+"""A clock that is lower than another by less is the same, as the agent has it."""
+ODD = 4.0
+"""Clocks that differ by so much in rounds that took equally long are none."""
+APART = 1.25
+"""Rounds whose medians differ by more had another clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +99,23 @@ def medians(samples: Sequence[int], rounds: Sequence[Round]) -> tuple[float | No
     return tuple(values)
 
 
+def clocks_are_unreadable(samples: Sequence[int], rounds: Sequence[Round]) -> bool:
+    """Whether somebody looked at the clock of some rounds, and it told nothing, or anything but
+    their speed: it was another by far in rounds that did not move, or the same in rounds of
+    different speeds."""
+    looked = [each for each in rounds if each.moved is not None]
+    clocks = [khz for each in looked for khz in each.cpu_khz if khz is not None]
+    if not looked or not clocks:
+        return bool(looked)
+    steady = [khz for each in looked if not each.moved for khz in each.cpu_khz if khz is not None]
+    if steady and max(steady) > ODD * min(steady):
+        return True
+    alike = [replace(each, moved=False, throttled=False) for each in rounds]
+    times = [ns for ns in medians(samples, alike) if ns is not None]
+    is_constant = min(clocks) >= CLOCK * max(clocks) and len({each.cpus for each in looked}) == 1
+    return is_constant and bool(times) and max(times) > APART * min(times)
+
+
 def log_ratios(first: Sequence[float | None], second: Sequence[float | None]) -> tuple[float, ...]:
     """ln(second / first) of the rounds that both have: they took turns, so that what slowed one
     slowed the other."""
@@ -97,23 +124,28 @@ def log_ratios(first: Sequence[float | None], second: Sequence[float | None]) ->
 
 
 def steady(samples: Sequence[int], rounds: Sequence[Round]) -> tuple[int, ...]:
-    """The samples of rounds that were neither throttled nor had a clock that moved; where there are
-    none, of those that were not throttled; else all of them.
+    """The samples of rounds that were neither throttled nor had a clock that moved. Where there are
+    none, those of the fastest of the rounds that were not throttled, or of all, and of those that
+    may have had the same clock: what two clocks took is nowhere averaged.
 
     Samples stand in the order of the rounds. Where they are not as many as the rounds say (a fault
     in the middle of one), nothing is left out.
     """
     if sum(each.runs for each in rounds) != len(samples):
         return tuple(samples)
-    calm: list[int] = []
-    cool: list[int] = []
+    own: list[Sequence[int]] = []
     at = 0
     for each in rounds:
-        own = samples[at : at + each.runs]
-        calm += () if each.unsteady else own
-        cool += () if each.throttled else own
+        own.append(samples[at : at + each.runs])
         at += each.runs
-    return tuple(calm or cool or samples)
+    pairs = list(zip(rounds, own, strict=True))
+    calm = [runs for each, runs in pairs if runs and not each.unsteady]
+    if not calm:
+        cool = [runs for each, runs in pairs if runs and not each.throttled]
+        calm = cool or [runs for runs in own if runs]
+        most = SAME_SPEED * min((statistics.median(runs) for runs in calm), default=0.0)
+        calm = [runs for runs in calm if statistics.median(runs) <= most]
+    return tuple(itertools.chain.from_iterable(calm))
 
 
 def p95(samples: Sequence[int]) -> float:

@@ -14,7 +14,7 @@ from nnapi_prof.costs import default_location
 from nnapi_prof.costs.conditions import Conditions, Mode, Precision
 from nnapi_prof.costs.measurement import FAILURES, Key, Kind, Measurement, Status
 from nnapi_prof.costs.samples import Round
-from nnapi_prof.costs.store import CostStore
+from nnapi_prof.costs.store import CostStore, prune, rows
 from nnapi_prof.costs.store.files import frame as table_frame
 from nnapi_prof.costs.store.rows import SCHEMA_VERSION, utc_now
 from nnapi_prof.costs.store.selection import Selection
@@ -73,6 +73,24 @@ def test_the_time_is_filled_in(anywhere: str) -> None:
         store.add(measurement(measured_at=""))
         (back,) = store.measurements("phone")
     assert back.measured_at.endswith("+00:00")
+
+
+def test_the_last_measurement_counts_after_the_clock_stepped_back(
+    anywhere: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by several hosts, whose clocks differ, and after an import of rows of a wrong one."""
+    days = iter(["2031-05-02", "2031-05-01", "1970-01-01"])
+    monkeypatch.setattr(rows, "utc_now", lambda: f"{next(days)}T12:00:00.000000+00:00")
+    with CostStore(anywhere) as store:
+        for sample in (1, 2):
+            store.add(measurement(samples_ns=(sample,), measured_at=""))
+        store.add(measurement(samples_ns=(3,), measured_at="2031-06-01T00:00:00+00:00"))
+        stamped = store.stamp(measurement(samples_ns=(4,)))
+        assert stamped.measured_at == "2031-06-01T00:00:00.000001+00:00"
+        store.add(stamped)
+        assert [m.samples_ns for m in store.measurements("phone")] == [(4,)]
+        pruned = prune(store, Selection(), superseded=True, deleting=True)
+        assert pruned.rows == 3 and store.measurements("phone") == [stamped]
 
 
 def test_the_latest_row_of_a_key_wins_and_nothing_is_lost(anywhere: str) -> None:
@@ -138,7 +156,8 @@ def test_a_failure_that_may_have_been_anothers_is_not_conclusive(
 
 @pytest.mark.parametrize("status", FAILURES)
 @pytest.mark.parametrize(
-    ("attempts", "hours", "is_known"), [(2, 11, True), (2, 13, False), (4, 1300, True)]
+    ("attempts", "hours", "is_known"),
+    [(2, 11, True), (2, 13, False), (2, -11, True), (2, -1300, False), (4, 1300, True)],
 )
 def test_a_failure_is_tried_again_on_another_day_and_then_final(
     anywhere: str, status: Status, attempts: int, hours: int, is_known: bool

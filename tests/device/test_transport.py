@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import struct
 import time
 
 import pytest
@@ -17,6 +18,7 @@ from nnapi_prof.device.transport import (
     marked_command,
     run_to_end,
     storage_error,
+    until_exit,
     until_marker,
 )
 from nnapi_prof.device.transport.adb import connect_tcp
@@ -73,6 +75,9 @@ def test_files_commands_and_lines(reached, tmp_path):
     # The two outputs come on two ways behind a server: their order is not kept.
     text = transport.shell(["sh", "-c", "echo out; echo err >&2"]).output
     assert sorted(text.splitlines()) == ["err", "out"]
+    where = "readlink /proc/$$/fd/1; readlink /proc/$$/fd/2"
+    output, errors = transport.shell(["sh", "-c", where]).output.split()
+    assert output != errors or transport.serial == "local", "a driver's words are told apart"
 
     stream = transport.stream(["sh", "-c", "echo first; echo second; exit 5"])
     with pytest.raises(DeviceError, match="has not ended yet"):
@@ -227,6 +232,25 @@ def test_the_marker_is_found_however_the_bytes_arrive(output, code, cuts):
     joined = b"".join([*chunks, whole])
     cut_off = list(until_marker(iter([joined[: len(output) + 10]]), marker))
     assert all(isinstance(chunk, bytes) for chunk in cut_off)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([0, 1, 2, 4]), st.binary(max_size=60)), max_size=5),
+    st.integers(0, 255),
+    st.integers(1, 20),
+)
+def test_packets_of_a_shell_are_read_however_the_bytes_arrive(said, code, size):
+    """0 and 4 are for a command's input and its terminal, and mean nothing here."""
+    packets = [*said, (3, bytes([code])), (1, b"of another command")]
+    whole = b"".join(struct.pack("<BI", kind, len(body)) + body for kind, body in packets)
+    chunks = [whole[at : at + size] for at in range(0, len(whole), size)]
+    result = list(until_exit(chunks))
+    assert result[-1] == code
+    assert b"".join(result[:-1]) == b"".join(body for kind, body in said if kind in (1, 2))
+    with pytest.raises(ConnectionResetError):
+        list(until_exit([whole[: whole.index(struct.pack("<BI", 3, 1)) + 5]]))
+    with pytest.raises(ConnectionResetError):
+        list(until_exit([b"\1\xff\xff\xff\x7f"]))
 
 
 def test_lines_of_old_terminals_and_a_stream_that_breaks():

@@ -69,6 +69,7 @@ POISON = {
     "a target": ("target", "../../etc", "etc"),
     "a status": ("status", "great", "great"),
     "threads": ("threads", "many", "threads is 'many'"),
+    "a time": ("measured_at", "yesterday", "measured_at is 'yesterday'"),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import sqlite3
 import sys
@@ -176,3 +177,65 @@ def test_what_is_measured_after_a_driver_went_on_is_as_if_it_never_hung(profiled
     assert (after.failures, after.segments) == ({}, clean.segments)
     assert after.unlike(clean) == []
     assert dataclasses.astuple(after.plan.plan.segments[0])[0] == clean.plan.plan.segments[0].units
+
+
+LISTS = {
+    "another version": "2.0",
+    "gone": "gone",
+}
+
+
+@pytest.mark.parametrize("becomes", LISTS.values(), ids=LISTS)
+def test_a_driver_that_comes_back_as_another(
+    profiled: Profiler, tmp_path: Path, becomes: str
+) -> None:
+    """One error says so; the next profile has right rows of what there is now, and that after it,
+    of what there was before, again."""
+    clean = profiled(CLEAN, "twin")
+    other = service(CLEAN, returns=0.1, becomes=becomes)
+    other = fault(other, kind="die", stage="execute", operation="CONV_2D", nth=1, times=1)
+    with pytest.raises(DeviceError, match=r"sim-npu of version 1\.0 is "):
+        profiled(other)
+    after = profiled(other)
+    assert after.failures == {}
+    rows = [row for row in after.rows if row.target.accelerator == "sim-npu"]
+    of_now = {row.signature for row in rows if row.driver_version == becomes}
+    assert of_now == (set() if becomes == "gone" else {row.signature for row in rows})
+    if becomes != "gone":
+        assert (after.segments, after.unlike(clean)) == (clean.segments, [])
+    else:
+        assert "sim-npu" not in {target for _, target in after.segments}
+    (state,) = tmp_path.glob("nnapi-emulator-*")
+
+    def restart(progress: np_.Progress) -> None:
+        state.unlink(missing_ok=True)
+
+    if becomes == "gone":  # it appears in the middle of a profile
+        with pytest.raises(DeviceError, match="there is an accelerator sim-npu now"):
+            profiled(other, "appears", progress=restart)
+
+
+def named_failures(profile: Profile) -> set[tuple[str, str]]:
+    """The first words of labels and their accelerators, without what NNAPI chose."""
+    return {(label.split()[0], name) for label, name in profile.failures if name != "auto"}
+
+
+@pytest.mark.parametrize("kind", ["skip", "partly"])
+def test_outputs_that_are_not_written_are_no_fast_rows(profiled: Profiler, kind: str) -> None:
+    silent = fault(CLEAN, kind=kind, stage="execute", operation="MAX_POOL_2D")
+    silent_rows = profiled(silent)
+    never = fault(CLEAN, kind="refuse", stage="compile", operation="MAX_POOL_2D")
+    clean = profiled(never, "twin")
+    assert named_failures(silent_rows) == {("max_pool2d", "sim-npu")}
+    assert [m for m in silent_rows.failures.items() if "unwritten" not in m[1]] == []
+    assert silent_rows.segments == clean.segments
+
+
+def test_a_driver_that_writes_nan_where_the_cpu_does_not(profiled: Profiler) -> None:
+    """The logarithm of a negative number is NaN everywhere, and no fault."""
+    wrong = copy.deepcopy(CLEAN)
+    (npu,) = (each for each in wrong["accelerators"] if each["name"] == "sim-npu")
+    npu["errors"] = [{"operation": "MAX_POOL_2D", "how": "nan", "origin": "assumed: a test"}]
+    wrong_profile = profiled(wrong)
+    assert named_failures(wrong_profile) == {("max_pool2d", "sim-npu")}
+    assert all("NaN" in message for message in wrong_profile.failures.values())

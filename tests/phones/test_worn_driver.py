@@ -55,3 +55,18 @@ def test_one_that_does_not_come_back_is_named_and_its_rows_stay_open(
         tired = profiled(description)
     assert statuses(tired) == statuses(clean)
     assert (tired.segments, tired.unlike(clean)) == (clean.segments, [])
+
+
+def test_one_that_never_ran_anything_is_named_and_its_rows_stay_open(
+    profiled: Profiler, tmp_path: Path
+) -> None:
+    """It was worn out before; in another table nothing says what it can run."""
+    clean = profiled(CLEAN, "twin")
+    description = service(CLEAN, wears=9)
+    assert profiled(description, "before").costs.outcome is not None
+    tired = profiled(description)
+    assert {target for _, target in statuses(tired) if "sim-npu" in target} == set()
+    assert statuses(tired).items() < statuses(clean).items()
+    assert tired.costs.outcome is not None
+    (doubt,) = tired.costs.outcome.doubts
+    assert "even a small model" in doubt and doubt.endswith(": sim-npu")

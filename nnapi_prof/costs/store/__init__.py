@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -32,11 +32,17 @@ from nnapi_prof.costs.store.rows import (
     DeviceRow,
     InvalidRow,
     escape_texts,
+    time_after,
     to_row,
     utc_now,
     validate_row,
 )
-from nnapi_prof.costs.store.selection import Selection, conclusive, superseded_ids
+from nnapi_prof.costs.store.selection import (
+    Selection,
+    conclusive,
+    newest_time,
+    superseded_ids,
+)
 from nnapi_prof.errors import UsageError
 
 LOGGER = logging.getLogger(__name__)
@@ -95,9 +101,10 @@ class CostStore:
 
         Returns how many were new: one that says in every field what a row says already, its time
         included, is that row. Devices come along in the same transaction where they are not known.
+        One without a time gets that of :meth:`stamp`.
         """
-        now = utc_now()
-        rows = [to_row(m, now) for m in measurements]
+        timed = [m if m.measured_at else self.stamp(m) for m in measurements]
+        rows = [to_row(m, m.measured_at) for m in timed]
         named = [{**vars(device), "description": dict(device.description)} for device in devices]
 
         def work(connection: Connection) -> int:
@@ -109,6 +116,15 @@ class CostStore:
             return len(connection.execute(self._added, rows if len(rows) > 1 else rows[0]).all())
 
         return self._database.write(work) if rows or named else 0
+
+    def stamp(self, measurement: Measurement) -> Measurement:
+        """Return a measurement of this moment with its time: now, and always after the rows that
+        measured the same, so that it supersedes them. Where the host's clock stepped back since
+        then, that is a microsecond after the newest."""
+        row = to_row(measurement, "")
+        query = newest_time(row)
+        newest = self._database.read(lambda link: link.execute(query).scalar_one())
+        return replace(measurement, measured_at=time_after(newest))
 
     def add_device(self, fingerprint: str, description: Mapping[str, Any], simulated: bool) -> None:
         """Remembers a device; nothing changes where it is known already."""

@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import (
@@ -134,7 +134,11 @@ MEASUREMENTS = Table(
     _column(
         "drift_percent", Integer, "how much longer a reference model took about then", null=True
     ),
-    _column("measured_at", String(32), "UTC, ISO 8601"),
+    _column(
+        "measured_at",
+        String(32),
+        "UTC, ISO 8601; later than that of rows it supersedes",
+    ),
     _column("digest", String(64), "of all but what is marked later: no row is there twice"),
     Index("measurements_by_device", "fingerprint", "signature"),
     Index("measurements_by_signature", "signature"),
@@ -289,6 +293,8 @@ def _row_error(row: Mapping[str, Any]) -> str | None:
             return f"{name} has {_shown(next(v for v in values if type(v) is not kind))}"
         if name.endswith("_ns") and not (min(values) >= 0 and max(values) <= MAX_NS):
             return f"{name} has {_shown(min(values) if min(values) < 0 else max(values))}"
+    if not _is_time(row["measured_at"]):
+        return f"measured_at is {_shown(row['measured_at'])}"
     if not isinstance(row["rounds"], list):
         return f"rounds is {_shown(row['rounds'])}"
     return None
@@ -324,6 +330,24 @@ def digest(row: Mapping[str, Any]) -> str:
 def utc_now() -> str:
     """Fine enough that what is measured twice is two measurements."""
     return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+def time_after(earlier: str | None) -> str:
+    """The time now; where the clock is not past an ``earlier`` one, a microsecond after that."""
+    now = utc_now()
+    if earlier is None or earlier < now or not _is_time(earlier):
+        return now
+    moment = datetime.fromisoformat(earlier)
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return (moment + timedelta(microseconds=1)).isoformat(timespec="microseconds")
+
+
+def _is_time(text: str) -> bool:
+    """Whether a text is a time as tables have it, with another one after it."""
+    try:
+        return datetime.fromisoformat(text).year < datetime.max.year
+    except ValueError:
+        return False
 
 
 def _storable(text: str | None) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any
@@ -26,7 +26,7 @@ from sqlalchemy.sql.base import ReadOnlyColumnCollection
 from sqlalchemy.sql.functions import FunctionElement
 
 from nnapi_prof.costs.conditions import Conditions
-from nnapi_prof.costs.measurement import ATTEMPTS, FAILURES, Kind, Status, again_since
+from nnapi_prof.costs.measurement import ATTEMPTS, FAILURES, Kind, Status, trusted_failures
 from nnapi_prof.costs.store.rows import MEASUREMENTS
 from nnapi_prof.errors import UsageError, option_name
 from nnapi_prof.graph.plan import AUTO, CPU, CPU_ALONE, Preference, Target
@@ -128,8 +128,15 @@ def conclusive(now: str) -> ColumnElement[bool]:
     """Whether a row is conclusive now, as :meth:`.Measurement.conclusive` says it."""
     m = MEASUREMENTS.c
     failures = [status.value for status in FAILURES]
-    is_fresh = and_(m.attempts == ATTEMPTS, _when(m) > again_since(now))
+    since, until = trusted_failures(now)
+    is_fresh = and_(m.attempts == ATTEMPTS, _when(m) > since, _when(m) < until)
     return or_(m.status.not_in(failures), m.attempts != ATTEMPTS, is_fresh)
+
+
+def newest_time(row: Mapping[str, Any]) -> Select[Any]:
+    """SELECT of the time of the newest row that measured the same as this one."""
+    m = MEASUREMENTS.c
+    return select(func.max(_when(m))).where(*(m[name] == row[name] for name in SAME))
 
 
 def superseded_ids() -> Select[tuple[int]]:

@@ -233,6 +233,9 @@ def _hello(line: Fields) -> Hello:
         line.number("actions"),
         line.flag("simulated"),
         line.optional("phone", str),
+        None
+        if line.optional("accelerators", list) is None
+        else line.objects("accelerators", _accelerator),
     )
 
 

@@ -13,6 +13,16 @@ from nnapi_prof.graph.plan import Precision
 
 
 @dataclass(frozen=True, slots=True)
+class Accelerator:
+    """An NNAPI device."""
+
+    name: str
+    type: str
+    version: str
+    feature_level: int
+
+
+@dataclass(frozen=True, slots=True)
 class Hello:
     """The agent begins a request."""
 
@@ -21,6 +31,8 @@ class Hello:
     actions: int
     simulated: bool
     phone: str | None
+    accelerators: tuple[Accelerator, ...] | None = None
+    """None where NNAPI told none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,16 +243,6 @@ class ErrorLine:
     """The agent gives up on the whole request."""
 
     message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Accelerator:
-    """An NNAPI device."""
-
-    name: str
-    type: str
-    version: str
-    feature_level: int
 
 
 class NnapiEntryPoint(enum.Enum):

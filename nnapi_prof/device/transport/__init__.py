@@ -14,11 +14,12 @@ import select
 import shlex
 import shutil
 import signal
+import struct
 import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -209,6 +210,33 @@ def _differs(tail: bytes, marker: bytes) -> bool:
     """Whether ``tail`` cannot be the beginning of the marker and an exit code."""
     n = min(len(tail), len(marker))
     return tail[:n] != marker[:n] or len(tail) > len(marker) + len("255\r\n")
+
+
+_PACKET = struct.Struct("<BI")  # of shell,v2: identifier, length
+_MAX_PACKET = 1 << 20  # adbd's buffers have at most so much
+_STDOUT, _STDERR, _EXIT = 1, 2, 3
+
+
+def until_exit(chunks: Iterable[bytes]) -> Iterator[bytes | int]:
+    """Passes on what a command prints under the service ``shell,v2``, then its exit code. Raises
+    ConnectionResetError where the chunks end before, or are no such packets."""
+    held = b""
+    for chunk in chunks:
+        held += chunk
+        while len(held) >= _PACKET.size:
+            kind, length = _PACKET.unpack_from(held)
+            if length > _MAX_PACKET:
+                raise ConnectionResetError(f"a packet of {length} bytes")
+            end = _PACKET.size + length
+            if len(held) < end:
+                break
+            body, held = held[_PACKET.size : end], held[end:]
+            if kind == _EXIT:
+                yield body[0] if body else 255
+                return
+            if kind in (_STDOUT, _STDERR):
+                yield body
+    raise ConnectionResetError("a command ended without its exit code")
 
 
 STORAGE_WORDS = {

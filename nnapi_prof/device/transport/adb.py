@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 from collections.abc import Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
@@ -22,6 +23,7 @@ from nnapi_prof.device.transport import (
     marked_command,
     refusal,
     run_to_end,
+    until_exit,
     until_marker,
 )
 from nnapi_prof.device.transport.adb_wire import (
@@ -97,15 +99,28 @@ class AdbTransport:
         return run_to_end(self.stream(argv, timeout_s))
 
     def stream(self, argv: Sequence[str], silence_s: float = COMMAND_TIMEOUT_S) -> LineStream:
+        if "shell_v2" in self._device.features:
+            # Standard error is apart there: a driver's words reach the agent's message.
+            return LineStream(self._packets(shlex.join(argv), silence_s), self._serial)
         command, marker = marked_command(argv)
-        return LineStream(until_marker(self._chunks(command, silence_s), marker), self._serial)
+        chunks = self._chunks(f"shell:{command}", silence_s)
+        return LineStream(until_marker(chunks, marker), self._serial)
 
     def close(self) -> None:
         self._device.close()
 
-    def _chunks(self, command: str, silence_s: float) -> Iterator[bytes]:
+    def _chunks(self, service: str, silence_s: float) -> Iterator[bytes]:
         with self._link():
-            yield from self._device.command(command, silence_s)
+            yield from self._device.command(service, silence_s)
+
+    def _packets(self, command: str, silence_s: float) -> Iterator[bytes | int]:
+        with (
+            self._link(),
+            contextlib.closing(
+                self._device.command(f"shell,v2,raw:{command}", silence_s)
+            ) as chunks,
+        ):
+            yield from until_exit(chunks)
 
     @contextlib.contextmanager
     def _link(self) -> Iterator[None]:

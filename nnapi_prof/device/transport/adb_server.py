@@ -28,6 +28,7 @@ from nnapi_prof.device.transport import (
     marked_command,
     refusal,
     run_to_end,
+    until_exit,
     until_marker,
 )
 from nnapi_prof.errors import (
@@ -45,10 +46,7 @@ SERVER_TIMEOUT_S = 5.0
 
 _SYNC = struct.Struct("<4sI")
 _SYNC_CHUNK = 64 * 1024  # SYNC.TXT: DATA holds at most 64 KiB
-_PACKET = struct.Struct("<BI")  # of shell,v2: identifier, length
 _ON_ITS_WAY = 1 << 20  # bytes that server and system hold, about
-_MAX_PACKET = 1 << 20  # adbd's buffers have at most so much
-_STDOUT, _STDERR, _EXIT = 1, 2, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,16 +218,7 @@ class ServerTransport:
 
     def _packets(self, command: str, silence_s: float) -> Iterator[bytes | int]:
         with self._service(f"shell,v2,raw:{command}", silence_s) as link:
-            while True:
-                kind, length = _PACKET.unpack(link.read(_PACKET.size))
-                if length > _MAX_PACKET:
-                    raise ConnectionResetError(f"a packet of {length} bytes")
-                body = link.read(length)
-                if kind == _EXIT:
-                    yield body[0] if body else 255
-                    return
-                if kind in (_STDOUT, _STDERR):
-                    yield body
+            yield from until_exit(iter(link.read_some, b""))
 
     def _chunks(self, service: str, silence_s: float) -> Iterator[bytes]:
         with self._service(service, silence_s) as link:

@@ -19,7 +19,7 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 from adb_shell import constants
@@ -119,6 +119,15 @@ class TcpLink(BaseTransport):  # type: ignore[misc]  # adb_shell has no types
 class _Packets(_AdbIOManager):  # type: ignore[misc]  # adb_shell has no types
     """adb_shell's packets, of lengths that were agreed on, and read as long as bytes come."""
 
+    banner = b""
+    """What the device said of itself when it was connected."""
+
+    def _read_expected_packet_from_device(self, expected_cmds: Any, adb_info: Any) -> Any:
+        packet = super()._read_expected_packet_from_device(expected_cmds, adb_info)
+        if packet[0] == constants.CNXN:
+            self.banner = bytes(packet[3])
+        return packet
+
     def _read_bytes_from_device(self, length: int, adb_info: Any) -> bytes:
         if length > constants.MAX_ADB_DATA:
             raise InvalidResponseError(
@@ -147,12 +156,19 @@ class WireDevice(AdbDevice):  # type: ignore[misc]  # adb_shell has no types
         self._io_manager = _Packets(transport)
         self._at_once = SMALLEST_SENT
 
-    def command(self, command: str, silence_s: float) -> Iterator[bytes]:
-        """Runs a shell command and yields its output as it comes.
+    @property
+    def features(self) -> frozenset[str]:
+        """Features of the device's adbd, beyond the first version."""
+        words = self._io_manager.banner.rstrip(b"\0").decode("utf-8", "replace").partition("::")[2]
+        properties = dict(each.partition("=")[::2] for each in words.split(";"))
+        return frozenset(properties.get("features", "").split(","))
+
+    def command(self, service: str, silence_s: float) -> Generator[bytes, None, None]:
+        """Runs a command, such as ``shell:ls``, and yields its output as it comes.
 
         ``silence_s`` limits the wait for each piece. Closing the generator hangs up on the command.
         """
-        info = self._open(b"shell:" + command.encode(), silence_s, silence_s, None)
+        info = self._open(service.encode(), silence_s, silence_s, None)
         try:
             while True:
                 kind, data = self._read_until([constants.CLSE, constants.WRTE], info)

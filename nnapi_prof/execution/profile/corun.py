@@ -24,8 +24,8 @@ from nnapi_prof.device.protocol.request import RequestBuilder
 from nnapi_prof.device.protocol.results import ActionResult
 from nnapi_prof.execution.actions import build_action
 from nnapi_prof.execution.options import ActionOptions
-from nnapi_prof.execution.profile.jobs import Job, TargetSpec, measured, refused
-from nnapi_prof.execution.profile.measurer import INPUT_SEED, Measurer
+from nnapi_prof.execution.profile.jobs import INPUT_SEED, Job, TargetSpec, measured, refused
+from nnapi_prof.execution.profile.measurer import Measurer
 from nnapi_prof.execution.profile.options import SIMULATED_RUNS, ProfileOptions
 from nnapi_prof.graph.plan import AUTO, CPU, Engine, Target
 from nnapi_prof.graph.unit import UnitGraph, digest

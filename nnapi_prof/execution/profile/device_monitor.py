@@ -233,6 +233,8 @@ class DeviceMonitor:
         info = client.info()
         self._info = info
         self._phone = is_phone(client, info)
+        self.is_remote = self._phone or info.simulated
+        """It is not this host, of which containers and virtual machines hide the clocks."""
         self._last_busy: float | None = None
         self._seen_khz: dict[str, int] = {}
         self.silent: frozenset[str] = frozenset()
@@ -302,6 +304,14 @@ class DeviceMonitor:
                     self.unwatched.add(self._targets[result.action].accelerator)
         self.after()
         return Anchor(samples)
+
+    def try_reference(self, target: Target) -> Status | None:
+        """How the reference fares on one target."""
+        status = None
+        with self._spending("anchor"):
+            for result in self._ask(anchor_request([target], self._options.conditions)):
+                status = result.status
+        return status
 
     def rest(self, settled: Callable[[Anchor], bool], waits: Waits) -> None:
         """Lets the device rest until the reference is as fast as it was, for a hot one's time."""

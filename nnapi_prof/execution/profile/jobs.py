@@ -1,9 +1,11 @@
-"""Makes jobs to measure: the model and action of each, and the row that its result becomes."""
+"""Makes jobs to measure: the model and action of each, the request that they make, and the row that
+a result becomes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import itertools
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from nnapi_prof.convert.region import Region
@@ -11,6 +13,8 @@ from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.measurement import Key, Kind, Measurement, Status, work_columns
 from nnapi_prof.costs.model.fit import RegionMatcher, UnitSet
 from nnapi_prof.costs.model.forms import ProductForm, UnitForms, signature_in
+from nnapi_prof.device.protocol.actions import ActionFlag, Groups, TensorSource, Timing
+from nnapi_prof.device.protocol.request import Patience, RequestBuilder
 from nnapi_prof.device.protocol.results import (
     ActionResult,
     AgentInfo,
@@ -18,6 +22,8 @@ from nnapi_prof.device.protocol.results import (
     SegmentSamples,
 )
 from nnapi_prof.errors import ConversionError, UnsupportedOp, UsageError
+from nnapi_prof.execution.actions import build_action
+from nnapi_prof.execution.options import ActionOptions
 from nnapi_prof.graph.plan import AUTO, CPU, CPU_ALONE, Preference, Target
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.nnapi.facts import api_of, is_level
@@ -344,3 +350,96 @@ def region_label(graph: UnitGraph, region: UnitSet) -> str:
     if len(labels) <= 3:
         return " | ".join(labels)
     return f"{labels[0]} ... {labels[-1]} ({len(labels)} units)"
+
+
+# ---- requests -----------------------------------------------------------------------------------
+
+
+INPUT_SEED = 1
+"""Seed of the first input; the next ones count up, so that two inputs are not the same."""
+MAX_ACTIONS = 200
+"""In one request; a request that fails as a whole costs no more than these."""
+WATCHED_ACTIONS = 24
+"""In one request where the device is looked at between them: some seconds."""
+MAX_WEIGHT_BYTES = 128 << 20
+"""Weights that one request's models hold in this process's memory."""
+
+
+@dataclass
+class Prepared:
+    """A request, its jobs by action, and the jobs that cannot be sent."""
+
+    request: RequestBuilder
+    sent: dict[int, tuple[Job, Region]] = field(default_factory=dict)
+    refusals: list[tuple[Job, Measurement]] = field(default_factory=list)
+
+
+def batches(graph: UnitGraph, jobs: Sequence[Job], most: int = MAX_ACTIONS) -> Iterator[list[Job]]:
+    """Cuts jobs into requests of so many, never between the alternatives of one region."""
+    batch: list[Job] = []
+    weight = 0
+    for region, group in itertools.groupby(jobs, key=lambda job: job.region):
+        alternatives = list(group)
+        size = sum(graph.units[index].constant_bytes for index in region)
+        full = len(batch) + len(alternatives) > most or weight + size > MAX_WEIGHT_BYTES
+        if batch and full:
+            yield batch
+            batch, weight = [], 0
+        batch += alternatives
+        weight += size
+    if batch:
+        yield batch
+
+
+def prepare(
+    batch: Sequence[Job],
+    graph: UnitGraph,
+    converter: Converter,
+    timing: Mapping[bool, Timing],
+    memory_kb: int,
+    fingerprint: str,
+    simulated: bool,
+    patience: Patience,
+    gauges: Sequence[Job] = (),
+) -> Prepared:
+    """Converts the jobs of one request, equal models once. ``timing`` of units, and of the rest;
+    ``gauges`` are jobs that ran well, by which the agent finds out whether their drivers work."""
+    prepared = Prepared(RequestBuilder(patience))
+    request = prepared.request
+    groups = Groups()
+    for number, job in enumerate(batch):
+        converted = convert_job(converter, job)
+        if isinstance(converted, str):
+            row = refused(job, graph, fingerprint, simulated, converted)
+            prepared.refusals.append((job, row))
+            continue
+        group = groups.number(job.region, sum(map(len, converted.buffers)))
+        seeds = itertools.count(INPUT_SEED)
+        action = build_action(
+            number,
+            [(job.spec.target, converted)],
+            lambda _: (TensorSource.RANDOM, next(seeds)),  # noqa: B023  # asked here and now
+            request,
+            timing[job.kind is Kind.UNIT],
+            ActionOptions(job.conditions, memory_kb, group),
+        )
+        request.add_action(action.spec)
+        prepared.sent[number] = (job, converted)
+    for number, job in enumerate(gauges if prepared.sent else (), len(batch)):
+        converted = convert_job(converter, job)
+        if not isinstance(converted, str):
+            action = build_action(
+                number,
+                [(job.spec.target, converted)],
+                lambda _: (TensorSource.RANDOM, INPUT_SEED),
+                request,
+                timing[True],
+                ActionOptions(job.conditions, memory_kb, 0),
+            )
+            request.add_action(replace(action.spec, flags=ActionFlag.GAUGE))
+    return prepared
+
+
+def convert_job(converter: Converter, job: Job) -> Region | str:
+    """A job's model, or the sentence with which it is refused."""
+    return converter.convert(job.region, job.spec.level, job.forms or (), job.halved)

@@ -6,7 +6,6 @@ Ctrl-C waits while rows are being stored.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import signal
 import threading
 import time
@@ -21,13 +20,20 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING, Protocol
 
 from nnapi_prof.convert.region import Region
 from nnapi_prof.costs.contention import corun_rows
-from nnapi_prof.costs.measurement import DRIFTING, SILENT, UNWATCHED, Key, Kind, Measurement
+from nnapi_prof.costs.measurement import (
+    DRIFTING,
+    SILENT,
+    UNREADABLE,
+    UNWATCHED,
+    Key,
+    Measurement,
+)
 from nnapi_prof.costs.model.forms import (
     MARK,
     Forms,
@@ -38,16 +44,22 @@ from nnapi_prof.costs.model.forms import (
     unit_forms,
 )
 from nnapi_prof.costs.model.quantised import EightBits
+from nnapi_prof.costs.samples import clocks_are_unreadable
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.rows import utc_now
-from nnapi_prof.device.protocol.actions import ActionFlag, Groups, TensorSource, Timing
 from nnapi_prof.device.protocol.description import description_of, device_fingerprint
-from nnapi_prof.device.protocol.request import Patience, Request, RequestBuilder
-from nnapi_prof.device.protocol.results import SICK, ActionResult, End, Event, Start, Wait
+from nnapi_prof.device.protocol.request import Request
+from nnapi_prof.device.protocol.results import (
+    SICK,
+    ActionResult,
+    End,
+    Event,
+    Hello,
+    Start,
+    Wait,
+)
 from nnapi_prof.device.state import DeviceProbe, DeviceState
 from nnapi_prof.errors import DeviceError
-from nnapi_prof.execution.actions import build_action
-from nnapi_prof.execution.options import ActionOptions
 from nnapi_prof.execution.profile.device_monitor import (
     AGAIN,
     DeviceMonitor,
@@ -55,12 +67,21 @@ from nnapi_prof.execution.profile.device_monitor import (
     Waits,
     Window,
 )
-from nnapi_prof.execution.profile.driver_health import DriverHealth
-from nnapi_prof.execution.profile.jobs import Converter, Job, measured, refused, region_label
+from nnapi_prof.execution.profile.driver_health import DriverHealth, check_same
+from nnapi_prof.execution.profile.jobs import (
+    MAX_ACTIONS,
+    WATCHED_ACTIONS,
+    Converter,
+    Job,
+    batches,
+    convert_job,
+    measured,
+    prepare,
+    region_label,
+)
 from nnapi_prof.execution.profile.options import ProfileOptions, Progress, ProgressCallback
 from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache
 from nnapi_prof.graph.plan import REFERENCE, Target
-from nnapi_prof.graph.unit import UnitGraph
 
 if TYPE_CHECKING:
     from nnapi_prof.graph.program import Program
@@ -92,95 +113,6 @@ def defer_sigint() -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if came:
         raise KeyboardInterrupt
-
-
-INPUT_SEED = 1
-"""Seed of the first input; the next ones count up, so that two inputs are not the same."""
-MAX_ACTIONS = 200
-"""In one request; a request that fails as a whole costs no more than these."""
-WATCHED_ACTIONS = 24
-"""In one request where the device is looked at between them: some seconds."""
-MAX_WEIGHT_BYTES = 128 << 20
-"""Weights that one request's models hold in this process's memory."""
-
-
-@dataclass
-class Prepared:
-    """A request, its jobs by action, and the jobs that cannot be sent."""
-
-    request: RequestBuilder
-    sent: dict[int, tuple[Job, Region]] = field(default_factory=dict)
-    refusals: list[tuple[Job, Measurement]] = field(default_factory=list)
-
-
-def batches(graph: UnitGraph, jobs: Sequence[Job], most: int = MAX_ACTIONS) -> Iterator[list[Job]]:
-    """Cuts jobs into requests of so many, never between the alternatives of one region."""
-    batch: list[Job] = []
-    weight = 0
-    for region, group in itertools.groupby(jobs, key=lambda job: job.region):
-        alternatives = list(group)
-        size = sum(graph.units[index].constant_bytes for index in region)
-        full = len(batch) + len(alternatives) > most or weight + size > MAX_WEIGHT_BYTES
-        if batch and full:
-            yield batch
-            batch, weight = [], 0
-        batch += alternatives
-        weight += size
-    if batch:
-        yield batch
-
-
-def prepare(
-    batch: Sequence[Job],
-    graph: UnitGraph,
-    converter: Converter,
-    timing: Mapping[bool, Timing],
-    memory_kb: int,
-    fingerprint: str,
-    simulated: bool,
-    patience: Patience,
-    gauges: Sequence[Job] = (),
-) -> Prepared:
-    """Converts the jobs of one request, equal models once. ``timing`` of units, and of the rest;
-    ``gauges`` are jobs that ran well, by which the agent finds out whether their drivers work."""
-    prepared = Prepared(RequestBuilder(patience))
-    request = prepared.request
-    groups = Groups()
-    for number, job in enumerate(batch):
-        converted = _converted(converter, job)
-        if isinstance(converted, str):
-            row = refused(job, graph, fingerprint, simulated, converted)
-            prepared.refusals.append((job, row))
-            continue
-        group = groups.number(job.region, sum(map(len, converted.buffers)))
-        seeds = itertools.count(INPUT_SEED)
-        action = build_action(
-            number,
-            [(job.spec.target, converted)],
-            lambda _: (TensorSource.RANDOM, next(seeds)),  # noqa: B023  # asked here and now
-            request,
-            timing[job.kind is Kind.UNIT],
-            ActionOptions(job.conditions, memory_kb, group),
-        )
-        request.add_action(action.spec)
-        prepared.sent[number] = (job, converted)
-    for number, job in enumerate(gauges if prepared.sent else (), len(batch)):
-        converted = _converted(converter, job)
-        if not isinstance(converted, str):
-            action = build_action(
-                number,
-                [(job.spec.target, converted)],
-                lambda _: (TensorSource.RANDOM, INPUT_SEED),
-                request,
-                timing[True],
-                ActionOptions(job.conditions, memory_kb, 0),
-            )
-            request.add_action(replace(action.spec, flags=ActionFlag.GAUGE))
-    return prepared
-
-
-def _converted(converter: Converter, job: Job) -> Region | str:
-    return converter.convert(job.region, job.spec.level, job.forms or (), job.halved)
 
 
 class Client(DeviceProbe, Protocol):
@@ -376,6 +308,7 @@ class Measurer:
             return
         with self.spending("convert"):
             request = prepared.request.request()
+        held: list[tuple[Job, Measurement]] = []
         for result in self.results(request):
             if result.action in prepared.sent:
                 job, converted = prepared.sent.pop(result.action)
@@ -384,16 +317,28 @@ class Measurer:
                     continue
                 simulated = self.info.simulated
                 row = measured(job, self._graph, self.fingerprint, simulated, converted, result)
-                row = replace(row, measured_at=utc_now(), **self._state.columns)
+                row = self._store.stamp(replace(row, **self._state.columns))
                 row = row.after(self.rows.get((job.key.signature, job.spec.target)))
                 if self._state.throttled:  # Android knows of heat that /sys does not show
                     hot = tuple(replace(each, throttled=True) for each in row.rounds)
                     row = replace(row, rounds=hot)
-                self._last_of[row.target.accelerator] = row
-                self._drift.measured((asked[job.key], row))
-                self.keep([(asked[job.key], row)])
-                self.drivers.note_gauge(asked[job.key], row)
-                stored(asked[job.key])
+                if self.drivers.holds(row):
+                    held.append((asked[job.key], row))
+                else:
+                    self._take(asked[job.key], row, stored)
+        for name, target in self.drivers.unproven().items():
+            self.drivers.note_reference(name, self._monitor.try_reference(target))
+        for job, row in held:
+            if not self.drivers.stop(job):
+                self._take(job, row, stored)
+
+    def _take(self, job: Job, row: Measurement, stored: Callable[[Job], None]) -> None:
+        """Stores a row that was measured, and learns from it."""
+        self._last_of[row.target.accelerator] = row
+        self._drift.measured((job, row))
+        self.keep([(job, row)])
+        self.drivers.note_gauge(job, row)
+        stored(job)
 
     def results(self, request: Request) -> Iterator[ActionResult]:
         """Those of the actions of a request, as they come."""
@@ -403,6 +348,8 @@ class Measurer:
                 if isinstance(event, Wait):
                     words = f"no progress for {event.ms / 1000:.0f} s: does NNAPI still answer?"
                     self.report(*self._last_report, words)
+                elif isinstance(event, Hello):
+                    check_same(self.info.nnapi.accelerators, event.accelerators)
                 elif isinstance(event, ActionResult):
                     yield event
                 elif isinstance(event, End):
@@ -420,7 +367,7 @@ class Measurer:
 
     def convert(self, job: Job) -> Region | str:
         """A job's model, or the sentence with which it is refused."""
-        return _converted(self._converter, self._formed(job))
+        return convert_job(self._converter, self._formed(job))
 
     def _waited_for(self, events: Iterator[Event]) -> Iterator[Event]:
         """The events, and the time it takes to wait for them."""
@@ -495,6 +442,9 @@ class Measurer:
                 self.n_measured += 1
                 if row.usable:
                     self.doubts.update(row.flags)
+                    on_cpu = self._monitor.is_remote and row.target.accelerator is None
+                    if on_cpu and clocks_are_unreadable(row.samples_ns, row.rounds):
+                        self.doubts[UNREADABLE] += 1
                     self.doubts.update(f"{SILENT} {name}" for name in self._monitor.silent)
                     if row.target.accelerator in self._monitor.unwatched:
                         self.doubts[f"{UNWATCHED} {row.target.accelerator}"] += 1
