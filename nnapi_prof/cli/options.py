@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 from click.shell_completion import CompletionItem
 
-from nnapi_prof.api.objectives import Within
 from nnapi_prof.cli.command import F, option_group
 from nnapi_prof.costs.conditions import BY_TRIAL, MOST_THREADS, ConditionOptions, parse_cpus
 from nnapi_prof.device.state import Gates
@@ -348,6 +347,3 @@ def precision_options(default: str | None) -> Callable[[F], F]:
         ),
         calibration_options,
     )
-
-
-METRIC = declared(Within, "metric")

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnapi_prof.api.objectives import ParetoOptions
+from nnapi_prof.api.objectives import ParetoOptions, Within
 from nnapi_prof.cli import options as opt
 from nnapi_prof.cli.command import define
-from nnapi_prof.cli.options import METRIC, ErrorBudget, precision_options
+from nnapi_prof.cli.options import ErrorBudget, precision_options
 from nnapi_prof.cli.output import as_json, boxed, line, ms, print_document, say, stdout, unit_of
 from nnapi_prof.cli.progress import listening
 from nnapi_prof.costs.conditions import ConditionOptions
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @opt.inputs
 @opt.costs
 @precision_options("float32,relaxed,int8")
-@METRIC
+@opt.declared(Within, "metric")
 @click.option(
     "--budget",
     "budgets",

@@ -20,7 +20,7 @@ from nnapi_prof.api.objectives import (
 from nnapi_prof.cli import options as opt
 from nnapi_prof.cli.chips import on_chip
 from nnapi_prof.cli.command import define
-from nnapi_prof.cli.options import CALIBRATION, METRIC, ErrorBudget, precision_options
+from nnapi_prof.cli.options import CALIBRATION, ErrorBudget, precision_options
 from nnapi_prof.cli.output import (
     as_json,
     boxed,
@@ -100,7 +100,7 @@ if TYPE_CHECKING:
 )
 @precision_options(None)
 @opt.declared(Within, "error", error={"type": ErrorBudget(), "metavar": "2%|0.02|34dB"})
-@METRIC
+@opt.declared(Within, "metric")
 @opt.model
 def command(
     device_spec: str | None,
