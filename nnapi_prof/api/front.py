@@ -43,6 +43,8 @@ class FrontPoint:
     """Of the whole plan, on calibration and on held-out data."""
     predicted_error: float
     """What its units' own errors add up to, as :attr:`PlanError.relative`."""
+    float_precision: Precision
+    """What floats are computed in when it runs, on accelerators and on a CPU that has it."""
 
     @property
     def latency_ns(self) -> float:
@@ -72,15 +74,20 @@ def precisions_of(n: int, plan: Plan) -> tuple[Precision, ...]:
     return tuple(chosen)
 
 
-def float_precision(plan: Plan) -> Precision:
-    """Returns the precision in which NNAPI computes floats: the most exact one that the plan has
-    there."""
-    used = {
-        segment.target.precision
-        for segment in plan.segments
-        if segment.target.engine is Engine.NNAPI and segment.target.precision is not Precision.INT8
-    }
-    return next((precision for precision in Precision if precision in used), Precision.FLOAT32)
+def float_precisions(plan: Plan) -> tuple[Precision, ...]:
+    """Returns the precisions that a plan's floats may have when it runs, where one holds for all.
+
+    It is the most exact one that the plan has on accelerators, so that no error exceeds what was
+    planned; where all floats are the CPU's, any that it has, the least exact first.
+    """
+    order = list(Precision)
+    for engine in (Engine.NNAPI, Engine.CPU):
+        targets = (segment.target for segment in plan.segments)
+        used = {t.precision for t in targets if t.engine is engine} - {Precision.INT8}
+        if used:
+            most_exact = sorted(used, key=order.index)
+            return tuple(most_exact[:1] if engine is Engine.NNAPI else most_exact[::-1])
+    return (Precision.FLOAT32,)
 
 
 @dataclass(frozen=True)
@@ -217,7 +224,6 @@ def costs_within(
             f" held-out data is {other.held_out.error:.2%}, above the budget of {budget:.2%}"
         )
     costs = front.costs
-    precision = float_precision(point.plan)
     targets = {segment.target for segment in point.plan.segments}
     accelerators = sorted({t.accelerator for t in targets if t.accelerator is not None})
     preferences = sorted({t.preference.short for t in targets if t.preference is not None})
@@ -226,7 +232,7 @@ def costs_within(
             mixed_model(front, point, budget),
             client,
             costs=store,
-            conditions=replace(costs.conditions, precision=precision, sustained_s=0),
+            conditions=replace(costs.conditions, precision=point.float_precision, sustained_s=0),
             options=MeasureOptions(
                 accelerators=accelerators,
                 preferences=preferences or None,

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnapi_prof.api.costs import Costs
-from nnapi_prof.api.front import FrontPoint, Pareto, float_precision, nondominated, precisions_of
+from nnapi_prof.api.front import FrontPoint, Pareto, float_precisions, nondominated, precisions_of
 from nnapi_prof.api.model import Model, as_model
 from nnapi_prof.api.objectives import ParetoOptions
 from nnapi_prof.api.options import Listener, Progress, to_log
@@ -72,32 +72,60 @@ class FrontSearch:
     )
 
     def add(self, name: str, plan: Plan) -> FrontPoint:
-        """Runs a plan whole, and notes it."""
-        precisions, narrow = self._as_run(plan)
+        """Runs a plan whole in each precision that its floats may have, and notes it; returns the
+        least exact."""
+        least_exact, *_ = [
+            self._add(name, self._in_one(plan, precision), precision)
+            for precision in float_precisions(plan)
+        ]
+        return least_exact
+
+    def _in_one(self, plan: Plan, precision: Precision) -> Plan:
+        """The plan with its floats in one precision, as it runs, wherever that has costs."""
+        placements = [
+            (units, self._index_at(units, k, precision)) for units, k in self._placements(plan)
+        ]
+        if placements == list(self._placements(plan)):
+            return plan
+        return self._plan_of(plan.name, placements)
+
+    def _index_at(self, units: Sequence[int], index: int, precision: Precision) -> int:
+        """The target of a region in floats in that precision; that of others."""
+        target = self.problem.targets[index]
+        own = target.at(precision)
+        if target.precision is Precision.INT8 or own not in self.problem.targets:
+            return index
+        k = self.problem.target_index(own)
+        return k if self.problem.runs[list(units), k].all() else index
+
+    def _add(self, name: str, plan: Plan, floats: Precision) -> FrontPoint:
+        precisions, narrow = self._as_run(plan, floats)
         assignment = _assignment(precisions)
         if (precisions, narrow) not in self._errors:
             self.told(name)
             self._errors[precisions, narrow] = self.judge.error(assignment, narrow)
-        predicted = math.sqrt(float(self.noise.predicted(assignment).max(initial=0)))
-        point = FrontPoint(name, plan, self._errors[precisions, narrow], predicted)
+        power = self.noise.predicted(assignment, narrow).max(initial=0)
+        measured = self._errors[precisions, narrow]
+        point = FrontPoint(name, plan, measured, math.sqrt(float(power)), floats)
         self.points.append(point)
         return point
 
-    def _as_run(self, plan: Plan) -> tuple[tuple[Precision, ...], frozenset[int]]:
-        """[n]: what each unit computes in when the plan runs, and the units of the CPU that add up
-        in float16.
+    def _as_run(
+        self, plan: Plan, precision: Precision
+    ) -> tuple[tuple[Precision, ...], frozenset[int]]:
+        """[n]: what each unit computes in when the plan runs with its floats in ``precision``, and
+        the units of the CPU that add up in float16.
 
-        What a plan has in floats on the CPU runs in the precision of the accelerators, where the
-        CPU has that: one condition holds for both.
+        What a plan has in floats on the CPU runs in that precision, where the CPU has it: one
+        condition holds for all.
         """
-        chosen = list(precisions_of(self.problem.n, plan))
-        precision, narrow = float_precision(plan), set()
+        chosen, narrow = list(precisions_of(self.problem.n, plan)), set()
         for segment in plan.segments:
             if segment.target.engine is not Engine.CPU or not self.cpu.serves(precision):
                 continue
             for unit in segment.units:
-                in_float32 = chosen[unit] is Precision.FLOAT32
-                if in_float32 and self.judge.simulation.refusal(unit, precision) is None:
+                in_float = chosen[unit] is not Precision.INT8
+                if in_float and self.judge.simulation.refusal(unit, precision) is None:
                     chosen[unit] = precision
                     narrow |= set() if self.cpu.has_wide_sums else {unit}
         return tuple(chosen), frozenset(narrow)
@@ -154,8 +182,8 @@ class FrontSearch:
             noise = self._corrected(noise, point)
 
     def _corrected(self, noise: UnitNoise, point: FrontPoint) -> UnitNoise:
-        assignment = _assignment(self._as_run(point.plan)[0])
-        return corrected(noise, assignment, point.measured.relative)
+        precisions, narrow = self._as_run(point.plan, point.float_precision)
+        return corrected(noise, _assignment(precisions), point.measured.relative, narrow)
 
     def _outputs(self) -> Sequence[str]:
         names = self.judge.simulation.program.units.outputs
@@ -185,13 +213,14 @@ class FrontSearch:
 
 def noise_on_targets(problem: Problem, noise: UnitNoise, output: int) -> NDArray[np.float64]:
     """[n, t]: noise power of each unit on each target in one output of the model."""
-    columns = [
-        np.zeros(problem.n)
-        if target.precision is Precision.FLOAT32
-        else noise.power[:, noise.precisions.index(target.precision), output]
-        for target in problem.targets
+    rows = [
+        [
+            noise.of(unit, target.precision, narrow=target.engine is Engine.CPU)[output]
+            for target in problem.targets
+        ]
+        for unit in range(problem.n)
     ]
-    return np.stack(columns, axis=1)
+    return np.array(rows).reshape(problem.n, len(problem.targets))
 
 
 def _assignment(precisions: Iterable[Precision]) -> dict[int, Precision]:
@@ -283,12 +312,14 @@ def _search(
     def of_units(done: int, total: int) -> None:
         listener.progress(Progress(SENSITIVITY, done, total, ""))
 
+    half = HalfArithmetic.NONE if costs.agent_info is None else costs.agent_info.cpu_float16
     noise = unit_noise(
         simulation,
         judge.calibration.samples,
         judge.reference,
         precisions,
         limit_s=accuracy_s * SHARE_OF_UNITS,
+        narrow=not half.has_wide_sums,
         progress=of_units,
     )
     problem = make_problem(costs.model.graph, costs.table)
@@ -301,7 +332,6 @@ def _search(
         n_done += 1
         listener.progress(Progress(MEASURING, n_done, max(PLANS, n_done + 1), what))
 
-    half = HalfArithmetic.NONE if costs.agent_info is None else costs.agent_info.cpu_float16
     search = FrontSearch(problem, noise, judge, limits, told, half)
     every = sorted({*budgets, *USUAL_BUDGETS})
     rules = search.uniform(precisions)

@@ -26,7 +26,7 @@ from nnapi_prof.precision.metrics import (
     Metric,
     stacked,
 )
-from nnapi_prof.precision.simulation import Assignment, PrecisionSimulation
+from nnapi_prof.precision.simulation import NARROW_DOUBT, Assignment, PrecisionSimulation
 from nnapi_prof.progress import CountCallback
 
 N_SAMPLES = 32
@@ -34,6 +34,8 @@ N_SAMPLES = 32
 from 200 samples, and the roots of their sums within 3 % (benchmarks/bench_precision.py)."""
 ENOUGH = 2
 """Samples that a limit of time leaves at least."""
+HALVES = (Precision.RELAXED, Precision.FLOAT16)
+"""Both are computed alike on a CPU that has float16."""
 
 
 @dataclass(frozen=True)
@@ -46,18 +48,21 @@ class UnitNoise:
     refusals: Mapping[tuple[int, Precision], str]
     """Why not, in a sentence."""
     n_samples: int
+    narrow: Floats | None = None
+    """The same for a CPU whose sums are in float16; None where no CPU has such."""
 
-    def of(self, unit: int, precision: Precision) -> Floats:
-        """[outputs]; 0 in float32."""
+    def of(self, unit: int, precision: Precision, *, narrow: bool = False) -> Floats:
+        """[outputs]; 0 in float32. ``narrow``: on the CPU of :attr:`narrow`, if there is one."""
         if precision is Precision.FLOAT32:
             return np.zeros(self.power.shape[2])
-        return np.asarray(self.power[unit, self.precisions.index(precision)])
+        power = self.narrow if narrow and self.narrow is not None else self.power
+        return np.asarray(power[unit, self.precisions.index(precision)])
 
-    def predicted(self, assignment: Assignment) -> Floats:
-        """[outputs]: the sum over units."""
+    def predicted(self, assignment: Assignment, narrow: Collection[int] = ()) -> Floats:
+        """[outputs]: the sum over units; ``narrow`` are those on the CPU of :attr:`narrow`."""
         total = np.zeros(self.power.shape[2])
         for unit, precision in assignment.items():
-            total += self.of(unit, precision)
+            total += self.of(unit, precision, narrow=unit in narrow)
         return total
 
 
@@ -69,9 +74,11 @@ def unit_noise(
     *,
     n_samples: int = N_SAMPLES,
     limit_s: float = math.inf,
+    narrow: bool = False,
     progress: CountCallback | None = None,
 ) -> UnitNoise:
-    """The noise of each unit of the program alone, in each of ``precisions``.
+    """The noise of each unit of the program alone, in each of ``precisions``; with ``narrow`` also
+    on a CPU whose sums are in float16.
 
     ``reference`` has the float32 outputs of all ``samples``, in their order; ``n_samples`` of them,
     evenly spaced, are run, and fewer (but two) where that takes longer than ``limit_s`` seconds.
@@ -85,6 +92,9 @@ def unit_noise(
     graph = simulation.program.units
     n_units, n_outputs = len(graph.units), len(graph.outputs)
     power = np.zeros((n_units, len(precisions), n_outputs))
+    in_half = np.zeros((n_units, n_outputs))
+    halves = [p for p, each in enumerate(precisions) if each in HALVES]
+    summing = simulation.summing if narrow and halves else frozenset[int]()
     size = np.array(
         [
             _square(np.where(np.isfinite(output), output - mean, 0.0)) / len(samples)
@@ -113,12 +123,24 @@ def unit_noise(
             power[unit, p] += [
                 _squared_difference(m[0], t) for m, t in zip(mine, theirs, strict=True)
             ]
+        for unit in summing:
+            mine = stacked([simulation.alone_narrow(unit, values)])
+            in_half[unit] += [
+                _squared_difference(m[0], t) for m, t in zip(mine, theirs, strict=True)
+            ]
         n_done += 1
     if progress is not None:
         progress(len(chosen) * len(pairs), len(chosen) * len(pairs))
     with np.errstate(divide="ignore", invalid="ignore"):
         relative = np.where(power == 0, 0.0, power / n_done / size)
-    return UnitNoise(tuple(precisions), relative, refusals, n_done)
+        in_half = np.where(in_half == 0, 0.0, in_half / n_done / size)
+    on_cpu = relative.copy() if narrow else None
+    if on_cpu is not None:
+        for unit in summing:
+            for p in halves:
+                if np.isfinite(relative[unit, p]).all():
+                    on_cpu[unit, p] = in_half[unit]
+    return UnitNoise(tuple(precisions), relative, refusals, n_done, on_cpu)
 
 
 def _reversed_bits(index: int) -> int:
@@ -137,21 +159,29 @@ def _squared_difference(mine: Floats, theirs: Floats) -> float:
     return _square(apart) if np.isfinite(apart).all() else math.inf
 
 
-def corrected(noise: UnitNoise, assignment: Assignment, measured: Sequence[float]) -> UnitNoise:
+def corrected(
+    noise: UnitNoise,
+    assignment: Assignment,
+    measured: Sequence[float],
+    narrow: Collection[int] = (),
+) -> UnitNoise:
     """The noise with that of the units of a plan scaled so that they add up to what it showed.
 
-    ``measured`` are the relative errors of the whole plan, one for each output. Units where the
-    plan leaves them in float32 keep theirs, as do all where nothing finite was measured.
+    ``measured`` are the relative errors of the whole plan, one for each output; ``narrow`` as of
+    :meth:`UnitNoise.predicted`. Units where the plan leaves them in float32 keep theirs, as do all
+    where nothing finite was measured.
     """
-    predicted, actual = noise.predicted(assignment), np.square(measured)
+    predicted, actual = noise.predicted(assignment, narrow), np.square(measured)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = actual / predicted
     ratio = np.where(np.isfinite(ratio) & (ratio > 0), ratio, 1.0)
     power = noise.power.copy()
+    on_cpu = power if noise.narrow is None else noise.narrow.copy()
     for unit, precision in assignment.items():
         if precision is not Precision.FLOAT32:
-            power[unit, noise.precisions.index(precision)] *= ratio
-    return replace(noise, power=power)
+            scaled = on_cpu if unit in narrow else power
+            scaled[unit, noise.precisions.index(precision)] *= ratio
+    return replace(noise, power=power, narrow=None if noise.narrow is None else on_cpu)
 
 
 # The error of whole plans, on the data that they were calibrated with and on data held out.
@@ -216,13 +246,31 @@ class AccuracyEvaluator:
         """The error of a plan; ``narrow`` as of :meth:`PrecisionSimulation.outputs`. Raises
         ConversionError where a unit cannot be in its precision."""
         mine = self.outputs(assignment, self.calibration, narrow)
-        calibrated = self.metric.estimate(mine, self.reference, self.calibration.targets)
+        calibrated = self._estimate(mine, self.reference, self.calibration.targets, narrow)
         relative = BuiltInMetric().estimate(mine, self.reference).by_output
         held_out = None
         if self._other is not None and self.held_out is not None:
             theirs = self.outputs(assignment, self.held_out, narrow)
-            held_out = self.metric.estimate(theirs, self._other, self.held_out.targets)
+            held_out = self._estimate(theirs, self._other, self.held_out.targets, narrow)
         return PlanError(calibrated, held_out, relative)
+
+    def _estimate(
+        self,
+        outputs: tuple[Floats, ...],
+        reference: FloatOutputs,
+        targets: Sequence[Any] | None,
+        narrow: Collection[int],
+    ) -> ErrorEstimate:
+        """By the metric; its interval is wider where sums in float16 are those of a model."""
+        estimate = self.metric.estimate(outputs, reference, targets)
+        if not narrow:
+            return estimate
+        ends = [
+            end * factor
+            for end in (estimate.low, estimate.high)
+            for factor in (1 / NARROW_DOUBT, NARROW_DOUBT)
+        ]
+        return replace(estimate, low=min(ends), high=max(ends))
 
     def outputs(
         self, assignment: Assignment, data: Data, narrow: Collection[int] = ()

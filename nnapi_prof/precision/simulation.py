@@ -9,15 +9,16 @@ Sums that are rounded to float16 at every step, as Arm's kernels add them up, ha
 own. A sum of K products p_i that is rounded after each is off by a random walk: step k moves it by
 a part of the partial sum s_k, uniform within half a unit in the last place. Over the mantissas of
 floats that has a variance of :data:`STEP` s_k^2, and the mean of s_k^2 over the steps is about
-sum(p_i^2) / 2 + (b^2 + b y + y^2) / 3 where products come in no order: a random part, and the way
-from the bias b to the result y. So the result is off by a normal error of variance K STEP times
-that, and sum(p_i^2) is the same operation on squares.
+sum(p_i^2) / 6 + (b^2 + b y + y^2) / 3 where products come in no order: a walk between two ends, the
+bias b and the result y. So the result is off by a normal error of variance K STEP times
+that. Adding a zero rounds nothing, so K is the number of products that are not 0: the same
+operation on what is not 0, as sum(p_i^2) is the same operation on squares.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -42,28 +43,19 @@ STEP = 2.0**-20 / 12 * (3 / (8 * math.log(2)))
 number, its mean over mantissas from 1 to 2 is 3 / (8 ln 2) of that."""
 
 
-def _last_axis(args: tuple[Any, ...]) -> int:
-    return int(args[0].shape[-1])
-
-
-def _taps(args: tuple[Any, ...]) -> int:
-    """Products of one output of a convolution; of a transposed one at most."""
-    weight, transposed = args[1], bool(args[6])
-    if transposed:
-        return math.ceil(int(weight[:, 0].numel()) / int(math.prod(args[3])))
-    return int(weight[0].numel())
-
-
-TERMS: Mapping[Any, Callable[[tuple[Any, ...]], int]] = {
-    aten.convolution.default: _taps,
-    aten.linear.default: _last_axis,
-    aten.addmm.default: lambda args: int(args[1].shape[-1]),
-    aten.mm.default: _last_axis,
-    aten.bmm.default: _last_axis,
-    aten.matmul.default: _last_axis,
+BIASES: Mapping[Any, int | None] = {
+    aten.convolution.default: 2,
+    aten.linear.default: 2,
+    aten.addmm.default: 0,
+    aten.mm.default: None,
+    aten.bmm.default: None,
+    aten.matmul.default: None,
 }
-"""Operator -> products that one of its results is the sum of. Means, pools and softmax add up in
-float32 there, too."""
+"""Operators that add up products -> the argument that is added to them. Means, pools and softmax
+add up in float32 there, too."""
+NARROW_DOUBT = 1.25
+"""Sums are off by at most so many times what the model says, and at least by one by so many of it
+(tests/precision/test_narrow_sums.py)."""
 
 
 def to_half(value: object) -> object:
@@ -74,22 +66,22 @@ def to_half(value: object) -> object:
 
 
 def error_spread(target: Any, args: tuple[Any, ...], result: Any) -> Tensor | None:
-    """The standard deviation of each number's error, of an operator called with ``args``, as
-    :data:`TERMS` have it; None where nothing is added up in float16."""
-    terms = TERMS.get(target)
-    if terms is None:
+    """The standard deviation of each number's error, of an operator called with ``args``; None
+    where nothing is added up in float16."""
+    if target not in BIASES:
         return None
     squared = [arg.square() if isinstance(arg, Tensor) else arg for arg in args]
+    present = [(arg != 0).to(arg.dtype) if isinstance(arg, Tensor) else arg for arg in args]
     first: Any = 0.0
-    if target is aten.addmm.default:
-        first, squared[0] = args[0], torch.zeros_like(args[0])
-    elif target in (aten.convolution.default, aten.linear.default) and len(args) > 2:
-        first, squared[2] = 0.0 if args[2] is None else args[2], None
-        if target is aten.convolution.default and args[2] is not None:
+    place = BIASES[target]
+    if place is not None and place < len(args) and args[place] is not None:
+        first = args[place]
+        squared[place] = present[place] = torch.zeros_like(first)
+        if target is aten.convolution.default:
             first = first.reshape(-1, *[1] * (result.ndim - 2))
-    power: Tensor = target(*squared)
+    power, terms = target(*squared), target(*present)
     way = (first * first + first * result + result.square()) / 3
-    return torch.sqrt(terms(args) * STEP * (power / 2 + way))
+    return torch.sqrt(terms * STEP * (power / 6 + way))
 
 
 HOST_LEVEL = 30
@@ -241,6 +233,23 @@ class PrecisionSimulation:
     @cached_property
     def _narrow(self) -> EagerUnits:
         return EagerUnits(self.program, narrow=True)
+
+    @cached_property
+    def summing(self) -> frozenset[int]:
+        """Units that add up products, so that float16 sums matter to them."""
+        nodes = self.program.nodes
+        return frozenset(
+            unit.index
+            for unit in self.program.units.units
+            if any(nodes[name].target in BIASES for name in unit.nodes)
+        )
+
+    def alone_narrow(self, unit: int, values: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+        """As :meth:`alone`, in float16 with sums that are rounded at every step."""
+        current = dict(values)
+        self._narrow.run([unit], current)
+        self._eager.run(self.dependents[unit], current)
+        return self._outputs(current)
 
     def outputs(
         self,

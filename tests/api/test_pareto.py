@@ -19,6 +19,10 @@ from tests.documents.common import check
 
 PHONE = "sim:dsp-phone"
 PRECISIONS = ("float32", "relaxed", "int8")
+IMAGES = (
+    torch.randn(16, 3, 64, 64, generator=torch.Generator().manual_seed(1))
+    * torch.linspace(0.2, 2, 16)[:, None, None, None]
+)
 
 
 @dataclass(frozen=True)
@@ -41,10 +45,8 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
         *(torch.nn.Conv2d(96, 96, 3, padding=1), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1)),
         *(torch.nn.Flatten(), torch.nn.Linear(96, 10)),
     ).eval()
-    model = np_.load(net, [(1, 3, 32, 32)], name="small")
-    costs = np_.profile(
-        model, PHONE, costs=table, precisions=PRECISIONS, calibration=torch.randn(16, 3, 32, 32)
-    )
+    model = np_.load(net, [(1, 3, 64, 64)], name="small")
+    costs = np_.profile(model, PHONE, costs=table, precisions=PRECISIONS, calibration=IMAGES)
     return Measured(table, model, costs, np_.pareto(model, costs, budgets=[0.004]))
 
 
@@ -55,7 +57,7 @@ def test_costs_know_each_precision(measured: Measured) -> None:
     assert costs.calibration.recipe.dtype == "uint8", "the phone's level is 29"
     assert len(costs.calibration.samples.calibration) == 12
     assert len(costs.calibration.samples.held_out) == 4
-    assert "nnapi:sim-dsp/fast@int8" in costs.targets and "cpu@int8" in costs.targets
+    assert {"nnapi:sim-dsp/fast@int8", "cpu@int8", "cpu@relaxed"} <= set(costs.targets)
 
 
 def test_no_point_of_the_front_is_bettered(measured: Measured) -> None:
@@ -70,7 +72,23 @@ def test_no_point_of_the_front_is_bettered(measured: Measured) -> None:
             for point in front.points
         ), rule.name
     names = {rule.name.partition(",")[0] for rule in front.baselines}
-    assert names == {"uniform float32", "uniform int8"}
+    assert names == {"uniform float32", "uniform relaxed", "uniform int8"}
+
+
+def test_the_cpu_in_float16_is_a_choice_with_an_error(measured: Measured) -> None:
+    """The phone's CPU adds up in float16; its DSP has no floats."""
+    rules = {rule.name: rule for rule in measured.front.baselines}
+    whole, exact = rules["uniform relaxed"], rules["uniform float32"]
+    assert {segment.target.key for segment in whole.plan.segments} == {"cpu@relaxed"}
+    assert whole.float_precision is Precision.RELAXED and exact.error == 0
+    assert whole.latency_ns < 0.8 * exact.latency_ns and 2.0**-11 < whole.error < 0.02
+    costs = np_.profile(
+        measured.model, PHONE, costs=measured.table, precisions=PRECISIONS[:2], calibration=IMAGES
+    )
+    assert costs.outcome is not None and costs.outcome.n_measured == 0
+    planned = np_.partition(measured.model, costs, np_.Within(0.05), verify=False)
+    assert planned.conditions.precision is Precision.RELAXED
+    assert np_.run(planned, runs=2, baselines=False).agrees
 
 
 def test_the_front_as_document_and_table(measured: Measured) -> None:
@@ -83,7 +101,8 @@ def test_the_front_as_document_and_table(measured: Measured) -> None:
 
 
 def test_a_plan_within_a_budget_runs(measured: Measured, tmp_path: Path) -> None:
-    budget = measured.front.points[0].held_out.error * 1.01
+    first = measured.front.points[0]
+    budget = max(first.error, first.held_out.error) * 1.01
     planned = np_.partition(measured.model, measured.costs, np_.Within(budget), verify=False)
     mixed = planned.model.mixed
     assert mixed is not None and mixed.int8_units and mixed.budget == budget

@@ -24,6 +24,7 @@ from nnapi_prof.execution.profile import precisions as module
 from nnapi_prof.execution.profile.options import ProfileOptions, Progress
 from nnapi_prof.execution.profile.precision_sessions import read_precision_costs
 from nnapi_prof.execution.profile.precisions import PrecisionOutcome, profile_precisions
+from nnapi_prof.execution.profile.regions import SETTLED
 from nnapi_prof.execution.profile.session import profile
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import CPU, Engine, Plan, Precision
@@ -122,13 +123,15 @@ def test_three_precisions_cost_little_more_than_two_profiles(
         assert outcome.total.n_measured <= 2.5 * outcome.floats.n_measured
         again = profile_precisions(program, client, store, FASTEST, precisions=ALL, recipe=recipe)
     assert again.total.n_measured == again.total.n_refused == 0
-    assert {name: places(plan) for name, plan in again.plans.items()} == {
-        name: places(plan) for name, plan in outcome.plans.items()
-    }
+    for name, plan in outcome.plans.items():  # of plans as fast, the first profile keeps its first
+        same = pytest.approx(plan.predicted_ns, rel=SETTLED)
+        assert again.plans[name].predicted_ns == same
     if phone == "dsp-phone":
-        targets = {s.target.accelerator for s in outcome.plans["fastest"].segments}
-        assert "sim-dsp" in targets
-        assert outcome.plans["fastest"].predicted_ns < 0.7 * outcome.plans["floats"].predicted_ns
+        in_float32 = outcome.floats.plan
+        assert in_float32 is not None
+        assert outcome.plans["fastest"].predicted_ns < 0.7 * in_float32.predicted_ns
+        targets = {segment.target.key for segment in outcome.plans["floats"].segments}
+        assert "cpu@relaxed" in targets, "the DSP has no floats"
 
 
 def places(plan: Plan) -> list[tuple[tuple[int, ...], str]]:
@@ -188,9 +191,10 @@ def test_with_noise_plans_between_are_measured_too(
     power[:, 1, 0] = np.random.default_rng(3).uniform(1e-4, 1e-3, n)
     power[[unit for unit in range(n) if unit not in recipe.units], 1] = np.inf
     noise = UnitNoise((Precision.RELAXED, Precision.INT8), power, {}, 32)
+    exact = (Precision.FLOAT32, Precision.INT8)  # in float16 the CPU is as fast as the DSP
     with opened("dsp-phone") as client:
         outcome = profile_precisions(
-            program, client, store, FASTEST, precisions=ALL, recipe=recipe, noise=noise
+            program, client, store, FASTEST, precisions=exact, recipe=recipe, noise=noise
         )
     costs = outcome.costs
     assert costs is not None

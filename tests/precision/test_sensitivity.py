@@ -35,7 +35,9 @@ def judge() -> AccuracyEvaluator:
 
 @cache
 def noise() -> UnitNoise:
-    return unit_noise(digits.simulation(), judge().calibration.samples, judge().reference)
+    return unit_noise(
+        digits.simulation(), judge().calibration.samples, judge().reference, narrow=True
+    )
 
 
 def n_units() -> int:
@@ -51,7 +53,23 @@ def test_noise_has_a_row_for_each_unit() -> None:
     assert (error[:, 1] < 0.05).all() and error[:, 1].max() > 0.003
     assert error[:, 0].max() < 0.002  # float16 is far better than 8 bits
     assert noise().of(3, FLOAT32) == 0
-    assert noise().of(3, INT8) == power[3, 1]
+    assert noise().of(3, INT8) == power[3, 1] == noise().of(3, INT8, narrow=True)
+
+
+def test_a_cpu_that_adds_up_in_float16_is_noisier_where_products_are_added() -> None:
+    summing = sorted(digits.simulation().summing)
+    others = [unit for unit in range(n_units()) if unit not in summing]
+    narrow, power = noise().narrow, noise().power
+    assert narrow is not None and summing and others
+    assert (narrow[summing, 0] > power[summing, 0]).all()
+    assert (narrow[others] == power[others]).all()
+    plan = dict.fromkeys(range(n_units()), RELAXED)
+    wide, in_half = judge().error(plan), judge().error(plan, narrow=plan)
+    ratio = in_half.relative[0] / math.sqrt(noise().predicted(plan, plan)[0])
+    assert 0.5 < ratio < 1.8 and in_half.relative[0] > wide.relative[0]
+    better = corrected(noise(), plan, in_half.relative, plan)
+    np.testing.assert_allclose(np.sqrt(better.predicted(plan, plan)), in_half.relative)
+    np.testing.assert_allclose(better.predicted(plan), noise().predicted(plan))
 
 
 def test_errors_of_random_halves_are_the_root_of_the_sum_of_powers() -> None:

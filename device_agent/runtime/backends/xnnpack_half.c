@@ -25,6 +25,9 @@ enum np_xnn_half np_xnn_half_of(const struct np_call *call) {
   case ANEURALNETWORKS_SOFTMAX:
   case ANEURALNETWORKS_TANH:
     return NP_XNN_HALF_NEVER;
+  /* Kernels that convert round at each step of these sums alone, and gain nothing over float32. */
+  case ANEURALNETWORKS_DEPTHWISE_CONV_2D:
+    return np_xnn_half() == NP_HALF_NATIVE ? NP_XNN_HALF_COMPUTES : NP_XNN_HALF_NEVER;
   case ANEURALNETWORKS_CONCATENATION:
   case ANEURALNETWORKS_DEPTH_TO_SPACE:
   case ANEURALNETWORKS_EXPAND_DIMS:

@@ -162,12 +162,10 @@ class PrecisionSessions:
         return pass_on
 
     def try_precision(self, precision: Precision) -> None:
-        """A trial on the accelerators that ran floats, and on a CPU with float16 whose error
-        is that of other processors: units, the
+        """A trial on the accelerators that ran floats, and on a CPU with float16: units, the
         longest run, where overheads do not hide what is gained, and all units that float32 was
         refused where one of them runs."""
-        half = self.floats.measurer.info.cpu_float16
-        on_cpu = half.serves(precision) and half.has_wide_sums
+        on_cpu = self.floats.measurer.info.cpu_float16.serves(precision)
         targets = {
             spec.target
             for spec in self.floats.specs

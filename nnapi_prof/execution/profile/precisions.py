@@ -45,7 +45,7 @@ from nnapi_prof.execution.profile.regions import (
     worthwhile_targets,
 )
 from nnapi_prof.execution.profile.session import MAX_ROUNDS
-from nnapi_prof.graph.plan import HOST, Plan, Precision, Target
+from nnapi_prof.graph.plan import HOST, Engine, Plan, Precision, Target
 from nnapi_prof.partition import TOLERANCE, SearchLimits, make_problem, plan_problem
 from nnapi_prof.partition.front import front
 
@@ -249,7 +249,10 @@ class _Session:
             arrays = [
                 np.array(
                     [
-                        [noise.of(u, t.precision)[o] for t in problem.targets]
+                        [
+                            noise.of(u, t.precision, narrow=t.engine is Engine.CPU)[o]
+                            for t in problem.targets
+                        ]
                         for u in range(problem.n)
                     ]
                 )
