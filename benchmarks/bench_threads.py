@@ -1,12 +1,15 @@
 """The number of threads that a trial chooses, against every fixed number.
 
     python benchmarks/bench_threads.py MODEL... [--device local] [--input 1x3x224x224] [--rounds 15]
+    python benchmarks/bench_threads.py --size 64 --device sim:npu-phone --device sim:gpu-phone
 
-On `local` and on phones the whole model runs on the CPU with each number, in turns: how much longer
-the chosen number takes than the fastest, and the trial's share of a profile's time. On a simulated
-phone the model is profiled with each number as well, and the plans' latencies are compared, which
-are simulated: whether a fixed number of threads has a plan that is faster. The share is there of
-the measurements, without those of the trial that are the profile's, too: its time is that of this
+A model is a file or a name of executorch_models.py; without one MobileNetV2, ResNet-18, a U-Net, an
+encoder of transformers and a CNN in 8 bits are taken, images with sides of `--size`. On `local` and
+on phones the whole model runs on the CPU with each number, in turns: how much longer the chosen
+number takes than the fastest, and the trial's share of a profile's time. On a simulated phone the
+model is profiled with each number as well, and the plans' latencies are compared, which are
+simulated: whether a fixed number of threads has a plan that is faster. The share is there of the
+measurements, without those of the trial that are the profile's, too: its time is that of this
 machine.
 """
 
@@ -19,6 +22,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import torch
+from executorch_models import DIGITS, ENCODER, NAMES, program_of
 
 import nnapi_prof as np_
 from nnapi_prof.api.model import Model
@@ -34,34 +40,48 @@ from nnapi_prof.execution.profile.options import ProfileOptions
 from nnapi_prof.execution.profile.threads import thread_counts
 from nnapi_prof.graph.plan import CPU
 
+FIVE = ("mobilenet_v2", "resnet18", "unet", ENCODER, DIGITS)
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("models", nargs="+", type=Path)
-    parser.add_argument("--device", default="local")
+    parser.add_argument("models", nargs="*", default=FIVE)
+    parser.add_argument("--device", action="append")
+    parser.add_argument("--size", type=int, help="Side of the images of models by name.")
     parser.add_argument("--input", action="append", default=[])
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--json", type=Path, help="Write the rows to this file, too.")
     options = parser.parse_args()
-    for path in options.models:
-        if not path.is_file():
-            parser.error(f"there is no model {path}: examples/models.py writes some")
-    what = "plan" if options.device.startswith("sim:") else "whole model on the CPU"
-    print(f"| model | chosen | {what}, ms by threads | chosen / fastest | trial's share |")
-    print("|---" * 5 + "|")
+    for name in options.models:
+        if name not in NAMES and not Path(name).is_file():
+            parser.error(f"{name} is neither a file nor one of {', '.join(NAMES)}")
+    print("| model | device | chosen | ms by threads | chosen / fastest | trial's share |")
+    print("|---" * 6 + "|")
     rows = []
-    for path in options.models:
-        with open_client(options.device) as client, tempfile.TemporaryDirectory() as folder:
-            row = compare(np_.load(path, options.input), client, Path(folder), options.rounds)
-        rows.append(row)
-        times = ", ".join(f"{n}: {ms:.3f}" for n, ms in row["ms"].items())
-        print(
-            f"| {path.stem} | {row['chosen']} | {times} | {row['excess']:.3f} |"
-            f" {row['share']:.1%} |",
-            flush=True,
-        )
-        if options.json is not None:
-            options.json.write_text(json.dumps(rows, indent=1))
+    for name in options.models:
+        model = load(name, options.input, options.size)
+        for device in options.device or ["local"]:
+            with open_client(device) as client, tempfile.TemporaryDirectory() as folder:
+                row = compare(model, client, Path(folder), options.rounds)
+            rows.append({"model": model.name, "device": device, **row})
+            times = ", ".join(f"{n}: {ms:.3f}" for n, ms in row["ms"].items())
+            print(
+                f"| {model.name} | {device} | {row['chosen']} | {times} | {row['excess']:.3f} |"
+                f" {row['share']:.1%} |",
+                flush=True,
+            )
+            if options.json is not None:
+                options.json.write_text(json.dumps(rows, indent=1))
+
+
+def load(name: str, inputs: list[str], size: int | None) -> Model:
+    """A model by its name, or of a file."""
+    if name not in NAMES:
+        return np_.load(name, inputs)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"{name}.pt2"
+        torch.export.save(program_of(name, size)[0], path)
+        return np_.load(path, name=name)
 
 
 def compare(model: Model, client: AgentClient, folder: Path, rounds: int) -> dict[str, Any]:
@@ -91,7 +111,6 @@ def compare(model: Model, client: AgentClient, folder: Path, rounds: int) -> dic
         ms = whole_ms(model, client, folder / "whole.sqlite", counts, rounds)
         own = ms[chosen]
     return {
-        "model": model.name,
         "chosen": chosen,
         "ms": ms,
         "excess": own / min(ms.values()),
