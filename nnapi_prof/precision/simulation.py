@@ -245,7 +245,7 @@ class PrecisionSimulation:
         )
 
     def alone_narrow(self, unit: int, values: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-        """As :meth:`alone`, in float16 with sums that are rounded at every step."""
+        """Return what :meth:`alone` does, in float16 with sums that are rounded at every step."""
         current = dict(values)
         self._narrow.run([unit], current)
         self._eager.run(self.dependents[unit], current)

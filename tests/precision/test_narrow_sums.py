@@ -107,8 +107,8 @@ def test_the_floats_of_a_plan_run_in_one_precision(
     targets: tuple[Target, ...], precisions: str
 ) -> None:
     segments = tuple(Segment((i,), target, 1.0, "a test") for i, target in enumerate(targets))
-    found = float_precisions(Plan("a test", segments, True))
-    assert [precision.value for precision in found] == precisions.split()
+    chosen = float_precisions(Plan("a test", segments, True))
+    assert [precision.value for precision in chosen] == precisions.split()
 
 
 @pytest.mark.parametrize(
