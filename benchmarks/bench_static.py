@@ -28,10 +28,10 @@ import pandas as pd
 from scipy.optimize import nnls
 from static_tables import GPUS, pixel1_blocks, tophub, usc_operations, usc_whole
 
+from nnapi_prof.costs.estimate import Work, WorkSample, from_frame
 from nnapi_prof.costs.estimate.calibration import fit_samples, fit_with_errors, single_rate
 from nnapi_prof.costs.estimate.model import NORMAL, Roof, TargetModel
 from nnapi_prof.costs.estimate.phones import Description
-from nnapi_prof.costs.estimate.work import Work, WorkSample, from_frame
 from nnapi_prof.graph.plan import CPU, Preference, Target
 
 SHARE = 0.2

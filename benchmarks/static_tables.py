@@ -25,7 +25,7 @@ _LINKED_NAME = re.compile(r"linked_:_([a-z_]+)_\d+")
 
 
 def tophub(folder: Path) -> dict[str, pd.DataFrame]:
-    """Device and data -> frame for :func:`nnapi_prof.costs.estimate.work.from_frame`."""
+    """Device and data -> frame for :func:`nnapi_prof.costs.estimate.from_frame`."""
     table = pd.read_csv(folder / "tophub_per_op.csv")
     rows = [_tophub_row(row) for row in table.itertuples()]
     frame = pd.DataFrame(rows)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs.estimate import Work
 from nnapi_prof.costs.estimate.costs import EstimatedCosts
 from nnapi_prof.costs.estimate.phones import (
     SIMULATED_FORMAT,
@@ -22,7 +23,6 @@ from nnapi_prof.costs.estimate.phones import (
     shipped,
 )
 from nnapi_prof.costs.estimate.phones import shipped_text as _shipped_text
-from nnapi_prof.costs.estimate.work import Work
 from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.model.fit import fit
 from nnapi_prof.costs.model.forms import (

@@ -12,8 +12,8 @@ import torch
 
 from nnapi_prof.bisection.deviation import Deviation, difference
 from nnapi_prof.costs.conditions import Mode
+from nnapi_prof.graph.node import Source
 from nnapi_prof.graph.plan import Target
-from nnapi_prof.graph.source import Source
 
 
 class FaultKind(enum.Enum):

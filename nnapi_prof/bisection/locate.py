@@ -33,8 +33,8 @@ from nnapi_prof.bisection.search import (
 from nnapi_prof.costs.conditions import Precision
 from nnapi_prof.costs.measurement import Status
 from nnapi_prof.graph.advice import Rewrite
+from nnapi_prof.graph.node import source_of
 from nnapi_prof.graph.program import Program, run_units
-from nnapi_prof.graph.source import source_of
 
 
 @dataclass(frozen=True)

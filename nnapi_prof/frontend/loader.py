@@ -36,9 +36,8 @@ from nnapi_prof.frontend.torchscript import routes
 from nnapi_prof.frontend.torchscript.builtins import kept_attributes
 from nnapi_prof.graph.dim_order import LIES_LAST
 from nnapi_prof.graph.grouping import unit_graph
-from nnapi_prof.graph.program import Program
+from nnapi_prof.graph.program import Program, verify
 from nnapi_prof.graph.types import Quantisation
-from nnapi_prof.graph.verify import verify
 from nnapi_prof.passes.pipeline import DEFAULT_PASSES, run_passes
 
 _ADVICE = (

@@ -35,9 +35,18 @@ from nnapi_prof.frontend.calls import (
     specialize_constant_args,
     viewed,
 )
-from nnapi_prof.graph.node import TENSOR, ScriptCall, add_constant, bind, describe, op_name
+from nnapi_prof.graph.node import (
+    META,
+    TENSOR,
+    ScriptCall,
+    Source,
+    add_constant,
+    bind,
+    describe,
+    export_source,
+    op_name,
+)
 from nnapi_prof.graph.quantisation import DEQUANTIZE, DEQUANTIZE_CHANNELS
-from nnapi_prof.graph.source import META, Source, export_source
 
 aten, _decomposed = torch.ops.aten, torch.ops.quantized_decomposed
 CONVERSIONS = frozenset(

@@ -14,13 +14,13 @@ from torch import fx
 
 from nnapi_prof.errors import FrontendError
 from nnapi_prof.graph.node import UNIT, bound_args, calls, type_of
+from nnapi_prof.graph.program import verify
 from nnapi_prof.graph.quantisation import (
     QUANTIZE,
     annotate_quantisation,
     is_fused_activation,
     quantised_unit,
 )
-from nnapi_prof.graph.verify import verify
 from nnapi_prof.passes.canonicalize.aliases import canonicalize_overloads
 from nnapi_prof.passes.canonicalize.arithmetic import canonicalize_arithmetic, matmul_to_linear
 from nnapi_prof.passes.canonicalize.layers import (

@@ -16,6 +16,7 @@ from torch import Tensor, fx
 from torch._ops import OpOverload
 
 from nnapi_prof.graph.node import (
+    META,
     add_constant,
     bound_args,
     calls,
@@ -25,7 +26,6 @@ from nnapi_prof.graph.node import (
     positive_dim,
     type_of,
 )
-from nnapi_prof.graph.source import META
 from nnapi_prof.graph.types import TensorType
 
 aten = torch.ops.aten

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from nnapi_prof.costs.estimate import Work, WorkSample, conv_like, from_frame
 from nnapi_prof.costs.estimate.calibration import (
     cross_validated,
     fit_samples,
@@ -18,7 +19,6 @@ from nnapi_prof.costs.estimate.calibration import (
     single_rate,
 )
 from nnapi_prof.costs.estimate.model import Roof, TargetModel
-from nnapi_prof.costs.estimate.work import Work, WorkSample, conv_like, from_frame
 from nnapi_prof.errors import CostError
 
 ROOT = Path(__file__).parents[2]

@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nnapi_prof.costs.estimate import calibration
+from nnapi_prof.costs.estimate import FEATURES, Work, WorkSample, calibration, kinds_of, raw_inputs
 from nnapi_prof.costs.estimate.calibration import LONG, calibrate, fit_samples, is_long
 from nnapi_prof.costs.estimate.model import Forest, TargetModel, can_learn, check_forest, fit_forest
 from nnapi_prof.costs.estimate.phones import Description, parse_description
-from nnapi_prof.costs.estimate.work import FEATURES, Work, WorkSample, kinds_of, raw_inputs
 from nnapi_prof.errors import CostError
 from nnapi_prof.graph.plan import CPU
 from tests.costs.test_calibrate import rows

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from nnapi_prof.costs.estimate import Work
 from nnapi_prof.costs.estimate.phones import PhoneUnit, phone_units, thread_speed
-from nnapi_prof.costs.estimate.work import Work
 from nnapi_prof.device.find import phone_file
 from nnapi_prof.errors import CostError
 from nnapi_prof.graph.plan import CPU, Preference, Target

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from nnapi_prof.costs.estimate import Work, WorkSample
 from nnapi_prof.costs.estimate.calibration import fit_samples, fit_with_errors
 from nnapi_prof.costs.estimate.model import TargetModel
-from nnapi_prof.costs.estimate.work import Work, WorkSample
 
 SHOWN = 30
 

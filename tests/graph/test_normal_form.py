@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from nnapi_prof import frontend
 from nnapi_prof.graph.node import op_name
-from nnapi_prof.graph.verify import verify
+from nnapi_prof.graph.program import verify
 
 
 class Function(nn.Module):

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from nnapi_prof import frontend
 from nnapi_prof.graph.node import op_name
-from nnapi_prof.graph.verify import verify
+from nnapi_prof.graph.program import verify
 from nnapi_prof.passes.canonicalize.aliases import ALIASES
 
 FIRST = torch.tensor([[-2.5, -0.5, 0.0], [0.5, 1.5, 3.0]])

@@ -11,8 +11,8 @@ from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.errors import ConversionError
 from nnapi_prof.frontend import prepare
 from nnapi_prof.frontend.torch_logging import quiet_torch
+from nnapi_prof.graph.program import verify
 from nnapi_prof.graph.unit import graph_to_json
-from nnapi_prof.graph.verify import verify
 from nnapi_prof.precision.calibrate import calibrate
 from nnapi_prof.precision.demands import Formats, demands_of
 from nnapi_prof.precision.program import quantise

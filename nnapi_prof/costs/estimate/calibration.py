@@ -23,10 +23,10 @@ from functools import partial
 
 import numpy as np
 
+from nnapi_prof.costs.estimate import Floats, Work, WorkSample, kinds_of
 from nnapi_prof.costs.estimate.model import Roof, TargetModel, can_learn, error_bounds, fit_forest
 from nnapi_prof.costs.estimate.parts import Setting, fit_correction, fit_roof, sums_of
 from nnapi_prof.costs.estimate.phones import Description
-from nnapi_prof.costs.estimate.work import Floats, Work, WorkSample, kinds_of
 from nnapi_prof.costs.measurement import Kind, Measurement
 from nnapi_prof.costs.model.forms import best_of_forms
 from nnapi_prof.errors import CostError, option_name

@@ -7,7 +7,7 @@ correction.
               + gathered * ns_per_gathered_byte
 
 The correction is a kernel regression (Matern 3/2 and a linear part) over
-:data:`nnapi_prof.costs.estimate.work.FEATURES` with a few centres. The more an operation is unlike
+:data:`nnapi_prof.costs.estimate.FEATURES` with a few centres. The more an operation is unlike
 all that the model was fitted to, the more the stated error becomes that of the roofline alone. The
 forest (:mod:`nnapi_prof.costs.estimate.model`) is there where tables were long.
 """
@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnapi_prof.costs.estimate.work import Floats, Work, WorkSample, raw_inputs
+from nnapi_prof.costs.estimate import Floats, Work, WorkSample, raw_inputs
 
 LINEAR_WEIGHT = 0.1
 """Prior variance of the linear part's slopes against the kernel's variance of 1."""

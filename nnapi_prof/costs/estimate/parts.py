@@ -17,6 +17,7 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import least_squares
 from scipy.sparse import csr_array
 
+from nnapi_prof.costs.estimate import Floats, Work, WorkSample, raw_inputs
 from nnapi_prof.costs.estimate.model import (
     MOST_CORRECTION,
     Correction,
@@ -25,7 +26,6 @@ from nnapi_prof.costs.estimate.model import (
     kernel,
     linear,
 )
-from nnapi_prof.costs.estimate.work import Floats, Work, WorkSample, raw_inputs
 from nnapi_prof.errors import CostError
 
 PRIOR = 0.1

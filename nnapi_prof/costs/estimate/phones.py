@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 
+from nnapi_prof.costs.estimate import FEATURES, Work
 from nnapi_prof.costs.estimate.model import (
     Correction,
     ErrorBounds,
@@ -37,7 +38,6 @@ from nnapi_prof.costs.estimate.model import (
     TargetModel,
     check_forest,
 )
-from nnapi_prof.costs.estimate.work import FEATURES, Work
 from nnapi_prof.costs.table import Price
 from nnapi_prof.errors import CostError
 from nnapi_prof.graph.plan import CPU, Preference, Target

@@ -67,13 +67,14 @@ from nnapi_prof.execution.profile.device_monitor import (
     Waits,
     Window,
 )
-from nnapi_prof.execution.profile.driver_health import DriverHealth, check_same
 from nnapi_prof.execution.profile.jobs import (
     MAX_ACTIONS,
     WATCHED_ACTIONS,
     Converter,
+    DriverHealth,
     Job,
     batches,
+    check_same,
     convert_job,
     measured,
     prepare,

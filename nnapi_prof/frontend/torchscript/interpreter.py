@@ -41,8 +41,7 @@ from nnapi_prof.frontend.torchscript.builtins import (
 from nnapi_prof.frontend.torchscript.control_flow import Outliner
 from nnapi_prof.frontend.torchscript.deferred import DeferredValue
 from nnapi_prof.frontend.tracer import IN_FLOATS, GraphTracer, branch_refusal, is_traced
-from nnapi_prof.graph.node import bind
-from nnapi_prof.graph.source import script_source
+from nnapi_prof.graph.node import bind, script_source
 
 # Recurrent layers and cells in dynamic quantisation, computed in floats.
 #
