@@ -218,7 +218,9 @@ def _choose_plan(
                 folder,
             )
             return
-        pipeline.planned = replace(planned, converted=planned.bundle)
+        planned = replace(planned, converted=planned.bundle)
+        pipeline.planned = planned
+        listener.notes(*(note for note in planned.bundle.notes if note not in planned.model.notes))
         options = RunOptions(
             runs=max(VERIFYING_RUNS, settings.runs),
             boundary=settings.boundary,

@@ -393,5 +393,12 @@ def of_go(result: PipelineResult) -> Document:
         "advice": [] if planned is None else of_advice(planned.advice),
         "fault": None if result.fault is None else str(result.fault),
         "spent_s": dict(result.spent_s),
-        "notes": list(result.model.notes),
+        "notes": _notes_of(result),
     }
+
+
+def _notes_of(result: PipelineResult) -> list[str]:
+    """The model's notes, then those of the bundle about the plan's regions."""
+    bundle = None if result.planned is None else result.planned.converted
+    of_bundle = () if bundle is None else bundle.notes
+    return list(dict.fromkeys((*result.model.notes, *of_bundle)))
