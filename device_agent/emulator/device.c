@@ -74,6 +74,9 @@ static void offer_phone(const char *path, const struct np_backend *backend) {
   np_phone_host_cpu(table.phone, &table.host_cpu);
   for (uint32_t i = 0; i < table.phone->n_accelerators; i++) {
     const struct np_accelerator *a = &table.phone->accelerators[i];
+    if (a->feature_level > table.level) {
+      table.level = (int32_t)a->feature_level; /* the runtime knows what its drivers do */
+    }
     const char *version = np_service_version(table.phone, i);
     if (version) {
       table.devices[table.n_devices++] = (struct ANeuralNetworksDevice){

@@ -209,10 +209,12 @@ static int read_level(const struct np_field *field, const struct np_phone *phone
   if (!np_field_member(field, "feature_level", &level)) {
     return 0;
   }
-  const bool future =
-      level.value->kind == NP_JSON_NUMBER && level.value->number == (double)NP_FUTURE_LEVEL;
-  if (!future &&
-      !np_field_integer(&level, ANEURALNETWORKS_FEATURE_LEVEL_1, newest, &a->feature_level)) {
+  const double number = level.value->kind == NP_JSON_NUMBER ? level.value->number : 0;
+  const bool future = number == (double)NP_FUTURE_LEVEL;
+  const bool by_number = number >= ANEURALNETWORKS_FEATURE_LEVEL_6;
+  const int64_t low = by_number ? ANEURALNETWORKS_FEATURE_LEVEL_6 : ANEURALNETWORKS_FEATURE_LEVEL_1;
+  const int64_t high = by_number ? ANEURALNETWORKS_FEATURE_LEVEL_8 : ANEURALNETWORKS_FEATURE_LEVEL_5;
+  if (!future && !np_field_integer(&level, low, high, &a->feature_level)) {
     return 0;
   }
   if (future) {

@@ -116,6 +116,7 @@ def run(
         if planned.model.mixed is not None:  # what is compared is the same arithmetic
             floats, references = references, program.module(*examples)
         bundle = planned.bundle_for(info)
+        check_levels(bundle, info, title)
         report = run_bundle_on(
             bundle, program, examples, references, client, options, listener, floats
         )
@@ -212,6 +213,24 @@ def check_device(plan: Plan, made_for: str, client: AgentClient, name: str) -> N
             f" device with {option_name('device')}, or make a bundle for this one with `nnapi-prof"
             " profile` and `nnapi-prof partition`"
         )
+
+
+def check_levels(bundle: Bundle, info: AgentInfo, name: str) -> None:
+    """Raises UsageError where a model of a bundle has an operation of a later feature level than
+    the accelerator of that name has on a device. ``name`` is the plan's for people."""
+    levels = {each.name: each.feature_level for each in info.nnapi.accelerators}
+    for segment in (segment for plan in bundle.plans for segment in plan.segments):
+        own = levels.get(segment.target.accelerator or "")
+        if own is None:
+            continue
+        wanted = bundle.region(segment.units, segment.target).level
+        if wanted > max(own, bundle.levels[segment.target.base.key]):
+            raise UsageError(
+                f"{name} was made for {bundle.device}, and has an operation of feature level"
+                f" {wanted} on {segment.target.accelerator}: {describe(info)} has level {own}"
+                " there; make a bundle for this one with `nnapi-prof profile` and"
+                " `nnapi-prof partition`"
+            )
 
 
 def eager_reference(

@@ -19,14 +19,14 @@ from nnapi_prof.convert.model import ConstantPool, EmissionError, ModelBuilder, 
 from nnapi_prof.convert.quantize.lower import MovingLowering, lower_quantised, moves_integers
 from nnapi_prof.convert.region import OPERAND_CODES, QUANTISED_CODES, Region, operand_of
 from nnapi_prof.convert.registry import Lowering
-from nnapi_prof.costs.model.forms import UnitForms
+from nnapi_prof.costs.model.forms import ProductForm, UnitForms
 from nnapi_prof.errors import ConversionError, NnapiProfError, Refusal, UnsupportedOp
 from nnapi_prof.graph.node import bound_args, makes_tensor, op_name
 from nnapi_prof.graph.program import Program, laid_out
 from nnapi_prof.graph.quantisation import is_quantize, quantised_unit
 from nnapi_prof.graph.types import TensorType
 from nnapi_prof.graph.unit import Unit, UnitGraph
-from nnapi_prof.nnapi.codes import FuseCode, OperandCode, OperationCode
+from nnapi_prof.nnapi.codes import FeatureLevel, FuseCode, OperandCode, OperationCode
 
 aten = torch.ops.aten
 
@@ -49,8 +49,9 @@ def convert_region(
 ) -> Region:
     """One NNAPI model that computes the units with these indices.
 
-    ``level`` is a feature level as devices report it (27, 28, ...); nothing newer is used. The
-    model's inputs and outputs are the region's boundary, in the order of ``UnitGraph.boundary``.
+    ``level`` is a feature level as devices report it (27, 28, ...); nothing newer is used, but
+    BATCH_MATMUL where ``forms`` ask for it: the region's level is the sixth then. The model's
+    inputs and outputs are the region's boundary, in the order of ``UnitGraph.boundary``.
     ``forms`` names units whose products of activations are in another form than the level's usual
     one. ``shared`` is ModelBuilder's. With ``for_stock``, quantised layers that the format of stock
     PyTorch cannot say, those with a scale for each channel, compute in float32. Raises
@@ -68,6 +69,7 @@ def convert_region(
     nodes = program.nodes
     values = {name: _add_input(builder, nodes[name], types[name]) for name in entering}
     form_of = dict(forms)
+    is_batched = ProductForm.BATCHED in form_of.values()
     for index in sorted(set(units)):
         builder.product_form = form_of.get(index)
         _lower_unit(builder, program.units.units[index], nodes, values)
@@ -79,7 +81,7 @@ def convert_region(
         outputs=leaving,
         input_types=tuple(types[name] for name in entering),
         output_types=tuple(types[name] for name in leaving),
-        level=level,
+        level=max(level, FeatureLevel.LEVEL_6) if is_batched else level,
         in_floats=dict(builder.in_floats),
     )
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NewType
 import numpy as np
 from numpy.typing import NDArray
 
-from nnapi_prof.costs.model.forms import ProductForm
+from nnapi_prof.costs.model.forms import FIRST_LEVELS, ProductForm
 from nnapi_prof.nnapi.codes import OperandCode, OperationCode
 from nnapi_prof.nnapi.facts import TENSOR_CODES, all_facts, level_number, why_not_at
 
@@ -277,11 +277,14 @@ class ModelBuilder:
         argument form, rank or type that came later, or a shape that NNAPI cannot say.
         """
         operands = [self._operands[i] for i in inputs]
+        level = self.level_number
+        if code is OperationCode.BATCH_MATMUL and self.product_form is ProductForm.BATCHED:
+            level = max(level, FIRST_LEVELS[ProductForm.BATCHED])  # chosen for such an accelerator
         reason = why_not_at(
             code,
             [operand.type for operand in operands],
             [len(operand.dims) for operand in operands],
-            self.level_number,
+            level,
         )
         if reason is not None:
             raise EmissionError(reason)

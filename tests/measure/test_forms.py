@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,14 @@ from torch import nn
 import nnapi_prof as nnp
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.costs.model.forms import ProductForm
-from nnapi_prof.graph.plan import Engine
+from nnapi_prof.device.protocol.results import Accelerator
+from nnapi_prof.errors import UsageError
+from nnapi_prof.execution.profile.jobs import device_targets
+from nnapi_prof.graph.plan import Engine, Preference
+from nnapi_prof.nnapi.codes import FeatureLevel
 from tests.emulator.phones.descriptions import npu, operations, phone, ratio, us
 from tests.emulator.phones.test_clock import constant
+from tests.measure.scripted import info
 
 HEADS = 8
 SLOW = 1e-4
@@ -35,8 +41,8 @@ class Attention(nn.Module):
         return self.out(values.reshape(1, HEADS * 8, *x.shape[2:]))
 
 
-def write_phone(folder: Path, **efficiency: float) -> str:
-    """A phone whose accelerator is fast but for these operations."""
+def write_phone(folder: Path, level: int, **efficiency: float) -> str:
+    """A phone of Android 13 whose accelerator of a level is fast but for these operations."""
     rates = {"default": 1.0} | efficiency
     described = phone(
         operations(),
@@ -48,27 +54,51 @@ def write_phone(folder: Path, **efficiency: float) -> str:
             transfer_bandwidth=constant(100, "GB/s"),
         ),
     )
+    described["properties"]["ro.build.version.sdk"] = "33"
+    described["accelerators"][0]["feature_level"] = level
     path = folder / "phone.json"
     path.write_text(json.dumps(described))
     return f"sim:{path}"
 
 
+@pytest.mark.parametrize(
+    ("api", "reported", "level", "newest"),
+    [
+        (33, FeatureLevel.LEVEL_6, 30, FeatureLevel.LEVEL_6),
+        (33, FeatureLevel.LEVEL_5, 30, FeatureLevel.LEVEL_5),
+        (30, FeatureLevel.LEVEL_6, 30, 30),  # NNAPI itself does not know it
+        (29, 10000, 29, 29),
+    ],
+)
+def test_newest_level_of_an_accelerator(api: int, reported: int, level: int, newest: int) -> None:
+    phone_info = replace(info(Accelerator("npu", "ACCELERATOR", "1", reported)), api_level=api)
+    (spec,) = (
+        s
+        for s in device_targets(phone_info, [Preference.FAST_SINGLE_ANSWER])
+        if s.target.accelerator == "npu"
+    )
+    assert (spec.level, spec.newest) == (level, newest)
+
+
 @pytest.mark.slow  # a phone for each form is profiled, planned for and run
 @pytest.mark.parametrize(
-    ("form", "slow"),
+    ("form", "slow", "level"),
     [
-        (ProductForm.SUMS, ("GROUPED_CONV_2D", "STRIDED_SLICE")),
-        (ProductForm.PAIRS, ("GROUPED_CONV_2D", "MUL")),
-        (None, ("MUL", "STRIDED_SLICE")),
+        (ProductForm.SUMS, ("GROUPED_CONV_2D", "STRIDED_SLICE"), 30),
+        (None, ("MUL", "STRIDED_SLICE"), 31),
+        (ProductForm.BATCHED, ("MUL", "STRIDED_SLICE", "GROUPED_CONV_2D"), 1000006),
     ],
 )
 def test_the_cheapest_form_is_in_plan_and_bundle(
-    tmp_path: Path, form: ProductForm | None, slow: tuple[str, ...]
+    tmp_path: Path, form: ProductForm | None, slow: tuple[str, ...], level: int
 ) -> None:
     torch.manual_seed(0)
     path = tmp_path / "attention.pt2"
     torch.export.save(torch.export.export(Attention().eval(), (torch.randn(1, 16, 8, 8),)), path)
-    device, table = write_phone(tmp_path, **dict.fromkeys(slow, SLOW)), tmp_path / "costs.sqlite"
+    device, table = (
+        write_phone(tmp_path, level, **dict.fromkeys(slow, SLOW)),
+        tmp_path / "costs.sqlite",
+    )
     options = nnp.MeasureOptions(preferences=["fast"], runs=3)
     costs = nnp.profile(path, device, costs=table, options=options)
     products = [u.index for u in costs.model.graph.units if u.operation == "matmul"]
@@ -90,6 +120,11 @@ def test_the_cheapest_form_is_in_plan_and_bundle(
     assert bundle.forms.get("sim-npu", {}) == chosen
     used = {u: f for _, _, forms in bundle.regions for u, f in forms}
     assert used == chosen
+    batched = [r for r in bundle.regions.values() if "BATCH_MATMUL" in r.operations]
+    assert bool(batched) == (form is ProductForm.BATCHED)
+    assert {r.level for r in batched} <= {FeatureLevel.LEVEL_6}
+    tried = {row.signature.partition("~")[2] for row in costs.measurements}
+    assert ("batched" in tried) == (level >= FeatureLevel.LEVEL_6)
     assert any("in the form that was cheapest" in note for note in bundle.notes) == bool(chosen)
 
     # The table tells the same without the device, and nothing is measured again.
@@ -101,3 +136,6 @@ def test_the_cheapest_form_is_in_plan_and_bundle(
     again = nnp.profile(path, device, costs=table, options=options)
     assert again.outcome is not None and again.outcome.n_measured == 0
     assert again.forms == costs.forms
+    if batched:  # a phone whose accelerator of this name has an older level
+        with pytest.raises(UsageError, match="feature level 1000006"):
+            nnp.run(tmp_path / "bundle", write_phone(tmp_path, 30))

@@ -60,7 +60,7 @@ Forms = Mapping[str, Mapping[int, ProductForm]]
 
 FEW_PRODUCTS = 2
 """So many are one by one no more operations than as the groups of a convolution."""
-_SINCE = {
+FIRST_LEVELS = {
     ProductForm.PAIRS: 1,
     ProductForm.SUMS: 1,
     ProductForm.GROUPS: 3,
@@ -72,18 +72,23 @@ _SINCE = {
 def usual_form(level: int, count: int) -> ProductForm:
     """Returns the form of so many products at a feature level (its number) where nothing was
     measured."""
-    if level >= _SINCE[ProductForm.BATCHED]:
+    if level >= FIRST_LEVELS[ProductForm.BATCHED]:
         return ProductForm.BATCHED
-    has_groups = level >= _SINCE[ProductForm.GROUPS]
+    has_groups = level >= FIRST_LEVELS[ProductForm.GROUPS]
     return ProductForm.GROUPS if has_groups and count > FEW_PRODUCTS else ProductForm.PAIRS
 
 
-def other_forms(graph: UnitGraph, unit: Unit, level: int) -> tuple[ProductForm, ...]:
-    """Returns the forms of a unit's products that a feature level (its number) has beside the usual
-    one."""
+def other_forms(
+    graph: UnitGraph, unit: Unit, level: int, newest: int = 0
+) -> tuple[ProductForm, ...]:
+    """Returns the forms of a unit's products beside the usual one of a feature level (its number):
+    those of the level, and of ``newest``, the accelerator's own, where that is higher."""
     count = max(math.prod(graph.values[name].shape[:-2]) for name in unit.inputs)
     usual = usual_form(level, count)
-    return tuple(form for form, since in _SINCE.items() if level >= since and form is not usual)
+    known = max(level, newest)
+    return tuple(
+        form for form, since in FIRST_LEVELS.items() if known >= since and form is not usual
+    )
 
 
 def place_of(target: Target) -> str:

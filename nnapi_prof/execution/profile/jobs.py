@@ -30,7 +30,7 @@ from nnapi_prof.execution.actions import build_action
 from nnapi_prof.execution.options import ActionOptions
 from nnapi_prof.graph.plan import AUTO, CPU, CPU_ALONE, Preference, Target
 from nnapi_prof.graph.unit import UnitGraph
-from nnapi_prof.nnapi.facts import api_of, is_level
+from nnapi_prof.nnapi.facts import LAST_API_LEVEL, api_of, is_level
 
 if TYPE_CHECKING:
     from nnapi_prof.graph.program import Program
@@ -47,6 +47,13 @@ class TargetSpec:
     target: Target
     level: int
     driver_version: str = ""
+    own_level: int = 0
+    """What the accelerator reports, where the device's NNAPI knows that level."""
+
+    @property
+    def newest(self) -> int:
+        """The newest level of which products may have the form, where that is cheapest."""
+        return max(self.level, self.own_level)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +127,7 @@ def device_targets(
         specs.append(TargetSpec(CPU_ALONE, NEWEST_LEVEL))
     levels = {a.name: _level(a.feature_level, info) for a in info.nnapi.accelerators}
     versions = {a.name: a.version for a in info.nnapi.accelerators}
+    own_levels = {a.name: _own_level(a.feature_level, info) for a in info.nnapi.accelerators}
     has_runtime = info.nnapi.library is not None and info.nnapi.door is NnapiEntryPoint.NNAPI
     if has_runtime and info.nnapi.error is None:
         # NNAPI's own runtime falls back to its reference kernels, which know the API's level.
@@ -134,10 +142,20 @@ def device_targets(
     for name, level in levels.items():
         if accelerators is None or name in accelerators:
             specs += [
-                TargetSpec(Target.nnapi(name, preference), level, versions[name])
+                TargetSpec(
+                    Target.nnapi(name, preference), level, versions[name], own_levels.get(name, 0)
+                )
                 for preference in preferences
             ]
     return tuple(specs)
+
+
+def _own_level(reported: int, info: AgentInfo) -> int:
+    """The level that an accelerator reports; 0 where it is none, or later than the phone's NNAPI:
+    Android 12 (API 31) was the first whose NNAPI is updated without Android."""
+    is_late = info.nnapi.door is NnapiEntryPoint.NNAPI and reported > LAST_API_LEVEL
+    too_old = is_late and info.api_level is not None and info.api_level < LAST_API_LEVEL
+    return reported if is_level(reported) and not too_old else 0
 
 
 def _level(reported: int, info: AgentInfo) -> int:

@@ -168,7 +168,8 @@ class UnitSession:
             each
             for job in usual
             for unit in [self._graph.units[job.region[0]]]
-            for others in [other_forms(self._graph, unit, level_number(job.spec.level))]
+            for level, newest in [(level_number(job.spec.level), level_number(job.spec.newest))]
+            for others in [other_forms(self._graph, unit, level, newest)]
             for each in (replace(job, forms=()), *map(job.in_form, others))
         ]
         self.measurer.measure("forms of products", jobs)

@@ -383,7 +383,7 @@ BAD = {  # name: (what the message must contain, file)
             edited([*FIRST, "operations"], {"only": [], "except": []}),
         ),
         ("type", "accelerators[0].type: found DSP", edited([*FIRST, "type"], "DSP")),
-        ("level", "accelerators[0].feature_level: found 31", edited([*FIRST, "feature_level"], 31)),
+        ("level", "accelerators[0].feature_level: found 32", edited([*FIRST, "feature_level"], 32)),
         (
             "preference",
             "accelerators[0].preference.sustained: found nothing",
