@@ -25,6 +25,7 @@ from nnapi_prof.cli.progress import listening
 from nnapi_prof.costs.conditions import ConditionOptions
 from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.options import RunOptions
+from nnapi_prof.graph.plan import HOST
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -145,8 +146,11 @@ def _show_run(report: RunReport) -> None:
     table = boxed(f"Plan, latency in {unit}", words, times)
     for each in segments:
         cells = [str(each.segment), each.target, each.label]
-        latencies = (each.predicted_ns, each.median_ns, each.first_ns, each.compile_ns)
-        table.add_row(*cells[: len(words)], *map(ms, latencies))
+        estimated = " est." if each.target == HOST.key else ""  # what is not timed is no more
+        latencies = (each.median_ns, each.first_ns, each.compile_ns)
+        table.add_row(
+            *cells[: len(words)], f"{ms(each.predicted_ns)}{estimated}", *map(ms, latencies)
+        )
     own = report.runs[0]
     if own.median_copies_ns:
         copies = ["", "copies", "inputs and outputs, from and to the caller's buffers"]
