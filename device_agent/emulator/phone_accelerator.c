@@ -213,7 +213,8 @@ static int read_level(const struct np_field *field, const struct np_phone *phone
   const bool future = number == (double)NP_FUTURE_LEVEL;
   const bool by_number = number >= ANEURALNETWORKS_FEATURE_LEVEL_6;
   const int64_t low = by_number ? ANEURALNETWORKS_FEATURE_LEVEL_6 : ANEURALNETWORKS_FEATURE_LEVEL_1;
-  const int64_t high = by_number ? ANEURALNETWORKS_FEATURE_LEVEL_8 : ANEURALNETWORKS_FEATURE_LEVEL_5;
+  const int64_t high =
+      by_number ? ANEURALNETWORKS_FEATURE_LEVEL_8 : ANEURALNETWORKS_FEATURE_LEVEL_5;
   if (!future && !np_field_integer(&level, low, high, &a->feature_level)) {
     return 0;
   }

@@ -223,11 +223,11 @@ def check_levels(bundle: Bundle, info: AgentInfo, name: str) -> None:
         own = levels.get(segment.target.accelerator or "")
         if own is None:
             continue
-        wanted = bundle.region(segment.units, segment.target).level
-        if wanted > max(own, bundle.levels[segment.target.base.key]):
+        needed = bundle.region(segment.units, segment.target).level
+        if needed > max(own, bundle.levels[segment.target.base.key]):
             raise UsageError(
                 f"{name} was made for {bundle.device}, and has an operation of feature level"
-                f" {wanted} on {segment.target.accelerator}: {describe(info)} has level {own}"
+                f" {needed} on {segment.target.accelerator}: {describe(info)} has level {own}"
                 " there; make a bundle for this one with `nnapi-prof profile` and"
                 " `nnapi-prof partition`"
             )

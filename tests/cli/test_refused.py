@@ -128,14 +128,14 @@ class Suppressing(Detector):
         scores, corner = rows[:, 4].sigmoid(), rows[:, :2]
         far = corner + rows[:, 2:4].exp()
         order, area = scores.argsort(descending=True), (far - corner).prod(1)
-        kept: list[torch.Tensor] = []
+        survivors: list[torch.Tensor] = []
         while order.numel() > 0:
             best, rest = order[0], order[1:]
-            kept.append(best)
+            survivors.append(best)
             low, high = corner[rest].maximum(corner[best]), far[rest].minimum(far[best])
             shared = (high - low).clamp(min=0).prod(1)
             order = rest[shared <= 0.5 * (area[rest] + area[best] - shared)]
-        likely = torch.stack(kept)
+        likely = torch.stack(survivors)
         return rows[:, :4][likely], scores[likely]
 
 

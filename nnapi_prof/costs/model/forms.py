@@ -85,9 +85,9 @@ def other_forms(
     those of the level, and of ``newest``, the accelerator's own, where that is higher."""
     count = max(math.prod(graph.values[name].shape[:-2]) for name in unit.inputs)
     usual = usual_form(level, count)
-    known = max(level, newest)
+    highest = max(level, newest)
     return tuple(
-        form for form, since in FIRST_LEVELS.items() if known >= since and form is not usual
+        form for form, since in FIRST_LEVELS.items() if highest >= since and form is not usual
     )
 
 
