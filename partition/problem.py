@@ -262,7 +262,7 @@ def make_problem(graph: UnitGraph, costs: CostTable, *, copies: bool = False) ->
             ValueFlow(
                 producer=graph.producer.get(name, GRAPH_INPUT),
                 readers=tuple(sorted(set(graph.readers[name]))),
-                n_bytes=tensor.n_bytes,
+                n_bytes=costs.border_bytes.get(name, tensor.n_bytes),
                 is_output=name in outputs,
                 to_int8_ns=to_int8_ns.get(name, 0.0),
                 to_float_ns=to_float_ns.get(name, 0.0),

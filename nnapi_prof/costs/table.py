@@ -125,6 +125,9 @@ class CostTable:
     compile times are fitted, and most plans do not need them."""
     first_ns: Mapping[CostedRegion, float] = field(default_factory=dict)
     """Regions measured whole -> the first inference after compiling"""
+    border_bytes: Mapping[str, int] = field(default_factory=dict)
+    """Values that cost something else at a border than their size tells -> the bytes that they
+    count as there"""
 
     def __post_init__(self) -> None:
         n, t = len(self.unit_ns), len(self.targets)

@@ -1,9 +1,12 @@
 """Estimated costs of a model's units and regions on a chip's NPU, and of its CPU beside it.
 
-    region = invocation + slope x (o + c x bytes at its borders + sum of its units' parts)
+    region = invocation + slope x (o + sum of its units' parts + its borders)
+    borders = c x bytes that cross them + sum of what each value that crosses costs besides
 
 Every unit is compiled alone (an activation with what it follows), and runs of several units; ``o``
-(µs of any graph), ``c`` (µs a byte) and the parts are those that predict these best.  The simulator
+(µs of any graph), ``c`` (µs a byte), the parts and the values' own costs are those that predict
+these best.  A value costs something of its own where the compiler changes its layout, and where two
+units are joined so that it is never written.  The simulator
 knows no invocation: that is the calibration's.
 """
 
@@ -30,6 +33,8 @@ BYTE_SCALE = 1e-6
 STEPS = 6
 LEAST_ERROR = 0.02
 """Smaller relative errors count by their square."""
+SPARING = 2.0
+"""Weight of a value's own cost being none, in units of the median region: few values have one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +43,12 @@ class RegionTime:
 
     units: tuple[int, ...]
     us: float
-    bytes: int
+    crossing: Mapping[str, int]
+    """Value -> its bytes."""
+
+    @property
+    def bytes(self) -> int:
+        return sum(self.crossing.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +61,36 @@ class UnitModel:
     """``c``."""
     parts: Mapping[int, float]
     """Unit -> µs of its own."""
+    value_us: Mapping[str, float]
+    """Value -> µs of its own at a border, beside its bytes; of most nothing."""
     errors: tuple[float, ...] = ()
     """Relative, of chains that nothing was fitted to."""
 
-    def region_us(self, units: Iterable[int], n_bytes: int) -> float:
+    def region_us(self, units: Iterable[int], crossing: Mapping[str, int]) -> float:
         """Predicted from units; in µs of the simulation."""
         own = sum(self.parts[unit] for unit in units)
-        return self.fixed_us + self.us_per_byte * n_bytes + own
+        borders = sum(self.value_us.get(value, 0.0) for value in crossing)
+        return self.fixed_us + self.us_per_byte * sum(crossing.values()) + borders + own
+
+    @property
+    def border_rate(self) -> float:
+        """µs of each of :meth:`border_bytes`; any rate does where bytes cost nothing."""
+        return self.us_per_byte or BYTE_SCALE
+
+    def border_bytes(self, graph: UnitGraph) -> dict[str, int]:
+        """Values -> the bytes that they count as at a border, of those that have others there."""
+        counted = {
+            name: round(
+                (self.us_per_byte * kind.n_bytes + self.value_us.get(name, 0.0)) / self.border_rate
+            )
+            for name, kind in graph.values.items()
+        }
+        return {name: n for name, n in counted.items() if n != graph.values[name].n_bytes}
 
 
-def border_bytes(graph: UnitGraph, units: Iterable[int]) -> int:
-    """Bytes that enter and leave."""
-    return sum(graph.values[name].n_bytes for side in graph.boundary(units) for name in side)
+def border_values(graph: UnitGraph, units: Iterable[int]) -> dict[str, int]:
+    """Values that enter and leave -> their bytes."""
+    return {name: graph.values[name].n_bytes for side in graph.boundary(units) for name in side}
 
 
 def fit_units(
@@ -71,7 +99,7 @@ def fit_units(
     regions: Sequence[RegionTime],
     held_out: Sequence[RegionTime] = (),
 ) -> UnitModel:
-    """Finds ``o``, ``c`` and the units' parts, none negative, by the relative errors of regions.
+    """Finds ``o``, ``c``, parts of units and costs of values, none negative, by regions' errors.
 
     Large errors count by their size, not by its square (iteratively reweighted least squares).
 
@@ -82,23 +110,31 @@ def fit_units(
     column = {unit: index for index, unit in enumerate(units)}
     rows = [(time, ALONE) for time in units.values()]
     rows += [(time, math.sqrt(len(time.units)) / 2) for time in regions]
-    matrix = np.zeros((len(rows), len(units) + 2))
-    for row, (time, weight) in zip(matrix, rows, strict=True):
+    values = sorted({value for time, _ in rows for value in time.crossing})
+    place = {value: len(units) + index for index, value in enumerate(values)}
+    matrix = np.zeros((len(rows) + len(values), len(units) + len(values) + 2))
+    for row, (time, weight) in zip(matrix, rows, strict=False):
         for unit in time.units:
             if leader[unit] == unit:
                 row[column[unit]] = 1.0
+        row[[place[value] for value in time.crossing]] = 1.0
         row[-2:] = 1.0, time.bytes * BYTE_SCALE
         row *= weight / time.us
-    goal = np.array([weight for _, weight in rows])
-    ease = np.ones(len(rows))
+    usual = float(np.median([time.us for time, _ in rows])) if rows else 1.0
+    for row, at in zip(matrix[len(rows) :], place.values(), strict=True):
+        row[at] = SPARING / usual
+    goal = np.array([weight for _, weight in rows] + [0.0] * len(values))
+    ease = np.ones(len(goal))
     x = np.zeros(matrix.shape[1])
     for _ in range(STEPS):
         x, _norm = nnls(matrix * ease[:, None], goal * ease)
-        ease = 1 / np.sqrt(np.maximum(np.abs(matrix @ x - goal), LEAST_ERROR))
+        errors_of_rows = np.abs(matrix @ x - goal)[: len(rows)]
+        ease[: len(rows)] = 1 / np.sqrt(np.maximum(errors_of_rows, LEAST_ERROR))
     parts = {unit: float(x[index]) for unit, index in column.items()}
     followers = {unit: 0.0 for unit, first in leader.items() if first != unit and first in units}
-    model = UnitModel(float(x[-2]), float(x[-1]) * BYTE_SCALE, parts | followers)
-    errors = tuple(model.region_us(r.units, r.bytes) / r.us - 1 for r in held_out)
+    own = {value: float(x[at]) for value, at in place.items() if x[at] > 0}
+    model = UnitModel(float(x[-2]), float(x[-1]) * BYTE_SCALE, parts | followers, own)
+    errors = tuple(model.region_us(r.units, r.crossing) / r.us - 1 for r in held_out)
     return replace(model, errors=errors)
 
 
@@ -125,6 +161,7 @@ class ChipCosts(EstimatedCosts):
             filled={at: one for at, one in self.estimates.items() if at[1] != HOST},
             prices=self.prices,
             compiled=self.compiled,
+            border_bytes=self.border_bytes,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -147,6 +184,7 @@ class ChipCosts(EstimatedCosts):
                     self.compiled.items(), key=lambda item: sorted(item[0][0])
                 )
             ],
+            "border_bytes": dict(sorted(self.border_bytes.items())),
             "npu": None if self.npu is None else self.npu.key,
             "npu_error": self.npu_error,
         }
@@ -168,4 +206,5 @@ class ChipCosts(EstimatedCosts):
                 for units, key, ns in data["compiled"]
             },
             npu_error=data["npu_error"],
+            border_bytes={str(v): int(n) for v, n in data.get("border_bytes", {}).items()},
         )

@@ -18,7 +18,7 @@ from nnapi_prof.qnn import doubts as odd
 from nnapi_prof.qnn.calibration import ChipCalibration, mean_ns
 from nnapi_prof.qnn.chips import Chip, NpuGeneration, QnnPrecision
 from nnapi_prof.qnn.compiler import Compiled, CompileRequest, CompilerPool
-from nnapi_prof.qnn.costs import ChipCosts, RegionTime, UnitModel, border_bytes, fit_units
+from nnapi_prof.qnn.costs import ChipCosts, RegionTime, UnitModel, border_values, fit_units
 from nnapi_prof.qnn.graphs import Form
 from nnapi_prof.qnn.network import FLOAT_REFUSED, group_refusals
 from nnapi_prof.qnn.regions import activation_groups
@@ -143,7 +143,7 @@ class _Compiler:
         us = self.us.get(frozenset(region))
         if us is None:
             return None
-        return RegionTime(tuple(region), us, border_bytes(self.graph, region))
+        return RegionTime(tuple(region), us, border_values(self.graph, region))
 
     def times(self, regions: Iterable[Sequence[int]]) -> list[RegionTime]:
         return [time for region in regions if (time := self.time(region)) is not None]
@@ -298,7 +298,7 @@ def _costs(
             refusals[unit, target] = words or f"no estimate: {failure}"
         else:
             estimates[unit, target] = Estimate(calibration.region_ns(part * 1e3), error)
-    border = calibration.region_ns(model.us_per_byte * 1e3)
+    border = calibration.region_ns(model.border_rate * 1e3)
     invocation = calibration.overhead_ns + calibration.region_ns(model.fixed_us * 1e3)
     prices = {**cpu.prices, target: Price(invocation, border, border)}
     costs = ChipCosts(
@@ -308,6 +308,7 @@ def _costs(
         refusals=refusals,
         models=cpu.models,
         works=cpu.works,
+        border_bytes=model.border_bytes(graph),
         npu=target,
         npu_error=error,
     )

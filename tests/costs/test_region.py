@@ -11,6 +11,7 @@ from nnapi_prof.costs.measurement import Measurement, Status
 from nnapi_prof.costs.model.fit import RegionMatcher, chains, fit
 from nnapi_prof.errors import CostError
 from nnapi_prof.graph.plan import CPU, HOST, Plan, Preference, Segment, Target
+from nnapi_prof.partition.problem import make_problem
 from tests.costs.graphs import chain_graph, diamond, row
 
 NPU = Target.nnapi("npu", Preference.FAST_SINGLE_ANSWER)
@@ -50,6 +51,11 @@ def test_parts_and_sums() -> None:
     cost = model.region_cost(whole, NPU)
     assert cost is not None
     assert total + sum(p for p in parts if p is not None) == pytest.approx(cost.ns)
+    (entering,), _ = graph.boundary(whole)
+    counted = replace(model, border_bytes={entering: 4 * SIZES[0] + 1000})
+    more = counted.region_cost(whole, NPU)
+    assert more is not None and more.ns - cost.ns == pytest.approx(model.transfer(NPU, 1000, 0))
+    assert make_problem(graph, counted.table).segment_ns(whole, 1) == pytest.approx(more.ns)
 
 
 def test_a_region_measured_whole_overrides_the_sum() -> None:

@@ -81,16 +81,20 @@ def test_an_activation_is_compiled_with_what_it_follows(model):
 
 
 def test_units_are_told_from_regions():
-    """Ten units of 20 µs, a fixed part of 5 and 2 µs a unit's border."""
+    """Ten units of 20 µs, a fixed part of 5, 2 µs a MB, and 30 where ``v4`` enters or leaves."""
     leader = {unit: unit for unit in range(10)}
 
     def region(*units):
-        return RegionTime(units, 5 + 20 * len(units) + 2, 1_000_000)
+        crossing = {f"v{border}": 500_000 for border in (units[0], units[-1] + 1)}
+        own = 30 * ("v4" in crossing)
+        return RegionTime(units, 5 + 20 * len(units) + 2 + own, crossing)
 
     alone = {unit: region(unit) for unit in range(10)}
-    windows = [region(*range(start, start + 4)) for start in range(7)]
+    windows = [region(*range(s, s + length)) for length in (2, 4) for s in range(11 - length)]
     model = fit_units(alone, leader, windows, [region(*range(10))])
     assert model.parts[3] == pytest.approx(20, rel=0.05)
+    assert model.value_us["v4"] == pytest.approx(30, rel=0.4)
+    assert max(own for value, own in model.value_us.items() if value != "v4") < 1
     assert abs(model.errors[0]) < 0.02
 
 

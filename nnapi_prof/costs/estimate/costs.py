@@ -42,6 +42,8 @@ class EstimatedCosts(TabulatedCosts):
     simulated: bool = False
     compiled: Mapping[CostedRegion, float] = field(default_factory=dict, repr=False)
     """ns of regions that a simulator estimated whole; infinite where it takes them not."""
+    border_bytes: Mapping[str, int] = field(default_factory=dict, repr=False)
+    """As :attr:`CostTable.border_bytes`."""
     models: Mapping[Target, TargetModel] = field(default_factory=dict, repr=False)
     """What the estimates are by, where they are by something that was fitted."""
     works: Sequence[Work] = field(default=(), repr=False)
@@ -64,6 +66,7 @@ class EstimatedCosts(TabulatedCosts):
             region_ns=self.compiled,
             refusals=self.refusals,
             simulated=self.simulated,
+            border_bytes=self.border_bytes,
         )
         return with_estimates(nothing, self.estimates)
 

@@ -172,13 +172,12 @@ class TabulatedCosts(ABC):
 
     def boundary_ns(self, region: frozenset[int], target: Target) -> float:
         """:meth:`transfer` of a region."""
-        entering, leaving = self.graph.boundary(region)
-        size = self.graph.values
-        return self.transfer(
-            target,
-            sum(size[name].n_bytes for name in entering),
-            sum(size[name].n_bytes for name in leaving),
+        counted, size = self.table.border_bytes, self.graph.values
+        entering, leaving = (
+            sum(counted.get(name, size[name].n_bytes) for name in side)
+            for side in self.graph.boundary(region)
         )
+        return self.transfer(target, entering, leaving)
 
     def region_cost(self, units: Iterable[int], target: Target) -> RegionCost | None:
         """Returns the latency of a region run as one on ``target``; None where it cannot run there.
@@ -236,6 +235,8 @@ class CostModel(TabulatedCosts):
     """Of targets on which nothing of this model was measured."""
     compiled: Mapping[CostedRegion, float] = field(default_factory=dict, repr=False)
     """ns of regions that a simulator estimated whole; infinite where it takes them not."""
+    border_bytes: Mapping[str, int] = field(default_factory=dict, repr=False)
+    """As :attr:`CostTable.border_bytes`."""
     _host_ns: Mapping[int, float] = field(default_factory=dict, repr=False)
     _whole: Mapping[CostedRegion, Measurement] = field(default_factory=dict, repr=False)
 
@@ -276,6 +277,7 @@ class CostModel(TabulatedCosts):
                 for place, row in self._whole.items()
                 if row.first_ns is not None
             },
+            border_bytes=self.border_bytes,
         )
         if not (self.filled or self.prices):
             return measured
