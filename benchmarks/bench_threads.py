@@ -20,6 +20,7 @@ import json
 import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -58,30 +59,29 @@ def main() -> None:
     print("| model | device | chosen | ms by threads | chosen / fastest | trial's share |")
     print("|---" * 6 + "|")
     rows = []
-    for name in options.models:
-        model = load(name, options.input, options.size)
-        for device in options.device or ["local"]:
-            with open_client(device) as client, tempfile.TemporaryDirectory() as folder:
-                row = compare(model, client, Path(folder), options.rounds)
-            rows.append({"model": model.name, "device": device, **row})
-            times = ", ".join(f"{n}: {ms:.3f}" for n, ms in row["ms"].items())
-            print(
-                f"| {model.name} | {device} | {row['chosen']} | {times} | {row['excess']:.3f} |"
-                f" {row['share']:.1%} |",
-                flush=True,
-            )
-            if options.json is not None:
-                options.json.write_text(json.dumps(rows, indent=1))
+    for name, device in product(options.models, options.device or ["local"]):
+        with open_client(device) as client, tempfile.TemporaryDirectory() as folder:
+            model = load(name, options.input, options.size, Path(folder))
+            row = compare(model, client, Path(folder), options.rounds)
+        rows.append({"model": model.name, "device": device, **row})
+        times = ", ".join(f"{n}: {ms:.3f}" for n, ms in row["ms"].items())
+        print(
+            f"| {model.name} | {device} | {row['chosen']} | {times} | {row['excess']:.3f} |"
+            f" {row['share']:.1%} |",
+            flush=True,
+        )
+        if options.json is not None:
+            options.json.write_text(json.dumps(rows, indent=1))
 
 
-def load(name: str, inputs: list[str], size: int | None) -> Model:
-    """A model by its name, or of a file."""
+def load(name: str, inputs: list[str], size: int | None, folder: Path) -> Model:
+    """A model by its name, or of a file. One by its name lies in ``folder``, which has to stay: the
+    program is read when it is first converted."""
     if name not in NAMES:
         return np_.load(name, inputs)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"{name}.pt2"
-        torch.export.save(program_of(name, size)[0], path)
-        return np_.load(path, name=name)
+    path = folder / f"{name}.pt2"
+    torch.export.save(program_of(name, size)[0], path)
+    return np_.load(path, name=name)
 
 
 def compare(model: Model, client: AgentClient, folder: Path, rounds: int) -> dict[str, Any]:
