@@ -10,8 +10,9 @@ from nnapi_prof.api.objectives import Latency
 from nnapi_prof.api.options import SILENT, Listener
 from nnapi_prof.costs.conditions import Conditions, Precision
 from nnapi_prof.costs.table import CompileTimes, CostTable, drop_dominated_targets
+from nnapi_prof.device.protocol.results import HalfArithmetic
 from nnapi_prof.errors import UsageError, for_caller, option_name
-from nnapi_prof.graph.plan import Engine, Plan
+from nnapi_prof.graph.plan import Engine, Plan, Target
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition import (
@@ -97,13 +98,13 @@ def accuracy_constraint(
     costs: CostTable,
     conditions: Conditions,
     max_error: float,
-    on_cpu: bool,
+    half: HalfArithmetic,
     constraints: Constraints,
 ) -> Constraints:
     """The constraints, and no accelerator for units that less than float32 moves by more than
     ``max_error``; computed on this host. Raises UsageError where NNAPI is to compute in float32,
-    and where the CPU computes such units in float16, too (``on_cpu``)."""
-    from nnapi_prof.execution.host import unit_errors
+    and where the CPU, which has ``half``, runs a unit in float16 that this moves by more."""
+    from nnapi_prof.execution.host import narrow_errors, unit_errors
 
     if conditions.precision is Precision.FLOAT32:
         raise UsageError(
@@ -112,22 +113,32 @@ def accuracy_constraint(
             for_caller("add one of them", "profile() with one of them"),
         )
     accelerators = frozenset(t for t in costs.targets if t.engine is Engine.NNAPI)
-    offered = [
-        unit.index
-        for unit in program.units.units
-        if any(costs.unit_cost(unit.index, target) is not None for target in accelerators)
-    ]
-    forbidden, reasons = dict(constraints.forbidden), dict(constraints.reasons)
-    for unit, error in unit_errors(program, offered).items():
-        if error.relative <= max_error:
-            continue
-        if on_cpu:
+    in_half = frozenset(t for t in costs.targets if t.engine is Engine.CPU)
+    if not half.serves(conditions.precision):
+        in_half = frozenset()
+
+    def run_by(targets: frozenset[Target]) -> list[int]:
+        units = [unit.index for unit in program.units.units]
+        return [u for u in units if any(costs.unit_cost(u, t) is not None for t in targets)]
+
+    errors = unit_errors(program, run_by(accelerators | in_half))
+    on_cpu = run_by(in_half)
+    summed = {} if half.has_wide_sums else narrow_errors(program, on_cpu)
+    for unit in on_cpu:
+        own = [errors[unit].relative] if unit in errors else []
+        worst = max([*own, summed.get(unit, 0.0)])
+        if worst > max_error:
             raise UsageError(
-                f"{program.units.units[unit].label} is moved by {error.relative:.1e} in float16,"
+                f"{program.units.units[unit].label} is moved by {worst:.1e} in float16,"
                 f" more than {max_error:g}, and the CPU of this device computes in float16, too:"
                 f" use {option_name('precisions')} float32,{conditions.precision.value} and"
                 f" {option_name('accuracy-budget')}"
             )
+    forbidden, reasons = dict(constraints.forbidden), dict(constraints.reasons)
+    for unit in run_by(accelerators):
+        error = errors.get(unit)
+        if error is None or error.relative <= max_error:
+            continue
         forbidden[unit] = forbidden.get(unit, frozenset()) | accelerators
         reasons[unit] = error.message or (
             f"float16 moves its result by {error.relative:.1e} of its largest value, more than"

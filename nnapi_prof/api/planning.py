@@ -287,7 +287,7 @@ def _fastest(
             table,
             conditions,
             objective.max_error,
-            half.serves(conditions.precision),
+            half,
         )
     with listener.working("planning"):
         search = find_plans(

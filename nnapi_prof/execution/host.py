@@ -19,6 +19,7 @@ from nnapi_prof.execution.compare import compare
 from nnapi_prof.execution.report import OutputCheck
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.program import Program, all_values, as_array, constant_outputs
+from nnapi_prof.precision.simulation import NARROW_DOUBT, EagerUnits
 
 # What float16 costs in accuracy: regions in halves, run on this host against float32.
 #
@@ -89,6 +90,22 @@ def unit_errors(program: Program, units: Iterable[int]) -> dict[int, UnitError]:
             errors[unit] = UnitError(float("inf"), f"in float16 it failed: {error}")
             continue
         errors[unit] = _error(region, values, outputs)
+    return errors
+
+
+def narrow_errors(program: Program, units: Iterable[int]) -> dict[int, float]:
+    """The error of each unit, as :func:`unit_errors` has it, on a CPU that adds up in float16: one
+    draw of what its sums are off by, times what the model of these may be off itself."""
+    values = all_values(program, program.example_inputs)
+    narrow = EagerUnits(program, narrow=True)
+    errors: dict[int, float] = {}
+    for unit in units:
+        moved = dict(values)
+        narrow.run([unit], moved)
+        names = program.units.units[unit].outputs
+        pair = ([each[name].numpy(force=True) for name in names] for each in (moved, values))
+        worst = max((check.relative for check in compare(names, *pair)), default=0.0)
+        errors[unit] = NARROW_DOUBT * worst
     return errors
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -15,7 +18,9 @@ from nnapi_prof.api.program_costs import estimated_costs
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.costs.conditions import Conditions, Precision
+from nnapi_prof.device.protocol.results import HalfArithmetic
 from nnapi_prof.errors import UsageError
+from nnapi_prof.execution.host import narrow_errors, unit_errors
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import Engine
 from nnapi_prof.partition import Constraints
@@ -82,10 +87,34 @@ def test_the_guard_keeps_off_what_moves_too_far(cli: Cli, tmp_path: Path) -> Non
     assert strict.plan.predicted_ns > loose.plan.predicted_ns
 
 
-def test_on_a_cpu_in_float16_it_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("half", "limit", "refused"),
+    [
+        (HalfArithmetic.EMULATED, 1e-6, False),  # relaxed is float32 there
+        (HalfArithmetic.NATIVE, 1e-6, True),
+        (HalfArithmetic.NATIVE, 0.1, False),
+    ],
+)
+def test_on_a_cpu_in_float16_it_is_refused(
+    half: HalfArithmetic, limit: float, refused: bool
+) -> None:
+    """Where only the CPU runs a unit, too."""
     program = prepare(Heavy().eval(), (torch.rand(SHAPE),), "heavy")
     description = json.loads((PHONES / "npu-phone.json").read_text())
-    costs = estimated_costs(program, description, relaxed=True)
+    table = estimated_costs(program, description, relaxed=True).table
+    accelerated = [t.engine is Engine.NNAPI for t in table.targets]
+    unit_ns = np.where(accelerated, np.inf, table.unit_ns)
+    table = replace(table, unit_ns=unit_ns)
     relaxed = Conditions(Precision.RELAXED)
-    with pytest.raises(UsageError, match="the CPU of this device computes in float16, too"):
-        accuracy_constraint(program, costs.table, relaxed, 1e-6, True, Constraints())
+    with ExitStack() as expected:
+        if refused:
+            expected.enter_context(
+                pytest.raises(UsageError, match="the CPU of this device computes in float16, too")
+            )
+        accuracy_constraint(program, table, relaxed, limit, half, Constraints())
+
+
+def test_sums_in_float16_have_larger_errors_of_the_cpu() -> None:
+    torch.manual_seed(0)
+    program = prepare(nn.Linear(2000, 8).eval(), (torch.randn(4, 2000),), "linear")
+    assert narrow_errors(program, [0])[0] > 3 * unit_errors(program, [0])[0].relative > 0
