@@ -103,8 +103,10 @@ def narrow_errors(program: Program, units: Iterable[int]) -> dict[int, float]:
         moved = dict(values)
         narrow.run([unit], moved)
         names = program.units.units[unit].outputs
-        pair = ([each[name].numpy(force=True) for name in names] for each in (moved, values))
-        worst = max((check.relative for check in compare(names, *pair)), default=0.0)
+        actual = [moved[name].numpy(force=True) for name in names]
+        wanted = [values[name].numpy(force=True) for name in names]
+        checks = compare(names, actual, wanted)
+        worst = max((check.relative for check in checks), default=0.0)
         errors[unit] = NARROW_DOUBT * worst
     return errors
 
