@@ -104,8 +104,8 @@ def narrow_errors(program: Program, units: Iterable[int]) -> dict[int, float]:
         narrow.run([unit], moved)
         names = program.units.units[unit].outputs
         actual = [moved[name].numpy(force=True) for name in names]
-        wanted = [values[name].numpy(force=True) for name in names]
-        checks = compare(names, actual, wanted)
+        expected = [values[name].numpy(force=True) for name in names]
+        checks = compare(names, actual, expected)
         worst = max((check.relative for check in checks), default=0.0)
         errors[unit] = NARROW_DOUBT * worst
     return errors
