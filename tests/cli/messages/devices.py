@@ -45,7 +45,7 @@ def a_damaged_description(at: Place) -> Arguments:
 @provoked(
     1,
     "no phone can be simulated by {tmp}/mine.json: accelerators[0].feature_level: found "
-    '"high", wanted a whole number from 27 to 30: fix the description '
+    '"high", wanted a whole number from 27 to 31: fix the description '
     "(device_agent/emulator/PHONES.md)",
 )
 def a_description_with_a_wrong_value(at: Place) -> Arguments:
