@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,7 @@ from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.model import Model
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.plan_set import PhoneTraits
+from nnapi_prof.costs.model.forms import Forms, ProductForm, place_of
 from nnapi_prof.errors import UsageError
 from nnapi_prof.fleet.plans import fleet_levels, info_of, plan_set_of
 from nnapi_prof.graph.plan import Engine, Plan, Target
@@ -208,9 +209,24 @@ class Fleet:
             tuple(plans),
             self.costs[places[0]].conditions,
             (*self.model.notes, *self.notes),
+            forms=self._forms,
             levels=levels,
         )
         return with_open_sizes(replace(bundle, plan_set=plan_set), self.model.inputs)
+
+    @property
+    def _forms(self) -> Forms:
+        """The forms of products on accelerators whose phones agree on them: a bundle has one model
+        for all accelerators of one name. Elsewhere products keep the usual form."""
+        own: dict[str, list[Mapping[int, ProductForm]]] = {}
+        for costs in self.costs:
+            for place in {place_of(target) for target in costs.table.targets}:
+                own.setdefault(place, []).append(costs.forms.get(place, {}))
+        return {
+            place: first
+            for place, (first, *others) in own.items()
+            if first and all(other == first for other in others)
+        }
 
     def _latencies(self, plan: FleetPlan) -> list[float]:
         if plan in self.search.plans:

@@ -136,6 +136,12 @@ def test_the_cheapest_form_is_in_plan_and_bundle(
     again = nnp.profile(path, device, costs=table, options=options)
     assert again.outcome is not None and again.outcome.n_measured == 0
     assert again.forms == costs.forms
+    alone = nnp.fleet(costs.model, {"one": costs}).bundle
+    assert alone.forms.get("sim-npu", {}) == chosen
     if batched:  # a phone whose accelerator of this name has an older level
+        other = write_phone(tmp_path, 30)
         with pytest.raises(UsageError, match="feature level 1000006"):
-            nnp.run(tmp_path / "bundle", write_phone(tmp_path, 30))
+            nnp.run(tmp_path / "bundle", other)
+        older = nnp.profile(costs.model, other, costs=tmp_path / "older.sqlite", options=options)
+        both = nnp.fleet(costs.model, {"one": costs, "other": older}, k=1).bundle
+        assert "sim-npu" not in both.forms, "a model that both run"
