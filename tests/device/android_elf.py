@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 import struct
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from elftools.elf.elffile import ELFFile
 
 from nnapi_prof.device_agent import SOURCE_DIR
@@ -18,6 +20,16 @@ _LINE = re.compile(
     r"(?P<name>\w+) +(?P<library>libc|libm|libdl|-) +(?P<since>\d+|-) +(?P<abis>all|64|32) +"
     r"(?P<how>same|data|shim|bionic|never)(?: +(?P<why>.+))?"
 )
+
+
+@contextlib.contextmanager
+def builds_for_phones(config: pytest.Config) -> Iterator[None]:
+    """Builds for Android without XNNPACK, which takes a minute of a core, but for
+    ``--everything``."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not config.getoption("--everything"):
+            patch.setenv("NNAPI_PROF_XNNPACK", "")
+        yield
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,8 +25,9 @@ PF_X, PF_W = 1, 2
 @pytest.fixture(
     scope="module", params=again_but(ANDROID_ABIS, "arm64-v8a", why="another processor")
 )
-def built(request, session_environment) -> tuple[str, Path]:
-    return request.param, build_agent(request.param, "android")
+def built(request, session_environment) -> Iterator[tuple[str, Path]]:
+    with android_elf.builds_for_phones(request.config):
+        yield request.param, build_agent(request.param, "android")
 
 
 @pytest.fixture(scope="module")

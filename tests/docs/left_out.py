@@ -8,6 +8,7 @@ INSTALL = "installs PyTorch and more from the network into a new environment; CI
 MINUTES = "takes minutes, and is a step of CI of its own (.ci/run)"
 ROOT = "changes this machine, as root, so that its owner may open phones on USB"
 LIBRARY = "compiles the C library, for a minute; tests/library builds the same targets and an app"
+PHONES_AGENT = "builds XNNPACK for a phone, for a minute; tests/device builds such an agent without"
 EXECUTORCH = "takes long to lower and run; tests/executorch/test_pte.py does both the same way"
 AGAIN = "the steps of before with a serial: the page ran them, and tests/device with a real adbd"
 ADVISE = "the command below it does all that this does, and then tries the rewrites"
@@ -57,6 +58,7 @@ LEFT_OUT: dict[str, str] = {
     "nnapi-prof run --nnapi-library /data/local/tmp/libsl.so model.nnprof": DOORS,
     "cmake -S device_agent -B build -DNP_LIBRARY=ON -DCMAKE_BUILD_TYPE=Release": LIBRARY,
     "cmake --build build --target nnapi_prof_runtime nnapi_prof_runtime_static": LIBRARY,
+    "nnapi-prof agent build --abi arm64-v8a": PHONES_AGENT,
     "cmake --install build --component runtime --prefix PREFIX": LIBRARY,
 }
 

@@ -55,12 +55,15 @@ def small_bundle(folder: Path, first: Target = REFERENCE) -> tuple[Path, nn.Modu
 
 @pytest.mark.android
 @pytest.mark.slow("builds the library and both agents, and runs an app in a JVM")
-def test_an_app_on_this_host(tmp_path: Path, built_host: HostBuild) -> None:
+def test_an_app_on_this_host(
+    tmp_path: Path, built_host: HostBuild, pytestconfig: pytest.Config
+) -> None:
     """Of the archive all but the library, which is for a phone."""
     bundle, model, image = small_bundle(tmp_path)
-    archive = write_aar(bundle, tmp_path / "net.aar", abis=["arm64-v8a"])
-    first = archive.path.read_bytes()
-    assert write_aar(bundle, abis=["arm64-v8a"]).path.read_bytes() == first  # reproducible
+    with android_elf.builds_for_phones(pytestconfig):
+        archive = write_aar(bundle, tmp_path / "net.aar", abis=["arm64-v8a"])
+        first = archive.path.read_bytes()
+        assert write_aar(bundle, abis=["arm64-v8a"]).path.read_bytes() == first  # reproducible
     with zipfile.ZipFile(archive.path) as files:
         assert set(files.namelist()) == {
             *("AndroidManifest.xml", "R.txt", "proguard.txt", "classes.jar"),
@@ -119,9 +122,10 @@ def test_an_app_on_this_host(tmp_path: Path, built_host: HostBuild) -> None:
 
 
 @pytest.mark.android
-def test_the_library_suits_a_phone() -> None:
+def test_the_library_suits_a_phone(pytestconfig: pytest.Config) -> None:
     """It exports what Java calls, and every phone has what it needs."""
-    elf = android_elf.read(java.jni_library("arm64-v8a"))
+    with android_elf.builds_for_phones(pytestconfig):
+        elf = android_elf.read(java.jni_library("arm64-v8a"))
     exported = android_elf.exported(elf)
     natives = (java.JAVA_DIR / "dev/nnapiprof/NnapiModel.java").read_text().count(" native ")
     assert len(exported) == natives
@@ -134,10 +138,13 @@ def test_the_library_suits_a_phone() -> None:
 
 @pytest.mark.android
 @pytest.mark.parametrize("file", [java.jni_library, lambda abi: build_agent(abi, "android")])
-def test_crash_reports_of_a_phone_name_the_callers(file: Callable[[str], Path]) -> None:
+def test_crash_reports_of_a_phone_name_the_callers(
+    file: Callable[[str], Path], pytestconfig: pytest.Config
+) -> None:
     """All functions of C have unwind tables and watch over their stack; XNNPACK's assembly, a tenth
     of the code, has none."""
-    elf = android_elf.read(file("arm64-v8a"))
+    with android_elf.builds_for_phones(pytestconfig):
+        elf = android_elf.read(file("arm64-v8a"))
     assert elf.get_section_by_name(".eh_frame_hdr") is not None
     assert "__stack_chk_fail" in {s.name for s in elf.get_section_by_name(".dynsym").iter_symbols()}
     entries = [e for e in elf.get_dwarf_info().EH_CFI_entries() if isinstance(e, FDE)]
