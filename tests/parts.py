@@ -31,5 +31,15 @@ def need(module: str, extra: str) -> ModuleType:
 
 def again_but(values: Iterable[Any], *kept: Any, why: str) -> list[Any]:
     """Marks parameters ``again``, which ``make test-all`` runs, but for those that are kept."""
-    mark = pytest.mark.again(why)
+    return _marked_but(values, kept, pytest.mark.again(why))
+
+
+def slow_but(values: Iterable[Any], *kept: Any) -> list[Any]:
+    """Marks parameters ``slow``, which ``make check`` leaves out, but for those that are kept."""
+    return _marked_but(values, kept, pytest.mark.slow)
+
+
+def _marked_but(
+    values: Iterable[Any], kept: tuple[Any, ...], mark: pytest.MarkDecorator
+) -> list[Any]:
     return [value if value in kept else pytest.param(value, marks=mark) for value in values]

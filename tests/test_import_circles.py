@@ -6,6 +6,8 @@ import ast
 import graphlib
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = {"nnapi_prof": "nnapi_prof", "partition": "nnapi_prof.partition"} | {
     "reports": "nnapi_prof.reports",
@@ -35,6 +37,7 @@ def imported(path: Path, every: dict[str, Path]) -> set[str]:
     return names & every.keys()
 
 
+@pytest.mark.slow
 def test_no_module_imports_itself_in_a_circle() -> None:
     every = modules()
     graph = {name: imported(path, every) - {name} for name, path in every.items()}

@@ -13,6 +13,7 @@ import pytest
 from tests import warm
 from tests.processes import is_running, wait_until
 
+pytestmark = pytest.mark.slow
 STREAMS = """
 import os, sys
 print(sys.stdin.read(), sys.argv, os.getcwd(), os.environ.get("OURS"), "HOME" in os.environ)

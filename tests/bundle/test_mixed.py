@@ -264,9 +264,9 @@ def test_moves_alone_stay():
     assert any("only move data" in reason.reason for reason in result.parts.cpu_reasons.values())
 
 
-@pytest.mark.slow("traces, cuts and runs forty random networks")
+@pytest.mark.slow("traces, cuts and runs twenty random networks")
 @settings(
-    max_examples=40,
+    max_examples=20,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],

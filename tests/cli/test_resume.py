@@ -29,7 +29,7 @@ from tests.cli.common import (
 
 Cli = Callable[..., Result]
 QUICK = ("--preference", "fast", "--runs", 5)
-SLOW = ("--preference", "fast", "--runs", 100_000, "--budget-ms", 150)
+SLOW = ("--preference", "fast", "--runs", 100_000, "--budget-ms", 150, "--threads", 1)
 """Half an hour on a device with real time, were it left alone."""
 
 
@@ -47,7 +47,7 @@ def profile(cli: Cli, device: str, costs: Path, model: Path, *more: object) -> R
 def check_resumes(cli: Cli, device: str, costs: Path, model: Path) -> None:
     """Another profile measures the rest; no row is there twice."""
     rows = count_rows(costs)
-    result = profile(cli, device, costs, model, *QUICK)
+    result = profile(cli, device, costs, model, *QUICK, "--threads", 1)
     assert result.code == 0
     measured, rows_before = counts(result)
     assert rows_before >= rows and measured > 0

@@ -4,6 +4,7 @@ formula."""
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from nnapi_prof.graph.plan import AUTO, Engine
 from nnapi_prof.graph.program import Program
 from nnapi_prof.nnapi.facts import level_number
 from tests.convert.quantised_models import ExportedNet
+from tests.parts import slow_but
 
 
 class Operations(nn.Module):
@@ -86,27 +88,37 @@ def quiet(phone: str, folder: Path) -> tuple[Path, dict[str, Any]]:
     return path, description
 
 
+@functools.cache
+def operations() -> Program:
+    return prepare(Operations().eval(), (torch.rand(1, 8, 12, 10),), "operations")
+
+
+@functools.cache
+def quantised(channels: bool) -> Program:
+    return prepare(ExportedNet(channels).eval(), (torch.rand(1, 3, 16, 16),), "quantised")
+
+
 OTHERS = Conditions(threads=3, mode=Mode.BURST, precision=Precision.RELAXED)
 
 
 @pytest.mark.parametrize(
     ("phone", "conditions"),
-    [*((phone, Conditions()) for phone in list_phones()), ("npu-phone", OTHERS)],
+    [
+        ("npu-phone", OTHERS),
+        *(pytest.param(phone, Conditions(), marks=pytest.mark.slow) for phone in list_phones()),
+    ],
 )
 def test_every_operation_takes_on_the_phone_what_it_is_estimated_at(
     phone: str, conditions: Conditions, tmp_path: Path
 ) -> None:
-    program = prepare(Operations().eval(), (torch.rand(1, 8, 12, 10),), "operations")
-    compared = compare(program, phone, conditions, tmp_path)
+    compared = compare(operations(), phone, conditions, tmp_path)
     assert compared[Engine.CPU] > 25 and compared[Engine.NNAPI] > 25
 
 
 @pytest.mark.parametrize("channels", [False, True], ids=["per-tensor", "per-channel"])
-@pytest.mark.parametrize("phone", list_phones())
+@pytest.mark.parametrize("phone", slow_but(list_phones(), "dsp-phone"))
 def test_in_8_bits_as_well(phone: str, channels: bool, tmp_path: Path) -> None:
-    network = ExportedNet(channels).eval()
-    program = prepare(network, (torch.rand(1, 3, 16, 16),), "quantised")
-    compared = compare(program, phone, Conditions(), tmp_path)
+    compared = compare(quantised(channels), phone, Conditions(), tmp_path)
     assert compared[Engine.CPU] > 5 and compared[Engine.NNAPI] > 5
 
 

@@ -127,7 +127,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     where = tmp_path / "costs.sqlite"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(p or "." for p in sys.path)}
     done = subprocess.run(
-        [*warm.python(), "-c", FILLER, where],
+        [sys.executable, "-c", FILLER, where],
         env=environment, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 1

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -38,11 +39,16 @@ from nnapi_prof.precision.sensitivity import UnitNoise
 from tests.partition.cases import solve
 from tests.parts import again_but
 
+pytestmark = pytest.mark.slow("measures a network in three precisions, some regions in each")
 ALL = (Precision.FLOAT32, Precision.RELAXED, Precision.INT8)
 LEVELS = {"dsp-phone": 29, "npu-phone": 30, "gpu-phone": 30, "slow-nnapi-phone": 28}
 FASTEST = ProfileOptions(runs=5)
 NEAR = 0.01
 """Relative: so near is a plan to that of measuring everything."""
+
+
+Recipes = Callable[[str], Recipe]
+"""By phone."""
 
 
 class Net(nn.Module):
@@ -69,11 +75,11 @@ def program() -> Program:
 
 
 @pytest.fixture(scope="module")
-def recipes(program: Program) -> dict[str, Recipe]:
+def recipes(program: Program) -> Recipes:
     random = torch.Generator().manual_seed(1)
     samples = [(torch.randn(1, 3, 64, 64, generator=random),) for _ in range(2)]
-    by_level = {level: calibrate(program, samples, level) for level in sorted(set(LEVELS.values()))}
-    return {phone: by_level[level] for phone, level in LEVELS.items()}
+    by_level = functools.cache(lambda level: calibrate(program, samples, level))
+    return lambda phone: by_level(LEVELS[phone])
 
 
 @pytest.fixture
@@ -107,16 +113,15 @@ def check(outcome: PrecisionOutcome, program: Program, recipe: Recipe) -> None:
     assert costs.conversions is not None and costs.conversions.to_int8_ns["x"] > 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("phone", again_but(LEVELS, "dsp-phone", "gpu-phone", why="another phone"))
 def test_three_precisions_cost_little_more_than_two_profiles(
     built_host: HostBuild,
     program: Program,
-    recipes: dict[str, Recipe],
+    recipes: Recipes,
     store: CostStore,
     phone: str,
 ) -> None:
-    recipe = recipes[phone]
+    recipe = recipes(phone)
     with opened(phone) as client:
         outcome = profile_precisions(program, client, store, FASTEST, precisions=ALL, recipe=recipe)
         check(outcome, program, recipe)
@@ -138,19 +143,18 @@ def places(plan: Plan) -> list[tuple[tuple[int, ...], str]]:
     return [(segment.units, segment.target.key) for segment in plan.segments]
 
 
-@pytest.mark.slow("measures every region of a network in three precisions")
 @pytest.mark.parametrize(
     "phone", again_but(["dsp-phone", "npu-phone"], "dsp-phone", why="another phone")
 )
 def test_its_plans_are_those_of_measuring_everything(
     built_host: HostBuild,
     program: Program,
-    recipes: dict[str, Recipe],
+    recipes: Recipes,
     store: CostStore,
     tmp_path: Path,
     phone: str,
 ) -> None:
-    recipe = recipes[phone]
+    recipe = recipes(phone)
     graph = program.units
     sets = convex_sets([graph.predecessors(u) for u in range(len(graph.units))], 10_000)
     assert sets is not None
@@ -183,9 +187,9 @@ def test_its_plans_are_those_of_measuring_everything(
 
 
 def test_with_noise_plans_between_are_measured_too(
-    built_host: HostBuild, program: Program, recipes: dict[str, Recipe], store: CostStore
+    built_host: HostBuild, program: Program, recipes: Recipes, store: CostStore
 ) -> None:
-    recipe = recipes["dsp-phone"]
+    recipe = recipes("dsp-phone")
     n = len(program.units.units)
     power = np.zeros((n, 2, 1))
     power[:, 1, 0] = np.random.default_rng(3).uniform(1e-4, 1e-3, n)
@@ -212,9 +216,9 @@ def test_with_noise_plans_between_are_measured_too(
 
 
 def test_costs_are_read_from_the_table(
-    built_host: HostBuild, program: Program, recipes: dict[str, Recipe], store: CostStore
+    built_host: HostBuild, program: Program, recipes: Recipes, store: CostStore
 ) -> None:
-    recipe = recipes["npu-phone"]
+    recipe = recipes("npu-phone")
     with opened("npu-phone") as client:
         outcome = profile_precisions(program, client, store, FASTEST, precisions=ALL, recipe=recipe)
     rows = {
@@ -246,13 +250,13 @@ def test_floats_alone_are_profiled_as_ever(
 
 
 def test_an_interrupt_keeps_what_there_is(
-    built_host: HostBuild, program: Program, recipes: dict[str, Recipe], store: CostStore
+    built_host: HostBuild, program: Program, recipes: Recipes, store: CostStore
 ) -> None:
     def stop(progress: Progress) -> None:
         if progress.phase == "units, int8" and progress.done == 3:
             raise KeyboardInterrupt
 
-    recipe = recipes["dsp-phone"]
+    recipe = recipes("dsp-phone")
     with opened("dsp-phone") as client:
         outcome = profile_precisions(
             program, client, store, FASTEST, stop, precisions=ALL, recipe=recipe

@@ -229,6 +229,7 @@ def test_the_relaxation_bounds_every_plan() -> None:
     assert tight > 0.5 * solved
 
 
+@pytest.mark.slow
 def test_the_search_keeps_the_optimum(monkeypatch: pytest.MonkeyPatch) -> None:
     """With little effort for each step, so that all get their turn."""
     steps = set()
@@ -356,6 +357,7 @@ def test_the_fastest_plan_within_an_error() -> None:
     assert plans > 150
 
 
+@pytest.mark.slow
 def test_several_outputs_each_have_a_limit() -> None:
     for seed in range(40):
         problem = mixed(seed, 5)

@@ -21,6 +21,7 @@ from tests.partition.judge import Case, region_costs, truth_of
 from tests.partition.shrink import literals, report, shrink
 from tests.partition.trial import EXAMPLES, SEED, tally
 from tests.partition.verdict import ask, judge
+from tests.parts import slow_but
 
 NPU = Target.nnapi("sim-npu", Preference.FAST_SINGLE_ANSWER)
 
@@ -29,7 +30,7 @@ PARTS = 4
 """Tests among which the graphs are shared out, for runs in parallel."""
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", slow_but(range(PARTS), 0))
 def test_plans_of_random_graphs(part: int) -> None:
     total = tally([f"{SEED}/{i}" for i in range(part, EXAMPLES, PARTS)])
     for seeds in total.failed.values():

@@ -91,6 +91,7 @@ def test_a_large_network_comes_with_a_gap() -> None:
     assert np.array(plan.loads_ns).max() <= plan.period_ns
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_the_best_until_then() -> None:
     problem = cells_problem("nasnet", 1)
     told: list[str] = []

@@ -23,6 +23,7 @@ from nnapi_prof.precision.simulation import PrecisionSimulation
 from nnapi_prof.precision.user_files import UserMetric
 from tests.precision import digits
 
+pytestmark = pytest.mark.slow("runs a network in 8 bits unit by unit, for all tests of this file")
 N_HELD_OUT = 100
 INT8, RELAXED, FLOAT32 = Precision.INT8, Precision.RELAXED, Precision.FLOAT32
 
@@ -44,7 +45,6 @@ def n_units() -> int:
     return len(digits.program().units.units)
 
 
-@pytest.mark.slow("runs a network in 8 bits unit by unit, for all tests of this file")
 def test_noise_has_a_row_for_each_unit() -> None:
     power = noise().power
     assert power.shape == (n_units(), 2, 1) and noise().n_samples == 32
@@ -155,7 +155,6 @@ def test_8_bits_cost_a_trained_net_next_to_nothing() -> None:
     assert wrong.relative == error.relative
 
 
-@pytest.mark.slow("runs a network on a thousand images")
 def test_the_error_on_other_images_lies_in_the_interval() -> None:
     """benchmarks/bench_precision.py tries 50 seeds."""
     plan = dict.fromkeys(range(n_units()), INT8)

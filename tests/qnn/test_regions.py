@@ -124,6 +124,7 @@ def test_a_chip_measures_nothing(model):
         nnp.run(nnp.partition(model, nnp.estimate(model, "pixel4")), device="qnn:SM8750")
 
 
+@pytest.mark.slow
 def test_an_export_is_kept_for_the_same_weights_only(wheel, model, tmp_path, monkeypatch):
     from nnapi_prof.qnn import regions
 

@@ -79,6 +79,7 @@ def test_places_of_equal_values_are_allowed_others_are_not() -> None:
         assert (results[0].ok, len(notes)) == (False, 1)
 
 
+@pytest.mark.slow
 def test_files_for_executorch_are_judged_as_runs_are() -> None:
     """Other places of equal values fail neither; outputs that differ fail both."""
     need("executorch", "executorch")
