@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import nnapi_prof as nnp
-from nnapi_prof.api.advice_trial import NONE_SAVES
+from nnapi_prof.api.advise import NONE_SAVES
 from nnapi_prof.device_agent import SOURCE_DIR
 from nnapi_prof.graph.advice import Advice
 

@@ -35,8 +35,8 @@ from bench_frames import CONTENTIONS, with_contention  # noqa: E402
 
 import nnapi_prof as nnp  # noqa: E402
 from nnapi_prof.api.options import SILENT  # noqa: E402
-from nnapi_prof.api.throughput import SERIAL  # noqa: E402
 from nnapi_prof.device.find import list_phones  # noqa: E402
+from nnapi_prof.execution.frames import SERIAL  # noqa: E402
 
 INCEPTION, LIKE_PHONE = "inception", "like-phone"
 CPU_FASTER = 3.0

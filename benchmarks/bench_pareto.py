@@ -22,7 +22,8 @@ from pathlib import Path
 import torch
 
 import nnapi_prof
-from nnapi_prof.api.front import FrontPoint, Pareto
+from nnapi_prof.api.pareto import Pareto
+from nnapi_prof.execution.front import FrontPoint
 
 ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = (0.001, 0.003, 0.01, 0.02, 0.03, 0.05, 0.1)

@@ -154,7 +154,7 @@ def show_errors() -> None:
 
 def show_regions(names: list[str], work: Path) -> None:
     """How far sums of units are off for regions compiled whole."""
-    from nnapi_prof.api.chip_costs import profile_on_chip
+    from nnapi_prof.api.chips import profile_on_chip
     from nnapi_prof.api.model import load
 
     for name in names:

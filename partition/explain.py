@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from nnapi_prof.costs.table import KEPT_OFF
+from nnapi_prof.costs.table import KEPT_OFF, Objective
 from nnapi_prof.graph.causes import Cause, CauseKind, Reason, detail
-from nnapi_prof.graph.plan import AUTO, CPU, Engine, Rule, Target
+from nnapi_prof.graph.plan import AUTO, CPU, Engine, Plan, Rule, Segment, Target
 from nnapi_prof.partition.baselines import Baseline
 from nnapi_prof.partition.problem import Placement, Problem
 
@@ -201,3 +201,26 @@ def _reasons(problem: Problem, units: tuple[int, ...], target: Target) -> tuple[
     if rest := [u for u in refused if (u, k) not in problem.ruled_out]:
         causes += _refused(problem, target.accelerator or target.key, rest, k)
     return tuple(causes)
+
+
+def as_latency(plan: Plan, base: Problem, objective: Objective) -> Plan:
+    """A plan that was found under changed costs, with the latencies of the base; numbers in its
+    causes and notes are said in the objective's unit, and a note says what they are. Its proof
+    stays that of the objective, and says so."""
+    segments = tuple(_as_latency(segment, base, objective) for segment in plan.segments)
+    note = (
+        f"chosen for the least {objective}: {plan.predicted_ns / 1e6:.4g} {objective.unit}; causes"
+        " and notes use it, too, latencies are those of the costs as they are"
+    )
+    own = (each if isinstance(each, str) else each.words(objective.unit) for each in plan.remarks)
+    remarks = (*(f"{objective.name}: {text}" for text in own), note)
+    proof = plan.proof and replace(plan.proof, constrained=True, objective=str(objective))
+    return replace(plan, segments=segments, remarks=remarks, proof=proof)
+
+
+def _as_latency(segment: Segment, base: Problem, objective: Objective) -> Segment:
+    why = segment.why
+    if isinstance(why, Cause):
+        why = replace(why, unit=objective.unit)
+    ns = base.segment_ns(segment.units, base.target_index(segment.target))
+    return replace(segment, why=why, predicted_ns=ns)

@@ -3,13 +3,15 @@ what each segment more is worth."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from nnapi_prof.costs.table import CompileTimes
-from nnapi_prof.errors import PartitionError
+from nnapi_prof.costs.table import CompileTimes, CostTable, planning_costs
+from nnapi_prof.errors import PartitionError, UsageError
 from nnapi_prof.graph.causes import Cause, CompileNote, Fact, ProvenNote, amount
 from nnapi_prof.graph.plan import Engine, Plan, Proof, Segment, Target
+from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition.baselines import find_baselines, total_ns
 from nnapi_prof.partition.constraints import (
     COMPILE_TIME,
@@ -20,13 +22,14 @@ from nnapi_prof.partition.constraints import (
     percent,
 )
 from nnapi_prof.partition.explain import cause_of_baseline, cause_of_optimum
-from nnapi_prof.partition.problem import Placement, Problem, check_runnable
+from nnapi_prof.partition.problem import Placement, Problem, check_runnable, make_problem
 from nnapi_prof.partition.search.anytime import search
 from nnapi_prof.partition.search.expansion import is_plan
 from nnapi_prof.partition.search.lagrangian import search_within
 from nnapi_prof.partition.search.result import Report, SearchLimits, SearchResult, Watch
 from nnapi_prof.partition.search.tradeoff import CurvePoint, TradeOff
 
+INTERRUPTED = "planning was interrupted: the best plan until then"
 TOLERANCE = 0.01
 """Plans this close are told apart by noise only: repeats of one measurement on a phone's big cores
 vary by 0.1 to 1 %, and the cheapest of many sums is the luckiest. Of such plans the simplest wins.
@@ -296,3 +299,124 @@ def is_optimum(plan: Plan) -> bool:
     """Whether no plan at all is faster than this one by more than the tolerance, by its costs: it
     is proven, and nothing was asked for that rules plans out."""
     return plan.proof is not None and plan.proof.is_optimal and not plan.proof.constrained
+
+
+@dataclass(frozen=True)
+class PlanSearch:
+    """The result of a search for plans of one model under some costs."""
+
+    plan: Plan
+    """What was asked for: :attr:`default`, or :attr:`best`."""
+    baselines: tuple[Plan, ...]
+    default: Plan
+    """The fewest segments within noise of the best plan."""
+    best: Plan
+    """Of least latency, whatever its segments."""
+    curve: tuple[CurvePoint, ...] = ()
+    """The least latency for each number of segments."""
+    startup_costs: Mapping[int, StartupCost] = field(default_factory=dict)
+    """Number of segments -> what the plan of that point of the curve takes before it runs at its
+    pace."""
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """The plan, then its baselines."""
+        return (self.plan, *self.baselines)
+
+    def each(self, changed: Callable[[Plan], Plan]) -> PlanSearch:
+        """With every plan changed."""
+        return replace(
+            self,
+            plan=changed(self.plan),
+            baselines=tuple(map(changed, self.baselines)),
+            default=changed(self.default),
+            best=changed(self.best),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StartupCost:
+    """The start-up cost of one plan."""
+
+    compile_ns: float | None
+    """All its segments; None where costs tell no compile times."""
+    first_run_ns: float
+    """Compiling, and the first inference: as measured of segments that were, for the others what
+    an inference takes later on."""
+    shared_bytes: int
+    """Tensors that segments hand over, the model's inputs and outputs among them, each once: memory
+    that drivers share with the application."""
+
+
+def startup_costs(
+    graph: UnitGraph, costs: CostTable, points: Sequence[CurvePoint]
+) -> dict[int, StartupCost]:
+    """Number of segments -> what that point's plan takes."""
+    problem = make_problem(graph, costs)
+    times = costs.compile_times()
+    budget = None if times is None else compile_budget(times, math.inf)
+    by_number = {}
+    for point in points:
+        compiling = None if budget is None else budget.of(point.placements)
+        first = sum(
+            costs.first_ns.get((frozenset(units), problem.targets[k]), problem.segment_ns(units, k))
+            for units, k in point.placements
+        )
+        by_number[point.n_segments] = StartupCost(
+            compiling,
+            (compiling or 0.0) + first,
+            graph.shared_bytes(units for units, _ in point.placements),
+        )
+    return by_number
+
+
+def find_plans(
+    graph: UnitGraph,
+    costs: CostTable,
+    constraints: Constraints | None = None,
+    *,
+    listed: Collection[int] = (),
+    best: bool = False,
+    seconds: float | None = None,
+    copies: bool = False,
+    report: Report | None = None,
+) -> PlanSearch:
+    """Return the plans that keep to the constraints, and their baselines, which need not.
+
+    ``listed`` is that of :func:`baselines`, ``copies`` that of :func:`.problem.make_problem`; with
+    ``best`` the plan is that of least latency. The search takes ``seconds`` at most; None is the
+    partitioner's own limit. Ctrl-C ends it: a note of the plans says so. Raises UsageError where
+    the costs cannot tell what is limited, PartitionError where no plan exists.
+    """
+    constraints = constraints or Constraints()
+    rivals = costs
+    if not (constraints.forbidden or constraints.pinned or constraints.preference):
+        costs, rivals = planning_costs(costs)
+    compiling = None
+    if constraints.max_compile_ns is not None:
+        compiling = _compile_times(costs)
+    answer = plan_problem(
+        make_problem(graph, costs, copies=copies),
+        constraints=constraints,
+        compiling=compiling,
+        limits=SearchLimits() if seconds is None else SearchLimits(seconds=seconds),
+        report=report,
+    )
+    found = PlanSearch(
+        plan=answer.best if best else answer.default,
+        baselines=baselines(make_problem(graph, rivals, copies=copies), listed),
+        default=answer.default,
+        best=answer.best,
+        curve=answer.curve,
+        startup_costs=startup_costs(graph, costs, answer.curve),
+    )
+    if not answer.interrupted:
+        return found
+    return found.each(lambda plan: plan if plan.proof is None else plan.with_note(INTERRUPTED))
+
+
+def _compile_times(costs: CostTable) -> CompileTimes:
+    times = costs.compile_times()
+    if times is None:
+        raise UsageError("these costs do not tell what compiling takes: max_compile_ms needs it")
+    return times

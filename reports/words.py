@@ -15,7 +15,7 @@ from nnapi_prof.graph.plan import AUTO, CPU, Engine, Rule, Target, baseline_of
 if TYPE_CHECKING:
     from nnapi_prof.costs.contention import Interval, Slowdown
     from nnapi_prof.costs.model.views import Marginal
-    from nnapi_prof.execution.report import OutputCheck
+    from nnapi_prof.execution.report import OutputCheck, RunReport
 
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -331,3 +331,18 @@ def calibration_words(fit: FittedToPublished) -> str:
         f" published networks ({fit.device}), leave-one-out {format_percent(fit.median_error)}"
         f" in the median, {format_percent(fit.worst_error)} at worst{borrowed}"
     )
+
+
+def plan_cells(report: RunReport) -> list[list[str]]:
+    """Format plan and baselines as a table: name, predicted and measured median, what 95 % of the
+    runs keep to, error of the prediction, latency against the plan's, first run."""
+    rows = []
+    fastest = report.runs[0].median_ns
+    for run in report.runs:
+        median, error, ratio = run.median_ns, "–", "–"
+        if median:
+            error = f"{(run.predicted_ns - median) / median:+.1%}"
+            ratio = f"{median / fastest:.2f}x" if fastest else "–"
+        cells = [run.plan.name, ms(run.predicted_ns), run.error or ms(median), ms(run.p95_ns)]
+        rows.append([*cells, error, ratio, ms(run.first_ns)])
+    return rows

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from nnapi_prof.api.program_costs import estimated_costs, read_phone
+from nnapi_prof.execution.estimation import estimated_costs, read_phone
 from nnapi_prof.frontend import load, parse_input_spec
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.plan import CPU, Plan, Preference, Target

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from nnapi_prof.api.cost_tables import measured_threads, open_table
 from nnapi_prof.api.model import Model, load
-from nnapi_prof.api.objectives import BisectOptions, Latency
 from nnapi_prof.api.options import Listener, Progress, open_client, to_log
 from nnapi_prof.api.plan import ModelPlan, read_plan
 from nnapi_prof.bisection.diagnosis import Bisection, Culprit, Cure, Unchecked
@@ -23,6 +22,7 @@ from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.description import describe, device_fingerprint
 from nnapi_prof.device.protocol.results import AgentInfo
 from nnapi_prof.errors import CostError, UsageError, option_name
+from nnapi_prof.execution.objectives import BisectOptions, Latency
 from nnapi_prof.execution.profile.jobs import TargetSpec, device_targets
 from nnapi_prof.execution.profile.options import MeasureOptions
 from nnapi_prof.execution.profile.threads import read_trial

@@ -1,19 +1,48 @@
-"""A model on Snapdragons that are not there: what their NPUs take of it, and how long it takes."""
+"""A model on Snapdragons that are not there: what their NPUs take of it, and how long it takes.
+
+``profile(model, device="qnn:SM8750")`` estimates costs of units and regions. Nothing of it goes
+into a cost table: what was compiled is remembered in the cache folder, and the same call gives the
+same costs. A plan that follows from them is estimated, and its folder says so; no device runs it,
+``nnapi-prof report`` shows it, and ``advise`` starts from it:
+
+    manifest.json         the plan, the costs behind it and their origin, with its own SHA-256
+    model.pt | model.pt2  the original
+"""
 
 from __future__ import annotations
 
+import json
 import logging
-import math
 import os
-from collections.abc import Sequence
+import shutil
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nnapi_prof.api.costs import CalibrationOptions
-from nnapi_prof.api.model import Model
+from nnapi_prof.api.costs import CalibrationOptions, Costs
+from nnapi_prof.api.model import Model, load
 from nnapi_prof.api.options import SILENT, Listener
-from nnapi_prof.errors import ConversionError
+from nnapi_prof.api.plan import ModelPlan
+from nnapi_prof.bundle.findings import kept_advice
+from nnapi_prof.bundle.storage import (
+    CHIP_FORMAT,
+    check_model,
+    file_checksum,
+    read_manifest,
+    replace_folder,
+    write_manifest,
+)
+from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.errors import SerializationError, escape_untrusted
+from nnapi_prof.execution.build import input_specs
+from nnapi_prof.execution.estimation import estimated_costs, read_phone
+from nnapi_prof.execution.objectives import Latency
+from nnapi_prof.execution.profile.unit_graph_cache import load_program
+from nnapi_prof.graph.advice import Advice
+from nnapi_prof.graph.plan import Plan
+from nnapi_prof.partition.solver import PlanSearch, find_plans
+from nnapi_prof.qnn.calibration import ChipCalibration, ChipOrigin, calibrate
 from nnapi_prof.qnn.chips import (
     LICENCE,
     PREFIX,
@@ -25,17 +54,28 @@ from nnapi_prof.qnn.chips import (
     qairt_version,
     require_compiler,
 )
+from nnapi_prof.qnn.costs import ChipCosts
+from nnapi_prof.qnn.network import FORMS_APART, other_form, times_as_slow
+from nnapi_prof.reports.words import calibration_words
 
 LOGGER = logging.getLogger(__name__)
-FORMS_APART = 1.2
-"""Times as slow, beyond which the form of one exporter is a bad one."""
+VERSION = 1
+"""Of the manifest of a plan's folder."""
+MOST_SAMPLES = 16
+"""Inputs that ranges are taken from: every value of the model is kept for each."""
+PHONE = "sm8750"
+"""The described phone whose CPU stands beside the NPU."""
+USUAL = Latency()
 
 if TYPE_CHECKING:
     import pandas as pd
     from torch import Tensor
 
+    from nnapi_prof.graph.program import Program
     from nnapi_prof.qnn.graphs import Form
     from nnapi_prof.qnn.network import ChipEstimate, ChipFiles
+    from nnapi_prof.qnn.profile import ChipProfile
+    from nnapi_prof.reports.data import ReportData
 
 
 @dataclass(frozen=True)
@@ -129,25 +169,12 @@ def _better(first: ChipEstimates, second: ChipEstimates) -> ChipEstimates:
     exporters mostly differ: one file ships."""
     from nnapi_prof.qnn.doubts import Doubt, DoubtKind
 
-    times = _times_as_slow(first.chips[0], second.chips[0])
+    times = times_as_slow(first.chips[0], second.chips[0])
     if times is None or 0 < times < FORMS_APART:
         return first
     doubt = Doubt(DoubtKind.EXPORTERS_DIFFER, value=times, limit=FORMS_APART)
     chips = tuple(replace(one, doubts=(doubt, *one.doubts)) for one in second.chips)
     return replace(second, chips=chips)
-
-
-def _times_as_slow(one: ChipEstimate, other: ChipEstimate) -> float | None:
-    """The geometric mean over simulated generations of how many times as long ``one`` takes; 0
-    where it has no estimate, None where the other one has none."""
-    if not other.simulated_ns or (other.npu_ns is None and one.npu_ns is not None):
-        return None
-    ratios = [
-        one.simulated_ns[generation] / ns
-        for generation, ns in other.simulated_ns.items()
-        if ns and generation in one.simulated_ns
-    ]
-    return math.prod(ratios) ** (1 / len(ratios)) if ratios else 0.0
 
 
 Drawn = Sequence[Sequence["Tensor"]]
@@ -157,9 +184,6 @@ Drawn = Sequence[Sequence["Tensor"]]
 def _drawn(
     path: Path, inputs: Sequence[str], options: CalibrationOptions, listener: Listener
 ) -> Drawn:
-    from nnapi_prof.api.chip_costs import calibration_inputs
-    from nnapi_prof.api.model import load_program
-
     return calibration_inputs(load_program(path, inputs), path, options, listener)
 
 
@@ -195,36 +219,13 @@ def whole_form(path: Path, inputs: Sequence[str] = ()) -> Form:
 
     Raises what :func:`nnapi_prof.frontend.load` raises, and ConversionError.
     """
-    from nnapi_prof.frontend.loader import ModelKind, model_kind, read_exported
-    from nnapi_prof.qnn.graphs import export_by_trace, export_onnx, preprocess
+    from nnapi_prof.qnn.graphs import export_onnx, preprocess
+    from nnapi_prof.qnn.network import exported_form
 
-    if model_kind(path) is ModelKind.EXPORTED:
-        program = read_exported(path)
-        if not inputs or not program.range_constraints:
-            try:
-                return preprocess(export_by_trace(program))
-            except ConversionError as error:
-                LOGGER.debug("%s: %s", path, error)
-            if (other := other_form(path)) is not None:
-                return other
-    from nnapi_prof.api.model import load_program
-
+    if (form := exported_form(path, inputs)) is not None:
+        return form
     loaded = load_program(path, inputs)
     return preprocess(export_onnx(loaded.module, loaded.example_inputs))
-
-
-def other_form(path: Path) -> Form | None:
-    """An ExportedProgram's file by the exporter that does not trace; None where that fails."""
-    from nnapi_prof.frontend.loader import ModelKind, model_kind, read_exported
-    from nnapi_prof.qnn.graphs import export_onnx, preprocess
-
-    if model_kind(path) is not ModelKind.EXPORTED:
-        return None
-    try:
-        return preprocess(export_onnx(read_exported(path), ()))
-    except ConversionError as error:
-        LOGGER.debug("%s has one form only: %s", path, error)
-        return None
 
 
 def _faster_form(path: Path, form: Form, chip: Chip, listener: Listener) -> Form:
@@ -232,7 +233,7 @@ def _faster_form(path: Path, form: Form, chip: Chip, listener: Listener) -> Form
     other = other_form(path)
     if other is None:
         return form
-    times = _times_as_slow(
+    times = times_as_slow(
         *(_estimate(path.stem, one, (chip,), None, listener).chips[0] for one in (form, other))
     )
     if times is None or 0 < times < FORMS_APART:
@@ -280,3 +281,257 @@ def convert_for_chip(
     target = Path(output) if output is not None else path.with_suffix(f".{chip.name}{SUFFIX}")
     with CompilerPool(1) as pool, listener.working(f"compiling for {chip.name}"):
         return write_context(form, chip, precision, target, pool)
+
+
+@dataclass(frozen=True)
+class ChipPlan:
+    """The content of such a folder."""
+
+    model: Model
+    plans: tuple[Plan, ...]
+    """The plan, then its rivals."""
+    costs: Costs
+    advice: tuple[Advice, ...] = ()
+
+
+def write_chip_bundle(folder: Path, model: Model, plans: Sequence[Plan], costs: Costs) -> None:
+    """Writes a plan made from a chip's costs. A bundle that stands there is replaced.
+
+    Raises UsageError where something else stands there.
+    """
+    priced, origin = _chip_costs(costs)
+    model_file = f"model{model.path.suffix}"
+
+    def write(target: Path) -> None:
+        target.mkdir(parents=True)
+        shutil.copyfile(model.path, target / model_file)
+        manifest = {
+            "format": CHIP_FORMAT,
+            "version": VERSION,
+            "estimated": True,
+            "model": model.name,
+            "model_file": model_file,
+            "model_sha256": file_checksum(target / model_file),
+            "inputs": list(input_specs(model.program)),
+            "device": costs.device,
+            "plans": [json.loads(plan.to_json()) for plan in plans],
+            "costs": priced.to_json(),
+            "origin": origin.to_json(),
+            "notes": list(costs.notes),
+        }
+        write_manifest(target, manifest)
+
+    replace_folder(folder, write)
+
+
+def read_chip_bundle(folder: Path) -> ChipPlan:
+    """Reads what :func:`write_chip_bundle` wrote. SerializationError where it is damaged."""
+    try:
+        data = read_manifest(folder / "manifest.json", CHIP_FORMAT, VERSION)
+        check_model(folder, data)
+        model = load(folder / data["model_file"], data["inputs"])
+        model = replace(model, unit_cache=replace(model.unit_cache, name=data["model"]))
+        plans = tuple(Plan.from_json(json.dumps(plan)) for plan in data["plans"])
+        costs = Costs(
+            model=model,
+            device=data["device"],
+            conditions=Conditions(),
+            priced=ChipCosts.from_json(model.graph, data["costs"]),
+            estimated=True,
+            origin=ChipOrigin.from_json(data["origin"]),
+            notes=tuple(data["notes"]),
+        )
+        placed = {unit for segment in plans[0].segments for unit in segment.units}
+        if placed != set(range(len(model.graph.units))):
+            raise SerializationError("the plan is not of the model beside it")
+        return ChipPlan(model, plans, costs, kept_advice(folder))
+    except (KeyError, TypeError, ValueError, IndexError, SerializationError, OSError) as error:
+        raise SerializationError(
+            f"{folder}: the bundle is damaged ({escape_untrusted(str(error), 300)})",
+            "make it again with `nnapi-prof partition`",
+        ) from error
+
+
+def chip_report(
+    model: Model, plans: Sequence[Plan], costs: Costs, advice: tuple[Advice, ...] = ()
+) -> ReportData:
+    """All that a report of such a plan shows: nothing of it was measured."""
+    from nnapi_prof.reports.data import ReportData, this_environment
+
+    priced, origin = _chip_costs(costs)
+    return ReportData(
+        model=model.name,
+        graph=model.graph,
+        cost_model=priced.as_cost_model(),
+        measurements=(),
+        plan=plans[0],
+        baselines=tuple(plans[1:]),
+        device_info={"phone": costs.device},
+        notes=costs.notes,
+        environment=this_environment(),
+        advice=advice,
+        origin=origin,
+    )
+
+
+def _chip_costs(costs: Costs) -> tuple[ChipCosts, ChipOrigin]:
+    assert isinstance(costs.priced, ChipCosts)
+    assert costs.origin is not None
+    return costs.priced, costs.origin
+
+
+@dataclass(frozen=True)
+class ChipResult:
+    """Costs on a chip, the plan that they lead to, and how far both can be trusted."""
+
+    chip: Chip
+    precision: QnnPrecision
+    costs: Costs
+    profile: ChipProfile
+    origin: ChipOrigin
+    planned: ModelPlan
+
+    @property
+    def calibration(self) -> ChipCalibration:
+        return self.origin.calibration
+
+    @property
+    def plan(self) -> Plan:
+        return self.planned.plan
+
+    @property
+    def ties(self) -> tuple[str, ...]:
+        """Rivals that the plan beats by less than the estimate can see."""
+        return self.origin.ties(self.planned.plans)
+
+
+def profile_on_chip(
+    model: Model,
+    device: str,
+    listener: Listener = SILENT,
+    workers: int | None = None,
+    objective: Latency = USUAL,
+    seconds: float | None = None,
+    samples: CalibrationOptions | None = None,
+) -> ChipResult:
+    """Estimates a model's units and regions on a chip's NPU, and the plan beside its CPU.
+
+    ``workers`` are processes that compile at once (None: one a core), ``objective`` and ``seconds``
+    those of :func:`nnapi_prof.partition`, ``samples`` the source of what 8 bits are calibrated
+    with. Raises UsageError where the extra ``qnn`` is missing or there is no such chip,
+    ConversionError where the model cannot be exported, CostError where nothing was published to
+    calibrate on.
+    """
+    chip, precision = one_chip(device)
+    require_compiler()
+    calibration = calibrate(chip, precision, qairt_version())
+    listener.note(LICENCE)
+    phone = read_phone(PHONE)
+    program = model.program
+    from nnapi_prof.qnn.compiler import CompilerPool
+    from nnapi_prof.qnn.profile import phone_side, profile_chip
+
+    with listener.working("exporting the model to ONNX"):
+        cut = _cutter(model, precision, samples or CalibrationOptions(), listener)
+    cpu = phone_side(estimated_costs(program, phone))
+
+    searches: list[PlanSearch] = []
+
+    def planned(costs: ChipCosts) -> Sequence[Plan]:
+        graph, table = program.units, costs.table
+        searches.append(
+            find_plans(
+                graph,
+                table,
+                objective.constraints(graph, table.targets),
+                listed=objective.listed_units(graph),
+                best=objective.best,
+                seconds=seconds,
+            )
+        )
+        return searches[-1].plans
+
+    with CompilerPool(workers) as pool, listener.working(f"compiling for {chip.name}"):
+        profiled = profile_chip(
+            program.units,
+            cut,
+            chip,
+            precision,
+            calibration,
+            cpu,
+            pool,
+            planned,
+            listener.busy,
+        )
+    phone_words = str(phone["description"])
+    notes = [calibration_words(calibration), f"the CPU is that of {phone_words}"]
+    if chip.name != PHONE.upper():
+        notes.append(
+            f"that CPU is another phone's than {chip.name}'s: of a plan between the two only the"
+            " NPU's part is the chip's own"
+        )
+    origin = ChipOrigin(
+        calibration,
+        phone_words,
+        profiled.stable,
+        profiled.errors,
+        {label: tuple(d.words() for d in odd) for label, odd in profiled.doubts.items()},
+        profiled.failures,
+    )
+    costs = Costs(
+        model=model,
+        device=f"{chip.name} ({chip.marketing}), NPU in {precision.value}",
+        conditions=Conditions(),
+        priced=profiled.costs,
+        estimated=True,
+        origin=origin,
+        notes=(*model.notes, *notes),
+    )
+    plan = ModelPlan(
+        model=model,
+        plans=searches[-1].plans,
+        device=costs.device,
+        conditions=costs.conditions,
+        estimated=True,
+        costs=costs,
+        search=searches[-1],
+    )
+    return ChipResult(chip, precision, costs, profiled, origin, plan)
+
+
+def _cutter(
+    model: Model, precision: QnnPrecision, options: CalibrationOptions, listener: Listener
+) -> Callable[[Iterable[int]], Form]:
+    from nnapi_prof.qnn.regions import RegionCutter
+
+    cutter = RegionCutter(model.program)
+    if precision is QnnPrecision.FP16:
+        options.refuse("/int8")
+        return cutter.cut
+    from nnapi_prof.qnn.graphs import quantise_form
+
+    drawn = calibration_inputs(model.program, model.path, options, listener)
+    values = cutter.run(drawn)
+
+    def cut(region: Iterable[int]) -> Form:
+        form = cutter.cut(region)
+        return quantise_form(form, cutter.samples(region, form, values))
+
+    return cut
+
+
+def calibration_inputs(
+    program: Program, path: Path, options: CalibrationOptions, listener: Listener
+) -> list[tuple[Tensor, ...]]:
+    """Draws inputs of a program as every calibration in 8 bits does, and lets the listener know
+    what they are: the first :data:`MOST_SAMPLES` of them."""
+    from nnapi_prof.precision.samples import LIMIT, load_samples
+
+    drawn = load_samples(
+        program,
+        options.source,
+        model=path,
+        limit=LIMIT if options.limit is None else options.limit,
+    )
+    listener.notes(*drawn.notes)
+    return [sample.inputs for sample in drawn.calibration[:MOST_SAMPLES]]

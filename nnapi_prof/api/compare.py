@@ -9,10 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnapi_prof.api import notebook
 from nnapi_prof.api.plan import ModelPlan
-from nnapi_prof.api.report import report_data, with_run
-from nnapi_prof.api.result import Result
+from nnapi_prof.api.run import Result
 from nnapi_prof.bundle.storage import check_bundle, read_bundle, read_file
 from nnapi_prof.costs import existing
 from nnapi_prof.costs.store import CostStore
@@ -21,6 +19,8 @@ from nnapi_prof.costs.store.selection import Selection, instant
 from nnapi_prof.device.protocol.description import device_name
 from nnapi_prof.errors import CostError, SerializationError, UsageError, escape_untrusted
 from nnapi_prof.execution.report import RunReport, choose, every
+from nnapi_prof.reports import notebook
+from nnapi_prof.reports.bundle_data import report_data, with_run
 from nnapi_prof.reports.comparison import Compared, Side
 
 if TYPE_CHECKING:

@@ -24,7 +24,6 @@ from torch import Tensor
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
-from nnapi_prof.api.examples import SIZES, exported_module, find_examples, leaves_of, runner
 from nnapi_prof.api.model import Model, load
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.parts import Parts, largest_parts
@@ -49,6 +48,7 @@ from nnapi_prof.errors import (
     option_name,
 )
 from nnapi_prof.frontend import prepare
+from nnapi_prof.frontend.examples import SIZES, exported_module, find_examples, leaves_of, runner
 from nnapi_prof.frontend.flexible import FlexibleModel
 from nnapi_prof.frontend.loader import ModelKind, eval_mode, model_kind, read_exported, read_nested
 from nnapi_prof.frontend.structure import Structure, flat_inputs, structure_of
@@ -329,7 +329,7 @@ def with_addresses(bundle: Bundle, model: Model, costs: str | None = None) -> Bu
     """
     from nnapi_prof.api.cost_tables import open_table, read_costs
     from nnapi_prof.api.planning import partition
-    from nnapi_prof.api.report import naming_table
+    from nnapi_prof.reports.bundle_data import naming_table
 
     on_nnapi = any(s.target.engine is Engine.NNAPI for plan in bundle.plans for s in plan.segments)
     asked = bundle.conditions

@@ -11,18 +11,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnapi_prof.api import notebook
 from nnapi_prof.api import options as arguments
 from nnapi_prof.api.costs import Calibration, CalibrationOptions, Costs, calibrate_model
 from nnapi_prof.api.model import Model, as_model
 from nnapi_prof.api.options import SILENT, Listener
-from nnapi_prof.api.program_costs import (
-    described_device,
-    estimated_costs,
-    filled_costs,
-    fitted_costs,
-    read_phone,
-)
 from nnapi_prof.costs import existing
 from nnapi_prof.costs.conditions import BY_TRIAL, ConditionOptions, Conditions
 from nnapi_prof.costs.contention import corun_rows
@@ -39,9 +31,17 @@ from nnapi_prof.costs.store.selection import Selection, stated_instant
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.description import describe, description_of, device_fingerprint
 from nnapi_prof.errors import CostError, UsageError, option_name
+from nnapi_prof.execution.estimation import (
+    described_device,
+    estimated_costs,
+    filled_costs,
+    fitted_costs,
+    read_phone,
+)
 from nnapi_prof.execution.profile.threads import ThreadTrial, read_trial
 from nnapi_prof.graph.plan import CPU, Precision
 from nnapi_prof.options import into, moved
+from nnapi_prof.reports import notebook
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -21,8 +21,7 @@ from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.model import Model, as_model, load
 from nnapi_prof.api.options import SILENT, Listener, Progress, open_client, to_log
 from nnapi_prof.api.profiling import profile_on, profile_options, with_threads, with_trial
-from nnapi_prof.api.result import keep_result
-from nnapi_prof.api.run import eager_reference, run_bundle_on
+from nnapi_prof.api.run import eager_reference, keep_result, run_bundle_on
 from nnapi_prof.costs.conditions import ConditionOptions, Conditions
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
@@ -35,7 +34,7 @@ from nnapi_prof.options import into, moved
 
 if TYPE_CHECKING:
     from nnapi_prof.api.plan import ModelPlan
-    from nnapi_prof.api.result import Result
+    from nnapi_prof.api.run import Result
     from nnapi_prof.bundle.bundle import Bundle
 
 
@@ -194,8 +193,8 @@ def _choose_plan(
 ) -> None:
     """The plan that the profile ended with, or a baseline that is faster end to end, in its
     folder. Where they ran end to end since the last measurement, they do not again."""
-    from nnapi_prof.api.bundles import verified
     from nnapi_prof.api.plan import ModelPlan
+    from nnapi_prof.api.planning import verified
 
     costs, folder = pipeline.costs, pipeline.report_path.with_suffix(".nnprof")
     assert costs is not None and costs.outcome is not None and costs.outcome.plan is not None
@@ -267,7 +266,7 @@ def _verified_before(folder: Path, planned: ModelPlan) -> Bundle | None:
 def _run(
     pipeline: PipelineResult, client: AgentClient, settings: RunOptions, listener: Listener
 ) -> None:
-    from nnapi_prof.api.result import Result
+    from nnapi_prof.api.run import Result
 
     planned, bundle = pipeline.planned, pipeline.bundle
     assert planned is not None and bundle is not None
@@ -283,7 +282,7 @@ def _run(
 def _advise(pipeline: PipelineResult, listener: Listener) -> None:
     """Adds advice that rests on costs alone. A plan that stands has it from an earlier call."""
     from nnapi_prof.api.advise import advise
-    from nnapi_prof.api.result import Result
+    from nnapi_prof.api.run import Result
     from nnapi_prof.bundle.findings import keep_advice, kept_advice
 
     planned, bundle, result = pipeline.planned, pipeline.bundle, pipeline.result

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import weakref
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,13 +17,12 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnapi_prof.api import notebook
-from nnapi_prof.api.inputs import arguments, texts
 from nnapi_prof.api.options import SILENT, Listener
 from nnapi_prof.bundle.bundle import MixedPrecision
-from nnapi_prof.errors import FrontendError, InputSpecError, KeepsState
-from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache, cached_units
+from nnapi_prof.errors import InputSpecError, KeepsState
+from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache, cached_units, load_program
 from nnapi_prof.graph.unit import UnitGraph
+from nnapi_prof.reports import notebook
 from nnapi_prof.reports.words import count
 
 if TYPE_CHECKING:
@@ -32,8 +31,11 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.export import ExportedProgram
 
-    from nnapi_prof.api.inputs import Input
     from nnapi_prof.graph.program import Program
+
+    Input = str | int | float | bool | None | Tensor | Sequence["Input"] | Mapping[str, "Input"]
+
+LOGGER = logging.getLogger(__name__)
 
 
 class _OwnFolder:
@@ -292,7 +294,13 @@ def _exported(
     model: torch.nn.Module, inputs: Input, name: str
 ) -> tuple[ExportedProgram, tuple[str, ...]]:
     """The module as an ExportedProgram, and the shapes of its tensors."""
-    from nnapi_prof.api.examples import SIZES, exported_module, find_examples, leaves_of, runner
+    from nnapi_prof.frontend.examples import (
+        SIZES,
+        exported_module,
+        find_examples,
+        leaves_of,
+        runner,
+    )
 
     positional, by_name = arguments(inputs)
     order = {argument: n for n, argument in enumerate(signature(model.forward).parameters)}
@@ -316,26 +324,91 @@ def _name_of(model: Any) -> str:
     return str(getattr(model, "original_name", None) or type(model).__name__)
 
 
-LOGGER = logging.getLogger(__name__)
+# Inputs as Python writes them: shapes, example tensors, tuples and dicts of these.
 
 
-def load_program(
-    path: Path, inputs: Sequence[str], keep: bool = True, mixed: MixedPrecision | None = None
-) -> Program:
-    """Loads a model; ``keep`` is that of frontend.load. With ``mixed`` some of its units are in 8
-    bits.
+def arguments(inputs: Input) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Returns the arguments of a call of the model, by position and by name: shapes as texts,
+    tensors, numbers.
 
-    Raises what :func:`nnapi_prof.frontend.load` raises, and FrontendError where nothing is left to
-    place on a device.
+    A text, sizes or a tensor alone is the only argument; a mapping names them. Raises
+    InputSpecError where something is none of these.
     """
-    from nnapi_prof import frontend
-    from nnapi_prof.frontend.inputs import parse_input_specs
+    if inputs is None:
+        return (), {}
+    if isinstance(inputs, Mapping):
+        return (), {str(name): _shapes_as_text(value) for name, value in inputs.items()}
+    if isinstance(inputs, Sequence) and not isinstance(inputs, str) and not _is_shape(inputs):
+        return tuple(map(_shapes_as_text, inputs)), {}
+    return (_shapes_as_text(inputs),), {}
 
-    program = frontend.load(path, parse_input_specs(inputs), keep)
-    LOGGER.debug("read %s: %d units", path, len(program.units.units))
-    if not program.units.units:
-        raise FrontendError(
-            f"{path} computes nothing: its outputs are constants or its inputs as they are; give a"
-            " model with operations to measure and to place"
+
+def texts(inputs: Input) -> tuple[str, ...]:
+    """The same as ``--input`` takes it: a text for each tensor, ``NAME=TEXT`` for what is named,
+    ``=VALUE`` for numbers. Raises InputSpecError."""
+    positional, by_name = arguments(inputs)
+    flat = [text for value in positional for text in _texts(value)]
+    for name, value in by_name.items():
+        inner = _texts(value)
+        if len(inner) != 1:
+            raise InputSpecError(
+                f"the input {name} holds {len(inner)} values",
+                "give inputs as a list, in the order"
+                " of the model's arguments, where one of them is nested",
+            )
+        flat.append(f"{name}={inner[0].removeprefix('=')}")
+    return tuple(flat)
+
+
+def _shapes_as_text(value: Any) -> Any:
+    """A value with its shapes as texts."""
+    if value is None or isinstance(value, str | int | float) or hasattr(value, "is_quantized"):
+        return value
+    if isinstance(value, Mapping):
+        return {name: _shapes_as_text(item) for name, item in value.items()}
+    if not isinstance(value, list | tuple) or not value:
+        raise InputSpecError(
+            f"the input {_short(value)} is neither a shape nor a tensor",
+            "write '1x3x224x224' or (1, 3, 224, 224), or give an example tensor",
         )
-    return program if mixed is None else mixed.applied(program)
+    if _is_shape(value):
+        return "x".join(map(str, value))
+    if all(isinstance(item, int | float) for item in value):
+        raise InputSpecError(
+            f"the input {_short(value)} is not a shape: sizes are wanted, as in (1, 3, 224, 224) or"
+            " '1x3x224x224'"
+        )
+    return (
+        tuple(map(_shapes_as_text, value))
+        if isinstance(value, tuple)
+        else list(map(_shapes_as_text, value))
+    )
+
+
+def _is_shape(value: object) -> bool:
+    """Whether it is sizes: ``(1, 3, 224, 224)``."""
+    return (
+        isinstance(value, Sequence)
+        and not isinstance(value, str)
+        and len(value) > 0
+        and all(isinstance(size, int) and not isinstance(size, bool) for size in value)
+    )
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, Mapping):
+        return [text for item in value.values() for text in _texts(item)]
+    if isinstance(value, list | tuple):
+        return [text for item in value for text in _texts(item)]
+    if isinstance(value, str):
+        return [value]
+    if hasattr(value, "is_quantized"):
+        from nnapi_prof.frontend.inputs import InputSpec
+
+        return [str(InputSpec.of(value))]
+    return [f"={value}"]
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nnapi_prof.api import notebook
 from nnapi_prof.costs.conditions import Conditions, Precision
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.find import ListedDevice, list_devices, open_device
@@ -17,6 +16,7 @@ from nnapi_prof.errors import UsageError, for_caller
 from nnapi_prof.execution.profile.options import Progress, ProgressCallback, tell_planning
 from nnapi_prof.partition import Report
 from nnapi_prof.qnn.chips import CHIPS, PREFIX, compiler_available, is_qnn
+from nnapi_prof.reports import notebook
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,233 +1,59 @@
-"""Latency against accuracy, targets and precisions of all regions chosen together: plan, run whole
-on this host, correct, plan again.
+"""Latency against accuracy, targets and precisions of all regions chosen together.
 
-The partitioner plans with noise powers of single units, which add up approximately. So every plan
-runs whole, in NNAPI's own arithmetic, and where one shows another error than the sum said, the
-powers of its units are corrected by it and the plan for that budget is searched again. What stays
-are those plans, of all that ran, of which none is both faster and more accurate than another.
+A front has points, rules beside them, and what fits a budget. The model in a point's precisions is
+measured as any model, which gives costs that one can plan with.
 """
 
 from __future__ import annotations
 
-import math
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nnapi_prof.api.cost_tables import open_table
 from nnapi_prof.api.costs import Costs
-from nnapi_prof.api.front import FrontPoint, Pareto, float_precisions, nondominated, precisions_of
 from nnapi_prof.api.model import Model, as_model
-from nnapi_prof.api.objectives import ParetoOptions
 from nnapi_prof.api.options import Listener, Progress, to_log
+from nnapi_prof.api.profiling import profile
+from nnapi_prof.bundle.bundle import FrontRow, MixedPrecision, Sensitivity
+from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.build import build_host
 from nnapi_prof.device.host_nnapi import HostNnapi
+from nnapi_prof.device.protocol.description import device_name
 from nnapi_prof.device.protocol.results import HalfArithmetic
 from nnapi_prof.errors import PartitionError, UsageError, for_caller
-from nnapi_prof.graph.plan import Engine, Plan, Precision, Proof
+from nnapi_prof.execution.front import (
+    FrontPoint,
+    FrontSearch,
+    noise_on_targets,
+    nondominated,
+)
+from nnapi_prof.execution.objectives import ParetoOptions
+from nnapi_prof.execution.profile.options import MeasureOptions
+from nnapi_prof.graph.plan import Precision
 from nnapi_prof.options import number
-from nnapi_prof.partition import Constraints, Problem, SearchLimits, make_problem, plan_problem
-from nnapi_prof.partition.constraints import ErrorLimit
-from nnapi_prof.partition.front import front, uniform
-from nnapi_prof.partition.problem import Placement
-from nnapi_prof.partition.solver import plan_of_placements
+from nnapi_prof.partition import SearchLimits, make_problem
 from nnapi_prof.precision.samples import Sample
 from nnapi_prof.precision.sensitivity import (
     AccuracyEvaluator,
     Data,
-    PlanError,
-    UnitNoise,
-    corrected,
     unit_noise,
 )
 from nnapi_prof.precision.simulation import PrecisionSimulation
 from nnapi_prof.precision.user_files import metric_of
-from nnapi_prof.progress import Notify
+from nnapi_prof.reports import notebook
+from nnapi_prof.reports.words import count
+
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 USUAL_BUDGETS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1)
 """Errors that plans are searched for, beside those that were asked for and those of baselines."""
-TRIES = 4
-"""Plans for one budget, each with powers corrected by the one before."""
-ALIKE = 0.03
-"""Relative: a plan whose error is this close below the budget needs no other."""
-
-
-@dataclass
-class FrontSearch:
-    """Plans of one problem, each assignment of precisions run whole once."""
-
-    problem: Problem
-    noise: UnitNoise
-    judge: AccuracyEvaluator
-    limits: SearchLimits
-    told: Notify
-    cpu: HalfArithmetic = HalfArithmetic.NONE
-    """Of the device's CPU engine."""
-    points: list[FrontPoint] = field(default_factory=list)
-    _errors: dict[tuple[tuple[Precision, ...], frozenset[int]], PlanError] = field(
-        default_factory=dict
-    )
-
-    def add(self, name: str, plan: Plan) -> FrontPoint:
-        """Runs a plan whole in each precision that its floats may have, and notes it; returns the
-        least exact."""
-        least_exact, *_ = [
-            self._add(name, self._in_one(plan, precision), precision)
-            for precision in float_precisions(plan)
-        ]
-        return least_exact
-
-    def _in_one(self, plan: Plan, precision: Precision) -> Plan:
-        """The plan with its floats in one precision, as it runs, wherever that has costs."""
-        placements = [
-            (units, self._index_at(units, k, precision)) for units, k in self._placements(plan)
-        ]
-        if placements == list(self._placements(plan)):
-            return plan
-        return self._plan_of(plan.name, placements)
-
-    def _index_at(self, units: Sequence[int], index: int, precision: Precision) -> int:
-        """The target of a region in floats in that precision; that of others."""
-        target = self.problem.targets[index]
-        own = target.at(precision)
-        if target.precision is Precision.INT8 or own not in self.problem.targets:
-            return index
-        k = self.problem.target_index(own)
-        return k if self.problem.runs[list(units), k].all() else index
-
-    def _add(self, name: str, plan: Plan, floats: Precision) -> FrontPoint:
-        precisions, narrow = self._as_run(plan, floats)
-        assignment = _assignment(precisions)
-        if (precisions, narrow) not in self._errors:
-            self.told(name)
-            self._errors[precisions, narrow] = self.judge.error(assignment, narrow)
-        power = self.noise.predicted(assignment, narrow).max(initial=0)
-        measured = self._errors[precisions, narrow]
-        point = FrontPoint(name, plan, measured, math.sqrt(float(power)), floats)
-        self.points.append(point)
-        return point
-
-    def _as_run(
-        self, plan: Plan, precision: Precision
-    ) -> tuple[tuple[Precision, ...], frozenset[int]]:
-        """[n]: what each unit computes in when the plan runs with its floats in ``precision``, and
-        the units of the CPU that add up in float16.
-
-        What a plan has in floats on the CPU runs in that precision, where the CPU has it: one
-        condition holds for all.
-        """
-        chosen, narrow = list(precisions_of(self.problem.n, plan)), set()
-        for segment in plan.segments:
-            if segment.target.engine is not Engine.CPU or not self.cpu.serves(precision):
-                continue
-            for unit in segment.units:
-                in_float = chosen[unit] is not Precision.INT8
-                if in_float and self.judge.simulation.refusal(unit, precision) is None:
-                    chosen[unit] = precision
-                    narrow |= set() if self.cpu.has_wide_sums else {unit}
-        return tuple(chosen), frozenset(narrow)
-
-    def uniform(self, precisions: Sequence[Precision]) -> list[FrontPoint]:
-        """Add and return what one would do without the front: one precision for all, as far as it
-        goes."""
-        points = []
-        noise = self._noise_of(self.noise)
-        for precision in (Precision.FLOAT32, *precisions):
-            own = uniform(self.problem, precision, noise, limits=self.limits)
-            if own is not None:
-                name = f"uniform {precision.value}"
-                points.append(self.add(name, self._plan_of(name, own.placements)))
-        return points
-
-    def front(self, budgets: Sequence[float]) -> None:
-        """The front by the noise of single units, with every plan that is noted to be matched."""
-        rivals = dict.fromkeys(self._placements(point.plan) for point in self.points)
-        powers = [budget**2 for budget in budgets]
-        for found in front(
-            self.problem,
-            self._noise_of(self.noise),
-            limits=self.limits,
-            budgets=powers,
-            rivals=list(rivals),
-        ):
-            self.add("front", self._plan_of("front", found.placements, found.proof))
-
-    def within(self, budget: float) -> None:
-        """Looks for a plan whose error, run whole, keeps to a budget and is little below it.
-
-        From the fastest plan so far on: one that does not keep to it, or stays far below, is
-        planned again with its units' powers corrected by what it showed.
-        """
-        keeping = [point for point in self.points if point.error <= budget]
-        point = min(keeping, key=lambda p: p.latency_ns, default=None)
-        noise = self.noise
-        if point is not None:
-            noise = self._corrected(noise, point)
-        for _ in range(TRIES):
-            limits = tuple(
-                ErrorLimit(array, budget, name)
-                for array, name in zip(self._noise_of(noise), self._outputs(), strict=True)
-            )
-            try:
-                plan = self._solve(limits)
-            except PartitionError:
-                return
-            before = len(self._errors)
-            point = self.add("front", plan)
-            if len(self._errors) == before or budget * (1 - ALIKE) <= point.error <= budget:
-                return
-            noise = self._corrected(noise, point)
-
-    def _corrected(self, noise: UnitNoise, point: FrontPoint) -> UnitNoise:
-        precisions, narrow = self._as_run(point.plan, point.float_precision)
-        return corrected(noise, _assignment(precisions), point.measured.relative, narrow)
-
-    def _outputs(self) -> Sequence[str]:
-        names = self.judge.simulation.program.units.outputs
-        return names if len(names) > 1 else ("",)
-
-    def _noise_of(self, noise: UnitNoise) -> list[NDArray[np.float64]]:
-        return [noise_on_targets(self.problem, noise, o) for o in range(noise.power.shape[2])]
-
-    def _solve(self, errors: tuple[ErrorLimit, ...]) -> Plan:
-        return plan_problem(
-            self.problem,
-            constraints=Constraints(errors=errors),
-            limits=self.limits,
-            with_curve=False,
-        ).default
-
-    def _placements(self, plan: Plan) -> tuple[Placement, ...]:
-        return tuple(
-            (tuple(sorted(s.units)), self.problem.target_index(s.target)) for s in plan.segments
-        )
-
-    def _plan_of(
-        self, name: str, placements: Sequence[Placement], proof: Proof | None = None
-    ) -> Plan:
-        return plan_of_placements(self.problem, placements, proof, name=name)
-
-
-def noise_on_targets(problem: Problem, noise: UnitNoise, output: int) -> NDArray[np.float64]:
-    """[n, t]: noise power of each unit on each target in one output of the model."""
-    rows = [
-        [
-            noise.of(unit, target.precision, narrow=target.engine is Engine.CPU)[output]
-            for target in problem.targets
-        ]
-        for unit in range(problem.n)
-    ]
-    return np.array(rows).reshape(problem.n, len(problem.targets))
-
-
-def _assignment(precisions: Iterable[Precision]) -> dict[int, Precision]:
-    return {u: p for u, p in enumerate(precisions) if p is not Precision.FLOAT32}
-
-
-# ---- all of it -----------------------------------------------------------------------------------
 
 MEASURING = "running plans for their errors"
 SENSITIVITY = "errors of single units"
@@ -378,3 +204,189 @@ def _data(samples: Sequence[Sample], n: int) -> Data:
     targets = [sample.target for sample in chosen]
     has_targets = all(target is not None for target in targets)
     return Data([sample.inputs for sample in chosen], targets if has_targets else None)
+
+
+@dataclass(frozen=True)
+class Pareto:
+    """Plans of which none is both faster and more accurate than another, the fastest first.
+
+    :func:`nnapi_prof.pareto` makes one. Beside them stand the baselines: one precision for all, and
+    the orders that lower units one after the other.
+    """
+
+    costs: Costs = field(repr=False)
+    metric: str
+    """The error's name, for people."""
+    points: tuple[FrontPoint, ...]
+    baselines: tuple[FrontPoint, ...]
+    sensitivity: tuple[tuple[float, ...], ...] = field(repr=False, default=())
+    """[unit][precision]: the error that a unit alone causes; inf where it cannot run so."""
+    precisions: tuple[Precision, ...] = ()
+    """Of :attr:`sensitivity`'s columns."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def simulated(self) -> bool:
+        """Its latencies are those of a simulated phone."""
+        return self.costs.simulated
+
+    def within(self, budget: float) -> FrontPoint:
+        """The fastest plan whose error keeps to a budget (0.02: 2 %), on the calibration data and
+        on held-out data, too.
+
+        Raises PartitionError where none does.
+        """
+        for point in self.points:
+            if point.error <= budget and point.held_out.error <= budget:
+                return point
+        least = min(self.points, key=lambda point: max(point.error, point.held_out.error))
+        raise PartitionError(
+            f"no plan keeps an error of {budget:.3g}: the most accurate one has"
+            f" {max(least.error, least.held_out.error):.3g} ({self.metric}); allow more, or"
+            " float32 among the precisions"
+        )
+
+    def passed_over(self, budget: float) -> tuple[FrontPoint, ...]:
+        """Faster plans that keep to a budget on the calibration data, but not on held-out data."""
+        return tuple(point for point in self.points if point.error <= budget < point.held_out.error)
+
+    def frame(self) -> pd.DataFrame:
+        """One row for each point, then each baseline: ``plan``, ``is_baseline``, ``latency_ms``,
+        ``error``, ``held_out_error``, ``held_out_low``, ``held_out_high``, ``sqnr_db``,
+        ``segments`` (how many), and the share of units in each precision."""
+        import pandas as pd
+
+        return pd.DataFrame(self._rows())
+
+    def _rows(self) -> Iterator[dict[str, object]]:
+        from nnapi_prof.precision.metrics import sqnr_db
+
+        n_units = len(self.costs.model.graph.units)
+        for is_baseline, group in ((False, self.points), (True, self.baselines)):
+            for point in group:
+                chosen = point.precisions(n_units)
+                yield {
+                    "plan": point.name,
+                    "is_baseline": is_baseline,
+                    "latency_ms": point.latency_ns / 1e6,
+                    "error": point.error,
+                    "held_out_error": point.held_out.error,
+                    "held_out_low": point.held_out.low,
+                    "held_out_high": point.held_out.high,
+                    "sqnr_db": sqnr_db(point.error),
+                    "segments": len(point.plan.segments),
+                    **{p.value: chosen.count(p) / n_units for p in self.precisions},
+                }
+
+    def __repr__(self) -> str:
+        return (
+            f"Pareto({self.costs.model.name!r} on {device_name(self.costs.device)!r},"
+            f" {count(len(self.points), 'plan')}, {self.metric})"
+        )
+
+    def _repr_html_(self) -> str:
+        kind = notebook.kind_of(self.simulated, self.costs.estimated)
+        rows = [
+            [
+                str(row["plan"]),
+                f"{row['latency_ms']:.3f}",
+                f"{row['error']:.2%}",
+                f"{row['held_out_error']:.2%}"
+                f" ({row['held_out_low']:.2%} … {row['held_out_high']:.2%})",
+                str(row["segments"]),
+            ]
+            for row in self._rows()
+        ]
+        heads = ["plan", f"latency, {kind}", "error", "held out", "segments"]
+        return notebook.table(
+            f"{self.costs.model.name} on {self.costs.device}: latency against {self.metric}",
+            heads,
+            rows,
+            numbers=(1, 2, 3, 4),
+        ) + notebook.notes(self.notes)
+
+
+def costs_within(
+    front: Pareto,
+    budget: float,
+    client: AgentClient,
+    *,
+    cooldown_s: float | None,
+    memory_mb: int | None,
+    listener: Listener,
+) -> Costs:
+    """Costs of the model in the precisions of the fastest plan of a front that keeps to a budget,
+    on held-out data, too.
+
+    It is measured on the accelerators that this plan uses, conversions at borders among its units:
+    its precisions stand, what runs where may still become better. Raises PartitionError where no
+    plan keeps to the budget.
+    """
+    point = front.within(budget)
+    for other in front.passed_over(budget):
+        listener.note(
+            f"{other.name} would be faster ({other.latency_ns / 1e6:.3f} ms), but its error on"
+            f" held-out data is {other.held_out.error:.2%}, above the budget of {budget:.2%}"
+        )
+    costs = front.costs
+    targets = {segment.target for segment in point.plan.segments}
+    accelerators = sorted({t.accelerator for t in targets if t.accelerator is not None})
+    preferences = sorted({t.preference.short for t in targets if t.preference is not None})
+    with open_table(costs.location) as store:
+        return profile(
+            mixed_model(front, point, budget),
+            client,
+            costs=store,
+            conditions=replace(costs.conditions, precision=point.float_precision, sustained_s=0),
+            options=MeasureOptions(
+                accelerators=accelerators,
+                preferences=preferences or None,
+                cooldown_s=cooldown_s,
+                memory_mb=memory_mb,
+            ),
+            listener=listener,
+        )
+
+
+def mixed_model(front: Pareto, point: FrontPoint, budget: float | None) -> Model:
+    """The model with a point's units in 8 bits, and all that a report says of the choice."""
+    model = front.costs.model
+    precisions = point.precisions(len(model.graph.units))
+    calibration = front.costs.calibration
+    recipe = None if calibration is None else calibration.recipe
+    mixed = MixedPrecision(
+        recipe={} if recipe is None else recipe.to_json(),
+        int8_units=frozenset(u for u, p in enumerate(precisions) if p is Precision.INT8),
+        metric=front.metric,
+        budget=budget,
+        chosen=point.name,
+        front=tuple(
+            _front_row(front.costs, each, is_baseline)
+            for is_baseline, group in ((False, front.points), (True, front.baselines))
+            for each in group
+        ),
+        sensitivity=tuple(
+            Sensitivity(unit.label, _finite(front.precisions, errors))
+            for unit, errors in zip(model.graph.units, front.sensitivity, strict=True)
+        ),
+    )
+    return model.in_precision(mixed)
+
+
+def _front_row(costs: Costs, point: FrontPoint, is_baseline: bool) -> FrontRow:
+    precisions = point.precisions(len(costs.model.graph.units))
+    return FrontRow(
+        name=point.name,
+        is_baseline=is_baseline,
+        latency_ns=point.latency_ns,
+        error=point.error,
+        held_out_error=point.held_out.error,
+        held_out_low=point.held_out.low,
+        held_out_high=point.held_out.high,
+        n_segments=len(point.plan.segments),
+        n_units={p: precisions.count(p) for p in dict.fromkeys(precisions)},
+    )
+
+
+def _finite(precisions: Sequence[Precision], errors: Sequence[float]) -> dict[Precision, float]:
+    return {p: e for p, e in zip(precisions, errors, strict=True) if e < float("inf")}

@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nnapi_prof.api import notebook
 from nnapi_prof.api import options as arguments
-from nnapi_prof.api.bundles import (
-    bundle_of,
-    chip_report,
-    read_chip_bundle,
-    save_bundle,
-    with_open_sizes,
-    write_chip_bundle,
-)
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.model import Model, load
-from nnapi_prof.api.objective import Objective
-from nnapi_prof.api.plan_search import Search
-from nnapi_prof.api.report import naming_table, report_data_from_bundle
-from nnapi_prof.api.throughput import PredictedThroughput
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.deployment import deploy_steps
 from nnapi_prof.bundle.findings import keep_advice, kept_advice
@@ -31,14 +19,20 @@ from nnapi_prof.bundle.plan_set import FramePlan
 from nnapi_prof.bundle.storage import is_chip_plan, read_bundle
 from nnapi_prof.costs import absolute
 from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs.contention import ASSUMED, ContentionBasis, Slowdowns
 from nnapi_prof.costs.estimate.costs import EstimatedCosts
 from nnapi_prof.costs.store import CostStore
+from nnapi_prof.costs.table import Objective
 from nnapi_prof.device.protocol.description import device_name
 from nnapi_prof.device.protocol.results import AgentInfo
 from nnapi_prof.errors import UsageError
+from nnapi_prof.execution.build import bundle_of, save_bundle, with_open_sizes
 from nnapi_prof.graph.advice import Advice
 from nnapi_prof.graph.plan import Plan
-from nnapi_prof.partition import CurvePoint, ParallelPlan
+from nnapi_prof.partition import CurvePoint, ParallelPlan, ThroughputPlan
+from nnapi_prof.partition.solver import PlanSearch
+from nnapi_prof.reports import notebook
+from nnapi_prof.reports.bundle_data import naming_table, report_data_from_bundle
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.words import count
 
@@ -75,7 +69,7 @@ class ModelPlan:
     """What was made least, where that is not the latency."""
     objective_values: tuple[float, ...] = ()
     """Of each plan, in the objective's unit."""
-    search: Search | None = field(default=None, repr=False)
+    search: PlanSearch | None = field(default=None, repr=False)
     """What the search for it came to; None where this was read from a folder, or is for frames."""
     frames: FramePlan | None = None
     """How many frames run at once, and by which of ``plans``; None where it is for one frame."""
@@ -184,6 +178,8 @@ class ModelPlan:
         """
         folder = Path(path)
         if self.costs is not None and self.costs.origin is not None:
+            from nnapi_prof.api.chips import write_chip_bundle
+
             write_chip_bundle(folder, self.model, self.plans, self.costs)
             if self.advice:
                 keep_advice(folder, self.advice)
@@ -222,7 +218,7 @@ class ModelPlan:
 
     def bundle_for(self, info: AgentInfo) -> Bundle:
         """The plan with its regions converted for a device: its own, if it has one already, else
-        that of ``info``. Raises what :func:`nnapi_prof.api.bundles.bundle_of` raises."""
+        that of ``info``. Raises what :func:`nnapi_prof.execution.build.bundle_of` raises."""
         if self.converted is not None or (self.costs and self.costs.agent_info):
             return self.bundle
         return self.new_bundle(info)
@@ -254,7 +250,7 @@ class ModelPlan:
 
         Arguments and errors are those of :meth:`nnapi_prof.Result.report`.
         """
-        from nnapi_prof.api.report import write
+        from nnapi_prof.reports.bundle_data import write
 
         return write(Path(path), self.report_data(costs=costs))
 
@@ -271,6 +267,8 @@ class ModelPlan:
         Raises CostError where the table lacks the model, UsageError where nothing was measured.
         """
         if self.costs is not None and self.costs.origin is not None:
+            from nnapi_prof.api.chips import chip_report
+
             return chip_report(self.model, self.plans, self.costs, self.advice)
         bundle = bundle or self.bundle
         ship = deploy_steps(bundle, self.folder) if self.folder is not None else ()
@@ -347,6 +345,8 @@ def read_plan(path: str | os.PathLike[str]) -> ModelPlan:
     """
     folder = Path(path)
     if is_chip_plan(folder):
+        from nnapi_prof.api.chips import read_chip_bundle
+
         chip = read_chip_bundle(folder)
         return ModelPlan(
             model=chip.model,
@@ -371,3 +371,88 @@ def read_plan(path: str | os.PathLike[str]) -> ModelPlan:
         advice=kept_advice(folder),
         folder=folder,
     )
+
+
+PREDICTED: Mapping[ContentionBasis, str] = {
+    basis: f"predicted from costs that were measured one at a time; {words}"
+    for basis, words in {
+        ContentionBasis.MEASURED: "how processors slow each other down was measured",
+        ContentionBasis.PARTLY: (
+            "how some processors slow each other down was measured, of the others it is"
+            f" assumed: {ASSUMED:g} times"
+        ),
+        ContentionBasis.ASSUMED: (
+            f"that processors slow each other down {ASSUMED:g} times is assumed"
+        ),
+        ContentionBasis.GIVEN: "how processors slow each other down was given",
+    }.items()
+}
+
+
+@dataclass(frozen=True)
+class PredictedThroughput:
+    """Predicted frames per second of throughput plans, and of their rivals.
+
+    The costs were measured one at a time and a contention is applied to them: nothing of it was
+    measured at once. ``nnapi_prof.partition(model, costs, Throughput()).throughput`` is one.
+    """
+
+    model: Model
+    device: str
+    """The device that it is for, for people."""
+    plan: ThroughputPlan = field(repr=False)
+    """The plans with their shares, what they load each processor with, and the curve."""
+    contention: Slowdowns
+    """What it was planned with, of the processors that the plans use, and whether that was
+    measured."""
+    simulated: bool
+    estimated: bool
+    """Nothing of its costs was measured."""
+
+    @property
+    def frames_per_second(self) -> float:
+        """Predicted, with as many frames in flight as were asked for."""
+        return self.plan.frames_per_second
+
+    @property
+    def most_per_second(self) -> float:
+        """No plans and no order of frames do more, by these costs."""
+        return self.plan.most_per_second
+
+    @property
+    def baselines(self) -> dict[str, float]:
+        """Frames per second of the alternatives, with any number of frames in flight."""
+        return {rate.rule.value: rate.frames_per_second for rate in self.plan.baselines}
+
+    def curve(self) -> pd.DataFrame:
+        """Frames per second and latency (ms) by frames in flight."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            {
+                "frames_in_flight": point.frames_in_flight,
+                "frames_per_second": point.frames_per_second,
+                "latency_ms": point.latency_ns[0] / 1e6,
+                "latency_95_ms": point.latency_ns[1] / 1e6,
+                "memory_bytes": point.memory_bytes,
+                "how": point.rate.rule.value,
+            }
+            for point in self.plan.curve
+        )
+
+    def __repr__(self) -> str:
+        kind = notebook.kind_of(self.simulated, self.estimated).removeprefix("ms")
+        return (
+            f"PredictedThroughput({self.model.name!r} on {device_name(self.device)!r},"
+            f" {self.frames_per_second:.4g} frames/s by {self.plan.rule.value}, predicted{kind})"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [self.plan.rule.value, f"{self.frames_per_second:.4g}"],
+            *([rule, f"{rate:.4g}"] for rule, rate in self.baselines.items()),
+            ["no plans do more than", f"{self.most_per_second:.4g}"],
+        ]
+        return notebook.table(
+            f"{self.model.name} on {self.device}", ["how", "frames/s"], rows, numbers=(1,)
+        ) + notebook.notes([PREDICTED[self.contention.basis]])

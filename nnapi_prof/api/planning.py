@@ -8,11 +8,27 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
-from nnapi_prof.api.bundles import verified
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.model import Model, as_model
-from nnapi_prof.api.objective import as_latency
-from nnapi_prof.api.objectives import (
+from nnapi_prof.api.options import SILENT, Listener, Progress, open_client, to_log
+from nnapi_prof.api.plan import ModelPlan, PredictedThroughput
+from nnapi_prof.bundle.bundle import Bundle
+from nnapi_prof.bundle.plan_set import FramePlan, usual_in_flight
+from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs.contention import Slowdowns, given
+from nnapi_prof.costs.model.views import with_intervals
+from nnapi_prof.costs.table import planning_costs
+from nnapi_prof.device.agent import AgentClient
+from nnapi_prof.device.protocol.results import HalfArithmetic
+from nnapi_prof.errors import UsageError, for_caller
+from nnapi_prof.execution.frames import (
+    _named_plans,
+    verified_frames,
+    with_branches,
+)
+from nnapi_prof.execution.host import accuracy_constraint
+from nnapi_prof.execution.objectives import (
+    Contention,
     Latency,
     Parallel,
     PlanObjective,
@@ -20,24 +36,23 @@ from nnapi_prof.api.objectives import (
     Throughput,
     Within,
 )
-from nnapi_prof.api.options import Listener, Progress, open_client, to_log
-from nnapi_prof.api.plan import ModelPlan
-from nnapi_prof.api.plan_search import AccuracyConstraint, accuracy_constraint, find_plans
-from nnapi_prof.api.throughput import (
-    partition_frames,
-    plan_branches,
-    verified_frames,
-    with_branches,
-)
-from nnapi_prof.costs.conditions import Conditions
-from nnapi_prof.costs.model.views import with_intervals
-from nnapi_prof.device.agent import AgentClient
-from nnapi_prof.device.protocol.results import HalfArithmetic
-from nnapi_prof.errors import UsageError, for_caller
 from nnapi_prof.execution.options import Boundary, RunOptions
+from nnapi_prof.execution.timing import choose_measured
 from nnapi_prof.graph.plan import Plan
+from nnapi_prof.graph.program import Program
 from nnapi_prof.options import moved
-from nnapi_prof.partition import CostTable, make_problem
+from nnapi_prof.partition import (
+    CostTable,
+    ParallelPlan,
+    SearchLimits,
+    baselines,
+    make_problem,
+    plan_parallel,
+    plan_throughput,
+)
+from nnapi_prof.partition.explain import as_latency
+from nnapi_prof.partition.queues import Dispatch
+from nnapi_prof.partition.solver import find_plans
 
 KEPT = "the plan meets the constraints: a faster baseline does not replace it"
 
@@ -240,8 +255,7 @@ def _costs_within(
     listener: Listener,
 ) -> Iterator[tuple[AgentClient, Costs]]:
     """Open the device and measure the model in the precisions that keep to an error."""
-    from nnapi_prof.api.front import costs_within
-    from nnapi_prof.api.pareto import pareto
+    from nnapi_prof.api.pareto import costs_within, pareto
 
     front = pareto(
         model,
@@ -277,27 +291,23 @@ def _fastest(
     """The plan of least latency, or of least of another objective, of one frame."""
     own = costs if isinstance(costs, Costs) else None
     table = costs.table if isinstance(costs, Costs) else costs
-    guard: AccuracyConstraint | None = None
-    if objective.max_error is not None:
-        conditions = own.conditions if own else Conditions()
-        half = HalfArithmetic((own.device_info if own else {}).get("cpu_float16", "none"))
-        guard = partial(
-            accuracy_constraint,
-            model.program,
-            table,
-            conditions,
-            objective.max_error,
-            half,
-        )
     with listener.working("planning"):
+        constraints = objective.constraints(model.graph, table.targets)
+        if objective.max_error is not None:
+            conditions = own.conditions if own else Conditions()
+            half = HalfArithmetic((own.device_info if own else {}).get("cpu_float16", "none"))
+            constraints = accuracy_constraint(
+                model.program, table, conditions, objective.max_error, half, constraints
+            )
         search = find_plans(
             model.graph,
             table,
-            objective,
+            constraints,
+            listed=objective.listed_units(model.graph),
+            best=objective.best,
             seconds=seconds,
-            guard=guard,
             copies=settings.boundary is Boundary.APP,
-            listener=listener,
+            report=listener.planning(),
         )
     values: tuple[float, ...] = ()
     if own is not None:
@@ -341,7 +351,8 @@ def _on_device(
         if verify and planned.throughput is None:
             bundle = verified(bundle, program, client, options, listener)
         if verify and bundle.frames is not None:
-            bundle = verified_frames(bundle, program, client, options, listener)
+            counting = partial(listener.counting, VERIFYING_FRAMES)
+            bundle = verified_frames(bundle, program.example_inputs, client, options, counting)
     return replace(
         planned,
         plans=bundle.plans,
@@ -349,3 +360,105 @@ def _on_device(
         frames=bundle.frames,
         conditions=bundle.conditions,
     )
+
+
+VERIFYING = "running plan and baselines whole"
+"""The phase in which plans run end to end before one is chosen."""
+
+
+def verified(
+    bundle: Bundle,
+    program: Program,
+    client: AgentClient,
+    options: RunOptions,
+    listener: Listener = SILENT,
+) -> Bundle:
+    """The bundle with the plan that is fastest end to end (:mod:`nnapi_prof.execution.timing`)."""
+    heard = listener.counting(VERIFYING, len(bundle.plans))
+    return choose_measured(bundle, program, client, options, heard)
+
+
+VERIFYING_FRAMES = "running frames at once"
+"""The phase in which ways of running frames run before one is chosen."""
+DISPATCHES = (Dispatch.OLDEST,)
+"""What the runtime library's queue does."""
+
+
+def partition_frames(
+    model: Model,
+    costs: Costs,
+    objective: Throughput,
+    *,
+    seconds: float | None = None,
+    listener: Listener = SILENT,
+) -> tuple[tuple[Plan, ...], FramePlan, PredictedThroughput]:
+    """Plan as :func:`nnapi_prof.partition` with the objective :class:`nnapi_prof.Throughput`,
+    before anything runs: return all plans, how frames take them, and what is predicted.
+
+    The plan is a mixture: each frame takes one of its plans. Planning takes ``seconds`` at most
+    (None: 30) and a second or two of simulated queues; Ctrl-C ends it with the best plans until
+    then.
+
+    Raises UsageError where an argument is none, PartitionError where a unit runs on no processor
+    of the device, or nothing keeps to what is asked.
+    """
+    if costs.objective is not None:
+        raise UsageError(
+            f"these costs are {costs.objective}: frames per second are of latencies, give the costs"
+            " that they were adjusted from"
+        )
+    priced, of_rivals = planning_costs(costs.table)
+    frames_in_flight = objective.frames_in_flight
+    if frames_in_flight is None:
+        lanes = {lane for target in priced.targets if (lane := target.lane) is not None}
+        frames_in_flight = usual_in_flight(lanes)
+    slower = _slowdowns(costs, priced, objective.contention)
+    max_ms, max_mb = objective.max_latency_ms, objective.max_memory_mb
+    with listener.working("planning"):
+        plan = plan_throughput(
+            make_problem(model.graph, priced),
+            contention=slower.factors,
+            frames_in_flight=frames_in_flight,
+            max_latency_ns=None if max_ms is None else max_ms * 1e6,
+            max_memory_bytes=None if max_mb is None else max_mb * 1_000_000,
+            dispatches=DISPATCHES,
+            limits=None if seconds is None else SearchLimits(seconds),
+            report=listener.planning(),
+        )
+        plans, frames = _named_plans(
+            plan, baselines(make_problem(model.graph, of_rivals)), frames_in_flight
+        )
+    busy = [lane for lane, load in zip(plan.lanes, plan.loads_ns, strict=True) if load > 0]
+    slower = slower.among(busy)
+    predicted = PredictedThroughput(
+        model, costs.device, plan, slower, costs.simulated, costs.estimated
+    )
+    return plans, frames, predicted
+
+
+def _slowdowns(costs: Costs, priced: CostTable, contention: Contention | None) -> Slowdowns:
+    """Return the contention that was given, else that of the costs."""
+    return costs.contention if contention is None else given(priced.targets, contention)
+
+
+def plan_branches(
+    model: Model,
+    costs: Costs,
+    contention: Contention | None,
+    seconds: float | None,
+    listener: Listener = SILENT,
+) -> ParallelPlan:
+    """Find a schedule of one frame whose segments may overlap, with the bound that says first
+    whether it is worth looking for one. Planning takes ``seconds`` at most. Raises as
+    :func:`partition_frames`."""
+    if costs.objective is not None:
+        raise UsageError(f"these costs are {costs.objective}: branches at once are for latency")
+    priced, _ = planning_costs(costs.table)
+    slower = _slowdowns(costs, priced, contention)
+    with listener.working("planning branches at once"):
+        return plan_parallel(
+            make_problem(model.graph, priced),
+            contention=slower.factors,
+            limits=None if seconds is None else SearchLimits(seconds),
+            report=listener.planning(),
+        )

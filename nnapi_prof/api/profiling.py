@@ -97,7 +97,8 @@ def profile(
     listener = listener or to_log(progress)
     chosen = as_model(model)
     if isinstance(device, str) and is_qnn(device):
-        from nnapi_prof.api.chip_costs import no_conditions, profile_on_chip
+        from nnapi_prof.api.chips import profile_on_chip
+        from nnapi_prof.qnn.chips import no_conditions
 
         stated = {"conditions": asked != ConditionOptions(), "precisions": precisions}
         no_conditions(device, [name for name, value in stated.items() if value])

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nnapi_prof.api.objectives import AdviseOptions
 from nnapi_prof.cli import options as opt
 from nnapi_prof.cli.command import define
 from nnapi_prof.cli.output import as_json, line, print_document, say, stdout
 from nnapi_prof.cli.progress import listening
 from nnapi_prof.cli.ship import show_steps
 from nnapi_prof.costs.conditions import ConditionOptions
+from nnapi_prof.execution.objectives import AdviseOptions
 from nnapi_prof.qnn.chips import is_qnn
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def command(
             from nnapi_prof.api.advise import Advised, advise
 
         if device_spec is not None and is_qnn(device_spec) and not bundle:
-            from nnapi_prof.api.advice_trial import planned_for_chip
+            from nnapi_prof.api.advise import planned_for_chip
             from nnapi_prof.api.model import load
 
             own = planned_for_chip(

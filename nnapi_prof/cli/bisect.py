@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nnapi_prof.api.objectives import BisectOptions
 from nnapi_prof.cli import options as opt
 from nnapi_prof.cli.command import define
 from nnapi_prof.cli.output import as_json, line, ms, print_document, say, stdout
 from nnapi_prof.cli.progress import listening
 from nnapi_prof.costs.conditions import ConditionOptions
+from nnapi_prof.execution.objectives import BisectOptions
 
 if TYPE_CHECKING:
     from rich.console import Console

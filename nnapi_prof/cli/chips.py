@@ -32,8 +32,7 @@ from nnapi_prof.qnn.chips import is_qnn
 from nnapi_prof.reports.words import calibration_words
 
 if TYPE_CHECKING:
-    from nnapi_prof.api.chip_costs import ChipResult
-    from nnapi_prof.api.chips import ChipEstimates
+    from nnapi_prof.api.chips import ChipEstimates, ChipResult
     from nnapi_prof.graph.plan import Plan, Segment
     from nnapi_prof.qnn.network import ChipEstimate
 
@@ -162,7 +161,7 @@ def write_for_chip(
 SLOWEST = 10
 LABEL = "ms, estimated by Qualcomm's simulator"
 PLAN_OPTIONS = ("forbid", "pin", "max_regions", "listed", "best")
-"""Fields of :class:`nnapi_prof.api.objectives.Latency` that a plan for a chip keeps to."""
+"""Fields of :class:`nnapi_prof.Latency` that a plan for a chip keeps to."""
 TAKEN = {"device_spec", "inputs", "model", "output", "calibration", "samples", "seconds"}
 TAKEN |= {*PLAN_OPTIONS, *COMMON}
 
@@ -178,10 +177,11 @@ def on_chip(context: click.Context, *, bundle: bool = False, report: bool = Fals
     device: str | None = params["device_spec"]
     if device is None or not is_qnn(device):
         return False
-    from nnapi_prof.api.chip_costs import no_conditions, profile_on_chip
+    from nnapi_prof.api.chips import profile_on_chip
     from nnapi_prof.api.costs import CalibrationOptions
     from nnapi_prof.api.model import load
-    from nnapi_prof.api.objectives import Latency
+    from nnapi_prof.execution.objectives import Latency
+    from nnapi_prof.qnn.chips import no_conditions
 
     no_conditions(device, _asked(context, TAKEN | ({"open_it"} if report else set())))
     model: Path = params["model"]

@@ -117,10 +117,10 @@ def load_program(
     path: Path, inputs: Sequence[str], keep: bool = True, mixed: MixedPrecision | None = None
 ) -> Program:
     """A model's program; says its notes. ``keep``, ``mixed`` and errors are those of
-    :func:`nnapi_prof.api.model.load_program`."""
+    :func:`nnapi_prof.execution.profile.unit_graph_cache.load_program`."""
     with listening() as listener:
         with listener.working(f"reading {path.name}"):
-            from nnapi_prof.api.model import load_program
+            from nnapi_prof.execution.profile.unit_graph_cache import load_program
 
             program = load_program(path, inputs, keep, mixed)
         listener.notes(*program.notes)

@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnapi_prof.api.objectives import ParetoOptions, Within
 from nnapi_prof.cli import options as opt
 from nnapi_prof.cli.command import define
 from nnapi_prof.cli.options import ErrorBudget, precision_options
 from nnapi_prof.cli.output import as_json, boxed, line, ms, print_document, say, stdout, unit_of
 from nnapi_prof.cli.progress import listening
 from nnapi_prof.costs.conditions import ConditionOptions
+from nnapi_prof.execution.objectives import ParetoOptions, Within
 from nnapi_prof.execution.profile.options import MeasureOptions
 
 if TYPE_CHECKING:
-    from nnapi_prof.api.front import FrontPoint, Pareto
+    from nnapi_prof.api.pareto import Pareto
+    from nnapi_prof.execution.front import FrontPoint
 
 
 @define(

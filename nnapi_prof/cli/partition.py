@@ -9,14 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnapi_prof.api.objectives import (
-    Latency,
-    Parallel,
-    PlanObjective,
-    SearchOptions,
-    Throughput,
-    Within,
-)
 from nnapi_prof.cli import options as opt
 from nnapi_prof.cli.chips import on_chip
 from nnapi_prof.cli.command import define
@@ -36,16 +28,24 @@ from nnapi_prof.cli.output import (
 from nnapi_prof.cli.progress import listening
 from nnapi_prof.costs.conditions import ConditionOptions
 from nnapi_prof.errors import UsageError
+from nnapi_prof.execution.objectives import (
+    Latency,
+    Parallel,
+    PlanObjective,
+    SearchOptions,
+    Throughput,
+    Within,
+)
 from nnapi_prof.options import default_of, flag_of, options_of
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from nnapi_prof.api.plan_search import Search, StartupCost
-    from nnapi_prof.api.throughput import PredictedThroughput
+    from nnapi_prof.api.plan import PredictedThroughput
     from nnapi_prof.bundle.bundle import Bundle
     from nnapi_prof.graph.plan import Plan, Segment, Target
     from nnapi_prof.partition import CurvePoint, ParallelPlan
+    from nnapi_prof.partition.solver import PlanSearch, StartupCost
 
 
 @define(
@@ -247,7 +247,7 @@ def _about_branches(bundle: Bundle, parallel: ParallelPlan) -> str:
 
 
 def _show_throughput(bundle: Bundle, predicted: PredictedThroughput) -> None:
-    from nnapi_prof.api.throughput import PREDICTED
+    from nnapi_prof.api.plan import PREDICTED
 
     console, unit, frames = stdout(), unit_of(bundle.simulated), bundle.frames
     assert frames is not None
@@ -292,7 +292,7 @@ WORTH_A_LINE = 0.001
 """Of the latency: what the fastest plan saves at least where it is spoken of."""
 
 
-def show_curve(console: Console, search: Search, plan: Plan, best: bool, unit: str) -> None:
+def show_curve(console: Console, search: PlanSearch, plan: Plan, best: bool, unit: str) -> None:
     """Nothing where plans of fewer segments are as fast, and none of more is faster.
 
     ``plan`` is the bundle's: chosen as it ran whole, it need not be the one that

@@ -124,7 +124,7 @@ def report(
         data = _of_chip(bundle, (costs, run, at))
     else:
         check_bundle(bundle)
-        from nnapi_prof.api.report import chosen_report
+        from nnapi_prof.reports.bundle_data import chosen_report
 
         with working("reading the bundle and costs"):
             data = chosen_report(bundle, _table(bundle, costs), run, at)
@@ -162,9 +162,9 @@ def _of_chip(bundle: Path, asked: Sequence[str | None]) -> ReportData:
 
 def _table(bundle: Path, costs: str | None) -> str:
     """The cost table that is asked; where there is none, the error names the bundle's."""
-    from nnapi_prof.api.report import naming_table
     from nnapi_prof.bundle.storage import read_bundle
     from nnapi_prof.errors import UsageError
+    from nnapi_prof.reports.bundle_data import naming_table
 
     try:
         return existing(costs)

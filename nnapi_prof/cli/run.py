@@ -101,8 +101,7 @@ def command(
         return
     if against is not None:
         raise UsageError("--against is for a .pte: a bundle has its model")
-    from nnapi_prof.api.result import keep_result
-    from nnapi_prof.api.run import run
+    from nnapi_prof.api.run import keep_result, run
 
     with listening() as listener:
         result = run(
@@ -126,8 +125,8 @@ def command(
 
 
 def _show_run(report: RunReport) -> None:
-    from nnapi_prof.api.result import plan_cells
     from nnapi_prof.execution.compare import weak_evidence
+    from nnapi_prof.reports.words import plan_cells
 
     console = stdout()
     under = f", {report.conditions}" if report.conditions else ""

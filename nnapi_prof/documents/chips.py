@@ -9,8 +9,7 @@ from nnapi_prof.documents.plans import PLAN, UNIT, of_plan, of_units
 from nnapi_prof.documents.schema import Document, document, properties
 
 if TYPE_CHECKING:
-    from nnapi_prof.api.chip_costs import ChipResult
-    from nnapi_prof.api.chips import ChipEstimates
+    from nnapi_prof.api.chips import ChipEstimates, ChipResult
     from nnapi_prof.graph.unit import Unit
     from nnapi_prof.qnn.network import ChipFiles
 

@@ -20,9 +20,10 @@ from nnapi_prof.documents.throughput import (
 from nnapi_prof.graph.plan import TARGET_SPELLINGS
 
 if TYPE_CHECKING:
-    from nnapi_prof.api.front import FrontPoint, Pareto
-    from nnapi_prof.api.throughput import PredictedThroughput
+    from nnapi_prof.api.pareto import Pareto
+    from nnapi_prof.api.plan import PredictedThroughput
     from nnapi_prof.bundle.bundle import Bundle
+    from nnapi_prof.execution.front import FrontPoint
     from nnapi_prof.execution.report import OutputCheck, RunReport
     from nnapi_prof.graph.plan import Plan
     from nnapi_prof.graph.unit import Unit, UnitGraph

@@ -10,7 +10,7 @@ from nnapi_prof.documents import schema as s
 from nnapi_prof.documents.schema import Document, finite, properties
 
 if TYPE_CHECKING:
-    from nnapi_prof.api.throughput import PredictedThroughput
+    from nnapi_prof.api.plan import PredictedThroughput
     from nnapi_prof.bundle.plan_set import FramePlan, FrameSchedule
     from nnapi_prof.execution.frame_runs import FrameScheduleRun
 

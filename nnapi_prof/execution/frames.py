@@ -8,7 +8,7 @@ handed in, to the last one before the handing-in ended.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -28,8 +28,10 @@ from nnapi_prof.errors import SerializationError, UsageError
 from nnapi_prof.execution.actions import build_action
 from nnapi_prof.execution.frame_runs import CPU_LANE, FrameScheduleRun, LaneSpan
 from nnapi_prof.execution.options import RunOptions, cooldown_ms
-from nnapi_prof.execution.timing import feed_of, plan_key, why_failed
+from nnapi_prof.execution.timing import PlanKey, feed_of, plan_key, why_failed
 from nnapi_prof.graph.plan import Engine, Plan, Target
+from nnapi_prof.partition import ParallelPlan, ThroughputPlan
+from nnapi_prof.partition.inflight_sim import ONE_BY_ONE, FrameStrategy
 from nnapi_prof.progress import StepCallback
 
 OWN_CHOICE = "nnapi"
@@ -39,6 +41,8 @@ VARIANTS = 4
 CLOSE = 0.01
 """Relative difference of two rates below which the way of fewer plans is taken."""
 ALL_CORES = "all-cpu, every core"
+FRAMES_TO_CHOOSE = 20
+"""Times as many frames of each way as are in flight: by so many it is chosen."""
 
 
 def lane_of(target: Target) -> str:
@@ -289,3 +293,80 @@ def _with_way_first(bundle: Bundle, frames: FramePlan, first: int) -> Bundle:
         plan_set=frames.plan_set,
         conditions=conditions,
     )
+
+
+SERIAL, OVERLAPPED = "one segment after the other", "branches at once"
+
+
+def with_branches(plans: Sequence[Plan], parallel: ParallelPlan) -> tuple[Plan, FramePlan] | None:
+    """The schedule, to stand behind ``plans``, and the two ways of running a frame: by the first
+    plan, which is meant until the other one ran faster, and by the schedule. None where nothing is
+    to be gained."""
+    if not parallel.tried or parallel.gain <= 1:
+        return None
+    serial_ns = plans[0].predicted_ns
+    return parallel.plan, FramePlan(
+        (
+            FrameSchedule(SERIAL, (PlanChoice(0),), 1, 1e9 / serial_ns if serial_ns > 0 else None),
+            FrameSchedule(
+                OVERLAPPED, (PlanChoice(len(plans)),), 1, 1e9 / parallel.latency_ns, overlaps=True
+            ),
+        )
+    )
+
+
+def _named_plans(
+    plan: ThroughputPlan, rivals: Sequence[Plan], frames_in_flight: int
+) -> tuple[tuple[Plan, ...], FramePlan]:
+    """All plans, each once and by its name among ``rivals`` where it is one of them, those of the
+    mixture first; and the ways that take them."""
+    plans: dict[PlanKey, tuple[int, Plan]] = {}
+    named = {plan_key(rival): rival for rival in reversed(rivals)}
+
+    def way(
+        rule: FrameStrategy, of: Sequence[Plan], shares: Sequence[float], ns: float
+    ) -> FrameSchedule:
+        keys = [(plan_key(each), each) for each in of]
+        numbers = [
+            plans.setdefault(key, (len(plans), named.get(key, each)))[0] for key, each in keys
+        ]
+        choices = tuple(
+            PlanChoice(n, share=share) for n, share in zip(numbers, shares, strict=True)
+        )
+        n = 1 if rule in ONE_BY_ONE else in_flight
+        return FrameSchedule(rule.value, choices, n, 1e9 / ns if ns > 0 else None)
+
+    in_flight = frames_in_flight if plan.chosen is None else plan.chosen.frames_in_flight
+    ways = [way(plan.rule, plan.plans, plan.shares, plan.period_ns)]
+    for key, rival in reversed(named.items()):
+        plans.setdefault(key, (len(plans), rival))
+    for rate, of, ns in zip(
+        plan.baselines, plan.baseline_plans, plan.baseline_periods_ns, strict=True
+    ):
+        ways.append(way(rate.rule, of, rate.shares, ns))
+    kinds = [(each.choices, each.in_flight) for each in ways]
+    distinct = tuple(each for n, each in enumerate(ways) if kinds[n] not in kinds[:n])
+    return tuple(each for _, each in plans.values()), FramePlan(distinct)
+
+
+def verified_frames(
+    bundle: Bundle,
+    inputs: Sequence[torch.Tensor],
+    client: AgentClient,
+    options: RunOptions,
+    counting: Callable[[int], StepCallback],
+) -> Bundle:
+    """Return the bundle with the way of running frames that is fastest on the device: for many at
+    once the CPU engine on every core is among them. ``counting`` is told how many ways there are,
+    and returns what is told of each."""
+    assert bundle.frames is not None
+    info = client.info()
+    frames = bundle.frames
+    many = not any(way.overlaps for way in frames.ways)  # branches of one frame are for its latency
+    rule = all_cores(bundle, info.cpus) if many and not info.simulated else None
+    if rule is not None:
+        frames = replace(frames, ways=(*frames.ways, rule))
+    heard = counting(len(frames.ways))
+    n_frames = FRAMES_TO_CHOOSE * frames.in_flight
+    runs = time_frames(bundle, frames, inputs, client, options, n_frames, heard)
+    return choose_way(bundle, frames, runs)

@@ -5,20 +5,32 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from nnapi_prof.bundle.torchscript import stock_module
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.region import Region, to_float16
+from nnapi_prof.costs.conditions import Conditions, Precision
+from nnapi_prof.costs.table import CostTable
 from nnapi_prof.device.build import build_host
 from nnapi_prof.device.host_nnapi import HostNnapi
-from nnapi_prof.errors import ConversionError, DeviceError, UnsupportedOp
+from nnapi_prof.device.protocol.results import HalfArithmetic
+from nnapi_prof.errors import (
+    ConversionError,
+    DeviceError,
+    UnsupportedOp,
+    UsageError,
+    for_caller,
+    option_name,
+)
 from nnapi_prof.execution.compare import compare
 from nnapi_prof.execution.report import OutputCheck
 from nnapi_prof.frontend.torch_logging import quiet_torch
+from nnapi_prof.graph.plan import Engine, Target
 from nnapi_prof.graph.program import Program, all_values, as_array, constant_outputs
+from nnapi_prof.partition import Constraints
 from nnapi_prof.precision.simulation import NARROW_DOUBT, EagerUnits
 
 # What float16 costs in accuracy: regions in halves, run on this host against float32.
@@ -122,3 +134,57 @@ def _error(
     worst = max((check.relative for check in checks), default=0.0)
     beyond = "its result is beyond what float16 holds" if math.isinf(worst) else None
     return UnitError(worst, beyond)
+
+
+def accuracy_constraint(
+    program: Program,
+    costs: CostTable,
+    conditions: Conditions,
+    max_error: float,
+    half: HalfArithmetic,
+    constraints: Constraints,
+) -> Constraints:
+    """The constraints, and no accelerator for units that less than float32 moves by more than
+    ``max_error``; computed on this host. Raises UsageError where NNAPI is to compute in float32,
+    and where the CPU, which has ``half``, runs a unit in float16 that this moves by more."""
+    from nnapi_prof.execution.host import narrow_errors, unit_errors
+
+    if conditions.precision is Precision.FLOAT32:
+        raise UsageError(
+            f"{option_name('max-error')} guards what {option_name('relaxed')} or"
+            f" {option_name('float16')} allow",
+            for_caller("add one of them", "profile() with one of them"),
+        )
+    accelerators = frozenset(t for t in costs.targets if t.engine is Engine.NNAPI)
+    in_half = frozenset(t for t in costs.targets if t.engine is Engine.CPU)
+    if not half.serves(conditions.precision):
+        in_half = frozenset()
+
+    def run_by(targets: frozenset[Target]) -> list[int]:
+        units = [unit.index for unit in program.units.units]
+        return [u for u in units if any(costs.unit_cost(u, t) is not None for t in targets)]
+
+    errors = unit_errors(program, run_by(accelerators | in_half))
+    on_cpu = run_by(in_half)
+    summed = {} if half.has_wide_sums else narrow_errors(program, on_cpu)
+    for unit in on_cpu:
+        own = [errors[unit].relative] if unit in errors else []
+        worst = max([*own, summed.get(unit, 0.0)])
+        if worst > max_error:
+            raise UsageError(
+                f"{program.units.units[unit].label} is moved by {worst:.1e} in float16,"
+                f" more than {max_error:g}, and the CPU of this device computes in float16, too:"
+                f" use {option_name('precisions')} float32,{conditions.precision.value} and"
+                f" {option_name('accuracy-budget')}"
+            )
+    forbidden, reasons = dict(constraints.forbidden), dict(constraints.reasons)
+    for unit in run_by(accelerators):
+        error = errors.get(unit)
+        if error is None or error.relative <= max_error:
+            continue
+        forbidden[unit] = forbidden.get(unit, frozenset()) | accelerators
+        reasons[unit] = error.message or (
+            f"float16 moves its result by {error.relative:.1e} of its largest value, more than"
+            f" {max_error:g}"
+        )
+    return replace(constraints, forbidden=forbidden, reasons=reasons)

@@ -14,13 +14,13 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
-from nnapi_prof.api.bundles import DescribedDevice, bundle_at, levels_of
 from nnapi_prof.api.model import Model
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.runtime import ALIGNMENT
 from nnapi_prof.convert.lower import why_not
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.errors import UsageError
+from nnapi_prof.execution.build import DescribedDevice, bundle_at, levels_of
 from nnapi_prof.executorch.aot import (
     BackendDetails,
     CompileSpec,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from nnapi_prof.api.objectives import ValidatedOptions, seconds_option
+from nnapi_prof.execution.objectives import ValidatedOptions, seconds_option
 from nnapi_prof.options import option
 
 

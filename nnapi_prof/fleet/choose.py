@@ -10,7 +10,6 @@ from typing import Literal
 
 import numpy as np
 
-from nnapi_prof.api.bundles import names_of
 from nnapi_prof.api.cost_tables import read_costs
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.model import Model, as_model
@@ -21,6 +20,7 @@ from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.devices import Measured, find, measured
 from nnapi_prof.device.protocol.description import description_parts
 from nnapi_prof.errors import CostError, UsageError, option_name
+from nnapi_prof.execution.build import names_of
 from nnapi_prof.fleet import FleetOptions
 from nnapi_prof.fleet.plans import (
     cannot_convert,

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from nnapi_prof.api.bundles import levels_of
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.bundle.bundle import accelerators_of
 from nnapi_prof.bundle.plan_set import OTHERS, PhoneTraits, PlanChoice, PlanSet, SelectionRule
@@ -16,6 +15,7 @@ from nnapi_prof.costs.table import drop_dominated_targets
 from nnapi_prof.device.protocol.description import described_info
 from nnapi_prof.device.protocol.results import AgentInfo
 from nnapi_prof.errors import UnsupportedOp
+from nnapi_prof.execution.build import levels_of
 from nnapi_prof.graph.plan import Engine, Plan, Segment, Target
 from nnapi_prof.graph.program import Program
 from nnapi_prof.partition.fleet import FleetObjective, Matrix

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nnapi_prof.api import notebook
-from nnapi_prof.api.bundles import bundle_of, save_bundle, with_open_sizes
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.model import Model
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.plan_set import PhoneTraits
 from nnapi_prof.costs.model.forms import Forms, ProductForm, place_of
 from nnapi_prof.errors import UsageError
+from nnapi_prof.execution.build import bundle_of, save_bundle, with_open_sizes
 from nnapi_prof.fleet.plans import fleet_levels, info_of, plan_set_of
 from nnapi_prof.graph.plan import Engine, Plan, Target
 from nnapi_prof.partition import baselines, make_problem
 from nnapi_prof.partition.fleet import FleetChoice, FleetObjective
 from nnapi_prof.partition.fleet_search import FleetPlan, FleetSearch, latency_of
+from nnapi_prof.reports import notebook
 from nnapi_prof.reports.words import count
 
 if TYPE_CHECKING:

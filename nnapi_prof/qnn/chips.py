@@ -181,3 +181,13 @@ def compiler_versions() -> dict[str, str]:
         "onnxruntime-qnn": importlib.metadata.version("onnxruntime-qnn"),
         "onnxruntime": importlib.metadata.version("onnxruntime"),
     }
+
+
+def no_conditions(device: str, asked: Iterable[str]) -> None:
+    """Raises UsageError where a chip is to be measured under conditions that only devices have."""
+    if names := list(asked):
+        raise UsageError(
+            f"{device} is estimated by Qualcomm's simulator, which does not support"
+            f" {', '.join(names)}",
+            "leave that out",
+        )

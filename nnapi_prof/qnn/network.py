@@ -7,6 +7,7 @@ is for this chip only. It has not been loaded on a phone: none was at hand.
 
 from __future__ import annotations
 
+import logging
 import math
 import tempfile
 from collections import Counter
@@ -22,6 +23,7 @@ from nnapi_prof.qnn.compiler import Compiled, CompileRequest, CompilerPool
 from nnapi_prof.qnn.doubts import Doubt, DoubtKind
 from nnapi_prof.qnn.graphs import Form, count_macs
 
+LOGGER = logging.getLogger(__name__)
 AT_BORDERS = ("QuantizeLinear", "DequantizeLinear")
 FLOAT_REFUSED = "the NPU of this generation computes in integers only: use /int8"
 
@@ -228,3 +230,52 @@ def write_context(
         refused=group_refusals(result),
         channels_last=tuple(name for name in names if name in inputs),
     )
+
+
+FORMS_APART = 1.2
+"""Times as slow, beyond which the form of one exporter is a bad one."""
+
+
+def times_as_slow(one: ChipEstimate, other: ChipEstimate) -> float | None:
+    """The geometric mean over simulated generations of how many times as long ``one`` takes; 0
+    where it has no estimate, None where the other one has none."""
+    if not other.simulated_ns or (other.npu_ns is None and one.npu_ns is not None):
+        return None
+    ratios = [
+        one.simulated_ns[generation] / ns
+        for generation, ns in other.simulated_ns.items()
+        if ns and generation in one.simulated_ns
+    ]
+    return math.prod(ratios) ** (1 / len(ratios)) if ratios else 0.0
+
+
+def other_form(path: Path) -> Form | None:
+    """An ExportedProgram's file by the exporter that does not trace; None where that fails."""
+    from nnapi_prof.frontend.loader import ModelKind, model_kind, read_exported
+    from nnapi_prof.qnn.graphs import export_onnx, preprocess
+
+    if model_kind(path) is not ModelKind.EXPORTED:
+        return None
+    try:
+        return preprocess(export_onnx(read_exported(path), ()))
+    except ConversionError as error:
+        LOGGER.debug("%s has one form only: %s", path, error)
+        return None
+
+
+def exported_form(path: Path, inputs: Sequence[str] = ()) -> Form | None:
+    """Return an ExportedProgram's file as the ONNX graph that ships, by the exporter that traces
+    where it can; None of another file, and where both exporters fail."""
+    from nnapi_prof.frontend.loader import ModelKind, model_kind, read_exported
+    from nnapi_prof.qnn.graphs import export_by_trace, preprocess
+
+    if model_kind(path) is not ModelKind.EXPORTED:
+        return None
+    program = read_exported(path)
+    if inputs and program.range_constraints:
+        return None
+    try:
+        return preprocess(export_by_trace(program))
+    except ConversionError as error:
+        LOGGER.debug("%s: %s", path, error)
+    return other_form(path)

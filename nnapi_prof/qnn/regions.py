@@ -17,7 +17,8 @@ import hashlib
 import importlib.metadata
 import os
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ import torch
 from torch import Tensor, fx
 
 from nnapi_prof.errors import ConversionError
+from nnapi_prof.graph.advice import LEAST_GAIN
 from nnapi_prof.graph.types import DimOrder, TensorType
 from nnapi_prof.qnn.graphs import OPSET, Form, Sample, export_onnx, preprocess
 from nnapi_prof.toolchain import cache_dir
@@ -33,8 +35,11 @@ from nnapi_prof.toolchain import cache_dir
 if TYPE_CHECKING:
     import onnx
 
+    from nnapi_prof.advice.rules import KnownRewrite
+    from nnapi_prof.graph.plan import Plan
     from nnapi_prof.graph.program import Program
     from nnapi_prof.graph.unit import UnitGraph
+    from nnapi_prof.qnn.costs import ChipCosts
 
 EXPORT_FORMAT = 1
 """Of an entry; a change of :func:`export_onnx` or :func:`preprocess` raises it."""
@@ -314,3 +319,44 @@ def activation_groups(graph: UnitGraph) -> dict[int, int]:
         if producer is not None and alone:
             leader[unit.index] = leader[producer]
     return leader
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """The units of one operation that could be written otherwise."""
+
+    operation: str
+    units: tuple[int, ...]
+    reasons: tuple[str, ...]
+    """Why the NPU does not take them; empty where it does."""
+    share_ns: float
+    """What a rewrite can save at most, by the plan."""
+    rules: Mapping[KnownRewrite, tuple[str, ...]]
+    """Rewrite -> the nodes that it is for."""
+
+
+def obstacles_of(program: Program, costs: ChipCosts, plan: Plan) -> Iterator[Obstacle]:
+    """Find the operations of a plan for a chip that a known rewrite could make faster."""
+    from nnapi_prof.advice.rules import rules_for
+    from nnapi_prof.advice.search import names_of
+
+    assert costs.npu is not None
+    graph, leader = program.units, activation_groups(program.units)
+    target = {unit: s.target for s in plan.segments for unit in s.units}
+    operations: dict[str, list[int]] = {}
+    for unit in graph.units:
+        operations.setdefault(unit.kind, []).append(unit.index)
+    for operation, units in operations.items():
+        rules: dict[KnownRewrite, tuple[str, ...]] = {}
+        for name in names_of(program, units):
+            for rule in rules_for(program.nodes[name].target):
+                rules[rule] = (*rules.get(rule, ()), name)
+        why = {
+            costs.refusals[u, costs.npu]: None for u in units if (u, costs.npu) in costs.refusals
+        }
+        share = sum(
+            costs.unit_cost(unit, target[unit]) or 0.0
+            for unit in {group for unit in units for group in (unit, leader[unit])}
+        )
+        if rules and (why or share >= LEAST_GAIN * plan.predicted_ns):
+            yield Obstacle(operation, tuple(units), tuple(why), share, rules)

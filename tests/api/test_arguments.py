@@ -14,10 +14,11 @@ import torch
 
 import nnapi_prof as np_
 from nnapi_prof.api.end_to_end import _together
-from nnapi_prof.api.objective import Objective, as_latency
+from nnapi_prof.costs.table import Objective
 from nnapi_prof.errors import InputSpecError, NnapiProfError, UsageError
 from nnapi_prof.options import names, number
 from nnapi_prof.partition import is_optimum
+from nnapi_prof.partition.explain import as_latency
 from tests.api.conftest import PHONE, Way
 from tests.partition.cases import problem_of, solve
 from tests.reports.sample import sample

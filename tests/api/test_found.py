@@ -9,15 +9,13 @@ import numpy as np
 import pytest
 
 import nnapi_prof as np_
-from nnapi_prof.api import plan_search
-from nnapi_prof.api.objectives import Latency
 from nnapi_prof.api.options import Listener
-from nnapi_prof.api.plan_search import INTERRUPTED
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.execution.profile import options
 from nnapi_prof.execution.profile.options import Progress, tell_planning
 from nnapi_prof.graph.plan import CPU, Engine, Target
-from nnapi_prof.partition import CompileTimes, CostTable, SearchLimits, Watch
+from nnapi_prof.partition import CompileTimes, CostTable, SearchLimits, Watch, solver
+from nnapi_prof.partition.solver import INTERRUPTED
 from tests.api.conftest import Way
 from tests.partition.cases import NPU, Table, build_graph
 
@@ -43,7 +41,7 @@ def costs_of(compiled: bool = True) -> CostTable:
 
 
 def test_the_curve_leads_from_the_default_to_the_best() -> None:
-    result = plan_search.find_plans(GRAPH, costs_of(), Latency())
+    result = solver.find_plans(GRAPH, costs_of())
     assert result.plan == result.default and len(result.default.segments) == 1
     assert len(result.best.segments) == BEST and result.best.proof == result.default.proof
     assert [p.n_segments for p in result.curve] == list(range(1, BEST + 1))
@@ -60,12 +58,12 @@ def test_the_curve_leads_from_the_default_to_the_best() -> None:
 
 
 def test_the_best_is_for_the_asking() -> None:
-    result = plan_search.find_plans(GRAPH, costs_of(), Latency(best=True))
+    result = solver.find_plans(GRAPH, costs_of(), best=True)
     assert result.plan == result.best and len(result.default.segments) == 1
 
 
 def test_costs_without_compile_times() -> None:
-    result = plan_search.find_plans(GRAPH, costs_of(compiled=False), Latency())
+    result = solver.find_plans(GRAPH, costs_of(compiled=False))
     assert len(result.best.segments) == BEST and result.startup_costs[BEST].compile_ns is None
 
 
@@ -77,7 +75,7 @@ def test_ctrl_c_keeps_the_best_plan(monkeypatch: pytest.MonkeyPatch) -> None:
         return report
 
     monkeypatch.setattr("nnapi_prof.api.options.tell_planning", at_once)
-    result = plan_search.find_plans(GRAPH, costs_of(), Latency())
+    result = solver.find_plans(GRAPH, costs_of())
     assert result.plan.notes[-1] == result.best.notes[-1] == INTERRUPTED
     assert sorted(u for s in result.plan.segments for u in s.units) == list(range(N))
     assert not any(INTERRUPTED in plan.notes for plan in result.baselines)
@@ -100,15 +98,15 @@ def test_planning_tells_how_far_it_is_after_two_seconds(monkeypatch: pytest.Monk
 
 def test_seconds_are_the_limit_of_planning(monkeypatch: pytest.MonkeyPatch) -> None:
     limits: list[object] = []
-    original = plan_search.plan_problem
+    original = solver.plan_problem
 
     def plan_problem(*arguments: object, **options: object) -> object:
         limits.append(options["limits"])
         return original(*arguments, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(plan_search, "plan_problem", plan_problem)
+    monkeypatch.setattr(solver, "plan_problem", plan_problem)
     for seconds in (None, 3.0):
-        plan_search.find_plans(GRAPH, costs_of(), Latency(), seconds=seconds)
+        solver.find_plans(GRAPH, costs_of(), seconds=seconds)
     assert limits == [SearchLimits(), SearchLimits(seconds=3.0)]
 
 

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 
 import nnapi_prof as np_
-from nnapi_prof.api import notebook
+from nnapi_prof.reports import notebook
 from tests.api.conftest import Way
 
 NASTY = '<script>alert("1")</script>&'

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import nnapi_prof as np_
-from nnapi_prof.api.front import Pareto
+from nnapi_prof.api.pareto import Pareto
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.documents.plans import of_pareto
 from nnapi_prof.errors import PartitionError, UsageError

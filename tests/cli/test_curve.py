@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from nnapi_prof.api.objectives import Latency
-from nnapi_prof.api.plan_search import find_plans
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.cli.partition import MOST_ROWS, proven, show_curve, worth_showing
 from nnapi_prof.partition import CurvePoint
+from nnapi_prof.partition.solver import find_plans
 from tests.api.test_found import BEST, GRAPH, costs_of
 from tests.cli.common import INPUT, Profiled, Result
 
@@ -26,7 +25,7 @@ def points(*latencies: float) -> list[CurvePoint]:
 
 def shown(best: bool, baseline: bool = False) -> str:
     console = Console(file=io.StringIO(), width=200)
-    plan_set = find_plans(GRAPH, costs_of(), Latency(best=best))
+    plan_set = find_plans(GRAPH, costs_of(), best=best)
     plan = plan_set.baselines[0] if baseline else plan_set.plan
     show_curve(console, plan_set, plan, best, "ms, simulated")
     assert isinstance(console.file, io.StringIO)

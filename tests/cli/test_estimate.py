@@ -13,13 +13,13 @@ import pytest
 import torch
 from torch import nn
 
-from nnapi_prof.api.model import load_program
-from nnapi_prof.api.program_costs import estimated_costs, filled_costs, read_phone
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.costs.estimate.phones import shipped
 from nnapi_prof.costs.model.fit import fit
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.find import list_phones
+from nnapi_prof.execution.estimation import estimated_costs, filled_costs, read_phone
+from nnapi_prof.execution.profile.unit_graph_cache import load_program
 from nnapi_prof.graph.plan import CPU, Target
 from nnapi_prof.partition import baselines, make_problem, plan_problem
 from tests.cli.common import INPUT, Profiled, Result, TinyNet, trace

@@ -132,7 +132,7 @@ def test_what_was_measured_is_not_measured_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rows = count_rows(tmp_path / "c.sqlite")
-    monkeypatch.setattr("nnapi_prof.api.bundles.choose_measured", _must_not_be_called)
+    monkeypatch.setattr("nnapi_prof.api.planning.choose_measured", _must_not_be_called)
     again = go("--json").document("go")
     assert again["measured"]["n_measured"] == 0 and again["measured"]["rounds"] == 0
     assert count_rows(tmp_path / "c.sqlite") == rows
@@ -273,7 +273,7 @@ def test_a_verification_that_fails_leaves_the_plan(
     go: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("nnapi_prof.api.bundles.choose_measured", _fail)
+        patch.setattr("nnapi_prof.api.planning.choose_measured", _fail)
         result = go()
     assert result.code == 1 and result.error == "the phone went away"
     assert (tmp_path / "out.html").exists()
@@ -287,7 +287,7 @@ def test_a_report_that_cannot_be_written_leaves_the_run(
         raise UsageError("cannot write the report: No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("nnapi_prof.api.report.write_report", full)
+        patch.setattr("nnapi_prof.reports.bundle_data.write_report", full)
         result = go()
     assert result.code == 2 and "No space left" in result.error
     assert (tmp_path / "out.nnprof" / "run.json").exists()

@@ -1,5 +1,5 @@
 """The emulator's simulated latency (device_agent/emulator/latency.c, runtime/graph/work.c) and the
-estimate's (nnapi_prof/costs/estimate/phones.py, nnapi_prof/api/program_costs.py) are one
+estimate's (nnapi_prof/costs/estimate/phones.py, nnapi_prof/execution/estimation.py) are one
 formula."""
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import pytest
 import torch
 from torch import nn
 
-from nnapi_prof.api.program_costs import estimated_costs
 from nnapi_prof.costs.conditions import Conditions, Mode, Precision
 from nnapi_prof.costs.model.fit import RegionMatcher
 from nnapi_prof.costs.model.forms import best_of_forms, other_forms, product_units
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.find import list_phones, open_simulated, phone_file
+from nnapi_prof.execution.estimation import estimated_costs
 from nnapi_prof.execution.profile.jobs import device_targets, grid
 from nnapi_prof.execution.profile.measurer import Measurer
 from nnapi_prof.execution.profile.options import ProfileOptions

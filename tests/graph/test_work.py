@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from nnapi_prof.api.model import load_program
+from nnapi_prof.execution.profile.unit_graph_cache import load_program
 from nnapi_prof.graph.unit import Work, graph_from_json, graph_to_json
 from tests.cli.common import trace
 

@@ -33,12 +33,12 @@ from runtime_embedding import (
 )
 from torch import nn
 
-from nnapi_prof.api.bundles import DescribedDevice, bundle_at
 from nnapi_prof.bundle.runtime import runtime_bundle
 from nnapi_prof.bundle.storage import read_bundle, write_bundle
 from nnapi_prof.cli.convert import command
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.errors import UsageError
+from nnapi_prof.execution.build import DescribedDevice, bundle_at
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import CPU, HOST, Plan, Preference, Segment, Target
 from nnapi_prof.precision.calibrate import calibrate

@@ -9,12 +9,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nnapi_prof.api.objective import adjusted_table
 from nnapi_prof.costs.estimate.costs import EstimatedCosts, fill
 from nnapi_prof.costs.measurement import Status
 from nnapi_prof.costs.model.fit import fit
 from nnapi_prof.costs.model.region import TabulatedCosts
-from nnapi_prof.costs.table import KEPT_OFF, Estimate, Price, drop_dominated_targets, optimistic
+from nnapi_prof.costs.table import (
+    KEPT_OFF,
+    Estimate,
+    Price,
+    adjusted_table,
+    drop_dominated_targets,
+    optimistic,
+)
 from nnapi_prof.errors import CostError, PartitionError
 from nnapi_prof.graph.plan import CPU, HOST, Plan
 from nnapi_prof.partition import baselines, evaluate, make_problem

@@ -10,9 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nnapi_prof.api.front import float_precisions
-from nnapi_prof.api.pareto import FrontSearch
 from nnapi_prof.device.protocol.results import HalfArithmetic
+from nnapi_prof.execution.front import FrontSearch, float_precisions
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import CPU, Plan, Precision, Preference, Segment, Target
 from nnapi_prof.precision.simulation import NARROW_DOUBT, PrecisionSimulation, error_spread

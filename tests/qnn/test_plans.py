@@ -12,7 +12,7 @@ from torch import nn
 pytest.importorskip("onnx", reason="no onnx: pip install -e '.[qnn]'")
 
 import nnapi_prof as nnp
-from nnapi_prof.api.chip_costs import profile_on_chip
+from nnapi_prof.api.chips import profile_on_chip
 from nnapi_prof.api.model import load
 from nnapi_prof.cli import main
 from nnapi_prof.errors import SerializationError, UsageError
@@ -167,7 +167,7 @@ def test_a_rewrite_that_the_compiler_makes_itself_is_not_offered(result, cache):
 
 def test_samples_of_ones_own_set_the_ranges_of_8_bits(file, cache, tmp_path):
     """Ranges a hundred times as wide give other scales, hence other graphs."""
-    from nnapi_prof.api.chip_costs import _cutter
+    from nnapi_prof.api.chips import _cutter
     from nnapi_prof.api.costs import CalibrationOptions
     from nnapi_prof.api.options import SILENT
     from nnapi_prof.qnn.chips import QnnPrecision

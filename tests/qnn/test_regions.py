@@ -13,7 +13,7 @@ from torch import nn
 pytest.importorskip("onnx", reason="no onnx: pip install -e '.[qnn]'")
 
 import nnapi_prof as nnp
-from nnapi_prof.api.chip_costs import profile_on_chip
+from nnapi_prof.api.chips import profile_on_chip
 from nnapi_prof.api.model import load
 from nnapi_prof.errors import UsageError
 from nnapi_prof.qnn.costs import RegionTime, fit_units
@@ -158,7 +158,7 @@ class Exported(Exception):
 def test_without_a_chip_nothing_of_the_extra_is_imported():
     code = (
         "import sys, nnapi_prof, nnapi_prof.cli, nnapi_prof.cli.profile, nnapi_prof.api.profiling, "
-        "nnapi_prof.api.planning, nnapi_prof.api.report, nnapi_prof.api.advise\n"
+        "nnapi_prof.api.planning, nnapi_prof.reports.bundle_data, nnapi_prof.api.advise\n"
         "print([name for name in sys.modules if name.partition('.')[0] in "
         "('onnx', 'onnxruntime', 'onnxruntime_qnn', 'onnxscript', 'onnx_ir')])"
     )

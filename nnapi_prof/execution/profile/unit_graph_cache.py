@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import importlib.metadata
 import json
+import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -23,9 +24,10 @@ from nnapi_prof.graph.unit import UnitGraph, graph_from_json, graph_to_json
 from nnapi_prof.toolchain import cache_dir
 
 if TYPE_CHECKING:
+    from nnapi_prof.bundle.bundle import MixedPrecision
     from nnapi_prof.graph.program import Program
 
-
+LOGGER = logging.getLogger(__name__)
 CUTTING_CODE = ("frontend", "graph", "passes")
 """Packages of nnapi_prof that decide what the units of a model are."""
 
@@ -124,3 +126,25 @@ def _code() -> Iterator[tuple[str, int, int]]:
         for source in sorted((root / package).rglob("*.py")):
             state = source.stat()
             yield str(source.relative_to(root)), state.st_size, state.st_mtime_ns
+
+
+def load_program(
+    path: Path, inputs: Sequence[str], keep: bool = True, mixed: MixedPrecision | None = None
+) -> Program:
+    """Loads a model; ``keep`` is that of frontend.load. With ``mixed`` some of its units are in 8
+    bits.
+
+    Raises what :func:`nnapi_prof.frontend.load` raises, and FrontendError where nothing is left to
+    place on a device.
+    """
+    from nnapi_prof import frontend
+    from nnapi_prof.frontend.inputs import parse_input_specs
+
+    program = frontend.load(path, parse_input_specs(inputs), keep)
+    LOGGER.debug("read %s: %d units", path, len(program.units.units))
+    if not program.units.units:
+        raise FrontendError(
+            f"{path} computes nothing: its outputs are constants or its inputs as they are; give a"
+            " model with operations to measure and to place"
+        )
+    return program if mixed is None else mixed.applied(program)

@@ -18,12 +18,15 @@ from nnapi_prof.options import names, option, placements, validate
 if TYPE_CHECKING:
     from nnapi_prof.partition import Constraints
 
+
 _UNITS = "UNITS is a unit's name, or a pattern of its label, as `softmax*`"
+
 _CONTENTION = option(
     "Slow-down factor of a processor while another one is busy. Default: measured by"
     " `profile --contention`, else 1.1.",
     1,
 )
+
 Contention = float | Mapping[tuple[str, str], float]
 
 

@@ -1,5 +1,7 @@
-"""From a model and a phone's description to estimated costs: what ``estimate`` and ``partition
---estimate`` share. No device, no network."""
+"""Estimates a model's costs by the description of a phone, without a device and without a network.
+
+``estimate``, ``partition --estimate`` and reports of estimated plans share it.
+"""
 
 from __future__ import annotations
 
@@ -35,13 +37,7 @@ from nnapi_prof.costs.model.forms import (
 from nnapi_prof.costs.model.region import PHONE_CPU, CostModel
 from nnapi_prof.costs.table import Estimate, Price
 from nnapi_prof.device.find import SIMULATED, list_phones, phone_file, refuse_fleet
-from nnapi_prof.errors import (
-    NotMeasured,
-    UnsupportedOp,
-    UsageError,
-    did_you_mean,
-    option_name,
-)
+from nnapi_prof.errors import NotMeasured, UnsupportedOp, UsageError, did_you_mean, option_name
 from nnapi_prof.execution.profile.threads import COUNTS, counts_up_to, least_number
 from nnapi_prof.graph.plan import CPU, HOST, Engine, Target
 from nnapi_prof.graph.unit import Unit, UnitGraph

@@ -1,64 +1,28 @@
-"""Make bundles of a model and its plans, for phones and for chips.
-
-A device runs a phone's bundle. A plan for a Snapdragon that is not there is estimated, and its
-folder says so; no device runs it, ``nnapi-prof report`` shows it, and ``advise`` starts from it:
-
-    manifest.json         the plan, the costs behind it and their origin, with its own SHA-256
-    model.pt | model.pt2  the original
-"""
+"""Makes the bundle of a model's plans for a device: every region converted for it."""
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
-from nnapi_prof.api.costs import Costs
-from nnapi_prof.api.model import Model, load, load_program
-from nnapi_prof.api.options import SILENT, Listener
 from nnapi_prof.bundle.bundle import Bundle, RegionKey, needed_regions, region_key
-from nnapi_prof.bundle.findings import kept_advice
 from nnapi_prof.bundle.plan_set import PhoneTraits, phone_of
-from nnapi_prof.bundle.storage import (
-    CHIP_FORMAT,
-    check_model,
-    file_checksum,
-    read_manifest,
-    replace_folder,
-    write_bundle,
-    write_manifest,
-)
+from nnapi_prof.bundle.storage import write_bundle
 from nnapi_prof.convert.lower import convert_copies, convert_region
 from nnapi_prof.convert.region import Region, growth_note, to_float16, units_in_floats
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.model.forms import Forms, forms_note
 from nnapi_prof.costs.model.regression import TargetFit
-from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.description import describe, device_fingerprint
 from nnapi_prof.device.protocol.results import AgentInfo
-from nnapi_prof.errors import (
-    InputSpecError,
-    SerializationError,
-    UsageError,
-    escape_untrusted,
-    option_name,
-)
-from nnapi_prof.execution.options import RunOptions
+from nnapi_prof.errors import InputSpecError, UsageError, option_name
 from nnapi_prof.execution.profile.jobs import device_targets
-from nnapi_prof.execution.timing import choose_measured
+from nnapi_prof.execution.profile.unit_graph_cache import load_program
 from nnapi_prof.frontend.inputs import InputSpec, listed, parse_input_spec, parse_input_specs
-from nnapi_prof.graph.advice import Advice
 from nnapi_prof.graph.plan import Engine, Plan, Target
 from nnapi_prof.graph.program import Program, constant_outputs
-from nnapi_prof.qnn.calibration import ChipOrigin
-from nnapi_prof.qnn.costs import ChipCosts
-
-if TYPE_CHECKING:
-    from nnapi_prof.reports.data import ReportData
 
 
 def bundle_of(
@@ -253,27 +217,11 @@ def input_specs(program: Program) -> tuple[str, ...]:
     return tuple(str(InputSpec.of(value)) for value in examples)
 
 
-VERIFYING = "running plan and baselines whole"
-"""The phase in which plans run end to end before one is chosen."""
-
-
 def with_open_sizes(bundle: Bundle, inputs: Sequence[str]) -> Bundle:
     """The bundle, in which sizes that the stated inputs leave open stay so."""
     if not inputs:
         return bundle
     return replace(bundle, inputs=tuple(map(str, parse_input_specs(inputs))))
-
-
-def verified(
-    bundle: Bundle,
-    program: Program,
-    client: AgentClient,
-    options: RunOptions,
-    listener: Listener = SILENT,
-) -> Bundle:
-    """The bundle with the plan that is fastest end to end (:mod:`nnapi_prof.execution.timing`)."""
-    heard = listener.counting(VERIFYING, len(bundle.plans))
-    return choose_measured(bundle, program, client, options, heard)
 
 
 def save_bundle(path: Path, bundle: Bundle, model: Path) -> None:
@@ -285,106 +233,6 @@ def save_bundle(path: Path, bundle: Bundle, model: Path) -> None:
             f"cannot write {path}: {error.strerror or error}",
             f"name another {option_name('output')}",
         ) from error
-
-
-VERSION = 1
-
-
-@dataclass(frozen=True)
-class ChipPlan:
-    """The content of such a folder."""
-
-    model: Model
-    plans: tuple[Plan, ...]
-    """The plan, then its rivals."""
-    costs: Costs
-    advice: tuple[Advice, ...] = ()
-
-
-def write_chip_bundle(folder: Path, model: Model, plans: Sequence[Plan], costs: Costs) -> None:
-    """Writes a plan made from a chip's costs. A bundle that stands there is replaced.
-
-    Raises UsageError where something else stands there.
-    """
-    priced, origin = _chip_costs(costs)
-    model_file = f"model{model.path.suffix}"
-
-    def write(target: Path) -> None:
-        target.mkdir(parents=True)
-        shutil.copyfile(model.path, target / model_file)
-        manifest = {
-            "format": CHIP_FORMAT,
-            "version": VERSION,
-            "estimated": True,
-            "model": model.name,
-            "model_file": model_file,
-            "model_sha256": file_checksum(target / model_file),
-            "inputs": list(input_specs(model.program)),
-            "device": costs.device,
-            "plans": [json.loads(plan.to_json()) for plan in plans],
-            "costs": priced.to_json(),
-            "origin": origin.to_json(),
-            "notes": list(costs.notes),
-        }
-        write_manifest(target, manifest)
-
-    replace_folder(folder, write)
-
-
-def read_chip_bundle(folder: Path) -> ChipPlan:
-    """Reads what :func:`write_chip_bundle` wrote. SerializationError where it is damaged."""
-    try:
-        data = read_manifest(folder / "manifest.json", CHIP_FORMAT, VERSION)
-        check_model(folder, data)
-        model = load(folder / data["model_file"], data["inputs"])
-        model = replace(model, unit_cache=replace(model.unit_cache, name=data["model"]))
-        plans = tuple(Plan.from_json(json.dumps(plan)) for plan in data["plans"])
-        costs = Costs(
-            model=model,
-            device=data["device"],
-            conditions=Conditions(),
-            priced=ChipCosts.from_json(model.graph, data["costs"]),
-            estimated=True,
-            origin=ChipOrigin.from_json(data["origin"]),
-            notes=tuple(data["notes"]),
-        )
-        placed = {unit for segment in plans[0].segments for unit in segment.units}
-        if placed != set(range(len(model.graph.units))):
-            raise SerializationError("the plan is not of the model beside it")
-        return ChipPlan(model, plans, costs, kept_advice(folder))
-    except (KeyError, TypeError, ValueError, IndexError, SerializationError, OSError) as error:
-        raise SerializationError(
-            f"{folder}: the bundle is damaged ({escape_untrusted(str(error), 300)})",
-            "make it again with `nnapi-prof partition`",
-        ) from error
-
-
-def chip_report(
-    model: Model, plans: Sequence[Plan], costs: Costs, advice: tuple[Advice, ...] = ()
-) -> ReportData:
-    """All that a report of such a plan shows: nothing of it was measured."""
-    from nnapi_prof.reports.data import ReportData, this_environment
-
-    priced, origin = _chip_costs(costs)
-    return ReportData(
-        model=model.name,
-        graph=model.graph,
-        cost_model=priced.as_cost_model(),
-        measurements=(),
-        plan=plans[0],
-        baselines=tuple(plans[1:]),
-        device_info={"phone": costs.device},
-        notes=costs.notes,
-        environment=this_environment(),
-        advice=advice,
-        origin=origin,
-    )
-
-
-def _chip_costs(costs: Costs) -> tuple[ChipCosts, ChipOrigin]:
-    assert isinstance(costs.priced, ChipCosts)
-    assert costs.origin is not None
-    return costs.priced, costs.origin
 
 
 def names_of(info: AgentInfo | None) -> PhoneTraits:

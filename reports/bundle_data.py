@@ -1,4 +1,4 @@
-"""The step ``report``: a bundle, its runs and the costs behind it, as data."""
+"""Reads a bundle, its runs and the costs behind it as the data of a report."""
 
 from __future__ import annotations
 
@@ -180,8 +180,8 @@ def _costs(
     if not guessed or model is None:
         return fit(bundle.graph, formed_rows(bundle.graph, rows, bundle.forms), fits=fits)
 
-    from nnapi_prof.api.model import load_program
-    from nnapi_prof.api.program_costs import filled_costs
+    from nnapi_prof.execution.estimation import filled_costs
+    from nnapi_prof.execution.profile.unit_graph_cache import load_program
 
     program = load_program(model, bundle.inputs, mixed=bundle.mixed)
     return filled_costs(program, rows, bundle.fingerprint)[0]
