@@ -110,9 +110,10 @@ def _value_type(hint: Any) -> ValueType:
     alternatives = typing.get_args(hint) if is_union else (hint,)
     origins = {typing.get_origin(each) for each in alternatives}
     is_sequence = not origins.isdisjoint({tuple, Sequence})
-    scalars = [each for each in (bool, int, float, str) if each in alternatives]
+    elements = [arg for each in alternatives for arg in typing.get_args(each)[:1] if is_sequence]
+    scalars = [each for each in (bool, int, float, str) if each in (*elements, *alternatives)]
     return ValueType(
-        scalar=str if is_sequence else scalars[0],
+        scalar=scalars[0],
         is_sequence=is_sequence,
         takes_mapping=Mapping in origins,
         takes_none=type(None) in alternatives,
@@ -130,7 +131,13 @@ def validate(options: DataclassInstance) -> None:
             if not value_type.takes_none:
                 raise UsageError(f"{name} is None: a value is wanted")
             continue
-        if value_type.is_sequence:
+        if value_type.is_sequence and value_type.scalar is not str:
+            value = tuple(value) if isinstance(value, Iterable) else (value,)
+            object.__setattr__(options, name, value)
+            if declared.least is not None:
+                for each in value:
+                    number(name, each, declared.least, declared.most)
+        elif value_type.is_sequence:
             texts = placements if value_type.takes_mapping else names
             value = texts(name, value)
             object.__setattr__(options, name, value)

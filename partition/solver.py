@@ -402,7 +402,7 @@ def find_plans(
         limits=SearchLimits() if seconds is None else SearchLimits(seconds=seconds),
         report=report,
     )
-    found = PlanSearch(
+    result = PlanSearch(
         plan=answer.best if best else answer.default,
         baselines=baselines(make_problem(graph, rivals, copies=copies), listed),
         default=answer.default,
@@ -411,8 +411,8 @@ def find_plans(
         startup_costs=startup_costs(graph, costs, answer.curve),
     )
     if not answer.interrupted:
-        return found
-    return found.each(lambda plan: plan if plan.proof is None else plan.with_note(INTERRUPTED))
+        return result
+    return result.each(lambda plan: plan if plan.proof is None else plan.with_note(INTERRUPTED))
 
 
 def _compile_times(costs: CostTable) -> CompileTimes:

@@ -34,7 +34,6 @@ from nnapi_prof.execution.profile.jobs import NEWEST_LEVEL, device_targets
 from nnapi_prof.execution.profile.options import MeasureOptions
 from nnapi_prof.graph.advice import GOOD_ENOUGH, LEAST_GAIN, Advice, Hindrance, Verified
 from nnapi_prof.graph.plan import Engine, Plan, Target
-from nnapi_prof.options import number
 from nnapi_prof.qnn.chips import is_qnn, one_chip
 from nnapi_prof.qnn.costs import ChipCosts
 from nnapi_prof.qnn.regions import Obstacle, obstacles_of
@@ -50,9 +49,6 @@ if TYPE_CHECKING:
 
 SECONDS = 30.0
 """Looking for advice may take; what was not looked at then is told by costs alone."""
-TRIES = 3
-"""Rewrites that are tried, of those that save most."""
-MOST_TRIES = 100
 LOOKING, TRYING = "looking for what would help", "trying rewrites"
 
 
@@ -149,36 +145,35 @@ def advise(
     Raises UsageError where costs were not measured, CostError where the table lacks the model,
     DeviceError where the device fails.
     """
-    number("tries", tries, 0, MOST_TRIES)
-    seconds = AdviseOptions(seconds=seconds).seconds
+    options = AdviseOptions(seconds=seconds, tries=tries or AdviseOptions.tries)
     listener = listener or to_log(progress)
     planned = plan if isinstance(plan, ModelPlan) else read_plan(plan)
     origin = None if planned.costs is None else planned.costs.origin
     chip = device if isinstance(device, str) and is_qnn(device) else None
     if chip is not None and (origin is None or one_chip(chip) != one_chip(origin.device)):
-        return Advised(planned_for_chip(planned.model, chip, tries or TRIES, listener))
+        return Advised(planned_for_chip(planned.model, chip, options.tries, listener))
     if origin is not None:
-        own = advise_on_chip(planned, tries or TRIES, listener)
+        own = advise_on_chip(planned, options.tries, listener)
         return Advised(replace(planned, advice=own))
     basis = _basis(planned, costs)
     from nnapi_prof.advice.search import ranked
 
-    options: list[Suggestion] = []
+    hints: list[Suggestion] = []
     verified: dict[int, Advice] = {}
     notes = planned.model.notes
     try:
-        for one in _suggestions(planned, basis, seconds, listener):
-            options.append(one)
-        if tries and options:
+        for one in _suggestions(planned, basis, options.seconds, listener):
+            hints.append(one)
+        if tries and hints:
             with open_client(device or planned.device_spec, listener) as client:
                 _check_device(planned, client)
                 trial = Trial(planned, basis, client, listener, costs)
-                for at, one in enumerate(ranked(options)[:tries]):
+                for at, one in enumerate(ranked(hints)[:tries]):
                     listener.progress(Progress(TRYING, at, tries, one.advice.remedy))
                     verified[at] = trial.best_of(one)
     except KeyboardInterrupt:
         notes = (*notes, INTERRUPTED)
-    advice = [verified.get(at, one.advice) for at, one in enumerate(ranked(options))]
+    advice = [verified.get(at, one.advice) for at, one in enumerate(ranked(hints))]
     advice.sort(key=_rank)
     return Advised(replace(planned, advice=tuple(advice)), notes)
 
@@ -459,8 +454,8 @@ def advise_on_chip(planned: ModelPlan, tries: int, listener: Listener) -> tuple[
     """
     costs = planned.costs.priced if planned.costs else None
     assert isinstance(costs, ChipCosts)
-    found = obstacles_of(planned.model.program, costs, planned.plan)
-    obstacles = sorted(found, key=lambda one: (not one.reasons, -one.share_ns))
+    obstacles = list(obstacles_of(planned.model.program, costs, planned.plan))
+    obstacles.sort(key=lambda one: (not one.reasons, -one.share_ns))
     advice = []
     for at, obstacle in enumerate(obstacles[:tries]):
         listener.progress(Progress(COMPILING, at, min(tries, len(obstacles)), obstacle.operation))

@@ -27,7 +27,7 @@ from nnapi_prof.execution.profile.jobs import TargetSpec, device_targets
 from nnapi_prof.execution.profile.options import MeasureOptions
 from nnapi_prof.execution.profile.threads import read_trial
 from nnapi_prof.graph.plan import AUTO, CPU, REFERENCE, Engine, Preference, Target
-from nnapi_prof.options import into, moved, number
+from nnapi_prof.options import into, moved
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -225,8 +225,7 @@ def bisect(
     """
     from nnapi_prof.bisection.locate import locate
 
-    number("budget", budget, 0)
-    BisectOptions(samples=samples)
+    BisectOptions(budget=budget, samples=samples)
     listener = listener or to_log(progress)
     asked = ConditionOptions.of(conditions)
     if asked.sustained:

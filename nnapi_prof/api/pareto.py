@@ -35,7 +35,6 @@ from nnapi_prof.execution.front import (
 from nnapi_prof.execution.objectives import ParetoOptions
 from nnapi_prof.execution.profile.options import MeasureOptions
 from nnapi_prof.graph.plan import Precision
-from nnapi_prof.options import number
 from nnapi_prof.partition import SearchLimits, make_problem
 from nnapi_prof.precision.samples import Sample
 from nnapi_prof.precision.sensitivity import (
@@ -88,9 +87,7 @@ def pareto(
 
     Raises UsageError where the costs know one precision only, or the metric does not fit.
     """
-    for budget in budgets:
-        number("budgets", budget, 0)
-    ParetoOptions(seconds=seconds, accuracy_s=accuracy_s)
+    ParetoOptions(budgets=budgets, seconds=seconds, accuracy_s=accuracy_s)
     if as_model(model).graph != costs.model.graph:
         raise UsageError(f"these costs are of {costs.model!r}, not of {model!r}", "profile it")
     if costs.calibration is None or len(costs.precisions) < 2:

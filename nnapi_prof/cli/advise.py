@@ -48,13 +48,6 @@ SHORT = 3
     help="Apply the best rewrites to the model, profile it on the device, and run it beside the"
     " plan.",
 )
-@click.option(
-    "--tries",
-    type=click.IntRange(1, 100),
-    default=3,
-    show_default=True,
-    help="Largest number of rewrites that --try tries.",
-)
 @opt.declared(AdviseOptions)
 @opt.model
 def command(

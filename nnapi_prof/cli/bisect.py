@@ -38,20 +38,14 @@ MOST_CHANNELS = 8
     help="Search this target, as nnapi:NAME/fast or cpu. Default: the targets of a bundle's plan;"
     " of a model every accelerator in turn.",
 )
-@click.option(
-    "--budget",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="SHARE",
-    help="Largest error of a value with reference inputs, as a share of its largest element."
-    " Default: 1e-4, in less than float32 2e-2, in 8 bits what roundings of ties explain.",
-)
+@opt.declared(BisectOptions, "budget", budget={"type": click.FloatRange(min=0, min_open=True)})
 @click.option(
     "--executorch",
     is_flag=True,
     help="Run the regions by ExecuTorch's delegate, on this host: local or sim:NAME.",
 )
 @click.option("--all", "find_all", is_flag=True, help="Go on after the first unit that differs.")
-@opt.declared(BisectOptions)
+@opt.declared(BisectOptions, "samples")
 @click.option(
     "--reproducer",
     type=click.Path(path_type=Path),

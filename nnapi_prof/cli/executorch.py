@@ -17,6 +17,7 @@ from nnapi_prof.cli.progress import listening
 from nnapi_prof.costs.conditions import MOST_THREADS
 from nnapi_prof.device.find import LOCAL
 from nnapi_prof.errors import MismatchError, UsageError
+from nnapi_prof.execution.objectives import ChoiceOptions
 from nnapi_prof.graph.causes import distinct
 from nnapi_prof.graph.plan import Engine
 
@@ -124,13 +125,7 @@ partitioner_options = option_group(
         help="Size of ExecuTorch's thread pool. Default: 1 with --partitioners; with a bundle the"
         " number that its plan was measured with.",
     ),
-    click.option(
-        "--seconds",
-        type=click.FloatRange(min=0),
-        default=600,
-        show_default=True,
-        help="With --partitioners: time limit for measuring units and regions.",
-    ),
+    opt.declared(ChoiceOptions),
     click.option(
         "--seed",
         type=click.IntRange(min=0),

@@ -6,8 +6,6 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from nnapi_prof.cli import options as opt
 from nnapi_prof.cli.command import define
 from nnapi_prof.cli.options import ErrorBudget, precision_options
@@ -35,15 +33,7 @@ if TYPE_CHECKING:
 @opt.costs
 @precision_options("float32,relaxed,int8")
 @opt.declared(Within, "metric")
-@click.option(
-    "--budget",
-    "budgets",
-    type=ErrorBudget(),
-    multiple=True,
-    metavar="ERROR",
-    help="Additional error budget (2%, 0.02, 34dB) for which a plan is searched.",
-)
-@opt.declared(ParetoOptions)
+@opt.declared(ParetoOptions, budgets={"type": ErrorBudget()})
 @opt.threads
 @opt.cpus
 @opt.mode

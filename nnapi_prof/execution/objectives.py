@@ -311,6 +311,15 @@ class SearchOptions(ValidatedOptions):
 class ParetoOptions(ValidatedOptions):
     """Options of :func:`nnapi_prof.pareto`."""
 
+    budgets: Sequence[float] = field(
+        default=(),
+        metadata=option(
+            "Additional error budget (2%, 0.02, 34dB) for which a plan is searched.",
+            0,
+            flag="--budget",
+            metavar="ERROR",
+        ),
+    )
     seconds: float | None = seconds_option("the search for each plan", "10")
     accuracy_s: float = field(
         default=120.0, metadata=option("Approximate time limit for measuring errors.", 0)
@@ -321,6 +330,9 @@ class ParetoOptions(ValidatedOptions):
 class AdviseOptions(ValidatedOptions):
     """Options of :func:`nnapi_prof.advise`."""
 
+    tries: int = field(
+        default=3, metadata=option("Largest number of rewrites that --try tries.", 1, 100)
+    )
     seconds: float | None = seconds_option("looking", "30")
 
 
@@ -328,7 +340,26 @@ class AdviseOptions(ValidatedOptions):
 class BisectOptions(ValidatedOptions):
     """Options of :func:`nnapi_prof.bisect`."""
 
+    budget: float | None = field(
+        default=None,
+        metadata=option(
+            "Largest error of a value with reference inputs, as a share of its largest element."
+            " Default: 1e-4, in less than float32 2e-2, in 8 bits what roundings of ties explain.",
+            0,
+            metavar="SHARE",
+        ),
+    )
     samples: int = field(
         default=2,
         metadata=option("Inputs to try: the model's own examples, then random ones.", 1, 64),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChoiceOptions(ValidatedOptions):
+    """Options of measuring which of several partitioners takes what."""
+
+    seconds: float = field(
+        default=600,
+        metadata=option("With --partitioners: time limit for measuring units and regions.", 0),
     )

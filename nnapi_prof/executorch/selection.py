@@ -30,9 +30,10 @@ from nnapi_prof.api.options import Listener, Progress, ProgressCallback, to_log
 from nnapi_prof.costs.model.fit import UnitSet
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.device.find import LOCAL, SIMULATED
-from nnapi_prof.errors import PartitionError, UsageError
+from nnapi_prof.errors import PartitionError
 from nnapi_prof.execution.compare import TOLERANCE
 from nnapi_prof.execution.judgement import choose_inputs
+from nnapi_prof.execution.objectives import ChoiceOptions
 from nnapi_prof.executorch.aot import Partitioner, silence
 from nnapi_prof.executorch.candidates import (
     LIST_ORDER,
@@ -68,11 +69,10 @@ from nnapi_prof.executorch.whole import (
 )
 from nnapi_prof.frontend.loader import ModelKind, model_kind, read_exported
 from nnapi_prof.graph.plan import Plan, Segment, Target
+from nnapi_prof.options import number
 from nnapi_prof.partition import make_problem, plan_problem
 from nnapi_prof.partition.baselines import merge_by_target
 
-SECONDS = 600.0
-"""For measuring units and regions, beside the whole files."""
 PLANS = 8
 """Times that a plan is made at most, each with what the one before had measured."""
 TIME_OVER = "the time for measuring was over: the plan rests on what was measured until then"
@@ -87,7 +87,7 @@ def choose(
     *,
     device: str = LOCAL,
     threads: int = 1,
-    seconds: float = SECONDS,
+    seconds: float = ChoiceOptions.seconds,
     seed: int | None = None,
     libraries: Sequence[str | os.PathLike[str]] = (),
     progress: ProgressCallback | None = None,
@@ -110,8 +110,8 @@ def choose(
     cannot be run.
     """
     listener = listener or to_log(progress)
-    if threads < 1 or seconds < 0:
-        raise UsageError(f"threads are {threads} and seconds {seconds}: 1 and 0 are the least")
+    ChoiceOptions(seconds=seconds)
+    number("threads", threads, 1)
     chosen = model if isinstance(model, Model) else load(model)
     if partitioners is None:
         partitioners = named((NNAPI, "xnnpack"), device, listener)
