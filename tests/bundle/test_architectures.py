@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 from tests.bundle.stock import make
 from tests.convert.architectures import ARCHITECTURES
 
-NOT_SCRIPTABLE = {"bert", "deeplab", "flow", "fpn", "t5", "tcn", "two_towers"}
+NOT_SCRIPTABLE = {"bert", "deeplab", "flow", "fpn", "t5", "two_towers"}
 """Those whose Python TorchScript's own compiler does not take."""
 
 ON_CPU = {

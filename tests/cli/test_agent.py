@@ -16,16 +16,6 @@ Cli = Callable[..., Result]
 SIM = ("--device", "sim:npu-phone")
 
 
-@pytest.mark.parametrize("name", ["build", "push", "info", "clean"])
-def test_help_explains_every_option(cli: Cli, name: str) -> None:
-    from nnapi_prof.cli.agent import agent
-
-    result = cli("agent", name, "--help")
-    assert result.code == 0 and result.err == ""
-    for parameter in agent.commands[name].params:
-        assert parameter.help and all(option in result.out for option in parameter.opts)
-
-
 def test_build_says_abi_size_and_path(cli: Cli, built_host: HostBuild, tmp_path: Path) -> None:
     result = cli("agent", "build", "--abi", "host", "--output", tmp_path / "out")
     assert result.code == 0, result.err

@@ -13,9 +13,8 @@ import pytest
 from torch import nn
 
 from nnapi_prof.bundle.storage import VERSION
-from nnapi_prof.costs.store import CostStore
 from nnapi_prof.execution.options import RunOptions
-from tests.cli.common import INPUT, Profiled, Result, shift_reference, trace
+from tests.cli.common import INPUT, Profiled, Result, trace
 
 SIM = ("--device", "sim:npu-phone")
 Cli = Callable[..., Result]
@@ -130,29 +129,7 @@ def test_only_what_is_simulated_is_labelled_so(cli: Cli, profiled: Profiled) -> 
     assert "measured (simulated)" not in result.out and "compile (simulated)" not in result.out
 
 
-def test_a_report_needs_the_costs_of_the_plan(cli: Cli, profiled: Profiled, tmp_path: Path) -> None:
-    empty = tmp_path / "empty.sqlite"
-    CostStore(empty).close()
-    result = cli("report", "--costs", empty, profiled.bundle)
-    assert result.code == 1
-    assert f"cost table {empty} has nothing of simulated npu-phone (" in result.error
-    assert "name that table with --costs" in result.error
-
-
 # ---- where results go --------------------------------------------------------------------------
-
-
-def test_partition_writes_over_nothing_but_bundles(
-    cli: Cli, profiled: Profiled, tmp_path: Path
-) -> None:
-    precious = tmp_path / "precious"
-    precious.mkdir()
-    (precious / "thesis.tex").write_text("all of it")
-    named = ("--input", INPUT, "--costs", profiled.costs, "--output", precious)
-    result = cli("partition", *SIM, *named, profiled.model)
-    assert result.code == 2
-    assert f"{precious} exists and is not a bundle: name another --output" in result.error
-    assert [p.name for p in precious.iterdir()] == ["thesis.tex"]
 
 
 def test_a_result_that_cannot_be_kept(cli: Cli, profiled: Profiled) -> None:
@@ -171,11 +148,3 @@ def test_commands_inside_the_bundle(
     assert cli("run", *SIM, "--runs", 2, ".").code == 0
     result = cli("report", "--costs", profiled.costs, ".")
     assert (result.code, result.out.strip()) == (0, str(profiled.bundle.with_suffix(".html")))
-
-
-def test_outputs_that_differ_are_marked(
-    cli: Cli, profiled: Profiled, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shift_reference(monkeypatch)
-    result = cli("run", *SIM, "--runs", 2, profiled.bundle)
-    assert result.code == 1 and "DIFFERS from eager PyTorch" in result.out

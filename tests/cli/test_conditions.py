@@ -14,7 +14,6 @@ from nnapi_prof.costs.conditions import Conditions, Mode, Precision
 from nnapi_prof.costs.measurement import Kind
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.graph.plan import CPU, REFERENCE, Preference, Target
-from nnapi_prof.nnapi.codes import OperandCode
 from tests.cli.common import INPUT, Profiled, Result
 
 Cli = Callable[..., Result]
@@ -67,24 +66,6 @@ def test_from_profile_to_run(
     assert document["conditions"] == conditions.options
     if conditions.precision is Precision.FLOAT16:  # near what float32 gives, and not the same
         assert 1e-6 < max(check["relative"] for check in document["checks"]) < 1e-2
-
-
-def test_the_cpu_stays_in_float32(cli: Cli, tiny: Path, tmp_path: Path) -> None:
-    costs, bundle = tmp_path / "costs.sqlite", tmp_path / "tiny.nnprof"
-    named = (*SIM, "--input", INPUT, "--costs", costs, "--float16")
-    for command in (
-        ("profile", *named, "--preference", "fast", "--accelerator", "nnapi-reference", tiny),
-        ("partition", *named, "--no-verify", "--output", bundle, tiny),
-    ):
-        assert cli(*command).code == 0
-
-    loaded = read_bundle(bundle)
-    half = OperandCode.TENSOR_FLOAT16
-    for region in loaded.regions.values():
-        assert half not in {operand.type for operand in region.model.operands}
-    assert loaded.halved
-    for region in loaded.halved.values():
-        assert half in {operand.type for operand in region.model.operands}
 
 
 def test_other_conditions_were_not_measured(cli: Cli, profiled: Profiled) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,16 +15,11 @@ from torch import nn
 from nnapi_prof.bundle.storage import read_bundle, write_bundle
 from nnapi_prof.convert.export.json import RegionDescription
 from nnapi_prof.convert.lower import convert_region
-from nnapi_prof.frontend import load, reference
+from nnapi_prof.frontend import load
 from nnapi_prof.frontend.inputs import parse_input_spec
 from nnapi_prof.graph.plan import Engine, Preference
-from nnapi_prof.graph.program import from_memory, to_memory
 from tests.cli.common import INPUT, Profiled, Result, trace
 from tests.convert.region_reader import from_json
-
-ROOT = Path(__file__).resolve().parent.parent.parent
-DRIVER = ROOT / "tests" / "convert" / "cpp" / "driver.cpp"
-HEADERS = ROOT / "device_agent" / "include"
 
 
 def names(folder: Path) -> list[str]:
@@ -72,49 +65,6 @@ def test_json(cli: Callable[..., Result], model: Path) -> None:
     assert described(base) == RegionDescription(region, Preference.FAST_SINGLE_ANSWER, True)
 
 
-def test_cpp_is_compiled_and_runs_as_eager_does(
-    cli: Callable[..., Result], model: Path, emulator_library: Path
-) -> None:
-    folder = model.parent
-    formats = ("--format", "cpp", "--format", "json")
-    result = cli("convert", *formats, "--input", INPUT, "-o", folder / "a b-1.cpp", model)
-    assert result.code == 0, result.err
-    written = ["a_b-1.cpp", "a_b-1.h", "a_b-1.json", "a_b-1.weights"]
-    assert names(folder) == [*written, "tiny.pt"]
-    assert all(str(folder / name) in result.err for name in written)
-    region = described(folder / "a_b-1").region
-    compiler = next((c for c in ("g++", "clang++") if shutil.which(c)), None)
-    command = [compiler] if compiler else [sys.executable, "-m", "ziglang", "c++"]
-    (folder / "android").mkdir()
-    (folder / "android" / "NeuralNetworks.h").write_text('#include "np_nnapi.h"\n')
-    includes = ["-I", folder, "-I", HEADERS, "-DMODEL=AB1", '-DHEADER="a_b-1.h"']
-    sources = [folder / "a_b-1.cpp", DRIVER]
-    subprocess.run(
-        [*command, "-std=c++14", *includes, *sources, "-ldl", "-o", folder / "app"], check=True
-    )
-    x = torch.randn(1, 3, 16, 16, generator=torch.Generator().manual_seed(1))
-    (folder / "in_0_0").write_bytes(to_memory(x, region.input_types[0]))
-    weights = folder / "a_b-1.weights"
-    subprocess.run(
-        [folder / "app", "run", emulator_library, weights, "auto", "", folder, "1"], check=True
-    )
-    value = from_memory((folder / "out_0_0").read_bytes(), region.output_types[0])
-    torch.testing.assert_close(value, reference(model)(x)[0], rtol=1e-5, atol=1e-5)
-
-
-def test_several_formats(cli: Callable[..., Result], model: Path, tmp_path: Path) -> None:
-    output = tmp_path / "out"
-    output.mkdir()
-    formats = ("--format", "cpp", "--format", "stock", "--format", "json")
-    result = cli("convert", *formats, "--input", INPUT, "-o", output / "net.nnapi.pt", model)
-    assert result.code == 0, result.err
-    expected = ["net.cpp", "net.h", "net.json", "net.nnapi.pt", "net.weights"]
-    assert names(output) == expected
-    assert all(str(output / name) in result.err for name in expected)
-    weights = json.loads((output / "net.json").read_text())["weights"]
-    assert weights["file"] == "net.weights"
-
-
 @pytest.fixture
 def offloading(profiled: Profiled) -> Path:
     """A bundle whose plan has NNAPI run something: a baseline of the profiled model's."""
@@ -124,17 +74,6 @@ def offloading(profiled: Profiled) -> Path:
             write_bundle(profiled.bundle, replace(bundle, plans=(plan,)), profiled.model)
             return profiled.bundle
     pytest.fail("no plan of the model uses NNAPI")
-
-
-def test_a_plan_without_nnapi_has_nothing_to_convert(
-    cli: Callable[..., Result], profiled: Profiled
-) -> None:
-    bundle = read_bundle(profiled.bundle)
-    on_cpu = next(plan for plan in bundle.plans if plan.name == "all-cpu")
-    write_bundle(profiled.bundle, replace(bundle, plans=(on_cpu,)), profiled.model)
-    result = cli("convert", "--format", "json", profiled.bundle)
-    assert result.code == 2
-    assert result.error == f"the plan of {profiled.bundle} gives NNAPI nothing to run"
 
 
 def test_the_regions_of_a_plan(cli: Callable[..., Result], offloading: Path) -> None:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from torch import Tensor, nn
 
-from tests import warm
 from tests.cli.common import Result, trace
 
 
@@ -51,27 +48,3 @@ def test_other_levels_are_refused(cli: Callable[..., Result], level: str) -> Non
     result = cli("convert", "--level", level, "attention.pt")
     assert result.code == 2
     assert f"{level} is not one of 27, 28, 29, 30, 31, 1000006, 1000007, 1000008" in result.error
-
-
-RUN = """
-import ctypes, sys, torch
-
-ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)
-x = torch.arange(24.0).reshape(2, 3, 4) / 10
-torch.testing.assert_close(torch.jit.load(sys.argv[3])(x), torch.jit.load(sys.argv[2])(x))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("emulated", "runs"), [("1000007", True), ("30", False)])
-def test_stock_pytorch_runs_level_7(
-    cli: Callable[..., Result], attention: Path, emulator_library: Path, emulated: str, runs: bool
-) -> None:
-    result = cli("convert", "--input", "2x3x4", "--level", "1000007", attention)
-    assert result.code == 0, result.err
-    command = [*warm.python(), "-W", "ignore", "-c", RUN, emulator_library, attention]
-    environment = dict(os.environ, NNAPI_EMULATOR_FEATURE_LEVEL=emulated)
-    done = subprocess.run(
-        [*command, attention.with_suffix(".nnapi.pt")], env=environment, capture_output=True
-    )
-    assert (done.returncode == 0) == runs, done.stderr

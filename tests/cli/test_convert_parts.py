@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import shlex
 import shutil
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -270,44 +268,6 @@ def test_a_table_that_cannot_be_read_is_no_table_without_rows(
         assert result.code == 2 and "--costs is for bundles and stock PyTorch" in result.error
 
 
-class Turns(nn.Module):
-    """As many turns as it is told, of which each may be halved."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(4, 4)
-
-    def forward(self, x: torch.Tensor, n: int) -> torch.Tensor:
-        for _ in range(n):
-            x = torch.tanh(self.layer(x))
-            if bool(x.sum() > 0):
-                x = x * 0.5
-        return x
-
-
-def test_branches_on_data_beside_a_number(cli: Cli, emulator_library: Path, tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    model = Turns().eval()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.jit.save(torch.jit.script(model), str(tmp_path / "turns.pt"))
-    stated = ("--input", "3x4", "--input", "n=2", tmp_path / "turns.pt")
-    assert cli("profile", "--device", "sim:npu-phone", *stated).code == 0
-    result = cli("convert", *stated)
-    assert result.code == 0, result.err
-    x = torch.randn(3, 4)
-    assert run(emulator_library, tmp_path / "turns.nnapi.pt", x, wanted=model(x, 2).detach())
-
-
-def test_a_plan_that_leaves_all_on_the_cpu(cli: Cli, profiled: Profiled) -> None:
-    bundle = read_bundle(profiled.bundle)
-    on_cpu = next(plan for plan in bundle.plans if plan.name == "all-cpu")
-    write_bundle(profiled.bundle, replace(bundle, plans=(on_cpu,)), profiled.model)
-    result = cli("convert", profiled.bundle)
-    assert result.code == 2
-    assert "the fastest is all-cpu, and it gives NNAPI nothing to run" in result.error
-
-
 def test_steps_into_an_app_are_refused_as_their_commands_are(cli: Cli, profiled: Profiled) -> None:
     bundle = read_bundle(profiled.bundle)
     on_cpu = next(plan for plan in bundle.plans if plan.name == "all-cpu")
@@ -387,18 +347,3 @@ def test_options_that_a_bundle_has_itself(
     result = cli("convert", *option, profiled.bundle)
     assert result.code == 2
     assert f"{option[0]} is for models: a bundle has its own" in result.error
-
-
-@pytest.mark.slow
-def test_nothing_of_ours_is_imported(tmp_path: Path, cli: Cli) -> None:
-    """A process that cannot import nnapi_prof loads the module."""
-    model = trace(TinyNet(multiplied), tmp_path / "odd.pt")
-    assert cli("convert", "--input", INPUT, model).code == 0
-    program = (
-        "import sys; sys.modules['nnapi_prof'] = None; import torch;"
-        f"print(torch.jit.load({str(tmp_path / 'odd.nnapi.pt')!r}).cpu_0.code)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=True
-    )
-    assert "torch.logcumsumexp" in done.stdout

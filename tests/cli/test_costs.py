@@ -8,11 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import click
 import pandas
 import pytest
 
-from nnapi_prof.cli.costs import command
 from nnapi_prof.costs.measurement import Kind, Measurement, Status
 from nnapi_prof.costs.samples import Round
 from nnapi_prof.costs.store import CostStore
@@ -70,14 +68,6 @@ def document(cli: Cli, name: str, *arguments: object) -> dict[str, Any]:
     result = cli("costs", name, "--json", *arguments)
     assert (result.code, result.err) == (0, "")
     return result.document(f"costs-{name}")
-
-
-def test_every_command_has_help(cli: Cli) -> None:
-    for name, sub in command.commands.items():
-        result = cli("costs", name, "--help")
-        assert result.code == 0 and f"Usage: nnapi-prof costs {name} " in result.out
-        options = [p for p in sub.params if isinstance(p, click.Option)]
-        assert sub.help and all(option.help for option in options)
 
 
 def test_list(cli: Cli, costs: Path) -> None:

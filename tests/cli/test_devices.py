@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,10 +11,10 @@ import pytest
 from torch import nn
 
 from nnapi_prof.device.build import HostBuild
-from nnapi_prof.device.find import list_phones, phone_file
+from nnapi_prof.device.find import list_phones
 from nnapi_prof.device.transport import adb
 from nnapi_prof.execution.profile import measurer
-from tests.cli.common import INPUT, Profiled, Result, count_rows, trace, unit_row
+from tests.cli.common import INPUT, Result, count_rows, trace, unit_row
 from tests.device.asking_phone import AskingPhone
 
 Cli = Callable[..., Result]
@@ -69,15 +67,6 @@ def test_listed_with_phones(
 # ---- not there ---------------------------------------------------------------------------------
 
 
-def test_every_command_says_so(cli: Cli, profiled: Profiled) -> None:
-    words = "no simulated phone 'nosuch'"
-    named = ("--device", "sim:nosuch")
-    result = cli("partition", *named, "--input", INPUT, "--costs", profiled.costs, profiled.model)
-    assert result.code == 1 and words in result.error
-    result = cli("run", *named, profiled.bundle)
-    assert result.code == 1 and words in result.error
-
-
 def test_without_a_phone_a_simulated_one_is_used_and_named(use: Cli) -> None:
     result = use(None)
     assert result.code == 0
@@ -88,17 +77,6 @@ def test_one_accelerator(use: Cli) -> None:
     result = use("sim:gpu-phone", "--accelerator", "sim-gpu", "--preference", "fast")
     assert result.code == 0
     assert "sim-gpu" in result.out and "nnapi-reference" not in result.out
-
-
-def test_a_broken_description_of_a_phone(use: Cli, tmp_path: Path) -> None:
-    mine = tmp_path / "mine.json"
-    mine.write_text('{"name": ')
-    result = use(f"sim:{mine}")
-    assert result.code == 1
-    assert f"{mine}: line 1, column 10: found the end of the file, wanted a value" in result.error
-    described = json.loads(phone_file("gpu-phone").read_text())
-    mine.write_text(json.dumps({**described, "name": "mine"}))
-    assert use(f"sim:{mine}").code == 0
 
 
 # ---- there, and unwilling ----------------------------------------------------------------------
@@ -117,49 +95,6 @@ def test_an_unauthorised_phone(
     assert result.error == f"{phone.serial} {CONSENT}, then run again"
     # While there was time to do so, the user was told to look at the phone.
     assert f"{phone.serial} asks its owner: confirm 'Allow USB debugging'" in result.err
-
-
-def test_an_unauthorised_phone_of_an_adb_server(
-    use: Cli, asking_phone: Callable[..., AskingPhone], adb_server: Any
-) -> None:
-    phone = asking_phone()
-    adb_server.adb("connect", phone.serial)
-    for serial in (phone.serial, None):  # named, or the only one there is
-        result = use(serial)
-        assert result.code == 1
-        assert result.error == f"{phone.serial} {CONSENT}, then run again"
-
-
-def test_an_offline_phone(
-    use: Cli, asking_phone: Callable[..., AskingPhone], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(adb, "LINK_TIMEOUT_S", 0.3)
-    phone = asking_phone(silent=True)
-    result = use(phone.serial)
-    assert result.code == 1
-    assert result.error.startswith(f"{phone.serial} does not answer as a device does (")
-    assert result.error.endswith("check that it is awake and in the same network")
-
-
-def test_an_offline_phone_of_an_adb_server(
-    use: Cli, cli: Cli, asking_phone: Callable[..., AskingPhone], adb_server: Any
-) -> None:
-    phone = asking_phone(silent=True)
-    connecting = adb_server.begin_connect(phone.serial)
-    try:
-        deadline = time.monotonic() + 10
-        while phone.serial not in cli("devices").out:
-            assert time.monotonic() < deadline, "the server does not list the phone"
-            time.sleep(0.05)
-        result = use(phone.serial)
-        assert result.code == 1
-        assert result.error.startswith(
-            (f"{phone.serial} is offline", f"{phone.serial} is connecti")
-        )
-        assert result.error.endswith("or run `adb reconnect`, then run again")
-    finally:
-        connecting.kill()
-        connecting.wait()
 
 
 def test_a_device_that_never_finishes(use: Cli) -> None:

@@ -67,12 +67,6 @@ def test_a_phone(cli: Cli, start_adbd: Callable[..., str]) -> None:
     assert result.code == 1 and "is read-only" in result.out
 
 
-def test_a_phone_that_is_not_there(cli: Cli) -> None:
-    result = cli("doctor", "--device", "R5CT12")
-    assert result.code == 1 and result.err == ""
-    assert "  problem  device: no device R5CT12\n           fix: there are local, " in result.out
-
-
 def test_fast_and_without_torch(tmp_path: Path) -> None:
     """As the user starts it: under 5 s, and what is slow to import is not imported.
 

@@ -141,48 +141,6 @@ def test_what_was_measured_is_not_measured_again(
     assert again["simulated"] and again["run"]["agrees"]
 
 
-@pytest.mark.slow
-def test_fresh_measures_again(
-    go: Callable[..., Result], gone: dict[str, Any], tmp_path: Path
-) -> None:
-    rows = count_rows(tmp_path / "c.sqlite")
-    assert go("--fresh").code == 0
-    assert count_rows(tmp_path / "c.sqlite") > rows
-
-
-@pytest.mark.slow
-def test_other_conditions_are_other_costs(
-    go: Callable[..., Result], gone: dict[str, Any], tmp_path: Path
-) -> None:
-    rows = count_rows(tmp_path / "c.sqlite")
-    result = go("--relaxed", "--json").document("go")
-    assert result["conditions"]["precision"] == "relaxed"
-    assert count_rows(tmp_path / "c.sqlite") > rows
-
-
-def plans_of(bundle: Path) -> list[dict[str, object]]:
-    """The plans of a bundle, without the step that found them: a profile's last round begins with
-    the plan of the one before."""
-    plans = json.loads((bundle / "manifest.json").read_text())["plans"]
-    for plan in plans:
-        if plan["proof"] is not None:
-            plan["proof"].pop("found_by")
-    return list(plans)
-
-
-@pytest.mark.slow
-def test_the_bundle_of_another_plan_is_not_taken_for_this_one(
-    go: Callable[..., Result], gone: dict[str, Any], cli: Cli, tiny: Path, tmp_path: Path
-) -> None:
-    """A bundle that `partition` constrained stands where go writes its own."""
-    best = plans_of(tmp_path / "out.nnprof")
-    where = ["--device", "sim:npu-phone", "--costs", tmp_path / "c.sqlite", "--input", INPUT]
-    pin = ["--pin", "*=nnapi:nnapi-reference/fast"]
-    assert cli("partition", *where, *pin, "-o", tmp_path / "out.nnprof", tiny).code == 0
-    assert go().code == 0
-    assert plans_of(tmp_path / "out.nnprof") == best
-
-
 def test_markdown_opens_no_browser(
     go: Callable[..., Result], known: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,27 +184,6 @@ def test_a_device_that_goes_away_while_it_measures(
     assert result.code == 1 and "the cable was pulled" in result.error
     assert "20 measurements" in result.error and count_rows(tmp_path / "c.sqlite") == 20
     assert not (tmp_path / "out.html").exists() and not (tmp_path / "out.nnprof").exists()
-    assert go().code == 0
-
-
-@pytest.mark.slow
-def test_interrupted_while_it_measures(
-    go: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    left = [10]
-
-    def keep(self: measurer.Measurer, *arguments: Any) -> None:
-        left[0] -= 1
-        if left[0] < 0:
-            raise KeyboardInterrupt
-        remainder(self, *arguments)
-
-    remainder = measurer.Measurer.keep
-    with monkeypatch.context() as patch:
-        patch.setattr(measurer.Measurer, "keep", keep)
-        result = go("--threads", "1")
-    assert result.code == 130
-    assert "10 measurements are kept in" in result.err and count_rows(tmp_path / "c.sqlite") >= 10
     assert go().code == 0
 
 

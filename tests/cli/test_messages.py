@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.common import Profiled, Result, start_program
-from tests.cli.messages import costs, devices, models, options, plans
+from tests.cli.messages import costs, devices, models, plans
 from tests.cli.messages.provoked import CASES, SHAPE, SIM, Case, Place
 from tests.conftest import rig
 from tests.doctor.common import without_root
@@ -28,7 +28,7 @@ from tests.doctor.conftest import open_folder as open_folder
 
 Cli = Callable[..., Result]
 
-FAMILIES = (models, devices, costs, plans, options)
+FAMILIES = (models, devices, costs, plans)
 PREFIX = "nnapi-prof: error: "
 COLUMNS, LINES = 110, 3
 # How a message tells what to do: an order, a command, or what there is to choose from.

@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 from torch import nn
 
 from nnapi_prof.execution.report import RunReport
 from tests.cli.common import Result, TinyNet, trace
-from tests.cli.test_convert import run_in_stock_pytorch
 
 Cli = Callable[..., Result]
 OPEN = "1x3x?=16x?=16"
-
-
-@pytest.mark.slow
-def test_a_module_for_any_size(
-    cli: Cli, tiny: Path, tmp_path: Path, emulator_library: Path
-) -> None:
-    converted = tmp_path / "converted.pt"
-    done = cli("convert", "--input", OPEN, "--output", converted, tiny)
-    assert done.code == 0
-    assert re.search(r"note: dimension 3 of input 0 may be [12] to 1936\n", done.err)
-    for shape in ((1, 3, 16, 16), (1, 3, 21, 9)):
-        result = run_in_stock_pytorch(
-            tmp_path, emulator_library, converted, tiny, torch.randn(shape)
-        )
-        assert len(result) == 2 and max(result) <= 1e-4
 
 
 def test_a_model_that_fixes_its_sizes(cli: Cli, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,25 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from tests import warm
 from tests.cli.common import Result, trace
 
 SPEC = "1x3x8x8:quint8@0.03@120"
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")
-
-RUN = """
-import ctypes, sys, torch
-
-torch.backends.quantized.engine = "qnnpack"
-ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)
-integers = torch.arange(192, dtype=torch.uint8).reshape(1, 3, 8, 8)
-image = torch._make_per_tensor_quantized_tensor(integers, 0.03, 120)
-found, wanted = (torch.jit.load(path)(image) for path in (sys.argv[3], sys.argv[2]))
-assert found.q_scale() == wanted.q_scale() and found.q_zero_point() == wanted.q_zero_point()
-steps = found.int_repr().int() - wanted.int_repr().int()
-assert steps.abs().max() <= 1 and wanted.int_repr().unique().numel() > 10, steps
-"""
 
 
 class Squares(nn.Module):
@@ -87,14 +72,3 @@ def test_rules_that_make_floats_are_told(
     report = cli("report", "--format", "md", "-o", "-", *tables, model.with_suffix(".nnprof"))
     assert report.code == 0, report.err
     assert told in report.out and "0.0005" in report.out
-
-
-@pytest.mark.slow
-def test_stock_pytorch_takes_quantised_tensors(
-    cli: Callable[..., Result], quantised: Path, emulator_library: Path
-) -> None:
-    result = cli("convert", "--input", SPEC, quantised)
-    assert result.code == 0, result.err
-    command = [*warm.python(), "-W", "ignore", "-c", RUN, emulator_library, quantised]
-    done = subprocess.run([*command, quantised.with_suffix(".nnapi.pt")], capture_output=True)
-    assert done.returncode == 0, done.stderr

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from tests.api.test_model import scripted
-from tests.cli.common import INPUT, Result, TinyNet, trace, unit_row
+from tests.cli.common import INPUT, Result, TinyNet, trace
 
 Cli = Callable[..., Result]
 
@@ -85,25 +85,6 @@ def test_an_operation_that_nobody_converts(
     result = cli("convert", "--input", INPUT, model)
     assert result.code == 0 and "in 2 parts and 1 unit on the CPU" in result.err
     assert "Stays on the CPU" in result.out and operation in result.out
-
-
-@pytest.mark.slow
-def test_an_operation_that_one_driver_lacks(cli: Cli, tmp_path: Path) -> None:
-    """The simulated NPU has no sigmoid: the report has its sentence, other targets take it."""
-    torch.manual_seed(0)
-    model = trace(TinyNet(torch.sigmoid), tmp_path / "sigmoid.pt")
-    costs, bundle = tmp_path / "costs.sqlite", tmp_path / "sigmoid.nnprof"
-    named = ("--device", "sim:npu-phone", "--input", INPUT, "--costs", costs)
-    result = cli("profile", *named, "--preference", "fast", model)
-    assert result.code == 0 and " 0 refused by the converter" in result.out
-    assert re.search(r"note: \d of these the device refused or did not finish", result.err)
-    row = unit_row(result.out, "sigmoid")
-    assert row["sim-npu fast"] == "–" and float(row["sim-gpu fast"].lstrip("≈<")) > 0
-    assert cli("partition", *named, "--output", bundle, model).code == 0
-    assert cli("report", "--costs", costs, bundle).code == 0
-    text = re.sub(r"<[^>]*>", " ", html.unescape((tmp_path / "sigmoid.html").read_text()))
-    section = text[text.index("What is refused, and why") :]
-    assert "sigmoid" in section and "sim-npu" in section
 
 
 class Detector(nn.Module):

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import signal
 import sqlite3
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from tests.cli.common import (
     INPUT,
     Profiled,
     Result,
-    TinyNet,
     count_rows,
     start_program,
-    trace,
 )
 
 Cli = Callable[..., Result]
@@ -77,35 +73,7 @@ def test_a_second_profile_measures_nothing_and_fresh_everything(
     assert count_rows(profiled.costs) == rows + counts(fresh)[0]
 
 
-def test_more_preferences_add_to_what_is_known(cli: Cli, profiled: Profiled) -> None:
-    result = profile(cli, "sim:npu-phone", profiled.costs, profiled.model, "--runs", 5)
-    measured, rows_before = counts(result)
-    assert result.code == 0 and measured > 0 and rows_before > 0
-
-
-def test_another_device_is_measured_anew(cli: Cli, profiled: Profiled) -> None:
-    result = profile(cli, "sim:gpu-phone", profiled.costs, profiled.model, *QUICK)
-    assert result.code == 0 and counts(result)[0] > 0
-    assert cli("report", "--costs", profiled.costs, profiled.bundle).code == 0
-
-
 # ---- the agent or the phone dies ---------------------------------------------------------------
-
-
-def descendants(pid: int) -> Iterator[int]:
-    """Processes that ``pid`` started, and theirs."""
-    for children in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(OSError):
-            for child in map(int, children.read_text().split()):
-                yield child
-                yield from descendants(child)
-
-
-def is_running_agent(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        return words[0].endswith(b"/agent") and words[1:2] == [b"run"]
-    return False
 
 
 WAIT_S = 300
@@ -124,59 +92,6 @@ def once_measured(costs: Path, n: int, act: Callable[[], None]) -> threading.Thr
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
     return thread
-
-
-def kill_agent_under(pid: int, ended: threading.Event) -> None:
-    """kill -9 on the agent that a process started: the outermost, which watches over the rest.
-
-    Again until the profile has ended: between two requests there is no agent, and one that has
-    answered already is not hurt.
-    """
-    while not ended.wait(0.01):
-        agents = [child for child in descendants(pid) if is_running_agent(child)]
-        with contextlib.suppress(ProcessLookupError):
-            for agent in agents[:1]:
-                os.kill(agent, signal.SIGKILL)
-
-
-@pytest.mark.slow("measures for real, for half an hour were it not killed")
-@pytest.mark.parametrize(
-    "device",
-    [
-        "local",
-        pytest.param("adbd", marks=[pytest.mark.adbd, pytest.mark.again("another device")]),
-    ],
-)
-def test_an_agent_killed_midway(
-    cli: Cli, tiny: Path, tmp_path: Path, device: str, request: pytest.FixtureRequest
-) -> None:
-    costs, above = tmp_path / "costs.sqlite", os.getpid()
-    if device == "adbd":  # the emulator in real time
-        daemon = request.getfixturevalue("start_daemon")("")
-        monkeypatch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
-        monkeypatch.setenv("NNAPI_PROF_REMOTE_DIR", daemon.remote_dir)
-        device, above = daemon.serial, daemon.process.pid
-    ended = threading.Event()
-    killer = once_measured(costs, 4, lambda: kill_agent_under(above, ended))
-    result = profile(cli, device, costs, tiny, *SLOW)
-    ended.set()
-    killer.join(WAIT_S)
-
-    rows = count_rows(costs)
-    assert result.code == 1 and rows >= 4
-    # In the midst of an action or between two: a busy machine is late to kill it.
-    killed = re.search(
-        f"{re.escape(device)}: the agent was killed by signal 9 "
-        "(during action|after action|before the first action) ?([0-9]*)",
-        result.error,
-    )
-    assert killed is not None, result.error
-    when, action = killed.groups()
-    # The alternatives of a region are told of together, so that some of them ran, too.
-    assert not action or int(action) + (when == "after action") >= rows
-    assert f"the {rows} measurements made before are kept in {costs}" in result.error
-    assert result.error.endswith("the same command goes on where this one stopped")
-    check_resumes(cli, device, costs, tiny)
 
 
 def test_a_phone_lost_midway(
@@ -213,19 +128,3 @@ def test_ctrl_c_keeps_what_was_measured(cli: Cli, tiny: Path, tmp_path: Path) ->
     assert out.startswith(f"interrupted: {rows} measured, 0 refused by the converter")
     assert "Traceback" not in out + err and "error:" not in err
     check_resumes(cli, "local", costs, tiny)
-
-
-def test_ctrl_c_before_anything_was_measured(tmp_path: Path) -> None:
-    # Weights that no run before had, so that the cache has none of its units: torch must be loaded.
-    torch.manual_seed(time.time_ns())
-    model = trace(TinyNet(), tmp_path / "new.pt")
-    process = start_profile(tmp_path / "costs.sqlite", model, "1x3x19x17")
-    maps = Path(f"/proc/{process.pid}/maps")
-    deadline = time.monotonic() + WAIT_S
-    while "libtorch" not in maps.read_text() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=WAIT_S)
-    # To a shell both are 130; PyTorch's loading may leave the signal to Python's own end.
-    assert process.returncode in (130, -signal.SIGINT)
-    assert out == "" and err == "\nnnapi-prof: interrupted\n"

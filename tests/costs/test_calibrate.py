@@ -92,13 +92,6 @@ def test_terms_of_the_device_are_found() -> None:
     assert on_npu.summary(on_npu.single_rate)[0] > 0.1
 
 
-@pytest.mark.slow
-def test_calibration_repeats() -> None:
-    assert (
-        calibrate(rows(), "a", "b")[0].to_json() == calibrate(rows()[::-1], "a", "b")[0].to_json()
-    )
-
-
 def test_what_did_not_run_and_what_is_unknown_take_no_part() -> None:
     result = samples_of([*rows(), measurement(NPU, [("add 1x4", 4, 4)] * 2, known=False)])
     assert all(math.isfinite(sample.ns) for samples in result.values() for sample in samples)
@@ -172,13 +165,3 @@ def test_a_sister_phone_and_ten_rows_do() -> None:
         if target == CPU:
             errors = [abs(model.sample_ns(s) / s.ns - 1) for s in samples]
     assert np.median(errors) < 0.05 and model.errors is not None
-
-
-@pytest.mark.slow
-def test_errors_are_of_rows_that_were_not_shown() -> None:
-    """A model of no use in the folds shows as such: latencies that follow nothing."""
-    draw = np.random.default_rng(0)
-    wild = [measurement(CPU, [(f"conv2d 3x3 8->{c} 14x14", 1, c * 784)]) for c in range(8, 40)]
-    wild = [replace(row, samples_ns=(int(math.exp(12 + 2 * draw.normal())),)) for row in wild]
-    _, (report,) = calibrate(wild, "a", "b")
-    assert report.summary(report.errors)[0] > 0.5

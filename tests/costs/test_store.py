@@ -267,17 +267,6 @@ def test_a_foreign_database_is_refused_and_left_alone(tmp_path: Path) -> None:
     assert tables == [("photos",)]
 
 
-def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "c.sqlite"
-    CostStore(path).close()
-    connection = sqlite3.connect(path)
-    connection.execute("UPDATE nnapi_prof_schema SET version = 99")
-    connection.commit()
-    connection.close()
-    with pytest.raises(CostError, match=r"newer nnapi-prof .schema 99.*update nnapi-prof"):
-        CostStore(path)
-
-
 def test_a_folder_and_an_unknown_url_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CostError, match="is a folder: name a file"):
         CostStore(tmp_path)

@@ -14,7 +14,6 @@ from nnapi_prof.partition.constraints import Budget, add_prices, compile_budget
 from nnapi_prof.partition.problem import Problem
 from nnapi_prof.partition.search.lagrangian import search_within
 from nnapi_prof.partition.search.result import SearchLimits, SearchResult, Watch
-from tests.partition.pairs import optimum
 from tests.partition.problems import check_plan, draw_problem, every_plan, stem_problem
 
 
@@ -51,14 +50,6 @@ def check(problem: Problem, result: SearchResult | None, least: float, *budgets:
     assert result.ns == pytest.approx(total_ns(problem, result.placements))
     assert result.ns == pytest.approx(least, rel=2e-6)
     assert result.bound_ns <= least * (1 + 1e-9)
-
-
-def test_a_number_of_segments_on_accelerators() -> None:
-    for seed in range(60):
-        problem = draw_problem(seed, 7)
-        for most in (0, 1, 2):
-            budget = Budget.accelerated(problem, most)
-            check(problem, within(problem, budget), optimum(problem, most), budget)
 
 
 def test_a_limit_of_compile_time_and_both() -> None:

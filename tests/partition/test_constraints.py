@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +12,6 @@ from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import CPU, Engine, Preference, Target
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition import Constraints, baselines, is_optimum
-from nnapi_prof.partition.constraints import constrain
 from tests.partition.cases import NPU, NPU_LOW, SETTINGS, Table, cases, chain, problem_of, solve
 from tests.partition.milp import solve_milp
 from tests.partition.pairs import optimum
@@ -27,40 +25,6 @@ def costs_of(
     for target in targets[1:]:
         unit |= {(u, target): ns for u, ns in enumerate(npu) if ns is not None}
     return Table(targets, unit, dict.fromkeys(targets, 1.0), dict.fromkeys(targets, (0.0, 0.0)))
-
-
-@SETTINGS
-@given(cases(max_units=7), st.data())
-def test_the_optimum_of_what_is_left(case: tuple[UnitGraph, Table], data: st.DataObject) -> None:
-    problem = problem_of(*case)
-    unit = data.draw(st.integers(0, problem.n - 1))
-    target = data.draw(st.sampled_from(problem.targets))
-    most = data.draw(st.sampled_from([None, 0, 1, 2]))
-    which = data.draw(st.sampled_from(["forbid", "pin"]))
-    constraints = Constraints(
-        forbidden={unit: frozenset({target})} if which == "forbid" else {},
-        pinned={unit: target} if which == "pin" else {},
-        max_regions=most,
-    )
-    try:
-        left = constrain(problem, constraints)
-    except PartitionError as error:  # nothing but this unit is constrained
-        assert f"op{unit} (unit {unit})" in str(error)
-        with pytest.raises(PartitionError, match=re.escape(str(error))):
-            solve(*case, constraints=constraints, tolerance=0)
-        return
-    free = {k for k, t in enumerate(problem.targets) if t.engine is not Engine.NNAPI}
-    least = optimum(left, most, frozenset(free))
-    if math.isinf(least):
-        with pytest.raises(PartitionError, match="no chain of segments"):
-            solve(*case, constraints=constraints, tolerance=0)
-        return
-    plan = solve(*case, constraints=constraints, tolerance=0)
-    assert plan.predicted_ns == pytest.approx(least, rel=1e-9)
-    if most is not None:
-        assert sum(s.target.engine is Engine.NNAPI for s in plan.segments) <= most
-    (where,) = [s.target for s in plan.segments if unit in s.units]
-    assert (where == target) == (which == "pin")
 
 
 def test_a_plan_that_was_constrained_is_not_called_the_optimum_of_all() -> None:

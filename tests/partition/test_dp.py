@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from dataclasses import replace
@@ -10,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import CPU, HOST, Plan, Preference, Target
@@ -31,40 +29,6 @@ from tests.partition.cases import (
 from tests.partition.milp import solve_milp
 
 
-def brute_force(graph: UnitGraph, costs: Table) -> float:
-    """Least latency over every way to run sets of units one after another, by the definitions."""
-    everything = frozenset(range(len(graph.units)))
-    memo: dict[frozenset[int], float] = {everything: 0.0}
-
-    def segment(units: frozenset[int]) -> float:
-        entering, leaving = graph.boundary(units)
-        items = []
-        for target in costs.targets:
-            if (units, target) in costs.whole:
-                items.append(costs.whole[units, target])
-            elif all((u, target) in costs.unit for u in units):
-                into = sum(graph.values[v].n_bytes for v in entering)
-                out = sum(graph.values[v].n_bytes for v in leaving)
-                work = sum(costs.unit[u, target] for u in units)
-                each_in, each_out = costs.per_byte[target]
-                moved = each_in * into + each_out * out
-                items.append(costs.start[target] + moved + work)
-        return min(items, default=float("inf"))
-
-    def rest(done: frozenset[int]) -> float:
-        if done not in memo:
-            left = sorted(everything - done)
-            options = []
-            for size in range(1, len(left) + 1):
-                for chosen in map(frozenset, itertools.combinations(left, size)):
-                    if all(set(graph.predecessors(u)) <= done | chosen for u in chosen):
-                        options.append(segment(chosen) + rest(done | chosen))
-            memo[done] = min(options)
-        return memo[done]
-
-    return rest(frozenset())
-
-
 def check_valid(graph: UnitGraph, plan: Plan) -> None:
     """Every unit once, segments convex, in an order that makes values before they are read."""
     done: set[int] = set()
@@ -76,56 +40,6 @@ def check_valid(graph: UnitGraph, plan: Plan) -> None:
         done |= set(segment.units)
         assert segment.cause
     assert done == set(range(len(graph.units)))
-
-
-@SETTINGS
-@given(cases())
-def test_is_the_optimum_of_all_plans(case: tuple[UnitGraph, Table]) -> None:
-    graph, costs = case
-    plan = solve(graph, costs, tolerance=0)
-    check_valid(graph, plan)
-    assert plan.predicted_ns == pytest.approx(brute_force(graph, costs), rel=1e-9)
-    assert "optimal over all plans" in plan.notes[0]
-
-
-@SETTINGS
-@given(cases())
-def test_no_baseline_is_better_and_all_are_honest(case: tuple[UnitGraph, Table]) -> None:
-    graph, costs = case
-    plan, problem = solve(graph, costs), problem_of(graph, costs)
-    assert evaluate(problem, plan.segments) == plan.predicted_ns
-    rivals = baselines(problem_of(graph, costs))
-    assert rivals[0].name == "all-cpu" and rivals[-1].name == "greedy"
-    for rival in rivals:
-        check_valid(graph, rival)
-        assert evaluate(problem, rival.segments) == rival.predicted_ns
-        assert plan.predicted_ns <= rival.predicted_ns * (1 + 1e-9)
-
-
-@SETTINGS
-@given(cases(), st.sampled_from([0.01, 0.2, 1.0]))
-def test_close_plans_give_way_to_the_simplest(
-    case: tuple[UnitGraph, Table], tolerance: float
-) -> None:
-    graph, costs = case
-    exact, plan = (solve(graph, costs, tolerance=t) for t in (0, tolerance))
-    check_valid(graph, plan)
-    assert len(plan.segments) <= len(exact.segments)
-    assert plan.predicted_ns <= exact.predicted_ns * (1 + tolerance) * (1 + 1e-9)
-    for rival in baselines(problem_of(graph, costs)):
-        assert plan.predicted_ns <= rival.predicted_ns * (1 + 1e-9)
-        if rival.predicted_ns == pytest.approx(exact.predicted_ns):
-            assert len(plan.segments) <= len(rival.segments)
-
-
-def test_lucky_measurements_do_not_split_a_stretch() -> None:
-    graph = chain(4)
-    lucky = {(frozenset({0, 1}), CPU): 198.0, (frozenset({2, 3}), CPU): 199.0}
-    costs = table(graph, [100] * 4, [90] * 4, whole=lucky)
-    assert len(solve(graph, costs, tolerance=0).segments) == 2
-    plan = solve(graph, costs)
-    assert [(s.units, s.target) for s in plan.segments] == [((0, 1, 2, 3), CPU)]
-    assert "it has 2 segments, this plan 1" in plan.notes[0] and "1.0% is noise" in plan.notes[0]
 
 
 @settings(SETTINGS, max_examples=25)

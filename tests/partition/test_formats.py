@@ -41,9 +41,7 @@ from tests.partition.milp import solve_milp
 from tests.partition.precisions import (
     converting_ns,
     draw_noise,
-    least_ns,
     optimum_with_formats,
-    true_front,
     with_formats,
 )
 from tests.partition.problems import check_plan, draw_plan, draw_problem, every_plan
@@ -327,37 +325,6 @@ def test_the_milp_agrees() -> None:
 
 
 @pytest.mark.slow
-def test_the_fastest_plan_within_an_error() -> None:
-    plans = 0
-    for seed in range(120):
-        problem = mixed(seed)
-        noise = draw_noise(problem, seed)
-        front = true_front(problem, noise)
-        if not front:
-            continue
-        chance = random.Random(seed)
-        powers = [power for _, power in front]
-        limits = {0.0, chance.uniform(min(powers), max(powers)), chance.choice(powers)}
-        for power in sorted(limits):
-            least = least_ns(front, power)
-            limit = ErrorLimit(noise, math.sqrt(power))
-            constraints = Constraints(errors=(limit,))
-            if math.isinf(least):
-                with pytest.raises(PartitionError, match="an error of at most"):
-                    plan_problem(problem, constraints=constraints, tolerance=0.0)
-                continue
-            answer = plan_problem(problem, constraints=constraints, tolerance=0.0)
-            assert answer.best.proof is not None and answer.best.proof.is_optimal, seed
-            assert answer.best.predicted_ns == pytest.approx(least, rel=2e-6), (seed, power)
-            for plan in (answer.best, answer.default):
-                index = problem.target_index
-                own = [(segment.units, index(segment.target)) for segment in plan.segments]
-                assert limit.error(own) <= limit.limit * (1 + 1e-9), seed
-            plans += 1
-    assert plans > 150
-
-
-@pytest.mark.slow
 def test_several_outputs_each_have_a_limit() -> None:
     for seed in range(40):
         problem = mixed(seed, 5)
@@ -376,27 +343,6 @@ def test_several_outputs_each_have_a_limit() -> None:
             continue
         answer = plan_problem(problem, constraints=Constraints(errors=errors), tolerance=0.0)
         assert answer.best.predicted_ns == pytest.approx(min(plans), rel=2e-6), seed
-
-
-def test_an_error_beside_other_limits() -> None:
-    """With a number of regions, which is no row of the relaxation."""
-    for seed in range(40):
-        problem = mixed(seed, 5)
-        noise = draw_noise(problem, seed)
-        limit = ErrorLimit(noise, 0.5 * math.sqrt(noise.max(axis=1).sum()))
-        plans = [
-            total_ns(problem, plan)
-            for plan in every_plan(problem)
-            if limit.error(plan) <= limit.limit * (1 + 1e-10)
-            and sum(problem.targets[k].engine is Engine.NNAPI for _, k in plan) <= 1
-        ]
-        constraints = Constraints(max_regions=1, errors=(limit,))
-        if not plans:
-            with pytest.raises(PartitionError, match="at most"):
-                plan_problem(problem, constraints=constraints)
-            continue
-        best = plan_problem(problem, constraints=constraints, tolerance=0.0).best
-        assert best.predicted_ns == pytest.approx(min(plans), rel=2e-6), seed
 
 
 def test_what_is_said_of_errors() -> None:

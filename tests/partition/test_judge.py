@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,17 +9,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nnapi_prof.costs.table import CompileTimes
 from nnapi_prof.errors import PartitionError
-from nnapi_prof.graph.plan import CPU, Engine, Plan, Preference, ProofKind, Target
+from nnapi_prof.graph.plan import CPU, Plan, Preference, ProofKind, Target
 from nnapi_prof.partition import Partitioning
-from nnapi_prof.partition.constraints import Constraints, constrain
+from nnapi_prof.partition.constraints import Constraints
 from nnapi_prof.partition.problem import Problem, ValueFlow
-from tests.partition.drawing import STRUCTURES, draw_case
+from tests.partition.drawing import draw_case
 from tests.partition.judge import Case, region_costs, truth_of
-from tests.partition.shrink import literals, report, shrink
 from tests.partition.trial import EXAMPLES, SEED, tally
-from tests.partition.verdict import ask, judge
+from tests.partition.verdict import ask, judge, report
 from tests.parts import slow_but
 
 NPU = Target.nnapi("sim-npu", Preference.FAST_SINGLE_ANSWER)
@@ -34,113 +31,20 @@ PARTS = 4
 def test_plans_of_random_graphs(part: int) -> None:
     total = tally([f"{SEED}/{i}" for i in range(part, EXAMPLES, PARTS)])
     for seeds in total.failed.values():
-        pytest.fail(f"{total.words}\n{report(draw_case(seeds[0]))}", pytrace=False)
+        pytest.fail(f"{total.words}\n{report(seeds[0])}", pytrace=False)
 
 
 # ---- the truth ---------------------------------------------------------------------------------
 
 
-def compile_ns(compiling: CompileTimes | None, units: frozenset[int], k: int) -> float:
-    if compiling is None:
-        return 0.0
-    parts = compiling.fixed_ns[k] + sum(compiling.unit_ns[u, k] for u in units)
-    return float(compiling.region_ns.get((units, k), parts))
-
-
-def least_of_every_plan(case: Case) -> list[float]:
-    """For each number of segments the least latency, over every plan, written out one by one."""
-    problem, constraints = constrain(case.problem, case.constraints), case.constraints
-    n, least = problem.n, [math.inf] * problem.n
-    targets = range(len(problem.targets))
-
-    def extend(done: frozenset[int], n_segments: int, ns: float, regions: int, took: float) -> None:
-        if constraints.max_regions is not None and regions > constraints.max_regions:
-            return
-        if constraints.max_compile_ns is not None and took > constraints.max_compile_ns:
-            return
-        if len(done) == n:
-            for count in range(n_segments, n + 1):
-                least[count - 1] = min(least[count - 1], ns)
-            return
-        left = sorted(set(range(n)) - done)
-        for size in range(1, len(left) + 1):
-            for units in map(frozenset, itertools.combinations(left, size)):
-                if not all(set(problem.predecessors[u]) <= done | units for u in units):
-                    continue
-                for k in targets:
-                    cost = problem.segment_ns(units, k)
-                    if math.isinf(cost):
-                        continue
-                    extend(
-                        done | units,
-                        n_segments + 1,
-                        ns + cost,
-                        regions + (problem.targets[k].engine is Engine.NNAPI),
-                        took + compile_ns(case.compiling, units, k),
-                    )
-
-    extend(frozenset(), 0, 0.0, 0, 0.0)
-    return least
-
-
-def small_cases(count: int, most_units: int) -> list[tuple[str, Case]]:
-    """The first so many of few units; limits of compile time are drawn among them."""
-    cases = []
-    for number in itertools.count():
-        case = draw_case(f"small/{number}")
-        if case.problem.n <= most_units:
-            cases.append((f"small/{number}", case))
-        if len(cases) == count:
-            return cases
-
-
-def test_brute_force_is_the_least_of_every_plan() -> None:
-    limited = 0
-    for seed, case in small_cases(120, 5):
-        try:
-            least_ns = least_of_every_plan(case)
-        except PartitionError:
-            least_ns = [math.inf] * case.problem.n
-        assert truth_of(case).least_ns.tolist() == pytest.approx(least_ns, rel=1e-12), seed
-        limited += case.compiling is not None
-    assert limited > 10
-
-
 def test_costs_of_regions_are_those_of_the_definition() -> None:
-    for seed, case in small_cases(40, 7):
-        costs = region_costs(case.problem)
+    problems = [draw_case(f"small/{number}").problem for number in range(60)]
+    for problem in [each for each in problems if each.n <= 8]:
+        costs = region_costs(problem)
         for mask in range(1, len(costs)):
-            units = [u for u in range(case.problem.n) if mask >> u & 1]
+            units = [u for u in range(problem.n) if mask >> u & 1]
             for k, ns in enumerate(costs[mask]):
-                assert ns == pytest.approx(case.problem.segment_ns(units, k), rel=1e-12), seed
-
-
-def test_what_is_drawn_is_what_networks_have() -> None:
-    cases = [draw_case(f"drawn/{i}") for i in range(600)]
-    problems = [case.problem for case in cases]
-    values = [value for problem in problems for value in problem.values]
-    shares = {
-        "several readers": np.mean([len(value.readers) > 1 for value in values]),
-        "outputs that are read": np.mean([v.is_output and bool(v.readers) for v in values]),
-        "no bytes": np.mean([value.n_bytes == 0 for value in values]),
-        "several outputs": np.mean([sum(v.is_output for v in p.values) > 1 for p in problems]),
-        "several inputs": np.mean([sum(v.producer < 0 for v in p.values) > 1 for p in problems]),
-        "refusals": np.mean([np.isinf(p.unit_ns).any() for p in problems]),
-        "no CPU": np.mean([CPU not in p.targets for p in problems]),
-        "only inside regions": np.mean([np.isinf(p.unit_ns).all(axis=1).any() for p in problems]),
-        "regions": np.mean([bool(p.region_ns) for p in problems]),
-        "failed": np.mean([math.inf in p.region_ns.values() for p in problems]),
-        "max_regions": np.mean([case.constraints.max_regions is not None for case in cases]),
-        "compile limits": np.mean([case.compiling is not None for case in cases]),
-        "pins": np.mean([bool(case.constraints.pinned) for case in cases]),
-        "hurried": np.mean([case.seconds == 0 for case in cases]),
-        **{name: np.mean([case.structure == name for case in cases]) for name in STRUCTURES},
-    }
-    assert not {name: share for name, share in shares.items() if share < 0.01}
-    assert {len(problem.targets) for problem in problems} == {1, 2, 3, 4}
-    assert max(problem.n for problem in problems) == 14
-    segments = [np.argmax(t.least_ns <= t.optimum_ns) + 1 for t in map(truth_of, cases[:200])]
-    assert np.mean(np.array(segments) > 1) > 0.4
+                assert ns == pytest.approx(problem.segment_ns(units, k), rel=1e-12)
 
 
 # ---- liars -------------------------------------------------------------------------------------
@@ -275,32 +179,6 @@ def test_a_plan_where_none_exists_is_caught() -> None:
     assert not judge(nowhere).complaints
     (complaint,) = judge(nowhere, lambda case: ask(heads())).complaints
     assert complaint.startswith("impossible")
-
-
-def test_failures_become_small_and_are_printed_as_python() -> None:
-    def first_target_only(case: Case) -> Partitioning:
-        banned = frozenset(case.problem.targets[1:])
-        everywhere = dict.fromkeys(range(case.problem.n), banned)
-        return ask(replace(case, constraints=Constraints(forbidden=everywhere)))
-
-    assert judge(heads(), first_target_only).complaints
-    smallest = shrink(heads(), first_target_only)
-    assert smallest.problem.n == 1 and judge(smallest, first_target_only).complaints
-    names = {
-        "Case": Case,
-        "CompileTimes": CompileTimes,
-        "Constraints": Constraints,
-        "Preference": Preference,
-        "Problem": Problem,
-        "Target": Target,
-        "ValueFlow": ValueFlow,
-        "inf": math.inf,
-        "np": np,
-    }
-    for case in (smallest, *(draw_case(f"printed/{i}") for i in range(40))):
-        again = eval(literals(case), dict(names))
-        assert truth_of(again).least_ns.tolist() == truth_of(case).least_ns.tolist()
-        assert literals(again) == literals(case)
 
 
 @pytest.mark.parametrize("seed", ["1/13977", "1/11701"])

@@ -37,22 +37,6 @@ def check(problem: Problem, answer: Partitioning) -> None:
     assert proof.found_by and proof.bounded_by
 
 
-def test_best_default_and_curve_of_small_problems() -> None:
-    for seed in range(60):
-        problem = draw_problem(seed, 7)
-        answer = plan_problem(problem, tolerance=0.05)
-        check(problem, answer)
-        least = optimum(problem)
-        assert is_optimum(answer.best) and "optimal over all plans" in answer.best.notes[0]
-        assert answer.best.predicted_ns == pytest.approx(least, rel=2e-6), seed
-        assert answer.default.predicted_ns <= least * 1.05 * (1 + 1e-6), seed
-        assert len(answer.default.segments) <= len(answer.best.segments), seed
-        for rival in baselines(problem):
-            assert answer.default.predicted_ns <= rival.predicted_ns * (1 + 1e-9), seed
-        assert answer.curve[-1].ns == pytest.approx(answer.best.predicted_ns), seed
-        assert not answer.interrupted and answer.steps >= 0
-
-
 def test_the_plan_to_ship_needs_no_curve() -> None:
     problem = draw_problem(11, 8)
     answer = plan_problem(problem, with_curve=False)

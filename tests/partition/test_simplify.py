@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -15,10 +14,7 @@ from nnapi_prof.partition.problem import Problem, ValueFlow
 from nnapi_prof.partition.search.anytime import search
 from nnapi_prof.partition.search.result import SearchLimits, Watch
 from nnapi_prof.partition.search.tradeoff import TradeOff
-from tests.partition.pairs import optimum
-from tests.partition.problems import check_plan, draw_problem, stem_problem
-
-NOTHING: frozenset[int] = frozenset()
+from tests.partition.problems import stem_problem
 
 
 def trade_off(problem: Problem, seconds: float = 100.0) -> tuple[TradeOff, tuple[Baseline, ...]]:
@@ -26,49 +22,6 @@ def trade_off(problem: Problem, seconds: float = 100.0) -> tuple[TradeOff, tuple
     best, rivals = search(problem, watch), find_baselines(problem)
     assert best is not None
     return TradeOff(problem, best, rivals, [], watch), rivals
-
-
-def least_by_segments(problem: Problem) -> list[float]:
-    """Least latency of plans of at most 0, 1, ... n segments."""
-    return [optimum(problem, most, NOTHING) for most in range(problem.n + 1)]
-
-
-def test_the_fewest_segments_within_the_tolerance() -> None:
-    simpler = 0
-    for seed in range(80):
-        problem = draw_problem(seed, 7)
-        tolerance = (0.01, 0.1, 0.5)[seed % 3]
-        trade, rivals = trade_off(problem)
-        plan = trade.fewest(tolerance)
-        check_plan(problem, plan)
-        least = least_by_segments(problem)
-        close = min([least[-1] * (1 + tolerance), *(r.predicted_ns for r in rivals)])
-        close = max(close, least[-1]) * (1 + 1e-6)
-        assert total_ns(problem, plan) <= close, seed
-        assert len(plan) == next(c for c, ns in enumerate(least) if ns <= close), seed
-        simpler += len(plan) < len(trade.best.placements)
-        assert total_ns(problem, trade.fewest(0.0)) <= least[-1] * (1 + 2e-6), seed
-    assert simpler > 5
-
-
-def test_the_curve_is_that_of_all_plans() -> None:
-    for seed in range(80):
-        problem = draw_problem(seed, 7)
-        trade, _ = trade_off(problem)
-        least = least_by_segments(problem)
-        points = trade.curve()
-        assert [p.ns for p in points] == sorted((p.ns for p in points), reverse=True), seed
-        assert points[-1].ns == pytest.approx(least[-1], rel=2e-6), seed
-        for point in points:
-            check_plan(problem, point.placements)
-            assert len(point.placements) <= point.n_segments
-            assert point.ns == pytest.approx(total_ns(problem, point.placements))
-            assert point.bound_ns <= least[point.n_segments] * (1 + 1e-9), seed
-            assert point.ns >= least[point.n_segments] * (1 - 1e-9), seed
-            if point.exact:
-                assert point.gap <= 1e-9
-        finite = [c for c, ns in enumerate(least) if math.isfinite(ns)]
-        assert points[0].n_segments >= finite[0]
 
 
 @pytest.mark.slow
@@ -128,21 +81,3 @@ def test_the_curve_knows_the_plan_that_is_shipped() -> None:
     assert len(shipped) == 1
     (point,) = (p for p in trade.curve() if p.n_segments == len(shipped))
     assert point.ns <= total_ns(problem, shipped)
-
-
-def test_never_slower_than_the_fastest_baseline() -> None:
-    for seed in range(40):
-        problem = draw_problem(seed, 7)
-        trade, rivals = trade_off(problem)
-        plan = trade.fewest(1.0)
-        fastest = min((r.predicted_ns for r in rivals), default=math.inf)
-        assert total_ns(problem, plan) <= fastest * (1 + 1e-9), seed
-
-
-def test_lucky_measurements_do_not_split_a_stretch() -> None:
-    lucky = {(frozenset({0, 1}), 0): 1.98e6, (frozenset({2, 3}), 0): 1.99e6}
-    problem = near_ties(4)
-    problem.unit_ns[:, 1:] = np.inf
-    trade, _ = trade_off(replace(problem, region_ns=lucky))
-    assert len(trade.best.placements) == 2
-    assert trade.fewest(0.01) == (((0, 1, 2, 3), 0),)

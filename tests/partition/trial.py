@@ -3,8 +3,7 @@
     python -m tests.partition.trial          (make judge)
 
 judges NNAPI_PROF_EXAMPLES random graphs, in two processes, with a line of progress, and prints the
-first failure of each kind as Python, shrunk to a few units. NNAPI_PROF_JUDGE_SEED draws other
-graphs.
+first failure of each kind. NNAPI_PROF_JUDGE_SEED draws other graphs.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 
 from tests.partition.drawing import draw_case
-from tests.partition.shrink import report
-from tests.partition.verdict import Verdict, judge
+from tests.partition.verdict import Verdict, judge, report
 
 SEED = os.environ.get("NNAPI_PROF_JUDGE_SEED", "1")
 EXAMPLES = int(os.environ.get("NNAPI_PROF_EXAMPLES", "300"))
@@ -94,8 +92,7 @@ def main() -> None:
                 )
     print(f"{EXAMPLES:,} graphs in {time.monotonic() - begin:.0f} s: {total.words}")
     for kinds, failures in total.failed.items():
-        print(f"\n{kinds}: {', '.join(failures)}\nThe smallest like the first:", flush=True)
-        print(report(draw_case(failures[0])), flush=True)
+        print(f"\n{kinds}: {', '.join(failures)}\nThe first:\n{report(failures[0])}", flush=True)
     sys.exit(1 if total.failed else 0)
 
 

@@ -15,6 +15,7 @@ from nnapi_prof.graph.plan import Engine, Plan, ProofKind
 from nnapi_prof.partition import Partitioning, SearchLimits, baselines, plan_problem
 from nnapi_prof.partition.constraints import Constraints
 from nnapi_prof.partition.problem import Problem
+from tests.partition.drawing import draw_case
 from tests.partition.judge import LIMIT_SLACK, Case, Truth, mask_of, truth_of
 
 EXACT = 1e-9
@@ -188,3 +189,9 @@ def _about_curve(case: Case, truth: Truth, answer: Partitioning) -> Iterator[str
             yield f"curve: {point.ns} {name} is not the least {least_ns}"
     if not math.isclose(curve[-1].ns, answer.best.predicted_ns, rel_tol=EXACT):
         yield f"curve: it ends at {curve[-1].ns}, the best takes {answer.best.predicted_ns}"
+
+
+def report(seed: str) -> str:
+    """The case of a seed, and what is false about its answer."""
+    case = draw_case(seed)
+    return "\n".join([repr(case), *(f"-> {complaint}" for complaint in judge(case).complaints)])

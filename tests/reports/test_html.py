@@ -19,7 +19,6 @@ from nnapi_prof.partition import baselines, make_problem
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.files import write_report
 from nnapi_prof.reports.html import beside, render
-from nnapi_prof.reports.words import format_si
 from tests.partition.cases import solve
 from tests.reports.sample import cnn, measure, measured_on_hardware, sample
 
@@ -143,19 +142,6 @@ def test_it_ends_with_how_to_ship(data: ReportData) -> None:
     assert "#ship" in page.links
 
 
-def test_each_section_has_its_numbers(data: ReportData, html: str) -> None:
-    """Bytes in and out of every segment, every output, one row a refusal, three preferences."""
-    words = Page(html).words
-    entering, leaving = data.graph.boundary(data.plan.segments[0].units)
-    for names in (entering, leaving):
-        n_bytes = sum(data.graph.values[name].n_bytes for name in names)
-        assert f"{format_si(n_bytes)}B" in words["transfers"]
-    assert words["refusals"].count("RESIZE_BILINEAR") == 1
-    for preference in ("low_power", "fast", "sustained"):
-        assert f"sim-npu ({preference})" in words["preferences"]
-    assert f"{len(data.graph.units)} of {len(data.graph.units)}" in words["preferences"]
-
-
 def test_simulated_is_said_and_only_where_true(data: ReportData, html: str) -> None:
     assert 'class="badge"' in html
     assert 'class="badge"' not in render(measured_on_hardware(data))
@@ -200,13 +186,6 @@ def test_everything_is_escaped(data: ReportData, html: str) -> None:
     text = render(poisoned)
     assert "<script>alert" not in text
     assert Page(text).tags["script"] == Page(html).tags["script"]
-
-
-def test_before_a_run_only_predictions_stand(data: ReportData) -> None:
-    words = Page(render(replace(data, run=None))).words
-    assert "it was not run yet" in words["summary"] and "as predicted" in words["summary"]
-    assert "not run yet" in words["accuracy"]
-    assert "Simulated NPU phone" in words[""]
 
 
 def test_a_failed_run_and_differing_outputs_are_said(data: ReportData) -> None:

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from nnapi_prof.bundle.deployment import AppRuntime, DeployStep
 from nnapi_prof.execution.report import OutputCheck
 from nnapi_prof.graph.plan import CPU, Plan, Preference, Segment, Target
 from nnapi_prof.reports.data import Environment, ReportData
@@ -109,40 +108,6 @@ def test_only_the_preference_of_the_plan_unless_asked(data: ReportData) -> None:
     assert " low_power" not in render(data) and " low_power" in render(
         replace(data, every_preference=True)
     )
-
-
-def test_it_ends_with_how_to_ship(data: ReportData) -> None:
-    """Commands stand in a block to copy, whatever the bundle is called; refusals below it."""
-    command = "nnapi-prof convert 'a```b.nnprof'"
-    ship = (
-        DeployStep(AppRuntime.STOCK, command, None),
-        DeployStep(AppRuntime.AAR, "", "no | PyTorch"),
-    )
-    source = render(replace(data, ship=ship))
-    tokens = PARSER.parse(source[source.index("## Ship it") :])
-    assert [t.content for t in tokens if t.type == "fence"] == [f"# stock PyTorch\n{command}\n"]
-    assert source.endswith("\n- Android app (Java, Kotlin): no \\| PyTorch\n")
-    assert "Ship it" not in render(data)
-
-
-def test_before_a_run_only_predictions_stand(data: ReportData) -> None:
-    document = Document(render(replace(data, run=None, environment=None)))
-    assert "Outputs" not in document.headings
-    assert not any(head.startswith("measured") for head in document.tables["Plan"][0][0])
-
-
-def test_a_failed_run_and_differing_outputs_are_said(data: ReportData) -> None:
-    assert data.run is not None
-    first = replace(data.run.runs[0], error="sim-npu | crashed", total_ns=(), segments=())
-    bad = OutputCheck("out", (), 1.0, 0.5, 1e-4)
-    source = render(
-        replace(data, run=replace(data.run, runs=(first, *data.run.runs[1:]), checks=(bad,)))
-    )
-    document = Document(source)
-    assert "did not run to its end:** sim-npu \\| crashed" in source
-    assert document.tables["Outputs"][0][1][1] == "scalar"
-    assert document.tables["Outputs"][0][1][-1] == "differs"
-    assert document.tables["Baselines"][0][1][1] == "sim-npu | crashed"
 
 
 def test_nothing_refused_is_said(data: ReportData) -> None:

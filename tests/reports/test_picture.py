@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,14 +17,10 @@ from nnapi_prof.reports import frames
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.figures_plan import segment_parts
 from nnapi_prof.reports.layout import lay_out
-from nnapi_prof.reports.picture import MANY_UNITS, SCRIPT, attributes, model_svg
+from nnapi_prof.reports.picture import MANY_UNITS, attributes, model_svg
 from nnapi_prof.reports.picture_scene import STRIP_HEIGHT, cut, scene
 from nnapi_prof.reports.style import colours
-from tests.parts import need
-from tests.reports.sample import REFUSAL, cnn, measured_on_hardware, run_of, sample, split
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+from tests.reports.sample import REFUSAL, cnn, run_of, sample, split
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
 PHONE_WIDTH = 342
@@ -176,11 +169,6 @@ def test_places_differ_by_colour_and_by_pattern(data: ReportData) -> None:
         assert name in text
 
 
-def test_simulated_is_said_and_only_where_true(data: ReportData, html: str) -> None:
-    assert html.count("ms, simulated") > len(data.graph.units)
-    assert "simulated" not in drawn(measured_on_hardware(data))
-
-
 def test_two_pictures_live_in_one_page(data: ReportData) -> None:
     both = drawn(data, "left") + drawn(data, "right")
     ids = Counter(re.findall(r' id="([^"]+)"', both))
@@ -204,11 +192,6 @@ def test_everything_is_escaped(data: ReportData) -> None:
     text = drawn(poisoned)
     assert "<script" not in text
     assert unit_links(Parsed(text))[3]["aria-label"] is not None
-
-
-def test_it_fetches_nothing(html: str) -> None:
-    assert "http" not in html.replace("http://www.w3.org", "") and "@import" not in html
-    assert all(result.startswith("#") for result in re.findall(r'(?:href|src)="([^"]+)"', html))
 
 
 def test_a_chain_of_sixty_fits_a_phone_in_strips_that_fit_a_page() -> None:
@@ -280,60 +263,6 @@ def sample_of_one_segment(data: ReportData, n: int) -> ReportData:
     plan = Plan("dp", (Segment(tuple(range(n)), CPU, 1e6, "said so"),), True)
     costs = fit(graph, [row for row in data.measurements if set(row.members) <= set(signatures)])
     return replace(data, graph=graph, cost_model=costs, plan=plan, baselines=(), run=None)
-
-
-@pytest.fixture
-def page(browser: Browser, html: str, tmp_path: Path) -> Iterator[Page]:
-    path = tmp_path / "picture.html"
-    path.write_text(
-        "<!DOCTYPE html><html lang=en><meta charset=utf-8><title>t</title>"
-        f"<main><h1>t</h1>{html}</main>{SCRIPT}",
-        encoding="utf-8",
-    )
-    opened = browser.new_page(viewport={"width": 390, "height": 800})
-    text: list[str] = []
-    opened.on("console", lambda message: text.append(message.text))
-    opened.on("pageerror", lambda error: text.append(str(error)))
-    opened.goto(path.as_uri())
-    yield opened
-    opened.close()
-    assert text == []
-
-
-def test_keys_pointer_and_tap_show_a_units_facts(data: ReportData, page: Page) -> None:
-    panel = page.locator(".panel")
-    assert not panel.is_visible()
-    page.locator('a[data-unit="3"]').click()
-    assert data.graph.units[3].label in panel.inner_text()
-    assert next(s.cause for s in data.plan.segments if 3 in s.units) in panel.inner_text()
-    assert page.locator(".wire.lit").count() >= 2
-    page.keyboard.press("ArrowDown")
-    assert "unit 4" in panel.inner_text() and REFUSAL in panel.inner_text()
-    page.keyboard.press("ArrowUp")
-    assert "unit 3" in panel.inner_text()
-    page.keyboard.press("Escape")
-    assert not panel.is_visible() and page.locator(".wire.lit").count() == 0
-    page.locator('a[data-unit="6"]').hover()
-    assert "unit 6" in panel.inner_text()
-
-
-def test_a_phone_needs_no_sideways_scrolling(page: Page) -> None:
-    wide = page.evaluate(
-        "[...document.querySelectorAll('.pane')].filter(p => p.scrollWidth > p.clientWidth).length"
-    )
-    assert wide == 0
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-
-
-def test_axe_finds_no_serious_violation(page: Page) -> None:
-    axe = need("axe_playwright_python", "dev")
-    source = next(Path(axe.__file__).parent.rglob("axe.min.js"))
-    page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
-    page.locator('a[data-unit="3"]').click()
-    page.evaluate(source.read_text(encoding="utf-8"))
-    result = page.evaluate("axe.run()")
-    bad = [v for v in result["violations"] if v["impact"] in ("serious", "critical")]
-    assert [(v["id"], v["nodes"][0]["html"]) for v in bad] == []
 
 
 @pytest.mark.parametrize("ran", [True, False])

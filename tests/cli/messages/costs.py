@@ -6,7 +6,6 @@ import sqlite3
 from pathlib import Path
 
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.costs.store.rows import SCHEMA_VERSION
 from tests.cli.messages.provoked import SHAPE, SIM, Arguments, Place, provoked
 
 
@@ -46,25 +45,6 @@ def a_database_of_another_program(at: Place) -> Arguments:
 
 @provoked(
     1,
-    facts=(
-        "{tmp}/profiled/costs.sqlite",
-        "newer",
-        f"schema {SCHEMA_VERSION + 1}",
-        str(SCHEMA_VERSION),
-    ),
-)
-def a_newer_cost_table(at: Place) -> Arguments:
-    newer = f"update nnapi_prof_schema set version = {SCHEMA_VERSION + 1}"
-    return ["costs", "list", "--costs", change(at.profiled.costs, newer)]
-
-
-@provoked(1, facts=("/proc/absent/costs.sqlite", "No such file", "--costs"))
-def a_cost_table_in_a_folder_that_cannot_be(at: Place) -> Arguments:
-    return profile_into(at, "/proc/absent/costs.sqlite")
-
-
-@provoked(
-    1,
     "cost table postgresql+psycopg://me:***@127.0.0.1:1/costs: cannot open it: {*}; check that "
     "it is within reach and yours, or name another with --costs or $NNAPI_PROF_COSTS",
 )
@@ -72,19 +52,9 @@ def a_server_out_of_reach(at: Place) -> Arguments:
     return profile_into(at, "postgresql://me:secret@127.0.0.1:1/costs")
 
 
-@provoked(1, facts=("mysql://me@host/costs", "sqlite", "postgresql"))
-def a_database_of_another_kind(at: Place) -> Arguments:
-    return profile_into(at, "mysql://me@host/costs")
-
-
 @provoked(1, facts=("URL", "'port'", "--costs"))
 def a_wrong_url(at: Place) -> Arguments:
     return profile_into(at, "postgresql://me@host:port/costs")
-
-
-@provoked(2, "cost table {tmp}/absent.sqlite does not exist: `nnapi-prof profile` makes one")
-def a_cost_table_that_is_missing(at: Place) -> Arguments:
-    return ["costs", "list", "--costs", at.tmp / "absent.sqlite"]
 
 
 @provoked(
@@ -127,16 +97,6 @@ def a_damaged_phone_to_estimate(at: Place) -> Arguments:
     return ["estimate", "--phone", at.file("mine.json", "{"), *SHAPE, at.model]
 
 
-@provoked(2, facts=("{tmp}/mine.json", "not a description of a phone"))
-def a_phone_that_describes_something_else(at: Place) -> Arguments:
-    return ["estimate", "--phone", at.file("mine.json", "{}"), *SHAPE, at.model]
-
-
-@provoked(2, facts=("{tmp}/absent.sqlite", "does not exist"))
-def calibrating_from_nothing(at: Place) -> Arguments:
-    return ["calibrate", "--costs", at.tmp / "absent.sqlite", "-o", at.tmp / "phone.json"]
-
-
 @provoked(2, facts=("cost table", "empty"))
 def calibrating_from_an_empty_table(at: Place) -> Arguments:
     CostStore(at.tmp / "empty.sqlite").close()
@@ -154,8 +114,3 @@ def calibrating_from_too_few_rows(at: Place) -> Arguments:
     few = f"delete from measurements where id != {first}"
     costs = change(at.profiled.costs, few)
     return ["calibrate", "--costs", costs, "-o", at.tmp / "phone.json"]
-
-
-@provoked(2, facts=("/proc/absent/phone.json", "No such file", "--output"))
-def a_description_that_cannot_be_written(at: Place) -> Arguments:
-    return ["calibrate", "--costs", at.profiled.costs, "-o", "/proc/absent/phone.json"]

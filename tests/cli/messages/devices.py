@@ -32,11 +32,6 @@ def an_unknown_simulated_phone(at: Place) -> Arguments:
     return profile_on(at, "sim:npu-fone")
 
 
-@provoked(1, facts=("'mine.json'", "npu-phone", "sim:PATH.json"))
-def a_description_that_is_missing(at: Place) -> Arguments:
-    return profile_on(at, "sim:mine.json")
-
-
 @provoked(1, facts=("{tmp}/mine.json", "line 1, column 2"))
 def a_damaged_description(at: Place) -> Arguments:
     return profile_on(at, f"sim:{at.file('mine.json', '{')}")
@@ -61,22 +56,6 @@ def a_description_with_a_wrong_value(at: Place) -> Arguments:
 )
 def a_port_where_nothing_listens(at: Place) -> Arguments:
     return profile_on(at, "127.0.0.1:1")
-
-
-@provoked(1, facts=("no-such.invalid:5555", "does not answer"))
-def a_host_without_an_address(at: Place) -> Arguments:
-    return profile_on(at, "no-such.invalid:5555")
-
-
-@provoked(
-    1,
-    "{serial} does not know this computer yet: confirm 'Allow USB debugging' on the phone's "
-    "screen, then run again",
-)
-def an_unauthorised_phone(at: Place) -> Arguments:
-    at.env.setattr(adb, "CONSENT_TIMEOUT_S", 0.2)
-    at.env.setattr(adb, "LINK_TIMEOUT_S", 0.5)
-    return profile_on(at, at.fixture("asking_phone")().serial)
 
 
 @provoked(1, facts=("{serial}", "no answer for 0.3 s"))
@@ -115,26 +94,6 @@ def an_adb_key_that_cannot_be_made(at: Place) -> Arguments:
 
 @provoked(
     1,
-    facts=("{serial}", "/data/local/tmp/nnapi-prof/store", "read-only", "NNAPI_PROF_REMOTE_DIR"),
-    needs=("adbd",),
-)
-def read_only_storage(at: Place) -> Arguments:
-    return profile_on(at, at.fixture("start_adbd")("npu-phone", storage="ro"))
-
-
-@provoked(
-    1,
-    "{serial}: the storage that holds /data/local/tmp/nnapi-prof/{*} is full (write failed: No "
-    "space left on device): free some space there, for instance with `nnapi-prof "
-    "agent clean --all`, and run again",
-    needs=("adbd",),
-)
-def full_storage(at: Place) -> Arguments:
-    return ["agent", "push", "--device", at.fixture("start_adbd")("npu-phone", storage="64k")]
-
-
-@provoked(
-    1,
     facts=(
         "{serial}",
         "/data/local/tmp/nnapi-prof/",
@@ -145,12 +104,6 @@ def full_storage(at: Place) -> Arguments:
 )
 def storage_that_forbids_execution(at: Place) -> Arguments:
     return ["agent", "push", "--device", at.fixture("start_adbd")(storage="64m,noexec")]
-
-
-@provoked(1, facts=("mips", "arm64-v8a", "armeabi-v7a", "x86_64"), needs=("adbd",))
-def a_device_of_an_unknown_abi(at: Place) -> Arguments:
-    properties = {"ro.product.cpu.abi": "mips"}
-    return ["agent", "info", "--device", at.fixture("start_adbd")(properties=properties)]
 
 
 @provoked(2, "no accelerator 'tpu' on this device; there are: sim-gpu, nnapi-reference, auto")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import zipfile
 from pathlib import Path
 
@@ -20,11 +19,6 @@ PIXEL = ("--phone", "pixel4")
 @provoked(2, "{tmp}/absent.pt does not exist: give the path of a .pt or .pt2 file")
 def a_model_that_is_missing(at: Place) -> Arguments:
     return ["profile", *SIM, at.tmp / "absent.pt"]
-
-
-@provoked(2, facts=("{tmp}/absent.pt", "does not exist"))
-def a_model_that_is_missing_for_estimate(at: Place) -> Arguments:
-    return ["estimate", *PIXEL, at.tmp / "absent.pt"]
 
 
 @provoked(
@@ -46,13 +40,6 @@ def a_truncated_model(at: Place) -> Arguments:
     return ["estimate", *PIXEL, *SHAPE, at.file("cut.pt", at.model.read_bytes()[:2000])]
 
 
-@provoked(2, facts=("{tmp}/cut.pt2", "truncated or damaged"))
-def a_truncated_program(at: Place) -> Arguments:
-    whole = io.BytesIO()
-    torch.export.save(torch.export.export(nn.ReLU(), (torch.zeros(1, 4),)), whole)
-    return ["estimate", *PIXEL, at.file("cut.pt2", whole.getvalue()[:2000])]
-
-
 @provoked(2, facts=("{tmp}/model.pt", "not a PyTorch model"))
 def a_text_file(at: Place) -> Arguments:
     return ["partition", *SIM, at.file("model.pt", "hello")]
@@ -63,21 +50,11 @@ def a_folder(at: Place) -> Arguments:
     return ["profile", *SIM, at.tmp]
 
 
-@provoked(2, facts=("{tmp}/empty.pt", "empty"))
-def an_empty_file(at: Place) -> Arguments:
-    return ["convert", at.file("empty.pt")]
-
-
 @provoked(2, facts=("{tmp}/model.pt", "zip archive"))
 def another_archive(at: Place) -> Arguments:
     with zipfile.ZipFile(at.tmp / "model.pt", "w") as archive:
         archive.writestr("readme.txt", "hello")
     return ["convert", at.tmp / "model.pt"]
-
-
-@provoked(2, facts=("{tmp}/model.tflite", "not a PyTorch model"))
-def a_model_of_another_framework(at: Place) -> Arguments:
-    return ["profile", *SIM, at.file("model.tflite", b"\x1c\0\0\0TFL3" + bytes(100))]
 
 
 class Nothing(nn.Module):
@@ -107,16 +84,6 @@ def an_input_that_is_no_shape(at: Place) -> Arguments:
     return ["profile", *SIM, "--input", "1,3,16,16", at.model]
 
 
-@provoked(2, facts=("1x3x16x16:float99", "'float99'", "float32", "quint8@0.05@128"))
-def an_unknown_element_type(at: Place) -> Arguments:
-    return ["convert", "--input", f"{INPUT}:float99", at.model]
-
-
-@provoked(2, facts=("1x3x0x16", "dimension of 0"))
-def a_dimension_of_nothing(at: Place) -> Arguments:
-    return ["estimate", *PIXEL, "--input", "1x3x0x16", at.model]
-
-
 @provoked(2, "tiny.pt takes 1 input, 2 were stated: give --input SHAPE once for each")
 def too_many_inputs(at: Place) -> Arguments:
     return ["profile", *SIM, *SHAPE, *SHAPE, at.model]
@@ -136,11 +103,6 @@ def too_few_inputs(at: Place) -> Arguments:
     return ["profile", *SIM, "--input", "1x4", both(at.tmp)]
 
 
-@provoked(2, facts=("both.pt", "2 inputs", "--input"))
-def no_input_to_guess_from(at: Place) -> Arguments:
-    return ["profile", *SIM, both(at.tmp)]
-
-
 @provoked(
     2,
     "tiny.pt does not run on the input 1x3x16: {*}: state the shapes it wants with --input, or"
@@ -148,11 +110,6 @@ def no_input_to_guess_from(at: Place) -> Arguments:
 )
 def an_input_of_another_rank(at: Place) -> Arguments:
     return ["profile", *SIM, "--input", "1x3x16", at.model]
-
-
-@provoked(2, facts=("tiny.pt", "1x4x16x16", "--input"))
-def an_input_with_other_channels(at: Place) -> Arguments:
-    return ["partition", *SIM, "--input", "1x4x16x16", at.model]
 
 
 @provoked(2, facts=("tiny.pt", "1x3x16x16:int64", "--input"))

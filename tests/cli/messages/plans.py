@@ -34,14 +34,6 @@ def a_model_that_was_never_profiled(at: Place) -> Arguments:
 
 
 @provoked(
-    1, facts=("5 of the model's 5 units", "never measured on this device", "nnapi-prof profile")
-)
-def a_model_profiled_on_another_device(at: Place) -> Arguments:
-    costs = ("--costs", at.profiled.costs)
-    return ["partition", "--device", "sim:gpu-phone", *SHAPE, *costs, at.model]
-
-
-@provoked(
     2,
     "--pin softmax*=cpu: no unit is called so: name some of the model's, which begins with "
     "to_channels_last, conv2d+relu, sigmoid",
@@ -72,24 +64,12 @@ def compile_time_that_nothing_keeps(at: Place) -> Arguments:
     return partition(at, "--pin", "conv2d*=nnapi:sim-npu/fast", "--max-compile-ms", 0.001)
 
 
-@provoked(
-    2, facts=("'--preference'", "'fastest'", "'low_power', 'fast', 'sustained'", "partition --help")
-)
-def an_unknown_preference(at: Place) -> Arguments:
-    return partition(at, "--preference", "fastest")
-
-
 # ---- bundles -----------------------------------------------------------------------------------
 
 
 @provoked(2, "bundle {tmp}/absent.nnprof does not exist: `nnapi-prof partition` makes one")
 def a_bundle_that_is_missing(at: Place) -> Arguments:
     return ["run", *SIM, at.tmp / "absent.nnprof"]
-
-
-@provoked(2, facts=("bundle", "absent.nnprof does not exist", "`nnapi-prof partition` makes one"))
-def a_missing_bundle_where_models_are_taken(at: Place) -> Arguments:
-    return ["convert", at.tmp / "absent.nnprof"]
 
 
 @provoked(2, facts=("{tmp}", "not a bundle", "nnapi-prof partition"))
@@ -118,16 +98,6 @@ def a_bundle_of_a_newer_version(at: Place) -> Arguments:
     return ["run", *SIM, edited(at, version=VERSION + 1)]
 
 
-@provoked(1, facts=("{tmp}/profiled/tiny.nnprof", "newer", "its set of plans' version is 2"))
-def a_set_of_plans_of_a_newer_version(at: Place) -> Arguments:
-    return ["run", *SIM, edited(at, plan_set={"version": 2, "rule": "weather"})]
-
-
-@provoked(1, facts=("{tmp}/profiled/tiny.nnprof", "older", "its version is 1"))
-def a_bundle_of_an_older_version(at: Place) -> Arguments:
-    return ["report", edited(at, version=1)]
-
-
 @provoked(
     1,
     "{tmp}/profiled/tiny.nnprof: the bundle is damaged ({tmp}/profiled/tiny.nnprof/blobs/{*}: "
@@ -135,26 +105,6 @@ def a_bundle_of_an_older_version(at: Place) -> Arguments:
 )
 def weights_that_changed(at: Place) -> Arguments:
     return ["run", *SIM, damaged(at, "blobs/*", lambda b: bytes([b[0] ^ 1]) + b[1:])]
-
-
-@provoked(1, facts=("{tmp}/profiled/tiny.nnprof", "damaged", "'MODL'", "368 to 776"))
-def a_region_that_is_cut_off(at: Place) -> Arguments:
-    return ["convert", "--format", "json", damaged(at, "regions/*", lambda b: b[: len(b) // 2])]
-
-
-@provoked(1, facts=("{tmp}/profiled/tiny.nnprof", "damaged", "model.pt is missing"))
-def a_bundle_without_its_model(at: Place) -> Arguments:
-    (at.profiled.bundle / "model.pt").unlink()
-    return ["run", *SIM, at.profiled.bundle]
-
-
-@provoked(
-    2,
-    "the bundle is for the input 1x3x16x16, 1x3x32x32 was stated: sizes that may change must "
-    'be left open in `nnapi-prof partition --input "1x3x?x?"`',
-)
-def sizes_for_a_bundle_that_leaves_none_open(at: Place) -> Arguments:
-    return ["run", *SIM, "--input", "1x3x32x32", at.profiled.bundle]
 
 
 @provoked(
@@ -182,11 +132,6 @@ def a_run_that_cannot_be_read(at: Place) -> Arguments:
 # ---- conversions -------------------------------------------------------------------------------
 
 
-@provoked(2, facts=("'--format'", "'onnx'", "'stock', 'json', 'cpp', 'runtime'", "convert --help"))
-def an_unknown_format(at: Place) -> Arguments:
-    return ["convert", *SHAPE, "--format", "onnx", at.model]
-
-
 @provoked(
     1,
     "lgamma: aten.lgamma.default cannot run on NNAPI: NNAPI has no such operation and nothing "
@@ -208,22 +153,12 @@ def a_conversion_that_cannot_be_written(at: Place) -> Arguments:
     return ["convert", *SHAPE, "-o", "/proc/absent/out.pt", at.model]
 
 
-@provoked(2, "--level is for models: a bundle has its own, leave it out")
-def an_option_that_a_bundle_has(at: Place) -> Arguments:
-    return ["convert", "--format", "json", "--level", 30, at.profiled.bundle]
-
-
 # ---- reports -----------------------------------------------------------------------------------
 
 
 @provoked(2, facts=("/proc/absent.html", "No such file", "--output"), document="report")
 def a_report_that_cannot_be_written(at: Place) -> Arguments:
     return ["report", "--costs", at.profiled.costs, "-o", "/proc/absent.html", at.profiled.bundle]
-
-
-@provoked(2, facts=("'--format'", "'pdf'", "'html', 'md', 'trace', 'json'", "report --help"))
-def a_report_of_an_unknown_format(at: Place) -> Arguments:
-    return ["report", "--costs", at.profiled.costs, "--format", "pdf", at.profiled.bundle]
 
 
 @provoked(
@@ -233,11 +168,6 @@ def a_report_of_an_unknown_format(at: Place) -> Arguments:
 )
 def a_report_with_an_unknown_ending(at: Place) -> Arguments:
     return ["report", "--costs", at.profiled.costs, "-o", at.tmp / "x.pdf", at.profiled.bundle]
-
-
-@provoked(2, facts=("--at 'yesterday'", "2026-01-31T12:30"))
-def a_report_of_a_day_that_is_none(at: Place) -> Arguments:
-    return ["report", "--costs", at.profiled.costs, "--at", "yesterday", at.profiled.bundle]
 
 
 # ---- comparisons of speed ------------------------------------------------------------------------
@@ -253,20 +183,3 @@ def a_damaged_bundle_compared(at: Place) -> Arguments:
     (at.tmp / "new.nnprof").mkdir()
     at.file("new.nnprof/manifest.json", '{"format": "nnapi-prof bundle", "ver')
     return ["compare", at.tmp / "new.nnprof", at.profiled.bundle]
-
-
-@provoked(1, facts=("run.txt is not a document of `nnapi-prof run --json`", "write it anew"))
-def a_truncated_run_compared(at: Place) -> Arguments:
-    return ["compare", at.file("run.txt", '{"schema": "nnapi-prof/run/'), at.profiled.bundle]
-
-
-@provoked(1, facts=("cost table", "new.nnprof: cannot open it"))
-def a_truncated_table_under_the_name_of_a_bundle_compared(at: Place) -> Arguments:
-    return ["compare", at.file("new.nnprof", b"SQLite format 3\0"), at.profiled.costs]
-
-
-@provoked(
-    2, facts=("model.pt is not one of these: name a bundle", "nnapi-prof run --json", "table")
-)
-def a_model_compared(at: Place) -> Arguments:
-    return ["compare", at.file("model.pt", b"PK\x03\x04"), at.profiled.bundle]

@@ -136,23 +136,6 @@ class Inception(nn.Module):
         return F.log_softmax(self.fc(x.mean(-1).mean(-1)), 1)
 
 
-class RegNet(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.stem = conv_bn(3, 8, 3, 2)
-        self.wide = nn.Sequential(
-            conv_bn(8, 16, 1), conv_bn(16, 16, 3, 2, groups=4), SqueezeExcite(16, act=nn.ReLU),
-            conv_bn(16, 16, 1, act=nn.Identity),
-        )  # fmt: skip
-        self.skip = conv_bn(8, 16, 1, 2, act=nn.Identity)
-        self.fc = nn.Linear(16, 10)
-
-    def forward(self, x):
-        x = self.stem(x)
-        x = F.relu(self.wide(x) + self.skip(x), inplace=True)
-        return self.fc(F.adaptive_avg_pool2d(x, 1).flatten(1))
-
-
 class ConvNeXtBlock(nn.Module):
     def __init__(self, channels):
         super().__init__()
@@ -198,29 +181,12 @@ class GhostNet(nn.Module):
         return torch.softmax(self.fc(x.amax((2, 3))), -1)
 
 
-class SqueezeNet(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.stem = nn.Conv2d(3, 8, 3, 2)
-        self.squeeze = nn.Conv2d(8, 4, 1)
-        self.left, self.right = nn.Conv2d(4, 8, 1), nn.Conv2d(4, 8, 3, padding=1)
-        self.classifier = nn.Conv2d(16, 10, 1)
-
-    def forward(self, x):
-        x = F.max_pool2d(F.relu(self.stem(x)), 3, 2, ceil_mode=True)
-        x = F.relu(self.squeeze(x))
-        x = torch.cat([F.relu(self.left(x)), F.relu(self.right(x))], 1)
-        return F.adaptive_avg_pool2d(F.relu(self.classifier(F.dropout(x, 0.5, self.training))), 1)
-
-
 CLASSIFIERS = {
     "efficientnet": efficient_net,
     "mobilenet_v3": mobilenet_v3,
     "shufflenet_v2": lambda: (ShuffleNet(), image()),
     "densenet": lambda: (DenseNet(), image()),
     "inception": lambda: (Inception(), image()),
-    "regnet": lambda: (RegNet(), image()),
     "convnext": lambda: (ConvNeXt(), image()),
     "ghostnet": lambda: (GhostNet(), image()),
-    "squeezenet": lambda: (SqueezeNet(), image()),
 }

@@ -7,21 +7,6 @@ from torch import Tensor, nn
 from tests.convert.architectures.classifiers import conv_bn, image
 
 
-class UNet(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.down1, self.down2 = conv_bn(3, 8), conv_bn(8, 16)
-        self.up = nn.ConvTranspose2d(16, 8, 2, 2)
-        self.last = nn.Sequential(conv_bn(16, 8), nn.Conv2d(8, 2, 1))
-
-    def forward(self, x):
-        skip = self.down1(x)
-        x = self.up(self.down2(F.max_pool2d(skip, 2)))
-        dy, dx = skip.size(2) - x.size(2), skip.size(3) - x.size(3)
-        x = F.pad(x, [dx // 2, dx - dx // 2, dy // 2, dy - dy // 2])
-        return self.last(torch.cat([skip, x], dim=1))
-
-
 class DeepLab(nn.Module):
     """Dilated convolutions side by side, and an image pooled and spread again."""
 
@@ -180,7 +165,6 @@ class Flow(nn.Module):
 
 
 DENSE = {
-    "unet": lambda: (UNet(), (torch.randn(1, 3, 18, 22),)),
     "deeplab": lambda: (DeepLab(), image()),
     "ssd": lambda: (SSD(), image()),
     "fpn": lambda: (FPN(), image()),

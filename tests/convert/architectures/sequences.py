@@ -2,7 +2,7 @@
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 
 class Tagger(nn.Module):
@@ -17,17 +17,6 @@ class Tagger(nn.Module):
     def forward(self, ids):
         result, (hidden, _) = self.lstm(self.embedding(ids))
         return self.fc(result), hidden
-
-
-class GruTagger(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.gru = nn.GRU(8, 6, batch_first=True)
-        self.norm, self.fc = nn.LayerNorm(6), nn.Linear(6, 5)
-
-    def forward(self, x, state):
-        result, state = self.gru(x, state)
-        return self.fc(self.norm(result[:, -1])), state
 
 
 class Wav2Vec(nn.Module):
@@ -68,19 +57,6 @@ class Vits(nn.Module):
             tanh, sigmoid = torch.chunk(layer(x), 2, dim=1)
             x = x + torch.tanh(tanh) * torch.sigmoid(sigmoid)
         return torch.tanh(self.post(F.leaky_relu(x)))
-
-
-class Tcn(nn.Module):
-    """Causal: pads on the left alone."""
-
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.ModuleList(nn.Conv1d(4, 4, 3, dilation=2**i) for i in range(3))
-
-    def forward(self, x: Tensor) -> Tensor:
-        for i, layer in enumerate(self.layers):
-            x = x + F.elu(layer(F.pad(x, (2 * 2**i, 0))))
-        return x.cumsum(-1)
 
 
 class Tacotron(nn.Module):
@@ -139,10 +115,8 @@ class TwoTowers(nn.Module):
 
 SEQUENCES = {
     "lstm_tagger": lambda: (Tagger(), (torch.randint(0, 50, (2, 7)),)),
-    "gru_tagger": lambda: (GruTagger(), (torch.randn(2, 5, 8), torch.randn(1, 2, 6))),
     "wav2vec": lambda: (Wav2Vec(), (torch.randn(1, 200),)),
     "vits": lambda: (Vits(), (torch.randn(1, 8, 10),)),
-    "tcn": lambda: (Tcn(), (torch.randn(1, 4, 20),)),
     "tacotron": lambda: (Tacotron(), (torch.randn(2, 6, 9),)),
     "pointnet": lambda: (PointNet(), (torch.randn(2, 3, 16),)),
     "two_towers": lambda: (

@@ -201,22 +201,6 @@ def test_large_values_are_referenced_and_small_ones_copied(nn):
 # ---- models ------------------------------------------------------------------------------------
 
 
-def test_null_models(nn):
-    lists = u32([0])
-    assert nn.Model_create(None) == R.UNEXPECTED_NULL
-    assert nn.Model_finish(None) == R.UNEXPECTED_NULL
-    assert nn.Model_addOperand(None, None) == R.UNEXPECTED_NULL
-    assert nn.Model_addOperation(None, RELU, 1, lists, 1, lists) == R.UNEXPECTED_NULL
-    assert nn.Model_identifyInputsAndOutputs(None, 1, lists, 1, lists) == R.UNEXPECTED_NULL
-    assert nn.Model_relaxComputationFloat32toFloat16(None, True) == R.UNEXPECTED_NULL
-    assert nn.Compilation_create(None, None) == R.UNEXPECTED_NULL
-    model = nn.new("Model_create")
-    assert nn.Model_addOperation(model, RELU, 1, None, 1, lists) == R.UNEXPECTED_NULL
-    assert nn.Model_identifyInputsAndOutputs(model, 1, lists, 1, None) == R.UNEXPECTED_NULL
-    nn.Model_free(model)
-    nn.Model_free(None)
-
-
 def test_bad_operations(nn):
     model = Model(nn)
     a, b, act = model.tensor(1, 8), model.tensor(1, 8), model.scalar(0)
