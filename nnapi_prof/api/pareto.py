@@ -42,7 +42,7 @@ from nnapi_prof.precision.sensitivity import (
     Data,
     unit_noise,
 )
-from nnapi_prof.precision.simulation import PrecisionSimulation
+from nnapi_prof.precision.simulation import PrecisionSimulation, kept_in_float32
 from nnapi_prof.precision.user_files import metric_of
 from nnapi_prof.reports import notebook
 from nnapi_prof.reports.words import count
@@ -136,6 +136,8 @@ def _search(
         listener.progress(Progress(SENSITIVITY, done, total, ""))
 
     half = HalfArithmetic.NONE if costs.agent_info is None else costs.agent_info.cpu_float16
+    native = half is HalfArithmetic.NATIVE
+    every_unit = [unit.index for unit in simulation.program.units.units]
     noise = unit_noise(
         simulation,
         judge.calibration.samples,
@@ -143,6 +145,7 @@ def _search(
         precisions,
         limit_s=accuracy_s * SHARE_OF_UNITS,
         narrow=not half.has_wide_sums,
+        in_float32=kept_in_float32(simulation.program, every_unit, native),
         progress=of_units,
     )
     problem = make_problem(costs.model.graph, costs.table)

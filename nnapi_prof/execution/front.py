@@ -177,8 +177,11 @@ class FrontSearch:
             if segment.target.engine is not Engine.CPU or not self.cpu.serves(precision):
                 continue
             for unit in segment.units:
-                in_float = chosen[unit] is not Precision.INT8
-                if in_float and self.judge.simulation.refusal(unit, precision) is None:
+                if chosen[unit] is Precision.INT8:
+                    continue
+                if unit in self.noise.in_float32:
+                    chosen[unit] = Precision.FLOAT32
+                elif self.judge.simulation.refusal(unit, precision) is None:
                     chosen[unit] = precision
                     narrow |= set() if self.cpu.has_wide_sums else {unit}
         return tuple(chosen), frozenset(narrow)
@@ -268,7 +271,7 @@ def noise_on_targets(problem: Problem, noise: UnitNoise, output: int) -> NDArray
     """[n, t]: noise power of each unit on each target in one output of the model."""
     rows = [
         [
-            noise.of(unit, target.precision, narrow=target.engine is Engine.CPU)[output]
+            noise.of(unit, target.precision, on_cpu=target.engine is Engine.CPU)[output]
             for target in problem.targets
         ]
         for unit in range(problem.n)

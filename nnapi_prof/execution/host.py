@@ -31,7 +31,7 @@ from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.plan import Engine, Target
 from nnapi_prof.graph.program import Program, all_values, as_array, constant_outputs
 from nnapi_prof.partition import Constraints
-from nnapi_prof.precision.simulation import NARROW_DOUBT, EagerUnits
+from nnapi_prof.precision.simulation import NARROW_DOUBT, EagerUnits, kept_in_float32
 
 # What float16 costs in accuracy: regions in halves, run on this host against float32.
 #
@@ -165,7 +165,8 @@ def accuracy_constraint(
         return [u for u in units if any(costs.unit_cost(u, t) is not None for t in targets)]
 
     errors = unit_errors(program, run_by(accelerators | in_half))
-    on_cpu = run_by(in_half)
+    in_float32 = kept_in_float32(program, run_by(in_half), half is HalfArithmetic.NATIVE)
+    on_cpu = [unit for unit in run_by(in_half) if unit not in in_float32]
     summed = {} if half.has_wide_sums else narrow_errors(program, on_cpu)
     for unit in on_cpu:
         own = [errors[unit].relative] if unit in errors else []

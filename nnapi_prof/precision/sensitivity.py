@@ -50,19 +50,23 @@ class UnitNoise:
     n_samples: int
     narrow: Floats | None = None
     """The same for a CPU whose sums are in float16; None where no CPU has such."""
+    in_float32: frozenset[int] = frozenset()
+    """Units that the CPU keeps in float32, whatever its floats are in."""
 
-    def of(self, unit: int, precision: Precision, *, narrow: bool = False) -> Floats:
-        """[outputs]; 0 in float32. ``narrow``: on the CPU of :attr:`narrow`, if there is one."""
-        if precision is Precision.FLOAT32:
+    def of(self, unit: int, precision: Precision, *, on_cpu: bool = False) -> Floats:
+        """[outputs]; 0 in float32."""
+        if precision is Precision.FLOAT32 or (
+            on_cpu and unit in self.in_float32 and precision in HALVES
+        ):
             return np.zeros(self.power.shape[2])
-        power = self.narrow if narrow and self.narrow is not None else self.power
+        power = self.narrow if on_cpu and self.narrow is not None else self.power
         return np.asarray(power[unit, self.precisions.index(precision)])
 
     def predicted(self, assignment: Assignment, narrow: Collection[int] = ()) -> Floats:
         """[outputs]: the sum over units; ``narrow`` are those on the CPU of :attr:`narrow`."""
         total = np.zeros(self.power.shape[2])
         for unit, precision in assignment.items():
-            total += self.of(unit, precision, narrow=unit in narrow)
+            total += self.of(unit, precision, on_cpu=unit in narrow)
         return total
 
 
@@ -75,10 +79,11 @@ def unit_noise(
     n_samples: int = N_SAMPLES,
     limit_s: float = math.inf,
     narrow: bool = False,
+    in_float32: frozenset[int] = frozenset(),
     progress: CountCallback | None = None,
 ) -> UnitNoise:
     """The noise of each unit of the program alone, in each of ``precisions``; with ``narrow`` also
-    on a CPU whose sums are in float16.
+    on a CPU whose sums are in float16. ``in_float32`` are the units that the CPU has in float32.
 
     ``reference`` has the float32 outputs of all ``samples``, in their order; ``n_samples`` of them,
     evenly spaced, are run, and fewer (but two) where that takes longer than ``limit_s`` seconds.
@@ -140,7 +145,7 @@ def unit_noise(
             for p in halves:
                 if np.isfinite(relative[unit, p]).all():
                     on_cpu[unit, p] = in_half[unit]
-    return UnitNoise(tuple(precisions), relative, refusals, n_done, on_cpu)
+    return UnitNoise(tuple(precisions), relative, refusals, n_done, on_cpu, in_float32)
 
 
 def _reversed_bits(index: int) -> int:

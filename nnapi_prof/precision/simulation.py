@@ -18,7 +18,7 @@ operation on what is not 0, as sum(p_i^2) is the same operation on squares.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -33,6 +33,7 @@ from nnapi_prof.graph.node import torch_dtype
 from nnapi_prof.graph.plan import Precision
 from nnapi_prof.graph.program import Program, all_values, constant_outputs
 from nnapi_prof.graph.quantisation import DEQUANTIZE, QUANTIZE, RANGES
+from nnapi_prof.nnapi.codes import OperationCode
 from nnapi_prof.precision.program import QuantisedProgram, quantise
 from nnapi_prof.precision.recipe import Recipe
 
@@ -56,6 +57,49 @@ add up in float32 there, too."""
 NARROW_DOUBT = 1.25
 """Sums are off by at most so many times what the model says, and at least by one by so many of it
 (tests/precision/test_narrow_sums.py)."""
+
+CPU_HALVES = frozenset(
+    {
+        *(OperationCode.ABS, OperationCode.ADD, OperationCode.BATCH_MATMUL),
+        *(OperationCode.CONV_2D, OperationCode.DIV, OperationCode.ELU),
+        *(OperationCode.FLOOR, OperationCode.FULLY_CONNECTED, OperationCode.GROUPED_CONV_2D),
+        *(OperationCode.HARD_SWISH, OperationCode.LOGISTIC, OperationCode.MAXIMUM),
+        *(OperationCode.MAX_POOL_2D, OperationCode.MEAN, OperationCode.MINIMUM),
+        *(OperationCode.MUL, OperationCode.NEG, OperationCode.PRELU),
+        *(OperationCode.REDUCE_SUM, OperationCode.RELU, OperationCode.RELU1),
+        *(OperationCode.RELU6, OperationCode.RESIZE_BILINEAR, OperationCode.SUB),
+        OperationCode.TRANSPOSE_CONV_2D,
+    }
+)
+"""What XNNPACK computes in float16 where the CPU may, as xnnpack_half.c of the agent's runtime says;
+tests/agent/test_half.py compares the two."""
+NATIVE_HALVES = CPU_HALVES | {OperationCode.DEPTHWISE_CONV_2D}
+"""The same where the processor has arithmetic for float16."""
+MOVES = frozenset(
+    {
+        *(OperationCode.CONCATENATION, OperationCode.DEPTH_TO_SPACE, OperationCode.EXPAND_DIMS),
+        *(OperationCode.PAD, OperationCode.PAD_V2, OperationCode.RESHAPE, OperationCode.SLICE),
+        *(OperationCode.SPACE_TO_DEPTH, OperationCode.SPLIT, OperationCode.SQUEEZE),
+        *(OperationCode.STRIDED_SLICE, OperationCode.TRANSPOSE),
+    }
+)
+"""What it moves in the precision of what stands beside it."""
+
+
+def kept_in_float32(program: Program, units: Iterable[int], native: bool) -> frozenset[int]:
+    """Return those of ``units`` that a CPU computes in float32 while it has others in float16,
+    ``native``ly or by converting: none of their operations is one of XNNPACK's in float16."""
+    halves = NATIVE_HALVES if native else CPU_HALVES
+    in_float32 = set()
+    for unit in units:
+        try:
+            model = convert_region(program, [unit], HOST_LEVEL).model
+        except (UnsupportedOp, ConversionError):
+            continue  # taken for one in float16, which is the larger error
+        codes = {operation.code for operation in model.operations}
+        if codes.isdisjoint(halves) and not codes <= MOVES:
+            in_float32.add(unit)
+    return frozenset(in_float32)
 
 
 def to_half(value: object) -> object:

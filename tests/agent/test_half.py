@@ -27,10 +27,11 @@ from nnapi_prof.device.protocol.actions import (
 from nnapi_prof.device.protocol.request import RequestBuilder
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import Engine, Precision
-from nnapi_prof.graph.program import from_memory, to_memory
+from nnapi_prof.graph.program import Program, from_memory, to_memory
+from nnapi_prof.nnapi.codes import OperationCode
 from nnapi_prof.precision.metrics import BuiltInMetric, stacked
 from nnapi_prof.precision.sensitivity import AccuracyEvaluator, Data
-from nnapi_prof.precision.simulation import PrecisionSimulation
+from nnapi_prof.precision.simulation import MOVES, PrecisionSimulation, kept_in_float32
 
 F = nn.functional
 
@@ -91,13 +92,13 @@ OPERATIONS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
     "sum": (Call(lambda x: x.sum(-1)), (3, 200)),
     "bilinear": (nn.Upsample(scale_factor=2, mode="bilinear"), IMAGE),
     "exp": (Call(torch.exp), IMAGE),
+    "log": (Call(lambda x: torch.log(torch.abs(x) + 1)), IMAGE),
+    "sine": (Call(torch.sin), IMAGE),  # no kernel of XNNPACK's
     "square root": (Call(lambda x: torch.sqrt(torch.abs(x))), IMAGE),
     "concatenation": (Call(lambda x: torch.cat([x, x * 2], 1)), IMAGE),
     "layer norm": (nn.LayerNorm(64), (3, 64)),
     "several": (Residual(), IMAGE),
 }
-DEPTHWISE = {"depthwise", "depthwise 5x5"}
-"""In float32 where kernels convert: those of XNNPACK for x86 add these up in float16."""
 SUMS = {
     "conv": 72,
     "conv over 2304": 2304,
@@ -112,8 +113,13 @@ SUMS = {
     "transposed": 32,
 }
 """Terms of sums, which Arm's kernels round to float16 at every step (docs/precision.md)."""
-IN_FLOAT32 = {"average pool", "exp", "product", "softmax", "tanh"}
-"""By themselves; of a product of two inputs XNNPACK has none for x86."""
+REFUSED = {"product"}
+"""By XNNPACK, though it has others of their operations in float16: errors count as float16's."""
+
+
+def operations_of(program: Program, unit: int) -> set[OperationCode]:
+    operations = convert_region(program, [unit], 30).model.operations
+    return {operation.code for operation in operations}
 
 
 def half_arithmetic(agent: Path) -> str:
@@ -161,7 +167,8 @@ def test_an_operation_is_within_twice_its_float16_rounding(
     module = module.eval()
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     program = prepare(torch.export.export(module, (x,)), (x,), "operation")
-    region = convert_region(program, [unit.index for unit in program.units.units], 30)
+    units = [unit.index for unit in program.units.units]
+    region = convert_region(program, units, 30)
     half = computed(agent, region, x, SegmentFlag.HALF, tmp_path / "half")
     single = computed(agent, region, x, SegmentFlag.NONE, tmp_path / "single")
     with torch.no_grad():
@@ -175,8 +182,9 @@ def test_an_operation_is_within_twice_its_float16_rounding(
     assert off <= 2 * rounding * max(1, math.sqrt(terms) / 2)
     torch.testing.assert_close(single, exact, rtol=1e-4, atol=1e-5)
     in_half = float((half - single).abs().max()) > 0.1 * rounding
-    in_float32 = IN_FLOAT32 | (set() if arithmetic == "native" else DEPTHWISE)
-    assert in_half == (name not in in_float32)
+    computing = [unit for unit in units if not operations_of(program, unit) <= MOVES]
+    in_float32 = kept_in_float32(program, units, arithmetic == "native")
+    assert in_half == (not in_float32.issuperset(computing) and name not in REFUSED)
 
 
 class Attention(nn.Module):
@@ -218,6 +226,13 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
         lambda: nn.Sequential(nn.Conv2d(3, 16, 3, 2), *inverted(16, 3), *inverted(16, 5)),
         (1, 3, 24, 24),
     ),
+    "long sums": (
+        lambda: nn.Sequential(
+            *(nn.Conv2d(3, 256, 3, 2), nn.ReLU(), nn.Conv2d(256, 32, 3), nn.ReLU()),
+            *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10)),
+        ),
+        (1, 3, 16, 16),
+    ),
     "attention": (Attention, (1, 12, 48)),
 }
 
@@ -238,7 +253,11 @@ def test_a_networks_error_lies_in_the_interval_that_its_plan_has(
     program = prepare(torch.export.export(module, samples[0]), samples[0], name)
     simulation = PrecisionSimulation(program, HostNnapi(build_host().library))
     units = [unit.index for unit in program.units.units]
-    chosen = {u: Precision.FLOAT16 for u in units if not simulation.refusal(u, Precision.FLOAT16)}
+    in_float32 = kept_in_float32(program, units, arithmetic == "native")
+    halves = [
+        u for u in units if u not in in_float32 and not simulation.refusal(u, Precision.FLOAT16)
+    ]
+    chosen = dict.fromkeys(halves, Precision.FLOAT16)
     judge = AccuracyEvaluator(simulation, Data(samples[:10]))
     printed = judge.error(chosen, chosen if arithmetic == "native" else ()).calibrated
     region = convert_region(program, units, 30)

@@ -86,19 +86,27 @@ def test_the_guard_keeps_off_what_moves_too_far(cli: Cli, tmp_path: Path) -> Non
     assert strict.plan.predicted_ns > loose.plan.predicted_ns
 
 
+class Softmax(nn.Module):
+    """What the CPU keeps in float32."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(torch.exp(x), -1)
+
+
 @pytest.mark.parametrize(
-    ("half", "limit", "refused"),
+    ("model", "half", "limit", "refused"),
     [
-        (HalfArithmetic.EMULATED, 1e-6, False),  # relaxed is float32 there
-        (HalfArithmetic.NATIVE, 1e-6, True),
-        (HalfArithmetic.NATIVE, 0.1, False),
+        (Heavy, HalfArithmetic.EMULATED, 1e-6, False),  # relaxed is float32 there
+        (Heavy, HalfArithmetic.NATIVE, 1e-6, True),
+        (Heavy, HalfArithmetic.NATIVE, 0.1, False),
+        (Softmax, HalfArithmetic.NATIVE, 1e-6, False),
     ],
 )
 def test_on_a_cpu_in_float16_it_is_refused(
-    half: HalfArithmetic, limit: float, refused: bool
+    model: type[nn.Module], half: HalfArithmetic, limit: float, refused: bool
 ) -> None:
     """Where only the CPU runs a unit, too."""
-    program = prepare(Heavy().eval(), (torch.rand(SHAPE),), "heavy")
+    program = prepare(model().eval(), (torch.rand(SHAPE),), "model")
     description = json.loads((PHONES / "npu-phone.json").read_text())
     table = estimated_costs(program, description, relaxed=True).table
     accelerated = [t.engine is Engine.NNAPI for t in table.targets]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -53,7 +54,10 @@ def test_noise_has_a_row_for_each_unit() -> None:
     assert (error[:, 1] < 0.05).all() and error[:, 1].max() > 0.003
     assert error[:, 0].max() < 0.002  # float16 is far better than 8 bits
     assert noise().of(3, FLOAT32) == 0
-    assert noise().of(3, INT8) == power[3, 1] == noise().of(3, INT8, narrow=True)
+    assert noise().of(3, INT8) == power[3, 1] == noise().of(3, INT8, on_cpu=True)
+    own = replace(noise(), in_float32=frozenset({3}))  # by the CPU, where that runs it
+    assert own.of(3, RELAXED, on_cpu=True) == 0 < own.of(3, RELAXED) == power[3, 0]
+    assert own.of(3, INT8, on_cpu=True) == power[3, 1]
 
 
 def test_a_cpu_that_adds_up_in_float16_is_noisier_where_products_are_added() -> None:

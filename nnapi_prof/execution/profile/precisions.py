@@ -250,7 +250,7 @@ class _Session:
                 np.array(
                     [
                         [
-                            noise.of(u, t.precision, narrow=t.engine is Engine.CPU)[o]
+                            noise.of(u, t.precision, on_cpu=t.engine is Engine.CPU)[o]
                             for t in problem.targets
                         ]
                         for u in range(problem.n)
