@@ -71,7 +71,7 @@ CPU_HALVES = frozenset(
         OperationCode.TRANSPOSE_CONV_2D,
     }
 )
-"""What XNNPACK computes in float16 where the CPU may, as xnnpack_half.c of the agent's runtime says;
+"""What XNNPACK computes in float16 where the CPU may, as xnnpack_half.c of the runtime says;
 tests/agent/test_half.py compares the two."""
 NATIVE_HALVES = CPU_HALVES | {OperationCode.DEPTHWISE_CONV_2D}
 """The same where the processor has arithmetic for float16."""
