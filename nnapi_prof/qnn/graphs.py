@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nnapi_prof.errors import ConversionError
+from nnapi_prof.qnn.rewrites import scale_by_convolution, shuffle_last, unshare_initializers
 
 if TYPE_CHECKING:
     import onnx
@@ -145,8 +146,12 @@ def export_by_trace(program: ExportedProgram) -> onnx.ModelProto:
 
 
 def preprocess(model: onnx.ModelProto, last: bool = True) -> Form:
-    """Fuses what the compiler has operations for, and with ``last`` lays images of the inputs
-    channels last: their layout change is not what the network costs."""
+    """Fuses what the compiler has operations for.
+
+    With ``last`` it is the graph to compile: images of the inputs lie channels last, as their
+    layout change is not what the network costs, and parts are :func:`rewritten`. Without, regions
+    are to be cut from it, and that is done to them.
+    """
     import onnx
     from onnxruntime.quantization.execution_providers.qnn import qnn_preprocess_model
 
@@ -162,7 +167,15 @@ def preprocess(model: onnx.ModelProto, last: bool = True) -> Form:
             str(source), str(path), fuse_layernorm=True, inputs_to_make_channel_last=images or None
         )
         result = onnx.load(str(path if changed else source))
-    return Form(result)
+    return rewritten(result) if last else Form(result)
+
+
+def rewritten(model: onnx.ModelProto) -> Form:
+    """The form of a graph that the compiler handles best, changed in place."""
+    shapes = shapes_of(model)
+    shuffle_last(model, shapes)
+    scale_by_convolution(model, shapes)
+    return Form(model)
 
 
 def _strip(model: onnx.ModelProto) -> None:
@@ -356,45 +369,3 @@ def random_sample(model: onnx.ModelProto) -> Sample:
         else:
             sample[value.name] = generator.integers(0, 2, shape).astype(dtype)
     return sample
-
-
-def unshare_initializers(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy in which every node has weights of its own.
-
-    Exporters let equal constants share one initializer, also through ``Identity``. The quantiser
-    would give a bias that is shared the type of an activation, and the compiler would take fifty
-    times as long for a graph that is sixty times as slow.
-    """
-    import onnx
-
-    result = onnx.ModelProto()
-    result.CopyFrom(model)
-    graph = result.graph
-    constants = {constant.name: constant for constant in graph.initializer}
-    outputs = {value.name for value in graph.output}
-    aliases = {
-        node.output[0]: node.input[0]
-        for node in graph.node
-        if node.op_type == "Identity"
-        and node.input[0] in constants
-        and node.output[0] not in outputs
-    }
-    rest = [node for node in graph.node if node.output[0] not in aliases]
-    used: set[str] = set()
-    for node in rest:
-        for place, name in enumerate(node.input):
-            origin = aliases.get(name, name)
-            if origin not in constants:
-                continue
-            if origin in used:
-                copy = onnx.TensorProto()
-                copy.CopyFrom(constants[origin])
-                copy.name = f"{origin}_of_{node.name}_{place}"
-                graph.initializer.append(copy)
-                node.input[place] = copy.name
-            else:
-                used.add(origin)
-                node.input[place] = origin
-    del graph.node[:]
-    graph.node.extend(rest)
-    return result

@@ -29,7 +29,7 @@ from torch import Tensor, fx
 from nnapi_prof.errors import ConversionError
 from nnapi_prof.graph.advice import LEAST_GAIN
 from nnapi_prof.graph.types import DimOrder, TensorType
-from nnapi_prof.qnn.graphs import OPSET, Form, Sample, export_onnx, preprocess
+from nnapi_prof.qnn.graphs import OPSET, Form, Sample, export_onnx, preprocess, rewritten
 from nnapi_prof.toolchain import cache_dir
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ class RegionCutter:
         model = helper.make_model(
             region_graph, opset_imports=self._model.opset_import, ir_version=self._model.ir_version
         )
-        return Form(model)
+        return rewritten(model)
 
     def run(self, inputs: Sequence[Sequence[torch.Tensor]]) -> list[Sample]:
         """Computes every value between units, for each of some inputs of the program in turn: as

@@ -139,3 +139,48 @@ def renamed(model):
         if values.size > 64:
             constant.CopyFrom(numpy_helper.from_array(values + np.float32(0.01), constant.name))
     return copy
+
+
+def shuffle(channels=32, groups=2, order=(0, 2, 1, 3, 4), size=28):
+    """A convolution of 1x1, a shuffle of its channels, and a convolution of each half; with another
+    ``order`` no shuffle."""
+    shape, half = (1, channels, size, size), channels // 2
+    parts = (1, groups, channels // groups, size, size)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], "first"),
+        helper.make_node("Reshape", ["a", "parts"], ["b"], "split"),
+        helper.make_node("Transpose", ["b"], ["c"], "exchange", perm=order),
+        helper.make_node("Reshape", ["c", "whole"], ["d"], "join"),
+    ]
+    constants = {
+        "w": weights(channels, channels, 1, 1),
+        "parts": np.array(parts),
+        "whole": np.array(shape),
+        "axes": np.array([1]),
+    }
+    for name, start in (("left", 0), ("right", half)):
+        constants |= {f"{name}_0": np.array([start]), f"{name}_1": np.array([start + half])}
+        constants[f"{name}_w"] = weights(half, half, 1, 1, seed=start)
+        cut = ["d", f"{name}_0", f"{name}_1", "axes"]
+        nodes.append(helper.make_node("Slice", cut, [f"{name}_half"], f"{name}_slice"))
+        read = [f"{name}_half", f"{name}_w"]
+        nodes.append(helper.make_node("Conv", read, [name], f"{name}_conv"))
+    return graph(
+        nodes, {"x": shape}, dict.fromkeys(("left", "right"), (1, half, size, size)), constants
+    )
+
+
+def scale(channels=32, rank=3, size=56):
+    """A convolution of 1x1 and a product with a constant for each channel, of rank 3 or 4."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], "before"),
+        helper.make_node("Relu", ["a"], ["b"], "relu"),
+        helper.make_node("Mul", ["s", "b"], ["c"], "scale"),
+        helper.make_node("Add", ["b", "c"], ["y"], "sum"),
+    ]
+    shape = (1, channels, size, size)
+    constants = {
+        "w": weights(channels, channels, 1, 1),
+        "s": weights(*(1, channels, 1, 1)[4 - rank :]),
+    }
+    return graph(nodes, {"x": shape}, {"y": shape}, constants)

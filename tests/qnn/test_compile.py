@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 
+import numpy as np
 import pytest
 
 from nnapi_prof.qnn.chips import CHIPS, NpuGeneration, find_chip
@@ -15,9 +16,10 @@ from nnapi_prof.qnn.doubts import outside_quantisation
 from nnapi_prof.qnn.worker import read_estimates, read_reasons
 
 onnx = pytest.importorskip("onnx", reason="no onnx: pip install -e '.[qnn]'")
+onnxruntime = pytest.importorskip("onnxruntime", reason="no onnxruntime: pip install -e '.[qnn]'")
 
 from nnapi_prof.qnn.compiler import MODE, Compiled, CompileRequest  # noqa: E402
-from nnapi_prof.qnn.graphs import Form, count_macs  # noqa: E402
+from nnapi_prof.qnn.graphs import Form, count_macs, random_sample, rewritten  # noqa: E402
 from tests.qnn import graphs  # noqa: E402
 
 V73 = NpuGeneration.V73.soc_model
@@ -166,3 +168,44 @@ def test_macs_are_those_of_convolutions():
 
 def test_every_chip_has_a_number_of_its_own():
     assert len({chip.soc_model for chip in CHIPS.values()}) == len(CHIPS)
+
+
+FORMS = {
+    "a shuffle": (graphs.shuffle(), True),
+    "a shuffle of four groups": (graphs.shuffle(groups=4, size=7), True),
+    "an exchange of rows and columns": (graphs.shuffle(order=(0, 1, 2, 4, 3)), False),
+    "scaled channels": (graphs.scale(), True),
+    "scaled channels, of rank 4": (graphs.scale(rank=4, size=7), True),
+    "scaled pixels": (graphs.scale(channels=3), False),
+}
+
+
+@pytest.mark.parametrize(("model", "changes"), FORMS.values(), ids=FORMS)
+def test_a_form_that_the_compiler_handles_better_computes_the_same(model, changes):
+    better = onnx.ModelProto()
+    better.CopyFrom(model)
+    rewritten(better)
+    onnx.checker.check_model(better, full_check=True)
+    assert (better != model) is changes
+    feeds = random_sample(model)
+    before, after = (
+        onnxruntime.InferenceSession(one.SerializeToString(), providers=["CPUExecutionProvider"])
+        for one in (model, better)
+    )
+    for a, b in zip(before.run(None, feeds), after.run(None, feeds), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("soc_model", [generation.soc_model for generation in NpuGeneration])
+@pytest.mark.parametrize(
+    "plain",
+    [graphs.shuffle(), graphs.with_borders(graphs.scale(64), last=True)],
+    ids=["a shuffle", "scaled channels"],
+)
+def test_that_form_is_simulated_to_be_faster(pool, tmp_path, plain, soc_model):
+    better = onnx.ModelProto()
+    better.CopyFrom(plain)
+    rewritten(better)
+    before, after = (compiled(pool, tmp_path, one, soc_model) for one in (plain, better))
+    assert after.us < 0.9 * before.us

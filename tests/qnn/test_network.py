@@ -14,7 +14,8 @@ from nnapi_prof.api.chips import convert_for_chip, estimate_chips
 from nnapi_prof.cli import main
 from nnapi_prof.errors import UsageError
 from nnapi_prof.qnn.doubts import packed_attention
-from nnapi_prof.qnn.graphs import Form, export_onnx, preprocess, quantise_form, unshare_initializers
+from nnapi_prof.qnn.graphs import Form, export_onnx, preprocess, quantise_form
+from nnapi_prof.qnn.rewrites import unshare_initializers
 from tests.qnn import graphs
 
 
