@@ -24,7 +24,7 @@ import torch
 from executorch_models import NAMES, program_of
 
 import nnapi_prof
-from nnapi_prof.graph.plan import Rule, baseline_of
+from nnapi_prof.graph.plan import Rule
 
 ROOT = Path(__file__).resolve().parent.parent
 DEVICES = "sim:npu-phone,sim:gpu-phone,sim:dsp-phone,sim:slow-nnapi-phone,local"
@@ -61,9 +61,9 @@ def measure(name: str, device: str, path: Path, folder: Path) -> bool:
     plan, *others = report.runs
     best: dict[str, float] = {}
     for other in others:
-        rule, _ = baseline_of(other.plan.name)
-        if rule in RULES and other.median_ns is not None:
-            word = RULES[rule]
+        baseline = other.plan.baseline
+        if baseline is not None and baseline.rule in RULES and other.median_ns is not None:
+            word = RULES[baseline.rule]
             best[word] = min(best.get(word, other.median_ns), other.median_ns)
     assert plan.median_ns is not None and best
     ratio = plan.median_ns / min(best.values())

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nnapi_prof.graph.plan import Engine, Rule
+from nnapi_prof.graph.plan import BaselineName, Engine, Rule
 from nnapi_prof.partition.problem import Placement, Problem, fallback_target
 
 MOST_REGIONS = 3
@@ -35,12 +35,14 @@ MOST_REGIONS = 3
 class Baseline:
     """A named placement. ``favoured`` is the target index it is about, None where it has none."""
 
-    rule: Rule
-    name: str
-    """The rule's, with the key of the favoured target."""
+    name: BaselineName
     placements: tuple[Placement, ...]
     predicted_ns: float
     favoured: int | None = None
+
+    @property
+    def rule(self) -> Rule:
+        return self.name.rule
 
 
 def merge_by_target(problem: Problem, assignment: Sequence[int]) -> tuple[Placement, ...]:
@@ -220,5 +222,5 @@ def _baseline_of(
     predicted_ns: float,
     favoured: int | None,
 ) -> Baseline:
-    name = rule.value if favoured is None else f"{rule.value} {problem.targets[favoured]}"
-    return Baseline(rule, name, placements, predicted_ns, favoured)
+    name = BaselineName(rule, None if favoured is None else problem.targets[favoured])
+    return Baseline(name, placements, predicted_ns, favoured)

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from nnapi_prof.costs.table import KEPT_OFF, Objective
-from nnapi_prof.graph.causes import Cause, CauseKind, Reason, detail
+from nnapi_prof.costs.table import Objective
+from nnapi_prof.graph.causes import Cause, CauseKind, ReasonSource, detail, source_of
 from nnapi_prof.graph.plan import AUTO, CPU, Engine, Plan, Rule, Segment, Target
 from nnapi_prof.partition.baselines import Baseline
 from nnapi_prof.partition.problem import Placement, Problem
@@ -150,13 +150,14 @@ def _refused(problem: Problem, name: str, units: list[int], k: int) -> list[Caus
     """Why a target does not run units; what the cost function keeps off was not refused."""
     reasons = {u: problem.refusals.get((u, k), f"no cost for {problem.labels[u]}") for u in units}
     causes = []
-    if by_costs := tuple(u for u, reason in reasons.items() if reason == KEPT_OFF):
+    sources = {u: source_of(reason) for u, reason in reasons.items()}
+    if by_costs := tuple(u for u in reasons if sources[u] is ReasonSource.COST_FUNCTION):
         causes.append(Cause(CauseKind.KEPT_OFF_BY_COSTS, units=by_costs, places=(name,)))
-    if rest := {u: reason for u, reason in reasons.items() if reason != KEPT_OFF}:
-        failed = any(isinstance(reason, Reason) and reason.failed for reason in rest.values())
+    if rest := tuple(u for u in reasons if u not in by_costs):
+        failed = any(sources[u] is ReasonSource.FAILURE for u in rest)
         kind = CauseKind.FAILED if failed else CauseKind.REFUSED
-        details = tuple(detail(reason) for reason in rest.values())
-        causes.append(Cause(kind, units=tuple(rest), places=(name,), reasons=details))
+        details = tuple(detail(reasons[u]) for u in rest)
+        causes.append(Cause(kind, units=rest, places=(name,), reasons=details))
     return causes
 
 

@@ -287,7 +287,7 @@ def baselines(problem: Problem, listed: Collection[int] = ()) -> tuple[Plan, ...
         converting_ns, copies_ns = problem.between_segments(baseline.placements)
         plans.append(
             Plan(
-                *(baseline.name, segments, problem.simulated, notes),
+                *(str(baseline.name), segments, problem.simulated, notes),
                 conversions_ns=converting_ns,
                 copies_ns=copies_ns,
             )

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from nnapi_prof.execution.compare import weak_evidence
-from nnapi_prof.graph.plan import Engine, Plan, Rule, Segment, Target, baseline_of
+from nnapi_prof.graph.plan import BaselineName, Engine, Plan, Rule, Segment, Target
 from nnapi_prof.partition import is_optimum
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.words import (
@@ -36,8 +36,7 @@ CLOSE = 0.05
 class Rival:
     """The plan against one baseline, both measured where both were, else both predicted."""
 
-    name: str
-    """The baseline's."""
+    baseline: BaselineName
     plan_ms: float
     rival_ms: float
     measured: bool
@@ -45,8 +44,12 @@ class Rival:
     """Relative differences below this are none."""
 
     @property
-    def rule(self) -> Rule | None:
-        return baseline_of(self.name)[0]
+    def name(self) -> str:
+        return str(self.baseline)
+
+    @property
+    def rule(self) -> Rule:
+        return self.baseline.rule
 
     @property
     def factor(self) -> float:
@@ -177,11 +180,12 @@ def rivals_of(baselines: pd.DataFrame, noise: float = NOISE) -> list[Rival]:
     own, *others = baselines.to_dict("records")
     rivals = []
     for row in others:
-        if baseline_of(row["plan"])[0] is None:
+        baseline = BaselineName.parse(row["plan"])
+        if baseline is None:
             continue
         both = math.isfinite(row["measured_ms"]) and math.isfinite(own["measured_ms"])
         column = "measured_ms" if both else "predicted_ms"
-        rivals.append(Rival(row["plan"], own[column], row[column], both, noise))
+        rivals.append(Rival(baseline, own[column], row[column], both, noise))
     return sorted(rivals, key=lambda rival: rival.factor)
 
 
@@ -339,7 +343,7 @@ def _rival_card(
     if not rival.measured:
         named = (other for other in data.baselines if other.name == rival.name)
         marks = (*planned_marks, *(mark for o in named for mark in _guessed(data, o, ran)))
-    _, target = baseline_of(rival.name)
+    target = rival.baseline.target
     of_its_kind = target is not None and about == f"against the {plan_kind(rival.name)}"
     name = target_words(target.key) if of_its_kind and target else plan_words(rival.name)
     taken = latency(rival.rival_ms, *marks)

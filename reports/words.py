@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from nnapi_prof.graph.plan import AUTO, CPU, Engine, Rule, Target, baseline_of
+from nnapi_prof.graph.plan import AUTO, CPU, BaselineName, Engine, Rule, Target
 
 if TYPE_CHECKING:
     from nnapi_prof.costs.contention import Interval, Slowdown
@@ -272,22 +272,23 @@ RULES = {
 
 def plan_kind(name: str) -> str:
     """A plan's name for people without its target: ``best single target``, ``CPU alone``."""
-    rule, _ = baseline_of(name)
-    return RULES[rule][0] if rule else name.replace("-", " ")
+    baseline = BaselineName.parse(name)
+    return RULES[baseline.rule][0] if baseline else name.replace("-", " ")
 
 
 def plan_words(name: str, is_own: bool = False, separator: str = ": ") -> str:
     """A plan's name for people: ``best single target: sim-gpu (fast)``."""
     if is_own:
         return "this plan"
-    _, target = baseline_of(name)
+    baseline = BaselineName.parse(name)
+    target = baseline.target if baseline else None
     return plan_kind(name) + (f"{separator}{target_words(target.key)}" if target else "")
 
 
 def rule_words(name: str) -> str:
     """Describes a baseline; empty for an unknown one."""
-    rule, _ = baseline_of(name)
-    return RULES[rule][1] if rule else ""
+    baseline = BaselineName.parse(name)
+    return RULES[baseline.rule][1] if baseline else ""
 
 
 # ---- the glossary --------------------------------------------------------------------------------

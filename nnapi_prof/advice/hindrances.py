@@ -58,8 +58,8 @@ class WorkPrices:
 
     operation_ns: float
     ns_per_byte: float
-    ns_per_mac: Mapping[str, float]
-    """By :attr:`Work.rate`, of weighted kinds."""
+    ns_per_mac: Mapping[str, Mapping[str, float]]
+    """Weighted kind -> :attr:`Work.rate` -> ns for each multiply-accumulate."""
     factors: Mapping[str, float]
     """By :attr:`Work.rate`: measured over what the rest says."""
     errors: tuple[float, float] = (ERROR, NEW_ERROR)
@@ -77,21 +77,16 @@ class WorkPrices:
         """The same without what is special of its kind."""
         computing = 0.0
         if work.kind in WEIGHTED and self.ns_per_mac:
-            kind = _kind(work.rate)
-            own = {rate: ns for rate, ns in self.ns_per_mac.items() if _kind(rate) == kind}
-            rates = [ns / _dearer(rate) for rate, ns in (own or self.ns_per_mac).items()]
-            usual = statistics.median(rates) * _dearer(work.rate)
-            computing = work.macs * self.ns_per_mac.get(work.rate, usual)
+            own = self.ns_per_mac.get(work.kind, {})
+            kinds = {work.kind: own} if own else self.ns_per_mac
+            rates = [ns / _dearer(kind) for kind, of in kinds.items() for ns in of.values()]
+            usual = statistics.median(rates) * _dearer(work.kind)
+            computing = work.macs * own.get(work.rate, usual)
         return self.operation_ns + max(work.moved * self.ns_per_byte, computing)
 
 
-def _kind(rate: str) -> str:
-    """``CONV_2D`` of ``CONV_2D 1x1/quant8``."""
-    return rate.partition("/")[0].partition(" ")[0]
-
-
-def _dearer(rate: str) -> float:
-    return DEARER.get(_kind(rate), 1.0)
+def _dearer(kind: str) -> float:
+    return DEARER.get(kind, 1.0)
 
 
 def fit_prices(samples: Sequence[tuple[Work, float]]) -> WorkPrices | None:
@@ -100,7 +95,7 @@ def fit_prices(samples: Sequence[tuple[Work, float]]) -> WorkPrices | None:
     if len(samples) < FEWEST:
         return None
     operation_ns, ns_per_byte = _light(samples)
-    rates: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    rates: dict[str, dict[str, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
     weighted = [(work, ns) for work, ns in samples if work.kind in WEIGHTED and work.macs > 0]
     moving = [
         (work, ns)
@@ -112,8 +107,11 @@ def fit_prices(samples: Sequence[tuple[Work, float]]) -> WorkPrices | None:
     for work, ns in weighted:
         if (work, ns) not in moving:
             computing = max(ns - operation_ns, 0.1 * ns)
-            rates[work.rate].append((computing / work.macs, work.macs))
-    ns_per_mac = {rate: _weighted_median(own) for rate, own in rates.items()}
+            rates[work.kind][work.rate].append((computing / work.macs, work.macs))
+    ns_per_mac = {
+        kind: {rate: _weighted_median(own) for rate, own in of.items()}
+        for kind, of in rates.items()
+    }
     prices = WorkPrices(operation_ns, ns_per_byte, ns_per_mac, {})
     ratios: dict[str, list[float]] = defaultdict(list)
     for work, ns in samples:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnapi_prof.graph.plan import baseline_of
 from nnapi_prof.reports.words import NOISE
 from nnapi_prof.reports.words import ms as ms
 
@@ -265,7 +264,7 @@ def show_plans(
         latency = ms(plan.predicted_ns)
         table.add_row(plan.name, str(len(plan.segments)), latency, *cells, f"{ratio:.2f}x")
     console.print(table)
-    rules = [plan for plan in plans[1:] if baseline_of(plan.name)[0] is not None]
+    rules = [plan for plan in plans[1:] if plan.baseline is not None]
     if rules and best:
         rule = min(rules, key=lambda plan: plan.predicted_ns)
         line(console, f"({_against_rule(rule, rule.predicted_ns / best)})")

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnapi_prof.errors import CostError, UsageError
+from nnapi_prof.graph.causes import Reason
 from nnapi_prof.graph.plan import AUTO, Engine, Precision, Preference, Target
 from nnapi_prof.graph.unit import Unit, UnitGraph
 
@@ -24,7 +25,6 @@ Floats = NDArray[np.float64]
 CostedRegion = tuple[frozenset[int], Target]
 """Units and the target that they run on as one."""
 
-KEPT_OFF = "kept off by the cost function"
 """Where ``refusals`` say this, no target refused anything."""
 
 Z = 1.96
@@ -242,7 +242,7 @@ def adjusted(
             ns += own - (table.unit_cost(unit, target) or 0.0)
         return max(0.0, ns) * factor[target]
 
-    kept_off = {place: KEPT_OFF for place, ns in unit_ns.items() if ns is None}
+    kept_off = {place: Reason.kept_off() for place, ns in unit_ns.items() if ns is None}
     weights = np.array([factor[target] for target in table.targets], dtype=np.float64)
     runs = np.isfinite(changed)
     return replace(

@@ -35,7 +35,7 @@ from nnapi_prof.executorch.whole import (
     WholeFile,
     fastest_first,
 )
-from nnapi_prof.graph.plan import CPU, Plan, Rule, Segment, baseline_of
+from nnapi_prof.graph.plan import CPU, BaselineName, Plan, Rule, Segment
 
 if TYPE_CHECKING:
     from nnapi_prof.executorch.partitioner import Priority
@@ -131,9 +131,14 @@ def _rivals(planned: ModelPlan) -> list[tuple[str, Plan]]:
     """The plan, then baselines that differ from it and from each other, by name."""
     everything = tuple(range(len(planned.model.graph.units)))
     alone = Segment(everything, CPU, 0.0, "the whole model as ExecuTorch lowers it")
-    rows = [(PLAN, planned.plan), (XNNPACK, Plan(Rule.ALL_CPU.value, (alone,), planned.simulated))]
+    rows = [
+        (PLAN, planned.plan),
+        (XNNPACK, Plan(str(BaselineName(Rule.ALL_CPU)), (alone,), planned.simulated)),
+    ]
     for plan in planned.baselines:
-        rule, target = baseline_of(plan.name)
+        if plan.baseline is None:
+            continue
+        rule, target = plan.baseline.rule, plan.baseline.target
         if rule is Rule.ALL_CPU:
             rows[1] = (XNNPACK, plan)
         elif rule in _WORDS:

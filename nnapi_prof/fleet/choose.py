@@ -30,7 +30,7 @@ from nnapi_prof.fleet.plans import (
     useful_targets,
 )
 from nnapi_prof.fleet.result import Fleet, FleetPhone, is_cpu, representative
-from nnapi_prof.graph.plan import Plan
+from nnapi_prof.graph.plan import BaselineName, Plan, Rule
 from nnapi_prof.partition import SearchLimits, make_problem, plan_of_placements
 from nnapi_prof.partition.baselines import find_baselines
 from nnapi_prof.partition.fleet import FleetObjective, Matrix
@@ -160,7 +160,7 @@ def _plan_for_phone(segments: FleetPlan, problem: Problem, costs: Costs, number:
     placements = [(units, problem.target_index(target)) for units, target in segments]
     plan = plan_of_placements(problem, placements, name=f"plan-{number + 1}")
     if is_cpu(plan):
-        plan = replace(plan, name="all-cpu")
+        plan = replace(plan, name=str(BaselineName(Rule.ALL_CPU)))
     plan = plan.with_note(f"latencies are predicted for {description_parts(costs.device)[0]}")
     return plan if costs.measured is None else with_intervals(plan, costs.measured)
 

@@ -16,21 +16,42 @@ MANY = 3
 MS = "ms"
 
 
+class ReasonSource(enum.Enum):
+    """The decision that keeps a unit off a target."""
+
+    REFUSAL = "refusal"
+    FAILURE = "failure"
+    """It was tried and crashed, failed or hung, rather than being refused."""
+    COST_FUNCTION = "cost function"
+    """Of a user's own costs; nothing refused it."""
+
+
 class Reason(str):
     """Why a target does not run a unit, as tables show it, with what it is made of."""
 
     detail: str
     """Without the word that says how it ended, where that is "refused"."""
-    failed: bool
-    """It was tried and crashed, failed or hung, rather than being refused."""
+    source: ReasonSource
 
     @classmethod
     def of(cls, status: str, message: str, *, failed: bool) -> Reason:
         """A trial's status and message."""
         reason = cls(f"{status}: {message}" if message else status)
         reason.detail = message if message and not failed else str(reason)
-        reason.failed = failed
+        reason.source = ReasonSource.FAILURE if failed else ReasonSource.REFUSAL
         return reason
+
+    @classmethod
+    def kept_off(cls) -> Reason:
+        """A cost function gives the unit no cost there."""
+        reason = cls("kept off by the cost function")
+        reason.detail, reason.source = str(reason), ReasonSource.COST_FUNCTION
+        return reason
+
+
+def source_of(reason: str) -> ReasonSource:
+    """Return what a reason comes from; one that is a sentence only is a converter's refusal."""
+    return reason.source if isinstance(reason, Reason) else ReasonSource.REFUSAL
 
 
 def detail(reason: str) -> str:

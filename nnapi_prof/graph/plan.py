@@ -249,15 +249,24 @@ class Rule(enum.Enum):
     GREEDY = "greedy"
 
 
-_RULES = {rule.value: rule for rule in Rule}
+@dataclass(frozen=True, slots=True)
+class BaselineName:
+    """The name of a baseline, in files and tables ``best-single nnapi:NAME/fast``: its rule, and
+    the target that it is about, where there is one."""
 
+    rule: Rule
+    target: Target | None = None
 
-def baseline_of(name: str) -> tuple[Rule | None, Target | None]:
-    """Parses the name of a plan: a baseline's rule, and the target that it is about; None for any
-    other plan."""
-    word, _, key = name.partition(" ")
-    rule = _RULES.get(word)
-    return rule, Target(key) if rule is not None and key else None
+    def __str__(self) -> str:
+        return self.rule.value if self.target is None else f"{self.rule.value} {self.target.key}"
+
+    @classmethod
+    def parse(cls, name: str) -> BaselineName | None:
+        """Read the name of a plan as files and tables have it; None where it is no baseline's."""
+        word, _, key = name.partition(" ")
+        if word not in {rule.value for rule in Rule}:
+            return None
+        return cls(Rule(word), Target(key) if key else None)
 
 
 class ProofKind(enum.Enum):
@@ -323,6 +332,11 @@ class Plan:
     copies_ns: float = 0.0
     """What it takes to copy the model's inputs and outputs from and to an app's buffers; 0 where
     nothing is copied, nobody knows, or the latency is the model's."""
+
+    @property
+    def baseline(self) -> BaselineName | None:
+        """The rule and the target of a baseline; None of any other plan."""
+        return BaselineName.parse(self.name)
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -14,7 +14,6 @@ from nnapi_prof.costs.measurement import Status
 from nnapi_prof.costs.model.fit import fit
 from nnapi_prof.costs.model.region import TabulatedCosts
 from nnapi_prof.costs.table import (
-    KEPT_OFF,
     Estimate,
     Price,
     adjusted_table,
@@ -22,6 +21,7 @@ from nnapi_prof.costs.table import (
     optimistic,
 )
 from nnapi_prof.errors import CostError, PartitionError
+from nnapi_prof.graph.causes import ReasonSource, source_of
 from nnapi_prof.graph.plan import CPU, HOST, Plan
 from nnapi_prof.partition import baselines, evaluate, make_problem
 from nnapi_prof.partition.blocks import members
@@ -124,7 +124,10 @@ def test_an_objective_changes_units_invocations_and_measured_regions() -> None:
         lambda unit, target, ns: None if target == CPU and unit.index == 3 else 2 * ns + 1,
         {"nnapi:*": 0.5},
     )
-    assert after.unit_cost(3, CPU) is None and after.refusals[3, CPU] == KEPT_OFF
+    assert (
+        after.unit_cost(3, CPU) is None
+        and source_of(after.refusals[3, CPU]) is ReasonSource.COST_FUNCTION
+    )
     for unit, target, factor in ((2, CPU, 1.0), (2, npu, 0.5)):
         ns = before.unit_cost(unit, target)
         assert ns is not None and after.unit_cost(unit, target) == (2 * ns + 1) * factor

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from nnapi_prof.execution.report import Evidence, OutputCheck
-from nnapi_prof.graph.plan import CPU, HOST, Proof, ProofKind
+from nnapi_prof.graph.plan import CPU, HOST, BaselineName, Proof, ProofKind, Rule
 from nnapi_prof.reports import frames, html, markdown
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.headline import Card, Rival, headline, rivals_of
@@ -42,7 +42,7 @@ def card(cards: tuple[Card, ...], about: str) -> Card:
     ],
 )
 def test_phrases(plan: float, rival: float, phrase: str, verdict: str) -> None:
-    rival_ = Rival("all-cpu", plan, rival, True)
+    rival_ = Rival(BaselineName(Rule.ALL_CPU), plan, rival, True)
     assert (rival_.phrase, rival_.verdict) == (phrase, verdict)
 
 
