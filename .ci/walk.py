@@ -56,8 +56,9 @@ class Walk:
             return
         if "." in code.co_qualname or code.co_name.startswith("<"):
             return  # a method, or part of a function
-        given = itertools.islice(frame.f_locals.values(), code.co_argcount + code.co_kwonlyargcount)
-        if any(isinstance(one, FORMS) for one in given):
+        n_arguments = code.co_argcount + code.co_kwonlyargcount
+        arguments = itertools.islice(frame.f_locals.values(), n_arguments)
+        if any(isinstance(one, FORMS) for one in arguments):
             self.steps.setdefault((str(path.relative_to(ROOT)), code.co_qualname))
 
 

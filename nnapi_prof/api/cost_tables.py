@@ -23,6 +23,7 @@ from nnapi_prof.costs.estimate.calibration import calibrate as fit_description
 from nnapi_prof.costs.estimate.phones import SIMULATED_FORMAT as SIMULATED
 from nnapi_prof.costs.estimate.phones import Description, parse_description, shipped
 from nnapi_prof.costs.measurement import Kind, Measurement
+from nnapi_prof.costs.model.fit import fitted_costs
 from nnapi_prof.costs.model.precision import PrecisionCosts
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.store import CostStore
@@ -35,7 +36,6 @@ from nnapi_prof.execution.estimation import (
     described_device,
     estimated_costs,
     filled_costs,
-    fitted_costs,
     read_phone,
 )
 from nnapi_prof.execution.profile.threads import ThreadTrial, read_trial

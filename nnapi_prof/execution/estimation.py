@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.estimate import Work
 from nnapi_prof.costs.estimate.costs import EstimatedCosts
 from nnapi_prof.costs.estimate.phones import (
@@ -26,10 +25,8 @@ from nnapi_prof.costs.estimate.phones import (
 )
 from nnapi_prof.costs.estimate.phones import shipped_text as _shipped_text
 from nnapi_prof.costs.measurement import Measurement
-from nnapi_prof.costs.model.fit import fit
 from nnapi_prof.costs.model.forms import (
     ProductForm,
-    formed_rows,
     other_forms,
     place_of,
     product_units,
@@ -37,9 +34,9 @@ from nnapi_prof.costs.model.forms import (
 from nnapi_prof.costs.model.region import PHONE_CPU, CostModel
 from nnapi_prof.costs.table import Estimate, Price
 from nnapi_prof.device.find import SIMULATED, list_phones, phone_file, refuse_fleet
-from nnapi_prof.errors import NotMeasured, UnsupportedOp, UsageError, did_you_mean, option_name
+from nnapi_prof.errors import UnsupportedOp, UsageError, did_you_mean, option_name
 from nnapi_prof.execution.profile.threads import COUNTS, counts_up_to, least_number
-from nnapi_prof.graph.plan import CPU, HOST, Engine, Target
+from nnapi_prof.graph.plan import CPU, HOST, Target
 from nnapi_prof.graph.unit import Unit, UnitGraph
 from nnapi_prof.nnapi.facts import level_number
 
@@ -66,39 +63,6 @@ NINE_TENTHS = 1.645
 """Normal quantile: nine of ten simulated runs stay within this many of the noise's spreads."""
 _READERS = ("ARGMAX", "ARGMIN", "REDUCE_", "TOPK_V2")
 """Beginnings of the operations whose work follows what they read (``runtime/graph/work.c``)."""
-
-
-def fitted_costs(
-    graph: UnitGraph, rows: Sequence[Measurement], conditions: Conditions, by_trial: bool = False
-) -> CostModel:
-    """The cost model of a graph, from what was measured of it on a device; ``by_trial`` where the
-    number of threads was not stated.
-
-    Raises NotMeasured where a unit was never measured there under these conditions, or not on the
-    CPU.
-    """
-    rows = formed_rows(graph, rows)
-    costs = fit(graph, rows)
-    on_cpu = {row.signature for row in rows if row.target.engine is Engine.CPU}
-    missing = [unit for unit in graph.units if unit.signature not in on_cpu]
-    usual = Conditions()
-    stated = replace(conditions, threads=usual.threads).options if by_trial else conditions.stated
-    asked = f"nnapi-prof profile {stated}".rstrip()
-    if missing:
-        plural = "" if conditions.threads == 1 else "s"
-        raise NotMeasured(
-            f"{len(missing)} of the model's {len(graph.units)} units were never measured on this"
-            f" device's CPU with {conditions.threads} thread{plural} on cores {conditions.cpus}"
-            f" (the first is {missing[0].label})",
-            f"run `{asked}` with the same model, inputs and device",
-        )
-    for_nnapi = replace(conditions, threads=usual.threads, cpus=usual.cpus).options
-    if for_nnapi and all(row.target.engine is Engine.CPU for row in rows):
-        raise NotMeasured(
-            f"nothing was measured on this device's NNAPI with {for_nnapi}",
-            f"run `{asked}` with the same model, inputs and device",
-        )
-    return costs
 
 
 def read_phone(name: str) -> dict[str, Any]:

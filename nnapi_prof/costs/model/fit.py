@@ -11,7 +11,9 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.measurement import Measurement
+from nnapi_prof.costs.model.forms import formed_rows
 from nnapi_prof.costs.model.infer import infer_preferences, region_samples, share_spreads
 from nnapi_prof.costs.model.region import PHONE_CPU, CompileModel, CostModel, Roofline
 from nnapi_prof.costs.model.regression import FitCache, RegionSample, TargetFit
@@ -264,3 +266,36 @@ def fit_compiling(
 def _mean_sample(same: list[RegionSample]) -> RegionSample:
     """One sample of several preferences'."""
     return replace(same[0], median_ns=sum(sample.median_ns for sample in same) / len(same))
+
+
+def fitted_costs(
+    graph: UnitGraph, rows: Sequence[Measurement], conditions: Conditions, by_trial: bool = False
+) -> CostModel:
+    """The cost model of a graph, from what was measured of it on a device; ``by_trial`` where the
+    number of threads was not stated.
+
+    Raises NotMeasured where a unit was never measured there under these conditions, or not on the
+    CPU.
+    """
+    rows = formed_rows(graph, rows)
+    costs = fit(graph, rows)
+    on_cpu = {row.signature for row in rows if row.target.engine is Engine.CPU}
+    missing = [unit for unit in graph.units if unit.signature not in on_cpu]
+    usual = Conditions()
+    stated = replace(conditions, threads=usual.threads).options if by_trial else conditions.stated
+    asked = f"nnapi-prof profile {stated}".rstrip()
+    if missing:
+        plural = "" if conditions.threads == 1 else "s"
+        raise NotMeasured(
+            f"{len(missing)} of the model's {len(graph.units)} units were never measured on this"
+            f" device's CPU with {conditions.threads} thread{plural} on cores {conditions.cpus}"
+            f" (the first is {missing[0].label})",
+            f"run `{asked}` with the same model, inputs and device",
+        )
+    for_nnapi = replace(conditions, threads=usual.threads, cpus=usual.cpus).options
+    if for_nnapi and all(row.target.engine is Engine.CPU for row in rows):
+        raise NotMeasured(
+            f"nothing was measured on this device's NNAPI with {for_nnapi}",
+            f"run `{asked}` with the same model, inputs and device",
+        )
+    return costs
