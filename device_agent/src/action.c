@@ -199,6 +199,8 @@ enum np_status np_action_answer_unbegun(const struct np_action *action, const ch
 enum np_status np_action_answer_sick(const struct np_action *action, const char *accelerator,
                                      struct np_answers *answers, struct np_message *why) {
   struct np_message cause;
-  np_message_set(&cause, "not run: the driver %.64s fails what it ran before", accelerator);
+  np_message_set(&cause,
+                 "not run: the driver %.64s fails what it ran before, or was waited for too long",
+                 accelerator);
   return answer_unbegun(action, cause.text, "sick", answers, why);
 }

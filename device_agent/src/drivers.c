@@ -281,10 +281,23 @@ void np_drivers_note_late(const struct np_drivers *drivers, const struct np_acti
   }
 }
 
+void np_drivers_lose(const struct np_drivers *drivers, const struct np_action *action,
+                     uint64_t ns) {
+  for (uint32_t s = 0; s < action->bundle.n_segments; s++) {
+    if (action->bundle.segments[s].engine == NP_BUNDLE_NNAPI) {
+      np_driver_of(drivers, &action->bundle.segments[s])->lost_ns += ns;
+      return;
+    }
+  }
+}
+
+int np_driver_is_slow(const struct np_driver *driver) { return driver->lost_ns > NP_MOST_LOST_NS; }
+
 const char *np_drivers_sick(const struct np_drivers *drivers, const struct np_action *action) {
-  for (uint32_t d = 0; d < drivers->n; d++) {
-    if (drivers->each[d].sick && compilations(drivers, action, d) != 0) {
-      return drivers->each[d].name;
+  for (uint32_t d = 0; d <= drivers->n; d++) {
+    const struct np_driver *driver = &drivers->each[d];
+    if ((driver->sick || np_driver_is_slow(driver)) && compilations(drivers, action, d) != 0) {
+      return driver->name ? driver->name : "auto";
     }
   }
   return NULL;

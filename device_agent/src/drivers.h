@@ -9,7 +9,8 @@
 #include "request.h"
 #include "shm.h"
 
-#define NP_FIRST_ROOM 4u /* halved where a driver has less */
+#define NP_FIRST_ROOM 4u                      /* halved where a driver has less */
+#define NP_MOST_LOST_NS UINT64_C(60000000000) /* waiting for one driver in a request */
 
 /* One accelerator's. */
 struct np_driver {
@@ -25,6 +26,7 @@ struct np_driver {
   uint32_t sick;                 /* its gauge fails */
   uint64_t ask_ns;               /* when that is tried again, by the monotonic clock, */
   uint64_t pause_ns;             /* and how much later the next time */
+  uint64_t lost_ns;              /* waiting for it in this request, as it died or hung */
   uint32_t gone;                 /* 1: NNAPI did not list it all the time that it was waited for */
 };
 
@@ -78,8 +80,14 @@ uint32_t np_drivers_limit(const struct np_request *request, const struct np_driv
 /* A turn of an action was late. */
 void np_drivers_note_late(const struct np_drivers *drivers, const struct np_action *action);
 
-/* An accelerator that an action needs and that is sick, NULL: none. What NNAPI chooses for needs
- * all, as it takes the CPU where one fails, and tells nobody. */
+/* An action waited so long for its driver, which died or hung. */
+void np_drivers_lose(const struct np_drivers *drivers, const struct np_action *action, uint64_t ns);
+
+/* Whether so much time was lost with a driver that nothing more is tried on it. */
+int np_driver_is_slow(const struct np_driver *driver);
+
+/* An accelerator that an action needs and that is sick or slow, NULL: none. What NNAPI chooses for
+ * needs all, as it takes the CPU where one fails, and tells nobody. */
 const char *np_drivers_sick(const struct np_drivers *drivers, const struct np_action *action);
 
 /* An action's drivers could not hold as many compilations as they had room for; with room for one,

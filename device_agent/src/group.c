@@ -123,9 +123,11 @@ static enum np_status conclude(struct group *group, struct np_member *member, en
   if (event == NP_EVENT_LATE) { /* what follows may take as long: who hangs, and is it over? */
     np_message_set(group->why, "cannot write an answer");
     NP_TRY(np_answer_wait(group->answers, member->action->id, member->limit_ms));
+    np_drivers_lose(group->session->drivers, member->action, UINT64_C(1000000) * member->limit_ms);
   }
   np_member_close_round(member);
   np_record_sanitize(&member->view, member->action);
+  group->session->patience->simulated_ns += member->view.record->now_ns;
   np_member_reconcile(member);
   np_rounds_judge(member->action, &member->view, member->rounds, member->n_rounds);
   np_member_read_last(member);
@@ -316,8 +318,17 @@ static enum np_status cool_phone(struct group *group, struct np_member *member, 
   return NP_OK;
 }
 
-/* Repeats a round that was throttled once the device is cool, and one in which the clock moved;
- * *hot is set where it stays hot, and the time is over. */
+/* Whether some round of a member stands as it is. */
+static int has_steady_round(const struct np_member *member) {
+  int has = 0;
+  for (uint32_t i = 0; i < member->n_rounds; i++) {
+    has |= member->rounds[i].moved != 1;
+  }
+  return has;
+}
+
+/* Repeats a round that was throttled once the device is cool, and one in which the clock moved, of
+ * an accelerator where it has no other; *hot is set where it stays hot, and the time is over. */
 static enum np_status repeat_round(struct group *group, struct np_member *member, uint32_t r,
                                    int *hot) {
   const int throttled = member->rounds[r].throttled == 1;
@@ -333,7 +344,8 @@ static enum np_status repeat_round(struct group *group, struct np_member *member
     if (status != NP_OK || !cool) {
       return status;
     }
-  } else if (member->rounds[r].moved != 1 || np_uses_nnapi(member->action) ||
+  } else if (member->rounds[r].moved != 1 ||
+             (np_uses_nnapi(member->action) && has_steady_round(member)) ||
              !np_patience_repeat(group->session->patience)) {
     return NP_OK;
   }

@@ -10,7 +10,8 @@
 struct np_patience {
   uint64_t wait_ns; /* that they may still wait, NP_FOREVER without end */
   uint64_t waited_ns;
-  int fruitless; /* the device was waited for, and stayed hot: no further wait */
+  int fruitless;         /* the device was waited for, and stayed hot: no further wait */
+  uint64_t simulated_ns; /* that the actions took by a simulated phone's clock */
   uint32_t n_rounds;
   uint32_t n_repeats;
 };

@@ -413,6 +413,9 @@ void np_perform(const struct np_session *session, const struct np_action *action
     rest(&self);
     status = handle_command(&self, &last);
   }
+  if (np_simulator_phone(&self.simulator)) {
+    self.record->now_ns = self.clock.now_ns(self.clock.ctx);
+  }
   conclude(&self, status);
   np_link_reach(link);
   release(&self); /* what goes wrong from here on changes nothing */

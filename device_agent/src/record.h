@@ -59,6 +59,7 @@ struct np_record {
   struct np_message frame_failure; /* of the first frame that failed, "": none did */
   uint64_t first_ns;
   struct np_pace_facts pace; /* of the last round */
+  uint64_t fastest_ns;       /* mean of a run in the fastest stretch that rounds began with, or 0 */
   int64_t level_khz;         /* the highest clock that the process saw, 0: it is not judged */
   uint64_t now_ns;           /* its clock, as it reached its last turn */
   uint64_t away_ns;          /* that others had the simulated phone since, told by the parent */

@@ -89,7 +89,8 @@ static void add_drivers(struct np_answers *answers, const struct np_ending *endi
   np_json_open(answers, "drivers", '[');
   for (uint32_t d = 0; drivers && d <= drivers->n; d++) {
     const struct np_driver *driver = &drivers->each[d];
-    if (driver->room == NP_FIRST_ROOM && driver->memory == NP_SHM_UNKNOWN && !driver->sick) {
+    if (driver->room == NP_FIRST_ROOM && driver->memory == NP_SHM_UNKNOWN && !driver->sick &&
+        driver->lost_ns == 0) {
       continue;
     }
     np_json_open(answers, NULL, '{');
@@ -97,7 +98,11 @@ static void add_drivers(struct np_answers *answers, const struct np_ending *endi
     np_json_unsigned(answers, "room", driver->room);
     np_json_string(answers, "memory",
                    driver->memory == NP_SHM_UNKNOWN ? NULL : np_shm_text(driver->memory));
-    np_json_string(answers, "state", driver->sick ? "sick" : NULL);
+    np_json_string(answers, "state",
+                   driver->sick                ? "sick"
+                   : np_driver_is_slow(driver) ? "slow"
+                                               : NULL);
+    np_json_unsigned(answers, "lost_ms", driver->lost_ns / 1000000u);
     np_json_close(answers, '}');
   }
   np_json_close(answers, ']');
@@ -110,6 +115,7 @@ enum np_status np_answer_end(struct np_answers *answers, const struct np_ending 
   np_json_unsigned(answers, "failed", ending->actions - ending->ok);
   np_json_unsigned(answers, "waited_ms", ending->waited_ns / 1000000u);
   np_json_bool(answers, "fruitless", ending->fruitless);
+  np_json_unsigned(answers, "simulated_ms", ending->simulated_ns / 1000000u);
   np_json_open(answers, "allowed_khz", '[');
   for (uint32_t i = 0; i < ending->n_seen; i++) {
     np_json_known(answers, NULL, ending->allowed_khz[i]);

@@ -112,6 +112,7 @@ struct np_ending {
   uint32_t ok;
   uint64_t waited_ns;               /* for a hot device */
   int fruitless;                    /* it stayed hot */
+  uint64_t simulated_ns;            /* by a simulated phone's clock */
   uint32_t n_seen;                  /* CPUs */
   const int64_t *allowed_khz;       /* [n_seen] highest scaling_max_freq seen of each, -1: none */
   const struct np_drivers *drivers; /* what is known of them now */

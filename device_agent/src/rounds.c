@@ -6,11 +6,13 @@
  * runs take so much longer in the mean had it in part. Accelerators' runs differ more by chance. */
 #define PERCENT_SLOWER 8u
 #define PERCENT_PARTLY 25u
-#define PERCENT_ACCELERATOR 25u
+#define PERCENT_ACCELERATOR 12u
+/* So much longer than runs that were not recorded, just before or in the warm-up. */
+#define PERCENT_BEHIND 25u
 /* Rounds whose means differ by less had the same clock, whatever it says. */
 #define PERCENT_APART 10u
 /* Most that a round waits for times to be stable where no clock tells that they will be. */
-#define MOST_SPIN_NS UINT64_C(60000000)
+#define MOST_SPIN_NS UINT64_C(120000000)
 
 void np_rounds_open(const struct np_action *action, const struct np_record_view *view,
                     const struct np_sysfs *sysfs, const struct np_simulator *simulator,
@@ -50,9 +52,14 @@ static enum np_status spin(struct np_rounds *rounds, const struct np_run *run,
     plan.budget_ns = plan.least_ns > MOST_SPIN_NS ? plan.least_ns : MOST_SPIN_NS;
     plan.max_runs = rounds->on_cpu && np_pace_tells(&rounds->watch) ? least : UINT32_MAX;
   }
-  struct np_warmth ignored;
+  struct np_warmth warmth;
   np_pace_begin(&rounds->watch);
-  return np_warm_up(run, rounds->clock, &plan, rounds->watched ? pace : NULL, samples, &ignored);
+  NP_TRY(np_warm_up(run, rounds->clock, &plan, rounds->watched ? pace : NULL, samples, &warmth));
+  uint64_t *fastest_ns = &rounds->view->record->fastest_ns;
+  if (warmth.fastest_ns != 0 && (*fastest_ns == 0 || warmth.fastest_ns < *fastest_ns)) {
+    *fastest_ns = warmth.fastest_ns;
+  }
+  return NP_OK;
 }
 
 enum np_status np_rounds_run(struct np_rounds *rounds, const struct np_run *run) {
@@ -117,10 +124,18 @@ static int is_slower(const struct times *times, const struct times *least, int o
                 : is_longer(times->shortest, least->shortest, PERCENT_ACCELERATOR);
 }
 
+/* The fastest that the runs were in any stretch that was not recorded; UINT64_MAX: unknown. */
+static uint64_t fastest_of(const struct np_record *record) {
+  const uint64_t warm_ns = record->warmth.fastest_ns, spun_ns = record->fastest_ns;
+  const uint64_t ns = spun_ns == 0 || (warm_ns != 0 && warm_ns < spun_ns) ? warm_ns : spun_ns;
+  return ns == 0 ? UINT64_MAX : ns;
+}
+
 void np_rounds_judge(const struct np_action *action, const struct np_record_view *view,
                      struct np_round *rounds, uint32_t n) {
   const int on_cpu = !np_uses_nnapi(action);
   struct times least = {UINT64_MAX, UINT64_MAX};
+  const uint64_t fastest_ns = fastest_of(view->record);
   uint32_t n_moved = 0, n_looked = 0, n_apart = 0;
   for (uint32_t r = 0; r < n; r++) {
     const struct times times = times_of(view, rounds, r);
@@ -137,10 +152,11 @@ void np_rounds_judge(const struct np_action *action, const struct np_record_view
     const struct times times = times_of(view, rounds, r);
     const int by_clock =
         on_cpu && np_pace_moved(&round->pace, view->record->level_khz, action->threads == 1);
-    round->moved = by_clock || is_slower(&times, &least, on_cpu);
+    const int is_behind = is_longer(times.shortest, fastest_ns, PERCENT_BEHIND);
+    round->moved = by_clock || is_behind || is_slower(&times, &least, on_cpu);
     n_looked++;
     n_moved += round->moved == 1;
-    n_apart += (uint32_t)is_longer(times.mean, least.mean, PERCENT_APART);
+    n_apart += (uint32_t)(is_behind || is_longer(times.mean, least.mean, PERCENT_APART));
   }
   for (uint32_t r = 0; r < n && n_moved == n_looked && n_looked > 1 && n_apart == 0; r++) {
     rounds[r].moved = rounds[r].pace.n_looks != 0 ? 0 : rounds[r].moved;

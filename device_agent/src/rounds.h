@@ -34,10 +34,10 @@ void np_rounds_forget(struct np_rounds *rounds);
 void np_rounds_note(const struct np_record *record, struct np_round *round);
 
 /* Which of an action's rounds [n] moved, by the highest clock of all so far, and by the shortest
- * run of each: not every clock can be read, and not every one is the clock that it says. Where the
- * clock says so of all rounds, and the times of none, the clock is not believed. On an accelerator
- * the clock of the CPU says little of a run, and its own is told by nobody; of several threads the
- * first one's core does not. */
+ * run of each, beside runs that were not recorded: not every clock can be read, and not every one
+ * is the clock that it says. Where the clock says so of all rounds, and the times of none, the
+ * clock is not believed. On an accelerator the clock of the CPU says little of a run, and its own
+ * is told by nobody; of several threads the first one's core does not. */
 void np_rounds_judge(const struct np_action *action, const struct np_record_view *view,
                      struct np_round *rounds, uint32_t n);
 

@@ -127,6 +127,7 @@ static enum np_status run_actions(struct run *run, const char *library, struct n
                                    .ok = all_ok,
                                    .waited_ns = patience.waited_ns,
                                    .fruitless = patience.fruitless,
+                                   .simulated_ns = run->probe.simulated ? patience.simulated_ns : 0,
                                    .n_seen = has_sysfs ? run->sysfs.n_cpus : 0,
                                    .allowed_khz = run->sysfs.allowed_khz,
                                    .drivers = &run->drivers};

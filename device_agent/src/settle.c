@@ -80,21 +80,21 @@ static void run_until_near(struct np_member *gauge, uint64_t gauge_ns, uint64_t 
   }
 }
 
-static void settle_driver(const struct np_session *session, const struct np_driver *driver,
-                          int busy) {
-  const uint64_t end_ns = np_now_ns() + SETTLE_NS;
+static void settle_driver(const struct np_session *session, struct np_driver *driver, int busy) {
+  const uint64_t begin_ns = np_now_ns();
   if (!driver->gauge || driver->gauge_ns == 0) {
     if (busy) {
       np_sleep_ns(SETTLE_NS);
     }
-    return;
+  } else {
+    struct np_action action;
+    struct np_member gauge;
+    if (start_gauge(session, driver, &action, &gauge)) {
+      run_until_near(&gauge, driver->gauge_ns, begin_ns + SETTLE_NS);
+    }
+    np_member_drop(&gauge);
   }
-  struct np_action action;
-  struct np_member gauge;
-  if (start_gauge(session, driver, &action, &gauge)) {
-    run_until_near(&gauge, driver->gauge_ns, end_ns);
-  }
-  np_member_drop(&gauge);
+  driver->lost_ns += np_now_ns() - begin_ns;
 }
 
 void np_settle(const struct np_session *session, const struct np_action *killed, int busy) {
@@ -134,13 +134,17 @@ enum np_health np_settle_check(const struct np_session *session, struct np_drive
     driver->sick = 0;
     return NP_HEALTH_WELL;
   }
-  const uint64_t end_ns = np_now_ns() + RETURN_NS;
+  const uint64_t begin_ns = np_now_ns();
   const int waits = driver->pause_ns == 0;
-  for (uint64_t ns = FIRST_PAUSE_NS; waits && np_now_ns() + ns < end_ns; ns *= 2) {
+  int is_back = 0;
+  for (uint64_t ns = FIRST_PAUSE_NS; waits && !is_back && np_now_ns() + ns < begin_ns + RETURN_NS;
+       ns *= 2) {
     np_sleep_ns(ns);
-    if (works(session, driver)) {
-      return NP_HEALTH_BACK;
-    }
+    is_back = works(session, driver);
+  }
+  driver->lost_ns += np_now_ns() - begin_ns;
+  if (is_back) {
+    return NP_HEALTH_BACK;
   }
   driver->sick = 1;
   driver->pause_ns = RETURN_NS;

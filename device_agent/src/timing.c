@@ -120,14 +120,18 @@ struct stretches {
   uint32_t runs;
 };
 
-static void add_run(struct stretches *all, uint64_t ns) {
+static void add_run(struct stretches *all, uint64_t ns, uint64_t *fastest_ns) {
   all->ns += ns;
   all->runs++;
   if (all->ns < all->slot_ns) {
     return;
   }
   memmove(all->recent, all->recent + 1, sizeof all->recent - sizeof *all->recent);
-  all->recent[2 * WINDOW - 1] = all->ns / all->runs;
+  const uint64_t mean_ns = all->ns / all->runs;
+  all->recent[2 * WINDOW - 1] = mean_ns;
+  if (all->slot_ns != 0 && (*fastest_ns == 0 || mean_ns < *fastest_ns)) {
+    *fastest_ns = mean_ns;
+  }
   all->n += all->n < 2 * WINDOW;
   all->ns = 0;
   all->runs = 0;
@@ -136,7 +140,7 @@ static void add_run(struct stretches *all, uint64_t ns) {
 enum np_status np_warm_up(const struct np_run *run, struct np_clock clock,
                           const struct np_timing_plan *plan, const struct np_pace *pace,
                           const struct np_samples *samples, struct np_warmth *warmth) {
-  *warmth = (struct np_warmth){0, 0};
+  *warmth = (struct np_warmth){0, 0, 0};
   if (run->n_steps == 0 || *samples->n_runs >= samples->room || plan->max_runs < plan->min_runs) {
     return NP_BAD_ARGUMENT;
   }
@@ -157,7 +161,7 @@ enum np_status np_warm_up(const struct np_run *run, struct np_clock clock,
       spent += WAIT_LOOK_NS - ns;
     }
     publish(&warmth->runs, warmth->runs + 1);
-    add_run(&all, ns);
+    add_run(&all, ns, &warmth->fastest_ns);
     warmth->stable = all.n == 2 * WINDOW && is_stable(all.recent);
     if (pace && spent - looked >= WAIT_LOOK_NS) {
       looked = spent;

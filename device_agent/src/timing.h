@@ -81,7 +81,8 @@ struct np_samples {
 /* How a warm-up went. */
 struct np_warmth {
   uint32_t runs;
-  uint32_t stable; /* the later half of it was as fast as the one before, within 2 % */
+  uint32_t stable;     /* the later half of it was as fast as the one before, within 2 % */
+  uint64_t fastest_ns; /* mean of a run in the fastest stretch where least_ns is given, 0: none */
 };
 
 /* Runs all steps in order, unrecorded, until the runs are stable, the plan's max_runs or its budget

@@ -133,6 +133,8 @@ enum np_status np_await_drivers(const struct np_session *session, const struct n
     next_ms = next_ms < LONGEST_PAUSE_MS ? 2 * next_ms : next_ms;
     np_sleep_ns(UINT64_C(1000000) * next_ms);
   }
+  np_drivers_lose(session->drivers, action,
+                  UINT64_C(1000000) * (FIRST_PAUSE_MS + now_ms() - start));
   free(probe);
   return status;
 }

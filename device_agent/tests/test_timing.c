@@ -126,7 +126,7 @@ static struct np_warmth warm_up(const uint64_t *times, uint32_t n, struct np_tim
   const struct np_step step = {listed_step, NULL, &listed};
   const struct np_clock clock = {listed_now, &listed};
   const struct np_samples samples = samples_of(&memory);
-  struct np_warmth warmth = {9, 9};
+  struct np_warmth warmth = {9, 9, 9};
   const struct np_run run = {.n_steps = 1, .steps = &step};
   CHECK(np_warm_up(&run, clock, &plan, NULL, &samples, &warmth) == NP_OK);
   CHECK(memory.n_runs == 0 && memory.started == warmth.runs);
@@ -142,6 +142,7 @@ static void check_warm_up(void) {
 
   struct np_warmth warmth = warm_up(even, 1, free_plan);
   CHECK(warmth.runs == 10 && warmth.stable); /* 5 and 5 of them are compared */
+  CHECK(warmth.fastest_ns == 0);             /* without stretches nothing is the fastest */
   warmth = warm_up(spiky, 10, free_plan);
   CHECK(warmth.runs == 10 && warmth.stable); /* medians of 1000 and 1019, whatever the spikes */
   /* 11 runs fall; at the 18th the 5 runs before the last 5 have a median of 1000 as well. */
@@ -150,6 +151,9 @@ static void check_warm_up(void) {
 
   warmth = warm_up(even, 1, (struct np_timing_plan){15, 1000, 0, 0});
   CHECK(warmth.runs == 15 && warmth.stable); /* as many as are wanted at the least */
+  /* Stretches of 2000 ns at least: one of 2000, one of 1900 and 1800, and so on. */
+  warmth = warm_up(falling, 11, (struct np_timing_plan){0, 11, 0, 20000});
+  CHECK(warmth.runs == 11 && warmth.fastest_ns == 1150);
   warmth = warm_up(even, 1, (struct np_timing_plan){0, 7, UINT64_MAX, 0});
   CHECK(warmth.runs == 7 && !warmth.stable);
   warmth = warm_up(even, 1, (struct np_timing_plan){2, 1000, 3500, 0});

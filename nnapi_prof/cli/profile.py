@@ -112,6 +112,8 @@ def _say_doubts(outcome: ProfileOutcome, refined: bool) -> None:
     if outcome.waited_s or outcome.stayed_hot:
         what = "and no longer, because it stayed hot" if outcome.stayed_hot else "in total"
         say(f"note: waited {outcome.waited_s:.0f} s for a phone that was too hot, {what}")
+    if outcome.lost_s >= 1:
+        say(f"note: waited {outcome.lost_s:.0f} s for drivers that died or hung")
     for doubt, count in outcome.doubts.items():
         say(f"note: {count} measurements: {doubt}")
     if refined and not outcome.stable and outcome.plan is not None:

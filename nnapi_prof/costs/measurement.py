@@ -21,6 +21,9 @@ DRIFTING = "the device drifted: a reference model took longer about then"
 UNWATCHED = "not watched for drift: the reference model does not run on"
 """The flag, before the accelerator's name, of what was measured where the reference fails."""
 
+LOW = "this phone is much slower than in earlier profiles: something may hold its clock down"
+"""The flag of what was measured where the reference says so."""
+
 UNREADABLE = "this phone's clocks cannot be read: rounds are compared by their times alone"
 """The flag of what was measured on the CPU meanwhile."""
 

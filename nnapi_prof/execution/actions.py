@@ -29,7 +29,7 @@ from nnapi_prof.device.protocol.actions import (
 from nnapi_prof.device.protocol.request import Request, RequestBuilder
 from nnapi_prof.execution.options import SPIN_NS, WARM_NS, ActionOptions
 from nnapi_prof.graph.plan import Engine, Plan, Segment, Target
-from nnapi_prof.graph.types import DimOrder, TensorType
+from nnapi_prof.graph.types import DimOrder, Quantisation, TensorType
 from nnapi_prof.nnapi.codes import FuseCode, OperandCode, OperationCode
 
 Feed = Callable[[str], tuple[TensorSource, int]]
@@ -166,6 +166,34 @@ def reference() -> Region:
     return Region(builder.finish([result]), blobs, ("in",), ("out",), (type_,), (type_,), LEVEL)
 
 
+_ADDED = (
+    ("float32", None, 27),
+    ("uint8", Quantisation(0.05, 128), 27),
+    ("float16", None, 29),
+    ("int8", Quantisation(0.05, 0), 30),
+)
+"""Data types that drivers compute in, and the level that each came with."""
+
+
+def small_models(level: int) -> list[Region]:
+    """Returns models of which a driver of this level runs one if it runs anything: the reference,
+    and an addition in each data type."""
+    additions = []
+    for dtype, quant, first_level in _ADDED:
+        if first_level > level:
+            continue
+        type_ = TensorType((1, CHANNELS), dtype, quant=quant)
+        operand = operand_of(type_)
+        assert operand is not None
+        builder = ModelBuilder(first_level)
+        arguments = [builder.input(operand), builder.input(operand), builder.scalar(0)]
+        result = builder.add(OperationCode.ADD, arguments, operand.dims)
+        model, blobs = builder.finish([result]), tuple(builder.blobs)
+        names, types = ("left", "right"), (type_, type_)
+        additions.append(Region(model, blobs, names, ("sum",), types, (type_,), first_level))
+    return [*additions, reference()]
+
+
 def one_a_processor(targets: Iterable[Target]) -> list[Target]:
     """Picks one target for the CPU and one for each accelerator."""
     chosen: dict[str | None, Target] = {}
@@ -181,6 +209,18 @@ def anchor_request(targets: Sequence[Target], conditions: Conditions) -> Request
         rounds=ROUNDS, min_runs=RUNS, max_runs=RUNS, budget_ns=0,
     )  # fmt: skip
     return _request(targets, conditions, timing)
+
+
+def trial_request(target: Target, level: int, conditions: Conditions) -> Request:
+    """Runs each of the small models on a target once."""
+    timing = Timing(warmup_min=0, warmup_max=0, rounds=1, min_runs=1, max_runs=1, budget_ns=0)
+    request, own = RequestBuilder(), ActionOptions(conditions.on(target), 0, 0)
+    for number, region in enumerate(small_models(level)):
+        action = build_action(
+            number, [(target, region)], lambda _: (TensorSource.RANDOM, 1), request, timing, own
+        )
+        request.add_action(action.spec)
+    return request.request()
 
 
 def busy_request(targets: Sequence[Target], conditions: Conditions, seconds: float) -> Request:

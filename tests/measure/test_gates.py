@@ -3,23 +3,29 @@ phones whose heat outlives a process."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
+import sqlite3
 import struct
 import subprocess
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import create_autospec
 
 import pytest
 import torch
 from torch import nn
 
 import nnapi_prof as nnp
-from nnapi_prof.costs.measurement import DRIFTING, Kind, Measurement
+from nnapi_prof.api import profiling
+from nnapi_prof.api.options import Listener
+from nnapi_prof.costs.measurement import DRIFTING, LOW, Kind, Measurement
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.selection import Selection
+from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.state import SCRIPT, SILENCE_S, DeviceState, Gates, parse_state
 from nnapi_prof.errors import DeviceError
 from tests.conftest import PHONES
@@ -74,6 +80,26 @@ def test_what_others_tell() -> None:
     assert (told.battery_percent, told.charging) == (64, False)
     assert parse_state("level: 5\ntemperature: 301\n").sensor == "battery"
     assert parse_state("no words of ours") == DeviceState()
+
+
+@pytest.mark.parametrize(
+    ("output", "words"),
+    [
+        (ANDROID, None),
+        (ANDROID.replace("Awake", "Dozing"), "screen of phone is off"),
+        (ANDROID.replace("USB powered: true", "USB powered: false"), "on no charger"),
+        ("", None),
+    ],
+)
+def test_a_phone_that_may_sleep_is_told_before_it_is_measured(
+    monkeypatch: pytest.MonkeyPatch, output: str, words: str | None
+) -> None:
+    client = create_autospec(AgentClient, instance=True, serial="phone", transport=None)
+    client.info.return_value.simulated, client.info.return_value.os = False, "android"
+    monkeypatch.setattr(profiling, "read_state", lambda _: parse_state(output))
+    told: list[str] = []
+    profiling.note_sleep(client, Listener(note=told.append))
+    assert [words in each for each in told] == ([] if words is None else [True])
 
 
 SAMSUNG = """Thermal Status: 0
@@ -218,13 +244,19 @@ def small_model() -> nnp.Model:
     return nnp.load(torch.export.export(module, (torch.zeros(1, 3, 16, 16),)))
 
 
-def profiled(costs: Path, phone: str, cooldown_s: float | None = None, **options: Any) -> nnp.Costs:
+def profiled(
+    costs: Path,
+    phone: str,
+    cooldown_s: float | None = None,
+    fresh: bool = False,
+    **options: Any,
+) -> nnp.Costs:
     return nnp.profile(
         small_model(),
         phone,
         costs=costs,
         options=nnp.MeasureOptions(
-            preferences=["fast"], refine=False, runs=5, cooldown_s=cooldown_s
+            preferences=["fast"], refine=False, runs=5, cooldown_s=cooldown_s, fresh=fresh
         ),
         **options,
     )
@@ -285,6 +317,25 @@ def test_what_drifts_is_marked_and_measured_again(tmp_path: Path, body: Path) ->
     anchors = rows(drifting, Kind.ANCHOR)
     assert {row.target.key.partition(":")[0] for row in anchors} == {"cpu", "nnapi"}
     assert all(row.simulated and len(row.samples_ns) == 25 for row in anchors)
+
+
+def test_a_phone_that_is_slower_than_in_earlier_profiles(tmp_path: Path, body: Path) -> None:
+    """As one whose clock is held down all the time, which no later round shows."""
+    phone, table = phone_in(tmp_path), tmp_path / "a.sqlite"
+    watched = functools.partial(profiled, table, phone, gates=nnp.Gates(anchor_s=3600), fresh=True)
+    for _ in range(2):
+        outcome = watched().outcome
+        assert outcome is not None and LOW not in outcome.doubts
+    faster = json.dumps([900] * 25)
+    with contextlib.closing(sqlite3.connect(table)) as rows_before, rows_before:
+        rows_before.execute(
+            "update measurements set samples_ns = ? where id in (select min(id) from measurements"
+            " where kind = 'anchor' and target = 'cpu')",
+            (faster,),
+        )
+    outcome = watched().outcome
+    assert outcome is not None
+    assert outcome.doubts[LOW] == outcome.n_measured - outcome.n_failed > 0
 
 
 def test_a_busy_phone(tmp_path: Path, body: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import math
-import resource
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,7 +59,8 @@ class Profile:
     rows: list[Any]
     """Of the cost table."""
     seconds: float
-    """CPU time of the agent and its processes: this host may be busy with something else."""
+    """That a user waits at most: by the phone's clock, for drivers that hang, and as if nothing
+    were measured until a driver that died is back."""
 
     @property
     def segments(self) -> list[tuple[tuple[int, ...], str]]:
@@ -118,9 +119,15 @@ def fault(
 Profiler = Callable[..., Profile]
 
 
-def _children_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+def deaths_of_the_npu(folder: Path) -> int:
+    """By the files that the services of each phone share: they begin with the first one's."""
+    states = [state.read_bytes() for state in folder.glob("nnapi-emulator-*")]
+    return sum(int.from_bytes(state[:4], sys.byteorder) for state in states)
+
+
+def returns_s(description: Description) -> float:
+    """The seconds after which the NPU's service is back when it died."""
+    return description["accelerators"][0].get("service", {}).get("returns", {"value": 0})["value"]
 
 
 @pytest.fixture(scope="session")
@@ -174,22 +181,25 @@ def profiled(
         name: str,
         model: np_.Model,
         progress: Callable[[np_.Progress], None] | None = None,
+        gates: np_.Gates | None = None,
         **options: Any,
     ) -> Profile:
         table = tmp_path / f"{name}.sqlite"
-        began = _children_s()
-        device = phone(description, name)
+        device, deaths = phone(description, name), deaths_of_the_npu(tmp_path)
         costs = np_.profile(
             model,
             device,
             costs=table,
             options=np_.MeasureOptions(refine=False, **options),
+            gates=gates,
             progress=progress,
         )
-        seconds = _children_s() - began
         plan = np_.partition(model, costs, verify=False)
         with CostStore(table) as store:
             rows = store.select(Selection(newest=True))
-        return Profile(costs, plan, rows, seconds)
+        outcome = costs.outcome
+        assert outcome is not None
+        died_s = (deaths_of_the_npu(tmp_path) - deaths) * returns_s(description)
+        return Profile(costs, plan, rows, outcome.simulated_s + outcome.lost_s + died_s)
 
     return run

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from nnapi_prof.execution.profile import device_monitor, measurer
 from tests.parts import again_but
 from tests.phones.conftest import CLEAN, Profiler, fault, service
 
@@ -21,6 +22,29 @@ def test_after_a_killed_run_the_driver_is_waited_for(profiled: Profiler) -> None
         ("max_pool2d", "sim-npu")  # NNAPI's choice, which takes it, is not asked then
     }
     assert [w for w in lingering.unlike(clean) if not w.startswith("max_pool2d")] == []
+
+
+def test_waiting_for_a_driver_ends(profiled: Profiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left is measured by the next profile, which does not try again what hangs."""
+    hangs = service(CLEAN, lingers=0.1)
+    hangs = fault(hangs, kind="hang", stage="execute", operation="DEPTHWISE_CONV_2D", nth=1)
+    twin = fault(CLEAN, kind="refuse", stage="compile", operation="DEPTHWISE_CONV_2D")
+    clean = profiled(twin, "twin", timeout_s=2)
+    with monkeypatch.context() as patched:
+        patched.setattr(device_monitor, "LEAST_LOST_S", 0.5)
+        patched.setattr(device_monitor, "LOST_SHARE", 0.0)
+        patched.setattr(measurer, "MAX_ACTIONS", 12)
+        first = profiled(hangs, timeout_s=2)
+    outcome = first.costs.outcome
+    assert outcome is not None and 0.5 < outcome.lost_s < 15
+    assert [doubt.rpartition(": ")[2] for doubt in outcome.doubts] == ["sim-npu"]
+    keys = {(row.signature, row.target) for row in first.rows}
+    missing = {row.target for row in clean.rows if (row.signature, row.target) not in keys}
+    assert {target.accelerator for target in missing} <= {"sim-npu", "auto"} != set()
+    then = profiled(hangs, timeout_s=2)
+    outcome = then.costs.outcome
+    assert outcome is not None and (outcome.doubts, then.segments) == ({}, clean.segments)
+    assert outcome.n_measured > 0 and {name for _, name in then.failures} == {"sim-npu"}
 
 
 @pytest.mark.parametrize("load_runs", again_but([1, 2], 2, why="a twin has 1"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import sqlite3
-import sys
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,11 +13,33 @@ import pytest
 import torch
 
 import nnapi_prof as np_
+from nnapi_prof.convert.model import ModelBuilder
+from nnapi_prof.convert.region import Region, operand_of
+from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.measurement import FAILURES, Status
+from nnapi_prof.device.build import HostBuild
+from nnapi_prof.device.find import open_device
+from nnapi_prof.device.protocol.actions import TensorSource, Timing
+from nnapi_prof.device.protocol.request import RequestBuilder
+from nnapi_prof.device.protocol.results import ActionResult
 from nnapi_prof.errors import DeviceError
+from nnapi_prof.execution.actions import build_action
+from nnapi_prof.execution.options import ActionOptions
+from nnapi_prof.graph.plan import Preference, Target
+from nnapi_prof.graph.types import Quantisation, TensorType
+from nnapi_prof.nnapi.codes import OperationCode
 from tests.cli.common import trace
 from tests.parts import again_but
-from tests.phones.conftest import CLEAN, Profile, Profiler, TenUnits, fault, service
+from tests.phones.conftest import (
+    CLEAN,
+    Description,
+    Profile,
+    Profiler,
+    TenUnits,
+    deaths_of_the_npu,
+    fault,
+    service,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -57,12 +79,6 @@ def test_a_driver_that_dies_beside_another_accelerators_models_runs_alone(
     assert (alone.failures, alone.segments) == ({}, clean.segments)
     assert alone.unlike(clean) == []
     assert deaths_of_the_npu(tmp_path) < 20, "it is not tried in company again and again"
-
-
-def deaths_of_the_npu(folder: Path) -> int:
-    """By the file that the services of the one phone share: it begins with the first one's."""
-    (state,) = folder.glob("nnapi-emulator-*")
-    return int.from_bytes(state.read_bytes()[:4], sys.byteorder)
 
 
 def test_only_what_kills_the_driver_has_failed(profiled: Profiler, tmp_path: Path) -> None:
@@ -239,3 +255,40 @@ def test_a_driver_that_writes_nan_where_the_cpu_does_not(profiled: Profiler) -> 
     wrong_profile = profiled(wrong)
     assert named_failures(wrong_profile) == {("max_pool2d", "sim-npu")}
     assert all("NaN" in message for message in wrong_profile.failures.values())
+
+
+@pytest.mark.parametrize("zero_point", [0xA5, 0x5A])
+def test_outputs_that_equal_the_pattern_are_written(
+    built_host: HostBuild, phone: Callable[[Description], str], zero_point: int
+) -> None:
+    """Zeros of a quantised tensor may be the byte by which unwritten outputs are known."""
+    type_ = TensorType((1, 64), "uint8", quant=Quantisation(0.05, zero_point))
+    operand = operand_of(type_)
+    assert operand is not None
+    builder = ModelBuilder(27)
+    result = builder.add(OperationCode.RELU, [builder.input(operand)], operand.dims)
+    model, blobs = builder.finish([result]), tuple(builder.blobs)
+    region = Region(model, blobs, ("in",), ("out",), (type_,), (type_,), 27)
+    timing = Timing(warmup_min=2, warmup_max=2, rounds=1, min_runs=2, max_runs=2, budget_ns=0)
+    target = Target.nnapi("sim-npu", Preference.FAST_SINGLE_ANSWER)
+
+    def status_on(description: Description) -> Status:
+        request = RequestBuilder()
+        # Bytes of 0 are negative numbers, of which RELU makes the zero point.
+        action = build_action(
+            0,
+            [(target, region)],
+            lambda _: (TensorSource.ZERO, 0),
+            request,
+            timing,
+            ActionOptions(Conditions(), 0, 0),
+        )
+        request.add_action(action.spec)
+        with open_device(phone(description)) as opened:
+            events = list(opened.client.run(request.request()))
+        (answer,) = (event for event in events if isinstance(event, ActionResult))
+        return answer.status
+
+    assert status_on(CLEAN) is Status.OK
+    silent = fault(CLEAN, kind="skip", stage="execute", operation="RELU")
+    assert status_on(silent) is Status.FAILED

@@ -3,12 +3,16 @@ another life."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+import nnapi_prof as np_
+from nnapi_prof.costs.measurement import UNWATCHED, Status
+from nnapi_prof.device.find import PHONES_DIR
 from tests.parts import again_but
-from tests.phones.conftest import CLEAN, Profile, Profiler, service
+from tests.phones.conftest import CLEAN, Profile, Profiler, fault, service
 
 pytestmark = pytest.mark.slow  # the agent waits 6 s for a driver that does not come back
 
@@ -57,16 +61,36 @@ def test_one_that_does_not_come_back_is_named_and_its_rows_stay_open(
     assert (tired.segments, tired.unlike(clean)) == (clean.segments, [])
 
 
+@pytest.mark.parametrize("worn", ["fails", "refuses"])
 def test_one_that_never_ran_anything_is_named_and_its_rows_stay_open(
-    profiled: Profiler, tmp_path: Path
+    profiled: Profiler, tmp_path: Path, worn: str
 ) -> None:
     """It was worn out before; in another table nothing says what it can run."""
     clean = profiled(CLEAN, "twin")
-    description = service(CLEAN, wears=9)
+    description = service(CLEAN, worn=worn, wears=9)
     assert profiled(description, "before").costs.outcome is not None
     tired = profiled(description)
     assert {target for _, target in statuses(tired) if "sim-npu" in target} == set()
     assert statuses(tired).items() < statuses(clean).items()
     assert tired.costs.outcome is not None
     (doubt,) = tired.costs.outcome.doubts
-    assert "even a small model" in doubt and doubt.endswith(": sim-npu")
+    assert "no small model" in doubt and doubt.endswith(": sim-npu")
+
+
+def test_one_that_supports_nothing_of_the_model_is_not_blamed(profiled: Profiler) -> None:
+    """It takes 8-bit integers alone; what it refuses is final, and asked once."""
+    integers = json.loads((PHONES_DIR / "dsp-phone.json").read_text())
+    first = profiled(integers)
+    refused = {row.status for row in first.rows if row.target.accelerator == "sim-dsp"}
+    assert refused == {Status.REFUSED}
+    assert first.costs.outcome is not None and first.costs.outcome.doubts == {}
+    again = profiled(integers).costs.outcome
+    assert again is not None and again.n_measured == 0
+
+
+def test_an_accelerator_that_refuses_the_reference_is_not_watched(profiled: Profiler) -> None:
+    refuses = fault(CLEAN, kind="refuse", stage="compile", operation="CONV_2D")
+    once = profiled(refuses, gates=np_.Gates(anchor_s=3600))
+    rows = [row for row in once.rows if row.usable and row.target.accelerator == "sim-npu"]
+    assert once.costs.outcome is not None and rows
+    assert once.costs.outcome.doubts == {f"{UNWATCHED} sim-npu": len(rows)}

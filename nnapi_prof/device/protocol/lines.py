@@ -339,6 +339,7 @@ def _driver(line: Fields) -> DriverFacts:
         min(max(line.number("room"), 1), MOST_ROOM),
         memory if memory in MEMORY_KINDS else None,
         line.optional("state", str),
+        line.optional_number("lost_ms", MAX_NS) or 0,
     )
 
 
@@ -422,6 +423,7 @@ _READERS: dict[str, Callable[[Fields], Event | AgentInfo | Cleaned]] = {
         line.number("failed"),
         line.optional_number("waited_ms", MAX_NS) or 0,
         line.optional("fruitless", bool) or False,
+        line.optional_number("simulated_ms", MAX_NS) or 0,
         line.readings("allowed_khz", 0, MAX_KHZ),
         line.objects("drivers", _driver),
     ),

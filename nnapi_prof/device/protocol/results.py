@@ -204,6 +204,8 @@ class ActionResult:
 
 
 SICK = "sick"
+SLOW = "slow"
+"""So much time was lost with a driver that nothing more is tried on it."""
 MEMORY_KINDS = ("ashmem", "file", "memfd", "pointers")
 MOST_ROOM = 32
 
@@ -219,7 +221,10 @@ class DriverFacts:
     memory: str | None
     """The kind that reaches it, one of :data:`MEMORY_KINDS`; None: not known yet."""
     state: str | None = None
-    """:data:`SICK` where it fails what it ran before; None: nothing is known against it."""
+    """:data:`SICK` where it fails what it ran before; :data:`SLOW`; None: nothing is known against
+    it."""
+    lost_ms: int = 0
+    """Waiting for it in this request, as it died or hung."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +238,8 @@ class End:
     """For a device that was too hot."""
     fruitless: bool = False
     """It stayed too hot."""
+    simulated_ms: int = field(default=0, compare=False)
+    """That the actions took by the clock of a simulated phone."""
     allowed_khz: tuple[int | None, ...] = field(default=(), compare=False)
     """The highest ``scaling_max_freq`` of each CPU that was seen, before or now."""
     drivers: tuple[DriverFacts, ...] = field(default=(), compare=False)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -34,17 +35,20 @@ from nnapi_prof.execution.actions import (
     anchor_request,
     busy_request,
     one_a_processor,
+    trial_request,
 )
 from nnapi_prof.execution.options import USUAL_COOLDOWN_S
 from nnapi_prof.execution.profile.jobs import device_targets
 from nnapi_prof.execution.profile.options import ProfileOptions
-from nnapi_prof.graph.plan import Target
+from nnapi_prof.graph.plan import AUTO, Target
 
 USUAL_S = 120.0
 """Between two anchors on a phone: governors and heat act within a minute or two."""
 DRIFT = 0.05
 """The reference took longer by so much: profiles minutes apart differ by 1 to 4 %
 (benchmarks/bench_repeat.py)."""
+LOW_SHARE = 0.25
+"""The reference took longer by so much than in earlier profiles: more than drift, and heat."""
 AGAIN = 2
 """Times that what was measured in a drifting window is measured again, at most."""
 
@@ -91,6 +95,8 @@ class DriftMonitor(Generic[T]):
         self._last = 0.0
         self._anchors: list[Anchor] = []
         self._windows: list[Window[T]] = []
+        self.low: bool | None = None
+        """The device is much slower than in earlier profiles; None: not compared yet."""
 
     @property
     def due(self) -> bool:
@@ -114,6 +120,16 @@ class DriftMonitor(Generic[T]):
             self._windows[-1].after = anchor
         self._anchors.append(anchor)
         self._windows.append(Window(anchor, again=again))
+
+    def note_earlier(self, rows: Iterable[Measurement]) -> None:
+        """Compares the first anchor of this profile with the fastest rows of earlier ones."""
+        fastest: dict[Target, Measurement] = {}
+        for row in rows:
+            best = fastest.setdefault(row.target, row)
+            if row.usable and row.latency_ns < best.latency_ns:
+                fastest[row.target] = row
+        earlier = Anchor({target: row.samples_ns for target, row in fastest.items()})
+        self.low = self._anchors[0].slower_than(earlier) > LOW_SHARE
 
     def settled(self, anchor: Anchor) -> bool:
         """Whether the reference is as fast as it ever was."""
@@ -139,6 +155,9 @@ SHARE_OF_MEASURING = 0.1
 long to wait."""
 FIRST_ROOM = 4
 """Compilations at once of a driver that was not asked for more, as the agent has it."""
+LEAST_LOST_S, LOST_SHARE = 60.0, 0.5
+"""Waiting for one driver that dies or hangs takes so many seconds at most, or this share of the
+time that measuring took so far if that is more."""
 SHORTEST_S = 5.0
 """A phone that is too hot is not cool any earlier."""
 
@@ -154,6 +173,10 @@ class Waits:
         self.waited_s = 0.0
         self.fruitless = False
         """A wait brought nothing: there is no other."""
+        self.lost_s: dict[str, float] = defaultdict(float)
+        """Accelerator -> waiting for its driver, which died or hung."""
+        self.simulated_s = 0.0
+        """That measuring took by the clock of a simulated phone."""
 
     def remember(self, rows: Iterable[Measurement], versions: Mapping[str | None, str]) -> None:
         """Take what earlier profiles learnt of drivers, where their versions are still these: the
@@ -175,6 +198,12 @@ class Waits:
         measured_s = self._spent_s.get("measure", 0.0) - self.waited_s
         left = SHARE_OF_MEASURING * measured_s - self.waited_s
         return min(left, most) if left >= SHORTEST_S else 0.0
+
+    def too_slow(self) -> set[str]:
+        """Returns the accelerators with whose drivers too much time was lost."""
+        measured_s = self._spent_s.get("measure", 0.0) - self.waited_s - sum(self.lost_s.values())
+        most_s = max(LEAST_LOST_S, LOST_SHARE * measured_s)
+        return {name for name, lost_s in self.lost_s.items() if lost_s > most_s}
 
     def rooms(self) -> dict[str, int]:
         """Returns how many compilations the drivers hold at once that hold fewer than are tried."""
@@ -203,6 +232,9 @@ class Waits:
         self.waited_s += 0.0 if simulated else end.waited_ms / 1000
         self._seen_khz = end.allowed_khz or self._seen_khz
         self._drivers |= {each.accelerator: each for each in end.drivers}
+        self.simulated_s += end.simulated_ms / 1000
+        for each in end.drivers:
+            self.lost_s[each.accelerator or AUTO] += each.lost_ms / 1000
 
 
 IDLE_S = 3.0
@@ -305,13 +337,12 @@ class DeviceMonitor:
         self.after()
         return Anchor(samples)
 
-    def try_reference(self, target: Target) -> Status | None:
-        """How the reference fares on one target."""
-        status = None
+    def try_small_models(self, target: Target) -> list[Status]:
+        """Runs the small models on one target; how each of them fared."""
+        level = next(spec.level for spec in self._specs if spec.target == target)
         with self._spending("anchor"):
-            for result in self._ask(anchor_request([target], self._options.conditions)):
-                status = result.status
-        return status
+            request = trial_request(target, level, self._options.conditions)
+            return [result.status for result in self._ask(request)]
 
     def rest(self, settled: Callable[[Anchor], bool], waits: Waits) -> None:
         """Lets the device rest until the reference is as fast as it was, for a hot one's time."""

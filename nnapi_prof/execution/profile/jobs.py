@@ -18,6 +18,7 @@ from nnapi_prof.device.protocol.actions import ActionFlag, Groups, TensorSource,
 from nnapi_prof.device.protocol.request import Patience, RequestBuilder
 from nnapi_prof.device.protocol.results import (
     SICK,
+    SLOW,
     Accelerator,
     ActionResult,
     AgentInfo,
@@ -471,7 +472,8 @@ def convert_job(converter: Converter, job: Job) -> Region | str:
 
 
 OPEN = "left open, because a driver fails what it ran before (restart the phone, then run again):"
-NEVER = "left open, because a driver fails even a small model (restart the phone, then run again):"
+NEVER = "left open, because a driver runs no small model either (restart, then run again):"
+HANGS = "left open, because its driver died or hung for too long (run again to go on):"
 """The flags, before the accelerator's name, of what was not measured for that."""
 
 
@@ -497,18 +499,19 @@ def check_same(before: Sequence[Accelerator], now: Sequence[Accelerator] | None)
 class DriverHealth:
     """The health of the drivers in one profile. What is left open is counted in ``doubts``.
 
-    What fails on a driver on which nothing ran before waits for the end of its request, and so does
-    then what NNAPI chose, which may be the CPU for that. Where nothing else ran on the driver by
-    then, a small model says which of the two is at fault."""
+    What a driver fails or refuses on which nothing ran before waits for the end of its request, and
+    so does then what NNAPI chose, which may be the CPU for that. If nothing else ran on the driver
+    by then, small models say whether it is at fault: it is if it runs none of them."""
 
     def __init__(self, doubts: Counter[str]) -> None:
         self._doubts = doubts
-        self._sick: set[str] = set()
-        self._never: set[str] = set()
-        """Sick ones, on which nothing ever ran."""
+        self._ill: dict[str, str] = {}
+        """Accelerators on which nothing is measured any more, and the flag that says why."""
+        self._proven: set[str] = set()
+        """Those that ran a small model: what they refuse they do not support."""
         self._gauges: dict[str, tuple[float, Job]] = {}
         self._failing: dict[str, Target] = {}
-        """Accelerators of which failures are held, and one of their targets."""
+        """Accelerators of which rows are held, and one of their targets."""
 
     def note_gauge(self, job: Job, row: Measurement) -> None:
         """Remembers a job that ran well; the shortest of an accelerator's is its gauge."""
@@ -523,23 +526,24 @@ class DriverHealth:
         name = row.target.accelerator
         if name == AUTO:
             return bool(self._failing)
-        if name is None or name in self._gauges or row.status not in FAILURES:
+        refused = row.status is Status.REFUSED and name not in self._proven
+        if name is None or name in self._gauges or not (refused or row.status in FAILURES):
             return False
         self._failing.setdefault(name, row.target)
         return True
 
     def unproven(self) -> dict[str, Target]:
-        """Accelerators of which failures are held, and nothing ran by now; holds nothing more."""
+        """Accelerators of which rows are held, and nothing ran by now; holds nothing more."""
         asked = {name: to for name, to in self._failing.items() if name not in self._gauges}
         self._failing.clear()
         return asked
 
-    def note_reference(self, name: str, status: Status | None) -> None:
-        """Learns how a small model fared on an accelerator; one that the driver refuses, or that
-        nobody ran, tells nothing."""
-        if status in FAILURES:
-            self._sick.add(name)
-            self._never.add(name)
+    def note_small_models(self, name: str, fared: Collection[Status]) -> None:
+        """Learns how the small models fared on an accelerator; none tells nothing."""
+        if Status.OK in fared:
+            self._proven.add(name)
+        elif fared:
+            self._ill[name] = NEVER
 
     def gauges(self, jobs: Iterable[Job]) -> list[Job]:
         """The gauges of the accelerators that jobs need: NNAPI's choice needs all."""
@@ -547,16 +551,19 @@ class DriverHealth:
         return [job for name, (_, job) in self._gauges.items() if name in names or AUTO in names]
 
     def stop(self, job: Job) -> bool:
-        """Whether a job needs a driver that is sick; it is counted as open then."""
+        """Whether a job needs a driver that is ill; it is counted as open then."""
         name = job.spec.target.accelerator
-        needed = [sick for sick in self._sick if name in (sick, AUTO)]
-        self._doubts.update(f"{NEVER if sick in self._never else OPEN} {sick}" for sick in needed)
+        needed = [f"{flag} {ill}" for ill, flag in self._ill.items() if name in (ill, AUTO)]
+        self._doubts.update(needed)
         return bool(needed)
 
-    def ended(self, end: End, unmeasured: Iterable[Job]) -> None:
-        """Learns at the end of a request which drivers are sick, and what they left open."""
-        self._sick |= {
-            each.accelerator for each in end.drivers if each.state == SICK and each.accelerator
-        }
+    def ended(self, end: End, unmeasured: Iterable[Job], too_slow: Collection[str]) -> None:
+        """Learns at the end of a request which drivers are ill, and what they left open."""
+        states = {each.accelerator or AUTO: each.state for each in end.drivers}
+        states |= dict.fromkeys(too_slow, SLOW)
+        flags = {SICK: OPEN, SLOW: HANGS}
+        for name, state in states.items():
+            if state in flags:
+                self._ill.setdefault(name, flags[state])
         for job in unmeasured:
             self.stop(job)

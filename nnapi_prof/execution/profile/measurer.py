@@ -28,10 +28,12 @@ from nnapi_prof.convert.region import Region
 from nnapi_prof.costs.contention import corun_rows
 from nnapi_prof.costs.measurement import (
     DRIFTING,
+    LOW,
     SILENT,
     UNREADABLE,
     UNWATCHED,
     Key,
+    Kind,
     Measurement,
 )
 from nnapi_prof.costs.model.forms import (
@@ -47,10 +49,12 @@ from nnapi_prof.costs.model.quantised import EightBits
 from nnapi_prof.costs.samples import clocks_are_unreadable
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.rows import utc_now
+from nnapi_prof.costs.store.selection import Selection
 from nnapi_prof.device.protocol.description import description_of, device_fingerprint
 from nnapi_prof.device.protocol.request import Request
 from nnapi_prof.device.protocol.results import (
     SICK,
+    SLOW,
     ActionResult,
     End,
     Event,
@@ -254,8 +258,12 @@ class Measurer:
         """Runs the reference, which ends a window; windows that drift are marked, and what was
         measured in them is measured again."""
         anchor = self._monitor.anchor()
-        self._store.add(*self._monitor.rows(anchor, self.fingerprint))
         self._drift.add(anchor, again)
+        if self._drift.low is None:
+            own = self._options.conditions
+            earlier = Selection((self.fingerprint,), kinds=(Kind.ANCHOR,), conditions=own)
+            self._drift.note_earlier(self._store.select(earlier))
+        self._store.add(*self._monitor.rows(anchor, self.fingerprint))
         for window, drift in list(self._drift.drifting()):
             self._again(window, drift)
 
@@ -313,7 +321,7 @@ class Measurer:
         for result in self.results(request):
             if result.action in prepared.sent:
                 job, converted = prepared.sent.pop(result.action)
-                if result.driver == SICK:
+                if result.driver in (SICK, SLOW):
                     self._unmeasured.append(asked[job.key])
                     continue
                 simulated = self.info.simulated
@@ -328,7 +336,7 @@ class Measurer:
                 else:
                     self._take(asked[job.key], row, stored)
         for name, target in self.drivers.unproven().items():
-            self.drivers.note_reference(name, self._monitor.try_reference(target))
+            self.drivers.note_small_models(name, self._monitor.try_small_models(target))
         for job, row in held:
             if not self.drivers.stop(job):
                 self._take(job, row, stored)
@@ -356,7 +364,7 @@ class Measurer:
                 elif isinstance(event, End):
                     self.waits.note(event, self.info.simulated)
                     self._note_rooms()
-                    self.drivers.ended(event, self._unmeasured)
+                    self.drivers.ended(event, self._unmeasured, self.waits.too_slow())
                     self._unmeasured.clear()
 
     def _note_rooms(self) -> None:
@@ -446,6 +454,7 @@ class Measurer:
                     on_cpu = self._monitor.is_remote and row.target.accelerator is None
                     if on_cpu and clocks_are_unreadable(row.samples_ns, row.rounds):
                         self.doubts[UNREADABLE] += 1
+                    self.doubts.update([LOW] if self._drift.low else [])
                     self.doubts.update(f"{SILENT} {name}" for name in self._monitor.silent)
                     if row.target.accelerator in self._monitor.unwatched:
                         self.doubts[f"{UNWATCHED} {row.target.accelerator}"] += 1

@@ -237,6 +237,10 @@ class ProfileOutcome:
     """:attr:`.Measurement.flags` of what was measured now, and of how many."""
     waited_s: float = 0.0
     """For a device that was too hot, of ``measure``."""
+    lost_s: float = 0.0
+    """Waiting for drivers that died or hung, of ``measure``."""
+    simulated_s: float = 0.0
+    """That measuring took by the clock of a simulated phone, without the waits."""
     stayed_hot: bool = False
     """It was waited for in vain, and then not again."""
     interrupted: bool = False

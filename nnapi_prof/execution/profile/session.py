@@ -290,6 +290,8 @@ class Session(UnitSession):
             spent_s=dict(self.measurer.spent_s),
             doubts=dict(self.measurer.doubts),
             waited_s=self.measurer.waits.waited_s,
+            lost_s=sum(self.measurer.waits.lost_s.values()),
+            simulated_s=self.measurer.waits.simulated_s,
             stayed_hot=self.measurer.waits.fruitless,
             interrupted=interrupted,
             costs=costs,
