@@ -238,11 +238,11 @@ class End:
     """For a device that was too hot."""
     fruitless: bool = False
     """It stayed too hot."""
-    simulated_ms: int = field(default=0, compare=False)
-    """That the actions took by the clock of a simulated phone."""
     allowed_khz: tuple[int | None, ...] = field(default=(), compare=False)
     """The highest ``scaling_max_freq`` of each CPU that was seen, before or now."""
     drivers: tuple[DriverFacts, ...] = field(default=(), compare=False)
+    simulated_ms: int = field(default=0, compare=False)
+    """That the actions took by the clock of a simulated phone."""
 
 
 @dataclass(frozen=True, slots=True)
